@@ -5,6 +5,7 @@ use netsim::provider::SimProvider;
 use relay_mesh::detour::Detoured;
 use relay_mesh::flow_message::{FlowMessage, GAME_NAME_MAX};
 use relay_mesh::game_edge::GameEdge;
+use relay_mesh::key_epoch::KeyEpoch;
 use relay_mesh::link_state::{LinkRecord, Network, NodeRecord};
 use relay_mesh::link_terms::LinkTerms;
 use relay_mesh::message::Message;
@@ -66,6 +67,12 @@ pub fn control(data: &[u8]) {
         let mut again = Vec::new();
         terms.encode(&mut again);
         assert_eq!(LinkTerms::decode(&again), Ok(terms));
+        return;
+    }
+    if let Ok(epoch) = KeyEpoch::decode(data) {
+        let mut again = Vec::new();
+        epoch.encode(&mut again);
+        assert_eq!(again, data);
         return;
     }
     if let Ok(detoured) = Detoured::decode(data) {

@@ -115,12 +115,7 @@ impl<P: Provider> Machine for Forwarder<P> {
     }
 
     fn poll_transmit(&mut self, _: Instant, buf: &mut Vec<u8>) -> Option<Transmit<Leg>> {
-        let ((leg, source), segment_len) = lock(&self.plane).outbox.pop(buf)?;
-        Some(Transmit {
-            source,
-            segment_len,
-            ..Transmit::to(leg)
-        })
+        lock(&self.plane).outbox.poll_transmit(buf)
     }
 
     fn poll_command(&mut self) -> Option<(CommandId, Infallible)> {

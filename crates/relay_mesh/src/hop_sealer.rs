@@ -63,8 +63,10 @@ pub struct HopSealer<A> {
     secret: TrafficSecret,
     aead: A,
     iv: Iv,
-    /// Key epoch mod 4.
-    epoch: u8,
+    /// Key epoch; frames tell it mod 4.
+    epoch: u32,
+    /// That of which the other end was told.
+    told: u32,
     /// Frames under the present key.
     sealed: u32,
     /// When the present key was first sealed with.
@@ -136,6 +138,7 @@ impl<A: Aead> HopSealer<A> {
             aead,
             iv,
             epoch: 0,
+            told: 0,
             sealed: 0,
             since: None,
             bound: BTreeMap::new(),
@@ -217,7 +220,7 @@ impl<A: Aead> HopSealer<A> {
         }
         self.since.get_or_insert(now);
         self.sealed = self.sealed.saturating_add(1);
-        let header = packet.header(self.epoch, self.from, name);
+        let header = packet.header(self.epoch.to_le_bytes()[0] % EPOCHS, self.from, name);
         let aad = header.encode();
         out.extend_from_slice(&aad);
         let tag_at = out.len();
@@ -231,6 +234,18 @@ impl<A: Aead> HopSealer<A> {
             self.aead.seal(nonce, &aad, body, tag);
         }
         Ok(())
+    }
+
+    /// Returns its key epoch where the other end has not been told of it: an opener that hears nothing for some
+    /// epochs cannot know by the two bits of a frame which one it is.
+    pub fn poll_epoch(&mut self) -> Option<u32> {
+        let is_news = self.epoch > core::mem::replace(&mut self.told, self.epoch);
+        is_news.then_some(self.epoch)
+    }
+
+    /// Returns whether a label is bound and not given back.
+    pub fn holds(&self, name: LabelName) -> bool {
+        self.bound.get(&name) == Some(&Use::Live)
     }
 
     /// Returns how many labels cannot be bound in this key epoch.
@@ -283,7 +298,7 @@ impl<A: Aead> HopSealer<A> {
     fn advance<P: Provider<Aead = A>>(&mut self, provider: &P) {
         self.secret = self.secret.next(provider);
         (self.aead, self.iv) = self.secret.expand(provider, self.suite);
-        self.epoch = self.epoch.wrapping_add(1) % EPOCHS;
+        self.epoch = self.epoch.saturating_add(1);
         self.sealed = 0;
         self.since = None;
         self.bound.retain(|_, state| *state == Use::Live);
@@ -367,6 +382,11 @@ impl<A: Aead> HopOpener<A> {
         Self {
             keys: KeyRing::new(provider, suite, secret, EPOCHS),
         }
+    }
+
+    /// Takes word that the other end seals with the key of `epoch`; false where that cannot be.
+    pub fn reach<P: Provider<Aead = A>>(&mut self, provider: &P, now: Instant, epoch: u32) -> bool {
+        self.keys.reach(provider, now, epoch)
     }
 
     /// Decrypts a sealed frame in place and returns its body, the end-to-end ciphertext and tag.

@@ -16,6 +16,10 @@ pub(crate) struct KeyRing<A> {
     modulus: u8,
     /// Present phase mod `modulus`.
     phase: u8,
+    /// Present phase, all told.
+    reached: u32,
+    /// When the sealing end first said which it has reached.
+    told_since: Option<Instant>,
     secret: TrafficSecret,
     present: (A, Iv),
     previous: Option<Previous<A>>,
@@ -55,6 +59,8 @@ impl<A: Aead> KeyRing<A> {
             suite,
             modulus,
             phase: 0,
+            reached: 0,
+            told_since: None,
             secret,
             present,
             previous: None,
@@ -99,6 +105,31 @@ impl<A: Aead> KeyRing<A> {
         Ok(())
     }
 
+    /// Goes on to a phase that the sealing end says it has reached, where that is further than any packet
+    /// said: the low bits do not tell phases apart that are a whole round behind. Returns whether that may be
+    /// so: no honest end has more than [`SAID_MAX`] and [`SAID_RATE`] a second behind it, and each costs a hash.
+    pub(crate) fn reach<P: Provider<Aead = A>>(
+        &mut self,
+        provider: &P,
+        now: Instant,
+        phase: u32,
+    ) -> bool {
+        let since = *self.told_since.get_or_insert(now);
+        let age = u32::try_from(now.saturating_since(since).as_secs()).unwrap_or(u32::MAX);
+        if phase > SAID_MAX.saturating_add(age.saturating_mul(SAID_RATE)) {
+            return false;
+        }
+        for _ in self.reached..phase {
+            if self.ahead.is_empty() {
+                let next = self.secret.next(provider);
+                let key = next.expand(provider, self.suite);
+                self.ahead.push((next, key));
+            }
+            self.advance(now, 1);
+        }
+        true
+    }
+
     /// Goes on by so many phases.
     fn advance(&mut self, now: Instant, steps: u8) {
         for (secret, key) in self.ahead.drain(..usize::from(steps).min(self.ahead.len())) {
@@ -110,6 +141,7 @@ impl<A: Aead> KeyRing<A> {
             });
         }
         self.phase = self.phase.wrapping_add(steps) % self.modulus;
+        self.reached = self.reached.saturating_add(steps.into());
     }
 }
 
@@ -127,6 +159,10 @@ fn open_with<A: Aead>((aead, iv): &(A, Iv), sealed: Sealed<'_>) -> Result<(), Op
 /// Phases that may be skipped and the one after them: as many as the wire tells apart where it has
 /// two bits for them, once late packets are no longer awaited.
 const AHEAD_MAX: usize = 3;
+/// Phases that the sealing end may have passed by its first word of one, and that it may pass each second from
+/// then on. An honest one says so within a second of each, and has [`SAID_RATE`] only above 2^22 frames a second.
+const SAID_MAX: u32 = 64;
+const SAID_RATE: u32 = 1;
 /// How long late packets of the phase before open: three times the longest probe timeout that a
 /// link in use has (1 s; RFC 9002, section 6.2.2, allows as much before the first sample).
 const PREVIOUS_KEPT: Duration = Duration::from_secs(3);
@@ -207,6 +243,44 @@ mod tests {
         assert!(open(3_001, 5, 3), "and no longer, once that is forgotten");
         assert!(open(3_002, 7, 4));
         assert!(!open(9_000, 11, 5), "four ahead reads as the present");
+    }
+
+    #[test]
+    fn phases_a_round_behind_are_reached_at_a_word() {
+        let provider = SimProvider::new(Seed::from_number(1));
+        let secret = || TrafficSecret::new(Secret32::new([7; 32]));
+        let mut secrets = vec![secret()];
+        for phase in 1..12 {
+            secrets.push(secrets[phase - 1].next(&provider));
+        }
+        let mut ring = KeyRing::new(&provider, Suite::Aes128Gcm, secret(), 4);
+        let open = |ring: &mut KeyRing<_>, phase: usize| {
+            let (mut body, tag) = seal(&provider, &secrets[phase], 1);
+            let sealed = Sealed {
+                phase: u8::try_from(phase % 4).unwrap(),
+                mask: mask(1),
+                aad: b"aad",
+                body: &mut body,
+                tag: &tag,
+            };
+            ring.open(&provider, Instant::ZERO, sealed).is_ok()
+        };
+        assert!(open(&mut ring, 2));
+        assert!(!open(&mut ring, 9), "reads as the one before");
+        assert!(!ring.reach(&provider, Instant::ZERO, SAID_MAX + 1));
+        assert!(ring.reach(&provider, Instant::ZERO, 9));
+        assert!(ring.ahead.is_empty());
+        assert!(open(&mut ring, 9) && open(&mut ring, 8) && open(&mut ring, 10));
+        // What it knows already moves nothing back.
+        assert!(ring.reach(&provider, Instant::ZERO, 4));
+        assert!(open(&mut ring, 10));
+        // What it may be told goes on with the time, and not with what it was told.
+        assert!(ring.reach(&provider, Instant::ZERO, SAID_MAX));
+        assert!(!ring.reach(&provider, Instant::ZERO, SAID_MAX + 1));
+        let later = Instant::from_millis(2_000);
+        assert!(ring.reach(&provider, later, SAID_MAX + 2 * SAID_RATE));
+        assert!(!ring.reach(&provider, later, SAID_MAX + 2 * SAID_RATE + 1));
+        assert_eq!(ring.reached, SAID_MAX + 2 * SAID_RATE);
     }
 
     #[test]

@@ -23,6 +23,7 @@ pub mod grant;
 pub mod hop;
 pub mod hop_key;
 pub mod hop_sealer;
+pub mod key_epoch;
 mod key_ring;
 mod label;
 mod leg;

@@ -5,8 +5,9 @@ use core::net::{IpAddr, SocketAddr};
 use crypto::{Aead, Exporter, OpenError, Provider};
 use wire::Instant;
 
-use crate::hop::HopHeader;
+use crate::hop::{HopHeader, LabelName};
 use crate::hop_sealer::{Binding, HopOpener, HopSealer, LinkSecret, ShardPair};
+use crate::key_epoch::KeyEpoch;
 use crate::link_terms::Packing;
 use crate::shard::ShardId;
 
@@ -137,6 +138,45 @@ impl<A: Aead> Link<A> {
         sealers.map(|sealer| sealer.live()).sum()
     }
 
+    /// Whether a label of the neighbour is bound.
+    pub(crate) fn holds(&self, name: LabelName) -> bool {
+        let sealer = self.sealers.get(usize::from(name.shard().place()));
+        let sealer = sealer.and_then(Option::as_deref);
+        sealer.is_some_and(|sealer| sealer.holds(name))
+    }
+
+    /// A sealer whose key epoch the neighbour has not been told of.
+    pub(crate) fn poll_epoch(&mut self) -> Option<KeyEpoch> {
+        let mut sealers = (0..).zip(self.sealers.iter_mut());
+        sealers.find_map(|(to, sealer)| {
+            let epoch = sealer.as_mut()?.poll_epoch()?;
+            let (from, to) = (self.shard, ShardId::new(to)?);
+            Some(KeyEpoch { from, to, epoch })
+        })
+    }
+
+    /// Takes word of the epoch that a shard of the neighbour seals with; false where that cannot be.
+    pub(crate) fn reach<P: Provider<Aead = A>>(
+        &mut self,
+        provider: &P,
+        now: Instant,
+        said: KeyEpoch,
+    ) -> bool {
+        let opener = self.opener_from(provider, said.from);
+        opener.is_some_and(|opener| opener.reach(provider, now, said.epoch))
+    }
+
+    fn opener_from<P: Provider<Aead = A>>(
+        &mut self,
+        provider: &P,
+        from: ShardId,
+    ) -> Option<&mut HopOpener<A>> {
+        let slot = self.openers.get_mut(usize::from(from.place()))?;
+        let to = self.shard;
+        let pair = ShardPair { from, to };
+        Some(slot.get_or_insert_with(|| Box::new(HopOpener::new(provider, &self.receives, pair))))
+    }
+
     /// Decrypts a frame in place, and returns its body.
     ///
     /// The first frame that says it is from a shard of the neighbour has the opener of it made, genuine or
@@ -148,14 +188,7 @@ impl<A: Aead> Link<A> {
         header: &HopHeader,
         frame: &'a mut [u8],
     ) -> Result<&'a mut [u8], OpenError> {
-        let slot = self.openers.get_mut(usize::from(header.from.place()));
-        let pair = ShardPair {
-            from: header.from,
-            to: self.shard,
-        };
-        let opener = slot
-            .ok_or(OpenError)?
-            .get_or_insert_with(|| Box::new(HopOpener::new(provider, &self.receives, pair)));
+        let opener = self.opener_from(provider, header.from).ok_or(OpenError)?;
         opener.open(provider, now, header, frame)
     }
 }

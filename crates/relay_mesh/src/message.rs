@@ -51,6 +51,8 @@ pub mod code {
     pub const REQUEST: u8 = 0x05;
     /// What a node takes of frames; see [`LinkTerms`](crate::link_terms::LinkTerms).
     pub const LINK_TERMS: u8 = 0x06;
+    /// Which key a shard seals with; see [`KeyEpoch`](crate::key_epoch::KeyEpoch).
+    pub const KEY_EPOCH: u8 = 0x07;
     /// Changes between link records, authenticated hop by hop.
     pub const LINK_DELTA: u8 = 0x10;
     /// Records held, for lazy push.

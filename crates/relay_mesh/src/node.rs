@@ -318,13 +318,8 @@ impl<P: Provider> Node<P> {
     pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<Leg>> {
         let now = self.advance(now);
         loop {
-            let waiting = self.plane.outbox.pop(buf).or_else(|| self.pop_touched(buf));
-            if let Some(((leg, source), segment_len)) = waiting {
-                return Some(Transmit {
-                    source,
-                    segment_len,
-                    ..Transmit::to(leg)
-                });
+            if let Some(transmit) = self.plane.outbox.poll_transmit(buf) {
+                return Some(transmit);
             }
             let start = buf.len();
             if let Some(transmit) = self.endpoint.poll_transmit(now, buf) {
@@ -338,6 +333,10 @@ impl<P: Provider> Node<P> {
                     segment_len: transmit.segment_len,
                     ecn: transmit.ecn,
                 });
+            }
+            // Frames of shards behind what sessions say: they come from strangers as well.
+            if let Some(transmit) = self.pop_touched(buf) {
+                return Some(transmit);
             }
             let has_news = self.pump(now);
             #[cfg(feature = "tcp")]
@@ -442,6 +441,7 @@ impl<P: Provider> Node<P> {
             self.select_links(now);
             self.end_idle_flows(now);
             self.keep_labels_alive(now);
+            self.tell_epochs(now);
         }
         if self.beats.is_multiple_of(100) {
             self.forget_nodes(now);

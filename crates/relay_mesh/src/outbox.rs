@@ -5,6 +5,8 @@ use core::num::NonZeroU16;
 use core::ops::Range;
 use std::collections::VecDeque;
 
+use wire::Transmit;
+
 use crate::leg::Leg;
 use crate::link::LinkId;
 use crate::link_terms::Packing;
@@ -149,6 +151,16 @@ impl Outbox {
         };
         let Ok(()) = self.push(way, write);
         true
+    }
+
+    /// Takes the next, as what a driver sends, with its bytes behind those of `buf`.
+    pub(crate) fn poll_transmit(&mut self, buf: &mut Vec<u8>) -> Option<Transmit<Leg>> {
+        let ((leg, source), segment_len) = self.pop(buf)?;
+        Some(Transmit {
+            source,
+            segment_len,
+            ..Transmit::to(leg)
+        })
     }
 
     /// Appends what is next to `out`. Returns whom it is for, and the length of its datagrams where it

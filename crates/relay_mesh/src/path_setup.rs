@@ -299,4 +299,4 @@ pub(crate) fn held(
 const PATIENCE: Duration = Duration::from_secs(4);
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

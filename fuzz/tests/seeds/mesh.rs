@@ -10,12 +10,14 @@ use relay_mesh::flow_message::{FlowMessage, FlowRefused};
 use relay_mesh::game_edge::GameEdge;
 use relay_mesh::hop::{HopHeader, HopKind, LabelName, Phase, Piece};
 use relay_mesh::hop_key::{HopForm, HopKey, NextLabel};
+use relay_mesh::key_epoch::KeyEpoch;
 use relay_mesh::link_state::{Haste, LinkDelta, LinkRecord, NodeRecord, Profile, Roles, ShortId};
 use relay_mesh::measure::LinkReport;
 use relay_mesh::message::{Have, Message, Request};
 use relay_mesh::path_probe::PathProbe;
 use relay_mesh::route_release::RouteRelease;
 use relay_mesh::route_request::{Bind, Granted, Refused, RequestId, RouteReply, RouteRequest};
+use relay_mesh::shard::ShardId;
 use relay_mesh::signed_config::{self, ConfigMessage, Protocol};
 use relay_mesh::trunk::{KIND, append};
 use relay_mesh::{FlowEnd, FlowId};
@@ -31,7 +33,15 @@ fn label(slot: u32) -> LabelName {
 }
 
 pub(crate) fn all() -> Vec<Input> {
-    [frames(), messages(), flows(), records(), detours()].concat()
+    [
+        frames(),
+        messages(),
+        flows(),
+        records(),
+        detours(),
+        vec![key_epoch()],
+    ]
+    .concat()
 }
 
 fn frames() -> Vec<Input> {
@@ -131,6 +141,17 @@ fn messages() -> Vec<Input> {
         inputs.push(("mesh_route", "release", out));
     }
     inputs
+}
+
+fn key_epoch() -> Input {
+    let mut out = Vec::new();
+    let epoch = KeyEpoch {
+        from: ShardId::FIRST,
+        to: ShardId::new(7).unwrap_or_default(),
+        epoch: 258,
+    };
+    epoch.encode(&mut out);
+    ("mesh_control", "key_epoch", out)
 }
 
 fn detours() -> Vec<Input> {

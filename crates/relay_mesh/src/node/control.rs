@@ -19,6 +19,7 @@ impl<P: Provider> Node<P> {
         };
         match kind {
             code::LINK_TERMS => self.on_terms(link, message),
+            code::KEY_EPOCH => self.on_key_epoch(now, link, message),
             code::PROBE => self.on_probe(now, link, message),
             code::ECHO => self.on_echo(now, link, message),
             flow_code::PATH_ECHO => self.on_path_echo(now, link, message),

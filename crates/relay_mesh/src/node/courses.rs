@@ -106,7 +106,7 @@ impl<P: Provider> Node<P> {
             self.release(now, path);
         }
         self.end_flows_with(now, link);
-        self.free_labels(now, |label| {
+        self.plane.free_where(now, |label| {
             label.leads_to(super::flow_table::probe_flow(link))
         });
     }

@@ -18,6 +18,7 @@ use crate::path_probe::{PathEcho, PathProbe};
 use crate::path_setup::{Ask, PathSetup, Progress, held};
 use crate::path_watch::EchoWay;
 use crate::route_request::{FLOWS_MAX, RequestId, RouteReply};
+use crate::shard::ShardId;
 
 impl<P: Provider> Node<P> {
     /// Starts set-ups for the flows that have no label on a path, as many as may be under way.
@@ -363,12 +364,22 @@ impl<P: Provider> Node<P> {
         labels: Vec<(FlowId, NextLabel)>,
         setup: &mut PathSetup,
     ) {
+        let is_it = |known: &CoursePath| known.id == path;
+        let known = self.courses.get(&far).map(|course| &course.paths);
+        let Some(first) =
+            known.and_then(|paths| Some(paths.iter().find(|path| is_it(path))?.first))
+        else {
+            return;
+        };
+        let is_free = |label: &NextLabel| !self.is_bound_beside(first, label.name, ShardId::FIRST);
+        let (labels, taken): (Vec<_>, Vec<_>) =
+            labels.into_iter().partition(|(_, label)| is_free(label));
         let Some(course) = self.courses.get_mut(&far) else {
             return;
         };
         // There is room for a set-up more.
         course.search_from(now);
-        let Some(path) = course.paths.iter_mut().find(|known| known.id == path) else {
+        let Some(path) = course.paths.iter_mut().find(|path| is_it(path)) else {
             return;
         };
         let (Some(gate), Some(link)) = (
@@ -380,7 +391,7 @@ impl<P: Provider> Node<P> {
         if !labels.is_empty() {
             path.failures = 0;
         }
-        let (mut ready, mut idle, mut unbound) = (Vec::new(), Vec::new(), false);
+        let (mut ready, mut idle, mut unbound) = (Vec::new(), Vec::new(), !taken.is_empty());
         for (flow, label) in labels {
             if !self.flows.is_alive(far, flow) {
                 let mut held = setup.take_held(flow);

@@ -1,24 +1,24 @@
 //! The node's planes: its own, and those of its other shards.
 
 use core::net::{IpAddr, SocketAddr};
-use core::num::NonZeroU16;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crypto::{Provider, Role};
 use udp_proto::SessionId;
-use wire::Instant;
+use wire::{Instant, Transmit};
 
-use super::Node;
 use super::course::Course;
+use super::{Node, RELIABLE};
 use crate::data_plane::DataPlane;
 use crate::event::{Command, Event};
 use crate::forwarder::Forwarder;
 use crate::hop::LabelName;
+use crate::key_epoch::KeyEpoch;
 use crate::label::{Label, LabelRefusal};
+use crate::leg::Leg;
 use crate::link::{End, Link, LinkId, LinkRoot};
 use crate::link_gate::LinkGate;
-use crate::outbox::Way;
 use crate::shard::ShardId;
 use crate::stats::FrameStats;
 
@@ -91,9 +91,9 @@ impl<P: Provider> Node<P> {
     }
 
     /// Takes what a shard has to send that this node has passed frames on for.
-    pub(super) fn pop_touched(&mut self, buf: &mut Vec<u8>) -> Option<(Way, Option<NonZeroU16>)> {
+    pub(super) fn pop_touched(&mut self, buf: &mut Vec<u8>) -> Option<Transmit<Leg>> {
         while let Some(shard) = self.shards.touched() {
-            let next = self.shards.lock(shard)?.outbox.pop(buf);
+            let next = self.shards.lock(shard)?.outbox.poll_transmit(buf);
             if next.is_some() {
                 return next;
             }
@@ -202,6 +202,56 @@ impl<P: Provider> Node<P> {
         self.gates
             .set(link, Some(LinkGate::new(provider, root, kind)));
         true
+    }
+
+    /// Tells neighbours of the keys that shards seal with now.
+    pub(super) fn tell_epochs(&mut self, now: Instant) {
+        let links: Vec<LinkId> = self.peers.up().map(|(link, _, _)| link).collect();
+        let mut news = Vec::new();
+        self.on_planes(|plane| {
+            for id in &links {
+                let Some(link) = plane.links.get_mut(*id) else {
+                    continue;
+                };
+                while let Some(epoch) = link.poll_epoch() {
+                    news.push((*id, epoch));
+                }
+            }
+        });
+        for (link, epoch) in news {
+            let mut message = Vec::new();
+            epoch.encode(&mut message);
+            self.send(now, link, RELIABLE, &message);
+        }
+    }
+
+    /// Takes word of the key that a shard of a neighbour seals with.
+    pub(super) fn on_key_epoch(&mut self, now: Instant, link: LinkId, message: &[u8]) {
+        let provider = self.endpoint.provider();
+        let reach = |plane: &mut DataPlane<P::Aead>, said| {
+            let link = plane.links.get_mut(link);
+            link.is_some_and(|link| link.reach(provider, now, said))
+        };
+        let is_so = KeyEpoch::decode(message).is_ok_and(|said| match said.to {
+            ShardId::FIRST => reach(&mut self.plane, said),
+            to => self
+                .shards
+                .lock(to)
+                .is_some_and(|mut plane| reach(&mut plane, said)),
+        });
+        if !is_so {
+            self.count_malformed();
+        }
+    }
+
+    /// Whether a label of a neighbour is bound by another shard than `but`: each keeps to itself which numbers
+    /// were used, and the label's window would be moved by both.
+    pub(super) fn is_bound_beside(&self, link: LinkId, name: LabelName, but: ShardId) -> bool {
+        let holds = |plane: &DataPlane<P::Aead>| {
+            let link = plane.links.get(link).filter(|_| plane.shard != but);
+            link.is_some_and(|link| link.holds(name))
+        };
+        holds(&self.plane) || self.shards.each().any(|plane| holds(&plane))
     }
 
     /// Takes a link down in all planes, with every label that names it.

@@ -154,3 +154,47 @@ const LINGER: Duration = Duration::from_millis(500);
 const MESSAGES_A_BEAT: usize = 2;
 /// Labels that wait for one node: what it takes back at once by the default rate.
 const WAITING_MAX: usize = 4_096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path_setup::tests::sessions;
+
+    fn held(session: SessionId, slot: u32) -> Held {
+        let label = LabelName {
+            slot,
+            generation: 0,
+        };
+        Held { session, label }
+    }
+
+    #[test]
+    fn what_waits_goes_once_it_is_due_and_is_bounded() {
+        let (mut releases, [one, other]) = (Releases::default(), sessions());
+        let slots = u32::try_from(WAITING_MAX).unwrap();
+        for slot in 0..slots + 100 {
+            let due = Instant::from_millis(u64::from(slot / 100));
+            releases.push(due, held(one, slot));
+        }
+        releases.push(Instant::ZERO, held(other, 7));
+        assert_eq!(releases.waiting[&one].len(), WAITING_MAX);
+        assert!(releases.memory() <= 2 * WAITING_MAX * size_of::<(Instant, LabelName)>());
+        let mut take = |at, session| {
+            let release = releases.take_due(Instant::from_millis(at), session);
+            release.map(|release| {
+                let slots = release.labels().iter().map(|label| label.slot);
+                slots.collect::<Vec<_>>()
+            })
+        };
+        assert_eq!(take(0, other), Some(vec![7]));
+        assert_eq!(take(0, one), Some((0..64).collect()));
+        assert_eq!(take(0, one), Some((64..100).collect()));
+        assert_eq!(take(0, one), None);
+        let mut last = Vec::new();
+        while let Some(slots) = take(60_000, one) {
+            last = slots;
+        }
+        assert_eq!(last.last(), Some(&(slots - 1)), "the latest were left out");
+        assert!(releases.waiting.is_empty());
+    }
+}

@@ -218,6 +218,9 @@ impl<P: Provider> Node<P> {
         if !gate.allows(&bind.next.form) {
             return Err(Refused::Policy);
         }
+        if self.is_bound_beside(next, bind.next.name, bind.label.shard()) {
+            return Err(Refused::LabelTaken);
+        }
         let bound = self.with_plane(bind.label, |provider, plane| {
             let onward = (next, bind.next.clone());
             plane.bind_transit(provider, now, (bind.label, link), onward)

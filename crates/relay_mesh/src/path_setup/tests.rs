@@ -1,3 +1,10 @@
+use core::net::SocketAddr;
+
+use crypto::{Identity, Secret32};
+use netsim::provider::SimProvider;
+use udp_proto::{AppId, Config, Credentials, Endpoint, Listen, Network, ServerIdentity, Target};
+use wire::{InstanceId, Seed};
+
 use super::*;
 
 use crate::hop::LabelName;
@@ -210,4 +217,74 @@ fn a_refusal_or_another_number_of_labels_ends_it() {
             Progress::Failed(Refused::BadLabel)
         );
     }
+}
+
+#[test]
+fn what_was_given_is_held_by_the_session_of_the_answer_once_each() {
+    let mut ids = counter();
+    let flows = vec![FlowId(0), FlowId(1), FlowId(3)];
+    let way = (&[node(2)][..], node(4));
+    let (mut setup, asks) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
+    let [first, far_end, stray, second] = sessions();
+    setup.note_session(asks[0].id, Some(first));
+    setup.note_session(asks[1].id, Some(far_end));
+    setup.note_session(RequestId(99), Some(stray));
+    let far = RouteReply::Done(vec![granted(40), Granted::NONE, granted(42)]);
+    setup.on_reply(asks[1].id, far, &mut ids);
+    let relay = RouteReply::Done(vec![granted(20), granted(21), granted(22)]);
+    let Progress::Pending(binds) = setup.on_reply(asks[0].id, relay, &mut ids) else {
+        panic!("it goes on");
+    };
+    let held = |session, slot| Held {
+        session,
+        label: granted(slot).label,
+    };
+    // Bound over a session that is another by now: so it goes back over that.
+    setup.note_session(binds[0].id, Some(second));
+    setup.on_reply(binds[0].id, RouteReply::Done(Vec::new()), &mut ids);
+    assert_eq!(
+        setup.take_held(FlowId(3)),
+        [held(second, 22), held(far_end, 42)]
+    );
+    assert_eq!(setup.take_held(FlowId(3)), []);
+    assert_eq!(setup.take_held(FlowId(1)), [], "the far end refused it");
+    // The relay's label of the flow that was refused was never bound, and was given by its first session.
+    assert_eq!(
+        setup.into_held(),
+        [held(first, 21), held(second, 20), held(far_end, 40)]
+    );
+}
+
+#[test]
+fn what_came_by_a_session_that_is_over_is_not_given_back() {
+    let mut ids = counter();
+    let way = (&[node(2)][..], node(4));
+    let flows = vec![FlowId(0)];
+    let (mut setup, asks) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
+    setup.note_session(asks[0].id, None);
+    setup.on_reply(asks[0].id, RouteReply::Done(vec![granted(20)]), &mut ids);
+    assert_eq!(setup.into_held(), []);
+}
+
+/// Sessions that an endpoint began, each another.
+pub(crate) fn sessions<const COUNT: usize>() -> [SessionId; COUNT] {
+    let mut provider = SimProvider::new(Seed::from_number(1));
+    let own = Identity::generate(&mut provider).unwrap();
+    let mut endpoint = Endpoint::new(Config::default(), AppId(1), provider, Instant::ZERO).unwrap();
+    let network = Network {
+        secret: Secret32::new([7; 32]),
+        previous: None,
+    };
+    let listen = Listen::new(own, InstanceId(1)).with_network(network);
+    endpoint.listen(Instant::ZERO, listen).unwrap();
+    let addresses = (1..).map(|port| SocketAddr::from(([192, 0, 2, 1], port)));
+    let mut sessions = addresses.zip(1..).map(|(address, number)| {
+        let target = Target {
+            addresses: vec![address],
+            server: ServerIdentity::Node(node(number)),
+            credentials: Credentials::Peer,
+        };
+        endpoint.connect(Instant::ZERO, target).unwrap()
+    });
+    [(); COUNT].map(|()| sessions.next().unwrap())
 }

@@ -316,3 +316,27 @@ fn a_relay_that_says_it_leaves_is_left() {
     let now = mesh.now();
     assert!(mesh.player().gap(at, now) < ms(50), "nobody waits");
 }
+
+#[test]
+fn a_link_that_lost_all_frames_for_many_keys_carries_them_again() {
+    let mut mesh = Mesh::new(Seed::from_number(31), &Shape::default());
+    let (entry, relay) = (mesh.nodes[ENTRY], mesh.nodes[RELAY]);
+    mesh.run(START + 5_000);
+    assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
+    // Its session goes on, and what the entry tries to send there moves its keys on.
+    mesh.world.intercept(entry, relay, |_, datagram| {
+        if matches!(datagram.bytes.first(), Some(0x80..=0x82)) {
+            Verdict::Drop
+        } else {
+            Verdict::Pass
+        }
+    });
+    mesh.run(660_000);
+    assert_ne!(mesh.route(), Some(mesh.path(&[RELAY])));
+    mesh.world
+        .intercept(entry, relay, |_, _: &mut Datagram| Verdict::Pass);
+    mesh.run(400_000);
+    let stats = mesh.process(RELAY).node.frame_stats();
+    assert_eq!(stats.wrong_tag, 0);
+    assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
+}

@@ -123,6 +123,31 @@ impl Rig {
         }
     }
 
+    /// Has the member dial the node with index `to` too, and speak with that from now on.
+    pub(crate) fn turn_to(&mut self, to: usize) {
+        let (node, address) = (self.mesh.ids[to], mesh_address(to));
+        self.mesh.world.apply(self.member, |host, now| {
+            let target = Target {
+                addresses: vec![address],
+                server: ServerIdentity::Node(node),
+                credentials: Credentials::Peer,
+            };
+            host.machine.connect(now, target).unwrap();
+        });
+        self.mesh.run(1_000);
+    }
+
+    /// Has the member speak over another of its sessions from now on; returns that it spoke over.
+    pub(crate) fn speak_over(&mut self, session: SessionId) -> SessionId {
+        self.mesh.world.apply(self.member, |host, _| {
+            host.app.session.replace(session).unwrap()
+        })
+    }
+
+    pub(crate) fn session(&self) -> SessionId {
+        self.mesh.world[self.member].app.session.unwrap()
+    }
+
     pub(crate) fn say(&mut self, message: &[u8]) {
         self.mesh.world.apply(self.member, |host, now| {
             let session = host.app.session.unwrap();

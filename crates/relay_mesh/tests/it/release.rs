@@ -1,11 +1,14 @@
 //! Labels given back: what ended frees its places at once, and nobody frees another's.
 
+use std::collections::BTreeSet;
+
 use netsim::{Chance, Loss, for_each_seed, test_site};
 use relay_mesh::Mode;
 use relay_mesh::hop::LabelName;
 use relay_mesh::message::code;
 use relay_mesh::route_release::RouteRelease;
 use relay_mesh::route_request::{Granted, RouteReply, RouteRequest};
+use wire::Seed;
 
 use crate::crowd::{gather, silence};
 use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, ms};
@@ -66,6 +69,35 @@ fn sim_labels_of_ended_flows_are_given_back_under_loss() {
             assert!(freed >= 200 && refused < freed, "{freed} {refused}");
         }
     });
+}
+
+#[test]
+fn what_ended_all_at_once_is_given_back_in_parts() {
+    let shape = Shape {
+        mode: Mode::Single,
+        idle: 3,
+        ..Shape::default()
+    };
+    let mut mesh = Mesh::new(Seed::from_number(73), &shape);
+    mesh.run(START + 3_000);
+    let crowd = gather(&mut mesh, 900, ms(300));
+    mesh.run(8_000);
+    let crowded: Vec<u32> = labels(&mesh);
+    let most = (RELAY..crowded.len()).max_by_key(|index| crowded[*index]);
+    let (most, before) = most.map(|index| (index, crowded[index])).unwrap();
+    assert!(before >= 900, "{crowded:?}");
+    silence(&mut mesh, crowd);
+    let freed = |mesh: &Mesh| mesh.process(most).node.stats().labels_given_back;
+    let mut parts = Vec::new();
+    for _ in 0..80 {
+        let before = freed(&mesh);
+        mesh.run(100);
+        parts.push(freed(&mesh) - before);
+    }
+    // Two messages of 64 labels in 100 ms from each end, whatever waits.
+    assert!(parts.iter().all(|part| *part <= 2 * 128), "{parts:?}");
+    assert!(parts.contains(&(2 * 128)), "{parts:?}");
+    assert!(parts.iter().sum::<u64>() >= 2 * 900, "{parts:?}");
 }
 
 #[test]
@@ -167,9 +199,22 @@ fn mesh_a1_a_member_frees_no_label_that_is_not_its_own() {
     give_back(&mut rig, own.iter().map(|granted| granted.label));
     assert_eq!(counts(&rig), (before, given_back + 3, tried + 3));
     // Not even where the slots are in use again.
-    let again = reserve(&mut rig, 60);
+    let mut again = reserve(&mut rig, 60);
+    let slots = |granted: &[Granted]| -> BTreeSet<u32> {
+        granted.iter().map(|granted| granted.label.slot).collect()
+    };
+    let (used, mut freed) = (slots(&own), given_back + 3);
+    for _ in 0..16 {
+        if used.is_subset(&slots(&again)) {
+            break;
+        }
+        give_back(&mut rig, again.iter().map(|granted| granted.label));
+        freed += 60;
+        again = reserve(&mut rig, 60);
+    }
+    assert!(used.is_subset(&slots(&again)), "{used:?}");
     give_back(&mut rig, own.iter().map(|granted| granted.label));
-    assert_eq!(counts(&rig), (before + 60, given_back + 3, tried + 6));
+    assert_eq!(counts(&rig), (before + 60, freed, tried + 6));
     give_back(&mut rig, again.iter().map(|granted| granted.label));
     assert_eq!(counts(&rig).0, before);
     for broken in [&[code::ROUTE_RELEASE][..], &[code::ROUTE_RELEASE, 0]] {

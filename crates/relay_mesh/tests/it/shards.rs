@@ -1,7 +1,11 @@
 //! Nodes of several shards.
 
+use std::collections::BTreeSet;
+
 use crypto::Secret32;
 use netsim::{Chance, LinkConfig, Loss, for_each_seed, test_site};
+use relay_mesh::hop_key::NextLabel;
+use relay_mesh::route_request::{Bind, Granted, Refused, RouteReply, RouteRequest};
 use relay_mesh::shard::ShardId;
 use relay_mesh::{Config, Forwarder, Leg, Mode, NewError, Node, STRAYS_MAX};
 use wire::{Arrival, InstanceId, Machine, NodeId, Seed};
@@ -9,6 +13,7 @@ use wire::{Arrival, InstanceId, Machine, NodeId, Seed};
 use crate::alloc::allocations;
 use crate::beside::Division;
 use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, identity, link, mesh_address, shape};
+use crate::member::Rig;
 use crate::unseen::{GENEROUS, Lens, unseen};
 
 /// Four shards at a relay, two at entry and exit.
@@ -212,6 +217,42 @@ fn mesh_f7_a_forwarder_allocates_nothing_for_a_frame() {
         assert!(stats.sealed > 90_000, "{stats:?}");
         assert!(forwarder.poll_event().is_none());
     });
+}
+
+/// Each shard keeps to itself which numbers it used towards a label.
+#[test]
+fn mesh_a1_a_label_is_bound_by_one_shard_of_the_node_before_it_alone() {
+    let mut rig = Rig::with(41, &shape(sharded));
+    let at_relay = rig.session();
+    let reserve = |previous, count| RouteRequest::ReserveTransit { previous, count };
+    let (relay, exit, own) = (rig.mesh.ids[RELAY], rig.mesh.ids[RELAY + 1], rig.own);
+    rig.turn_to(RELAY + 1);
+    let answer = rig.ask(&reserve(relay, 1));
+    let RouteReply::Done(next) = answer else {
+        panic!("a member may pass: {answer:?}");
+    };
+    rig.speak_over(at_relay);
+    let RouteReply::Done(granted) = rig.ask(&reserve(own, 4)) else {
+        panic!("a member may pass");
+    };
+    let shards: BTreeSet<_> = granted.iter().map(|it| it.label.shard()).collect();
+    assert_eq!(shards.len(), 4);
+    let mut bind = |label| {
+        let Granted {
+            label: name,
+            form,
+            grant,
+        } = next[0].clone();
+        let next = NextLabel { name, form };
+        rig.ask(&RouteRequest::Bind {
+            next: exit,
+            binds: vec![Bind { label, next, grant }],
+        })
+    };
+    let taken = RouteReply::Refused(Refused::LabelTaken);
+    let answers: Vec<_> = granted.iter().map(|it| bind(it.label)).collect();
+    assert_eq!(answers[1..], [taken.clone(), taken.clone(), taken]);
+    assert!(matches!(answers[0], RouteReply::Done(_)), "{answers:?}");
 }
 
 /// A header whose second byte says that another shard sealed it opens with no key.
