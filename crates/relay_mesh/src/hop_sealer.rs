@@ -1,49 +1,18 @@
-//! Keys of one link: the sealer, which lets no nonce come twice, and the opener.
+//! The sealer of a link, which lets no nonce come twice.
 
 use core::fmt;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use crypto::{Aead, Exporter, Iv, Label, OpenError, Provider, Suite, TrafficSecret};
+use crypto::{Aead, Iv, Provider, Suite, TrafficSecret};
 use udp_proto::packet::PacketNumber;
 use udp_proto::replay::{ReplayWindow, Verdict};
 use wire::Instant;
 
 use crate::hop::{HopHeader, HopKind, LabelName, Phase};
 use crate::hop_key::{HopForm, HopKey, NextLabel};
-use crate::key_ring::{KeyRing, Sealed};
+use crate::link_secret::{EPOCHS, LinkSecret, ShardPair, mask};
 use crate::shard::ShardId;
-
-/// What the keys of one direction of a link come from: Expand(exporter, "tw1 link", direction).
-///
-/// Each shard that seals has a key for each shard that opens, Expand(that, "tw1 shard", from 1 | to 1): so
-/// nonces are a matter of one sealer, and windows and key epochs of one opener, whatever runs beside them.
-#[derive(Debug)]
-pub struct LinkSecret(Exporter);
-
-/// The shard of a link's one end that seals, and that of the other which opens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ShardPair {
-    /// Of the node that sends.
-    pub from: ShardId,
-    /// Of the node that receives.
-    pub to: ShardId,
-}
-
-impl LinkSecret {
-    /// Takes that of the direction `direction`, 0 for what the session's dialler sends and 1 for its
-    /// accepter, of the link whose session has `exporter`.
-    #[must_use]
-    pub fn new<P: Provider>(provider: &P, exporter: &Exporter, direction: u8) -> Self {
-        Self(exporter.branch(provider, LINK, &[direction]))
-    }
-
-    fn of<P: Provider>(&self, provider: &P, pair: ShardPair) -> (Suite, TrafficSecret) {
-        let context = [pair.from.place(), pair.to.place()];
-        let secret = self.0.expand(provider, SHARD, &context);
-        (Suite::Aes128Gcm, TrafficSecret::new(secret))
-    }
-}
 
 /// Seals the frames of one link and direction that go from one shard to one shard.
 ///
@@ -370,61 +339,6 @@ impl Binding {
     }
 }
 
-/// Opens the frames of one link and direction that go from one shard to one shard.
-pub struct HopOpener<A> {
-    keys: KeyRing<A>,
-}
-
-impl<A: Aead> HopOpener<A> {
-    /// Makes the opener of what goes from one shard to the other.
-    pub fn new<P: Provider<Aead = A>>(provider: &P, secret: &LinkSecret, pair: ShardPair) -> Self {
-        let (suite, secret) = secret.of(provider, pair);
-        Self {
-            keys: KeyRing::new(provider, suite, secret, EPOCHS),
-        }
-    }
-
-    /// Takes word that the other end seals with the key of `epoch`; false where that cannot be.
-    pub fn reach<P: Provider<Aead = A>>(&mut self, provider: &P, now: Instant, epoch: u32) -> bool {
-        self.keys.reach(provider, now, epoch)
-    }
-
-    /// Decrypts a sealed frame in place and returns its body, the end-to-end ciphertext and tag.
-    ///
-    /// # Errors
-    ///
-    /// [`OpenError`] where the frame was changed or is another link's; the frame is then garbage.
-    pub fn open<'a, P: Provider<Aead = A>>(
-        &mut self,
-        provider: &P,
-        now: Instant,
-        header: &HopHeader,
-        frame: &'a mut [u8],
-    ) -> Result<&'a mut [u8], OpenError> {
-        let (aad, rest) = frame
-            .split_first_chunk_mut::<{ HopHeader::LEN }>()
-            .ok_or(OpenError)?;
-        let (tag, body) = rest.split_first_chunk_mut::<16>().ok_or(OpenError)?;
-        let sealed = Sealed {
-            phase: header.epoch,
-            mask: mask(header),
-            aad,
-            body,
-            tag,
-        };
-        self.keys.open(provider, now, sealed)?;
-        Ok(body)
-    }
-}
-
-/// Label, generation and number: what makes a nonce of a link's iv.
-const fn mask(header: &HopHeader) -> [u8; 12] {
-    let [l0, l1, l2, l3] = header.label.slot.to_be_bytes();
-    let [_, n1, n2, n3, n4, n5, n6, n7] = header.number.to_be_bytes();
-    let generation = header.label.generation;
-    [l0, l1, l2, l3, generation, n1, n2, n3, n4, n5, n6, n7]
-}
-
 impl<A> fmt::Debug for HopSealer<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HopSealer")
@@ -432,12 +346,6 @@ impl<A> fmt::Debug for HopSealer<A> {
             .field("sealed", &self.sealed)
             .field("bound", &self.bound.len())
             .finish_non_exhaustive()
-    }
-}
-
-impl<A> fmt::Debug for HopOpener<A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("HopOpener(..)")
     }
 }
 
@@ -492,11 +400,6 @@ const EPOCH_SPAN_MIN: Duration = Duration::from_secs(10);
 /// Labels bound on one link in one key epoch; twice the labels of 10,000 flows, and room to move
 /// them all.
 pub const BOUND_MAX: usize = 65_536;
-
-/// Key epochs that the header tells apart.
-const EPOCHS: u8 = 4;
-const LINK: Label = Label::new("tw1 link");
-const SHARD: Label = Label::new("tw1 shard");
 
 #[cfg(test)]
 mod tests;

@@ -6,8 +6,10 @@ use crypto::{Aead, Exporter, OpenError, Provider};
 use wire::Instant;
 
 use crate::hop::{HopHeader, LabelName};
-use crate::hop_sealer::{Binding, HopOpener, HopSealer, LinkSecret, ShardPair};
+use crate::hop_opener::HopOpener;
+use crate::hop_sealer::{Binding, HopSealer};
 use crate::key_epoch::KeyEpoch;
+use crate::link_secret::{LinkSecret, ShardPair};
 use crate::link_terms::Packing;
 use crate::shard::ShardId;
 

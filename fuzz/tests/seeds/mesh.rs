@@ -48,7 +48,7 @@ fn frames() -> Vec<Input> {
     let header = HopHeader {
         kind: HopKind::Sealed,
         epoch: 2,
-        from: relay_mesh::shard::ShardId::FIRST,
+        from: ShardId::FIRST,
         hops_left: 3,
         label: label(7),
         phase: Phase {
@@ -62,7 +62,7 @@ fn frames() -> Vec<Input> {
     let bare = HopHeader {
         kind: HopKind::TagOnly,
         epoch: 0,
-        from: relay_mesh::shard::ShardId::FIRST,
+        from: ShardId::FIRST,
         ..header
     };
     let key = HopKey([3; 16]);

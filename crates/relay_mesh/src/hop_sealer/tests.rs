@@ -1,6 +1,7 @@
 use super::*;
 use crate::hop::Piece;
-use crypto::{Initial, Role, Secret32};
+use crate::hop_opener::HopOpener;
+use crypto::{Exporter, Initial, OpenError, Role, Secret32};
 use netsim::provider::{NonceLog, Recording, SimProvider};
 use wire::Seed;
 
