@@ -283,3 +283,33 @@ impl<P: Provider> Node<P> {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crypto::{Identity, Secret32};
+    use netsim::provider::SimProvider;
+    use wire::{InstanceId, Seed};
+
+    #[test]
+    fn links_that_labels_of_any_shard_name_are_known_as_such() {
+        let now = Instant::ZERO;
+        let mut provider = SimProvider::new(Seed::from_number(1));
+        let identity = Identity::generate(&mut provider).unwrap();
+        let mut config = Config::new(Secret32::new([1; 32]), InstanceId(1));
+        config.shards = 3;
+        let mut node = Node::new(config, identity, provider, now).unwrap();
+        let mut reserve = |owner| node.reserve_transit(now, LinkId(owner), LinkId(owner + 10));
+        let labels = [1, 2, 3].map(|owner| reserve(owner).unwrap());
+        assert_eq!(labels.map(|label| label.shard().place()), [0, 1, 2]);
+        assert_eq!(node.links_named(), [1, 2, 3, 11, 12, 13].map(LinkId).into());
+        assert!(node.links_in_use().is_empty(), "not bound");
+        node.with_plane(labels[2], |_, plane| {
+            plane.labels.bind_terminal(labels[2], 0)
+        });
+        assert_eq!(node.links_in_use(), [3, 13].map(LinkId).into());
+        node.free_label(now, labels[2]);
+        assert_eq!(node.links_named(), [1, 2, 11, 12].map(LinkId).into());
+    }
+}
