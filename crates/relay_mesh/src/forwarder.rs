@@ -10,20 +10,28 @@ use wire::{Arrival, CommandId, Instant, Machine, Transmit};
 use crate::data_plane::DataPlane;
 use crate::leg::Leg;
 use crate::shard::ShardId;
-use crate::shards::{SharedPlane, lock};
+use crate::shards::{SharedPlane, Touched, lock, plane_of};
 use crate::stats::FrameStats;
 use crate::trunk::{self, Frames};
 
 /// Passes frames on for one shard of a [`Node`](crate::Node), beside it: a [`wire::Machine`] that a driver
 /// runs on a thread of its own, with a socket of its own behind the node's port.
 ///
-/// The node gives its labels out and ends them, and needs to be told nothing by it. What comes to this one
-/// and is another shard's, or no frame, it hands back as a [`Stray`] for the node, which knows what to do
-/// with all: up to [`STRAYS_MAX`] may wait, and others are dropped and counted.
+/// The node gives its labels out and ends them, and needs to be told nothing by it.
+///
+/// Frames of other forwarders' shards that come to this one go on from here too, with their own shard's keys and
+/// windows: a system that joins datagrams before it divides them hands over what one neighbour sent at once by
+/// the first of it. What is the node's own, or no frame, is handed back as a [`Stray`] for the node, which knows
+/// what to do with all: up to [`STRAYS_MAX`] may wait, and others are dropped and counted.
 pub struct Forwarder<P: Provider> {
     shard: ShardId,
-    plane: SharedPlane<P::Aead>,
+    /// Of all forwarders' shards, from 1.
+    planes: Vec<SharedPlane<P::Aead>>,
     provider: P,
+    /// Shards whose frames it has passed on, a bit each: what they have to send is to be taken.
+    touched: Touched,
+    /// Datagrams of other forwarders' shards that it has passed on.
+    for_others: u64,
     strays: VecDeque<Stray>,
     strays_dropped: u64,
     now: Instant,
@@ -39,11 +47,17 @@ pub struct Stray {
 }
 
 impl<P: Provider> Forwarder<P> {
-    pub(crate) const fn new(shard: ShardId, plane: SharedPlane<P::Aead>, provider: P) -> Self {
+    pub(crate) const fn new(
+        shard: ShardId,
+        planes: Vec<SharedPlane<P::Aead>>,
+        provider: P,
+    ) -> Self {
         Self {
             shard,
-            plane,
+            planes,
             provider,
+            touched: Touched::NONE,
+            for_others: 0,
             strays: VecDeque::new(),
             strays_dropped: 0,
             now: Instant::ZERO,
@@ -55,16 +69,15 @@ impl<P: Provider> Forwarder<P> {
         self.strays_dropped
     }
 
-    /// Returns what became of the frames of its shard.
-    pub fn frame_stats(&self) -> FrameStats {
-        lock(&self.plane).stats
+    /// Returns how many datagrams of other forwarders' shards it has passed on.
+    pub const fn for_others(&self) -> u64 {
+        self.for_others
     }
 
-    /// Keeps time from going back: a late clock is a fault of the driver's.
-    fn advance(&mut self, now: Instant) -> Instant {
-        debug_assert!(now >= self.now, "time went back");
-        self.now = self.now.max(now);
-        self.now
+    /// Returns what became of the frames of its shard.
+    pub fn frame_stats(&self) -> FrameStats {
+        let own = plane_of(&self.planes, self.shard);
+        own.map_or_else(FrameStats::default, |plane| lock(plane).stats)
     }
 
     fn stray(&mut self, arrival: Arrival<Leg>, datagram: &[u8]) {
@@ -83,13 +96,18 @@ impl<P: Provider> Machine for Forwarder<P> {
     type Command = Infallible;
 
     fn handle_datagram(&mut self, now: Instant, arrival: Arrival<Leg>, datagram: &mut [u8]) {
-        if ShardId::of_datagram(datagram) != self.shard {
+        let shard = ShardId::of_datagram(datagram);
+        let Some(plane) = plane_of(&self.planes, shard) else {
             self.stray(arrival, datagram);
             return;
-        }
-        let now = self.advance(now);
-        let source = arrival.peer.address;
-        let mut plane = lock(&self.plane);
+        };
+        self.touched.note(shard);
+        self.for_others = self.for_others.saturating_add((shard != self.shard).into());
+        // A late clock is a fault of the driver's.
+        debug_assert!(now >= self.now, "time went back");
+        self.now = self.now.max(now);
+        let (now, source) = (self.now, arrival.peer.address);
+        let mut plane = lock(plane);
         // No label of this plane ends here: each frame goes on, or is dropped and counted.
         let provider = &self.provider;
         let pass_on = |plane: &mut DataPlane<P::Aead>, frame: &mut [u8]| {
@@ -115,7 +133,15 @@ impl<P: Provider> Machine for Forwarder<P> {
     }
 
     fn poll_transmit(&mut self, _: Instant, buf: &mut Vec<u8>) -> Option<Transmit<Leg>> {
-        lock(&self.plane).outbox.poll_transmit(buf)
+        while let Some(shard) = self.touched.first() {
+            let next = plane_of(&self.planes, shard)
+                .and_then(|plane| lock(plane).outbox.poll_transmit(buf));
+            if next.is_some() {
+                return next;
+            }
+            self.touched.forget(shard);
+        }
+        None
     }
 
     fn poll_command(&mut self) -> Option<(CommandId, Infallible)> {

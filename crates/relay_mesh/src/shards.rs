@@ -17,9 +17,13 @@ pub(crate) struct Shards<A> {
     planes: Vec<SharedPlane<A>>,
     /// The shard that gives out the next label.
     turn: u8,
-    /// Shards that the node has passed frames on for, a bit each: what they have to send is to be taken.
-    touched: u8,
+    /// Those that the node has passed frames on for.
+    pub(crate) touched: Touched,
 }
+
+/// Shards that have something to send which whoever passed frames on for them is to take, a bit each.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Touched(u8);
 
 impl<A: Aead> Shards<A> {
     /// Makes as many as a node has beside its own plane, if it has `count` in all. Each has its part of the
@@ -39,19 +43,18 @@ impl<A: Aead> Shards<A> {
         Self {
             planes: beside.collect(),
             turn: 0,
-            touched: 0,
+            touched: Touched::NONE,
         }
     }
 
     /// The plane of a shard; `None` where it is the node's own, or there is none.
     pub(crate) fn lock(&self, shard: ShardId) -> Option<MutexGuard<'_, DataPlane<A>>> {
-        self.shared(shard).map(lock)
+        plane_of(&self.planes, shard).map(lock)
     }
 
-    /// The way to the plane of a shard, for the thread that it is to have.
-    pub(crate) fn shared(&self, shard: ShardId) -> Option<&SharedPlane<A>> {
-        let place = usize::from(shard.place()).checked_sub(1)?;
-        self.planes.get(place)
+    /// The ways to all planes, for a thread that passes frames on.
+    pub(crate) fn shared(&self) -> Vec<SharedPlane<A>> {
+        self.planes.clone()
     }
 
     /// All planes, one after the other.
@@ -68,22 +71,31 @@ impl<A: Aead> Shards<A> {
         self.turn = first.saturating_add(1) % count;
         (0..count).map(move |step| ShardId(first.saturating_add(step) % count))
     }
+}
 
-    /// Notes that the node has passed a frame on for a shard.
-    pub(crate) const fn touch(&mut self, shard: ShardId) {
-        self.touched |= 1 << shard.place();
+impl Touched {
+    pub(crate) const NONE: Self = Self(0);
+
+    /// Notes that a frame was passed on for a shard.
+    pub(crate) const fn note(&mut self, shard: ShardId) {
+        self.0 |= 1 << shard.place();
     }
 
-    /// One of those for which it has, if any is left.
-    pub(crate) fn touched(&self) -> Option<ShardId> {
-        let place = self.touched.trailing_zeros();
-        (self.touched != 0).then_some(ShardId(u8::try_from(place).unwrap_or(0)))
+    /// One of them, if any is left.
+    pub(crate) fn first(self) -> Option<ShardId> {
+        let place = self.0.trailing_zeros();
+        (self.0 != 0).then_some(ShardId(u8::try_from(place).unwrap_or(0)))
     }
 
     /// Notes that a shard has nothing more to send.
-    pub(crate) const fn untouch(&mut self, shard: ShardId) {
-        self.touched &= !(1 << shard.place());
+    pub(crate) const fn forget(&mut self, shard: ShardId) {
+        self.0 &= !(1 << shard.place());
     }
+}
+
+/// The plane of a shard among those from 1; `None` where it is the node's own, or there is none.
+pub(crate) fn plane_of<A>(planes: &[SharedPlane<A>], shard: ShardId) -> Option<&SharedPlane<A>> {
+    planes.get(usize::from(shard.place()).checked_sub(1)?)
 }
 
 /// Takes the lock of a plane, in whatever state a thread that panicked left it: no step of a plane leaves

@@ -37,7 +37,7 @@ impl<P: Provider> Node<P> {
             plane.handle_frame(provider, now, (source, frame));
         });
         if shared.is_some() {
-            self.shards.touch(shard);
+            self.shards.touched.note(shard);
             return;
         }
         if let Some(arrived) = self.plane.handle_frame(provider, now, (source, frame)) {

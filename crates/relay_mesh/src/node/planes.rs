@@ -2,7 +2,6 @@
 
 use core::net::{IpAddr, SocketAddr};
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use crypto::{Provider, Role};
 use udp_proto::SessionId;
@@ -20,6 +19,7 @@ use crate::leg::Leg;
 use crate::link::{End, Link, LinkId, LinkRoot};
 use crate::link_gate::LinkGate;
 use crate::shard::ShardId;
+use crate::shards::plane_of;
 use crate::stats::FrameStats;
 
 impl<P: Provider> Node<P> {
@@ -27,8 +27,9 @@ impl<P: Provider> Node<P> {
     /// the node has no such shard. Nothing is lost where it has none: the node does it itself.
     pub fn forwarder(&self, place: u8, provider: P) -> Option<Forwarder<P>> {
         let shard = ShardId::new(place)?;
-        let plane = self.shards.shared(shard)?;
-        Some(Forwarder::new(shard, Arc::clone(plane), provider))
+        let planes = self.shards.shared();
+        plane_of(&planes, shard)?;
+        Some(Forwarder::new(shard, planes, provider))
     }
 
     /// Returns what became of hop frames, in all shards.
@@ -92,12 +93,12 @@ impl<P: Provider> Node<P> {
 
     /// Takes what a shard has to send that this node has passed frames on for.
     pub(super) fn pop_touched(&mut self, buf: &mut Vec<u8>) -> Option<Transmit<Leg>> {
-        while let Some(shard) = self.shards.touched() {
+        while let Some(shard) = self.shards.touched.first() {
             let next = self.shards.lock(shard)?.outbox.poll_transmit(buf);
             if next.is_some() {
                 return next;
             }
-            self.shards.untouch(shard);
+            self.shards.touched.forget(shard);
         }
         None
     }
