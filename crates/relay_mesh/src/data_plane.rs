@@ -58,7 +58,7 @@ impl<A: Aead> DataPlane<A> {
     ) -> Option<Arrived<'a>> {
         let len = frame.len();
         let header = self.decode(frame)?;
-        let Some((label, owner)) = self.labels.get_with_owner(header.label) else {
+        let Some((label, fill, owner)) = self.labels.get_with_owner(header.label) else {
             return count(&mut self.stats.unknown_label);
         };
         if label.is_expired(now) {
@@ -96,7 +96,7 @@ impl<A: Aead> DataPlane<A> {
         let Some(body) = opened else {
             return count(&mut self.stats.wrong_tag);
         };
-        if !label.charge(now, len) {
+        if !label.charge(fill, now, len) {
             return count(&mut self.stats.over_rate);
         }
         if !owner.take(now, u32::try_from(len).unwrap_or(u32::MAX)) {

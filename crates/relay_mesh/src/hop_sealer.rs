@@ -2,13 +2,13 @@
 
 use core::fmt;
 use core::time::Duration;
-use std::collections::BTreeMap;
 
 use crypto::{Aead, Iv, Provider, Suite, TrafficSecret};
 use udp_proto::packet::PacketNumber;
 use udp_proto::replay::{ReplayWindow, Verdict};
 use wire::Instant;
 
+use crate::bound_labels::BoundLabels;
 use crate::hop::{HopHeader, HopKind, LabelName, Phase};
 use crate::hop_key::{HopForm, HopKey, NextLabel};
 use crate::link_secret::{EPOCHS, LinkSecret, ShardPair, mask};
@@ -40,19 +40,10 @@ pub struct HopSealer<A> {
     sealed: u32,
     /// When the present key was first sealed with.
     since: Option<Instant>,
-    /// Bound in this key epoch.
-    bound: BTreeMap<LabelName, Use>,
-    /// Of them, those that were given back.
-    released: usize,
+    /// Labels bound in this key epoch.
+    bound: BoundLabels,
     /// Only bindings made here are sealed with.
-    serial: u64,
-}
-
-/// What became of a label that was bound in this key epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Use {
-    Live,
-    Released,
+    serial: u32,
 }
 
 /// A label of the next hop that one sealer may seal with; not `Clone`, since it holds the numbers
@@ -62,7 +53,7 @@ pub struct Binding {
     /// The label at the next hop.
     next: NextLabel,
     /// Which sealer made it.
-    serial: u64,
+    serial: u32,
     gate: Gate,
 }
 
@@ -96,7 +87,7 @@ impl<A: Aead> HopSealer<A> {
         provider: &P,
         secret: &LinkSecret,
         pair: ShardPair,
-        serial: u64,
+        serial: u32,
     ) -> Self {
         let (suite, secret) = secret.of(provider, pair);
         let (aead, iv) = secret.expand(provider, suite);
@@ -110,8 +101,7 @@ impl<A: Aead> HopSealer<A> {
             told: 0,
             sealed: 0,
             since: None,
-            bound: BTreeMap::new(),
-            released: 0,
+            bound: BoundLabels::default(),
             serial,
         }
     }
@@ -155,10 +145,9 @@ impl<A: Aead> HopSealer<A> {
         }
         let NextLabel { name, form } = &binding.next;
         if binding.is_unused() || form.is_tag_only() {
-            self.bound.remove(name);
+            self.bound.forget(*name);
         } else {
-            self.bound.insert(*name, Use::Released);
-            self.released = self.released.saturating_add(1);
+            self.bound.release(*name);
         }
     }
 
@@ -214,7 +203,7 @@ impl<A: Aead> HopSealer<A> {
 
     /// Returns whether a label is bound and not given back.
     pub fn holds(&self, name: LabelName) -> bool {
-        self.bound.get(&name) == Some(&Use::Live)
+        self.bound.holds(name)
     }
 
     /// Returns how many labels cannot be bound in this key epoch.
@@ -224,7 +213,7 @@ impl<A: Aead> HopSealer<A> {
 
     /// Returns how many labels are bound and not given back.
     pub fn live(&self) -> usize {
-        self.bound.len().saturating_sub(self.released)
+        self.bound.live()
     }
 
     fn bind<P: Provider<Aead = A>>(
@@ -237,13 +226,12 @@ impl<A: Aead> HopSealer<A> {
         if self.is_worn(now) {
             self.advance(provider);
         }
-        if self.bound.contains_key(&next.name) {
-            return Err(BindError::LabelTaken);
-        }
         if self.bound.len() >= BOUND_MAX {
             return Err(BindError::Full);
         }
-        self.bound.insert(next.name, Use::Live);
+        if !self.bound.insert(next.name) {
+            return Err(BindError::LabelTaken);
+        }
         Ok(Binding {
             next,
             serial: self.serial,
@@ -260,7 +248,7 @@ impl<A: Aead> HopSealer<A> {
         };
         self.sealed >= EPOCH_FRAMES
             || is_older(EPOCH_SPAN)
-            || (self.released >= BOUND_MAX / 4 && is_older(EPOCH_SPAN_MIN))
+            || (self.bound.released() >= BOUND_MAX / 4 && is_older(EPOCH_SPAN_MIN))
     }
 
     /// Goes to the next key. Live labels keep their place, so that none is bound twice in it.
@@ -270,8 +258,7 @@ impl<A: Aead> HopSealer<A> {
         self.epoch = self.epoch.saturating_add(1);
         self.sealed = 0;
         self.since = None;
-        self.bound.retain(|_, state| *state == Use::Live);
-        self.released = 0;
+        self.bound.next_epoch();
     }
 }
 

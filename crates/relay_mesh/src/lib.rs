@@ -10,6 +10,7 @@ pub mod message;
 pub mod routes;
 pub mod signed_config;
 
+mod bound_labels;
 mod config;
 mod data_plane;
 pub mod detour;

@@ -37,7 +37,7 @@ pub(crate) struct Link<A> {
     sends: LinkSecret,
     receives: LinkSecret,
     /// Of its first sealer; the others have the numbers behind it.
-    serial: u64,
+    serial: u32,
     /// By the neighbour's shard, which opens.
     sealers: PerShard<HopSealer<A>>,
     /// By the neighbour's shard, which sealed.
@@ -86,7 +86,7 @@ impl<A: Aead> Link<A> {
         provider: &P,
         root: LinkRoot<'_>,
         remote: SocketAddr,
-        (shard, serial): (ShardId, u64),
+        (shard, serial): (ShardId, u32),
     ) -> Self {
         let LinkRoot { exporter, end } = root;
         Self {
@@ -96,7 +96,7 @@ impl<A: Aead> Link<A> {
             shard,
             sends: LinkSecret::new(provider, exporter, end.sends()),
             receives: LinkSecret::new(provider, exporter, end.receives()),
-            serial: serial.saturating_mul(u64::from(ShardId::COUNT_MAX)),
+            serial: serial.wrapping_mul(u32::from(ShardId::COUNT_MAX)),
             sealers: [const { None }; ShardId::COUNT_MAX as usize],
             openers: [const { None }; ShardId::COUNT_MAX as usize],
         }
@@ -113,7 +113,7 @@ impl<A: Aead> Link<A> {
             from: self.shard,
             to,
         };
-        let serial = self.serial.saturating_add(to.place().into());
+        let serial = self.serial.wrapping_add(to.place().into());
         Some(
             slot.get_or_insert_with(|| {
                 Box::new(HopSealer::new(provider, &self.sends, pair, serial))

@@ -134,7 +134,7 @@ pub struct Node<P: Provider> {
     next_command: u64,
     next_request: u64,
     /// Names sealers.
-    next_serial: u64,
+    next_serial: u32,
     events: VecDeque<Event>,
     /// One sealed packet.
     sealed: Vec<u8>,

@@ -17,31 +17,41 @@ pub use ration::{RationRefusal, Rationed};
 /// Counts billionths of a unit, so that a nanosecond's worth of any rate is a whole number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenBucket {
+    fill: Fill,
+    held: Held,
+}
+
+/// How a bucket fills; one for all where there are thousands alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fill {
     /// Units per second.
-    rate: u32,
+    pub rate: u32,
     /// Most units held.
-    burst: u32,
+    pub burst: u32,
+}
+
+/// What is in a bucket, 16 bytes, without how it fills.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
     /// Units held at `at`, in billionths; at most the burst.
     level: u64,
     /// When `level` was right; never goes back.
     at: Instant,
 }
 
-impl TokenBucket {
-    /// Makes a full bucket of `burst` units that gains `rate` units per second.
+impl Held {
+    /// Makes that of a full bucket.
     #[must_use]
-    pub const fn new(rate: u32, burst: u32, now: Instant) -> Self {
+    pub const fn full(fill: Fill, now: Instant) -> Self {
         Self {
-            rate,
-            burst,
-            level: scaled(burst),
+            level: scaled(fill.burst),
             at: now,
         }
     }
 
     /// Takes `units` where so many are held; else nothing changes and the answer is false.
-    pub fn take(&mut self, now: Instant, units: u32) -> bool {
-        self.refill(now);
+    pub fn take(&mut self, fill: Fill, now: Instant, units: u32) -> bool {
+        self.refill(fill, now);
         match self.level.checked_sub(scaled(units)) {
             Some(level) => {
                 self.level = level;
@@ -51,10 +61,35 @@ impl TokenBucket {
         }
     }
 
+    /// Adds what was gained since.
+    fn refill(&mut self, fill: Fill, now: Instant) {
+        let nanos = now.as_nanos().saturating_sub(self.at.as_nanos());
+        self.at = self.at.max(now);
+        let gained = nanos.saturating_mul(fill.rate.into());
+        self.level = self.level.saturating_add(gained).min(scaled(fill.burst));
+    }
+}
+
+impl TokenBucket {
+    /// Makes a full bucket of `burst` units that gains `rate` units per second.
+    #[must_use]
+    pub const fn new(rate: u32, burst: u32, now: Instant) -> Self {
+        let fill = Fill { rate, burst };
+        Self {
+            fill,
+            held: Held::full(fill, now),
+        }
+    }
+
+    /// Takes `units` where so many are held; else nothing changes and the answer is false.
+    pub fn take(&mut self, now: Instant, units: u32) -> bool {
+        self.held.take(self.fill, now, units)
+    }
+
     /// Returns whether so many are held.
     pub fn holds(&mut self, now: Instant, units: u32) -> bool {
         self.refill(now);
-        self.level >= scaled(units)
+        self.held.level >= scaled(units)
     }
 
     /// Takes `units`, or all there is where fewer are held.
@@ -62,7 +97,7 @@ impl TokenBucket {
     /// For what must leave in any case and shall count.
     pub fn take_forced(&mut self, now: Instant, units: u32) {
         self.refill(now);
-        self.level = self.level.saturating_sub(scaled(units));
+        self.held.level = self.held.level.saturating_sub(scaled(units));
     }
 
     /// Returns the whole units held.
@@ -70,41 +105,37 @@ impl TokenBucket {
     pub fn available(&self, now: Instant) -> u32 {
         let mut ahead = *self;
         ahead.refill(now);
-        u32::try_from(ahead.level / SCALE).unwrap_or(u32::MAX)
+        u32::try_from(ahead.held.level / SCALE).unwrap_or(u32::MAX)
     }
 
     /// Returns when `units` are held, if none are taken before; `None` where they never are.
     #[must_use]
     pub fn available_at(&self, units: u32) -> Option<Instant> {
-        let missing = scaled(units).saturating_sub(self.level);
+        let missing = scaled(units).saturating_sub(self.held.level);
         if missing == 0 {
-            return Some(self.at);
+            return Some(self.held.at);
         }
-        if units > self.burst || self.rate == 0 {
+        if units > self.fill.burst || self.fill.rate == 0 {
             return None;
         }
-        let nanos = missing.div_ceil(self.rate.into());
-        Some(self.at + Duration::from_nanos(nanos))
+        let nanos = missing.div_ceil(self.fill.rate.into());
+        Some(self.held.at + Duration::from_nanos(nanos))
     }
 
     /// Changes the rate from `now` on.
     pub fn set_rate(&mut self, now: Instant, rate: u32) {
         self.refill(now);
-        self.rate = rate;
+        self.fill.rate = rate;
     }
 
     /// Returns the units gained per second.
     #[must_use]
     pub const fn rate(&self) -> u32 {
-        self.rate
+        self.fill.rate
     }
 
-    /// Adds what was gained since.
     fn refill(&mut self, now: Instant) {
-        let nanos = now.as_nanos().saturating_sub(self.at.as_nanos());
-        self.at = self.at.max(now);
-        let gained = nanos.saturating_mul(self.rate.into());
-        self.level = self.level.saturating_add(gained).min(scaled(self.burst));
+        self.held.refill(self.fill, now);
     }
 }
 

@@ -101,7 +101,7 @@ fn join(
             exporter: &exporter,
             end,
         };
-        let name = (ShardId::FIRST, u64::from(number) * 2);
+        let name = (ShardId::FIRST, u32::from(number) * 2);
         let link = Link::new(provider, root, address(peer), name);
         plane.links.set(peer, Some(link));
         let mut gate = LinkGate::new(provider, root, kind);

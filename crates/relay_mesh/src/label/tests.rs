@@ -86,11 +86,11 @@ fn only_its_owner_binds_a_label_and_once() {
 fn frames_put_off_the_end_and_are_rationed() {
     let mut slab = LabelSlab::new(ShardId::FIRST, LIMITS);
     let name = slab.reserve(Instant::ZERO, A, B).unwrap();
-    let label = slab.get_mut(name).unwrap();
+    let (label, fill, _) = slab.get_with_owner(name).unwrap();
     let later = Instant::from_millis(29_999);
     assert!(!label.is_expired(later));
-    assert!(label.charge(later, 1_000));
-    assert!(!label.charge(later, 1));
+    assert!(label.charge(fill, later, 1_000));
+    assert!(!label.charge(fill, later, 1));
     assert!(!label.is_expired(Instant::from_millis(59_998)));
     assert!(label.is_expired(Instant::from_millis(59_999)));
 }

@@ -193,7 +193,7 @@ impl<P: Provider> Node<P> {
             made.local = local;
             plane.drop_link(now, link);
             plane.links.set(link, Some(made));
-            serial = serial.saturating_add(1);
+            serial = serial.wrapping_add(1);
         };
         put_up(&mut self.plane);
         for mut plane in self.shards.each() {
