@@ -340,8 +340,9 @@ impl<P: Provider> Gossip<P> {
         match outcome {
             Outcome::OwnFromBefore(version) => self.publisher.raise(version),
             Outcome::NeedsNodeRecord(origin) => {
+                // Asked for by the next `tend`: such records come by the hundred, and each look goes
+                // through all that is wanted.
                 self.wanted.add(origin, from, Newer::Unlisted, now);
-                self.fetch(now);
             }
             Outcome::Accepted | Outcome::Stale | Outcome::Refused(_) => {}
         }

@@ -2,7 +2,7 @@
 
 use core::fmt;
 use core::time::Duration;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use udp_proto::budget::{Fill, Held, TokenBucket};
 use wire::Instant;
@@ -276,10 +276,16 @@ impl LabelSlab {
         count
     }
 
-    /// Returns whether a label names `link`, or was given to its node.
-    pub(crate) fn holds_any_of(&self, link: LinkId) -> bool {
-        let mut held = self.labels.iter().filter(|label| !label.is_free());
-        held.any(|label| label.owner == link || label.names(link))
+    /// Returns the links that labels name, and those of the nodes that they were given to.
+    pub(crate) fn links_named(&self) -> BTreeSet<LinkId> {
+        let labels = self.labels.iter().filter(|label| !label.is_free());
+        labels.flat_map(Label::links).collect()
+    }
+
+    /// Returns those of labels that are bound: one that is only given out carries nothing.
+    pub(crate) fn links_held(&self) -> BTreeSet<LinkId> {
+        let labels = self.labels.iter().filter(|label| label.is_bound());
+        labels.flat_map(Label::links).collect()
     }
 
     /// Returns how many labels lead to other nodes at `now`.
@@ -387,6 +393,12 @@ impl Label {
         self.previous == link || matches!(self.purpose, Purpose::Transit(_)) && self.next == link
     }
 
+    /// All links that it names, and that of its owner.
+    fn links(&self) -> impl Iterator<Item = LinkId> + use<> {
+        let next = matches!(self.purpose, Purpose::Transit(_)).then_some(self.next);
+        [self.owner, self.previous].into_iter().chain(next)
+    }
+
     /// Whether it ended at or before `now`.
     pub(crate) fn is_expired(&self, now: Instant) -> bool {
         self.expires_at <= now
@@ -418,6 +430,10 @@ impl Label {
 
     const fn is_free(&self) -> bool {
         matches!(self.purpose, Purpose::Free)
+    }
+
+    const fn is_bound(&self) -> bool {
+        matches!(self.purpose, Purpose::Transit(_) | Purpose::Terminal { .. })
     }
 
     const fn is(&self, name: LabelName) -> bool {

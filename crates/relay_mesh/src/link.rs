@@ -13,7 +13,8 @@ use crate::link_secret::{LinkSecret, ShardPair};
 use crate::link_terms::Packing;
 use crate::shard::ShardId;
 
-/// Names a neighbour of this node, for the life of the process.
+/// Names a node that this one knows of, until that one was gone for 10 minutes; then it may name
+/// another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct LinkId(pub(crate) u16);
 
@@ -194,10 +195,10 @@ impl<A: Aead> Link<A> {
     }
 }
 
-/// What is known of links, by id: of those that are up.
+/// What is known of links, by id: of those that are up. Of a thousand nodes known few have one.
 #[derive(Debug)]
 pub(crate) struct LinkTable<L> {
-    links: Vec<Option<L>>,
+    links: Vec<Option<Box<L>>>,
 }
 
 impl<L> LinkTable<L> {
@@ -212,15 +213,21 @@ impl<L> LinkTable<L> {
             self.links.resize_with(index.saturating_add(1), || None);
         }
         if let Some(slot) = self.links.get_mut(index) {
-            *slot = link;
+            *slot = link.map(Box::new);
         }
     }
 
     pub(crate) fn get(&self, id: LinkId) -> Option<&L> {
-        self.links.get(usize::from(id.0))?.as_ref()
+        self.links.get(usize::from(id.0))?.as_deref()
     }
 
     pub(crate) fn get_mut(&mut self, id: LinkId) -> Option<&mut L> {
-        self.links.get_mut(usize::from(id.0))?.as_mut()
+        self.links.get_mut(usize::from(id.0))?.as_deref_mut()
+    }
+
+    /// Those that are up, by id.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (LinkId, &L)> {
+        let all = (0..).map(LinkId).zip(&self.links);
+        all.filter_map(|(id, link)| Some((id, link.as_deref()?)))
     }
 }

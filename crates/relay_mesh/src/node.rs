@@ -19,7 +19,9 @@ mod flow_table;
 mod flows;
 mod frames;
 mod games;
+mod guests;
 mod here;
+mod in_use;
 mod known_routes;
 mod links;
 mod listing;
@@ -422,7 +424,8 @@ impl<P: Provider> Node<P> {
         self.beat_at = now + BEAT;
         self.beats = self.beats.wrapping_add(1);
         self.tend_detours(now);
-        if self.selecting.has_news {
+        // Where there are many, once a second is often enough.
+        if self.selecting.has_news && !self.selecting.is_choosing {
             self.learn_peers(now);
         }
         self.dial_due(now);
@@ -457,16 +460,15 @@ impl<P: Provider> Node<P> {
         for link in links {
             self.tend_course(now, link);
         }
-        self.run_probers(now);
+        let probers_at = self.run_probers(now, self.beat_at);
         self.run_watches(now);
-        let probers = self.peers.up().map(|(_, _, up)| up.prober.poll_timeout());
         let watches = self
             .courses
             .values()
             .flat_map(|course| &course.paths)
             .filter(|path| path.is_watched())
             .map(|path| path.watch.poll_timeout(now));
-        self.wake_at = probers.chain(watches).fold(self.beat_at, Instant::min);
+        self.wake_at = watches.fold(probers_at, Instant::min);
     }
 }
 

@@ -58,6 +58,18 @@ impl Places {
             max: links_max,
         }
     }
+
+    /// Guests with a cause that have a place before all others.
+    pub(crate) const fn with_cause(&self) -> usize {
+        self.calm.saturating_sub(self.needed + self.lot)
+    }
+
+    /// Once nodes were too many, up to so many are few again: a mesh of about [`Self::all`] does not
+    /// change between the two.
+    pub(crate) const fn few_again(&self) -> usize {
+        self.all - self.all / 8
+    }
+
     /// The same where so many guests have a cause: whom there is no place for takes that of one
     /// who is near.
     pub(crate) const fn with_guests(mut self, with_cause: usize) -> Self {
@@ -89,7 +101,7 @@ pub(crate) struct Candidate {
 /// How a node stands with another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// There is a session.
+    /// There is a session, or a dial.
     Linked,
     /// It may be dialled.
     Free,
@@ -100,8 +112,6 @@ pub(crate) enum Standing {
 /// Why a link is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Why {
-    /// There are few nodes.
-    All,
     /// It is an end or a relay of routes.
     Needed,
     /// It is near.
@@ -118,12 +128,9 @@ pub(crate) fn select(
     needed: &[LinkId],
     before: &BTreeMap<LinkId, Why>,
 ) -> BTreeMap<LinkId, Why> {
-    if candidates.len() <= places.all {
-        return candidates.iter().map(|of| (of.link, Why::All)).collect();
-    }
-    let open: BTreeMap<LinkId, &Candidate> = candidates
+    let mut open: BTreeMap<LinkId, &Candidate> = candidates
         .iter()
-        .filter(|of| of.standing != Standing::Refused && !of.is_dead())
+        .filter(|of| of.standing != Standing::Refused)
         .map(|of| (of.link, of))
         .collect();
     let mut chosen = BTreeMap::new();
@@ -131,6 +138,8 @@ pub(crate) fn select(
     for &link in needed.take(places.needed) {
         chosen.insert(link, Why::Needed);
     }
+    // Who is needed needs a session, not a good line: paths may lead there over others.
+    open.retain(|_, of| !of.is_dead());
     take(&mut chosen, &open, (places.lot, Why::Lot), |of| of.draw);
     take(&mut chosen, &open, (places.near, Why::Near), |of| {
         let price = if before.get(&of.link) == Some(&Why::Near) {

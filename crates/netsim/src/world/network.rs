@@ -3,7 +3,7 @@
 use core::fmt;
 use core::net::SocketAddr;
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use wire::{Instant, Seed};
 
@@ -16,8 +16,8 @@ pub(super) struct Network {
     seed: Seed,
     addresses: BTreeMap<SocketAddr, NodeIndex>,
     links: BTreeMap<Pair, Link>,
-    /// Links that no longer follow the default.
-    own: BTreeSet<Pair>,
+    /// What links do that no longer follow the default.
+    own: BTreeMap<Pair, LinkConfig>,
     default: LinkConfig,
     taps: Vec<Tap>,
     interceptors: BTreeMap<Pair, Box<Interceptor>>,
@@ -29,7 +29,7 @@ impl Network {
             seed,
             addresses: BTreeMap::new(),
             links: BTreeMap::new(),
-            own: BTreeSet::new(),
+            own: BTreeMap::new(),
             default: LinkConfig::default(),
             taps: Vec::new(),
             interceptors: BTreeMap::new(),
@@ -53,21 +53,21 @@ impl Network {
     pub(super) fn set_default(&mut self, config: LinkConfig) {
         self.default = config;
         for (pair, link) in &mut self.links {
-            if pair.0 != pair.1 && !self.own.contains(pair) {
+            if pair.0 != pair.1 && !self.own.contains_key(pair) {
                 link.set_config(config);
             }
         }
     }
 
     pub(super) fn set_link(&mut self, pair: Pair, config: LinkConfig) {
-        self.own.insert(pair);
-        self.link(pair).set_config(config);
+        self.own.insert(pair, config);
+        if let Some(link) = self.links.get_mut(&pair) {
+            link.set_config(config);
+        }
     }
 
     pub(super) fn link_config(&self, pair: Pair) -> LinkConfig {
-        self.links
-            .get(&pair)
-            .map_or_else(|| self.default_of(pair), |link| *link.config())
+        config_of(&self.own, &self.default, pair)
     }
 
     pub(super) fn link_stats(&self, pair: Pair) -> LinkStats {
@@ -125,20 +125,11 @@ impl Network {
     }
 
     fn link(&mut self, pair: Pair) -> &mut Link {
-        let config = self.default_of(pair);
-        let seed = self.seed;
-        self.links
-            .entry(pair)
-            .or_insert_with(|| Link::new(config, seed.generator(purpose(pair))))
-    }
-
-    /// A node reaches itself without the network.
-    fn default_of(&self, (from, to): Pair) -> LinkConfig {
-        if from == to {
-            LinkConfig::default()
-        } else {
-            self.default
-        }
+        let (seed, own, default) = (self.seed, &self.own, &self.default);
+        self.links.entry(pair).or_insert_with(|| {
+            let config = config_of(own, default, pair);
+            Link::new(config, seed.generator(purpose(pair)))
+        })
     }
 }
 
@@ -149,6 +140,18 @@ impl fmt::Debug for Network {
             .field("links", &self.links)
             .finish_non_exhaustive()
     }
+}
+
+/// What a link does; a node reaches itself without the network.
+fn config_of(own: &BTreeMap<Pair, LinkConfig>, default: &LinkConfig, pair: Pair) -> LinkConfig {
+    let usual = || {
+        if pair.0 == pair.1 {
+            LinkConfig::default()
+        } else {
+            *default
+        }
+    };
+    own.get(&pair).copied().unwrap_or_else(usual)
 }
 
 /// Sender and receiver.

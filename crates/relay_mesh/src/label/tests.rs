@@ -58,6 +58,18 @@ fn mesh_a1_a_slot_gives_out_no_generation_twice_while_a_key_lives() {
 }
 
 #[test]
+fn a_label_that_is_bound_holds_its_links_and_one_that_is_only_given_out_none() {
+    let mut slab = LabelSlab::new(ShardId::FIRST, LIMITS);
+    let name = slab.reserve(Instant::ZERO, A, B).unwrap();
+    assert!(slab.links_held().is_empty());
+    assert_eq!(slab.links_named(), BTreeSet::from([A, B]));
+    slab.bind_terminal(name, 7);
+    assert_eq!(slab.links_held(), BTreeSet::from([A, B]));
+    slab.remove(Instant::ZERO, name);
+    assert!(slab.links_named().is_empty());
+}
+
+#[test]
 fn only_its_owner_binds_a_label_and_once() {
     let mut slab = LabelSlab::new(ShardId::FIRST, LIMITS);
     let name = slab.reserve(Instant::ZERO, A, B).unwrap();

@@ -216,6 +216,12 @@ impl LinkStateTable {
         self.entries.iter().map(|(&id, entry)| (id, entry.is_live))
     }
 
+    /// Returns what those say of themselves that are alive.
+    pub(crate) fn live_profiles(&self) -> impl Iterator<Item = (NodeId, &Profile)> {
+        let live = self.entries.iter().filter(|(_, entry)| entry.is_live);
+        live.map(|(id, entry)| (*id, &entry.profile))
+    }
+
     /// Returns the counts.
     #[must_use]
     pub const fn stats(&self) -> TableStats {

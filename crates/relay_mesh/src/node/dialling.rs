@@ -1,16 +1,14 @@
-//! Whom to dial, and who makes room where too many came.
+//! Whom to dial, and when again.
 
 use core::time::Duration;
 
-use crypto::{Provider, Role};
+use crypto::Provider;
 use udp_proto::{CloseCode, CloseReason, ConnectFailure};
-use wire::{Instant, NodeId};
+use wire::Instant;
 
 use super::Node;
 use super::peers::Contact;
 use crate::link::LinkId;
-use crate::link_state::Roles;
-use crate::selection::{Guest, parting_order};
 
 /// Why a dial came to nothing or a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,8 +89,9 @@ impl<P: Provider> Node<P> {
             .filter(is_lost)
             .collect();
         if due.len() < room && !lost.iter().any(|link| self.peers.has_contact(*link)) {
-            let mut lost = lost.into_iter().filter(|link| self.may_dial(now, *link));
-            due.extend(lost.next());
+            let lost = lost.into_iter().filter(|link| self.may_dial(now, *link));
+            let next_dial = |link: &LinkId| self.peers.get(*link).map(|peer| peer.next_dial);
+            due.extend(lost.min_by_key(next_dial));
         }
         due
     }
@@ -105,52 +104,6 @@ impl<P: Provider> Node<P> {
                 && !(is_refused && self.peers.has_links())
                 && self.is_member(&peer.node)
         })
-    }
-
-    /// Keeps some places free, at the cost of the newest guest whose link nobody uses: who comes
-    /// is let in for long enough to learn of others, and whoever needs this node begins to use it.
-    fn make_room_for_links(&mut self, now: Instant) {
-        let places = self.selecting.places;
-        let contacts = self.peers.contacts();
-        if !self.selecting.is_choosing || contacts <= places.calm {
-            return;
-        }
-        let stay = if contacts < places.max {
-            STAY
-        } else {
-            STAY_CROWDED
-        };
-        let guests = self.peers.up().filter(|(link, _, up)| {
-            now.saturating_since(up.since) >= stay
-                && !self.selecting.chosen.contains_key(link)
-                && self.endpoint.role(up.session) == Some(Role::Accepter)
-        });
-        let guests = guests.map(|(link, peer, up)| Guest {
-            link,
-            since: up.since,
-            has_cause: self.has_cause(&peer.node),
-        });
-        let order = parting_order(guests);
-        if let Some(link) = order.into_iter().find(|link| !self.is_in_use(*link)) {
-            self.part(now, link, CloseCode::Full);
-        }
-    }
-
-    /// Whether a guest is likely to need this node: it has players, for an exit.
-    fn has_cause(&self, guest: &NodeId) -> bool {
-        let roles = self.gossip.table().profile(guest);
-        self.config.profile.roles.contains(Roles::EXIT)
-            && roles.is_some_and(|(_, roles)| roles.contains(Roles::ENTRY))
-    }
-
-    /// Guests with a cause, whom this node did not choose itself.
-    pub(super) fn guests_with_cause(&self) -> usize {
-        let guests = self.peers.up().filter(|(link, peer, up)| {
-            self.endpoint.role(up.session) == Some(Role::Accepter)
-                && !self.selecting.chosen.contains_key(link)
-                && self.has_cause(&peer.node)
-        });
-        guests.count()
     }
 
     /// Plans when to dial again. Who had no place, or does not answer, is left alone for longer
@@ -175,9 +128,6 @@ impl<P: Provider> Node<P> {
 
 /// Dials that a beat begins, where nodes are many.
 const DIALS: usize = 2;
-/// Time that a guest has whom nobody needs; where no place is left, less.
-const STAY: Duration = Duration::from_secs(20);
-const STAY_CROWDED: Duration = Duration::from_secs(3);
 /// Milliseconds for which who had no place is not dialled again, and up to as many more by lot; of
 /// an exit of this node's games, and of others.
 const FULL_NEEDED_MS: u64 = 10_000;

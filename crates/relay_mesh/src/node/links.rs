@@ -36,26 +36,23 @@ impl<P: Provider> Node<P> {
     /// Learns where live nodes are from their records.
     pub(super) fn learn_peers(&mut self, now: Instant) {
         self.selecting.has_news = false;
-        let live: Vec<NodeId> = self
-            .gossip
-            .table()
-            .nodes()
-            .filter(|(node, is_live)| *is_live && *node != self.own)
-            .map(|(node, _)| node)
-            .collect();
-        for node in live {
-            let Some(link) = self.meet(now, node) else {
-                continue;
-            };
-            let Some((profile, _)) = self.gossip.table().profile(&node) else {
+        let live = self.gossip.table().live_profiles();
+        let is_unknown = |node: &NodeId| *node != self.own && self.peers.find(node).is_none();
+        let new: Vec<NodeId> = live.map(|(node, _)| node).filter(is_unknown).collect();
+        for node in new {
+            self.meet(now, node);
+        }
+        let own = &self.config.profile.addresses;
+        for (node, profile) in self.gossip.table().live_profiles() {
+            let Some(link) = self.peers.find(&node) else {
                 continue;
             };
             let learned = profile.addresses.iter().copied();
-            let own = &self.config.profile.addresses;
-            let learned = learned.filter(|address| may_be_dialled(own, *address));
-            let learned = learned.collect();
-            if let Some(peer) = self.peers.get_mut(link) {
-                peer.learned = learned;
+            let learned = || learned.clone().filter(|at| may_be_dialled(own, *at));
+            if let Some(peer) = self.peers.get_mut(link)
+                && !peer.learned.iter().copied().eq(learned())
+            {
+                peer.learned = learned().collect();
             }
         }
     }
@@ -91,19 +88,24 @@ impl<P: Provider> Node<P> {
         has_news
     }
 
-    /// Sends the probes that are due.
-    pub(super) fn run_probers(&mut self, now: Instant) {
-        let links: Vec<LinkId> = self.peers.up().map(|(link, _, _)| link).collect();
-        for link in links {
-            let due = self.peers.up_mut(link).map(|up| up.prober.poll_timeout());
-            if due.is_none_or(|due| due > now) {
-                continue;
+    /// Sends the probes that are due; returns when the next one is, or `latest`.
+    pub(super) fn run_probers(&mut self, now: Instant, latest: Instant) -> Instant {
+        let mut next = latest;
+        let mut ready: Vec<LinkId> = Vec::new();
+        for (link, _, up) in self.peers.up() {
+            let due = up.prober.poll_timeout();
+            if due <= now {
+                ready.push(link);
+            } else {
+                next = next.min(due);
             }
+        }
+        for link in ready {
             let is_used = self.sends_over(link);
-            let pace = if is_used { Pace::InUse } else { Pace::Idle };
             let Some(up) = self.peers.up_mut(link) else {
                 continue;
             };
+            let pace = if is_used { Pace::InUse } else { Pace::Idle };
             up.prober.set_pace(now, pace);
             up.prober.handle_timeout(now);
             while let Some(probe) = self
@@ -116,7 +118,11 @@ impl<P: Provider> Node<P> {
                 self.detours.on_probe(now, link);
                 self.send(now, link, UNRELIABLE, &message);
             }
+            if let Some(up) = self.peers.up_mut(link) {
+                next = next.min(up.prober.poll_timeout());
+            }
         }
+        next
     }
 
     pub(super) fn on_probe(&mut self, now: Instant, link: LinkId, message: &[u8]) {
@@ -201,13 +207,14 @@ impl<P: Provider> Node<P> {
             self.close(now, session);
             return;
         }
+        let is_strange = self.is_strange(&node);
         let prober = Prober::new(now, self.generator.seed().generator(0));
         self.peers.set_contact(
             link,
             Contact::Up(Box::new(Up {
                 session,
                 since: now,
-                chosen_at: None,
+                chosen_at: is_strange.then_some(now),
                 prober,
                 carries: false,
             })),
@@ -216,7 +223,6 @@ impl<P: Provider> Node<P> {
         let is_ours = self.endpoint.role(session) == Some(Role::Dialler);
         let reached = self.endpoint.peer_address(session).filter(|_| is_ours);
         if let Some(peer) = self.peers.get_mut(link) {
-            peer.failures = 0;
             peer.refused_until = None;
             peer.reached = reached.or(peer.reached);
         }
@@ -226,13 +232,19 @@ impl<P: Provider> Node<P> {
         self.greet(now, link, node);
     }
 
+    /// Who is not alive by our records is of a part of the mesh that we know nothing of.
+    fn is_strange(&self, node: &NodeId) -> bool {
+        !self.gossip.table().is_live(node)
+    }
+
     /// The link of a node that has a session now; `None` where there are too many.
     fn find_place(&mut self, now: Instant, node: NodeId) -> Option<LinkId> {
         let known = self.peers.find(&node);
         let has_contact = known
             .and_then(|link| self.peers.get(link))
             .is_some_and(|peer| !matches!(peer.contact, Contact::None));
-        if !has_contact && self.peers.contacts() >= self.config.links_max {
+        let is_full = self.peers.contacts() >= self.config.links_max;
+        if !has_contact && is_full && !self.make_place_for(now, &node) {
             return None;
         }
         self.peers.intern(now, node)
@@ -249,7 +261,8 @@ impl<P: Provider> Node<P> {
         self.send(now, link, RELIABLE, &message);
         // Where there are many, a link that may be a trial costs no digest: who knows nobody yet
         // speaks first, and so does who lists it.
-        if !self.selecting.is_choosing || !self.selecting.listed.is_settled() {
+        let may_be_trial = self.selecting.is_choosing && self.selecting.listed.is_settled();
+        if self.is_strange(&node) || !may_be_trial {
             self.gossip.on_up(now, node);
             self.tell_gossip(now);
         }

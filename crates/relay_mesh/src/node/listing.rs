@@ -69,11 +69,13 @@ impl Listed {
             return;
         }
         self.changed_at = Some(now);
-        self.nodes.retain(|_, gone| gone.is_none());
-        new.sort_by_key(|(node, link)| (!link.is_chosen, link.since, **node));
-        let room = NEIGHBOURS_MAX.saturating_sub(self.nodes.len());
-        let new = new.into_iter().take(room);
-        self.nodes.extend(new.map(|(node, _)| (*node, None)));
+        // Who is chosen takes the place of a guest; of guests those who stand here keep theirs.
+        let listed = &self.nodes;
+        let is_held = |node: &NodeId| listed.get(node).is_some_and(Option::is_none);
+        new.extend(links.iter().filter(|(node, _)| is_held(node)));
+        new.sort_by_key(|(node, link)| (!link.is_chosen, !is_held(node), link.since, **node));
+        let first = new.into_iter().take(NEIGHBOURS_MAX);
+        self.nodes = first.map(|(node, _)| (*node, None)).collect();
     }
 
     pub(super) fn contains(&self, node: &NodeId) -> bool {
@@ -237,5 +239,23 @@ mod tests {
         listed.update(at(0), 100, &links);
         assert_eq!(listed.nodes.len(), NEIGHBOURS_MAX);
         assert!((60..100).all(|number| listed.contains(&id(number))));
+        // Who is chosen later comes before guests that stand in it; other guests do not.
+        let guests = |listed: &Listed| (0..60).filter(|of| listed.contains(&id(*of))).count();
+        assert_eq!(guests(&listed), 24);
+        let before: Vec<NodeId> = listed.nodes.keys().copied().collect();
+        links.extend((100..110).map(|number| (id(number), up(50))));
+        links.extend((110..120).map(|number| {
+            (
+                id(number),
+                Lasting {
+                    is_chosen: false,
+                    ..up(50)
+                },
+            )
+        }));
+        listed.update(at(100), 120, &links);
+        assert_eq!((listed.nodes.len(), guests(&listed)), (NEIGHBOURS_MAX, 14));
+        assert!((60..110).all(|number| listed.contains(&id(number))));
+        assert!((0..60).all(|of| before.contains(&id(of)) || !listed.contains(&id(of))));
     }
 }

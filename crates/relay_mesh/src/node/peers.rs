@@ -2,7 +2,7 @@
 
 use core::net::SocketAddr;
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use udp_proto::SessionId;
 use udp_proto::budget::TokenBucket;
@@ -26,9 +26,9 @@ pub(super) struct Peer {
     pub(super) contact: Contact,
     /// When to dial next.
     pub(super) next_dial: Instant,
-    /// Dials in a row that failed.
+    /// Dials in a row that failed, or brought a session that did not last.
     pub(super) failures: u32,
-    /// What the link to it costs, and when that was measured.
+    /// What the link to it costs, and until when that counts once it is down.
     pub(super) measured: Option<(Cost, Instant)>,
     /// Until when it is no choice: it had no place, or did not answer.
     pub(super) refused_until: Option<Instant>,
@@ -61,7 +61,7 @@ pub(super) struct Up {
     pub(super) session: SessionId,
     /// When it opened.
     pub(super) since: Instant,
-    /// When it was last chosen.
+    /// When it was last chosen, or came as one of whom nothing was known.
     pub(super) chosen_at: Option<Instant>,
     pub(super) prober: Prober,
     /// Whether its path carries hop frames.
@@ -78,8 +78,8 @@ pub(super) struct Peers {
     free: Vec<LinkId>,
     by_node: BTreeMap<NodeId, LinkId>,
     by_session: BTreeMap<SessionId, LinkId>,
-    /// Open sessions.
-    links: usize,
+    /// Those with an open session.
+    open: BTreeSet<LinkId>,
     max: usize,
     request_rate: u32,
 }
@@ -91,7 +91,7 @@ impl Peers {
             free: Vec::new(),
             by_node: BTreeMap::new(),
             by_session: BTreeMap::new(),
-            links: 0,
+            open: BTreeSet::new(),
             max: usize::from(max),
             request_rate,
         }
@@ -150,9 +150,12 @@ impl Peers {
 
     /// Those with an open session.
     pub(super) fn up(&self) -> impl Iterator<Item = (LinkId, &Peer, &Up)> {
-        self.iter().filter_map(|(link, peer)| match &peer.contact {
-            Contact::Up(up) => Some((link, peer, &**up)),
-            Contact::None | Contact::Dialling(_) => None,
+        self.open.iter().filter_map(|&link| {
+            let peer = self.get(link)?;
+            match &peer.contact {
+                Contact::Up(up) => Some((link, peer, &**up)),
+                Contact::None | Contact::Dialling(_) => None,
+            }
         })
     }
 
@@ -176,8 +179,8 @@ impl Peers {
     }
 
     /// Whether there is any session.
-    pub(super) const fn has_links(&self) -> bool {
-        self.links > 0
+    pub(super) fn has_links(&self) -> bool {
+        !self.open.is_empty()
     }
 
     /// Whether there is a session with a node, or a dial.
@@ -202,7 +205,7 @@ impl Peers {
         }
         if let Contact::Up(up) = &peer.contact {
             self.by_session.remove(&up.session);
-            self.links = self.links.saturating_sub(1);
+            self.open.remove(&link);
         }
         match &contact {
             Contact::None => {}
@@ -211,7 +214,7 @@ impl Peers {
             }
             Contact::Up(up) => {
                 self.by_session.insert(up.session, link);
-                self.links = self.links.saturating_add(1);
+                self.open.insert(link);
             }
         }
         peer.contact = contact;

@@ -1,6 +1,7 @@
 //! The node's planes: its own, and those of its other shards.
 
 use core::net::{IpAddr, SocketAddr};
+use std::collections::BTreeSet;
 
 use crypto::{Provider, Role};
 use udp_proto::SessionId;
@@ -127,10 +128,28 @@ impl<P: Provider> Node<P> {
         sends(&self.plane) || self.shards.each().any(|plane| sends(&plane))
     }
 
-    /// Whether a label names `link`, or was given to its node.
-    pub(super) fn has_labels_of(&self, link: LinkId) -> bool {
-        let has = |plane: &DataPlane<P::Aead>| plane.labels.holds_any_of(link);
-        has(&self.plane) || self.shards.each().any(|plane| has(&plane))
+    /// Returns the links of labels that are bound, here or at the other end.
+    pub(super) fn links_held(&self) -> BTreeSet<LinkId> {
+        self.links_of_planes(|plane| {
+            let sends = plane.links.iter().filter(|(_, link)| link.live() > 0);
+            let mut held = plane.labels.links_held();
+            held.extend(sends.map(|(id, _)| id));
+            held
+        })
+    }
+
+    /// Returns the links that labels name, and those of the nodes that they were given to.
+    pub(super) fn links_named(&self) -> BTreeSet<LinkId> {
+        self.links_of_planes(|plane| plane.labels.links_named())
+    }
+
+    /// Returns all links that `links` finds in a plane.
+    fn links_of_planes(
+        &self,
+        links: impl Fn(&DataPlane<P::Aead>) -> BTreeSet<LinkId>,
+    ) -> BTreeSet<LinkId> {
+        let others = self.shards.each().flat_map(|plane| links(&plane));
+        links(&self.plane).into_iter().chain(others).collect()
     }
 
     /// Returns the bytes of memory that labels and what waits to be sent take.
@@ -263,5 +282,35 @@ impl<P: Provider> Node<P> {
                 change(link);
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crypto::{Identity, Secret32};
+    use netsim::provider::SimProvider;
+    use wire::{InstanceId, Seed};
+
+    #[test]
+    fn links_that_labels_of_any_shard_name_are_known_as_such() {
+        let now = Instant::ZERO;
+        let mut provider = SimProvider::new(Seed::from_number(1));
+        let identity = Identity::generate(&mut provider).unwrap();
+        let mut config = Config::new(Secret32::new([1; 32]), InstanceId(1));
+        config.shards = 3;
+        let mut node = Node::new(config, identity, provider, now).unwrap();
+        let mut reserve = |owner| node.reserve_transit(now, LinkId(owner), LinkId(owner + 10));
+        let labels = [1, 2, 3].map(|owner| reserve(owner).unwrap());
+        assert_eq!(labels.map(|label| label.shard().place()), [0, 1, 2]);
+        assert_eq!(node.links_named(), [1, 2, 3, 11, 12, 13].map(LinkId).into());
+        assert!(node.links_in_use().is_empty(), "not bound");
+        node.with_plane(labels[2], |_, plane| {
+            plane.labels.bind_terminal(labels[2], 0)
+        });
+        assert_eq!(node.links_in_use(), [3, 13].map(LinkId).into());
+        node.free_label(now, labels[2]);
+        assert_eq!(node.links_named(), [1, 2, 11, 12].map(LinkId).into());
     }
 }

@@ -111,10 +111,12 @@ impl Priced {
         let (cost, loss_price) = match lives.and_then(|path| path.watch.round_trip()) {
             Some(round_trip) if !said.cost.is_routable() => (from_span(round_trip), Cost::ZERO),
             _ if course.barred.holds(now, &path) => (Cost::UNROUTABLE, Cost::ZERO),
-            _ => (said.cost, said.loss_price),
+            // What link state says of it may have been refuted.
+            _ => {
+                let excess = course.refuted.excess(now, &path);
+                (said.cost.plus(excess), said.loss_price)
+            }
         };
-        // What link state says of it was refuted, so that this counts as well.
-        let cost = cost.plus(course.refuted.excess(now, &path));
         let excess = watched.map_or(Duration::ZERO, |path| path.watch.excess());
         let probed = watched.and_then(|path| {
             let (lost, decided) = path.watch.lost(now);

@@ -106,7 +106,13 @@ impl<P: Provider> Node<P> {
     pub(super) fn select_links(&mut self, now: Instant) {
         self.note_measured(now);
         let candidates = self.candidates(now);
-        self.selecting.is_choosing = candidates.len() > self.selecting.places.all;
+        let places = self.selecting.places;
+        let few = if self.selecting.is_choosing {
+            places.few_again()
+        } else {
+            places.all
+        };
+        self.selecting.is_choosing = candidates.len() > few;
         if !self.selecting.is_choosing {
             self.selecting.chosen.clear();
             self.selecting.wanting.clear();
@@ -120,7 +126,7 @@ impl<P: Provider> Node<P> {
         self.try_next(now, &candidates);
         self.part_from_unwanted(now);
         let order = |why: &Why| match why {
-            Why::All | Why::Needed => 0,
+            Why::Needed => 0,
             Why::Lot => 1,
             Why::Near => 2,
         };
@@ -131,23 +137,6 @@ impl<P: Provider> Node<P> {
             .collect();
         wanting.sort_unstable();
         self.selecting.wanting = wanting.into_iter().map(|(_, link)| link).collect();
-    }
-
-    /// Whether frames of flows pass over a link, or are about to.
-    pub(super) fn is_in_use(&self, link: LinkId) -> bool {
-        let Some(node) = self.peers.get(link).map(|peer| peer.node) else {
-            return false;
-        };
-        let ends_here = self.flows.with(link).next().is_some();
-        self.has_labels_of(link)
-            || self.sends_over(link)
-            || ends_here
-            || self.courses.iter().any(|(far, course)| {
-                let passes = |path: &super::course::CoursePath| {
-                    *far == link || path.first == link || path.path.relays.contains(&node)
-                };
-                course.paths.iter().any(passes)
-            })
     }
 
     /// All that links may be kept with: members that are alive by their records and say where
@@ -163,14 +152,13 @@ impl<P: Provider> Node<P> {
         let candidate = |(link, peer): (LinkId, &super::peers::Peer)| {
             let is_refused = peer.refused_until.is_some_and(|until| now < until);
             let standing = match peer.contact {
-                Contact::Up(_) => Standing::Linked,
+                Contact::Up(_) | Contact::Dialling(_) => Standing::Linked,
                 Contact::None if is_refused && has_links => Standing::Refused,
-                Contact::None | Contact::Dialling(_) => Standing::Free,
+                Contact::None => Standing::Free,
             };
             let roles = table.profile(&peer.node).map(|(_, roles)| roles);
-            let measured = peer.measured.filter(|(_, at)| {
-                standing == Standing::Linked || now.saturating_since(*at) < REMEMBERED
-            });
+            let is_up = matches!(peer.contact, Contact::Up(_));
+            let measured = peer.measured.filter(|(_, until)| is_up || now < *until);
             let cost = |costs: &BTreeMap<LinkId, Cost>| {
                 costs.get(&link).copied().unwrap_or(Cost::UNROUTABLE)
             };
@@ -187,7 +175,8 @@ impl<P: Provider> Node<P> {
         alive.map(candidate).collect()
     }
 
-    /// Remembers what links cost; one that stands and does not answer costs all.
+    /// Remembers what links cost; one that stands and does not answer costs all. One that stands for
+    /// as long was worth its dial.
     fn note_measured(&mut self, now: Instant) {
         let mut seen = Vec::new();
         for (link, peer, up) in self.peers.up() {
@@ -195,12 +184,13 @@ impl<P: Provider> Node<P> {
             let cost = report.map(|report| report.delay.plus(self.config.cost.loss(report.loss)));
             let is_silent = now.saturating_since(up.since) >= SILENT;
             if cost.is_some() || is_silent {
-                seen.push((link, cost.unwrap_or(Cost::UNROUTABLE)));
+                seen.push((link, cost.unwrap_or(Cost::UNROUTABLE), is_silent));
             }
         }
-        for (link, cost) in seen {
+        for (link, cost, has_lasted) in seen {
             if let Some(peer) = self.peers.get_mut(link) {
-                peer.measured = Some((cost, now));
+                peer.measured = Some((cost, now + REMEMBERED));
+                peer.failures = if has_lasted { 0 } else { peer.failures };
             }
         }
     }
@@ -218,6 +208,9 @@ impl<P: Provider> Node<P> {
                 return;
             }
             self.selecting.trial = None;
+            if !is_measured {
+                self.give_up(now, trial.link);
+            }
         }
         let room = self.selecting.places.calm > self.peers.contacts();
         if now < self.selecting.trial_at || !self.selecting.wanting.is_empty() || !room {
@@ -237,6 +230,14 @@ impl<P: Provider> Node<P> {
         self.dial(now, link);
     }
 
+    /// Notes that a trial brought nothing, so that the next ones are of others.
+    fn give_up(&mut self, now: Instant, link: LinkId) {
+        if let Some(peer) = self.peers.get_mut(link) {
+            let until = now + GIVEN_UP;
+            peer.measured = Some((Cost::UNROUTABLE, until));
+        }
+    }
+
     /// Closes links that this node dialled and does not want any more. Those that others dialled
     /// are theirs: they want them until they close them.
     fn part_from_unwanted(&mut self, now: Instant) {
@@ -245,7 +246,7 @@ impl<P: Provider> Node<P> {
             .up()
             .filter(|(_, _, up)| self.endpoint.role(up.session) == Some(Role::Dialler));
         let ours: Vec<LinkId> = ours.map(|(link, ..)| link).collect();
-        let mut room = PARTINGS;
+        let mut unwanted = Vec::new();
         for link in ours {
             let is_tried = self.selecting.is_tried(link);
             let is_chosen = self.selecting.chosen.contains_key(&link);
@@ -255,23 +256,30 @@ impl<P: Provider> Node<P> {
             if is_chosen {
                 up.chosen_at = Some(now);
             }
-            // A trial that brought nothing ends at once; who was chosen may be so again soon.
+            // A trial that brought nothing ends at once; who was chosen may be so again soon, and of
+            // whom nothing was known has time to tell what it knows.
             let is_over = |at: Instant| now.saturating_since(at) >= UNWANTED_MAX;
-            let is_unwanted = !is_tried && !is_chosen && up.chosen_at.is_none_or(is_over);
-            if is_unwanted && room > 0 && !self.is_in_use(link) {
-                room -= 1;
-                self.part(now, link, CloseCode::NoError);
+            if !is_tried && !is_chosen && up.chosen_at.is_none_or(is_over) {
+                unwanted.push(link);
             }
+        }
+        if !unwanted.is_empty() {
+            let used = self.links_in_use();
+            unwanted.retain(|link| !used.contains(link));
+        }
+        for link in unwanted.into_iter().take(PARTINGS) {
+            self.part(now, link, CloseCode::NoError);
         }
     }
 
-    /// Closes a link of this node's own accord.
+    /// Closes a link of this node's own accord; it is not dialled again at once.
     pub(super) fn part(&mut self, now: Instant, link: LinkId, code: CloseCode) {
         let Some(session) = self.peers.session(link) else {
             return;
         };
         self.stats.links_parted = self.stats.links_parted.saturating_add(1);
         self.take_down(now, link);
+        self.back_off(now, link);
         self.close_with(now, session, code);
     }
 }
@@ -284,7 +292,9 @@ const fn mix(number: u64) -> u64 {
 }
 
 /// What was measured of a node without a link counts for so long.
-pub(super) const REMEMBERED: Duration = Duration::from_secs(600);
+const REMEMBERED: Duration = Duration::from_secs(600);
+/// The same of who did not answer in a trial.
+const GIVEN_UP: Duration = Duration::from_secs(90);
 /// Time after which a link that has not answered often enough to be up costs all.
 const SILENT: Duration = Duration::from_secs(10);
 /// Between two trials; and for the first of them.

@@ -7,7 +7,6 @@ use crypto::Provider;
 use wire::{Instant, NodeId};
 
 use super::Node;
-use super::selecting::REMEMBERED;
 use crate::config::Game;
 use crate::cost::{Cost, LossCode};
 use crate::link::LinkId;
@@ -71,7 +70,7 @@ impl<P: Provider> Node<P> {
         for (_, peer) in self.peers.iter() {
             let measured = peer
                 .measured
-                .filter(|(cost, at)| cost.is_routable() && now.saturating_since(*at) < REMEMBERED);
+                .filter(|(cost, until)| cost.is_routable() && now < *until);
             if let Some((delay, _)) = measured.filter(|_| self.gossip.table().is_live(&peer.node)) {
                 let loss = LossCode::default();
                 let report = LinkReport { delay, loss };

@@ -26,6 +26,21 @@ fn sim_pgx13_forty_nodes_of_16_links_each_are_one_network() {
     });
 }
 
+/// Seven entries, at an exit that has places for seven of its twelve.
+#[test]
+fn sim_pgx13_an_exit_of_few_places_has_them_for_entries() {
+    for_each_seed(&test_site!(), 1, |seed| {
+        let mut crowd = Crowd::new(seed, 40, |index| if index == EXIT { 12 } else { 16 });
+        crowd.run_checked(60);
+        for _ in 0..6 {
+            crowd.run_checked(10);
+            crowd.assert_entries();
+        }
+        crowd.show("40 nodes, a narrow exit");
+        crowd.assert_game();
+    });
+}
+
 #[test]
 fn sim_pgx13_whole_nodes_by_the_hundred_choose_their_neighbours() {
     for_each_seed(&test_site!(), 1, |seed| {
@@ -43,6 +58,28 @@ fn sim_pgx13_whole_nodes_by_the_hundred_choose_their_neighbours() {
         // Goals G1 and G2 of 1,000 nodes; a fresh mesh is still looking around.
         assert!(look.control_a_second() < 25_000, "{look}");
         assert!(look.probes_a_second() < 10_000, "{look}");
+    });
+}
+
+/// A minute, with the cut after two thirds of it. With `NODES=1000` it is one of a thousand nodes of
+/// 64 links each.
+#[test]
+fn sim_pgx13_by_the_hundred_a_game_goes_on_when_its_relay_is_cut_off() {
+    for_each_seed(&test_site!(), 1, |seed| {
+        let count = nodes(60);
+        let links = if count > 300 { |_| 64 } else { |_| 24 };
+        let mut crowd = Crowd::new(seed, count, links);
+        crowd.run_checked(40);
+        crowd.show("by the hundred, before the cut");
+        let relay = crowd.relay_in_use().expect("a game over relays");
+        crowd.cut_off(relay);
+        let cut_at = crowd.world.now();
+        crowd.run_checked(20);
+        crowd.show("by the hundred, after the cut");
+        assert_ne!(crowd.relay_in_use(), Some(relay));
+        let gap = crowd.world[crowd.player].gap(cut_at, crowd.world.now());
+        assert!(gap < ms(500), "a silence of {gap:?}");
+        crowd.assert_unbroken();
     });
 }
 
@@ -74,16 +111,7 @@ fn sim_pgx13_halves_of_whole_nodes_meet_again_while_lines_flap_and_lose_one_way(
     for_each_seed(&test_site!(), 1, |seed| {
         let mut crowd = Crowd::new(seed, 40, |_| 16);
         crowd.run_checked(60);
-        let (mut these, mut those) = (Vec::new(), Vec::new());
-        for (index, node) in crowd.nodes.iter().enumerate() {
-            let half = if index <= EXIT || index % 2 == 0 {
-                &mut these
-            } else {
-                &mut those
-            };
-            half.push((*node).into());
-        }
-        crowd.world.partition(&these, &those);
+        let (these, those) = crowd.cut_in_two();
         // Longer than records live.
         crowd.run_checked(100);
         assert_eq!(crowd.known(ENTRY), these.len(), "one half");
@@ -105,6 +133,29 @@ fn sim_pgx13_halves_of_whole_nodes_meet_again_while_lines_flap_and_lose_one_way(
         }
         let look = crowd.show("40 nodes, of two halves");
         crowd.assert_all_known();
+        crowd.assert_joined(4);
+        crowd.assert_game();
+        assert!(look.dials_a_minute() <= 40, "{look}");
+    });
+}
+
+/// Halves each of which has more nodes than are linked with all, and lists enough links that no trial is
+/// greeted with a digest: what they know of each other are names of the bootstrap list.
+#[test]
+fn sim_pgx13_halves_that_choose_their_neighbours_meet_again() {
+    for_each_seed(&test_site!(), 1, |seed| {
+        let mut crowd = Crowd::new(seed, 56, |_| 24);
+        crowd.run_checked(40);
+        let (these, those) = crowd.cut_in_two();
+        // Longer than records live.
+        crowd.run_checked(100);
+        assert_eq!(crowd.known(ENTRY), these.len(), "one half");
+        crowd.world.heal(&these, &those);
+        crowd.look();
+        crowd.run_checked(45);
+        let look = crowd.show("56 nodes, of two halves");
+        crowd.assert_all_known();
+        crowd.run_checked(30);
         crowd.assert_joined(4);
         crowd.assert_game();
         assert!(look.dials_a_minute() <= 40, "{look}");

@@ -140,12 +140,20 @@ fn peers_max_places_of_nodes_that_are_gone_are_others_again() {
 
 /// A record of a node that there is not.
 fn invented(provider: &mut SimProvider, addresses: Vec<SocketAddr>) -> Vec<u8> {
+    let invented = Identity::generate(provider).unwrap();
+    record_of(provider, &invented, addresses)
+}
+
+fn record_of(
+    provider: &mut SimProvider,
+    identity: &Identity,
+    addresses: Vec<SocketAddr>,
+) -> Vec<u8> {
     let hash = provider.hmac_sha256(&[7; 32], &[b"tw1 mesh network"]);
     let network = Network(*hash.first_chunk().unwrap());
-    let invented = Identity::generate(provider).unwrap();
-    let key = provider.signing_key(&invented).unwrap();
+    let key = provider.signing_key(identity).unwrap();
     let record = NodeRecord {
-        key: *invented.public_key(),
+        key: *identity.public_key(),
         version: 1,
         profile: Profile {
             roles: Roles::RELAY,
@@ -158,6 +166,19 @@ fn invented(provider: &mut SimProvider, addresses: Vec<SocketAddr>) -> Vec<u8> {
     let mut message = Vec::new();
     Message::NodeRecord(&record).encode(&mut message);
     message
+}
+
+#[test]
+fn who_takes_sessions_and_closes_them_is_dialled_ever_more_rarely() {
+    let mut rig = Rig::with(18, &Shape::default());
+    rig.mesh.stop_player();
+    let mut provider = SimProvider::new(Seed::from_number(6));
+    let own = identity(rig.mesh.seed, 98);
+    rig.say(&record_of(&mut provider, &own, vec![mesh_address(98)]));
+    rig.close_all();
+    rig.mesh.run(60_000);
+    // Of each of five nodes, after 0.5, 1, 2, 4, 8 and each 16 s.
+    assert!((20..=50).contains(&rig.closed()), "{}", rig.closed());
 }
 
 #[test]

@@ -8,8 +8,8 @@ use relay_mesh::hop::LabelName;
 use relay_mesh::message::code;
 use relay_mesh::route_request::{Bind, Refused, RequestId, RouteReply, RouteRequest};
 use udp_proto::{
-    AppId, ChannelId, Config, Credentials, Endpoint, Event, Listen, Network, ServerIdentity,
-    SessionId, Target,
+    AppId, ChannelId, CloseCode, Config, Credentials, Endpoint, Event, Listen, Network,
+    ServerIdentity, SessionId, Target,
 };
 use wire::{InstanceId, Instant, NodeId, Seed};
 
@@ -22,18 +22,27 @@ pub(crate) const RELIABLE: ChannelId = ChannelId(1);
 #[derive(Default)]
 pub(crate) struct Replies {
     pub(crate) session: Option<SessionId>,
-    replies: Vec<(RequestId, RouteReply)>,
+    answers: Vec<(RequestId, RouteReply)>,
+    /// Whether it closes what opens, and how often it did.
+    closes: bool,
+    closed: usize,
 }
 
 impl App<Endpoint<SimProvider>> for Replies {
     fn on_event(&mut self, now: Instant, machine: &mut Endpoint<SimProvider>, event: Event) {
         match event {
+            Event::Connected { session, .. } if self.closes => {
+                self.closed += 1;
+                machine
+                    .close(now, session, CloseCode::NoError, &[])
+                    .unwrap();
+            }
             Event::Connected { session, .. } => self.session = Some(session),
             Event::Readable { session } => {
                 let mut message = Vec::new();
                 while machine.receive(now, session, &mut message).is_some() {
                     if message.first() == Some(&code::ROUTE_REPLY) {
-                        self.replies.push(RouteReply::decode(&message).unwrap());
+                        self.answers.push(RouteReply::decode(&message).unwrap());
                     }
                     message.clear();
                 }
@@ -146,6 +155,22 @@ impl Rig {
         });
     }
 
+    /// Closes the session, and from now on each that anybody opens.
+    pub(crate) fn close_all(&mut self) {
+        self.mesh.run(500);
+        self.mesh.world.apply(self.member, |host, now| {
+            let session = host.app.session.unwrap();
+            host.app.closes = true;
+            host.machine
+                .close(now, session, CloseCode::NoError, &[])
+                .unwrap();
+        });
+    }
+
+    pub(crate) fn closed(&self) -> usize {
+        self.mesh.world[self.member].app.closed
+    }
+
     /// Says that a neighbour's datagram came for whom it speaks to.
     pub(crate) fn pass_on(&mut self, node: NodeId, datagram: &[u8]) {
         let leg = DetourLeg::Second;
@@ -170,7 +195,7 @@ impl Rig {
         self.say(&message);
         self.mesh.run(400);
         let replies = &mut self.mesh.world.apply(self.member, |host, _| {
-            core::mem::take(&mut host.app.replies)
+            core::mem::take(&mut host.app.answers)
         });
         let (answered, reply) = replies.pop().expect("an answer");
         assert_eq!(answered, id);

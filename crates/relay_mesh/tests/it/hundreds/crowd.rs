@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crypto::{Identity, Secret32};
-use netsim::{Handle, LinkConfig, World};
+use netsim::{Handle, LinkConfig, NodeIndex, World};
 use relay_mesh::cost::{Cost, CostModel};
 use relay_mesh::link_state::{Profile, Roles};
 use relay_mesh::routes::{Graph, Path, RouteLimits, SourceRoutes};
@@ -199,6 +199,28 @@ impl Crowd {
     pub(crate) fn kill(&mut self, index: usize) {
         assert!(self.world.kill(self.nodes[index]));
         self.alive[index] = false;
+    }
+
+    /// Parts the nodes with odd numbers from the others; returns who was parted.
+    pub(crate) fn cut_in_two(&mut self) -> (Vec<NodeIndex>, Vec<NodeIndex>) {
+        let (mut these, mut those) = (Vec::new(), Vec::new());
+        for (index, node) in self.nodes.iter().enumerate() {
+            let half = if index <= EXIT || index % 2 == 0 {
+                &mut these
+            } else {
+                &mut those
+            };
+            half.push((*node).into());
+        }
+        self.world.partition(&these, &those);
+        (these, those)
+    }
+
+    /// Parts a node from all others.
+    pub(crate) fn cut_off(&mut self, index: usize) {
+        let mut others: Vec<NodeIndex> = self.nodes.iter().map(|node| (*node).into()).collect();
+        let one = others.remove(index);
+        self.world.partition(&[one], &others);
     }
 
     /// Runs for so many seconds, and sees each second that no node has more links than it may.

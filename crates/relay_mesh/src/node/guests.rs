@@ -1,0 +1,105 @@
+//! Who makes room where too many came.
+
+use core::time::Duration;
+
+use crypto::{Provider, Role};
+use udp_proto::CloseCode;
+use wire::{Instant, NodeId};
+
+use super::Node;
+use super::peers::{Peer, Up};
+use crate::link::LinkId;
+use crate::link_state::Roles;
+use crate::selection::{Guest, Why, parting_order};
+
+impl<P: Provider> Node<P> {
+    /// Keeps some places free, at the cost of the newest guest whose link nobody uses: who comes
+    /// is let in for long enough to learn of others, and whoever needs this node begins to use it.
+    /// Guests with a cause keep their share of the places.
+    pub(super) fn make_room_for_links(&mut self, now: Instant) {
+        let places = self.selecting.places;
+        let contacts = self.peers.contacts();
+        let is_full = contacts >= places.max;
+        // Who uses what is looked at once a second as long as nobody is turned away.
+        let is_time = is_full || self.beats.is_multiple_of(10);
+        if !self.selecting.is_choosing || contacts <= places.calm || !is_time {
+            return;
+        }
+        let stay = if is_full { STAY_CROWDED } else { STAY };
+        let spare = self.guests_with_cause() > places.with_cause();
+        let mut order = self.guests();
+        order.retain(|guest| {
+            now.saturating_since(guest.since) >= stay && (spare || !guest.has_cause)
+        });
+        self.part_from_first(now, &parting_order(order.into_iter()));
+    }
+
+    /// Makes a place for a node that comes where none is left, if it has a better cause than one that
+    /// nothing passes over.
+    pub(super) fn make_place_for(&mut self, now: Instant, node: &NodeId) -> bool {
+        let places = self.selecting.places;
+        let has_right = self.selecting.is_choosing
+            && self.has_cause(node)
+            && self.guests_with_cause() < places.with_cause();
+        if !has_right {
+            return false;
+        }
+        let mut guests = self.guests();
+        guests.retain(|guest| !guest.has_cause);
+        let mut order = parting_order(guests.into_iter());
+        // Then those that this node dialled, but for whom it needs.
+        let is_needed = |link: &LinkId| self.selecting.chosen.get(link) == Some(&Why::Needed);
+        let ours = self.peers.up().filter(|(link, _, up)| {
+            self.endpoint.role(up.session) == Some(Role::Dialler) && !is_needed(link)
+        });
+        let mut ours: Vec<_> = ours
+            .map(|(link, ..)| (self.selecting.chosen.contains_key(&link), link))
+            .collect();
+        ours.sort_unstable();
+        order.extend(ours.into_iter().map(|(_, link)| link));
+        self.part_from_first(now, &order)
+    }
+
+    /// Parts from the first of them whose link nobody uses.
+    fn part_from_first(&mut self, now: Instant, order: &[LinkId]) -> bool {
+        if order.is_empty() {
+            return false;
+        }
+        let used = self.links_in_use();
+        let Some(link) = order.iter().find(|link| !used.contains(link)) else {
+            return false;
+        };
+        self.part(now, *link, CloseCode::Full);
+        true
+    }
+
+    /// Whether a guest is likely to need this node: it has players, for an exit.
+    fn has_cause(&self, guest: &NodeId) -> bool {
+        let roles = self.gossip.table().profile(guest);
+        self.config.profile.roles.contains(Roles::EXIT)
+            && roles.is_some_and(|(_, roles)| roles.contains(Roles::ENTRY))
+    }
+
+    fn guests(&self) -> Vec<Guest<Instant>> {
+        let guest = |(link, peer, up): (LinkId, &Peer, &Up)| Guest {
+            link,
+            since: up.since,
+            has_cause: self.has_cause(&peer.node),
+        };
+        let guests = self.peers.up().filter(|(link, _, up)| {
+            self.endpoint.role(up.session) == Some(Role::Accepter)
+                && !self.selecting.chosen.contains_key(link)
+        });
+        guests.map(guest).collect()
+    }
+
+    /// Guests with a cause, whom this node did not choose itself.
+    pub(super) fn guests_with_cause(&self) -> usize {
+        let guests = self.guests().into_iter();
+        guests.filter(|guest| guest.has_cause).count()
+    }
+}
+
+/// Time that a guest has whom nobody needs; where no place is left, less.
+const STAY: Duration = Duration::from_secs(20);
+const STAY_CROWDED: Duration = Duration::from_secs(3);

@@ -1,0 +1,29 @@
+//! Which links carry something.
+
+use std::collections::BTreeSet;
+
+use crypto::Provider;
+
+use super::Node;
+use crate::link::LinkId;
+
+impl<P: Provider> Node<P> {
+    /// The links that frames of flows pass over, or are about to.
+    pub(super) fn links_in_use(&self) -> BTreeSet<LinkId> {
+        let mut used = self.links_held();
+        for (far, course) in &self.courses {
+            used.insert(*far);
+            for path in &course.paths {
+                used.insert(path.first);
+                let relays = path.path.relays.iter();
+                used.extend(relays.filter_map(|relay| self.peers.find(relay)));
+            }
+        }
+        for (link, _) in self.peers.iter() {
+            if self.flows.with(link).next().is_some() {
+                used.insert(link);
+            }
+        }
+        used
+    }
+}
