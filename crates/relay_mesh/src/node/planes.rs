@@ -307,7 +307,7 @@ mod tests {
         assert_eq!(node.links_named(), [1, 2, 3, 11, 12, 13].map(LinkId).into());
         assert!(node.links_in_use().is_empty(), "not bound");
         node.with_plane(labels[2], |_, plane| {
-            plane.labels.bind_terminal(labels[2], 0)
+            plane.labels.bind_terminal(labels[2], 0);
         });
         assert_eq!(node.links_in_use(), [3, 13].map(LinkId).into());
         node.free_label(now, labels[2]);
