@@ -205,6 +205,16 @@ impl<A: Aead> DataPlane<A> {
         })
     }
 
+    /// Frees what has expired of a part of the labels.
+    pub(crate) fn sweep(&mut self, now: Instant) -> u32 {
+        let links = &mut self.links;
+        self.labels.sweep(now, |next, binding| {
+            if let Some(link) = links.get_mut(next) {
+                link.release(binding);
+            }
+        })
+    }
+
     const fn decode(&mut self, frame: &[u8]) -> Option<HopHeader> {
         match HopHeader::decode(frame) {
             Ok(header) => Some(header),

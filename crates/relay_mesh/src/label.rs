@@ -1,7 +1,9 @@
-//! Labels: one direction of one flow on one path, at one node.
+//! Labels of one shard: each one direction of one flow on one path, at one node.
+
+mod record;
 
 use core::fmt;
-use core::time::Duration;
+use core::ops::Range;
 use std::collections::{BTreeSet, VecDeque};
 
 use udp_proto::budget::{Fill, Held, TokenBucket};
@@ -12,47 +14,8 @@ use crate::hop_key::HopForm;
 use crate::hop_sealer::{Binding, EPOCH_SPAN};
 use crate::link::LinkId;
 use crate::shard::ShardId;
-
-/// What a node knows of one label; 224 bytes.
-#[derive(Debug)]
-pub(crate) struct Label {
-    purpose: Purpose,
-    /// Frames are taken from this link only.
-    previous: LinkId,
-    /// The peer that asked for it.
-    owner: LinkId,
-    /// Where frames go on, of one in transit; here since it takes no room of its own.
-    next: LinkId,
-    generation: u8,
-    /// How its frames are protected.
-    form: HopForm,
-    /// Bytes that may pass, up to the limits of the slab.
-    held: Held,
-    /// When it ends; a frame that passes puts it off.
-    expires_at: Instant,
-}
-
-/// Where frames of a label go.
-#[derive(Debug)]
-enum Purpose {
-    /// The slot rests.
-    Free,
-    /// Given out, not bound: frames are dropped.
-    Reserved,
-    /// To the next hop. The binding holds the window of this label.
-    Transit(Binding),
-    /// To a flow of this node.
-    Terminal { flow: u32 },
-}
-
-/// Where a frame goes on from here.
-#[derive(Debug)]
-pub(crate) enum Onward<'a> {
-    /// To the next hop, sealed with the binding.
-    Next(LinkId, &'a mut Binding),
-    /// To the flow of this node with this index.
-    Flow(u32),
-}
+use record::Purpose;
+pub(crate) use record::{LABEL_LIFE, Label, Onward};
 
 /// Where a label leads, for whoever asked for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +39,8 @@ pub(crate) struct LabelSlab {
     owners: Vec<Owner>,
     limits: LabelLimits,
     taken: u32,
+    /// Where the next look for expired ones begins.
+    swept_to: u32,
 }
 
 /// What one neighbour has of a slab.
@@ -112,6 +77,7 @@ impl LabelSlab {
             owners: Vec::new(),
             limits,
             taken: 0,
+            swept_to: 0,
         }
     }
 
@@ -253,10 +219,30 @@ impl LabelSlab {
         &mut self,
         now: Instant,
         ends: impl Fn(&Label) -> bool,
+        on_free: impl FnMut(LinkId, Binding),
+    ) -> u32 {
+        self.remove_among(now, 0..self.places(), ends, on_free)
+    }
+
+    /// Frees those that have expired among the next part of all, of [`SWEEPS`]: threads that pass frames on
+    /// wait for no look at all of them.
+    pub(crate) fn sweep(&mut self, now: Instant, on_free: impl FnMut(LinkId, Binding)) -> u32 {
+        let all = self.places();
+        let from = self.swept_to.min(all);
+        let to = all.min(from.saturating_add(all.div_ceil(SWEEPS)));
+        self.swept_to = if to == all { 0 } else { to };
+        self.remove_among(now, from..to, |label| label.is_expired(now), on_free)
+    }
+
+    fn remove_among(
+        &mut self,
+        now: Instant,
+        places: Range<u32>,
+        ends: impl Fn(&Label) -> bool,
         mut on_free: impl FnMut(LinkId, Binding),
     ) -> u32 {
         let mut count = 0_u32;
-        for place in 0..u32::try_from(self.labels.len()).unwrap_or(u32::MAX) {
+        for place in places {
             let slot = place | self.high_bits();
             let Some(label) = self.labels.get(index(slot)) else {
                 break;
@@ -347,6 +333,11 @@ impl LabelSlab {
         (name.shard() == self.shard).then(|| index(name.slot))
     }
 
+    /// Slots that there are, in use or not.
+    fn places(&self) -> u32 {
+        u32::try_from(self.labels.len()).unwrap_or(u32::MAX)
+    }
+
     /// How the budget of each label fills.
     const fn fill(&self) -> Fill {
         let LabelLimits { rate, burst, .. } = self.limits;
@@ -356,88 +347,6 @@ impl LabelSlab {
     /// What all slots of this slab have in common.
     const fn high_bits(&self) -> u32 {
         LabelName::high_bits(self.shard)
-    }
-}
-
-impl Label {
-    const fn vacant(now: Instant) -> Self {
-        Self {
-            purpose: Purpose::Free,
-            previous: LinkId(0),
-            owner: LinkId(0),
-            next: LinkId(0),
-            generation: 0,
-            form: HopForm::Sealed,
-            held: Held::full(Fill { rate: 0, burst: 0 }, now),
-            expires_at: now,
-        }
-    }
-
-    /// The link that frames must come from.
-    pub(crate) const fn previous(&self) -> LinkId {
-        self.previous
-    }
-
-    /// How its frames are protected.
-    pub(crate) const fn form(&self) -> &HopForm {
-        &self.form
-    }
-
-    /// Says how its frames are protected, where they are not sealed.
-    pub(crate) fn set_form(&mut self, form: HopForm) {
-        self.form = form;
-    }
-
-    /// Whether it ends with the session of `link`.
-    pub(crate) fn names(&self, link: LinkId) -> bool {
-        self.previous == link || matches!(self.purpose, Purpose::Transit(_)) && self.next == link
-    }
-
-    /// All links that it names, and that of its owner.
-    fn links(&self) -> impl Iterator<Item = LinkId> + use<> {
-        let next = matches!(self.purpose, Purpose::Transit(_)).then_some(self.next);
-        [self.owner, self.previous].into_iter().chain(next)
-    }
-
-    /// Whether it ended at or before `now`.
-    pub(crate) fn is_expired(&self, now: Instant) -> bool {
-        self.expires_at <= now
-    }
-
-    /// Whether it leads to the flow with index `flow` of this node.
-    pub(crate) const fn leads_to(&self, wanted: u32) -> bool {
-        matches!(self.purpose, Purpose::Terminal { flow } if flow == wanted)
-    }
-
-    /// Says where a frame goes on, where the label is bound.
-    pub(crate) const fn onward(&mut self) -> Option<Onward<'_>> {
-        match &mut self.purpose {
-            Purpose::Transit(binding) => Some(Onward::Next(self.next, binding)),
-            Purpose::Terminal { flow } => Some(Onward::Flow(*flow)),
-            Purpose::Free | Purpose::Reserved => None,
-        }
-    }
-
-    /// Charges a genuine frame; false where the budget is spent.
-    pub(crate) fn charge(&mut self, fill: Fill, now: Instant, len: usize) -> bool {
-        let units = u32::try_from(len).unwrap_or(u32::MAX);
-        if !self.held.take(fill, now, units) {
-            return false;
-        }
-        self.expires_at = now + LABEL_LIFE;
-        true
-    }
-
-    const fn is_free(&self) -> bool {
-        matches!(self.purpose, Purpose::Free)
-    }
-
-    const fn is_bound(&self) -> bool {
-        matches!(self.purpose, Purpose::Transit(_) | Purpose::Terminal { .. })
-    }
-
-    const fn is(&self, name: LabelName) -> bool {
-        !self.is_free() && self.generation == name.generation
     }
 }
 
@@ -462,8 +371,8 @@ impl fmt::Display for LabelRefusal {
     }
 }
 
-/// Life of a label without frames; three keep-alives of 10 s.
-pub(crate) const LABEL_LIFE: Duration = Duration::from_secs(30);
+/// Looks in which all labels are seen: one each 100 ms, so that an expired one ends within 5 s.
+const SWEEPS: u32 = 50;
 
 /// Free slots from which on no further one is made.
 const FREE_KEPT: usize = 64;
@@ -474,9 +383,6 @@ const PLACE_BITS: u32 = u32::MAX >> 3;
 fn index(slot: u32) -> usize {
     usize::try_from(slot & PLACE_BITS).unwrap_or(usize::MAX)
 }
-
-// Goal F6: 256 bytes a label, with its entry among those that are bound.
-const _: () = assert!(size_of::<Label>() <= 224);
 
 #[cfg(test)]
 mod tests;

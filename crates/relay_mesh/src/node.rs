@@ -436,6 +436,7 @@ impl<P: Provider> Node<P> {
         self.tend_config(now);
         self.tend_edges(now);
         self.send_releases(now);
+        self.sweep_labels(now);
         if self.beats.is_multiple_of(10) {
             self.learn_peers(now);
             self.select_links(now);
@@ -445,9 +446,6 @@ impl<P: Provider> Node<P> {
         }
         if self.beats.is_multiple_of(100) {
             self.forget_nodes(now);
-        }
-        if self.beats.is_multiple_of(50) {
-            self.free_labels(now, |label| label.is_expired(now));
         }
         self.is_untended = true;
     }

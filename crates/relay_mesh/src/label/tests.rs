@@ -124,3 +124,25 @@ fn a_slab_gives_out_labels_of_its_shard_and_knows_no_others() {
         assert!(slab.get_mut(again).is_some());
     }
 }
+
+#[test]
+fn expired_labels_end_within_fifty_looks_at_a_part_of_all() {
+    let limits = LabelLimits {
+        labels_max: 1_000,
+        per_owner_max: 1_000,
+        ..LIMITS
+    };
+    let mut slab = LabelSlab::new(ShardId::FIRST, limits);
+    let start = Instant::ZERO;
+    for _ in 0..990 {
+        slab.reserve(start, A, B).unwrap();
+    }
+    let later = start + LABEL_LIFE;
+    let late = slab.reserve(later, A, B).unwrap();
+    let each: Vec<u32> = (0..SWEEPS).map(|_| slab.sweep(later, |_, _| ())).collect();
+    assert!(each.iter().all(|freed| *freed <= 20), "{each:?}");
+    assert_eq!(each.iter().sum::<u32>(), 990);
+    assert!(slab.get_mut(late).is_some());
+    let each: u32 = (0..SWEEPS).map(|_| slab.sweep(later, |_, _| ())).sum();
+    assert_eq!((each, slab.len()), (0, 1));
+}

@@ -14,7 +14,7 @@ use crate::event::{Command, Event};
 use crate::forwarder::Forwarder;
 use crate::hop::LabelName;
 use crate::key_epoch::KeyEpoch;
-use crate::label::{Label, LabelRefusal};
+use crate::label::LabelRefusal;
 use crate::leg::Leg;
 use crate::link::{End, Link, LinkId, LinkRoot};
 use crate::link_gate::LinkGate;
@@ -164,10 +164,10 @@ impl<P: Provider> Node<P> {
         self.with_plane(label, |_, plane| plane.free(now, label));
     }
 
-    /// Frees the labels for which `ends` holds.
-    pub(super) fn free_labels(&mut self, now: Instant, ends: impl Fn(&Label) -> bool) {
+    /// Frees labels that have expired, in all planes.
+    pub(super) fn sweep_labels(&mut self, now: Instant) {
         self.on_planes(|plane| {
-            plane.free_where(now, &ends);
+            plane.sweep(now);
         });
     }
 

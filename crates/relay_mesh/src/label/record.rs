@@ -1,0 +1,140 @@
+//! One label: what a node knows of it.
+
+use core::time::Duration;
+
+use udp_proto::budget::{Fill, Held};
+use wire::Instant;
+
+use crate::hop::LabelName;
+use crate::hop_key::HopForm;
+use crate::hop_sealer::Binding;
+use crate::link::LinkId;
+
+/// What a node knows of one label; 224 bytes.
+#[derive(Debug)]
+pub(crate) struct Label {
+    pub(super) purpose: Purpose,
+    /// Frames are taken from this link only.
+    pub(super) previous: LinkId,
+    /// The peer that asked for it.
+    pub(super) owner: LinkId,
+    /// Where frames go on, of one in transit; here since it takes no room of its own.
+    pub(super) next: LinkId,
+    pub(super) generation: u8,
+    /// How its frames are protected.
+    pub(super) form: HopForm,
+    /// Bytes that may pass, up to the limits of the slab.
+    pub(super) held: Held,
+    /// When it ends; a frame that passes puts it off.
+    pub(super) expires_at: Instant,
+}
+
+/// Where frames of a label go.
+#[derive(Debug)]
+pub(super) enum Purpose {
+    /// The slot rests.
+    Free,
+    /// Given out, not bound: frames are dropped.
+    Reserved,
+    /// To the next hop. The binding holds the window of this label.
+    Transit(Binding),
+    /// To a flow of this node.
+    Terminal { flow: u32 },
+}
+
+/// Where a frame goes on from here.
+#[derive(Debug)]
+pub(crate) enum Onward<'a> {
+    /// To the next hop, sealed with the binding.
+    Next(LinkId, &'a mut Binding),
+    /// To the flow of this node with this index.
+    Flow(u32),
+}
+
+impl Label {
+    pub(super) const fn vacant(now: Instant) -> Self {
+        Self {
+            purpose: Purpose::Free,
+            previous: LinkId(0),
+            owner: LinkId(0),
+            next: LinkId(0),
+            generation: 0,
+            form: HopForm::Sealed,
+            held: Held::full(Fill { rate: 0, burst: 0 }, now),
+            expires_at: now,
+        }
+    }
+
+    /// The link that frames must come from.
+    pub(crate) const fn previous(&self) -> LinkId {
+        self.previous
+    }
+
+    /// How its frames are protected.
+    pub(crate) const fn form(&self) -> &HopForm {
+        &self.form
+    }
+
+    /// Says how its frames are protected, where they are not sealed.
+    pub(crate) fn set_form(&mut self, form: HopForm) {
+        self.form = form;
+    }
+
+    /// Whether it ends with the session of `link`.
+    pub(crate) fn names(&self, link: LinkId) -> bool {
+        self.previous == link || matches!(self.purpose, Purpose::Transit(_)) && self.next == link
+    }
+
+    /// All links that it names, and that of its owner.
+    pub(super) fn links(&self) -> impl Iterator<Item = LinkId> + use<> {
+        let next = matches!(self.purpose, Purpose::Transit(_)).then_some(self.next);
+        [self.owner, self.previous].into_iter().chain(next)
+    }
+
+    /// Whether it ended at or before `now`.
+    pub(crate) fn is_expired(&self, now: Instant) -> bool {
+        self.expires_at <= now
+    }
+
+    /// Whether it leads to the flow with index `flow` of this node.
+    pub(crate) const fn leads_to(&self, wanted: u32) -> bool {
+        matches!(self.purpose, Purpose::Terminal { flow } if flow == wanted)
+    }
+
+    /// Says where a frame goes on, where the label is bound.
+    pub(crate) const fn onward(&mut self) -> Option<Onward<'_>> {
+        match &mut self.purpose {
+            Purpose::Transit(binding) => Some(Onward::Next(self.next, binding)),
+            Purpose::Terminal { flow } => Some(Onward::Flow(*flow)),
+            Purpose::Free | Purpose::Reserved => None,
+        }
+    }
+
+    /// Charges a genuine frame; false where the budget is spent.
+    pub(crate) fn charge(&mut self, fill: Fill, now: Instant, len: usize) -> bool {
+        let units = u32::try_from(len).unwrap_or(u32::MAX);
+        if !self.held.take(fill, now, units) {
+            return false;
+        }
+        self.expires_at = now + LABEL_LIFE;
+        true
+    }
+
+    pub(super) const fn is_free(&self) -> bool {
+        matches!(self.purpose, Purpose::Free)
+    }
+
+    pub(super) const fn is_bound(&self) -> bool {
+        matches!(self.purpose, Purpose::Transit(_) | Purpose::Terminal { .. })
+    }
+
+    pub(super) const fn is(&self, name: LabelName) -> bool {
+        !self.is_free() && self.generation == name.generation
+    }
+}
+
+/// Life of a label without frames; three keep-alives of 10 s.
+pub(crate) const LABEL_LIFE: Duration = Duration::from_secs(30);
+
+// Goal F6: 256 bytes a label, with its entry among those that are bound.
+const _: () = assert!(size_of::<Label>() <= 224);
