@@ -30,8 +30,6 @@ pub struct Forwarder<P: Provider> {
     provider: P,
     /// Shards whose frames it has passed on, a bit each: what they have to send is to be taken.
     touched: Touched,
-    /// Datagrams of other forwarders' shards that it has passed on.
-    for_others: u64,
     strays: VecDeque<Stray>,
     strays_dropped: u64,
     now: Instant,
@@ -57,7 +55,6 @@ impl<P: Provider> Forwarder<P> {
             planes,
             provider,
             touched: Touched::NONE,
-            for_others: 0,
             strays: VecDeque::new(),
             strays_dropped: 0,
             now: Instant::ZERO,
@@ -67,11 +64,6 @@ impl<P: Provider> Forwarder<P> {
     /// Returns how many datagrams for the node were dropped, because too many waited.
     pub const fn strays_dropped(&self) -> u64 {
         self.strays_dropped
-    }
-
-    /// Returns how many datagrams of other forwarders' shards it has passed on.
-    pub const fn for_others(&self) -> u64 {
-        self.for_others
     }
 
     /// Returns what became of the frames of its shard.
@@ -102,7 +94,6 @@ impl<P: Provider> Machine for Forwarder<P> {
             return;
         };
         self.touched.note(shard);
-        self.for_others = self.for_others.saturating_add((shard != self.shard).into());
         // A late clock is a fault of the driver's.
         debug_assert!(now >= self.now, "time went back");
         self.now = self.now.max(now);
@@ -133,15 +124,7 @@ impl<P: Provider> Machine for Forwarder<P> {
     }
 
     fn poll_transmit(&mut self, _: Instant, buf: &mut Vec<u8>) -> Option<Transmit<Leg>> {
-        while let Some(shard) = self.touched.first() {
-            let next = plane_of(&self.planes, shard)
-                .and_then(|plane| lock(plane).outbox.poll_transmit(buf));
-            if next.is_some() {
-                return next;
-            }
-            self.touched.forget(shard);
-        }
-        None
+        self.touched.poll_transmit(&self.planes, buf)
     }
 
     fn poll_command(&mut self) -> Option<(CommandId, Infallible)> {

@@ -23,7 +23,8 @@ impl<A: Aead> HopOpener<A> {
         }
     }
 
-    /// Takes word that the other end seals with the key of `epoch`; false where that cannot be.
+    /// Takes word that the other end seals with the key of `epoch`; false where that is more than 64 epochs on at
+    /// once, or than one a second.
     pub fn reach<P: Provider<Aead = A>>(&mut self, provider: &P, now: Instant, epoch: u32) -> bool {
         self.keys.reach(provider, now, epoch)
     }

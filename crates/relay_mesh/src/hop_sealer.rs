@@ -82,7 +82,7 @@ pub struct Packet<'a> {
 impl<A: Aead> HopSealer<A> {
     /// Makes the sealer of what goes from one shard to the other; there must be no second one.
     ///
-    /// `serial` must differ for all sealers of a node.
+    /// `serial` must differ for all sealers of a node whose bindings are still held.
     pub fn new<P: Provider<Aead = A>>(
         provider: &P,
         secret: &LinkSecret,
@@ -196,9 +196,17 @@ impl<A: Aead> HopSealer<A> {
 
     /// Returns its key epoch where the other end has not been told of it: an opener that hears nothing for some
     /// epochs cannot know by the two bits of a frame which one it is.
-    pub fn poll_epoch(&mut self) -> Option<u32> {
-        let is_news = self.epoch > core::mem::replace(&mut self.told, self.epoch);
-        is_news.then_some(self.epoch)
+    pub const fn untold_epoch(&self) -> Option<u32> {
+        if self.epoch > self.told {
+            Some(self.epoch)
+        } else {
+            None
+        }
+    }
+
+    /// Notes that the other end was told of `epoch`.
+    pub fn note_told(&mut self, epoch: u32) {
+        self.told = self.told.max(epoch);
     }
 
     /// Returns whether a label is bound and not given back.

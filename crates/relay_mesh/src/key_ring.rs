@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use crypto::{Aead, Iv, OpenError, Provider, Suite, TrafficSecret};
+use udp_proto::budget::TokenBucket;
 use wire::Instant;
 
 /// The present key, the one before it for late packets, and those to come.
@@ -18,8 +19,8 @@ pub(crate) struct KeyRing<A> {
     phase: u8,
     /// Present phase, all told.
     reached: u32,
-    /// When the sealing end first said which it has reached.
-    told_since: Option<Instant>,
+    /// Phases that the sealing end may still have passed by its word, once it has said one.
+    said: Option<TokenBucket>,
     secret: TrafficSecret,
     present: (A, Iv),
     previous: Option<Previous<A>>,
@@ -60,7 +61,7 @@ impl<A: Aead> KeyRing<A> {
             modulus,
             phase: 0,
             reached: 0,
-            told_since: None,
+            said: None,
             secret,
             present,
             previous: None,
@@ -107,16 +108,16 @@ impl<A: Aead> KeyRing<A> {
 
     /// Goes on to a phase that the sealing end says it has reached, where that is further than any packet
     /// said: the low bits do not tell phases apart that are a whole round behind. Returns whether that may be
-    /// so: no honest end has more than [`SAID_MAX`] and [`SAID_RATE`] a second behind it, and each costs a hash.
+    /// so: each phase costs an expansion, and there are [`SAID_MAX`] at once and [`SAID_RATE`] a second.
     pub(crate) fn reach<P: Provider<Aead = A>>(
         &mut self,
         provider: &P,
         now: Instant,
         phase: u32,
     ) -> bool {
-        let since = *self.told_since.get_or_insert(now);
-        let age = u32::try_from(now.saturating_since(since).as_secs()).unwrap_or(u32::MAX);
-        if phase > SAID_MAX.saturating_add(age.saturating_mul(SAID_RATE)) {
+        let behind = phase.saturating_sub(self.reached);
+        let full = || TokenBucket::new(SAID_RATE, SAID_MAX, now);
+        if !self.said.get_or_insert_with(full).take(now, behind) {
             return false;
         }
         for _ in self.reached..phase {
@@ -159,8 +160,8 @@ fn open_with<A: Aead>((aead, iv): &(A, Iv), sealed: Sealed<'_>) -> Result<(), Op
 /// Phases that may be skipped and the one after them: as many as the wire tells apart where it has
 /// two bits for them, once late packets are no longer awaited.
 const AHEAD_MAX: usize = 3;
-/// Phases that the sealing end may have passed by its first word of one, and that it may pass each second from
-/// then on. An honest one says so within a second of each, and has [`SAID_RATE`] only above 2^22 frames a second.
+/// Phases that may be passed at a word of the sealing end, all at once and in a second. An honest one says so
+/// within a second of each, and passes [`SAID_RATE`] only above 2^22 frames a second.
 const SAID_MAX: u32 = 64;
 const SAID_RATE: u32 = 1;
 /// How long late packets of the phase before open: three times the longest probe timeout that a
@@ -267,20 +268,21 @@ mod tests {
         };
         assert!(open(&mut ring, 2));
         assert!(!open(&mut ring, 9), "reads as the one before");
-        assert!(!ring.reach(&provider, Instant::ZERO, SAID_MAX + 1));
+        assert!(!ring.reach(&provider, Instant::ZERO, 2 + SAID_MAX + 1));
         assert!(ring.reach(&provider, Instant::ZERO, 9));
         assert!(ring.ahead.is_empty());
         assert!(open(&mut ring, 9) && open(&mut ring, 8) && open(&mut ring, 10));
         // What it knows already moves nothing back.
         assert!(ring.reach(&provider, Instant::ZERO, 4));
         assert!(open(&mut ring, 10));
-        // What it may be told goes on with the time, and not with what it was told.
-        assert!(ring.reach(&provider, Instant::ZERO, SAID_MAX));
-        assert!(!ring.reach(&provider, Instant::ZERO, SAID_MAX + 1));
-        let later = Instant::from_millis(2_000);
-        assert!(ring.reach(&provider, later, SAID_MAX + 2 * SAID_RATE));
-        assert!(!ring.reach(&provider, later, SAID_MAX + 2 * SAID_RATE + 1));
-        assert_eq!(ring.reached, SAID_MAX + 2 * SAID_RATE);
+        // What was not said in a day is not saved up.
+        let later = Instant::from_millis(86_400_000);
+        assert!(!ring.reach(&provider, later, 10 + SAID_MAX + 1));
+        assert!(ring.reach(&provider, later, 10 + SAID_MAX));
+        assert!(!ring.reach(&provider, later, 10 + SAID_MAX + 1));
+        let next = Instant::from_millis(86_402_000);
+        assert!(!ring.reach(&provider, next, 10 + SAID_MAX + 2 * SAID_RATE + 1));
+        assert!(ring.reach(&provider, next, 10 + SAID_MAX + 2 * SAID_RATE));
     }
 
     #[test]

@@ -4,15 +4,16 @@ mod record;
 
 use core::fmt;
 use core::ops::Range;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
-use udp_proto::budget::{Fill, Held, TokenBucket};
+use udp_proto::budget::{Fill, Level, TokenBucket};
 use wire::Instant;
 
 use crate::hop::LabelName;
 use crate::hop_key::HopForm;
 use crate::hop_sealer::{Binding, EPOCH_SPAN};
 use crate::link::LinkId;
+use crate::link_set::LinkSet;
 use crate::shard::ShardId;
 use record::Purpose;
 pub(crate) use record::{LABEL_LIFE, Label, Onward};
@@ -106,7 +107,7 @@ impl LabelSlab {
         label.previous = previous;
         label.owner = owner;
         label.form = HopForm::Sealed;
-        label.held = Held::full(fill, now);
+        label.level = Level::full(fill, now);
         label.expires_at = now + LABEL_LIFE;
         let generation = label.generation;
         self.owner_mut(now, owner)?.held = held.saturating_add(1);
@@ -262,16 +263,16 @@ impl LabelSlab {
         count
     }
 
-    /// Returns the links that labels name, and those of the nodes that they were given to.
-    pub(crate) fn links_named(&self) -> BTreeSet<LinkId> {
+    /// Adds the links that labels name, and those of the nodes that they were given to.
+    pub(crate) fn add_named(&self, to: &mut LinkSet) {
         let labels = self.labels.iter().filter(|label| !label.is_free());
-        labels.flat_map(Label::links).collect()
+        to.extend(labels.flat_map(Label::links));
     }
 
-    /// Returns those of labels that are bound: one that is only given out carries nothing.
-    pub(crate) fn links_held(&self) -> BTreeSet<LinkId> {
+    /// Adds those of labels that are bound: one that is only given out carries nothing.
+    pub(crate) fn add_held(&self, to: &mut LinkSet) {
         let labels = self.labels.iter().filter(|label| label.is_bound());
-        labels.flat_map(Label::links).collect()
+        to.extend(labels.flat_map(Label::links));
     }
 
     /// Returns how many labels lead to other nodes at `now`.

@@ -32,6 +32,7 @@ mod leg;
 mod link;
 mod link_gate;
 pub mod link_secret;
+mod link_set;
 pub mod link_terms;
 mod node;
 mod outbox;

@@ -147,17 +147,26 @@ impl<A: Aead> Link<A> {
         sealer.is_some_and(|sealer| sealer.holds(name))
     }
 
-    /// A sealer whose key epoch the neighbour has not been told of.
-    pub(crate) fn poll_epoch(&mut self) -> Option<KeyEpoch> {
-        let mut sealers = (0..).zip(self.sealers.iter_mut());
-        sealers.find_map(|(to, sealer)| {
-            let epoch = sealer.as_mut()?.poll_epoch()?;
+    /// Key epochs of its sealers of which the neighbour has not been told.
+    pub(crate) fn untold_epochs(&self) -> impl Iterator<Item = KeyEpoch> {
+        let sealers = (0..).zip(&self.sealers);
+        sealers.filter_map(|(to, sealer)| {
+            let epoch = sealer.as_deref()?.untold_epoch()?;
             let (from, to) = (self.shard, ShardId::new(to)?);
             Some(KeyEpoch { from, to, epoch })
         })
     }
 
-    /// Takes word of the epoch that a shard of the neighbour seals with; false where that cannot be.
+    /// Notes that the neighbour was told.
+    pub(crate) fn note_told(&mut self, said: KeyEpoch) {
+        let sealer = self.sealers.get_mut(usize::from(said.to.place()));
+        if let Some(sealer) = sealer.and_then(Option::as_deref_mut) {
+            sealer.note_told(said.epoch);
+        }
+    }
+
+    /// Takes word of the epoch that a shard of the neighbour seals with; false where that cannot be. It has an
+    /// opener made for each of the eight shards that its node may have, at most.
     pub(crate) fn reach<P: Provider<Aead = A>>(
         &mut self,
         provider: &P,

@@ -1,9 +1,9 @@
 //! Datagrams that wait for the driver to take them.
 
+mod batch;
+
 use core::net::IpAddr;
 use core::num::NonZeroU16;
-use core::ops::Range;
-use std::collections::VecDeque;
 
 use wire::Transmit;
 
@@ -11,84 +11,37 @@ use crate::leg::Leg;
 use crate::link::LinkId;
 use crate::link_terms::Packing;
 use crate::shard::ShardId;
-use crate::trunk;
+use batch::Batch;
 
 /// Whom a datagram is for, and the address of ours to send it from, where that matters.
 pub(crate) type Way = (Leg, Option<IpAddr>);
 
-/// A queue of datagrams in one buffer, which is emptied once all are taken; so in the steady state
-/// nothing is allocated for a packet.
+/// A queue of datagrams in two buffers, one that fills and one that is taken from, each emptied once all of it
+/// is taken; so in the steady state nothing is allocated for a packet, and what was taken makes room
+/// also where the queue is never empty, since several threads fill it.
 ///
-/// Hop frames have a lane for each shard of each neighbour. What waits in one when its turn comes leaves together, in
-/// order: frames of one length as datagrams that the system sends in one go, others as a
-/// [trunk](crate::trunk) where the neighbour reads those. None waits for others to come.
+/// Frames to one neighbour leave together, as far as they have come when their turn does. None waits for
+/// others to come.
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    bytes: Vec<u8>,
-    /// Whose turn it is.
-    turns: VecDeque<Turn>,
-    /// Of each shard of each link, the lane of those below, from 1; 0 where it has none.
-    places: Vec<u32>,
-    /// Lanes, of all turns, taken ones too.
-    lanes: Vec<Lane>,
-    /// Frames, of all lanes, taken ones too.
-    frames: Vec<Frame>,
-    /// Bytes that may wait, [`SPAN_LEN`] counted for each datagram.
+    filling: Batch,
+    leaving: Batch,
+    /// Bytes that may wait, [`SPAN_LEN`](batch::SPAN_LEN) counted for each datagram.
     bytes_max: usize,
-}
-
-#[derive(Debug)]
-enum Turn {
-    Datagram(Way, Range<usize>),
-    Lane(usize),
-}
-
-/// What waits for one shard of a neighbour.
-#[derive(Clone, Copy, Debug)]
-struct Lane {
-    /// Where its number stands.
-    place: usize,
-    way: Way,
-    packing: Packing,
-    /// Of the frames, the first that waits, and the last.
-    first: usize,
-    last: usize,
-}
-
-#[derive(Debug)]
-struct Frame {
-    range: Range<usize>,
-    /// The one behind it in its lane.
-    next: Option<usize>,
-}
-
-/// The frames of a lane that leave in one go.
-enum Burst {
-    /// So many, each a datagram of this length but for the last, which may be shorter.
-    Run(usize, NonZeroU16),
-    /// So many, in one datagram.
-    Trunk(usize),
-    /// The first alone.
-    Single,
 }
 
 impl Outbox {
     pub(crate) const fn new(bytes_max: usize) -> Self {
         Self {
-            bytes: Vec::new(),
-            turns: VecDeque::new(),
-            places: Vec::new(),
-            lanes: Vec::new(),
-            frames: Vec::new(),
+            filling: Batch::EMPTY,
+            leaving: Batch::EMPTY,
             bytes_max,
         }
     }
 
     /// Whether there is no room for a datagram more.
     pub(crate) fn is_full(&self) -> bool {
-        let spans = self.turns.len().saturating_add(self.frames.len());
-        let spans = spans.saturating_mul(SPAN_LEN);
-        self.bytes.len().saturating_add(spans) >= self.bytes_max
+        self.filling.len().saturating_add(self.leaving.len()) >= self.bytes_max
     }
 
     /// Appends what `write` appends, as one datagram; nothing where it returns an error. Whoever
@@ -98,46 +51,17 @@ impl Outbox {
         way: Way,
         write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let range = self.write(write)?;
-        self.turns.push_back(Turn::Datagram(way, range));
-        Ok(())
+        self.filling.push(way, write)
     }
 
     /// Appends what `write` appends, as one hop frame to a shard of the neighbour of `link`, as `push` does.
     pub(crate) fn push_frame<E>(
         &mut self,
-        (link, shard): (LinkId, ShardId),
-        (way, packing): (Way, Packing),
+        to: (LinkId, ShardId),
+        by: (Way, Packing),
         write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let range = self.write(write)?;
-        let last = self.frames.len();
-        self.frames.push(Frame { range, next: None });
-        let place =
-            usize::from(link.0) * usize::from(ShardId::COUNT_MAX) + usize::from(shard.place());
-        if self.places.len() <= place {
-            self.places.resize(place.saturating_add(1), 0);
-        }
-        let Some(number) = self.places.get_mut(place) else {
-            return Ok(());
-        };
-        if let Some(lane) = lane_of(*number).and_then(|lane| self.lanes.get_mut(lane)) {
-            if let Some(before) = self.frames.get_mut(lane.last) {
-                before.next = Some(last);
-            }
-            (lane.way, lane.packing, lane.last) = (way, packing, last);
-            return Ok(());
-        }
-        self.turns.push_back(Turn::Lane(self.lanes.len()));
-        self.lanes.push(Lane {
-            place,
-            way,
-            packing,
-            first: last,
-            last,
-        });
-        *number = u32::try_from(self.lanes.len()).unwrap_or(0);
-        Ok(())
+        self.filling.push_frame(to, by, write)
     }
 
     /// Appends `datagram`; false where there is no room.
@@ -166,155 +90,17 @@ impl Outbox {
     /// Appends what is next to `out`. Returns whom it is for, and the length of its datagrams where it
     /// is several, of which the last may be shorter.
     pub(crate) fn pop(&mut self, out: &mut Vec<u8>) -> Option<(Way, Option<NonZeroU16>)> {
-        let next = match self.turns.pop_front()? {
-            Turn::Datagram(way, range) => {
-                out.extend_from_slice(self.bytes.get(range).unwrap_or_default());
-                Some((way, None))
-            }
-            Turn::Lane(lane) => self.pop_lane(lane, out),
-        };
-        if self.turns.is_empty() {
-            self.bytes.clear();
-            self.frames.clear();
-            self.lanes.clear();
+        if self.leaving.is_empty() {
+            core::mem::swap(&mut self.filling, &mut self.leaving);
         }
-        next
+        self.leaving.pop(out)
     }
 
     /// Returns the bytes of memory that the queue holds.
     pub(crate) fn memory(&self) -> usize {
-        let turns = self.turns.capacity().saturating_mul(size_of::<Turn>());
-        let frames = self.frames.capacity().saturating_mul(size_of::<Frame>());
-        let lanes = self.lanes.capacity().saturating_mul(size_of::<Lane>());
-        let places = self.places.capacity().saturating_mul(4);
-        self.bytes
-            .capacity()
-            .saturating_add(turns)
-            .saturating_add(frames)
-            .saturating_add(lanes)
-            .saturating_add(places)
-    }
-
-    fn write<E>(
-        &mut self,
-        write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
-    ) -> Result<Range<usize>, E> {
-        let start = self.bytes.len();
-        if let Err(error) = write(&mut self.bytes) {
-            self.bytes.truncate(start);
-            return Err(error);
-        }
-        Ok(start..self.bytes.len())
-    }
-
-    fn pop_lane(&mut self, turn: usize, out: &mut Vec<u8>) -> Option<(Way, Option<NonZeroU16>)> {
-        let lane = self.lanes.get_mut(turn)?;
-        let mut waiting = Waiting {
-            frames: &self.frames,
-            next: Some(lane.first),
-        };
-        let (count, segment) = match waiting.burst(lane.packing) {
-            Burst::Run(count, segment) => (count, Some(segment)),
-            Burst::Trunk(count) => {
-                out.push(trunk::KIND);
-                (count, None)
-            }
-            Burst::Single => (1, None),
-        };
-        let is_trunk = count > 1 && segment.is_none();
-        for range in waiting.by_ref().take(count) {
-            let frame = self.bytes.get(range).unwrap_or_default();
-            if is_trunk {
-                trunk::append(frame, out);
-            } else {
-                out.extend_from_slice(frame);
-            }
-        }
-        if let Some(first) = waiting.next {
-            lane.first = first;
-            self.turns.push_front(Turn::Lane(turn));
-        } else if let Some(number) = self.places.get_mut(lane.place) {
-            *number = 0;
-        }
-        Some((lane.way, segment))
+        self.filling.memory().saturating_add(self.leaving.memory())
     }
 }
-
-/// The index of a lane by its number, from 1.
-fn lane_of(number: u32) -> Option<usize> {
-    usize::try_from(number.checked_sub(1)?).ok()
-}
-
-/// The frames of a lane.
-#[derive(Clone)]
-struct Waiting<'a> {
-    frames: &'a [Frame],
-    next: Option<usize>,
-}
-
-impl Iterator for Waiting<'_> {
-    type Item = Range<usize>;
-
-    fn next(&mut self) -> Option<Range<usize>> {
-        let frame = self.frames.get(self.next?)?;
-        self.next = frame.next;
-        Some(frame.range.clone())
-    }
-}
-
-impl Waiting<'_> {
-    /// What leaves first: whichever takes more frames along, of a run and a trunk.
-    fn burst(&self, packing: Packing) -> Burst {
-        let (run, segment) = self.run();
-        let packed = match packing {
-            Packing::Trunks => self.packed(),
-            Packing::Alone => 0,
-        };
-        match segment {
-            _ if packed > run => Burst::Trunk(packed),
-            Some(segment) if run > 1 => Burst::Run(run, segment),
-            Some(_) | None => Burst::Single,
-        }
-    }
-
-    /// How many could leave as datagrams of the length of the first.
-    fn run(&self) -> (usize, Option<NonZeroU16>) {
-        let mut lens = self.clone().map(|range| range.len());
-        let first = lens.next().unwrap_or(0);
-        let (mut count, mut bytes): (usize, usize) = (1, first);
-        for len in lens.take(SEGMENTS_MAX - 1) {
-            bytes = bytes.saturating_add(len);
-            if len > first || bytes > RUN_BYTES_MAX {
-                break;
-            }
-            count = count.saturating_add(1);
-            // A shorter one is the last.
-            if len < first {
-                break;
-            }
-        }
-        let segment = u16::try_from(first).ok().and_then(NonZeroU16::new);
-        (count, segment)
-    }
-
-    /// How many could leave in one datagram.
-    fn packed(&self) -> usize {
-        self.clone()
-            .map(|range| range.len())
-            .scan(trunk::HEAD_LEN, |len, frame| {
-                *len = trunk::grown(*len, frame)?;
-                Some(())
-            })
-            .count()
-    }
-}
-
-/// What a datagram costs beside its bytes, so that empty ones are not free.
-const SPAN_LEN: usize = 64;
-/// Datagrams that Linux sends in one go: `UDP_MAX_SEGMENTS` of its first releases that could.
-const SEGMENTS_MAX: usize = 64;
-/// Bytes that it does, less its headers: what an IPv4 packet holds.
-const RUN_BYTES_MAX: usize = 65_507;
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! With whom a node keeps links, where there are more nodes than places for links.
 //!
-//! Up to [`Places::all`] others: with all of them. Beyond it a node chooses
+//! Up to [`Places::all`] others: with all of them. Beyond it, and until they are clearly fewer again, a node
+//! chooses
 //!
 //! - those that it *needs*: exits of its games, and relays of the best routes to them;
 //! - the *nearest* of those that it measured, relays first: a route's first and last relay is as

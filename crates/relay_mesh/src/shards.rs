@@ -3,9 +3,11 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crypto::Aead;
+use wire::Transmit;
 
 use crate::data_plane::DataPlane;
 use crate::label::LabelLimits;
+use crate::leg::Leg;
 use crate::shard::ShardId;
 
 /// A plane that a thread of its own passes frames on with; the node takes the lock to give labels out and
@@ -62,6 +64,22 @@ impl<A: Aead> Shards<A> {
         self.planes.iter().map(lock)
     }
 
+    /// All planes but that of one shard.
+    pub(crate) fn others(
+        &self,
+        but: ShardId,
+    ) -> impl Iterator<Item = MutexGuard<'_, DataPlane<A>>> {
+        let but = usize::from(but.place()).checked_sub(1);
+        let others = self.planes.iter().enumerate();
+        let others = others.filter(move |(place, _)| Some(*place) != but);
+        others.map(|(_, plane)| lock(plane))
+    }
+
+    /// Takes what one of them has to send that the node has passed frames on for.
+    pub(crate) fn poll_transmit(&mut self, buf: &mut Vec<u8>) -> Option<Transmit<Leg>> {
+        self.touched.poll_transmit(&self.planes, buf)
+    }
+
     /// The shards from which a label is to come, the first choice first; the node's own is among them.
     pub(crate) fn turns(&mut self) -> impl Iterator<Item = ShardId> + use<A> {
         let count = u8::try_from(self.planes.len())
@@ -81,15 +99,22 @@ impl Touched {
         self.0 |= 1 << shard.place();
     }
 
-    /// One of them, if any is left.
-    pub(crate) fn first(self) -> Option<ShardId> {
-        let place = self.0.trailing_zeros();
-        (self.0 != 0).then_some(ShardId(u8::try_from(place).unwrap_or(0)))
-    }
-
-    /// Notes that a shard has nothing more to send.
-    pub(crate) const fn forget(&mut self, shard: ShardId) {
-        self.0 &= !(1 << shard.place());
+    /// Takes what one of them has to send, of all the planes; who has nothing is none of them any more.
+    pub(crate) fn poll_transmit<A: Aead>(
+        &mut self,
+        planes: &[SharedPlane<A>],
+        buf: &mut Vec<u8>,
+    ) -> Option<Transmit<Leg>> {
+        while self.0 != 0 {
+            let shard = ShardId(u8::try_from(self.0.trailing_zeros()).unwrap_or(0));
+            let plane = plane_of(planes, shard);
+            let next = plane.and_then(|plane| lock(plane).outbox.poll_transmit(buf));
+            if next.is_some() {
+                return next;
+            }
+            self.0 &= !(1 << shard.place());
+        }
+        None
     }
 }
 

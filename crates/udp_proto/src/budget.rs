@@ -18,7 +18,7 @@ pub use ration::{RationRefusal, Rationed};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenBucket {
     fill: Fill,
-    held: Held,
+    level: Level,
 }
 
 /// How a bucket fills; one for all where there are thousands alike.
@@ -30,21 +30,21 @@ pub struct Fill {
     pub burst: u32,
 }
 
-/// What is in a bucket, 16 bytes, without how it fills.
+/// What is in a bucket, 16 bytes, without how it fills: whoever holds it gives the same [`Fill`] each time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct Level {
     /// Units held at `at`, in billionths; at most the burst.
-    level: u64,
-    /// When `level` was right; never goes back.
+    units: u64,
+    /// When `units` was right; never goes back.
     at: Instant,
 }
 
-impl Held {
+impl Level {
     /// Makes that of a full bucket.
     #[must_use]
     pub const fn full(fill: Fill, now: Instant) -> Self {
         Self {
-            level: scaled(fill.burst),
+            units: scaled(fill.burst),
             at: now,
         }
     }
@@ -52,9 +52,9 @@ impl Held {
     /// Takes `units` where so many are held; else nothing changes and the answer is false.
     pub fn take(&mut self, fill: Fill, now: Instant, units: u32) -> bool {
         self.refill(fill, now);
-        match self.level.checked_sub(scaled(units)) {
-            Some(level) => {
-                self.level = level;
+        match self.units.checked_sub(scaled(units)) {
+            Some(left) => {
+                self.units = left;
                 true
             }
             None => false,
@@ -66,7 +66,7 @@ impl Held {
         let nanos = now.as_nanos().saturating_sub(self.at.as_nanos());
         self.at = self.at.max(now);
         let gained = nanos.saturating_mul(fill.rate.into());
-        self.level = self.level.saturating_add(gained).min(scaled(fill.burst));
+        self.units = self.units.saturating_add(gained).min(scaled(fill.burst));
     }
 }
 
@@ -77,19 +77,19 @@ impl TokenBucket {
         let fill = Fill { rate, burst };
         Self {
             fill,
-            held: Held::full(fill, now),
+            level: Level::full(fill, now),
         }
     }
 
     /// Takes `units` where so many are held; else nothing changes and the answer is false.
     pub fn take(&mut self, now: Instant, units: u32) -> bool {
-        self.held.take(self.fill, now, units)
+        self.level.take(self.fill, now, units)
     }
 
     /// Returns whether so many are held.
     pub fn holds(&mut self, now: Instant, units: u32) -> bool {
         self.refill(now);
-        self.held.level >= scaled(units)
+        self.level.units >= scaled(units)
     }
 
     /// Takes `units`, or all there is where fewer are held.
@@ -97,7 +97,7 @@ impl TokenBucket {
     /// For what must leave in any case and shall count.
     pub fn take_forced(&mut self, now: Instant, units: u32) {
         self.refill(now);
-        self.held.level = self.held.level.saturating_sub(scaled(units));
+        self.level.units = self.level.units.saturating_sub(scaled(units));
     }
 
     /// Returns the whole units held.
@@ -105,21 +105,21 @@ impl TokenBucket {
     pub fn available(&self, now: Instant) -> u32 {
         let mut ahead = *self;
         ahead.refill(now);
-        u32::try_from(ahead.held.level / SCALE).unwrap_or(u32::MAX)
+        u32::try_from(ahead.level.units / SCALE).unwrap_or(u32::MAX)
     }
 
     /// Returns when `units` are held, if none are taken before; `None` where they never are.
     #[must_use]
     pub fn available_at(&self, units: u32) -> Option<Instant> {
-        let missing = scaled(units).saturating_sub(self.held.level);
+        let missing = scaled(units).saturating_sub(self.level.units);
         if missing == 0 {
-            return Some(self.held.at);
+            return Some(self.level.at);
         }
         if units > self.fill.burst || self.fill.rate == 0 {
             return None;
         }
         let nanos = missing.div_ceil(self.fill.rate.into());
-        Some(self.held.at + Duration::from_nanos(nanos))
+        Some(self.level.at + Duration::from_nanos(nanos))
     }
 
     /// Changes the rate from `now` on.
@@ -135,7 +135,7 @@ impl TokenBucket {
     }
 
     fn refill(&mut self, now: Instant) {
-        self.held.refill(self.fill, now);
+        self.level.refill(self.fill, now);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use udp_proto::budget::{Fill, Held};
+use udp_proto::budget::{Fill, Level};
 use wire::Instant;
 
 use crate::hop::LabelName;
@@ -24,7 +24,7 @@ pub(crate) struct Label {
     /// How its frames are protected.
     pub(super) form: HopForm,
     /// Bytes that may pass, up to the limits of the slab.
-    pub(super) held: Held,
+    pub(super) level: Level,
     /// When it ends; a frame that passes puts it off.
     pub(super) expires_at: Instant,
 }
@@ -60,7 +60,7 @@ impl Label {
             next: LinkId(0),
             generation: 0,
             form: HopForm::Sealed,
-            held: Held::full(Fill { rate: 0, burst: 0 }, now),
+            level: Level::full(Fill { rate: 0, burst: 0 }, now),
             expires_at: now,
         }
     }
@@ -113,7 +113,7 @@ impl Label {
     /// Charges a genuine frame; false where the budget is spent.
     pub(crate) fn charge(&mut self, fill: Fill, now: Instant, len: usize) -> bool {
         let units = u32::try_from(len).unwrap_or(u32::MAX);
-        if !self.held.take(fill, now, units) {
+        if !self.level.take(fill, now, units) {
             return false;
         }
         self.expires_at = now + LABEL_LIFE;

@@ -21,7 +21,7 @@ impl<P: Provider> Node<P> {
         let contacts = self.peers.contacts();
         let is_full = contacts >= places.max;
         // Who uses what is looked at once a second as long as nobody is turned away.
-        let is_time = is_full || self.beats.is_multiple_of(10);
+        let is_time = (is_full && self.selecting.room_at <= now) || self.beats.is_multiple_of(10);
         if !self.selecting.is_choosing || contacts <= places.calm || !is_time {
             return;
         }
@@ -31,7 +31,9 @@ impl<P: Provider> Node<P> {
         order.retain(|guest| {
             now.saturating_since(guest.since) >= stay && (spare || !guest.has_cause)
         });
-        self.part_from_first(now, &parting_order(order.into_iter()));
+        if !self.part_from_first(now, &parting_order(order.into_iter())) {
+            self.selecting.room_at = now + LOOK_AGAIN;
+        }
     }
 
     /// Makes a place for a node that comes where none is left, if it has a better cause than one that
@@ -66,7 +68,7 @@ impl<P: Provider> Node<P> {
             return false;
         }
         let used = self.links_in_use();
-        let Some(link) = order.iter().find(|link| !used.contains(link)) else {
+        let Some(link) = order.iter().find(|link| !used.contains(**link)) else {
             return false;
         };
         self.part(now, *link, CloseCode::Full);
@@ -100,6 +102,8 @@ impl<P: Provider> Node<P> {
     }
 }
 
+/// Time between two looks for room where the last one found none: each looks at all labels.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Time that a guest has whom nobody needs; where no place is left, less.
 const STAY: Duration = Duration::from_secs(20);
 const STAY_CROWDED: Duration = Duration::from_secs(3);

@@ -1,15 +1,13 @@
 //! Which links carry something.
 
-use std::collections::BTreeSet;
-
 use crypto::Provider;
 
 use super::Node;
-use crate::link::LinkId;
+use crate::link_set::LinkSet;
 
 impl<P: Provider> Node<P> {
     /// The links that frames of flows pass over, or are about to.
-    pub(super) fn links_in_use(&self) -> BTreeSet<LinkId> {
+    pub(super) fn links_in_use(&self) -> LinkSet {
         let mut used = self.links_held();
         for (far, course) in &self.courses {
             used.insert(*far);

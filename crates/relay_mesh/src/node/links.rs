@@ -182,8 +182,13 @@ impl<P: Provider> Node<P> {
         }
     }
 
+    /// By how much a dial is put off, so that nodes that began together do not go on so.
+    pub(super) fn dial_spread(&mut self) -> Duration {
+        Duration::from_millis(self.generator.below(250))
+    }
+
     pub(super) fn back_off(&mut self, now: Instant, link: LinkId) {
-        let spread = Duration::from_millis(self.generator.below(250));
+        let spread = self.dial_spread();
         if let Some(peer) = self.peers.get_mut(link) {
             peer.back_off(now, spread);
         }
@@ -194,8 +199,8 @@ impl<P: Provider> Node<P> {
         if !self.endpoint.sessions().any(|open| open == session) {
             return;
         }
-        let place = self.find_place(now, node).filter(|_| self.is_member(&node));
-        let Some(link) = place else {
+        let place = self.is_member(&node).then(|| self.find_place(now, node));
+        let Some(link) = place.flatten() else {
             self.stats.links_refused = self.stats.links_refused.saturating_add(1);
             self.close_with(now, session, CloseCode::Full);
             return;

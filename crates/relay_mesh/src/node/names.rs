@@ -1,7 +1,6 @@
 //! Names of nodes, which are given back once a node has been gone for long.
 
 use core::time::Duration;
-use std::collections::BTreeSet;
 
 use crypto::Provider;
 use wire::Instant;
@@ -9,6 +8,7 @@ use wire::Instant;
 use super::peers::Contact;
 use super::{Node, Pending};
 use crate::link::LinkId;
+use crate::link_set::LinkSet;
 
 impl<P: Provider> Node<P> {
     /// Notes who is there, and forgets some of those who were not for 10 minutes: nodes come and go, and
@@ -33,7 +33,7 @@ impl<P: Provider> Node<P> {
         }
         let named = self.named();
         for link in gone {
-            if !named.contains(&link) && !self.detours.names(link) {
+            if !named.contains(link) && !self.detours.names(link) {
                 self.peers.forget(now, link);
                 self.stats.nodes_forgotten = self.stats.nodes_forgotten.saturating_add(1);
             } else if let Some(peer) = self.peers.get_mut(link) {
@@ -45,9 +45,9 @@ impl<P: Provider> Node<P> {
 
     /// The links that something still names, detours aside. What ends with a session, or within seconds
     /// of it, does not.
-    fn named(&self) -> BTreeSet<LinkId> {
+    fn named(&self) -> LinkSet {
         let mut named = self.links_in_use();
-        named.extend(self.links_named());
+        named.add_all(&self.links_named());
         named.extend(self.pending.values().filter_map(|pending| match pending {
             Pending::Upstream(_, far, _) => Some(*far),
             Pending::Port(_) | Pending::Measure | Pending::Close => None,

@@ -32,7 +32,7 @@ pub(super) struct Peer {
     pub(super) measured: Option<(Cost, Instant)>,
     /// Until when it is no choice: it had no place, or did not answer.
     pub(super) refused_until: Option<Instant>,
-    /// When it was last alive by its record, or had a session.
+    /// When it was last alive by its record, had a session, or was found to be named by something still.
     pub(super) seen: Instant,
     /// Labels that it may ask for.
     pub(super) requests: TokenBucket,
@@ -270,7 +270,13 @@ impl Peer {
         addresses
     }
 
-    /// Plans the next dial after one that failed or a session that ended.
+    /// Plans the next dial after this node ended a session of its own accord: where it was reached, it is
+    /// dialled first.
+    pub(super) fn rest(&mut self, now: Instant, spread: Duration) {
+        self.next_dial = now + BACK_OFF + spread;
+    }
+
+    /// Plans the next dial after one that failed or a session that the other side or the way ended.
     pub(super) fn back_off(&mut self, now: Instant, spread: Duration) {
         let span = BACK_OFF
             .saturating_mul(1 << self.failures.min(5))
@@ -311,6 +317,12 @@ mod tests {
         assert_eq!(peer.addresses(), hosts(&[1, 2, 3, 4, 5, 6]));
         peer.reached = Some(at(5));
         assert_eq!(peer.addresses(), hosts(&[5, 1, 2, 3, 4, 6]));
+        peer.rest(Instant::ZERO, Duration::ZERO);
+        assert_eq!(peer.addresses(), hosts(&[5, 1, 2, 3, 4, 6]));
+        assert_eq!(
+            (peer.failures, peer.next_dial),
+            (0, Instant::ZERO + BACK_OFF)
+        );
         peer.back_off(Instant::ZERO, Duration::ZERO);
         assert_eq!(peer.addresses(), hosts(&[5, 6, 1, 2, 3, 4]));
         peer.back_off(Instant::ZERO, Duration::ZERO);

@@ -1,7 +1,6 @@
 //! The node's planes: its own, and those of its other shards.
 
 use core::net::{IpAddr, SocketAddr};
-use std::collections::BTreeSet;
 
 use crypto::{Provider, Role};
 use udp_proto::SessionId;
@@ -18,6 +17,7 @@ use crate::label::LabelRefusal;
 use crate::leg::Leg;
 use crate::link::{End, Link, LinkId, LinkRoot};
 use crate::link_gate::LinkGate;
+use crate::link_set::LinkSet;
 use crate::shard::ShardId;
 use crate::shards::plane_of;
 use crate::stats::FrameStats;
@@ -56,11 +56,20 @@ impl<P: Provider> Node<P> {
         label: LabelName,
         work: impl FnOnce(&P, &mut DataPlane<P::Aead>) -> R,
     ) -> Option<R> {
+        self.on_plane(label.shard(), work)
+    }
+
+    /// Runs `work` on the plane of a shard; `None` where there is none.
+    fn on_plane<R>(
+        &mut self,
+        shard: ShardId,
+        work: impl FnOnce(&P, &mut DataPlane<P::Aead>) -> R,
+    ) -> Option<R> {
         let provider = self.endpoint.provider();
-        if label.shard() == ShardId::FIRST {
+        if shard == ShardId::FIRST {
             return Some(work(provider, &mut self.plane));
         }
-        let mut plane = self.shards.lock(label.shard())?;
+        let mut plane = self.shards.lock(shard)?;
         Some(work(provider, &mut plane))
     }
 
@@ -93,14 +102,7 @@ impl<P: Provider> Node<P> {
 
     /// Takes what a shard has to send that this node has passed frames on for.
     pub(super) fn pop_touched(&mut self, buf: &mut Vec<u8>) -> Option<Transmit<Leg>> {
-        while let Some(shard) = self.shards.touched.first() {
-            let next = self.shards.lock(shard)?.outbox.poll_transmit(buf);
-            if next.is_some() {
-                return next;
-            }
-            self.shards.touched.forget(shard);
-        }
-        None
+        self.shards.poll_transmit(buf)
     }
 
     /// Returns how many labels this node has given out that have not ended.
@@ -129,27 +131,27 @@ impl<P: Provider> Node<P> {
     }
 
     /// Returns the links of labels that are bound, here or at the other end.
-    pub(super) fn links_held(&self) -> BTreeSet<LinkId> {
-        self.links_of_planes(|plane| {
+    pub(super) fn links_held(&self) -> LinkSet {
+        self.links_of_planes(|plane, held| {
             let sends = plane.links.iter().filter(|(_, link)| link.live() > 0);
-            let mut held = plane.labels.links_held();
             held.extend(sends.map(|(id, _)| id));
-            held
+            plane.labels.add_held(held);
         })
     }
 
     /// Returns the links that labels name, and those of the nodes that they were given to.
-    pub(super) fn links_named(&self) -> BTreeSet<LinkId> {
-        self.links_of_planes(|plane| plane.labels.links_named())
+    pub(super) fn links_named(&self) -> LinkSet {
+        self.links_of_planes(|plane, named| plane.labels.add_named(named))
     }
 
-    /// Returns all links that `links` finds in a plane.
-    fn links_of_planes(
-        &self,
-        links: impl Fn(&DataPlane<P::Aead>) -> BTreeSet<LinkId>,
-    ) -> BTreeSet<LinkId> {
-        let others = self.shards.each().flat_map(|plane| links(&plane));
-        links(&self.plane).into_iter().chain(others).collect()
+    /// Returns all links that `add` finds in a plane.
+    fn links_of_planes(&self, add: impl Fn(&DataPlane<P::Aead>, &mut LinkSet)) -> LinkSet {
+        let mut links = LinkSet::default();
+        add(&self.plane, &mut links);
+        for plane in self.shards.each() {
+            add(&plane, &mut links);
+        }
+        links
     }
 
     /// Returns the bytes of memory that labels and what waits to be sent take.
@@ -211,36 +213,34 @@ impl<P: Provider> Node<P> {
         let mut news = Vec::new();
         self.on_planes(|plane| {
             for id in &links {
-                let Some(link) = plane.links.get_mut(*id) else {
-                    continue;
-                };
-                while let Some(epoch) = link.poll_epoch() {
-                    news.push((*id, epoch));
-                }
+                let untold = plane.links.get(*id).map(Link::untold_epochs);
+                news.extend(untold.into_iter().flatten().map(|said| (*id, said)));
             }
         });
-        for (link, epoch) in news {
+        for (id, said) in news {
             let mut message = Vec::new();
-            epoch.encode(&mut message);
-            self.send(now, link, RELIABLE, &message);
+            said.encode(&mut message);
+            // What finds no room is said a second later.
+            if self.send(now, id, RELIABLE, &message) {
+                self.on_plane(said.from, |_, plane| {
+                    if let Some(link) = plane.links.get_mut(id) {
+                        link.note_told(said);
+                    }
+                });
+            }
         }
     }
 
     /// Takes word of the key that a shard of a neighbour seals with.
     pub(super) fn on_key_epoch(&mut self, now: Instant, link: LinkId, message: &[u8]) {
-        let provider = self.endpoint.provider();
-        let reach = |plane: &mut DataPlane<P::Aead>, said| {
-            let link = plane.links.get_mut(link);
-            link.is_some_and(|link| link.reach(provider, now, said))
-        };
-        let is_so = KeyEpoch::decode(message).is_ok_and(|said| match said.to {
-            ShardId::FIRST => reach(&mut self.plane, said),
-            to => self
-                .shards
-                .lock(to)
-                .is_some_and(|mut plane| reach(&mut plane, said)),
+        let said = KeyEpoch::decode(message).ok();
+        let is_so = said.and_then(|said| {
+            self.on_plane(said.to, |provider, plane| {
+                let link = plane.links.get_mut(link)?;
+                Some(link.reach(provider, now, said))
+            })
         });
-        if !is_so {
+        if is_so.flatten() != Some(true) {
             self.count_malformed();
         }
     }
@@ -249,10 +249,11 @@ impl<P: Provider> Node<P> {
     /// were used, and the label's window would be moved by both.
     pub(super) fn is_bound_beside(&self, link: LinkId, name: LabelName, but: ShardId) -> bool {
         let holds = |plane: &DataPlane<P::Aead>| {
-            let link = plane.links.get(link).filter(|_| plane.shard != but);
+            let link = plane.links.get(link);
             link.is_some_and(|link| link.holds(name))
         };
-        holds(&self.plane) || self.shards.each().any(|plane| holds(&plane))
+        let is_own = but != ShardId::FIRST && holds(&self.plane);
+        is_own || self.shards.others(but).any(|plane| holds(&plane))
     }
 
     /// Takes a link down in all planes, with every label that names it.
@@ -304,13 +305,13 @@ mod tests {
         let mut reserve = |owner| node.reserve_transit(now, LinkId(owner), LinkId(owner + 10));
         let labels = [1, 2, 3].map(|owner| reserve(owner).unwrap());
         assert_eq!(labels.map(|label| label.shard().place()), [0, 1, 2]);
-        assert_eq!(node.links_named(), [1, 2, 3, 11, 12, 13].map(LinkId).into());
-        assert!(node.links_in_use().is_empty(), "not bound");
+        assert_eq!(node.links_named().numbers(), [1, 2, 3, 11, 12, 13]);
+        assert!(node.links_in_use().numbers().is_empty(), "not bound");
         node.with_plane(labels[2], |_, plane| {
             plane.labels.bind_terminal(labels[2], 0);
         });
-        assert_eq!(node.links_in_use(), [3, 13].map(LinkId).into());
+        assert_eq!(node.links_in_use().numbers(), [3, 13]);
         node.free_label(now, labels[2]);
-        assert_eq!(node.links_named(), [1, 2, 11, 12].map(LinkId).into());
+        assert_eq!(node.links_named().numbers(), [1, 2, 11, 12]);
     }
 }

@@ -42,6 +42,8 @@ pub(super) struct Selecting {
     pub(super) surveyed_at: Option<Instant>,
     /// Surveys so far.
     pub(super) surveys: usize,
+    /// When room for others may be looked for again.
+    pub(super) room_at: Instant,
     trial: Option<Trial>,
     trial_at: Instant,
     /// Trials so far.
@@ -72,6 +74,7 @@ impl Selecting {
             relays: Vec::new(),
             surveyed_at: None,
             trial: None,
+            room_at: now,
             trial_at: now,
             trials: 0,
         }
@@ -265,7 +268,7 @@ impl<P: Provider> Node<P> {
         }
         if !unwanted.is_empty() {
             let used = self.links_in_use();
-            unwanted.retain(|link| !used.contains(link));
+            unwanted.retain(|link| !used.contains(*link));
         }
         for link in unwanted.into_iter().take(PARTINGS) {
             self.part(now, link, CloseCode::NoError);
@@ -279,7 +282,10 @@ impl<P: Provider> Node<P> {
         };
         self.stats.links_parted = self.stats.links_parted.saturating_add(1);
         self.take_down(now, link);
-        self.back_off(now, link);
+        let spread = self.dial_spread();
+        if let Some(peer) = self.peers.get_mut(link) {
+            peer.rest(now, spread);
+        }
         self.close_with(now, session, code);
     }
 }

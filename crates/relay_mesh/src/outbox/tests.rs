@@ -1,6 +1,7 @@
+use super::batch::{Lane, SPAN_LEN, Turn};
 use super::*;
 use crate::leg::SocketId;
-use crate::trunk::Frames;
+use crate::trunk::{self, Frames};
 
 fn leg(socket: u32) -> Way {
     let leg = Leg {
@@ -174,4 +175,21 @@ fn nothing_waits_for_more_to_come_and_memory_is_bounded() {
     let lanes = 64 * size_of::<Option<Lane>>();
     assert!(outbox.memory() <= memory + lanes, "{}", outbox.memory());
     assert!(memory <= 2 * (64 << 10) + lanes, "{memory}");
+}
+
+#[test]
+fn what_was_taken_makes_room_where_the_queue_is_never_empty() {
+    let bytes_max = 100 * (SPAN_LEN + 100);
+    let mut outbox = Outbox::new(bytes_max);
+    let mut out = Vec::new();
+    for _ in 0..10 {
+        assert!(outbox.push_bytes(leg(1), &[7; 100]));
+    }
+    for round in 0..10_000 {
+        assert!(outbox.push_bytes(leg(1), &[7; 100]), "{round}");
+        out.clear();
+        assert_eq!(pop(&mut outbox, &mut out), Some(leg(1)));
+        assert_eq!(out, [7; 100]);
+    }
+    assert!(outbox.memory() < bytes_max);
 }

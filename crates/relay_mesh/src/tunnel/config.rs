@@ -5,7 +5,7 @@
 #[non_exhaustive]
 pub struct TunnelConfig {
     /// Connections of players at a time; 1,024. Each may hold twice [`WINDOW`](super::WINDOW) at
-    /// this end.
+    /// this end, and at an exit a seventh more of them, which wait for a place, once.
     pub players_max: u32,
     /// Of them, those of one address: of IPv4 an address, of IPv6 a /64; 16. Whoever shares an
     /// address with more players than that needs more.

@@ -257,7 +257,7 @@ const fn streams(config: &TunnelConfig) -> u32 {
 
 fn transport(config: &TunnelConfig, streams: u32) -> Arc<TransportConfig> {
     let mut transport = TransportConfig::default();
-    let all = WINDOW.saturating_mul(config.players_max.max(1));
+    let all = WINDOW.saturating_mul(self::streams(config));
     transport
         .max_concurrent_bidi_streams(VarInt::from_u32(streams))
         .max_concurrent_uni_streams(VarInt::from_u32(0))

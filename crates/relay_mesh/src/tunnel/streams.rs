@@ -77,7 +77,8 @@ impl Tunnel {
 
     /// Takes the streams that an entry opened, up to the players that there may be; others wait.
     fn take_streams(&mut self, now: Instant) {
-        while self.side == Side::Exit && self.crowd.has_room_for(self.conns.len()) {
+        let takes_any = self.side == Side::Exit && self.standing == Standing::Up;
+        while takes_any && self.crowd.has_room_for(self.conns.len()) {
             let Some(stream) = self.quic.accept() else {
                 return;
             };

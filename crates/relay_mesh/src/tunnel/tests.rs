@@ -190,6 +190,33 @@ fn mesh_a1_streams_without_a_record_are_bounded_and_do_not_stay() {
 }
 
 #[test]
+fn mesh_a1_streams_that_wait_for_a_place_are_over_with_their_tunnel() {
+    for is_lost in [false, true] {
+        let mut couple = couple();
+        for _ in 0..1_024 {
+            couple.raw(&[30]);
+        }
+        for _ in 0..100 {
+            couple.raw(&bytes_of("192.0.2.1:1"));
+        }
+        assert_eq!(couple.exit.len(), 1_024);
+        couple.events();
+        if is_lost {
+            couple.entry.close(couple.now);
+        } else {
+            couple.exit.close(couple.now);
+        }
+        couple.run(Duration::from_secs(20));
+        assert!(couple.exit.is_empty() && couple.exit.standing != Standing::Up);
+        let asked = couple.events();
+        let asked = asked
+            .iter()
+            .filter(|event| matches!(event, TunnelEvent::Asked { .. }));
+        assert_eq!(asked.count(), 0);
+    }
+}
+
+#[test]
 fn mesh_a1_an_exit_opens_no_stream_and_answers_with_one_byte_alone() {
     let mut couple = couple();
     assert!(couple.exit.quic.open().is_none());

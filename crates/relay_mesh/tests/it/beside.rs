@@ -11,6 +11,8 @@ pub(crate) struct Beside<P: Provider> {
     pub(crate) division: Division,
     /// Datagrams that came to the socket of another.
     pub(crate) strays: u64,
+    /// Of them, those that another forwarder's shard was meant to have.
+    pub(crate) strays_of_forwarders: u64,
 }
 
 /// How the system divides what comes to a port among its sockets.
@@ -29,6 +31,7 @@ impl<P: Provider> Default for Beside<P> {
             forwarders: Vec::new(),
             division: Division::default(),
             strays: 0,
+            strays_of_forwarders: 0,
         }
     }
 }
@@ -52,6 +55,8 @@ impl<P: Provider> Beside<P> {
             while let Some(mut stray) = forwarder.poll_event() {
                 has_strays = true;
                 self.strays += 1;
+                let is_own = ShardId::of_datagram(&stray.datagram) == ShardId::FIRST;
+                self.strays_of_forwarders += u64::from(!is_own);
                 node.handle_datagram(now, stray.arrival, &mut stray.datagram);
             }
         }

@@ -146,8 +146,9 @@ const fn is_own(ip: IpAddr) -> bool {
 }
 
 /// Whether a receive that has room left says that the socket is empty: `recvmmsg(2)` of Linux takes on until
-/// nothing waits, and a datagram that comes after that ends an edge-triggered wait.
-const TELLS_EMPTY: bool = cfg!(has_linux_calls) && cfg!(not(tickwire_portable));
+/// nothing waits, and a datagram that comes after that ends an edge-triggered wait. So does an error, which is
+/// the other thing that ends it early.
+const TELLS_EMPTY: bool = cfg!(has_linux_calls);
 
 /// The longest thing a receive yields: a whole datagram, or many that the system has joined.
 const RECEIVE_LEN: usize = 1 << 16;

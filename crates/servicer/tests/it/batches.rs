@@ -151,7 +151,7 @@ fn b5_what_has_come_is_taken_in_fewer_calls() {
 }
 
 /// A receive that has room left has seen the socket empty, and is not made again to see that; but for turns in
-/// which the process was paused.
+/// which the process was paused: of a hundred, one is not.
 #[test]
 fn b5_a_datagram_that_comes_alone_costs_one_call() {
     let mut bench = driver("127.0.0.1", Batching::Many, Echo::mute());
