@@ -18,6 +18,7 @@ mod crowd;
 mod event;
 mod greeting;
 mod identity;
+mod knocks;
 mod open_record;
 mod preface;
 mod quic;

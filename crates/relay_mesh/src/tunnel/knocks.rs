@@ -1,0 +1,164 @@
+//! Packets that ask whether a path carries, once a tunnel has been moved to it.
+//!
+//! QUIC takes what was on its way over the path before as still on its way, up to a probe timeout that silence
+//! has doubled again and again: so it may send nothing over the new path for seconds. What is acknowledged
+//! there tells it what was lost. Until then some packets leave beyond its window, and are said again, each
+//! wait twice the one before.
+
+use core::any::Any;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::time::Duration;
+use std::sync::Arc;
+use std::time::Instant as StdInstant;
+
+use quinn_proto::RttEstimator;
+use quinn_proto::congestion::{Controller, ControllerFactory, CubicConfig};
+use wire::Instant;
+
+/// When to knock next.
+#[derive(Debug, Default)]
+pub(super) struct Knocks {
+    leave: Arc<Leave>,
+    /// When, and after which wait.
+    next: Option<(Instant, Duration)>,
+}
+
+/// What the congestion controller of a connection is told, and tells.
+#[derive(Debug, Default)]
+pub(super) struct Leave {
+    /// Packets that may leave beyond the window.
+    packets: AtomicU32,
+    is_answered: AtomicBool,
+}
+
+impl Knocks {
+    /// What makes the connection's controllers.
+    pub(super) fn controllers(&self) -> Arc<dyn ControllerFactory + Send + Sync> {
+        Arc::new(Controllers(Arc::clone(&self.leave)))
+    }
+
+    /// Begins, with one that is due now.
+    pub(super) fn begin(&mut self, now: Instant) {
+        self.leave.is_answered.store(false, Ordering::Relaxed);
+        self.next = Some((now, FIRST_WAIT));
+    }
+
+    /// Returns when the next is due, if any is.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.next.map(|(at, _)| at)
+    }
+
+    /// Whether to knock at `now`.
+    pub(super) fn is_time(&mut self, now: Instant) -> bool {
+        let Some((at, wait)) = self.next else {
+            return false;
+        };
+        if self.leave.is_answered.load(Ordering::Relaxed) {
+            self.next = None;
+            return false;
+        }
+        if now < at {
+            return false;
+        }
+        let longer = wait.saturating_mul(2);
+        self.next = (longer <= LAST_WAIT).then_some((now + wait, longer));
+        self.leave.packets.store(PACKETS, Ordering::Relaxed);
+        true
+    }
+}
+
+/// Makes controllers that heed [`Leave`].
+struct Controllers(Arc<Leave>);
+
+impl ControllerFactory for Controllers {
+    fn build(self: Arc<Self>, now: StdInstant, mtu: u16) -> Box<dyn Controller> {
+        Box::new(Knocking {
+            inner: Arc::new(CubicConfig::default()).build(now, mtu),
+            leave: Arc::clone(&self.0),
+        })
+    }
+}
+
+/// CUBIC (RFC 9438), and leave to send a few packets beyond its window.
+struct Knocking {
+    inner: Box<dyn Controller>,
+    leave: Arc<Leave>,
+}
+
+impl Controller for Knocking {
+    fn on_sent(&mut self, now: StdInstant, bytes: u64, last: u64) {
+        let left = self.leave.packets.load(Ordering::Relaxed);
+        self.leave
+            .packets
+            .store(left.saturating_sub(1), Ordering::Relaxed);
+        self.inner.on_sent(now, bytes, last);
+    }
+
+    fn on_ack(
+        &mut self,
+        now: StdInstant,
+        sent: StdInstant,
+        bytes: u64,
+        app_limited: bool,
+        rtt: &RttEstimator,
+    ) {
+        self.leave.packets.store(0, Ordering::Relaxed);
+        self.leave.is_answered.store(true, Ordering::Relaxed);
+        self.inner.on_ack(now, sent, bytes, app_limited, rtt);
+    }
+
+    fn on_end_acks(
+        &mut self,
+        now: StdInstant,
+        in_flight: u64,
+        app_limited: bool,
+        largest: Option<u64>,
+    ) {
+        self.inner.on_end_acks(now, in_flight, app_limited, largest);
+    }
+
+    fn on_congestion_event(
+        &mut self,
+        now: StdInstant,
+        sent: StdInstant,
+        is_persistent: bool,
+        lost: u64,
+    ) {
+        self.inner
+            .on_congestion_event(now, sent, is_persistent, lost);
+    }
+
+    fn on_mtu_update(&mut self, mtu: u16) {
+        self.inner.on_mtu_update(mtu);
+    }
+
+    fn window(&self) -> u64 {
+        match self.leave.packets.load(Ordering::Relaxed) {
+            0 => self.inner.window(),
+            // Above 2^32 nothing is paced either.
+            _ => u64::MAX >> 1,
+        }
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        Box::new(Self {
+            inner: self.inner.clone_box(),
+            leave: Arc::clone(&self.leave),
+        })
+    }
+
+    fn initial_window(&self) -> u64 {
+        self.inner.initial_window()
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+/// Packets of one knock: one that is lost by chance is no silence.
+const PACKETS: u32 = 2;
+/// From the first knock to the second; doubled each time.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+/// The longest: five knocks within 1.5 s.
+const LAST_WAIT: Duration = Duration::from_millis(1_600);
