@@ -172,8 +172,8 @@ impl<A: Aead> DataPlane<A> {
     }
 
     /// Frees a label.
-    pub(crate) fn free(&mut self, now: Instant, label: LabelName) {
-        if let Some((next, binding)) = self.labels.remove(now, label)
+    pub(crate) fn free(&mut self, label: LabelName) {
+        if let Some((next, binding)) = self.labels.remove(label)
             && let Some(link) = self.links.get_mut(next)
         {
             link.release(binding);
@@ -181,9 +181,9 @@ impl<A: Aead> DataPlane<A> {
     }
 
     /// Takes the link of a neighbour down, with every label that names it.
-    pub(crate) fn drop_link(&mut self, now: Instant, link: LinkId) -> u32 {
+    pub(crate) fn drop_link(&mut self, link: LinkId) -> u32 {
         self.links.set(link, None);
-        self.free_where(now, |label| label.names(link))
+        self.free_where(|label| label.names(link))
     }
 
     /// Returns how many labels of others' flows may still pass frames.
@@ -192,13 +192,9 @@ impl<A: Aead> DataPlane<A> {
     }
 
     /// Frees the labels for which `ends` holds.
-    pub(crate) fn free_where(
-        &mut self,
-        now: Instant,
-        ends: impl Fn(&crate::label::Label) -> bool,
-    ) -> u32 {
+    pub(crate) fn free_where(&mut self, ends: impl Fn(&crate::label::Label) -> bool) -> u32 {
         let links = &mut self.links;
-        self.labels.remove_where(now, ends, |next, binding| {
+        self.labels.remove_where(ends, |next, binding| {
             if let Some(link) = links.get_mut(next) {
                 link.release(binding);
             }

@@ -12,9 +12,9 @@ use crate::shard::ShardId;
 /// |---|---|---|---|
 /// | 0 | 1 | kind | 0x80 tag-only, 0x81 sealed |
 /// | 1 | 1 | flags | link epoch in bits 0 and 1, hops left in bits 2 and 3, in a sealed frame the sealing [shard](ShardId) in bits 4 to 6, the rest 0; of this hop only |
-/// | 2 | 1 | generation | of the label's slot at the receiving node; of this hop only |
+/// | 2 | 1 | generation | low 8 bits of the number of this use of the label's place at the receiving node; of this hop only |
 /// | 3 | 1 | phase | key phase of the flow mod 64 in the high 6 bits, [`Piece`] in the low 2 |
-/// | 4 | 4 | label | slot at the receiving node, whose high 3 bits name its [shard](ShardId); of this hop only |
+/// | 4 | 4 | label | slot at the receiving node: its [shard](ShardId) in the high 3 bits, 11 more of the number of the use, 18 of the place; of this hop only |
 /// | 8 | 8 | packet number | of flow and direction, below 2^56; the same on all hops |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HopHeader {
@@ -46,12 +46,12 @@ pub enum HopKind {
     Sealed,
 }
 
-/// One label of a node: a slot, and which use of it.
+/// One label of a node: a place in its slab, and which use of it. No name comes twice while the node lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LabelName {
-    /// Index into the node's slab.
+    /// Shard, high bits of the number of the use, and place.
     pub slot: u32,
-    /// Counts the uses of the slot, mod 256.
+    /// Low bits of the number of the use.
     pub generation: u8,
 }
 

@@ -1,5 +1,6 @@
 //! Labels of one shard: each one direction of one flow on one path, at one node.
 
+mod naming;
 mod record;
 
 use core::fmt;
@@ -11,12 +12,12 @@ use wire::Instant;
 
 use crate::hop::LabelName;
 use crate::hop_key::HopForm;
-use crate::hop_sealer::{Binding, EPOCH_SPAN};
+use crate::hop_sealer::Binding;
 use crate::link::LinkId;
 use crate::link_set::LinkSet;
 use crate::shard::ShardId;
 use record::Purpose;
-pub(crate) use record::{LABEL_LIFE, Label, Onward};
+pub(crate) use record::{Label, Onward};
 
 /// Where a label leads, for whoever asked for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,10 +33,10 @@ pub(crate) enum Owned {
 pub(crate) struct LabelSlab {
     shard: ShardId,
     labels: Vec<Label>,
-    /// Slots to use next, oldest first.
+    /// Places to use next, oldest first.
     free: VecDeque<u32>,
-    /// Slots whose generations were all given out, and when they may be used again.
-    resting: VecDeque<(Instant, u32)>,
+    /// Places that are used no more.
+    worn: u32,
     /// What each owner has, by its link; it outlives the owner's labels.
     owners: Vec<Owner>,
     limits: LabelLimits,
@@ -74,7 +75,7 @@ impl LabelSlab {
             shard,
             labels: Vec::new(),
             free: VecDeque::new(),
-            resting: VecDeque::new(),
+            worn: 0,
             owners: Vec::new(),
             limits,
             taken: 0,
@@ -97,22 +98,21 @@ impl LabelSlab {
         if held >= self.limits.per_owner_max || self.taken >= self.limits.labels_max {
             return Err(LabelRefusal::Full);
         }
-        let slot = self.take_slot(now)?;
+        let place = self.take_place(now)?;
         let fill = self.fill();
         let label = self
             .labels
-            .get_mut(index(slot))
+            .get_mut(usize::try_from(place).unwrap_or(usize::MAX))
             .ok_or(LabelRefusal::Unknown)?;
         label.purpose = Purpose::Reserved;
         label.previous = previous;
         label.owner = owner;
         label.form = HopForm::Sealed;
         label.level = Level::full(fill, now);
-        label.expires_at = now + LABEL_LIFE;
-        let generation = label.generation;
+        let number = label.number;
         self.owner_mut(now, owner)?.held = held.saturating_add(1);
         self.taken = self.taken.saturating_add(1);
-        Ok(LabelName { slot, generation })
+        Ok(naming::name(self.shard, place, number))
     }
 
     /// Returns whether `name` was given to `owner` and awaits its binding.
@@ -193,17 +193,16 @@ impl LabelSlab {
     }
 
     /// Frees a label and returns its binding, for its sealer.
-    pub(crate) fn remove(&mut self, now: Instant, name: LabelName) -> Option<(LinkId, Binding)> {
+    pub(crate) fn remove(&mut self, name: LabelName) -> Option<(LinkId, Binding)> {
         let label = self.get_mut(name)?;
         let (owner, next) = (label.owner, label.next);
         let old = core::mem::replace(&mut label.purpose, Purpose::Free);
-        label.generation = label.generation.wrapping_add(1);
-        if label.generation == 0 {
-            // Whoever sealed with generation 0 has gone to another key by then.
-            self.resting
-                .push_back((now + EPOCH_SPAN.saturating_mul(2), name.slot));
+        label.number = label.number.saturating_add(1);
+        if label.number < naming::USES {
+            let place = u32::try_from(naming::place(name)).unwrap_or(u32::MAX);
+            self.free.push_back(place);
         } else {
-            self.free.push_back(name.slot);
+            self.worn = self.worn.saturating_add(1);
         }
         self.taken = self.taken.saturating_sub(1);
         if let Some(owner) = self.owners.get_mut(usize::from(owner.0)) {
@@ -218,11 +217,10 @@ impl LabelSlab {
     /// Frees the labels for which `ends` holds and gives their bindings to `on_free`.
     pub(crate) fn remove_where(
         &mut self,
-        now: Instant,
         ends: impl Fn(&Label) -> bool,
         on_free: impl FnMut(LinkId, Binding),
     ) -> u32 {
-        self.remove_among(now, 0..self.places(), ends, on_free)
+        self.remove_among(0..self.places(), ends, on_free)
     }
 
     /// Frees those that have expired among the next part of all, of [`SWEEPS`]: threads that pass frames on
@@ -232,31 +230,27 @@ impl LabelSlab {
         let from = self.swept_to.min(all);
         let to = all.min(from.saturating_add(all.div_ceil(SWEEPS)));
         self.swept_to = if to == all { 0 } else { to };
-        self.remove_among(now, from..to, |label| label.is_expired(now), on_free)
+        self.remove_among(from..to, |label| label.is_expired(now), on_free)
     }
 
     fn remove_among(
         &mut self,
-        now: Instant,
         places: Range<u32>,
         ends: impl Fn(&Label) -> bool,
         mut on_free: impl FnMut(LinkId, Binding),
     ) -> u32 {
         let mut count = 0_u32;
         for place in places {
-            let slot = place | self.high_bits();
-            let Some(label) = self.labels.get(index(slot)) else {
+            let at = usize::try_from(place).unwrap_or(usize::MAX);
+            let Some(label) = self.labels.get(at) else {
                 break;
             };
             if label.is_free() || !ends(label) {
                 continue;
             }
-            let name = LabelName {
-                slot,
-                generation: label.generation,
-            };
+            let name = naming::name(self.shard, place, label.number);
             count = count.saturating_add(1);
-            if let Some((next, binding)) = self.remove(now, name) {
+            if let Some((next, binding)) = self.remove(name) {
                 on_free(next, binding);
             }
         }
@@ -311,30 +305,23 @@ impl LabelSlab {
         self.owners.get_mut(place).ok_or(LabelRefusal::Unknown)
     }
 
-    fn take_slot(&mut self, now: Instant) -> Result<u32, LabelRefusal> {
-        if self.resting.front().is_some_and(|(until, _)| *until <= now)
-            && let Some((_, slot)) = self.resting.pop_front()
-        {
-            return Ok(slot);
-        }
-        // A slot rests a while before it is used again, so that its generations last.
-        if self.free.len() > FREE_KEPT || self.labels.len() >= index(self.limits.labels_max) {
+    fn take_place(&mut self, now: Instant) -> Result<u32, LabelRefusal> {
+        let places = self.places();
+        let is_all = places.saturating_sub(self.worn) >= self.limits.labels_max;
+        // A place rests a while before it is used again: what is on its way to its last label finds none.
+        if self.free.len() > FREE_KEPT || is_all || places >= naming::PLACES {
             return self.free.pop_front().ok_or(LabelRefusal::Full);
         }
-        let place = u32::try_from(self.labels.len()).map_err(|_| LabelRefusal::Full)?;
-        if place > PLACE_BITS {
-            return Err(LabelRefusal::Full);
-        }
         self.labels.push(Label::vacant(now));
-        Ok(place | self.high_bits())
+        Ok(places)
     }
 
     /// Where a label stands; `None` where its name is another shard's.
     fn place(&self, name: LabelName) -> Option<usize> {
-        (name.shard() == self.shard).then(|| index(name.slot))
+        (name.shard() == self.shard).then(|| naming::place(name))
     }
 
-    /// Slots that there are, in use or not.
+    /// Places that there are, in use or not.
     fn places(&self) -> u32 {
         u32::try_from(self.labels.len()).unwrap_or(u32::MAX)
     }
@@ -343,11 +330,6 @@ impl LabelSlab {
     const fn fill(&self) -> Fill {
         let LabelLimits { rate, burst, .. } = self.limits;
         Fill { rate, burst }
-    }
-
-    /// What all slots of this slab have in common.
-    const fn high_bits(&self) -> u32 {
-        LabelName::high_bits(self.shard)
     }
 }
 
@@ -375,15 +357,8 @@ impl fmt::Display for LabelRefusal {
 /// Looks in which all labels are seen: one each 100 ms, so that an expired one ends within 5 s.
 const SWEEPS: u32 = 50;
 
-/// Free slots from which on no further one is made.
+/// Free places from which on no further one is made.
 const FREE_KEPT: usize = 64;
-
-/// Bits of a slot that do not name its shard.
-const PLACE_BITS: u32 = u32::MAX >> 3;
-
-fn index(slot: u32) -> usize {
-    usize::try_from(slot & PLACE_BITS).unwrap_or(usize::MAX)
-}
 
 #[cfg(test)]
 mod tests;

@@ -49,6 +49,12 @@ impl Level {
         }
     }
 
+    /// Returns when something was last asked of it, or it was made.
+    #[must_use]
+    pub const fn as_of(&self) -> Instant {
+        self.at
+    }
+
     /// Takes `units` where so many are held; else nothing changes and the answer is false.
     pub fn take(&mut self, fill: Fill, now: Instant, units: u32) -> bool {
         self.refill(fill, now);

@@ -398,10 +398,10 @@ fn labels_die_with_the_link_before_and_the_link_behind() {
     for link in [ENTRY, EXIT] {
         let mut rig = Rig::new(HopKind::Sealed);
         let frame = rig.send(0, 0, 20);
-        assert_eq!(rig.relay.drop_link(Instant::ZERO, link), 1);
+        assert_eq!(rig.relay.drop_link(link), 1);
         assert_eq!(rig.relay(0, ENTRY, frame), None);
         assert_eq!(rig.relay.stats.unknown_label, 1);
     }
     let mut rig = Rig::new(HopKind::Sealed);
-    assert_eq!(rig.relay.drop_link(Instant::ZERO, STRANGER), 0);
+    assert_eq!(rig.relay.drop_link(STRANGER), 0);
 }

@@ -5,6 +5,7 @@ use core::time::Duration;
 use udp_proto::budget::{Fill, Level};
 use wire::Instant;
 
+use super::naming;
 use crate::hop::LabelName;
 use crate::hop_key::HopForm;
 use crate::hop_sealer::Binding;
@@ -20,13 +21,12 @@ pub(crate) struct Label {
     pub(super) owner: LinkId,
     /// Where frames go on, of one in transit; here since it takes no room of its own.
     pub(super) next: LinkId,
-    pub(super) generation: u8,
+    /// Of this use of its place.
+    pub(super) number: u32,
     /// How its frames are protected.
     pub(super) form: HopForm,
-    /// Bytes that may pass, up to the limits of the slab.
+    /// Bytes that may pass, up to the limits of the slab, and when the last genuine frame came.
     pub(super) level: Level,
-    /// When it ends; a frame that passes puts it off.
-    pub(super) expires_at: Instant,
 }
 
 /// Where frames of a label go.
@@ -58,10 +58,9 @@ impl Label {
             previous: LinkId(0),
             owner: LinkId(0),
             next: LinkId(0),
-            generation: 0,
+            number: 0,
             form: HopForm::Sealed,
             level: Level::full(Fill { rate: 0, burst: 0 }, now),
-            expires_at: now,
         }
     }
 
@@ -93,7 +92,7 @@ impl Label {
 
     /// Whether it ended at or before `now`.
     pub(crate) fn is_expired(&self, now: Instant) -> bool {
-        self.expires_at <= now
+        self.level.as_of() + LABEL_LIFE <= now
     }
 
     /// Whether it leads to the flow with index `flow` of this node.
@@ -110,14 +109,10 @@ impl Label {
         }
     }
 
-    /// Charges a genuine frame; false where the budget is spent.
+    /// Charges a genuine frame, which puts off the label's end; false where the budget is spent.
     pub(crate) fn charge(&mut self, fill: Fill, now: Instant, len: usize) -> bool {
         let units = u32::try_from(len).unwrap_or(u32::MAX);
-        if !self.level.take(fill, now, units) {
-            return false;
-        }
-        self.expires_at = now + LABEL_LIFE;
-        true
+        self.level.take(fill, now, units)
     }
 
     pub(super) const fn is_free(&self) -> bool {
@@ -128,8 +123,8 @@ impl Label {
         matches!(self.purpose, Purpose::Transit(_) | Purpose::Terminal { .. })
     }
 
-    pub(super) const fn is(&self, name: LabelName) -> bool {
-        !self.is_free() && self.generation == name.generation
+    pub(super) fn is(&self, name: LabelName) -> bool {
+        !self.is_free() && self.number == naming::number(name)
     }
 }
 

@@ -1,3 +1,6 @@
+use std::collections::BTreeSet;
+
+use super::record::LABEL_LIFE;
 use super::*;
 
 const LIMITS: LabelLimits = LabelLimits {
@@ -25,36 +28,28 @@ fn mesh_a1_labels_are_bounded_in_all_and_for_each_owner() {
     }
     assert_eq!(slab.reserve(now, LinkId(99), A), Err(LabelRefusal::Full));
     assert_eq!(slab.len(), 100);
-    assert_eq!(
-        slab.remove_where(now, |label| label.owner == A, |_, _| ()),
-        10
-    );
+    assert_eq!(slab.remove_where(|label| label.owner == A, |_, _| ()), 10);
     assert!(slab.reserve(now, A, B).is_ok());
 }
 
 #[test]
-fn mesh_a1_a_slot_gives_out_no_generation_twice_while_a_key_lives() {
-    let mut slab = LabelSlab::new(
-        ShardId::FIRST,
-        LabelLimits {
-            labels_max: 1,
-            ..LIMITS
-        },
-    );
+fn mesh_a1_a_label_that_ended_is_never_named_again() {
+    let limits = LabelLimits {
+        labels_max: 1,
+        ..LIMITS
+    };
+    let mut slab = LabelSlab::new(ShardId(3), limits);
     let now = Instant::from_millis(1_000);
-    for generation in 0..=255 {
+    let mut names = BTreeSet::new();
+    for _ in 0..2 * naming::USES + 10 {
         let name = slab.reserve(now, A, B).unwrap();
-        assert_eq!((name.slot, name.generation), (0, generation));
         assert_eq!(slab.get_mut(name).map(|label| label.previous), Some(B));
-        slab.remove(now, name);
-        assert!(slab.get_mut(name).is_none(), "old generation");
+        assert_eq!(slab.reserve(now, A, B), Err(LabelRefusal::Full));
+        slab.remove(name);
+        assert!(slab.get_mut(name).is_none(), "it ended");
+        assert!(names.insert(name), "{name:?} came twice");
     }
-    assert_eq!(slab.reserve(now, A, B), Err(LabelRefusal::Full));
-    let rested = now + EPOCH_SPAN * 2;
-    assert_eq!(
-        slab.reserve(rested, A, B).map(|name| name.generation),
-        Ok(0)
-    );
+    assert_eq!((slab.worn, slab.places()), (2, 3));
 }
 
 #[test]
@@ -75,7 +70,7 @@ fn a_label_that_is_bound_holds_its_links_and_one_that_is_only_given_out_none() {
     assert_eq!((held(&slab), named(&slab)), (vec![], both.clone()));
     slab.bind_terminal(name, 7);
     assert_eq!((held(&slab), named(&slab)), (both.clone(), both));
-    slab.remove(Instant::ZERO, name);
+    slab.remove(name);
     assert_eq!((held(&slab), named(&slab)), (vec![], vec![]));
 }
 
@@ -123,11 +118,11 @@ fn a_slab_gives_out_labels_of_its_shard_and_knows_no_others() {
             assert_eq!(slab.get_with_owner(*name).is_some(), is_own);
             assert_eq!(slab.check_reserved(*name, A).is_ok(), is_own);
             if !is_own {
-                assert!(slab.remove(now, *name).is_none());
+                assert!(slab.remove(*name).is_none());
             }
         }
         assert_eq!(slab.len(), 1);
-        assert_eq!(slab.remove_where(now, |_| true, |_, _| ()), 1);
+        assert_eq!(slab.remove_where(|_| true, |_, _| ()), 1);
         // Its slot is the same one in its next use.
         let again = slab.reserve(now, A, B).unwrap();
         assert_eq!(again.shard().place(), names[place].shard().place());

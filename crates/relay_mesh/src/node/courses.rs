@@ -106,9 +106,8 @@ impl<P: Provider> Node<P> {
             self.release(now, path);
         }
         self.end_flows_with(now, link);
-        self.plane.free_where(now, |label| {
-            label.leads_to(super::flow_table::probe_flow(link))
-        });
+        self.plane
+            .free_where(|label| label.leads_to(super::flow_table::probe_flow(link)));
     }
 
     /// Takes the end of the session with a node that paths may pass.

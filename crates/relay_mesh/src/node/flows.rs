@@ -309,7 +309,7 @@ impl<P: Provider> Node<P> {
         for label in &flow.labels {
             let leads_here = self.plane.labels.get_mut(*label);
             if leads_here.is_some_and(|label| label.leads_to(index)) {
-                self.plane.free(now, *label);
+                self.plane.free(*label);
             }
         }
         self.release_flow(now, flow.far, flow.id);

@@ -208,7 +208,7 @@ impl<P: Provider> Node<P> {
         if self.peers.session(link).is_some() {
             self.take_down(now, link);
         }
-        if !self.make_link(now, link, session) {
+        if !self.make_link(link, session) {
             self.close(now, session);
             return;
         }
@@ -321,7 +321,7 @@ impl<P: Provider> Node<P> {
 
     /// Ends all that depended on the session with a neighbour.
     pub(super) fn take_down(&mut self, now: Instant, link: LinkId) {
-        self.drop_link(now, link);
+        self.drop_link(link);
         if let Some(peer) = self.peers.get(link) {
             let node = peer.node;
             self.tell(Event::LinkDown { node });

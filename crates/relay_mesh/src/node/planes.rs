@@ -162,8 +162,8 @@ impl<P: Provider> Node<P> {
     }
 
     /// Frees a label of whichever shard.
-    pub(super) fn free_label(&mut self, now: Instant, label: LabelName) {
-        self.with_plane(label, |_, plane| plane.free(now, label));
+    pub(super) fn free_label(&mut self, label: LabelName) {
+        self.with_plane(label, |_, plane| plane.free(label));
     }
 
     /// Frees labels that have expired, in all planes.
@@ -174,7 +174,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// Makes the keys of a link, in all planes; false where the session is gone.
-    pub(super) fn make_link(&mut self, now: Instant, link: LinkId, session: SessionId) -> bool {
+    pub(super) fn make_link(&mut self, link: LinkId, session: SessionId) -> bool {
         let (Some(exporter), Some(role), Some(remote)) = (
             self.endpoint.exporter(session),
             self.endpoint.role(session),
@@ -193,7 +193,7 @@ impl<P: Provider> Node<P> {
         let mut put_up = |plane: &mut DataPlane<P::Aead>| {
             let mut made = Link::new(provider, root, remote, (plane.shard, serial));
             made.local = local;
-            plane.drop_link(now, link);
+            plane.drop_link(link);
             plane.links.set(link, Some(made));
             serial = serial.wrapping_add(1);
         };
@@ -257,10 +257,10 @@ impl<P: Provider> Node<P> {
     }
 
     /// Takes a link down in all planes, with every label that names it.
-    pub(super) fn drop_link(&mut self, now: Instant, link: LinkId) {
+    pub(super) fn drop_link(&mut self, link: LinkId) {
         self.gates.set(link, None);
         self.on_planes(|plane| {
-            plane.drop_link(now, link);
+            plane.drop_link(link);
         });
     }
 
@@ -311,7 +311,7 @@ mod tests {
             plane.labels.bind_terminal(labels[2], 0);
         });
         assert_eq!(node.links_in_use().numbers(), [3, 13]);
-        node.free_label(now, labels[2]);
+        node.free_label(labels[2]);
         assert_eq!(node.links_named().numbers(), [1, 2, 11, 12]);
     }
 }

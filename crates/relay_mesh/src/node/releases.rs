@@ -116,7 +116,7 @@ impl<P: Provider> Node<P> {
         let mut freed = 0_u64;
         if peer.releases.take(now, release.count().into()) {
             for label in release.labels() {
-                freed = freed.saturating_add(self.free_owned(now, link, *label).into());
+                freed = freed.saturating_add(self.free_owned(link, *label).into());
             }
         }
         let stats = &mut self.stats;
@@ -126,7 +126,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// Frees a label that `owner` asked for; false where there is no such label.
-    fn free_owned(&mut self, now: Instant, owner: LinkId, label: LabelName) -> bool {
+    fn free_owned(&mut self, owner: LinkId, label: LabelName) -> bool {
         let owned = self.with_plane(label, |_, plane| plane.labels.owned(label, owner));
         match owned.flatten() {
             None => return false,
@@ -141,7 +141,7 @@ impl<P: Provider> Node<P> {
                 }
             }
         }
-        self.free_label(now, label);
+        self.free_label(label);
         true
     }
 }

@@ -53,7 +53,7 @@ impl<P: Provider> Node<P> {
             RouteRequest::ReserveTransit { previous, count } => {
                 self.may_pass(node)?;
                 let previous = self.hop(previous)?;
-                self.grant(now, (previous, node), (*count).into(), |own| {
+                self.grant((previous, node), (*count).into(), |own| {
                     own.reserve_transit(now, link, previous)
                 })
             }
@@ -65,7 +65,7 @@ impl<P: Provider> Node<P> {
                 let next = self.hop(next)?;
                 for (done, bind) in binds.iter().enumerate() {
                     if let Err(why) = self.bind(now, (link, node), next, bind) {
-                        self.undo(now, binds.get(..done).unwrap_or_default());
+                        self.undo(binds.get(..done).unwrap_or_default());
                         return Err(why);
                     }
                 }
@@ -125,13 +125,13 @@ impl<P: Provider> Node<P> {
         if indices.iter().all(Option::is_none) {
             return Err(Refused::UnknownFlow);
         }
-        let labels = self.grant(now, (previous, node), flows.len(), |own| {
+        let labels = self.grant((previous, node), flows.len(), |own| {
             own.plane.labels.reserve(now, link, previous)
         })?;
         let granted = labels.into_iter().zip(indices).map(|(granted, index)| {
             let index = index.filter(|index| self.add_label(link, *index, granted.label));
             let Some(index) = index else {
-                self.free_label(now, granted.label);
+                self.free_label(granted.label);
                 return Granted::NONE;
             };
             self.plane.labels.bind_terminal(granted.label, index);
@@ -164,7 +164,6 @@ impl<P: Provider> Node<P> {
     /// Gives out labels by `label`, each with how its frames are protected and its grant.
     fn grant(
         &mut self,
-        now: Instant,
         (previous, node): (LinkId, NodeId),
         count: usize,
         mut label: impl FnMut(&mut Self) -> Result<LabelName, LabelRefusal>,
@@ -176,7 +175,7 @@ impl<P: Provider> Node<P> {
         for _ in 0..count {
             let Ok(label) = label(self) else {
                 for granted in granted {
-                    self.free_label(now, granted.label);
+                    self.free_label(granted.label);
                 }
                 return Err(Refused::Full);
             };
@@ -234,9 +233,9 @@ impl<P: Provider> Node<P> {
     }
 
     /// Frees the labels that a request bound before it failed.
-    fn undo(&mut self, now: Instant, binds: &[Bind]) {
+    fn undo(&mut self, binds: &[Bind]) {
         for bind in binds {
-            self.free_label(now, bind.label);
+            self.free_label(bind.label);
         }
     }
 }

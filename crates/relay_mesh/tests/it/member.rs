@@ -5,8 +5,10 @@ use netsim::provider::SimProvider;
 use netsim::{App, Handle, Host};
 use relay_mesh::detour::{DetourLeg, Detoured};
 use relay_mesh::hop::LabelName;
+use relay_mesh::hop_key::NextLabel;
 use relay_mesh::message::code;
-use relay_mesh::route_request::{Bind, Refused, RequestId, RouteReply, RouteRequest};
+use relay_mesh::route_release::RouteRelease;
+use relay_mesh::route_request::{Bind, Granted, Refused, RequestId, RouteReply, RouteRequest};
 use udp_proto::{
     AppId, ChannelId, CloseCode, Config, Credentials, Endpoint, Event, Listen, Network,
     ServerIdentity, SessionId, Target,
@@ -325,4 +327,91 @@ fn mesh_a1_requests_and_labels_of_a_member_are_bounded() {
     assert!(relay.memory() < 16 << 20, "{}", relay.memory());
     let now = rig.mesh.now();
     assert!(rig.mesh.player().gap(now.saturating_sub(ms(1_000)), now) < ms(50));
+}
+
+/// Has the member reserve at the node that it speaks with.
+fn take(rig: &mut Rig, previous: NodeId, count: u8) -> Vec<Granted> {
+    match rig.ask(&RouteRequest::ReserveTransit { previous, count }) {
+        RouteReply::Done(granted) => granted,
+        RouteReply::Refused(why) => panic!("{why:?}"),
+    }
+}
+
+fn give_back(rig: &mut Rig, granted: &[Granted]) {
+    let mut message = Vec::new();
+    let names = granted.iter().map(|it| it.label);
+    RouteRelease::new(names).unwrap().encode(&mut message);
+    rig.say(&message);
+}
+
+fn bind(rig: &mut Rig, next: NodeId, own: &[Granted], theirs: &[Granted]) -> RouteReply {
+    let binds = own.iter().zip(theirs).map(|(own, theirs)| Bind {
+        label: own.label,
+        next: NextLabel {
+            name: theirs.label,
+            form: theirs.form.clone(),
+        },
+        grant: theirs.grant,
+    });
+    let binds = binds.collect();
+    rig.ask(&RouteRequest::Bind { next, binds })
+}
+
+/// A member that collects grants until generations have gone round, and binds their names before others.
+#[test]
+fn mesh_a1_grants_of_labels_that_ended_keep_nobody_from_a_hop() {
+    let mut rig = Rig::new(77);
+    rig.mesh.stop_player();
+    let (relay, behind) = (rig.mesh.ids[RELAY], rig.mesh.ids[RELAY + 1]);
+    // The attacker is 98, the honest one 97; both have sessions with both relays.
+    let (attacker, bad, bad_relay) = (rig.member, rig.own, rig.session());
+    rig.turn_to(RELAY + 1);
+    let bad_behind = rig.session();
+    let honest = join_at(&mut rig.mesh, 97, RELAY);
+    rig.mesh.run(3_000);
+    let good = identity(rig.mesh.seed, 97).node_id();
+    rig.member = honest;
+    let good_relay = rig.session();
+    rig.turn_to(RELAY + 1);
+    let good_behind = rig.session();
+    let attempt = |rig: &mut Rig| {
+        rig.member = honest;
+        rig.speak_over(good_behind);
+        let theirs = take(rig, relay, 16);
+        rig.speak_over(good_relay);
+        let own = take(rig, good, 16);
+        let answer = bind(rig, behind, &own, &theirs);
+        give_back(rig, &own);
+        rig.speak_over(good_behind);
+        give_back(rig, &theirs);
+        rig.mesh.run(1_000);
+        answer
+    };
+    let done = RouteReply::Done(Vec::new());
+    assert_eq!(attempt(&mut rig), done);
+
+    rig.member = attacker;
+    rig.speak_over(bad_behind);
+    let mut early = Vec::new();
+    loop {
+        let granted = take(&mut rig, relay, 64);
+        give_back(&mut rig, &granted);
+        let has = |generation| granted.iter().any(|it| it.label.generation == generation);
+        let is_round = has(255);
+        if has(0) || has(1) {
+            early.push(granted);
+        }
+        if is_round {
+            break;
+        }
+    }
+    rig.mesh.run(245_000);
+    rig.speak_over(bad_relay);
+    for theirs in early.iter().take(6) {
+        let own = take(&mut rig, bad, 64);
+        bind(&mut rig, behind, &own, theirs);
+    }
+    for _ in 0..6 {
+        assert_eq!(attempt(&mut rig), done);
+    }
 }
