@@ -4,6 +4,7 @@
 //! `NODES` in the environment says how many there are in the largest world, 100 if it says nothing.
 
 mod crowd;
+mod mute;
 
 use netsim::{Chance, Loss, Verdict, for_each_seed, test_site};
 
@@ -159,6 +160,27 @@ fn sim_pgx13_halves_that_choose_their_neighbours_meet_again() {
         crowd.assert_joined(4);
         crowd.assert_game();
         assert!(look.dials_a_minute() <= 40, "{look}");
+    });
+}
+
+/// One of the bootstrap list has sessions with all and tells no record of itself.
+#[test]
+fn sim_pgx13_halves_meet_again_where_a_node_of_the_bootstrap_list_is_mute() {
+    for_each_seed(&test_site!(), 1, |seed| {
+        let mut crowd = Crowd::with(seed, 56, |_| 24, Some(mute::name(seed)));
+        let mute = mute::join(&mut crowd, seed);
+        crowd.run_checked(40);
+        let (these, those) = crowd.cut_in_two();
+        crowd.run_checked(100);
+        assert!(crowd.world[mute].app.up > 20, "it is there");
+        assert_eq!(crowd.known(ENTRY), these.len() + 1, "one half, and it");
+        crowd.world.heal(&these, &those);
+        crowd.look();
+        crowd.run_checked(60);
+        assert_eq!(crowd.known(ENTRY), 57);
+        crowd.run_checked(30);
+        crowd.assert_joined(4);
+        crowd.assert_game();
     });
 }
 

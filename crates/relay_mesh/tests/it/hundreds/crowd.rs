@@ -47,6 +47,8 @@ pub(crate) struct Crowd {
     before: Vec<(NodeStats, u64)>,
     looked_at: Instant,
     lives: u64,
+    /// Stands in the bootstrap list of everybody.
+    named: Option<(NodeId, SocketAddr)>,
 }
 
 /// When the player begins, s.
@@ -55,6 +57,15 @@ const RATE: u32 = 20;
 
 impl Crowd {
     pub(crate) fn new(seed: Seed, count: usize, links_max: fn(usize) -> usize) -> Self {
+        Self::with(seed, count, links_max, None)
+    }
+
+    pub(crate) fn with(
+        seed: Seed,
+        count: usize,
+        links_max: fn(usize) -> usize,
+        named: Option<(NodeId, SocketAddr)>,
+    ) -> Self {
         let mut world = World::new(seed);
         let server = world.add(server(), |_| EchoServer::default());
         let player = world.add(player_address(), |now| {
@@ -75,6 +86,7 @@ impl Crowd {
             before: Vec::new(),
             looked_at: Instant::ZERO,
             lives: 0,
+            named,
         };
         crowd.ids = (0..count)
             .map(|index| crowd.identity(index).node_id())
@@ -146,7 +158,11 @@ impl Crowd {
         );
         config.links_max = (self.links_max)(index);
         config.bootstrap = Bootstrap {
-            nodes: self.draw_some(index),
+            nodes: self
+                .draw_some(index)
+                .into_iter()
+                .chain(self.named)
+                .collect(),
         };
         let roles = match index {
             EXIT => Roles::EXIT,
@@ -253,7 +269,12 @@ impl Crowd {
         let living = self.living().into_iter();
         let of = living.map(|from| {
             let links = self.node(from).links();
-            (from, links.map(|link| index[&link.node]).collect())
+            (
+                from,
+                links
+                    .filter_map(|link| index.get(&link.node).copied())
+                    .collect(),
+            )
         });
         of.collect()
     }
@@ -465,7 +486,7 @@ fn port(index: usize) -> SocketAddr {
     }
 }
 
-fn mesh_address(index: usize) -> SocketAddr {
+pub(crate) fn mesh_address(index: usize) -> SocketAddr {
     let index = u16::try_from(index).unwrap();
     let [high, low] = index.to_be_bytes();
     SocketAddr::from(([10, 0, high, low], 9_000))
