@@ -39,14 +39,18 @@ impl<P: Provider> Node<P> {
     /// Makes a place for a node that comes where none is left, if it has a better cause than one that
     /// nothing passes over.
     pub(super) fn make_place_for(&mut self, now: Instant, node: &NodeId) -> bool {
-        let places = self.selecting.places;
-        let has_right = self.selecting.is_choosing
-            && self.has_cause(node)
-            && self.guests_with_cause() < places.with_cause();
-        if !has_right {
+        if !self.selecting.is_choosing || !self.has_cause(node) {
             return false;
         }
         let mut guests = self.guests();
+        let with_cause = guests.iter().filter(|guest| guest.has_cause).count();
+        if with_cause >= self.selecting.places.with_cause() {
+            // They have their share, and take turns: who says that it has players may have none.
+            guests.retain(|guest| guest.has_cause && now.saturating_since(guest.since) >= STAY);
+            guests.sort_unstable_by_key(|guest| (guest.since, guest.link));
+            let order: Vec<LinkId> = guests.into_iter().map(|guest| guest.link).collect();
+            return self.part_from_first(now, &order);
+        }
         guests.retain(|guest| !guest.has_cause);
         let mut order = parting_order(guests.into_iter());
         // Then those that this node dialled, but for whom it needs.
@@ -71,8 +75,20 @@ impl<P: Provider> Node<P> {
         let Some(link) = order.iter().find(|link| !used.contains(**link)) else {
             return false;
         };
-        self.part(now, *link, CloseCode::Full);
+        let link = *link;
+        self.part(now, link, CloseCode::Full);
+        if let Some(peer) = self.peers.get_mut(link) {
+            peer.shut_out(now);
+        }
         true
+    }
+
+    /// Whether a node that comes was parted from for another a short while ago, and places are few.
+    pub(super) fn is_shut_out(&self, now: Instant, node: &NodeId) -> bool {
+        let known = self.peers.find(node).and_then(|link| self.peers.get(link));
+        self.selecting.is_choosing
+            && self.peers.contacts() >= self.selecting.places.calm
+            && known.is_some_and(|peer| peer.shut_until.is_some_and(|until| now < until))
     }
 
     /// Whether a guest is likely to need this node: it has players, for an exit.

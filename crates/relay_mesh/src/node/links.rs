@@ -249,6 +249,9 @@ impl<P: Provider> Node<P> {
             .and_then(|link| self.peers.get(link))
             .is_some_and(|peer| !matches!(peer.contact, Contact::None));
         let is_full = self.peers.contacts() >= self.config.links_max;
+        if !has_contact && self.is_shut_out(now, &node) {
+            return None;
+        }
         if !has_contact && is_full && !self.make_place_for(now, &node) {
             return None;
         }

@@ -32,6 +32,10 @@ pub(super) struct Peer {
     pub(super) measured: Option<(Cost, Instant)>,
     /// Until when it is no choice: it had no place, or did not answer.
     pub(super) refused_until: Option<Instant>,
+    /// Until when it gets none of the last places here, since others came for whom it made room.
+    pub(super) shut_until: Option<Instant>,
+    /// How often that was so.
+    shut_outs: u32,
     /// When it was last alive by its record, had a session, or was found to be named by something still.
     pub(super) seen: Instant,
     /// Labels that it may ask for.
@@ -243,6 +247,8 @@ impl Peer {
             failures: 0,
             measured: None,
             refused_until: None,
+            shut_until: None,
+            shut_outs: 0,
             seen: now,
             requests: TokenBucket::new(request_rate, request_rate.saturating_mul(4), now),
             // No more than it got.
@@ -270,6 +276,13 @@ impl Peer {
         addresses
     }
 
+    /// Keeps it from coming back at once to a place that another was given.
+    pub(super) fn shut_out(&mut self, now: Instant) {
+        let span = SHUT.saturating_mul(1 << self.shut_outs.min(2));
+        self.shut_outs = self.shut_outs.saturating_add(1);
+        self.shut_until = Some(now + span);
+    }
+
     /// Plans the next dial after this node ended a session of its own accord: where it was reached, it is
     /// dialled first.
     pub(super) fn rest(&mut self, now: Instant, spread: Duration) {
@@ -295,6 +308,8 @@ pub(super) const DETOUR_RATE: u32 = 64 << 10;
 /// Wait after the first dial that failed; doubled each time.
 const BACK_OFF: Duration = Duration::from_millis(500);
 const BACK_OFF_MAX: Duration = Duration::from_secs(16);
+/// Time without a place after the first time that one was given to another; four times as long from the third on.
+const SHUT: Duration = Duration::from_secs(20);
 /// Addresses of one dial, as many as `udp_proto` takes.
 const ADDRESSES_MAX: usize = 8;
 /// Of them, those that it has time for: 10 s of 2.5 s each.

@@ -6,7 +6,11 @@
 mod crowd;
 mod mute;
 
+use std::collections::BTreeSet;
+
 use netsim::{Chance, Loss, Verdict, for_each_seed, test_site};
+
+use relay_mesh::link_state::Roles;
 
 use self::crowd::{Crowd, ENTRY, EXIT, nodes};
 use crate::harness::ms;
@@ -167,8 +171,8 @@ fn sim_pgx13_halves_that_choose_their_neighbours_meet_again() {
 #[test]
 fn sim_pgx13_halves_meet_again_where_a_node_of_the_bootstrap_list_is_mute() {
     for_each_seed(&test_site!(), 1, |seed| {
-        let mut crowd = Crowd::with(seed, 56, |_| 24, Some(mute::name(seed)));
-        let mute = mute::join(&mut crowd, seed);
+        let mut crowd = Crowd::with(seed, 56, |_| 24, Some(mute::name(seed, 1_000)));
+        let mute = mute::join(&mut crowd, (seed, 1_000), 0..56, None);
         crowd.run_checked(40);
         let (these, those) = crowd.cut_in_two();
         crowd.run_checked(100);
@@ -180,6 +184,41 @@ fn sim_pgx13_halves_meet_again_where_a_node_of_the_bootstrap_list_is_mute() {
         assert_eq!(crowd.known(ENTRY), 57);
         crowd.run_checked(30);
         crowd.assert_joined(4);
+        crowd.assert_game();
+    });
+}
+
+/// Twice as many call themselves entries as an exit has places for, and do nothing.
+#[test]
+fn sim_pgx13_entries_without_players_keep_no_other_out_of_an_exit_for_long() {
+    for_each_seed(&test_site!(), 1, |seed| {
+        let mut crowd = Crowd::new(seed, 40, |index| if index == EXIT { 12 } else { 16 });
+        let idle: Vec<_> = (0..14)
+            .map(|number| {
+                mute::join(
+                    &mut crowd,
+                    (seed, 2_000 + number),
+                    [EXIT],
+                    Some(Roles::ENTRY),
+                )
+            })
+            .collect();
+        let mut seen = BTreeSet::new();
+        let mut since = None;
+        for round in 0..36 {
+            crowd.run_checked(5);
+            let inside = crowd.entries_in();
+            if inside.contains(&ENTRY) {
+                since.get_or_insert(round);
+            } else {
+                assert_eq!(since, None, "who has a player lost its place");
+            }
+            seen.extend(inside);
+        }
+        let opened: usize = idle.iter().map(|one| crowd.world[*one].app.opened).sum();
+        assert!(opened > 1_000, "they come again and again: {opened}");
+        assert!(since.is_some_and(|since| since <= 8), "{since:?}");
+        assert_eq!(seen.len(), 7, "{seen:?}");
         crowd.assert_game();
     });
 }

@@ -318,6 +318,12 @@ impl Crowd {
         }
     }
 
+    /// Entries that have a link with the exit.
+    pub(crate) fn entries_in(&self) -> Vec<usize> {
+        let joined = &self.links()[&EXIT];
+        joined.iter().copied().filter(|of| is_entry(*of)).collect()
+    }
+
     /// The first relay of the route that the game takes.
     pub(crate) fn relay_in_use(&self) -> Option<usize> {
         let route = self.node(ENTRY).routes().next()?;

@@ -1,10 +1,12 @@
-//! A node that has sessions with many, and tells nothing of itself.
+//! Nodes that have sessions and do nothing with them.
 
 use core::net::SocketAddr;
 use std::collections::BTreeMap;
 
-use crypto::{Identity, Secret32};
+use crypto::{Identity, Provider, Secret32};
 use netsim::{App, Handle, Host, LinkConfig};
+use relay_mesh::link_state::{Network as MeshNetwork, NodeRecord, Profile, Roles};
+use relay_mesh::message::Message;
 use udp_proto::{
     AppId, Config, Credentials, Endpoint, Event, Listen, Network, ServerIdentity, SessionId, Target,
 };
@@ -12,29 +14,55 @@ use wire::{InstanceId, Instant, NodeId, Seed};
 
 use super::crowd::{Crowd, mesh_address};
 use crate::harness::ms;
+use crate::member::RELIABLE;
 use crate::toy::ToyProvider;
 
-/// Dials all that it knows of, again and again.
+/// Dials all that it knows of, again and again, and says the same in each session.
 #[derive(Default)]
 pub(super) struct Mute {
+    words: Vec<u8>,
     targets: BTreeMap<SessionId, (NodeId, SocketAddr)>,
     /// Sessions that are up.
     pub(super) up: usize,
+    /// Sessions that ever were.
+    pub(super) opened: usize,
 }
 
 type MuteHost = Host<Endpoint<ToyProvider>, Mute>;
 
-/// Where it is.
-const NUMBER: usize = 1_000;
-
-/// Who it is, and where.
-pub(super) fn name(seed: Seed) -> (NodeId, SocketAddr) {
-    (identity(seed).node_id(), mesh_address(NUMBER))
+/// Who the one with this number is, and where.
+pub(super) fn name(seed: Seed, number: usize) -> (NodeId, SocketAddr) {
+    (identity(seed, number).node_id(), mesh_address(number))
 }
 
-fn identity(seed: Seed) -> Identity {
-    let mut provider = ToyProvider::new(seed.generator(900_000).seed());
+fn identity(seed: Seed, number: usize) -> Identity {
+    let purpose = 900_000 + u64::try_from(number).unwrap();
+    let mut provider = ToyProvider::new(seed.generator(purpose).seed());
     Identity::generate(&mut provider).unwrap()
+}
+
+/// What the one with this number says of itself to have these roles.
+fn record(seed: Seed, number: usize, roles: Roles) -> Vec<u8> {
+    let own = identity(seed, number);
+    let purpose = 910_000 + u64::try_from(number).unwrap();
+    let mut provider = ToyProvider::new(seed.generator(purpose).seed());
+    let hash = provider.hmac_sha256(&[7; 32], &[b"tw1 mesh network"]);
+    let key = provider.signing_key(&own).unwrap();
+    let record = NodeRecord {
+        key: *own.public_key(),
+        version: 1,
+        profile: Profile {
+            roles,
+            name: String::new(),
+            addresses: vec![mesh_address(number)],
+        },
+        neighbours: Vec::new(),
+    };
+    let network = MeshNetwork(*hash.first_chunk().unwrap());
+    let record = record.sign(&mut provider, &key, network).unwrap();
+    let mut message = Vec::new();
+    Message::NodeRecord(&record).encode(&mut message);
+    message
 }
 
 impl Mute {
@@ -69,7 +97,13 @@ impl Mute {
 impl App<Endpoint<ToyProvider>> for Mute {
     fn on_event(&mut self, now: Instant, machine: &mut Endpoint<ToyProvider>, event: Event) {
         match event {
-            Event::Connected { .. } => self.up += 1,
+            Event::Connected { session, .. } => {
+                self.up += 1;
+                self.opened += 1;
+                if !self.words.is_empty() {
+                    machine.send(now, session, RELIABLE, &self.words).unwrap();
+                }
+            }
             Event::Readable { session } => {
                 let mut message = Vec::new();
                 while machine.receive(now, session, &mut message).is_some() {
@@ -86,15 +120,20 @@ impl App<Endpoint<ToyProvider>> for Mute {
     }
 }
 
-/// Has it join a crowd.
-pub(super) fn join(crowd: &mut Crowd, seed: Seed) -> Handle<MuteHost> {
-    let own = identity(seed);
-    let provider = ToyProvider::new(seed.generator(900_001).seed());
-    let targets: Vec<_> = (0..)
-        .zip(&crowd.ids)
-        .map(|(index, id)| (*id, mesh_address(index)))
-        .collect();
-    let host = crowd.world.add(mesh_address(NUMBER), |now| {
+/// Has one join a crowd, and dial the nodes `to`; it says of itself that it has these roles, or nothing.
+pub(super) fn join(
+    crowd: &mut Crowd,
+    (seed, number): (Seed, usize),
+    to: impl IntoIterator<Item = usize>,
+    roles: Option<Roles>,
+) -> Handle<MuteHost> {
+    let own = identity(seed, number);
+    let purpose = 920_000 + u64::try_from(number).unwrap();
+    let provider = ToyProvider::new(seed.generator(purpose).seed());
+    let to: Vec<_> = to.into_iter().collect();
+    let targets = to.iter().map(|to| (crowd.ids[*to], mesh_address(*to)));
+    let targets: Vec<_> = targets.collect();
+    let host = crowd.world.add(mesh_address(number), |now| {
         let app = AppId(0x7469_636b_6d65_7368);
         let mut endpoint = Endpoint::new(Config::default(), app, provider, now).unwrap();
         let network = Network {
@@ -103,7 +142,11 @@ pub(super) fn join(crowd: &mut Crowd, seed: Seed) -> Handle<MuteHost> {
         };
         let listen = Listen::new(own, InstanceId(1)).with_network(network);
         endpoint.listen(now, listen).unwrap();
-        let mut mute = Mute::default();
+        let words = roles.map_or_else(Vec::new, |roles| record(seed, number, roles));
+        let mut mute = Mute {
+            words,
+            ..Mute::default()
+        };
         for to in targets {
             mute.dial(now, &mut endpoint, to);
         }
