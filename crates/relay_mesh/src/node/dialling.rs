@@ -88,7 +88,13 @@ impl<P: Provider> Node<P> {
             .map(|(link, _)| link)
             .filter(is_lost)
             .collect();
-        if due.len() < room && !lost.iter().any(|link| self.peers.has_contact(*link)) {
+        // One that is up and says nothing of itself is no reason to wait for long.
+        let is_awaited = |link: &LinkId| match self.peers.get(*link).map(|peer| &peer.contact) {
+            Some(Contact::Dialling(_)) => true,
+            Some(Contact::Up(up)) => now.saturating_since(up.since) < HEARD_WITHIN,
+            Some(Contact::None) | None => false,
+        };
+        if due.len() < room && !lost.iter().any(is_awaited) {
             let lost = lost.into_iter().filter(|link| self.may_dial(now, *link));
             let next_dial = |link: &LinkId| self.peers.get(*link).map(|peer| peer.next_dial);
             due.extend(lost.min_by_key(next_dial));
@@ -128,6 +134,8 @@ impl<P: Provider> Node<P> {
 
 /// Dials that a beat begins, where nodes are many.
 const DIALS: usize = 2;
+/// Time that a node of the bootstrap list has to be heard of over its link before another is dialled.
+const HEARD_WITHIN: Duration = Duration::from_secs(5);
 /// Milliseconds for which who had no place is not dialled again, and up to as many more by lot; of
 /// an exit of this node's games, and of others.
 const FULL_NEEDED_MS: u64 = 10_000;
