@@ -158,11 +158,7 @@ impl Crowd {
         );
         config.links_max = (self.links_max)(index);
         config.bootstrap = Bootstrap {
-            nodes: self
-                .draw_some(index)
-                .into_iter()
-                .chain(self.named)
-                .collect(),
+            nodes: self.draw_some(index),
         };
         let roles = match index {
             EXIT => Roles::EXIT,
@@ -193,8 +189,8 @@ impl Crowd {
     /// Three others to begin with; of those that are not born yet some, too.
     fn draw_some(&mut self, besides: usize) -> Vec<(NodeId, SocketAddr)> {
         let count = u64::try_from(self.ids.len()).unwrap();
-        let mut drawn = Vec::new();
-        while drawn.len() < 3 {
+        let mut drawn = Vec::from_iter(self.named);
+        while drawn.len() < 3 + usize::from(self.named.is_some()) {
             let other = usize::try_from(self.generator.below(count)).unwrap();
             if other != besides && self.alive.get(other) != Some(&false) {
                 drawn.push((self.ids[other], mesh_address(other)));
@@ -312,7 +308,7 @@ impl Crowd {
 
     /// Every entry has a session with the exit, which has places for a few.
     pub(crate) fn assert_entries(&self) {
-        let joined = &self.links()[&EXIT];
+        let joined = self.entries_in();
         for entry in self.living().into_iter().filter(|of| is_entry(*of)) {
             assert!(joined.contains(&entry), "{entry} of {joined:?}");
         }
