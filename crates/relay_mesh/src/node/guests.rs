@@ -19,7 +19,8 @@ impl<P: Provider> Node<P> {
     pub(super) fn make_room_for_links(&mut self, now: Instant) {
         let places = self.selecting.places;
         let contacts = self.peers.contacts();
-        let is_full = contacts >= places.max;
+        let wanted = contacts + self.places_kept();
+        let is_full = wanted >= places.max;
         // Who uses what is looked at once a second as long as nobody is turned away.
         let is_time = (is_full && self.selecting.room_at <= now) || self.beats.is_multiple_of(10);
         if !self.selecting.is_choosing || contacts <= places.calm || !is_time {
@@ -31,9 +32,30 @@ impl<P: Provider> Node<P> {
         order.retain(|guest| {
             now.saturating_since(guest.since) >= stay && (spare || !guest.has_cause)
         });
-        if !self.part_from_first(now, &parting_order(order.into_iter())) {
+        let order = parting_order(order.into_iter());
+        // Whom this node needs comes before guests, even if all carry something: it would be theirs
+        // alone to say that they stay.
+        let newest = order.first().filter(|_| wanted > places.max);
+        let mut is_parted = self.part_from_first(now, &order);
+        is_parted = is_parted || newest.is_some_and(|link| self.shut_out(now, *link));
+        if !is_parted {
             self.selecting.room_at = now + LOOK_AGAIN;
         }
+    }
+
+    /// Places that no guest takes: for those that this node needs or drew by lot and has no link with.
+    pub(super) fn places_kept(&self) -> usize {
+        let why = |link: &LinkId| self.selecting.chosen.get(link);
+        let wanting = self.selecting.wanting.iter();
+        let kept = wanting.filter(|link| matches!(why(link), Some(Why::Needed | Why::Lot)));
+        kept.count()
+    }
+
+    /// Whether there is no place left for a node that comes.
+    pub(super) fn is_full_for(&self, link: Option<LinkId>) -> bool {
+        let is_wanted = link.is_some_and(|link| self.selecting.wanting.contains(&link));
+        let kept = if is_wanted { 0 } else { self.places_kept() };
+        self.peers.contacts() + kept >= self.config.links_max
     }
 
     /// Makes a place for a node that comes where none is left, if it has a better cause than one that
@@ -75,7 +97,11 @@ impl<P: Provider> Node<P> {
         let Some(link) = order.iter().find(|link| !used.contains(**link)) else {
             return false;
         };
-        let link = *link;
+        self.shut_out(now, *link)
+    }
+
+    /// Parts from a guest, which is not let in again for a while.
+    fn shut_out(&mut self, now: Instant, link: LinkId) -> bool {
         self.part(now, link, CloseCode::Full);
         if let Some(peer) = self.peers.get_mut(link) {
             peer.shut_out(now);

@@ -248,11 +248,10 @@ impl<P: Provider> Node<P> {
         let has_contact = known
             .and_then(|link| self.peers.get(link))
             .is_some_and(|peer| !matches!(peer.contact, Contact::None));
-        let is_full = self.peers.contacts() >= self.config.links_max;
         if !has_contact && self.is_shut_out(now, &node) {
             return None;
         }
-        if !has_contact && is_full && !self.make_place_for(now, &node) {
+        if !has_contact && self.is_full_for(known) && !self.make_place_for(now, &node) {
             return None;
         }
         self.peers.intern(now, node)

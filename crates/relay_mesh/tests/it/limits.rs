@@ -144,7 +144,7 @@ fn invented(provider: &mut SimProvider, addresses: Vec<SocketAddr>) -> Vec<u8> {
     record_of(provider, &invented, addresses)
 }
 
-fn record_of(
+pub(crate) fn record_of(
     provider: &mut SimProvider,
     identity: &Identity,
     addresses: Vec<SocketAddr>,

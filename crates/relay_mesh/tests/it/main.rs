@@ -20,6 +20,7 @@ mod here;
 mod hostile;
 mod hundreds;
 mod junk;
+mod kept_places;
 mod liar;
 mod limits;
 mod member;

@@ -59,24 +59,22 @@ impl App<Endpoint<SimProvider>> for Replies {
     }
 }
 
+pub(crate) type Member = Handle<Host<Endpoint<SimProvider>, Replies>>;
+
 pub(crate) struct Rig {
     pub(crate) mesh: Mesh,
-    member: Handle<Host<Endpoint<SimProvider>, Replies>>,
+    pub(crate) member: Member,
     pub(crate) own: NodeId,
     next: u64,
 }
 
 /// Dials the first relay from an address that nobody has, with the identity of this number.
-pub(crate) fn join(mesh: &mut Mesh, number: usize) -> Handle<Host<Endpoint<SimProvider>, Replies>> {
+pub(crate) fn join(mesh: &mut Mesh, number: usize) -> Member {
     join_at(mesh, number, RELAY)
 }
 
 /// Dials the node with index `to` so.
-pub(crate) fn join_at(
-    mesh: &mut Mesh,
-    number: usize,
-    to: usize,
-) -> Handle<Host<Endpoint<SimProvider>, Replies>> {
+pub(crate) fn join_at(mesh: &mut Mesh, number: usize, to: usize) -> Member {
     let own = identity(mesh.seed, number);
     let draws = 4_000 + u64::try_from(number).unwrap();
     let provider = SimProvider::new(mesh.seed.generator(draws).seed());
@@ -330,7 +328,7 @@ fn mesh_a1_requests_and_labels_of_a_member_are_bounded() {
 }
 
 /// Has the member reserve at the node that it speaks with.
-fn take(rig: &mut Rig, previous: NodeId, count: u8) -> Vec<Granted> {
+pub(crate) fn take(rig: &mut Rig, previous: NodeId, count: u8) -> Vec<Granted> {
     match rig.ask(&RouteRequest::ReserveTransit { previous, count }) {
         RouteReply::Done(granted) => granted,
         RouteReply::Refused(why) => panic!("{why:?}"),
@@ -344,7 +342,7 @@ fn give_back(rig: &mut Rig, granted: &[Granted]) {
     rig.say(&message);
 }
 
-fn bind(rig: &mut Rig, next: NodeId, own: &[Granted], theirs: &[Granted]) -> RouteReply {
+pub(crate) fn bind(rig: &mut Rig, next: NodeId, own: &[Granted], theirs: &[Granted]) -> RouteReply {
     let binds = own.iter().zip(theirs).map(|(own, theirs)| Bind {
         label: own.label,
         next: NextLabel {
