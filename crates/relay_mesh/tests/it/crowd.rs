@@ -4,7 +4,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use netsim::{Datagram, Handle, Outbox};
+use netsim::{Datagram, Handle, Outbox, for_each_seed, test_site};
 use relay_mesh::link_state::Roles;
 use relay_mesh::{Config, EntryGame, Event, ExitGame, FlowEnd, Game, Mode, RouteCause};
 use wire::{Arrival, Instant, NodeId, Seed};
@@ -117,24 +117,28 @@ pub(crate) fn silence(mesh: &mut Mesh, crowd: Handle<Crowd>) {
     mesh.world.apply(crowd, |crowd, _| crowd.is_silent = true);
 }
 
-fn crowded(seed: u64, mode: Mode, adjust: Adjust) -> Mesh {
+fn crowded(seed: Seed, mode: Mode, adjust: Adjust) -> Mesh {
     let shape = Shape {
         mode,
         adjust,
         ..Shape::default()
     };
-    let mut mesh = Mesh::new(Seed::from_number(seed), &shape);
+    let mut mesh = Mesh::new(seed, &shape);
     mesh.run(START);
     mesh
 }
 
+/// What a seed's randomness of the moment of a kill is for.
+const KILL: u64 = 41;
+
 /// Kills the relay that carries `count` players and returns the longest silence of any of them.
-fn kill_under(count: u32, mode: Mode, adjust: Adjust) -> (Mesh, Duration) {
-    let mut mesh = crowded(count.into(), mode, adjust);
+fn kill_under(seed: Seed, count: u32, mode: Mode) -> Duration {
+    let mut mesh = crowded(seed, mode, |_, _, _| {});
     let crowd = gather(&mut mesh, count, ms(500));
     mesh.run(u64::from(count) * 4 + 6_000);
     assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
     assert_eq!(mesh.world[crowd].served(), usize::try_from(count).unwrap());
+    mesh.run(seed.generator(KILL).below(1_000));
     let at = mesh.now();
     mesh.kill(RELAY);
     mesh.run(6_000);
@@ -149,54 +153,63 @@ fn kill_under(count: u32, mode: Mode, adjust: Adjust) -> (Mesh, Duration) {
     assert_eq!(mesh.world[crowd].faults, 0);
     let now = mesh.now();
     let gap = mesh.world[crowd].gap(at, now);
-    silence(&mut mesh, crowd);
-    (mesh, gap)
+    gap
 }
 
 #[test]
 fn sim_mesh_m6_many_flows_outlive_the_relay_that_carried_them() {
     // Each says something twice a second, so half a second is no silence.
-    for (count, mode, most) in [
-        (130, Mode::Shadow, 1_000),
-        (1_000, Mode::Shadow, 1_000),
-        (1_000, Mode::Single, 2_000),
-        (2_000, Mode::Shadow, 1_000),
-    ] {
-        let (_, gap) = kill_under(count, mode, |_, _, _| {});
-        eprintln!("{count} flows, {mode:?}: {gap:?}");
-        assert!(gap <= ms(most), "{count} {mode:?}: {gap:?}");
-    }
+    for_each_seed(&test_site!(), 1, |seed| {
+        for (count, mode, most) in [
+            (130, Mode::Shadow, 1_000),
+            (1_000, Mode::Shadow, 1_000),
+            (1_000, Mode::Single, 2_000),
+            (2_000, Mode::Shadow, 1_000),
+        ] {
+            let gap = kill_under(seed, count, mode);
+            eprintln!("{count} flows, {mode:?}: {gap:?}");
+            assert!(gap <= ms(most), "{count} {mode:?}: {gap:?}");
+        }
+    });
 }
 
 #[test]
 fn sim_mesh_m6_a_thousand_flows_move_by_128_requests_and_by_none_in_shadow() {
-    for (mode, before_max, after_max) in [(Mode::Single, 128, 128), (Mode::Shadow, 0, 192)] {
-        let mut mesh = crowded(41, mode, |_, _, _| {});
-        let crowd = gather(&mut mesh, 1_000, ms(500));
-        mesh.run(12_000);
-        let ends = [ENTRY, EXIT];
-        let requests = |mesh: &Mesh| ends.map(|end| mesh.process(end).node.stats().label_requests);
-        let (at, held) = (mesh.now(), requests(&mesh));
-        mesh.kill(RELAY);
-        // Each end moves the flows that it sends on at its own time.
-        let mut last = held;
-        while ends.iter().any(|end| mesh.moves(*end, at).is_empty()) {
-            let now = requests(&mesh);
-            for (index, end) in ends.iter().enumerate() {
-                if mesh.moves(*end, at).is_empty() {
-                    last[index] = now[index];
-                }
-            }
-            mesh.run(1);
+    for_each_seed(&test_site!(), 1, |seed| {
+        for (mode, before_max, after_max) in [(Mode::Single, 128, 128), (Mode::Shadow, 0, 192)] {
+            let (before, all) = requests_of_a_kill(seed, mode);
+            assert!(before <= before_max && all <= after_max, "{before} {all}");
         }
-        let took = mesh.now().saturating_since(at);
-        mesh.run(6_000);
-        let since = |counts: [u64; 2]| counts.iter().sum::<u64>() - held.iter().sum::<u64>();
-        let (before, all) = (since(last), since(requests(&mesh)));
-        eprintln!("{mode:?}: moved after {took:?} and {before} requests; {all} in all");
-        assert!(before <= before_max && all <= after_max, "{before} {all}");
-        assert_eq!(mesh.world[crowd].faults, 0);
+    });
+}
+
+/// Kills the relay of a thousand flows: requests for labels until they have moved, and in all.
+fn requests_of_a_kill(seed: Seed, mode: Mode) -> (u64, u64) {
+    let mut mesh = crowded(seed, mode, |_, _, _| {});
+    let crowd = gather(&mut mesh, 1_000, ms(500));
+    mesh.run(12_000 + seed.generator(KILL).below(1_000));
+    let ends = [ENTRY, EXIT];
+    let requests = |mesh: &Mesh| ends.map(|end| mesh.process(end).node.stats().label_requests);
+    let (at, held) = (mesh.now(), requests(&mesh));
+    mesh.kill(RELAY);
+    // Each end moves the flows that it sends on at its own time.
+    let mut last = held;
+    while ends.iter().any(|end| mesh.moves(*end, at).is_empty()) {
+        let now = requests(&mesh);
+        for (index, end) in ends.iter().enumerate() {
+            if mesh.moves(*end, at).is_empty() {
+                last[index] = now[index];
+            }
+        }
+        mesh.run(1);
     }
+    let took = mesh.now().saturating_since(at);
+    mesh.run(6_000);
+    let since = |counts: [u64; 2]| counts.iter().sum::<u64>() - held.iter().sum::<u64>();
+    let (before, all) = (since(last), since(requests(&mesh)));
+    eprintln!("{mode:?}: moved after {took:?} and {before} requests; {all} in all");
+    assert_eq!(mesh.world[crowd].faults, 0);
+    (before, all)
 }
 
 /// A second game at the entry, with players of its own, and at the nodes that serve it.
@@ -231,7 +244,7 @@ fn knock(mesh: &mut Mesh, times: u16) {
 
 #[test]
 fn a_game_that_its_exit_refuses_leaves_the_others_alone() {
-    let mut mesh = crowded(20, Mode::Shadow, |index, config, ids| {
+    let mut mesh = crowded(Seed::from_number(20), Mode::Shadow, |index, config, ids| {
         with_second_game(config, index, vec![ids[EXIT]], &[]);
     });
     mesh.run(2_000);
@@ -248,7 +261,7 @@ fn a_game_that_its_exit_refuses_leaves_the_others_alone() {
 
 #[test]
 fn players_of_a_game_that_is_refused_use_up_no_openings_of_another() {
-    let mut mesh = crowded(26, Mode::Shadow, |index, config, ids| {
+    let mut mesh = crowded(Seed::from_number(26), Mode::Shadow, |index, config, ids| {
         with_second_game(config, index, vec![ids[EXIT]], &[]);
     });
     // 200 of them, each of a /24 of its own, at eight times the default `open_rate` in all.
@@ -274,7 +287,7 @@ fn players_of_a_game_that_is_refused_use_up_no_openings_of_another() {
 
 #[test]
 fn newcomers_by_the_hundred_do_not_disturb_who_plays() {
-    let mut mesh = crowded(21, Mode::Shadow, |_, _, _| {});
+    let mut mesh = crowded(Seed::from_number(21), Mode::Shadow, |_, _, _| {});
     mesh.run(2_000);
     let at = mesh.now();
     let crowd = gather(&mut mesh, 1_000, ms(500));
@@ -287,7 +300,7 @@ fn newcomers_by_the_hundred_do_not_disturb_who_plays() {
 
 #[test]
 fn forged_sources_do_not_keep_newcomers_out() {
-    let mut mesh = crowded(22, Mode::Shadow, |index, config, _| {
+    let mut mesh = crowded(Seed::from_number(22), Mode::Shadow, |index, config, _| {
         if index == ENTRY {
             config.flows_max = 180;
             config.unproved_max = 120;
@@ -333,7 +346,9 @@ fn forged_sources_do_not_keep_newcomers_out() {
 
 #[test]
 fn open_rate_bounds_the_flows_that_strangers_open() {
-    let mut mesh = crowded(23, Mode::Shadow, |_, config, _| config.open_rate = 10);
+    let mut mesh = crowded(Seed::from_number(23), Mode::Shadow, |_, config, _| {
+        config.open_rate = 10
+    });
     mesh.run(1_000);
     for number in 0..2_000_u32 {
         let [_, high, low, _] = (number << 8).to_be_bytes();
@@ -352,7 +367,7 @@ fn open_rate_bounds_the_flows_that_strangers_open() {
 #[test]
 fn an_exit_without_sockets_is_asked_once_a_second_and_another_is_taken() {
     // The first relay is an exit too, farther away.
-    let mut mesh = crowded(24, Mode::Shadow, |index, config, ids| {
+    let mut mesh = crowded(Seed::from_number(24), Mode::Shadow, |index, config, ids| {
         let serving = [EXIT, RELAY + 2];
         with_second_game(config, index, vec![ids[EXIT], ids[RELAY + 2]], &serving);
         if index == RELAY + 2 {
@@ -400,7 +415,7 @@ fn an_exit_without_sockets_is_asked_once_a_second_and_another_is_taken() {
     assert_eq!(mesh.process(ENTRY).closed_flows(), [FlowEnd::Refused]);
 
     // Where no other exit is, a newcomer tries each second.
-    let mut mesh = crowded(25, Mode::Shadow, |_, _, _| {});
+    let mut mesh = crowded(Seed::from_number(25), Mode::Shadow, |_, _, _| {});
     mesh.run(1_000);
     let exit = mesh.nodes[EXIT];
     mesh.world
