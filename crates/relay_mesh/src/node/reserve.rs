@@ -81,7 +81,10 @@ impl<P: Provider> Node<P> {
                 .get(&node)
                 .is_some_and(|roles| roles.contains(Roles::ENTRY) || roles.contains(Roles::EXIT))
         });
-        if !is_member || !self.config.profile.roles.contains(Roles::RELAY) {
+        let is_end = self
+            .document()
+            .is_none_or(|document| document.may_send(&node));
+        if !is_member || !is_end || !self.config.profile.roles.contains(Roles::RELAY) {
             Err(Refused::Policy)
         } else if self.gossip.publisher().is_leaving() {
             Err(Refused::Full)

@@ -28,28 +28,27 @@ impl Document {
         self.has_role(node, Roles::RELAY)
     }
 
-    /// Returns whether `node` may send players of `game`. An exit and a relay ask this of the entry
-    /// that asks them.
+    /// Returns whether `node` may send players of `game`. An exit asks this of the entry that asks it.
     #[must_use]
     pub fn may_enter(&self, game: &str, node: &NodeId) -> bool {
         let rule = self.games.get(game);
         self.has_role(node, Roles::ENTRY) && rule.is_some_and(|rule| rule.entry.admits(node))
     }
 
-    /// Returns whether `node` may speak to the server of `game`. An entry and a relay ask this of
-    /// the exit; what a node that may not says about its way to the server counts for nothing.
+    /// Returns whether `node` may speak to the server of `game`. An entry asks this of the exit; what
+    /// a node that may not says about its way to the server counts for nothing.
     #[must_use]
     pub fn may_exit(&self, game: &str, node: &NodeId) -> bool {
         let rule = self.games.get(game);
         self.has_role(node, Roles::EXIT) && rule.is_some_and(|rule| rule.exit.admits(node))
     }
 
-    /// Returns whether a flow of `game` may go from `entry` over `relays` to `exit`.
+    /// Returns whether `node` is an end of some game's paths. A relay asks this of who wants labels:
+    /// which game they are for is between the ends, and for them to ask.
     #[must_use]
-    pub fn may_carry(&self, game: &str, entry: &NodeId, relays: &[NodeId], exit: &NodeId) -> bool {
-        self.may_enter(game, entry)
-            && self.may_exit(game, exit)
-            && relays.iter().all(|relay| self.may_relay(relay))
+    pub fn may_send(&self, node: &NodeId) -> bool {
+        let mut games = self.games.keys();
+        games.any(|game| self.may_enter(game, node) || self.may_exit(game, node))
     }
 
     /// Returns whether the document lets new flows in at `unix`; those that run always go on.

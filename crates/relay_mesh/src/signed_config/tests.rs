@@ -46,6 +46,6 @@ fn pgx7_the_worked_example_is_what_is_signed_to_the_last_byte() {
     assert!(matches!(offered, Offered::Accepted(_)), "{offered:?}");
     let document = holder.document().unwrap();
     let [entry, relay, exit] = [0x11, 0x22, 0x33].map(|byte| NodeId([byte; 32]));
-    assert!(document.may_carry("doom", &entry, &[relay], &exit));
-    assert!(!document.may_carry("doom", &exit, &[], &exit));
+    assert!(document.may_enter("doom", &entry) && !document.may_enter("doom", &exit));
+    assert!(document.may_exit("doom", &exit) && document.may_relay(&relay));
 }

@@ -5,6 +5,7 @@ use core::net::SocketAddr;
 use crypto::{Identity, Provider};
 use netsim::provider::SimProvider;
 use netsim::{Chance, Loss, for_each_seed, test_site};
+use relay_mesh::route_request::{Refused as MayNot, RouteReply, RouteRequest};
 use relay_mesh::signed_config::{
     AdminKeys, ConfigMessage, Envelope, Holder, LeftOut, Offered, Refused,
 };
@@ -293,6 +294,34 @@ fn pg11_an_exit_refuses_the_players_of_an_entry_that_is_not_listed() {
     put_games(&mut mesh, 2, &[echo()]);
     mesh.run(4_000);
     assert_eq!(mesh.world[mesh.server].sources.len(), 1);
+}
+
+#[test]
+fn pg11_a_relay_gives_labels_to_ends_of_games_alone() {
+    let mut rig = Rig::with(8, &shape(signed));
+    let reserve = RouteRequest::ReserveTransit {
+        previous: rig.own,
+        count: 1,
+    };
+    let mut may_pass = |list: &dyn Fn(NodeId) -> [String; 2], version| {
+        let [entry, exit] = list(rig.own);
+        let games = [rule("echo", game().port(), &entry, &exit)];
+        put_games(&mut rig.mesh, version, &games);
+        rig.mesh.run(1_000);
+        match rig.ask(&reserve) {
+            RouteReply::Done(granted) => granted.len() == 1,
+            RouteReply::Refused(why) => why != MayNot::Policy,
+        }
+    };
+    let list = |kind: &str, node| format!("{{\"type\":\"{kind}\",\"nodes\":[\"{node}\"]}}");
+    assert!(may_pass(&|_| [ALL.into(), ALL.into()], 1));
+    assert!(!may_pass(
+        &|own| [list("black", own), list("black", own)],
+        2
+    ));
+    assert!(may_pass(&|own| [list("black", own), ALL.into()], 3));
+    assert!(may_pass(&|own| [list("white", own), list("black", own)], 4));
+    assert_eq!(rig.stats().policy, 1);
 }
 
 #[test]
