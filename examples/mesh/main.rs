@@ -5,6 +5,7 @@
 //!                           fifth alone; an admin signs which games there are, one over UDP and
 //!                           one over TCP (HTTP); somebody plays and somebody downloads; the
 //!                           relay in use is killed, and both go on
+//! mesh demo --own-entry     the same with the entry as a part of the game's own process
 //! mesh bulk --mib 1024      sends as much each way through one TCP connection, and measures
 //! mesh node --config FILE   is one node, until its stdin ends
 //! ```
@@ -15,12 +16,14 @@
 mod admin;
 mod bulk;
 mod download;
+mod own_entry;
 mod player;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::{self, Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -28,6 +31,7 @@ use daemon::relay::sandbox::{NodeProcess, Sandbox};
 use daemon::relay::{FileRole, News, NodeName};
 
 use download::Download;
+use own_entry::OwnEntry;
 use player::{Player, Tally, millis};
 
 /// Carries game traffic over relays.
@@ -35,7 +39,11 @@ use player::{Player, Tally, millis};
 #[command(arg_required_else_help = true)]
 enum Role {
     /// Starts a mesh on this machine, kills a relay, and shows what a player notices.
-    Demo,
+    Demo {
+        /// Has the game's process be its own entry.
+        #[arg(long)]
+        own_entry: bool,
+    },
     /// Sends many bytes through one TCP connection, both ways, and measures.
     Bulk {
         /// How many, each way.
@@ -60,7 +68,7 @@ fn main() -> ExitCode {
     match Role::parse() {
         Role::Node { config } => daemon::relay::main(&config, daemon::relay::Ending::WithInput),
         Role::Tickwire { command } => command.run(),
-        Role::Demo => code(Show::start().and_then(Show::run)),
+        Role::Demo { own_entry } => code(Show::start(own_entry).and_then(Show::run)),
         Role::Bulk { mib } => code(bulk::run(mib)),
     }
 }
@@ -78,8 +86,11 @@ fn code(outcome: io::Result<bool>) -> ExitCode {
 
 /// The nodes, the player, and what is known of the way between them.
 struct Show {
+    /// Processes, by their place in [`NODES`].
+    nodes: BTreeMap<usize, NodeProcess>,
+    /// The entry, where it is none of them.
+    own: Option<OwnEntry>,
     /// Behind the nodes in life: it holds their files.
-    nodes: Vec<NodeProcess>,
     sandbox: Sandbox,
     player: Player,
     /// Where the web server's players come in.
@@ -91,7 +102,7 @@ struct Show {
 
 impl Show {
     /// Starts the processes and the game servers, and has the admin say which games there are.
-    fn start() -> io::Result<Self> {
+    fn start(is_own_entry: bool) -> io::Result<Self> {
         let mut sandbox = Sandbox::new(&NODES)?;
         sandbox.link(ENTRY, EXIT, DIRECT_MS);
         for (relay, each_ms) in RELAYS {
@@ -104,13 +115,22 @@ impl Show {
         let echo = player::echo(SocketAddr::new(sandbox.host(6), 0))?;
         let map = download::serve(SocketAddr::new(sandbox.host(6), 0))?;
         let admins = admin::found(&mut sandbox, NODES.len(), BOOTSTRAP)?;
-        let mut nodes = Vec::new();
+        let mut nodes = BTreeMap::new();
+        let own = is_own_entry.then(|| OwnEntry::start(&sandbox, ENTRY));
+        let own = own.transpose()?;
         for (node, (name, _)) in NODES.iter().enumerate() {
+            if node == ENTRY && own.is_some() {
+                println!(
+                    "started {name:9} in the game's own process, {}",
+                    process::id()
+                );
+                continue;
+            }
             let mut command = Command::new(std::env::current_exe()?);
             command.args(["node", "--config"]);
             let process = sandbox.start(node, command)?;
             println!("started {name:9} as process {}", process.id());
-            nodes.push(process);
+            nodes.insert(node, process);
         }
         let games = [
             admin::game("echo", "udp", (GAME_PORT, echo)),
@@ -118,7 +138,7 @@ impl Show {
         ];
         let is_ready = |news| matches!(news, News::AdminReady { .. }).then_some(());
         let ready = nodes
-            .last()
+            .get(&BOOTSTRAP)
             .and_then(|node| node.wait_for(PATIENCE, is_ready));
         ready.ok_or(io::ErrorKind::TimedOut)?;
         let put = admin::publish(&sandbox, BOOTSTRAP, (&admins, &games))?;
@@ -131,6 +151,7 @@ impl Show {
         let player = Player::new(SocketAddr::new(sandbox.host(7), 0), entry)?;
         Ok(Self {
             nodes,
+            own,
             sandbox,
             player,
             web,
@@ -153,7 +174,7 @@ impl Show {
             println!("summary: BAD, there was no route over a relay");
             return Ok(false);
         };
-        if let Some(process) = self.nodes.get_mut(dead) {
+        if let Some(process) = self.nodes.get_mut(&dead) {
             process.kill()?;
         }
         println!("killed {}, the relay in use", name_of(dead));
@@ -179,6 +200,9 @@ impl Show {
             after.asked,
             if is_whole { "whole" } else { "BROKEN" },
         );
+        if let Some(sealed) = self.own.as_ref().and_then(OwnEntry::sealed) {
+            println!("the game's own entry has sealed {sealed} packets");
+        }
         Ok(is_good)
     }
 
@@ -194,7 +218,9 @@ impl Show {
     /// Plays for `span`, and prints how it went.
     fn play(&mut self, span: Duration) -> io::Result<Tally> {
         let tally = self.player.play(span)?;
-        let news = self.nodes.iter().take(1).flat_map(NodeProcess::heard);
+        let beside = self.nodes.get(&ENTRY).into_iter();
+        let within = self.own.iter().flat_map(OwnEntry::heard);
+        let news = beside.flat_map(NodeProcess::heard).chain(within);
         let routes = news.filter_map(|news| {
             if let News::Route { relays, cause, .. } = news {
                 Some((relays, cause))

@@ -251,6 +251,22 @@ fn pg16_mesh_lives_on_when_its_relay_is_killed() {
     assert!(said.contains("; the download is whole"), "{said}");
 }
 
+/// The design's client form: a game that links the library is its own entry.
+#[test]
+fn pg16_a_game_that_is_its_own_entry_lives_on_too() {
+    let output = example("mesh")
+        .args(["demo", "--own-entry"])
+        .output()
+        .unwrap();
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{said}{}", text(&output.stderr));
+    assert!(said.contains("in the game's own process"), "{said}");
+    assert!(said.contains("summary: good; "), "{said}");
+    let (_, sealed) = said.split_once("own entry has sealed ").expect("a count");
+    let sealed = sealed.split(' ').next().map(str::parse);
+    assert!(matches!(sealed, Some(Ok(100_u64..))), "{said}");
+}
+
 #[test]
 fn u23_a_lobby_over_https_hands_its_guests_to_a_room_and_only_those() {
     let output = example("chat").arg("run").output().unwrap();

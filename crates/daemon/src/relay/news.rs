@@ -234,7 +234,8 @@ pub enum Order {
 
 impl News {
     /// Says what a node tells; `None` for what this program has no line for.
-    pub(super) fn of(told: Told) -> Option<Self> {
+    #[must_use]
+    pub fn of(told: Told) -> Option<Self> {
         match told {
             Told::Event(event) => Self::of_event(event),
             Told::NotStored { version, why } => Some(Self::ConfigNotStored { version, why }),
