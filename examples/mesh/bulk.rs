@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, Read, Write};
+use std::iter;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 use std::thread;
@@ -10,15 +11,26 @@ use std::time::{Duration, Instant};
 use daemon::relay::sandbox::{NodeProcess, Sandbox};
 use daemon::relay::{FileGame, FileMode, FileProtocol, FileRole};
 
-/// Sends `mib` MiB each way over one relay; says whether all came as it was sent.
-pub(crate) fn run(mib: u32) -> io::Result<bool> {
-    let mut sandbox = Sandbox::new(&NODES)?;
-    sandbox.link(ENTRY, EXIT, DIRECT_MS);
-    let server = TcpListener::bind(SocketAddr::new(sandbox.host(5), 0))?;
+/// Sends `mib` MiB each way over so many relays; says whether all came as it was sent.
+pub(crate) fn run(mib: u32, relays: usize) -> io::Result<bool> {
+    // In the order in which they are passed.
+    let relay_names = RELAYS.into_iter().take(relays);
+    let names = ["entry"].into_iter().chain(relay_names).chain(["exit"]);
+    let roles = [FileRole::Entry].into_iter();
+    let roles = roles.chain(iter::repeat_n(FileRole::Relay, relays));
+    let all: Vec<_> = names.zip(roles.chain([FileRole::Exit])).collect();
+    let mut sandbox = Sandbox::new(&all)?;
+    let exit = all.len() - 1;
+    for one in 0..all.len() {
+        for other in one + 2..all.len() {
+            sandbox.link(one, other, BESIDE_MS);
+        }
+    }
+    let server = TcpListener::bind(SocketAddr::new(sandbox.host(SERVER), 0))?;
     let entry = SocketAddr::new(sandbox.host(1), PORT);
-    carry(&mut sandbox, entry, server.local_addr()?);
+    carry(&mut sandbox, (entry, exit), server.local_addr()?);
     let mut nodes = Vec::new();
-    for node in 0..NODES.len() {
+    for node in 0..all.len() {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["node", "--config"]);
         nodes.push(sandbox.start(node, command)?);
@@ -36,11 +48,11 @@ pub(crate) fn run(mib: u32) -> io::Result<bool> {
         .zip(&after)
         .map(|(before, after)| after - before);
     let each: Vec<String> = each
-        .zip(NODES)
+        .zip(&all)
         .map(|(spent, (name, _))| format!("{name} {:.1} ns", spent * 1e9 / bytes))
         .collect();
     println!(
-        "bulk: {}; {mib} MiB each way in {:.1} s, {:.1} MB/s in both together; CPU for each byte: {}",
+        "bulk: {}; {mib} MiB each way over {relays} relays in {:.1} s, {:.1} MB/s in both together; CPU for each byte: {}",
         if is_good { "intact" } else { "BROKEN" },
         took.as_secs_f64(),
         bytes / 1e6 / took.as_secs_f64(),
@@ -49,18 +61,18 @@ pub(crate) fn run(mib: u32) -> io::Result<bool> {
     Ok(is_good)
 }
 
-fn carry(sandbox: &mut Sandbox, entry: SocketAddr, server: SocketAddr) {
+fn carry(sandbox: &mut Sandbox, (entry, exit): (SocketAddr, usize), server: SocketAddr) {
     let game = FileGame {
         name: "bulk".to_owned(),
         protocol: FileProtocol::Tcp,
         mode: FileMode::Shadow,
         listen: vec![entry],
-        exits: sandbox.id(EXIT).into_iter().collect(),
+        exits: sandbox.id(exit).into_iter().collect(),
         server: None,
         entries: None,
         proxy_header: None,
     };
-    for node in 0..NODES.len() {
+    for node in 0..=exit {
         if let Some(config) = sandbox.config_mut(node) {
             config.limits.flow_bytes_per_second = Some(u32::MAX);
         }
@@ -68,7 +80,7 @@ fn carry(sandbox: &mut Sandbox, entry: SocketAddr, server: SocketAddr) {
     if let Some(config) = sandbox.config_mut(ENTRY) {
         config.games.push(game.clone());
     }
-    if let Some(config) = sandbox.config_mut(EXIT) {
+    if let Some(config) = sandbox.config_mut(exit) {
         config.games.push(FileGame {
             listen: Vec::new(),
             exits: Vec::new(),
@@ -154,15 +166,14 @@ fn cpu(nodes: &[NodeProcess]) -> io::Result<Vec<f64>> {
     nodes.iter().map(of).collect()
 }
 
-const NODES: [(&str, FileRole); 3] = [
-    ("entry", FileRole::Entry),
-    ("relay", FileRole::Relay),
-    ("exit", FileRole::Exit),
-];
+const RELAYS: [&str; 3] = ["relay-1", "relay-2", "relay-3"];
+/// Its place among the nodes; the exit is the last of them.
 const ENTRY: usize = 0;
-const EXIT: usize = 2;
+/// Number of the game server's address; nodes have 1 to 5.
+const SERVER: u8 = 6;
 const PORT: u16 = 7_778;
-const DIRECT_MS: u64 = 40;
+/// One way between nodes that are not next to each other, so that packets pass all relays.
+const BESIDE_MS: u64 = 40;
 const BLOCK_BYTES: usize = 64 << 10;
 const BLOCKS_A_MIB: usize = 16;
 const MIB: f64 = 1_048_576.0;

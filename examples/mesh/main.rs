@@ -6,7 +6,8 @@
 //!                           one over TCP (HTTP); somebody plays and somebody downloads; the
 //!                           relay in use is killed, and both go on
 //! mesh demo --own-entry     the same with the entry as a part of the game's own process
-//! mesh bulk --mib 1024      sends as much each way through one TCP connection, and measures
+//! mesh bulk --mib 1024      sends as much each way through one TCP connection, and measures;
+//!                           `--relays 3` has it pass three
 //! mesh node --config FILE   is one node, until its stdin ends
 //! ```
 
@@ -49,6 +50,9 @@ enum Role {
         /// How many, each way.
         #[arg(long, default_value_t = 1_024)]
         mib: u32,
+        /// Over how many relays.
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(..=3))]
+        relays: u8,
     },
     /// Does what the program `tickwire` does: the admin's key and documents.
     #[command(hide = true)]
@@ -69,7 +73,7 @@ fn main() -> ExitCode {
         Role::Node { config } => daemon::relay::main(&config, daemon::relay::Ending::WithInput),
         Role::Tickwire { command } => command.run(),
         Role::Demo { own_entry } => code(Show::start(own_entry).and_then(Show::run)),
-        Role::Bulk { mib } => code(bulk::run(mib)),
+        Role::Bulk { mib, relays } => code(bulk::run(mib, relays.into())),
     }
 }
 
