@@ -9,8 +9,8 @@ use wire::Instant;
 /// The present key, the one before it for late packets, and those to come.
 ///
 /// A packet of a later phase that opens makes that phase the present one. Nothing else does, so
-/// forged phases cost [`AHEAD_MAX`] key expansions, which are kept for the genuine packet. Phases
-/// may be skipped: what was dropped before it came here moved nothing.
+/// forged phases cost [`AHEAD_MAX`] key expansions, which are kept for the genuine packet; those
+/// further off are rationed. Phases may be skipped: what was dropped before it came here moved nothing.
 pub(crate) struct KeyRing<A> {
     suite: Suite,
     /// Phases that the wire tells apart: a power of two, at least 4.
@@ -92,7 +92,7 @@ impl<A: Aead> KeyRing<A> {
         }
         let steps = usize::from(ahead);
         if steps > AHEAD_MAX {
-            return Err(OpenError);
+            return self.leap(provider, now, (ahead, sealed));
         }
         while self.ahead.len() < steps {
             let last = self.ahead.last().map_or(&self.secret, |(secret, _)| secret);
@@ -102,6 +102,32 @@ impl<A: Aead> KeyRing<A> {
         }
         let (_, key) = self.ahead.get(steps.wrapping_sub(1)).ok_or(OpenError)?;
         open_with(key, sealed)?;
+        self.advance(now, ahead);
+        Ok(())
+    }
+
+    /// Opens a packet of a phase that is further off: all in between were lost, for as long as an hour each. A
+    /// forged one leaves nothing behind, and what they may cost is what words may.
+    fn leap<P: Provider<Aead = A>>(
+        &mut self,
+        provider: &P,
+        now: Instant,
+        (ahead, sealed): (u8, Sealed<'_>),
+    ) -> Result<(), OpenError> {
+        let full = || TokenBucket::new(SAID_RATE, SAID_MAX, now);
+        let is_nearer_ahead = ahead <= self.modulus / 2;
+        if !is_nearer_ahead || !self.said.get_or_insert_with(full).take(now, ahead.into()) {
+            return Err(OpenError);
+        }
+        let mut before = self.secret.next(provider);
+        for _ in 2..ahead {
+            before = before.next(provider);
+        }
+        let secret = before.next(provider);
+        let key = secret.expand(provider, self.suite);
+        open_with(&key, sealed)?;
+        let before_key = before.expand(provider, self.suite);
+        self.ahead = vec![(before, before_key), (secret, key)];
         self.advance(now, ahead);
         Ok(())
     }
@@ -283,6 +309,41 @@ mod tests {
         let next = Instant::from_millis(86_402_000);
         assert!(!ring.reach(&provider, next, 10 + SAID_MAX + 2 * SAID_RATE + 1));
         assert!(ring.reach(&provider, next, 10 + SAID_MAX + 2 * SAID_RATE));
+    }
+
+    #[test]
+    fn phases_by_the_dozen_that_were_missed_are_skipped_where_the_wire_tells_them_apart() {
+        let provider = SimProvider::new(Seed::from_number(1));
+        let secret = || TrafficSecret::new(Secret32::new([7; 32]));
+        let mut secrets = vec![secret()];
+        for phase in 1..120 {
+            secrets.push(secrets[phase - 1].next(&provider));
+        }
+        let mut ring = KeyRing::new(&provider, Suite::Aes128Gcm, secret(), 64);
+        let mut open = |at: u64, phase: usize, forged: u8| {
+            let (mut body, tag) = seal(&provider, &secrets[phase], 1);
+            body[0] ^= forged;
+            let sealed = Sealed {
+                phase: u8::try_from(phase % 64).unwrap(),
+                mask: mask(1),
+                aad: b"aad",
+                body: &mut body,
+                tag: &tag,
+            };
+            ring.open(&provider, Instant::from_millis(at), sealed)
+                .is_ok()
+        };
+        assert!(open(0, 0, 0) && open(0, 20, 0), "20 were missed");
+        assert!(
+            open(1, 19, 0) && open(1, 20, 0),
+            "a late one of the last of them"
+        );
+        assert!(!open(1, 53, 0), "33 ahead reads as 31 behind");
+        // Forged ones move nothing, and leave no more than 64 at once and one a second.
+        let moved = (0..100).filter(|_| open(2, 24, 1)).count();
+        assert_eq!(moved, 0);
+        assert!(!open(3, 52, 0), "spent");
+        assert!(open(32_003, 52, 0) && open(32_004, 53, 0));
     }
 
     #[test]
