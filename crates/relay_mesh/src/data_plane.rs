@@ -5,6 +5,8 @@
 use core::net::SocketAddr;
 
 use crypto::{Aead, Provider};
+use udp_proto::packet::PacketNumber;
+use udp_proto::replay::{ReplayWindow, Verdict};
 use wire::Instant;
 
 use crate::hop::{HopError, HopHeader, HopKind, LabelName};
@@ -78,10 +80,13 @@ impl<A: Aead> DataPlane<A> {
             Some(Onward::Next(_, binding)) if !binding.is_fresh(header.number) => {
                 return count(&mut self.stats.replayed);
             }
+            Some(Onward::Flow(_, window)) if !is_fresh(window, header.number) => {
+                return count(&mut self.stats.replayed);
+            }
             Some(Onward::Next(..)) if header.hops_left == 0 => {
                 return count(&mut self.stats.hops_spent);
             }
-            Some(Onward::Next(..) | Onward::Flow(_)) => {}
+            Some(Onward::Next(..) | Onward::Flow(..)) => {}
         }
         // A bare tag is taken only where the label was given out with its key: it lets an observer
         // spend a flow's numbers.
@@ -96,6 +101,11 @@ impl<A: Aead> DataPlane<A> {
         let Some(body) = opened else {
             return count(&mut self.stats.wrong_tag);
         };
+        if let (Some(Onward::Flow(_, window)), Some(number)) =
+            (label.onward(), PacketNumber::new(header.number))
+        {
+            window.mark(number);
+        }
         if !label.charge(fill, now, len) {
             return count(&mut self.stats.over_rate);
         }
@@ -103,7 +113,7 @@ impl<A: Aead> DataPlane<A> {
             return count(&mut self.stats.over_owner_rate);
         }
         match label.onward() {
-            Some(Onward::Flow(flow)) => {
+            Some(Onward::Flow(flow, _)) => {
                 self.stats.arrived = self.stats.arrived.saturating_add(1);
                 Some(Arrived { flow, header, body })
             }
@@ -220,6 +230,11 @@ impl<A: Aead> DataPlane<A> {
             Err(HopError::Malformed) => count(&mut self.stats.malformed),
         }
     }
+}
+
+/// Whether a label's window has not seen a number.
+fn is_fresh(window: &ReplayWindow, number: u64) -> bool {
+    PacketNumber::new(number).is_some_and(|number| window.check(number) == Verdict::Fresh)
 }
 
 /// Why a label is not bound to the next hop's.

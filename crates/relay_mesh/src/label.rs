@@ -8,6 +8,7 @@ use core::ops::Range;
 use std::collections::VecDeque;
 
 use udp_proto::budget::{Fill, Level, TokenBucket};
+use udp_proto::replay::ReplayWindow;
 use wire::Instant;
 
 use crate::hop::LabelName;
@@ -159,7 +160,10 @@ impl LabelSlab {
         if let Some(label) = self.get_mut(name)
             && matches!(label.purpose, Purpose::Reserved)
         {
-            label.purpose = Purpose::Terminal { flow };
+            label.purpose = Purpose::Terminal {
+                flow,
+                window: ReplayWindow::new(),
+            };
         }
     }
 
@@ -187,7 +191,7 @@ impl LabelSlab {
         let label = self.labels.get(self.place(name)?);
         let label = label.filter(|label| label.is(name) && label.owner == owner)?;
         Some(match label.purpose {
-            Purpose::Terminal { flow } => Owned::Flow(flow),
+            Purpose::Terminal { flow, .. } => Owned::Flow(flow),
             Purpose::Free | Purpose::Reserved | Purpose::Transit(_) => Owned::Elsewhere,
         })
     }

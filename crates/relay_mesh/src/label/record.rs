@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use udp_proto::budget::{Fill, Level};
+use udp_proto::replay::ReplayWindow;
 use wire::Instant;
 
 use super::naming;
@@ -39,7 +40,11 @@ pub(super) enum Purpose {
     /// To the next hop. The binding holds the window of this label.
     Transit(Binding),
     /// To a flow of this node.
-    Terminal { flow: u32 },
+    Terminal {
+        flow: u32,
+        /// What came by this label: whoever repeats it spends nobody's budget.
+        window: ReplayWindow,
+    },
 }
 
 /// Where a frame goes on from here.
@@ -47,8 +52,8 @@ pub(super) enum Purpose {
 pub(crate) enum Onward<'a> {
     /// To the next hop, sealed with the binding.
     Next(LinkId, &'a mut Binding),
-    /// To the flow of this node with this index.
-    Flow(u32),
+    /// To the flow of this node with this index; the window is the label's own.
+    Flow(u32, &'a mut ReplayWindow),
 }
 
 impl Label {
@@ -97,14 +102,14 @@ impl Label {
 
     /// Whether it leads to the flow with index `flow` of this node.
     pub(crate) const fn leads_to(&self, wanted: u32) -> bool {
-        matches!(self.purpose, Purpose::Terminal { flow } if flow == wanted)
+        matches!(self.purpose, Purpose::Terminal { flow, .. } if flow == wanted)
     }
 
     /// Says where a frame goes on, where the label is bound.
     pub(crate) const fn onward(&mut self) -> Option<Onward<'_>> {
         match &mut self.purpose {
             Purpose::Transit(binding) => Some(Onward::Next(self.next, binding)),
-            Purpose::Terminal { flow } => Some(Onward::Flow(*flow)),
+            Purpose::Terminal { flow, window } => Some(Onward::Flow(*flow, window)),
             Purpose::Free | Purpose::Reserved => None,
         }
     }

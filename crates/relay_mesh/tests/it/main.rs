@@ -31,6 +31,7 @@ mod player;
 mod process;
 mod proxy_header;
 mod release;
+mod repeated;
 mod rumour;
 mod shards;
 mod signed;
