@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn another_key_list_network_or_byte_is_refused() {
+    fn pg6_another_key_list_network_or_byte_is_refused() {
         let mut provider = SimProvider::new(Seed::from_number(1));
         let identity = Identity::generate(&mut provider).unwrap();
         let key = provider.signing_key(&identity).unwrap();

@@ -48,7 +48,7 @@ fn sim_packets_stay_on_the_best_path_although_each_line_loses_2_of_1000() {
 }
 
 #[test]
-fn sim_a_path_is_not_blamed_for_what_the_way_back_loses() {
+fn sim_pgx5_a_path_is_not_blamed_for_what_the_way_back_loses() {
     for_each_seed(&test_site!(), 6, |seed| {
         let mut mesh = Mesh::new(seed, &Shape::default());
         // The direct way is the best; over the first relay it is 20 ms longer, over the next 40.

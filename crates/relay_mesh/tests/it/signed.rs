@@ -205,7 +205,7 @@ fn pg13_what_changes_of_one_game_leaves_the_players_of_others_alone() {
 
 /// A busy port is told and tried again; other games work: P9.
 #[test]
-fn pg13_pure_p9_a_busy_port_keeps_no_other_game_from_working() {
+fn pg13_pgd_p9_a_busy_port_keeps_no_other_game_from_working() {
     let mut mesh = Mesh::new(Seed::from_number(3), &shape(signed));
     mesh.run(START - 2_000);
     put_games(&mut mesh, 1, &[echo()]);
@@ -235,7 +235,7 @@ fn pg13_pure_p9_a_busy_port_keeps_no_other_game_from_working() {
 }
 
 #[test]
-fn pg14_pure_p12_who_was_away_and_who_is_new_get_it_from_any_neighbour() {
+fn pg14_pgd_p12_who_was_away_and_who_is_new_get_it_from_any_neighbour() {
     let mut mesh = Mesh::new(Seed::from_number(4), &shape(signed));
     mesh.run(START - 2_000);
     mesh.kill(EXIT);
