@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn every_loss_is_priced_as_the_formula_says() {
+    fn pgx5_every_loss_is_priced_as_the_formula_says() {
         for lambda in [1, 500, 2_000, u16::MAX] {
             for ppm in (0..1_000_000).step_by(37).chain(999_990..1_000_000) {
                 let exact = -10.0 * f64::from(lambda) * (1.0 - f64::from(ppm) / 1e6).ln();
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_lost_by_chance_costs_nothing_and_loss_that_lasts_what_it_is_worth() {
+    fn pgx5_a_probe_lost_by_chance_costs_nothing_and_loss_that_lasts_what_it_is_worth() {
         let model = CostModel::default();
         let price = |lost, sent| model.loss(Loss::beyond_chance(lost, sent).into());
         for sent in [1, 10, 100] {
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_weighs_like_delay() {
+    fn pgx5_loss_weighs_like_delay() {
         let model = CostModel::default();
         let lossy = Cost::from_millis(50).plus(model.loss(Loss::from_ppm(10_000).into()));
         assert!(lossy < Cost::from_millis(71), "1 % weighs 20 ms, not 21");

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_source_gets_four_replies_and_four_kilobytes_a_second() {
+    fn pgx11_a_silent_source_gets_four_replies_and_four_kilobytes_a_second() {
         let mut ration = ReplyRation::default();
         let from = source(1, 1);
         let mut standing = ration.admit(Instant::ZERO, from).unwrap();
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn two_exchanges_in_each_direction_lift_the_ration() {
+    fn pgx11_two_exchanges_in_each_direction_lift_the_ration() {
         let mut ration = ReplyRation::default();
         let from = source(1, 1);
         let mut standing = ration.admit(Instant::ZERO, from).unwrap();
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_has_64_sources_and_64_kilobytes_a_second() {
+    fn pgx11_a_prefix_has_64_sources_and_64_kilobytes_a_second() {
         let mut ration = ReplyRation::default();
         let mut standings: Vec<_> = (0..64)
             .map(|port| {
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_are_bounded() {
+    fn pgx11_prefixes_are_bounded() {
         let mut ration = ReplyRation::default();
         for number in 0..9_000_u32 {
             let [_, a, b, c] = number.to_be_bytes();

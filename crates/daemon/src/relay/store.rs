@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn pgx7_a_document_that_cannot_be_written_leaves_the_one_before_and_is_told() {
+    fn pgx7_pgd_p14_a_document_that_cannot_be_written_leaves_the_one_before_and_is_told() {
         let folder = Folder::new("store-full");
         let path = folder.0.join("config");
         replace(&path, b"one").unwrap();

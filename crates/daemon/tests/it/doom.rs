@@ -29,7 +29,7 @@ const TITLE: &str = "Tickwire mesh test";
 
 #[test]
 #[ignore = "needs chocolate-doom"]
-fn a_doom_client_finds_its_server_through_the_mesh() {
+fn pg9_pgd_p2_a_doom_client_finds_its_server_through_the_mesh() {
     let mut sandbox = Sandbox::new(&NAMES).unwrap();
     // The direct way is slow, so that the way over the relay is better by far.
     sandbox.link(ENTRY, EXIT, 150);

@@ -52,7 +52,7 @@ const SEC1: &str = "-----BEGIN EC PRIVATE KEY-----";
 const PUBLIC: &str = "-----BEGIN PUBLIC KEY-----";
 
 #[test]
-fn u20_a_key_is_made_in_either_form_and_taken_over_into_the_other() {
+fn u20_pgd_p20_a_key_is_made_in_either_form_and_taken_over_into_the_other() {
     let net = Net::new();
     let [made, sec1, back] = ["made.pem", "sec1.pem", "back.pem"].map(|name| net.path(name));
     let shown = good(&mut key(&["new"], &[&made]));

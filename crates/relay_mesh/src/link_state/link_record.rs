@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn another_key_list_network_or_byte_is_refused() {
+    fn pg6_another_key_list_network_or_byte_is_refused() {
         let mut provider = SimProvider::new(Seed::from_number(1));
         let identity = Identity::generate(&mut provider).unwrap();
         let key = provider.signing_key(&identity).unwrap();
@@ -261,6 +261,33 @@ mod tests {
             assert!(!verify(NETWORK, &list, &changed), "byte {index}");
         }
         assert!(!verify(NETWORK, &list, &[]));
+    }
+
+    /// A cost below nothing made the search for routes go round for ever, and whoever reported one
+    /// could have that at every entry: P5 (and PG6, which lists what no whole number can be).
+    #[test]
+    fn pg6_pgd_p5_a_cost_of_any_bits_is_none_below_nothing_or_is_refused() {
+        let mut bytes = record(1).body();
+        bytes.extend([0; 64]);
+        let at = bytes.len() - 64 - 3;
+        for units in 0..=u16::MAX {
+            bytes[at..at + 2].copy_from_slice(&units.to_be_bytes());
+            let told = LinkRecord::decode(&bytes).map(|record| record.reports[0].delay);
+            let expected = if units <= Cost::UNROUTABLE.units() {
+                Ok(Cost::from_units(units))
+            } else {
+                Err(DecodeError::BadValue)
+            };
+            assert_eq!(told, expected, "{units}");
+            assert!(told.is_ok_and(|cost| cost.lane() >= 0) || units > 0x7fff);
+        }
+        let over = 1 + u8::try_from(NEIGHBOURS_MAX).unwrap();
+        bytes[32 + 8 + 2 + 1] = over;
+        let refused = DecodeError::OverLimit {
+            found: over.into(),
+            max: NEIGHBOURS_MAX,
+        };
+        assert_eq!(LinkRecord::decode(&bytes), Err(refused), "oversized");
     }
 
     proptest! {

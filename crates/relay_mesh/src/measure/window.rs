@@ -127,7 +127,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_a_sorted_list(trips in prop::collection::vec((0_u64..2_000, 0_u32..500_000), 1..700)) {
+        fn pgx5_agrees_with_a_sorted_list(trips in prop::collection::vec((0_u64..2_000, 0_u32..500_000), 1..700)) {
             let (mut window, mut model, mut now, mut before) = (Window::default(), Vec::new(), 0, None);
             for (gap, micros) in trips {
                 now += gap;

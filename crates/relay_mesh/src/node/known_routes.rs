@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn pgx8_one_call_looks_for_the_routes_to_one_far_end() {
+    fn pgx8_pgd_p19_one_call_looks_for_the_routes_to_one_far_end() {
         let mut now = Instant::ZERO;
         let mut known = known(now, 20);
         let found = |known: &mut KnownRoutes, now| {

@@ -93,7 +93,7 @@ fn one_lost_probe_of_many_is_no_reason() {
 }
 
 #[test]
-fn loss_is_that_of_the_way_there() {
+fn pgx5_loss_is_that_of_the_way_there() {
     let mut watch = PathWatch::new(at(0));
     play(
         &mut watch,

@@ -2,6 +2,7 @@
 
 use netsim::{Chance, Loss, Verdict, for_each_seed, test_site};
 use relay_mesh::{Mode, RouteCause};
+use wire::Seed;
 
 use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, link, ms};
 
@@ -48,7 +49,7 @@ fn sim_packets_stay_on_the_best_path_although_each_line_loses_2_of_1000() {
 }
 
 #[test]
-fn sim_a_path_is_not_blamed_for_what_the_way_back_loses() {
+fn sim_pgx5_a_path_is_not_blamed_for_what_the_way_back_loses() {
     for_each_seed(&test_site!(), 6, |seed| {
         let mut mesh = Mesh::new(seed, &Shape::default());
         // The direct way is the best; over the first relay it is 20 ms longer, over the next 40.
@@ -68,6 +69,40 @@ fn sim_a_path_is_not_blamed_for_what_the_way_back_loses() {
             assert_eq!(relays, [&[mesh.ids[RELAY]]], "{moves:?}");
         }
     });
+}
+
+/// As it would in a stream, where what comes later waits for what is sent again: P21.
+#[test]
+fn pg9_pgd_p21_a_lost_datagram_holds_up_none_behind_it() {
+    let shape = Shape {
+        mode: Mode::Single,
+        ..Shape::default()
+    };
+    let mut mesh = Mesh::new(Seed::from_number(1), &shape);
+    mesh.run(START + 2_000);
+    assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
+    let (at, missing) = (mesh.now(), mesh.player().missing());
+    let (relay, exit) = (mesh.nodes[RELAY], mesh.nodes[EXIT]);
+    let mut passed = 0;
+    mesh.world.intercept(relay, exit, move |_, datagram| {
+        // The player's are longer than the path's own probes.
+        passed += u32::from(datagram.bytes.len() > 140);
+        if datagram.bytes.len() > 140 && passed <= 300 && passed % 60 == 0 {
+            Verdict::Drop
+        } else {
+            Verdict::Pass
+        }
+    });
+    mesh.run(8_000);
+    assert_eq!(mesh.player().missing(), missing + 5);
+    let answers = mesh.player().answers.iter();
+    let trips: Vec<_> = answers
+        .filter(|(_, sent, _)| *sent >= at)
+        .map(|(_, sent, came)| came.saturating_since(*sent))
+        .collect();
+    assert!(trips.len() > 450, "{}", trips.len());
+    let (least, most) = (trips.iter().min().unwrap(), trips.iter().max().unwrap());
+    assert!(*most <= *least + ms(1), "{least:?} to {most:?}");
 }
 
 #[test]

@@ -77,7 +77,7 @@ fn flows_max_bounds_players_at_the_entry_and_sockets_at_the_exit() {
 }
 
 #[test]
-fn thousands_of_new_players_at_once_do_not_disturb_one_who_plays() {
+fn pgx11_thousands_of_new_players_at_once_do_not_disturb_one_who_plays() {
     // The entry would let in fewer, so that relays are not asked for more than they grant.
     let all: Adjust = |_, config, _| {
         config.open_rate = 10_000;

@@ -137,7 +137,7 @@ fn pg5_the_way_from_an_exit_to_its_server_counts() {
 }
 
 #[test]
-fn pg5_a_server_that_does_not_answer_in_time_loses_its_edge_alone() {
+fn pg5_pgd_p16_a_server_that_does_not_answer_in_time_loses_its_edge_alone() {
     let mut mesh = mesh(two_exits);
     mesh.run(START + 1_000);
     assert_eq!(newcomer(&mut mesh, 1), Some(mesh.ids[RELAY]));
@@ -247,7 +247,7 @@ fn pg5_what_the_system_does_not_permit_is_told_once_and_not_measured() {
 }
 
 #[test]
-fn pg11_an_edge_of_an_exit_that_is_not_listed_is_ignored() {
+fn pg11_pgd_p6_an_edge_of_an_exit_that_is_not_listed_is_ignored() {
     let mut mesh = mesh(near_exit);
     answer(&mut mesh, RELAY, Some(after(0)));
     answer(&mut mesh, EXIT, Some(after(500)));

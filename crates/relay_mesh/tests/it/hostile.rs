@@ -84,7 +84,7 @@ fn attack(shape: &Shape, kind: u8) {
 }
 
 #[test]
-fn forged_players_get_their_ration_and_no_more() {
+fn pgx11_forged_players_get_their_ration_and_no_more() {
     let mut mesh = Mesh::new(Seed::from_number(3), &Shape::default());
     // The server answers each datagram three times.
     let echo = mesh.server;

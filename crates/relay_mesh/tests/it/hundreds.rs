@@ -169,7 +169,7 @@ fn sim_pgx13_halves_that_choose_their_neighbours_meet_again() {
 
 /// One of the bootstrap list has sessions with all and tells no record of itself.
 #[test]
-fn sim_pgx13_halves_meet_again_where_a_node_of_the_bootstrap_list_is_mute() {
+fn sim_pgx13_pgd_p17_halves_meet_again_where_a_node_of_the_bootstrap_list_is_mute() {
     for_each_seed(&test_site!(), 1, |seed| {
         let mut crowd = Crowd::with(seed, 56, |_| 24, Some(mute::name(seed, 1_000)));
         let mute = mute::join(&mut crowd, (seed, 1_000), 0..56, None);

@@ -7,7 +7,7 @@ use netsim::provider::SimProvider;
 use netsim::{Chance, Loss, for_each_seed, test_site};
 use relay_mesh::route_request::{Refused as MayNot, RouteReply, RouteRequest};
 use relay_mesh::signed_config::{
-    AdminKeys, ConfigMessage, Envelope, Holder, LeftOut, Offered, Refused,
+    AdminKeys, ConfigMessage, Envelope, Holder, LeftOut, Offered, Piece, Refused,
 };
 use relay_mesh::{Config, Event, FlowEnd, Signed};
 use wire::{NodeId, Seed};
@@ -206,7 +206,7 @@ fn pg13_what_changes_of_one_game_leaves_the_players_of_others_alone() {
 
 /// A busy port is told and tried again; other games work: P9.
 #[test]
-fn pg13_pure_p9_a_busy_port_keeps_no_other_game_from_working() {
+fn pg13_pgd_p9_a_busy_port_keeps_no_other_game_from_working() {
     let mut mesh = Mesh::new(Seed::from_number(3), &shape(signed));
     mesh.run(START - 2_000);
     put_games(&mut mesh, 1, &[echo()]);
@@ -236,7 +236,7 @@ fn pg13_pure_p9_a_busy_port_keeps_no_other_game_from_working() {
 }
 
 #[test]
-fn pg14_pure_p12_who_was_away_and_who_is_new_get_it_from_any_neighbour() {
+fn pg14_pgd_p12_who_was_away_and_who_is_new_get_it_from_any_neighbour() {
     let mut mesh = Mesh::new(Seed::from_number(4), &shape(signed));
     mesh.run(START - 2_000);
     mesh.kill(EXIT);
@@ -401,6 +401,45 @@ fn pgx7_a_liar_with_the_highest_version_holds_nothing_up() {
     assert!(matches!(offered, Offered::Accepted(_)));
     mesh.run(1_000);
     assert_eq!(versions(mesh), [2; 5], "and the second time not at all");
+}
+
+/// What a neighbour offers and what the admin's interface is given, at every node: P10.
+#[test]
+fn pg12_pgd_p10_documents_that_are_refused_stop_none_that_follow() {
+    let mut rig = Rig::with(10, &shape(signed));
+    let forged = document(9, "", &[echo()], 6);
+    let piece = Piece::cut(9, &forged, 0).unwrap();
+    for message in [ConfigMessage::Version(9), ConfigMessage::Piece(piece)] {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        rig.say(&bytes);
+        rig.mesh.run(500);
+    }
+    let mesh = &mut rig.mesh;
+    let stats = mesh.process(RELAY).node.config_stats().unwrap();
+    assert_eq!((stats.unknown_key, stats.accepted), (1, 0), "{stats:?}");
+    let first = put(mesh, EXIT, &document(1, "", &[echo()], 5));
+    assert!(matches!(first, Offered::Accepted(_)), "{first:?}");
+    mesh.run(1_000);
+    assert_eq!(versions(mesh), [1; 5]);
+    for version in 2..=4 {
+        let mut changed = document(100, "", &[echo()], 5);
+        *changed.last_mut().unwrap() = b' ';
+        // Another one of the version in force, and one that is cut off.
+        let old = document(version - 1, "", &[], 5);
+        let part = old[..200].to_vec();
+        for bytes in [&forged, &changed, &old, &part] {
+            for index in 0..mesh.nodes.len() {
+                let offered = put(mesh, index, bytes);
+                assert!(matches!(offered, Offered::Refused(_)), "{offered:?}");
+            }
+        }
+        // The relay fetches it, from others than who had the forged one.
+        let offered = put(mesh, EXIT, &document(version, "", &[echo()], 5));
+        assert!(matches!(offered, Offered::Accepted(_)), "{offered:?}");
+        mesh.run(1_000);
+        assert_eq!(versions(mesh), [version; 5]);
+    }
 }
 
 #[test]

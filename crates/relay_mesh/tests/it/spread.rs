@@ -12,7 +12,7 @@ fn ring(seed: u64, count: usize) -> World {
 }
 
 #[test]
-fn every_node_learns_every_link_and_records_pass_each_link_hardly_twice() {
+fn pg6_every_node_learns_every_link_and_records_pass_each_link_hardly_twice() {
     let count: usize = 10;
     let mut world = ring(1, count);
     world.run(5_000);

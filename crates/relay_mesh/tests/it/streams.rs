@@ -253,7 +253,7 @@ fn pg8_the_death_of_an_exit_resets_its_players() {
 }
 
 #[test]
-fn pg11_a_strangers_stream_is_refused_by_the_exit() {
+fn pg11_pgd_p6_a_strangers_stream_is_refused_by_the_exit() {
     let mut mesh = Mesh::new(
         Seed::from_number(1),
         &shape(|index, config, ids| {

@@ -1,11 +1,12 @@
 //! What the operator of a node sees of the whole mesh.
 
-use relay_mesh::MeshView;
+use netsim::LinkConfig;
 use relay_mesh::cost::Cost;
 use relay_mesh::link_state::Roles;
+use relay_mesh::{Event, MeshView};
 use wire::{NodeId, Seed};
 
-use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, mesh_address};
+use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, mesh_address, ms};
 
 fn assert_nodes(mesh: &Mesh, view: &MeshView) {
     assert!(view.nodes.is_sorted_by(|one, next| one.node < next.node));
@@ -17,6 +18,63 @@ fn assert_nodes(mesh: &Mesh, view: &MeshView) {
         assert_eq!(of.may_relay, index >= RELAY);
         assert_eq!(of.roles.contains(Roles::EXIT), index == EXIT);
     }
+}
+
+/// A link is probed each second, and in quick succession while it is new.
+const PERIOD: u64 = 1_000;
+
+/// From the moment that a link's session stands: it is measured, and what was measured is spread.
+#[test]
+fn pg4_links_of_5_20_and_80_ms_are_shown_by_every_node_within_two_periods() {
+    let mut mesh = Mesh::new(Seed::from_number(5), &Shape::default());
+    let round_trips = [(ENTRY, RELAY, 5), (RELAY, EXIT, 20), (ENTRY, EXIT, 80)];
+    for (one, other, millis) in round_trips {
+        let half = LinkConfig::default().with_delay(ms(millis) / 2);
+        let (one, other) = (mesh.nodes[one], mesh.nodes[other]);
+        mesh.world.set_links(one, other, half);
+    }
+    let up = |mesh: &Mesh, (one, other): (usize, usize)| {
+        let other = mesh.ids[other];
+        let mut events = mesh.process(one).events.iter();
+        let is_up = |event: &Event| matches!(event, Event::LinkUp { node, .. } if *node == other);
+        events.find(|(_, event)| is_up(event)).map(|(at, _)| *at)
+    };
+    let shown = |mesh: &Mesh, (one, other): (usize, usize)| -> Vec<u16> {
+        let (one, other) = (mesh.ids[one], mesh.ids[other]);
+        let ends = (one.min(other), one.max(other));
+        (0..mesh.nodes.len())
+            .filter_map(|by| {
+                let links = mesh.process(by).node.mesh().links;
+                let link = links.iter().find(|link| (link.low, link.high) == ends);
+                link.map(|link| link.cost.units())
+            })
+            .collect()
+    };
+    let mut firsts = [None; 3];
+    for _ in 0..120 {
+        mesh.run(50);
+        for ((one, other, millis), first) in round_trips.into_iter().zip(&mut firsts) {
+            let costs = shown(&mesh, (one, other));
+            let tenths = u16::try_from(millis * 10).unwrap();
+            let is_near = |cost: &u16| cost.abs_diff(tenths) <= 10;
+            assert!(costs.iter().all(is_near), "{millis} ms: {costs:?}");
+            if !costs.is_empty() {
+                let since = mesh
+                    .now()
+                    .saturating_since(up(&mesh, (one, other)).unwrap());
+                first.get_or_insert(since);
+                let is_due = since >= ms(2 * PERIOD);
+                assert!(!is_due || costs.len() == mesh.nodes.len(), "{millis} ms");
+            }
+        }
+    }
+    // Not a whole period for the first value.
+    assert!(
+        firsts
+            .iter()
+            .all(|first| first.is_some_and(|first| first < ms(PERIOD))),
+        "{firsts:?}"
+    );
 }
 
 #[test]

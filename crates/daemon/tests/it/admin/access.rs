@@ -18,7 +18,7 @@ fn ready(node: &NodeProcess) {
 }
 
 #[test]
-fn pgx12_without_the_token_nothing_but_health_answers() {
+fn pgx12_pgd_p13_without_the_token_nothing_but_health_answers() {
     let scene = Scene::new();
     let node = scene.start(RELAY);
     ready(&node);
@@ -83,7 +83,7 @@ fn pgx12_without_the_token_nothing_but_health_answers() {
 }
 
 #[test]
-fn pgx12_the_admin_interface_is_on_loopback_alone_and_the_configuration_is_whole() {
+fn pgx12_pgd_p13_the_admin_interface_is_on_loopback_alone_and_the_configuration_is_whole() {
     let mut scene = Scene::new();
     let good = scene.sandbox.config(RELAY).unwrap().clone();
     let refused = |scene: &mut Scene, change: &dyn Fn(&mut daemon::relay::FileConfig)| {
@@ -113,7 +113,7 @@ fn pgx12_the_admin_interface_is_on_loopback_alone_and_the_configuration_is_whole
 }
 
 #[test]
-fn pg1_an_identity_is_made_once() {
+fn pg1_pgd_p14_an_identity_is_made_once() {
     let scene = Scene::new();
     let path = scene.path("paris.pem");
     fs::remove_file(&path).unwrap();

@@ -53,7 +53,7 @@ fn pg8_a_reader_who_stands_still_stops_its_sender_and_nobody_else() {
 }
 
 #[test]
-fn pg8_a_thousand_players_at_once_and_descriptors_come_back() {
+fn pg8_pgd_p1_p3_a_thousand_players_at_once_and_descriptors_come_back() {
     servicer::raise_descriptor_limit().unwrap();
     let row = Row::new(1, |_, config| {
         config.limits.tcp_connections = Some(1_100);
@@ -136,7 +136,7 @@ fn tcp_connections_bounds_them_and_who_comes_beyond_it_waits() {
 }
 
 #[test]
-fn tcp_per_address_bounds_the_connections_of_one_address() {
+fn pgx11_tcp_per_address_bounds_the_connections_of_one_address() {
     let row = Row::new(0, |_, config| config.limits.tcp_per_address = Some(2));
     let _held = [row.connect(), row.connect()];
     let mut third = dial(row.player_ip(), row.entry()).unwrap();

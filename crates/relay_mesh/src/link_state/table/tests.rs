@@ -103,7 +103,7 @@ const TAKEN: (Outcome, Outcome) = (Outcome::Accepted, Outcome::Accepted);
 const STALE: (Outcome, Outcome) = (Outcome::Stale, Outcome::Stale);
 
 #[test]
-fn only_newer_versions_are_taken_and_each_once() {
+fn pg6_only_newer_versions_are_taken_and_each_once() {
     let mut origin = Origin::new(1);
     let (old, new) = (origin.publish(None, &[PEER]), origin.publish(None, &[PEER]));
     let mut table = table(TableConfig::default());
@@ -133,7 +133,7 @@ fn a_link_record_waits_for_its_own_list_and_no_other() {
 }
 
 #[test]
-fn forged_foreign_and_malformed_records_are_refused_each_with_its_count() {
+fn pg6_forged_foreign_and_malformed_records_are_refused_each_with_its_count() {
     let mut origin = Origin::new(1);
     let records = origin.publish(None, &[PEER]);
     let listed = TableConfig {
@@ -331,7 +331,7 @@ fn whatever_comes_nothing_is_taken_that_was_not_signed() {
 }
 
 #[test]
-fn lifetime_is_how_long_a_link_record_counts() {
+fn pg6_pgd_p18_lifetime_is_how_long_a_link_record_counts() {
     for lifetime in [10, 90, 600] {
         let mut table = table(TableConfig {
             lifetime: Duration::from_secs(lifetime),

@@ -84,6 +84,25 @@ fn a_new_link_is_up_within_two_seconds() {
 }
 
 #[test]
+fn pgx5_the_delay_told_is_median_and_jitter_in_tenths_of_a_millisecond() {
+    for jitter_ms in [0, 1, 10, 60] {
+        let mut world = World::new(1, 40);
+        world.jitter_ms = jitter_ms;
+        world.settle(Pace::InUse);
+        let now = world.now;
+        let summary = world.prober.window().summary(now).unwrap();
+        // Evenly spread: the median is half of it, and the 95th of 100 nine tenths of the rest.
+        let spread = u32::try_from(jitter_ms * 1_000).unwrap();
+        assert!(summary.median.abs_diff(40_000 + spread / 2) <= spread / 5);
+        assert!(summary.jitter().abs_diff(spread * 9 / 20) <= spread / 5);
+        let told = summary.median + summary.jitter();
+        let units = u16::try_from(told.div_ceil(100)).unwrap();
+        let delay = world.prober.report(now).delay;
+        assert_eq!(delay, Cost::from_units(units), "{jitter_ms}");
+    }
+}
+
+#[test]
 fn paces_are_five_and_one_a_second() {
     for (pace, expected) in [(Pace::InUse, 480..=520), (Pace::Idle, 96..=104)] {
         let mut world = World::new(2, 40);

@@ -81,7 +81,7 @@ fn what_is_left_out_has_its_default() {
 }
 
 #[test]
-fn pg11_lists_are_sets_in_any_order_and_an_unknown_type_is_refused() {
+fn pg11_pgd_p7_lists_are_sets_in_any_order_and_an_unknown_type_is_refused() {
     let admins = Admins::new(1);
     let with = |entry: &str, exit: &str| {
         let game = game_with("doom", 1, entry, exit);
@@ -95,10 +95,7 @@ fn pg11_lists_are_sets_in_any_order_and_an_unknown_type_is_refused() {
         assert_eq!(rule.exit, NodeList::Black([a, b, c].into()));
         for node in order {
             assert!(rule.entry.admits(&node));
-            assert!(
-                !rule.exit.admits(&node),
-                "pure_p7: unsorted lists let it in"
-            );
+            assert!(!rule.exit.admits(&node), "unsorted lists let it in");
         }
         assert!(!rule.entry.admits(&node(2)));
         assert!(rule.exit.admits(&node(2)));

@@ -44,7 +44,7 @@ fn pgx7_mesh_a2_any_old_config_is_refused_after_restart_too() {
 }
 
 #[test]
-fn pure_p11_a_stored_config_is_not_trusted_unsigned() {
+fn pgx7_pgd_p11_a_stored_config_is_not_trusted_unsigned() {
     let mut admins = Admins::new(2);
     let text = admins.document(1, ONE, &game("doom", 5_029));
     let mut holder = admins.holder(&[0], 1);
@@ -280,7 +280,7 @@ fn rotated(admins: &mut Admins, changes: usize) -> Holder {
 }
 
 #[test]
-fn pure_p12_who_was_away_and_who_is_new_follow_changes_of_keys() {
+fn pg14_pgd_p12_who_was_away_and_who_is_new_follow_changes_of_keys() {
     let mut admins = Admins::new(4);
     let holder = rotated(&mut admins, 3);
     assert_eq!(holder.links.len(), 3);
