@@ -1,8 +1,8 @@
 //! One node of the mesh: from a configuration file, or as a part of a larger process.
 //!
 //! [`main`] is the whole process: it reads a [`FileConfig`], prints [`News`] as one JSON object a
-//! line, takes [`Order`]s the same way, and ends when its input ends. [`Relay`] is the node on a
-//! thread, for whoever has its own way to configure and to report.
+//! line, takes [`Order`]s the same way, and ends as its [`Ending`] says: with its input, or by a signal.
+//! [`Relay`] is the node on a thread, for whoever has its own way to configure and to report.
 
 mod admin;
 mod ask;

@@ -24,6 +24,7 @@ use wire::Instant;
 
 use crate::cost::{Cost, Loss};
 use crate::routes::Path;
+use crate::splitmix;
 
 use self::escape::Escape;
 pub use self::penalty::{Penalties, PenaltyConfig};
@@ -264,7 +265,7 @@ impl Choice {
         let spread = u64::try_from(self.config.confirm_spread.as_nanos()).unwrap_or(u64::MAX);
         // Another each time, so that none is always the first to go.
         let moment = self.changed_at.saturating_since(Instant::ZERO).as_nanos();
-        let draw = mix(self.hash ^ u64::try_from(moment).unwrap_or(u64::MAX));
+        let draw = splitmix::first(self.hash ^ u64::try_from(moment).unwrap_or(u64::MAX));
         let share = u128::from(draw) * u128::from(spread);
         let extra = u64::try_from(share >> 64).unwrap_or(0);
         self.config.confirm + Duration::from_nanos(extra)
@@ -296,11 +297,11 @@ impl Choice {
     /// The flow's own order of routes (rendezvous hashing).
     fn rank(&self, path: &Path) -> u64 {
         let nodes = path.relays.iter().chain([&path.destination]);
-        nodes.fold(mix(self.hash), |hash, node| {
+        nodes.fold(splitmix::first(self.hash), |hash, node| {
             let (words, _) = node.0.as_chunks::<8>();
-            words
-                .iter()
-                .fold(hash, |hash, word| mix(hash ^ u64::from_le_bytes(*word)))
+            words.iter().fold(hash, |hash, word| {
+                splitmix::first(hash ^ u64::from_le_bytes(*word))
+            })
         })
     }
 }
@@ -313,14 +314,6 @@ fn faded(sum: u32, elapsed: Duration, half_life: Duration) -> u32 {
     let whole = sum.checked_shr(halvings).unwrap_or(0);
     let part = u128::from(whole) * (elapsed % half_life) / half_life / 2;
     whole.saturating_sub(u32::try_from(part).unwrap_or(u32::MAX))
-}
-
-/// Spreads bits: the finaliser of `SplitMix64` (Steele, Lea, Flood, OOPSLA 2014).
-const fn mix(value: u64) -> u64 {
-    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
 }
 
 #[cfg(test)]

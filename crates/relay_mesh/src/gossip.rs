@@ -124,7 +124,7 @@ impl<P: Provider> Gossip<P> {
     }
 
     /// Returns the table, to change whose records it takes.
-    pub const fn table_mut(&mut self) -> &mut LinkStateTable {
+    pub(crate) const fn table_mut(&mut self) -> &mut LinkStateTable {
         &mut self.table
     }
 
@@ -135,7 +135,7 @@ impl<P: Provider> Gossip<P> {
     }
 
     /// Returns the publisher, to tell it what it is to say.
-    pub const fn publisher_mut(&mut self) -> &mut Publisher<P> {
+    pub(crate) const fn publisher_mut(&mut self) -> &mut Publisher<P> {
         &mut self.publisher
     }
 

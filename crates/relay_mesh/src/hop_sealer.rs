@@ -134,7 +134,10 @@ impl<A: Aead> HopSealer<A> {
         self.bind(provider, now, next, Gate::Window(ReplayWindow::new()))
     }
 
-    /// Takes a binding back; its label cannot be bound again in this key epoch if it was used.
+    /// Takes a binding back; one of another sealer is dropped and changes nothing.
+    ///
+    /// Its label can be bound again: at once where nothing was sealed under it, or where frames to it bear a
+    /// tag only; else not before the next key epoch.
     #[expect(
         clippy::needless_pass_by_value,
         reason = "whoever gives a binding back shall not seal with it"
@@ -196,7 +199,7 @@ impl<A: Aead> HopSealer<A> {
 
     /// Returns its key epoch where the other end has not been told of it: an opener that hears nothing for some
     /// epochs cannot know by the two bits of a frame which one it is.
-    pub const fn untold_epoch(&self) -> Option<u32> {
+    pub(crate) const fn untold_epoch(&self) -> Option<u32> {
         if self.epoch > self.told {
             Some(self.epoch)
         } else {

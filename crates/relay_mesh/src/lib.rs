@@ -49,6 +49,7 @@ mod server_header;
 mod server_probe;
 pub mod shard;
 mod shards;
+mod splitmix;
 mod stats;
 #[cfg(feature = "tcp")]
 mod tcp;

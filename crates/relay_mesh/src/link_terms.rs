@@ -33,7 +33,7 @@ impl LinkTerms {
     pub const LEN: usize = 2;
 
     /// What holds before the other end has said anything.
-    pub const UNSAID: Self = Self {
+    pub(crate) const UNSAID: Self = Self {
         kind: HopKind::Sealed,
         packing: Packing::Alone,
     };

@@ -19,8 +19,25 @@
 //! The state of an origin is the version of its link record, or of the newest delta to it. A request
 //! is answered with what is newer than the version held of each origin named: node record, link
 //! record, delta. [`gossip`](crate::gossip) has what have, graft, prune and part are for.
-//! [`ConfigMessage`](crate::signed_config::ConfigMessage) is of this channel too; [`code`] lists what
-//! is reserved besides.
+//!
+//! Other messages of a session have type bytes of the same range. They are decoded where they belong, and
+//! [`Message::decode`] refuses them:
+//!
+//! | type | message | channel |
+//! |---|---|---|
+//! | 0x06 | [`LinkTerms`](crate::link_terms::LinkTerms) | reliable |
+//! | 0x07 | [`KeyEpoch`](crate::key_epoch::KeyEpoch) | reliable |
+//! | 0x20, 0x21 | [`RouteRequest`](crate::route_request::RouteRequest), [`RouteReply`](crate::route_request::RouteReply) | reliable |
+//! | 0x22 | [`RouteRelease`](crate::route_release::RouteRelease) | reliable |
+//! | 0x28 to 0x2B | [`FlowMessage`](crate::flow_message::FlowMessage): open, opened, close, open a tunnel | reliable |
+//! | 0x2C | [`GameEdge`](crate::game_edge::GameEdge)s | reliable |
+//! | 0x30 to 0x32 | [`ConfigMessage`](crate::signed_config::ConfigMessage) | reliable |
+//! | 0x80, 0x81 | [`Probe`](crate::measure::Probe), [`Echo`](crate::measure::Echo) | unreliable |
+//! | 0x84 | [`PathProbe`](crate::path_probe::PathProbe) | none: in the probe flow of its path |
+//! | 0x85 | [`PathEcho`](crate::path_probe::PathEcho) | unreliable, and in the probe flow |
+//! | 0x88, 0x89 | [`Detoured`](crate::detour::Detoured): pass on, passed on | unreliable |
+//!
+//! All other type bytes are free, and refused.
 
 #![warn(clippy::arithmetic_side_effects)]
 
@@ -63,8 +80,6 @@ pub mod code {
     pub const PRUNE: u8 = 0x13;
     /// Ends gossip over a link.
     pub const PART: u8 = 0x14;
-    /// Reserved: membership gossip.
-    pub const MEMBERSHIP: u8 = 0x18;
     /// Reserves or binds labels; see [`RouteRequest`](crate::route_request::RouteRequest).
     pub const ROUTE_REQUEST: u8 = 0x20;
     /// The labels, or why not.
@@ -81,10 +96,6 @@ pub mod code {
     pub const PROBE: u8 = 0x80;
     /// The answer to a probe; unreliable channel.
     pub const ECHO: u8 = 0x81;
-    /// Reserved: a probe with coordinates.
-    pub const PROBE_PLACED: u8 = 0x82;
-    /// Reserved: the answer to a probe, with coordinates.
-    pub const ECHO_PLACED: u8 = 0x83;
     /// A datagram to be passed on; unreliable channel; see [`Detoured`](crate::detour::Detoured).
     pub const PASS_ON: u8 = 0x88;
     /// A datagram that was passed on; unreliable channel.

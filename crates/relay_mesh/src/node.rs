@@ -307,7 +307,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Takes the wall clock, which only lifts the versions of our records.
+    /// Takes the wall clock, which lifts the versions of our records, and which signed documents begin and end by:
+    /// before the first call none is taken.
     pub fn set_unix_time(&mut self, now: Instant, unix: UnixTime) {
         let now = self.advance(now);
         self.unix = Some((now, unix));

@@ -145,13 +145,6 @@ impl Graph {
         lane.map_or(Cost::UNROUTABLE, Cost::from_lane)
     }
 
-    /// Lets a node be passed.
-    pub fn allow_relay(&mut self, index: NodeIndex) {
-        if let Some(relay) = self.relays.get_mut(index.0) {
-            *relay = true;
-        }
-    }
-
     /// Lets a node be an end of routes, but not be passed.
     pub fn forbid_relay(&mut self, index: NodeIndex) {
         if let Some(relay) = self.relays.get_mut(index.0) {

@@ -106,8 +106,8 @@ const fn is_one_shard(shards: &u8) -> bool {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileLimits {
-    /// Flows at a time; an exit takes at most as many as it may open files, less 288, or a quarter
-    /// where that is less.
+    /// Flows at a time; an exit, by its file or by signed documents, takes at most as many as it may open
+    /// files, less 288, or a quarter where that is less, and less its TCP connections.
     #[serde(default)]
     pub flows: Option<u32>,
     /// Silence after which a flow ends, seconds.

@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crypto::{Identity, Ring, Secret32};
-use relay_mesh::link_state::Roles;
+use relay_mesh::gossip::GossipStats;
+use relay_mesh::link_state::{Roles, TableStats};
 use relay_mesh::shard::ShardId;
 use relay_mesh::signed_config::HolderStats;
 use relay_mesh::tunnel::TunnelStats;
@@ -290,6 +291,8 @@ pub enum Told {
 pub(super) struct Counted {
     frames: FrameStats,
     node: NodeStats,
+    records: TableStats,
+    gossip: GossipStats,
     endpoint: EndpointStats,
     config: Option<HolderStats>,
     tcp: Option<TcpCounted>,
@@ -302,6 +305,8 @@ impl Counted {
         Self {
             frames: node.frame_stats(),
             node: *node.stats(),
+            records: node.table_stats(),
+            gossip: *node.gossip_stats(),
             endpoint: *node.endpoint_stats(),
             config: node.config_stats().copied(),
             tcp: node.tcp(),
@@ -314,6 +319,8 @@ impl Counted {
         Stats {
             frames: self.frames,
             node: self.node,
+            records: self.records,
+            gossip: self.gossip,
             endpoint: self.endpoint,
             config: self.config,
             tcp: self.tcp,
@@ -332,6 +339,10 @@ pub struct Stats {
     pub frames: FrameStats,
     /// All else of the mesh.
     pub node: NodeStats,
+    /// Records and deltas of link state that came.
+    pub records: TableStats,
+    /// How they spread.
+    pub gossip: GossipStats,
     /// Datagrams at the mesh's socket that are no hop frames.
     pub endpoint: EndpointStats,
     /// Signed documents offered; `None` where the node goes by none.
@@ -454,6 +465,8 @@ mod tests {
         let mut stats = Stats {
             frames: FrameStats::default(),
             node: NodeStats::default(),
+            records: TableStats::default(),
+            gossip: GossipStats::default(),
             endpoint: EndpointStats::default(),
             config: None,
             tcp: None,

@@ -1,7 +1,9 @@
 //! What gossip counts.
 
+use serde::Serialize;
+
 /// What became of gossip.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct GossipStats {
     /// Messages dropped because their neighbour said more than it may.

@@ -1,5 +1,7 @@
 //! What becomes of records, and how often.
 
+use serde::Serialize;
+
 use super::ShortId;
 
 /// What became of a record.
@@ -49,7 +51,7 @@ pub enum Refusal {
 }
 
 /// Counts of what came.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TableStats {
     /// Records taken.
     pub accepted: u64,

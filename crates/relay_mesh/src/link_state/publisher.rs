@@ -111,22 +111,6 @@ impl<P: Provider> Publisher<P> {
         })
     }
 
-    /// Changes what the node says of itself, from the next [`update`](Self::update) on.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidProfile`] where the profile breaks the bounds of a record; the old one stays.
-    pub fn set_profile(&mut self, profile: Profile) -> Result<(), InvalidProfile> {
-        if !profile.is_valid() {
-            return Err(InvalidProfile);
-        }
-        if self.profile != profile {
-            self.profile = profile;
-            self.list = None;
-        }
-        Ok(())
-    }
-
     /// Says, from the next [`update`](Self::update) on, that nothing new shall be routed through.
     pub const fn leave(&mut self) {
         self.is_leaving = true;

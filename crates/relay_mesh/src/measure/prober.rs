@@ -67,13 +67,13 @@ impl Prober {
     /// Probes remembered; 100 that count for loss, and those on their way.
     pub const PROBES_MAX: usize = 128;
     /// Probes that count for loss.
-    pub const LOSS_PROBES: u32 = 100;
+    const LOSS_PROBES: u32 = 100;
     /// Answers before a link counts as up.
     pub const ANSWERS_MIN: u8 = 10;
     /// Probes in a row without anything heard before a link counts as dead.
-    pub const MISSES_DEAD: u8 = 3;
+    const MISSES_DEAD: u8 = 3;
     /// Answers before a dead link counts as up again.
-    pub const ANSWERS_BACK: u8 = 3;
+    const ANSWERS_BACK: u8 = 3;
 
     /// Starts with a probe due at `now`.
     #[must_use]

@@ -151,7 +151,7 @@ impl Detour {
         self.coming.take(now, len)
     }
 
-    /// Nothing goes by it for a moment; for two thirds of the time at most, whatever is heard.
+    /// Nothing goes by it for a moment; for 2.5 s of each 3.5 s at most, whatever is heard.
     fn hush(&mut self, now: Instant) {
         let is_quiet = now < self.quiet_until;
         if !is_quiet && now.saturating_since(self.quiet_until) >= NOISY {
@@ -171,8 +171,10 @@ const UNPROVED_MAX: usize = 4;
 pub(super) const DETOURS_MAX: usize = 64;
 /// How long the direct way is asked alone: a round trip and what a beat adds.
 const QUIET: Duration = Duration::from_millis(500);
-/// The longest time for which it is asked alone, while it answers, and the shortest between two such.
+/// How long it is asked alone again and again, while it answers: chosen so that, with a last [`QUIET`], it is less
+/// than the 3 s after which a detour by which nothing comes takes another relay.
 const QUIET_MAX: Duration = Duration::from_secs(2);
+/// The shortest time between two such: chosen so that it carries [`DETOUR_RATE`] bytes in between.
 const NOISY: Duration = Duration::from_secs(1);
 /// One of so many probes asks the direct way alone.
 const ALONE: u32 = 5;
@@ -211,6 +213,20 @@ mod tests {
         assert!((128_000..=131_072).contains(&going), "{going}");
         let coming = passed(|now, len| detour.may_come(now, len), 1_000);
         assert!((193_000..=196_608).contains(&coming), "{coming}");
+    }
+
+    #[test]
+    fn mesh_a1_a_detour_is_used_for_a_second_of_each_three_and_a_half_whatever_is_heard() {
+        let mut detours = Detours::default();
+        assert!(begun(&mut detours, 1, 2));
+        let detour = detours.list.get_mut(&FAR).unwrap();
+        let carries = (10_000..45_000).filter(|ms| {
+            let now = Instant::from_millis(*ms);
+            detour.hush(now);
+            now >= detour.quiet_until
+        });
+        let carries = carries.count();
+        assert!((9_000..=10_020).contains(&carries), "{carries}");
     }
 
     #[test]

@@ -403,8 +403,9 @@ const REFUSED: Duration = Duration::from_secs(1);
 const REFUSED_KEPT: Duration = Duration::from_secs(60);
 /// Time between two words that no exit of a game can be reached.
 const TELL_AGAIN: Duration = Duration::from_secs(10);
-/// Wait after a port could not be opened.
-const LISTEN_AGAIN: Duration = Duration::from_secs(5);
+/// Wait after a port of a game could not be opened, for datagrams or connections: chosen so that one that becomes
+/// free is had soon, and one that does not is told of twelve times a minute at most.
+pub(super) const LISTEN_AGAIN: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {

@@ -135,6 +135,8 @@ fn spacing(known: usize) -> Duration {
     SPACING_MIN.max(Duration::from_millis(known.saturating_mul(60)))
 }
 
+/// Least time between two changes; beyond 166 nodes [`spacing`] asks for more. Chosen a third of [`LASTING`]: what has lasted long
+/// enough to be told of waits for at most a third of that again.
 const SPACING_MIN: Duration = Duration::from_secs(10);
 /// The same while few links are listed.
 const QUICK: Duration = Duration::from_secs(1);

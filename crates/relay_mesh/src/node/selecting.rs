@@ -16,6 +16,7 @@ use crate::cost::Cost;
 use crate::link::LinkId;
 use crate::link_state::Roles;
 use crate::selection::{Candidate, Places, Standing, Why, select, try_one};
+use crate::splitmix;
 
 /// The choice of neighbours, and what it goes by.
 #[derive(Debug)]
@@ -90,7 +91,7 @@ impl Selecting {
             .0
             .first_chunk()
             .map_or(0, |head| u64::from_be_bytes(*head));
-        mix(head ^ self.lottery)
+        splitmix::mix(head ^ self.lottery)
     }
 
     /// Whom the node needs, in the order of their worth.
@@ -290,22 +291,18 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// Spreads numbers that may be alike: the end of splitmix64 (Steele, Lea and Flood, 2014).
-const fn mix(number: u64) -> u64 {
-    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    number ^ (number >> 31)
-}
-
 /// What was measured of a node without a link counts for so long.
 const REMEMBERED: Duration = Duration::from_secs(600);
 /// The same of who did not answer in a trial.
 const GIVEN_UP: Duration = Duration::from_secs(90);
 /// Time after which a link that has not answered often enough to be up costs all.
 const SILENT: Duration = Duration::from_secs(10);
-/// Between two trials; and for the first of them.
+/// Between two trials.
 const TRIAL_GAP: Duration = Duration::from_secs(10);
+/// The same for the first [`QUICK_TRIALS`]: chosen so that a node that begins has looked around after a minute or
+/// so.
 const TRIAL_QUICK: Duration = Duration::from_secs(1);
+/// How many these are: chosen twice as many as nodes are kept for being near where links are 64.
 const QUICK_TRIALS: u32 = 32;
 /// Time for which a link may be tried, the dial included.
 const TRIAL_MAX: Duration = Duration::from_secs(5);

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use wire::Instant;
 
+use super::entry::LISTEN_AGAIN;
 use super::flow_side::TunnelSide;
 use crate::config::{Game, Mode};
 use crate::link::LinkId;
@@ -285,6 +286,3 @@ impl Tunnels {
 const fn conn(tunnel: u32, number: u64) -> ConnId {
     ConnId { tunnel, number }
 }
-
-/// Wait after a port could not be opened.
-const LISTEN_AGAIN: Duration = Duration::from_secs(5);

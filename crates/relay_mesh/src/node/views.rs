@@ -6,11 +6,23 @@ use crypto::Provider;
 
 use super::Node;
 use crate::cost::Loss;
+use crate::gossip::GossipStats;
 use crate::link::LinkId;
+use crate::link_state::TableStats;
 use crate::routes::Path;
 use crate::view::{LinkView, RouteView};
 
 impl<P: Provider> Node<P> {
+    /// Returns what became of the records and deltas that came.
+    pub const fn table_stats(&self) -> TableStats {
+        self.gossip.table().stats()
+    }
+
+    /// Returns the counters of how they spread.
+    pub const fn gossip_stats(&self) -> &GossipStats {
+        self.gossip.stats()
+    }
+
     /// Returns the neighbours with an open session, in the order in which they became known.
     pub fn links(&self) -> impl Iterator<Item = LinkView> {
         self.peers.up().filter_map(|(link, peer, up)| {

@@ -322,6 +322,8 @@ fn mesh_a1_requests_and_labels_of_a_member_are_bounded() {
     rig.mesh.run(500);
     let relay = &rig.mesh.process(RELAY).node;
     assert!(relay.stats().messages_malformed >= 2);
+    assert_eq!(relay.table_stats().malformed, 1);
+    assert_eq!(relay.gossip_stats().over_rate, 0);
     assert!(relay.memory() < 16 << 20, "{}", relay.memory());
     let now = rig.mesh.now();
     assert!(rig.mesh.player().gap(now.saturating_sub(ms(1_000)), now) < ms(50));

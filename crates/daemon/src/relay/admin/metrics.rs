@@ -22,7 +22,7 @@ pub(super) struct Counts {
     pub(super) is_draining: bool,
 }
 
-/// Writes them: `tickwire_mesh_*` for frames, node and document, `tickwire_relay_tcp_*` for
+/// Writes them: `tickwire_mesh_*` for frames, node, link state and document, `tickwire_relay_tcp_*` for
 /// TCP games, `tickwire_endpoint_*` for what else came to the mesh's socket, `tickwire_driver_*` for the sockets.
 pub(super) fn text(counts: &Counts) -> String {
     let mut page = Page::default();
@@ -35,6 +35,8 @@ pub(super) fn text(counts: &Counts) -> String {
     page.gauge("tickwire_mesh_draining", &u8::from(counts.is_draining));
     page.counters("tickwire_mesh_frames_", &stats.frames);
     page.counters("tickwire_mesh_", &stats.node);
+    page.counters("tickwire_mesh_records_", &stats.records);
+    page.counters("tickwire_mesh_gossip_", &stats.gossip);
     if let Some(config) = &stats.config {
         page.counters("tickwire_mesh_config_", config);
     }

@@ -2,22 +2,37 @@
 
 use std::fs;
 
+use relay_mesh::Config;
+use relay_mesh::link_state::Roles;
+
 use super::Setup;
+use crate::relay::TcpSetup;
 
 /// Has a node refuse in time what the system would: a flow of an exit has a socket, and so has each TCP
 /// connection.
 pub(super) fn fit(setup: &mut Setup) {
-    let Some(files) = files_max() else {
-        return;
-    };
+    if let Some(files) = files_max() {
+        fit_to(files, &mut setup.node, &mut setup.tcp);
+    }
+}
+
+/// The same for a process that may have so many open files.
+fn fit_to(files: u32, node: &mut Config, tcp: &mut TcpSetup) {
     let mut room = files.saturating_sub(kept_of(files));
-    if setup.node.tcp.is_some() {
-        setup.tcp.connections_max = setup.tcp.connections_max.min(room / 2);
-        room = room.saturating_sub(setup.tcp.connections_max);
+    if node.tcp.is_some() {
+        tcp.connections_max = tcp.connections_max.min(room / 2);
+        room = room.saturating_sub(tcp.connections_max);
     }
-    if setup.node.games.iter().any(|game| game.exit.is_some()) {
-        setup.node.flows_max = setup.node.flows_max.min(room);
+    if may_be_exit(node) {
+        node.flows_max = node.flows_max.min(room);
     }
+}
+
+/// Whether a flow may have a socket here: games to serve are there from the start, or a document may bring
+/// some while the node runs.
+fn may_be_exit(node: &Config) -> bool {
+    let is_exit = node.profile.roles.contains(Roles::EXIT);
+    (node.signed.is_some() && is_exit) || node.games.iter().any(|game| game.exit.is_some())
 }
 
 /// Of so many open files, those that are no flow's; where there are few, a quarter.
@@ -45,7 +60,50 @@ const FILES_KEPT: u32 = 288;
 
 #[cfg(test)]
 mod tests {
+    use crypto::{Identity, Ring, Secret32};
+    use relay_mesh::signed_config::{AdminKeys, Holder};
+    use relay_mesh::{ExitGame, Game, Mode, Signed};
+    use wire::InstanceId;
+
     use super::*;
+
+    /// Flows that a node may have whose process may have 1,024 open files.
+    fn flows(roles: Roles, change: impl FnOnce(&mut Config)) -> u32 {
+        let mut node = Config::new(Secret32::new([0; 32]), InstanceId(0));
+        node.profile.roles = roles;
+        change(&mut node);
+        fit_to(1_024, &mut node, &mut TcpSetup::default());
+        node.flows_max
+    }
+
+    #[test]
+    fn an_exit_by_its_file_or_by_documents_has_no_more_flows_than_open_files() {
+        let with_game = |node: &mut Config| {
+            node.games.push(Game {
+                name: "echo".to_owned(),
+                mode: Mode::Single,
+                entry: None,
+                exit: Some(ExitGame {
+                    server: ([127, 0, 0, 1], 9).into(),
+                    entries: None,
+                    header: None,
+                }),
+            });
+        };
+        let by_documents = |node: &mut Config| {
+            let admin = Identity::generate(&mut Ring::new()).unwrap();
+            let keys = AdminKeys::new([*admin.public_key()], 1).unwrap();
+            node.signed = Some(Signed {
+                holder: Holder::new("east-1", keys),
+                listen: Vec::new(),
+            });
+        };
+        assert_eq!(flows(Roles::EXIT, with_game), 768);
+        assert_eq!(flows(Roles::EXIT, by_documents), 768);
+        // A player of an entry has no socket of his own.
+        assert_eq!(flows(Roles::ENTRY, by_documents), 8_192);
+        assert_eq!(flows(Roles::EXIT, |_| {}), 8_192);
+    }
 
     #[test]
     fn the_limit_of_open_files_is_read_as_the_system_writes_it() {

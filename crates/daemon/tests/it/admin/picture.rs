@@ -95,6 +95,9 @@ fn pgx12_counters_are_shown_as_prometheus_text() {
         "tickwire_mesh_config_accepted_total 1",
         "tickwire_mesh_frames_replayed_total 0",
         "tickwire_mesh_requests_refused_policy_total 0",
+        "tickwire_mesh_records_forged_total 0",
+        "tickwire_mesh_records_deltas_forged_total 0",
+        "tickwire_mesh_gossip_over_rate_total 0",
     ] {
         let mut lines = page.lines();
         let is_there = lines.any(|of| of == line || of.starts_with(&format!("{line} ")));
@@ -105,6 +108,10 @@ fn pgx12_counters_are_shown_as_prometheus_text() {
             .count(),
         2
     );
+    let prefix = "tickwire_mesh_records_accepted_total ";
+    let accepted = page.lines().find_map(|line| line.strip_prefix(prefix));
+    let accepted: u64 = accepted.unwrap().parse().unwrap();
+    assert!(accepted >= 4, "a node and a link record of both others");
     for line in page.lines().filter(|line| !line.starts_with('#')) {
         let (_, value) = line.rsplit_once(' ').unwrap();
         value.parse::<f64>().expect(line);

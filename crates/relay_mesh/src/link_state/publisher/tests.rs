@@ -1,6 +1,5 @@
 use super::*;
 use crate::cost::{Cost, LossCode};
-use crate::link_state::Roles;
 use crypto::Identity;
 use netsim::provider::SimProvider;
 use wire::Seed;
@@ -95,7 +94,7 @@ fn says_what_changed_and_no_more_often_than_it_may() {
 }
 
 #[test]
-fn leaving_and_a_new_profile_are_said_at_once() {
+fn leaving_is_said_at_once() {
     let mut world = World::new();
     world.update(0);
     world.publisher.leave();
@@ -107,16 +106,20 @@ fn leaving_and_a_new_profile_are_said_at_once() {
     let links = LinkRecord::decode(&publication.links.unwrap()).unwrap();
     assert!(links.is_leaving);
     assert_eq!(world.update(2), NOTHING);
-    let mut profile = Profile {
-        roles: Roles::RELAY,
+}
+
+#[test]
+fn a_profile_that_no_record_holds_is_refused() {
+    let mut provider = SimProvider::new(Seed::from_number(1));
+    let identity = Identity::generate(&mut provider).unwrap();
+    let key = provider.signing_key(&identity).unwrap();
+    let profile = Profile {
+        name: "no spaces".to_owned(),
         ..Profile::default()
     };
-    world.publisher.set_profile(profile.clone()).unwrap();
-    assert_eq!(world.update(3), BOTH);
-    assert_eq!(world.publisher.set_profile(profile.clone()), Ok(()));
-    assert_eq!(world.update(4), NOTHING, "it is the same");
-    profile.name = "no spaces".to_owned();
-    assert_eq!(world.publisher.set_profile(profile), Err(InvalidProfile));
+    let public = *identity.public_key();
+    let made = Publisher::<SimProvider>::new(key, public, Network([1; 16]), profile);
+    assert_eq!(made.err(), Some(InvalidProfile));
 }
 
 #[test]
