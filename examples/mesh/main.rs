@@ -72,7 +72,14 @@ fn main() -> ExitCode {
     match Role::parse() {
         Role::Node { config } => daemon::relay::main(&config, daemon::relay::Ending::WithInput),
         Role::Tickwire { command } => command.run(),
-        Role::Demo { own_entry } => code(Show::start(own_entry).and_then(Show::run)),
+        Role::Demo { own_entry } => {
+            let entry = if own_entry {
+                Entry::Within
+            } else {
+                Entry::Beside
+            };
+            code(Show::start(entry).and_then(Show::run))
+        }
         Role::Bulk { mib, relays } => code(bulk::run(mib, relays.into())),
     }
 }
@@ -86,6 +93,15 @@ fn code(outcome: io::Result<bool>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Where the entry runs.
+#[derive(Clone, Copy)]
+enum Entry {
+    /// In a process of its own.
+    Beside,
+    /// In the game's.
+    Within,
 }
 
 /// The nodes, the player, and what is known of the way between them.
@@ -106,7 +122,7 @@ struct Show {
 
 impl Show {
     /// Starts the processes and the game servers, and has the admin say which games there are.
-    fn start(is_own_entry: bool) -> io::Result<Self> {
+    fn start(entry: Entry) -> io::Result<Self> {
         let mut sandbox = Sandbox::new(&NODES)?;
         sandbox.link(ENTRY, EXIT, DIRECT_MS);
         for (relay, each_ms) in RELAYS {
@@ -120,8 +136,10 @@ impl Show {
         let map = download::serve(SocketAddr::new(sandbox.host(6), 0))?;
         let admins = admin::found(&mut sandbox, NODES.len(), BOOTSTRAP)?;
         let mut nodes = BTreeMap::new();
-        let own = is_own_entry.then(|| OwnEntry::start(&sandbox, ENTRY));
-        let own = own.transpose()?;
+        let own = match entry {
+            Entry::Beside => None,
+            Entry::Within => Some(OwnEntry::start(&sandbox, ENTRY)?),
+        };
         for (node, (name, _)) in NODES.iter().enumerate() {
             if node == ENTRY && own.is_some() {
                 println!(

@@ -5,8 +5,6 @@
 use core::net::SocketAddr;
 
 use crypto::{Aead, Provider};
-use udp_proto::packet::PacketNumber;
-use udp_proto::replay::{ReplayWindow, Verdict};
 use wire::Instant;
 
 use crate::hop::{HopError, HopHeader, HopKind, LabelName};
@@ -77,10 +75,7 @@ impl<A: Aead> DataPlane<A> {
         };
         match label.onward() {
             None => return count(&mut self.stats.not_bound),
-            Some(Onward::Next(_, binding)) if !binding.is_fresh(header.number) => {
-                return count(&mut self.stats.replayed);
-            }
-            Some(Onward::Flow(_, window)) if !is_fresh(window, header.number) => {
+            Some(onward) if !onward.is_fresh(header.number) => {
                 return count(&mut self.stats.replayed);
             }
             Some(Onward::Next(..)) if header.hops_left == 0 => {
@@ -101,11 +96,7 @@ impl<A: Aead> DataPlane<A> {
         let Some(body) = opened else {
             return count(&mut self.stats.wrong_tag);
         };
-        if let (Some(Onward::Flow(_, window)), Some(number)) =
-            (label.onward(), PacketNumber::new(header.number))
-        {
-            window.mark(number);
-        }
+        label.arrive(header.number);
         if !label.charge(fill, now, len) {
             return count(&mut self.stats.over_rate);
         }
@@ -230,11 +221,6 @@ impl<A: Aead> DataPlane<A> {
             Err(HopError::Malformed) => count(&mut self.stats.malformed),
         }
     }
-}
-
-/// Whether a label's window has not seen a number.
-fn is_fresh(window: &ReplayWindow, number: u64) -> bool {
-    PacketNumber::new(number).is_some_and(|number| window.check(number) == Verdict::Fresh)
 }
 
 /// Why a label is not bound to the next hop's.

@@ -3,7 +3,8 @@
 use core::time::Duration;
 
 use udp_proto::budget::{Fill, Level};
-use udp_proto::replay::ReplayWindow;
+use udp_proto::packet::PacketNumber;
+use udp_proto::replay::{ReplayWindow, Verdict};
 use wire::Instant;
 
 use super::naming;
@@ -53,7 +54,18 @@ pub(crate) enum Onward<'a> {
     /// To the next hop, sealed with the binding.
     Next(LinkId, &'a mut Binding),
     /// To the flow of this node with this index; the window is the label's own.
-    Flow(u32, &'a mut ReplayWindow),
+    Flow(u32, &'a ReplayWindow),
+}
+
+impl Onward<'_> {
+    /// Whether a frame's number did not come by the label before.
+    pub(crate) fn is_fresh(&self, number: u64) -> bool {
+        match self {
+            Self::Next(_, binding) => binding.is_fresh(number),
+            Self::Flow(_, window) => PacketNumber::new(number)
+                .is_some_and(|number| window.check(number) == Verdict::Fresh),
+        }
+    }
 }
 
 impl Label {
@@ -111,6 +123,15 @@ impl Label {
             Purpose::Transit(binding) => Some(Onward::Next(self.next, binding)),
             Purpose::Terminal { flow, window } => Some(Onward::Flow(*flow, window)),
             Purpose::Free | Purpose::Reserved => None,
+        }
+    }
+
+    /// Marks the number of a genuine frame, where the label ends here; a binding marks what it seals.
+    pub(crate) fn arrive(&mut self, number: u64) {
+        if let (Purpose::Terminal { window, .. }, Some(number)) =
+            (&mut self.purpose, PacketNumber::new(number))
+        {
+            window.mark(number);
         }
     }
 

@@ -152,8 +152,8 @@ fn kill_under(seed: Seed, count: u32, mode: Mode) -> Duration {
     assert_eq!(mesh.process(ENTRY).closed_flows(), [], "all live on");
     assert_eq!(mesh.world[crowd].faults, 0);
     let now = mesh.now();
-    let gap = mesh.world[crowd].gap(at, now);
-    gap
+
+    mesh.world[crowd].gap(at, now)
 }
 
 #[test]
@@ -347,7 +347,7 @@ fn forged_sources_do_not_keep_newcomers_out() {
 #[test]
 fn open_rate_bounds_the_flows_that_strangers_open() {
     let mut mesh = crowded(Seed::from_number(23), Mode::Shadow, |_, config, _| {
-        config.open_rate = 10
+        config.open_rate = 10;
     });
     mesh.run(1_000);
     for number in 0..2_000_u32 {

@@ -24,6 +24,7 @@ mod junk;
 mod kept_places;
 mod liar;
 mod limits;
+mod losses;
 mod member;
 mod memo;
 mod moves;

@@ -58,6 +58,25 @@ pub(super) fn text(counts: &Counts) -> String {
             (label, driver.datagrams_in.to_string())
         }),
     );
+    add_links(&mut page, counts);
+    page.labelled(
+        ("tickwire_mesh_game_edge_reached", "gauge"),
+        counts.games.iter().map(|edge| {
+            let reached = u8::from(edge.cost.is_some());
+            (edge_label(edge), reached.to_string())
+        }),
+    );
+    page.labelled(
+        ("tickwire_mesh_game_edge_delay_seconds", "gauge"),
+        counts.games.iter().filter_map(|edge| {
+            let cost = edge.cost?;
+            Some((edge_label(edge), seconds(cost)))
+        }),
+    );
+    page.into_text()
+}
+
+fn add_links(page: &mut Page, counts: &Counts) {
     page.labelled(
         ("tickwire_mesh_link_delay_seconds", "gauge"),
         counts.links.iter().filter_map(|link| {
@@ -75,27 +94,12 @@ pub(super) fn text(counts: &Counts) -> String {
         }),
     );
     page.labelled(
-        ("tickwire_mesh_game_edge_reached", "gauge"),
-        counts.games.iter().map(|edge| {
-            let reached = u8::from(edge.cost.is_some());
-            (edge_label(edge), reached.to_string())
-        }),
-    );
-    page.labelled(
-        ("tickwire_mesh_game_edge_delay_seconds", "gauge"),
-        counts.games.iter().filter_map(|edge| {
-            let cost = edge.cost?;
-            Some((edge_label(edge), seconds(cost)))
-        }),
-    );
-    page.labelled(
         ("tickwire_mesh_link_detour", "gauge"),
         counts.links.iter().filter_map(|link| {
             let label = format!("node=\"{}\",relay=\"{}\"", link.node, link.detour?);
             Some((label, "1".to_owned()))
         }),
     );
-    page.into_text()
 }
 
 fn edge_label(edge: &GameEdgeView) -> String {
