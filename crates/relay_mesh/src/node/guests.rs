@@ -32,10 +32,11 @@ impl<P: Provider> Node<P> {
         order.retain(|guest| {
             now.saturating_since(guest.since) >= stay && (spare || !guest.has_cause)
         });
-        let order = parting_order(order.into_iter());
         // Whom this node needs comes before guests, even if all carry something: it would be theirs
-        // alone to say that they stay.
-        let newest = order.first().filter(|_| wanted > places.max);
+        // alone to say that they stay. Those with a cause have no more than their share.
+        let is_owed = wanted > places.max && order.iter().any(|guest| !guest.has_cause);
+        let order = parting_order(order.into_iter());
+        let newest = order.first().filter(|_| is_owed);
         let mut is_parted = self.part_from_first(now, &order);
         is_parted = is_parted || newest.is_some_and(|link| self.shut_out(now, *link));
         if !is_parted {
