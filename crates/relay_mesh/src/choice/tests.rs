@@ -285,6 +285,7 @@ fn mesh_s2_two_equal_routes_with_noise_make_at_most_two_changes_an_hour() {
         }
         most = most.max(changes);
     }
-    println!("mesh_s2: at most {most} changes in an hour, the first included");
+    // The first included.
+    println!("figure: two_equal switches_per_h {most}");
     assert!(most <= 2, "{most}");
 }

@@ -377,20 +377,25 @@ fn an_observer_of_a_tag_only_link_who_wins_a_race_costs_the_flow_that_packet() {
     assert!(rig.relay(0, ENTRY, next).is_some());
 }
 
+/// As many as a label's window is wide, in any order.
 #[test]
+#[expect(clippy::print_stdout, reason = "a goal's figure is shown")]
 fn mesh_m5_frames_that_overtake_each_other_all_pass() {
+    let mut lost = 0;
     for kind in KINDS {
         let mut rig = Rig::new(kind);
-        let mut frames: Vec<Vec<u8>> = (0..500).map(|number| rig.send(0, number, 20)).collect();
+        let mut frames: Vec<Vec<u8>> = (0..1_024).map(|number| rig.send(0, number, 20)).collect();
         let mut generator = Seed::from_number(3).generator(0);
         for last in (1..frames.len()).rev() {
             let other = generator.below(u64::try_from(last).unwrap() + 1);
             frames.swap(last, usize::try_from(other).unwrap());
         }
         for frame in frames {
-            assert!(rig.relay(0, ENTRY, frame).is_some(), "{kind:?}");
+            lost += u32::from(rig.relay(0, ENTRY, frame).is_none());
         }
     }
+    println!("figure: reordered lost {lost}");
+    assert_eq!(lost, 0);
 }
 
 #[test]

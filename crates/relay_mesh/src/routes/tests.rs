@@ -252,6 +252,9 @@ fn mesh_r4_three_relays_are_within_a_thousandth_of_unbounded() {
         }
     }
     println!("mesh_r4: 3 relays cost {bounded}, any number {unbounded}");
+    let over = (bounded - unbounded) * 1_000_000 / unbounded;
+    let (percent, rest) = (over / 10_000, over % 10_000);
+    println!("figure: routes over_unbounded_percent {percent}.{rest:04}");
     assert!(
         bounded * 1_000 <= unbounded * 1_001,
         "{bounded} {unbounded}"

@@ -174,10 +174,15 @@ fn sim_mesh_m6_many_flows_outlive_the_relay_that_carried_them() {
 }
 
 #[test]
+#[expect(clippy::print_stdout, reason = "a goal's figures are shown")]
 fn sim_mesh_m6_a_thousand_flows_move_by_128_requests_and_by_none_in_shadow() {
     for_each_seed(&test_site!(), 1, |seed| {
         for (mode, before_max, after_max) in [(Mode::Single, 128, 128), (Mode::Shadow, 0, 192)] {
             let (before, all) = requests_of_a_kill(seed, mode);
+            let case = format!("thousand_flows_{mode:?}").to_lowercase();
+            // A request has one reply.
+            println!("figure: {case} messages_before_move {}", before * 2);
+            println!("figure: {case} messages_in_all {}", all * 2);
             assert!(before <= before_max && all <= after_max, "{before} {all}");
         }
     });

@@ -47,6 +47,7 @@ fn sim_pgx13_an_exit_of_few_places_has_them_for_entries() {
 }
 
 #[test]
+#[expect(clippy::print_stdout, reason = "a goal's figure is shown")]
 fn sim_pgx13_whole_nodes_by_the_hundred_choose_their_neighbours() {
     for_each_seed(&test_site!(), 1, |seed| {
         let count = nodes(100);
@@ -60,6 +61,10 @@ fn sim_pgx13_whole_nodes_by_the_hundred_choose_their_neighbours() {
         crowd.assert_joined(4);
         crowd.assert_game();
         look.assert_calm();
+        println!(
+            "figure: whole{count} probe_bytes_per_s {}",
+            look.probes_a_second()
+        );
         // Goals G1 and G2 of 1,000 nodes; a fresh mesh is still looking around.
         assert!(look.control_a_second() < 25_000, "{look}");
         assert!(look.probes_a_second() < 10_000, "{look}");

@@ -112,16 +112,25 @@ fn gap_of_a_kill(seed: Seed, mode: Mode) -> (core::time::Duration, usize) {
     (gap, mesh.player().missing_from(sent))
 }
 
-/// Prints the median and the largest, which for up to 100 seeds is the 99th percentile.
+/// Prints the median, the 99th percentile, for up to 100 seeds the largest, and the largest; returns
+/// these in milliseconds.
 #[expect(clippy::print_stdout, reason = "a goal's figures are shown")]
-fn print_gaps(what: &str, mut gaps: Vec<core::time::Duration>) {
-    gaps.sort_unstable();
+fn tell_gaps(what: &str, gaps: &[core::time::Duration]) -> [u128; 3] {
+    let mut sorted = gaps.to_vec();
+    sorted.sort_unstable();
     let quantile = |percent: usize| {
-        let place = (gaps.len() * percent / 100).min(gaps.len().saturating_sub(1));
-        gaps.get(place).map_or(0, core::time::Duration::as_millis)
+        let place = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
+        sorted.get(place).map_or(0, core::time::Duration::as_millis)
     };
     let [p50, p99, largest] = [50, 99, 100].map(quantile);
-    println!("{what}: p50 {p50} ms, p99 {p99} ms, largest {largest} ms");
+    let longest = gaps.iter().position(|gap| gap.as_millis() == largest);
+    println!(
+        "{what}: p50 {p50} ms, p99 {p99} ms, largest {largest} ms, {} seeds after the first",
+        longest.unwrap_or_default()
+    );
+    println!("figure: {what} gap_ms_p50 {p50}");
+    println!("figure: {what} gap_ms_p99 {p99}");
+    [p50, p99, largest]
 }
 
 #[test]
@@ -130,9 +139,9 @@ fn sim_mesh_m3_a_killed_relay_is_replaced_within_300_ms() {
     for_each_seed(&test_site!(), 4, |seed| {
         let (gap, _) = gap_of_a_kill(seed, Mode::Shadow);
         gaps.push(gap);
-        assert!(gap <= ms(300), "{gap:?}");
     });
-    print_gaps("shadow", gaps);
+    let [_, p99, _] = tell_gaps("kill_shadow", &gaps);
+    assert!(p99 <= 300, "{p99} ms");
 }
 
 #[test]
@@ -141,21 +150,26 @@ fn sim_mesh_m4_a_single_path_is_replaced_within_a_second() {
     for_each_seed(&test_site!(), 4, |seed| {
         let (gap, _) = gap_of_a_kill(seed, Mode::Single);
         gaps.push(gap);
-        assert!(gap <= ms(1_000), "{gap:?}");
     });
-    print_gaps("single", gaps);
+    let [_, p99, _] = tell_gaps("kill_single", &gaps);
+    assert!(p99 <= 1_000, "{p99} ms");
 }
 
 #[test]
+#[expect(clippy::print_stdout, reason = "a goal's figures are shown")]
 fn sim_mesh_m2_with_two_paths_a_kill_costs_nothing() {
-    let mut gaps = Vec::new();
+    let (mut gaps, mut losses) = (Vec::new(), Vec::new());
     for_each_seed(&test_site!(), 6, |seed| {
         let (gap, lost) = gap_of_a_kill(seed, Mode::Dup);
-        assert_eq!(lost, 0);
-        assert!(gap <= ms(50), "{gap:?}");
         gaps.push(gap);
+        losses.push(lost);
     });
-    print_gaps("dup", gaps);
+    let [.., largest] = tell_gaps("kill_dup", &gaps);
+    let lost: usize = losses.iter().sum();
+    println!("figure: kill_dup trials {}", losses.len());
+    println!("figure: kill_dup lost {lost}");
+    assert_eq!(lost, 0, "under the seeds in turn: {losses:?}");
+    assert!(largest <= 50, "{largest} ms");
 }
 
 #[test]
@@ -183,7 +197,7 @@ fn sim_a_degraded_path_is_left_within_seconds() {
         assert_eq!(trip, ms(92));
         gaps.push(mesh.player().gap(at, now));
     });
-    print_gaps("degraded", gaps);
+    tell_gaps("degraded", &gaps);
 }
 
 #[test]

@@ -167,6 +167,15 @@ fn show<P: Provider>(swarm: &mut Swarm<P>, limit: u64) {
          after 2 s and {late} after 10 s, a death by {down} after 10 s",
         swarm.count()
     );
+    let case = format!("control{}", swarm.count());
+    println!("figure: {case} bytes_per_s {mean}");
+    for (metric, known) in [
+        ("known_2s_percent", soon),
+        ("known_10s_percent", late),
+        ("death_known_10s_percent", down),
+    ] {
+        println!("figure: {case} {metric} {}.{}", known / 10, known % 10);
+    }
     assert!(mean <= limit, "{mean} B/s");
     assert!(soon >= 990 && late == 1_000, "{soon} {late}");
     assert!(down >= 990, "{down}");

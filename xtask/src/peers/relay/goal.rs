@@ -31,9 +31,13 @@ enum Bound {
 
 const CPU: &str = "cpu_ns_per_packet";
 const PASS: &str = "cpu_ns_per_pass";
+/// Sessions that leave a route in the second in which most do.
+const MOVED: &str = "moved_per_s_percent";
+/// Nodes that know the links of a dead one as down, after 10 s.
+const DEATH: &str = "death_known_10s_percent";
 
 /// All of them. The plain forwarder carries the same datagrams without what a link has around them.
-const GOALS: [Goal; 22] = [
+const GOALS: [Goal; 50] = [
     Goal::new("F1", "hop100", CPU, Bound::TimesPlain(1.10)),
     Goal::new("F1", "hop1200", CPU, Bound::TimesPlain(1.15)),
     Goal::new("F2", "sealed100", CPU, Bound::TimesPlain(1.30)),
@@ -52,6 +56,8 @@ const GOALS: [Goal; 22] = [
         "allocations_per_packet",
         Bound::AtMost(0.01),
     ),
+    Goal::new("F8", "hop", "bytes_around", Bound::AtMost(40.0)),
+    Goal::new("F8", "sealed", "bytes_around", Bound::AtMost(48.0)),
     Goal::new("F9", "clients1000", CPU, Bound::TimesPlain(1.40)),
     Goal::new(
         "F9",
@@ -64,10 +70,74 @@ const GOALS: [Goal; 22] = [
     Goal::new("R1", "routes", "alternatives_n1000/ms", Bound::AtMost(20.0)),
     Goal::new("R2", "routes", "all_pairs_n1000/ms", Bound::AtMost(250.0)),
     Goal::new("R3", "routes", "link_change_n1000/ms", Bound::AtMost(0.2)),
+    // Costs of routes with up to three relays over those with any number.
+    Goal::new("R4", "routes", "over_unbounded_percent", Bound::AtMost(0.1)),
     Goal::new("S1", "stability", "switches_per_h", Bound::AtMost(10.0)),
     Goal::new("S1", "stability", "excess_ms", Bound::AtMost(1.2)),
     Goal::new("S1", "stability", "over_20ms_percent", Bound::AtMost(1.5)),
-    Goal::new("M3", "kill", "gap_ms_p99", Bound::AtMost(300.0)),
+    Goal::new("S2", "two_equal", "switches_per_h", Bound::AtMost(2.0)),
+    Goal::new("S3", "best_swings", MOVED, Bound::AtMost(10.0)),
+    Goal::new("S3", "load_shared", MOVED, Bound::AtMost(10.0)),
+    Goal::new("M1", "planned", "moves", Bound::AtLeast(1_000.0)),
+    // Half of them, and a hundred.
+    Goal::new("M1", "planned", "shared_percent", Bound::AtLeast(40.0)),
+    Goal::new("M1", "planned", "bereft", Bound::AtLeast(100.0)),
+    Goal::new("M1", "planned", "lost", Bound::AtMost(0.0)),
+    Goal::new("M1", "planned", "doubled", Bound::AtMost(0.0)),
+    Goal::new("M2", "kill_dup", "trials", Bound::AtLeast(1_000.0)),
+    Goal::new("M2", "kill_dup", "lost", Bound::AtMost(0.0)),
+    Goal::new("M3", "kill_shadow", "gap_ms_p50", Bound::AtMost(150.0)),
+    Goal::new("M3", "kill_shadow", "gap_ms_p99", Bound::AtMost(300.0)),
+    Goal::new("M4", "kill_single", "gap_ms_p99", Bound::AtMost(1_000.0)),
+    Goal::new("M5", "reordered", "lost", Bound::AtMost(0.0)),
+    Goal::new(
+        "M6",
+        "thousand_flows_single",
+        "messages_before_move",
+        Bound::AtMost(128.0),
+    ),
+    Goal::new(
+        "M6",
+        "thousand_flows_shadow",
+        "messages_before_move",
+        Bound::AtMost(0.0),
+    ),
+    Goal::new("G1", "control100", "bytes_per_s", Bound::AtMost(3_000.0)),
+    Goal::new("G1", "control100", "known_2s_percent", Bound::AtLeast(99.0)),
+    Goal::new(
+        "G1",
+        "control100",
+        "known_10s_percent",
+        Bound::AtLeast(100.0),
+    ),
+    Goal::new("G1", "control1000", "bytes_per_s", Bound::AtMost(25_000.0)),
+    Goal::new(
+        "G1",
+        "control1000",
+        "known_2s_percent",
+        Bound::AtLeast(99.0),
+    ),
+    Goal::new(
+        "G1",
+        "control1000",
+        "known_10s_percent",
+        Bound::AtLeast(100.0),
+    ),
+    // The goal is for 1,000 whole nodes, which take hours: with `NODES=1000` in the environment.
+    Goal::new(
+        "G2",
+        "whole100",
+        "probe_bytes_per_s",
+        Bound::AtMost(10_000.0),
+    ),
+    Goal::new(
+        "G2",
+        "whole1000",
+        "probe_bytes_per_s",
+        Bound::AtMost(10_000.0),
+    ),
+    Goal::new("G3", "control100", DEATH, Bound::AtLeast(99.0)),
+    Goal::new("G3", "control1000", DEATH, Bound::AtLeast(99.0)),
 ];
 
 impl Goal {
@@ -177,6 +247,9 @@ pub(super) fn judge(rows: &Rows) -> Vec<Judgement> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::shown::SHOWN;
     use super::*;
 
     fn judged(rows: &[(&str, &str, &str, f64)], case: &str, metric: &str) -> Judgement {
@@ -223,6 +296,35 @@ mod tests {
         assert_eq!(found(0.995).verdict, Some(Verdict::Met));
         assert_eq!(found(0.994).verdict, Some(Verdict::Missed));
         assert_eq!(found(1.0).aim, "at least 0.995");
+    }
+
+    #[test]
+    fn a_goal_that_is_missed_is_told_with_its_figure() {
+        let found = |gap| {
+            let rows = [("tickwire", "kill_shadow", "gap_ms_p50", gap)];
+            judged(&rows, "kill_shadow", "gap_ms_p50").line()
+        };
+        assert_eq!(
+            found(237.0),
+            "missed    M3 kill_shadow `gap_ms_p50`: at most 150: 237"
+        );
+        assert_eq!(
+            found(150.0),
+            "met       M3 kill_shadow `gap_ms_p50`: at most 150: 150"
+        );
+        let lost = judged(&[("tickwire", "kill_dup", "lost", 1.0)], "kill_dup", "lost");
+        assert_eq!(lost.verdict, Some(Verdict::Missed));
+    }
+
+    #[test]
+    fn every_goal_of_the_design_is_judged_or_shown() {
+        let judged = GOALS.iter().map(|goal| goal.id);
+        let shown = SHOWN.iter().map(|shown| shown.id);
+        let found: BTreeSet<_> = judged.chain(shown).collect();
+        // F4 is left out: Quilkin is not built here.
+        let all = "A1 A2 A3 A4 A5 C1 C2 F1 F2 F3 F5 F6 F7 F8 F9 G1 G2 G3 M1 M2 M3 M4 M5 M6 M7 R1 \
+                   R2 R3 R4 S1 S2 S3";
+        assert_eq!(found, all.split_whitespace().collect());
     }
 
     #[test]

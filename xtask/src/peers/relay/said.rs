@@ -3,44 +3,20 @@
 use super::super::goal::OURS;
 use super::super::row::Row;
 
-/// The rows of a line: those of the stability model, or of relays that were killed.
+/// The row of a line that tells one figure: `figure: kill_shadow gap_ms_p99 270`.
 ///
-/// `mesh_s1, as shipped: 8.7 changes an hour, 1079 us over the best, 1.412 % of the time ...`
-/// `shadow: p50 237 ms, p99 270 ms, largest 270 ms`
-pub(super) fn rows(line: &str) -> Vec<Row> {
-    stability(line).or_else(|| gap(line)).unwrap_or_default()
-}
-
-fn stability(line: &str) -> Option<Vec<Row>> {
-    let said = line.trim().strip_prefix("mesh_s1, as shipped: ")?;
-    let mut parts = said.split(", ").map(first_number);
-    let (changes, micros, share) = (parts.next()??, parts.next()??, parts.next()??);
-    Some(vec![
-        row("stability", "switches_per_h", changes),
-        row("stability", "excess_ms", micros / 1_000.0),
-        row("stability", "over_20ms_percent", share),
-    ])
-}
-
-fn gap(line: &str) -> Option<Vec<Row>> {
-    let said = line.trim().strip_prefix("shadow: ")?;
-    let p99 = said
-        .split(", ")
-        .find_map(|part| part.strip_prefix("p99 "))?;
-    Some(vec![row("kill", "gap_ms_p99", first_number(p99)?)])
-}
-
-fn first_number(text: &str) -> Option<f64> {
-    text.split(' ').next()?.parse().ok()
-}
-
-fn row(case: &str, metric: &str, value: f64) -> Row {
-    Row {
+/// What stands before it is another's: a test's name has no end of line yet when the test begins.
+pub(super) fn row(line: &str) -> Option<Row> {
+    let (_, said) = line.split_once("figure: ")?;
+    let mut words = said.split_whitespace();
+    let (case, metric, value) = (words.next()?, words.next()?, words.next()?);
+    let value = value.parse().ok().filter(|value: &f64| value.is_finite())?;
+    words.next().is_none().then(|| Row {
         stack: OURS.to_owned(),
         case: case.to_owned(),
         metric: metric.to_owned(),
         value,
-    }
+    })
 }
 
 #[cfg(test)]
@@ -49,20 +25,28 @@ mod tests {
 
     #[test]
     fn what_the_tests_print_is_read() {
-        let text = "mesh_s1, as shipped: 8.7 changes an hour, 1079 us over the best, 1.412 % of \
-                    the time more than 20 ms";
-        let found = rows(text);
-        let values: Vec<_> = found.iter().map(|row| row.value).collect();
-        assert_eq!(values, [8.7, 1.079, 1.412]);
-        let found = rows("shadow: p50 237 ms, p99 269 ms, largest 270 ms");
-        assert_eq!(found, [row("kill", "gap_ms_p99", 269.0)]);
-        for other in [
-            "single: p50 1 ms, p99 2 ms",
-            "mesh_s1, nothing learned: 2",
-            "",
-            "shadow: ",
+        let expected = Row {
+            stack: "tickwire".to_owned(),
+            case: "kill_shadow".to_owned(),
+            metric: "gap_ms_p99".to_owned(),
+            value: 269.5,
+        };
+        for line in [
+            "figure: kill_shadow gap_ms_p99 269.5",
+            "test play::sim_mesh_m3 ... figure: kill_shadow gap_ms_p99 269.5",
         ] {
-            assert_eq!(rows(other), [], "{other}");
+            assert_eq!(row(line), Some(expected.clone()), "{line}");
+        }
+        for other in [
+            "shadow: p50 237 ms, p99 269 ms, largest 270 ms",
+            "figure: kill_shadow gap_ms_p99",
+            "figure: kill_shadow gap_ms_p99 none",
+            "figure: kill_shadow gap_ms_p99 NaN",
+            "figure: kill_shadow gap_ms_p99 269 ms",
+            "figure: ",
+            "",
+        ] {
+            assert_eq!(row(other), None, "{other}");
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::super::goal::{Digits, OURS, Verdict};
 use super::super::row::Rows;
 use super::goal::{Judgement, PLAIN};
+use super::shown::{SHOWN, Shown};
 
 /// What was measured on.
 #[derive(Debug)]
@@ -60,6 +61,10 @@ pub(super) fn markdown(rows: &Rows, judged: &[Judgement], machine: &Machine) -> 
         format!("| {id} | {what} | {aim} | {measured} | {verdict} |")
     }));
     lines.push(String::new());
+    lines.push("| | what | shown by |".to_owned());
+    lines.push("|---|---|---|".to_owned());
+    lines.extend(SHOWN.iter().map(Shown::cells));
+    lines.push(String::new());
     lines.push(format!("| case | metric | {} |", STACKS.join(" | ")));
     lines.push(format!("|---|---|{}", "---|".repeat(STACKS.len())));
     lines.extend(rows.by_case().into_iter().map(|([case, metric], values)| {
@@ -96,6 +101,7 @@ mod tests {
         assert!(text.contains(
             "| F3 | trunk100 `cpu_ns_per_packet` | at most 0.15 times plain | not measured |  |"
         ));
-        assert!(text.contains("1 are met, 0 are missed, 21 are not measured"));
+        assert!(text.contains("1 are met, 0 are missed, 49 are not measured"));
+        assert!(text.contains("| A2 | no old document is taken, after a restart neither | `pgx7_mesh_a2_any_old_config_is_refused_after_restart_too` |"));
     }
 }

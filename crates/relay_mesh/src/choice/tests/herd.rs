@@ -77,6 +77,7 @@ impl Crowd {
 #[test]
 #[expect(clippy::print_stdout, reason = "a goal's figures are shown")]
 fn mesh_s3_a_best_relay_that_swings_moves_a_tenth_in_a_second_at_most() {
+    let mut worst = 0;
     for half_period in [2, 5, 10, 20, 40_u64] {
         let mut most = 0;
         for seed in 0..3 {
@@ -97,8 +98,17 @@ fn mesh_s3_a_best_relay_that_swings_moves_a_tenth_in_a_second_at_most() {
             most = most.max(crowd.most);
         }
         println!("mesh_s3: {most} of {SESSIONS} in a second, swings of {half_period} s");
-        assert!(most <= SESSIONS / 10, "{most}");
+        worst = worst.max(most);
     }
+    println!("figure: best_swings {}", moved(worst));
+    assert!(worst <= SESSIONS / 10, "{worst}");
+}
+
+/// The metric of the goal, with what it was.
+fn moved(most: usize) -> String {
+    let thousandths = most * 1_000 / SESSIONS;
+    let (percent, tenth) = (thousandths / 10, thousandths % 10);
+    format!("moved_per_s_percent {percent}.{tenth}")
 }
 
 #[test]
@@ -121,6 +131,7 @@ fn mesh_s3_relays_that_get_slower_under_load_share_it() {
         "mesh_s3: {shares:?}, {} changes, at most {} in a second",
         crowd.changes, crowd.most
     );
+    println!("figure: load_shared {}", moved(crowd.most));
     assert!(
         shares.iter().all(|share| *share > SESSIONS / 8),
         "{shares:?}"
