@@ -292,11 +292,20 @@ impl<P: Provider> Node<P> {
         if course.previous.is_some_and(|(_, until)| until <= now) {
             course.previous = None;
         }
+        // Until the spare path is proved, the one before it stands by.
+        let is_proved = |path: &&CoursePath| path.is_proved(now);
+        let next = spare.as_ref().map(|spare| course.find(spare));
+        let is_awaited = next.is_some_and(|next| next.filter(is_proved).is_none());
+        let stays = course.standby.filter(|id| {
+            let stands = course.path(*id).filter(is_proved).is_some();
+            is_awaited && stands && Some(*id) != course.current
+        });
         let idle: Vec<u8> = course
             .paths
             .iter()
             .filter(|path| {
                 Some(path.id) != course.current
+                    && Some(path.id) != stays
                     && course
                         .previous
                         .is_none_or(|(previous, _)| previous != path.id)
@@ -323,8 +332,9 @@ impl<P: Provider> Node<P> {
         }
         course.standby = spare
             .and_then(|spare| course.find(&spare))
-            .filter(|path| path.is_proved(now))
-            .map(|path| path.id);
+            .filter(is_proved)
+            .map(|path| path.id)
+            .or(stays);
         for path in idle {
             self.release(now, path);
         }

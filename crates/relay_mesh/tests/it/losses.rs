@@ -39,10 +39,10 @@ fn missing(seed: Seed, mode: Mode) -> (u64, u64) {
     (missing, sent)
 }
 
-/// Both ways lose. By chance alone 9.75 % would be missed with one path and 0.5 % with two; while one of
-/// the two is given up for a better one, which it is for its losses, packets go by the other alone.
+/// Both ways lose: by chance 9.75 % of round trips are missed with one path and 0.5 % with two, though paths
+/// are given up for their losses now and then.
 #[test]
-fn sim_pgx4_two_paths_that_lose_a_twentieth_each_lose_a_hundredth_there_and_back() {
+fn sim_pgx4_two_paths_that_lose_a_twentieth_each_lose_a_400th_together() {
     let (mut single, mut dup, mut all) = (0, 0, 0);
     for_each_seed(&test_site!(), 3, |seed| {
         let (one, sent) = missing(seed, Mode::Single);
@@ -53,7 +53,7 @@ fn sim_pgx4_two_paths_that_lose_a_twentieth_each_lose_a_hundredth_there_and_back
     });
     eprintln!("of {all} round trips single misses {single}, dup {dup}");
     assert!(single * 1_000 > 80 * all, "{single} of {all}");
-    assert!(dup * 1_000 < 15 * all, "{dup} of {all}");
+    assert!(dup * 1_000 < 8 * all, "{dup} of {all}");
 }
 
 #[test]

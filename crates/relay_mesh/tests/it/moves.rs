@@ -157,7 +157,7 @@ impl Moves {
 #[expect(clippy::print_stdout, reason = "a goal's figures are shown")]
 fn sim_mesh_m1_moves_between_paths_that_share_a_relay_lose_nothing() {
     let mut moves = Moves::default();
-    for_each_seed(&test_site!(), 2, |seed| lead_about(seed, &mut moves));
+    for_each_seed(&test_site!(), 6, |seed| lead_about(seed, &mut moves));
     let Moves {
         apart,
         shared,
