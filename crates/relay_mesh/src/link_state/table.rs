@@ -37,6 +37,8 @@ pub struct LinkStateTable {
     budget: VerifyBudget,
     /// Hash of a node record of ours that is not the one published; an earlier life's.
     own_before: Option<[u8; 32]>,
+    /// No place is left for another origin, not even that of a dead one.
+    is_full: bool,
     stats: TableStats,
 }
 
@@ -46,6 +48,7 @@ impl LinkStateTable {
     pub fn new(config: TableConfig, network: Network, own: NodeId) -> Self {
         let budget = VerifyBudget::new(config.verify_burst, config.verify_rate);
         Self {
+            is_full: config.nodes_max == 0,
             config,
             network,
             other_network: None,
@@ -61,11 +64,13 @@ impl LinkStateTable {
     #[must_use]
     pub fn copy_for(&self, own: NodeId) -> Self {
         let config = self.config.clone();
-        Self {
+        let mut copy = Self {
             entries: self.entries.clone(),
             other_network: self.other_network,
             ..Self::new(config, self.network, own)
-        }
+        };
+        copy.count_places();
+        copy
     }
 
     /// Takes records of `network` too: its nodes change over to another secret, or from one. What
@@ -80,6 +85,7 @@ impl LinkStateTable {
         self.entries
             .retain(|id, _| *id == own || admission.roles(id).is_some());
         self.config.admission = admission;
+        self.count_places();
     }
 
     /// Takes a node record that neighbour `from` sent.
@@ -135,6 +141,7 @@ impl LinkStateTable {
             entry.is_live = has_links || !is_over(entry.taken);
         }
         self.budget.forget_full(now);
+        self.count_places();
     }
 
     /// Returns what is held of the links of all who are alive: records and deltas.
@@ -162,7 +169,7 @@ impl LinkStateTable {
     pub fn lacks(&self, origin: ShortId, state: u64) -> bool {
         match self.by_short(origin) {
             Some((_, entry)) => entry.state() < state,
-            None => self.has_place(),
+            None => self.would_take(origin),
         }
     }
 
@@ -174,7 +181,7 @@ impl LinkStateTable {
                 let ahead = low.wrapping_sub(low_half(entry.version()));
                 ahead.cast_signed() > 0
             }
-            None => self.has_place(),
+            None => self.would_take(origin),
         }
     }
 
@@ -252,14 +259,7 @@ impl LinkStateTable {
 
     /// Returns the one origin with this short id.
     pub(super) fn by_short(&self, short: ShortId) -> Option<(&NodeId, &Entry)> {
-        let mut low = [0; 32];
-        let mut high = [0xff; 32];
-        for id in [&mut low, &mut high] {
-            if let Some(head) = id.first_chunk_mut() {
-                *head = short.0;
-            }
-        }
-        self.entries.range(NodeId(low)..=NodeId(high)).next()
+        self.entries.range(short.ids()).next()
     }
 
     fn judge_node<P: Provider>(
@@ -393,8 +393,20 @@ impl LinkStateTable {
         self.by_short(origin.into()).is_none() && self.has_place()
     }
 
-    fn has_place(&self) -> bool {
-        self.others() < self.config.nodes_max || self.entries.values().any(|entry| !entry.is_live)
+    /// Whether a record of an origin that is not held would be taken, as far as its short id tells.
+    fn would_take(&self, origin: ShortId) -> bool {
+        self.config.admission.admits(origin) && self.has_place()
+    }
+
+    const fn has_place(&self) -> bool {
+        !self.is_full
+    }
+
+    /// Whether as many origins are held as may be, and all live; kept, since digests ask for each
+    /// origin that they name.
+    fn count_places(&mut self) {
+        let is_crowded = self.others() >= self.config.nodes_max;
+        self.is_full = is_crowded && self.entries.values().all(|entry| entry.is_live);
     }
 
     /// Origins held besides ourselves.
@@ -436,6 +448,7 @@ impl LinkStateTable {
             blamed,
         };
         self.entries.insert(origin, entry);
+        self.count_places();
     }
 
     fn insert_links(&mut self, now: Instant, record: &LinkRecord, bytes: &[u8]) {
@@ -443,6 +456,7 @@ impl LinkStateTable {
             entry.is_live = true;
             entry.links = Some(Links::new(now, Arc::clone(&entry.list), record, bytes));
         }
+        self.count_places();
     }
 
     const fn count(&mut self, outcome: Outcome) -> Outcome {

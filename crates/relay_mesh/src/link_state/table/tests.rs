@@ -269,6 +269,36 @@ fn a_restarted_node_goes_on_above_its_old_life_whatever_its_clock_says() {
 }
 
 #[test]
+fn mesh_a1_nothing_is_missing_of_whom_no_record_would_be_taken() {
+    let (mut member, mut second) = (Origin::new(1), Origin::new(2));
+    let (id, other) = (ShortId::from(member.id()), ShortId::from(second.id()));
+    let stranger = ShortId([7; 8]);
+    let misses = |table: &LinkStateTable, id| (table.lacks(id, 9), table.lacks_record(id, 9));
+    let mut closed = table(TableConfig {
+        admission: Admission::Listed([(member.id(), Roles::ALL)].into()),
+        ..TableConfig::default()
+    });
+    assert_eq!(misses(&closed, id), (true, true));
+    assert_eq!(misses(&closed, stranger), (false, false), "no member");
+    closed.set_admission(Admission::Anyone);
+    assert_eq!(misses(&closed, stranger), (true, true));
+
+    let mut full = table(TableConfig {
+        nodes_max: 1,
+        ..TableConfig::default()
+    });
+    assert_eq!(misses(&full, other), (true, true));
+    let records = member.publish(None, &[]);
+    assert_eq!(accept(&mut full, Instant::ZERO, &records), TAKEN);
+    assert_eq!(misses(&full, other), (false, false), "it is full");
+    let end = Instant::from_millis(90_000);
+    full.expire(end);
+    assert_eq!(misses(&full, other), (true, true), "one is dead");
+    assert_eq!(accept(&mut full, end, &second.publish(None, &[])), TAKEN);
+    assert_eq!(misses(&full, id), (false, false), "it has its place");
+}
+
+#[test]
 fn a_newcomer_gets_everything_from_any_one_neighbour() {
     let config = TableConfig {
         verify_burst: 1_000,
