@@ -4,6 +4,7 @@
 
 mod deltas;
 mod entry;
+mod pace;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use crypto::Provider;
 use wire::{Instant, NodeId};
 
 pub(super) use self::entry::{Entry, Links};
+use self::pace::{Kind, Pace};
 use super::publisher::low_half;
 use super::verify_budget::VerifyBudget;
 use super::{
@@ -24,7 +26,8 @@ use crate::message::{Digest, Message, Request};
 ///
 /// Bounded by [`TableConfig::nodes_max`] origins of at most 3 KB each. A check costs one ECDSA
 /// verification (about 55 µs), and each neighbour has a budget of them; what is stale, unknown or
-/// malformed is refused before any check.
+/// malformed is refused before any check, and so is what an origin says beyond 5 link records a
+/// second, 10 at once, and 1 node record a second, 5 at once.
 #[derive(Debug)]
 pub struct LinkStateTable {
     config: TableConfig,
@@ -281,6 +284,9 @@ impl LinkStateTable {
         }
         match self.entries.get(&origin) {
             Some(held) if held.node_version >= record.version => return Outcome::Stale,
+            Some(held) if !held.pace.allows(now, Kind::Node) => {
+                return Outcome::Refused(Refusal::TooOften);
+            }
             None if !self.has_room(origin) => return Outcome::Refused(Refusal::NoRoom),
             Some(_) | None => {}
         }
@@ -346,6 +352,9 @@ impl LinkStateTable {
         let Some(list) = list.into_iter().find(|hash| hash.starts_with(&record.list)) else {
             return Outcome::NeedsNodeRecord(origin.into());
         };
+        if origin != self.own && !entry.pace.allows(now, Kind::Links) {
+            return Outcome::Refused(Refusal::TooOften);
+        }
         let key = entry.key;
         let holds = |network| LinkRecord::verify(provider, &key, network, &list, bytes);
         if let Err(why) = self.check(now, from, holds) {
@@ -418,6 +427,10 @@ impl LinkStateTable {
     fn insert_node(&mut self, now: Instant, node: NodeRecord, hash: [u8; 32], bytes: &[u8]) {
         let origin = node.origin();
         let before = self.entries.get_mut(&origin);
+        let mut pace = before
+            .as_ref()
+            .map_or_else(|| Pace::new(now), |held| held.pace.clone());
+        pace.take(now, Kind::Node);
         let (links, blamed) = before
             .map(|held| (held.links.take(), core::mem::take(&mut held.blamed)))
             .unwrap_or_default();
@@ -446,6 +459,7 @@ impl LinkStateTable {
             is_live: true,
             links,
             blamed,
+            pace,
         };
         self.entries.insert(origin, entry);
         self.count_places();
@@ -454,6 +468,7 @@ impl LinkStateTable {
     fn insert_links(&mut self, now: Instant, record: &LinkRecord, bytes: &[u8]) {
         if let Some(entry) = self.entries.get_mut(&record.origin) {
             entry.is_live = true;
+            entry.pace.take(now, Kind::Links);
             entry.links = Some(Links::new(now, Arc::clone(&entry.list), record, bytes));
         }
         self.count_places();

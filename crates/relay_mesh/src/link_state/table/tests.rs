@@ -1,8 +1,9 @@
 mod deltas;
+mod pace;
 
 use super::*;
 use crate::cost::{Cost, LossCode};
-use crate::link_state::{Admission, Publisher};
+use crate::link_state::{Admission, Haste, Publisher};
 use crate::measure::LinkReport;
 use crate::message::Message;
 use core::time::Duration;
@@ -12,6 +13,9 @@ use wire::{Seed, UnixTime};
 
 const NETWORK: Network = Network([9; 16]);
 const PEER: NodeId = NodeId([0xee; 32]);
+
+/// Two neighbours of an origin.
+const NEIGHBOURS: [NodeId; 2] = [NodeId([1; 32]), NodeId([2; 32])];
 
 /// A node that publishes.
 struct Origin {
@@ -97,6 +101,33 @@ fn take(table: &mut LinkStateTable, message: &Message<'_>) -> Outcome {
     } else {
         panic!("{message:?} answers no request")
     }
+}
+
+/// A link record that states what was told before it.
+fn record(
+    origin: &mut Origin,
+    node: &[u8],
+    (version, follows): (u64, u32),
+    millis: u16,
+) -> Vec<u8> {
+    let key = origin.provider.signing_key(&origin.identity).unwrap();
+    let hash = NodeRecord::hash(&origin.provider, node);
+    let report = |millis| LinkReport {
+        delay: Cost::from_millis(millis),
+        loss: LossCode(0),
+    };
+    let record = LinkRecord {
+        origin: origin.id(),
+        version,
+        list: *hash.first_chunk().unwrap(),
+        is_leaving: false,
+        haste: Haste::None,
+        follows,
+        reports: vec![report(millis), report(20)],
+    };
+    record
+        .sign(&mut origin.provider, &key, NETWORK, &hash)
+        .unwrap()
 }
 
 const TAKEN: (Outcome, Outcome) = (Outcome::Accepted, Outcome::Accepted);

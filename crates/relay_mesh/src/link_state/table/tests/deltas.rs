@@ -3,9 +3,6 @@ use crate::link_state::{DeltaOutcome, LinkDelta};
 
 const THIRD: NodeId = NodeId([0xcc; 32]);
 
-/// Two neighbours of an origin.
-const NEIGHBOURS: [NodeId; 2] = [NodeId([1; 32]), NodeId([2; 32])];
-
 fn delta(origin: &Origin, base: u64, after: u16, changes: &[(u8, u16)]) -> LinkDelta {
     let changes = changes.iter().map(|&(position, millis)| {
         let report = LinkReport {
@@ -20,33 +17,6 @@ fn delta(origin: &Origin, base: u64, after: u16, changes: &[(u8, u16)]) -> LinkD
         after,
         changes: changes.collect(),
     }
-}
-
-/// A link record that states what was told before it.
-fn record(
-    origin: &mut Origin,
-    node: &[u8],
-    (version, follows): (u64, u32),
-    millis: u16,
-) -> Vec<u8> {
-    let key = origin.provider.signing_key(&origin.identity).unwrap();
-    let hash = NodeRecord::hash(&origin.provider, node);
-    let report = |millis| LinkReport {
-        delay: Cost::from_millis(millis),
-        loss: LossCode(0),
-    };
-    let record = LinkRecord {
-        origin: origin.id(),
-        version,
-        list: *hash.first_chunk().unwrap(),
-        is_leaving: false,
-        haste: crate::link_state::Haste::None,
-        follows,
-        reports: vec![report(millis), report(20)],
-    };
-    record
-        .sign(&mut origin.provider, &key, NETWORK, &hash)
-        .unwrap()
 }
 
 #[test]
