@@ -50,11 +50,9 @@ impl Rig {
         let (mut digests, mut requests) = (0, 0);
         let mut bytes = Vec::new();
         while self.gossip.poll_message(&mut bytes).is_some() {
-            match Message::decode(&bytes).unwrap() {
-                Message::Digest(_) => digests += 1,
-                Message::Request(_) => requests += 1,
-                _ => {}
-            }
+            let message = Message::decode(&bytes).unwrap();
+            digests += usize::from(matches!(message, Message::Digest(_)));
+            requests += usize::from(matches!(message, Message::Request(_)));
             bytes.clear();
         }
         (digests, requests)

@@ -4,7 +4,7 @@ use netsim::{for_each_seed, test_site};
 use relay_mesh::cost::Cost;
 use relay_mesh::link_state::{LinkDelta, ShortId};
 use relay_mesh::measure::LinkReport;
-use relay_mesh::message::{Message, Request};
+use relay_mesh::message::{Digest, Message, Request};
 use wire::Seed;
 
 use crate::swarm::Swarm;
@@ -156,6 +156,43 @@ fn sim_pgx13_links_that_flap_cost_what_their_news_cost() {
         swarm.world.run(10_000);
         assert_eq!(lost(&swarm.world), 0, "all is as it is");
     });
+}
+
+/// A neighbour of both halves, which says nothing true, names origins to both that nobody knows.
+#[test]
+fn mesh_a1_halves_meet_beside_a_neighbour_that_invents_origins() {
+    let mut world = World::new(4, 13);
+    let liar = 12;
+    world.nodes[liar].is_alive = false;
+    for half in [0, 6] {
+        for index in 0..6 {
+            world.link(half + index, half + (index + 1) % 6, 10);
+        }
+    }
+    for to in [2, 8] {
+        world.link(liar, to, 10);
+    }
+    world.run(5_000);
+    let mut number = 0_u64;
+    let mut invent = |world: &mut World, seconds: u64| {
+        for _ in 0..seconds * 14 {
+            world.run(70);
+            let origins = (0..1_024).map(|_| {
+                number += 1;
+                (ShortId(number.to_be_bytes()), u64::MAX)
+            });
+            let digest = Message::Digest(Digest::new(origins));
+            for to in [2, 8] {
+                world.say(liar, to, &digest);
+            }
+        }
+    };
+    invent(&mut world, 3);
+    world.link(2, 8, 10);
+    invent(&mut world, 20);
+    for node in &world.nodes[..liar] {
+        assert_eq!(node.table().digest().entries().len(), 12, "both halves");
+    }
 }
 
 #[test]
