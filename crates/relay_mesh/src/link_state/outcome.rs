@@ -29,7 +29,7 @@ pub enum DeltaOutcome {
     Unfit,
     /// The neighbour that told it is not believed for now.
     Ignored,
-    /// The origin did not say it; the neighbour is not believed for 10 min.
+    /// The origin did not say it; the neighbour is not believed about it for a while.
     Forged,
 }
 
