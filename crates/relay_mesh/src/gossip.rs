@@ -23,13 +23,17 @@
 //!
 //! **Repair.** Two nodes that meet, or begin to gossip, exchange digests and fetch what they lack. Each 10 s a node sends
 //! its digest to one neighbour drawn by lot; what that one still lacks a second later it fetches.
+//! What is to be fetched is looked through by the timer alone, so that no message costs more than
+//! it is long.
 //!
 //! **Bounds.** For each neighbour: 256 KiB of these messages a second and 1 MiB at once, 128 KiB a
-//! second of answers and 256 KiB at once, one request of 64 origins a second, and the signature
-//! checks of the table. What waits to be told is a set of origins, told as it then stands; so
-//! nothing grows past the number of origins.
+//! second of answers and digests and 256 KiB at once, one digest a second, one request of 64
+//! origins a second, 1,024 origins that it has and we lack, and the signature checks of the table.
+//! What waits to be told is a set of origins, told as it then stands; so nothing grows past the
+//! number of origins.
 
 mod neighbour;
+mod repair;
 mod root;
 mod stats;
 mod tree;
@@ -52,7 +56,7 @@ use crate::link_state::{
 use crate::measure::LinkReport;
 #[cfg(doc)]
 use crate::message::Have;
-use crate::message::{Digest, Message, Request};
+use crate::message::Message;
 
 /// A node's share in spreading link state: its own records, those of all others, and its
 /// neighbours.
@@ -159,7 +163,7 @@ impl<P: Provider> Gossip<P> {
         if !self.own_record.is_empty() {
             self.greet(node);
         }
-        self.send_digest(node);
+        self.send_digest(now, node);
     }
 
     /// Returns whether [`on_up`](Self::on_up) was called for a neighbour that is not down since.
@@ -195,7 +199,7 @@ impl<P: Provider> Gossip<P> {
         match message {
             Message::Hello(record) | Message::NodeRecord(record) => {
                 let outcome = self.table.accept_node(now, provider, from, record);
-                self.on_node(now, from, record, outcome)
+                self.on_node(from, record, outcome)
             }
             Message::LinkRecord(record) => {
                 let outcome = self.table.accept_links(now, provider, from, record);
@@ -205,7 +209,7 @@ impl<P: Provider> Gossip<P> {
             Message::Digest(digest) => self.on_digest(now, from, &digest),
             Message::Request(request) => self.on_request(now, from, &request),
             Message::Have(have) => self.on_have(now, from, &have),
-            Message::Graft => self.on_graft(from),
+            Message::Graft => self.on_graft(now, from),
             Message::Prune => self.on_prune(from),
             Message::Part => self.on_part(from),
         }
@@ -228,10 +232,11 @@ impl<P: Provider> Gossip<P> {
             self.change_at = now + Duration::from_millis(CHANGE_INTERVAL_MS);
             self.change_one();
         }
-        self.choose(links);
+        self.choose(now, links);
         self.stand_for_root(now);
         let published = self.publish(now, unix, provider, links);
         self.fetch(now);
+        self.send_owed(now);
         if now >= self.expire_at {
             self.expire_at = now + EXPIRE_INTERVAL;
             self.table.expire(now);
@@ -243,7 +248,7 @@ impl<P: Provider> Gossip<P> {
         }
         if now >= self.compare_at {
             self.compare_at = now + COMPARE_INTERVAL;
-            self.compare();
+            self.compare(now);
         }
         published
     }
@@ -304,9 +309,9 @@ impl<P: Provider> Gossip<P> {
         }
     }
 
-    fn on_node(&mut self, now: Instant, from: NodeId, record: &[u8], outcome: Outcome) -> Heard {
+    fn on_node(&mut self, from: NodeId, record: &[u8], outcome: Outcome) -> Heard {
         if outcome != Outcome::Accepted {
-            return self.on_outcome(now, from, outcome);
+            return self.on_outcome(outcome);
         }
         if let Ok(record) = NodeRecord::decode(record) {
             self.spread(Some(from), record.origin().into(), What::NODE);
@@ -333,18 +338,20 @@ impl<P: Provider> Gossip<P> {
             // It came over another link before.
             self.prune(from);
         }
-        self.on_outcome(now, from, outcome)
+        if let Outcome::NeedsNodeRecord(origin) = outcome {
+            let unlisted = Newer::Unlisted(decoded.version);
+            self.wanted.add(origin, from, unlisted, now);
+        }
+        self.on_outcome(outcome)
     }
 
-    fn on_outcome(&mut self, now: Instant, from: NodeId, outcome: Outcome) -> Heard {
+    fn on_outcome(&mut self, outcome: Outcome) -> Heard {
         match outcome {
             Outcome::OwnFromBefore(version) => self.publisher.raise(version),
-            Outcome::NeedsNodeRecord(origin) => {
-                // Asked for by the next `tend`: such records come by the hundred, and each look goes
-                // through all that is wanted.
-                self.wanted.add(origin, from, Newer::Unlisted, now);
-            }
-            Outcome::Accepted | Outcome::Stale | Outcome::Refused(_) => {}
+            Outcome::Accepted
+            | Outcome::Stale
+            | Outcome::NeedsNodeRecord(_)
+            | Outcome::Refused(_) => {}
         }
         Heard::Nothing
     }
@@ -367,66 +374,10 @@ impl<P: Provider> Gossip<P> {
         heard
     }
 
-    fn on_digest(&mut self, now: Instant, from: NodeId, digest: &Digest) -> Heard {
-        let is_first = self.neighbours.get_mut(&from).is_some_and(Neighbour::meets);
-        // What is on its way comes by itself.
-        let due = if is_first { now } else { now + ON_ITS_WAY };
-        for &(origin, state) in digest.entries() {
-            if self.table.lacks(origin, state) {
-                self.wanted.add(origin, from, Newer::State(state), due);
-            }
-        }
-        self.fetch(now);
-        Heard::Nothing
-    }
-
-    fn on_request(&mut self, now: Instant, from: NodeId, request: &Request) -> Heard {
-        let Some(neighbour) = self.neighbours.get_mut(&from) else {
-            return Heard::Nothing;
-        };
-        let mut bytes = Vec::new();
-        for message in self.table.answer(request) {
-            bytes.clear();
-            message.encode(&mut bytes);
-            // What finds no room now is asked for again after the next digest.
-            if !neighbour.may_be_told(now, bytes.len()) || self.outbox.len() >= OUTBOX_MAX {
-                self.stats.unanswered = self.stats.unanswered.saturating_add(1);
-                break;
-            }
-            self.outbox.push_back((from, bytes.clone()));
-        }
-        Heard::Nothing
-    }
-
     fn greet(&mut self, node: NodeId) {
         let record = core::mem::take(&mut self.own_record);
         self.send(node, &Message::Hello(&record));
         self.own_record = record;
-    }
-
-    /// Tells one neighbour, drawn by lot, what is held.
-    fn compare(&mut self) {
-        let count = u64::try_from(self.neighbours.len()).unwrap_or(0);
-        let drawn = usize::try_from(self.generator.below(count)).unwrap_or(0);
-        if let Some(&node) = self.neighbours.keys().nth(drawn) {
-            self.send_digest(node);
-        }
-    }
-
-    fn send_digest(&mut self, to: NodeId) {
-        let digest = Message::Digest(self.table.digest());
-        self.send(to, &digest);
-    }
-
-    /// Asks for what is due.
-    fn fetch(&mut self, now: Instant) {
-        let due = self.wanted.due(now, &self.table, &mut self.neighbours);
-        for (node, (request, does_graft)) in due {
-            if does_graft {
-                self.graft(node);
-            }
-            self.send(node, &Message::Request(request));
-        }
     }
 
     fn send(&mut self, to: NodeId, message: &Message<'_>) {
@@ -471,7 +422,8 @@ const COMPARE_INTERVAL: Duration = Duration::from_secs(10);
 const CHANGE_INTERVAL_MS: u64 = 60_000;
 /// Between two looks at what is too old.
 const EXPIRE_INTERVAL: Duration = Duration::from_secs(1);
-/// What a digest names and is missing is waited for so long.
-const ON_ITS_WAY: Duration = Duration::from_secs(1);
 /// Messages that wait to be polled; the driver polls after each input.
 const OUTBOX_MAX: usize = 8_192;
+
+#[cfg(test)]
+mod tests;

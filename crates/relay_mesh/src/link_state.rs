@@ -43,7 +43,7 @@ mod table;
 mod verify_budget;
 
 use core::fmt;
-use core::ops::BitOr;
+use core::ops::{BitOr, RangeInclusive};
 
 use wire::NodeId;
 
@@ -66,6 +66,20 @@ pub struct Network(pub [u8; 16]);
 /// First 8 bytes of a [`NodeId`]; 4 would be short enough to be collided with on purpose.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ShortId(pub [u8; 8]);
+
+impl ShortId {
+    /// The ids that begin so.
+    fn ids(self) -> RangeInclusive<NodeId> {
+        let [low, high] = [0, 0xff].map(|rest| {
+            let mut id = [rest; 32];
+            if let Some(head) = id.first_chunk_mut() {
+                *head = self.0;
+            }
+            NodeId(id)
+        });
+        low..=high
+    }
+}
 
 impl From<NodeId> for ShortId {
     fn from(id: NodeId) -> Self {

@@ -24,11 +24,15 @@ pub(super) struct Neighbour {
     pub(super) next_flush: Instant,
     /// When it may be asked again.
     pub(super) next_request: Instant,
+    /// When it may be told again what is held.
+    pub(super) next_digest: Instant,
+    /// Whether it is to be told then.
+    pub(super) digest: DigestTurn,
     /// What it has told of what it holds.
     met: Met,
     /// Bytes that it may say.
     says: TokenBucket,
-    /// Bytes that it may be told when it asks.
+    /// Bytes of answers and digests that it may be told.
     told: TokenBucket,
 }
 
@@ -50,6 +54,15 @@ enum Met {
     Once,
 }
 
+/// Whether a neighbour is to be told what is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DigestTurn {
+    /// It was told all that it was to be told.
+    Told,
+    /// It is, as soon as it may be.
+    Owed,
+}
+
 /// Parts of what an origin says; a set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct What(u8);
@@ -64,6 +77,8 @@ impl Neighbour {
             have: BTreeSet::new(),
             next_flush: now,
             next_request: now,
+            next_digest: now,
+            digest: DigestTurn::Told,
             met: Met::NotYet,
             says: TokenBucket::new(SAYS_RATE, SAYS_RATE.saturating_mul(4), now),
             told: TokenBucket::new(TOLD_RATE, TOLD_RATE.saturating_mul(2), now),
@@ -82,7 +97,7 @@ impl Neighbour {
         self.says.take(now, price(len))
     }
 
-    /// Takes what an answer of `len` bytes costs.
+    /// Takes what an answer or a digest of `len` bytes costs.
     pub(super) fn may_be_told(&mut self, now: Instant, len: usize) -> bool {
         self.told.take(now, price(len))
     }
@@ -124,5 +139,5 @@ fn price(len: usize) -> u32 {
 
 /// Bytes a second of a neighbour's messages; 1,000 nodes need 20 KB over all links.
 const SAYS_RATE: u32 = 256 << 10;
-/// Bytes a second of answers to a neighbour.
+/// Bytes a second of answers and digests to a neighbour.
 const TOLD_RATE: u32 = 128 << 10;

@@ -18,4 +18,6 @@ pub struct GossipStats {
     pub prunes: u64,
     /// Neighbours that wanted to gossip with us when as many did as may.
     pub crowded: u64,
+    /// Times that all that is wanted was gone through; once for each `tend`, whatever comes.
+    pub looks: u64,
 }

@@ -102,7 +102,7 @@ impl<P: Provider> Gossip<P> {
     }
 
     /// Chooses neighbours to gossip with in place of those that are gone or do not answer.
-    pub(super) fn choose(&mut self, links: &BTreeMap<NodeId, LinkReport>) {
+    pub(super) fn choose(&mut self, now: Instant, links: &BTreeMap<NodeId, LinkReport>) {
         self.part_from_dead(links);
         while self
             .neighbours
@@ -132,7 +132,7 @@ impl<P: Provider> Gossip<P> {
                 if neighbour.share == Share::Apart {
                     neighbour.share = Share::Eager;
                     self.send(id, &Message::Graft);
-                    self.send_digest(id);
+                    self.send_digest(now, id);
                 }
             }
         }
@@ -224,7 +224,7 @@ impl<P: Provider> Gossip<P> {
     }
 
     pub(super) fn on_have(&mut self, now: Instant, from: NodeId, have: &Have) -> Heard {
-        self.join(from, Share::Lazy);
+        self.join(now, from, Share::Lazy);
         for &(origin, low) in have.entries() {
             if self.table.lacks_record(origin, low) {
                 self.wanted
@@ -234,8 +234,8 @@ impl<P: Provider> Gossip<P> {
         Heard::Nothing
     }
 
-    pub(super) fn on_graft(&mut self, from: NodeId) -> Heard {
-        self.join(from, Share::Eager);
+    pub(super) fn on_graft(&mut self, now: Instant, from: NodeId) -> Heard {
+        self.join(now, from, Share::Eager);
         if let Some(neighbour) = self.neighbours.get_mut(&from)
             && neighbour.share == Share::Lazy
         {
@@ -262,7 +262,7 @@ impl<P: Provider> Gossip<P> {
     }
 
     /// Lets a neighbour that is apart gossip with us, if not too many do.
-    fn join(&mut self, node: NodeId, share: Share) {
+    fn join(&mut self, now: Instant, node: NodeId, share: Share) {
         let sharing = self.neighbours.values();
         let sharing = sharing.filter(|held| held.share != Share::Apart && !held.is_chosen);
         let is_full = sharing.count() >= JOINED_MAX;
@@ -274,7 +274,7 @@ impl<P: Provider> Gossip<P> {
             } else {
                 neighbour.share = share;
                 if share == Share::Eager {
-                    self.send_digest(node);
+                    self.send_digest(now, node);
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use wire::NodeId;
 
-use super::Roles;
+use super::{Roles, ShortId};
 
 /// Bounds of a [`LinkStateTable`](super::LinkStateTable).
 #[derive(Clone, Debug)]
@@ -54,6 +54,14 @@ impl Admission {
         match self {
             Self::Anyone => Some(Roles::ALL),
             Self::Listed(nodes) => nodes.get(id).copied(),
+        }
+    }
+
+    /// Whether records are taken of a node with this short id.
+    pub(super) fn admits(&self, origin: ShortId) -> bool {
+        match self {
+            Self::Anyone => true,
+            Self::Listed(nodes) => nodes.range(origin.ids()).next().is_some(),
         }
     }
 }

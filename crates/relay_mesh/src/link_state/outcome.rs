@@ -31,7 +31,7 @@ pub enum DeltaOutcome {
     Unfit,
     /// The neighbour that told it is not believed for now.
     Ignored,
-    /// The origin did not say it; the neighbour is not believed for 10 min.
+    /// The origin did not say it; the neighbour is not believed about it for a while.
     Forged,
 }
 
@@ -46,6 +46,8 @@ pub enum Refusal {
     NoRoom,
     /// The neighbour has used up its signature checks.
     OverBudget,
+    /// Its origin signs more of them than one that keeps to the intervals would.
+    TooOften,
     /// The signature is not the origin's.
     Forged,
 }
@@ -69,6 +71,8 @@ pub struct TableStats {
     pub no_room: u64,
     /// Refused over budget.
     pub over_budget: u64,
+    /// Refused since their origin signs too many.
+    pub too_often: u64,
     /// Refused as forged.
     pub forged: u64,
     /// Deltas taken.
@@ -94,6 +98,7 @@ impl TableStats {
             Outcome::Refused(Refusal::NotAdmitted) => &mut self.not_admitted,
             Outcome::Refused(Refusal::NoRoom) => &mut self.no_room,
             Outcome::Refused(Refusal::OverBudget) => &mut self.over_budget,
+            Outcome::Refused(Refusal::TooOften) => &mut self.too_often,
             Outcome::Refused(Refusal::Forged) => &mut self.forged,
         };
         *counter = counter.saturating_add(1);

@@ -4,6 +4,7 @@
 
 mod deltas;
 mod entry;
+mod pace;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use crypto::Provider;
 use wire::{Instant, NodeId};
 
 pub(super) use self::entry::{Entry, Links};
+use self::pace::{Kind, Pace};
 use super::publisher::low_half;
 use super::verify_budget::VerifyBudget;
 use super::{
@@ -24,7 +26,8 @@ use crate::message::{Digest, Message, Request};
 ///
 /// Bounded by [`TableConfig::nodes_max`] origins of at most 3 KB each. A check costs one ECDSA
 /// verification (about 55 µs), and each neighbour has a budget of them; what is stale, unknown or
-/// malformed is refused before any check.
+/// malformed is refused before any check, and so is what an origin says beyond 5 link records a
+/// second, 10 at once, and 1 node record a second, 5 at once.
 #[derive(Debug)]
 pub struct LinkStateTable {
     config: TableConfig,
@@ -37,6 +40,8 @@ pub struct LinkStateTable {
     budget: VerifyBudget,
     /// Hash of a node record of ours that is not the one published; an earlier life's.
     own_before: Option<[u8; 32]>,
+    /// No place is left for another origin, not even that of a dead one.
+    is_full: bool,
     stats: TableStats,
 }
 
@@ -46,6 +51,7 @@ impl LinkStateTable {
     pub fn new(config: TableConfig, network: Network, own: NodeId) -> Self {
         let budget = VerifyBudget::new(config.verify_burst, config.verify_rate);
         Self {
+            is_full: config.nodes_max == 0,
             config,
             network,
             other_network: None,
@@ -61,11 +67,13 @@ impl LinkStateTable {
     #[must_use]
     pub fn copy_for(&self, own: NodeId) -> Self {
         let config = self.config.clone();
-        Self {
+        let mut copy = Self {
             entries: self.entries.clone(),
             other_network: self.other_network,
             ..Self::new(config, self.network, own)
-        }
+        };
+        copy.count_places();
+        copy
     }
 
     /// Takes records of `network` too: its nodes change over to another secret, or from one. What
@@ -80,6 +88,7 @@ impl LinkStateTable {
         self.entries
             .retain(|id, _| *id == own || admission.roles(id).is_some());
         self.config.admission = admission;
+        self.count_places();
     }
 
     /// Takes a node record that neighbour `from` sent.
@@ -135,6 +144,7 @@ impl LinkStateTable {
             entry.is_live = has_links || !is_over(entry.taken);
         }
         self.budget.forget_full(now);
+        self.count_places();
     }
 
     /// Returns what is held of the links of all who are alive: records and deltas.
@@ -162,7 +172,7 @@ impl LinkStateTable {
     pub fn lacks(&self, origin: ShortId, state: u64) -> bool {
         match self.by_short(origin) {
             Some((_, entry)) => entry.state() < state,
-            None => self.has_place(),
+            None => self.would_take(origin),
         }
     }
 
@@ -174,7 +184,7 @@ impl LinkStateTable {
                 let ahead = low.wrapping_sub(low_half(entry.version()));
                 ahead.cast_signed() > 0
             }
-            None => self.has_place(),
+            None => self.would_take(origin),
         }
     }
 
@@ -252,14 +262,7 @@ impl LinkStateTable {
 
     /// Returns the one origin with this short id.
     pub(super) fn by_short(&self, short: ShortId) -> Option<(&NodeId, &Entry)> {
-        let mut low = [0; 32];
-        let mut high = [0xff; 32];
-        for id in [&mut low, &mut high] {
-            if let Some(head) = id.first_chunk_mut() {
-                *head = short.0;
-            }
-        }
-        self.entries.range(NodeId(low)..=NodeId(high)).next()
+        self.entries.range(short.ids()).next()
     }
 
     fn judge_node<P: Provider>(
@@ -281,6 +284,9 @@ impl LinkStateTable {
         }
         match self.entries.get(&origin) {
             Some(held) if held.node_version >= record.version => return Outcome::Stale,
+            Some(held) if !held.pace.allows(now, Kind::Node) => {
+                return Outcome::Refused(Refusal::TooOften);
+            }
             None if !self.has_room(origin) => return Outcome::Refused(Refusal::NoRoom),
             Some(_) | None => {}
         }
@@ -346,6 +352,9 @@ impl LinkStateTable {
         let Some(list) = list.into_iter().find(|hash| hash.starts_with(&record.list)) else {
             return Outcome::NeedsNodeRecord(origin.into());
         };
+        if origin != self.own && !entry.pace.allows(now, Kind::Links) {
+            return Outcome::Refused(Refusal::TooOften);
+        }
         let key = entry.key;
         let holds = |network| LinkRecord::verify(provider, &key, network, &list, bytes);
         if let Err(why) = self.check(now, from, holds) {
@@ -393,8 +402,20 @@ impl LinkStateTable {
         self.by_short(origin.into()).is_none() && self.has_place()
     }
 
-    fn has_place(&self) -> bool {
-        self.others() < self.config.nodes_max || self.entries.values().any(|entry| !entry.is_live)
+    /// Whether a record of an origin that is not held would be taken, as far as its short id tells.
+    fn would_take(&self, origin: ShortId) -> bool {
+        self.config.admission.admits(origin) && self.has_place()
+    }
+
+    const fn has_place(&self) -> bool {
+        !self.is_full
+    }
+
+    /// Whether as many origins are held as may be, and all live; kept, since digests ask for each
+    /// origin that they name.
+    fn count_places(&mut self) {
+        let is_crowded = self.others() >= self.config.nodes_max;
+        self.is_full = is_crowded && self.entries.values().all(|entry| entry.is_live);
     }
 
     /// Origins held besides ourselves.
@@ -406,6 +427,10 @@ impl LinkStateTable {
     fn insert_node(&mut self, now: Instant, node: NodeRecord, hash: [u8; 32], bytes: &[u8]) {
         let origin = node.origin();
         let before = self.entries.get_mut(&origin);
+        let mut pace = before
+            .as_ref()
+            .map_or_else(|| Pace::new(now), |held| held.pace.clone());
+        pace.take(now, Kind::Node);
         let (links, blamed) = before
             .map(|held| (held.links.take(), core::mem::take(&mut held.blamed)))
             .unwrap_or_default();
@@ -434,15 +459,19 @@ impl LinkStateTable {
             is_live: true,
             links,
             blamed,
+            pace,
         };
         self.entries.insert(origin, entry);
+        self.count_places();
     }
 
     fn insert_links(&mut self, now: Instant, record: &LinkRecord, bytes: &[u8]) {
         if let Some(entry) = self.entries.get_mut(&record.origin) {
             entry.is_live = true;
+            entry.pace.take(now, Kind::Links);
             entry.links = Some(Links::new(now, Arc::clone(&entry.list), record, bytes));
         }
+        self.count_places();
     }
 
     const fn count(&mut self, outcome: Outcome) -> Outcome {

@@ -8,23 +8,60 @@ use super::LinkStateTable;
 use crate::link_state::publisher::{has_changed, low_half};
 use crate::link_state::{DeltaOutcome, LinkDelta, LinkRecord, ShortId};
 
-/// Neighbours whose deltas in an origin's name are not taken, and since when.
+/// Neighbours whose deltas in an origin's name are not taken for a while.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Blamed(Vec<(NodeId, Instant)>);
+pub(super) struct Blamed(Vec<Blame>);
+
+#[derive(Clone, Debug)]
+struct Blame {
+    neighbour: NodeId,
+    since: Instant,
+    span: Duration,
+}
 
 impl Blamed {
     /// Where there are too many already, the one whose time is over first is forgotten.
     fn add(&mut self, now: Instant, neighbour: NodeId) {
-        self.0.retain(|(held, _)| *held != neighbour);
+        let mut held = self.0.iter();
+        let place = held.position(|held| held.neighbour == neighbour);
+        let span = place
+            .map(|place| self.0.swap_remove(place))
+            .map_or(BLAME, |last| last.next_span(now));
         if self.0.len() >= BLAMED_MAX {
-            self.0.remove(0);
+            let places = self.0.iter().enumerate();
+            let first = places.min_by_key(|(_, held)| held.left(now));
+            if let Some((place, _)) = first {
+                self.0.swap_remove(place);
+            }
         }
-        self.0.push((neighbour, now));
+        self.0.push(Blame {
+            neighbour,
+            since: now,
+            span,
+        });
     }
 
     fn holds(&self, now: Instant, neighbour: &NodeId) -> bool {
         let mut held = self.0.iter();
-        held.any(|(held, since)| held == neighbour && now.saturating_since(*since) < BLAME)
+        held.any(|held| held.neighbour == *neighbour && !held.left(now).is_zero())
+    }
+}
+
+impl Blame {
+    const fn left(&self, now: Instant) -> Duration {
+        self.span.saturating_sub(now.saturating_since(self.since))
+    }
+
+    /// How long the next one lasts: as long, where it is for what was told before this one.
+    fn next_span(&self, now: Instant) -> Duration {
+        let good = now.saturating_since(self.since).saturating_sub(self.span);
+        if !self.left(now).is_zero() {
+            self.span
+        } else if good < BLAME_MAX {
+            self.span.saturating_mul(2).min(BLAME_MAX)
+        } else {
+            BLAME
+        }
     }
 }
 
@@ -33,9 +70,10 @@ impl LinkStateTable {
     ///
     /// It is not signed. It counts until the origin's next record, which shows whether the origin
     /// said it. A neighbour that told one which the origin did not say is not believed about that
-    /// origin for 10 min; about others it is. For the neighbour may have been lied to, or the
-    /// origin have said it and then the contrary: were all its deltas ignored, one liar could make
-    /// all honest nodes blame each other.
+    /// origin for 30 s, and each further time for twice as long, up to 10 min; about others it is.
+    /// For the neighbour may have been lied to, or the origin have said it and then the contrary:
+    /// were all its deltas ignored, or any for long, one liar could make all honest nodes deaf to
+    /// each other.
     pub fn accept_delta(&mut self, now: Instant, from: NodeId, delta: LinkDelta) -> DeltaOutcome {
         let outcome = self.judge_delta(now, from, delta);
         self.stats.count_delta(outcome);
@@ -142,7 +180,10 @@ impl LinkStateTable {
     }
 }
 
-/// How long a neighbour that told a false delta is not believed.
-const BLAME: Duration = Duration::from_secs(600);
+/// How long a neighbour that told a false delta is not believed the first time: as long as the
+/// delta itself can have counted, which is until the origin's next record.
+const BLAME: Duration = Duration::from_secs(30);
+/// The same at most; who told none for that long begins anew.
+const BLAME_MAX: Duration = Duration::from_secs(600);
 /// Neighbours blamed at a time for one origin; as many as gossip with a node.
 const BLAMED_MAX: usize = 16;

@@ -6,6 +6,7 @@ use crypto::PublicKey;
 use wire::{Instant, NodeId};
 
 use super::deltas::Blamed;
+use super::pace::Pace;
 use crate::link_state::{LinkDelta, LinkRecord, Profile, ShortId};
 use crate::measure::LinkReport;
 
@@ -28,6 +29,8 @@ pub(in crate::link_state) struct Entry {
     pub(in crate::link_state) links: Option<Links>,
     /// Neighbours that are not believed about it.
     pub(super) blamed: Blamed,
+    /// What it may still say.
+    pub(super) pace: Pace,
 }
 
 /// What an origin measured.

@@ -1,8 +1,9 @@
 mod deltas;
+mod pace;
 
 use super::*;
 use crate::cost::{Cost, LossCode};
-use crate::link_state::{Admission, Publisher};
+use crate::link_state::{Admission, Haste, Publisher};
 use crate::measure::LinkReport;
 use crate::message::Message;
 use core::time::Duration;
@@ -12,6 +13,9 @@ use wire::{Seed, UnixTime};
 
 const NETWORK: Network = Network([9; 16]);
 const PEER: NodeId = NodeId([0xee; 32]);
+
+/// Two neighbours of an origin.
+const NEIGHBOURS: [NodeId; 2] = [NodeId([1; 32]), NodeId([2; 32])];
 
 /// A node that publishes.
 struct Origin {
@@ -97,6 +101,33 @@ fn take(table: &mut LinkStateTable, message: &Message<'_>) -> Outcome {
     } else {
         panic!("{message:?} answers no request")
     }
+}
+
+/// A link record that states what was told before it.
+fn record(
+    origin: &mut Origin,
+    node: &[u8],
+    (version, follows): (u64, u32),
+    millis: u16,
+) -> Vec<u8> {
+    let key = origin.provider.signing_key(&origin.identity).unwrap();
+    let hash = NodeRecord::hash(&origin.provider, node);
+    let report = |millis| LinkReport {
+        delay: Cost::from_millis(millis),
+        loss: LossCode(0),
+    };
+    let record = LinkRecord {
+        origin: origin.id(),
+        version,
+        list: *hash.first_chunk().unwrap(),
+        is_leaving: false,
+        haste: Haste::None,
+        follows,
+        reports: vec![report(millis), report(20)],
+    };
+    record
+        .sign(&mut origin.provider, &key, NETWORK, &hash)
+        .unwrap()
 }
 
 const TAKEN: (Outcome, Outcome) = (Outcome::Accepted, Outcome::Accepted);
@@ -266,6 +297,36 @@ fn a_restarted_node_goes_on_above_its_old_life_whatever_its_clock_says() {
         let second = after.publish(clock, &[]);
         assert_eq!(accept(&mut neighbour, Instant::ZERO, &second), TAKEN);
     }
+}
+
+#[test]
+fn mesh_a1_nothing_is_missing_of_whom_no_record_would_be_taken() {
+    let (mut member, mut second) = (Origin::new(1), Origin::new(2));
+    let (id, other) = (ShortId::from(member.id()), ShortId::from(second.id()));
+    let stranger = ShortId([7; 8]);
+    let misses = |table: &LinkStateTable, id| (table.lacks(id, 9), table.lacks_record(id, 9));
+    let mut closed = table(TableConfig {
+        admission: Admission::Listed([(member.id(), Roles::ALL)].into()),
+        ..TableConfig::default()
+    });
+    assert_eq!(misses(&closed, id), (true, true));
+    assert_eq!(misses(&closed, stranger), (false, false), "no member");
+    closed.set_admission(Admission::Anyone);
+    assert_eq!(misses(&closed, stranger), (true, true));
+
+    let mut full = table(TableConfig {
+        nodes_max: 1,
+        ..TableConfig::default()
+    });
+    assert_eq!(misses(&full, other), (true, true));
+    let records = member.publish(None, &[]);
+    assert_eq!(accept(&mut full, Instant::ZERO, &records), TAKEN);
+    assert_eq!(misses(&full, other), (false, false), "it is full");
+    let end = Instant::from_millis(90_000);
+    full.expire(end);
+    assert_eq!(misses(&full, other), (true, true), "one is dead");
+    assert_eq!(accept(&mut full, end, &second.publish(None, &[])), TAKEN);
+    assert_eq!(misses(&full, id), (false, false), "it has its place");
 }
 
 #[test]

@@ -3,9 +3,6 @@ use crate::link_state::{DeltaOutcome, LinkDelta};
 
 const THIRD: NodeId = NodeId([0xcc; 32]);
 
-/// Two neighbours of an origin.
-const NEIGHBOURS: [NodeId; 2] = [NodeId([1; 32]), NodeId([2; 32])];
-
 fn delta(origin: &Origin, base: u64, after: u16, changes: &[(u8, u16)]) -> LinkDelta {
     let changes = changes.iter().map(|&(position, millis)| {
         let report = LinkReport {
@@ -20,33 +17,6 @@ fn delta(origin: &Origin, base: u64, after: u16, changes: &[(u8, u16)]) -> LinkD
         after,
         changes: changes.collect(),
     }
-}
-
-/// A link record that states what was told before it.
-fn record(
-    origin: &mut Origin,
-    node: &[u8],
-    (version, follows): (u64, u32),
-    millis: u16,
-) -> Vec<u8> {
-    let key = origin.provider.signing_key(&origin.identity).unwrap();
-    let hash = NodeRecord::hash(&origin.provider, node);
-    let report = |millis| LinkReport {
-        delay: Cost::from_millis(millis),
-        loss: LossCode(0),
-    };
-    let record = LinkRecord {
-        origin: origin.id(),
-        version,
-        list: *hash.first_chunk().unwrap(),
-        is_leaving: false,
-        haste: crate::link_state::Haste::None,
-        follows,
-        reports: vec![report(millis), report(20)],
-    };
-    record
-        .sign(&mut origin.provider, &key, NETWORK, &hash)
-        .unwrap()
 }
 
 #[test]
@@ -120,9 +90,32 @@ fn pgx6_a_record_shows_who_told_a_false_delta() {
         let id = origin.id();
         assert_eq!(table.is_blamed(now, &PEER, &id), is_lie, "{number}");
         assert!(!table.is_blamed(now, &THIRD, &id), "who tells the truth");
-        let end = now + Duration::from_secs(600);
-        assert!(!table.is_blamed(end, &PEER, &id), "for 10 min");
+        let end = now + Duration::from_secs(30);
+        assert!(!table.is_blamed(end, &PEER, &id), "for 30 s");
         let report = table.report(&id, NEIGHBOURS[0]).unwrap();
         assert_eq!(report.delay, Cost::from_millis(says), "the record counts");
     }
+}
+
+#[test]
+fn pgx6_who_tells_false_deltas_again_and_again_is_not_believed_for_longer_each_time() {
+    let mut origin = Origin::new(1);
+    let records = origin.publish(None, &NEIGHBOURS);
+    let mut table = table(TableConfig::default());
+    assert_eq!(accept(&mut table, Instant::ZERO, &records), TAKEN);
+    let (id, base) = (origin.id(), origin.publisher.version());
+    let mut now = Instant::ZERO;
+    for seconds in [30, 60, 120, 240, 480, 600, 600] {
+        let beyond = delta(&origin, base, 7, &[(2, 1)]);
+        assert_eq!(table.accept_delta(now, PEER, beyond), DeltaOutcome::Forged);
+        now += Duration::from_secs(seconds);
+        let before = now.saturating_sub(Duration::from_millis(1));
+        assert!(table.is_blamed(before, &PEER, &id), "{seconds} s");
+        assert!(!table.is_blamed(now, &PEER, &id), "{seconds} s");
+    }
+    now += Duration::from_secs(600);
+    let beyond = delta(&origin, base, 7, &[(2, 1)]);
+    assert_eq!(table.accept_delta(now, PEER, beyond), DeltaOutcome::Forged);
+    now += Duration::from_secs(30);
+    assert!(!table.is_blamed(now, &PEER, &id), "it begins anew");
 }

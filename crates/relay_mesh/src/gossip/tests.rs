@@ -1,0 +1,114 @@
+use super::*;
+use crate::link_state::{Network, Profile, ShortId, TableConfig};
+use crate::message::Digest;
+use crypto::Identity;
+use netsim::provider::SimProvider;
+use wire::Seed;
+
+const NETWORK: Network = Network([9; 16]);
+const LIAR: NodeId = NodeId([0xee; 32]);
+
+/// A node with one neighbour, which may say what it likes.
+struct Rig {
+    provider: SimProvider,
+    gossip: Gossip<SimProvider>,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let mut provider = SimProvider::new(Seed::from_number(1));
+        let identity = Identity::generate(&mut provider).unwrap();
+        let key = provider.signing_key(&identity).unwrap();
+        let public = *identity.public_key();
+        let publisher = Publisher::new(key, public, NETWORK, Profile::default()).unwrap();
+        let table = LinkStateTable::new(TableConfig::default(), NETWORK, identity.node_id());
+        let generator = Seed::from_number(2).generator(0);
+        let gossip = Gossip::new(publisher, table, generator, Instant::ZERO);
+        let mut rig = Self { provider, gossip };
+        rig.tend(Instant::ZERO);
+        rig.gossip.on_up(Instant::ZERO, LIAR);
+        rig.drain();
+        rig
+    }
+
+    fn tend(&mut self, now: Instant) {
+        let links = BTreeMap::new();
+        let provider = &mut self.provider;
+        self.gossip.tend(now, None, provider, &links).unwrap();
+    }
+
+    fn say(&mut self, now: Instant, message: Message<'_>) {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        let message = (message, bytes.len());
+        self.gossip
+            .handle_message(now, &self.provider, LIAR, message);
+    }
+
+    /// What waits to be sent: how many digests, and how many requests.
+    fn drain(&mut self) -> (usize, usize) {
+        let (mut digests, mut requests) = (0, 0);
+        let mut bytes = Vec::new();
+        while self.gossip.poll_message(&mut bytes).is_some() {
+            let message = Message::decode(&bytes).unwrap();
+            digests += usize::from(matches!(message, Message::Digest(_)));
+            requests += usize::from(matches!(message, Message::Request(_)));
+            bytes.clear();
+        }
+        (digests, requests)
+    }
+}
+
+fn invented() -> Digest {
+    Digest::new((1..=1_024_u64).map(|number| (ShortId(number.to_be_bytes()), u64::MAX)))
+}
+
+#[test]
+fn mesh_a1_no_digest_costs_a_look_through_all_that_is_wanted() {
+    let mut rig = Rig::new();
+    let looks = rig.gossip.stats().looks;
+    rig.say(Instant::ZERO, Message::Digest(invented()));
+    for _ in 0..20_000 {
+        rig.say(Instant::ZERO, Message::Digest(Digest::default()));
+    }
+    assert_eq!(rig.gossip.stats().looks, looks);
+    assert_eq!(rig.drain(), (0, 0));
+    let now = Instant::from_millis(100);
+    rig.tend(now);
+    assert_eq!(rig.gossip.stats().looks, looks + 1);
+    assert_eq!(rig.drain().1, 1, "it is asked by the timer");
+}
+
+#[test]
+fn mesh_a1_a_neighbour_gets_one_digest_a_second_whatever_it_says() {
+    let mut rig = Rig::new();
+    let at = |millis: u64| Instant::from_millis(5_000 + millis);
+    for _ in 0..1_000 {
+        rig.say(at(0), Message::Part);
+        rig.say(at(0), Message::Graft);
+    }
+    assert_eq!(rig.drain().0, 1);
+    for tick in 1..10 {
+        rig.say(at(tick * 100), Message::Part);
+        rig.tend(at(tick * 100));
+        rig.say(at(tick * 100), Message::Graft);
+    }
+    assert_eq!(rig.drain().0, 0);
+    rig.tend(at(1_000));
+    assert_eq!(rig.drain().0, 1, "what was put off is told once");
+    rig.tend(at(2_000));
+    assert_eq!(rig.drain().0, 0);
+}
+
+#[test]
+fn mesh_a1_digests_are_of_what_a_neighbour_may_be_told() {
+    let mut rig = Rig::new();
+    let now = Instant::from_millis(5_000);
+    let neighbour = rig.gossip.neighbours.get_mut(&LIAR).unwrap();
+    while neighbour.may_be_told(now, 1_000) {}
+    while neighbour.may_be_told(now, 0) {}
+    rig.say(now, Message::Graft);
+    assert_eq!(rig.drain().0, 0, "it had all that it may be told");
+    rig.tend(now + Duration::from_millis(100));
+    assert_eq!(rig.drain().0, 1);
+}
