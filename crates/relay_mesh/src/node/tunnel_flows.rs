@@ -113,7 +113,11 @@ impl<P: Provider> Node<P> {
         link: LinkId,
         (id, mode): (FlowId, Mode),
     ) {
-        let outcome = self.accept_tunnel(now, link, (id, mode));
+        let outcome = if self.may_open(now, link) {
+            self.accept_tunnel(now, link, (id, mode))
+        } else {
+            Err(FlowRefused::Full)
+        };
         let opened = FlowMessage::Opened { flow: id, outcome };
         self.send_flow_message(now, link, &opened);
     }
