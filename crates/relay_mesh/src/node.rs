@@ -43,6 +43,8 @@ mod survey;
 mod tcp;
 mod telling;
 #[cfg(feature = "tcp")]
+mod tunnel_conns;
+#[cfg(feature = "tcp")]
 mod tunnel_flows;
 #[cfg(feature = "tcp")]
 mod tunnel_here;

@@ -25,6 +25,8 @@ mod limits;
 mod member;
 mod memo;
 mod moves;
+#[cfg(feature = "tcp")]
+mod places;
 mod play;
 mod player;
 mod process;

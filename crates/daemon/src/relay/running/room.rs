@@ -7,12 +7,17 @@ use super::Setup;
 /// Has a node refuse in time what the system would: a flow of an exit has a socket, and so has each TCP
 /// connection.
 pub(super) fn fit(setup: &mut Setup) {
-    let Some(files) = files_max() else {
-        return;
-    };
+    if let Some(files) = files_max() {
+        fit_to(setup, files);
+    }
+}
+
+fn fit_to(setup: &mut Setup, files: u32) {
     let mut room = files.saturating_sub(kept_of(files));
-    if setup.node.tcp.is_some() {
+    if let Some(tcp) = &mut setup.node.tcp {
         setup.tcp.connections_max = setup.tcp.connections_max.min(room / 2);
+        // What it shares out is what there is.
+        tcp.connections_max = setup.tcp.connections_max;
         room = room.saturating_sub(setup.tcp.connections_max);
     }
     if setup.node.games.iter().any(|game| game.exit.is_some()) {
@@ -46,6 +51,8 @@ const FILES_KEPT: u32 = 288;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::relay::FileRole;
+    use crate::relay::sandbox::Sandbox;
 
     #[test]
     fn the_limit_of_open_files_is_read_as_the_system_writes_it() {
@@ -57,6 +64,22 @@ mod tests {
         assert_eq!(files_max_of(""), None);
         #[cfg(target_os = "linux")]
         assert!(files_max().is_some_and(|files| files > FILES_KEPT));
+    }
+
+    #[test]
+    fn few_files_leave_few_connections_of_which_nobody_gets_all() {
+        let mut sandbox = Sandbox::new(&[("one", FileRole::Exit)]).unwrap();
+        let config = sandbox.config_mut(0).unwrap();
+        let text = r#"[{"name": "web", "protocol": "tcp", "server": "127.0.0.1:80"}]"#;
+        config.games = serde_json::from_str(text).unwrap();
+        let config = config.clone();
+        let mut setup = config.setup(sandbox.directory()).unwrap();
+        for (files, connections) in [(524_288, 1_024), (1_024, 384)] {
+            fit_to(&mut setup, files);
+            let shared = setup.node.tcp.as_ref().map(|tcp| tcp.connections_max);
+            assert_eq!(shared, Some(connections));
+            assert_eq!(setup.tcp.connections_max, connections);
+        }
     }
 
     #[test]
