@@ -40,7 +40,7 @@ pub use stats::{TcpCounted, TcpStats};
 
 use super::ask::Ask;
 use connection::{Connection, Passed, READ_MAX, Stage};
-use crowd::Crowd;
+use crowd::{Crowd, Places};
 use door::Door;
 use readiness::{Readiness, Ready};
 use stats::count;
@@ -72,6 +72,16 @@ impl Default for TcpSetup {
 /// The TCP sockets of a node.
 pub(super) struct Sockets {
     setup: TcpSetup,
+impl TcpSetup {
+    /// Who may not have said yet whom they speak for.
+    fn places(&self) -> Places {
+        Places {
+            of_source: self.greetings_max,
+            of_prefix: self.greetings_max.max(self.connections_max / PREFIXES),
+        }
+    }
+}
+
     /// The address that connections to game servers leave from.
     upstream: Option<IpAddr>,
     registry: Registry,
@@ -456,6 +466,8 @@ enum Way {
 const LEFT_BEFORE: [ErrorKind; 2] = [ErrorKind::ConnectionAborted, ErrorKind::Interrupted];
 /// Connections taken in a row.
 const ACCEPTS_MAX: usize = 64;
+/// One network has a quarter of the places, as the node has it for connections that are open.
+const PREFIXES: u32 = 4;
 /// Pause after so many.
 const BREATH: Duration = Duration::from_millis(1);
 /// Pause after an accept that failed.
