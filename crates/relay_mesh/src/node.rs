@@ -43,6 +43,8 @@ mod survey;
 mod tcp;
 mod telling;
 #[cfg(feature = "tcp")]
+mod tunnel_conns;
+#[cfg(feature = "tcp")]
 mod tunnel_flows;
 #[cfg(feature = "tcp")]
 mod tunnel_here;
@@ -81,7 +83,7 @@ use edges::Edges;
 use entry::Ports;
 use flow_table::FlowTable;
 use known_routes::KnownRoutes;
-use peers::Peers;
+use peers::{Peers, Rates};
 use releases::Releases;
 use selecting::Selecting;
 use start::{check, endpoint, label_limits, network_of, table};
@@ -208,7 +210,7 @@ impl<P: Provider> Node<P> {
                 config.outbox_bytes_max,
             ),
             gates: LinkTable::new(),
-            peers: Peers::new(config.peers_max, config.request_rate),
+            peers: Peers::new(config.peers_max, Rates::of(&config)),
             selecting: Selecting::new(now, &config, &mut generator),
             gossip: Gossip::new(publisher, table, generator.seed().generator(0), now),
             penalties: Penalties::new(PenaltyConfig::default()),

@@ -171,6 +171,8 @@ pub struct NodeStats {
     pub label_requests: u64,
     /// Times that all flows with a far end were looked through for labels that they lack.
     pub label_searches: u64,
+    /// Flows of other entries that were refused: too many of late.
+    pub opens_refused: u64,
     /// Requests of other nodes that were refused, by reason.
     pub requests_refused: RefusedRequests,
     /// Labels that others gave back before they expired.

@@ -17,6 +17,12 @@ pub struct TcpConfig {
     /// What the driver's clock of the standard library shows when the node is made. Nothing but differences to
     /// it is looked at.
     pub epoch: std::time::Instant,
+    /// Connections that the driver of the node's TCP sockets has places for, of players and to game
+    /// servers together; 1,024. Another entry has at most seven eighths of them, in all its tunnels. Players
+    /// of one /24 or /48 have at most a quarter, or twice
+    /// [`per_address_max`](TunnelConfig::per_address_max) where that is more; one whose exit is this node
+    /// too has two. Where all are taken is the driver's to say.
+    pub connections_max: u32,
     /// What each tunnel allows.
     pub tunnel: TunnelConfig,
 }
@@ -28,6 +34,7 @@ impl TcpConfig {
         Self {
             games: Vec::new(),
             epoch,
+            connections_max: 1_024,
             tunnel: TunnelConfig::default(),
         }
     }

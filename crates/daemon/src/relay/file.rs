@@ -120,7 +120,8 @@ pub struct FileLimits {
     #[serde(default)]
     pub flow_bytes_per_second: Option<u32>,
     /// TCP connections at a time, of players and to game servers together; 1,024. At most half of the
-    /// files that may be open, less 288, or a quarter where that is less.
+    /// files that may be open, less 288, or a quarter where that is less. Another entry has at most seven
+    /// eighths of them, and players of one /24 or /48 a quarter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp_connections: Option<u32>,
     /// Of them, those of one address with one exit; 16.

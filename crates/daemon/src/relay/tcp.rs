@@ -14,6 +14,7 @@ mod connection;
 mod crowd;
 mod dialling;
 mod door;
+mod doors;
 mod greeting;
 mod readiness;
 mod stats;
@@ -40,8 +41,9 @@ pub use stats::{TcpCounted, TcpStats};
 
 use super::ask::Ask;
 use connection::{Connection, Passed, READ_MAX, Stage};
-use crowd::Crowd;
+use crowd::{Crowd, Places};
 use door::Door;
+use doors::Doors;
 use readiness::{Readiness, Ready};
 use stats::count;
 
@@ -51,8 +53,9 @@ pub struct TcpSetup {
     /// Connections at a time, of players and to game servers together; 1,024. Who comes beyond it waits
     /// at the door until one ends.
     pub connections_max: u32,
-    /// Of those that have not said yet whom they speak for, as many may come from one address; 16.
-    /// Trusted proxies have no such limit.
+    /// Of those that have not said yet whom they speak for, as many may come from one address; 16. From
+    /// one /24 or /48 a quarter of [`connections_max`](Self::connections_max) may, or as many as that
+    /// where that is more. Trusted proxies have no such limit.
     pub greetings_max: u32,
     /// Proxies before the ports of games, by the games' names: what they send begins with a header of the
     /// PROXY protocol that says who the player is.
@@ -69,6 +72,16 @@ impl Default for TcpSetup {
     }
 }
 
+impl TcpSetup {
+    /// Who may not have said yet whom they speak for.
+    fn places(&self) -> Places {
+        Places {
+            of_source: self.greetings_max,
+            of_prefix: self.greetings_max.max(self.connections_max / PREFIXES),
+        }
+    }
+}
+
 /// The TCP sockets of a node.
 pub(super) struct Sockets {
     setup: TcpSetup,
@@ -78,7 +91,7 @@ pub(super) struct Sockets {
     ready: Arc<Readiness>,
     /// What was taken from there, while it is looked at.
     looked_at: BTreeMap<usize, Ready>,
-    doors: BTreeMap<usize, Door>,
+    doors: Doors,
     connections: BTreeMap<usize, Connection>,
     by_conn: BTreeMap<ConnId, usize>,
     deadlines: BTreeSet<(Instant, usize)>,
@@ -118,7 +131,7 @@ impl Sockets {
             registry: poll.registry().try_clone()?,
             ready: Arc::clone(&ready),
             looked_at: BTreeMap::new(),
-            doors: BTreeMap::new(),
+            doors: Doors::default(),
             connections: BTreeMap::new(),
             by_conn: BTreeMap::new(),
             deadlines: BTreeSet::new(),
@@ -146,7 +159,7 @@ impl Sockets {
             self.on_ready(now, node, token, ready);
         }
         self.looked_at = looked_at;
-        if !self.doors.is_empty() && node.draining().is_some() {
+        if self.doors.len() > 0 && node.draining().is_some() {
             self.close_doors();
         }
         has_any | self.accept(now, node)
@@ -190,7 +203,7 @@ impl Sockets {
                 }
                 node.tcp_listening(now, port, opened.map_err(drop));
             }
-            TcpWork::Unlisten { port } => self.doors.retain(|_, door| door.port != port),
+            TcpWork::Unlisten { port } => self.doors.close(port),
             TcpWork::Dial { conn, server } => self.dial(now, node, conn, server),
             TcpWork::Readable { conn } => self.pass(node, conn, Way::ToSocket),
             TcpWork::Writable { conn } => self.pass(node, conn, Way::ToNode),
@@ -229,8 +242,7 @@ impl Sockets {
             if self.accept_at.is_some() {
                 return has_any;
             }
-            let waiting = self.doors.iter().find(|(_, door)| door.may_hold);
-            let Some(token) = waiting.map(|(token, _)| *token) else {
+            let Some(token) = self.doors.next() else {
                 self.is_full = false;
                 return has_any;
             };
@@ -250,7 +262,7 @@ impl Sockets {
     }
 
     fn accept_at_door(&mut self, now: Instant, node: &mut Node<Ring>, token: usize) -> bool {
-        let Some(door) = self.doors.get_mut(&token) else {
+        let Some(door) = self.doors.take_turn(token) else {
             return false;
         };
         let port = door.port;
@@ -303,7 +315,7 @@ impl Sockets {
     }
 
     fn on_ready(&mut self, now: Instant, node: &mut Node<Ring>, token: usize, ready: Ready) {
-        if let Some(door) = self.doors.get_mut(&token) {
+        if let Some(door) = self.doors.get_mut(token) {
             door.may_hold = true;
             return;
         }
@@ -454,6 +466,8 @@ enum Way {
 
 /// Somebody left before being let in, or a signal came; accept(2).
 const LEFT_BEFORE: [ErrorKind; 2] = [ErrorKind::ConnectionAborted, ErrorKind::Interrupted];
+/// One network has a quarter of the places, as the node has it for connections that are open.
+const PREFIXES: u32 = 4;
 /// Connections taken in a row.
 const ACCEPTS_MAX: usize = 64;
 /// Pause after so many.

@@ -293,12 +293,11 @@ impl<P: Provider> Node<P> {
             course.previous = None;
         }
         // Until the spare path is proved, the one before it stands by.
-        let is_proved = |path: &&CoursePath| path.is_proved(now);
+        let is_proved = |path: &CoursePath| path.is_proved(now);
         let next = spare.as_ref().map(|spare| course.find(spare));
-        let is_awaited = next.is_some_and(|next| next.filter(is_proved).is_none());
+        let is_awaited = next.is_some_and(|next| !next.is_some_and(is_proved));
         let stays = course.standby.filter(|id| {
-            let stands = course.path(*id).filter(is_proved).is_some();
-            is_awaited && stands && Some(*id) != course.current
+            is_awaited && Some(*id) != course.current && course.path(*id).is_some_and(is_proved)
         });
         let idle: Vec<u8> = course
             .paths
@@ -332,7 +331,7 @@ impl<P: Provider> Node<P> {
         }
         course.standby = spare
             .and_then(|spare| course.find(&spare))
-            .filter(is_proved)
+            .filter(|path| is_proved(path))
             .map(|path| path.id)
             .or(stays);
         for path in idle {

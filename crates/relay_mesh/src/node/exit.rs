@@ -25,7 +25,11 @@ impl<P: Provider> Node<P> {
         link: LinkId,
         (flow, player, game): (FlowId, SocketAddr, &str),
     ) {
-        let outcome = self.accept_flow(now, link, (flow, player, game));
+        let outcome = if self.may_open(now, link) {
+            self.accept_flow(now, link, (flow, player, game))
+        } else {
+            Err(FlowRefused::Full)
+        };
         if let Err(why) = outcome {
             let opened = FlowMessage::Opened {
                 flow,
@@ -33,6 +37,16 @@ impl<P: Provider> Node<P> {
             };
             self.send_flow_message(now, link, &opened);
         }
+    }
+
+    /// Whether an entry may open a flow more now, for a player or a tunnel; counted where it may not.
+    pub(super) fn may_open(&mut self, now: Instant, link: LinkId) -> bool {
+        let peer = self.peers.get_mut(link);
+        let may_open = peer.is_some_and(|peer| peer.opens.take(now, 1));
+        if !may_open {
+            self.stats.opens_refused = self.stats.opens_refused.saturating_add(1);
+        }
+        may_open
     }
 
     /// Takes the socket of a flow, or its failure.

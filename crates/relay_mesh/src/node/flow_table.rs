@@ -405,8 +405,9 @@ pub(super) fn probe_link(index: u32) -> Option<LinkId> {
 /// Labels that lead to one flow at a time: of the paths that a course has, and of those before
 /// that were not given back and have not expired.
 pub(super) const FLOW_LABELS_MAX: usize = 32;
-/// An exit keeps an eighth of its places for others than the entry that has most.
-const OTHERS_SHARE: u32 = 8;
+/// An exit keeps an eighth of its places for others than the entry that has most: those of flows, and
+/// those of TCP connections.
+pub(super) const OTHERS_SHARE: u32 = 8;
 /// Flows that a prefix may have in any case: a household's, or those of a small town's provider.
 const PREFIX_MIN: u32 = 64;
 /// Set in the indices of probe flows.

@@ -8,6 +8,7 @@ use udp_proto::SessionId;
 use udp_proto::budget::TokenBucket;
 use wire::{Instant, NodeId};
 
+use crate::config::Config;
 use crate::cost::Cost;
 use crate::link::LinkId;
 use crate::measure::Prober;
@@ -38,6 +39,8 @@ pub(super) struct Peer {
     shut_outs: u32,
     /// When it was last alive by its record, had a session, or was found to be named by something still.
     pub(super) seen: Instant,
+    /// Flows that it may open.
+    pub(super) opens: TokenBucket,
     /// Labels that it may ask for.
     pub(super) requests: TokenBucket,
     /// Labels that it may give back.
@@ -85,11 +88,29 @@ pub(super) struct Peers {
     /// Those with an open session.
     open: BTreeSet<LinkId>,
     max: usize,
-    request_rate: u32,
+    rates: Rates,
+}
+
+/// What each may ask for in a second.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rates {
+    /// Labels.
+    request: u32,
+    /// Flows that an entry like this node opens.
+    open: u32,
+}
+
+impl Rates {
+    pub(super) const fn of(config: &Config) -> Self {
+        Self {
+            request: config.request_rate,
+            open: config.open_rate,
+        }
+    }
 }
 
 impl Peers {
-    pub(super) fn new(max: u16, request_rate: u32) -> Self {
+    pub(super) fn new(max: u16, rates: Rates) -> Self {
         Self {
             list: Vec::new(),
             free: Vec::new(),
@@ -97,7 +118,7 @@ impl Peers {
             by_session: BTreeMap::new(),
             open: BTreeSet::new(),
             max: usize::from(max),
-            request_rate,
+            rates,
         }
     }
 
@@ -106,7 +127,7 @@ impl Peers {
         if let Some(&link) = self.by_node.get(&node) {
             return Some(link);
         }
-        let peer = Peer::new(now, node, self.request_rate);
+        let peer = Peer::new(now, node, self.rates);
         let link = if let Some(link) = self.free.pop() {
             *self.get_mut(link)? = peer;
             link
@@ -122,9 +143,9 @@ impl Peers {
 
     /// Gives the name of a node back that has no session, and that nothing names.
     pub(super) fn forget(&mut self, now: Instant, link: LinkId) {
-        let rate = self.request_rate;
+        let rates = self.rates;
         if let Some(peer) = self.get_mut(link).filter(|peer| peer.node != NOBODY) {
-            let gone = core::mem::replace(peer, Peer::new(now, NOBODY, rate));
+            let gone = core::mem::replace(peer, Peer::new(now, NOBODY, rates));
             self.by_node.remove(&gone.node);
             self.free.push(link);
         }
@@ -236,7 +257,12 @@ impl Peers {
 }
 
 impl Peer {
-    const fn new(now: Instant, node: NodeId, request_rate: u32) -> Self {
+    const fn new(now: Instant, node: NodeId, rates: Rates) -> Self {
+        let labels = TokenBucket::new(rates.request, rates.request.saturating_mul(4), now);
+        let (opens, burst) = (
+            rates.open.saturating_mul(OPENS),
+            rates.open.saturating_mul(OPENS_AT_ONCE),
+        );
         Self {
             node,
             learned: Vec::new(),
@@ -250,9 +276,10 @@ impl Peer {
             shut_until: None,
             shut_outs: 0,
             seen: now,
-            requests: TokenBucket::new(request_rate, request_rate.saturating_mul(4), now),
+            opens: TokenBucket::new(opens, burst, now),
+            requests: labels,
             // No more than it got.
-            releases: TokenBucket::new(request_rate, request_rate.saturating_mul(4), now),
+            releases: labels,
             detoured: TokenBucket::new(DETOUR_RATE, DETOUR_RATE, now),
             passed: TokenBucket::new(DETOUR_RATE, DETOUR_RATE, now),
         }
@@ -305,6 +332,11 @@ const NOBODY: NodeId = NodeId([0; 32]);
 /// Bytes a second that are passed on for one node, and as many at once: twice what control takes in a
 /// mesh of a thousand nodes.
 pub(super) const DETOUR_RATE: u32 = 64 << 10;
+/// Flows that another node may open, for each that an entry like this one does.
+const OPENS: u32 = 2;
+/// The same at once, in seconds of an entry: one that has saved up four of them, and whose messages come
+/// 12 s late and all together, is refused none. Who is silent for longer has lost its session.
+const OPENS_AT_ONCE: u32 = 16;
 /// Wait after the first dial that failed; doubled each time.
 const BACK_OFF: Duration = Duration::from_millis(500);
 const BACK_OFF_MAX: Duration = Duration::from_secs(16);
@@ -321,7 +353,11 @@ mod tests {
 
     #[test]
     fn a_dial_begins_where_the_last_one_succeeded_and_a_failure_moves_on() {
-        let mut peers = Peers::new(1, 1);
+        let rates = Rates {
+            request: 1,
+            open: 1,
+        };
+        let mut peers = Peers::new(1, rates);
         let link = peers.intern(Instant::ZERO, NodeId([1; 32])).unwrap();
         let peer = peers.get_mut(link).unwrap();
         assert_eq!(peer.addresses(), []);
@@ -346,5 +382,28 @@ mod tests {
         peer.learned = vec![at(9)];
         peer.failures = 0;
         assert_eq!(peer.addresses(), hosts(&[9, 4, 5, 6]));
+    }
+
+    #[test]
+    fn an_entry_at_its_open_rate_is_refused_nothing_however_late_it_is_heard() {
+        let rate = 256;
+        let rates = Rates {
+            request: 1,
+            open: rate,
+        };
+        let at = Instant::from_millis;
+        for late in [0, 1_000, 12_000] {
+            // As an entry's own bucket has it; nothing arrives until `late`, and then at once.
+            let mut newcomers = TokenBucket::new(rate, rate * 4, at(0));
+            let mut peer = Peer::new(at(0), NOBODY, rates);
+            for millis in 0..30_000 {
+                while newcomers.take(at(millis), 1) {
+                    assert!(peer.opens.take(at(millis.max(late)), 1), "{late} {millis}");
+                }
+            }
+        }
+        let mut peer = Peer::new(at(0), NOBODY, rates);
+        let flood = (0..20_000).filter(|millis| peer.opens.take(at(millis / 10), 1));
+        assert_eq!(flood.count(), 4_096 + 1_023, "in two seconds");
     }
 }

@@ -3,10 +3,11 @@
 use core::net::SocketAddr;
 
 use crypto::Provider;
+use udp_proto::budget::prefix_of;
 use wire::Instant;
 
 use super::Node;
-use super::tunnels::Held;
+use super::tunnel_conns::{Held, Tenant};
 use crate::event::Event;
 use crate::tcp::{TcpPort, TcpRefused, TcpWork};
 use crate::tunnel::{ConnId, Gone, OpenError, OpenRecord, Refusal, Tunnel, TunnelStats};
@@ -45,8 +46,12 @@ impl<P: Provider> Node<P> {
         (player, listen): (SocketAddr, SocketAddr),
     ) -> Result<ConnId, TcpRefused> {
         let now = self.advance(now);
-        let tunnels = self.tunnels.as_ref().ok_or(TcpRefused::NoGame)?;
+        let tunnels = self.tunnels.as_mut().ok_or(TcpRefused::NoGame)?;
         let game = tunnels.game_of(port).ok_or(TcpRefused::NoGame)?.clone();
+        let tenant = Tenant::Prefix(prefix_of(player.ip()));
+        if !tunnels.has_place(tenant) {
+            return Err(TcpRefused::Crowded);
+        }
         if !self.takes_new_flows(now) {
             return Err(TcpRefused::NoExit);
         }
@@ -68,8 +73,12 @@ impl<P: Provider> Node<P> {
         })?;
         end.used = now;
         tunnels.touched.insert(flow);
-        let preface = Vec::new();
-        tunnels.conns.insert(conn, Held { game, preface });
+        let held = Held {
+            tenant,
+            game,
+            preface: Vec::new(),
+        };
+        tunnels.conns.insert(conn, held);
         Ok(conn)
     }
 
@@ -94,7 +103,7 @@ impl<P: Provider> Node<P> {
             }
             Err(why) => {
                 tunnel.refuse(conn, why)?;
-                tunnels.conns.remove(&conn);
+                tunnels.conns.remove(conn);
             }
         }
         Ok(())
@@ -125,7 +134,7 @@ impl<P: Provider> Node<P> {
             tunnel.reset(conn);
         }
         if let Some(tunnels) = &mut self.tunnels {
-            tunnels.conns.remove(&conn);
+            tunnels.conns.remove(conn);
         }
     }
 
@@ -135,9 +144,9 @@ impl<P: Provider> Node<P> {
         let Some(tunnels) = &mut self.tunnels else {
             return &[];
         };
-        let held = tunnels.conns.get(&conn);
+        let held = tunnels.conns.get(conn);
         if held.is_some_and(|held| !held.preface.is_empty()) {
-            let held = tunnels.conns.get(&conn);
+            let held = tunnels.conns.get(conn);
             return held.map_or(&[], |held| &held.preface);
         }
         let tunnel = tunnels.of_conn(conn);
@@ -149,7 +158,7 @@ impl<P: Provider> Node<P> {
         let Some(tunnels) = &mut self.tunnels else {
             return;
         };
-        let held = tunnels.conns.get_mut(&conn);
+        let held = tunnels.conns.get_mut(conn);
         match held.filter(|held| !held.preface.is_empty()) {
             Some(held) => drop(held.preface.drain(..len.min(held.preface.len()))),
             None => {

@@ -3,13 +3,15 @@
 use core::net::SocketAddr;
 
 use crypto::Provider;
+use udp_proto::budget::prefix_of;
 use wire::{Instant, NodeId};
 
 use super::Node;
 use super::flow_side::{Side, TunnelSide};
 use super::flow_table::{Flow, Owner};
 use super::telling::{NODE_LEN, NODES_MAX};
-use super::tunnels::{Held, Tunnels};
+use super::tunnel_conns::{Held, Tenant};
+use super::tunnels::Tunnels;
 use crate::config::{Game, Mode};
 use crate::flow_key::FlowId;
 use crate::flow_message::{FlowEnd, FlowMessage, FlowRefused};
@@ -113,7 +115,11 @@ impl<P: Provider> Node<P> {
         link: LinkId,
         (id, mode): (FlowId, Mode),
     ) {
-        let outcome = self.accept_tunnel(now, link, (id, mode));
+        let outcome = if self.may_open(now, link) {
+            self.accept_tunnel(now, link, (id, mode))
+        } else {
+            Err(FlowRefused::Full)
+        };
         let opened = FlowMessage::Opened { flow: id, outcome };
         self.send_flow_message(now, link, &opened);
     }
@@ -201,17 +207,32 @@ impl<P: Provider> Node<P> {
         let far = self.flows.get(flow).map(|flow| flow.far);
         let node = far.and_then(|far| self.node_of(far));
         let Some(server) = node.and_then(|node| self.tcp_server(node, &open.game)) else {
-            if let Some(tunnel) = self.end_mut(flow) {
-                // It was asked a moment ago, and waits for this.
-                tunnel.refuse(conn, Refusal::Policy).ok();
-            }
-            return;
+            return self.refuse_asked(flow, conn, Refusal::Policy);
         };
+        let tenant = match far {
+            Some(far) if far != LinkId::OWN => Tenant::Entry(far),
+            Some(_) | None => Tenant::Prefix(prefix_of(open.player.ip())),
+        };
+        let tunnels = self.tunnels.as_mut();
+        if !tunnels.is_some_and(|tunnels| tunnels.has_place(tenant)) {
+            return self.refuse_asked(flow, conn, Refusal::Crowded);
+        }
         let preface = self.preface(flow, open);
         if let Some(tunnels) = &mut self.tunnels {
-            let game = open.game.clone();
-            tunnels.conns.insert(conn, Held { game, preface });
+            let held = Held {
+                tenant,
+                game: open.game.clone(),
+                preface,
+            };
+            tunnels.conns.insert(conn, held);
             tunnels.work.push_back(TcpWork::Dial { conn, server });
+        }
+    }
+
+    fn refuse_asked(&mut self, flow: u32, conn: ConnId, why: Refusal) {
+        if let Some(tunnel) = self.end_mut(flow) {
+            // It was asked a moment ago, and waits for this.
+            tunnel.refuse(conn, why).ok();
         }
     }
 

@@ -8,6 +8,7 @@ use wire::Instant;
 
 use super::entry::LISTEN_AGAIN;
 use super::flow_side::TunnelSide;
+use super::tunnel_conns::{Conns, Tenant};
 use crate::config::{Game, Mode};
 use crate::link::LinkId;
 use crate::tcp::{TcpConfig, TcpPort, TcpWork};
@@ -22,7 +23,7 @@ pub(super) struct Tunnels {
     /// Flows by the numbers of their tunnels.
     flows: BTreeMap<u32, u32>,
     /// Connections that the driver knows of.
-    pub(super) conns: BTreeMap<ConnId, Held>,
+    pub(super) conns: Conns,
     ports: BTreeMap<TcpPort, Port>,
     pub(super) work: VecDeque<TcpWork>,
     /// Flows whose tunnels may have something to say.
@@ -31,7 +32,7 @@ pub(super) struct Tunnels {
     pub(super) datagram: Vec<u8>,
     next_tunnel: u32,
     next_port: u32,
-    /// What tunnels counted that are no more.
+    /// What tunnels counted that are no more, and what is counted for all of them.
     past: TunnelStats,
     /// Names a stream in this run of the node, at an exit.
     pub(super) next_stream: u64,
@@ -46,14 +47,6 @@ pub(super) struct End {
     mode: Mode,
     /// When it last had a connection.
     pub(super) used: Instant,
-}
-
-/// A connection that the driver knows of.
-#[derive(Debug)]
-pub(super) struct Held {
-    pub(super) game: String,
-    /// What its server is told before the player's first byte, as far as the driver has not taken it.
-    pub(super) preface: Vec<u8>,
 }
 
 #[derive(Debug)]
@@ -76,11 +69,11 @@ impl Tunnels {
     pub(super) fn new(mut config: TcpConfig, identity: TunnelIdentity, now: Instant) -> Self {
         let games = core::mem::take(&mut config.games);
         let mut tunnels = Self {
+            conns: Conns::new(&config),
             config,
             identity,
             ends: BTreeMap::new(),
             flows: BTreeMap::new(),
-            conns: BTreeMap::new(),
             ports: BTreeMap::new(),
             work: VecDeque::new(),
             touched: BTreeSet::new(),
@@ -130,18 +123,29 @@ impl Tunnels {
             return;
         };
         self.flows.remove(&number);
-        let (first, last) = (conn(number, 0), conn(number, u64::MAX));
-        let gone: Vec<ConnId> = self.conns.range(first..=last).map(|(id, _)| *id).collect();
-        for conn in gone {
+        for conn in self.conns.of_tunnel(number) {
             self.end_conn(conn, ConnEnd::Lost(end));
         }
     }
 
     /// Forgets a connection, and has the driver told.
     pub(super) fn end_conn(&mut self, conn: ConnId, end: ConnEnd) {
-        if self.conns.remove(&conn).is_some() {
+        if self.conns.remove(conn) {
             self.work.push_back(TcpWork::Ended { conn, end });
         }
+    }
+
+    /// Whether `tenant` may have a connection more; counted where it may not.
+    pub(super) fn has_place(&mut self, tenant: Tenant) -> bool {
+        let has_place = self.conns.has_place(tenant);
+        if !has_place {
+            let counter = match tenant {
+                Tenant::Prefix(_) => &mut self.past.over_prefix,
+                Tenant::Entry(_) => &mut self.past.over_share,
+            };
+            *counter = counter.saturating_add(1);
+        }
+        has_place
     }
 
     /// What all have counted, those that are no more among them.
@@ -152,7 +156,7 @@ impl Tunnels {
 
     /// The tunnel of a connection that the driver knows of, which is about to have something to say.
     pub(super) fn of_conn(&mut self, conn: ConnId) -> Option<&mut Tunnel> {
-        if !self.conns.contains_key(&conn) {
+        if !self.conns.contains(conn) {
             return None;
         }
         let flow = *self.flows.get(&conn.tunnel)?;
@@ -248,11 +252,11 @@ impl Tunnels {
                 self.next_port = self.next_port.saturating_add(1);
             }
         }
-        let is_other = |held: &Held| {
-            let before = old.iter().find(|game| game.name == held.game);
-            self.game(&held.game) != before
+        let is_other = |name: &str| {
+            let before = old.iter().find(|game| game.name == name);
+            self.game(name) != before
         };
-        let conns = self.conns.iter().filter(|(_, held)| is_other(held));
+        let conns = self.conns.iter().filter(|(_, held)| is_other(&held.game));
         conns.map(|(conn, _)| *conn).collect()
     }
 
@@ -281,8 +285,4 @@ impl Tunnels {
         };
         Some((port.game.clone(), port.address))
     }
-}
-
-const fn conn(tunnel: u32, number: u64) -> ConnId {
-    ConnId { tunnel, number }
 }

@@ -18,6 +18,10 @@ pub struct TunnelStats {
     pub over_players: u64,
     /// Not taken: as many as one address may have.
     pub over_address: u64,
+    /// Not taken, of all that come in here: as many as one /24 or /48 may have.
+    pub over_prefix: u64,
+    /// Not taken, of all that go out here: as many as one entry may have.
+    pub over_share: u64,
     /// Not taken: too many within a second.
     pub over_rate: u64,
     /// Streams that began with no open record.
@@ -40,6 +44,8 @@ impl TunnelStats {
             refused: self.refused.saturating_add(other.refused),
             over_players: self.over_players.saturating_add(other.over_players),
             over_address: self.over_address.saturating_add(other.over_address),
+            over_prefix: self.over_prefix.saturating_add(other.over_prefix),
+            over_share: self.over_share.saturating_add(other.over_share),
             over_rate: self.over_rate.saturating_add(other.over_rate),
             malformed: self.malformed.saturating_add(other.malformed),
             unanswered: self.unanswered.saturating_add(other.unanswered),

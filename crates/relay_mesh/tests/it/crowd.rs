@@ -301,6 +301,7 @@ fn newcomers_by_the_hundred_do_not_disturb_who_plays() {
     assert!(mesh.player().gap(at, mesh.now()) < ms(20));
     assert_eq!(mesh.world[crowd].served(), 1_000);
     assert_eq!(mesh.process(ENTRY).node.stats().setups_failed, 0);
+    assert_eq!(mesh.process(EXIT).node.stats().opens_refused, 0);
 }
 
 #[test]

@@ -141,6 +141,37 @@ fn mesh_a1_one_entry_gets_seven_eighths_of_an_exit() {
 }
 
 #[test]
+fn open_rate_bounds_the_sockets_that_an_exit_opens_for_one_entry() {
+    let mut rig = Greedy::new(54, |index, config, _| {
+        if index == EXIT {
+            config.open_rate = 4;
+            config.unproved_max = 16;
+        }
+    });
+    let opened = |rig: &Greedy| rig.sockets() + rig.crowded();
+    let before = opened(&rig);
+    // A socket is opened and another closed for each message of some 30 bytes.
+    for _ in 0..50 {
+        rig.open_new(8);
+        rig.mesh.run(40);
+    }
+    rig.mesh.run(500);
+    // 16 times the rate at once, and in 2 to 2.5 s twice the rate.
+    let by_the_flood = opened(&rig) - before;
+    assert!(
+        (64 + 15..=64 + 21).contains(&by_the_flood),
+        "{by_the_flood}"
+    );
+    let refused = rig.mesh.process(EXIT).node.stats().opens_refused;
+    assert_eq!(refused, 400 - u64::try_from(by_the_flood).unwrap());
+    // Another entry has its own.
+    let crowd = gather(&mut rig.mesh, 7, Duration::from_millis(500));
+    rig.mesh.run(3_000);
+    assert_eq!(rig.mesh.world[crowd].served(), 7);
+    assert_eq!(rig.mesh.process(EXIT).node.stats().opens_refused, refused);
+}
+
+#[test]
 fn a_crowded_prefix_at_an_entry_ends_no_flow_of_another_entry() {
     let own_game = address("192.0.2.2:27017");
     // The exit is the entry of a second game, which the first relay serves.

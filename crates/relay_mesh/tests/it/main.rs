@@ -28,6 +28,8 @@ mod losses;
 mod member;
 mod memo;
 mod moves;
+#[cfg(feature = "tcp")]
+mod places;
 mod play;
 mod player;
 mod process;

@@ -20,7 +20,7 @@ use crate::member::Rig;
 /// The TCP sockets of a process: players before an entry, servers behind an exit that say what they hear.
 #[derive(Default)]
 pub(crate) struct Streams {
-    ports: Vec<TcpPort>,
+    pub(crate) ports: Vec<TcpPort>,
     pub(crate) held: BTreeMap<ConnId, Stream>,
     /// Why servers cannot be reached, if they cannot.
     refusal: Option<Refusal>,
@@ -365,7 +365,7 @@ fn sim_mesh_c2_words_of_a_stream_that_two_paths_carry_wait_for_no_lost_packet() 
 }
 
 /// Two games that differ in their mode alone.
-fn web_and_chat(index: usize, config: &mut Config, ids: &[NodeId]) {
+pub(crate) fn web_and_chat(index: usize, config: &mut Config, ids: &[NodeId]) {
     web(index, config, ids);
     let tcp = config.tcp.as_mut().unwrap();
     let mut chat = tcp.games[0].clone();

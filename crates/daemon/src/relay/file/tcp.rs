@@ -66,6 +66,7 @@ impl FileConfig {
         let epoch = std::time::Instant::now();
         let mut tcp = TcpConfig::new(epoch);
         tcp.games = games;
+        tcp.connections_max = self.limits.tcp_connections.unwrap_or(tcp.connections_max);
         let tunnel = &mut tcp.tunnel;
         tunnel.players_max = self.limits.tcp_connections.unwrap_or(tunnel.players_max);
         tunnel.per_address_max = self

@@ -289,6 +289,7 @@ fn a_tcp_game_of_the_file_reaches_the_node_with_the_proxies_before_it() {
         (tcp.tunnel.players_max, tcp.tunnel.per_address_max),
         (70, 7)
     );
+    assert_eq!(tcp.connections_max, 70);
     assert_eq!(
         (setup.tcp.connections_max, setup.tcp.greetings_max),
         (70, 7)

@@ -19,8 +19,10 @@ pub(super) fn fit(setup: &mut Setup) {
 /// The same for a process that may have so many open files.
 fn fit_to(files: u32, node: &mut Config, tcp: &mut TcpSetup) {
     let mut room = files.saturating_sub(kept_of(files));
-    if node.tcp.is_some() {
+    if let Some(shared) = &mut node.tcp {
         tcp.connections_max = tcp.connections_max.min(room / 2);
+        // What it shares out is what there is.
+        shared.connections_max = tcp.connections_max;
         room = room.saturating_sub(tcp.connections_max);
     }
     if may_be_exit(node) {
@@ -66,6 +68,8 @@ mod tests {
     use wire::InstanceId;
 
     use super::*;
+    use crate::relay::FileRole;
+    use crate::relay::sandbox::Sandbox;
 
     /// Flows that a node may have whose process may have 1,024 open files.
     fn flows(roles: Roles, change: impl FnOnce(&mut Config)) -> u32 {
@@ -115,6 +119,22 @@ mod tests {
         assert_eq!(files_max_of(""), None);
         #[cfg(target_os = "linux")]
         assert!(files_max().is_some_and(|files| files > FILES_KEPT));
+    }
+
+    #[test]
+    fn few_files_leave_few_connections_of_which_nobody_gets_all() {
+        let mut sandbox = Sandbox::new(&[("one", FileRole::Exit)]).unwrap();
+        let config = sandbox.config_mut(0).unwrap();
+        let text = r#"[{"name": "web", "protocol": "tcp", "server": "127.0.0.1:80"}]"#;
+        config.games = serde_json::from_str(text).unwrap();
+        let config = config.clone();
+        let mut setup = config.setup(sandbox.directory()).unwrap();
+        for (files, connections) in [(524_288, 1_024), (1_024, 384)] {
+            fit_to(files, &mut setup.node, &mut setup.tcp);
+            let shared = setup.node.tcp.as_ref().map(|tcp| tcp.connections_max);
+            assert_eq!(shared, Some(connections));
+            assert_eq!(setup.tcp.connections_max, connections);
+        }
     }
 
     #[test]

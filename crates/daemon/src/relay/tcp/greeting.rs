@@ -42,7 +42,7 @@ impl Sockets {
         let greeting = Greeting::new(trusted, (peer, local), now);
         let mut source = None;
         if !is_proxy {
-            source = self.strangers.join(peer.ip(), self.setup.greetings_max);
+            source = self.strangers.join(peer.ip(), self.setup.places());
             if source.is_none() {
                 count(&mut self.stats.greetings_crowded);
                 return;

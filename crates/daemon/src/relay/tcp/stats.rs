@@ -18,12 +18,13 @@ pub struct TcpStats {
     pub lost: u64,
     /// Players reset because no exit of their game can be reached, or the node takes no more.
     pub no_exit: u64,
-    /// Players reset because a limit is reached: of their address, or of a second.
+    /// Players reset because a limit is reached: of their address, of its /24 or /48, or of a second.
     pub crowded: u64,
     /// Players reset for what they began with: a header that they may not send, a bad one, or none
     /// where one must be.
     pub bad_greetings: u64,
-    /// Players reset because as many of their address have not said yet whom they speak for.
+    /// Players reset because as many of their address, or of its /24 or /48, have not said yet whom they
+    /// speak for.
     pub greetings_crowded: u64,
     /// Dials that a game server, or the network, refused.
     pub dials_refused: u64,

@@ -56,8 +56,9 @@ fn pg8_a_reader_who_stands_still_stops_its_sender_and_nobody_else() {
 fn pg8_pgd_p1_p3_a_thousand_players_at_once_and_descriptors_come_back() {
     servicer::raise_descriptor_limit().unwrap();
     let row = Row::new(1, |_, config| {
-        config.limits.tcp_connections = Some(1_100);
-        config.limits.tcp_per_address = Some(1_100);
+        // Of which an entry has seven eighths at the exit.
+        config.limits.tcp_connections = Some(1_200);
+        config.limits.tcp_per_address = Some(1_200);
     });
     let ends = [ENTRY, row.exit()];
     let count = || ends.map(|end| descriptors(row.node(end)));

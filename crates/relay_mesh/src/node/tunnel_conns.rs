@@ -1,0 +1,201 @@
+//! The TCP connections that the driver of a node knows of, and who has the places.
+
+use std::collections::BTreeMap;
+
+use udp_proto::budget::Prefix;
+
+use super::flow_table::OTHERS_SHARE;
+use crate::link::LinkId;
+use crate::tcp::TcpConfig;
+use crate::tunnel::ConnId;
+
+/// Connections by name. Each has a socket at the driver, and so one of its places.
+#[derive(Debug)]
+pub(super) struct Conns {
+    held: BTreeMap<ConnId, Held>,
+    /// Places that each has; no entry is zero, and they make up those of `held`.
+    places: BTreeMap<Tenant, u32>,
+    /// Places of the driver.
+    max: u32,
+    per_prefix_max: u32,
+}
+
+/// A connection that the driver knows of.
+#[derive(Debug)]
+pub(super) struct Held {
+    /// Who has its place.
+    pub(super) tenant: Tenant,
+    pub(super) game: String,
+    /// What its server is told before the player's first byte, as far as the driver has not taken it.
+    pub(super) preface: Vec<u8>,
+}
+
+/// Who has places, and leaves the others some.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Tenant {
+    /// Players of this /24 or /48 who come in here. Where they go out here too, a connection has two
+    /// places.
+    Prefix(Prefix),
+    /// Players of another entry, who it says they are.
+    Entry(LinkId),
+}
+
+impl Conns {
+    pub(super) fn new(config: &TcpConfig) -> Self {
+        let max = config.connections_max;
+        // One address has as many as it may, also of few.
+        let of_an_address = config.tunnel.per_address_max.saturating_mul(2);
+        Self {
+            held: BTreeMap::new(),
+            places: BTreeMap::new(),
+            max,
+            per_prefix_max: (max / PREFIXES).max(of_an_address),
+        }
+    }
+
+    /// Whether a tenant may have one place more. That there is one is the driver's to say.
+    pub(super) fn has_place(&self, tenant: Tenant) -> bool {
+        let max = match tenant {
+            Tenant::Prefix(_) => self.per_prefix_max,
+            Tenant::Entry(_) => self.max - self.max / OTHERS_SHARE,
+        };
+        self.places.get(&tenant).is_none_or(|held| *held < max)
+    }
+
+    /// Adds a connection; no name comes twice.
+    pub(super) fn insert(&mut self, conn: ConnId, held: Held) {
+        let places = self.places.entry(held.tenant).or_default();
+        *places = places.saturating_add(1);
+        let before = self.held.insert(conn, held);
+        debug_assert!(before.is_none(), "a name that was given before");
+    }
+
+    /// Forgets a connection; false where nothing is known of it.
+    pub(super) fn remove(&mut self, conn: ConnId) -> bool {
+        let Some(gone) = self.held.remove(&conn) else {
+            return false;
+        };
+        if let Some(places) = self.places.get_mut(&gone.tenant) {
+            *places = places.saturating_sub(1);
+            if *places == 0 {
+                self.places.remove(&gone.tenant);
+            }
+        }
+        true
+    }
+
+    pub(super) fn get(&self, conn: ConnId) -> Option<&Held> {
+        self.held.get(&conn)
+    }
+
+    pub(super) fn get_mut(&mut self, conn: ConnId) -> Option<&mut Held> {
+        self.held.get_mut(&conn)
+    }
+
+    pub(super) fn contains(&self, conn: ConnId) -> bool {
+        self.held.contains_key(&conn)
+    }
+
+    /// Those of the tunnel with this number.
+    pub(super) fn of_tunnel(&self, tunnel: u32) -> Vec<ConnId> {
+        let conn = |number| ConnId { tunnel, number };
+        let held = self.held.range(conn(0)..=conn(u64::MAX));
+        held.map(|(conn, _)| *conn).collect()
+    }
+
+    /// All, by name.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&ConnId, &Held)> {
+        self.held.iter()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.held.len()
+    }
+}
+
+/// One network of players has a quarter of the places: more than a household or a school needs, and three
+/// others find some.
+const PREFIXES: u32 = 4;
+
+#[cfg(test)]
+mod tests {
+    use core::net::IpAddr;
+
+    use udp_proto::budget::prefix_of;
+
+    use super::*;
+
+    fn conns(connections_max: u32, per_address_max: u32) -> Conns {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a place in the standard library's time, which nothing is measured by"
+        )]
+        let mut config = TcpConfig::new(std::time::Instant::now());
+        config.connections_max = connections_max;
+        config.tunnel.per_address_max = per_address_max;
+        Conns::new(&config)
+    }
+
+    /// Adds connections of `tenant` in `tunnel` while it has places, 100 at most; returns how many.
+    fn fill(conns: &mut Conns, tunnel: u32, tenant: Tenant) -> u64 {
+        let mut added = 0;
+        while added < 100 && conns.has_place(tenant) {
+            let held = Held {
+                tenant,
+                game: "web".into(),
+                preface: Vec::new(),
+            };
+            let conn = ConnId {
+                tunnel,
+                number: added,
+            };
+            conns.insert(conn, held);
+            added += 1;
+        }
+        added
+    }
+
+    fn network(text: &str) -> Tenant {
+        Tenant::Prefix(prefix_of(text.parse::<IpAddr>().unwrap()))
+    }
+
+    #[test]
+    fn another_entry_has_seven_eighths_of_the_places_in_all_its_tunnels() {
+        let mut conns = conns(64, 1);
+        let (one, other) = (Tenant::Entry(LinkId(1)), Tenant::Entry(LinkId(2)));
+        assert_eq!(fill(&mut conns, 1, one), 56);
+        assert_eq!(fill(&mut conns, 2, one), 0, "another tunnel of it");
+        assert!(conns.has_place(other));
+        let last = ConnId {
+            tunnel: 1,
+            number: 55,
+        };
+        assert!(conns.remove(last) && !conns.remove(last));
+        assert_eq!(fill(&mut conns, 2, one), 1);
+    }
+
+    #[test]
+    fn a_network_has_a_quarter_of_the_places_or_what_an_address_may_have() {
+        let mut quarter = conns(64, 4);
+        assert_eq!(fill(&mut quarter, 1, network("2001:db8::1")), 16);
+        assert!(!quarter.has_place(network("2001:db8:0:ff00::9")));
+        assert!(quarter.has_place(network("2001:db8:1::1")));
+        assert_eq!(fill(&mut quarter, 2, network("192.0.2.1")), 16);
+        assert!(!quarter.has_place(network("192.0.2.200")));
+        assert!(quarter.has_place(network("192.0.3.1")));
+        // Two places for each connection of an address whose exit is here.
+        assert_eq!(fill(&mut conns(64, 16), 1, network("192.0.2.1")), 32);
+        assert_eq!(fill(&mut conns(2, 16), 1, network("192.0.2.1")), 32);
+    }
+
+    #[test]
+    fn who_has_no_connection_any_more_is_not_remembered() {
+        let mut conns = conns(64, 4);
+        fill(&mut conns, 1, network("192.0.2.1"));
+        fill(&mut conns, 2, Tenant::Entry(LinkId(1)));
+        for conn in [conns.of_tunnel(1), conns.of_tunnel(2)].concat() {
+            assert!(conns.remove(conn));
+        }
+        assert!(conns.places.is_empty() && conns.len() == 0);
+    }
+}

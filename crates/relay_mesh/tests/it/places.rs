@@ -1,0 +1,163 @@
+//! Who has the places of TCP connections at an entry and at an exit.
+
+use relay_mesh::link_state::Roles;
+use relay_mesh::tunnel::{ConnEnd, ConnId, Refusal};
+use relay_mesh::{Config, EntryGame, ExitGame, TcpConfig, TcpRefused};
+use wire::{NodeId, Seed};
+
+use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, address, shape};
+use crate::streams::{LISTEN, SERVER, Stream, web_and_chat};
+
+/// Two games of different modes, with a tunnel each, and two entries.
+fn two_entries(index: usize, config: &mut Config, ids: &[NodeId]) {
+    web_and_chat(index, config, ids);
+    if index == RELAY {
+        config.profile.roles = Roles::ENTRY | Roles::RELAY;
+        for game in tcp(config).games.iter_mut().take(1) {
+            game.entry = Some(EntryGame {
+                listen: vec![address("192.0.2.3:443")],
+                exits: vec![ids[EXIT]],
+            });
+        }
+    }
+    if index == EXIT {
+        tcp(config).connections_max = 16;
+    }
+}
+
+fn tcp(config: &mut Config) -> &mut TcpConfig {
+    config.tcp.as_mut().expect("all nodes carry TCP games")
+}
+
+/// Has somebody at `player` connect to the node's port of this number, and stay.
+fn connect(mesh: &mut Mesh, index: usize, port: usize, player: &str) -> Result<ConnId, TcpRefused> {
+    let node = mesh.nodes[index];
+    mesh.world.apply(node, |process, now| {
+        let port = process.streams.ports[port];
+        let ends = (format!("{player}:4000").parse().unwrap(), address(LISTEN));
+        let conn = process.node.tcp_accept(now, port, ends)?;
+        process.streams.held.insert(conn, Stream::default());
+        Ok(conn)
+    })
+}
+
+/// How many of a node's connections stand, and how many were refused for want of a place.
+fn standing(mesh: &Mesh, index: usize) -> (usize, usize) {
+    let held = mesh.process(index).streams.held.values();
+    let ends: Vec<Option<ConnEnd>> = held.map(|stream| stream.end).collect();
+    let crowded = Some(ConnEnd::Refused(Refusal::Crowded));
+    let count = |of| ends.iter().filter(|end| **end == of).count();
+    (count(None), count(crowded))
+}
+
+#[test]
+fn mesh_a1_one_entry_gets_seven_eighths_of_the_connections_of_an_exit() {
+    let mut mesh = Mesh::new(Seed::from_number(1), &shape(two_entries));
+    mesh.stop_player();
+    mesh.run(START);
+    for host in 1..=10 {
+        for port in [0, 1] {
+            connect(&mut mesh, ENTRY, port, &format!("203.0.113.{host}")).unwrap();
+        }
+    }
+    mesh.run(2_000);
+    assert_eq!(standing(&mesh, ENTRY), (14, 6));
+    assert_eq!(standing(&mesh, EXIT), (14, 0));
+    let stats = mesh.process(EXIT).node.tunnel_stats().unwrap();
+    assert_eq!((stats.over_share, stats.refused), (6, 6));
+    for host in 1..=2 {
+        connect(&mut mesh, RELAY, 0, &format!("203.0.113.{host}")).unwrap();
+    }
+    mesh.run(2_000);
+    assert_eq!(standing(&mesh, RELAY), (2, 0), "another entry has places");
+    // What ends is its own again.
+    let mut held = mesh.process(ENTRY).streams.held.iter();
+    let stands = held.find(|(_, stream)| stream.end.is_none());
+    let gone = *stands.unwrap().0;
+    let entry = mesh.nodes[ENTRY];
+    mesh.world.apply(entry, |process, _| {
+        process.node.tcp_reset(gone);
+        process.streams.held.remove(&gone);
+    });
+    mesh.run(1_000);
+    for host in 11..=12 {
+        connect(&mut mesh, ENTRY, 0, &format!("203.0.113.{host}")).unwrap();
+    }
+    mesh.run(2_000);
+    assert_eq!(standing(&mesh, ENTRY), (14, 7));
+}
+
+/// The same with few places at the entry.
+fn small_entry(index: usize, config: &mut Config, ids: &[NodeId]) {
+    web_and_chat(index, config, ids);
+    if index == ENTRY {
+        let tcp = tcp(config);
+        tcp.connections_max = 64;
+        tcp.tunnel.per_address_max = 4;
+    }
+}
+
+#[test]
+fn mesh_a1_one_network_gets_a_quarter_of_the_connections_of_an_entry() {
+    let mut mesh = Mesh::new(Seed::from_number(2), &shape(small_entry));
+    mesh.stop_player();
+    mesh.run(START);
+    // Of a /64 each, by two tunnels.
+    let line = |number: usize| format!("[2001:db8:0:{number:x}::1]");
+    let taken: Vec<ConnId> = (0..40)
+        .filter_map(|number| connect(&mut mesh, ENTRY, number % 2, &line(number)).ok())
+        .collect();
+    assert_eq!(taken.len(), 16);
+    let crowded = Err(TcpRefused::Crowded);
+    assert_eq!(connect(&mut mesh, ENTRY, 0, &line(99)), crowded);
+    connect(&mut mesh, ENTRY, 0, "[2001:db8:1::1]").unwrap();
+    for host in 1..=16 {
+        connect(&mut mesh, ENTRY, host % 2, &format!("203.0.113.{host}")).unwrap();
+    }
+    assert_eq!(connect(&mut mesh, ENTRY, 0, "203.0.113.99"), crowded);
+    connect(&mut mesh, ENTRY, 0, "203.0.112.1").unwrap();
+    let stats = mesh.process(ENTRY).node.tunnel_stats().unwrap();
+    assert_eq!(stats.over_prefix, 24 + 2);
+    mesh.run(2_000);
+    assert_eq!(standing(&mesh, ENTRY), (16 + 1 + 16 + 1, 0));
+    let entry = mesh.nodes[ENTRY];
+    mesh.world
+        .apply(entry, |process, _| process.node.tcp_reset(taken[0]));
+    connect(&mut mesh, ENTRY, 0, &line(99)).unwrap();
+    assert_eq!(connect(&mut mesh, ENTRY, 0, &line(98)), crowded);
+}
+
+/// The entry is the exit of its players, and has few places.
+fn small_entry_alone(index: usize, config: &mut Config, ids: &[NodeId]) {
+    small_entry(index, config, ids);
+    if index != ENTRY {
+        return;
+    }
+    config.profile.roles = Roles::ALL;
+    for game in &mut tcp(config).games {
+        game.exit = Some(ExitGame {
+            server: address(SERVER),
+            entries: None,
+            header: None,
+        });
+        if let Some(entry) = &mut game.entry {
+            entry.exits = vec![ids[ENTRY]];
+        }
+    }
+}
+
+#[test]
+fn mesh_a1_a_connection_that_goes_out_where_it_came_in_has_two_places() {
+    let mut mesh = Mesh::new(Seed::from_number(3), &shape(small_entry_alone));
+    mesh.stop_player();
+    mesh.run(START);
+    for host in 1..=20 {
+        // Each has its server dialled before the next comes.
+        connect(&mut mesh, ENTRY, 0, &format!("203.0.113.{host}")).ok();
+        mesh.run(100);
+    }
+    assert_eq!(mesh.process(ENTRY).node.tcp_len(), (16, 2), "8 of them");
+    connect(&mut mesh, ENTRY, 0, "203.0.112.1").unwrap();
+    mesh.run(100);
+    assert_eq!(mesh.process(ENTRY).node.tcp_len(), (18, 2));
+}
