@@ -23,12 +23,16 @@
 //!
 //! **Repair.** Two nodes that meet, or begin to gossip, exchange digests and fetch what they lack. Each 10 s a node sends
 //! its digest to one neighbour drawn by lot; what that one still lacks a second later it fetches.
+//! Digests leave out whose records have expired. Whoever gets a record below such a one shows the
+//! sender what it holds: so a node whose clock was ahead, or that has none, learns after a restart how
+//! far it had counted.
 //!
 //! **Bounds.** For each neighbour: 256 KiB of these messages a second and 1 MiB at once, 128 KiB a
-//! second of answers and 256 KiB at once, one request of 64 origins a second, and the signature
-//! checks of the table. What waits to be told is a set of origins, told as it then stands; so
-//! nothing grows past the number of origins.
+//! second of answers and 256 KiB at once, one request of 64 origins a second, the expired records of 4
+//! origins a second and of 64 at once, and the signature checks of the table. What waits to be told is a
+//! set of origins, told as it then stands; so nothing grows past the number of origins.
 
+mod expired;
 mod neighbour;
 mod root;
 mod stats;
@@ -339,6 +343,7 @@ impl<P: Provider> Gossip<P> {
     fn on_outcome(&mut self, now: Instant, from: NodeId, outcome: Outcome) -> Heard {
         match outcome {
             Outcome::OwnFromBefore(version) => self.publisher.raise(version),
+            Outcome::BelowExpired(origin) => self.show_last(now, from, origin),
             Outcome::NeedsNodeRecord(origin) => {
                 // Asked for by the next `tend`: such records come by the hundred, and each look goes
                 // through all that is wanted.
