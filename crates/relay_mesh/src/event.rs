@@ -80,6 +80,13 @@ pub enum Event {
     /// A signed document came into force: what [`Node::stored_config`](crate::Node::stored_config)
     /// returns is to be stored, whole or not at all.
     ConfigAccepted(Accepted),
+    /// A document came into force to which the admin keys of this node's own configuration do not lead
+    /// any more: they changed more than [`LINKS_MAX`](crate::signed_config::LINKS_MAX) times. Put the
+    /// present ones there before the node is started again.
+    ConfigAdrift {
+        /// Its version.
+        version: u64,
+    },
     /// A document that a neighbour sent was refused; the neighbour is not asked again for a while.
     ConfigRefused {
         /// Who sent it.

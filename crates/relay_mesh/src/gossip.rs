@@ -24,14 +24,17 @@
 //! **Repair.** Two nodes that meet, or begin to gossip, exchange digests and fetch what they lack. Each 10 s a node sends
 //! its digest to one neighbour drawn by lot; what that one still lacks a second later it fetches.
 //! What is to be fetched is looked through by the timer alone, so that no message costs more than
-//! it is long.
+//! it is long. Digests leave out whose records have expired. Whoever gets a record below such a one
+//! shows the sender what it holds: so a node whose clock was ahead, or that has none, learns after a
+//! restart how far it had counted.
 //!
 //! **Bounds.** For each neighbour: 256 KiB of these messages a second and 1 MiB at once, 128 KiB a
 //! second of answers and digests and 256 KiB at once, one digest a second, one request of 64
-//! origins a second, 1,024 origins that it has and we lack, and the signature checks of the table.
-//! What waits to be told is a set of origins, told as it then stands; so nothing grows past the
-//! number of origins.
+//! origins a second, 1,024 origins that it has and we lack, the expired records of 4 origins a second
+//! and of 64 at once, and the signature checks of the table. What waits to be told is a set of
+//! origins, told as it then stands; so nothing grows past the number of origins.
 
+mod expired;
 mod neighbour;
 mod repair;
 mod root;
@@ -139,7 +142,7 @@ impl<P: Provider> Gossip<P> {
     }
 
     /// Returns the publisher, to tell it what it is to say.
-    pub(crate) const fn publisher_mut(&mut self) -> &mut Publisher<P> {
+    pub const fn publisher_mut(&mut self) -> &mut Publisher<P> {
         &mut self.publisher
     }
 
@@ -199,7 +202,7 @@ impl<P: Provider> Gossip<P> {
         match message {
             Message::Hello(record) | Message::NodeRecord(record) => {
                 let outcome = self.table.accept_node(now, provider, from, record);
-                self.on_node(from, record, outcome)
+                self.on_node(now, from, record, outcome)
             }
             Message::LinkRecord(record) => {
                 let outcome = self.table.accept_links(now, provider, from, record);
@@ -309,9 +312,9 @@ impl<P: Provider> Gossip<P> {
         }
     }
 
-    fn on_node(&mut self, from: NodeId, record: &[u8], outcome: Outcome) -> Heard {
+    fn on_node(&mut self, now: Instant, from: NodeId, record: &[u8], outcome: Outcome) -> Heard {
         if outcome != Outcome::Accepted {
-            return self.on_outcome(outcome);
+            return self.on_outcome(now, from, outcome);
         }
         if let Ok(record) = NodeRecord::decode(record) {
             self.spread(Some(from), record.origin().into(), What::NODE);
@@ -342,12 +345,13 @@ impl<P: Provider> Gossip<P> {
             let unlisted = Newer::Unlisted(decoded.version);
             self.wanted.add(origin, from, unlisted, now);
         }
-        self.on_outcome(outcome)
+        self.on_outcome(now, from, outcome)
     }
 
-    fn on_outcome(&mut self, outcome: Outcome) -> Heard {
+    fn on_outcome(&mut self, now: Instant, from: NodeId, outcome: Outcome) -> Heard {
         match outcome {
             Outcome::OwnFromBefore(version) => self.publisher.raise(version),
+            Outcome::BelowExpired(origin) => self.show_last(now, from, origin),
             Outcome::Accepted
             | Outcome::Stale
             | Outcome::NeedsNodeRecord(_)

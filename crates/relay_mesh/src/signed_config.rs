@@ -42,7 +42,7 @@ mod text;
 mod fixture;
 
 pub use self::admin_keys::{AdminKeys, AdminKeysError};
-pub use self::bundle::{BUNDLE_LEN_MAX, LINKS_MAX};
+pub use self::bundle::{BUNDLE_LEN_MAX, LINKS_MAX, STORED_LEN_MAX};
 pub use self::carried::LeftOut;
 pub use self::difference::Difference;
 pub use self::document::{AfterEnd, DOCUMENT_LEN_MAX, Document};

@@ -111,6 +111,11 @@ pub enum News {
         /// Games of which something is different.
         changed: Vec<String>,
     },
+    /// A document came into force to which the keys of this node's file do not lead any more.
+    ConfigAdrift {
+        /// Its version.
+        version: u64,
+    },
     /// A neighbour's document was refused.
     ConfigRefused {
         /// Whose.
@@ -295,6 +300,7 @@ impl News {
                 removed: difference.removed.into_iter().collect(),
                 changed: difference.changed.into_iter().collect(),
             },
+            Event::ConfigAdrift { version } => Self::ConfigAdrift { version },
             Event::ConfigRefused { node, why } => Self::ConfigRefused {
                 node: NodeName(node),
                 why: why.to_string(),

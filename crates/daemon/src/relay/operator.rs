@@ -59,7 +59,7 @@ impl Application<Carrier> for Operator {
         if let (Event::ConfigAccepted(_), Some(store)) = (&event, &self.store)
             && let (Some(document), Some(bytes)) = (node.document(), node.stored_config())
         {
-            store.put(document.version, bytes.to_vec());
+            store.put(document.version, bytes);
         }
         (self.tell)(event);
     }

@@ -32,8 +32,8 @@ struct Papers {
     waiting: Option<(u64, Vec<u8>)>,
     /// The version on disk, of this life.
     written: u64,
-    /// Why the last attempt failed; `None` once one did not.
-    fault: Option<String>,
+    /// The version that could not be written last, and why; `None` once one was.
+    fault: Option<(u64, String)>,
     is_over: bool,
 }
 
@@ -99,7 +99,8 @@ impl Desk {
             if papers.written >= version {
                 return Ok(());
             }
-            if let Some(fault) = &papers.fault {
+            // That of an older one says nothing: this one may not be handed in yet.
+            if let Some((_, fault)) = papers.fault.as_ref().filter(|(of, _)| *of >= version) {
                 return Err(fault.clone());
             }
             let left = end.saturating_since(clock.now());
@@ -122,21 +123,26 @@ impl Desk {
             };
             drop(papers);
             let written = replace(path, &bytes);
+            let written = written.map_err(|error| format!("{}: {error}", path.display()));
+            if let Err(fault) = &written {
+                tell(version, fault);
+            }
             papers = self.lock();
+            let mut is_stuck = false;
             match written {
                 Ok(()) => {
                     papers.written = version;
                     papers.fault = None;
                 }
-                Err(error) => {
-                    let fault = format!("{}: {error}", path.display());
-                    tell(version, &fault);
-                    papers.fault = Some(fault);
+                Err(fault) => {
+                    papers.fault = Some((version, fault));
+                    // One that came meanwhile has its own turn at once.
+                    is_stuck = papers.waiting.is_none();
                     papers.waiting.get_or_insert((version, bytes));
                 }
             }
             self.news.notify_all();
-            if papers.fault.is_some() {
+            if is_stuck {
                 if papers.is_over {
                     return;
                 }
@@ -260,5 +266,39 @@ mod tests {
         desk.put(3, b"three".to_vec());
         drop(store);
         assert_eq!(fs::read(&path).unwrap(), b"three");
+    }
+
+    #[test]
+    fn pgx7_a_fault_is_that_of_its_version_alone() {
+        let folder = Folder::new("store-faults");
+        let path = folder.0.join("config");
+        let draft = folder.0.join("config.new");
+        fs::create_dir(&draft).unwrap();
+        let (told, tells) = mpsc::channel();
+        let (go, gone) = mpsc::channel::<()>();
+        let store = Store::start(path.clone(), move |version, _| {
+            told.send(version).unwrap();
+            // Once the other end is dropped there is nothing to wait for.
+            gone.recv().ok();
+        })
+        .unwrap();
+        let desk = store.desk();
+        desk.put(2, b"two".to_vec());
+        assert_eq!(tells.recv_timeout(PATIENCE), Ok(2));
+        // The newer one comes while the older one fails.
+        desk.put(3, b"three".to_vec());
+        go.send(()).unwrap();
+        assert_eq!(tells.recv_timeout(PATIENCE), Ok(3), "at once");
+        go.send(()).unwrap();
+        assert!(desk.wait(3, PATIENCE).unwrap_err().contains("config"));
+        assert!(desk.wait(2, PATIENCE).is_err(), "nor is the older one");
+        // Whoever waits for one that is not handed in yet does not hear of the one before.
+        let early = desk.wait(4, Duration::from_millis(20));
+        assert_eq!(early, Err("the disk is slow".to_owned()));
+        fs::remove_dir(&draft).unwrap();
+        desk.put(4, b"four".to_vec());
+        desk.wait(4, PATIENCE).unwrap();
+        drop((go, store));
+        assert_eq!(fs::read(&path).unwrap(), b"four");
     }
 }

@@ -34,6 +34,8 @@ pub(super) struct Neighbour {
     says: TokenBucket,
     /// Bytes of answers and digests that it may be told.
     told: TokenBucket,
+    /// Origins whose expired records it may be shown.
+    shown: TokenBucket,
 }
 
 /// What a neighbour is told of new records.
@@ -82,6 +84,7 @@ impl Neighbour {
             met: Met::NotYet,
             says: TokenBucket::new(SAYS_RATE, SAYS_RATE.saturating_mul(4), now),
             told: TokenBucket::new(TOLD_RATE, TOLD_RATE.saturating_mul(2), now),
+            shown: TokenBucket::new(SHOWN_RATE, SHOWN_BURST, now),
         }
     }
 
@@ -100,6 +103,11 @@ impl Neighbour {
     /// Takes what an answer or a digest of `len` bytes costs.
     pub(super) fn may_be_told(&mut self, now: Instant, len: usize) -> bool {
         self.told.take(now, price(len))
+    }
+
+    /// Takes what it costs to show the expired records of one origin.
+    pub(super) fn may_be_shown(&mut self, now: Instant) -> bool {
+        self.shown.take(now, 1)
     }
 
     /// Has no part in gossip from now on.
@@ -141,3 +149,8 @@ fn price(len: usize) -> u32 {
 const SAYS_RATE: u32 = 256 << 10;
 /// Bytes a second of answers and digests to a neighbour.
 const TOLD_RATE: u32 = 128 << 10;
+/// Origins a second whose expired records are shown to a neighbour.
+const SHOWN_RATE: u32 = 4;
+/// The same at once, as many as a request names: after a part of the network was down, all of its nodes
+/// count from below behind one neighbour.
+const SHOWN_BURST: u32 = 64;

@@ -11,6 +11,9 @@ pub enum Outcome {
     Accepted,
     /// Its version or a newer one is known; nothing to do.
     Stale,
+    /// Its origin said more, was not heard for its [`lifetime`](super::TableConfig::lifetime), and
+    /// now counts from below: show the sender what is held, that the origin goes on above.
+    BelowExpired(ShortId),
     /// It is our own, genuine, from an earlier life, and newer than what we published: go on above
     /// this version ([`Publisher::raise`](super::Publisher::raise)) and publish.
     OwnFromBefore(u64),
@@ -91,7 +94,7 @@ impl TableStats {
     pub(super) const fn count(&mut self, outcome: Outcome) {
         let counter = match outcome {
             Outcome::Accepted => &mut self.accepted,
-            Outcome::Stale => &mut self.stale,
+            Outcome::Stale | Outcome::BelowExpired(_) => &mut self.stale,
             Outcome::OwnFromBefore(_) => &mut self.own_from_before,
             Outcome::NeedsNodeRecord(_) => &mut self.unlisted,
             Outcome::Refused(Refusal::Malformed) => &mut self.malformed,

@@ -283,7 +283,10 @@ impl LinkStateTable {
             return Outcome::Refused(Refusal::NotAdmitted);
         }
         match self.entries.get(&origin) {
-            Some(held) if held.node_version >= record.version => return Outcome::Stale,
+            Some(held) if *held.node_bytes == *bytes => return Outcome::Stale,
+            Some(held) if held.node_version >= record.version => {
+                return held.outdated(origin, record.version);
+            }
             Some(held) if !held.pace.allows(now, Kind::Node) => {
                 return Outcome::Refused(Refusal::TooOften);
             }
@@ -344,7 +347,7 @@ impl LinkStateTable {
             return Outcome::NeedsNodeRecord(origin.into());
         };
         if entry.version() >= record.version {
-            return Outcome::Stale;
+            return entry.outdated(origin, record.version);
         }
         let held = Some(entry.hash).filter(|_| entry.list.len() == record.reports.len());
         let before = self.own_before.filter(|_| origin == self.own);
@@ -394,6 +397,15 @@ impl LinkStateTable {
     pub(crate) fn records(&self, origin: ShortId) -> Option<(&[u8], Option<&[u8]>)> {
         let (_, entry) = self.by_short(origin)?;
         let links = entry.links.as_ref().filter(|links| links.is_live());
+        Some((&entry.node_bytes, links.map(Links::bytes)))
+    }
+
+    /// Records as they came, even where they have expired: that of the node, and that of its links
+    /// where it hangs on the former.
+    pub(crate) fn last_records(&self, origin: ShortId) -> Option<(&[u8], Option<&[u8]>)> {
+        let (_, entry) = self.by_short(origin)?;
+        let links = entry.links.as_ref();
+        let links = links.filter(|links| links.version > entry.node_version);
         Some((&entry.node_bytes, links.map(Links::bytes)))
     }
 

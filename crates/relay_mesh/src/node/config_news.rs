@@ -39,7 +39,11 @@ impl<P: Provider> Node<P> {
         let signed = self.config.signed.as_mut()?;
         let offered = signed.holder.offer(self.endpoint.provider(), unix, bytes);
         if let Offered::Accepted(accepted) = &offered {
+            let (version, is_adrift) = (accepted.version, signed.holder.is_adrift());
             self.tell(Event::ConfigAccepted(accepted.clone()));
+            if is_adrift {
+                self.tell(Event::ConfigAdrift { version });
+            }
             self.apply_document(now);
             let links: Vec<LinkId> = self.peers.up().map(|(link, _, _)| link).collect();
             for link in links {
@@ -52,7 +56,14 @@ impl<P: Provider> Node<P> {
     /// Returns the bytes to store: the document in force with its signatures, and the changes of
     /// keys before it. [`Holder::restore`](crate::signed_config::Holder::restore) checks them again.
     #[must_use]
-    pub fn stored_config(&self) -> Option<&[u8]> {
+    pub fn stored_config(&self) -> Option<Vec<u8>> {
+        self.config.signed.as_ref()?.holder.stored()
+    }
+
+    /// Returns the signed document in force as neighbours get it, and as
+    /// [`offer_config`](Self::offer_config) takes it.
+    #[must_use]
+    pub fn config_bundle(&self) -> Option<&[u8]> {
         (!self.config_news.bundle.is_empty()).then_some(&self.config_news.bundle)
     }
 
@@ -135,7 +146,7 @@ impl<P: Provider> Node<P> {
         let Some(signed) = &self.config.signed else {
             return;
         };
-        let (Some(document), Some(bundle)) = (signed.holder.document(), signed.holder.stored())
+        let (Some(document), Some(bundle)) = (signed.holder.document(), signed.holder.bundle())
         else {
             return;
         };

@@ -18,7 +18,6 @@ use super::{Node, UNRELIABLE};
 use crate::detour::{DetourLeg, Detoured};
 use crate::hop::HopHeader;
 use crate::link::LinkId;
-use crate::link_state::Roles;
 use crate::measure::Health;
 
 impl<P: Provider> Node<P> {
@@ -85,8 +84,7 @@ impl<P: Provider> Node<P> {
 
     /// Passes a datagram on to a neighbour; false where that is not for this node to do.
     fn pass_on(&mut self, now: Instant, from: LinkId, detoured: Detoured<'_>) -> bool {
-        let is_relay = self.config.profile.roles.contains(Roles::RELAY)
-            && !self.gossip.publisher().is_leaving();
+        let is_relay = self.is_relay() && !self.gossip.publisher().is_leaving();
         let Some(to) = self.peers.find(&detoured.node).filter(|to| *to != from) else {
             return false;
         };

@@ -84,13 +84,23 @@ impl<P: Provider> Node<P> {
         let is_end = self
             .document()
             .is_none_or(|document| document.may_send(&node));
-        if !is_member || !is_end || !self.config.profile.roles.contains(Roles::RELAY) {
+        if !is_member || !is_end || !self.is_relay() {
             Err(Refused::Policy)
         } else if self.gossip.publisher().is_leaving() {
             Err(Refused::Full)
         } else {
             Ok(())
         }
+    }
+
+    /// Whether this node is a relay: by its own configuration, and by the members where they are named.
+    pub(super) fn is_relay(&self) -> bool {
+        let members = self.config.members.as_ref();
+        let is_granted = members.is_none_or(|members| {
+            let own = members.get(&self.own);
+            own.is_some_and(|roles| roles.contains(Roles::RELAY))
+        });
+        is_granted && self.config.profile.roles.contains(Roles::RELAY)
     }
 
     /// The link of a hop before or behind.

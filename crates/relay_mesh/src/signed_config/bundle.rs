@@ -20,11 +20,12 @@ pub(super) fn read(bytes: &[u8]) -> Result<(Vec<Envelope>, Envelope), EnvelopeEr
     Ok((links, last))
 }
 
-/// Writes envelopes one after the other; leaves out the oldest links that find no room.
-pub(super) fn write(links: &[Envelope], last: &Envelope) -> Vec<u8> {
+/// Writes envelopes one after the other, at most `len_max` bytes; leaves out the oldest links that
+/// find no room.
+pub(super) fn write(links: &[Envelope], last: &Envelope, len_max: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     last.encode(&mut bytes);
-    let mut room = BUNDLE_LEN_MAX.saturating_sub(bytes.len());
+    let mut room = len_max.saturating_sub(bytes.len());
     let mut written = Vec::new();
     for link in links.iter().rev().take(LINKS_MAX) {
         let mut link_bytes = Vec::new();
@@ -40,10 +41,15 @@ pub(super) fn write(links: &[Envelope], last: &Envelope) -> Vec<u8> {
     written.concat()
 }
 
-/// Most changes of admin keys that a node keeps to show to others: whoever was away for more of them
-/// needs newer keys in its own file.
+/// Most changes of admin keys that a node keeps: whoever was away for more of them needs newer keys in
+/// its own file, and so does the node itself before it is started again.
 pub const LINKS_MAX: usize = 8;
 /// Longest bundle, in bytes: 1 MiB.
 pub const BUNDLE_LEN_MAX: usize = 1 << 20;
+/// Longest that a node stores for itself, in bytes: all links and the document in force, 2.4 MB. Were it
+/// a bundle's bound, a node could not start with what it stored: a few long documents that changed the
+/// keys fill that, and the oldest link is the one that its own file's keys signed.
+pub const STORED_LEN_MAX: usize = 9 * ENVELOPE_LEN_MAX;
 
 const _: () = assert!(ENVELOPE_LEN_MAX <= BUNDLE_LEN_MAX);
+const _: () = assert!(STORED_LEN_MAX == (LINKS_MAX + 1) * ENVELOPE_LEN_MAX);

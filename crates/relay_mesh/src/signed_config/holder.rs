@@ -6,7 +6,7 @@ use crypto::Provider;
 use wire::UnixTime;
 
 use super::admin_keys::AdminKeys;
-use super::bundle::{self, BUNDLE_LEN_MAX, LINKS_MAX};
+use super::bundle::{self, BUNDLE_LEN_MAX, LINKS_MAX, STORED_LEN_MAX};
 use super::difference::Difference;
 use super::document::Document;
 use super::envelope::Envelope;
@@ -16,9 +16,9 @@ use super::outcome::{Accepted, HolderStats, Offered, Refused, Standing};
 ///
 /// The first document is judged by the keys of the node's own file, each later one by those of the
 /// document in force. A document that names other keys is kept as a *link*, so that a node that was
-/// away, or knows only the old keys, can follow: what is stored and passed on is a *bundle*, the
-/// links in order and then the document in force, at most 1 MiB. A holder keeps at most 9 envelopes,
-/// 2.4 MB. One offer costs at most 144 signature checks, and without a signature of an admin in force
+/// away, or knows only the old keys, can follow: what is stored is the links in order and then the
+/// document in force, at most 9 envelopes, 2.4 MB; what is passed on is a *bundle*, the same without
+/// the oldest links where it were longer than 1 MiB. One offer costs at most 144 signature checks, and without a signature of an admin in force
 /// none.
 #[derive(Clone, Debug)]
 pub struct Holder {
@@ -26,6 +26,8 @@ pub struct Holder {
     anchor: AdminKeys,
     /// Documents that changed the keys, oldest first; at most [`LINKS_MAX`].
     links: Vec<Envelope>,
+    /// Whether a link had to go, so that `anchor` leads nowhere any more.
+    is_adrift: bool,
     held: Option<Held>,
     stats: HolderStats,
 }
@@ -53,6 +55,7 @@ impl Holder {
             network: network.into(),
             anchor,
             links: Vec::new(),
+            is_adrift: false,
             held: None,
             stats: HolderStats::default(),
         }
@@ -72,7 +75,7 @@ impl Holder {
         stored: &[u8],
     ) -> Result<Self, RestoreError> {
         let mut holder = Self::new(network, anchor);
-        let bundle = read(stored).map_err(RestoreError)?;
+        let bundle = read(stored, STORED_LEN_MAX).map_err(RestoreError)?;
         let opened = holder.open(provider, bundle).map_err(RestoreError)?;
         holder.take(opened);
         Ok(holder)
@@ -85,11 +88,25 @@ impl Holder {
         offered
     }
 
-    /// Returns the bytes to store and to pass on; `None` before the first document.
+    /// Returns the bytes to store, at most [`STORED_LEN_MAX`]; `None` before the first document.
     #[must_use]
     pub fn stored(&self) -> Option<Vec<u8>> {
         let held = self.held.as_ref()?;
-        Some(bundle::write(&self.links, &held.envelope))
+        Some(bundle::write(&self.links, &held.envelope, STORED_LEN_MAX))
+    }
+
+    /// Returns the bytes to pass on, at most [`BUNDLE_LEN_MAX`]; `None` before the first document.
+    #[must_use]
+    pub fn bundle(&self) -> Option<Vec<u8>> {
+        let held = self.held.as_ref()?;
+        Some(bundle::write(&self.links, &held.envelope, BUNDLE_LEN_MAX))
+    }
+
+    /// Returns whether the keys changed more than [`LINKS_MAX`] times since those that this began with:
+    /// [`restore`](Self::restore) then needs newer ones than these.
+    #[must_use]
+    pub const fn is_adrift(&self) -> bool {
+        self.is_adrift
     }
 
     /// Returns the document in force.
@@ -131,7 +148,7 @@ impl Holder {
     }
 
     fn judge<P: Provider>(&mut self, provider: &P, unix: UnixTime, bytes: &[u8]) -> Offered {
-        let (links, last) = match read(bytes) {
+        let (links, last) = match read(bytes, BUNDLE_LEN_MAX) {
             Ok(bundle) => bundle,
             Err(refused) => return Offered::Refused(refused),
         };
@@ -207,11 +224,12 @@ impl Holder {
         self.links.extend(opened.links);
         let surplus = self.links.len().saturating_sub(LINKS_MAX);
         self.links.drain(..surplus);
+        self.is_adrift |= surplus > 0;
     }
 }
 
-fn read(bytes: &[u8]) -> Result<(Vec<Envelope>, Envelope), Refused> {
-    if bytes.len() > BUNDLE_LEN_MAX {
+fn read(bytes: &[u8], len_max: usize) -> Result<(Vec<Envelope>, Envelope), Refused> {
+    if bytes.len() > len_max {
         return Err(Refused::TooLarge);
     }
     bundle::read(bytes).map_err(Refused::Malformed)

@@ -12,7 +12,9 @@ use super::message::{ConfigMessage, Piece};
 /// It holds at most one bundle that is not whole, and a few numbers for each neighbour. A neighbour
 /// has 5 s for each piece and 60 s for all; one that does not deliver, or whose bundle is refused,
 /// is asked last and not before 30 s, then 60 s and so on up to 32 min: so a liar costs others' time
-/// once, and one bundle's worth of signature checks each time. That memory outlives its session.
+/// once, and one bundle's worth of signature checks each time. A version above the one that came to
+/// nothing is asked for after 30 s whatever the wait was: it may be the one that mends. That memory
+/// outlives its session.
 #[derive(Debug, Default)]
 pub struct Spread {
     neighbours: BTreeMap<NodeId, Neighbour>,
@@ -25,8 +27,23 @@ struct Neighbour {
     says: u64,
     /// Transfers of it that came to nothing, since one that did not.
     failures: u8,
+    /// The highest version asked for.
+    asked: u64,
+    /// When it may be asked for a higher one.
+    higher_from: Instant,
     /// When it may be asked.
     from: Instant,
+}
+
+impl Neighbour {
+    /// When what it says it has may be asked for.
+    const fn due(&self) -> Instant {
+        if self.says > self.asked {
+            self.higher_from
+        } else {
+            self.from
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -55,6 +72,8 @@ impl Spread {
         let neighbour = self.neighbours.entry(from).or_insert(Neighbour {
             says: 0,
             failures: 0,
+            asked: 0,
+            higher_from: now,
             from: now,
         });
         neighbour.says = version;
@@ -82,10 +101,11 @@ impl Spread {
         }
         let (&from, neighbour) = self
             .neighbours
-            .iter()
-            .filter(|(_, neighbour)| neighbour.says > held && neighbour.from <= now)
+            .iter_mut()
+            .filter(|(_, neighbour)| neighbour.says > held && neighbour.due() <= now)
             .min_by_key(|(node, neighbour)| (neighbour.failures, **node))?;
         let version = neighbour.says;
+        neighbour.asked = neighbour.asked.max(version);
         self.transfer = Some(Transfer {
             from,
             version,
@@ -144,7 +164,7 @@ impl Spread {
         let askable = self.neighbours.values();
         askable
             .filter(|neighbour| neighbour.says > held)
-            .map(|neighbour| neighbour.from)
+            .map(Neighbour::due)
             .min()
     }
 
@@ -161,6 +181,7 @@ impl Spread {
         if let Some(neighbour) = self.neighbours.get_mut(&from) {
             let doublings = neighbour.failures.min(RETRY_DOUBLINGS);
             neighbour.from = now + RETRY.saturating_mul(1 << doublings);
+            neighbour.higher_from = now + RETRY;
             neighbour.failures = neighbour.failures.saturating_add(1);
         }
     }

@@ -333,6 +333,29 @@ fn members_are_let_in_by_name_and_get_no_more_than_their_roles() {
 }
 
 #[test]
+fn members_may_take_from_a_relay_what_it_says_it_is() {
+    /// The first relay is none, whatever its own profile says; the member is an entry.
+    fn listed(_: usize, config: &mut relay_mesh::Config, ids: &[NodeId]) {
+        let own = identity(Seed::from_number(14), 98).node_id();
+        let known = ids.iter().map(|id| (*id, Roles::ALL));
+        let mut members: BTreeMap<NodeId, Roles> = known.chain([(own, Roles::ENTRY)]).collect();
+        members.insert(ids[RELAY], Roles::ENTRY | Roles::EXIT);
+        config.members = Some(members);
+    }
+    let reserve = |rig: &Rig| RouteRequest::ReserveTransit {
+        previous: rig.own,
+        count: 1,
+    };
+    let mut rig = Rig::with(14, &shape(listed));
+    let asked = reserve(&rig);
+    assert_eq!(rig.ask(&asked), RouteReply::Refused(Refused::Policy));
+    // Another one passes on what it asks for.
+    let mut rig = Rig::at(14, &shape(listed), RELAY + 1);
+    let asked = reserve(&rig);
+    assert!(matches!(rig.ask(&asked), RouteReply::Done(_)));
+}
+
+#[test]
 fn previous_secret_lets_a_mesh_change_over_node_by_node() {
     // Entry and exit have swapped, the relays have not yet.
     let halfway: Adjust = |index, config, _| {

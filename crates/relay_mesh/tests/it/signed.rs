@@ -137,7 +137,7 @@ fn pg12_what_the_admin_signed_is_in_force_everywhere_within_a_second() {
     let stats = mesh.process(EXIT).node.config_stats().unwrap();
     assert_eq!((stats.accepted, stats.unknown_key), (1, 1));
     let stored: Vec<_> = (0..5)
-        .map(|index| mesh.process(index).node.stored_config().unwrap().to_vec())
+        .map(|index| mesh.process(index).node.stored_config().unwrap())
         .collect();
     assert!(stored.windows(2).all(|pair| pair[0] == pair[1]));
     let (provider, admin) = admin(5);

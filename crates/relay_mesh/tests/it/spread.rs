@@ -94,6 +94,43 @@ fn mesh_g3_links_of_a_dead_node_are_known_as_down_within_a_second() {
     assert_eq!(world.nodes[4].table().digest().entries().len(), 9);
 }
 
+/// Whoever has held its records before takes none below, and digests do not name what has expired.
+#[test]
+fn mesh_g3_a_node_whose_clock_was_ahead_is_known_after_a_restart_however_long_it_was_down() {
+    for (down, millis) in [(&[2][..], 30_000), (&[2], 95_000), (&[1, 2, 3], 95_000)] {
+        let mut world = ring(6, 6);
+        let publisher = world.nodes[2].gossip.publisher_mut();
+        publisher.raise(1 << 40);
+        world.run(40_000);
+        for &index in down {
+            world.kill(index);
+        }
+        world.run(millis);
+        for &index in down {
+            world.restart(index);
+        }
+        // Where its neighbours know as little as itself, it is those behind them that know.
+        for index in 0..4 {
+            world.link(index, index + 1, 10);
+        }
+        world.run(5_000);
+        for node in &world.nodes {
+            assert_eq!(node.table().digest().entries().len(), 6, "{down:?}");
+            assert_eq!(node.graph(), world.nodes[2].graph(), "{down:?}");
+        }
+        assert!(world.nodes[2].gossip.publisher().version() > 1 << 40);
+        assert_eq!(
+            world.nodes[5]
+                .route(world.nodes[2].id)
+                .unwrap()
+                .path
+                .relays
+                .len(),
+            2
+        );
+    }
+}
+
 #[test]
 fn equal_seeds_spread_equally() {
     let run = |seed| {

@@ -146,6 +146,19 @@ impl<P: Provider> World<P> {
         }
     }
 
+    /// Begins a new life of a node, which knows nothing and has no session yet.
+    pub(crate) fn restart(&mut self, index: usize) {
+        for other in self.neighbours(index) {
+            self.disconnect(index, other);
+        }
+        let draws = self.generator.seed().generator(0);
+        let node = &mut self.nodes[index];
+        let publisher = publisher(&node.identity, &mut node.provider);
+        let table = LinkStateTable::new(TableConfig::default(), NETWORK, node.id);
+        node.gossip = Gossip::new(publisher, table, draws, self.now);
+        node.is_alive = true;
+    }
+
     /// Those with which a node has a session.
     pub(crate) fn neighbours(&self, of: usize) -> Vec<usize> {
         let range = self.delays.range((of, 0)..(of + 1, 0));

@@ -73,7 +73,7 @@ async fn config(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> 
 async fn signed_config(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> {
     let asked = shared
         .asker
-        .ask(PATIENCE, |_, node| node.stored_config().map(<[u8]>::to_vec));
+        .ask(PATIENCE, |_, node| node.config_bundle().map(<[u8]>::to_vec));
     let bytes = asked.await.ok_or_else(Refusal::busy)?;
     let bytes = bytes.ok_or_else(|| Refusal::not_found("no signed document is in force here"))?;
     Ok(([(header::CONTENT_TYPE, BYTES)], bytes).into_response())

@@ -6,8 +6,8 @@
 //! is what it was there; a secret of one's own closes it.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::fs::{self, DirBuilder};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 
@@ -18,6 +18,7 @@ use serde::de::IgnoredAny;
 use super::{
     BootstrapNode, ConfigError, FileConfig, FileHopFrames, FileLimits, FileRole, FileSigned,
 };
+use crate::relay::store::replace;
 
 /// What tells the one form from the other.
 #[derive(Deserialize)]
@@ -96,16 +97,8 @@ fn make_data(folder: &Path, secret: &str) -> io::Result<()> {
     if fs::exists(&path)? {
         return Ok(());
     }
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    match options.open(&path) {
-        Ok(mut file) => file.write_all(secret.as_bytes()),
-        // Another start of this node was faster.
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(error),
-    }
+    // Whole or not at all: half a secret would let nobody in, at each start again.
+    replace(&path, secret.as_bytes())
 }
 
 /// The address that this host speaks to `far` from, or to anybody; nothing is sent.
@@ -128,3 +121,26 @@ const NETWORK: &str = "PureGamerNetwork-0";
 const SECRET: &str = "secret";
 /// Of documentation, RFC 5737.
 const SOMEBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 9);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pg1_a_secret_that_cannot_be_written_whole_is_made_at_the_next_start() {
+        let name = format!("tickwire-seed-secret-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        // A folder where the draft goes: it cannot be opened, whoever runs this.
+        let draft = folder.join("secret.new");
+        fs::create_dir_all(&draft).unwrap();
+        assert!(make_data(&folder, "of the admin").is_err());
+        let secret = folder.join(SECRET);
+        assert!(!fs::exists(&secret).unwrap());
+        fs::remove_dir(&draft).unwrap();
+        for made in ["of the admin", "another"] {
+            make_data(&folder, made).unwrap();
+            assert_eq!(fs::read_to_string(&secret).unwrap(), "of the admin");
+        }
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crypto::Ring;
 use relay_mesh::Signed;
-use relay_mesh::signed_config::{AdminKeys, BUNDLE_LEN_MAX, Holder};
+use relay_mesh::signed_config::{AdminKeys, Holder, STORED_LEN_MAX};
 use serde::{Deserialize, Serialize};
 
 use super::{ConfigError, read_small};
@@ -37,7 +37,7 @@ impl FileSigned {
         let holder = if is_new {
             Holder::new(network, admins)
         } else {
-            let limit = u64::try_from(BUNDLE_LEN_MAX).unwrap_or(u64::MAX);
+            let limit = u64::try_from(STORED_LEN_MAX).unwrap_or(u64::MAX);
             let stored = read_small(&path, limit)?;
             Holder::restore(network, admins, &Ring::new(), &stored)
                 .map_err(|error| ConfigError::new(&path, &error))?

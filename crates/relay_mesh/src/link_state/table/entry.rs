@@ -7,7 +7,7 @@ use wire::{Instant, NodeId};
 
 use super::deltas::Blamed;
 use super::pace::Pace;
-use crate::link_state::{LinkDelta, LinkRecord, Profile, ShortId};
+use crate::link_state::{LinkDelta, LinkRecord, Outcome, Profile, ShortId};
 use crate::measure::LinkReport;
 
 /// One origin.
@@ -37,8 +37,10 @@ pub(in crate::link_state) struct Entry {
 #[derive(Clone, Debug)]
 pub(in crate::link_state) struct Links {
     pub(super) version: u64,
-    /// As it came; empty once it has expired, when only the version stays.
+    /// As it came, once it has expired too.
     bytes: Arc<[u8]>,
+    /// Whether what it says still counts.
+    is_live: bool,
     /// When it was taken.
     pub(super) taken: Instant,
     pub(in crate::link_state) is_leaving: bool,
@@ -63,6 +65,16 @@ impl Entry {
         self.links.as_ref().map_or(0, |links| links.version)
     }
 
+    /// What becomes of a record of this version that is no newer than what is held.
+    pub(super) fn outdated(&self, origin: NodeId, version: u64) -> Outcome {
+        let is_live = self.links.as_ref().is_some_and(Links::is_live);
+        if !is_live && version < self.node_version.max(self.version()) {
+            Outcome::BelowExpired(origin.into())
+        } else {
+            Outcome::Stale
+        }
+    }
+
     /// Version of the newest record or delta.
     pub(super) fn state(&self) -> u64 {
         self.links.as_ref().map_or(0, Links::state)
@@ -79,6 +91,7 @@ impl Links {
         Self {
             version: record.version,
             bytes: bytes.into(),
+            is_live: true,
             taken: now,
             is_leaving: record.is_leaving,
             list,
@@ -87,13 +100,13 @@ impl Links {
         }
     }
 
-    pub(super) fn is_live(&self) -> bool {
-        !self.bytes.is_empty()
+    pub(super) const fn is_live(&self) -> bool {
+        self.is_live
     }
 
-    /// Keeps nothing but the version.
+    /// Keeps nothing but the version, and the record as its proof.
     pub(super) fn end(&mut self) {
-        self.bytes = Arc::default();
+        self.is_live = false;
         self.reports = Arc::default();
         self.delta = None;
     }

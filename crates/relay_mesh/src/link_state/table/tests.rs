@@ -330,6 +330,58 @@ fn mesh_a1_nothing_is_missing_of_whom_no_record_would_be_taken() {
 }
 
 #[test]
+fn a_restarted_node_goes_on_above_its_old_life_once_that_has_expired_too() {
+    for (clock, renewals) in [(None, 0), (None, 3), (Some(5), 0), (Some(5), 3)] {
+        let mut before = Origin::new(1);
+        let old = before.publish(Some(1_000_000), &[PEER]);
+        let provider = provider();
+        let mut neighbour = table(TableConfig::default());
+        assert_eq!(accept(&mut neighbour, Instant::ZERO, &old), TAKEN);
+        // Link records that hang on the node record, which stays.
+        let mut at = Instant::ZERO;
+        for _ in 0..renewals {
+            at += Duration::from_secs(31);
+            let report = LinkReport::DOWN;
+            let links = [(PEER, report)].into();
+            let update = before
+                .publisher
+                .update(at, None, &mut before.provider, &links);
+            let links = update.unwrap().links.unwrap();
+            let outcome = neighbour.accept_links(at, &provider, PEER, &links);
+            assert_eq!(outcome, Outcome::Accepted);
+        }
+        let now = at + Duration::from_secs(91);
+        neighbour.expire(now);
+        assert_eq!(neighbour.digest(), Digest::default());
+        assert_eq!(accept(&mut neighbour, now, &old).0, Outcome::Stale, "held");
+
+        let mut after = Origin::start(before.provider, before.identity);
+        let mut own = LinkStateTable::new(TableConfig::default(), NETWORK, after.id());
+        let first = after.publish(clock, &[]);
+        own.publish(now, &provider, &first.node);
+        own.publish(now, &provider, &first.links);
+        let (node, links) = accept(&mut neighbour, now, &first);
+        let short = ShortId::from(after.id());
+        assert_eq!(node, Outcome::BelowExpired(short));
+        assert_eq!(links, Outcome::BelowExpired(short));
+        let (node, links) = neighbour.last_records(short).unwrap();
+        for message in [
+            Message::NodeRecord(node),
+            Message::LinkRecord(links.unwrap()),
+        ] {
+            let Outcome::OwnFromBefore(version) = take(&mut own, &message) else {
+                panic!("its own, and newer");
+            };
+            after.publisher.raise(version);
+        }
+        let second = after.publish(clock, &[]);
+        assert_eq!(accept(&mut neighbour, now, &second), TAKEN);
+        assert_eq!(neighbour.digest().entries().len(), 1, "it is back");
+        assert_eq!(accept(&mut neighbour, now, &first), STALE, "and heard");
+    }
+}
+
+#[test]
 fn a_newcomer_gets_everything_from_any_one_neighbour() {
     let config = TableConfig {
         verify_burst: 1_000,

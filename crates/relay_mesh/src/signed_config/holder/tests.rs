@@ -284,7 +284,7 @@ fn pg14_pgd_p12_who_was_away_and_who_is_new_follow_changes_of_keys() {
     let mut admins = Admins::new(4);
     let holder = rotated(&mut admins, 3);
     assert_eq!(holder.links.len(), 3);
-    let bundle = holder.stored().unwrap();
+    let bundle = holder.bundle().unwrap();
     for anchor in 0..4 {
         let mut newcomer = admins.holder(&[anchor], 1);
         assert!(
@@ -321,7 +321,7 @@ fn links_are_bounded_and_the_oldest_is_forgotten() {
     let mut admins = Admins::new(LINKS_MAX + 2);
     let holder = rotated(&mut admins, LINKS_MAX + 1);
     assert_eq!(holder.links.len(), LINKS_MAX);
-    let bundle = holder.stored().unwrap();
+    let bundle = holder.bundle().unwrap();
     let offered = |anchor| {
         let mut newcomer = admins.holder(&[anchor], 1);
         newcomer.offer(&admins.provider, NOW, &bundle)
@@ -335,19 +335,52 @@ fn links_are_bounded_and_the_oldest_is_forgotten() {
     assert_eq!(offered, Offered::Refused(too_many));
 }
 
+/// Changes the keys by the longest document.
+fn change_long(holder: &mut Holder, admins: &mut Admins, change: usize) {
+    let version = u64::try_from(change).unwrap();
+    let text = admins.document(version, (&[change], 1), "");
+    let spaces = " ".repeat(super::super::DOCUMENT_LEN_MAX - text.len());
+    let signed = admins.signed(&(text + &spaces), &[change - 1, change]);
+    assert!(is_accepted(&holder.offer(&admins.provider, NOW, &signed)));
+}
+
+#[test]
+fn pgx7_a_holder_is_restored_from_its_own_keys_after_eight_changes_by_long_documents() {
+    let mut admins = Admins::new(LINKS_MAX + 3);
+    let mut holder = admins.holder(&[0], 1);
+    let restore = |admins: &Admins, anchor, stored: &[u8]| {
+        let anchor = admins.keys(&[anchor], 1);
+        Holder::restore("test", anchor, &admins.provider, stored)
+    };
+    for change in 1..=LINKS_MAX + 1 {
+        change_long(&mut holder, &mut admins, change);
+        let stored = holder.stored().unwrap();
+        assert!(stored.len() <= STORED_LEN_MAX);
+        let restored = restore(&admins, 0, &stored).unwrap();
+        assert_eq!(restored.version(), holder.version());
+        assert_eq!(restored.stored(), Some(stored));
+        assert!(!holder.is_adrift());
+    }
+    // One more, and it says that its own file needs newer keys.
+    change_long(&mut holder, &mut admins, LINKS_MAX + 2);
+    assert!(holder.is_adrift());
+    let stored = holder.stored().unwrap();
+    let refused = restore(&admins, 0, &stored).unwrap_err().0;
+    assert_eq!(refused, Refused::UnknownKey);
+    let restored = restore(&admins, 1, &stored).unwrap();
+    assert!(!restored.is_adrift());
+    assert_eq!(restored.version(), holder.version());
+}
+
 #[test]
 fn a_bundle_keeps_its_bound_and_leaves_out_the_oldest_links() {
     let mut admins = Admins::new(6);
     let mut holder = admins.holder(&[0], 1);
     for change in 1..6_usize {
-        let version = u64::try_from(change).unwrap();
-        let text = admins.document(version, (&[change], 1), "");
-        let spaces = " ".repeat(super::super::DOCUMENT_LEN_MAX - text.len());
-        let signed = admins.signed(&(text + &spaces), &[change - 1, change]);
-        assert!(is_accepted(&holder.offer(&admins.provider, NOW, &signed)));
+        change_long(&mut holder, &mut admins, change);
     }
     assert_eq!(holder.links.len(), 4);
-    let bundle = holder.stored().unwrap();
+    let bundle = holder.bundle().unwrap();
     assert!(bundle.len() <= BUNDLE_LEN_MAX);
     let (links, _) = bundle::read(&bundle).unwrap();
     assert_eq!(links, holder.links[2..], "two of 256 KiB find room");

@@ -75,6 +75,45 @@ fn pgx7_a_liar_with_the_highest_version_costs_a_bounded_retry() {
     assert!((45..=52).contains(&asked), "{asked} times in a day");
 }
 
+/// Refused each time: its time is over, or this node's clock is wrong.
+fn refuse(
+    spread: &mut Spread,
+    (from, to): (u64, u64),
+    mut says: impl FnMut(u64) -> u64,
+) -> Vec<u64> {
+    let mut asked = Vec::new();
+    for second in from..to {
+        spread.on_version(at(second), node(1), says(second));
+        if spread.tend(at(second), 8).is_some() {
+            asked.push(second);
+            spread.on_judged(at(second), node(1), Judged::Refused);
+        }
+    }
+    asked
+}
+
+#[test]
+fn pgx7_a_version_above_the_one_refused_is_asked_for_after_half_a_minute() {
+    let mut spread = Spread::default();
+    let asked = refuse(&mut spread, (0, 7_200), |_| 9);
+    let last = *asked.last().unwrap();
+    assert!(asked.len() <= 9, "{asked:?}");
+    assert_eq!(spread.poll_timeout(8), Some(at(last + 32 * 60)));
+    spread.on_version(at(last + 1), node(1), 10);
+    assert_eq!(spread.poll_timeout(8), Some(at(last + 30)));
+    assert_eq!(spread.tend(at(last + 29), 8), None);
+    let asked = spread.tend(at(last + 30), 8);
+    assert_eq!(asked, Some((node(1), request(10, 0))));
+
+    // A liar has no more of it, be its next version above or not.
+    let mut spread = Spread::default();
+    let asked = refuse(&mut spread, (0, 86_400), |second| 9 + second);
+    assert_eq!(asked.len(), 86_400 / 30);
+    let mut spread = Spread::default();
+    let asked = refuse(&mut spread, (0, 86_400), |second| 9 + second % 2);
+    assert!(asked.len() <= 54, "{} times in a day", asked.len());
+}
+
 #[test]
 fn a_slow_neighbour_has_a_minute_for_all() {
     let mut spread = Spread::default();
