@@ -87,7 +87,8 @@ pub struct Config {
     /// Labels a second that a neighbour may ask for or bind; 1,024, and 4,096 at once.
     pub request_rate: u32,
     /// Flows at a time, of players and for others' players; 8,192, some 4 KiB each. Another entry
-    /// has at most seven eighths of them.
+    /// has at most seven eighths of them. Where half of all are taken, players of one /24 or /48 get no
+    /// more where those of the same entry have an eighth, and 64 in any case.
     pub flows_max: u32,
     /// Of them, those of players who have not proved to receive; 2,048. Over it the oldest of these
     /// ends, as one does where a newcomer finds no other place, or 64 of one /24 or /48 have none:

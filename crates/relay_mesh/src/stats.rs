@@ -173,6 +173,9 @@ pub struct NodeStats {
     pub label_searches: u64,
     /// Flows of other entries that were refused: too many of late.
     pub opens_refused: u64,
+    /// Flows of other entries that an exit did not take because players of the same /24 or /48 of that entry
+    /// have their share of the places.
+    pub shares_held: u64,
     /// Requests of other nodes that were refused, by reason.
     pub requests_refused: RefusedRequests,
     /// Labels that others gave back before they expired.

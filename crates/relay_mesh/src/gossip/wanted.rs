@@ -76,10 +76,10 @@ impl Wanted {
             neighbour.is_some_and(|neighbour| neighbour.next_request <= now)
         };
         let mut free: Vec<NodeId> = self.lists.keys().filter(may_ask).copied().collect();
-        if free.len() > 1 {
-            // By lot, so that nobody who does not answer is always the first that is asked.
-            let count = u64::try_from(free.len()).unwrap_or(0);
-            free.rotate_left(usize::try_from(generator.below(count)).unwrap_or(0));
+        // By lot, so that nobody who does not answer is often the first that is asked (Durstenfeld, 1964).
+        for place in (1..free.len()).rev() {
+            let among = u64::try_from(place).unwrap_or(0).saturating_add(1);
+            free.swap(place, usize::try_from(generator.below(among)).unwrap_or(0));
         }
         let mut due = Vec::new();
         for id in free {

@@ -182,7 +182,7 @@ impl<A> Course<A> {
         if self.paths.len() >= PATHS_MAX {
             return None;
         }
-        // At most three ids are in use.
+        // At most [`PATHS_MAX`] ids are in use.
         while self.path(self.next_path).is_some() {
             self.next_path = self.next_path.wrapping_add(1);
         }

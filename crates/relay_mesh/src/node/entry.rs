@@ -323,7 +323,8 @@ impl<P: Provider> Node<P> {
     /// What is cheap to ask comes first, since its address may be anybody's: exits are looked at only
     /// while there are openings. Whoever no exit takes uses up none, of which all games have the same.
     fn open_flow(&mut self, now: Instant, leg: Leg, game: usize) -> Option<u32> {
-        if self.ration.is_spent(now, leg.address) {
+        let is_held = self.flows.is_share_held(Owner::Own, leg.address);
+        if is_held || self.ration.is_spent(now, leg.address) {
             return None;
         }
         if !self.takes_new_flows(now) || !self.newcomers.holds(now, 1) {
@@ -341,7 +342,7 @@ impl<P: Provider> Node<P> {
                 .oldest_unproved(Owner::Own, |flow| prefix_of(flow.player.ip()) == prefix)?;
             self.close_flow(now, oldest, FlowEnd::Crowded);
         }
-        if self.flows.is_share_held(leg.address) || !self.make_room(now, Owner::Own) {
+        if !self.make_room(now, Owner::Own) {
             return None;
         }
         self.ports.on_asked(now, game, far);

@@ -25,7 +25,15 @@ impl<P: Provider> Node<P> {
         link: LinkId,
         (flow, player, game): (FlowId, SocketAddr, &str),
     ) {
-        let outcome = if self.may_open(now, link) {
+        let may_open = self.may_open(now, link);
+        if may_open && self.flows.is_share_held(Owner::Entry(link), player) {
+            // No refusal, which the entry would hold against us for its other players.
+            let reason = FlowEnd::Crowded;
+            self.send_flow_message(now, link, &FlowMessage::Close { flow, reason });
+            self.stats.shares_held = self.stats.shares_held.saturating_add(1);
+            return;
+        }
+        let outcome = if may_open {
             self.accept_flow(now, link, (flow, player, game))
         } else {
             Err(FlowRefused::Full)
@@ -168,7 +176,7 @@ impl<P: Provider> Node<P> {
         }
         let keys = self.flow_keys(link, id).ok_or(FlowRefused::Policy)?;
         // Last, since it may end another flow.
-        if self.flows.is_share_held(player) || !self.make_room(now, Owner::Entry(link)) {
+        if !self.make_room(now, Owner::Entry(link)) {
             return Err(FlowRefused::Full);
         }
         let side = Side::Exit {

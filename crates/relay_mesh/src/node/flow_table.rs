@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 use std::collections::{BTreeMap, VecDeque};
 
-use udp_proto::budget::{Prefix, PrefixShares, prefix_of};
+use udp_proto::budget::{Prefix, prefix_of};
 use wire::{Generator, Instant, Lookup};
 
 use super::asking::Asking;
@@ -86,14 +86,13 @@ impl<A> Flow<A> {
     }
 
     /// Where its player is; `None` where it carries many.
-    const fn prefix(&self) -> Option<Prefix> {
-        match self.side {
-            Side::Entry { .. } | Side::Here { .. } | Side::Exit { .. } => {
-                Some(prefix_of(self.player.ip()))
-            }
+    fn prefix(&self) -> Option<Prefix> {
+        let is_of_one = match self.side {
+            Side::Entry { .. } | Side::Here { .. } | Side::Exit { .. } => true,
             #[cfg(feature = "tcp")]
-            Side::Tunnel(_) => None,
-        }
+            Side::Tunnel(_) => false,
+        };
+        is_of_one.then(|| prefix_of(self.player.ip()))
     }
 
     /// Whether its player has proved to receive.
@@ -164,8 +163,9 @@ pub(super) struct FlowTable<A> {
     unproved: BTreeMap<(Owner, u64), u32>,
     /// At most as many as there are neighbours, and one.
     held: BTreeMap<Owner, Held>,
-    /// What players of each prefix have of the places.
-    prefixes: PrefixShares,
+    /// What players of each prefix have of the places, by who sent them: of another entry's it is its word
+    /// where they are. None has 0.
+    prefixes: BTreeMap<(Owner, Prefix), u32>,
     next_unproved: u64,
     unproved_max: usize,
 }
@@ -183,7 +183,7 @@ impl<A> FlowTable<A> {
             by_id: BTreeMap::new(),
             unproved: BTreeMap::new(),
             held: BTreeMap::new(),
-            prefixes: PrefixShares::new(max, generator),
+            prefixes: BTreeMap::new(),
             next_unproved: 0,
             unproved_max: usize::try_from(unproved_max.min(max)).unwrap_or(usize::MAX),
         }
@@ -210,8 +210,8 @@ impl<A> FlowTable<A> {
         self.next_unproved = self.next_unproved.saturating_add(1);
         self.by_id.insert((flow.far, flow.id), index);
         if let Some(prefix) = flow.prefix() {
-            // There is a place, so there is one to count.
-            self.prefixes.take_exempt(prefix).ok();
+            let held = self.prefixes.entry((owner, prefix)).or_default();
+            *held = held.saturating_add(1);
         }
         if let Side::Entry { leg, .. } | Side::Here { leg, .. } = flow.side {
             self.by_player.insert(leg, index);
@@ -235,7 +235,7 @@ impl<A> FlowTable<A> {
             self.leave_unproved(owner, place);
         }
         if let Some(prefix) = flow.prefix() {
-            self.prefixes.release(prefix);
+            self.leave_prefix(owner, prefix);
         }
         if let Some(held) = self.held.get_mut(&owner) {
             held.flows = held.flows.saturating_sub(1);
@@ -286,11 +286,21 @@ impl<A> FlowTable<A> {
         unproved.find(|index| self.get(*index).is_some_and(&holds))
     }
 
-    /// Whether a player has to stay away because others of the same prefix have their share of the
-    /// places, where no more than half of them are left.
-    pub(super) fn is_share_held(&self, player: SocketAddr) -> bool {
-        let held = self.prefixes.held(prefix_of(player.ip()));
-        self.taken >= self.max / 2 && held >= self.prefixes.share().max(PREFIX_MIN)
+    fn leave_prefix(&mut self, owner: Owner, prefix: Prefix) {
+        if let Some(held) = self.prefixes.get_mut(&(owner, prefix)) {
+            *held = held.saturating_sub(1);
+            if *held == 0 {
+                self.prefixes.remove(&(owner, prefix));
+            }
+        }
+    }
+
+    /// Whether a player of `owner` has to stay away because others of the same prefix have their share of
+    /// the places, where no more than half of them are left.
+    pub(super) fn is_share_held(&self, owner: Owner, player: SocketAddr) -> bool {
+        let held = self.prefixes.get(&(owner, prefix_of(player.ip())));
+        let share = (self.max / OTHERS_SHARE).max(PREFIX_MIN);
+        self.taken >= self.max / 2 && held.is_some_and(|held| *held >= share)
     }
 
     /// The place of one flow more of `owner`; `None` where it has to stay away.
@@ -387,6 +397,7 @@ impl<A> FlowTable<A> {
     pub(super) fn memory(&self) -> usize {
         self.slots.capacity() * size_of::<Option<Flow<A>>>()
             + self.held.len() * size_of::<(Owner, Held)>()
+            + self.prefixes.len() * size_of::<(Owner, Prefix, u32)>()
             + usize::try_from(self.taken).unwrap_or(usize::MAX) * FLOW_HEAP
     }
 }

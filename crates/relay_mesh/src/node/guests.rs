@@ -34,11 +34,16 @@ impl<P: Provider> Node<P> {
         });
         // Whom this node needs comes before guests, even if all carry something: it would be theirs
         // alone to say that they stay. Those with a cause have no more than their share.
-        let is_owed = wanted > places.max && order.iter().any(|guest| !guest.has_cause);
+        let is_needed = self.is_kept_for(Why::Needed) && contacts >= places.max;
+        let may_cut = is_needed && self.selecting.cut_at <= now;
+        let is_owed = may_cut && order.iter().any(|guest| !guest.has_cause);
         let order = parting_order(order.into_iter());
         let newest = order.first().filter(|_| is_owed);
         let mut is_parted = self.part_from_first(now, &order);
-        is_parted = is_parted || newest.is_some_and(|link| self.shut_out(now, *link));
+        if let Some(link) = newest.filter(|_| !is_parted) {
+            self.selecting.cut_at = now + CUT_GAP;
+            is_parted = self.shut_out(now, *link);
+        }
         if !is_parted {
             self.selecting.room_at = now + LOOK_AGAIN;
         }
@@ -46,10 +51,18 @@ impl<P: Provider> Node<P> {
 
     /// Places that no guest takes: for those that this node needs or drew by lot and has no link with.
     pub(super) fn places_kept(&self) -> usize {
-        let why = |link: &LinkId| self.selecting.chosen.get(link);
+        self.kept().filter(|why| *why != Why::Near).count()
+    }
+
+    /// Whether a place is kept for somebody, for this cause.
+    fn is_kept_for(&self, cause: Why) -> bool {
+        self.kept().any(|why| why == cause)
+    }
+
+    /// Why those are wanted that there is no link with.
+    fn kept(&self) -> impl Iterator<Item = Why> {
         let wanting = self.selecting.wanting.iter();
-        let kept = wanting.filter(|link| matches!(why(link), Some(Why::Needed | Why::Lot)));
-        kept.count()
+        wanting.filter_map(|link| self.selecting.chosen.get(link).copied())
     }
 
     /// Whether there is no place left for a node that comes.
@@ -145,6 +158,8 @@ impl<P: Provider> Node<P> {
     }
 }
 
+/// Time between two guests that are parted from though they carry something: who is needed may not answer.
+const CUT_GAP: Duration = Duration::from_secs(60);
 /// Time between two looks for room where the last one found none: each looks at all labels. As often as is looked
 /// where nobody is turned away.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);

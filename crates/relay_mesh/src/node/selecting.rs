@@ -45,6 +45,8 @@ pub(super) struct Selecting {
     pub(super) surveys: usize,
     /// When room for others may be looked for again.
     pub(super) room_at: Instant,
+    /// When a guest may be parted from again that carries something.
+    pub(super) cut_at: Instant,
     trial: Option<Trial>,
     trial_at: Instant,
     /// Trials so far.
@@ -76,6 +78,7 @@ impl Selecting {
             surveyed_at: None,
             trial: None,
             room_at: now,
+            cut_at: now,
             trial_at: now,
             trials: 0,
         }

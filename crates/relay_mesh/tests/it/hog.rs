@@ -1,17 +1,19 @@
 //! One host with one address and a port for each place that there is.
 
 use core::net::SocketAddr;
+use core::time::Duration;
 use std::collections::BTreeMap;
 
-use netsim::Outbox;
+use netsim::{Handle, Outbox};
 use wire::{Arrival, Instant, Seed};
 
 use crate::crowd::gather;
 use crate::harness::{ENTRY, EXIT, Mesh, START, address, game, link, ms, shape};
 
-/// Begins from a port more each 80 ms, proves that it receives at each, and keeps them all in use.
+/// Begins from a port more each `gap`, proves that it receives at each, and keeps them all in use.
 struct Hog {
     ports: u16,
+    gap: Duration,
     opened: u16,
     next_open: Instant,
     /// Who speaks when, and how often it has.
@@ -34,7 +36,7 @@ impl netsim::Node for Hog {
             let due = self.due.entry(self.next_open).or_default();
             due.push((self.opened, 0));
             self.opened += 1;
-            self.next_open += ms(80);
+            self.next_open += self.gap;
         }
         while let Some(entry) = self.due.first_entry().filter(|entry| *entry.key() <= now) {
             let (at, ports) = entry.remove_entry();
@@ -55,6 +57,29 @@ impl netsim::Node for Hog {
     }
 }
 
+fn hog(mesh: &mut Mesh) -> Handle<Hog> {
+    let hog = mesh.world.add(address("198.18.77.7:1"), |now| Hog {
+        // What an exit lets one entry have.
+        ports: 447,
+        gap: ms(80),
+        opened: 0,
+        next_open: now,
+        due: BTreeMap::new(),
+    });
+    mesh.world.set_links(hog, mesh.nodes[ENTRY], link(5));
+    hog
+}
+
+/// Asserts that players of other networks come in and play.
+fn others_play(mesh: &mut Mesh) {
+    let crowd = gather(mesh, 20, ms(500));
+    mesh.run(10_000);
+    let from = mesh.now();
+    mesh.run(10_000);
+    let gap = mesh.world[crowd].gap(from, mesh.now());
+    assert!(gap < ms(1_000), "{gap:?}");
+}
+
 #[test]
 fn pgx11_one_host_does_not_take_the_places_of_all_players() {
     let shape = shape(|_, config, _| {
@@ -63,23 +88,34 @@ fn pgx11_one_host_does_not_take_the_places_of_all_players() {
     });
     let mut mesh = Mesh::new(Seed::from_number(903), &shape);
     mesh.run(START + 2_000);
-    let hog = mesh.world.add(address("198.18.77.7:1"), |now| Hog {
-        // What an exit lets one entry have.
-        ports: 447,
-        opened: 0,
-        next_open: now,
-        due: BTreeMap::new(),
-    });
-    mesh.world.set_links(hog, mesh.nodes[ENTRY], link(5));
+    let hog = hog(&mut mesh);
     mesh.run(60_000);
     let routes = mesh.process(ENTRY).node.routes();
     let flows: usize = routes.map(|route| route.flows).sum();
     assert!((200..=257).contains(&flows), "half of all: {flows}");
     assert!(mesh.process(EXIT).sockets() <= 257);
-    let crowd = gather(&mut mesh, 20, ms(500));
-    mesh.run(10_000);
-    let from = mesh.now();
-    mesh.run(10_000);
-    let gap = mesh.world[crowd].gap(from, mesh.now());
-    assert!(gap < ms(1_000), "{gap:?}");
+    // More than `open_rate`: what it cannot have uses up nobody's openings.
+    mesh.world.apply(hog, |hog, now| {
+        (hog.ports, hog.gap, hog.next_open) = (20_000, ms(3), now);
+    });
+    others_play(&mut mesh);
+}
+
+#[test]
+fn pgx11_one_host_does_not_shut_others_out_of_an_exit_smaller_than_its_entry() {
+    let shape = shape(|index, config, _| {
+        if index == EXIT {
+            config.flows_max = 512;
+            config.unproved_max = 128;
+        }
+    });
+    let mut mesh = Mesh::new(Seed::from_number(904), &shape);
+    mesh.run(START + 2_000);
+    let hog = hog(&mut mesh);
+    mesh.run(40_000);
+    assert!((200..=257).contains(&mesh.process(EXIT).sockets()));
+    assert!(mesh.process(EXIT).node.stats().shares_held > 100);
+    // It knocks all the time.
+    mesh.world.apply(hog, |hog, _| hog.ports = 20_000);
+    others_play(&mut mesh);
 }
