@@ -54,13 +54,13 @@ pub(super) const SHOWN: [Shown; 14] = [
             "mesh_a1_strangers_get_no_byte_for_hop_frames",
             "mesh_a1_truncated_oversize_and_unknown_frames_are_refused",
             "mesh_a1_requests_beyond_policy_are_refused",
-            "mesh_a1_a_looped_route_passes_a_frame_no_further_than_a_route_can_be",
+            "mesh_a1_pgx6_pgd_p6_a_looped_route_passes_a_frame_no_further_than_a_route_can_be",
         ],
     ),
     Shown::new(
         "A1",
         "a forwarded game answers forged sources within its ration",
-        &["forged_players_get_their_ration_and_no_more"],
+        &["pgx11_forged_players_get_their_ration_and_no_more"],
     ),
     Shown::new(
         "A2",
