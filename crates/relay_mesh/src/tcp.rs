@@ -38,6 +38,13 @@ impl TcpConfig {
             tunnel: TunnelConfig::default(),
         }
     }
+
+    /// The share of so many places that one /24 or /48 may have: a quarter, more than a household or a
+    /// school needs, and three others find some.
+    #[must_use]
+    pub const fn prefix_share(places: u32) -> u32 {
+        places / 4
+    }
 }
 
 /// Names a TCP port that a node wants listened on; never used twice.

@@ -30,7 +30,7 @@ use crypto::Ring;
 use mio::{Interest, Poll, Registry, Token};
 use relay_mesh::proxy_header::TrustedProxies;
 use relay_mesh::tunnel::{ConnEnd, ConnId};
-use relay_mesh::{Node, TcpPort, TcpRefused, TcpWork};
+use relay_mesh::{Node, TcpConfig, TcpPort, TcpRefused, TcpWork};
 use servicer::Requests;
 use wire::Instant;
 
@@ -77,7 +77,9 @@ impl TcpSetup {
     fn places(&self) -> Places {
         Places {
             of_source: self.greetings_max,
-            of_prefix: self.greetings_max.max(self.connections_max / PREFIXES),
+            of_prefix: self
+                .greetings_max
+                .max(TcpConfig::prefix_share(self.connections_max)),
         }
     }
 }
@@ -466,8 +468,6 @@ enum Way {
 
 /// Somebody left before being let in, or a signal came; accept(2).
 const LEFT_BEFORE: [ErrorKind; 2] = [ErrorKind::ConnectionAborted, ErrorKind::Interrupted];
-/// One network has a quarter of the places, as the node has it for connections that are open.
-const PREFIXES: u32 = 4;
 /// Connections taken in a row.
 const ACCEPTS_MAX: usize = 64;
 /// Pause after so many.

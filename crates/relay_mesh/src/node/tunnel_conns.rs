@@ -49,7 +49,7 @@ impl Conns {
             held: BTreeMap::new(),
             places: BTreeMap::new(),
             max,
-            per_prefix_max: (max / PREFIXES).max(of_an_address),
+            per_prefix_max: TcpConfig::prefix_share(max).max(of_an_address),
         }
     }
 
@@ -112,10 +112,6 @@ impl Conns {
         self.held.len()
     }
 }
-
-/// One network of players has a quarter of the places: more than a household or a school needs, and three
-/// others find some.
-const PREFIXES: u32 = 4;
 
 #[cfg(test)]
 mod tests {

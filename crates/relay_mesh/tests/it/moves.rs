@@ -157,7 +157,7 @@ impl Moves {
 #[expect(clippy::print_stdout, reason = "a goal's figures are shown")]
 fn sim_mesh_m1_moves_between_paths_that_share_a_relay_lose_nothing() {
     let mut moves = Moves::default();
-    for_each_seed(&test_site!(), 6, |seed| lead_about(seed, &mut moves));
+    for_each_seed(&test_site!(), 20, |seed| lead_about(seed, &mut moves));
     let Moves {
         apart,
         shared,
@@ -187,7 +187,6 @@ fn sim_mesh_m1_moves_between_paths_that_share_a_relay_lose_nothing() {
         all >= MOVES_LEAST * seeds,
         "{all} moves under {seeds} seeds"
     );
-    // About half, and a fifth: of few seeds some less.
-    assert!((3..=6).contains(&(shared * 10 / all)), "{shared} of {all}");
-    assert!(bereft * 20 >= all, "{bereft} of {all}");
+    assert!((4..=6).contains(&(shared * 10 / all)), "{shared} of {all}");
+    assert!(bereft * 10 >= all, "{bereft} of {all}");
 }

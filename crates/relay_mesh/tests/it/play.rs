@@ -112,10 +112,9 @@ fn gap_of_a_kill(seed: Seed, mode: Mode) -> (core::time::Duration, usize) {
     (gap, mesh.player().missing_from(sent))
 }
 
-/// Prints the median, the 99th percentile, for up to 100 seeds the largest, and the largest; returns
-/// these in milliseconds.
+/// Prints the median, the 99th percentile, for up to 100 seeds the largest, and the largest.
 #[expect(clippy::print_stdout, reason = "a goal's figures are shown")]
-fn tell_gaps(what: &str, gaps: &[core::time::Duration]) -> [u128; 3] {
+fn tell_gaps(what: &str, gaps: &[core::time::Duration]) {
     let mut sorted = gaps.to_vec();
     sorted.sort_unstable();
     let quantile = |percent: usize| {
@@ -130,7 +129,6 @@ fn tell_gaps(what: &str, gaps: &[core::time::Duration]) -> [u128; 3] {
     );
     println!("figure: {what} gap_ms_p50 {p50}");
     println!("figure: {what} gap_ms_p99 {p99}");
-    [p50, p99, largest]
 }
 
 #[test]
@@ -140,8 +138,8 @@ fn sim_mesh_m3_a_killed_relay_is_replaced_within_300_ms() {
         let (gap, _) = gap_of_a_kill(seed, Mode::Shadow);
         gaps.push(gap);
     });
-    let [_, p99, _] = tell_gaps("kill_shadow", &gaps);
-    assert!(p99 <= 300, "{p99} ms");
+    tell_gaps("kill_shadow", &gaps);
+    assert!(gaps.iter().all(|gap| *gap <= ms(300)));
 }
 
 #[test]
@@ -151,8 +149,8 @@ fn sim_mesh_m4_a_single_path_is_replaced_within_a_second() {
         let (gap, _) = gap_of_a_kill(seed, Mode::Single);
         gaps.push(gap);
     });
-    let [_, p99, _] = tell_gaps("kill_single", &gaps);
-    assert!(p99 <= 1_000, "{p99} ms");
+    tell_gaps("kill_single", &gaps);
+    assert!(gaps.iter().all(|gap| *gap <= ms(1_000)));
 }
 
 #[test]
@@ -164,17 +162,17 @@ fn sim_mesh_m2_with_two_paths_a_kill_costs_nothing() {
         gaps.push(gap);
         losses.push(lost);
     });
-    let [.., largest] = tell_gaps("kill_dup", &gaps);
+    tell_gaps("kill_dup", &gaps);
     let lost: usize = losses.iter().sum();
     println!("figure: kill_dup trials {}", losses.len());
     println!("figure: kill_dup lost {lost}");
     assert_eq!(lost, 0, "under the seeds in turn: {losses:?}");
-    assert!(largest <= 50, "{largest} ms");
+    assert!(gaps.iter().all(|gap| *gap <= ms(50)));
 }
 
 #[test]
 fn sim_a_degraded_path_is_left_within_seconds() {
-    let mut gaps = Vec::new();
+    let (mut gaps, mut killed) = (Vec::new(), 0);
     for_each_seed(&test_site!(), 3, |seed| {
         let mut mesh = Mesh::new(seed, &Shape::default());
         mesh.run(START + 2_500);
@@ -189,9 +187,12 @@ fn sim_a_degraded_path_is_left_within_seconds() {
         let [(when, to, cause)] = &moves[..] else {
             panic!("one move, and none back: {moves:?}");
         };
-        // By chance it loses three probes in a row.
-        let causes = [RouteCause::Degraded, RouteCause::Killed];
-        assert!(causes.contains(cause), "{cause:?}");
+        match cause {
+            RouteCause::Degraded => {}
+            // It lost three probes in a row, which of a tenth happens.
+            RouteCause::Killed => killed += 1,
+            RouteCause::First | RouteCause::Better | _ => panic!("{cause:?}"),
+        }
         assert_eq!(*to, mesh.path(&[RELAY + 1]));
         assert!(when.saturating_since(at) <= ms(3_000), "{when:?}");
         let now = mesh.now();
@@ -200,6 +201,7 @@ fn sim_a_degraded_path_is_left_within_seconds() {
         gaps.push(mesh.player().gap(at, now));
     });
     tell_gaps("degraded", &gaps);
+    assert!(killed * 20 <= gaps.len(), "{killed} of {}", gaps.len());
 }
 
 #[test]
