@@ -117,6 +117,11 @@ impl Label {
         matches!(self.purpose, Purpose::Terminal { flow, .. } if flow == wanted)
     }
 
+    /// The peer that asked for it, of a label that leads on from here or may come to.
+    pub(crate) fn transit_owner(&self) -> Option<LinkId> {
+        matches!(self.purpose, Purpose::Reserved | Purpose::Transit(_)).then_some(self.owner)
+    }
+
     /// Says where a frame goes on, where the label is bound.
     pub(crate) const fn onward(&mut self) -> Option<Onward<'_>> {
         match &mut self.purpose {

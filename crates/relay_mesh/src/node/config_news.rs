@@ -167,6 +167,7 @@ impl<P: Provider> Node<P> {
         }
         self.set_games(now, games);
         self.end_barred_flows(now);
+        self.free_barred_labels();
         self.apply_tcp_games(now, tcp_games);
     }
 

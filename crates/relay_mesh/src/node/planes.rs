@@ -256,6 +256,16 @@ impl<P: Provider> Node<P> {
         is_own || self.shards.others(but).any(|plane| holds(&plane))
     }
 
+    /// Takes back the labels by which these have packets pass through.
+    pub(super) fn free_transit_of(&mut self, owners: &LinkSet) {
+        self.on_planes(|plane| {
+            plane.free_where(|label| {
+                let owner = label.transit_owner();
+                owner.is_some_and(|owner| owners.contains(owner))
+            });
+        });
+    }
+
     /// Takes a link down in all planes, with every label that names it.
     pub(super) fn drop_link(&mut self, link: LinkId) {
         self.gates.set(link, None);

@@ -12,6 +12,7 @@ use crate::hop_key::NextLabel;
 use crate::hop_sealer::BindError;
 use crate::label::LabelRefusal;
 use crate::link::LinkId;
+use crate::link_set::LinkSet;
 use crate::link_state::Roles;
 use crate::route_request::{Bind, Granted, Refused, RouteReply, RouteRequest};
 
@@ -76,21 +77,33 @@ impl<P: Provider> Node<P> {
 
     /// Whether packets of `node` may pass through this one.
     fn may_pass(&self, node: NodeId) -> Result<(), Refused> {
-        let is_member = self.config.members.as_ref().is_none_or(|members| {
-            members
-                .get(&node)
-                .is_some_and(|roles| roles.contains(Roles::ENTRY) || roles.contains(Roles::EXIT))
-        });
-        let is_end = self
-            .document()
-            .is_none_or(|document| document.may_send(&node));
-        if !is_member || !is_end || !self.is_relay() {
+        if !self.is_end(node) || !self.is_relay() {
             Err(Refused::Policy)
         } else if self.gossip.publisher().is_leaving() {
             Err(Refused::Full)
         } else {
             Ok(())
         }
+    }
+
+    /// Whether `node` is an end of some game, by the members where they are named and by the document.
+    fn is_end(&self, node: NodeId) -> bool {
+        let is_member = self.config.members.as_ref().is_none_or(|members| {
+            members
+                .get(&node)
+                .is_some_and(|roles| roles.contains(Roles::ENTRY) || roles.contains(Roles::EXIT))
+        });
+        let document = self.document();
+        is_member && document.is_none_or(|document| document.may_send(&node))
+    }
+
+    /// Takes back the labels of all that are ends of no game any more. Where this node may be a relay no
+    /// more, those of others stay: entries leave it without a loss.
+    pub(super) fn free_barred_labels(&mut self) {
+        let mut barred = LinkSet::default();
+        let peers = self.peers.iter();
+        barred.extend(peers.filter_map(|(link, peer)| (!self.is_end(peer.node)).then_some(link)));
+        self.free_transit_of(&barred);
     }
 
     /// Whether this node is a relay: by its own configuration, and by the members where they are named.

@@ -325,6 +325,29 @@ fn pg11_a_relay_gives_labels_to_ends_of_games_alone() {
 }
 
 #[test]
+fn pg11_a_relay_takes_back_the_labels_of_who_may_send_no_more() {
+    let mut rig = Rig::with(8, &shape(signed));
+    let reserve = RouteRequest::ReserveTransit {
+        previous: rig.own,
+        count: 5,
+    };
+    put_games(&mut rig.mesh, 1, &[echo()]);
+    rig.mesh.run(5_000);
+    assert_eq!(rig.mesh.route(), Some(rig.mesh.path(&[RELAY])));
+    let labels = |rig: &Rig| rig.mesh.process(RELAY).node.labels();
+    let before = labels(&rig);
+    let reply = rig.ask(&reserve);
+    assert!(matches!(&reply, RouteReply::Done(granted) if granted.len() == 5));
+    assert_eq!(labels(&rig), before + 5);
+    let bars = format!("{{\"type\":\"black\",\"nodes\":[\"{}\"]}}", rig.own);
+    let (at, game) = (rig.mesh.now(), rule("echo", game().port(), &bars, &bars));
+    put_games(&mut rig.mesh, 2, &[game]);
+    rig.mesh.run(1_000);
+    assert_eq!(labels(&rig), before, "its own, and nobody else's");
+    assert!(rig.mesh.player().gap(at, rig.mesh.now()) < ms(100));
+}
+
+#[test]
 fn pg11_a_relay_that_is_no_member_any_more_is_parted_from() {
     let mut mesh = Mesh::new(Seed::from_number(7), &shape(signed));
     mesh.run(START - 2_000);
