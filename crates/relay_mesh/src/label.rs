@@ -267,6 +267,11 @@ impl LabelSlab {
         to.extend(labels.flat_map(Label::links));
     }
 
+    /// Adds those to whom labels were given that lead on from here or may come to.
+    pub(crate) fn add_transit_owners(&self, to: &mut LinkSet) {
+        to.extend(self.labels.iter().filter_map(Label::transit_owner));
+    }
+
     /// Adds those of labels that are bound: one that is only given out carries nothing.
     pub(crate) fn add_held(&self, to: &mut LinkSet) {
         let labels = self.labels.iter().filter(|label| label.is_bound());

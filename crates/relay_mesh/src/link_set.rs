@@ -26,6 +26,10 @@ impl LinkSet {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.iter().all(|word| *word == 0)
+    }
+
     pub(crate) fn contains(&self, link: LinkId) -> bool {
         let (word, bit) = place(link);
         self.0.get(word).is_some_and(|word| word & bit != 0)

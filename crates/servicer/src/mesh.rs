@@ -99,6 +99,7 @@ pub fn order(command: &Command, upstream: Option<IpAddr>) -> Option<SocketOrder>
                 config: SocketConfig {
                     receive_buffer_bytes: FLOW_BUFFER_BYTES,
                     send_buffer_bytes: FLOW_BUFFER_BYTES,
+                    peer: Some(server),
                     ..SocketConfig::default()
                 },
             }

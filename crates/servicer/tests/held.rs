@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use crypto::{Identity, Ring};
 use servicer::{
-    Admission, Dest, Dial, ReliableClient, ReliableConfig, ReliableServer, ServerEvent,
+    Admission, Clock, Dest, Dial, ReliableClient, ReliableConfig, ReliableServer, ServerEvent,
     StreamListener, TcpServicers, TlsIdentity,
 };
 
@@ -49,7 +49,11 @@ fn ls_19_a_reader_that_stops_grows_the_server_by_its_budget_at_most() {
         // What it is told as it is accepted is the first.
         counters.records_in >= 3 && counters.events >= 2
     };
+    let clock = Clock::new();
+    let began = clock.now();
     while !is_full(&client) {
+        let waited = clock.now().saturating_since(began);
+        assert!(waited < PATIENCE, "{waited:?}");
         std::thread::yield_now();
     }
     // Warm: sockets, sessions and queues have what they need.

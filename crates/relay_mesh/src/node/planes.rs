@@ -256,6 +256,11 @@ impl<P: Provider> Node<P> {
         is_own || self.shards.others(but).any(|plane| holds(&plane))
     }
 
+    /// Returns the links of who has labels by which packets pass through.
+    pub(super) fn transit_owners(&self) -> LinkSet {
+        self.links_of_planes(|plane, owners| plane.labels.add_transit_owners(owners))
+    }
+
     /// Takes back the labels by which these have packets pass through.
     pub(super) fn free_transit_of(&mut self, owners: &LinkSet) {
         self.on_planes(|plane| {

@@ -100,10 +100,16 @@ impl<P: Provider> Node<P> {
     /// Takes back the labels of all that are ends of no game any more. Where this node may be a relay no
     /// more, those of others stay: entries leave it without a loss.
     pub(super) fn free_barred_labels(&mut self) {
+        let owners = self.transit_owners();
         let mut barred = LinkSet::default();
         let peers = self.peers.iter();
-        barred.extend(peers.filter_map(|(link, peer)| (!self.is_end(peer.node)).then_some(link)));
-        self.free_transit_of(&barred);
+        barred.extend(peers.filter_map(|(link, peer)| {
+            let is_barred = owners.contains(link) && !self.is_end(peer.node);
+            is_barred.then_some(link)
+        }));
+        if !barred.is_empty() {
+            self.free_transit_of(&barred);
+        }
     }
 
     /// Whether this node is a relay: by its own configuration, and by the members where they are named.

@@ -47,8 +47,10 @@ impl Document {
     /// which game they are for is between the ends, and for them to ask.
     #[must_use]
     pub fn may_send(&self, node: &NodeId) -> bool {
-        let mut games = self.games.keys();
-        games.any(|game| self.may_enter(game, node) || self.may_exit(game, node))
+        let enters = self.has_role(node, Roles::ENTRY);
+        let exits = self.has_role(node, Roles::EXIT);
+        let mut rules = self.games.values();
+        rules.any(|rule| enters && rule.entry.admits(node) || exits && rule.exit.admits(node))
     }
 
     /// Returns whether the document lets new flows in at `unix`; those that run always go on.

@@ -36,6 +36,7 @@ mod process;
 mod proxy_header;
 mod release;
 mod repeated;
+mod revoked;
 mod rumour;
 mod shards;
 mod signed;

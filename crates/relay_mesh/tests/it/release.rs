@@ -57,6 +57,8 @@ fn sim_labels_of_ended_flows_are_given_back_under_loss() {
                 crowded[..RELAY].iter().all(|held| *held >= 100),
                 "{crowded:?}"
             );
+            let added = crowded.iter().sum::<u32>() - alone.iter().sum::<u32>();
+            assert!(added >= 400, "{alone:?} {crowded:?}");
             let relayed = |labels: &[u32]| labels[RELAY..].iter().sum::<u32>();
             let of_crowd = u64::from(relayed(&crowded) - relayed(&alone));
             assert!(of_crowd >= 100, "{crowded:?}");

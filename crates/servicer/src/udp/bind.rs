@@ -17,6 +17,10 @@ pub struct SocketConfig {
     pub send_buffer_bytes: usize,
     /// Whether an IPv6 socket also speaks IPv4; not by default.
     pub stack: Stack,
+    /// The one peer that it speaks with; by default it speaks with all. The system drops what others send,
+    /// and looks for the way once rather than for each datagram. Without effect but on Linux, and where the
+    /// system knows no way to the peer yet.
+    pub peer: Option<SocketAddr>,
 }
 
 impl Default for SocketConfig {
@@ -25,6 +29,7 @@ impl Default for SocketConfig {
             receive_buffer_bytes: 4 << 20,
             send_buffer_bytes: 4 << 20,
             stack: Stack::Single,
+            peer: None,
         }
     }
 }

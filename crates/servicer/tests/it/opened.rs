@@ -346,3 +346,35 @@ fn the_conditioner_stands_before_opened_sockets_too() {
     }
     assert_eq!(bench.requests.counters().datagrams_out, 1);
 }
+
+/// Such is an exit's socket towards a game server.
+#[cfg(has_linux_calls)]
+#[test]
+fn an_opened_socket_of_one_peer_hears_it_alone_and_outlives_its_restart() {
+    let mut bench = Bench::new(8);
+    let (peer, stranger) = (plain("127.0.0.1"), plain("127.0.0.1"));
+    let home = peer.local_addr().unwrap();
+    let mut config = SocketConfig::default();
+    config.peer = Some(home);
+    let address = "127.0.0.1:0".parse().unwrap();
+    let outcome = bench.order(SocketOrder::Open { address, config });
+    let SocketOutcome::Opened { address, .. } = outcome else {
+        panic!("{outcome:?}");
+    };
+    stranger.send_to(b"stranger", address).unwrap();
+    peer.send_to(b"peer", address).unwrap();
+    let peers = [peer];
+    assert_eq!(bench.serve(&peers), [b"peer".to_vec()]);
+    assert_eq!(bench.requests.counters().datagrams_in, 1);
+
+    // What it says last finds nobody, and what the system reports of that costs no datagram.
+    peers[0].send_to(b"last words", address).unwrap();
+    drop(peers);
+    assert_eq!(bench.driver.turn(), ControlFlow::Continue(()));
+    let peers = [PlainSocket::bind(home).unwrap()];
+    for word in [b"back", b"more"] {
+        peers[0].send_to(word, address).unwrap();
+        assert_eq!(bench.serve(&peers), [word.to_vec()]);
+    }
+    assert_eq!(bench.requests.counters().datagrams_in, 4);
+}
