@@ -248,7 +248,8 @@ pub struct NodeStats {
     pub edges_unknown: u64,
     /// Replies over the ration of a source that has not proved to receive.
     pub rationed: u64,
-    /// Datagrams to an upstream socket from elsewhere than its server.
+    /// Datagrams to an upstream socket from elsewhere than its server, as far as its driver hands them
+    /// over: one whose sockets are connected does not.
     pub strangers: u64,
 }
 

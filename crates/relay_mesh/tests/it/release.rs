@@ -73,7 +73,8 @@ fn sim_labels_of_ended_flows_are_given_back_under_loss() {
             mesh.stop_player();
             mesh.run(8_000);
             assert_eq!(labels(&mesh), [0; 5], "{mode:?}");
-            // All that relays had given out. A far end may have ended the flows of a path that was given up just before.
+            // All that relays had given out. A far end may have ended the flows of a path that was given
+            // up just before.
             let (freed, refused) = given_back(&mesh);
             assert!(freed >= of_crowd && refused < freed, "{freed} {refused}");
         }
