@@ -20,6 +20,13 @@ impl LinkReport {
         loss: LossCode::ALL,
     };
 
+    /// There is none any more, because one of its ends chose others: no trouble, and no hurry. Nothing that was
+    /// measured looks like it: who loses all has taken longer before.
+    pub const PARTED: Self = Self {
+        delay: Cost::ZERO,
+        loss: LossCode::ALL,
+    };
+
     /// Returns whether there is a way over the link.
     #[must_use]
     pub const fn is_up(&self) -> bool {

@@ -17,9 +17,21 @@ use crate::measure::LinkReport;
 /// there is something else to say, or for [`GONE_MAX`].
 #[derive(Debug, Default)]
 pub(super) struct Listed {
-    /// Since when each has no session; `None` where it has one.
-    nodes: BTreeMap<NodeId, Option<Instant>>,
+    nodes: BTreeMap<NodeId, Presence>,
     changed_at: Option<Instant>,
+}
+
+/// Whether one of them has a session.
+#[derive(Clone, Copy, Debug)]
+enum Presence {
+    Here {
+        is_up: bool,
+    },
+    /// It has none since then; where its link was up to the end, one of both chose others.
+    Gone {
+        since: Instant,
+        was_up: bool,
+    },
 }
 
 /// A link with an open session.
@@ -34,22 +46,17 @@ pub(super) struct Lasting {
 impl Listed {
     /// Lists all of them, as is done where there are few.
     pub(super) fn set_all(&mut self, nodes: impl Iterator<Item = NodeId>) {
-        self.nodes = nodes.map(|node| (node, None)).collect();
+        let here = Presence::Here { is_up: true };
+        self.nodes = nodes.map(|node| (node, here)).collect();
     }
 
     /// Takes the links there are now, in a mesh of `known` nodes.
     pub(super) fn update(&mut self, now: Instant, known: usize, links: &BTreeMap<NodeId, Lasting>) {
-        for (node, gone) in &mut self.nodes {
-            *gone = if links.contains_key(node) {
-                None
-            } else {
-                gone.or(Some(now))
-            };
+        for (node, presence) in &mut self.nodes {
+            presence.update(now, links.get(node));
         }
-        let is_here = |(node, gone): &(&NodeId, &Option<Instant>)| {
-            gone.is_none() && links.get(*node).is_some_and(|link| link.is_up)
-        };
-        let is_short = self.nodes.iter().filter(is_here).count() < FEW;
+        let is_up = |presence: &&Presence| matches!(presence, Presence::Here { is_up: true });
+        let is_short = self.nodes.values().filter(is_up).count() < FEW;
         let spacing = if is_short { QUICK } else { spacing(known) };
         let is_due = |at: Instant| now.saturating_since(at) >= spacing;
         if !self.changed_at.is_none_or(is_due) {
@@ -62,8 +69,9 @@ impl Listed {
                 link.is_up && is_lasting && !self.nodes.contains_key(*node)
             })
             .collect();
-        let is_over = |gone: &Option<Instant>| {
-            gone.is_some_and(|since| now.saturating_since(since) >= GONE_MAX)
+        let is_over = |presence: &Presence| match presence {
+            Presence::Here { .. } => false,
+            Presence::Gone { since, .. } => now.saturating_since(*since) >= GONE_MAX,
         };
         if new.is_empty() && !self.nodes.values().any(is_over) {
             return;
@@ -71,11 +79,12 @@ impl Listed {
         self.changed_at = Some(now);
         // Who is chosen takes the place of a guest; of guests those who stand here keep theirs.
         let listed = &self.nodes;
-        let is_held = |node: &NodeId| listed.get(node).is_some_and(Option::is_none);
+        let is_held = |node: &NodeId| listed.get(node).is_some_and(Presence::is_here);
         new.extend(links.iter().filter(|(node, _)| is_held(node)));
         new.sort_by_key(|(node, link)| (!link.is_chosen, !is_held(node), link.since, **node));
         let first = new.into_iter().take(NEIGHBOURS_MAX);
-        self.nodes = first.map(|(node, _)| (*node, None)).collect();
+        let here = first.map(|(node, link)| (*node, Presence::Here { is_up: link.is_up }));
+        self.nodes = here.collect();
     }
 
     pub(super) fn contains(&self, node: &NodeId) -> bool {
@@ -84,16 +93,35 @@ impl Listed {
 
     /// Whether so many are listed that others need not be told of at once.
     pub(super) fn is_settled(&self) -> bool {
-        self.nodes.values().filter(|gone| gone.is_none()).count() >= FEW
+        self.nodes.values().filter(|of| of.is_here()).count() >= FEW
     }
 
     /// What is told of them; `reports` has what is measured.
     fn told(&self, reports: &BTreeMap<NodeId, LinkReport>) -> BTreeMap<NodeId, LinkReport> {
-        let report = |node| reports.get(node).copied().unwrap_or(LinkReport::DOWN);
-        self.nodes
-            .keys()
-            .map(|node| (*node, report(node)))
+        let report = |node, presence: &Presence| match presence {
+            Presence::Gone { was_up: true, .. } => LinkReport::PARTED,
+            _ => reports.get(node).copied().unwrap_or(LinkReport::DOWN),
+        };
+        let told = self.nodes.iter();
+        told.map(|(node, presence)| (*node, report(node, presence)))
             .collect()
+    }
+}
+
+impl Presence {
+    fn update(&mut self, now: Instant, link: Option<&Lasting>) {
+        *self = match (link, *self) {
+            (Some(link), _) => Self::Here { is_up: link.is_up },
+            (None, Self::Here { is_up }) => Self::Gone {
+                since: now,
+                was_up: is_up,
+            },
+            (None, gone @ Self::Gone { .. }) => gone,
+        };
+    }
+
+    const fn is_here(&self) -> bool {
+        matches!(self, Self::Here { .. })
     }
 }
 
@@ -220,7 +248,7 @@ mod tests {
         fewer.remove(&id(3));
         for now in 100..155 {
             listed.update(at(now), 100, &fewer);
-            assert_eq!(listed.told(&BTreeMap::new())[&id(3)], LinkReport::DOWN);
+            assert_eq!(listed.told(&BTreeMap::new())[&id(3)], LinkReport::PARTED);
         }
         listed.update(at(155), 100, &links);
         for now in 156..216 {
@@ -229,6 +257,32 @@ mod tests {
         }
         listed.update(at(216), 100, &fewer);
         assert!(!listed.contains(&id(3)));
+    }
+
+    #[test]
+    fn who_died_before_its_session_ended_did_not_part() {
+        let (mut listed, mut links) = ten();
+        let told = |listed: &Listed| listed.told(&BTreeMap::new())[&id(3)];
+        links.entry(id(3)).and_modify(|link| link.is_up = false);
+        listed.update(at(1), 100, &links);
+        let died = links.remove(&id(3));
+        for now in 2..5 {
+            listed.update(at(now), 100, &links);
+            assert_eq!(told(&listed), LinkReport::DOWN);
+        }
+        links.extend(died.map(|died| {
+            (
+                id(3),
+                Lasting {
+                    is_up: true,
+                    ..died
+                },
+            )
+        }));
+        listed.update(at(5), 100, &links);
+        links.remove(&id(3));
+        listed.update(at(6), 100, &links);
+        assert_eq!(told(&listed), LinkReport::PARTED);
     }
 
     #[test]

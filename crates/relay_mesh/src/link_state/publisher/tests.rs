@@ -94,6 +94,33 @@ fn says_what_changed_and_no_more_often_than_it_may() {
 }
 
 #[test]
+fn who_parted_is_told_of_without_haste_and_with_what_is_said_anyway() {
+    let hasty = |publication: Publication| {
+        let record = LinkRecord::decode(&publication.links.expect("a record")).unwrap();
+        record.haste != Haste::None
+    };
+    let mut world = World::new();
+    (2..=5).for_each(|node| world.measure(node, 50, 0));
+    assert_eq!(world.update(0), BOTH);
+    world.links.insert(NodeId([1; 32]), LinkReport::PARTED);
+    assert_eq!(world.update(14_999), NOTHING);
+    assert!(!hasty(world.publish(15_000, None)), "half of 30 s");
+    assert_eq!(world.update(29_999), NOTHING, "once");
+    // Another that is dead does not wait, and takes it along.
+    world.links.insert(NodeId([2; 32]), LinkReport::PARTED);
+    assert_eq!(world.update(29_999), NOTHING);
+    world.links.insert(NodeId([3; 32]), LinkReport::DOWN);
+    assert!(hasty(world.publish(29_999, None)));
+    assert_eq!(world.update(59_998), NOTHING, "both were told");
+    assert_eq!(world.update(59_999), LINKS);
+    // After a while without partings the first is told at once, and who is there again, too.
+    world.links.insert(NodeId([4; 32]), LinkReport::PARTED);
+    assert!(!hasty(world.publish(75_000, None)));
+    world.measure(4, 50, 0);
+    assert!(hasty(world.publish(75_200, None)));
+}
+
+#[test]
 fn leaving_is_said_at_once() {
     let mut world = World::new();
     world.update(0);
