@@ -98,7 +98,10 @@ fn connect(entry: SocketAddr, server: &TcpListener) -> io::Result<(TcpStream, Tc
         let Ok(mut player) = TcpStream::connect(entry) else {
             continue;
         };
-        player.write_all(&number.to_be_bytes())?;
+        // Until there is a way the entry resets who comes.
+        if player.write_all(&number.to_be_bytes()).is_err() {
+            continue;
+        }
         thread::sleep(PAUSE);
         // One that was given up before may come first.
         while let Ok((mut server, _)) = server.accept() {

@@ -7,8 +7,8 @@
 //!   over 20 ms, and so in delay alone, or lost 5 % more than the best, which loses less than that;
 //!   and this has cost 80 ms times seconds, or more where it was left for nothing of late: it
 //!   leaves at once;
-//! - its route is worse than the best by max(2 ms, 5 % of the best) for 3 s and up to 15 s more
-//!   that its hash decides, and it came at least 5 s ago.
+//! - its route is worse than the best by max(2 ms, 5 % of the best) for 3 s, it came at least 5 s
+//!   ago, and since then up to 15 s passed, how many its hash decides.
 //!
 //! Against herds: among the routes within 2 ms of the best, a flow's hash names two, and it takes
 //! the cheaper; so flows that leave one relay spread over all that are as good, and flows that
@@ -241,9 +241,9 @@ impl Choice {
             return None;
         }
         let since = *self.worse_since.get_or_insert(now);
-        let is_confirmed = now.saturating_since(since) >= self.confirm();
-        let is_free = now.saturating_since(self.changed_at) >= self.config.hold;
-        (is_confirmed && is_free).then_some(Reason::Better)
+        // Flows that came together may go at the same moment at the earliest, and do not go together.
+        let may_go = (since + self.config.confirm).max(self.changed_at + self.config.hold);
+        (may_go + self.turn() <= now).then_some(Reason::Better)
     }
 
     /// Judges the window that ended, if one did.
@@ -260,15 +260,14 @@ impl Choice {
         self.escape.is_due(now, &self.config, late.max(lossy))
     }
 
-    /// How long this flow waits for an advantage to last.
-    fn confirm(&self) -> Duration {
+    /// How long this flow lets others go first.
+    fn turn(&self) -> Duration {
         let spread = u64::try_from(self.config.confirm_spread.as_nanos()).unwrap_or(u64::MAX);
         // Another each time, so that none is always the first to go.
         let moment = self.changed_at.saturating_since(Instant::ZERO).as_nanos();
         let draw = splitmix::first(self.hash ^ u64::try_from(moment).unwrap_or(u64::MAX));
         let share = u128::from(draw) * u128::from(spread);
-        let extra = u64::try_from(share >> 64).unwrap_or(0);
-        self.config.confirm + Duration::from_nanos(extra)
+        Duration::from_nanos(u64::try_from(share >> 64).unwrap_or(0))
     }
 
     /// Returns the cheaper of two that the hash names among the routes as good as `best`.

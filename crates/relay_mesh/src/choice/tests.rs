@@ -256,21 +256,6 @@ fn flows_spread_over_routes_that_are_as_good() {
 }
 
 #[test]
-fn flows_leave_one_after_the_other() {
-    let waits: Vec<u128> = (0..1_000)
-        .map(|hash| {
-            let choice = Choice::new(Instant::ZERO, ChoiceConfig::default(), hash);
-            choice.confirm().as_millis()
-        })
-        .collect();
-    for tenth in 0..10 {
-        let span = 3_000 + tenth * 1_500..4_500 + tenth * 1_500;
-        let count = waits.iter().filter(|&&wait| span.contains(&wait)).count();
-        assert!((60..150).contains(&count), "{span:?}: {count}");
-    }
-}
-
-#[test]
 #[expect(clippy::print_stdout, reason = "a goal's figure is shown")]
 fn mesh_s2_two_equal_routes_with_noise_make_at_most_two_changes_an_hour() {
     let mut most = 0;

@@ -13,10 +13,11 @@ use crate::measure::LinkReport;
 /// Signs a node's own records when there is something to say.
 ///
 /// A link record goes out each 30 s, and at most five times a second where a link came up or went
-/// down; where ends [parted](LinkReport::PARTED) it has time until 15 s after the last. Between records, where a delay changed by more than max(2 ms, 5 %) or loss by more than
-/// 0.5 %, a delta goes out, at most once a second. A node record goes out where the neighbours or
-/// the profile changed, and each 5 min; a link record follows it at once, so a digest need not
-/// speak of node records.
+/// down; where ends [parted](LinkReport::PARTED) it has time until 15 s after the last. Between
+/// records, where a delay changed by more than max(2 ms, 5 %) or loss by more than 0.5 %, a delta
+/// goes out, at most once a second. A node record goes out where the neighbours or the profile
+/// changed, and each 5 min; a link record follows it at once, so a digest need not speak of node
+/// records.
 ///
 /// A record that follows a delta repeats it: what changed in between goes into a delta behind it.
 /// So whoever holds both knows whether the delta was ours.
@@ -301,7 +302,9 @@ impl<P: Provider> Publisher<P> {
     /// What a record says of a link: what is measured, but where it is far from what was told last
     /// that is repeated, and a delta follows.
     fn restated(&self, id: &NodeId, links: &BTreeMap<NodeId, LinkReport>) -> LinkReport {
-        let now = links.get(id).copied().unwrap_or(LinkReport::DOWN);
+        let now = links.get(id).copied();
+        let now = now.filter(|now| *now != LinkReport::PARTED);
+        let now = now.unwrap_or(LinkReport::DOWN);
         let told = self.told.get(id).copied();
         told.filter(|told| has_changed(*told, now)).unwrap_or(now)
     }

@@ -20,8 +20,8 @@ impl LinkReport {
         loss: LossCode::ALL,
     };
 
-    /// There is none any more, because one of its ends chose others: no trouble, and no hurry. Nothing that was
-    /// measured looks like it: who loses all has taken longer before.
+    /// There is none any more, because one of its ends chose others: no trouble, and no hurry. Told as
+    /// [`DOWN`](Self::DOWN); nothing that was measured looks like it, since who loses all took longer before.
     pub const PARTED: Self = Self {
         delay: Cost::ZERO,
         loss: LossCode::ALL,

@@ -15,6 +15,8 @@ use crate::link::LinkId;
 pub(super) enum Ending {
     /// The other end had no place for us.
     Full,
+    /// The other end chose others.
+    Parted,
     /// It does not answer.
     Silent,
     /// Anything else.
@@ -25,6 +27,7 @@ impl From<CloseReason> for Ending {
     fn from(reason: CloseReason) -> Self {
         match reason {
             CloseReason::Peer(CloseCode::Full) => Self::Full,
+            CloseReason::Peer(CloseCode::NoError) => Self::Parted,
             CloseReason::Timeout => Self::Silent,
             CloseReason::Local(_) | CloseReason::Peer(_) | CloseReason::Reset | _ => Self::Other,
         }
@@ -121,7 +124,7 @@ impl<P: Provider> Node<P> {
             Ending::Full if is_far_end => FULL_NEEDED_MS,
             Ending::Full => FULL_MS,
             Ending::Silent if self.selecting.is_choosing => SILENT_MS,
-            Ending::Silent | Ending::Other => return,
+            Ending::Silent | Ending::Parted | Ending::Other => return,
         };
         let millis = millis.saturating_add(self.generator.below(millis));
         let is_full = ending == Ending::Full;

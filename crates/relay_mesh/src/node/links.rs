@@ -315,6 +315,9 @@ impl<P: Provider> Node<P> {
             return;
         };
         if self.peers.session(link) == Some(session) {
+            if matches!(ending, Ending::Full | Ending::Parted) {
+                self.note_parted(now, link);
+            }
             self.take_down(now, link);
         }
         self.peers.set_contact(link, Contact::None);

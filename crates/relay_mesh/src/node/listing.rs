@@ -24,13 +24,11 @@ pub(super) struct Listed {
 /// Whether one of them has a session.
 #[derive(Clone, Copy, Debug)]
 enum Presence {
-    Here {
-        is_up: bool,
-    },
-    /// It has none since then; where its link was up to the end, one of both chose others.
+    Here,
+    /// It has none since then; whether one of both ended it because it chose others.
     Gone {
         since: Instant,
-        was_up: bool,
+        has_parted: bool,
     },
 }
 
@@ -46,17 +44,33 @@ pub(super) struct Lasting {
 impl Listed {
     /// Lists all of them, as is done where there are few.
     pub(super) fn set_all(&mut self, nodes: impl Iterator<Item = NodeId>) {
-        let here = Presence::Here { is_up: true };
-        self.nodes = nodes.map(|node| (node, here)).collect();
+        self.nodes = nodes.map(|node| (node, Presence::Here)).collect();
+    }
+
+    /// Takes note that one of both ended the session with a node because it chose others.
+    pub(super) fn on_parted(&mut self, now: Instant, node: NodeId) {
+        if let Some(presence @ Presence::Here) = self.nodes.get_mut(&node) {
+            *presence = Presence::Gone {
+                since: now,
+                has_parted: true,
+            };
+        }
     }
 
     /// Takes the links there are now, in a mesh of `known` nodes.
     pub(super) fn update(&mut self, now: Instant, known: usize, links: &BTreeMap<NodeId, Lasting>) {
         for (node, presence) in &mut self.nodes {
-            presence.update(now, links.get(node));
+            *presence = match *presence {
+                _ if links.contains_key(node) => Presence::Here,
+                Presence::Here => Presence::Gone {
+                    since: now,
+                    has_parted: false,
+                },
+                gone @ Presence::Gone { .. } => gone,
+            };
         }
-        let is_up = |presence: &&Presence| matches!(presence, Presence::Here { is_up: true });
-        let is_short = self.nodes.values().filter(is_up).count() < FEW;
+        let is_up = |node: &&NodeId| links.get(*node).is_some_and(|link| link.is_up);
+        let is_short = self.nodes.keys().filter(is_up).count() < FEW;
         let spacing = if is_short { QUICK } else { spacing(known) };
         let is_due = |at: Instant| now.saturating_since(at) >= spacing;
         if !self.changed_at.is_none_or(is_due) {
@@ -70,7 +84,7 @@ impl Listed {
             })
             .collect();
         let is_over = |presence: &Presence| match presence {
-            Presence::Here { .. } => false,
+            Presence::Here => false,
             Presence::Gone { since, .. } => now.saturating_since(*since) >= GONE_MAX,
         };
         if new.is_empty() && !self.nodes.values().any(is_over) {
@@ -83,8 +97,7 @@ impl Listed {
         new.extend(links.iter().filter(|(node, _)| is_held(node)));
         new.sort_by_key(|(node, link)| (!link.is_chosen, !is_held(node), link.since, **node));
         let first = new.into_iter().take(NEIGHBOURS_MAX);
-        let here = first.map(|(node, link)| (*node, Presence::Here { is_up: link.is_up }));
-        self.nodes = here.collect();
+        self.nodes = first.map(|(node, _)| (*node, Presence::Here)).collect();
     }
 
     pub(super) fn contains(&self, node: &NodeId) -> bool {
@@ -99,7 +112,9 @@ impl Listed {
     /// What is told of them; `reports` has what is measured.
     fn told(&self, reports: &BTreeMap<NodeId, LinkReport>) -> BTreeMap<NodeId, LinkReport> {
         let report = |node, presence: &Presence| match presence {
-            Presence::Gone { was_up: true, .. } => LinkReport::PARTED,
+            Presence::Gone {
+                has_parted: true, ..
+            } => LinkReport::PARTED,
             _ => reports.get(node).copied().unwrap_or(LinkReport::DOWN),
         };
         let told = self.nodes.iter();
@@ -109,19 +124,8 @@ impl Listed {
 }
 
 impl Presence {
-    fn update(&mut self, now: Instant, link: Option<&Lasting>) {
-        *self = match (link, *self) {
-            (Some(link), _) => Self::Here { is_up: link.is_up },
-            (None, Self::Here { is_up }) => Self::Gone {
-                since: now,
-                was_up: is_up,
-            },
-            (None, gone @ Self::Gone { .. }) => gone,
-        };
-    }
-
     const fn is_here(&self) -> bool {
-        matches!(self, Self::Here { .. })
+        matches!(self, Self::Here)
     }
 }
 
@@ -248,7 +252,7 @@ mod tests {
         fewer.remove(&id(3));
         for now in 100..155 {
             listed.update(at(now), 100, &fewer);
-            assert_eq!(listed.told(&BTreeMap::new())[&id(3)], LinkReport::PARTED);
+            assert_eq!(listed.told(&BTreeMap::new())[&id(3)], LinkReport::DOWN);
         }
         listed.update(at(155), 100, &links);
         for now in 156..216 {
@@ -260,29 +264,26 @@ mod tests {
     }
 
     #[test]
-    fn who_died_before_its_session_ended_did_not_part() {
+    fn who_is_gone_is_told_as_parted_only_where_one_of_both_chose_so() {
         let (mut listed, mut links) = ten();
-        let told = |listed: &Listed| listed.told(&BTreeMap::new())[&id(3)];
-        links.entry(id(3)).and_modify(|link| link.is_up = false);
-        listed.update(at(1), 100, &links);
-        let died = links.remove(&id(3));
-        for now in 2..5 {
+        let told = |listed: &Listed| [3, 4].map(|node| listed.told(&BTreeMap::new())[&id(node)]);
+        let gone = [3, 4].map(|node| links.remove(&id(node)).unwrap());
+        listed.on_parted(at(1), id(3));
+        for now in 1..5 {
             listed.update(at(now), 100, &links);
-            assert_eq!(told(&listed), LinkReport::DOWN);
+            // It comes too late to be the reason.
+            listed.on_parted(at(now), id(4));
+            assert_eq!(told(&listed), [LinkReport::PARTED, LinkReport::DOWN]);
         }
-        links.extend(died.map(|died| {
-            (
-                id(3),
-                Lasting {
-                    is_up: true,
-                    ..died
-                },
-            )
-        }));
+        links.extend([id(3), id(4)].into_iter().zip(gone));
         listed.update(at(5), 100, &links);
         links.remove(&id(3));
         listed.update(at(6), 100, &links);
-        assert_eq!(told(&listed), LinkReport::PARTED);
+        assert_eq!(
+            told(&listed)[0],
+            LinkReport::DOWN,
+            "this time nobody said so"
+        );
     }
 
     #[test]

@@ -279,12 +279,20 @@ impl<P: Provider> Node<P> {
         }
     }
 
+    /// One of both ends chose others: no trouble, which others need not hear of at once.
+    pub(super) fn note_parted(&mut self, now: Instant, link: LinkId) {
+        if let Some(peer) = self.peers.get(link) {
+            self.selecting.listed.on_parted(now, peer.node);
+        }
+    }
+
     /// Closes a link of this node's own accord; it is not dialled again at once.
     pub(super) fn part(&mut self, now: Instant, link: LinkId, code: CloseCode) {
         let Some(session) = self.peers.session(link) else {
             return;
         };
         self.stats.links_parted = self.stats.links_parted.saturating_add(1);
+        self.note_parted(now, link);
         self.take_down(now, link);
         let spread = self.dial_spread();
         if let Some(peer) = self.peers.get_mut(link) {

@@ -5,6 +5,7 @@
 
 mod crowd;
 mod mute;
+mod news;
 
 use std::collections::BTreeSet;
 

@@ -97,6 +97,10 @@ fn says_what_changed_and_no_more_often_than_it_may() {
 fn who_parted_is_told_of_without_haste_and_with_what_is_said_anyway() {
     let hasty = |publication: Publication| {
         let record = LinkRecord::decode(&publication.links.expect("a record")).unwrap();
+        assert!(
+            !record.reports.contains(&LinkReport::PARTED),
+            "nobody else needs to know why"
+        );
         record.haste != Haste::None
     };
     let mut world = World::new();

@@ -260,7 +260,7 @@ impl Crowd {
     }
 
     /// All links that are open, by index.
-    fn links(&self) -> BTreeMap<usize, BTreeSet<usize>> {
+    pub(crate) fn links(&self) -> BTreeMap<usize, BTreeSet<usize>> {
         let index: BTreeMap<NodeId, usize> = self.ids.iter().copied().zip(0..).collect();
         let living = self.living().into_iter();
         let of = living.map(|from| {

@@ -1,0 +1,57 @@
+//! How soon a node of a crowd knows of links that are gone.
+
+use std::collections::BTreeMap;
+
+use netsim::{for_each_seed, test_site};
+
+use super::crowd::{Crowd, ENTRY};
+
+/// Links that the entry takes to be up and one of whose ends is dead or has no session for them.
+fn false_links(crowd: &Crowd) -> (Vec<(usize, usize)>, usize) {
+    let (sessions, view) = (crowd.links(), crowd.node(ENTRY).mesh());
+    let all = view.links.len();
+    let ends = view.links.into_iter().map(|link| {
+        let index = |node| crowd.ids.iter().position(|id| *id == node).expect("born");
+        (index(link.low), index(link.high))
+    });
+    let has = |from: &usize, to: &usize| sessions.get(from).is_some_and(|of| of.contains(to));
+    let gone = ends.filter(|(low, high)| !has(low, high) || !has(high, low));
+    (gone.collect(), all)
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "figures are shown")]
+fn sim_pgx13_where_neighbours_are_chosen_a_death_is_known_in_5_s_and_a_parting_in_20() {
+    for_each_seed(&test_site!(), 2, |seed| {
+        let mut crowd = Crowd::new(seed, 60, |_| 24);
+        let mut since: BTreeMap<(usize, usize), u64> = BTreeMap::new();
+        let (mut gone, mut all, mut longest) = (0, 0, 0);
+        for second in 0..120 {
+            crowd.run_checked(1);
+            let (now, links) = false_links(&crowd);
+            since.retain(|link, _| now.contains(link));
+            for link in now {
+                longest = longest.max(second - *since.entry(link).or_insert(second));
+                gone += 1;
+            }
+            all += links;
+        }
+        let parted: u64 = (0..60).map(|of| crowd.node(of).stats().links_parted).sum();
+        assert!(parted > 60, "{parted}");
+        println!(
+            "of 1,000 links known {} are gone, none for more than {longest} s",
+            gone * 1_000 / all
+        );
+        assert!(longest < 20, "{longest}");
+
+        let dead = crowd.draw().expect("a relay");
+        assert!(!crowd.node(ENTRY).mesh().links.is_empty());
+        crowd.kill(dead);
+        crowd.run_checked(5);
+        let (left, _) = false_links(&crowd);
+        let of_dead = left
+            .iter()
+            .filter(|(low, high)| [low, high].contains(&&dead));
+        assert_eq!(of_dead.count(), 0);
+    });
+}
