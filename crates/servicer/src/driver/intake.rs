@@ -8,7 +8,6 @@ use wire::Ecn;
 
 use super::application::SocketIndex;
 use super::counters::Ledger;
-use crate::udp::socket::is_unreachable;
 use crate::udp::{Batching, UdpSocket};
 
 /// Buffers for what one system call yields.
@@ -63,7 +62,7 @@ impl Intake {
         let filled = match socket.receive(used, &mut self.metas) {
             Ok(filled) => filled,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Took::Nothing,
-            Err(error) if is_unreachable(&error) => {
+            Err(error) if socket.tells_of_earlier(&error) => {
                 ledger.unreachable.add(1);
                 return Took::Some(0);
             }

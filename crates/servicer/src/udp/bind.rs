@@ -18,8 +18,9 @@ pub struct SocketConfig {
     /// Whether an IPv6 socket also speaks IPv4; not by default.
     pub stack: Stack,
     /// The one peer that it speaks with; by default it speaks with all. The system drops what others send,
-    /// and looks for the way once rather than for each datagram. Without effect but on Linux, and where the
-    /// system knows no way to the peer yet.
+    /// and looks for the way once rather than for each datagram. It keeps the source address that it then has:
+    /// where a host's address changes, the socket is to be opened again. Without effect but on Linux, and where
+    /// the system knows no way to the peer yet.
     pub peer: Option<SocketAddr>,
 }
 

@@ -126,8 +126,8 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` where nothing waits; errors that [`is_unreachable`] knows tell of an earlier
-    /// datagram and do not concern this call.
+    /// `WouldBlock` where nothing waits; those that [`tells_of_earlier`](Self::tells_of_earlier) knows
+    /// do not concern this call.
     pub(crate) fn receive(
         &self,
         buffers: &mut [IoSliceMut<'_>],
@@ -135,6 +135,12 @@ impl UdpSocket {
     ) -> io::Result<usize> {
         self.io
             .try_io(|| self.state.recv(UdpSockRef::from(&self.io), buffers, metas))
+    }
+
+    /// Returns whether `error` tells what became of an earlier datagram: that it did not reach its peer, and
+    /// on a socket with one peer anything that an ICMP message may say of it.
+    pub(crate) fn tells_of_earlier(&self, error: &io::Error) -> bool {
+        is_unreachable(error) || (self.peer.is_some() && !is_full(error))
     }
 
     /// How many datagrams to one peer may be sent as a whole.
@@ -222,10 +228,10 @@ impl UdpSocket {
     fn send_one(&mut self, outbound: &Outbound, datagram: &[u8], sent: &mut Sent) {
         sent.calls += 1;
         let mut result = self.try_send(outbound, datagram, None);
-        if matches!(&result, Err(error) if is_unreachable(error)) {
+        if matches!(&result, Err(error) if self.tells_of_earlier(error)) {
             // What an ICMP message reported is an earlier datagram's fate, and this one did not
             // leave.
-            sent.note(&result);
+            sent.unreachable += 1;
             sent.calls += 1;
             result = self.try_send(outbound, datagram, None);
         }

@@ -378,3 +378,59 @@ fn an_opened_socket_of_one_peer_hears_it_alone_and_outlives_its_restart() {
     }
     assert_eq!(bench.requests.counters().datagrams_in, 4);
 }
+
+/// Where an error stops the reading, the answer behind it waits for the next datagram, and there may be none.
+#[cfg(has_linux_calls)]
+#[test]
+fn what_icmp_says_of_an_earlier_datagram_keeps_no_answer_of_the_one_peer_waiting() {
+    use socket2::{Domain, Protocol, Socket, Type};
+
+    let Ok(raw) = Socket::new(Domain::IPV4, Type::from(SOCK_RAW), Some(Protocol::ICMPV4)) else {
+        eprintln!("not available here: it takes the right to open raw sockets");
+        return;
+    };
+    let mut bench = Bench::new(8);
+    let peers = [plain("127.0.0.1")];
+    let home = peers[0].local_addr().unwrap();
+    let mut config = SocketConfig::default();
+    config.peer = Some(home);
+    let address = "127.0.0.1:0".parse().unwrap();
+    let outcome = bench.order(SocketOrder::Open { address, config });
+    let SocketOutcome::Opened { address, .. } = outcome else {
+        panic!("{outcome:?}");
+    };
+    // Of unreachable destinations: no such protocol, too long for the way, no such network.
+    for (code, word) in [(2, b"one"), (4, b"two"), (0, b"six")] {
+        let said = unreachable(code, (address, home));
+        let host = SocketAddr::new(address.ip(), 0);
+        raw.send_to(&said, &host.into()).unwrap();
+        peers[0].send_to(word, address).unwrap();
+        assert_eq!(bench.serve(&peers), [word.to_vec()]);
+    }
+    assert_eq!(bench.requests.counters().datagrams_in, 3);
+}
+
+/// `socket(2)`.
+#[cfg(has_linux_calls)]
+const SOCK_RAW: i32 = 3;
+
+/// What a router says of a datagram `from` there `to` there (RFC 792).
+#[cfg(has_linux_calls)]
+fn unreachable(code: u8, (from, to): (SocketAddr, SocketAddr)) -> Vec<u8> {
+    let [from_port, to_port] = [from, to].map(|end| end.port().to_be_bytes());
+    // Type, code, checksum, and an MTU of 1,000, which counts where the code is 4.
+    let mut said = vec![3, code, 0, 0, 0, 0, 3, 232];
+    said.extend([0x45, 0, 0, 36, 0, 0, 0, 0, 64, 17, 0, 0]);
+    said.extend([127, 0, 0, 1, 127, 0, 0, 1]);
+    said.extend([from_port, to_port, [0, 16], [0, 0]].concat());
+    let sum: u32 = said
+        .as_chunks()
+        .0
+        .iter()
+        .map(|word| u32::from(u16::from_be_bytes(*word)))
+        .sum();
+    let folded = (sum & 0xFFFF) + (sum >> 16);
+    let checksum = !u16::try_from((folded & 0xFFFF) + (folded >> 16)).unwrap();
+    said[2..4].copy_from_slice(&checksum.to_be_bytes());
+    said
+}
