@@ -42,6 +42,13 @@ impl Crowd {
         gaps.fold(Duration::ZERO, Duration::max)
     }
 
+    /// Whether every player had an answer after that.
+    fn is_served_since(&self, from: Instant) -> bool {
+        let newest = |player| self.answered.get(player).and_then(|came| came.last());
+        let mut newest = self.players.iter().map(newest);
+        newest.all(|newest| newest.is_some_and(|newest| *newest > from))
+    }
+
     /// Players who ever had an answer.
     pub(crate) fn served(&self) -> usize {
         self.answered.len()
@@ -178,18 +185,20 @@ fn sim_mesh_m6_many_flows_outlive_the_relay_that_carried_them() {
 fn sim_mesh_m6_a_thousand_flows_move_by_128_requests_and_by_none_in_shadow() {
     for_each_seed(&test_site!(), 1, |seed| {
         for (mode, before_max, after_max) in [(Mode::Single, 128, 128), (Mode::Shadow, 0, 192)] {
-            let (before, all) = requests_of_a_kill(seed, mode);
+            let (before, moved, all) = requests_of_a_kill(seed, mode);
             let case = format!("thousand_flows_{mode:?}").to_lowercase();
             // A request has one reply.
             println!("figure: {case} messages_before_move {}", before * 2);
+            println!("figure: {case} messages_until_all_moved {}", moved * 2);
             println!("figure: {case} messages_in_all {}", all * 2);
             assert!(before <= before_max && all <= after_max, "{before} {all}");
         }
     });
 }
 
-/// Kills the relay of a thousand flows: requests for labels until they have moved, and in all.
-fn requests_of_a_kill(seed: Seed, mode: Mode) -> (u64, u64) {
+/// Kills the relay of a thousand flows: requests for labels until packets move, until every player has an answer
+/// by the new path, and in all.
+fn requests_of_a_kill(seed: Seed, mode: Mode) -> (u64, u64, u64) {
     let mut mesh = crowded(seed, mode, |_, _, _| {});
     let crowd = gather(&mut mesh, 1_000, ms(500));
     mesh.run(12_000 + seed.generator(KILL).below(1_000));
@@ -209,12 +218,19 @@ fn requests_of_a_kill(seed: Seed, mode: Mode) -> (u64, u64) {
         mesh.run(1);
     }
     let took = mesh.now().saturating_since(at);
+    // By then no answer is on its way any more that the dead relay passed on.
+    while !mesh.world[crowd].is_served_since(at + ms(100)) {
+        mesh.run(1);
+    }
+    let moved = requests(&mesh);
     mesh.run(6_000);
     let since = |counts: [u64; 2]| counts.iter().sum::<u64>() - held.iter().sum::<u64>();
-    let (before, all) = (since(last), since(requests(&mesh)));
-    eprintln!("{mode:?}: moved after {took:?} and {before} requests; {all} in all");
+    let (before, moved, all) = (since(last), since(moved), since(requests(&mesh)));
+    eprintln!(
+        "{mode:?}: moved after {took:?} and {before} requests; {moved} for all, {all} in all"
+    );
     assert_eq!(mesh.world[crowd].faults, 0);
-    (before, all)
+    (before, moved, all)
 }
 
 /// A second game at the entry, with players of its own, and at the nodes that serve it.

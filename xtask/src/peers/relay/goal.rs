@@ -93,7 +93,7 @@ const GOALS: [Goal; 50] = [
     Goal::new(
         "M6",
         "thousand_flows_single",
-        "messages_before_move",
+        "messages_until_all_moved",
         Bound::AtMost(128.0),
     ),
     Goal::new(
