@@ -127,21 +127,9 @@ fn sim_pgx13_halves_of_whole_nodes_meet_again_while_lines_flap_and_lose_one_way(
         crowd.run_checked(100);
         assert_eq!(crowd.known(ENTRY), these.len(), "one half");
         crowd.world.heal(&these, &those);
-        let lossy = |link: netsim::LinkConfig| link.with_loss(Loss::Bernoulli(Chance::percent(10)));
-        for pair in crowd.nodes.windows(2).skip(2).step_by(4) {
-            let link = crowd.world.link(pair[0], pair[1]);
-            crowd.world.set_link(pair[0], pair[1], lossy(link));
-        }
+        lose_one_way(&mut crowd);
         crowd.look();
-        for _ in 0..15 {
-            for pair in [[4, 20], [5, 21], [6, 22], [7, 23]] {
-                let [one, other] = pair.map(|index| crowd.nodes[index].into());
-                crowd.world.partition(&[one], &[other]);
-                crowd.run_checked(1);
-                crowd.world.heal(&[one], &[other]);
-            }
-            crowd.run_checked(2);
-        }
+        flap(&mut crowd, 15);
         let look = crowd.show("40 nodes, of two halves");
         crowd.assert_all_known();
         crowd.assert_joined(4);
@@ -239,14 +227,7 @@ fn sim_pgx13_a_whole_node_that_lies_is_left_by_the_game() {
         let mut crowd = Crowd::new(seed, 40, |_| 16);
         crowd.run_checked(60);
         let liar = crowd.relay_in_use().expect("a game over relays");
-        for &to in &crowd.nodes.clone() {
-            crowd.world.intercept(crowd.nodes[liar], to, |_, datagram| {
-                match datagram.bytes.first() {
-                    Some(0x80..=0x82) => Verdict::Delay(ms(100)),
-                    _ => Verdict::Pass,
-                }
-            });
-        }
+        hold_up(&mut crowd, liar);
         crowd.run_checked(90);
         crowd.show("40 nodes, one of which lies");
         assert_ne!(crowd.relay_in_use(), Some(liar));
@@ -272,4 +253,78 @@ fn sim_pgx13_a_node_without_a_place_is_left_alone_for_minutes() {
         crowd.assert_all_known();
         assert!(crowd.node(narrow).links().count() >= 3);
     });
+}
+
+/// A tenth die while others are born, halves are parted, lines flap and lose one way, and the relay of the
+/// game lies.
+#[test]
+fn sim_pgx13_a_hundred_whole_nodes_live_through_trouble() {
+    for_each_seed(&test_site!(), 1, |seed| {
+        let mut crowd = Crowd::new(seed, 100, |_| 24);
+        crowd.run_checked(40);
+        for _ in 0..10 {
+            let dead = crowd.draw().expect("a relay");
+            crowd.kill(dead);
+            crowd.bear();
+            crowd.run_checked(1);
+        }
+        let (these, those) = crowd.cut_in_two();
+        // Longer than records live.
+        crowd.run_checked(100);
+        let with_entry = |index: &usize| *index <= EXIT || index % 2 == 0;
+        let half = crowd.living().into_iter().filter(with_entry).count();
+        assert_eq!(crowd.known(ENTRY), half, "one half");
+        crowd.world.heal(&these, &those);
+        lose_one_way(&mut crowd);
+        crowd.look();
+        flap(&mut crowd, 8);
+        let look = crowd.show("100 nodes after deaths, births and a partition");
+        crowd.assert_all_known();
+        crowd.assert_joined(4);
+        crowd.assert_game();
+        assert!(look.dials_a_minute() <= 40, "{look}");
+
+        let liar = crowd.relay_in_use().expect("a game over relays");
+        hold_up(&mut crowd, liar);
+        crowd.run_checked(45);
+        crowd.show("100 nodes, one of which lies");
+        assert_ne!(crowd.relay_in_use(), Some(liar));
+        crowd.assert_unbroken();
+        crowd.assert_all_known();
+        crowd.assert_joined(4);
+    });
+}
+
+/// Every fourth node loses a tenth of what it sends to the next.
+fn lose_one_way(crowd: &mut Crowd) {
+    let lossy = |link: netsim::LinkConfig| link.with_loss(Loss::Bernoulli(Chance::percent(10)));
+    for pair in crowd.nodes.windows(2).skip(2).step_by(4) {
+        let link = crowd.world.link(pair[0], pair[1]);
+        crowd.world.set_link(pair[0], pair[1], lossy(link));
+    }
+}
+
+/// Parts four pairs for a second each, one after the other; again and again, each 6 s.
+fn flap(crowd: &mut Crowd, rounds: usize) {
+    for _ in 0..rounds {
+        for pair in [[4, 20], [5, 21], [6, 22], [7, 23]] {
+            let [one, other] = pair.map(|index| crowd.nodes[index].into());
+            crowd.world.partition(&[one], &[other]);
+            crowd.run_checked(1);
+            crowd.world.heal(&[one], &[other]);
+        }
+        crowd.run_checked(2);
+    }
+}
+
+/// Lets a node hold up what it carries for others.
+fn hold_up(crowd: &mut Crowd, liar: usize) {
+    for &to in &crowd.nodes.clone() {
+        crowd.world.intercept(crowd.nodes[liar], to, |_, datagram| {
+            match datagram.bytes.first() {
+                Some(0x80..=0x82) => Verdict::Delay(ms(100)),
+                _ => Verdict::Pass,
+            }
+        });
+    }
 }

@@ -49,6 +49,7 @@ mod swarm;
 mod tag_only;
 mod told;
 mod toy;
+mod trouble;
 mod trunk;
 #[cfg(feature = "tcp")]
 mod tunnel;

@@ -40,6 +40,8 @@ pub(crate) struct World<P: Provider = SimProvider> {
     newest: BTreeMap<(usize, usize), Instant>,
     /// Datagrams lost, of a million; a session repeats them.
     pub(crate) loss: u32,
+    /// The same one way, by both ends, where it is more.
+    pub(crate) losses: BTreeMap<(usize, usize), u32>,
     pub(crate) generator: Generator,
     /// Messages sent so far, by type.
     pub(crate) sent: BTreeMap<u8, u64>,
@@ -73,7 +75,7 @@ impl<P: Provider> World<P> {
     pub(crate) fn with(seed: Seed, count: usize, provider: impl Fn(Seed) -> P) -> Self {
         let mut generator = seed.generator(0);
         let mut nodes: Vec<Node<P>> = (0..count)
-            .map(|_| Node::new(provider(generator.seed()), &mut generator))
+            .map(|_| Node::new(provider(generator.seed()), &mut generator, Instant::ZERO))
             .collect();
         nodes.sort_by_key(|node| node.id);
         let by_id = nodes.iter().map(|node| node.id).zip(0..).collect();
@@ -86,6 +88,7 @@ impl<P: Provider> World<P> {
             delays: BTreeMap::new(),
             newest: BTreeMap::new(),
             loss: 0,
+            losses: BTreeMap::new(),
             generator,
             sent: BTreeMap::new(),
         };
@@ -157,6 +160,16 @@ impl<P: Provider> World<P> {
         let table = LinkStateTable::new(TableConfig::default(), NETWORK, node.id);
         node.gossip = Gossip::new(publisher, table, draws, self.now);
         node.is_alive = true;
+    }
+
+    /// Adds a node without links that was never there before; it stands behind all others.
+    pub(crate) fn bear(&mut self, provider: P) -> usize {
+        let node = Node::new(provider, &mut self.generator, self.now);
+        let index = self.nodes.len();
+        self.by_id.insert(node.id, index);
+        self.nodes.push(node);
+        self.at(self.now, Happening::Tick(index));
+        index
     }
 
     /// Those with which a node has a session.
@@ -288,12 +301,14 @@ impl<P: Provider> World<P> {
             total += message.len() + FRAME;
         }
         let datagrams = total.div_ceil(ROOM);
+        let one_way = self.losses.get(&(from, to)).copied().unwrap_or(0);
+        let loss = self.loss.max(one_way);
         let mut arrival = self.now + delay;
         for _ in 0..datagrams {
             self.receives(to, total / datagrams + DATAGRAM);
             let mut wait = delay * 3 + Duration::from_millis(30);
             let mut sent = self.now + delay;
-            while self.generator.chance(self.loss) {
+            while self.generator.chance(loss) {
                 // Lost, and sent again after a time-out that doubles.
                 self.receives(to, total / datagrams + DATAGRAM);
                 sent += wait;
@@ -314,7 +329,7 @@ impl<P: Provider> World<P> {
 }
 
 impl<P: Provider> Node<P> {
-    fn new(mut provider: P, generator: &mut Generator) -> Self {
+    fn new(mut provider: P, generator: &mut Generator, now: Instant) -> Self {
         let identity = Identity::generate(&mut provider).unwrap();
         let publisher = publisher(&identity, &mut provider);
         let table = LinkStateTable::new(TableConfig::default(), NETWORK, identity.node_id());
@@ -323,7 +338,7 @@ impl<P: Provider> Node<P> {
             id: identity.node_id(),
             identity,
             provider,
-            gossip: Gossip::new(publisher, table, draws, Instant::ZERO),
+            gossip: Gossip::new(publisher, table, draws, now),
             links: BTreeMap::new(),
             is_alive: true,
             received: 0,
