@@ -9,6 +9,7 @@ use wire::{Instant, NodeId};
 use super::Node;
 use crate::link_state::NEIGHBOURS_MAX;
 use crate::measure::LinkReport;
+use crate::splitmix;
 
 /// The neighbours that a node tells of: those whose links last.
 ///
@@ -19,6 +20,8 @@ use crate::measure::LinkReport;
 pub(super) struct Listed {
     nodes: BTreeMap<NodeId, Presence>,
     changed_at: Option<Instant>,
+    /// Another at each node: where all begin together, their lists do not change together for ever.
+    lottery: u64,
 }
 
 /// Whether one of them has a session.
@@ -42,6 +45,13 @@ pub(super) struct Lasting {
 }
 
 impl Listed {
+    pub(super) fn new(lottery: u64) -> Self {
+        Self {
+            lottery,
+            ..Self::default()
+        }
+    }
+
     /// Lists all of them, as is done where there are few.
     pub(super) fn set_all(&mut self, nodes: impl Iterator<Item = NodeId>) {
         self.nodes = nodes.map(|node| (node, Presence::Here)).collect();
@@ -71,8 +81,14 @@ impl Listed {
         }
         let is_up = |node: &&NodeId| links.get(*node).is_some_and(|link| link.is_up);
         let is_short = self.nodes.keys().filter(is_up).count() < FEW;
-        let spacing = if is_short { QUICK } else { spacing(known) };
-        let is_due = |at: Instant| now.saturating_since(at) >= spacing;
+        let is_due = |at: Instant| {
+            let spacing = if is_short {
+                QUICK
+            } else {
+                self.spacing(known, at)
+            };
+            now.saturating_since(at) >= spacing
+        };
         if !self.changed_at.is_none_or(is_due) {
             return;
         }
@@ -98,6 +114,17 @@ impl Listed {
         new.sort_by_key(|(node, link)| (!link.is_chosen, !is_held(node), link.since, **node));
         let first = new.into_iter().take(NEIGHBOURS_MAX);
         self.nodes = first.map(|(node, _)| (*node, Presence::Here)).collect();
+    }
+
+    /// Time between a change and the next: 10 s, and in large meshes as much more as keeps all lists at 11 kB a
+    /// second for each node, should all change for ever; a quarter less or more by lot.
+    fn spacing(&self, known: usize, changed_at: Instant) -> Duration {
+        let known = u64::try_from(known).unwrap_or(u64::MAX);
+        let mean = SPACING_MIN.max(Duration::from_millis(known.saturating_mul(60)));
+        let moment = changed_at.saturating_since(Instant::ZERO).as_nanos();
+        let draw = splitmix::first(self.lottery ^ u64::try_from(moment).unwrap_or(u64::MAX));
+        let share = u32::try_from(draw % 512).unwrap_or(0);
+        mean.saturating_mul(share.saturating_add(768)) / 1_024
     }
 
     pub(super) fn contains(&self, node: &NodeId) -> bool {
@@ -160,14 +187,7 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// Time between two changes of the list: 10 s, and in large meshes as much more as keeps all
-/// lists at 11 kB a second for each node, should all change for ever.
-fn spacing(known: usize) -> Duration {
-    let known = u64::try_from(known).unwrap_or(u64::MAX);
-    SPACING_MIN.max(Duration::from_millis(known.saturating_mul(60)))
-}
-
-/// Least time between two changes; beyond 166 nodes [`spacing`] asks for more. Chosen a third of [`LASTING`]: what has lasted long
+/// Least time between two changes; beyond 166 nodes [`Listed::spacing`] asks for more. Chosen a third of [`LASTING`]: what has lasted long
 /// enough to be told of waits for at most a third of that again.
 const SPACING_MIN: Duration = Duration::from_secs(10);
 /// The same while few links are listed.
@@ -243,6 +263,40 @@ mod tests {
         }
         assert!((50..=62).contains(&changes[0]), "{changes:?}");
         assert!((5..=13).contains(&changes[1]), "{changes:?}");
+    }
+
+    #[test]
+    fn nodes_that_began_together_do_not_change_their_lists_together() {
+        let mut lists: Vec<Listed> = (0..100)
+            .map(|node| Listed::new(splitmix::mix(node)))
+            .collect();
+        let mut links: BTreeMap<_, _> = (0..10).map(|number| (id(number), up(0))).collect();
+        let mut changed = Vec::new();
+        for now in 0..600 {
+            // Each second there is something to say.
+            let newest = u8::try_from(now % 150).unwrap() + 20;
+            links.insert(id(newest), up(now));
+            links.retain(|node, link| {
+                *node < id(10) || link.since + Duration::from_secs(50) > at(now)
+            });
+            for listed in &mut lists {
+                let before = listed.changed_at;
+                listed.update(at(now), 1_000, &links);
+                changed.extend((listed.changed_at != before).then_some(now));
+            }
+        }
+        assert!(
+            (900..1_100).contains(&changed.len()),
+            "each 60 s: {}",
+            changed.len()
+        );
+        for begin in (120..600).step_by(10) {
+            let count = changed
+                .iter()
+                .filter(|at| (begin..begin + 10).contains(*at))
+                .count();
+            assert!(count <= 45, "{count} of 100 in 10 s from {begin}");
+        }
     }
 
     #[test]

@@ -62,14 +62,15 @@ struct Trial {
 
 impl Selecting {
     pub(super) fn new(now: Instant, config: &Config, generator: &mut Generator) -> Self {
+        let lottery = generator.next_u64();
         Self {
             places: Places::new(config.links_max),
             is_choosing: false,
             has_news: false,
             chosen: BTreeMap::new(),
-            listed: Listed::default(),
+            listed: Listed::new(splitmix::mix(lottery)),
             wanting: Vec::new(),
-            lottery: generator.next_u64(),
+            lottery,
             estimates: BTreeMap::new(),
             ways: BTreeMap::new(),
             surveys: 0,

@@ -54,8 +54,11 @@ fn sim_pgx13_whole_nodes_by_the_hundred_choose_their_neighbours() {
         let count = nodes(100);
         let links = if count > 300 { |_| 64 } else { |_| 24 };
         let mut crowd = Crowd::new(seed, count, links);
-        crowd.run_checked(65);
-        crowd.show("by the hundred, begin");
+        let steps = if count > 300 { 10 } else { 6 };
+        for step in 1..steps {
+            crowd.run_checked(15);
+            crowd.show(&format!("by the hundred, {} s", 15 * step));
+        }
         crowd.run_checked(15);
         let look = crowd.show("by the hundred, settled");
         crowd.assert_all_known();
