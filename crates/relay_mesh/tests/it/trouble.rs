@@ -41,7 +41,7 @@ fn live_through_trouble(seed: Seed, count: usize, shape: &Shape) {
     mesh.links_flap(shape.flapping);
     mesh.nodes_die_and_others_come(shape.dying, shape.churn);
     mesh.one_lies();
-    mesh.halves_part_and_meet(shape.meeting);
+    mesh.halves_part_and_meet(shape.parted, shape.meeting);
 }
 
 /// What a mesh is like, and bytes a second of a node at most in its troubles, on the average; chosen as half
@@ -51,6 +51,8 @@ struct Shape {
     links: usize,
     /// One of so many dies.
     dying: usize,
+    /// How long halves are parted, ms.
+    parted: u64,
     lossy: u64,
     flapping: u64,
     churn: u64,
@@ -60,6 +62,7 @@ struct Shape {
 const SHAPE_100: Shape = Shape {
     links: 16,
     dying: 10,
+    parted: 100_000,
     lossy: 3_700,
     flapping: 4_900,
     churn: 9_000,
@@ -68,10 +71,11 @@ const SHAPE_100: Shape = Shape {
 const SHAPE_1000: Shape = Shape {
     links: 12,
     dying: 20,
+    parted: 30_000,
     lossy: 22_000,
-    flapping: 36_000,
-    churn: 60_000,
-    meeting: 100_000,
+    flapping: 35_000,
+    churn: 41_000,
+    meeting: 77_000,
 };
 
 struct Troubled {
@@ -286,17 +290,14 @@ impl Troubled {
         (bent, down)
     }
 
-    /// Nodes with odd numbers are parted from the others for longer than records live.
-    fn halves_part_and_meet(&mut self, limit: u64) {
-        let nodes = &self.swarm.world.nodes;
-        let half: Vec<bool> = nodes.iter().map(|node| node.id.0[31] % 2 == 0).collect();
+    /// Nodes are parted by lot; what one half hears meanwhile the other knows when they have met.
+    fn halves_part_and_meet(&mut self, parted: u64, limit: u64) {
+        let half = self.halves();
         let mut across = Vec::new();
         for a in 0..half.len() {
             let all = self.swarm.world.neighbours(a).into_iter();
-            across.extend(
-                all.filter(|b| a < *b && half[a] != half[*b])
-                    .map(|b| (a, b)),
-            );
+            let others = all.filter(|b| a < *b && half[a] != half[*b]);
+            across.extend(others.map(|b| (a, b)));
         }
         for &(a, b) in &across {
             self.swarm.world.disconnect(a, b);
@@ -308,14 +309,14 @@ impl Troubled {
                 self.swarm.world.cut(b, a);
             }
         }
-        self.swarm.world.run(97_000);
-        for side in [true, false] {
-            let of = |is: bool| move |node: &&Node<ToyProvider>| (node.id.0[31] % 2 == 0) == is;
-            let living = self.living().into_iter().filter(of(side));
-            let living: BTreeSet<_> = living.map(|node| ShortId::from(node.id)).collect();
-            for node in self.living().into_iter().filter(of(side)) {
-                assert_eq!(known(node), living, "one half");
-            }
+        let (a, b) = self.pair_within(&half);
+        self.swarm.world.run(parted - 13_000);
+        self.swarm.world.measure(a, b, 250);
+        self.swarm.world.run(10_000);
+        let heard = self.swarm.known(&[(a, b)], |_| up(250));
+        assert!((300..700).contains(&heard), "one half: {heard}");
+        if parted > LIFETIME {
+            self.assert_halves_forget(&half);
         }
         let before = self.swarm.received();
         for &(a, b) in &across {
@@ -325,7 +326,52 @@ impl Troubled {
         self.show("meeting", before, 15_000, limit);
         let known = self.swarm.known(&both_ends(&across), |_| up(40));
         assert!(known >= 990, "{known}");
+        let heard = self.swarm.known(&[(a, b)], |_| up(250));
+        assert!(heard >= 990, "{heard}");
         self.assert_all_reached();
+    }
+
+    /// Draws two halves, in which nobody is alone.
+    fn halves(&self) -> Vec<bool> {
+        let world = &self.swarm.world;
+        let drawn = world.nodes.iter().map(|node| node.id.0[31] % 2 == 0);
+        let mut half: Vec<bool> = drawn.collect();
+        for node in 0..half.len() {
+            let near = world.neighbours(node).into_iter();
+            let beside = near.filter(|near| half[*near] == half[node]).count();
+            if beside < 3 {
+                half[node] = !half[node];
+            }
+        }
+        half
+    }
+
+    /// A link of one half.
+    fn pair_within(&self, half: &[bool]) -> (usize, usize) {
+        let world = &self.swarm.world;
+        let of = |a: usize| {
+            let near = world.neighbours(a).into_iter();
+            near.filter(move |b| half[a] && half[*b])
+                .map(move |b| (a, b))
+        };
+        (0..half.len()).find_map(|a| of(a).next()).unwrap()
+    }
+
+    /// The records of the other half have expired, and no others.
+    fn assert_halves_forget(&self, half: &[bool]) {
+        let nodes = self.swarm.world.nodes.iter().zip(half);
+        for side in [true, false] {
+            let here = nodes
+                .clone()
+                .filter(|(node, half)| node.is_alive && **half == side);
+            let all: BTreeSet<_> = here
+                .clone()
+                .map(|(node, _)| ShortId::from(node.id))
+                .collect();
+            for (node, _) in here {
+                assert!(known(node) == all, "one half at {:?}", node.id);
+            }
+        }
     }
 
     /// Deltas that their origin did not say, by its own word.
@@ -424,3 +470,5 @@ fn both_ends(pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
 
 /// What the liar says of others' links: four of them are a route still, which ends at 3.3 s.
 const LIE: Cost = Cost::from_millis(700);
+/// Of a record, ms.
+const LIFETIME: u64 = 90_000;
