@@ -142,7 +142,9 @@ impl Listed {
             Presence::Gone {
                 has_parted: true, ..
             } => LinkReport::PARTED,
-            _ => reports.get(node).copied().unwrap_or(LinkReport::DOWN),
+            Presence::Here | Presence::Gone { .. } => {
+                reports.get(node).copied().unwrap_or(LinkReport::DOWN)
+            }
         };
         let told = self.nodes.iter();
         told.map(|(node, presence)| (*node, report(node, presence)))

@@ -71,7 +71,7 @@ const SHAPE_100: Shape = Shape {
 const SHAPE_1000: Shape = Shape {
     links: 12,
     dying: 20,
-    parted: 30_000,
+    parted: 100_000,
     lossy: 22_000,
     flapping: 35_000,
     churn: 41_000,
@@ -223,7 +223,7 @@ impl Troubled {
         links
     }
 
-    /// One says of all others, to all its neighbours, that a link of theirs costs 700 ms; as deltas, which
+    /// One says of all others, to all its neighbours, that a link of theirs costs 3 s; as deltas, which
     /// nobody signs.
     fn one_lies(&mut self) {
         let count = self.swarm.world.nodes.len();
@@ -468,7 +468,7 @@ fn both_ends(pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
     pairs.iter().flat_map(|&(a, b)| [(a, b), (b, a)]).collect()
 }
 
-/// What the liar says of others' links: four of them are a route still, which ends at 3.3 s.
-const LIE: Cost = Cost::from_millis(700);
+/// What the liar says of others' links: two of them would be too long for any route, were they believed.
+const LIE: Cost = Cost::from_millis(3_000);
 /// Of a record, ms.
 const LIFETIME: u64 = 90_000;

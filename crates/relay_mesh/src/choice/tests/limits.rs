@@ -57,6 +57,18 @@ fn hold_is_the_least_time_between_two_changes() {
 }
 
 #[test]
+fn confirm_is_how_long_an_advantage_must_last() {
+    // And the flow rests for 5 s, however short that is.
+    for (confirm, at) in [(1_000, 5_000), (6_000, 6_200), (9_000, 9_200)] {
+        let config = ChoiceConfig {
+            confirm: Duration::from_millis(confirm),
+            ..ChoiceConfig::default()
+        };
+        assert_eq!(change(config, &[64, 60]), Some((at, Reason::Better)));
+    }
+}
+
+#[test]
 fn escape_is_the_advantage_at_which_a_window_is_bad() {
     for escape in [10, 25, 100] {
         let config = ChoiceConfig {

@@ -1,6 +1,7 @@
 use super::*;
 use crate::cost::LossCode;
 use crate::link_state::{Admission, Network, Outcome, Profile, Publisher, TableConfig};
+use crate::routes::{RouteLimits, SourceRoutes};
 use crypto::{Identity, Provider};
 use netsim::provider::SimProvider;
 use wire::{Instant, Seed};
@@ -94,6 +95,31 @@ fn a_link_counts_where_both_ends_report_it_and_the_worse_report_holds() {
     assert_eq!(world.link(1, 2, &[]), Some(30));
     world.publish(Instant::from_millis(2_000), 1, &[(2, 4_000)]);
     assert_eq!(world.link(1, 2, &[]), None, "one end takes it down");
+}
+
+#[test]
+fn pgx6_no_word_of_a_cost_takes_a_route_of_three_relays_away() {
+    let mut world = World::new(6, |_| Roles::ALL);
+    let slow = 3_200;
+    for node in 1..6 {
+        let links = [node - 1, node + 1].into_iter().filter(|to| *to < 6);
+        let links: Vec<_> = links.map(|to| (to, slow)).collect();
+        world.publish(Instant::ZERO, node, &links);
+    }
+    let own = [(world.ids[1], report(slow))].into_iter().collect();
+    let graph = world.table.graph(&CostModel::default(), &own);
+    let index = |node: usize| graph.index(&world.ids[node]).unwrap();
+    let limits = RouteLimits {
+        relay_cost: CostModel::default().relay(),
+        ..RouteLimits::default()
+    };
+    let routes = SourceRoutes::compute(&graph, index(0), limits);
+    let route = routes.route(&graph, index(4)).expect("over three relays");
+    assert_eq!(route.path.relays, world.ids[1..4]);
+    assert!(
+        routes.route(&graph, index(5)).is_none(),
+        "a fourth is one too many"
+    );
 }
 
 #[test]
