@@ -274,7 +274,7 @@ fn sim_pgx13_a_hundred_whole_nodes_live_through_trouble() {
         let (these, those) = crowd.cut_in_two();
         // Longer than records live.
         crowd.run_checked(100);
-        let with_entry = |index: &usize| *index <= EXIT || index % 2 == 0;
+        let with_entry = |index: &usize| *index <= EXIT || index.is_multiple_of(2);
         let half = crowd.living().into_iter().filter(with_entry).count();
         assert_eq!(crowd.known(ENTRY), half, "one half");
         crowd.world.heal(&these, &those);

@@ -253,9 +253,12 @@ impl Troubled {
         let lies = living.iter().map(|node| {
             let origin = ShortId::from(node.id);
             let request = Request::new([(origin, 0)]);
-            let record = table.answer(&request).find_map(|message| match message {
-                Message::LinkRecord(bytes) => LinkRecord::decode(bytes).ok(),
-                _ => None,
+            let record = table.answer(&request).find_map(|message| {
+                if let Message::LinkRecord(bytes) = message {
+                    LinkRecord::decode(bytes).ok()
+                } else {
+                    None
+                }
             });
             let record = record.expect("known to all");
             let report = LinkReport {
@@ -403,7 +406,7 @@ impl Troubled {
         let links: BTreeMap<_, _> = living.iter().map(|node| (node.id, &node.links)).collect();
         let is_up = |from, to| {
             let report: Option<&LinkReport> = links.get(from).and_then(|links| links.get(to));
-            report.is_some_and(|report| report.is_up())
+            report.is_some_and(LinkReport::is_up)
         };
         let mut graph = Graph::new(living.iter().map(|node| (node.id, true)));
         for node in &living {
