@@ -3,7 +3,7 @@
 //!
 //! `NODES` in the environment says how many there are in the largest world, 100 if it says nothing.
 
-mod crowd;
+pub(crate) mod crowd;
 mod mute;
 mod news;
 

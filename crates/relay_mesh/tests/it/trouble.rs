@@ -13,21 +13,22 @@ use relay_mesh::message::{LINK_DELTAS_MAX, Message, Request};
 use relay_mesh::routes::{Graph, RouteLimits, SourceRoutes};
 use wire::Seed;
 
+use crate::hundreds::crowd::nodes;
 use crate::swarm::Swarm;
 use crate::toy::ToyProvider;
 use crate::world::{Node, up};
 
+/// Of a hundred nodes, or of as many as `NODES` in the environment says: a thousand take some minutes.
 #[test]
-fn sim_pgx13_control_of_100_nodes_lives_through_trouble() {
-    for_each_seed(&test_site!(), 3, |seed| {
-        live_through_trouble(seed, 100, &SHAPE_100);
-    });
-}
-
-#[test]
-fn sim_pgx13_control_of_1000_nodes_lives_through_trouble() {
-    for_each_seed(&test_site!(), 1, |seed| {
-        live_through_trouble(seed, 1_000, &SHAPE_1000);
+fn sim_pgx13_control_planes_live_through_trouble() {
+    let count = nodes(100);
+    let (seeds, shape) = if count > 300 {
+        (1, &SHAPE_1000)
+    } else {
+        (3, &SHAPE_100)
+    };
+    for_each_seed(&test_site!(), seeds, |seed| {
+        live_through_trouble(seed, count, shape);
     });
 }
 
