@@ -1,8 +1,9 @@
 //! One path for up to 64 flows, set up in two rounds of requests.
 //!
-//! First every node of the path reserves labels, all at once; then each relay binds its labels to
-//! those of the node behind it, the far end's neighbour first. With sessions up that takes two
-//! round trips to the farthest node, one where no relay is on the path. A set-up sends nothing
+//! First every node behind the first relay reserves labels, all at once; then each relay binds its labels to
+//! those of the node behind it, the far end's neighbour first, and the first relay reserves and binds by one
+//! request. With sessions up that takes two round trips to the farthest node, one where no relay is on the
+//! path; and two requests a relay, one for the far end. A set-up sends nothing
 //! twice: sessions are reliable, and one that hears nothing for [`PATIENCE`] has failed.
 
 use core::time::Duration;
@@ -13,11 +14,13 @@ use wire::{Instant, NodeId};
 use crate::flow_key::FlowId;
 use crate::hop::LabelName;
 use crate::hop_key::NextLabel;
-use crate::route_request::{Bind, Granted, Refused, RequestId, RouteReply, RouteRequest};
+use crate::route_request::{Bind, Granted, Onward, Refused, RequestId, RouteReply, RouteRequest};
 
 /// A path being set up.
 #[derive(Debug)]
 pub(crate) struct PathSetup {
+    /// Who sends.
+    own: NodeId,
     /// Relays in order, then the far end.
     hops: Vec<Hop>,
     flows: Vec<FlowId>,
@@ -97,11 +100,13 @@ impl PathSetup {
             } else {
                 RouteRequest::ReserveTransit { previous, count }
             };
-            let id = ids();
-            asks.push(Ask { node, id, request });
+            // The first relay is asked once all is known that it needs.
+            let is_first_relay = hops.is_empty() && !is_far_end;
+            let waits_for = (!is_first_relay).then(&mut *ids);
+            asks.extend(waits_for.map(|id| Ask { node, id, request }));
             hops.push(Hop {
                 node,
-                waits_for: Some(id),
+                waits_for,
                 session: None,
                 granted: Vec::new(),
                 is_bound: is_far_end,
@@ -109,6 +114,7 @@ impl PathSetup {
             previous = node;
         }
         let setup = Self {
+            own,
             hops,
             flows,
             refused: Vec::new(),
@@ -141,12 +147,12 @@ impl PathSetup {
         ids: &mut impl FnMut() -> RequestId,
     ) -> Progress {
         let count = self.flows.len();
-        let mut hops = self.hops.iter_mut();
-        let Some(hop) = hops.find(|hop| hop.waits_for == Some(id)) else {
+        let mut hops = (0..).zip(&mut self.hops);
+        let Some((place, hop)) = hops.find(|(_, hop)| hop.waits_for == Some(id)) else {
             return Progress::Pending(Vec::new());
         };
         // What a relay says of flows, of which it knows nothing, is said of the path.
-        let is_far_end = hops.len() == 0;
+        let is_far_end = hops.next().is_none();
         hop.waits_for = None;
         match reply {
             RouteReply::Refused(Refused::UnknownFlow)
@@ -163,6 +169,7 @@ impl PathSetup {
             }
             RouteReply::Done(granted) if hop.granted.is_empty() && granted.len() == count => {
                 hop.granted = granted;
+                hop.is_bound |= place == 0;
             }
             RouteReply::Done(granted) if !hop.granted.is_empty() && granted.is_empty() => {
                 hop.is_bound = true;
@@ -248,14 +255,26 @@ impl PathSetup {
             if let Some((next, granted)) = next
                 && !hop.is_bound
             {
-                let binds = hop.granted.iter().zip(granted).map(|(own, next)| Bind {
-                    label: own.label,
-                    next: next.next(),
-                    grant: next.grant,
-                });
-                let request = RouteRequest::Bind {
-                    next,
-                    binds: binds.collect(),
+                let request = if hop.granted.is_empty() {
+                    let onward = granted.iter().map(|next| Onward {
+                        next: next.next(),
+                        grant: next.grant,
+                    });
+                    RouteRequest::Pass {
+                        previous: self.own,
+                        next,
+                        onward: onward.collect(),
+                    }
+                } else {
+                    let binds = hop.granted.iter().zip(granted).map(|(own, next)| Bind {
+                        label: own.label,
+                        next: next.next(),
+                        grant: next.grant,
+                    });
+                    RouteRequest::Bind {
+                        next,
+                        binds: binds.collect(),
+                    }
                 };
                 let id = ids();
                 hop.waits_for = Some(id);

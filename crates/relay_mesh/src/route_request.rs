@@ -1,7 +1,7 @@
 //! What a sending end asks of the nodes of a route, and what they answer.
 //!
-//! Two rounds: every node reserves labels, then binds them to those of the next hop. The session
-//! proves who asks. All numbers are big-endian; each message is a type byte of
+//! Two rounds: every node behind the first reserves labels, then each relay binds them to those of the
+//! next hop; the first one reserves and binds at once, in the second round. The session proves who asks. All numbers are big-endian; each message is a type byte of
 //! [`code`] and:
 //!
 //! | message | body |
@@ -10,6 +10,7 @@
 //! | kind 0, reserve transit | previous hop 32, count 1 |
 //! | kind 1, reserve terminal | previous hop 32, count 1, count × flow id 8 |
 //! | kind 2, bind | next hop 32, count 1, count × (label 5, next label 5, its form 1 or 17, grant 16) |
+//! | kind 3, pass | previous hop 32, count 1, next hop 32, count × (next label 5, its form 1 or 17, grant 16) |
 //! | reply 0x21 | id 8, status 1, count 1, count × (label 5, form 1 or 17, grant 16); a bind's has count 0 |
 //!
 //! A label is slot 4 and generation 1. A form is 0 where frames are sealed, or 1 and the 16 bytes of the
@@ -53,6 +54,15 @@ pub enum RouteRequest {
         /// Flows of the session between the two ends; 1 to 64.
         flows: Vec<FlowId>,
     },
+    /// Labels for frames that will come from `previous` and go on to `next`: reserved and bound at once.
+    Pass {
+        /// The node before, on this route.
+        previous: NodeId,
+        /// The node behind, on this route.
+        next: NodeId,
+        /// 1 to 64.
+        onward: Vec<Onward>,
+    },
     /// Frames of labels reserved before go on to `next`.
     Bind {
         /// The node behind, on this route.
@@ -67,6 +77,15 @@ pub enum RouteRequest {
 pub struct Bind {
     /// At the node asked.
     pub label: LabelName,
+    /// At the next hop, as that gave it out.
+    pub next: NextLabel,
+    /// From the next hop: that the asking node may use `next`.
+    pub grant: Grant,
+}
+
+/// Where the frames of a label go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Onward {
     /// At the next hop, as that gave it out.
     pub next: NextLabel,
     /// From the next hop: that the asking node may use `next`.
@@ -172,6 +191,21 @@ impl RouteRequest {
                     writer.bytes(&bind.grant);
                 }
             }
+            Self::Pass {
+                previous,
+                next,
+                onward,
+            } => {
+                writer.u8(3);
+                writer.bytes(&previous.0);
+                writer.u8(length(onward.len()));
+                writer.bytes(&next.0);
+                for onward in onward.iter().take(FLOWS_MAX) {
+                    write_label(&mut writer, onward.next.name);
+                    write_form(&mut writer, &onward.next.form);
+                    writer.bytes(&onward.grant);
+                }
+            }
         }
     }
 
@@ -207,6 +241,13 @@ impl RouteRequest {
                     .map(|_| read_bind(&mut reader))
                     .collect::<Result<_, _>>()?,
             },
+            3 => Self::Pass {
+                previous: node,
+                next: NodeId(reader.array()?),
+                onward: (0..count)
+                    .map(|_| read_onward(&mut reader))
+                    .collect::<Result<_, _>>()?,
+            },
             _ => return Err(DecodeError::BadValue),
         };
         if reader.is_empty() {
@@ -223,6 +264,7 @@ impl RouteRequest {
             Self::ReserveTransit { count, .. } => *count,
             Self::ReserveTerminal { flows, .. } => length(flows.len()),
             Self::Bind { binds, .. } => length(binds.len()),
+            Self::Pass { onward, .. } => length(onward.len()),
         }
     }
 }
@@ -347,8 +389,13 @@ fn read_form(reader: &mut Reader<'_>) -> Result<HopForm, DecodeError> {
 }
 
 fn read_bind(reader: &mut Reader<'_>) -> Result<Bind, DecodeError> {
-    Ok(Bind {
-        label: read_label(reader)?,
+    let label = read_label(reader)?;
+    let Onward { next, grant } = read_onward(reader)?;
+    Ok(Bind { label, next, grant })
+}
+
+fn read_onward(reader: &mut Reader<'_>) -> Result<Onward, DecodeError> {
+    Ok(Onward {
         next: NextLabel {
             name: read_label(reader)?,
             form: read_form(reader)?,
@@ -373,102 +420,4 @@ fn length(count: usize) -> u8 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const NAME: LabelName = LabelName {
-        slot: 0x0102_0304,
-        generation: 5,
-    };
-
-    #[test]
-    fn the_bytes_are_frozen() {
-        let mut out = Vec::new();
-        let request = RouteRequest::Bind {
-            next: NodeId([7; 32]),
-            binds: vec![Bind {
-                label: NAME,
-                next: NAME.into(),
-                grant: [9; 16],
-            }],
-        };
-        request.encode(RequestId(1), &mut out);
-        let mut expected = vec![0x20, 0, 0, 0, 0, 0, 0, 0, 1, 2];
-        expected.extend([7; 32]);
-        expected.extend([1, 1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 0]);
-        expected.extend([9; 16]);
-        assert_eq!(out, expected);
-        assert_eq!(RouteRequest::decode(&out), Ok((RequestId(1), request)));
-    }
-
-    #[test]
-    fn a_form_is_read_as_written_and_no_other_is_known() {
-        let reply = RouteReply::Done(vec![Granted {
-            label: NAME,
-            form: HopForm::TagOnly(HopKey([8; 16])),
-            grant: [9; 16],
-        }]);
-        let mut out = Vec::new();
-        reply.encode(RequestId(1), &mut out);
-        let mut expected = vec![0x21, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 1, 2, 3, 4, 5, 1];
-        expected.extend([8; 16]);
-        expected.extend([9; 16]);
-        assert_eq!(out, expected);
-        assert_eq!(RouteReply::decode(&out), Ok((RequestId(1), reply)));
-        out[16] = 2;
-        assert_eq!(RouteReply::decode(&out), Err(DecodeError::BadValue));
-    }
-
-    #[test]
-    fn mesh_a1_counts_are_bounded() {
-        let request = RouteRequest::ReserveTerminal {
-            previous: NodeId([7; 32]),
-            flows: vec![FlowId(3); 64],
-        };
-        let mut out = Vec::new();
-        request.encode(RequestId(1), &mut out);
-        assert_eq!(RouteRequest::decode(&out), Ok((RequestId(1), request)));
-        out[42] = 65;
-        out.extend([0; 8]);
-        assert_eq!(
-            RouteRequest::decode(&out),
-            Err(DecodeError::OverLimit { found: 65, max: 64 })
-        );
-        out[42] = 0;
-        assert_eq!(RouteRequest::decode(&out), Err(DecodeError::BadValue));
-    }
-
-    #[test]
-    fn every_refusal_is_read_as_written() {
-        for why in Refused::ALL {
-            let mut out = Vec::new();
-            let reply = RouteReply::Refused(why);
-            reply.encode(RequestId(9), &mut out);
-            assert_eq!(RouteReply::decode(&out), Ok((RequestId(9), reply)));
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn whatever_is_read_is_written_the_same(kind in 0_u8..4, count in 0_u8..3, body: Vec<u8>) {
-            let mut request = vec![0x20, 1, 2, 3, 4, 5, 6, 7, 8, kind];
-            request.extend([4; 32]);
-            request.push(count);
-            let mut reply = vec![0x21, 1, 2, 3, 4, 5, 6, 7, 8, kind, count];
-            let tail = usize::from(count).saturating_mul([0, 8, 27, 0][usize::from(kind)]);
-            request.extend(body.iter().copied().cycle().take(if body.is_empty() { 0 } else { tail }));
-            reply.extend(body.iter().copied().cycle().take(if body.is_empty() { 0 } else { usize::from(count).saturating_mul(22) }));
-            let mut out = Vec::new();
-            if let Ok((id, decoded)) = RouteRequest::decode(&request) {
-                decoded.encode(id, &mut out);
-                prop_assert_eq!(&out, &request);
-            }
-            out.clear();
-            if let Ok((id, decoded)) = RouteReply::decode(&reply) {
-                decoded.encode(id, &mut out);
-                prop_assert_eq!(&out, &reply);
-            }
-        }
-    }
-}
+mod tests;

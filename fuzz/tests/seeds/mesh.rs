@@ -16,7 +16,9 @@ use relay_mesh::measure::LinkReport;
 use relay_mesh::message::{Have, Message, Request};
 use relay_mesh::path_probe::PathProbe;
 use relay_mesh::route_release::RouteRelease;
-use relay_mesh::route_request::{Bind, Granted, Refused, RequestId, RouteReply, RouteRequest};
+use relay_mesh::route_request::{
+    Bind, Granted, Onward, Refused, RequestId, RouteReply, RouteRequest,
+};
 use relay_mesh::shard::ShardId;
 use relay_mesh::signed_config::{self, ConfigMessage, Protocol};
 use relay_mesh::trunk::{KIND, append};
@@ -79,20 +81,23 @@ fn frames() -> Vec<Input> {
     ]
 }
 
-fn messages() -> Vec<Input> {
-    let node = NodeId([7; 32]);
+fn requests(node: NodeId) -> [(&'static str, RouteRequest); 4] {
     let bind = Bind {
         label: label(1),
         next: label(2).into(),
         grant: [9; 16],
     };
-    let form = HopForm::TagOnly(HopKey([3; 16]));
     let next = NextLabel {
         name: label(2),
-        form: form.clone(),
+        form: HopForm::TagOnly(HopKey([3; 16])),
     };
     let tagged = Bind { next, ..bind };
-    let requests = [
+    let onward = [&bind, &tagged].map(|bind| Onward {
+        next: bind.next.clone(),
+        grant: bind.grant,
+    });
+    let onward = onward.to_vec();
+    [
         (
             "transit",
             RouteRequest::ReserveTransit {
@@ -114,10 +119,23 @@ fn messages() -> Vec<Input> {
                 binds: vec![bind, tagged],
             },
         ),
-    ];
+        (
+            "pass",
+            RouteRequest::Pass {
+                previous: node,
+                next: node,
+                onward,
+            },
+        ),
+    ]
+}
+
+fn messages() -> Vec<Input> {
+    let node = NodeId([7; 32]);
+    let requests = requests(node);
     let granted = Granted {
         label: label(4),
-        form,
+        form: HopForm::TagOnly(HopKey([3; 16])),
         grant: [6; 16],
     };
     let replies = [

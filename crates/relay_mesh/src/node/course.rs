@@ -60,6 +60,8 @@ pub(super) struct Course<A> {
     search_at: Option<Instant>,
     /// When the choice is looked at again.
     pub(super) decide_at: Instant,
+    /// Until then the path that packets go on by has its labels first, as the one before failed.
+    pub(super) hurry_until: Instant,
 }
 
 /// How many probes came over paths of each number that the other end gives; they wrap.
@@ -140,7 +142,22 @@ impl<A> Course<A> {
             used: now,
             search_at: Some(now),
             decide_at: now,
+            hurry_until: now,
         }
+    }
+
+    /// The path that others wait for: where packets go or shall go after a failure, while no set-up
+    /// of it failed and one of `flows` has no label there.
+    pub(super) fn hurried(
+        &self,
+        now: Instant,
+        mut flows: impl Iterator<Item = FlowId>,
+    ) -> Option<u8> {
+        let chosen = self.choice.current().and_then(|path| self.find(path));
+        let path = self.current.and_then(|id| self.path(id)).or(chosen)?;
+        let is_open = path.failures == 0 && path.retry_at <= now;
+        (now < self.hurry_until && is_open && flows.any(|flow| !path.bound.contains_key(&flow)))
+            .then_some(path.id)
     }
 
     /// Has flows without a label looked for at `at`, or before.
@@ -306,6 +323,9 @@ const NODES_MAX: usize = HOPS_LEFT_MAX as usize + 1;
 /// [`request_rate`](crate::Config::request_rate) lets through at once, and less than half of what
 /// waits in a session's queue.
 const SETUPS_MAX: usize = 16;
+/// After a failure, how long spare paths wait for the labels of the one that packets go on by: some
+/// round trips to the farthest relays.
+pub(super) const HURRY: Duration = Duration::from_secs(1);
 /// Least time that copies go over the path before, after a move.
 pub(super) const OVERLAP_MIN: Duration = Duration::from_millis(200);
 /// Silence on a label after which a frame without a payload keeps it alive.
@@ -359,5 +379,25 @@ mod tests {
             course.path(lasting[0]).map(|known| &known.path),
             Some(&path(1_000))
         );
+    }
+
+    #[test]
+    fn after_a_failure_spare_paths_wait_for_the_one_that_packets_go_on_by_and_not_for_long() {
+        let provider = SimProvider::new(Seed::from_number(1));
+        let mut course = course(&provider);
+        let added = course.add_path(Instant::ZERO, path(1), LinkId(1));
+        let id = added.expect("there is room");
+        course.current = Some(id);
+        let flows = || [FlowId::PROBE, FlowId(1)].into_iter();
+        let hurried = |course: &Course<_>, at| course.hurried(Instant::ZERO + at, flows());
+        assert_eq!(hurried(&course, Duration::ZERO), None, "nothing failed");
+        course.hurry_until = Instant::ZERO + HURRY;
+        let last = HURRY.saturating_sub(Duration::from_millis(1));
+        assert_eq!(hurried(&course, Duration::ZERO), Some(id));
+        assert_eq!(hurried(&course, last), Some(id));
+        assert_eq!(hurried(&course, HURRY), None, "nobody waits for longer");
+        assert_eq!(course.hurried(Instant::ZERO, core::iter::empty()), None);
+        course.paths[0].failures = 1;
+        assert_eq!(hurried(&course, last), None, "labels may never come");
     }
 }

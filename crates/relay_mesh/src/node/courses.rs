@@ -5,7 +5,7 @@ use core::time::Duration;
 use crypto::Provider;
 use wire::{Instant, NodeId};
 
-use super::course::{Course, CoursePath, OVERLAP_MIN};
+use super::course::{Course, CoursePath, HURRY, OVERLAP_MIN};
 use super::priced::{LinkState, Priced};
 use super::{Node, barred};
 use crate::choice::{Candidate, Choice, Reason};
@@ -154,6 +154,9 @@ impl<P: Provider> Node<P> {
             if failed.path.relays.is_empty() {
                 self.penalties.on_failure(now, failed.path.destination);
             }
+        }
+        if was_current {
+            course.hurry_until = now + HURRY;
         }
         if was_current && let Some(standby) = standby {
             self.take_path(

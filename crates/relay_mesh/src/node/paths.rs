@@ -51,6 +51,12 @@ impl<P: Provider> Node<P> {
         let in_use = course.current.and_then(|id| course.path(id));
         let in_use = in_use.filter(|path| path.failures < TRIES);
         let in_use = in_use.map(|path| path.id);
+        // Of use to those whose path failed is the one that they go on by: others are only tried.
+        let proved = flows.iter().filter(|(_, is_proved)| *is_proved);
+        let hurried = course.hurried(now, proved.map(|(flow, _)| *flow));
+        if hurried.is_some() {
+            course.search_from(course.hurry_until);
+        }
         let mut retry_at = None;
         for path in &mut course.paths {
             let room = path.setup_room();
@@ -60,9 +66,10 @@ impl<P: Provider> Node<P> {
                 continue;
             }
             let is_in_use = in_use.is_none_or(|in_use| in_use == path.id);
-            let wanted = flows
-                .iter()
-                .filter(|(_, is_proved)| *is_proved || is_in_use);
+            let waits = hurried.is_some_and(|hurried| hurried != path.id);
+            let wanted = flows.iter().filter(|(flow, is_proved)| {
+                (*is_proved || is_in_use) && (!waits || *flow == FlowId::PROBE)
+            });
             let missing = path.missing(wanted.map(|(flow, _)| *flow));
             let chunks = missing.chunks(FLOWS_MAX);
             // The end of a set-up is reason enough to look for those that find no room now.

@@ -14,7 +14,7 @@ use crate::label::LabelRefusal;
 use crate::link::LinkId;
 use crate::link_set::LinkSet;
 use crate::link_state::Roles;
-use crate::route_request::{Bind, Granted, Refused, RouteReply, RouteRequest};
+use crate::route_request::{Bind, Granted, Onward, Refused, RouteReply, RouteRequest};
 
 impl<P: Provider> Node<P> {
     /// Answers a request of a neighbour.
@@ -72,7 +72,43 @@ impl<P: Provider> Node<P> {
                 }
                 Ok(Vec::new())
             }
+            RouteRequest::Pass {
+                previous,
+                next,
+                onward,
+            } => {
+                self.may_pass(node)?;
+                let hops = [self.hop(previous)?, self.hop(next)?];
+                self.pass_on_to(now, (link, node), hops, onward)
+            }
         }
+    }
+
+    /// Reserves labels and binds them, all or none.
+    fn pass_on_to(
+        &mut self,
+        now: Instant,
+        (link, node): (LinkId, NodeId),
+        [previous, next]: [LinkId; 2],
+        onward: &[Onward],
+    ) -> Result<Vec<Granted>, Refused> {
+        let all = self.grant((previous, node), onward.len(), |own| {
+            own.reserve_transit(now, link, previous)
+        })?;
+        for (granted, onward) in all.iter().zip(onward) {
+            let bind = Bind {
+                label: granted.label,
+                next: onward.next.clone(),
+                grant: onward.grant,
+            };
+            if let Err(why) = self.bind(now, (link, node), next, &bind) {
+                for granted in &all {
+                    self.free_label(granted.label);
+                }
+                return Err(why);
+            }
+        }
+        Ok(all)
     }
 
     /// Whether packets of `node` may pass through this one.

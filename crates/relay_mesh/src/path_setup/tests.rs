@@ -42,22 +42,13 @@ fn a_flow_that_the_far_end_refuses_leaves_the_others_their_labels() {
     let way = (&[node(2)][..], node(4));
     let (mut setup, asks) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
     let far = RouteReply::Done(vec![granted(40), Granted::NONE, granted(42)]);
-    let progress = setup.on_reply(asks[1].id, far, &mut ids);
-    assert_eq!(progress, Progress::Pending(Vec::new()));
-    let relay = RouteReply::Done(vec![granted(20), granted(21), granted(22)]);
-    let Progress::Pending(binds) = setup.on_reply(asks[0].id, relay, &mut ids) else {
+    let Progress::Pending(last) = setup.on_reply(asks[0].id, far, &mut ids) else {
         panic!("it goes on");
     };
-    let RouteRequest::Bind { binds: bound, .. } = &binds[0].request else {
-        panic!("{binds:?}");
-    };
-    let pairs: Vec<_> = bound
-        .iter()
-        .map(|b| (b.label.slot, b.next.name.slot))
-        .collect();
-    assert_eq!(pairs, [(20, 40), (22, 42)]);
+    assert_eq!(last[0].request, pass(node(4), &[40, 42]));
+    let relay = RouteReply::Done(vec![granted(20), granted(22)]);
     assert_eq!(
-        setup.on_reply(binds[0].id, RouteReply::Done(Vec::new()), &mut ids),
+        setup.on_reply(last[0].id, relay, &mut ids),
         ready(&[(0, 20), (3, 22)], &[1])
     );
 }
@@ -89,10 +80,15 @@ fn only_the_far_end_may_say_that_a_flow_is_unknown() {
         let flows = vec![FlowId(7), FlowId(9)];
         let way = (&[relay][..], far);
         let (mut setup, asks) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
-        let (own, other) = asks.iter().partition::<Vec<_>, _>(|ask| ask.node == to);
+        if to == far {
+            return setup.on_reply(asks[0].id, reply, &mut ids);
+        }
         let granted = RouteReply::Done(vec![granted(1), granted(2)]);
-        setup.on_reply(other[0].id, granted, &mut ids);
-        setup.on_reply(own[0].id, reply, &mut ids)
+        let Progress::Pending(asks) = setup.on_reply(asks[0].id, granted, &mut ids) else {
+            panic!("it goes on");
+        };
+        assert_eq!(asks[0].node, to);
+        setup.on_reply(asks[0].id, reply, &mut ids)
     };
     let unknown = || RouteReply::Refused(Refused::UnknownFlow);
     let none = || RouteReply::Done(vec![Granted::NONE, Granted::NONE]);
@@ -104,6 +100,19 @@ fn only_the_far_end_may_say_that_a_flow_is_unknown() {
     assert_eq!(answer(relay, unknown()), failed(Refused::UnknownFlow));
     assert_eq!(answer(relay, none()), failed(Refused::BadLabel));
     assert_eq!(answer(relay, one()), failed(Refused::BadLabel));
+}
+
+/// What the first relay is asked, where the labels behind it are these.
+fn pass(next: NodeId, slots: &[u32]) -> RouteRequest {
+    let onward = slots.iter().map(|slot| Onward {
+        next: granted(*slot).next(),
+        grant: granted(*slot).grant,
+    });
+    RouteRequest::Pass {
+        previous: node(1),
+        next,
+        onward: onward.collect(),
+    }
 }
 
 fn counter() -> impl FnMut() -> RequestId {
@@ -127,10 +136,6 @@ fn two_rounds_and_the_far_end_first() {
     );
     let expected = [
         RouteRequest::ReserveTransit {
-            previous: node(1),
-            count: 2,
-        },
-        RouteRequest::ReserveTransit {
             previous: node(2),
             count: 2,
         },
@@ -141,7 +146,7 @@ fn two_rounds_and_the_far_end_first() {
     ];
     assert!(asks.iter().map(|ask| &ask.request).eq(&expected));
     let mut progress = Progress::Pending(Vec::new());
-    for (ask, slot) in asks.iter().zip([20, 30, 40]).rev() {
+    for (ask, slot) in asks.iter().zip([30, 40]).rev() {
         assert!(setup.waits_for(ask.node, ask.id));
         assert!(!setup.waits_for(node(9), ask.id), "another node's reply");
         let reply = RouteReply::Done(vec![granted(slot), granted(slot + 1)]);
@@ -164,13 +169,14 @@ fn two_rounds_and_the_far_end_first() {
         }
     );
     assert_eq!(binds[1].node, node(2));
-    let done = || RouteReply::Done(Vec::new());
+    assert_eq!(binds[1].request, pass(node(3), &[30, 31]));
+    let passed = RouteReply::Done(vec![granted(20), granted(21)]);
     assert_eq!(
-        setup.on_reply(binds[1].id, done(), &mut ids),
+        setup.on_reply(binds[1].id, passed, &mut ids),
         Progress::Pending(Vec::new())
     );
     assert_eq!(
-        setup.on_reply(binds[0].id, done(), &mut ids),
+        setup.on_reply(binds[0].id, RouteReply::Done(Vec::new()), &mut ids),
         ready(&[(0, 20), (1, 21)], &[])
     );
 }
@@ -223,15 +229,15 @@ fn a_refusal_or_another_number_of_labels_ends_it() {
 fn what_was_given_is_held_by_the_session_of_the_answer_once_each() {
     let mut ids = counter();
     let flows = vec![FlowId(0), FlowId(1), FlowId(3)];
-    let way = (&[node(2)][..], node(4));
+    let way = (&[node(2), node(3)][..], node(4));
     let (mut setup, asks) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
-    let [first, far_end, stray, second] = sessions();
-    setup.note_session(asks[0].id, Some(first));
+    let [first, middle, far_end, stray, other] = sessions();
+    setup.note_session(asks[0].id, Some(middle));
     setup.note_session(asks[1].id, Some(far_end));
     setup.note_session(RequestId(99), Some(stray));
     let far = RouteReply::Done(vec![granted(40), Granted::NONE, granted(42)]);
     setup.on_reply(asks[1].id, far, &mut ids);
-    let relay = RouteReply::Done(vec![granted(20), granted(21), granted(22)]);
+    let relay = RouteReply::Done(vec![granted(30), granted(31), granted(32)]);
     let Progress::Pending(binds) = setup.on_reply(asks[0].id, relay, &mut ids) else {
         panic!("it goes on");
     };
@@ -240,18 +246,26 @@ fn what_was_given_is_held_by_the_session_of_the_answer_once_each() {
         label: granted(slot).label,
     };
     // Bound over a session that is another by now: so it goes back over that.
-    setup.note_session(binds[0].id, Some(second));
+    setup.note_session(binds[0].id, Some(other));
     setup.on_reply(binds[0].id, RouteReply::Done(Vec::new()), &mut ids);
+    setup.note_session(binds[1].id, Some(first));
+    let passed = RouteReply::Done(vec![granted(20), granted(22)]);
+    setup.on_reply(binds[1].id, passed, &mut ids);
     assert_eq!(
         setup.take_held(FlowId(3)),
-        [held(second, 22), held(far_end, 42)]
+        [held(first, 22), held(other, 32), held(far_end, 42)]
     );
     assert_eq!(setup.take_held(FlowId(3)), []);
     assert_eq!(setup.take_held(FlowId(1)), [], "the far end refused it");
     // The relay's label of the flow that was refused was never bound, and was given by its first session.
     assert_eq!(
         setup.into_held(),
-        [held(first, 21), held(second, 20), held(far_end, 40)]
+        [
+            held(middle, 31),
+            held(first, 20),
+            held(other, 30),
+            held(far_end, 40)
+        ]
     );
 }
 

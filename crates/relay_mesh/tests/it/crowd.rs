@@ -42,13 +42,6 @@ impl Crowd {
         gaps.fold(Duration::ZERO, Duration::max)
     }
 
-    /// Whether every player had an answer after that.
-    fn is_served_since(&self, from: Instant) -> bool {
-        let newest = |player| self.answered.get(player).and_then(|came| came.last());
-        let mut newest = self.players.iter().map(newest);
-        newest.all(|newest| newest.is_some_and(|newest| *newest > from))
-    }
-
     /// Players who ever had an answer.
     pub(crate) fn served(&self) -> usize {
         self.answered.len()
@@ -182,22 +175,27 @@ fn sim_mesh_m6_many_flows_outlive_the_relay_that_carried_them() {
 
 #[test]
 #[expect(clippy::print_stdout, reason = "a goal's figures are shown")]
-fn sim_mesh_m6_a_thousand_flows_move_by_128_requests_and_by_none_in_shadow() {
+fn sim_mesh_m6_a_thousand_flows_move_by_two_requests_for_64_and_by_none_in_shadow() {
     for_each_seed(&test_site!(), 1, |seed| {
-        for (mode, before_max, after_max) in [(Mode::Single, 128, 128), (Mode::Shadow, 0, 192)] {
+        // Two for 64 flows and direction, and at most one at each end that tries another way.
+        for (mode, most) in [(Mode::Single, [64, 66, 98]), (Mode::Shadow, [0, 2, 64])] {
             let (before, moved, all) = requests_of_a_kill(seed, mode);
             let case = format!("thousand_flows_{mode:?}").to_lowercase();
             // A request has one reply.
             println!("figure: {case} messages_before_move {}", before * 2);
             println!("figure: {case} messages_until_all_moved {}", moved * 2);
             println!("figure: {case} messages_in_all {}", all * 2);
-            assert!(before <= before_max && all <= after_max, "{before} {all}");
+            let counts = [before, moved, all];
+            assert!(
+                counts.iter().zip(&most).all(|(count, most)| count <= most),
+                "{counts:?}"
+            );
         }
     });
 }
 
-/// Kills the relay of a thousand flows: requests for labels until packets move, until every player has an answer
-/// by the new path, and in all.
+/// Kills the relay of a thousand flows: requests for labels until packets move, until all have labels on
+/// the new path, and in all.
 fn requests_of_a_kill(seed: Seed, mode: Mode) -> (u64, u64, u64) {
     let mut mesh = crowded(seed, mode, |_, _, _| {});
     let crowd = gather(&mut mesh, 1_000, ms(500));
@@ -218,8 +216,8 @@ fn requests_of_a_kill(seed: Seed, mode: Mode) -> (u64, u64, u64) {
         mesh.run(1);
     }
     let took = mesh.now().saturating_since(at);
-    // By then no answer is on its way any more that the dead relay passed on.
-    while !mesh.world[crowd].is_served_since(at + ms(100)) {
+    // Until the relay that they take has a label of each, both ways.
+    while mesh.process(RELAY + 1).node.labels() < 2_000 {
         mesh.run(1);
     }
     let moved = requests(&mesh);

@@ -8,7 +8,9 @@ use relay_mesh::hop::LabelName;
 use relay_mesh::hop_key::NextLabel;
 use relay_mesh::message::code;
 use relay_mesh::route_release::RouteRelease;
-use relay_mesh::route_request::{Bind, Granted, Refused, RequestId, RouteReply, RouteRequest};
+use relay_mesh::route_request::{
+    Bind, Granted, Onward, Refused, RequestId, RouteReply, RouteRequest,
+};
 use udp_proto::{
     AppId, ChannelId, CloseCode, Config, Credentials, Endpoint, Event, Listen, Network,
     ServerIdentity, SessionId, Target,
@@ -271,6 +273,43 @@ fn mesh_a1_a_member_gets_no_label_that_is_not_its_own() {
         "{stats:?}"
     );
     assert!(stats.bad_label >= 2, "{stats:?}");
+    assert_eq!(rig.mesh.player().faults, 0);
+}
+
+#[test]
+fn mesh_a1_a_relay_that_may_not_bind_gives_no_label_out() {
+    let mut rig = Rig::new(4);
+    let (own, exit, relay) = (rig.own, rig.mesh.ids[EXIT], rig.mesh.ids[RELAY]);
+    let reserve = RouteRequest::ReserveTransit {
+        previous: own,
+        count: 1,
+    };
+    let RouteReply::Done(granted) = rig.ask(&reserve) else {
+        panic!("a member may pass");
+    };
+    let before = rig.mesh.process(RELAY).node.labels();
+    let mut pass = |next, label: LabelName, grant| {
+        let onward = Onward {
+            next: label.into(),
+            grant,
+        };
+        rig.ask(&RouteRequest::Pass {
+            previous: own,
+            next,
+            onward: vec![onward.clone(), onward],
+        })
+    };
+    // One that it made up, one that was given for another node, and a way through a stranger.
+    let refused = RouteReply::Refused;
+    let guessed = pass(exit, label(0), [0; 16]);
+    assert_eq!(guessed, refused(Refused::BadGrant));
+    let foreign = pass(exit, granted[0].label, granted[0].grant);
+    assert_eq!(foreign, refused(Refused::BadGrant));
+    let stranger = pass(NodeId([9; 32]), label(0), [0; 16]);
+    assert_eq!(stranger, refused(Refused::NoLink));
+    let itself = pass(relay, granted[0].label, granted[0].grant);
+    assert_eq!(itself, refused(Refused::NoLink));
+    assert_eq!(rig.mesh.process(RELAY).node.labels(), before);
     assert_eq!(rig.mesh.player().faults, 0);
 }
 

@@ -1,0 +1,122 @@
+use super::*;
+use proptest::prelude::*;
+
+const NAME: LabelName = LabelName {
+    slot: 0x0102_0304,
+    generation: 5,
+};
+
+#[test]
+fn the_bytes_are_frozen() {
+    let mut out = Vec::new();
+    let request = RouteRequest::Bind {
+        next: NodeId([7; 32]),
+        binds: vec![Bind {
+            label: NAME,
+            next: NAME.into(),
+            grant: [9; 16],
+        }],
+    };
+    request.encode(RequestId(1), &mut out);
+    let mut expected = vec![0x20, 0, 0, 0, 0, 0, 0, 0, 1, 2];
+    expected.extend([7; 32]);
+    expected.extend([1, 1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 0]);
+    expected.extend([9; 16]);
+    assert_eq!(out, expected);
+    assert_eq!(RouteRequest::decode(&out), Ok((RequestId(1), request)));
+}
+
+#[test]
+fn the_bytes_of_a_pass_are_frozen() {
+    let mut out = Vec::new();
+    let request = RouteRequest::Pass {
+        previous: NodeId([7; 32]),
+        next: NodeId([8; 32]),
+        onward: vec![Onward {
+            next: NAME.into(),
+            grant: [9; 16],
+        }],
+    };
+    request.encode(RequestId(1), &mut out);
+    let mut expected = vec![0x20, 0, 0, 0, 0, 0, 0, 0, 1, 3];
+    expected.extend([7; 32]);
+    expected.push(1);
+    expected.extend([8; 32]);
+    expected.extend([1, 2, 3, 4, 5, 0]);
+    expected.extend([9; 16]);
+    assert_eq!(out, expected);
+    assert_eq!(RouteRequest::decode(&out), Ok((RequestId(1), request)));
+    out.pop();
+    assert_eq!(RouteRequest::decode(&out), Err(DecodeError::Truncated));
+}
+
+#[test]
+fn a_form_is_read_as_written_and_no_other_is_known() {
+    let reply = RouteReply::Done(vec![Granted {
+        label: NAME,
+        form: HopForm::TagOnly(HopKey([8; 16])),
+        grant: [9; 16],
+    }]);
+    let mut out = Vec::new();
+    reply.encode(RequestId(1), &mut out);
+    let mut expected = vec![0x21, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 1, 2, 3, 4, 5, 1];
+    expected.extend([8; 16]);
+    expected.extend([9; 16]);
+    assert_eq!(out, expected);
+    assert_eq!(RouteReply::decode(&out), Ok((RequestId(1), reply)));
+    out[16] = 2;
+    assert_eq!(RouteReply::decode(&out), Err(DecodeError::BadValue));
+}
+
+#[test]
+fn mesh_a1_counts_are_bounded() {
+    let request = RouteRequest::ReserveTerminal {
+        previous: NodeId([7; 32]),
+        flows: vec![FlowId(3); 64],
+    };
+    let mut out = Vec::new();
+    request.encode(RequestId(1), &mut out);
+    assert_eq!(RouteRequest::decode(&out), Ok((RequestId(1), request)));
+    out[42] = 65;
+    out.extend([0; 8]);
+    assert_eq!(
+        RouteRequest::decode(&out),
+        Err(DecodeError::OverLimit { found: 65, max: 64 })
+    );
+    out[42] = 0;
+    assert_eq!(RouteRequest::decode(&out), Err(DecodeError::BadValue));
+}
+
+#[test]
+fn every_refusal_is_read_as_written() {
+    for why in Refused::ALL {
+        let mut out = Vec::new();
+        let reply = RouteReply::Refused(why);
+        reply.encode(RequestId(9), &mut out);
+        assert_eq!(RouteReply::decode(&out), Ok((RequestId(9), reply)));
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_read_is_written_the_same(kind in 0_u8..5, count in 0_u8..3, body: Vec<u8>) {
+        let mut request = vec![0x20, 1, 2, 3, 4, 5, 6, 7, 8, kind];
+        request.extend([4; 32]);
+        request.push(count);
+        let mut reply = vec![0x21, 1, 2, 3, 4, 5, 6, 7, 8, kind, count];
+        let each = [0, 8, 27, 22, 0][usize::from(kind)];
+        let tail = usize::from(count).saturating_mul(each).saturating_add(if kind == 3 { 32 } else { 0 });
+        request.extend(body.iter().copied().cycle().take(if body.is_empty() { 0 } else { tail }));
+        reply.extend(body.iter().copied().cycle().take(if body.is_empty() { 0 } else { usize::from(count).saturating_mul(22) }));
+        let mut out = Vec::new();
+        if let Ok((id, decoded)) = RouteRequest::decode(&request) {
+            decoded.encode(id, &mut out);
+            prop_assert_eq!(&out, &request);
+        }
+        out.clear();
+        if let Ok((id, decoded)) = RouteReply::decode(&reply) {
+            decoded.encode(id, &mut out);
+            prop_assert_eq!(&out, &reply);
+        }
+    }
+}
