@@ -13,7 +13,7 @@ use crate::choice::ChoiceConfig;
 use crate::cost::CostModel;
 use crate::hop::HopKind;
 use crate::link_state::{Profile, Roles};
-use crate::proxy_header::Version;
+use crate::proxy_header::{TrustedProxies, Version};
 use crate::server_header::ServerHeader;
 use crate::server_probe::ServerProbe;
 use crate::signed_config::Holder;
@@ -56,6 +56,10 @@ pub struct Config {
     /// Where a game does not stand here, its server is measured by a connection if it is played over TCP, and
     /// not if over UDP.
     pub probes: BTreeMap<String, ServerProbe>,
+    /// At an entry: proxies before the ports of games over UDP, by the games' names, those of a signed document
+    /// too. What they send begins with a header of version 2 of the PROXY protocol, which is taken off; it
+    /// names the player of a flow, whose address counts for all limits.
+    pub proxies: BTreeMap<String, TrustedProxies>,
     /// How routes are priced.
     pub cost: CostModel,
     /// When routes are left.
@@ -128,6 +132,7 @@ impl Config {
             hop_kind: HopKind::Sealed,
             hop_kinds: BTreeMap::new(),
             probes: BTreeMap::new(),
+            proxies: BTreeMap::new(),
             cost: CostModel::default(),
             choice: ChoiceConfig::default(),
             links_max: 64,

@@ -94,7 +94,8 @@ pub enum FlowRefused {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FlowEnd {
-    /// Nothing passed for the time that the configuration allows.
+    /// Nothing passed for the time that the configuration allows, or a proxy before the entry has given the
+    /// player's port to another.
     Idle,
     /// The application or the operator wanted it.
     Local,

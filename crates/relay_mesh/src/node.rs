@@ -32,6 +32,7 @@ mod paths;
 mod peers;
 mod planes;
 mod priced;
+mod proxied;
 mod refuted;
 mod releases;
 mod reserve;

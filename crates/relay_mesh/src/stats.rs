@@ -236,6 +236,9 @@ pub struct NodeStats {
     pub refused_players: u64,
     /// Of them, those for whom no exit of their game could be reached.
     pub no_exit: u64,
+    /// Datagrams at ports of games behind proxies: a header of somebody who is no proxy, a bad one, none where
+    /// one must be, or one that gives a live flow to somebody else where a player may have written it.
+    pub headers_refused: u64,
     /// Measurements of game servers that were begun.
     pub server_probes: u64,
     /// Of them, those that failed, or were not answered in time.

@@ -3,6 +3,7 @@
 mod admin;
 mod check;
 mod probes;
+mod proxies;
 mod seed;
 mod server_header;
 mod signed;
@@ -29,8 +30,9 @@ use wire::{InstanceId, NodeId, Seed};
 use super::running::{AdminSetup, Setup};
 pub use admin::FileAdmin;
 pub use probes::FileProbe;
+pub use proxies::FileProxies;
 pub use signed::FileSigned;
-pub use tcp::{FileProtocol, FileProxies};
+pub use tcp::FileProtocol;
 
 /// What the file holds, as JSON. Paths in it are relative to the file's folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,7 +61,7 @@ pub struct FileConfig {
     /// The games that it carries.
     #[serde(default)]
     pub games: Vec<FileGame>,
-    /// At an entry: proxies before the ports of TCP games, by the games' names.
+    /// At an entry: proxies before the ports of games, by the games' names, those of signed documents too.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub proxies: BTreeMap<String, FileProxies>,
     /// At an exit: how its way to game servers is measured, by the games' names, those of signed documents
@@ -339,6 +341,7 @@ impl FileConfig {
         node.games = self.games_over(FileProtocol::Udp);
         node.tcp = self.tcp();
         node.probes = self.server_probes(directory)?;
+        node.proxies = self.trusted_proxies(directory)?;
         node.signed = self
             .signed
             .as_ref()

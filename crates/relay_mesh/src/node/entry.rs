@@ -240,13 +240,15 @@ impl<P: Provider> Node<P> {
 
     /// Hands a datagram to a player, as far as that one's ration goes.
     pub(super) fn deliver_to_player(&mut self, now: Instant, index: u32, datagram: &[u8]) {
-        let side = self.flows.get_mut(index).map(|flow| &mut flow.side);
-        let Some((leg, local, standing)) = side.and_then(Side::player_mut) else {
+        let Some(flow) = self.flows.get_mut(index) else {
+            return;
+        };
+        let Some((leg, local, standing)) = flow.side.player_mut() else {
             return;
         };
         if !self
             .ration
-            .allows(now, leg.address, standing, datagram.len())
+            .allows(now, flow.player, standing, datagram.len())
         {
             self.stats.rationed = self.stats.rationed.saturating_add(1);
             return;
@@ -255,11 +257,11 @@ impl<P: Provider> Node<P> {
         self.push_out(way, datagram);
     }
 
-    /// Takes leave of what was at this end of a flow.
-    pub(super) fn leave_side(&mut self, side: &Side) {
+    /// Takes leave of what was at this end of a flow of `player`'s.
+    pub(super) fn leave_side(&mut self, player: SocketAddr, side: &Side) {
         match side {
-            Side::Entry { leg, standing, .. } | Side::Here { leg, standing, .. } => {
-                self.ration.on_end(leg.address, standing);
+            Side::Entry { standing, .. } | Side::Here { standing, .. } => {
+                self.ration.on_end(player, standing);
             }
             Side::Exit { .. } => {}
             #[cfg(feature = "tcp")]
@@ -298,23 +300,28 @@ impl<P: Provider> Node<P> {
         game: usize,
         datagram: &[u8],
     ) {
-        let known = self.flows.of_player(&leg);
-        let Some(index) = known.or_else(|| self.open_flow(now, leg, game)) else {
+        let Some(said) = self.take_header(now, (&leg, game), datagram) else {
+            return;
+        };
+        let index = said
+            .flow
+            .or_else(|| self.open_flow(now, (leg, said.player), game));
+        let Some((index, flow)) = index.and_then(|index| Some((index, self.flows.get_mut(index)?)))
+        else {
             self.stats.refused_players = self.stats.refused_players.saturating_add(1);
             return;
         };
-        let side = self.flows.get_mut(index).map(|flow| &mut flow.side);
-        let is_here = matches!(side, Some(Side::Here { .. }));
-        if let Some((leg, last, standing)) = side.and_then(Side::player_mut) {
+        let is_here = matches!(flow.side, Side::Here { .. });
+        if let Some((_, last, standing)) = flow.side.player_mut() {
             *last = local;
-            if self.ration.on_request(leg.address, standing) {
+            if self.ration.on_request(flow.player, standing) {
                 self.on_proved(index);
             }
         }
         if is_here {
-            self.carry_to_server(now, index, datagram);
+            self.carry_to_server(now, index, said.datagram);
         } else {
-            self.carry(now, index, datagram);
+            self.carry(now, index, said.datagram);
         }
     }
 
@@ -322,9 +329,14 @@ impl<P: Provider> Node<P> {
     ///
     /// What is cheap to ask comes first, since its address may be anybody's: exits are looked at only
     /// while there are openings. Whoever no exit takes uses up none, of which all games have the same.
-    fn open_flow(&mut self, now: Instant, leg: Leg, game: usize) -> Option<u32> {
-        let is_held = self.flows.is_share_held(Owner::Own, leg.address);
-        if is_held || self.ration.is_spent(now, leg.address) {
+    fn open_flow(
+        &mut self,
+        now: Instant,
+        (leg, player): (Leg, SocketAddr),
+        game: usize,
+    ) -> Option<u32> {
+        let is_held = self.flows.is_share_held(Owner::Own, player);
+        if is_held || self.ration.is_spent(now, player) {
             return None;
         }
         if !self.takes_new_flows(now) || !self.newcomers.holds(now, 1) {
@@ -335,8 +347,8 @@ impl<P: Provider> Node<P> {
         if !has_way || !self.newcomers.take(now, 1) {
             return None;
         }
-        if self.ration.is_crowded(leg.address) {
-            let prefix = prefix_of(leg.address.ip());
+        if self.ration.is_crowded(player) {
+            let prefix = prefix_of(player.ip());
             let oldest = self
                 .flows
                 .oldest_unproved(Owner::Own, |flow| prefix_of(flow.player.ip()) == prefix)?;
@@ -346,11 +358,11 @@ impl<P: Provider> Node<P> {
             return None;
         }
         self.ports.on_asked(now, game, far);
-        let standing = self.ration.admit(now, leg.address)?;
+        let standing = self.ration.admit(now, player)?;
         if far == LinkId::OWN {
-            self.begin_here(now, (leg, game), standing)
+            self.begin_here(now, (leg, player, game), standing)
         } else {
-            self.begin_flow(now, far, (leg, game), standing)
+            self.begin_flow(now, far, (leg, player, game), standing)
         }
     }
 
@@ -359,7 +371,7 @@ impl<P: Provider> Node<P> {
         &mut self,
         now: Instant,
         far: LinkId,
-        (leg, game): (Leg, usize),
+        (leg, player, game): (Leg, SocketAddr, usize),
         standing: Standing,
     ) -> Option<u32> {
         let (name, mode) = self
@@ -370,13 +382,13 @@ impl<P: Provider> Node<P> {
         let id = self.courses.get_mut(&far)?.take_flow_id(now);
         let open = FlowMessage::Open {
             flow: id,
-            player: leg.address,
+            player,
             game: name.clone(),
         };
         let keys = self.flow_keys(far, id);
         let is_sent = keys.is_some() && self.send_flow_message(now, far, &open);
         if !is_sent {
-            self.ration.on_end(leg.address, &standing);
+            self.ration.on_end(player, &standing);
             return None;
         }
         let side = Side::Entry {
@@ -384,12 +396,12 @@ impl<P: Provider> Node<P> {
             local: None,
             standing,
         };
-        let flow = Flow::new(now, (far, id), (game, leg.address, mode), keys, side);
+        let flow = Flow::new(now, (far, id), (game, player, mode), keys, side);
         let index = self.flows.insert(flow).ok()?;
         if let Some(far_end) = self.peers.get(far).map(|peer| peer.node) {
             self.tell(Event::FlowOpened {
                 game: name,
-                player: leg.address,
+                player,
                 far_end,
             });
         }

@@ -324,7 +324,7 @@ impl<P: Provider> Node<P> {
             }
             return;
         }
-        self.leave_side(&side);
+        self.leave_side(player, &side);
         let game = self.game_name(game);
         self.tell(Event::FlowClosed {
             game,

@@ -1,5 +1,7 @@
 //! Players whose exit is their entry: carried from the game's port to its server, without a mesh.
 
+use core::net::SocketAddr;
+
 use crypto::Provider;
 use wire::{Instant, NodeId};
 
@@ -19,13 +21,13 @@ impl<P: Provider> Node<P> {
     pub(super) fn begin_here(
         &mut self,
         now: Instant,
-        (leg, game): (Leg, usize),
+        (leg, player, game): (Leg, SocketAddr, usize),
         standing: Standing,
     ) -> Option<u32> {
         let name = self.game_name(game);
         let admitted = self.admit(self.own, &name);
         let Some((_, server, mode)) = admitted.filter(|_| !self.has_overdue_sockets()) else {
-            self.ration.on_end(leg.address, &standing);
+            self.ration.on_end(player, &standing);
             return None;
         };
         let id = self.next_here_id();
@@ -36,17 +38,11 @@ impl<P: Provider> Node<P> {
             standing,
             upstream,
         };
-        let flow = Flow::new(
-            now,
-            (LinkId::OWN, id),
-            (game, leg.address, mode),
-            None,
-            side,
-        );
+        let flow = Flow::new(now, (LinkId::OWN, id), (game, player, mode), None, side);
         let index = match self.flows.insert(flow) {
             Ok(index) => index,
             Err(flow) => {
-                self.leave_side(&flow.side);
+                self.leave_side(player, &flow.side);
                 return None;
             }
         };
@@ -56,7 +52,7 @@ impl<P: Provider> Node<P> {
         );
         self.tell(Event::FlowOpened {
             game: name,
-            player: leg.address,
+            player,
             far_end: self.own,
         });
         Some(index)

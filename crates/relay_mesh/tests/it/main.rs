@@ -33,6 +33,7 @@ mod places;
 mod play;
 mod player;
 mod process;
+mod proxied;
 mod proxy_header;
 mod release;
 mod repeated;

@@ -21,6 +21,8 @@ pub(crate) struct Player {
     /// Answers that were no copy of what was sent, or came twice.
     pub(crate) faults: u64,
     pub(crate) is_silent: bool,
+    /// What a proxy before the game's port writes before what it says.
+    pub(crate) header: Vec<u8>,
 }
 
 impl Player {
@@ -35,6 +37,7 @@ impl Player {
             sent: BTreeMap::new(),
             faults: 0,
             is_silent: false,
+            header: Vec::new(),
         }
     }
 
@@ -120,6 +123,7 @@ impl netsim::Node for Player {
         while self.next_at <= now && !self.is_silent {
             let bytes = self.datagram(self.next);
             self.sent.insert(self.next, now);
+            let bytes = [self.header.as_slice(), &bytes].concat();
             outbox.send(None, self.server, None, &bytes);
             self.next += 1;
             self.next_at += self.interval;

@@ -271,7 +271,7 @@ fn the_configurations_of_the_pages_are_good() {
 }
 
 #[test]
-fn a_tcp_game_of_the_file_reaches_the_node_with_the_proxies_before_it() {
+fn a_game_of_the_file_reaches_the_node_with_the_proxies_before_it() {
     let mut sandbox = Sandbox::new(&[("one", FileRole::Entry)]).unwrap();
     let mut config = sandbox.config_mut(0).unwrap().clone();
     let none = config.setup(sandbox.directory()).unwrap();
@@ -294,6 +294,7 @@ fn a_tcp_game_of_the_file_reaches_the_node_with_the_proxies_before_it() {
         (setup.tcp.connections_max, setup.tcp.greetings_max),
         (70, 7)
     );
+    assert_eq!(setup.node.proxies, setup.tcp.proxies);
     let trusted = &setup.tcp.proxies["doom"];
     for (address, is_trusted) in [
         ("10.9.8.7", true),
@@ -336,9 +337,9 @@ fn a_tcp_game_that_cannot_work_is_refused_in_one_sentence() {
         (
             fault_of(|config, game| {
                 config.games = vec![game];
-                config.proxies = [("doom".to_owned(), proxies("10.0.0.0/8"))].into();
+                config.proxies = [("chess".to_owned(), proxies("10.0.0.0/8"))].into();
             }),
-            "\"proxies\" are before \"doom\", which is no TCP game with \"listen\" here",
+            "\"proxies\" are before \"chess\", which is no game with \"listen\" here",
         ),
     ]);
     let unreadable = fault_of(|config, mut game| {

@@ -1,0 +1,200 @@
+//! Players behind proxies before a game's port.
+
+use core::net::SocketAddr;
+
+use netsim::{Chance, Datagram, Loss, for_each_seed, test_site};
+use relay_mesh::proxy_header::{
+    Checksum, Ends, LEN_USUAL, Need, Subject, Transport, TrustedProxies, read_datagram, write_block,
+};
+use relay_mesh::{Config, Event, ServerHeader};
+use wire::{NodeId, Seed};
+
+use crate::harness::{
+    ENTRY, EXIT, Mesh, RELAY, START, Shape, address, game, link, ms, player_address, shape,
+};
+
+/// Of whom the header says that he is behind the proxy, which has the address of the usual player.
+const TOLD: &str = "198.51.100.77:4321";
+
+fn proxies(index: usize, config: &mut Config, need: Need) {
+    if index == ENTRY {
+        let trusted = TrustedProxies::parse(["203.0.113.0/24"], need).unwrap();
+        config.proxies = [("echo".to_owned(), trusted)].into();
+    }
+    if let Some(exit) = &mut config.games[0].exit {
+        exit.header = Some(ServerHeader::default());
+    }
+}
+
+fn required(index: usize, config: &mut Config, _: &[NodeId]) {
+    proxies(index, config, Need::Required);
+}
+
+fn optional(index: usize, config: &mut Config, _: &[NodeId]) {
+    proxies(index, config, Need::Optional);
+}
+
+fn header(source: SocketAddr, transport: Transport) -> Vec<u8> {
+    let ends = Ends {
+        transport,
+        source,
+        destination: game(),
+    };
+    let mut out = Vec::new();
+    write_block(&Subject::Flow(ends), &[], Checksum::Crc32c, &mut out).unwrap();
+    out
+}
+
+/// A mesh whose player is a proxy that writes this.
+fn mesh(seed: Seed, shape: &Shape, header: Vec<u8>) -> Mesh {
+    let mut mesh = Mesh::new(seed, shape);
+    let server = mesh.server;
+    mesh.world
+        .apply(server, |server, _| server.takes_headers = true);
+    let player = mesh.player;
+    mesh.world.apply(player, |player, _| player.header = header);
+    mesh
+}
+
+/// Players of the flows that the entry has opened, in order.
+fn opened(mesh: &Mesh) -> Vec<SocketAddr> {
+    let events = mesh.process(ENTRY).events.iter();
+    let players = events.filter_map(|(_, event)| {
+        if let Event::FlowOpened { player, .. } = event {
+            return Some(*player);
+        }
+        None
+    });
+    players.collect()
+}
+
+fn refused(mesh: &Mesh) -> u64 {
+    mesh.process(ENTRY).node.stats().headers_refused
+}
+
+#[test]
+fn sim_pgx10_a_server_is_told_of_the_player_behind_a_proxy_before_the_entry() {
+    for_each_seed(&test_site!(), 3, |seed| {
+        let told = address(TOLD);
+        let header = header(told, Transport::Datagram);
+        let mut mesh = mesh(seed, &shape(required), header);
+        let (relay, exit) = (mesh.nodes[RELAY], mesh.nodes[EXIT]);
+        let lossy = link(15).with_loss(Loss::Bernoulli(Chance::percent(2)));
+        mesh.world.set_links(relay, exit, lossy);
+        let tap = mesh.world.tap(exit, mesh.server, 100_000);
+        mesh.run(START + 4_000);
+        let first = &mesh.world.captured(tap)[0].datagram.bytes;
+        let said = read_datagram(first, LEN_USUAL).unwrap().unwrap();
+        assert_eq!(said.ends().unwrap().source, told);
+        assert_eq!(first.len(), said.len + 100, "what the proxy wrote is off");
+        assert_eq!(opened(&mesh), [told], "one flow");
+        assert_eq!(mesh.player().faults, 0, "answers are bare");
+        assert!(mesh.player().answers.len() > 180);
+        assert_eq!(refused(&mesh), 0);
+    });
+}
+
+#[test]
+fn pgx10_what_no_proxy_may_say_at_a_port_behind_proxies_is_dropped_and_counted() {
+    let told = address(TOLD);
+    let good = header(told, Transport::Datagram);
+    let mut mesh = mesh(Seed::from_number(1), &shape(required), good.clone());
+    mesh.run(START + 1_000);
+    let before = mesh.process(EXIT).sockets();
+    let stranger = address("198.51.100.99:50");
+    mesh.world.bind_address(mesh.player, stranger);
+    let proxy = |port| SocketAddr::new(player_address().ip(), port);
+    let mut torn = good.clone();
+    torn.truncate(20);
+    let mut changed = good.clone();
+    changed[20] ^= 1;
+    let stream = header(told, Transport::Stream);
+    for (source, bytes) in [
+        (stranger, good),
+        (stranger, torn.clone()),
+        (proxy(60), torn),
+        (proxy(60), changed),
+        (proxy(60), stream),
+        (proxy(60), b"without a header".to_vec()),
+        (proxy(60), Vec::new()),
+        // Of the proxy that a flow is of.
+        (player_address(), b"without a header".to_vec()),
+    ] {
+        let count = refused(&mesh);
+        mesh.world
+            .inject(ms(0), Datagram::new(source, game(), bytes.clone()));
+        mesh.run(50);
+        assert_eq!(refused(&mesh), count + 1, "{source} {bytes:02x?}");
+    }
+    assert_eq!(mesh.process(EXIT).sockets(), before, "no flow");
+    assert_eq!(opened(&mesh), [told]);
+    // Who is no proxy and says nothing of others is a player, as is who a proxy says is itself.
+    let mut local = Vec::new();
+    write_block(&Subject::Proxy, &[], Checksum::None, &mut local).unwrap();
+    local.extend([7; 20]);
+    for (source, bytes) in [(stranger, vec![7; 20]), (proxy(61), local)] {
+        mesh.world
+            .inject(ms(0), Datagram::new(source, game(), bytes));
+        mesh.run(50);
+    }
+    assert_eq!(opened(&mesh), [told, stranger, proxy(61)]);
+    let now = mesh.now();
+    assert!(mesh.player().gap(now.saturating_sub(ms(400)), now) < ms(50));
+    // Its own answers, and those to what was injected.
+    assert!(mesh.player().faults <= 2);
+}
+
+#[test]
+fn pgx10_a_port_that_a_proxy_gives_to_another_player_is_another_flow() {
+    let (one, other) = (address(TOLD), address("198.51.100.78:1"));
+    for (adjust, players) in [
+        (
+            required as fn(usize, &mut Config, &[NodeId]),
+            vec![one, other],
+        ),
+        // There the header may be what the player wrote, behind a first datagram with the proxy's.
+        (optional, vec![one]),
+    ] {
+        let first = header(one, Transport::Datagram);
+        let mut mesh = mesh(Seed::from_number(2), &shape(adjust), first);
+        mesh.run(START + 1_000);
+        let player = mesh.player;
+        let second = header(other, Transport::Datagram);
+        mesh.world.apply(player, |player, _| player.header = second);
+        let count = mesh.player().answers.len();
+        mesh.run(1_000);
+        assert_eq!(opened(&mesh), players);
+        let is_taken = players.len() == 2;
+        // A new player's first answers are rationed.
+        assert_eq!(mesh.player().answers.len() > count + 20, is_taken);
+        assert_eq!(refused(&mesh) > 50, !is_taken);
+        // Bare from now on, where that may be.
+        mesh.world.apply(player, |player, _| player.header.clear());
+        let count = mesh.player().answers.len();
+        mesh.run(1_000);
+        assert_eq!(opened(&mesh), players);
+        assert_eq!(mesh.player().answers.len() > count + 40, !is_taken);
+    }
+}
+
+#[test]
+fn pgx11_players_behind_a_proxy_have_the_limits_of_their_own_addresses() {
+    // A prefix has 64 at once, and 16 a second.
+    for (prefixes, least, most) in [(200, 200, 200), (1, 64, 80)] {
+        let mut mesh = mesh(Seed::from_number(3), &shape(required), Vec::new());
+        mesh.run(START - 500);
+        let player = mesh.player;
+        mesh.world
+            .apply(player, |player, _| player.is_silent = true);
+        for number in 0..200_u8 {
+            let told = SocketAddr::from(([10, 7, number % prefixes, number], 9));
+            let proxy = SocketAddr::new(player_address().ip(), 10_000 + u16::from(number));
+            let bytes = header(told, Transport::Datagram);
+            mesh.world
+                .inject(ms(0), Datagram::new(proxy, game(), bytes));
+            mesh.run(5);
+        }
+        let opened = opened(&mesh).len();
+        assert!((least..=most).contains(&opened), "{prefixes}: {opened}");
+    }
+}
