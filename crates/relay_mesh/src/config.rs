@@ -99,10 +99,10 @@ pub struct Config {
     /// at an exit the oldest of the entry that has most of these. By
     /// [`open_rate`](Self::open_rate) that leaves each of them 8 s to prove it in a flood.
     pub unproved_max: u32,
-    /// New flows a second at an entry; 256, and 1,024 at once. Each asks the first relay of its path for
-    /// one label's worth of its [`request_rate`](Self::request_rate), and those behind it for two; half
-    /// of it or more is left for moves; and in the 30 s that labels of ended flows may last, it uses less
-    /// than half of [`labels_per_peer_max`](Self::labels_per_peer_max). An exit takes twice as many of each other
+    /// New flows a second at an entry; 256, and 1,024 at once. Each asks its path's relays for two
+    /// labels' worth of their [`request_rate`](Self::request_rate), half of which is left for
+    /// moves; and in the 30 s that labels of ended flows may last, it uses less than half of
+    /// [`labels_per_peer_max`](Self::labels_per_peer_max). An exit takes twice as many of each other
     /// entry, and 16 times as many at once; so both have the same here, or the exit more.
     pub open_rate: u32,
     /// Silence after which a flow ends; 60 s.

@@ -1,34 +1,53 @@
 //! Grants: what lets a node name another node's label as its next one.
 
-use crypto::{Exporter, Label, Provider, Secret32, equal};
+use crypto::{Label, Provider, Secret32, equal};
 use wire::NodeId;
 
 use crate::hop_key::NextLabel;
+use crate::link::{End, LinkRoot};
 
 /// Makes and checks the grants of the labels of one link; both of its ends have the same key.
 ///
 /// A node that gives out a label for frames from a previous hop returns with it the first 16 bytes
-/// of HMAC-SHA-256(Expand(exporter, "tw1 grant"), label 4 | generation 1 | requester 32 | hop key 0 or 16)
-/// under the exporter of its session with that hop, the key where frames bear a tag only. The hop binds the label only for the requester that
-/// the grant names, so nobody points it at a label that was given to another.
+/// of HMAC-SHA-256(Expand(exporter, "tw1 grant"), end 1 | label 4 | generation 1 | requester 32 | hop key 0 or 16)
+/// under the exporter of its session with that hop, the end 0 where it dialled and 1 where it was dialled, the hop
+/// key where frames bear a tag only. The hop binds the label only for the requester that the grant names, so nobody
+/// points it at a label that was given to another; and only what the other end gave, not what it gave itself.
 #[derive(Debug)]
-pub struct GrantKey(Secret32);
+pub struct GrantKey {
+    key: Secret32,
+    end: End,
+}
 
 /// What a requester shows to the previous hop.
 pub type Grant = [u8; 16];
 
 impl GrantKey {
-    /// Makes the key of the link whose session has `exporter`.
-    pub fn new<P: Provider>(provider: &P, exporter: &Exporter) -> Self {
-        Self(exporter.expand(provider, GRANT, &[]))
+    /// Makes the key of one end of a link.
+    pub(crate) fn new<P: Provider>(provider: &P, root: LinkRoot<'_>) -> Self {
+        Self {
+            key: root.exporter.expand(provider, GRANT, &[]),
+            end: root.end,
+        }
     }
 
-    /// Returns the grant of `next` for `requester`.
+    /// Returns this end's grant of `next` for `requester`.
     pub fn grant<P: Provider>(&self, provider: &P, next: &NextLabel, requester: NodeId) -> Grant {
+        self.made_by(self.end.sends(), provider, next, requester)
+    }
+
+    fn made_by<P: Provider>(
+        &self,
+        end: u8,
+        provider: &P,
+        next: &NextLabel,
+        requester: NodeId,
+    ) -> Grant {
         let NextLabel { name, form } = next;
         let mac = provider.hmac_sha256(
-            self.0.expose(),
+            self.key.expose(),
             &[
+                &[end],
                 &name.slot.to_be_bytes(),
                 &[name.generation],
                 &requester.0,
@@ -38,7 +57,7 @@ impl GrantKey {
         mac.first_chunk().copied().unwrap_or_default()
     }
 
-    /// Returns whether `grant` was given for `next` to `requester`; compares in constant time.
+    /// Returns whether the other end gave `grant` for `next` to `requester`; compares in constant time.
     pub fn check<P: Provider>(
         &self,
         provider: &P,
@@ -46,7 +65,8 @@ impl GrantKey {
         requester: NodeId,
         grant: &Grant,
     ) -> bool {
-        equal(&self.grant(provider, next, requester), grant)
+        let expected = self.made_by(self.end.receives(), provider, next, requester);
+        equal(&expected, grant)
     }
 }
 
@@ -63,11 +83,15 @@ mod tests {
     use crate::hop_key::{HopForm, HopKey};
 
     #[test]
-    fn mesh_a1_a_grant_holds_for_its_label_generation_form_and_requester_only() {
+    fn mesh_a1_a_grant_holds_for_its_end_label_generation_form_and_requester_only() {
         let provider = SimProvider::new(Seed::from_number(1));
         let agreed = Initial::new(&provider, None).agree(&provider, &Secret32::new([3; 32]));
         let exporter = agreed.traffic(&provider, &[0; 32]).split(Role::Dialler).2;
-        let key = GrantKey::new(&provider, &exporter);
+        let key = |end| {
+            let exporter = &exporter;
+            GrantKey::new(&provider, LinkRoot { exporter, end })
+        };
+        let (giver, key) = (key(End::Accepter), key(End::Dialler));
         let name = LabelName {
             slot: 7,
             generation: 1,
@@ -81,12 +105,13 @@ mod tests {
         let bare = NextLabel { name, form };
         let name = NextLabel::from(name);
         let node = NodeId([1; 32]);
-        let grant = key.grant(&provider, &name, node);
+        let grant = giver.grant(&provider, &name, node);
         assert!(key.check(&provider, &name, node, &grant));
+        assert!(!giver.check(&provider, &name, node, &grant), "its own");
         assert!(!key.check(&provider, &other_slot.into(), node, &grant));
         assert!(!key.check(&provider, &other_use.into(), node, &grant));
         assert!(!key.check(&provider, &bare, node, &grant));
-        let tagged = key.grant(&provider, &bare, node);
+        let tagged = giver.grant(&provider, &bare, node);
         assert!(key.check(&provider, &bare, node, &tagged));
         let form = HopForm::TagOnly(HopKey([5; 16]));
         let other_key = NextLabel { form, ..bare };

@@ -23,7 +23,7 @@ impl LinkGate {
     /// Makes the keys of a link from its session's exporter.
     pub(crate) fn new<P: Provider>(provider: &P, root: LinkRoot<'_>, kind: HopKind) -> Self {
         Self {
-            grants: GrantKey::new(provider, root.exporter),
+            grants: GrantKey::new(provider, root),
             kind,
             terms: LinkTerms::UNSAID,
             hop_keys: HopKeyMaker::new(provider, root.exporter),

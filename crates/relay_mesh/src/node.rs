@@ -28,6 +28,7 @@ mod listing;
 mod machine;
 mod measuring;
 mod names;
+mod path_labels;
 mod paths;
 mod peers;
 mod planes;

@@ -3,8 +3,8 @@
 //! First every node behind the first relay reserves labels, all at once; then each relay binds its labels to
 //! those of the node behind it, the far end's neighbour first, and the first relay reserves and binds by one
 //! request. With sessions up that takes two round trips to the farthest node, one where no relay is on the
-//! path; and two requests a relay, one for the far end. A set-up sends nothing
-//! twice: sessions are reliable, and one that hears nothing for [`PATIENCE`] has failed.
+//! path; and one request to the far end and to the first relay, two to each between them. A set-up sends
+//! nothing twice: sessions are reliable, and one that hears nothing for [`PATIENCE`] has failed.
 
 use core::time::Duration;
 
@@ -14,13 +14,13 @@ use wire::{Instant, NodeId};
 use crate::flow_key::FlowId;
 use crate::hop::LabelName;
 use crate::hop_key::NextLabel;
-use crate::route_request::{Bind, Granted, Onward, Refused, RequestId, RouteReply, RouteRequest};
+use crate::route_request::{
+    Bind, Granted, GrantedNext, Refused, RequestId, RouteReply, RouteRequest,
+};
 
 /// A path being set up.
 #[derive(Debug)]
 pub(crate) struct PathSetup {
-    /// Who sends.
-    own: NodeId,
     /// Relays in order, then the far end.
     hops: Vec<Hop>,
     flows: Vec<FlowId>,
@@ -93,17 +93,18 @@ impl PathSetup {
         for &node in relays.iter().chain([&far_end]) {
             let is_far_end = hops.len() == relays.len();
             let request = if is_far_end {
-                RouteRequest::ReserveTerminal {
+                Some(RouteRequest::ReserveTerminal {
                     previous,
                     flows: flows.clone(),
-                }
+                })
             } else {
-                RouteRequest::ReserveTransit { previous, count }
+                // The first relay is asked once all is known that it needs.
+                let is_first = hops.is_empty();
+                (!is_first).then_some(RouteRequest::ReserveTransit { previous, count })
             };
-            // The first relay is asked once all is known that it needs.
-            let is_first_relay = hops.is_empty() && !is_far_end;
-            let waits_for = (!is_first_relay).then(&mut *ids);
-            asks.extend(waits_for.map(|id| Ask { node, id, request }));
+            let waits_for = request.is_some().then(&mut *ids);
+            let ask = waits_for.zip(request);
+            asks.extend(ask.map(|(id, request)| Ask { node, id, request }));
             hops.push(Hop {
                 node,
                 waits_for,
@@ -114,7 +115,6 @@ impl PathSetup {
             previous = node;
         }
         let setup = Self {
-            own,
             hops,
             flows,
             refused: Vec::new(),
@@ -251,30 +251,25 @@ impl PathSetup {
     fn bind(&mut self, ids: &mut impl FnMut() -> RequestId) -> Vec<Ask> {
         let mut asks = Vec::new();
         let mut next: Option<(NodeId, Vec<Granted>)> = None;
-        for hop in self.hops.iter_mut().rev() {
+        for (place, hop) in self.hops.iter_mut().enumerate().rev() {
             if let Some((next, granted)) = next
                 && !hop.is_bound
             {
-                let request = if hop.granted.is_empty() {
-                    let onward = granted.iter().map(|next| Onward {
-                        next: next.next(),
-                        grant: next.grant,
-                    });
-                    RouteRequest::Pass {
-                        previous: self.own,
-                        next,
-                        onward: onward.collect(),
-                    }
+                let to = granted.iter().map(|next| GrantedNext {
+                    next: next.next(),
+                    grant: next.grant,
+                });
+                let request = if place == 0 {
+                    let to = to.collect();
+                    RouteRequest::PassOn { next, to }
                 } else {
-                    let binds = hop.granted.iter().zip(granted).map(|(own, next)| Bind {
+                    let binds = hop.granted.iter().zip(to).map(|(own, to)| Bind {
                         label: own.label,
-                        next: next.next(),
-                        grant: next.grant,
+                        next: to.next,
+                        grant: to.grant,
                     });
-                    RouteRequest::Bind {
-                        next,
-                        binds: binds.collect(),
-                    }
+                    let binds = binds.collect();
+                    RouteRequest::Bind { next, binds }
                 };
                 let id = ids();
                 hop.waits_for = Some(id);

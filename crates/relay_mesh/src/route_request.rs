@@ -1,8 +1,8 @@
 //! What a sending end asks of the nodes of a route, and what they answer.
 //!
-//! Two rounds: every node behind the first reserves labels, then each relay binds them to those of the
-//! next hop; the first one reserves and binds at once, in the second round. The session proves who asks. All numbers are big-endian; each message is a type byte of
-//! [`code`] and:
+//! Two rounds: every node behind the first relay reserves labels, then each relay binds them to those of the
+//! next hop; the first one reserves and binds at once, in the second round. The session proves who asks. All
+//! numbers are big-endian; each message is a type byte of [`code`] and:
 //!
 //! | message | body |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | kind 0, reserve transit | previous hop 32, count 1 |
 //! | kind 1, reserve terminal | previous hop 32, count 1, count × flow id 8 |
 //! | kind 2, bind | next hop 32, count 1, count × (label 5, next label 5, its form 1 or 17, grant 16) |
-//! | kind 3, pass | previous hop 32, count 1, next hop 32, count × (next label 5, its form 1 or 17, grant 16) |
+//! | kind 3, pass on | next hop 32, count 1, count × (next label 5, its form 1 or 17, grant 16) |
 //! | reply 0x21 | id 8, status 1, count 1, count × (label 5, form 1 or 17, grant 16); a bind's has count 0 |
 //!
 //! A label is slot 4 and generation 1. A form is 0 where frames are sealed, or 1 and the 16 bytes of the
@@ -54,14 +54,12 @@ pub enum RouteRequest {
         /// Flows of the session between the two ends; 1 to 64.
         flows: Vec<FlowId>,
     },
-    /// Labels for frames that will come from `previous` and go on to `next`: reserved and bound at once.
-    Pass {
-        /// The node before, on this route.
-        previous: NodeId,
+    /// Labels for frames that will come from the asking node and go on to `next`: reserved and bound at once.
+    PassOn {
         /// The node behind, on this route.
         next: NodeId,
-        /// 1 to 64.
-        onward: Vec<Onward>,
+        /// Where the frames of each go on; 1 to 64.
+        to: Vec<GrantedNext>,
     },
     /// Frames of labels reserved before go on to `next`.
     Bind {
@@ -83,9 +81,9 @@ pub struct Bind {
     pub grant: Grant,
 }
 
-/// Where the frames of a label go on.
+/// A label of the next hop, for the node asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Onward {
+pub struct GrantedNext {
     /// At the next hop, as that gave it out.
     pub next: NextLabel,
     /// From the next hop: that the asking node may use `next`.
@@ -186,24 +184,15 @@ impl RouteRequest {
                 writer.u8(length(binds.len()));
                 for bind in binds.iter().take(FLOWS_MAX) {
                     write_label(&mut writer, bind.label);
-                    write_label(&mut writer, bind.next.name);
-                    write_form(&mut writer, &bind.next.form);
-                    writer.bytes(&bind.grant);
+                    write_next(&mut writer, &bind.next, &bind.grant);
                 }
             }
-            Self::Pass {
-                previous,
-                next,
-                onward,
-            } => {
+            Self::PassOn { next, to } => {
                 writer.u8(3);
-                writer.bytes(&previous.0);
-                writer.u8(length(onward.len()));
                 writer.bytes(&next.0);
-                for onward in onward.iter().take(FLOWS_MAX) {
-                    write_label(&mut writer, onward.next.name);
-                    write_form(&mut writer, &onward.next.form);
-                    writer.bytes(&onward.grant);
+                writer.u8(length(to.len()));
+                for to in to.iter().take(FLOWS_MAX) {
+                    write_next(&mut writer, &to.next, &to.grant);
                 }
             }
         }
@@ -241,11 +230,10 @@ impl RouteRequest {
                     .map(|_| read_bind(&mut reader))
                     .collect::<Result<_, _>>()?,
             },
-            3 => Self::Pass {
-                previous: node,
-                next: NodeId(reader.array()?),
-                onward: (0..count)
-                    .map(|_| read_onward(&mut reader))
+            3 => Self::PassOn {
+                next: node,
+                to: (0..count)
+                    .map(|_| read_next(&mut reader))
                     .collect::<Result<_, _>>()?,
             },
             _ => return Err(DecodeError::BadValue),
@@ -257,14 +245,14 @@ impl RouteRequest {
         }
     }
 
-    /// Returns how many labels are asked for or bound.
+    /// Returns how many labels are asked for and bound; who is asked for both at once does both.
     #[must_use]
     pub fn count(&self) -> u8 {
         match self {
             Self::ReserveTransit { count, .. } => *count,
             Self::ReserveTerminal { flows, .. } => length(flows.len()),
             Self::Bind { binds, .. } => length(binds.len()),
-            Self::Pass { onward, .. } => length(onward.len()),
+            Self::PassOn { to, .. } => length(to.len()).saturating_mul(2),
         }
     }
 }
@@ -390,12 +378,12 @@ fn read_form(reader: &mut Reader<'_>) -> Result<HopForm, DecodeError> {
 
 fn read_bind(reader: &mut Reader<'_>) -> Result<Bind, DecodeError> {
     let label = read_label(reader)?;
-    let Onward { next, grant } = read_onward(reader)?;
+    let GrantedNext { next, grant } = read_next(reader)?;
     Ok(Bind { label, next, grant })
 }
 
-fn read_onward(reader: &mut Reader<'_>) -> Result<Onward, DecodeError> {
-    Ok(Onward {
+fn read_next(reader: &mut Reader<'_>) -> Result<GrantedNext, DecodeError> {
+    Ok(GrantedNext {
         next: NextLabel {
             name: read_label(reader)?,
             form: read_form(reader)?,
@@ -407,6 +395,12 @@ fn read_onward(reader: &mut Reader<'_>) -> Result<Onward, DecodeError> {
 pub(crate) fn write_label(writer: &mut Writer<'_>, label: LabelName) {
     writer.u32(label.slot);
     writer.u8(label.generation);
+}
+
+fn write_next(writer: &mut Writer<'_>, next: &NextLabel, grant: &Grant) {
+    write_label(writer, next.name);
+    write_form(writer, &next.form);
+    writer.bytes(grant);
 }
 
 fn write_form(writer: &mut Writer<'_>, form: &HopForm) {

@@ -17,7 +17,7 @@ use relay_mesh::message::{Have, Message, Request};
 use relay_mesh::path_probe::PathProbe;
 use relay_mesh::route_release::RouteRelease;
 use relay_mesh::route_request::{
-    Bind, Granted, Onward, Refused, RequestId, RouteReply, RouteRequest,
+    Bind, Granted, GrantedNext, Refused, RequestId, RouteReply, RouteRequest,
 };
 use relay_mesh::shard::ShardId;
 use relay_mesh::signed_config::{self, ConfigMessage, Protocol};
@@ -92,11 +92,11 @@ fn requests(node: NodeId) -> [(&'static str, RouteRequest); 4] {
         form: HopForm::TagOnly(HopKey([3; 16])),
     };
     let tagged = Bind { next, ..bind };
-    let onward = [&bind, &tagged].map(|bind| Onward {
+    let to = [&bind, &tagged].map(|bind| GrantedNext {
         next: bind.next.clone(),
         grant: bind.grant,
     });
-    let onward = onward.to_vec();
+    let to = to.to_vec();
     [
         (
             "transit",
@@ -119,14 +119,7 @@ fn requests(node: NodeId) -> [(&'static str, RouteRequest); 4] {
                 binds: vec![bind, tagged],
             },
         ),
-        (
-            "pass",
-            RouteRequest::Pass {
-                previous: node,
-                next: node,
-                onward,
-            },
-        ),
+        ("pass_on", RouteRequest::PassOn { next: node, to }),
     ]
 }
 

@@ -146,8 +146,8 @@ impl<A> Course<A> {
         }
     }
 
-    /// The path that others wait for: where packets go or shall go after a failure, while no set-up
-    /// of it failed and one of `flows` has no label there.
+    /// The path that others wait for: where packets go or shall go after a failure, as long as one of `flows`
+    /// has no label there. None where no answer came by it yet and another is proved, or a set-up of it failed.
     pub(super) fn hurried(
         &self,
         now: Instant,
@@ -156,8 +156,9 @@ impl<A> Course<A> {
         let chosen = self.choice.current().and_then(|path| self.find(path));
         let path = self.current.and_then(|id| self.path(id)).or(chosen)?;
         let is_open = path.failures == 0 && path.retry_at <= now;
-        (now < self.hurry_until && is_open && flows.any(|flow| !path.bound.contains_key(&flow)))
-            .then_some(path.id)
+        let is_first = path.is_watched() || !self.paths.iter().any(|path| path.is_proved(now));
+        let is_wanted = now < self.hurry_until && is_open && is_first;
+        (is_wanted && flows.any(|flow| !path.bound.contains_key(&flow))).then_some(path.id)
     }
 
     /// Has flows without a label looked for at `at`, or before.
@@ -319,12 +320,12 @@ impl CoursePath {
 pub(super) const PATHS_MAX: usize = 4;
 /// Nodes of a path that give labels out: as many as a frame may make hops, and the far end.
 const NODES_MAX: usize = HOPS_LEFT_MAX as usize + 1;
-/// Set-ups of one path at a time: those of 1,024 flows, half of what the default
-/// [`request_rate`](crate::Config::request_rate) lets through at once, and less than half of what
-/// waits in a session's queue.
+/// Set-ups of one path at a time: those of 1,024 flows. Relays take two labels' worth for each of the default
+/// [`request_rate`](crate::Config::request_rate), half of what they let through at once; and it is less than
+/// half of what waits in a session's queue.
 const SETUPS_MAX: usize = 16;
-/// After a failure, how long spare paths wait for the labels of the one that packets go on by: some
-/// round trips to the farthest relays.
+/// After a failure, how long spare paths wait for the labels of the one that packets go on by: four round
+/// trips, two for the first 64 flows and two for all others, by relays that are 250 ms away and back.
 pub(super) const HURRY: Duration = Duration::from_secs(1);
 /// Least time that copies go over the path before, after a move.
 pub(super) const OVERLAP_MIN: Duration = Duration::from_millis(200);
@@ -399,5 +400,21 @@ mod tests {
         assert_eq!(course.hurried(Instant::ZERO, core::iter::empty()), None);
         course.paths[0].failures = 1;
         assert_eq!(hurried(&course, last), None, "labels may never come");
+    }
+
+    #[test]
+    fn mesh_a1_a_set_up_that_brings_no_label_of_use_has_failed() {
+        let provider = SimProvider::new(Seed::from_number(1));
+        let mut course = course(&provider);
+        let added = course.add_path(Instant::ZERO, path(1), LinkId(1));
+        added.expect("there is room");
+        let path = &mut course.paths[0];
+        path.failures = 2;
+        assert!(path.on_labels(Instant::ZERO, 0, 64), "none can be bound");
+        assert!(path.on_labels(Instant::ZERO, 63, 1), "none to try it by");
+        assert_eq!(path.failures, 2);
+        assert!(!path.on_labels(Instant::ZERO, 0, 0), "its flows ended");
+        assert!(!path.on_labels(Instant::ZERO, 64, 0));
+        assert_eq!(path.failures, 0);
     }
 }

@@ -267,6 +267,7 @@ impl<P: Provider> Node<P> {
             .any(|flow| flow.mode != Mode::Single);
         // What it shall stand in for is the path in use, until packets move.
         let in_use = course.current.and_then(|id| course.path(id));
+        let wants_spare = wants_warm || in_use.is_some_and(CoursePath::is_short);
         let in_use = in_use.map(|path| path.path.clone());
         let in_use = in_use.or_else(|| course.choice.current().cloned());
         course.spare = in_use.as_ref().and_then(|in_use| {
@@ -274,7 +275,7 @@ impl<P: Provider> Node<P> {
             candidates
                 .iter()
                 .filter(|priced| priced.cost.is_routable() && is_apart(&priced.path, in_use))
-                .filter(|priced| wants_warm || priced.path.relays.is_empty())
+                .filter(|priced| wants_spare || priced.path.relays.is_empty())
                 .min_by_key(|priced| {
                     let is_suspect = penalties.is_suppressed(now, &priced.path)
                         || course.barred.remembers(now, &priced.path);

@@ -5,20 +5,18 @@ use std::collections::BTreeMap;
 use crypto::Provider;
 use wire::Instant;
 
-use super::asking::{RETRY, wait};
-use super::course::{Bound, CoursePath, KEEP_ALIVE};
+use super::asking::RETRY;
+use super::course::KEEP_ALIVE;
 use super::{Node, RELIABLE, UNRELIABLE};
 use crate::data_plane::Arrived;
 use crate::flow_key::FlowId;
 use crate::hop::{HOPS_LEFT_MAX, Piece};
-use crate::hop_key::NextLabel;
 use crate::hop_sealer::Packet;
 use crate::link::LinkId;
 use crate::path_probe::{PathEcho, PathProbe};
 use crate::path_setup::{Ask, PathSetup, Progress, held};
 use crate::path_watch::EchoWay;
 use crate::route_request::{FLOWS_MAX, RequestId, RouteReply};
-use crate::shard::ShardId;
 
 impl<P: Provider> Node<P> {
     /// Starts set-ups for the flows that have no label on a path, as many as may be under way.
@@ -49,7 +47,7 @@ impl<P: Provider> Node<P> {
             RequestId(request)
         };
         let in_use = course.current.and_then(|id| course.path(id));
-        let in_use = in_use.filter(|path| path.failures < TRIES);
+        let in_use = in_use.filter(|path| !path.is_short());
         let in_use = in_use.map(|path| path.id);
         // Of use to those whose path failed is the one that they go on by: others are only tried.
         let proved = flows.iter().filter(|(_, is_proved)| *is_proved);
@@ -352,120 +350,4 @@ impl<P: Provider> Node<P> {
             self.on_setup_failed(now, far, path);
         }
     }
-
-    /// Lets flows wait that the far end knows nothing of: it has refused them, or they ended.
-    fn put_off(&mut self, now: Instant, far: LinkId, flows: &[FlowId]) {
-        for flow in flows {
-            let index = self.flows.of_id(far, *flow);
-            if let Some(flow) = index.and_then(|index| self.flows.get_mut(index)) {
-                flow.asking.on_refused(now);
-            }
-        }
-    }
-
-    /// Takes the labels of a path that is set up, or of which a set-up brought none.
-    fn take_labels(
-        &mut self,
-        now: Instant,
-        (far, path): (LinkId, u8),
-        labels: Vec<(FlowId, NextLabel)>,
-        setup: &mut PathSetup,
-    ) {
-        let is_it = |known: &CoursePath| known.id == path;
-        let known = self.courses.get(&far).map(|course| &course.paths);
-        let Some(first) =
-            known.and_then(|paths| Some(paths.iter().find(|path| is_it(path))?.first))
-        else {
-            return;
-        };
-        let is_free = |label: &NextLabel| !self.is_bound_beside(first, label.name, ShardId::FIRST);
-        let (labels, taken): (Vec<_>, Vec<_>) =
-            labels.into_iter().partition(|(_, label)| is_free(label));
-        let Some(course) = self.courses.get_mut(&far) else {
-            return;
-        };
-        // There is room for a set-up more.
-        course.search_from(now);
-        let Some(path) = course.paths.iter_mut().find(|path| is_it(path)) else {
-            return;
-        };
-        let (Some(gate), Some(link)) = (
-            self.gates.get(path.first),
-            self.plane.links.get_mut(path.first),
-        ) else {
-            return;
-        };
-        if !labels.is_empty() {
-            path.failures = 0;
-        }
-        let (mut ready, mut idle, mut unbound) = (Vec::new(), Vec::new(), !taken.is_empty());
-        for (flow, label) in labels {
-            if !self.flows.is_alive(far, flow) {
-                let mut held = setup.take_held(flow);
-                // The far end was told.
-                held.pop();
-                idle.extend(held);
-                continue;
-            }
-            let provider = self.endpoint.provider();
-            // A first hop that names a label twice, or wants frames as we do not send them, gets none.
-            let sealer = link.sealer_to(provider, label.name.shard());
-            let bound = sealer.filter(|_| gate.allows(&label.form));
-            let bound = bound.map(|sealer| sealer.bind_origin(provider, now, label));
-            let Some(Ok(binding)) = bound else {
-                unbound = true;
-                continue;
-            };
-            let bound = Bound {
-                binding,
-                sent_at: now,
-                held: setup.take_held(flow),
-            };
-            if let Some(old) = path.bound.insert(flow, bound) {
-                link.release(old.binding);
-                idle.extend(old.held);
-            }
-            let index = self.flows.of_id(far, flow);
-            if let Some(flow) = index.and_then(|index| self.flows.get_mut(index)) {
-                flow.asking.on_label();
-            }
-            ready.push(flow);
-        }
-        if unbound {
-            path.retry_at = now + RETRY;
-        }
-        self.give_back(now, idle);
-        for flow in ready {
-            self.send_early(now, far, flow);
-        }
-    }
-
-    /// Tries again later, each time after twice as long. A path that never stood is given up after
-    /// the third time; on one that does, flows without a label there wait, and no other pays.
-    fn on_setup_failed(&mut self, now: Instant, far: LinkId, id: u8) {
-        self.stats.setups_failed = self.stats.setups_failed.saturating_add(1);
-        let Some(course) = self.courses.get_mut(&far) else {
-            return;
-        };
-        course.search_from(now);
-        let Some(path) = course.path_mut(id) else {
-            return;
-        };
-        path.retry_at = now + wait(path.failures);
-        path.failures = path.failures.saturating_add(1);
-        if path.failures >= TRIES && !path.is_watched() {
-            self.fail_path(now, far, id);
-        }
-    }
 }
-
-impl CoursePath {
-    /// Whether probes can be sent over it.
-    pub(super) fn is_watched(&self) -> bool {
-        self.bound.contains_key(&FlowId::PROBE)
-    }
-}
-
-/// Set-ups that may fail until a path is given up that never stood, and until others are asked too
-/// for labels of newcomers where it does.
-const TRIES: u8 = 3;

@@ -126,7 +126,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// Frees a label that `owner` asked for; false where there is no such label.
-    fn free_owned(&mut self, owner: LinkId, label: LabelName) -> bool {
+    pub(super) fn free_owned(&mut self, owner: LinkId, label: LabelName) -> bool {
         let owned = self.with_plane(label, |_, plane| plane.labels.owned(label, owner));
         match owned.flatten() {
             None => return false,

@@ -7,6 +7,7 @@ use super::flow_table::{FLOW_LABELS_MAX, probe_flow};
 use super::{Node, RELIABLE};
 use crate::data_plane::Unbound;
 use crate::flow_key::FlowId;
+use crate::grant::Grant;
 use crate::hop::LabelName;
 use crate::hop_key::NextLabel;
 use crate::hop_sealer::BindError;
@@ -14,7 +15,7 @@ use crate::label::LabelRefusal;
 use crate::link::LinkId;
 use crate::link_set::LinkSet;
 use crate::link_state::Roles;
-use crate::route_request::{Bind, Granted, Onward, Refused, RouteReply, RouteRequest};
+use crate::route_request::{Bind, Granted, GrantedNext, Refused, RouteReply, RouteRequest};
 
 impl<P: Provider> Node<P> {
     /// Answers a request of a neighbour.
@@ -41,7 +42,14 @@ impl<P: Provider> Node<P> {
         };
         let mut message = Vec::new();
         reply.encode(id, &mut message);
-        self.send(now, link, RELIABLE, &message);
+        if !self.send(now, link, RELIABLE, &message)
+            && let RouteReply::Done(granted) = &reply
+        {
+            // Who asked never learns of them.
+            for granted in granted.iter().filter(|granted| !granted.is_none()) {
+                self.free_owned(link, granted.label);
+            }
+        }
     }
 
     fn judge(
@@ -65,43 +73,35 @@ impl<P: Provider> Node<P> {
             RouteRequest::Bind { next, binds } => {
                 let next = self.hop(next)?;
                 for (done, bind) in binds.iter().enumerate() {
-                    if let Err(why) = self.bind(now, (link, node), next, bind) {
+                    let onto = (next, &bind.next, &bind.grant);
+                    if let Err(why) = self.bind(now, (link, node), bind.label, onto) {
                         self.undo(binds.get(..done).unwrap_or_default());
                         return Err(why);
                     }
                 }
                 Ok(Vec::new())
             }
-            RouteRequest::Pass {
-                previous,
-                next,
-                onward,
-            } => {
+            RouteRequest::PassOn { next, to } => {
                 self.may_pass(node)?;
-                let hops = [self.hop(previous)?, self.hop(next)?];
-                self.pass_on_to(now, (link, node), hops, onward)
+                let hops = [self.hop(&node)?, self.hop(next)?];
+                self.reserve_and_bind((now, link, node), hops, to)
             }
         }
     }
 
     /// Reserves labels and binds them, all or none.
-    fn pass_on_to(
+    fn reserve_and_bind(
         &mut self,
-        now: Instant,
-        (link, node): (LinkId, NodeId),
+        (now, link, node): (Instant, LinkId, NodeId),
         [previous, next]: [LinkId; 2],
-        onward: &[Onward],
+        to: &[GrantedNext],
     ) -> Result<Vec<Granted>, Refused> {
-        let all = self.grant((previous, node), onward.len(), |own| {
+        let all = self.grant((previous, node), to.len(), |own| {
             own.reserve_transit(now, link, previous)
         })?;
-        for (granted, onward) in all.iter().zip(onward) {
-            let bind = Bind {
-                label: granted.label,
-                next: onward.next.clone(),
-                grant: onward.grant,
-            };
-            if let Err(why) = self.bind(now, (link, node), next, &bind) {
+        for (granted, to) in all.iter().zip(to) {
+            let onto = (next, &to.next, &to.grant);
+            if let Err(why) = self.bind(now, (link, node), granted.label, onto) {
                 for granted in &all {
                     self.free_label(granted.label);
                 }
@@ -267,30 +267,30 @@ impl<P: Provider> Node<P> {
         &mut self,
         now: Instant,
         (link, node): (LinkId, NodeId),
-        next: LinkId,
-        bind: &Bind,
+        label: LabelName,
+        (link_on, next, grant): (LinkId, &NextLabel, &Grant),
     ) -> Result<(), Refused> {
         // Told before anything of its grant: a label that is not its own is none of its business.
-        let is_reserved = self.with_plane(bind.label, |_, plane| {
-            plane.labels.check_reserved(bind.label, link).is_ok()
+        let is_reserved = self.with_plane(label, |_, plane| {
+            plane.labels.check_reserved(label, link).is_ok()
         });
         if is_reserved != Some(true) {
             return Err(Refused::BadLabel);
         }
         let provider = self.endpoint.provider();
-        let gate = self.gates.get(next).ok_or(Refused::NoLink)?;
-        if !gate.grants.check(provider, &bind.next, node, &bind.grant) {
+        let gate = self.gates.get(link_on).ok_or(Refused::NoLink)?;
+        if !gate.grants.check(provider, next, node, grant) {
             return Err(Refused::BadGrant);
         }
-        if !gate.allows(&bind.next.form) {
+        if !gate.allows(&next.form) {
             return Err(Refused::Policy);
         }
-        if self.is_bound_beside(next, bind.next.name, bind.label.shard()) {
+        if self.is_bound_beside(link_on, next.name, label.shard()) {
             return Err(Refused::LabelTaken);
         }
-        let bound = self.with_plane(bind.label, |provider, plane| {
-            let onward = (next, bind.next.clone());
-            plane.bind_transit(provider, now, (bind.label, link), onward)
+        let bound = self.with_plane(label, |provider, plane| {
+            let onward = (link_on, next.clone());
+            plane.bind_transit(provider, now, (label, link), onward)
         });
         bound.ok_or(Refused::BadLabel)?.map_err(|why| match why {
             Unbound::Label(_) => Refused::BadLabel,

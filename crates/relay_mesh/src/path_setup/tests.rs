@@ -45,7 +45,7 @@ fn a_flow_that_the_far_end_refuses_leaves_the_others_their_labels() {
     let Progress::Pending(last) = setup.on_reply(asks[0].id, far, &mut ids) else {
         panic!("it goes on");
     };
-    assert_eq!(last[0].request, pass(node(4), &[40, 42]));
+    assert_eq!(last[0].request, pass_on(node(4), &[40, 42]));
     let relay = RouteReply::Done(vec![granted(20), granted(22)]);
     assert_eq!(
         setup.on_reply(last[0].id, relay, &mut ids),
@@ -103,16 +103,13 @@ fn only_the_far_end_may_say_that_a_flow_is_unknown() {
 }
 
 /// What the first relay is asked, where the labels behind it are these.
-fn pass(next: NodeId, slots: &[u32]) -> RouteRequest {
-    let onward = slots.iter().map(|slot| Onward {
+fn pass_on(next: NodeId, slots: &[u32]) -> RouteRequest {
+    let to = slots.iter().map(|slot| GrantedNext {
         next: granted(*slot).next(),
         grant: granted(*slot).grant,
     });
-    RouteRequest::Pass {
-        previous: node(1),
-        next,
-        onward: onward.collect(),
-    }
+    let to = to.collect();
+    RouteRequest::PassOn { next, to }
 }
 
 fn counter() -> impl FnMut() -> RequestId {
@@ -169,7 +166,7 @@ fn two_rounds_and_the_far_end_first() {
         }
     );
     assert_eq!(binds[1].node, node(2));
-    assert_eq!(binds[1].request, pass(node(3), &[30, 31]));
+    assert_eq!(binds[1].request, pass_on(node(3), &[30, 31]));
     let passed = RouteReply::Done(vec![granted(20), granted(21)]);
     assert_eq!(
         setup.on_reply(binds[1].id, passed, &mut ids),
@@ -223,6 +220,61 @@ fn a_refusal_or_another_number_of_labels_ends_it() {
             Progress::Failed(Refused::BadLabel)
         );
     }
+    // The same of the first relay, by its one request: what the far end gave goes back to it.
+    let [far_end, relay] = sessions();
+    let none = || RouteReply::Done(vec![Granted::NONE]);
+    let two = || RouteReply::Done(vec![granted(1), granted(2)]);
+    for (reply, why) in [
+        (RouteReply::Refused(Refused::TooMany), Refused::TooMany),
+        (RouteReply::Done(Vec::new()), Refused::BadLabel),
+        (none(), Refused::BadLabel),
+        (two(), Refused::BadLabel),
+    ] {
+        let (mut setup, asks) = start(&mut ids);
+        setup.note_session(asks[0].id, Some(far_end));
+        let given = RouteReply::Done(vec![granted(40)]);
+        let Progress::Pending(last) = setup.on_reply(asks[0].id, given, &mut ids) else {
+            panic!("it goes on");
+        };
+        setup.note_session(last[0].id, Some(relay));
+        let end = setup.on_reply(last[0].id, reply, &mut ids);
+        assert_eq!(end, Progress::Failed(why));
+        let label = granted(40).label;
+        let session = far_end;
+        assert_eq!(setup.into_held(), [Held { session, label }]);
+    }
+}
+
+#[test]
+fn three_relays_are_bound_from_the_far_end_on_and_what_the_first_gave_goes_back_if_one_is_not() {
+    let mut ids = counter();
+    let way = (&[node(2), node(3), node(4)][..], node(5));
+    let flows = vec![FlowId(0)];
+    let (mut setup, asks) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
+    let [first, second, third, far_end] = sessions();
+    let mut progress = Progress::Pending(Vec::new());
+    for (ask, (session, slot)) in asks.iter().zip([(second, 30), (third, 40), (far_end, 50)]) {
+        setup.note_session(ask.id, Some(session));
+        let given = RouteReply::Done(vec![granted(slot)]);
+        progress = setup.on_reply(ask.id, given, &mut ids);
+    }
+    let Progress::Pending(asks) = progress else {
+        panic!("it goes on");
+    };
+    let nodes: Vec<_> = asks.iter().map(|ask| ask.node).collect();
+    assert_eq!(nodes, [node(4), node(3), node(2)]);
+    assert_eq!(asks[2].request, pass_on(node(3), &[30]));
+    setup.note_session(asks[2].id, Some(first));
+    let given = RouteReply::Done(vec![granted(20)]);
+    setup.on_reply(asks[2].id, given, &mut ids);
+    let end = setup.on_reply(asks[0].id, RouteReply::Refused(Refused::BadGrant), &mut ids);
+    assert_eq!(end, Progress::Failed(Refused::BadGrant));
+    let held = [(first, 20), (second, 30), (third, 40), (far_end, 50)];
+    let held = held.map(|(session, slot)| Held {
+        session,
+        label: granted(slot).label,
+    });
+    assert_eq!(setup.into_held(), held);
 }
 
 #[test]

@@ -27,24 +27,21 @@ fn the_bytes_are_frozen() {
 }
 
 #[test]
-fn the_bytes_of_a_pass_are_frozen() {
+fn the_bytes_of_what_the_first_relay_is_asked_are_frozen() {
     let mut out = Vec::new();
-    let request = RouteRequest::Pass {
-        previous: NodeId([7; 32]),
-        next: NodeId([8; 32]),
-        onward: vec![Onward {
-            next: NAME.into(),
-            grant: [9; 16],
-        }],
-    };
+    let to = vec![GrantedNext {
+        next: NAME.into(),
+        grant: [9; 16],
+    }];
+    let next = NodeId([7; 32]);
+    let request = RouteRequest::PassOn { next, to };
     request.encode(RequestId(1), &mut out);
     let mut expected = vec![0x20, 0, 0, 0, 0, 0, 0, 0, 1, 3];
     expected.extend([7; 32]);
-    expected.push(1);
-    expected.extend([8; 32]);
-    expected.extend([1, 2, 3, 4, 5, 0]);
+    expected.extend([1, 1, 2, 3, 4, 5, 0]);
     expected.extend([9; 16]);
     assert_eq!(out, expected);
+    assert_eq!(request.count(), 2, "reserved and bound");
     assert_eq!(RouteRequest::decode(&out), Ok((RequestId(1), request)));
     out.pop();
     assert_eq!(RouteRequest::decode(&out), Err(DecodeError::Truncated));
@@ -105,7 +102,7 @@ proptest! {
         request.push(count);
         let mut reply = vec![0x21, 1, 2, 3, 4, 5, 6, 7, 8, kind, count];
         let each = [0, 8, 27, 22, 0][usize::from(kind)];
-        let tail = usize::from(count).saturating_mul(each).saturating_add(if kind == 3 { 32 } else { 0 });
+        let tail = usize::from(count).saturating_mul(each);
         request.extend(body.iter().copied().cycle().take(if body.is_empty() { 0 } else { tail }));
         reply.extend(body.iter().copied().cycle().take(if body.is_empty() { 0 } else { usize::from(count).saturating_mul(22) }));
         let mut out = Vec::new();

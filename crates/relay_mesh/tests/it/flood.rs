@@ -2,11 +2,11 @@
 
 use core::net::SocketAddr;
 
-use relay_mesh::{Event, Leg, SocketId};
+use relay_mesh::{Event, Leg, Mode, SocketId};
 use wire::Seed;
 
 use crate::crowd::gather;
-use crate::harness::{Adjust, ENTRY, EXIT, Mesh, RELAY, START, ms, shape};
+use crate::harness::{Adjust, ENTRY, EXIT, Mesh, RELAY, START, Shape, ms, shape};
 use crate::member::{RELIABLE, join_at};
 
 /// The game port of the entry, as its driver named it.
@@ -79,12 +79,9 @@ fn flows_max_bounds_players_at_the_entry_and_sockets_at_the_exit() {
 #[test]
 fn pgx11_thousands_of_new_players_at_once_do_not_disturb_one_who_plays() {
     // The entry would let in fewer, so that relays are not asked for more than they grant.
-    let all: Adjust = |index, config, _| {
+    let all: Adjust = |_, config, _| {
         config.open_rate = 10_000;
         config.unproved_max = config.flows_max;
-        if index == RELAY {
-            config.request_rate /= 2;
-        }
     };
     let mut mesh = Mesh::new(Seed::from_number(16), &shape(all));
     mesh.run(START + 1_000);
@@ -119,39 +116,40 @@ fn pgx11_thousands_of_new_players_at_once_do_not_disturb_one_who_plays() {
 
 #[test]
 fn a_node_that_grants_no_more_labels_for_now_keeps_those_who_have_theirs() {
-    let relay: Adjust = |index, config, _| {
-        if index == RELAY {
-            config.request_rate = 64;
-        }
-    };
-    let exit: Adjust = |index, config, _| {
-        if index == EXIT {
-            config.request_rate = 64;
-        }
-    };
-    for (adjust, node) in [(relay, RELAY), (exit, EXIT)] {
-        let mut mesh = Mesh::new(Seed::from_number(17), &shape(adjust));
-        mesh.run(START + 1_000);
-        let start = mesh.now();
-        flood(&mut mesh, 0..600, (1, 60));
-        mesh.run(5_000);
-        let refused = mesh.process(node).node.stats().requests_refused;
-        assert!(refused.too_many > 3, "{refused:?}");
-        let gap = mesh.player().gap(start, mesh.now());
-        assert!(gap < ms(100), "{gap:?}");
-        assert_eq!(mesh.moves(ENTRY, start).len(), 0);
-    }
+    let mut mesh = Mesh::new(
+        Seed::from_number(17),
+        &shape(|_, config, _| config.request_rate = 64),
+    );
+    mesh.run(START + 1_000);
+    let start = mesh.now();
+    flood(&mut mesh, 0..600, (1, 60));
+    mesh.run(5_000);
+    let refused = mesh.process(RELAY).node.stats().requests_refused;
+    assert!(refused.too_many > 3, "{refused:?}");
+    let gap = mesh.player().gap(start, mesh.now());
+    assert!(gap < ms(100), "{gap:?}");
+    assert_eq!(mesh.moves(ENTRY, start).len(), 0);
 }
 
 #[test]
 fn a_relay_without_labels_left_sends_newcomers_another_way() {
+    for mode in [Mode::Shadow, Mode::Single] {
+        newcomers_go_another_way(mode);
+    }
+}
+
+fn newcomers_go_another_way(mode: Mode) {
     // The flow of the one who plays and its probes have labels there in both directions.
     let adjust: Adjust = |index, config, _| {
         if index == RELAY {
             config.labels_max = 4;
         }
     };
-    let mut mesh = Mesh::new(Seed::from_number(18), &shape(adjust));
+    let shape = Shape {
+        mode,
+        ..shape(adjust)
+    };
+    let mut mesh = Mesh::new(Seed::from_number(18), &shape);
     mesh.run(START + 2_000);
     assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
     let start = mesh.now();

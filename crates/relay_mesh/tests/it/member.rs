@@ -9,7 +9,7 @@ use relay_mesh::hop_key::NextLabel;
 use relay_mesh::message::code;
 use relay_mesh::route_release::RouteRelease;
 use relay_mesh::route_request::{
-    Bind, Granted, Onward, Refused, RequestId, RouteReply, RouteRequest,
+    Bind, Granted, GrantedNext, Refused, RequestId, RouteReply, RouteRequest,
 };
 use udp_proto::{
     AppId, ChannelId, CloseCode, Config, Credentials, Endpoint, Event, Listen, Network,
@@ -277,39 +277,50 @@ fn mesh_a1_a_member_gets_no_label_that_is_not_its_own() {
 }
 
 #[test]
-fn mesh_a1_a_relay_that_may_not_bind_gives_no_label_out() {
+fn mesh_a1_who_may_not_bind_a_label_gets_none_by_which_it_would_pass() {
     let mut rig = Rig::new(4);
-    let (own, exit, relay) = (rig.own, rig.mesh.ids[EXIT], rig.mesh.ids[RELAY]);
-    let reserve = RouteRequest::ReserveTransit {
-        previous: own,
-        count: 1,
+    let at_relay = rig.session();
+    let [exit, relay, other] = [EXIT, RELAY, RELAY + 1].map(|index| rig.mesh.ids[index]);
+    rig.turn_to(RELAY + 1);
+    let given = take(&mut rig, relay, 1);
+    rig.speak_over(at_relay);
+    let own = rig.own;
+    let of_another_hop = take(&mut rig, own, 1);
+    let of_itself = take(&mut rig, other, 1);
+    let labels = |rig: &Rig| rig.mesh.process(RELAY).node.labels();
+    let before = labels(&rig);
+    let to = |granted: &Granted| GrantedNext {
+        next: NextLabel {
+            name: granted.label,
+            form: granted.form.clone(),
+        },
+        grant: granted.grant,
     };
-    let RouteReply::Done(granted) = rig.ask(&reserve) else {
-        panic!("a member may pass");
+    let made_up = GrantedNext {
+        next: label(0).into(),
+        grant: [0; 16],
     };
-    let before = rig.mesh.process(RELAY).node.labels();
-    let mut pass = |next, label: LabelName, grant| {
-        let onward = Onward {
-            next: label.into(),
-            grant,
-        };
-        rig.ask(&RouteRequest::Pass {
-            previous: own,
-            next,
-            onward: vec![onward.clone(), onward],
-        })
-    };
-    // One that it made up, one that was given for another node, and a way through a stranger.
-    let refused = RouteReply::Refused;
-    let guessed = pass(exit, label(0), [0; 16]);
-    assert_eq!(guessed, refused(Refused::BadGrant));
-    let foreign = pass(exit, granted[0].label, granted[0].grant);
-    assert_eq!(foreign, refused(Refused::BadGrant));
-    let stranger = pass(NodeId([9; 32]), label(0), [0; 16]);
-    assert_eq!(stranger, refused(Refused::NoLink));
-    let itself = pass(relay, granted[0].label, granted[0].grant);
-    assert_eq!(itself, refused(Refused::NoLink));
-    assert_eq!(rig.mesh.process(RELAY).node.labels(), before);
+    let good = to(&given[0]);
+    for (next, to, why) in [
+        (exit, vec![made_up.clone()], Refused::BadGrant),
+        (other, vec![to(&of_another_hop[0])], Refused::BadGrant),
+        // A grant of the relay itself, for frames from where it shall send them.
+        (other, vec![to(&of_itself[0])], Refused::BadGrant),
+        (exit, vec![good.clone()], Refused::BadGrant),
+        // What was bound before the last failed is bound no more.
+        (other, vec![good.clone(), made_up], Refused::BadGrant),
+        (other, vec![good.clone(), good.clone()], Refused::LabelTaken),
+        (NodeId([9; 32]), vec![good.clone()], Refused::NoLink),
+        (relay, vec![good.clone()], Refused::NoLink),
+    ] {
+        let answer = rig.ask(&RouteRequest::PassOn { next, to });
+        assert_eq!(answer, RouteReply::Refused(why));
+        assert_eq!(labels(&rig), before);
+    }
+    let (next, to) = (other, vec![good]);
+    let answer = rig.ask(&RouteRequest::PassOn { next, to });
+    assert!(matches!(&answer, RouteReply::Done(granted) if granted.len() == 1));
+    assert_eq!(labels(&rig), before + 1);
     assert_eq!(rig.mesh.player().faults, 0);
 }
 

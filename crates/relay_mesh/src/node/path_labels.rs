@@ -1,0 +1,149 @@
+//! What comes of set-ups: labels of a path, or none.
+
+use crypto::Provider;
+use wire::Instant;
+
+use super::Node;
+use super::asking::{RETRY, wait};
+use super::course::{Bound, CoursePath};
+use crate::flow_key::FlowId;
+use crate::hop_key::NextLabel;
+use crate::link::LinkId;
+use crate::path_setup::PathSetup;
+use crate::shard::ShardId;
+
+impl<P: Provider> Node<P> {
+    /// Lets flows wait that the far end knows nothing of: it has refused them, or they ended.
+    pub(super) fn put_off(&mut self, now: Instant, far: LinkId, flows: &[FlowId]) {
+        for flow in flows {
+            let index = self.flows.of_id(far, *flow);
+            if let Some(flow) = index.and_then(|index| self.flows.get_mut(index)) {
+                flow.asking.on_refused(now);
+            }
+        }
+    }
+
+    /// Takes the labels of a path that is set up, or of which a set-up brought none.
+    pub(super) fn take_labels(
+        &mut self,
+        now: Instant,
+        (far, id): (LinkId, u8),
+        labels: Vec<(FlowId, NextLabel)>,
+        setup: &mut PathSetup,
+    ) {
+        let is_it = |known: &CoursePath| known.id == id;
+        let known = self.courses.get(&far).map(|course| &course.paths);
+        let Some(first) =
+            known.and_then(|paths| Some(paths.iter().find(|path| is_it(path))?.first))
+        else {
+            return;
+        };
+        let is_free = |label: &NextLabel| !self.is_bound_beside(first, label.name, ShardId::FIRST);
+        let (labels, taken): (Vec<_>, Vec<_>) =
+            labels.into_iter().partition(|(_, label)| is_free(label));
+        let Some(course) = self.courses.get_mut(&far) else {
+            return;
+        };
+        // There is room for a set-up more.
+        course.search_from(now);
+        let Some(path) = course.paths.iter_mut().find(|path| is_it(path)) else {
+            return;
+        };
+        let (Some(gate), Some(link)) = (
+            self.gates.get(path.first),
+            self.plane.links.get_mut(path.first),
+        ) else {
+            return;
+        };
+        let (mut ready, mut idle, mut unbound) = (Vec::new(), Vec::new(), taken.len());
+        for (flow, label) in labels {
+            if !self.flows.is_alive(far, flow) {
+                let mut held = setup.take_held(flow);
+                // The far end was told.
+                held.pop();
+                idle.extend(held);
+                continue;
+            }
+            let provider = self.endpoint.provider();
+            // A first hop that names a label twice, or wants frames as we do not send them, gets none.
+            let sealer = link.sealer_to(provider, label.name.shard());
+            let bound = sealer.filter(|_| gate.allows(&label.form));
+            let bound = bound.map(|sealer| sealer.bind_origin(provider, now, label));
+            let Some(Ok(binding)) = bound else {
+                unbound = unbound.saturating_add(1);
+                continue;
+            };
+            let bound = Bound {
+                binding,
+                sent_at: now,
+                held: setup.take_held(flow),
+            };
+            if let Some(old) = path.bound.insert(flow, bound) {
+                link.release(old.binding);
+                idle.extend(old.held);
+            }
+            let index = self.flows.of_id(far, flow);
+            if let Some(flow) = index.and_then(|index| self.flows.get_mut(index)) {
+                flow.asking.on_label();
+            }
+            ready.push(flow);
+        }
+        let is_of_no_use = path.on_labels(now, ready.len(), unbound);
+        self.give_back(now, idle);
+        if is_of_no_use {
+            self.on_setup_failed(now, far, id);
+        }
+        for flow in ready {
+            self.send_early(now, far, flow);
+        }
+    }
+
+    /// Tries again later, each time after twice as long. A path that never stood is given up after
+    /// the third time; on one that does, flows without a label there wait, and no other pays.
+    pub(super) fn on_setup_failed(&mut self, now: Instant, far: LinkId, id: u8) {
+        self.stats.setups_failed = self.stats.setups_failed.saturating_add(1);
+        let Some(course) = self.courses.get_mut(&far) else {
+            return;
+        };
+        course.search_from(now);
+        let Some(path) = course.path_mut(id) else {
+            return;
+        };
+        path.retry_at = now + wait(path.failures);
+        path.failures = path.failures.saturating_add(1);
+        if path.is_short() && !path.is_watched() {
+            self.fail_path(now, far, id);
+        }
+    }
+}
+
+impl CoursePath {
+    /// Whether probes can be sent over it.
+    pub(super) fn is_watched(&self) -> bool {
+        self.bound.contains_key(&FlowId::PROBE)
+    }
+
+    /// Takes how many labels of a set-up were bound, and how many could not be; returns whether it failed,
+    /// since it brought none that is of use, or nothing is known of the path for want of one to probe it.
+    pub(super) fn on_labels(&mut self, now: Instant, bound: usize, unbound: usize) -> bool {
+        if unbound > 0 && (bound == 0 || !self.is_watched()) {
+            return true;
+        }
+        if bound > 0 {
+            self.failures = 0;
+        }
+        if unbound > 0 {
+            self.retry_at = now + RETRY;
+        }
+        false
+    }
+
+    /// Whether so many set-ups failed, one after the other, that flows without a label are to look elsewhere.
+    pub(super) const fn is_short(&self) -> bool {
+        self.failures >= TRIES
+    }
+}
+
+/// Set-ups that may fail until a path is given up that never stood, and until others are asked too
+/// for labels of newcomers where it does.
+const TRIES: u8 = 3;
