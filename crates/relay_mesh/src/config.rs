@@ -57,8 +57,9 @@ pub struct Config {
     /// not if over UDP.
     pub probes: BTreeMap<String, ServerProbe>,
     /// At an entry: proxies before the ports of games over UDP, by the games' names, those of a signed document
-    /// too. What they send begins with a header of version 2 of the PROXY protocol, which is taken off; it
-    /// names the player of a flow, whose address counts for all limits.
+    /// too. Each datagram of theirs begins with a header of version 2 of the PROXY protocol, whatever
+    /// [`Need`](crate::proxy_header::Need) says; it is taken off, and names the player of a flow, whose address
+    /// counts for all limits.
     pub proxies: BTreeMap<String, TrustedProxies>,
     /// How routes are priced.
     pub cost: CostModel,

@@ -53,6 +53,7 @@ mod tunnel_here;
 #[cfg(feature = "tcp")]
 mod tunnels;
 mod views;
+mod wanting;
 mod wishes;
 
 use core::time::Duration;

@@ -341,7 +341,7 @@ impl FileConfig {
         node.games = self.games_over(FileProtocol::Udp);
         node.tcp = self.tcp();
         node.probes = self.server_probes(directory)?;
-        node.proxies = self.trusted_proxies(directory)?;
+        node.proxies = self.trusted_proxies(directory, FileProtocol::Udp)?;
         node.signed = self
             .signed
             .as_ref()

@@ -1,7 +1,7 @@
 //! The way to one far end: its paths, and the flows that take them.
 
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use wire::Instant;
 
@@ -146,21 +146,6 @@ impl<A> Course<A> {
         }
     }
 
-    /// The path that others wait for: where packets go or shall go after a failure, as long as one of `flows`
-    /// has no label there. None where no answer came by it yet and another is proved, or a set-up of it failed.
-    pub(super) fn hurried(
-        &self,
-        now: Instant,
-        mut flows: impl Iterator<Item = FlowId>,
-    ) -> Option<u8> {
-        let chosen = self.choice.current().and_then(|path| self.find(path));
-        let path = self.current.and_then(|id| self.path(id)).or(chosen)?;
-        let is_open = path.failures == 0 && path.retry_at <= now;
-        let is_first = path.is_watched() || !self.paths.iter().any(|path| path.is_proved(now));
-        let is_wanted = now < self.hurry_until && is_open && is_first;
-        (is_wanted && flows.any(|flow| !path.bound.contains_key(&flow))).then_some(path.id)
-    }
-
     /// Has flows without a label looked for at `at`, or before.
     pub(super) fn search_from(&mut self, at: Instant) {
         let before = self.search_at.map_or(at, |before| before.min(at));
@@ -294,15 +279,6 @@ impl<A> Course<A> {
 }
 
 impl CoursePath {
-    /// Returns which of `flows` have neither a label nor a set-up.
-    pub(super) fn missing(&self, flows: impl Iterator<Item = FlowId>) -> Vec<FlowId> {
-        let asked = self.setups.iter().flat_map(PathSetup::flows);
-        let asked: BTreeSet<FlowId> = asked.copied().collect();
-        flows
-            .filter(|flow| !self.bound.contains_key(flow) && !asked.contains(flow))
-            .collect()
-    }
-
     /// How many set-ups may be under way beside those that are: one until the path is known to
     /// be there, then as many as a relay's budget takes.
     pub(super) fn setup_room(&self) -> usize {
@@ -324,9 +300,6 @@ const NODES_MAX: usize = HOPS_LEFT_MAX as usize + 1;
 /// [`request_rate`](crate::Config::request_rate), half of what they let through at once; and it is less than
 /// half of what waits in a session's queue.
 const SETUPS_MAX: usize = 16;
-/// After a failure, how long spare paths wait for the labels of the one that packets go on by: four round
-/// trips, two for the first 64 flows and two for all others, by relays that are 250 ms away and back.
-pub(super) const HURRY: Duration = Duration::from_secs(1);
 /// Least time that copies go over the path before, after a move.
 pub(super) const OVERLAP_MIN: Duration = Duration::from_millis(200);
 /// Silence on a label after which a frame without a payload keeps it alive.
@@ -334,6 +307,7 @@ pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
+    use super::super::wanting::HURRY;
     use super::*;
     use crate::choice::ChoiceConfig;
     use crypto::{Exporter, Initial, Provider, Role, Secret32};

@@ -5,8 +5,9 @@ use core::time::Duration;
 use crypto::Provider;
 use wire::{Instant, NodeId};
 
-use super::course::{Course, CoursePath, HURRY, OVERLAP_MIN};
+use super::course::{Course, CoursePath, OVERLAP_MIN};
 use super::priced::{LinkState, Priced};
+use super::wanting::HURRY;
 use super::{Node, barred};
 use crate::choice::{Candidate, Choice, Reason};
 use crate::config::Mode;
@@ -314,6 +315,7 @@ impl<P: Provider> Node<P> {
                         .is_none_or(|(previous, _)| previous != path.id)
                     && Some(&path.path) != wanted.as_ref()
                     && Some(&path.path) != spare.as_ref()
+                    && !course.is_leant_on(now, path)
             })
             .map(|path| path.id)
             .collect();

@@ -311,6 +311,7 @@ impl<P: Provider> Node<P> {
             self.stats.refused_players = self.stats.refused_players.saturating_add(1);
             return;
         };
+        flow.heard_at = now;
         let is_here = matches!(flow.side, Side::Here { .. });
         if let Some((_, last, standing)) = flow.side.player_mut() {
             *last = local;

@@ -109,8 +109,11 @@ impl<P: Provider> Node<P> {
         let Some(path) = course.path_mut(id) else {
             return;
         };
-        path.retry_at = now + wait(path.failures);
-        path.failures = path.failures.saturating_add(1);
+        // Of set-ups that were under way together, one failed after the other.
+        if path.retry_at <= now {
+            path.retry_at = now + wait(path.failures);
+            path.failures = path.failures.saturating_add(1);
+        }
         if path.is_short() && !path.is_watched() {
             self.fail_path(now, far, id);
         }
@@ -124,9 +127,9 @@ impl CoursePath {
     }
 
     /// Takes how many labels of a set-up were bound, and how many could not be; returns whether it failed,
-    /// since it brought none that is of use, or nothing is known of the path for want of one to probe it.
+    /// since most are of no use, or nothing is known of the path for want of one to probe it.
     pub(super) fn on_labels(&mut self, now: Instant, bound: usize, unbound: usize) -> bool {
-        if unbound > 0 && (bound == 0 || !self.is_watched()) {
+        if unbound > 0 && (bound < unbound || !self.is_watched()) {
             return true;
         }
         if bound > 0 {

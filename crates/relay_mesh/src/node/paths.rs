@@ -6,8 +6,10 @@ use crypto::Provider;
 use wire::Instant;
 
 use super::asking::RETRY;
-use super::course::KEEP_ALIVE;
+use super::course::{CoursePath, KEEP_ALIVE};
+use super::wanting::Wish;
 use super::{Node, RELIABLE, UNRELIABLE};
+use crate::config::Mode;
 use crate::data_plane::Arrived;
 use crate::flow_key::FlowId;
 use crate::hop::{HOPS_LEFT_MAX, Piece};
@@ -28,14 +30,18 @@ impl<P: Provider> Node<P> {
             return;
         };
         self.stats.label_searches = self.stats.label_searches.saturating_add(1);
-        let mut flows = vec![(FlowId::PROBE, true)];
+        let mut wishes = vec![Wish::PROBE];
         for flow in self
             .flows
             .with(link)
             .filter_map(|(_, index)| self.flows.get(index))
         {
             if flow.asking.from() <= now {
-                flows.push((flow.id, flow.is_proved()));
+                wishes.push(Wish {
+                    flow: flow.id,
+                    is_proved: flow.is_proved(),
+                    is_warm: flow.mode != Mode::Single,
+                });
             } else {
                 course.search_from(flow.asking.from());
             }
@@ -46,29 +52,24 @@ impl<P: Provider> Node<P> {
             request = request.wrapping_add(1);
             RequestId(request)
         };
-        let in_use = course.current.and_then(|id| course.path(id));
-        let in_use = in_use.filter(|path| !path.is_short());
-        let in_use = in_use.map(|path| path.id);
         // Of use to those whose path failed is the one that they go on by: others are only tried.
-        let proved = flows.iter().filter(|(_, is_proved)| *is_proved);
-        let hurried = course.hurried(now, proved.map(|(flow, _)| *flow));
+        let proved = wishes.iter().filter(|wish| wish.is_proved);
+        let hurried = course.hurried(now, proved.map(|wish| wish.flow));
         if hurried.is_some() {
             course.search_from(course.hurry_until);
         }
-        let mut retry_at = None;
-        for path in &mut course.paths {
-            let room = path.setup_room();
-            if now < path.retry_at {
-                let at = path.retry_at;
-                retry_at = Some(retry_at.map_or(at, |before: Instant| before.min(at)));
+        let is_open = |path: &CoursePath| path.retry_at <= now;
+        let shut = course.paths.iter().filter(|path| !is_open(path));
+        let retry_at = shut.map(|path| path.retry_at).min();
+        let open = course.paths.iter().filter(|path| is_open(path));
+        let missing: Vec<_> = open
+            .map(|path| (path.id, course.missing(path, &wishes, hurried)))
+            .collect();
+        for (id, missing) in missing {
+            let Some(path) = course.path_mut(id) else {
                 continue;
-            }
-            let is_in_use = in_use.is_none_or(|in_use| in_use == path.id);
-            let waits = hurried.is_some_and(|hurried| hurried != path.id);
-            let wanted = flows.iter().filter(|(flow, is_proved)| {
-                (*is_proved || is_in_use) && (!waits || *flow == FlowId::PROBE)
-            });
-            let missing = path.missing(wanted.map(|(flow, _)| *flow));
+            };
+            let room = path.setup_room();
             let chunks = missing.chunks(FLOWS_MAX);
             // The end of a set-up is reason enough to look for those that find no room now.
             for chunk in chunks.take(room) {

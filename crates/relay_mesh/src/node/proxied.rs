@@ -1,6 +1,7 @@
 //! Players behind proxies, which say before what they pass on whom it is from.
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::SocketAddr;
+use core::time::Duration;
 
 use crypto::Provider;
 use wire::Instant;
@@ -8,7 +9,7 @@ use wire::Instant;
 use super::Node;
 use crate::flow_message::FlowEnd;
 use crate::leg::Leg;
-use crate::proxy_header::{LEN_USUAL, Need, TrustedProxies, read_datagram};
+use crate::proxy_header::{LEN_USUAL, TrustedProxies, read_datagram};
 
 /// A datagram at a game's port.
 #[derive(Debug)]
@@ -25,8 +26,9 @@ impl<P: Provider> Node<P> {
     /// Takes the header off a datagram, where proxies stand before the game's port; `None` where what came
     /// is dropped.
     ///
-    /// A proxy that writes a header each time has its port for another player when it says so. Of one that
-    /// need not, what follows the first datagram of a flow is a player's own words, which name nobody else.
+    /// A proxy writes one before each datagram, whatever [`Need`](crate::proxy_header::Need) says: behind one that
+    /// does not, a player could write his own. When it says that its port is another player's, it is, once the
+    /// one before has been silent for [`HANDOVER`]: datagrams may come out of order.
     pub(super) fn take_header<'a>(
         &mut self,
         now: Instant,
@@ -43,39 +45,41 @@ impl<P: Provider> Node<P> {
                 datagram,
             });
         };
-        let need = trusted.need();
-        let Some((told, datagram)) = read(trusted, leg.address.ip(), datagram) else {
+        let known = flow.and_then(|index| Some((index, self.flows.get(index)?)));
+        let said = read(trusted, leg.address, datagram);
+        let others = said.and_then(|(player, _)| known.filter(|(_, flow)| flow.player != player));
+        let is_held =
+            others.is_some_and(|(_, flow)| now.saturating_since(flow.heard_at) < HANDOVER);
+        let others = others.map(|(index, _)| index);
+        let Some((player, datagram)) = said.filter(|_| !is_held) else {
             self.stats.headers_refused = self.stats.headers_refused.saturating_add(1);
             return None;
         };
-        let known = flow.and_then(|index| Some((index, self.flows.get(index)?.player)));
-        let flow = match (known, told) {
-            (Some((index, player)), Some(told)) if player != told => {
-                if need == Need::Optional {
-                    self.stats.headers_refused = self.stats.headers_refused.saturating_add(1);
-                    return None;
-                }
-                self.close_flow(now, index, FlowEnd::Idle);
-                None
-            }
-            _ => flow,
-        };
+        if let Some(index) = others {
+            self.close_flow(now, index, FlowEnd::Idle);
+        }
         Some(Said {
-            flow,
-            player: told.unwrap_or(leg.address),
+            flow: flow.filter(|_| others.is_none()),
+            player,
             datagram,
         })
     }
 }
 
-/// Whom `peer` speaks for, where it is not itself, and what is said; `None` where neither is believed.
+/// Whom a datagram from `peer` is from, and what is said; `None` where neither is believed.
 fn read<'a>(
     trusted: &TrustedProxies,
-    peer: IpAddr,
+    peer: SocketAddr,
     datagram: &'a [u8],
-) -> Option<(Option<SocketAddr>, &'a [u8])> {
+) -> Option<(SocketAddr, &'a [u8])> {
     let header = read_datagram(datagram, LEN_USUAL).ok()?;
-    let ends = trusted.judge(peer, header.as_ref()).ok()?;
+    if header.is_none() && trusted.is_trusted(peer.ip()) {
+        return None;
+    }
+    let ends = trusted.judge(peer.ip(), header.as_ref()).ok()?;
     let said = header.map_or(Some(datagram), |header| datagram.get(header.len..))?;
-    Some((ends.map(|ends| ends.source), said))
+    Some((ends.map_or(peer, |ends| ends.source), said))
 }
+
+/// Silence of a player after which a proxy's port is given to another: longer than datagrams are late for.
+const HANDOVER: Duration = Duration::from_secs(1);

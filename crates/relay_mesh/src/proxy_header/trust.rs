@@ -69,12 +69,6 @@ impl TrustedProxies {
         Self::new(prefixes?, need)
     }
 
-    /// Returns whether all that they send begins with a header.
-    #[must_use]
-    pub const fn need(&self) -> Need {
-        self.need
-    }
-
     /// Returns whether the headers of `peer` are believed.
     #[must_use]
     pub fn is_trusted(&self, peer: IpAddr) -> bool {

@@ -100,13 +100,24 @@ impl netsim::Node for Crowd {
 
 /// Adds `count` players of as many /24s, 5 ms from the entry; each sends once in `interval`.
 pub(crate) fn gather(mesh: &mut Mesh, count: u32, interval: Duration) -> Handle<Crowd> {
-    let players = (0..count)
+    gather_more(mesh, 0..count, interval)
+}
+
+/// The same of players with these numbers, where those with others are there.
+pub(crate) fn gather_more(
+    mesh: &mut Mesh,
+    numbers: core::ops::Range<u32>,
+    interval: Duration,
+) -> Handle<Crowd> {
+    let [_, high, low, _] = (numbers.start << 8).to_be_bytes();
+    let host = SocketAddr::from(([100, 127 - high, low, 1], 1));
+    let players = numbers
         .map(|number| {
             let [_, high, low, _] = (number << 8).to_be_bytes();
             SocketAddr::from(([100, 64 + high, low, 1], 4_000))
         })
         .collect();
-    let crowd = mesh.world.add(address("100.127.0.1:1"), |now| Crowd {
+    let crowd = mesh.world.add(host, |now| Crowd {
         players,
         interval,
         next_at: now,
@@ -231,6 +242,7 @@ fn requests_of_a_kill(seed: Seed, mode: Mode) -> (u64, u64, u64) {
         }
         mesh.run(1);
     }
+    assert!(mesh.process(RELAY + 1).node.labels() >= 2_000);
     let moved = requests(&mesh);
     mesh.run(1_000);
     assert!(

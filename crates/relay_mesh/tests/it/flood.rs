@@ -5,7 +5,7 @@ use core::net::SocketAddr;
 use relay_mesh::{Event, Leg, Mode, SocketId};
 use wire::Seed;
 
-use crate::crowd::gather;
+use crate::crowd::{gather, gather_more, silence};
 use crate::harness::{Adjust, ENTRY, EXIT, Mesh, RELAY, START, Shape, ms, shape};
 use crate::member::{RELIABLE, join_at};
 
@@ -116,35 +116,70 @@ fn pgx11_thousands_of_new_players_at_once_do_not_disturb_one_who_plays() {
 
 #[test]
 fn a_node_that_grants_no_more_labels_for_now_keeps_those_who_have_theirs() {
-    let mut mesh = Mesh::new(
-        Seed::from_number(17),
-        &shape(|_, config, _| config.request_rate = 64),
-    );
-    mesh.run(START + 1_000);
-    let start = mesh.now();
-    flood(&mut mesh, 0..600, (1, 60));
-    mesh.run(5_000);
-    let refused = mesh.process(RELAY).node.stats().requests_refused;
-    assert!(refused.too_many > 3, "{refused:?}");
-    let gap = mesh.player().gap(start, mesh.now());
-    assert!(gap < ms(100), "{gap:?}");
-    assert_eq!(mesh.moves(ENTRY, start).len(), 0);
+    let all: Adjust = |_, config, _| config.request_rate = 64;
+    let exit: Adjust = |index, config, _| {
+        if index == EXIT {
+            config.request_rate = 64;
+        }
+    };
+    for (adjust, node) in [(all, RELAY), (exit, EXIT)] {
+        let mut mesh = Mesh::new(Seed::from_number(17), &shape(adjust));
+        mesh.run(START + 1_000);
+        let start = mesh.now();
+        flood(&mut mesh, 0..600, (1, 60));
+        mesh.run(5_000);
+        let refused = mesh.process(node).node.stats().requests_refused;
+        assert!(refused.too_many > 3, "{refused:?}");
+        let gap = mesh.player().gap(start, mesh.now());
+        assert!(gap < ms(100), "{gap:?}");
+        assert_eq!(mesh.moves(ENTRY, start).len(), 0);
+    }
 }
 
 #[test]
 fn a_relay_without_labels_left_sends_newcomers_another_way() {
-    for mode in [Mode::Shadow, Mode::Single] {
-        newcomers_go_another_way(mode);
-    }
-}
-
-fn newcomers_go_another_way(mode: Mode) {
     // The flow of the one who plays and its probes have labels there in both directions.
     let adjust: Adjust = |index, config, _| {
         if index == RELAY {
             config.labels_max = 4;
         }
     };
+    for mode in [Mode::Shadow, Mode::Single] {
+        newcomers_go_another_way(mode, adjust, 30);
+    }
+}
+
+#[test]
+fn a_relay_that_has_labels_for_some_again_leaves_the_others_their_other_way() {
+    // Of 36 players beside; then of a hundred those have room that are asked for by a request of their own.
+    let adjust: Adjust = |index, config, _| {
+        if index == RELAY {
+            config.labels_max = 4 + 2 * 36;
+        }
+    };
+    for mode in [Mode::Shadow, Mode::Single] {
+        let shape = Shape {
+            mode,
+            idle: 3,
+            ..shape(adjust)
+        };
+        let mut mesh = Mesh::new(Seed::from_number(18), &shape);
+        mesh.run(START + 2_000);
+        let first = gather(&mut mesh, 36, ms(500));
+        mesh.run(3_000);
+        let crowd = gather_more(&mut mesh, 36..136, ms(500));
+        mesh.run(6_000);
+        let start = mesh.now();
+        silence(&mut mesh, first);
+        mesh.run(20_000);
+        assert_eq!(mesh.world[crowd].served(), 100);
+        let gap = mesh.world[crowd].gap(start, mesh.now());
+        assert!(gap < ms(800), "{mode:?}: {gap:?}");
+        assert_eq!(mesh.moves(ENTRY, start), [], "the path is good");
+    }
+}
+
+fn newcomers_go_another_way(mode: Mode, adjust: Adjust, count: u32) {
     let shape = Shape {
         mode,
         ..shape(adjust)
@@ -153,16 +188,17 @@ fn newcomers_go_another_way(mode: Mode) {
     mesh.run(START + 2_000);
     assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
     let start = mesh.now();
-    let crowd = gather(&mut mesh, 30, ms(500));
+    let crowd = gather(&mut mesh, count, ms(500));
     mesh.run(6_000);
     let refused = mesh.process(RELAY).node.stats().requests_refused;
     assert!(refused.full > 3, "{refused:?}");
     assert_eq!(mesh.moves(ENTRY, start), [], "the path is good");
     assert!(mesh.player().gap(start, mesh.now()) < ms(50));
-    assert_eq!(mesh.world[crowd].served(), 30);
-    let now = mesh.now();
-    let gap = mesh.world[crowd].gap(now.saturating_sub(ms(2_000)), now);
-    assert!(gap < ms(700), "{gap:?}");
+    assert_eq!(mesh.world[crowd].served(), usize::try_from(count).unwrap());
+    let settled = mesh.now().saturating_sub(ms(2_000));
+    mesh.run(12_000);
+    let gap = mesh.world[crowd].gap(settled, mesh.now());
+    assert!(gap < ms(700), "{mode:?}: {gap:?}");
 }
 
 #[test]

@@ -294,7 +294,12 @@ fn a_game_of_the_file_reaches_the_node_with_the_proxies_before_it() {
         (setup.tcp.connections_max, setup.tcp.greetings_max),
         (70, 7)
     );
-    assert_eq!(setup.node.proxies, setup.tcp.proxies);
+    assert!(setup.node.proxies.is_empty(), "the other game has none");
+    let udp = r#"{"doom": {"from": ["10.0.0.0/8"], "protocol": "udp"}}"#;
+    config.proxies = serde_json::from_str(udp).unwrap();
+    let of_udp = config.setup(sandbox.directory()).unwrap();
+    assert!(of_udp.node.proxies["doom"].is_trusted([10, 9, 8, 7].into()));
+    assert!(of_udp.tcp.proxies.is_empty());
     let trusted = &setup.tcp.proxies["doom"];
     for (address, is_trusted) in [
         ("10.9.8.7", true),
@@ -327,7 +332,21 @@ fn a_tcp_game_that_cannot_work_is_refused_in_one_sentence() {
     let proxies = |from: &str| FileProxies {
         from: vec![from.to_owned()],
         required: true,
+        protocol: FileProtocol::Tcp,
     };
+    let of_datagrams = |protocol, required| {
+        fault_of(|config, mut game| {
+            game.protocol = protocol;
+            config.games = vec![game];
+            let proxies = FileProxies {
+                protocol: FileProtocol::Udp,
+                required,
+                ..proxies("10.0.0.0/8")
+            };
+            config.proxies = [("doom".to_owned(), proxies)].into();
+        })
+    };
+    assert_eq!(of_datagrams(FileProtocol::Udp, true), None);
     assert_faults([
         (
             tcp(Some(rule(Version::Two, ProxyTiming::Each))),
@@ -339,7 +358,15 @@ fn a_tcp_game_that_cannot_work_is_refused_in_one_sentence() {
                 config.games = vec![game];
                 config.proxies = [("chess".to_owned(), proxies("10.0.0.0/8"))].into();
             }),
-            "\"proxies\" are before \"chess\", which is no game with \"listen\" here",
+            "\"proxies\" of \"chess\" are before no game over TCP with \"listen\" here",
+        ),
+        (
+            of_datagrams(FileProtocol::Tcp, true),
+            "\"proxies\" of \"doom\" are before no game over UDP with \"listen\" here",
+        ),
+        (
+            of_datagrams(FileProtocol::Udp, false),
+            "\"proxies\" of \"doom\" of datagrams have to write a header before each",
         ),
     ]);
     let unreadable = fault_of(|config, mut game| {
