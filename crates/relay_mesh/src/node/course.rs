@@ -99,6 +99,8 @@ pub(super) struct CoursePath {
     /// After a set-up that failed: when to try again.
     pub(super) retry_at: Instant,
     pub(super) failures: u8,
+    /// On the path in use: a flow without a label, and since when it is waited with.
+    pub(super) lacking: Option<(FlowId, Instant)>,
 }
 
 /// A flow's label on a path.
@@ -201,6 +203,7 @@ impl<A> Course<A> {
             watch: PathWatch::new(now),
             retry_at: now,
             failures: 0,
+            lacking: None,
         });
         Some(id)
     }

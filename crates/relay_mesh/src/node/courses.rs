@@ -268,7 +268,7 @@ impl<P: Provider> Node<P> {
             .any(|flow| flow.mode != Mode::Single);
         // What it shall stand in for is the path in use, until packets move.
         let in_use = course.current.and_then(|id| course.path(id));
-        let wants_spare = wants_warm || in_use.is_some_and(CoursePath::is_short);
+        let wants_spare = wants_warm || in_use.is_some_and(|path| path.is_short(now));
         let in_use = in_use.map(|path| path.path.clone());
         let in_use = in_use.or_else(|| course.choice.current().cloned());
         course.spare = in_use.as_ref().and_then(|in_use| {
@@ -304,7 +304,7 @@ impl<P: Provider> Node<P> {
         let stays = course.standby.filter(|id| {
             is_awaited && Some(*id) != course.current && course.path(*id).is_some_and(is_proved)
         });
-        let idle: Vec<u8> = course
+        let mut idle: Vec<u8> = course
             .paths
             .iter()
             .filter(|path| {
@@ -315,10 +315,12 @@ impl<P: Provider> Node<P> {
                         .is_none_or(|(previous, _)| previous != path.id)
                     && Some(&path.path) != wanted.as_ref()
                     && Some(&path.path) != spare.as_ref()
-                    && !course.is_leant_on(now, path)
             })
             .map(|path| path.id)
             .collect();
+        let coming = [&wanted, &spare].into_iter().flatten();
+        let coming = coming.filter(|path| course.find(path).is_none()).count();
+        course.spare_leant_on(now, &mut idle, coming);
         let idle: Vec<CoursePath> = idle
             .into_iter()
             .filter_map(|id| course.remove_path(id))

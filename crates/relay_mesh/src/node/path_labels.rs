@@ -114,7 +114,7 @@ impl<P: Provider> Node<P> {
             path.retry_at = now + wait(path.failures);
             path.failures = path.failures.saturating_add(1);
         }
-        if path.is_short() && !path.is_watched() {
+        if path.failures >= TRIES && !path.is_watched() {
             self.fail_path(now, far, id);
         }
     }
@@ -140,13 +140,8 @@ impl CoursePath {
         }
         false
     }
-
-    /// Whether so many set-ups failed, one after the other, that flows without a label are to look elsewhere.
-    pub(super) const fn is_short(&self) -> bool {
-        self.failures >= TRIES
-    }
 }
 
-/// Set-ups that may fail until a path is given up that never stood, and until others are asked too
-/// for labels of newcomers where it does.
-const TRIES: u8 = 3;
+/// Set-ups that may fail until a path is given up that never stood, and until others are asked for labels of
+/// newcomers where it does.
+pub(super) const TRIES: u8 = 3;

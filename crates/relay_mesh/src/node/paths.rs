@@ -23,8 +23,8 @@ use crate::route_request::{FLOWS_MAX, RequestId, RouteReply};
 impl<P: Provider> Node<P> {
     /// Starts set-ups for the flows that have no label on a path, as many as may be under way.
     ///
-    /// Flows that have not proved to be somebody's get labels on the path in use only, or on all
-    /// where it gives none for long.
+    /// Flows that have not proved to be somebody's get labels on the path in use only, or on the one that stands
+    /// by where it gives none for long.
     pub(super) fn set_up_missing(&mut self, now: Instant, link: LinkId) {
         let Some(course) = self.courses.get_mut(&link) else {
             return;
@@ -58,12 +58,14 @@ impl<P: Provider> Node<P> {
         if hurried.is_some() {
             course.search_from(course.hurry_until);
         }
+        let bereft = course.note_lacking(now, &wishes);
         let is_open = |path: &CoursePath| path.retry_at <= now;
         let shut = course.paths.iter().filter(|path| !is_open(path));
         let retry_at = shut.map(|path| path.retry_at).min();
         let open = course.paths.iter().filter(|path| is_open(path));
         let missing: Vec<_> = open
-            .map(|path| (path.id, course.missing(path, &wishes, hurried)))
+            .filter(|path| path.setup_room() > 0)
+            .map(|path| (path.id, course.missing(path, &wishes, (hurried, &bereft))))
             .collect();
         for (id, missing) in missing {
             let Some(path) = course.path_mut(id) else {
@@ -332,7 +334,6 @@ impl<P: Provider> Node<P> {
                     if path.setups.len() < before {
                         let is_full = stuck.entry((far, path.id)).or_insert(true);
                         *is_full &= is_only_full;
-                        path.retry_at = now + RETRY;
                         is_stuck = true;
                     }
                 }
@@ -344,11 +345,15 @@ impl<P: Provider> Node<P> {
         for setup in ended {
             self.give_back(now, setup.into_held());
         }
-        for (far, path) in stuck
-            .into_iter()
-            .filter_map(|(path, full)| (!full).then_some(path))
-        {
-            self.on_setup_failed(now, far, path);
+        for ((far, id), is_only_full) in stuck {
+            if !is_only_full {
+                self.on_setup_failed(now, far, id);
+                continue;
+            }
+            let course = self.courses.get_mut(&far);
+            if let Some(path) = course.and_then(|course| course.path_mut(id)) {
+                path.retry_at = now + RETRY;
+            }
         }
     }
 }

@@ -73,12 +73,14 @@ fn read<'a>(
     datagram: &'a [u8],
 ) -> Option<(SocketAddr, &'a [u8])> {
     let header = read_datagram(datagram, LEN_USUAL).ok()?;
-    if header.is_none() && trusted.is_trusted(peer.ip()) {
-        return None;
+    match (header, trusted.is_trusted(peer.ip())) {
+        (Some(header), true) => {
+            let player = header.ends().map_or(peer, |ends| ends.source);
+            Some((player, datagram.get(header.len..)?))
+        }
+        (None, false) => Some((peer, datagram)),
+        (Some(_), false) | (None, true) => None,
     }
-    let ends = trusted.judge(peer.ip(), header.as_ref()).ok()?;
-    let said = header.map_or(Some(datagram), |header| datagram.get(header.len..))?;
-    Some((ends.map_or(peer, |ends| ends.source), said))
 }
 
 /// Silence of a player after which a proxy's port is given to another: longer than datagrams are late for.

@@ -26,8 +26,9 @@ pub enum Need {
     /// a player wrote.
     #[default]
     Required,
-    /// It need not: for a proxy that writes a header before the first of a flow's datagrams alone, and for
-    /// hosts that are also players. What it sends bare is its own.
+    /// It need not: for hosts that are also players. What it sends bare is its own. Where it passes datagrams on and
+    /// writes a header before the first of a flow alone, a player's own words may look like one: who believes it has
+    /// to remember whose flow it is.
     Optional,
 }
 

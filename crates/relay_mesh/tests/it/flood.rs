@@ -2,11 +2,12 @@
 
 use core::net::SocketAddr;
 
+use netsim::{Chance, Loss};
 use relay_mesh::{Event, Leg, Mode, SocketId};
 use wire::Seed;
 
 use crate::crowd::{gather, gather_more, silence};
-use crate::harness::{Adjust, ENTRY, EXIT, Mesh, RELAY, START, Shape, ms, shape};
+use crate::harness::{Adjust, ENTRY, EXIT, Mesh, RELAY, START, Shape, link, ms, shape};
 use crate::member::{RELIABLE, join_at};
 
 /// The game port of the entry, as its driver named it.
@@ -145,41 +146,77 @@ fn a_relay_without_labels_left_sends_newcomers_another_way() {
         }
     };
     for mode in [Mode::Shadow, Mode::Single] {
-        newcomers_go_another_way(mode, adjust, 30);
+        newcomers_go_another_way(mode, adjust);
     }
 }
 
 #[test]
 fn a_relay_that_has_labels_for_some_again_leaves_the_others_their_other_way() {
-    // Of 36 players beside; then of a hundred those have room that are asked for by a request of their own.
+    for mode in [Mode::Shadow, Mode::Single] {
+        for loss in [0, 1] {
+            let mut mesh = Mesh::new(Seed::from_number(18), &short_of_labels(mode));
+            // Probes of the way that some lean on are lost, too.
+            for relay in [RELAY + 1, RELAY + 2] {
+                let lossy = link(15).with_loss(Loss::Bernoulli(Chance::percent(loss)));
+                let ends = (mesh.nodes[relay], mesh.nodes[EXIT]);
+                mesh.world.set_links(ends.0, ends.1, lossy);
+            }
+            mesh.run(START + 2_000);
+            let first = gather(&mut mesh, 36, ms(500));
+            mesh.run(3_000);
+            // Of a hundred those have room at last that are asked for by a request of their own.
+            let crowd = gather_more(&mut mesh, 36..136, ms(500));
+            mesh.run(6_000);
+            let waited = |mesh: &Mesh| mesh.process(ENTRY).node.stats().waited;
+            let (start, before) = (mesh.now(), waited(&mesh));
+            silence(&mut mesh, first);
+            mesh.run(20_000);
+            assert_eq!(mesh.world[crowd].served(), 100);
+            assert_eq!(waited(&mesh), before, "all have a way: {mode:?} {loss}");
+            assert_eq!(mesh.moves(ENTRY, start), [], "the path is good");
+        }
+    }
+}
+
+#[test]
+fn a_relay_that_gives_one_label_now_and_then_does_not_keep_a_hundred_waiting() {
+    for mode in [Mode::Shadow, Mode::Single] {
+        let mut mesh = Mesh::new(Seed::from_number(20), &short_of_labels(mode));
+        mesh.run(START + 2_000);
+        let come = |mesh: &mut Mesh, millis: u16| {
+            for _ in 0..millis / 20 {
+                let number = mesh.now().saturating_since(wire::Instant::ZERO).as_millis() / 20;
+                let number = u16::try_from(number).unwrap();
+                flood(mesh, number..number + 1, (1, 60));
+                mesh.run(20);
+            }
+        };
+        come(&mut mesh, 4_000);
+        let crowd = gather(&mut mesh, 100, ms(500));
+        come(&mut mesh, 8_000);
+        assert_eq!(mesh.world[crowd].served(), 100, "{mode:?}");
+        let settled = mesh.now();
+        come(&mut mesh, 4_000);
+        let gap = mesh.world[crowd].gap(settled, mesh.now());
+        assert!(gap < ms(800), "{mode:?}: {gap:?}");
+    }
+}
+
+/// The first relay has labels for 36 players and the one who plays always; flows end after 3 s.
+fn short_of_labels(mode: Mode) -> Shape {
     let adjust: Adjust = |index, config, _| {
         if index == RELAY {
             config.labels_max = 4 + 2 * 36;
         }
     };
-    for mode in [Mode::Shadow, Mode::Single] {
-        let shape = Shape {
-            mode,
-            idle: 3,
-            ..shape(adjust)
-        };
-        let mut mesh = Mesh::new(Seed::from_number(18), &shape);
-        mesh.run(START + 2_000);
-        let first = gather(&mut mesh, 36, ms(500));
-        mesh.run(3_000);
-        let crowd = gather_more(&mut mesh, 36..136, ms(500));
-        mesh.run(6_000);
-        let start = mesh.now();
-        silence(&mut mesh, first);
-        mesh.run(20_000);
-        assert_eq!(mesh.world[crowd].served(), 100);
-        let gap = mesh.world[crowd].gap(start, mesh.now());
-        assert!(gap < ms(800), "{mode:?}: {gap:?}");
-        assert_eq!(mesh.moves(ENTRY, start), [], "the path is good");
+    Shape {
+        mode,
+        idle: 3,
+        ..shape(adjust)
     }
 }
 
-fn newcomers_go_another_way(mode: Mode, adjust: Adjust, count: u32) {
+fn newcomers_go_another_way(mode: Mode, adjust: Adjust) {
     let shape = Shape {
         mode,
         ..shape(adjust)
@@ -188,13 +225,13 @@ fn newcomers_go_another_way(mode: Mode, adjust: Adjust, count: u32) {
     mesh.run(START + 2_000);
     assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
     let start = mesh.now();
-    let crowd = gather(&mut mesh, count, ms(500));
+    let crowd = gather(&mut mesh, 30, ms(500));
     mesh.run(6_000);
     let refused = mesh.process(RELAY).node.stats().requests_refused;
     assert!(refused.full > 3, "{refused:?}");
     assert_eq!(mesh.moves(ENTRY, start), [], "the path is good");
     assert!(mesh.player().gap(start, mesh.now()) < ms(50));
-    assert_eq!(mesh.world[crowd].served(), usize::try_from(count).unwrap());
+    assert_eq!(mesh.world[crowd].served(), 30);
     let settled = mesh.now().saturating_sub(ms(2_000));
     mesh.run(12_000);
     let gap = mesh.world[crowd].gap(settled, mesh.now());
