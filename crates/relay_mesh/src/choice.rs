@@ -56,8 +56,8 @@ pub struct ChoiceConfig {
     pub margin_percent: u16,
     /// How long the advantage must last; 3 s.
     pub confirm: Duration,
-    /// Longest addition to it that the flow's hash decides; 15 s, so that of flows with the same
-    /// reason a fifteenth leaves in a second.
+    /// Longest addition, which the flow's hash decides, to the later of `confirm` and `hold`; 15 s, so that of flows
+    /// with the same reason a fifteenth leaves in a second.
     pub confirm_spread: Duration,
     /// Least time between two changes for an advantage; 5 s.
     pub hold: Duration,

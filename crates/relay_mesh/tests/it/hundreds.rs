@@ -66,6 +66,10 @@ fn sim_pgx13_whole_nodes_by_the_hundred_choose_their_neighbours() {
         crowd.assert_game();
         look.assert_calm();
         println!(
+            "figure: whole{count} control_bytes_per_s {}",
+            look.control_a_second()
+        );
+        println!(
             "figure: whole{count} probe_bytes_per_s {}",
             look.probes_a_second()
         );
