@@ -7,7 +7,7 @@ use wire::NodeId;
 use super::{LinkStateTable, Roles, ShortId};
 use crate::cost::{Cost, CostModel};
 use crate::measure::LinkReport;
-use crate::routes::{Graph, NodeIndex, RELAYS_MAX};
+use crate::routes::{Graph, NodeIndex};
 
 impl LinkStateTable {
     /// Makes the graph of all live nodes and links; `own` is what this node measures now.
@@ -115,23 +115,11 @@ fn set_link(
 ) {
     if link.is_up() {
         let cost = link.delay.plus(model.loss(link.loss));
-        graph.set_link(a, b, cost.min(most(model)));
+        graph.set_link(a, b, cost);
         graph.set_loss(a, b, link.loss);
     } else {
         graph.set_link(a, b, Cost::UNROUTABLE);
     }
-}
-
-/// What a link that is up costs at most: so that a route of three relays is a way, whatever is said of its
-/// links. Word of a cost comes unsigned, and takes no route away.
-fn most(model: &CostModel) -> Cost {
-    let relays = u16::try_from(RELAYS_MAX).unwrap_or(u16::MAX);
-    let passing = model.relay().units().saturating_mul(relays);
-    let left = Cost::UNROUTABLE
-        .units()
-        .saturating_sub(1)
-        .saturating_sub(passing);
-    Cost::from_units(left / relays.saturating_add(1))
 }
 
 fn indices(graph: &Graph, a: &NodeId, b: &NodeId) -> Option<(NodeIndex, NodeIndex)> {

@@ -33,6 +33,16 @@ impl LinkReport {
         self.delay.is_routable() && self.loss.0 < LossCode::ALL.0
     }
 
+    /// Returns what a word without a signature, `told`, makes of what was signed: no worse than that a route over
+    /// three relays stays a way.
+    #[must_use]
+    pub(crate) fn raised_to(self, told: Self) -> Self {
+        Self {
+            delay: told.delay.min(self.delay.max(TOLD_MAX)),
+            loss: told.loss.min(self.loss.max(TOLD_LOSS_MAX)),
+        }
+    }
+
     /// Returns the worse of both ends' views, each number by itself.
     #[must_use]
     pub fn worse(self, other: Self) -> Self {
@@ -42,3 +52,9 @@ impl LinkReport {
         }
     }
 }
+
+/// Delay that a delta tells of at most, where the record does not say more: with the price of [`TOLD_LOSS_MAX`]
+/// 797 ms, and four such links are a way of less than the 3,276 ms from which on there is none.
+const TOLD_MAX: Cost = Cost::from_millis(400);
+/// The same of loss: 18 %, which the usual [`CostModel`](crate::cost::CostModel) prices at 397 ms.
+const TOLD_LOSS_MAX: LossCode = LossCode(180);

@@ -1,6 +1,8 @@
 use super::*;
 use crate::cost::LossCode;
-use crate::link_state::{Admission, Network, Outcome, Profile, Publisher, TableConfig};
+use crate::link_state::{
+    Admission, DeltaOutcome, Network, Outcome, Profile, Publisher, TableConfig,
+};
 use crate::routes::{RouteLimits, SourceRoutes};
 use crypto::{Identity, Provider};
 use netsim::provider::SimProvider;
@@ -66,6 +68,22 @@ impl World {
         assert_eq!(outcome, Outcome::Accepted);
     }
 
+    /// Node `from` tells by a delta that its links take 3.2 s and lose nearly all.
+    fn deplore(&mut self, now: Instant, from: usize, links: &[usize]) {
+        let slow = LinkReport {
+            delay: Cost::from_millis(3_200),
+            loss: LossCode(254),
+        };
+        let links = links.iter().map(|to| (self.ids[*to], slow));
+        let publication = self.publishers[from]
+            .update(now, None, &mut self.provider, &links.collect())
+            .unwrap();
+        assert_eq!(publication.links, None);
+        let delta = publication.delta.unwrap();
+        let outcome = self.table.accept_delta(now, self.ids[from], delta);
+        assert_eq!(outcome, DeltaOutcome::Accepted);
+    }
+
     /// Cost in ms from `a` to `b` where node 0 measures `own`.
     fn link(&self, a: usize, b: usize, own: &[(usize, u16)]) -> Option<u16> {
         let own = own
@@ -100,13 +118,16 @@ fn a_link_counts_where_both_ends_report_it_and_the_worse_report_holds() {
 #[test]
 fn pgx6_no_word_of_a_cost_takes_a_route_of_three_relays_away() {
     let mut world = World::new(6, |_| Roles::ALL);
-    let slow = 3_200;
+    let near = |node: usize| [node - 1, node + 1].into_iter().filter(|to| *to < 6);
     for node in 1..6 {
-        let links = [node - 1, node + 1].into_iter().filter(|to| *to < 6);
-        let links: Vec<_> = links.map(|to| (to, slow)).collect();
+        let links: Vec<_> = near(node).map(|to| (to, 10)).collect();
         world.publish(Instant::ZERO, node, &links);
     }
-    let own = [(world.ids[1], report(slow))].into_iter().collect();
+    for node in 1..6 {
+        let links: Vec<_> = near(node).collect();
+        world.deplore(Instant::from_millis(2_000), node, &links);
+    }
+    let own = [(world.ids[1], report(10))].into_iter().collect();
     let graph = world.table.graph(&CostModel::default(), &own);
     let index = |node: usize| graph.index(&world.ids[node]).unwrap();
     let limits = RouteLimits {
@@ -120,6 +141,20 @@ fn pgx6_no_word_of_a_cost_takes_a_route_of_three_relays_away() {
         routes.route(&graph, index(5)).is_none(),
         "a fourth is one too many"
     );
+}
+
+#[test]
+fn a_signed_word_and_what_this_node_measures_count_in_full() {
+    let mut world = World::new(3, |_| Roles::ALL);
+    world.publish(Instant::ZERO, 1, &[(0, 1_600), (2, 2_000)]);
+    world.publish(Instant::ZERO, 2, &[(1, 2_000)]);
+    assert_eq!(world.link(1, 2, &[(1, 10)]), Some(2_000));
+    assert_eq!(world.link(0, 1, &[(1, 10)]), Some(1_600));
+    assert_eq!(world.link(0, 1, &[(1, 1_900)]), Some(1_900));
+    // A delta may say no less than the record, too.
+    world.deplore(Instant::from_millis(2_000), 2, &[1]);
+    let cost = CostModel::default().loss(LossCode(180)).units() / 10;
+    assert_eq!(world.link(1, 2, &[]), Some(2_000 + cost));
 }
 
 #[test]

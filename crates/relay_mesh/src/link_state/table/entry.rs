@@ -152,7 +152,7 @@ impl Links {
         };
         for (position, report) in &delta.changes {
             match reports.get_mut(usize::from(*position)) {
-                Some(signed) if signed.is_up() => *signed = *report,
+                Some(signed) if signed.is_up() => *signed = signed.raised_to(*report),
                 Some(_) | None => return false,
             }
         }
