@@ -25,6 +25,7 @@ mod in_use;
 mod known_routes;
 mod links;
 mod listing;
+mod lost_exit;
 mod machine;
 mod measuring;
 mod names;

@@ -62,6 +62,8 @@ pub(super) struct Course<A> {
     pub(super) decide_at: Instant,
     /// Until then the path that packets go on by has its labels first, as the one before failed.
     pub(super) hurry_until: Instant,
+    /// Since when no way leads to the far end, and another exit serves players of it.
+    pub(super) lost_since: Option<Instant>,
 }
 
 /// How many probes came over paths of each number that the other end gives; they wrap.
@@ -99,7 +101,7 @@ pub(super) struct CoursePath {
     /// After a set-up that failed: when to try again.
     pub(super) retry_at: Instant,
     pub(super) failures: u8,
-    /// On the path in use: a flow without a label, and since when it is waited with.
+    /// On the path in use: a flow without a label, and since when it is waited for.
     pub(super) lacking: Option<(FlowId, Instant)>,
 }
 
@@ -145,6 +147,7 @@ impl<A> Course<A> {
             search_at: Some(now),
             decide_at: now,
             hurry_until: now,
+            lost_since: None,
         }
     }
 
@@ -208,6 +211,18 @@ impl<A> Course<A> {
         Some(id)
     }
 
+    /// Has a path for which nothing was asked yet wait until then.
+    pub(super) fn put_off(&mut self, path: &Path, until: Instant) {
+        let mut paths = self.paths.iter_mut();
+        let is_new = |known: &CoursePath| {
+            known.failures == 0 && known.setups.is_empty() && known.bound.is_empty()
+        };
+        if let Some(path) = paths.find(|known| known.path == *path && is_new(known)) {
+            path.retry_at = until;
+            self.search_from(until);
+        }
+    }
+
     pub(super) fn path(&self, id: u8) -> Option<&CoursePath> {
         self.paths.iter().find(|path| path.id == id)
     }
@@ -248,7 +263,7 @@ impl<A> Course<A> {
                 .filter(|path| path.bound.contains_key(&flow));
             bound
                 .clone()
-                .find(|path| path.watch.state(now) == PathState::Good)
+                .find(|path| path.is_proved(now))
                 .or_else(|| bound.next())
                 .map(|path| path.id)
         });
@@ -309,15 +324,16 @@ pub(super) const OVERLAP_MIN: Duration = Duration::from_millis(200);
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
-mod tests {
-    use super::super::wanting::HURRY;
+pub(super) mod tests {
     use super::*;
     use crate::choice::ChoiceConfig;
     use crypto::{Exporter, Initial, Provider, Role, Secret32};
     use netsim::provider::SimProvider;
     use wire::{NodeId, Seed};
 
-    fn course(provider: &SimProvider) -> Course<<SimProvider as Provider>::Aead> {
+    pub(in super::super) fn course(
+        provider: &SimProvider,
+    ) -> Course<<SimProvider as Provider>::Aead> {
         let agreed = Initial::new(provider, None).agree(provider, &Secret32::new([1; 32]));
         let exporter: Exporter = agreed.traffic(provider, &[0; 32]).split(Role::Dialler).2;
         let keys = (
@@ -328,7 +344,7 @@ mod tests {
         Course::new(Instant::ZERO, End::Dialler, keys, choice)
     }
 
-    fn path(relay: u16) -> Path {
+    pub(in super::super) fn path(relay: u16) -> Path {
         let mut node = [0; 32];
         node[..2].copy_from_slice(&relay.to_be_bytes());
         Path {
@@ -357,26 +373,6 @@ mod tests {
             course.path(lasting[0]).map(|known| &known.path),
             Some(&path(1_000))
         );
-    }
-
-    #[test]
-    fn after_a_failure_spare_paths_wait_for_the_one_that_packets_go_on_by_and_not_for_long() {
-        let provider = SimProvider::new(Seed::from_number(1));
-        let mut course = course(&provider);
-        let added = course.add_path(Instant::ZERO, path(1), LinkId(1));
-        let id = added.expect("there is room");
-        course.current = Some(id);
-        let flows = || [FlowId::PROBE, FlowId(1)].into_iter();
-        let hurried = |course: &Course<_>, at| course.hurried(Instant::ZERO + at, flows());
-        assert_eq!(hurried(&course, Duration::ZERO), None, "nothing failed");
-        course.hurry_until = Instant::ZERO + HURRY;
-        let last = HURRY.saturating_sub(Duration::from_millis(1));
-        assert_eq!(hurried(&course, Duration::ZERO), Some(id));
-        assert_eq!(hurried(&course, last), Some(id));
-        assert_eq!(hurried(&course, HURRY), None, "nobody waits for longer");
-        assert_eq!(course.hurried(Instant::ZERO, core::iter::empty()), None);
-        course.paths[0].failures = 1;
-        assert_eq!(hurried(&course, last), None, "labels may never come");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use wire::{Instant, NodeId};
 
 use super::course::{Course, CoursePath, OVERLAP_MIN};
 use super::priced::{LinkState, Priced};
-use super::wanting::HURRY;
+use super::wanting::{HURRY, SPARE_AFTER};
 use super::{Node, barred};
 use crate::choice::{Candidate, Choice, Reason};
 use crate::config::Mode;
@@ -69,14 +69,18 @@ impl<P: Provider> Node<P> {
             };
             path.watch.set_pace(now, pace);
         }
-        let is_dead = current
-            .and_then(|id| course.path(id))
-            .is_some_and(|path| path.is_watched() && path.watch.state(now) == PathState::Dead);
-        if is_dead && let Some(id) = current {
+        // The one in use last, so that it is left for none that is dead too.
+        let is_dead =
+            |path: &&CoursePath| path.is_watched() && path.watch.state(now) == PathState::Dead;
+        let dead = course.paths.iter().filter(is_dead).map(|path| path.id);
+        let mut dead: Vec<u8> = dead.collect();
+        dead.sort_by_key(|id| Some(*id) == current);
+        for id in dead {
             self.fail_path(now, link, id);
         }
         self.decide(now, link);
         self.move_if_ready(now, link);
+        self.leave_lost_exit(now, link);
         if self
             .courses
             .get_mut(&link)
@@ -284,11 +288,11 @@ impl<P: Provider> Node<P> {
                 })
                 .map(|priced| priced.path.clone())
         });
-        self.keep_paths(now, link);
+        self.keep_paths(now, link, wants_warm);
     }
 
     /// Adds the paths that are wanted and drops those that are not.
-    fn keep_paths(&mut self, now: Instant, link: LinkId) {
+    fn keep_paths(&mut self, now: Instant, link: LinkId, wants_warm: bool) {
         let Some(course) = self.courses.get_mut(&link) else {
             return;
         };
@@ -304,6 +308,9 @@ impl<P: Provider> Node<P> {
         let stays = course.standby.filter(|id| {
             is_awaited && Some(*id) != course.current && course.path(*id).is_some_and(is_proved)
         });
+        // The way without a relay has labels of all flows: no shortage of some is a reason to give them back.
+        let in_use = course.current.and_then(|id| course.path(id));
+        let is_short = in_use.is_some_and(|path| path.is_short(now));
         let mut idle: Vec<u8> = course
             .paths
             .iter()
@@ -315,6 +322,7 @@ impl<P: Provider> Node<P> {
                         .is_none_or(|(previous, _)| previous != path.id)
                     && Some(&path.path) != wanted.as_ref()
                     && Some(&path.path) != spare.as_ref()
+                    && !(is_short && path.path.relays.is_empty())
             })
             .map(|path| path.id)
             .collect();
@@ -325,16 +333,25 @@ impl<P: Provider> Node<P> {
             .into_iter()
             .filter_map(|id| course.remove_path(id))
             .collect();
-        for path in [wanted, spare.clone()].into_iter().flatten() {
+        let is_wanted = |path: &Path| Some(path) == wanted.as_ref();
+        for path in [&wanted, &spare].into_iter().flatten() {
             let first = self
                 .peers
                 .find(&path.next_hop())
                 .filter(|first| self.peers.carries(*first));
-            if let Some(first) = first
-                && course.find(&path).is_none()
-                && !course.barred.holds(now, &path)
-            {
-                course.add_path(now, path, first);
+            let Some(first) = first.filter(|_| !course.barred.holds(now, path)) else {
+                continue;
+            };
+            if course.find(path).is_none() {
+                course.add_path(now, path.clone(), first);
+                let wait = if is_wanted(path) || wants_warm {
+                    Duration::ZERO
+                } else {
+                    SPARE_AFTER
+                };
+                course.put_off(path, now + wait);
+            } else if is_wanted(path) {
+                course.put_off(path, now);
             }
         }
         course.standby = spare
@@ -394,9 +411,11 @@ impl<P: Provider> Node<P> {
         ) else {
             return;
         };
-        let Some(path) = course.path(to) else {
+        let Some(path) = course.path_mut(to) else {
             return;
         };
+        // Who lacked a label there before has not waited since.
+        path.lacking = None;
         let event = Event::RouteChanged {
             far_end,
             from,

@@ -398,7 +398,13 @@ impl<P: Provider> Node<P> {
             standing,
         };
         let flow = Flow::new(now, (far, id), (game, player, mode), keys, side);
-        let index = self.flows.insert(flow).ok()?;
+        let index = match self.flows.insert(flow) {
+            Ok(index) => index,
+            Err(flow) => {
+                self.leave_side(player, &flow.side);
+                return None;
+            }
+        };
         if let Some(far_end) = self.peers.get(far).map(|peer| peer.node) {
             self.tell(Event::FlowOpened {
                 game: name,

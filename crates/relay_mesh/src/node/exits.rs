@@ -15,6 +15,8 @@ use crate::signed_config::Protocol;
 /// Why there is no exit for a new player.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoExit {
+    /// This node is no entry of the game.
+    NotOurs,
     /// None has a session with this node, or there is no way.
     Unreachable,
     /// Those that can be reached have just refused one.
@@ -24,18 +26,28 @@ pub(super) enum NoExit {
 impl<P: Provider> Node<P> {
     /// The exit of a game over UDP that costs least with the way from there to the server.
     pub(super) fn best_exit(&mut self, now: Instant, game: usize) -> Option<LinkId> {
-        let of = self.config.games.get(game)?;
-        let here = self.admit(self.own, &of.name).map(|_| self.own);
-        let exits = self.exits_of_game(of, here)?;
-        let key = (Protocol::Udp, of.name.clone());
-        let best = self.cheapest_exit(now, &key, (exits, game));
+        let best = self.exit_for(now, game);
         if best == Err(NoExit::Unreachable) {
             self.stats.no_exit = self.stats.no_exit.saturating_add(1);
             if self.ports.is_unreachable_news(now, game) {
-                self.tell(Event::NoExit { game: key.1 });
+                let game = self.game_name(game);
+                self.tell(Event::NoExit { game });
             }
         }
         best.ok()
+    }
+
+    /// The same, of which nobody is told.
+    pub(super) fn exit_for(&mut self, now: Instant, game: usize) -> Result<LinkId, NoExit> {
+        let Some(of) = self.config.games.get(game) else {
+            return Err(NoExit::NotOurs);
+        };
+        let here = self.admit(self.own, &of.name).map(|_| self.own);
+        let Some(exits) = self.exits_of_game(of, here) else {
+            return Err(NoExit::NotOurs);
+        };
+        let key = (Protocol::Udp, of.name.clone());
+        self.cheapest_exit(now, &key, (exits, game))
     }
 
     /// The same of a game over TCP.

@@ -159,7 +159,8 @@ pub(super) struct FlowTable<A> {
     free: VecDeque<u32>,
     taken: u32,
     max: u32,
-    by_player: Lookup<Leg, u32>,
+    /// By the way to the player, and by who he is: a proxy may say of one port that it is several's.
+    by_player: Lookup<(Leg, SocketAddr), u32>,
     by_socket: Lookup<SocketId, u32>,
     by_id: BTreeMap<(LinkId, FlowId), u32>,
     /// Flows whose players have not proved to receive, of each owner the oldest first.
@@ -217,7 +218,7 @@ impl<A> FlowTable<A> {
             *held = held.saturating_add(1);
         }
         if let Side::Entry { leg, .. } | Side::Here { leg, .. } = flow.side {
-            self.by_player.insert(leg, index);
+            self.by_player.insert((leg, flow.player), index);
         }
         let place = usize::try_from(index).unwrap_or(usize::MAX);
         if place == self.slots.len() {
@@ -247,7 +248,7 @@ impl<A> FlowTable<A> {
             }
         }
         if let Side::Entry { leg, .. } | Side::Here { leg, .. } = flow.side {
-            self.by_player.remove(&leg);
+            self.by_player.remove(&(leg, flow.player));
         }
         if let Some(socket) = flow
             .side
@@ -362,8 +363,8 @@ impl<A> FlowTable<A> {
         self.slots.get_mut(usize::try_from(index).ok()?)?.as_mut()
     }
 
-    pub(super) fn of_player(&self, leg: &Leg) -> Option<u32> {
-        self.by_player.get(leg).copied()
+    pub(super) fn of_player(&self, leg: Leg, player: SocketAddr) -> Option<u32> {
+        self.by_player.get(&(leg, player)).copied()
     }
 
     pub(super) fn of_socket(&self, socket: SocketId) -> Option<u32> {

@@ -18,7 +18,7 @@ use crate::link::LinkId;
 use crate::path_probe::{PathEcho, PathProbe};
 use crate::path_setup::{Ask, PathSetup, Progress, held};
 use crate::path_watch::EchoWay;
-use crate::route_request::{FLOWS_MAX, RequestId, RouteReply};
+use crate::route_request::{RequestId, RouteReply};
 
 impl<P: Provider> Node<P> {
     /// Starts set-ups for the flows that have no label on a path, as many as may be under way.
@@ -59,12 +59,13 @@ impl<P: Provider> Node<P> {
             course.search_from(course.hurry_until);
         }
         let bereft = course.note_lacking(now, &wishes);
+        let alone = course.served_alone(now, hurried);
         let is_open = |path: &CoursePath| path.retry_at <= now;
         let shut = course.paths.iter().filter(|path| !is_open(path));
         let retry_at = shut.map(|path| path.retry_at).min();
         let open = course.paths.iter().filter(|path| is_open(path));
         let missing: Vec<_> = open
-            .filter(|path| path.setup_room() > 0)
+            .filter(|path| path.setup_room() > 0 && alone.is_none_or(|alone| alone == path.id))
             .map(|path| (path.id, course.missing(path, &wishes, (hurried, &bereft))))
             .collect();
         for (id, missing) in missing {
@@ -72,11 +73,16 @@ impl<P: Provider> Node<P> {
                 continue;
             };
             let room = path.setup_room();
-            let chunks = missing.chunks(FLOWS_MAX);
             // The end of a set-up is reason enough to look for those that find no room now.
-            for chunk in chunks.take(room) {
-                let way = (path.path.relays.as_slice(), path.path.destination);
-                let (setup, first) = PathSetup::start(now, self.own, way, chunk.to_vec(), &mut ids);
+            let started: Vec<_> = path
+                .requests(&missing)
+                .take(room)
+                .map(|flows| {
+                    let way = (path.path.relays.as_slice(), path.path.destination);
+                    PathSetup::start(now, self.own, way, flows.to_vec(), &mut ids)
+                })
+                .collect();
+            for (setup, first) in started {
                 path.setups.push(setup);
                 asks.extend(first);
             }

@@ -10,6 +10,7 @@ use super::path_labels::TRIES;
 use crate::flow_key::FlowId;
 use crate::path_setup::PathSetup;
 use crate::path_watch::PathState;
+use crate::route_request::FLOWS_MAX;
 
 /// A flow that may be asked for.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +47,15 @@ impl<A> Course<A> {
         (is_wanted && flows.any(|flow| !path.bound.contains_key(&flow))).then_some(path.id)
     }
 
-    /// Takes note of whom the path in use has no label for, the first of whom is waited with; returns those
+    /// The path beside which no other is asked for anything, not even to be tried: the one that packets go on by
+    /// after a failure, until all have their labels there. So a thousand flows move by requests for them alone.
+    pub(super) fn served_alone(&self, now: Instant, hurried: Option<u8>) -> Option<u8> {
+        let path = self.path(hurried?)?;
+        let answers = path.is_watched() && path.watch.state(now) == PathState::Good;
+        answers.then_some(path.id)
+    }
+
+    /// Takes note of whom the path in use has no label for, the first of whom is waited for; returns those
     /// that are to look elsewhere, as it has given none for long: none while it gives them one after the other.
     pub(super) fn note_lacking(&mut self, now: Instant, wishes: &[Wish]) -> BTreeSet<FlowId> {
         let current = self.current;
@@ -60,6 +69,9 @@ impl<A> Course<A> {
             .filter(|(flow, _)| wishes.iter().filter(lacks).any(|wish| wish.flow == *flow));
         let first = wishes.iter().find(lacks).map(|wish| (wish.flow, now));
         path.lacking = still.or(first);
+        if path.lacking.is_none() {
+            path.failures = 0;
+        }
         let bereft = if path.is_short(now) {
             let bereft = wishes
                 .iter()
@@ -138,17 +150,169 @@ impl<A> Course<A> {
 }
 
 impl CoursePath {
-    /// Whether so many set-ups failed, one after the other, or one flow has waited for so long, that flows without
-    /// a label are to look elsewhere.
+    /// Whether a flow lacks a label, and so many set-ups failed, one after the other, or it has waited for so long,
+    /// that such flows are to look elsewhere.
     pub(super) fn is_short(&self, now: Instant) -> bool {
-        let waits = |(_, since): (FlowId, Instant)| now.saturating_since(since) >= LACKING_MAX;
-        self.failures >= TRIES || self.lacking.is_some_and(waits)
+        self.lacking.is_some_and(|(_, since)| {
+            self.failures >= TRIES || now.saturating_since(since) >= LACKING_MAX
+        })
+    }
+
+    /// How to divide what a path is asked for among requests: for half as many flows after each failure, so that
+    /// a node with room for some gives it; and the probe's label by itself after one, so that no flow's shortage
+    /// makes the path one of which nothing is known.
+    pub(super) fn requests<'a>(
+        &self,
+        mut flows: &'a [FlowId],
+    ) -> impl Iterator<Item = &'a [FlowId]> {
+        let most = (FLOWS_MAX >> self.failures.min(15)).max(1);
+        let is_tried = self.failures > 0 && !self.is_watched();
+        core::iter::from_fn(move || {
+            let probes = is_tried && flows.first() == Some(&FlowId::PROBE);
+            let count = if probes { 1 } else { most.min(flows.len()) };
+            let (request, rest) = flows.split_at_checked(count)?;
+            flows = rest;
+            (!request.is_empty()).then_some(request)
+        })
     }
 }
 
+/// How long a path waits that would only be a spare one where nobody wants a second path at all times. Where it is one
+/// because the path in use has just died, that is known by then, and flows move by requests for them alone.
+pub(super) const SPARE_AFTER: Duration = Duration::from_millis(500);
 /// How long a flow waits for a label on the path in use before any other is asked for one: two round trips, and as
 /// many for those before it, to relays that are 500 ms away and back.
 const LACKING_MAX: Duration = Duration::from_secs(2);
 /// After a failure, how long spare paths wait for the labels of the one that packets go on by: four round
 /// trips, two for the first 64 flows and two for all others, by relays that are 250 ms away and back.
 pub(super) const HURRY: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::super::course::tests::{course, path};
+    use super::*;
+    use crate::link::LinkId;
+    use netsim::provider::SimProvider;
+    use wire::Seed;
+
+    fn flows(count: u64) -> Vec<FlowId> {
+        let flows = (1..count).map(FlowId);
+        [FlowId::PROBE].into_iter().chain(flows).collect()
+    }
+
+    fn wish(flow: FlowId) -> Wish {
+        Wish {
+            flow,
+            is_proved: true,
+            is_warm: false,
+        }
+    }
+
+    #[test]
+    fn after_a_failure_spare_paths_wait_for_the_one_that_packets_go_on_by_and_not_for_long() {
+        let provider = SimProvider::new(Seed::from_number(1));
+        let mut course = course(&provider);
+        let added = course.add_path(Instant::ZERO, path(1), LinkId(1));
+        let id = added.expect("there is room");
+        course.current = Some(id);
+        let flows = || [FlowId::PROBE, FlowId(1)].into_iter();
+        let hurried = |course: &Course<_>, at| course.hurried(Instant::ZERO + at, flows());
+        assert_eq!(hurried(&course, Duration::ZERO), None, "nothing failed");
+        course.hurry_until = Instant::ZERO + HURRY;
+        let last = HURRY.saturating_sub(Duration::from_millis(1));
+        assert_eq!(hurried(&course, Duration::ZERO), Some(id));
+        assert_eq!(hurried(&course, last), Some(id));
+        assert_eq!(hurried(&course, HURRY), None, "nobody waits for longer");
+        assert_eq!(course.hurried(Instant::ZERO, core::iter::empty()), None);
+        course.paths[0].failures = 1;
+        assert_eq!(hurried(&course, last), None, "labels may never come");
+    }
+
+    #[test]
+    fn who_lacks_a_label_looks_elsewhere_after_2_s_or_three_failures_and_only_while_he_does() {
+        let provider = SimProvider::new(Seed::from_number(1));
+        let mut course = course(&provider);
+        let added = course.add_path(Instant::ZERO, path(1), LinkId(1));
+        course.current = added;
+        let wishes = [wish(FlowId(1)), wish(FlowId(2))];
+        let both = BTreeSet::from([FlowId(1), FlowId(2)]);
+        let at = |millis| Instant::from_millis(millis);
+        assert!(course.note_lacking(at(0), &wishes).is_empty());
+        assert!(course.note_lacking(at(1_999), &wishes).is_empty());
+        assert_eq!(course.note_lacking(at(2_000), &wishes), both);
+        // The first has its label, or is gone: it is waited for the next from now on.
+        assert!(course.note_lacking(at(2_001), &wishes[1..]).is_empty());
+        course.paths[0].failures = TRIES;
+        assert_eq!(course.note_lacking(at(2_002), &wishes), both);
+        assert!(course.paths[0].is_short(at(2_002)));
+        // Nobody lacks one any more, and what failed counts no more either.
+        assert!(course.note_lacking(at(2_003), &[]).is_empty());
+        assert!(!course.paths[0].is_short(at(9_000)));
+        assert_eq!(course.paths[0].failures, 0);
+    }
+
+    #[test]
+    fn requests_are_for_half_as_many_after_each_failure_and_the_probes_stands_alone_after_one() {
+        let provider = SimProvider::new(Seed::from_number(1));
+        let mut course = course(&provider);
+        let added = course.add_path(Instant::ZERO, path(1), LinkId(1));
+        added.expect("there is room");
+        let path = &mut course.paths[0];
+        let all = flows(100);
+        let mut lens = |failures| {
+            path.failures = failures;
+            let requests: Vec<&[FlowId]> = path.requests(&all).collect();
+            assert_eq!(requests.concat(), all);
+            requests.iter().map(|of| of.len()).collect::<Vec<_>>()
+        };
+        assert_eq!(lens(0), [64, 36]);
+        assert_eq!(lens(1), [1, 32, 32, 32, 3]);
+        assert_eq!(lens(2)[..3], [1, 16, 16]);
+        assert_eq!(lens(6), [1; 100]);
+        assert_eq!(lens(u8::MAX), [1; 100]);
+        assert_eq!(path.requests(&[]).count(), 0);
+    }
+
+    #[test]
+    fn spare_paths_are_asked_by_whom_they_serve() {
+        let provider = SimProvider::new(Seed::from_number(1));
+        let mut course = course(&provider);
+        for number in [1, 2] {
+            let added = course.add_path(Instant::ZERO, path(number), LinkId(number.into()));
+            added.expect("there is room");
+        }
+        course.current = Some(course.paths[0].id);
+        let stranger = Wish {
+            is_proved: false,
+            ..wish(FlowId(3))
+        };
+        let wishes = [Wish::PROBE, wish(FlowId(1)), stranger];
+        let none = BTreeSet::new();
+        let asked = |course: &Course<_>, place: usize, hurried, bereft: &BTreeSet<FlowId>| {
+            course.missing(&course.paths[place], &wishes, (hurried, bereft))
+        };
+        let all = [FlowId::PROBE, FlowId(1), FlowId(3)];
+        assert_eq!(
+            asked(&course, 0, None, &none),
+            all,
+            "the path in use, for all"
+        );
+        assert_eq!(
+            asked(&course, 1, None, &none),
+            [FlowId::PROBE],
+            "another is tried"
+        );
+        // Those that look elsewhere: a stranger on the spare path alone.
+        let bereft = BTreeSet::from([FlowId(1), FlowId(3)]);
+        let proved = [FlowId::PROBE, FlowId(1)];
+        assert_eq!(asked(&course, 1, None, &bereft), proved);
+        course.spare = Some(path(2));
+        assert_eq!(asked(&course, 1, None, &bereft), all);
+        let first = course.current;
+        assert_eq!(
+            asked(&course, 1, first, &bereft),
+            [FlowId::PROBE],
+            "in a hurry"
+        );
+    }
+}

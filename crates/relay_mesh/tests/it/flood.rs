@@ -2,7 +2,7 @@
 
 use core::net::SocketAddr;
 
-use netsim::{Chance, Loss};
+use netsim::{Chance, Loss, Verdict};
 use relay_mesh::{Event, Leg, Mode, SocketId};
 use wire::Seed;
 
@@ -236,6 +236,88 @@ fn newcomers_go_another_way(mode: Mode, adjust: Adjust) {
     mesh.run(12_000);
     let gap = mesh.world[crowd].gap(settled, mesh.now());
     assert!(gap < ms(700), "{mode:?}: {gap:?}");
+}
+
+/// Newcomers lean on the second relay, as the first has no labels for them; then that one drops what it carries,
+/// or dies.
+#[test]
+fn who_leans_on_a_path_that_dies_finds_another() {
+    let adjust: Adjust = |index, config, _| {
+        if index == RELAY {
+            config.labels_max = 4;
+        }
+    };
+    for mode in [Mode::Shadow, Mode::Single] {
+        for dies in [false, true] {
+            let shape = Shape {
+                mode,
+                ..shape(adjust)
+            };
+            let mut mesh = Mesh::new(Seed::from_number(18), &shape);
+            mesh.run(START + 2_000);
+            let crowd = gather(&mut mesh, 30, ms(500));
+            mesh.run(8_000);
+            assert_eq!(mesh.world[crowd].served(), 30);
+            assert_eq!(mesh.process(RELAY + 2).node.labels(), 0);
+            let at = mesh.now();
+            if dies {
+                mesh.kill(RELAY + 1);
+            } else {
+                // Its sessions and their probes go on, so that link state likes it as before.
+                let (relay, exit) = (mesh.nodes[RELAY + 1], mesh.nodes[EXIT]);
+                mesh.world.intercept(relay, exit, |_, datagram| {
+                    let is_frame = matches!(datagram.bytes.first(), Some(0x80..=0x82));
+                    if is_frame {
+                        Verdict::Drop
+                    } else {
+                        Verdict::Pass
+                    }
+                });
+            }
+            mesh.run(12_000);
+            let gap = mesh.world[crowd].gap(at, mesh.now());
+            assert!(gap < ms(1_900), "{mode:?}, dies: {dies}: {gap:?}");
+            assert_eq!(mesh.moves(ENTRY, at), [], "the path of the others is good");
+        }
+    }
+}
+
+/// The only way has labels for some of those who come at once.
+#[test]
+fn a_relay_with_room_for_some_of_a_request_serves_these() {
+    for rate in [None, Some(16)] {
+        let mut mesh = Mesh::new(Seed::from_number(22), &only_way(rate));
+        let ends = [ENTRY, EXIT].map(|index| [mesh.nodes[index].into()]);
+        mesh.world.partition(&ends[0], &ends[1]);
+        mesh.run(START + 8_000);
+        assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
+        let crowd = gather(&mut mesh, 64, ms(500));
+        mesh.run(12_000);
+        let served = mesh.world[crowd].served();
+        let (least, most) = if rate.is_some() { (64, 64) } else { (33, 36) };
+        assert!((least..=most).contains(&served), "{rate:?}: {served}");
+    }
+}
+
+/// One relay; it has labels for 36 players and the one who plays, or gives so many labels a
+/// second.
+fn only_way(rate: Option<u32>) -> Shape {
+    Shape {
+        relays: 1,
+        adjust: match rate {
+            None => |index, config, _| {
+                if index == RELAY {
+                    config.labels_max = 4 + 2 * 36;
+                }
+            },
+            Some(_) => |index, config, _| {
+                if index == RELAY {
+                    config.request_rate = 16;
+                }
+            },
+        },
+        ..Shape::default()
+    }
 }
 
 #[test]

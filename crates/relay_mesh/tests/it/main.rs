@@ -38,6 +38,7 @@ mod proxy_header;
 mod release;
 mod repeated;
 mod revoked;
+mod roamer;
 mod rumour;
 mod shards;
 mod signed;
@@ -55,4 +56,6 @@ mod trunk;
 #[cfg(feature = "tcp")]
 mod tunnel;
 mod unseen;
+mod unsettled;
+mod weather;
 mod world;

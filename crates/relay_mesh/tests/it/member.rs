@@ -150,6 +150,13 @@ impl Rig {
         self.mesh.world[self.member].app.session.unwrap()
     }
 
+    /// Takes the answers to its requests that came.
+    pub(crate) fn take_answers(&mut self) -> Vec<(RequestId, RouteReply)> {
+        self.mesh.world.apply(self.member, |host, _| {
+            core::mem::take(&mut host.app.answers)
+        })
+    }
+
     pub(crate) fn say(&mut self, message: &[u8]) {
         self.mesh.world.apply(self.member, |host, now| {
             let session = host.app.session.unwrap();
@@ -196,9 +203,7 @@ impl Rig {
         request.encode(id, &mut message);
         self.say(&message);
         self.mesh.run(400);
-        let replies = &mut self.mesh.world.apply(self.member, |host, _| {
-            core::mem::take(&mut host.app.answers)
-        });
+        let mut replies = self.take_answers();
         let (answered, reply) = replies.pop().expect("an answer");
         assert_eq!(answered, id);
         assert!(replies.is_empty(), "one answer each");

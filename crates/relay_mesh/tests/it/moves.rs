@@ -99,8 +99,10 @@ fn lead_about(seed: Seed, moves: &mut Moves) {
     run_until(&mut mesh, &both);
     // From half a second ago, so that what is on its way counts too.
     let (at, sent) = (mesh.now(), mesh.player().sent() - 30);
-    let changes: [([usize; 2], u64, &[usize]); 4] = [
-        // Past the second relay, and back.
+    let changes: [([usize; 2], u64, &[usize]); 6] = [
+        // Past the second relay, and back; twice.
+        ([RELAY + 1, EXIT], 120, &[RELAY]),
+        ([RELAY + 1, EXIT], 5, &both),
         ([RELAY + 1, EXIT], 120, &[RELAY]),
         ([RELAY + 1, EXIT], 5, &both),
         // Over quite another, and back.
@@ -152,7 +154,7 @@ impl Moves {
     }
 }
 
-/// Each seed makes eight moves, nearly, so that `SEEDS=140` are the thousand of goal M1.
+/// Each seed makes nine moves and more, so that `SEEDS=120` are the thousand of goal M1.
 #[test]
 #[expect(clippy::print_stdout, reason = "a goal's figures are shown")]
 fn sim_mesh_m1_moves_between_paths_that_share_a_relay_lose_nothing() {
@@ -189,7 +191,7 @@ fn sim_mesh_m1_moves_between_paths_that_share_a_relay_lose_nothing() {
     );
     // Shares of fewer say little.
     if seeds >= 20 {
-        assert!((4..=6).contains(&(shared * 10 / all)), "{shared} of {all}");
+        assert!(shared * 2 >= all, "{shared} of {all}");
         assert!(bereft * 10 >= all, "{bereft} of {all}");
     }
 }

@@ -35,8 +35,11 @@ pub(super) const SHOWN: [Shown; 14] = [
     ),
     Shown::new(
         "M7",
-        "flows end with a reason when their exit dies; a session of udp_proto is not tried",
-        &["mesh_m7_the_death_of_an_exit_ends_its_flows_with_a_reason"],
+        "when an exit dies, a session of udp_proto lives on by the next; where there is none, flows end with a reason",
+        &[
+            "sim_mesh_m7_a_session_of_udp_proto_lives_on_by_the_next_exit",
+            "mesh_m7_the_death_of_an_exit_ends_its_flows_with_a_reason",
+        ],
     ),
     Shown::new(
         "G3",
