@@ -10,7 +10,7 @@ use wire::{Ecn, Instant};
 
 use super::batch::{Batching, Heads, Road, Run, is_full, send_in_order};
 use super::bind::{BindError, Sharing, SocketConfig, SocketReport};
-use super::sent::{Sent, is_unreachable};
+use super::sent::{Sent, is_of_icmp, is_unreachable};
 
 /// A bound UDP socket, ready for a driver.
 ///
@@ -137,10 +137,10 @@ impl UdpSocket {
             .try_io(|| self.state.recv(UdpSockRef::from(&self.io), buffers, metas))
     }
 
-    /// Returns whether `error` tells what became of an earlier datagram: that it did not reach its peer, and
-    /// on a socket with one peer anything that an ICMP message may say of it.
+    /// Returns whether `error` may tell what became of an earlier datagram: that it did not reach its peer, and
+    /// on a socket with one peer anything that an ICMP message says of it. Told once, it is over.
     pub(crate) fn tells_of_earlier(&self, error: &io::Error) -> bool {
-        is_unreachable(error) || (self.peer.is_some() && !is_full(error))
+        is_unreachable(error) || (self.peer.is_some() && is_of_icmp(error))
     }
 
     /// How many datagrams to one peer may be sent as a whole.
@@ -227,15 +227,16 @@ impl UdpSocket {
 
     fn send_one(&mut self, outbound: &Outbound, datagram: &[u8], sent: &mut Sent) {
         sent.calls += 1;
-        let mut result = self.try_send(outbound, datagram, None);
-        if matches!(&result, Err(error) if self.tells_of_earlier(error)) {
-            // What an ICMP message reported is an earlier datagram's fate, and this one did not
-            // leave.
-            sent.unreachable += 1;
-            sent.calls += 1;
-            result = self.try_send(outbound, datagram, None);
+        let first = self.try_send(outbound, datagram, None);
+        match &first {
+            Err(error) if self.tells_of_earlier(error) => {
+                // What an ICMP message reported is an earlier datagram's fate, and this one did not
+                // leave.
+                sent.calls += 1;
+                sent.note_again(error, &self.try_send(outbound, datagram, None));
+            }
+            _ => sent.note(&first),
         }
-        sent.note(&result);
     }
 
     fn try_send(
