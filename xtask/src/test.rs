@@ -22,15 +22,22 @@ pub(crate) fn run(absent: Absent) -> Result<(), Failure> {
 pub(crate) fn run_code(absent: Absent) -> Result<Tally, Failure> {
     let workspace = Workspace::load()?;
     let plan = need::prepare(&workspace, absent)?;
-    let mut tally = run_cargo(&mut process::cargo([
-        "test",
-        "--workspace",
-        "--all-features",
-        "--tests",
-        "--examples",
-    ]))?;
+    let mut tally = run_alone()?;
     run_servers(&workspace, &plan, &mut tally)?;
     Ok(tally)
+}
+
+/// Runs the tests that need no server.
+fn run_alone() -> Result<Tally, Failure> {
+    let mut pass = Pass::default();
+    let mut command = process::cargo(["test", "--workspace", "--all-features"]);
+    command.args(["--tests", "--examples", "--", "--show-output"]);
+    process::run_quietly(&mut command, |line| {
+        if pass.take(line) {
+            println!("{line}");
+        }
+    })?;
+    Ok(pass.tally())
 }
 
 /// Runs the examples in docs.
@@ -76,6 +83,35 @@ fn run_cargo(command: &mut Command) -> Result<Tally, Failure> {
     Ok(tally)
 }
 
+/// A run that shows all output: what tests say that passed is read, and not printed.
+#[derive(Debug, Default)]
+struct Pass {
+    tally: Tally,
+    /// Within what they say.
+    is_hidden: bool,
+}
+
+impl Pass {
+    /// Takes a line of a test binary's output; returns whether it is to be printed.
+    fn take(&mut self, line: &str) -> bool {
+        self.tally.take(line);
+        if line == "successes:" {
+            self.is_hidden = true;
+        } else if line == "failures:" || line.starts_with(RESULT) {
+            self.is_hidden = false;
+        }
+        !self.is_hidden || line.starts_with(UNAVAILABLE)
+    }
+
+    /// What was run, and what could not be: that passed in name alone.
+    const fn tally(self) -> Tally {
+        let mut tally = self.tally;
+        tally.passed = tally.passed.saturating_sub(tally.unavailable);
+        tally.ignored = tally.ignored.saturating_add(tally.unavailable);
+        tally
+    }
+}
+
 /// What the closing lines of test binaries add up to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
@@ -96,7 +132,7 @@ impl Tally {
     pub(crate) fn take(&mut self, line: &str) {
         self.unavailable += usize::from(line.starts_with(UNAVAILABLE));
         let Some((_, counts)) = line
-            .strip_prefix("test result: ")
+            .strip_prefix(RESULT)
             .and_then(|rest| rest.split_once(". "))
         else {
             return;
@@ -129,6 +165,9 @@ impl Tally {
 /// What a test says first that lacks a right or a protocol of this machine.
 const UNAVAILABLE: &str = "not available here";
 
+/// What the closing line of a test binary begins with.
+const RESULT: &str = "test result: ";
+
 impl std::fmt::Display for Tally {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
@@ -142,6 +181,49 @@ impl std::fmt::Display for Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_test_that_could_not_run_counts_as_not_run_and_what_others_say_is_not_printed() {
+        let mut pass = Pass::default();
+        let lines = [
+            ("running 3 tests", true),
+            ("test a ... ok", true),
+            ("test b ... ok", true),
+            ("test c ... FAILED", true),
+            ("successes:", false),
+            ("---- a stdout ----", false),
+            (
+                "not available here: it takes the right to open raw sockets",
+                true,
+            ),
+            ("---- b stdout ----", false),
+            ("much", false),
+            ("successes:", false),
+            ("    a", false),
+            ("    b", false),
+            ("failures:", true),
+            ("---- c stdout ----", true),
+            ("why", true),
+            (
+                "test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured",
+                true,
+            ),
+            ("running 1 test", true),
+            ("test d ... ok", true),
+            ("successes:", false),
+            (
+                "test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured",
+                true,
+            ),
+        ];
+        for (line, is_printed) in lines {
+            assert_eq!(pass.take(line), is_printed, "{line}");
+        }
+        assert_eq!(
+            pass.tally().to_string(),
+            "tests: 2 passed, 1 failed, 2 not run, in 2 binaries"
+        );
+    }
 
     #[test]
     fn adds_closing_lines_up() {

@@ -4,6 +4,7 @@ pub(crate) mod batch;
 mod bind;
 #[cfg(has_linux_calls)]
 mod many;
+pub(crate) mod sent;
 mod shards;
 pub(crate) mod socket;
 

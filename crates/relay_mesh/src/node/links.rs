@@ -382,13 +382,16 @@ fn may_be_dialled(own: &[SocketAddr], address: SocketAddr) -> bool {
     let plain = |address: SocketAddr| (address.ip().to_canonical(), address.port());
     let (ip, port) = plain(address);
     let is_local = own.iter().any(|own| plain(*own).0.is_loopback());
-    let is_broadcast = ip == IpAddr::V4(Ipv4Addr::BROADCAST);
-    port != 0
-        && !ip.is_unspecified()
-        && !ip.is_multicast()
-        && !is_broadcast
+    is_of_one_host(address)
         && (is_local || !ip.is_loopback())
         && !own.iter().any(|own| plain(*own) == (ip, port))
+}
+
+/// Whether a single host can be spoken to at `address`, by either of its names.
+pub(super) fn is_of_one_host(address: SocketAddr) -> bool {
+    let ip = address.ip().to_canonical();
+    let is_broadcast = ip == IpAddr::V4(Ipv4Addr::BROADCAST);
+    address.port() != 0 && !ip.is_unspecified() && !ip.is_multicast() && !is_broadcast
 }
 
 /// How much later the one with the larger id dials, of two that learn of each other.

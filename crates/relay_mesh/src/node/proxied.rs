@@ -7,9 +7,10 @@ use crypto::Provider;
 use wire::Instant;
 
 use super::Node;
+use super::links::is_of_one_host;
 use crate::flow_message::FlowEnd;
 use crate::leg::Leg;
-use crate::proxy_header::{LEN_USUAL, TrustedProxies, read_datagram};
+use crate::proxy_header::{LEN_USUAL, Need, TrustedProxies, read_datagram};
 
 /// A datagram at a game's port.
 #[derive(Debug)]
@@ -26,9 +27,9 @@ impl<P: Provider> Node<P> {
     /// Takes the header off a datagram, where proxies stand before the game's port; `None` where what came
     /// is dropped.
     ///
-    /// A proxy writes one before each datagram, whatever [`Need`](crate::proxy_header::Need) says: behind one that
-    /// does not, a player could write his own. When it says that its port is another player's, it is, once the
-    /// one before has been silent for [`HANDOVER`]: datagrams may come out of order.
+    /// A proxy writes one before each datagram, whatever [`Need`] says: behind one that does not, a player could
+    /// write his own. When it says that its port is another player's, it is, once the one before has been silent
+    /// for [`HANDOVER`]: datagrams may come out of order.
     pub(super) fn take_header<'a>(
         &mut self,
         now: Instant,
@@ -73,14 +74,11 @@ fn read<'a>(
     datagram: &'a [u8],
 ) -> Option<(SocketAddr, &'a [u8])> {
     let header = read_datagram(datagram, LEN_USUAL).ok()?;
-    match (header, trusted.is_trusted(peer.ip())) {
-        (Some(header), true) => {
-            let player = header.ends().map_or(peer, |ends| ends.source);
-            Some((player, datagram.get(header.len..)?))
-        }
-        (None, false) => Some((peer, datagram)),
-        (Some(_), false) | (None, true) => None,
-    }
+    let judged = trusted.judge_by(Need::Required, peer.ip(), header.as_ref());
+    let player = judged.ok()?.map_or(peer, |ends| ends.source);
+    let said = datagram.get(header.map_or(0, |header| header.len)..)?;
+    // The game server is told of him, and may take an address for one that it can speak to.
+    is_of_one_host(player).then_some((player, said))
 }
 
 /// Silence of a player after which a proxy's port is given to another: longer than datagrams are late for.

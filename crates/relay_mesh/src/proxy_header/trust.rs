@@ -88,10 +88,20 @@ impl TrustedProxies {
         peer: IpAddr,
         header: Option<&Header<'_>>,
     ) -> Result<Option<Ends>, Distrust> {
+        self.judge_by(self.need, peer, header)
+    }
+
+    /// As [`judge`](Self::judge), by another need than the set's own.
+    pub(crate) fn judge_by(
+        &self,
+        need: Need,
+        peer: IpAddr,
+        header: Option<&Header<'_>>,
+    ) -> Result<Option<Ends>, Distrust> {
         match (header, self.is_trusted(peer)) {
             (Some(header), true) => Ok(header.ends()),
             (Some(_), false) => Err(Distrust::Stranger),
-            (None, true) if self.need == Need::Required => Err(Distrust::Bare),
+            (None, true) if need == Need::Required => Err(Distrust::Bare),
             (None, _) => Ok(None),
         }
     }

@@ -14,6 +14,7 @@ use crate::harness::{
     Adjust, ENTRY, EXIT, Mesh, RELAY, START, Shape, address, game, link, ms, player_address,
     server, shape,
 };
+use crate::signed;
 
 /// Of whom the header says that he is behind the proxy, which has the address of the usual player.
 const TOLD: &str = "198.51.100.77:4321";
@@ -23,7 +24,10 @@ fn proxies(index: usize, config: &mut Config, need: Need) {
         let trusted = TrustedProxies::parse(["203.0.113.0/24"], need).unwrap();
         config.proxies = [("echo".to_owned(), trusted)].into();
     }
-    if let Some(exit) = &mut config.games[0].exit {
+    let Some(game) = config.games.first_mut() else {
+        return;
+    };
+    if let Some(exit) = &mut game.exit {
         exit.header = Some(ServerHeader::default());
     }
 }
@@ -35,6 +39,12 @@ fn required(index: usize, config: &mut Config, _: &[NodeId]) {
 /// Where connections of the game need no header, its datagrams do.
 fn optional(index: usize, config: &mut Config, _: &[NodeId]) {
     proxies(index, config, Need::Optional);
+}
+
+/// The game is the signed document's, the proxies the entry's own.
+fn of_document(index: usize, config: &mut Config, ids: &[NodeId]) {
+    signed::signed(index, config, ids);
+    required(index, config, ids);
 }
 
 /// The entry is the exit, too.
@@ -129,7 +139,7 @@ fn pgx10_what_no_proxy_may_say_at_a_port_behind_proxies_is_dropped_and_counted()
     let mut changed = good.clone();
     changed[20] ^= 1;
     let stream = header(told, Transport::Stream);
-    for (source, bytes) in [
+    let mut cases = vec![
         (stranger, good),
         (stranger, torn.clone()),
         (proxy(60), torn),
@@ -139,7 +149,21 @@ fn pgx10_what_no_proxy_may_say_at_a_port_behind_proxies_is_dropped_and_counted()
         (proxy(60), Vec::new()),
         // Of the proxy that a flow is of.
         (player_address(), b"without a header".to_vec()),
+    ];
+    // No player speaks from there.
+    for nobody in [
+        "198.51.100.77:0",
+        "0.0.0.0:9",
+        "224.0.0.251:9",
+        "255.255.255.255:9",
+        "[::]:9",
+        "[ff02::1]:9",
+        "[2001:db8::1]:0",
     ] {
+        let said = header(address(nobody), Transport::Datagram);
+        cases.push((proxy(60), [&*said, &[7; 20]].concat()));
+    }
+    for (source, bytes) in cases {
         let count = refused(&mesh);
         mesh.world
             .inject(ms(0), Datagram::new(source, game(), bytes.clone()));
@@ -162,6 +186,29 @@ fn pgx10_what_no_proxy_may_say_at_a_port_behind_proxies_is_dropped_and_counted()
     assert!(mesh.player().gap(now.saturating_sub(ms(400)), now) < ms(50));
     // Its own answers, and those to what was injected.
     assert!(mesh.player().faults <= 2);
+}
+
+#[test]
+fn pgx10_proxies_stand_before_a_game_of_a_signed_document_too() {
+    let told = address(TOLD);
+    let good = header(told, Transport::Datagram);
+    let mut mesh = mesh(Seed::from_number(4), &shape(of_document), good.clone());
+    let tap = mesh.world.tap(mesh.nodes[EXIT], mesh.server, 100_000);
+    mesh.run(START - 2_000);
+    let exit = "\"exit\":";
+    let rule = signed::echo().replace(exit, &format!("\"proxy_header\":{{}},{exit}"));
+    signed::put_games(&mut mesh, 1, &[rule]);
+    mesh.run(6_000);
+    let first = &mesh.world.captured(tap)[0].datagram.bytes;
+    let said = read_datagram(first, LEN_USUAL).unwrap().unwrap();
+    assert_eq!(said.ends().unwrap().source, told);
+    assert_eq!(opened(&mesh), [told], "one flow");
+    assert_eq!((mesh.player().faults, refused(&mesh)), (0, 0));
+    assert!(mesh.player().answers.len() > 180);
+    let stranger = Datagram::new(address("198.51.100.99:50"), game(), good);
+    mesh.world.inject(ms(0), stranger);
+    mesh.run(50);
+    assert_eq!((refused(&mesh), opened(&mesh)), (1, vec![told]));
 }
 
 #[test]

@@ -9,7 +9,8 @@ use super::intake::Envelope;
 use super::sockets::Sockets;
 use crate::udp::Batching;
 use crate::udp::batch::Batch;
-use crate::udp::socket::{Outbound, Sent};
+use crate::udp::sent::Sent;
+use crate::udp::socket::Outbound;
 
 /// The sockets, and the way out through them.
 ///

@@ -5,7 +5,8 @@ use std::ops::Range;
 
 #[cfg(has_linux_calls)]
 pub(crate) use super::many::Heads;
-use super::socket::{Outbound, SEGMENTED_BYTES_MAX, Sent, count};
+use super::sent::Sent;
+use super::socket::{Outbound, SEGMENTED_BYTES_MAX, count};
 use crate::driver::SocketIndex;
 
 /// How many datagrams one system call may carry.

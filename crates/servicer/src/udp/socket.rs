@@ -3,7 +3,6 @@
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
-use std::ops::AddAssign;
 use std::time::Duration;
 
 use quinn_udp::{EcnCodepoint, RecvMeta, UdpSockRef, UdpSocketState};
@@ -11,6 +10,7 @@ use wire::{Ecn, Instant};
 
 use super::batch::{Batching, Heads, Road, Run, is_full, send_in_order};
 use super::bind::{BindError, Sharing, SocketConfig, SocketReport};
+use super::sent::{Sent, is_of_icmp, is_unreachable};
 
 /// A bound UDP socket, ready for a driver.
 ///
@@ -137,10 +137,10 @@ impl UdpSocket {
             .try_io(|| self.state.recv(UdpSockRef::from(&self.io), buffers, metas))
     }
 
-    /// Returns whether `error` tells what became of an earlier datagram: that it did not reach its peer, and
-    /// on a socket with one peer anything that an ICMP message may say of it.
+    /// Returns whether `error` may tell what became of an earlier datagram: that it did not reach its peer, and
+    /// on a socket with one peer anything that an ICMP message says of it. Told once, it is over.
     pub(crate) fn tells_of_earlier(&self, error: &io::Error) -> bool {
-        is_unreachable(error) || (self.peer.is_some() && !is_full(error))
+        is_unreachable(error) || (self.peer.is_some() && is_of_icmp(error))
     }
 
     /// How many datagrams to one peer may be sent as a whole.
@@ -227,15 +227,16 @@ impl UdpSocket {
 
     fn send_one(&mut self, outbound: &Outbound, datagram: &[u8], sent: &mut Sent) {
         sent.calls += 1;
-        let mut result = self.try_send(outbound, datagram, None);
-        if matches!(&result, Err(error) if self.tells_of_earlier(error)) {
-            // What an ICMP message reported is an earlier datagram's fate, and this one did not
-            // leave.
-            sent.unreachable += 1;
-            sent.calls += 1;
-            result = self.try_send(outbound, datagram, None);
+        let first = self.try_send(outbound, datagram, None);
+        match &first {
+            Err(error) if self.tells_of_earlier(error) => {
+                // What an ICMP message reported is an earlier datagram's fate, and this one did not
+                // leave.
+                sent.calls += 1;
+                sent.note_again(error, &self.try_send(outbound, datagram, None));
+            }
+            _ => sent.note(&first),
         }
-        sent.note(&result);
     }
 
     fn try_send(
@@ -298,52 +299,6 @@ pub(crate) struct Outbound {
     pub(crate) segment_len: Option<NonZeroU16>,
     /// Congestion mark.
     pub(crate) ecn: Option<Ecn>,
-}
-
-/// What became of the datagrams of one send.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sent {
-    /// System calls that were made for it.
-    pub(crate) calls: u64,
-    /// Taken by the system.
-    pub(crate) datagrams: u64,
-    /// Dropped because the send buffer was full.
-    pub(crate) full: u64,
-    /// Dropped because they are longer than the path or the interface carries.
-    pub(crate) too_large: u64,
-    /// Reports that something could not be delivered.
-    pub(crate) unreachable: u64,
-    /// Dropped because the system refused them for another reason.
-    pub(crate) refused: u64,
-}
-
-impl Sent {
-    /// Returns whether the system took all of it.
-    const fn is_taken(&self) -> bool {
-        self.full == 0 && self.too_large == 0 && self.unreachable == 0 && self.refused == 0
-    }
-
-    /// Counts the fate of one datagram.
-    pub(super) fn note(&mut self, result: &io::Result<()>) {
-        match result {
-            Ok(()) => self.datagrams += 1,
-            Err(error) if is_full(error) => self.full += 1,
-            Err(error) if quinn_udp::is_msg_size_err(error) => self.too_large += 1,
-            Err(error) if is_unreachable(error) => self.unreachable += 1,
-            Err(_) => self.refused += 1,
-        }
-    }
-}
-
-impl AddAssign for Sent {
-    fn add_assign(&mut self, more: Self) {
-        self.calls += more.calls;
-        self.datagrams += more.datagrams;
-        self.full += more.full;
-        self.too_large += more.too_large;
-        self.unreachable += more.unreachable;
-        self.refused += more.refused;
-    }
 }
 
 /// The ways that a socket has.
@@ -440,19 +395,6 @@ fn open<S>(socket: UdpSockRef<'_>, _: &S) -> io::Result<UdpSocketState> {
     UdpSocketState::new(socket)
 }
 
-/// Returns whether `error` tells that a datagram did not reach its peer: ICMP unreachable, or no
-/// route.
-pub(crate) fn is_unreachable(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::ConnectionRefused
-            | ErrorKind::ConnectionReset
-            | ErrorKind::HostUnreachable
-            | ErrorKind::NetworkUnreachable
-            | ErrorKind::NetworkDown
-    )
-}
-
 /// Number of datagrams in so many bytes.
 pub(super) fn count(bytes: usize, segment: usize) -> u64 {
     let segments = bytes.div_ceil(segment).max(1);
@@ -469,28 +411,3 @@ const MANY_REFUSED_MAX: u8 = 8;
 
 /// Least time between two attempts to make segmentation and ECN available again, or sends of several.
 const RESTORE_INTERVAL: Duration = Duration::from_secs(1);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_fate_has_its_count() {
-        let mut sent = Sent::default();
-        sent.note(&Ok(()));
-        sent.note(&Err(ErrorKind::WouldBlock.into()));
-        sent.note(&Err(ErrorKind::ConnectionRefused.into()));
-        sent.note(&Err(ErrorKind::ConnectionReset.into()));
-        sent.note(&Err(ErrorKind::NetworkUnreachable.into()));
-        sent.note(&Err(ErrorKind::PermissionDenied.into()));
-        let counted = Sent {
-            calls: 0,
-            datagrams: 1,
-            full: 1,
-            too_large: 0,
-            unreachable: 3,
-            refused: 1,
-        };
-        assert_eq!(sent, counted);
-    }
-}

@@ -6,7 +6,7 @@ use std::path::Path;
 use relay_mesh::proxy_header::{Need, TrustError, TrustedProxies};
 use serde::{Deserialize, Serialize};
 
-use super::{ConfigError, FileConfig, FileProtocol};
+use super::{ConfigError, FileConfig, FileGame, FileProtocol};
 
 /// Proxies before the port of a game.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,15 +15,20 @@ pub struct FileProxies {
     /// Their addresses, as prefixes: `10.0.0.0/8`, `2001:db8::/32`. What comes from elsewhere is a
     /// player's own, and may not begin with a header.
     pub from: Vec<String>,
-    /// Whether all connections begin with a header; true. Datagrams all do.
+    /// Whether all connections begin with a header; true. Datagrams all do, whatever stands here.
     #[serde(default = "is_required")]
     pub required: bool,
-    /// Over what the game is played; over TCP where it does not say.
-    #[serde(default = "is_tcp")]
-    pub protocol: FileProtocol,
+    /// Over what the game is played; without it they stand before all games of the name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<FileProtocol>,
 }
 
 impl FileProxies {
+    /// Whether they stand before games over `protocol`.
+    fn are_before(&self, protocol: FileProtocol) -> bool {
+        self.protocol.is_none_or(|only| only == protocol)
+    }
+
     fn trusted(&self) -> Result<TrustedProxies, TrustError> {
         let need = if self.required {
             Need::Required
@@ -43,7 +48,7 @@ impl FileConfig {
         let fault = |error: TrustError| ConfigError::new(directory, &error);
         let proxies = self.proxies.iter();
         proxies
-            .filter(|(_, proxies)| proxies.protocol == protocol)
+            .filter(|(_, proxies)| proxies.are_before(protocol))
             .map(|(game, proxies)| Ok((game.clone(), proxies.trusted().map_err(fault)?)))
             .collect()
     }
@@ -52,21 +57,24 @@ impl FileConfig {
     pub(super) fn proxies_fault(&self) -> Option<String> {
         let mut proxies = self.proxies.iter();
         proxies.find_map(|(name, proxies)| {
-            let mut games = self.games.iter();
-            let is_known = self.signed.is_some()
-                || games.any(|game| {
-                    game.name == *name
-                        && game.protocol == proxies.protocol
-                        && !game.listen.is_empty()
-                });
-            let is_udp = proxies.protocol == FileProtocol::Udp;
-            let fault = match (is_known, is_udp) {
-                (true, true) if !proxies.required => {
-                    "of datagrams have to write a header before each"
+            let is_there = |protocol| {
+                let mut games = self.games.iter();
+                let is_it = |game: &FileGame| game.name == *name && game.protocol == protocol;
+                // What games a document has is not known yet.
+                proxies.are_before(protocol)
+                    && (self.signed.is_some()
+                        || games.any(|game| is_it(game) && !game.listen.is_empty()))
+            };
+            let fault = match (is_there(FileProtocol::Udp), is_there(FileProtocol::Tcp)) {
+                (true, false) if !proxies.required => {
+                    "have \"required\": false, but over UDP each datagram must begin with a header"
                 }
-                (true, _) => return None,
-                (false, true) => "are before no game over UDP with \"listen\" here",
-                (false, false) => "are before no game over TCP with \"listen\" here",
+                (true, _) | (_, true) => return None,
+                (false, false) => match proxies.protocol {
+                    Some(FileProtocol::Udp) => "are before no game over UDP with \"listen\" here",
+                    Some(FileProtocol::Tcp) => "are before no game over TCP with \"listen\" here",
+                    None => "are before no game with \"listen\" here",
+                },
             };
             Some(format!("\"proxies\" of {name:?} {fault}"))
         })
@@ -75,8 +83,4 @@ impl FileConfig {
 
 const fn is_required() -> bool {
     true
-}
-
-const fn is_tcp() -> FileProtocol {
-    FileProtocol::Tcp
 }

@@ -1,8 +1,9 @@
 use std::net::Ipv4Addr;
 
+use crypto::Identity;
 use relay_mesh::ServerHeader;
 use relay_mesh::proxy_header::Version;
-use relay_mesh::signed_config::{ProxyTiming, ProxyVersion};
+use relay_mesh::signed_config::{AdminKeys, ProxyTiming, ProxyVersion};
 
 use super::*;
 use crate::relay::sandbox::Sandbox;
@@ -278,7 +279,7 @@ fn a_game_of_the_file_reaches_the_node_with_the_proxies_before_it() {
     assert!(none.node.tcp.is_none(), "no TCP game, no socket for one");
     let both = [FileProtocol::Udp, FileProtocol::Tcp];
     config.games = both.map(|protocol| FileGame { protocol, ..doom() }).into();
-    let text = r#"{"doom": {"from": ["10.0.0.0/8", "2001:db8::1"], "required": false}}"#;
+    let text = r#"{"doom": {"from": ["10.0.0.0/8", "2001:db8::1"], "required": false, "protocol": "tcp"}}"#;
     config.proxies = serde_json::from_str(text).unwrap();
     config.limits.tcp_connections = Some(70);
     config.limits.tcp_per_address = Some(7);
@@ -294,12 +295,6 @@ fn a_game_of_the_file_reaches_the_node_with_the_proxies_before_it() {
         (setup.tcp.connections_max, setup.tcp.greetings_max),
         (70, 7)
     );
-    assert!(setup.node.proxies.is_empty(), "the other game has none");
-    let udp = r#"{"doom": {"from": ["10.0.0.0/8"], "protocol": "udp"}}"#;
-    config.proxies = serde_json::from_str(udp).unwrap();
-    let of_udp = config.setup(sandbox.directory()).unwrap();
-    assert!(of_udp.node.proxies["doom"].is_trusted([10, 9, 8, 7].into()));
-    assert!(of_udp.tcp.proxies.is_empty());
     let trusted = &setup.tcp.proxies["doom"];
     for (address, is_trusted) in [
         ("10.9.8.7", true),
@@ -329,50 +324,115 @@ fn a_tcp_game_that_cannot_work_is_refused_in_one_sentence() {
     };
     assert_eq!(tcp(None), None);
     assert_eq!(tcp(Some(rule(Version::One, ProxyTiming::First))), None);
-    let proxies = |from: &str| FileProxies {
-        from: vec![from.to_owned()],
-        required: true,
-        protocol: FileProtocol::Tcp,
-    };
-    let of_datagrams = |protocol, required| {
+    assert_faults([(
+        tcp(Some(rule(Version::Two, ProxyTiming::Each))),
+        "game \"doom\" is of connections, and its \"proxy_header\" of datagrams, or a line \
+             with extensions",
+    )]);
+}
+
+/// Proxies before a game named doom, as the file has them.
+fn before_doom(more: &str) -> BTreeMap<String, FileProxies> {
+    let text = format!("{{\"doom\": {{\"from\": [\"10.0.0.0/8\"]{more}}}}}");
+    serde_json::from_str(&text).unwrap()
+}
+
+#[test]
+fn proxies_stand_before_all_games_of_a_name_or_those_over_one_protocol() {
+    let mut sandbox = Sandbox::new(&[("one", FileRole::Entry)]).unwrap();
+    let mut config = sandbox.config_mut(0).unwrap().clone();
+    let both = [FileProtocol::Udp, FileProtocol::Tcp];
+    config.games = both.map(|protocol| FileGame { protocol, ..doom() }).into();
+    for (more, over) in [
+        ("", [true, true]),
+        (r#", "required": false"#, [true, true]),
+        (r#", "protocol": "udp""#, [true, false]),
+        (r#", "protocol": "tcp""#, [false, true]),
+    ] {
+        config.proxies = before_doom(more);
+        let setup = config.setup(sandbox.directory()).unwrap();
+        let found = [setup.node.proxies, setup.tcp.proxies];
+        let found = found.map(|proxies| proxies.contains_key("doom"));
+        assert_eq!(found, over, "{more}");
+    }
+}
+
+/// What games there are, over what, only the document knows.
+#[test]
+fn proxies_without_a_protocol_stand_before_a_game_of_a_document_over_either() {
+    let mut sandbox = Sandbox::new(&[("one", FileRole::Entry)]).unwrap();
+    let mut config = sandbox.config_mut(0).unwrap().clone();
+    config.members = None;
+    let key = Identity::generate(&mut Ring::new()).unwrap();
+    config.signed = Some(FileSigned {
+        network: "test".to_owned(),
+        admins: AdminKeys::new([*key.public_key()], 1).unwrap(),
+        store: "store".into(),
+        listen: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+    });
+    for more in ["", r#", "required": false"#] {
+        config.proxies = before_doom(more);
+        let setup = config.setup(sandbox.directory()).unwrap();
+        for proxies in [setup.node.proxies, setup.tcp.proxies] {
+            assert!(proxies["doom"].is_trusted([10, 9, 8, 7].into()), "{more}");
+        }
+    }
+    config.proxies = before_doom(r#", "required": false, "protocol": "udp""#);
+    let fault = config.proxies_fault();
+    assert_eq!(fault.as_deref(), Some(NOT_REQUIRED));
+}
+
+/// Said of proxies before datagrams alone.
+const NOT_REQUIRED: &str = "\"proxies\" of \"doom\" have \"required\": false, but over UDP each datagram \
+                            must begin with a header";
+
+#[test]
+fn proxies_that_cannot_work_are_refused_in_one_sentence() {
+    let before = |protocol, more: &str| {
+        let proxies = before_doom(more);
         fault_of(|config, mut game| {
             game.protocol = protocol;
             config.games = vec![game];
-            let proxies = FileProxies {
-                protocol: FileProtocol::Udp,
-                required,
-                ..proxies("10.0.0.0/8")
-            };
-            config.proxies = [("doom".to_owned(), proxies)].into();
+            config.proxies = proxies;
         })
     };
-    assert_eq!(of_datagrams(FileProtocol::Udp, true), None);
+    let elsewhere = fault_of(|config, mut game| {
+        game.name = "chess".to_owned();
+        config.games = vec![game];
+        config.proxies = before_doom("");
+    });
+    let (udp, tcp) = (FileProtocol::Udp, FileProtocol::Tcp);
+    for (protocol, more) in [
+        (udp, ""),
+        (udp, r#", "protocol": "udp""#),
+        (tcp, r#", "protocol": "tcp", "required": false"#),
+        (tcp, r#", "required": false"#),
+    ] {
+        assert_eq!(before(protocol, more), None, "{more}");
+    }
     assert_faults([
         (
-            tcp(Some(rule(Version::Two, ProxyTiming::Each))),
-            "game \"doom\" is of connections, and its \"proxy_header\" of datagrams, or a line \
-             with extensions",
+            elsewhere,
+            "\"proxies\" of \"doom\" are before no game with \"listen\" here",
         ),
         (
-            fault_of(|config, game| {
-                config.games = vec![game];
-                config.proxies = [("chess".to_owned(), proxies("10.0.0.0/8"))].into();
-            }),
-            "\"proxies\" of \"chess\" are before no game over TCP with \"listen\" here",
+            before(udp, r#", "protocol": "tcp""#),
+            "\"proxies\" of \"doom\" are before no game over TCP with \"listen\" here",
         ),
         (
-            of_datagrams(FileProtocol::Tcp, true),
+            before(tcp, r#", "protocol": "udp""#),
             "\"proxies\" of \"doom\" are before no game over UDP with \"listen\" here",
         ),
         (
-            of_datagrams(FileProtocol::Udp, false),
-            "\"proxies\" of \"doom\" of datagrams have to write a header before each",
+            before(udp, r#", "protocol": "udp", "required": false"#),
+            NOT_REQUIRED,
         ),
+        (before(udp, r#", "required": false"#), NOT_REQUIRED),
     ]);
-    let unreadable = fault_of(|config, mut game| {
-        game.protocol = FileProtocol::Tcp;
+    let unreadable = fault_of(|config, game| {
         config.games = vec![game];
-        config.proxies = [("doom".to_owned(), proxies("10.0.0.0/33"))].into();
+        let text = r#"{"doom": {"from": ["10.0.0.0/33"]}}"#;
+        config.proxies = serde_json::from_str(text).unwrap();
     });
     assert!(unreadable.unwrap().contains("10.0.0.0/33"));
 }

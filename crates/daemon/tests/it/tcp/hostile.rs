@@ -21,7 +21,7 @@ fn proxied() -> Row {
             let proxies = FileProxies {
                 from: vec![format!("{a}.{b}.{c}.150")],
                 required: true,
-                protocol: FileProtocol::Tcp,
+                protocol: Some(FileProtocol::Tcp),
             };
             config.proxies = BTreeMap::from([("web".to_owned(), proxies)]);
             config.limits.tcp_per_address = Some(3);

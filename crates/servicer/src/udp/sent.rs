@@ -1,0 +1,172 @@
+//! What became of what was sent, and of whom an error tells.
+
+use std::io::{self, ErrorKind};
+use std::ops::AddAssign;
+
+use super::batch::is_full;
+
+/// What became of the datagrams of one send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sent {
+    /// System calls that were made for it.
+    pub(crate) calls: u64,
+    /// Taken by the system.
+    pub(crate) datagrams: u64,
+    /// Dropped because the send buffer was full.
+    pub(crate) full: u64,
+    /// Dropped because they are longer than the path or the interface carries.
+    pub(crate) too_large: u64,
+    /// Reports that something could not be delivered.
+    pub(crate) unreachable: u64,
+    /// Dropped because the system refused them for another reason.
+    pub(crate) refused: u64,
+}
+
+impl Sent {
+    /// Returns whether the system took all of it.
+    pub(super) const fn is_taken(&self) -> bool {
+        self.full == 0 && self.too_large == 0 && self.unreachable == 0 && self.refused == 0
+    }
+
+    /// Counts the fate of one datagram.
+    pub(super) fn note(&mut self, result: &io::Result<()>) {
+        match result {
+            Ok(()) => self.datagrams += 1,
+            Err(error) if is_full(error) => self.full += 1,
+            Err(error) if quinn_udp::is_msg_size_err(error) => self.too_large += 1,
+            Err(error) if is_unreachable(error) => self.unreachable += 1,
+            Err(_) => self.refused += 1,
+        }
+    }
+
+    /// Counts the fate of a datagram that was tried once more, since `first` might tell of an earlier one. The
+    /// system forgets what it has told of that, so the same error again is this datagram's own.
+    pub(super) fn note_again(&mut self, first: &io::Error, second: &io::Result<()>) {
+        let is_own = matches!(second, Err(error) if is_same(error, first));
+        if !is_own {
+            self.unreachable += 1;
+        }
+        self.note(second);
+    }
+}
+
+impl AddAssign for Sent {
+    fn add_assign(&mut self, more: Self) {
+        self.calls += more.calls;
+        self.datagrams += more.datagrams;
+        self.full += more.full;
+        self.too_large += more.too_large;
+        self.unreachable += more.unreachable;
+        self.refused += more.refused;
+    }
+}
+
+/// Returns whether `error` tells that a datagram did not reach its peer: ICMP unreachable, or no
+/// route.
+pub(super) fn is_unreachable(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::ConnectionRefused
+            | ErrorKind::ConnectionReset
+            | ErrorKind::HostUnreachable
+            | ErrorKind::NetworkUnreachable
+            | ErrorKind::NetworkDown
+    )
+}
+
+/// Returns whether `error` is one that Linux makes of an ICMP message: of IPv4 (`icmp_err_convert` and
+/// `__udp4_lib_err`) or of IPv6 (`icmpv6_err_convert`). Some may come of the call itself, too.
+#[cfg(has_linux_calls)]
+pub(super) fn is_of_icmp(error: &io::Error) -> bool {
+    use nix::libc;
+
+    matches!(
+        error.raw_os_error(),
+        Some(
+            libc::EACCES
+                | libc::ECONNREFUSED
+                | libc::EHOSTDOWN
+                | libc::EHOSTUNREACH
+                | libc::EMSGSIZE
+                | libc::ENETUNREACH
+                | libc::ENONET
+                | libc::ENOPROTOOPT
+                | libc::EOPNOTSUPP
+                | libc::EPROTO
+        )
+    )
+}
+
+/// Elsewhere no socket has one peer.
+#[cfg(not(has_linux_calls))]
+pub(super) const fn is_of_icmp(_: &io::Error) -> bool {
+    false
+}
+
+fn is_same(one: &io::Error, other: &io::Error) -> bool {
+    (one.raw_os_error(), one.kind()) == (other.raw_os_error(), other.kind())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_that_comes_again_was_the_datagrams_own() {
+        let (refused, no_route) = (
+            ErrorKind::ConnectionRefused.into(),
+            ErrorKind::NetworkUnreachable.into(),
+        );
+        for (first, second, [datagrams, unreachable, denied]) in [
+            (&refused, Ok(()), [1, 1, 0]),
+            (&refused, Err(ErrorKind::PermissionDenied), [0, 1, 1]),
+            (&no_route, Err(ErrorKind::ConnectionRefused), [0, 2, 0]),
+            (&no_route, Err(ErrorKind::NetworkUnreachable), [0, 1, 0]),
+        ] {
+            let mut sent = Sent::default();
+            sent.note_again(first, &second.map_err(io::Error::from));
+            let expected = Sent {
+                datagrams,
+                unreachable,
+                refused: denied,
+                ..Sent::default()
+            };
+            assert_eq!(sent, expected, "{first} {second:?}");
+        }
+    }
+
+    /// What is taken for an earlier datagram's fate is asked again at once, and what lasts would spin.
+    #[cfg(has_linux_calls)]
+    #[test]
+    fn an_error_that_may_last_is_none_of_icmp() {
+        use nix::libc;
+
+        let of = |error| is_of_icmp(&io::Error::from_raw_os_error(error));
+        for error in [libc::ENOPROTOOPT, libc::EMSGSIZE, libc::EACCES] {
+            assert!(of(error), "{error}");
+        }
+        for error in [libc::ENOMEM, libc::EPERM, libc::EAGAIN, libc::ENOBUFS] {
+            assert!(!of(error), "{error}");
+        }
+    }
+
+    #[test]
+    fn each_fate_has_its_count() {
+        let mut sent = Sent::default();
+        sent.note(&Ok(()));
+        sent.note(&Err(ErrorKind::WouldBlock.into()));
+        sent.note(&Err(ErrorKind::ConnectionRefused.into()));
+        sent.note(&Err(ErrorKind::ConnectionReset.into()));
+        sent.note(&Err(ErrorKind::NetworkUnreachable.into()));
+        sent.note(&Err(ErrorKind::PermissionDenied.into()));
+        let counted = Sent {
+            calls: 0,
+            datagrams: 1,
+            full: 1,
+            too_large: 0,
+            unreachable: 3,
+            refused: 1,
+        };
+        assert_eq!(sent, counted);
+    }
+}
