@@ -94,8 +94,7 @@ pub enum FlowRefused {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FlowEnd {
-    /// Nothing passed for the time that the configuration allows, or a proxy before the entry has given the
-    /// player's port to another.
+    /// Nothing passed for the time that the configuration allows.
     Idle,
     /// The application or the operator wanted it.
     Local,

@@ -237,8 +237,7 @@ pub struct NodeStats {
     /// Of them, those for whom no exit of their game could be reached.
     pub no_exit: u64,
     /// Datagrams at ports of games behind proxies: a header of somebody who is no proxy, a bad one, one with
-    /// an address where no single host is, none where one must be, or one that gives the flow of a player who is
-    /// not silent to somebody else.
+    /// an address where no single host is, or none where one must be.
     pub headers_refused: u64,
     /// Measurements of game servers that were begun.
     pub server_probes: u64,

@@ -300,7 +300,7 @@ impl<P: Provider> Node<P> {
         game: usize,
         datagram: &[u8],
     ) {
-        let Some(said) = self.take_header(now, (&leg, game), datagram) else {
+        let Some(said) = self.take_header((&leg, game), datagram) else {
             return;
         };
         let index = said
@@ -311,7 +311,6 @@ impl<P: Provider> Node<P> {
             self.stats.refused_players = self.stats.refused_players.saturating_add(1);
             return;
         };
-        flow.heard_at = now;
         let is_here = matches!(flow.side, Side::Here { .. });
         if let Some((_, last, standing)) = flow.side.player_mut() {
             *last = local;

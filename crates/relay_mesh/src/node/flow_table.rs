@@ -40,8 +40,6 @@ pub(super) struct Flow<A> {
     pub(super) labels: Vec<LabelName>,
     /// When a datagram last passed, either way.
     pub(super) used: Instant,
-    /// When the player last spoke, where he is at this end.
-    pub(super) heard_at: Instant,
     /// When paths are asked for its labels.
     pub(super) asking: Asking,
     /// Its place among the flows whose players have not proved to receive; the table's.
@@ -70,7 +68,6 @@ impl<A> Flow<A> {
             inward: Early::default(),
             labels: Vec::new(),
             used: now,
-            heard_at: now,
             asking: Asking::new(now),
             unproved: None,
         }

@@ -1,14 +1,11 @@
 //! Players behind proxies, which say before what they pass on whom it is from.
 
 use core::net::SocketAddr;
-use core::time::Duration;
 
 use crypto::Provider;
-use wire::Instant;
 
 use super::Node;
 use super::links::is_of_one_host;
-use crate::flow_message::FlowEnd;
 use crate::leg::Leg;
 use crate::proxy_header::{LEN_USUAL, Need, TrustedProxies, read_datagram};
 
@@ -28,39 +25,27 @@ impl<P: Provider> Node<P> {
     /// is dropped.
     ///
     /// A proxy writes one before each datagram, whatever [`Need`] says: behind one that does not, a player could
-    /// write his own. When it says that its port is another player's, it is, once the one before has been silent
-    /// for [`HANDOVER`]: datagrams may come out of order.
+    /// write his own. Each player that it names at one of its ports has a flow of his own: so whoever forges
+    /// datagrams of a proxy takes nobody's flow, and holds none up.
     pub(super) fn take_header<'a>(
         &mut self,
-        now: Instant,
         (leg, game): (&Leg, usize),
         datagram: &'a [u8],
     ) -> Option<Said<'a>> {
-        let flow = self.flows.of_player(leg);
         let game = self.config.games.get(game);
         let trusted = game.and_then(|game| self.config.proxies.get(&game.name));
-        let Some(trusted) = trusted else {
-            return Some(Said {
-                flow,
-                player: leg.address,
-                datagram,
-            });
+        let (player, datagram) = match trusted {
+            None => (leg.address, datagram),
+            Some(trusted) => {
+                let said = read(trusted, leg.address, datagram);
+                if said.is_none() {
+                    self.stats.headers_refused = self.stats.headers_refused.saturating_add(1);
+                }
+                said?
+            }
         };
-        let known = flow.and_then(|index| Some((index, self.flows.get(index)?)));
-        let said = read(trusted, leg.address, datagram);
-        let others = said.and_then(|(player, _)| known.filter(|(_, flow)| flow.player != player));
-        let is_held =
-            others.is_some_and(|(_, flow)| now.saturating_since(flow.heard_at) < HANDOVER);
-        let others = others.map(|(index, _)| index);
-        let Some((player, datagram)) = said.filter(|_| !is_held) else {
-            self.stats.headers_refused = self.stats.headers_refused.saturating_add(1);
-            return None;
-        };
-        if let Some(index) = others {
-            self.close_flow(now, index, FlowEnd::Idle);
-        }
         Some(Said {
-            flow: flow.filter(|_| others.is_none()),
+            flow: self.flows.of_player(*leg, player),
             player,
             datagram,
         })
@@ -80,6 +65,3 @@ fn read<'a>(
     // The game server is told of him, and may take an address for one that it can speak to.
     is_of_one_host(player).then_some((player, said))
 }
-
-/// Silence of a player after which a proxy's port is given to another: longer than datagrams are late for.
-const HANDOVER: Duration = Duration::from_secs(1);

@@ -211,40 +211,37 @@ fn pgx10_proxies_stand_before_a_game_of_a_signed_document_too() {
     assert_eq!((refused(&mesh), opened(&mesh)), (1, vec![told]));
 }
 
+/// Says something at the entry, from the proxy.
+fn say(mesh: &mut Mesh, header: Vec<u8>) {
+    let datagram = Datagram::new(player_address(), game(), header);
+    mesh.world.inject(ms(0), datagram);
+    mesh.run(20);
+}
+
 #[test]
-fn pgx10_a_port_that_a_proxy_gives_to_another_player_is_another_flow() {
+fn pgx10_each_player_that_a_proxy_names_at_a_port_has_a_flow_of_his_own() {
     let (one, other) = (address(TOLD), address("198.51.100.78:1"));
     for adjust in [required as Adjust, optional] {
         let first = header(one, Transport::Datagram);
         let mut mesh = mesh(Seed::from_number(2), &shape(adjust), first.clone());
         mesh.run(START + 1_000);
         let player = mesh.player;
-        let say = |mesh: &mut Mesh, header: Vec<u8>| {
-            mesh.world
-                .inject(ms(0), Datagram::new(player_address(), game(), header));
-            mesh.run(20);
-        };
-        // While the one before speaks it is late, or forged; and a proxy says nothing of its own there.
         let second = header(other, Transport::Datagram);
+        say(&mut mesh, second.clone());
+        assert_eq!(opened(&mesh), [one, other]);
+        // What a proxy says of its own is its own.
         let mut local = Vec::new();
         write_block(&Subject::Proxy, &[], Checksum::None, &mut local).unwrap();
-        say(&mut mesh, second.clone());
         say(&mut mesh, local);
-        assert_eq!((refused(&mesh), opened(&mesh)), (2, vec![one]));
-        mesh.world
-            .apply(player, |player, _| player.is_silent = true);
-        mesh.run(1_000);
-        mesh.world.apply(player, |player, now| {
-            player.header = second;
-            player.wake(now);
-        });
+        let all = [one, other, player_address()];
+        assert_eq!(opened(&mesh), all);
+        mesh.world.apply(player, |player, _| player.header = second);
         let count = mesh.player().answers.len();
         mesh.run(1_000);
-        assert_eq!((refused(&mesh), opened(&mesh)), (2, vec![one, other]));
         // A new player's first answers are rationed.
         assert!(mesh.player().answers.len() > count + 20);
         say(&mut mesh, first);
-        assert_eq!((refused(&mesh), opened(&mesh)), (3, vec![one, other]));
+        assert_eq!((refused(&mesh), opened(&mesh)), (0, all.to_vec()));
         // Without a header nothing is believed, and a player's own, behind the proxy's, is what he said.
         mesh.world.apply(player, |player, _| player.header.clear());
         let count = mesh.player().answers.len();
@@ -252,6 +249,32 @@ fn pgx10_a_port_that_a_proxy_gives_to_another_player_is_another_flow() {
         assert!(refused(&mesh) > 20);
         assert!(mesh.player().answers.len() < count + 10);
     }
+}
+
+#[test]
+fn pgx10_who_forges_datagrams_of_a_proxy_takes_no_players_flow_and_holds_none_up() {
+    let told = header(address(TOLD), Transport::Datagram);
+    let mut mesh = mesh(Seed::from_number(2), &shape(required), told);
+    mesh.run(START + 3_000);
+    let forged = [
+        header(address("198.51.100.66:6"), Transport::Datagram),
+        vec![7; 10],
+    ]
+    .concat();
+    // The player pauses.
+    mesh.stop_player();
+    mesh.run(1_100);
+    say(&mut mesh, forged.clone());
+    mesh.wake_player();
+    let start = mesh.now();
+    for _ in 0..25 {
+        mesh.run(800);
+        say(&mut mesh, forged.clone());
+    }
+    let answers = mesh.player().answers.iter();
+    let answered = answers.filter(|(_, sent, _)| *sent >= start).count();
+    assert!(answered > 1_200, "{answered} in 20.5 s of 60/s");
+    assert_eq!(mesh.process(ENTRY).closed_flows(), []);
 }
 
 #[test]
