@@ -374,20 +374,4 @@ pub(super) mod tests {
             Some(&path(1_000))
         );
     }
-
-    #[test]
-    fn mesh_a1_a_set_up_that_brings_no_label_of_use_has_failed() {
-        let provider = SimProvider::new(Seed::from_number(1));
-        let mut course = course(&provider);
-        let added = course.add_path(Instant::ZERO, path(1), LinkId(1));
-        added.expect("there is room");
-        let path = &mut course.paths[0];
-        path.failures = 2;
-        assert!(path.on_labels(Instant::ZERO, 0, 64), "none can be bound");
-        assert!(path.on_labels(Instant::ZERO, 63, 1), "none to try it by");
-        assert_eq!(path.failures, 2);
-        assert!(!path.on_labels(Instant::ZERO, 0, 0), "its flows ended");
-        assert!(!path.on_labels(Instant::ZERO, 64, 0));
-        assert_eq!(path.failures, 0);
-    }
 }

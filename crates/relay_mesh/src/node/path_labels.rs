@@ -129,7 +129,7 @@ impl CoursePath {
     /// Takes how many labels of a set-up were bound, and how many could not be; returns whether it failed,
     /// since most are of no use, or nothing is known of the path for want of one to probe it.
     pub(super) fn on_labels(&mut self, now: Instant, bound: usize, unbound: usize) -> bool {
-        if unbound > 0 && (bound < unbound || !self.is_watched()) {
+        if has_failed(self.is_watched(), (bound, unbound)) {
             return true;
         }
         if bound > 0 {
@@ -142,6 +142,50 @@ impl CoursePath {
     }
 }
 
+/// Whether a set-up was in vain of whose labels so many were bound, and so many could not be.
+const fn has_failed(is_watched: bool, (bound, unbound): (usize, usize)) -> bool {
+    unbound > 0 && (bound < unbound || !is_watched)
+}
+
 /// Set-ups that may fail until a path is given up that never stood, and until others are asked for labels of
 /// newcomers where it does.
 pub(super) const TRIES: u8 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::super::course::tests::{course, path};
+    use super::*;
+    use netsim::provider::SimProvider;
+    use wire::Seed;
+
+    #[test]
+    fn of_a_path_that_is_probed_a_set_up_has_failed_where_most_of_its_labels_are_of_no_use() {
+        for (labels, when_probed, when_not) in [
+            ((64, 0), false, false),
+            ((63, 1), false, true),
+            ((32, 32), false, true),
+            ((31, 33), true, true),
+            ((0, 64), true, true),
+            ((0, 0), false, false),
+        ] {
+            assert_eq!(has_failed(true, labels), when_probed, "{labels:?}");
+            assert_eq!(has_failed(false, labels), when_not, "{labels:?}");
+        }
+    }
+
+    #[test]
+    fn mesh_a1_a_set_up_that_brings_no_label_of_use_has_failed() {
+        let provider = SimProvider::new(Seed::from_number(1));
+        let mut course = course(&provider);
+        let added = course.add_path(Instant::ZERO, path(1), LinkId(1));
+        added.expect("there is room");
+        let path = &mut course.paths[0];
+        path.failures = 2;
+        assert!(path.on_labels(Instant::ZERO, 0, 64), "none can be bound");
+        assert!(path.on_labels(Instant::ZERO, 63, 1), "none to try it by");
+        assert_eq!(path.failures, 2);
+        assert!(!path.on_labels(Instant::ZERO, 0, 0), "its flows ended");
+        assert!(!path.on_labels(Instant::ZERO, 64, 0));
+        assert_eq!(path.failures, 0);
+    }
+}
