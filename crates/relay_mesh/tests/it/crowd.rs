@@ -259,33 +259,6 @@ fn requests_of_a_kill(seed: Seed, mode: Mode) -> (u64, u64, u64) {
     (before, moved, all)
 }
 
-/// Sixty flows move to a relay whose rate lets fewer labels through at once than one request may ask for.
-#[test]
-fn a_relay_with_a_low_rate_takes_over_from_one_that_died() {
-    let shape = Shape {
-        mode: Mode::Single,
-        relays: 2,
-        adjust: |index, config, _| {
-            if index >= RELAY {
-                config.request_rate = 20;
-            }
-        },
-        ..Shape::default()
-    };
-    let mut mesh = Mesh::new(Seed::from_number(7), &shape);
-    let ends = [ENTRY, EXIT].map(|end| [mesh.nodes[end].into()]);
-    mesh.world.partition(&ends[0], &ends[1]);
-    mesh.run(START + 20_000);
-    let crowd = gather(&mut mesh, 60, ms(500));
-    mesh.run(60_000);
-    assert_eq!(mesh.world[crowd].served(), 60);
-    mesh.kill(RELAY);
-    mesh.run(60_000);
-    let now = mesh.now();
-    let gap = mesh.world[crowd].gap(now.saturating_sub(ms(30_000)), now);
-    assert!(gap < ms(1_000), "{gap:?}");
-}
-
 /// A second game at the entry, with players of its own, and at the nodes that serve it.
 fn with_second_game(config: &mut Config, index: usize, exits: Vec<NodeId>, serving: &[usize]) {
     config.games.push(Game {

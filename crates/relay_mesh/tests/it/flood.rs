@@ -320,6 +320,33 @@ fn only_way(rate: Option<u32>) -> Shape {
     }
 }
 
+/// Sixty flows move to a relay whose rate lets fewer labels through at once than one request may ask for.
+#[test]
+fn a_relay_with_a_low_rate_takes_over_from_one_that_died() {
+    let shape = Shape {
+        mode: Mode::Single,
+        relays: 2,
+        adjust: |index, config, _| {
+            if index >= RELAY {
+                config.request_rate = 20;
+            }
+        },
+        ..Shape::default()
+    };
+    let mut mesh = Mesh::new(Seed::from_number(7), &shape);
+    let ends = [ENTRY, EXIT].map(|end| [mesh.nodes[end].into()]);
+    mesh.world.partition(&ends[0], &ends[1]);
+    mesh.run(START + 20_000);
+    let crowd = gather(&mut mesh, 60, ms(500));
+    mesh.run(60_000);
+    assert_eq!(mesh.world[crowd].served(), 60);
+    mesh.kill(RELAY);
+    mesh.run(60_000);
+    let now = mesh.now();
+    let gap = mesh.world[crowd].gap(now.saturating_sub(ms(30_000)), now);
+    assert!(gap < ms(1_000), "{gap:?}");
+}
+
 #[test]
 fn small_messages_make_nobody_look_through_all_flows_again_and_again() {
     // Players lack labels at the relay all the time.
