@@ -288,11 +288,14 @@ impl<P: Provider> Node<P> {
                 })
                 .map(|priced| priced.path.clone())
         });
-        self.keep_paths(now, link, wants_warm);
+        // Nobody needs it now where nobody wants a second path at all times.
+        let spare_from = if wants_warm { now } else { now + SPARE_AFTER };
+        self.keep_paths(now, link, spare_from);
     }
 
-    /// Adds the paths that are wanted and drops those that are not.
-    fn keep_paths(&mut self, now: Instant, link: LinkId, wants_warm: bool) {
+    /// Adds the paths that are wanted and drops those that are not; a new one that would only be a spare one asks
+    /// for nothing before `spare_from`.
+    fn keep_paths(&mut self, now: Instant, link: LinkId, spare_from: Instant) {
         let Some(course) = self.courses.get_mut(&link) else {
             return;
         };
@@ -344,12 +347,8 @@ impl<P: Provider> Node<P> {
             };
             if course.find(path).is_none() {
                 course.add_path(now, path.clone(), first);
-                let wait = if is_wanted(path) || wants_warm {
-                    Duration::ZERO
-                } else {
-                    SPARE_AFTER
-                };
-                course.put_off(path, now + wait);
+                let from = if is_wanted(path) { now } else { spare_from };
+                course.put_off(path, from);
             } else if is_wanted(path) {
                 course.put_off(path, now);
             }

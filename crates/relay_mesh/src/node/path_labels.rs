@@ -129,7 +129,7 @@ impl CoursePath {
     /// Takes how many labels of a set-up were bound, and how many could not be; returns whether it failed,
     /// since most are of no use, or nothing is known of the path for want of one to probe it.
     pub(super) fn on_labels(&mut self, now: Instant, bound: usize, unbound: usize) -> bool {
-        if has_failed(self.is_watched(), (bound, unbound)) {
+        if has_failed(usize::from(self.is_watched()), (bound, unbound)) {
             return true;
         }
         if bound > 0 {
@@ -142,9 +142,10 @@ impl CoursePath {
     }
 }
 
-/// Whether a set-up was in vain of whose labels so many were bound, and so many could not be.
-const fn has_failed(is_watched: bool, (bound, unbound): (usize, usize)) -> bool {
-    unbound > 0 && (bound < unbound || !is_watched)
+/// Whether a set-up was in vain of whose labels so many were bound, and so many could not be; the path has so many
+/// labels to probe it by.
+const fn has_failed(probes: usize, (bound, unbound): (usize, usize)) -> bool {
+    unbound > 0 && (bound < unbound || probes == 0)
 }
 
 /// Set-ups that may fail until a path is given up that never stood, and until others are asked for labels of
@@ -168,8 +169,8 @@ mod tests {
             ((0, 64), true, true),
             ((0, 0), false, false),
         ] {
-            assert_eq!(has_failed(true, labels), when_probed, "{labels:?}");
-            assert_eq!(has_failed(false, labels), when_not, "{labels:?}");
+            assert_eq!(has_failed(1, labels), when_probed, "{labels:?}");
+            assert_eq!(has_failed(0, labels), when_not, "{labels:?}");
         }
     }
 

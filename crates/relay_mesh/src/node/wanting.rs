@@ -278,7 +278,7 @@ mod tests {
         let provider = SimProvider::new(Seed::from_number(1));
         let mut course = course(&provider);
         for number in [1, 2] {
-            let added = course.add_path(Instant::ZERO, path(number), LinkId(number.into()));
+            let added = course.add_path(Instant::ZERO, path(number), LinkId(number));
             added.expect("there is room");
         }
         course.current = Some(course.paths[0].id);

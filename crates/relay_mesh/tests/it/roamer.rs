@@ -18,9 +18,15 @@ use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, address, game, link
 
 type Machine = Endpoint<SimProvider>;
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Player,
+    Server,
+}
+
 /// Both ends of the game: the player says a number each 50 ms, reliably, and the server says it back.
 struct Talk {
-    server: bool,
+    end: End,
     session: Option<SessionId>,
     next_at: Instant,
     said: u64,
@@ -34,25 +40,23 @@ const INTERVAL: Duration = ms(50);
 
 impl App<Machine> for Talk {
     fn on_event(&mut self, now: Instant, machine: &mut Machine, event: Event) {
-        match event {
-            Event::Readable { session } => {
-                let mut message = Vec::new();
-                while machine.receive(now, session, &mut message).is_some() {
-                    let number = u64::from_be_bytes(message[..8].try_into().unwrap());
-                    self.heard.push((now, number));
-                    if self.server {
-                        machine.send(now, session, RELIABLE, &message).unwrap();
-                    }
-                    message.clear();
+        if let Event::Readable { session } = event {
+            let mut message = Vec::new();
+            while machine.receive(now, session, &mut message).is_some() {
+                let number = u64::from_be_bytes(message[..8].try_into().unwrap());
+                self.heard.push((now, number));
+                if self.end == End::Server {
+                    machine.send(now, session, RELIABLE, &message).unwrap();
                 }
+                message.clear();
             }
-            Event::Connected { session, .. } => {
-                self.session = Some(session);
-                self.next_at = now;
-                self.events.push(event);
-            }
-            _ => self.events.push(event),
+            return;
         }
+        if let Event::Connected { session, .. } = event {
+            self.session = Some(session);
+            self.next_at = now;
+        }
+        self.events.push(event);
     }
 
     fn on_timeout(&mut self, now: Instant, machine: &mut Machine) {
@@ -65,13 +69,15 @@ impl App<Machine> for Talk {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.session.filter(|_| !self.server).map(|_| self.next_at)
+        self.session
+            .filter(|_| self.end == End::Player)
+            .map(|_| self.next_at)
     }
 }
 
-fn talk(server: bool) -> Talk {
+const fn talk(end: End) -> Talk {
     Talk {
-        server,
+        end,
         session: None,
         next_at: Instant::ZERO,
         said: 0,
@@ -127,7 +133,7 @@ fn begin(mesh: &mut Mesh) -> [Handle<Host<Machine, Talk>>; 2] {
         let mut machine = Endpoint::new(Config::default(), APP, provider(72), now).unwrap();
         let listen = Listen::new(identity, InstanceId(9)).with_open_mode();
         machine.listen(now, listen).unwrap();
-        Host::new(machine, talk(true))
+        Host::new(machine, talk(End::Server))
     });
     let player = mesh.world.add(address("203.0.113.77:5000"), |now| {
         let mut machine = Endpoint::new(Config::default(), APP, provider(73), now).unwrap();
@@ -137,7 +143,7 @@ fn begin(mesh: &mut Mesh) -> [Handle<Host<Machine, Talk>>; 2] {
             credentials: Credentials::Open,
         };
         machine.connect(now, target).unwrap();
-        Host::new(machine, talk(false))
+        Host::new(machine, talk(End::Player))
     });
     let nodes = mesh.nodes.clone();
     mesh.world.set_links(player, nodes[ENTRY], link(5));
