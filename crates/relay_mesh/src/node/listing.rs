@@ -13,8 +13,8 @@ use crate::splitmix;
 
 /// The neighbours that a node tells of: those whose links last.
 ///
-/// Each change of the list costs every node of the mesh some 640 bytes, and some 250 more for the link record
-/// that follows. So links of trials do not come to stand in it, changes wait for each other, and who is gone
+/// Each change of the list costs every node of the mesh some 1,500 bytes, with the link record that follows, what
+/// comes twice, headers and acknowledgements. So links of trials do not come to stand in it, changes wait for each other, and who is gone
 /// stands in it, as down, until there is something else to say, or for [`GONE_MAX`].
 #[derive(Debug, Default)]
 pub(super) struct Listed {
@@ -124,7 +124,7 @@ impl Listed {
     }
 
     /// Time between a change and the next: 10 s, then four times as much after each, until all lists together cost
-    /// each node 4 kB a second, should all change for ever; a quarter less or more by lot. So a node that begins has
+    /// each node 6 kB a second, should all change for ever; half less or more by lot. So a node that begins has
     /// its neighbours known soon, and a mesh of which all begin together is calm within minutes.
     fn spacing(&self, known: usize, changed_at: Instant) -> Duration {
         let known = u32::try_from(known).unwrap_or(u32::MAX);
@@ -134,7 +134,7 @@ impl Listed {
         let moment = changed_at.saturating_since(Instant::ZERO).as_nanos();
         let draw = splitmix::first(self.lottery ^ u64::try_from(moment).unwrap_or(u64::MAX));
         let share = u32::try_from(draw % 512).unwrap_or(0);
-        mean.saturating_mul(share.saturating_add(768)) / 1_024
+        mean.saturating_mul(share.saturating_add(256)) / 512
     }
 
     pub(super) fn contains(&self, node: &NodeId) -> bool {
@@ -202,8 +202,8 @@ impl<P: Provider> Node<P> {
 /// Time between the first two changes. Chosen a third of [`LASTING`]: what has lasted long enough to be told of
 /// waits for at most a third of that again.
 const SPACING_MIN: Duration = Duration::from_secs(10);
-/// Time between changes for each node of the mesh: 900 bytes for each change of one of so many lists, 3.75 kB a
-/// second. Of 1,000 nodes the records that are renewed anyway cost some 17 kB, of the 25 of goal G1.
+/// Time between changes for each node of the mesh: 1,500 bytes for each change of one of so many lists are 6.25 kB a
+/// second. Of 1,000 nodes what is renewed anyway costs some 17 kB, of the 25 of goal G1.
 const SPACING_EACH: Duration = Duration::from_millis(240);
 /// The same while few links are listed.
 const QUICK: Duration = Duration::from_secs(1);
