@@ -13,7 +13,7 @@ use crate::measure::LinkReport;
 /// Signs a node's own records when there is something to say.
 ///
 /// A link record goes out each 30 s, and at most five times a second where a link came up or went
-/// down; where ends [parted](LinkReport::PARTED) it has time until 15 s after the last. Between
+/// down; that ends [parted](LinkReport::PARTED) has time until the next. Between
 /// records, where a delay changed by more than max(2 ms, 5 %) or loss by more than 0.5 %, a delta
 /// goes out, at most once a second. A node record goes out where the neighbours or the profile
 /// changed, and each 5 min; a link record follows it at once, so a digest need not speak of node
@@ -174,8 +174,7 @@ impl<P: Provider> Publisher<P> {
             publication.node = Some(self.sign_node(now, unix, provider, &links)?);
         }
         if publication.node.is_some() || self.needs_links(now, &links) {
-            let is_hasty = self.flip_spacing(&links) == Some(FLIP_SPACING);
-            let has_news = publication.node.is_some() || self.is_urgent || is_hasty;
+            let has_news = publication.node.is_some() || self.is_urgent || self.has_flipped(&links);
             let haste = match (has_news, self.root == Root::Own) {
                 (false, false) => Haste::None,
                 (true, false) => Haste::News,
@@ -209,8 +208,7 @@ impl<P: Provider> Publisher<P> {
             Root::Other => LINKS_INTERVAL,
             Root::Own => ROOT_INTERVAL,
         };
-        let is_due = |spacing| age >= spacing;
-        self.is_urgent || is_due(interval) || self.flip_spacing(links).is_some_and(is_due)
+        self.is_urgent || age >= interval || (age >= FLIP_SPACING && self.has_flipped(links))
     }
 
     fn needs_delta(&self, now: Instant, links: &BTreeMap<NodeId, LinkReport>) -> bool {
@@ -220,15 +218,13 @@ impl<P: Provider> Publisher<P> {
         may_be && self.pairs(links).any(|(told, now)| has_changed(told, now))
     }
 
-    /// How long what came up or went down since it was told waits after a record; `None` where nothing did.
-    fn flip_spacing(&self, links: &BTreeMap<NodeId, LinkReport>) -> Option<Duration> {
-        let pairs = self.pairs(links);
-        let flips = pairs.filter(|(told, now)| told.is_up() != now.is_up());
-        let spacings = flips.map(|(_, now)| match now {
-            LinkReport::PARTED => PARTED_SPACING,
-            _ => FLIP_SPACING,
-        });
-        spacings.min()
+    /// Whether a link came up or went down since it was told. Those that ends parted from are not asked for any
+    /// more by who chose others, and who carries something over a link does not part: their news can wait.
+    fn has_flipped(&self, links: &BTreeMap<NodeId, LinkReport>) -> bool {
+        let is_flip = |(told, now): (LinkReport, LinkReport)| {
+            told.is_up() != now.is_up() && now != LinkReport::PARTED
+        };
+        self.pairs(links).any(is_flip)
     }
 
     /// What was told of each link, and what is measured.
@@ -396,9 +392,6 @@ const ROOT_INTERVAL: Duration = Duration::from_secs(3);
 const CHANGE_SPACING: Duration = Duration::from_secs(1);
 /// Between link records that say up or down.
 const FLIP_SPACING: Duration = Duration::from_millis(200);
-/// The same where all of them say that ends parted: half of [`LINKS_INTERVAL`], so that nodes which still look
-/// for their neighbours cost at most as much again as records do.
-const PARTED_SPACING: Duration = Duration::from_secs(15);
 /// UNIX milliseconds past that (year 10,889) are a broken clock's.
 const CLOCK_MAX: u64 = 1 << 48;
 

@@ -107,21 +107,21 @@ fn who_parted_is_told_of_without_haste_and_with_what_is_said_anyway() {
     (2..=5).for_each(|node| world.measure(node, 50, 0));
     assert_eq!(world.update(0), BOTH);
     world.links.insert(NodeId([1; 32]), LinkReport::PARTED);
-    assert_eq!(world.update(14_999), NOTHING);
-    assert!(!hasty(world.publish(15_000, None)), "half of 30 s");
-    assert_eq!(world.update(29_999), NOTHING, "once");
+    assert_eq!(world.update(29_999), NOTHING);
+    assert!(!hasty(world.publish(30_000, None)), "as each 30 s");
     // Another that is dead does not wait, and takes it along.
     world.links.insert(NodeId([2; 32]), LinkReport::PARTED);
-    assert_eq!(world.update(29_999), NOTHING);
+    assert_eq!(world.update(39_999), NOTHING);
     world.links.insert(NodeId([3; 32]), LinkReport::DOWN);
-    assert!(hasty(world.publish(29_999, None)));
-    assert_eq!(world.update(59_998), NOTHING, "both were told");
-    assert_eq!(world.update(59_999), LINKS);
-    // After a while without partings the first is told at once, and who is there again, too.
+    assert!(hasty(world.publish(40_000, None)));
+    assert_eq!(world.update(69_999), NOTHING, "both were told");
+    assert_eq!(world.update(70_000), LINKS);
+    // Who is there again is told of at once.
     world.links.insert(NodeId([4; 32]), LinkReport::PARTED);
-    assert!(!hasty(world.publish(75_000, None)));
+    assert_eq!(world.update(99_999), NOTHING);
+    assert!(!hasty(world.publish(100_000, None)));
     world.measure(4, 50, 0);
-    assert!(hasty(world.publish(75_200, None)));
+    assert!(hasty(world.publish(100_200, None)));
 }
 
 #[test]
