@@ -148,7 +148,8 @@ fn show<P: Provider>(swarm: &mut Swarm<P>, limit: u64) {
     swarm.run(4_000, &[]);
     let (mean, most) = swarm.rates(&before, 4_000);
     let changed: Vec<(usize, usize)> = (0..20).map(|_| swarm.draw()).collect();
-    let report = |index: usize| up(u16::try_from(1_000 + index).unwrap());
+    // Less than what a delta may say.
+    let report = |index: usize| up(u16::try_from(350 + index).unwrap());
     for (index, &(a, b)) in changed.iter().enumerate() {
         let to = swarm.world.nodes[b].id;
         swarm.world.nodes[a].links.insert(to, report(index));

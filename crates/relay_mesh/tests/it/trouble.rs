@@ -290,7 +290,7 @@ impl Troubled {
             for from in &living {
                 for to in from.links.keys().filter(|to| ids.contains(to)) {
                     let report = node.table().report(&from.id, *to);
-                    bent += usize::from(report.is_some_and(|report| report.delay == LIE));
+                    bent += usize::from(report.is_some_and(|report| report.delay == BELIEVED));
                     down += usize::from(report.is_none_or(|report| !report.is_up()));
                 }
             }
@@ -478,5 +478,7 @@ fn both_ends(pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
 
 /// What the liar says of others' links: two of them would be too long for any route, were they believed.
 const LIE: Cost = Cost::from_millis(3_000);
+/// So much of it counts.
+const BELIEVED: Cost = Cost::from_millis(400);
 /// Of a record, ms.
 const LIFETIME: u64 = 90_000;
