@@ -11,14 +11,19 @@ use daemon::relay::sandbox::Sandbox;
 use daemon::relay::{FileAdmin, FileRole};
 use serde_json::{Value, json};
 
-/// Makes the admin's key, and has each node go by what it signs, know nobody but the bootstrap node,
-/// and have an admin interface. Returns what a document says of the key.
-pub(crate) fn found(sandbox: &mut Sandbox, nodes: usize, bootstrap: usize) -> io::Result<Value> {
+/// Makes the admin's key, and has each node go by what it signs and have an admin interface. With
+/// `bootstrap` each node knows that one alone, else all. Returns what a document says of the key.
+pub(crate) fn found(
+    sandbox: &mut Sandbox,
+    nodes: usize,
+    bootstrap: Option<usize>,
+) -> io::Result<Value> {
     let key = sandbox.directory().join(KEY);
     let shown = run(tickwire().args(["key", "new"]).arg(&key))?;
     let public = shown.split_whitespace().find(|word| word.len() == 130);
     let admins = json!({"threshold": 1, "keys": [public.unwrap_or_default()]});
-    let known = sandbox.config(bootstrap).map(|config| config.listen);
+    let known = bootstrap.and_then(|node| sandbox.config(node));
+    let known = known.map(|config| config.listen);
     for node in 0..nodes {
         let Some(config) = sandbox.config_mut(node) else {
             continue;
@@ -26,7 +31,9 @@ pub(crate) fn found(sandbox: &mut Sandbox, nodes: usize, bootstrap: usize) -> io
         let ip = config.listen.ip();
         let is_entry = config.roles.contains(&FileRole::Entry);
         config.members = None;
-        config.bootstrap.retain(|node| Some(node.address) == known);
+        config
+            .bootstrap
+            .retain(|node| known.is_none_or(|known| node.address == known));
         config.signed = Some(serde_json::from_value(json!({
             "network": NETWORK,
             "admins": admins,
@@ -45,13 +52,14 @@ pub(crate) fn found(sandbox: &mut Sandbox, nodes: usize, bootstrap: usize) -> io
 pub(crate) fn publish(
     sandbox: &Sandbox,
     node: usize,
+    version: u64,
     (admins, games): (&Value, &[Value]),
 ) -> io::Result<String> {
     let config = sandbox.config(node).ok_or(io::ErrorKind::NotFound)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let document = json!({
         "network": NETWORK,
-        "version": 1,
+        "version": version,
         "not_before": 0,
         "not_after": now.map_or(0, |now| now.as_secs()) + 86_400,
         "admins": admins,

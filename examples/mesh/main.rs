@@ -8,6 +8,7 @@
 //! mesh demo --own-entry     the same with the entry as a part of the game's own process
 //! mesh bulk --mib 1024      sends as much each way through one TCP connection, and measures;
 //!                           `--relays 3` has it pass three
+//! mesh soak                 random faults under load: how long players wait for service
 //! mesh node --config FILE   is one node, until its stdin ends
 //! ```
 
@@ -19,6 +20,7 @@ mod bulk;
 mod download;
 mod own_entry;
 mod player;
+mod soak;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -54,6 +56,8 @@ enum Role {
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(..=3))]
         relays: u8,
     },
+    /// Lets random faults happen under load, and measures how long players wait for service.
+    Soak(soak::Options),
     /// Does what the program `tickwire` does: the admin's key and documents.
     #[command(hide = true)]
     Tickwire {
@@ -80,6 +84,7 @@ fn main() -> ExitCode {
             };
             code(Show::start(entry).and_then(Show::run))
         }
+        Role::Soak(options) => code(soak::run(&options)),
         Role::Bulk { mib, relays } => code(bulk::run(mib, relays.into())),
     }
 }
@@ -136,7 +141,7 @@ impl Show {
         }
         let echo = player::echo(SocketAddr::new(sandbox.host(6), 0))?;
         let map = download::serve(SocketAddr::new(sandbox.host(6), 0))?;
-        let admins = admin::found(&mut sandbox, NODES.len(), BOOTSTRAP)?;
+        let admins = admin::found(&mut sandbox, NODES.len(), Some(BOOTSTRAP))?;
         let mut nodes = BTreeMap::new();
         let own = match entry {
             Entry::Beside => None,
@@ -165,7 +170,7 @@ impl Show {
             .get(&BOOTSTRAP)
             .and_then(|node| node.wait_for(PATIENCE, is_ready));
         ready.ok_or(io::ErrorKind::TimedOut)?;
-        let put = admin::publish(&sandbox, BOOTSTRAP, (&admins, &games))?;
+        let put = admin::publish(&sandbox, BOOTSTRAP, 1, (&admins, &games))?;
         println!(
             "the admin has signed two games, and told the bootstrap node: {}",
             put.trim_end()

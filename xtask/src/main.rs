@@ -60,8 +60,9 @@ enum Command {
     DocsRun,
     /// Run a crate's seeded simulations over a range of seeds.
     Sim(sim::Range),
-    /// Have many real processes play for minutes on the loopback address, and compare their states.
-    Soak(soak::Options),
+    /// Run many real processes for minutes on the loopback address, and check how they fare.
+    #[command(subcommand)]
+    Soak(soak::Soak),
     /// Run the fuzz functions under libFuzzer, each for some minutes.
     Fuzz(fuzz::Options),
     /// Change the source in every small way, and see whether a test notices; needs cargo-mutants.
@@ -100,7 +101,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Locks => locks::check(&Workspace::load()?),
         Command::DocsRun => docs::run(&Workspace::load()?),
         Command::Sim(range) => sim::run(range, &Workspace::load()?),
-        Command::Soak(options) => soak::run(options),
+        Command::Soak(soak) => soak::run(soak),
         Command::Fuzz(options) => fuzz::run(options),
         Command::Mutants(options) => mutants::run(options),
         Command::Peers(options) => peers::run(options),

@@ -267,6 +267,19 @@ fn pg16_a_game_that_is_its_own_entry_lives_on_too() {
     assert!(matches!(sealed, Some(Ok(100_u64..))), "{said}");
 }
 
+/// A short run of `cargo xtask soak mesh`: the faults whose ends do not depend on a restarted entry.
+#[test]
+fn a_soak_of_the_mesh_serves_every_flow_after_each_fault() {
+    let output = example("mesh")
+        .args(["soak", "--seconds=10", "--flows=24", "--seed=1"])
+        .args(["--only=kill-relay", "--only=rebind", "--only=config-change"])
+        .output()
+        .unwrap();
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{said}{}", text(&output.stderr));
+    assert!(said.contains("soak: good; "), "{said}");
+}
+
 #[test]
 fn u23_a_lobby_over_https_hands_its_guests_to_a_room_and_only_those() {
     let output = example("chat").arg("run").output().unwrap();

@@ -1,0 +1,167 @@
+//! Random faults under load: how long each flow waits for service, during a fault and after it.
+//!
+//! Seven nodes run as processes: two entries, three relays, two exits. A signed document names
+//! three games, two over UDP and one over TCP. Players keep all flows busy, half at each entry.
+//! A seed draws one fault after another; after each the run waits until every flow is served again
+//! by a message that the player sent after the fault had ended.
+
+mod fault;
+mod flows;
+mod stage;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::{Duration, Instant};
+
+use fault::{Fault, FaultKind};
+use flows::Flows;
+use stage::Stage;
+
+/// What to run.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// How long, in seconds; the fault that runs then is the last.
+    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=7_200))]
+    seconds: u64,
+    /// Flows in all; one in 25 is a TCP connection.
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u16).range(8..=2_000))]
+    flows: u16,
+    /// Messages a second of each flow.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=60))]
+    rate: u16,
+    /// Decides which faults come, and in what order.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Only faults of these kinds.
+    #[arg(long, value_enum)]
+    only: Vec<FaultKind>,
+}
+
+/// Runs until the time is up; returns whether each flow was served in time after each fault.
+pub(crate) fn run(options: &Options) -> io::Result<bool> {
+    let mut stage = Stage::start()?;
+    let mut flows = Flows::start(&stage, options.flows, options.rate)?;
+    let opened = wait_until_served(&flows, Instant::now(), OPENING_MAX);
+    println!(
+        "soak: seed {}; {} nodes; {} flows, {} served after {:.1} s",
+        options.seed,
+        stage::NODES.len(),
+        flows.count(),
+        flows.count() - opened.unserved,
+        opened.took.as_secs_f32()
+    );
+    if opened.unserved > 0 {
+        println!("soak: FAILED, {}", flows.unserved_text(opened.since));
+        return Ok(false);
+    }
+    let mut faults = fault::Draw::new(options.seed, &options.only);
+    let mut worst = BTreeMap::new();
+    let mut is_good = true;
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(options.seconds) {
+        std::thread::sleep(CALM);
+        let fault = faults.next();
+        is_good &= play(&mut stage, &mut flows, &fault, &mut worst)?;
+    }
+    println!("soak: kind            faults  longest silence  service after the end");
+    for (kind, worst) in &worst {
+        println!("soak: {:15} {worst}", kind.to_string());
+    }
+    println!(
+        "soak: {}; {} faults in {:.0} s, at most {:.1} s allowed after each",
+        if is_good { "good" } else { "FAILED" },
+        worst.values().map(|worst| worst.count).sum::<u32>(),
+        began.elapsed().as_secs_f32(),
+        SERVICE_MAX.as_secs_f32()
+    );
+    Ok(is_good)
+}
+
+/// Lets one fault happen; returns whether each flow was served in time afterwards.
+fn play(
+    stage: &mut Stage,
+    flows: &mut Flows,
+    fault: &Fault,
+    worst: &mut BTreeMap<FaultKind, Worst>,
+) -> io::Result<bool> {
+    flows.reset_silence();
+    fault.happen(stage, flows)?;
+    let ended = Instant::now();
+    let served = wait_until_served(flows, ended, PATIENCE);
+    let silence = flows.longest_silence();
+    let is_good = served.unserved == 0 && served.took <= SERVICE_MAX;
+    println!(
+        "{:6.1} s  {fault}: longest silence {:.2} s, all served {}{}",
+        flows.elapsed().as_secs_f32(),
+        silence.as_secs_f32(),
+        if served.unserved == 0 {
+            format!("{:.2} s after its end", served.took.as_secs_f32())
+        } else {
+            format!("NOT; {}", flows.unserved_text(ended))
+        },
+        if is_good { "" } else { "  <-- too late" },
+    );
+    worst
+        .entry(fault.kind())
+        .or_default()
+        .add(silence, served.took);
+    Ok(is_good)
+}
+
+/// How a wait for service ended.
+struct Served {
+    /// Messages sent before do not count.
+    since: Instant,
+    took: Duration,
+    unserved: usize,
+}
+
+/// Waits until each flow has an answer to a message that it sent after `since`.
+fn wait_until_served(flows: &Flows, since: Instant, limit: Duration) -> Served {
+    loop {
+        let (unserved, last) = flows.served_since(since);
+        if unserved == 0 || since.elapsed() >= limit {
+            let took = if unserved == 0 { last } else { since.elapsed() };
+            return Served {
+                since,
+                took,
+                unserved,
+            };
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// The worst that one kind of fault did.
+#[derive(Default)]
+struct Worst {
+    count: u32,
+    silence: Duration,
+    service: Duration,
+}
+
+impl Worst {
+    fn add(&mut self, silence: Duration, service: Duration) {
+        self.count += 1;
+        self.silence = self.silence.max(silence);
+        self.service = self.service.max(service);
+    }
+}
+
+impl std::fmt::Display for Worst {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (silence, service) = (self.silence.as_secs_f32(), self.service.as_secs_f32());
+        write!(f, "{:6}  {silence:13.2} s  {service:19.2} s", self.count)
+    }
+}
+
+/// How long a flow may wait after the end of a fault.
+const SERVICE_MAX: Duration = Duration::from_secs(3);
+/// How long the run waits for it, to say how late it was.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long all flows may take to open at the start.
+const OPENING_MAX: Duration = Duration::from_secs(90);
+/// Between two faults.
+const CALM: Duration = Duration::from_secs(3);
+/// How often to look whether all flows are served.
+const LOOK: Duration = Duration::from_millis(20);
