@@ -1,9 +1,12 @@
 //! Every gate of a change, in the order in which they fail fastest.
 
+mod build_cost;
 mod deny;
 mod footprint;
 
 use std::time::{Duration, Instant};
+
+use build_cost::BuildCost;
 
 use crate::failure::Failure;
 use crate::member::Metadata;
@@ -104,6 +107,28 @@ const CLIPPY_ALL: [&str; 7] = [
     "-D",
     "warnings",
 ];
+
+/// Prints how many crates a client of UDP compiles, and if asked, builds the stack from nothing and
+/// prints what that costs.
+pub(crate) fn footprint(build: Build) -> Result<(), Failure> {
+    let metadata = Metadata::load()?;
+    match footprint::run(&metadata)? {
+        Outcome::Passed(what) | Outcome::Skipped(what) => println!("{what}"),
+    }
+    if build == Build::FromNothing {
+        println!("{}", BuildCost::measure(&metadata.target_directory)?);
+    }
+    Ok(())
+}
+
+/// Whether to build the stack to see what it costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Build {
+    /// In a folder of its own, with nothing built before.
+    FromNothing,
+    /// Count crates alone.
+    Not,
+}
 
 /// Runs every gate; stops at the first that fails, and names it.
 pub(crate) fn run() -> Result<(), Failure> {

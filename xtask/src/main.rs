@@ -6,6 +6,7 @@
     reason = "a command line tells on stdout what it does"
 )]
 
+mod changed;
 mod ci;
 mod docs;
 mod failure;
@@ -49,6 +50,9 @@ enum Command {
         /// Install nothing; say which tests were not run for want of a server.
         #[arg(long)]
         offline: bool,
+        /// Test only packages with files that differ from this commit, and all that depend on them.
+        #[arg(long, value_name = "COMMIT", num_args = 0..=1, default_missing_value = "HEAD")]
+        changed: Option<String>,
     },
     /// Run every gate of a change, as `.ci/run` does.
     Ci,
@@ -56,6 +60,12 @@ enum Command {
     TreeCheck,
     /// Check the lock files of the packages that are no members.
     Locks,
+    /// Count the crates that a client of UDP compiles.
+    Footprint {
+        /// Also build the stack from nothing, and print the CPU seconds.
+        #[arg(long)]
+        build: bool,
+    },
     /// Run the shell blocks of the documents as they are written.
     DocsRun,
     /// Run a crate's seeded simulations over a range of seeds.
@@ -94,11 +104,22 @@ fn main() -> ExitCode {
 fn run(command: &Command) -> Result<(), Failure> {
     process::enter_workspace()?;
     match command {
-        Command::Test { offline: true } => test::run(Absent::LeaveOut),
-        Command::Test { offline: false } => test::run(Absent::Install),
+        Command::Test { offline, changed } => {
+            let absent = if *offline {
+                Absent::LeaveOut
+            } else {
+                Absent::Install
+            };
+            match changed {
+                Some(base) => test::run_changed(absent, base),
+                None => test::run(absent),
+            }
+        }
         Command::Ci => ci::run(),
         Command::TreeCheck => tree_check::run(&Workspace::load()?),
         Command::Locks => locks::check(&Workspace::load()?),
+        Command::Footprint { build: true } => ci::footprint(ci::Build::FromNothing),
+        Command::Footprint { build: false } => ci::footprint(ci::Build::Not),
         Command::DocsRun => docs::run(&Workspace::load()?),
         Command::Sim(range) => sim::run(range, &Workspace::load()?),
         Command::Soak(soak) => soak::run(soak),

@@ -3,8 +3,10 @@
 //! std's own harness, not nextest: a fresh machine has it, and doc tests need it in any case. All
 //! features are on, since features only add.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 
+use crate::changed;
 use crate::failure::Failure;
 use crate::need::{self, Absent, Plan};
 use crate::process;
@@ -18,19 +20,66 @@ pub(crate) fn run(absent: Absent) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Runs those of the packages that differ from the commit `base`, and of all that depend on them.
+pub(crate) fn run_changed(absent: Absent, base: &str) -> Result<(), Failure> {
+    let mut workspace = Workspace::load()?;
+    let files = changed::files(base)?;
+    let affected = changed::affected(&workspace.members, &files);
+    let affected: BTreeSet<String> = affected.into_iter().map(str::to_owned).collect();
+    println!(
+        "changed since {base}: {} files, {} of {} packages affected",
+        files.len(),
+        affected.len(),
+        workspace.members.len()
+    );
+    workspace.members.retain(|it| affected.contains(&it.folder));
+    // Servers are installed for affected tests alone.
+    workspace.files.retain(|path, _| {
+        let mut folders = workspace.members.iter().map(|it| it.folder.as_str());
+        folders.any(|folder| {
+            path.strip_prefix(folder)
+                .is_some_and(|rest| rest.starts_with('/'))
+        })
+    });
+    if workspace.members.is_empty() {
+        println!("{}", Tally::default());
+        return Ok(());
+    }
+    let plan = need::prepare(&workspace, absent)?;
+    let mut tally = run_alone(&packages(&workspace, |_| true))?;
+    run_servers(&workspace, &plan, &mut tally)?;
+    let with_docs = packages(&workspace, |folder| folder.starts_with("crates/"));
+    if !with_docs.is_empty() {
+        let mut command = process::cargo(["test", "--all-features", "--doc"]);
+        tally.add(run_cargo(command.args(with_docs))?);
+    }
+    println!("{tally}");
+    Ok(())
+}
+
+/// Names the packages to cargo whose folders are `wanted`.
+fn packages(workspace: &Workspace, wanted: impl Fn(&str) -> bool) -> Vec<String> {
+    let members = workspace.members.iter();
+    members
+        .filter(|member| wanted(&member.folder))
+        .map(|member| format!("--package={}", member.package))
+        .collect()
+}
+
 /// Runs unit and integration tests, then those that need a server.
 pub(crate) fn run_code(absent: Absent) -> Result<Tally, Failure> {
     let workspace = Workspace::load()?;
     let plan = need::prepare(&workspace, absent)?;
-    let mut tally = run_alone()?;
+    let mut tally = run_alone(&["--workspace".to_owned()])?;
     run_servers(&workspace, &plan, &mut tally)?;
     Ok(tally)
 }
 
-/// Runs the tests that need no server.
-fn run_alone() -> Result<Tally, Failure> {
+/// Runs the tests of `packages`, as cargo's arguments name them, that need no server.
+fn run_alone(packages: &[String]) -> Result<Tally, Failure> {
     let mut pass = Pass::default();
-    let mut command = process::cargo(["test", "--workspace", "--all-features"]);
+    let mut command = process::cargo(["test", "--all-features"]);
+    command.args(packages);
     command.args(["--tests", "--examples", "--", "--show-output"]);
     process::run_quietly(&mut command, |line| {
         if pass.take(line) {
