@@ -16,7 +16,7 @@ use super::message::{News, Order, Status};
 use super::plan::{Block, Claim, Plan, PlanOptions, RELAYS};
 use super::process::{Children, Heard, Sweeper, Who, descendants};
 use super::report::{Cause, Check, Report};
-use super::table::{Row, Screen, Style};
+use super::table::{Progress, Row, Screen, Style};
 use super::wan;
 use crate::demo::role::{Failure, Role, RunOptions};
 use crate::keyring::Keyring;
@@ -35,6 +35,8 @@ struct Stage {
     ledger: Ledger,
     screen: Screen<Stdout>,
     clock: Clock,
+    /// When the run began.
+    began: Instant,
     report: Report,
     /// What was done to the network, in order.
     accidents: Vec<Accident>,
@@ -82,6 +84,7 @@ impl Stage {
             children: Children::new(),
             ledger: Ledger::default(),
             screen: Screen::new(std::io::stdout(), Style::of_stdout()),
+            began: Clock::new().now(),
             clock: Clock::new(),
             report: Report::new(&options),
             accidents: Vec::new(),
@@ -103,13 +106,17 @@ impl Stage {
             plan.city(plan.server().ip()).unwrap_or("nowhere")
         );
         self.screen.say(&text)?;
+        self.show_start()?;
         self.children
             .start(Who::Hub, &Role::Hub(self.options.clone()))?;
         let matchmaker = Role::Matchmaker(self.options.clone());
         self.children.start(Who::Matchmaker, &matchmaker)?;
+        self.children
+            .start(Who::Players, &Role::Players(self.options.clone()))?;
         self.start_mesh()?;
         self.await_server()?;
         self.start_players()?;
+        self.screen.keep();
         self.play()?;
         self.end()
     }
@@ -118,7 +125,7 @@ impl Stage {
     fn await_server(&mut self) -> Result<(), Failure> {
         let until = self.clock.now() + START_MAX;
         while self.ledger.leases == 0 {
-            self.hear(until)?
+            self.hear_start(until)?
                 .ok_or("the game server does not register")?;
         }
         Ok(())
@@ -136,29 +143,53 @@ impl Stage {
         let relays = usize::from(RELAYS);
         while self.ledger.links < relays * relays.saturating_sub(1) {
             let links = self.ledger.links;
-            self.hear(until)?
+            self.hear_start(until)?
                 .ok_or_else(|| format!("the mesh is not whole: {links} ends of links are up"))?;
         }
         Ok(())
     }
 
     fn start_players(&mut self) -> Result<(), Failure> {
-        self.children
-            .start(Who::Players, &Role::Players(self.options.clone()))?;
         self.children.tell(Who::Players, &Order::Scout)?;
         let until = self.clock.now() + START_MAX;
         while self.ledger.ways.len() < usize::from(self.plan.options().players) {
-            self.hear(until)?
+            self.hear_start(until)?
                 .ok_or("the players have not found their ways")?;
         }
         self.children.tell(Who::Players, &Order::Join)?;
         let until = self.clock.now() + START_MAX;
         while !self.ledger.has_started {
-            let Some(()) = self.hear(until)? else {
+            let Some(()) = self.hear_start(until)? else {
                 let (joined, players) = (self.ledger.joined, self.plan.options().players);
                 return Err(format!("{joined} of {players} players have joined in time").into());
             };
         }
+        Ok(())
+    }
+
+    /// Takes one piece of news while all is started, and shows how far that is.
+    fn hear_start(&mut self, until: Instant) -> Result<Option<()>, Failure> {
+        loop {
+            let next = self.clock.now() + FRAME;
+            let heard = self.hear(until.min(next))?;
+            self.show_start()?;
+            if heard.is_some() || self.clock.now() >= until {
+                return Ok(heard);
+            }
+        }
+    }
+
+    fn show_start(&mut self) -> Result<(), Failure> {
+        let relays = usize::from(RELAYS);
+        let progress = Progress {
+            links: (self.ledger.links, relays * relays.saturating_sub(1)),
+            is_registered: self.ledger.leases > 0,
+            measured: self.ledger.ways.len(),
+            joined: usize::from(self.ledger.joined),
+            players: usize::from(self.plan.options().players),
+        };
+        let at = self.clock.now().saturating_since(self.began);
+        self.screen.show_start(at, &progress)?;
         Ok(())
     }
 

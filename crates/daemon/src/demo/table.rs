@@ -1,7 +1,7 @@
 //! What people see while it runs: on a terminal a table that is drawn over itself, elsewhere a
 //! plain line a second.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
@@ -63,6 +63,37 @@ pub struct Row {
     pub hash: u64,
 }
 
+/// How far the start is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Ends of links that are up, and of how many.
+    pub links: (usize, usize),
+    /// Whether the game server is registered.
+    pub is_registered: bool,
+    /// Players that have measured their routes.
+    pub measured: usize,
+    /// Players that have joined.
+    pub joined: usize,
+    /// Players in all.
+    pub players: usize,
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "starting: links {} of {}, game server {}, routes measured {} of {}, joined {} of {}",
+            self.links.0,
+            self.links.1,
+            if self.is_registered { "up" } else { "pending" },
+            self.measured,
+            self.players,
+            self.joined,
+            self.players
+        )
+    }
+}
+
 impl<W: Write> Screen<W> {
     /// Shows on `out`.
     pub const fn new(out: W, style: Style) -> Self {
@@ -80,22 +111,38 @@ impl<W: Write> Screen<W> {
     ///
     /// The system's.
     pub fn show(&mut self, at: Duration, rows: &[Row]) -> io::Result<()> {
+        let style = self.style;
+        self.draw(at, &format!("{}\n", line(at, rows)), || table(rows, style))
+    }
+
+    /// Writes `plain` once a second, or on a terminal what `live` makes, over what it made before.
+    fn draw(&mut self, at: Duration, plain: &str, live: impl Fn() -> String) -> io::Result<()> {
         if self.style == Style::Plain {
             if self.told == Some(at.as_secs()) {
                 return Ok(());
             }
             self.told = Some(at.as_secs());
-            writeln!(self.out, "{}", line(at, rows))?;
+            self.out.write_all(plain.as_bytes())?;
         } else {
-            let table = table(rows, self.style);
+            let live = live();
             if self.lines > 0 {
                 // Cursor up, then clear to the end of the screen; ECMA-48, CUU and ED.
                 write!(self.out, "\x1b[{}A\x1b[J", self.lines)?;
             }
-            self.lines = table.lines().count();
-            self.out.write_all(table.as_bytes())?;
+            self.lines = live.lines().count();
+            self.out.write_all(live.as_bytes())?;
         }
         self.out.flush()
+    }
+
+    /// Shows how far the start is; without a terminal, once a second.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn show_start(&mut self, at: Duration, progress: &Progress) -> io::Result<()> {
+        let text = format!("{:>5.1} s  {progress}\n", at.as_secs_f32());
+        self.draw(at, &text, || text.clone())
     }
 
     /// Says something that stays.
@@ -112,9 +159,10 @@ impl<W: Write> Screen<W> {
         self.out.flush()
     }
 
-    /// Leaves the table where it is: what comes next goes below.
+    /// Leaves the table where it is: what comes next goes below, from its own second 0 on.
     pub const fn keep(&mut self) {
         self.lines = 0;
+        self.told = None;
     }
 
     /// Returns how it is shown.
@@ -215,6 +263,32 @@ mod tests {
         assert_eq!(lines[1].find("00000000000000ab"), lines[0].find("hash"));
         assert!(!text.contains('\x1b'));
         assert_eq!(table(&rows(), Style::Colour).matches("\x1b[32m").count(), 1);
+    }
+
+    #[test]
+    fn the_start_is_shown_from_the_first_moment() {
+        let progress = Progress {
+            links: (3, 20),
+            is_registered: false,
+            measured: 0,
+            joined: 0,
+            players: 8,
+        };
+        let mut bytes = Vec::new();
+        let mut screen = Screen::new(&mut bytes, Style::Plain);
+        for millis in [20, 400, 1_020] {
+            let at = Duration::from_millis(millis);
+            screen.show_start(at, &progress).unwrap();
+        }
+        let text = String::from_utf8(bytes).unwrap();
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert_eq!(
+            text.lines().next(),
+            Some(
+                "  0.0 s  starting: links 3 of 20, game server pending, routes measured 0 of 8, \
+                 joined 0 of 8"
+            )
+        );
     }
 
     #[test]
