@@ -31,8 +31,8 @@ pub use server::Server;
 pub use socket::OpenError;
 pub use stats::Report;
 pub use udp_proto::{
-    AppId, ChannelId, CloseReason, Config, ConnectFailure, Message, MessageId, MessageOutcome,
-    SendError, SessionId, SessionStats,
+    AppId, Certainty, ChannelId, CloseReason, Config, ConnectFailure, Message, MessageId,
+    MessageOutcome, SendError, SessionId, SessionStats,
 };
 
 /// The channel for state that the next tick replaces: unreliable.

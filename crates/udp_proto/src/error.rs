@@ -42,7 +42,7 @@ pub enum CloseCode {
     Downgrade,
     /// No slot is free.
     Full,
-    /// The token was used before. Never sent.
+    /// The token was used before.
     TokenUsed,
     /// A fault of ours.
     Internal,
@@ -52,6 +52,19 @@ pub enum CloseCode {
     Params,
     /// The peer's identity did not verify or is not allowed.
     PeerIdentity,
+    /// The server is of another application.
+    Application,
+    /// The server does not take clients in this mode: with a token, without one, or as nodes.
+    Mode,
+    /// As many sessions of the client's address are open as
+    /// [`Config::sessions_per_source_max`](crate::Config::sessions_per_source_max) allows.
+    SourceFull,
+    /// The token does not open at this server: it is another's, or of before a restart.
+    TokenInvalid,
+    /// The token has expired.
+    TokenExpired,
+    /// The token is of the future, or lives for longer than is allowed.
+    TokenClock,
     /// A code that this version does not know.
     Unknown(u16),
 }
@@ -82,6 +95,12 @@ impl CloseCode {
             Self::Version => 19,
             Self::Params => 20,
             Self::PeerIdentity => 21,
+            Self::Application => 22,
+            Self::Mode => 23,
+            Self::SourceFull => 24,
+            Self::TokenInvalid => 25,
+            Self::TokenExpired => 26,
+            Self::TokenClock => 27,
             Self::Unknown(code) => code,
         }
     }
@@ -111,6 +130,12 @@ impl CloseCode {
             19 => Self::Version,
             20 => Self::Params,
             21 => Self::PeerIdentity,
+            22 => Self::Application,
+            23 => Self::Mode,
+            24 => Self::SourceFull,
+            25 => Self::TokenInvalid,
+            26 => Self::TokenExpired,
+            27 => Self::TokenClock,
             code => Self::Unknown(code),
         }
     }
@@ -141,6 +166,18 @@ impl fmt::Display for CloseCode {
             Self::Version => "no version in common",
             Self::Params => "a parameter is out of range",
             Self::PeerIdentity => "the peer's identity is not accepted",
+            Self::Application => "the server is of another application",
+            Self::Mode => "the server does not take clients in this mode",
+            Self::SourceFull => {
+                "as many sessions of this address are open as the server allows (sessions_per_source_max)"
+            }
+            Self::TokenInvalid => "the token is not for this server, or of before its restart",
+            Self::TokenExpired => {
+                "the token has expired; if it is new, the matchmaker's clock is behind the server's"
+            }
+            Self::TokenClock => {
+                "the token is of the future: the matchmaker's clock is ahead of the server's"
+            }
             Self::Unknown(code) => return write!(f, "unknown code {code}"),
         };
         f.write_str(text)
@@ -264,14 +301,47 @@ pub enum ConnectFailure {
     },
     /// Answers came from a server whose certificate is not believed. The last one's fault.
     Certificate(CertificateError),
-    /// The server refused.
+    /// The server refused, and has proved that it opened the token or holds the network secret.
     Refused(CloseCode),
-    /// No version in common.
+    /// The server refused without a proof, as it must in open mode, and where it cannot open the token:
+    /// twice at least, and no genuine answer came within a second or three round trips.
+    RefusedUnproved(CloseCode),
+    /// No version in common, without a proof.
     Version,
     /// The application gave up.
     Cancelled,
     /// The provider has no randomness.
     NoEntropy,
+}
+
+/// How sure it is why an attempt failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Certainty {
+    /// It is known here: the application gave up, or there is no randomness.
+    Known,
+    /// The server has proved who it is.
+    Proved,
+    /// Answers from the address that was dialled say so, and echo the attempt. Whoever reads what we
+    /// send, and forges what comes back, can say the same.
+    Unproved,
+    /// Nothing came: the server is away, the address is wrong, or the path carries nothing.
+    Silence,
+}
+
+impl ConnectFailure {
+    /// Returns how sure it is.
+    #[must_use]
+    pub const fn certainty(self) -> Certainty {
+        match self {
+            Self::Cancelled | Self::NoEntropy => Certainty::Known,
+            Self::Refused(_) => Certainty::Proved,
+            Self::RefusedUnproved(_)
+            | Self::Version
+            | Self::NotTheServer { .. }
+            | Self::Certificate(_) => Certainty::Unproved,
+            Self::Timeout => Certainty::Silence,
+        }
+    }
 }
 
 impl fmt::Display for ConnectFailure {
@@ -286,6 +356,7 @@ impl fmt::Display for ConnectFailure {
             }
             Self::Certificate(error) => error.fmt(f),
             Self::Refused(code) => write!(f, "the server refused: {code}"),
+            Self::RefusedUnproved(code) => write!(f, "the server refused (unproved): {code}"),
             Self::Version => f.write_str("no version in common"),
             Self::Cancelled => f.write_str("given up by the application"),
             Self::NoEntropy => f.write_str("the system gave no randomness"),
@@ -315,6 +386,6 @@ mod tests {
             assert_eq!(CloseCode::from_wire(code).to_wire(), code);
         }
         assert_eq!(CloseCode::from_wire(21), CloseCode::PeerIdentity);
-        assert_eq!(CloseCode::from_wire(22), CloseCode::Unknown(22));
+        assert_eq!(CloseCode::from_wire(28), CloseCode::Unknown(28));
     }
 }

@@ -26,7 +26,7 @@ use wire::{Reader, Truncated, Writer};
 
 pub use ack::AckFrame;
 
-use crate::channel::{ChannelError, ChannelTable, MsgFrame};
+use crate::channel::{ChannelError, ChannelTable, FRAMES_MAX, MsgFrame};
 
 /// One frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,9 +176,15 @@ pub struct Frames<'a, 't> {
 }
 
 /// As [`Frames`], where each frame is acted on before the next is decoded: it holds no table.
+///
+/// Takes [`FRAMES_MAX`] messages and [`CONTROL_FRAMES_MAX`] other frames at most.
 #[derive(Clone, Debug)]
 pub struct FramesLeft<'a> {
     reader: Reader<'a>,
+    /// Messages that may still come.
+    messages: usize,
+    /// Other frames that may still come; padding is none.
+    controls: usize,
 }
 
 impl<'a, 't> Frames<'a, 't> {
@@ -198,7 +204,15 @@ impl<'a> FramesLeft<'a> {
     pub const fn new(plaintext: &'a [u8]) -> Self {
         Self {
             reader: Reader::new(plaintext),
+            messages: FRAMES_MAX,
+            controls: CONTROL_FRAMES_MAX,
         }
+    }
+
+    /// Returns how many frames were taken.
+    pub(crate) fn taken(&self) -> u32 {
+        let left = self.messages.saturating_add(self.controls);
+        PACKET_FRAMES_MAX.saturating_sub(u32::try_from(left).unwrap_or(u32::MAX))
     }
 
     /// Takes the next frame where it is a message, and leaves all else but padding.
@@ -215,7 +229,14 @@ impl<'a> FramesLeft<'a> {
             };
         };
         self.reader.u8().ok()?;
-        Some(MsgFrame::decode_after(kind, &mut self.reader, table))
+        Some(self.message(kind, table))
+    }
+
+    /// Takes one message whose type byte is `kind`.
+    #[inline]
+    fn message(&mut self, kind: u8, table: &ChannelTable) -> Result<MsgFrame<'a>, ChannelError> {
+        self.messages = self.messages.checked_sub(1).ok_or(ChannelError::Frame)?;
+        MsgFrame::decode_after(kind, &mut self.reader, table)
     }
 
     /// Takes the next frame; `table` says which channels there are, and what their messages look like.
@@ -233,6 +254,10 @@ impl<'a> FramesLeft<'a> {
 
     /// Takes one frame whose type byte is `kind`.
     fn frame(&mut self, kind: u8, table: &ChannelTable) -> Result<Frame<'a>, FrameError> {
+        if kind >= MESSAGE {
+            return Ok(Frame::Message(self.message(kind, table)?));
+        }
+        self.controls = self.controls.checked_sub(1).ok_or(FrameError::TooMany)?;
         let reader = &mut self.reader;
         Ok(match kind {
             PING => Frame::Ping,
@@ -261,7 +286,6 @@ impl<'a> FramesLeft<'a> {
                 public_key: chunk(reader)?,
                 signature: chunk(reader)?,
             },
-            MESSAGE..=u8::MAX => Frame::Message(MsgFrame::decode_after(kind, reader, table)?),
             _ => return Err(FrameError::UnknownType(kind)),
         })
     }
@@ -293,6 +317,8 @@ pub enum FrameError {
     NotMinimal,
     /// A length over its limit.
     TooLong,
+    /// More frames than one packet may hold.
+    TooMany,
     /// A MSG frame that its channel does not allow.
     Message(ChannelError),
 }
@@ -316,12 +342,23 @@ impl fmt::Display for FrameError {
             Self::UnknownType(kind) => write!(f, "frame type {kind:#04x} is not known"),
             Self::NotMinimal => f.write_str("field has a shorter encoding"),
             Self::TooLong => f.write_str("length is over the limit of its field"),
+            Self::TooMany => f.write_str("more frames than one packet may hold"),
             Self::Message(error) => error.fmt(f),
         }
     }
 }
 
 impl core::error::Error for FrameError {}
+
+/// Frames other than messages and padding in one packet at most.
+///
+/// A sender needs one of each type at most, two of `PATH_CHALLENGE` and `PATH_RESPONSE`.
+pub const CONTROL_FRAMES_MAX: usize = 16;
+
+/// Frames in one packet at most.
+pub(crate) const PACKET_FRAMES_MAX: u32 = 46;
+
+const _: () = assert!(PACKET_FRAMES_MAX as usize == FRAMES_MAX + CONTROL_FRAMES_MAX);
 
 /// Longest reason of a CLOSE, in bytes.
 pub const REASON_LEN_MAX: usize = 128;

@@ -38,7 +38,9 @@ pub use config::{
 };
 pub use endpoint::Endpoint;
 pub use endpoint::listener::{Listen, Network};
-pub use error::{CloseCode, CloseReason, ConnectError, ConnectFailure, ListenError, NoSession};
+pub use error::{
+    Certainty, CloseCode, CloseReason, ConnectError, ConnectFailure, ListenError, NoSession,
+};
 pub use event::{Event, Grant, Peer, Proof};
 pub use handshake::SpokenVersions;
 pub use handshake::target::{Credentials, ServerIdentity, Target};

@@ -29,12 +29,18 @@ pub struct EndpointStats {
     pub dropped_length: u64,
     /// A handshake datagram with a field out of range.
     pub dropped_malformed: u64,
-    /// HELLO for another application.
+    /// HELLO for another application. This and the next five may have been answered by a REFUSE without
+    /// proof.
     pub dropped_app: u64,
     /// HELLO in a mode that is not served, or any HELLO where nothing listens.
     pub dropped_mode: u64,
-    /// HELLO whose token does not open, has expired, or names another instance.
+    /// HELLO whose token does not open, or names another instance; or any while we have no wall clock.
     pub dropped_token: u64,
+    /// HELLO whose token has expired; where it is new, the clock of who made it is behind ours.
+    pub dropped_token_expired: u64,
+    /// HELLO whose token is of the future, or would live for more than 300 s: the clock of who made it is
+    /// ahead of ours, or it lets tokens live for longer than is allowed.
+    pub dropped_token_clock: u64,
     /// HELLO whose token opened a session before, or has four attempts waiting.
     pub dropped_token_used: u64,
     /// HELLO whose PSK mac is wrong.
@@ -115,6 +121,8 @@ impl EndpointStats {
             self.dropped_app,
             self.dropped_mode,
             self.dropped_token,
+            self.dropped_token_expired,
+            self.dropped_token_clock,
             self.dropped_token_used,
             self.dropped_psk,
             self.dropped_answer_budget,

@@ -36,7 +36,10 @@ impl From<CloseReason> for Ending {
 
 impl From<ConnectFailure> for Ending {
     fn from(failure: ConnectFailure) -> Self {
-        if failure == ConnectFailure::Refused(CloseCode::Full) {
+        if matches!(
+            failure,
+            ConnectFailure::Refused(CloseCode::Full | CloseCode::SourceFull)
+        ) {
             Self::Full
         } else {
             Self::Silent

@@ -5,7 +5,7 @@
 
 use core::net::SocketAddr;
 
-use crypto::token::TokenHeader;
+use crypto::token::{TokenError, TokenHeader};
 use crypto::{Audience, ConnectToken, Initial, Provider, Secret32};
 use wire::{Arrival, Instant};
 
@@ -35,6 +35,8 @@ pub(super) enum Fate {
     OtherApp,
     ModeNotServed,
     BadToken,
+    TokenExpired,
+    TokenClock,
     TokenUsed,
     BadPsk,
     OverAnswerBudget,
@@ -42,6 +44,33 @@ pub(super) enum Fate {
     OverAcceptBudget,
     BadPoint,
     Overload,
+}
+
+impl Fate {
+    /// Returns what the sender is told of credentials that were not taken. A wrong PSK is no player's
+    /// mistake, and hears nothing.
+    const fn reason(self) -> Option<CloseCode> {
+        match self {
+            Self::BadToken => Some(CloseCode::TokenInvalid),
+            Self::TokenExpired => Some(CloseCode::TokenExpired),
+            Self::TokenClock => Some(CloseCode::TokenClock),
+            Self::TokenUsed => Some(CloseCode::TokenUsed),
+            Self::OtherApp => Some(CloseCode::Application),
+            Self::ModeNotServed => Some(CloseCode::Mode),
+            Self::Accepted
+            | Self::AcceptRepeated
+            | Self::Retried
+            | Self::Refused
+            | Self::VersionOffered
+            | Self::Malformed
+            | Self::BadPsk
+            | Self::OverAnswerBudget
+            | Self::NoHalfOpenSlot
+            | Self::OverAcceptBudget
+            | Self::BadPoint
+            | Self::Overload => None,
+        }
+    }
 }
 
 /// What a client of a half-open session has shown.
@@ -120,7 +149,10 @@ impl<P: Provider> Endpoint<P> {
         // 8: token, 8b: PSK mac.
         let (admitted, initial) = match self.open_credentials(listener, &candidate) {
             Ok(opened) => opened,
-            Err(fate) => return fate,
+            Err(fate) => {
+                let hello = (candidate.hello.version, candidate.hello.hello_id);
+                return self.deny(now, listener, (arrival, hello), fate);
+            }
         };
         // 9: the player, and room for a session.
         if let Some(code) = self.refusal(&admitted, &candidate) {
@@ -140,10 +172,15 @@ impl<P: Provider> Endpoint<P> {
     ) -> Result<(Candidate<'a>, Option<[u8; 32]>), Fate> {
         let source = arrival.real_source.unwrap_or(arrival.peer);
         let preamble = Preamble::decode(datagram).map_err(|_| Fate::Malformed)?;
+        let is_spoken = self.config.versions.contains(preamble.version);
+        let attempt = (arrival, (preamble.version, preamble.hello_id));
         if preamble.app_id != self.app_id.0 {
-            return Err(Fate::OtherApp);
+            if !is_spoken {
+                return Err(Fate::OtherApp);
+            }
+            return Err(self.deny(now, listener, attempt, Fate::OtherApp));
         }
-        if !self.config.versions.contains(preamble.version) {
+        if !is_spoken {
             if !listener.answers.take(now, prefix_of(source.ip())) {
                 return Err(Fate::OverAnswerBudget);
             }
@@ -156,7 +193,7 @@ impl<P: Provider> Endpoint<P> {
         let hello0 = Hello0::new(datagram).ok_or(Fate::Malformed)?;
         let mode = hello.mode();
         if !listener.serves(mode) {
-            return Err(Fate::ModeNotServed);
+            return Err(self.deny(now, listener, attempt, Fate::ModeNotServed));
         }
         if mode == Mode::Peer && hello.client_cid.len() < 4 {
             return Err(Fate::Malformed);
@@ -284,7 +321,17 @@ impl<P: Provider> Endpoint<P> {
             .find(|key| key.id() == header.key_id)
             .ok_or(Fate::BadToken)?
             .open(&self.provider, audience, unix, sealed)
-            .map_err(|_| Fate::BadToken)
+            .map_err(|error| match error {
+                TokenError::Expired => Fate::TokenExpired,
+                TokenError::Lifetime | TokenError::NotYetIssued => Fate::TokenClock,
+                TokenError::Length(_)
+                | TokenError::Version(_)
+                | TokenError::UnknownKey(_)
+                | TokenError::Forged
+                | TokenError::Malformed
+                | TokenError::OtherServer(_)
+                | _ => Fate::BadToken,
+            })
     }
 
     /// Returns the key schedule's start where the HELLO's mac shows that its sender has `psk`.
@@ -324,7 +371,10 @@ impl<P: Provider> Endpoint<P> {
             Some(_) => self.slots.is_full(),
             None => self.is_full(),
         };
-        (is_crowded || is_full).then_some(CloseCode::Full)
+        if is_full {
+            return Some(CloseCode::Full);
+        }
+        is_crowded.then_some(CloseCode::SourceFull)
     }
 
     /// Returns the session that gives way to the one of `admitted`, once that opens.
@@ -358,6 +408,30 @@ impl<P: Provider> Endpoint<P> {
         }
         self.reply(candidate.arrival, ReplyBody::Refuse(refuse));
         Fate::Refused
+    }
+
+    /// Answers a HELLO whose sender cannot be shown a proof, as far as the budget for answers goes, with
+    /// the reason of `fate`; returns that.
+    fn deny(
+        &mut self,
+        now: Instant,
+        listener: &mut Listener<P>,
+        (arrival, (version, hello_id)): (&Arrival<SocketAddr>, (u32, u64)),
+        fate: Fate,
+    ) -> Fate {
+        let source = arrival.real_source.unwrap_or(arrival.peer);
+        if let Some(code) = fate.reason()
+            && listener.answers.take(now, prefix_of(source.ip()))
+        {
+            let refuse = Refuse {
+                version,
+                hello_id,
+                reason: code.to_wire(),
+                mac: [0; 16],
+            };
+            self.reply(arrival, ReplyBody::Refuse(refuse));
+        }
+        fate
     }
 
     /// Queues a reply to the sender of a handshake datagram: one for each at most.

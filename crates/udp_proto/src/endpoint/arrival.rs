@@ -71,6 +71,8 @@ impl<P: Provider> Endpoint<P> {
             Fate::OtherApp => &mut stats.dropped_app,
             Fate::ModeNotServed => &mut stats.dropped_mode,
             Fate::BadToken => &mut stats.dropped_token,
+            Fate::TokenExpired => &mut stats.dropped_token_expired,
+            Fate::TokenClock => &mut stats.dropped_token_clock,
             Fate::TokenUsed => &mut stats.dropped_token_used,
             Fate::BadPsk => &mut stats.dropped_psk,
             Fate::OverAnswerBudget => &mut stats.dropped_answer_budget,
@@ -127,12 +129,15 @@ impl<P: Provider> Endpoint<P> {
                 let Ok(refuse) = Refuse::decode(datagram) else {
                     return false;
                 };
-                if let Some(failure) = dial.on_refuse(&self.provider, &refuse) {
+                if let Some(failure) = dial.on_refuse(now, &self.provider, (arrival.peer, &refuse))
+                {
                     self.remove(now, id);
                     self.events.push_back(Event::ConnectFailed {
                         session: id,
                         failure,
                     });
+                } else {
+                    self.arm(id);
                 }
                 true
             }

@@ -60,6 +60,16 @@ pub(crate) struct Dial<P: Provider> {
     rejected: u8,
     /// What an unproven REFUSE said.
     hint: Option<CloseCode>,
+    /// When the address at hand was begun with.
+    began_at: Instant,
+    /// When the HELLO left first, since the first RETRY where one came.
+    asked_at: Option<Instant>,
+    /// Refusals without proof, from the address at hand.
+    unproved: u8,
+    /// When these end the attempt there.
+    unproved_until: Instant,
+    /// Addresses that have refused: bit n is index n.
+    refused: u8,
     /// What was wrong with the last certificate.
     certificate: Option<CertificateError>,
 }
@@ -106,6 +116,14 @@ const ADDRESS_SPAN: Duration = Duration::from_millis(2_500);
 const RETRIES_MAX: u8 = 3;
 /// Most key agreements in one attempt; then a new key is drawn.
 const AGREEMENTS_MAX: u8 = 16;
+/// Refusals without proof that end the attempt at an address.
+///
+/// Each echoes the hello id, which is random, and comes from the address that was dialled: whoever
+/// forges them reads what the client sends, and mostly could as well drop it.
+const UNPROVED_MIN: u8 = 2;
+/// How long, from the first HELLO to an address, a genuine ACCEPT may come behind refusals without
+/// proof, at least; else three round trips.
+const UNPROVED_SPAN: Duration = Duration::from_secs(1);
 
 impl<P: Provider> Dial<P> {
     /// Draws a key and lays out the first HELLO. The target has been checked.
@@ -143,6 +161,11 @@ impl<P: Provider> Dial<P> {
             agreements: 0,
             rejected: 0,
             hint: None,
+            began_at: now,
+            asked_at: None,
+            unproved: 0,
+            unproved_until: now,
+            refused: 0,
             certificate: None,
         };
         dial.lay_out(now, provider, generator, key);
@@ -161,6 +184,9 @@ impl<P: Provider> Dial<P> {
         if !is_ours || self.retries >= RETRIES_MAX {
             return false;
         }
+        if self.retries == 0 {
+            self.asked_at = None;
+        }
         self.retries += 1;
         hello::set_cookie(&mut self.hello, &retry.cookie);
         self.interval = RESEND_FIRST;
@@ -169,8 +195,14 @@ impl<P: Provider> Dial<P> {
         true
     }
 
-    /// Takes a REFUSE; one whose mac proves that the token was opened ends the attempt.
-    pub(crate) fn on_refuse(&mut self, provider: &P, refuse: &Refuse) -> Option<ConnectFailure> {
+    /// Takes a REFUSE; one whose mac proves that the token was opened ends the attempt. Several others
+    /// end it in [`handle_timeout`](Self::handle_timeout), where no ACCEPT comes meanwhile.
+    pub(crate) fn on_refuse(
+        &mut self,
+        now: Instant,
+        provider: &P,
+        (from, refuse): (SocketAddr, &Refuse),
+    ) -> Option<ConnectFailure> {
         if (refuse.version, refuse.hello_id) != (self.version, self.hello_id) {
             return None;
         }
@@ -183,8 +215,50 @@ impl<P: Provider> Dial<P> {
         if is_proved {
             return Some(ConnectFailure::Refused(code));
         }
-        self.hint = Some(code);
+        if from == self.address() {
+            self.hint = Some(code);
+            self.on_unproved(now);
+        }
         None
+    }
+
+    /// Takes note that the address at hand has refused, or somebody in its name.
+    fn on_unproved(&mut self, now: Instant) {
+        if self.unproved == 0 {
+            let asked_at = self.asked_at.unwrap_or(self.sent_at);
+            let round_trips = now.saturating_since(asked_at).saturating_mul(3);
+            self.unproved_until = self.began_at + round_trips.max(UNPROVED_SPAN);
+            // The second one should not wait for the next repeat.
+            self.is_due = true;
+        }
+        self.unproved = self.unproved.saturating_add(1);
+    }
+
+    /// Returns whether refusals without proof have ended the attempt at the address at hand.
+    fn is_refused(&self, now: Instant) -> bool {
+        self.unproved >= UNPROVED_MIN && now >= self.unproved_until
+    }
+
+    /// Goes on with the next address that has not refused; returns whether there is one.
+    fn next_address(&mut self, now: Instant) -> bool {
+        let count = self.target.addresses.len();
+        let next = (1..=count)
+            .map(|step| (self.at + step) % count)
+            .find(|index| self.refused & 1 << index == 0);
+        let Some(next) = next else {
+            return false;
+        };
+        self.at = next;
+        self.next_address_at = now + ADDRESS_SPAN;
+        self.interval = RESEND_FIRST;
+        self.retries = 0;
+        self.began_at = now;
+        self.asked_at = None;
+        self.unproved = 0;
+        // A cookie is good only at the server that made it.
+        hello::clear_cookie(&mut self.hello);
+        self.resend_at = now;
+        true
     }
 
     /// Takes a VERSION: a new attempt begins, once, with the highest version that both speak. One that
@@ -207,6 +281,7 @@ impl<P: Provider> Dial<P> {
         let common = named.iter().filter(|version| spoken.contains(**version));
         let Some(version) = common.max() else {
             self.hint = Some(CloseCode::Version);
+            self.on_unproved(now);
             return true;
         };
         let Ok((ephemeral, key)) = provider.ephemeral(Role::Dialler) else {
@@ -238,6 +313,9 @@ impl<P: Provider> Dial<P> {
         let accepted = self.check_accept(clock, provider, (from, &clear), datagram);
         if accepted.is_none() {
             self.rejected = self.rejected.saturating_add(1);
+            if from == self.address() {
+                self.on_unproved(clock.now);
+            }
         }
         accepted
     }
@@ -261,14 +339,13 @@ impl<P: Provider> Dial<P> {
                 Err(NoEntropy) => return Some(ConnectFailure::NoEntropy),
             }
         }
-        if now >= self.next_address_at && self.target.addresses.len() > 1 {
-            self.at = (self.at + 1) % self.target.addresses.len();
-            self.next_address_at = now + ADDRESS_SPAN;
-            self.interval = RESEND_FIRST;
-            self.retries = 0;
-            // A cookie is good only at the server that made it.
-            hello::clear_cookie(&mut self.hello);
-            self.resend_at = now;
+        if self.is_refused(now) {
+            self.refused |= 1 << self.at;
+            if !self.next_address(now) {
+                return Some(self.failure());
+            }
+        } else if now >= self.next_address_at && self.target.addresses.len() > 1 {
+            self.next_address(now);
         }
         if now >= self.resend_at {
             self.is_due = true;
@@ -286,6 +363,7 @@ impl<P: Provider> Dial<P> {
             return None;
         }
         self.sent_at = now;
+        self.asked_at.get_or_insert(now);
         self.hellos = self.hellos.saturating_add(1);
         if self.resend_at <= now {
             self.resend_at = now + self.interval;
@@ -299,6 +377,9 @@ impl<P: Provider> Dial<P> {
         let mut next = self.give_up_at.min(self.resend_at);
         if self.target.addresses.len() > 1 {
             next = next.min(self.next_address_at);
+        }
+        if self.unproved >= UNPROVED_MIN {
+            next = next.min(self.unproved_until);
         }
         next
     }
@@ -325,7 +406,7 @@ impl<P: Provider> Dial<P> {
         }
         match (self.hint, self.rejected) {
             (Some(CloseCode::Version), _) => ConnectFailure::Version,
-            (Some(code), _) => ConnectFailure::Refused(code),
+            (Some(code), _) => ConnectFailure::RefusedUnproved(code),
             (None, 0) => ConnectFailure::Timeout,
             (None, rejected) => ConnectFailure::NotTheServer { rejected },
         }
@@ -419,6 +500,7 @@ impl<P: Provider> Dial<P> {
         self.hello_id = generator.next_u64();
         self.retries = 0;
         self.hellos = 0;
+        self.asked_at = None;
         self.agreements = 0;
         self.interval = RESEND_FIRST;
         self.resend_at = now;

@@ -6,18 +6,20 @@ use wire::Instant;
 
 use crate::budget::TokenBucket;
 use crate::config::{FloodPolicy, InboundLimits};
+use crate::frame::PACKET_FRAMES_MAX;
 
 /// The inbound limits of one session's path.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gate {
     packets: TokenBucket,
     bytes: TokenBucket,
+    frames: TokenBucket,
     /// What does not open, packets. Apart from the others: whoever forges the peer's address must not
     /// take what is the peer's with a tenth of a megabit.
     junk: TokenBucket,
     policy: FloodPolicy,
-    /// What may come in a second: packets, bytes.
-    rates: [u32; 2],
+    /// What may come in a second: packets, bytes, frames.
+    rates: [u32; 3],
     /// When the second that is watched began.
     began: Instant,
     /// What came in it.
@@ -29,8 +31,9 @@ pub(super) struct Gate {
 /// What came in a second.
 #[derive(Clone, Copy, Debug, Default)]
 struct Second {
-    /// What of it was over the limits: packets, bytes.
-    over: [u32; 2],
+    /// What of it was over the limits: packets, bytes, frames. Of a packet that was not opened nobody
+    /// knows the frames: it counts as a full one where there is no room for a full one.
+    over: [u32; 3],
     /// Some of it that was let in was not the peer's, or had come before.
     is_foreign: bool,
 }
@@ -53,21 +56,32 @@ const FLOODED_MAX: u8 = 10;
 const JUNK_FACTOR: u32 = 16;
 const SECOND: Duration = Duration::from_secs(1);
 
+/// Half a second's frames, and one full packet at least.
+const fn frames_burst(rate: u32) -> u32 {
+    let half = rate / 2;
+    if half < PACKET_FRAMES_MAX {
+        PACKET_FRAMES_MAX
+    } else {
+        half
+    }
+}
+
 impl Gate {
     pub(super) const fn new(now: Instant, limits: &InboundLimits) -> Self {
         Self {
             packets: TokenBucket::new(limits.packets, limits.packets_burst, now),
             bytes: TokenBucket::new(limits.bytes, limits.bytes / 2, now),
+            frames: TokenBucket::new(limits.frames, frames_burst(limits.frames), now),
             junk: TokenBucket::new(
                 limits.packets.saturating_mul(JUNK_FACTOR),
                 limits.packets_burst.saturating_mul(JUNK_FACTOR),
                 now,
             ),
             policy: limits.policy,
-            rates: [limits.packets, limits.bytes],
+            rates: [limits.packets, limits.bytes, limits.frames],
             began: now,
             second: Second {
-                over: [0; 2],
+                over: [0; 3],
                 is_foreign: false,
             },
             flooded: 0,
@@ -79,12 +93,21 @@ impl Gate {
     pub(super) fn admit(&mut self, now: Instant, len: usize) -> Entry {
         self.advance(now);
         let len = u32::try_from(len).unwrap_or(u32::MAX);
-        if self.bytes.holds(now, len) && self.packets.holds(now, 1) && self.junk.holds(now, 1) {
+        // As many as the packet may hold: whoever always fills them gets no more than the rate.
+        let has_frames = self.frames.holds(now, PACKET_FRAMES_MAX);
+        if has_frames
+            && self.bytes.holds(now, len)
+            && self.packets.holds(now, 1)
+            && self.junk.holds(now, 1)
+        {
             return Entry::Open;
         }
-        let [packets, bytes] = &mut self.second.over;
+        let [packets, bytes, frames] = &mut self.second.over;
         *packets = packets.saturating_add(1);
         *bytes = bytes.saturating_add(len);
+        if !has_frames {
+            *frames = frames.saturating_add(PACKET_FRAMES_MAX);
+        }
         match self.policy {
             FloodPolicy::Close if self.flooded >= FLOODED_MAX && !self.second.is_foreign => {
                 Entry::Flood
@@ -98,6 +121,11 @@ impl Gate {
         self.packets.take_forced(now, 1);
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         self.bytes.take_forced(now, len);
+    }
+
+    /// Takes note that a packet that opened held `frames`.
+    pub(super) fn on_frames(&mut self, now: Instant, frames: u32) {
+        self.frames.take_forced(now, frames);
     }
 
     /// Takes note that a packet that was let in did not open.

@@ -188,9 +188,20 @@ impl<A: Aead> Session<A> {
         number: PacketNumber,
         plaintext: &[u8],
     ) -> Result<(Elicits, Reception), CloseCode> {
+        let mut frames = FramesLeft::new(plaintext);
+        let result = self.take_each(now, number, &mut frames);
+        self.gate.on_frames(now, frames.taken());
+        result
+    }
+
+    fn take_each(
+        &mut self,
+        now: Instant,
+        number: PacketNumber,
+        frames: &mut FramesLeft<'_>,
+    ) -> Result<(Elicits, Reception), CloseCode> {
         let (mut elicits, mut reception) = (Elicits::Nothing, Reception::Taken);
         let mut has_ack = false;
-        let mut frames = FramesLeft::new(plaintext);
         loop {
             while let Some(message) = frames.take_message(&self.channels) {
                 elicits = Elicits::Ack;
@@ -213,7 +224,8 @@ impl<A: Aead> Session<A> {
                     FrameError::Truncated
                     | FrameError::UnknownType(_)
                     | FrameError::NotMinimal
-                    | FrameError::TooLong,
+                    | FrameError::TooLong
+                    | FrameError::TooMany,
                 )) => return Err(CloseCode::Frame),
                 None => return Ok((elicits, reception)),
             };

@@ -102,6 +102,58 @@ fn varint(len: usize) -> Vec<u8> {
     }
 }
 
+/// 350 empty messages, all that a packet has room for.
+#[test]
+fn a_packet_of_more_messages_or_frames_than_one_may_hold_ends_the_session() {
+    let messages = |count: usize| message(0, 0, &[]).repeat(count);
+    let pings = |count: usize| vec![0x01; count];
+    for (plaintext, taken, is_breach) in [
+        (messages(30), 30, false),
+        ([messages(30), pings(16)].concat(), 30, false),
+        (messages(31), 0, true),
+        (messages(350), 0, true),
+        ([pings(17), messages(1)].concat(), 0, true),
+        (pings(1_100), 0, true),
+        ([vec![0x00; 1_000], messages(30)].concat(), 30, false),
+    ] {
+        let mut bout = Bout::open(2);
+        bout.say(&plaintext);
+        let expected = is_breach.then_some(CloseReason::Local(CloseCode::Frame));
+        assert_eq!(bout.end(), expected, "{} bytes", plaintext.len());
+        assert_eq!(bout.server().messages.len(), taken);
+    }
+}
+
+/// What a hostile session costs its server goes by what arrives, frame by frame.
+#[test]
+fn inbound_frames_bounds_what_full_packets_of_empty_messages_cost() {
+    let mut config = Config::for_server();
+    let limit = usize::try_from(config.inbound.frames).unwrap();
+    assert_eq!(limit, 6_000);
+    config.block_breaches = None;
+    let mut bout = Bout::open_with(3, config);
+    let full = message(0, 0, &[]).repeat(30);
+    let mut packets = 0_u64;
+    for _ in 0..5_000 {
+        // 1,000 packets a second, each with as much as it may hold.
+        bout.line.now += Duration::from_millis(1);
+        let packet = bout.session.packet(&full);
+        let now = bout.line.now;
+        bout.line.server.take(now, address(CLIENT), &packet);
+        bout.line.server.drain(now);
+        bout.line.server.wake(now);
+        packets += 1;
+    }
+    let taken = bout.server().messages.len();
+    // Half a second's worth at once, and five seconds'.
+    assert!(taken <= limit / 2 + 5 * limit, "{taken} messages");
+    assert!(taken >= 5 * limit, "{taken} messages");
+    let stats = bout.server().machine.stats();
+    assert_eq!(bout.end(), None);
+    assert!(stats.dropped_over_limit > 3_500, "{stats:?}");
+    assert!(stats.packets + stats.dropped_over_limit >= packets);
+}
+
 #[test]
 fn a_hand_written_client_gets_in_and_is_heard() {
     let mut bout = Bout::open(1);

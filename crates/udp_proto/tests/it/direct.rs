@@ -253,6 +253,7 @@ pub(crate) fn unhurried() -> Config {
     config.inbound.packets = u32::MAX;
     config.inbound.packets_burst = u32::MAX;
     config.inbound.bytes = u32::MAX;
+    config.inbound.frames = u32::MAX;
     config
 }
 

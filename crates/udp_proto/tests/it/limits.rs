@@ -63,11 +63,14 @@ fn sessions_max_refuses_by_name_and_stops_dials() {
 /// A crashed player returns: its old session, which is about to go, does not count against it.
 #[test]
 fn a_full_server_and_a_crowded_source_let_a_player_return() {
-    let limits: [fn(&mut Config); 2] = [
-        |config| config.sessions_max = 3,
-        |config| config.sessions_per_source_max = 3,
+    let limits: [(fn(&mut Config), CloseCode); 2] = [
+        (|config| config.sessions_max = 3, CloseCode::Full),
+        (
+            |config| config.sessions_per_source_max = 3,
+            CloseCode::SourceFull,
+        ),
     ];
-    for (number, limit) in (30..).zip(limits) {
+    for (number, (limit, code)) in (30..).zip(limits) {
         let mut line = Line::with(number, config(limit), |listen| listen);
         for player in 1..=3 {
             line.join(player);
@@ -90,7 +93,7 @@ fn a_full_server_and_a_crowded_source_let_a_player_return() {
         let credentials = line.token(4);
         line.client.dial(line.now, &line.keys, credentials);
         line.run(100);
-        let refused = ConnectFailure::Refused(CloseCode::Full);
+        let refused = ConnectFailure::Refused(code);
         assert_eq!(failures(&line.client), [refused]);
     }
 }

@@ -62,6 +62,7 @@ mod timeouts;
 mod timers;
 mod token;
 mod truth;
+mod unproved;
 mod vectors;
 mod versions;
 mod victim;

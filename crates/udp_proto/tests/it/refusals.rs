@@ -73,7 +73,7 @@ fn twp_f1_each_refusal_costs_the_hashes_that_the_protocol_states() {
     };
     for (name, hello, hashes, answer) in [
         ("wrong cookie", altered(3, 120), 3, Some(0xC2)),
-        ("token that does not open", altered(1, 200), 3, None),
+        ("token that does not open", altered(1, 200), 3, Some(0xC4)),
         ("wrong PSK mac", altered(2, 140), 7, None),
         (
             "wrong network secret, two tried",

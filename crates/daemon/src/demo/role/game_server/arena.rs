@@ -380,6 +380,8 @@ impl Application<Endpoint<Ring>> for Arena {
                 .refused
                 .saturating_add(self.strangers)
                 .saturating_add(stats.dropped_token)
+                .saturating_add(stats.dropped_token_expired)
+                .saturating_add(stats.dropped_token_clock)
                 .saturating_add(stats.dropped_token_used)
                 .saturating_add(stats.dropped_psk)
                 .saturating_add(stats.dropped_mode),
