@@ -337,7 +337,7 @@ impl<I: Input> ClientPeer<I> {
                 if ready_at.is_some() {
                     write_ready(buf, session.end());
                 } else {
-                    session.write_report(now, buf);
+                    session.write_report(now, self.config.report_len_max(), buf);
                 }
             }
             State::Leaving {

@@ -129,6 +129,11 @@ pub struct ClientConfig {
     pub seats_max: u16,
     /// Longest bundle to accept, in bytes; 1,200.
     pub bundle_len_max: u16,
+    /// Longest datagram of inputs and hashes, in bytes; 1,100, as the server's
+    /// [`Config::datagram_len_max`], which also limits what the server asks for. A report that would
+    /// be longer leaves out its oldest inputs. Below 400 it counts as 400: the widest input and 16
+    /// hashes fit. Snapshots have [`transfer`](Self::transfer).
+    pub datagram_len_max: u16,
     /// How long to hold each turn back against jitter; not at all. What arrives later than this
     /// after the fastest of the last ticks makes the picture stutter; each millisecond is one of
     /// latency. [`Playout::Adaptive`] is for servers that close ticks by the clock: it takes ticks
@@ -157,6 +162,7 @@ impl Default for ClientConfig {
         Self {
             seats_max: 64,
             bundle_len_max: 1_200,
+            datagram_len_max: 1_100,
             playout: Playout::NONE,
             snapshot_len_max: SNAPSHOT_LEN_MAX,
             transfer: TransferLimits::default(),
@@ -166,6 +172,16 @@ impl Default for ClientConfig {
         }
     }
 }
+
+impl ClientConfig {
+    /// Longest report, in bytes.
+    pub(crate) fn report_len_max(&self) -> usize {
+        self.datagram_len_max.max(REPORT_LEN_MIN).into()
+    }
+}
+
+/// The head, 16 hashes and one input of 2,048 bits take 388 bytes at most.
+const REPORT_LEN_MIN: u16 = 400;
 
 /// Ticks between the newest tick a client could have heard of and the one its input is for: 1 to
 /// 60, one number or a range.

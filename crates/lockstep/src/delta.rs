@@ -71,6 +71,29 @@ pub fn check(reader: &mut BitReader<'_>, width: Width) -> Result<(), Malformed> 
     walk(reader, width, |_, _| {})
 }
 
+/// Returns how many bits [`write()`] takes for the change from `before` to `after`, which must
+/// differ.
+pub(crate) fn len(width: Width, before: &[u8], after: &[u8]) -> u32 {
+    let changes = || before.iter().zip(after).map(|(old, new)| old ^ new);
+    let set: u32 = changes().map(u8::count_ones).fold(0, u32::saturating_add);
+    if set == 1 {
+        return index_len(width).saturating_add(1);
+    }
+    if width.get() <= WHOLE_BITS_MAX {
+        return u32::from(width.get()).saturating_add(1);
+    }
+    changes()
+        .zip(byte_lens(width))
+        .map(|(change, len)| {
+            if change == 0 {
+                1
+            } else {
+                len.saturating_add(1)
+            }
+        })
+        .fold(1, u32::saturating_add)
+}
+
 /// Returns how many bits [`write()`] takes at most.
 #[must_use]
 pub fn len_max(width: Width) -> u32 {

@@ -94,7 +94,7 @@ impl History {
     }
 
     /// Returns the inputs, oldest first.
-    pub(crate) fn inputs(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+    pub(crate) fn inputs(&self) -> impl DoubleEndedIterator<Item = &[u8]> + ExactSizeIterator {
         let count = usize::try_from(self.count).unwrap_or(0);
         (0..count).map(|index| {
             let index = u32::try_from(index).unwrap_or(u32::MAX);

@@ -31,6 +31,8 @@ pub(crate) struct Ladder {
     pub(crate) own: Rungs,
     /// At most one for each seat.
     inquiries: Vec<Inquiry>,
+    /// Most ticks of one question, so that its answer fits a datagram.
+    ticks_max: u8,
     /// What was found and not yet told.
     found: VecDeque<Found>,
 }
@@ -71,9 +73,11 @@ pub(crate) struct Found {
 }
 
 impl Ladder {
-    /// Keeps the server's own hashes of the last `hashes_kept` ticks.
-    pub(crate) const fn new(hashes_kept: u16) -> Self {
+    /// Keeps the server's own hashes of the last `hashes_kept` ticks; asks for at most `ticks_max`
+    /// at once.
+    pub(crate) const fn new(hashes_kept: u16, ticks_max: u8) -> Self {
         Self {
+            ticks_max,
             own: Rungs::new(hashes_kept),
             inquiries: Vec::new(),
             found: VecDeque::new(),
@@ -84,7 +88,7 @@ impl Ladder {
     pub(crate) fn begin(&mut self, suspicion: Suspicion, deadline: Instant) {
         self.inquiries
             .retain(|inquiry| inquiry.seat() != suspicion.seat);
-        let mut inquiry = Inquiry::new(suspicion);
+        let mut inquiry = Inquiry::new(suspicion, self.ticks_max);
         let found = inquiry.begin(&self.own, deadline);
         self.found.extend(found);
         self.inquiries.push(inquiry);

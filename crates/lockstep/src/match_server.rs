@@ -30,7 +30,7 @@ use crate::event::{
 use crate::input::{Input, encode_into};
 use crate::ladder::Ladder;
 use crate::ledger::{Haste, Ledger};
-use crate::message::TURNS_HEAD_LEN_MAX;
+use crate::message::{TURNS_HEAD_LEN_MAX, ladder_ticks_max};
 use crate::repair::{RUN_LEN_SMALL, RepairLimits};
 use crate::turn::{Row, Turn};
 use crate::{ClosePolicy, Config, PeerId, ServerStats, Tick};
@@ -172,7 +172,10 @@ impl<I: Input> MatchServer<I> {
             stretch: Stretch::default(),
             reader: ChainReader::new(shape, &neutral, match_id),
             ledger: Ledger::new(shape.seats, Haste::Early),
-            ladder: Ladder::new(config.hashes_kept),
+            ladder: Ladder::new(
+                config.hashes_kept,
+                ladder_ticks_max(config.datagram_len_max),
+            ),
             neutral,
             limits,
             forwarding: Forwarding::new(&config, shape),

@@ -84,7 +84,9 @@ pub use ladder::{
     ANSWER_LEN_MAX, Answer, LADDER_SECTIONS_LEN_MAX, LADDER_TICKS_MAX, Question, SectionHashes,
     TickHashes,
 };
-pub(crate) use ladder::{write_heard, write_question, write_sections, write_ticks};
+pub(crate) use ladder::{
+    ladder_ticks_max, write_heard, write_question, write_sections, write_ticks,
+};
 pub use mesh::{
     COMMITTED_HEAD_LEN, COMMITTED_SALT_LEN, Commitment, Decision, Hello, LEAD_UNKNOWN, LaneBundles,
     LaneHashes, MESH_DELAY_MAX, MESH_SEATS_MAX, MeshMessage, PLAY_HEAD_LEN_MAX, Play, PlayHead,
@@ -96,7 +98,8 @@ pub(crate) use mesh::{
 };
 pub use up::{INPUTS_MAX, InputRun, Report, Up, decode_up};
 pub(crate) use up::{
-    ReportHead, decode_bare_report, write_leave, write_ready, write_report, write_snapshot_wish,
+    ReportHead, decode_bare_report, fitting_inputs, write_leave, write_ready, write_report,
+    write_snapshot_wish,
 };
 
 /// Version of the format; a side that meets another one refuses it.

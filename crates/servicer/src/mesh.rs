@@ -55,6 +55,7 @@ pub use steering::bind_shards;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use relay_mesh::{Command, Leg, Outcome, SocketId};
+use wire::address::canonical;
 
 use crate::driver::{PeerAddress, SocketIndex, SocketOrder, SocketOutcome};
 use crate::udp::SocketConfig;
@@ -88,6 +89,7 @@ pub fn order(command: &Command, upstream: Option<IpAddr>) -> Option<SocketOrder>
             config: SocketConfig::default(),
         },
         Command::Open { server } => {
+            let server = canonical(server);
             let any = if server.is_ipv4() {
                 IpAddr::V4(Ipv4Addr::UNSPECIFIED)
             } else {

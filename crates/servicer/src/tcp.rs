@@ -114,7 +114,6 @@ mod listener;
 mod passage;
 mod patience;
 mod record;
-mod source;
 mod table;
 mod tls;
 

@@ -39,7 +39,8 @@ impl Client {
     /// Begins to connect as `target` says, such as with a token that a matchmaker gave.
     ///
     /// Its addresses are tried in turn, each for 2.5 s, and may be of both families: the client has
-    /// a socket for each, and passes over those of a family that this host does not speak.
+    /// a socket for each, and passes over those of a family that this host does not speak, and those
+    /// that nothing can answer from: port 0, `0.0.0.0` and `[::]`, broadcast and multicast addresses.
     ///
     /// # Errors
     ///
@@ -51,6 +52,7 @@ impl Client {
     ) -> Result<Self, OpenError> {
         // One session: the address tells packets apart, and they are 4 bytes shorter.
         config.cid_len = CidLen::Zero;
+        target.settle_addresses()?;
         let mut socket = Socket::towards(&mut target.addresses, app_id, config)?;
         let session = socket.act(|now, endpoint| endpoint.connect(now, target))?;
         Ok(Self { socket, session })

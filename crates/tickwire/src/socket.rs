@@ -9,7 +9,7 @@ use std::io;
 use std::sync::Arc;
 
 use crypto::{NoEntropy, Ring};
-use servicer::{BindError, Clock, Driver, End, Requests, SocketConfig, UdpSocket};
+use servicer::{BindError, Clock, Driver, End, Requests, SocketConfig, Stack, UdpSocket};
 use udp_proto::{AppId, ChannelTable, Config, ConnectError, Endpoint, ListenError, SessionId};
 use wire::Instant;
 
@@ -30,12 +30,15 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
+    /// Opens a socket at `address`; `[::]` serves IPv4 too.
     pub(crate) fn open(
         address: SocketAddr,
         app_id: AppId,
         config: Config,
     ) -> Result<Self, OpenError> {
-        let socket = UdpSocket::bind(address, &SocketConfig::default())?;
+        let mut socket_config = SocketConfig::default();
+        socket_config.stack = Stack::Dual;
+        let socket = UdpSocket::bind(address, &socket_config)?;
         Self::over(vec![socket], app_id, config, Side::Server)
     }
 

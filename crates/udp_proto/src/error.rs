@@ -3,6 +3,7 @@
 use core::fmt;
 
 use crypto::CertificateError;
+use wire::BadDestination;
 
 /// Code of a CLOSE frame or a REFUSE; TWP/1, section 14.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -249,6 +250,8 @@ impl From<crypto::NoEntropy> for ListenError {
 pub enum ConnectError {
     /// No address was given, or more than eight.
     Addresses(usize),
+    /// Nothing can answer from any of the addresses; this is what is wrong with the first.
+    Destination(BadDestination),
     /// So many server keys were given; 1 to 4 are allowed.
     ServerKeys(usize),
     /// So many root keys were given; 1 or 2 are allowed.
@@ -271,6 +274,7 @@ impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Addresses(count) => write!(f, "{count} addresses where 1 to 8 are allowed"),
+            Self::Destination(error) => error.fmt(f),
             Self::ServerKeys(count) => {
                 write!(f, "{count} server keys where 1 to 4 are allowed")
             }
@@ -286,6 +290,12 @@ impl fmt::Display for ConnectError {
 }
 
 impl core::error::Error for ConnectError {}
+
+impl From<BadDestination> for ConnectError {
+    fn from(error: BadDestination) -> Self {
+        Self::Destination(error)
+    }
+}
 
 /// Why an attempt to connect ended without a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

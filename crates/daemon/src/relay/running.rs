@@ -17,7 +17,7 @@ use relay_mesh::tunnel::TunnelStats;
 use relay_mesh::{Config, Draining, Event, FrameStats, Game, NewError, Node, NodeStats};
 use servicer::{
     BindError, Clock, Conditioner, Counters, Direction, Handle, ListenError, Report, Rules,
-    SocketConfig, SpawnError, UdpServicer, UdpSocket, mesh,
+    SocketConfig, SpawnError, Stack, UdpServicer, UdpSocket, mesh,
 };
 use udp_proto::EndpointStats;
 
@@ -222,7 +222,9 @@ fn bind(setup: &mut Setup) -> Result<(SocketAddr, Vec<UdpSocket>), StartError> {
     let shards = NonZeroU8::new(setup.node.shards)
         .filter(|shards| shards.get() <= ShardId::COUNT_MAX)
         .ok_or(NewError::Shards)?;
-    let sockets = mesh::bind_shards(setup.listen, &SocketConfig::default(), shards)?;
+    let mut config = SocketConfig::default();
+    config.stack = Stack::Dual;
+    let sockets = mesh::bind_shards(setup.listen, &config, shards)?;
     let first = sockets.first();
     let address = first.map_or(setup.listen, UdpSocket::local_address);
     for advertised in &mut setup.node.profile.addresses {

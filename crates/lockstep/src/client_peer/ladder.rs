@@ -137,13 +137,13 @@ impl<I: Input> ClientPeer<I> {
         let Some(question) = session.answers.waiting.pop_front() else {
             return false;
         };
-        answer(session, question, buf);
+        answer(session, question, self.config.report_len_max(), buf);
         self.stats.ladder_answers = self.stats.ladder_answers.saturating_add(1);
         true
     }
 }
 
-fn answer(session: &Session, question: Question, buf: &mut Vec<u8>) {
+fn answer(session: &Session, question: Question, len_max: usize, buf: &mut Vec<u8>) {
     let rungs = &session.rungs;
     let widen = |low| session.next_turn().widen_back(low);
     match question {
@@ -152,7 +152,7 @@ fn answer(session: &Session, question: Question, buf: &mut Vec<u8>) {
         }
         Question::Sections { tick_low } => {
             let rung = widen(tick_low).and_then(|tick| rungs.get(tick));
-            write_sections(buf, tick_low, rung, rungs.names());
+            write_sections(buf, (tick_low, len_max), rung, rungs.names());
         }
         Question::Diverged { tick_low, seat, .. } => write_heard(buf, tick_low, seat),
     }

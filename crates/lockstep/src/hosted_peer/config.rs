@@ -53,6 +53,8 @@ impl HostedConfig {
         self.patience = self.patience.max(least);
         self.player_patience = self.player_patience.max(self.patience.saturating_mul(2));
         self.server.snapshots = SnapshotSource::Players;
+        let len_max = self.server.datagram_len_max;
+        self.client.datagram_len_max = self.client.datagram_len_max.min(len_max);
     }
 }
 

@@ -8,7 +8,7 @@ use super::side::{Parts, Said, Side, Topic};
 use super::{Found, Suspicion, Witness};
 use crate::Tick;
 use crate::divergence::{Cause, Section};
-use crate::message::{Answer, LADDER_TICKS_MAX, Question};
+use crate::message::{Answer, Question};
 use crate::rungs::Rungs;
 
 /// A player who differs, and what has been found out so far.
@@ -30,6 +30,8 @@ pub(super) struct Inquiry {
     stage: Stage,
     /// Whether the player loads another state when this one ends.
     then_reload: bool,
+    /// Most ticks of one question.
+    ticks_max: u8,
     /// When the stage ends at the latest.
     deadline: Instant,
 }
@@ -43,7 +45,7 @@ enum Stage {
 }
 
 impl Inquiry {
-    pub(super) fn new(suspicion: Suspicion) -> Self {
+    pub(super) fn new(suspicion: Suspicion, ticks_max: u8) -> Self {
         let mut others = suspicion.witnesses;
         others.reverse();
         Self {
@@ -56,6 +58,7 @@ impl Inquiry {
             found: suspicion.tick,
             stage: Stage::Over,
             then_reload: false,
+            ticks_max,
             deadline: Instant::ZERO,
         }
     }
@@ -226,8 +229,8 @@ impl Inquiry {
 
     /// Asks for the last ticks before `end` that may differ.
     fn ask_before(&mut self, end: Tick, own: &Rungs, deadline: Instant) {
-        let first = end.minus(LADDER_TICKS_MAX.into()).max(self.first);
-        let count = u8::try_from(end.since(first)).unwrap_or(LADDER_TICKS_MAX);
+        let first = end.minus(self.ticks_max.into()).max(self.first);
+        let count = u8::try_from(end.since(first)).unwrap_or(self.ticks_max);
         self.ask(Topic::Ticks { first, count }, own, deadline);
     }
 

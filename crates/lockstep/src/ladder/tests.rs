@@ -55,7 +55,7 @@ impl Search {
             witnesses: witnesses.collect(),
         };
         let mut search = Self {
-            ladder: Ladder::new(1_024),
+            ladder: Ladder::new(1_024, u8::MAX),
             players,
             now: Instant::from_millis(1),
             asked: Vec::new(),
@@ -119,7 +119,7 @@ fn answer(rungs: &Rungs, question: Question) -> Vec<u8> {
         }
         Question::Sections { tick_low } => {
             let rung = rungs.get(Tick(tick_low.into()));
-            write_sections(&mut out, tick_low, rung, rungs.names());
+            write_sections(&mut out, (tick_low, 1_100), rung, rungs.names());
         }
         Question::Diverged { tick_low, seat, .. } => write_heard(&mut out, tick_low, seat),
     }

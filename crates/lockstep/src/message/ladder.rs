@@ -16,8 +16,22 @@ pub const LADDER_TICKS_MAX: u8 = u8::MAX;
 /// Bytes that the sections of an answer may take, hashes and names with their lengths.
 pub const LADDER_SECTIONS_LEN_MAX: usize = 1_000;
 
+/// Returns the most ticks of one question whose answer fits `datagram_len_max` bytes; at least 1.
+pub(crate) fn ladder_ticks_max(datagram_len_max: u16) -> u8 {
+    // Eight ticks take a byte of bits and eight hashes.
+    let room = datagram_len_max.saturating_sub(ANSWER_HEAD_LEN);
+    let ticks = (room / 33).saturating_mul(8);
+    u8::try_from(ticks).unwrap_or(LADDER_TICKS_MAX).max(1)
+}
+
+/// What stands before the bits of an answer about ticks, in bytes.
+const ANSWER_HEAD_LEN: u16 = 5;
+
 /// Longest answer: 255 ticks, all of them reported.
 pub const ANSWER_LEN_MAX: usize = 5 + 32 + 4 * 255;
+
+/// What stands before the hashes of an answer about sections, in bytes.
+const SECTIONS_HEAD_LEN: usize = 10;
 
 const TICKS: u8 = 0;
 const SECTIONS: u8 = 1;
@@ -203,10 +217,11 @@ pub(crate) fn write_ticks(
     }
 }
 
-/// Appends the sections of a tick, where it is kept.
+/// Appends the sections of a tick, where it is kept, in at most `len_max` bytes: names are
+/// shortened. With 64 sections it takes 330 bytes.
 pub(crate) fn write_sections(
     out: &mut Vec<u8>,
-    tick_low: u16,
+    (tick_low, len_max): (u16, usize),
     rung: Option<Rung<'_>>,
     names: &[&'static str],
 ) {
@@ -225,7 +240,7 @@ pub(crate) fn write_sections(
     for hash in rung.sections {
         writer.u32(*hash);
     }
-    let len = name_len_max(count);
+    let len = name_len_max(count, len_max);
     // A tick of more sections than the newest has some without a name.
     let names = names.iter().copied().chain(core::iter::repeat(""));
     for (name, _) in names.zip(rung.sections) {
@@ -348,9 +363,10 @@ fn read_name(reader: &mut Reader<'_>) -> Result<SectionName, DecodeError> {
     SectionName::from_bytes(reader.bytes(len.into())?).ok_or(DecodeError::Malformed)
 }
 
-/// How much of each name fits beside `count` hashes.
-fn name_len_max(count: usize) -> usize {
-    let share = LADDER_SECTIONS_LEN_MAX.checked_div(count);
+/// How much of each name fits beside `count` hashes in an answer of `len_max` bytes.
+fn name_len_max(count: usize, len_max: usize) -> usize {
+    let room = len_max.saturating_sub(SECTIONS_HEAD_LEN);
+    let share = room.min(LADDER_SECTIONS_LEN_MAX).checked_div(count);
     share.map_or(SectionName::LEN_MAX, |share| share.saturating_sub(5))
 }
 
@@ -401,13 +417,37 @@ mod tests {
     }
 
     #[test]
+    fn answers_fit_whatever_length_is_allowed() {
+        let long = "x".repeat(40).leak();
+        let rungs = rungs(0..300, &vec![&*long; 64]);
+        for len_max in 400..=1_100_u16 {
+            let mut out = Vec::new();
+            let count = ladder_ticks_max(len_max);
+            write_ticks(&mut out, &rungs, (Some(Tick(0)), 0), count);
+            let fits = |out: &[u8]| out.len() <= len_max.into();
+            assert!(fits(&out), "{} of {len_max}", out.len());
+            out.clear();
+            write_sections(
+                &mut out,
+                (2, len_max.into()),
+                rungs.get(Tick(2)),
+                rungs.names(),
+            );
+            assert!(fits(&out), "{} of {len_max}", out.len());
+            read(&out);
+        }
+        assert_eq!(ladder_ticks_max(1_100), LADDER_TICKS_MAX);
+        assert_eq!(ladder_ticks_max(0), 1);
+    }
+
+    #[test]
     fn sections_and_their_names_fit_one_datagram() {
         let long = "x".repeat(40).leak();
         for (count, len) in [(0, 0), (1, 32), (27, 32), (28, 30), (64, 10)] {
             let names: Vec<&'static str> = vec![long; count];
             let rungs = rungs(0..3, &names);
             let mut out = Vec::new();
-            write_sections(&mut out, 2, rungs.get(Tick(2)), rungs.names());
+            write_sections(&mut out, (2, 1_100), rungs.get(Tick(2)), rungs.names());
             let Answer::Sections { known, .. } = read(&out) else {
                 panic!("no sections");
             };

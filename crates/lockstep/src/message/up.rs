@@ -169,6 +169,53 @@ pub(crate) fn write_report<'i>(
     }
 }
 
+/// Returns how many of the newest `inputs` fit a report of `len_max` bytes, the first of them coded
+/// against `neutral`; at least 1 where there are any.
+///
+/// Each is counted as long as it can be, so a few bytes may stay free.
+pub(crate) fn fitting_inputs<'i>(
+    len_max: usize,
+    width: Width,
+    neutral: &[u8],
+    inputs: impl DoubleEndedIterator<Item = &'i [u8]>,
+) -> usize {
+    let bytes = len_max.saturating_sub(REPORT_HEAD_LEN_MAX);
+    let mut room = u64::try_from(bytes).unwrap_or(0).saturating_mul(8);
+    let mut inputs = inputs.rev().peekable();
+    let mut count = 0_usize;
+    while let Some(input) = inputs.next() {
+        // As the first, against the neutral one; then against its predecessor.
+        let first = input_len(width, neutral, input);
+        if first > room && count > 0 {
+            break;
+        }
+        count = count.saturating_add(1);
+        let Some(before) = inputs.peek() else {
+            break;
+        };
+        let Some(left) = room.checked_sub(input_len(width, before, input)) else {
+            break;
+        };
+        room = left;
+    }
+    count
+}
+
+/// Most bits that an input takes behind `before`, its part of a run included.
+fn input_len(width: Width, before: &[u8], input: &[u8]) -> u64 {
+    if before == input {
+        // A run of n takes at most 1 + 2n bits; the change behind it pays for the 1.
+        2
+    } else {
+        u64::from(delta::len(width, before, input)).saturating_add(1)
+    }
+}
+
+/// Longest report without its inputs, in bytes: two for kind and transfer, two for next, one for
+/// the gap, up to 63 bits each for lag, hashes back and ahead, 64 bytes of hashes, two counts, the
+/// last run and the padding.
+const REPORT_HEAD_LEN_MAX: usize = 2 + 3 + 3 * 8 + 64 + 6;
+
 fn write_inputs<'i>(
     writer: &mut BitWriter<'_>,
     width: Width,
@@ -330,6 +377,7 @@ fn walk<'a>(
 )]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const PAD: Width = Width::bits::<16>();
 
@@ -373,6 +421,87 @@ mod tests {
             inputs.push(input);
         }
         inputs
+    }
+
+    proptest! {
+        /// Reports of any inputs, cut to what fits, are no longer than that; nothing that would have
+        /// fitted by far is left out.
+        #[test]
+        fn a_cut_report_fits_and_wastes_little(
+            bits in 1_u16..=2_048,
+            len_max in 400_usize..1_200,
+            // How often an input changes, and how often a byte of it.
+            (change, thickness) in (0_u64..=8, 1_u64..=8),
+            (count, number) in (1_usize..=64, any::<u64>()),
+            (lag, ahead, back) in any::<(u32, u32, u32)>(),
+        ) {
+            let width = Width::new(bits).unwrap();
+            let spare = width.byte_len() * 8 - usize::from(bits);
+            let mut generator = wire::Seed::from_number(number).generator(0);
+            let neutral = vec![0; width.byte_len()];
+            let mut input = neutral.clone();
+            let mut inputs = Vec::new();
+            for _ in 0..count {
+                if generator.below(8) < change {
+                    for byte in &mut input {
+                        if generator.below(8) < thickness {
+                            *byte = u8::try_from(generator.below(256)).unwrap();
+                        }
+                    }
+                    *input.last_mut().unwrap() &= u8::MAX << spare;
+                }
+                inputs.push(input.clone());
+            }
+            let head = ReportHead {
+                loaded: Some(1),
+                lag,
+                ahead,
+                hashes: HashSlice { back, count: 16, values: [u32::MAX; 16] },
+                is_fresh: true,
+                ..ReportHead::default()
+            };
+            let report = |kept: usize| {
+                let mut out = Vec::new();
+                let inputs = inputs[count - kept..].iter().map(Vec::as_slice);
+                write_report(&mut out, &head, width, &neutral, inputs);
+                out
+            };
+            let all = inputs.iter().map(Vec::as_slice);
+            let kept = fitting_inputs(len_max, width, &neutral, all);
+            prop_assert!((1..=count).contains(&kept));
+            let datagram = report(kept);
+            prop_assert!(datagram.len() <= len_max, "{} of {}", datagram.len(), len_max);
+            prop_assert!(decode_up(&datagram, width).is_ok());
+            if kept < count {
+                // The head counts as its longest, each unchanged input as two bits.
+                let slack = REPORT_HEAD_LEN_MAX + 16;
+                prop_assert!(report(kept + 1).len() + slack > len_max);
+            }
+        }
+
+        #[test]
+        fn changes_are_as_long_as_they_are_said_to_be(bits in 2_u16..300, number: u64) {
+            let width = Width::new(bits).unwrap();
+            let spare = width.byte_len() * 8 - usize::from(bits);
+            let mut generator = wire::Seed::from_number(number).generator(0);
+            let before = vec![0; width.byte_len()];
+            let mut after = before.clone();
+            for byte in &mut after {
+                if generator.below(4) == 0 {
+                    *byte = u8::try_from(generator.below(256)).unwrap();
+                }
+            }
+            *after.last_mut().unwrap() &= u8::MAX << spare;
+            prop_assume!(after != before);
+            let mut out = Vec::new();
+            let mut writer = BitWriter::new(&mut out);
+            delta::write(&mut writer, width, &before, &after);
+            writer.bit(true);
+            let mut reader = BitReader::new(&out);
+            delta::check(&mut reader, width).unwrap();
+            let len = out.len() * 8 - reader.len();
+            prop_assert_eq!(u32::try_from(len).unwrap(), delta::len(width, &before, &after));
+        }
     }
 
     #[test]

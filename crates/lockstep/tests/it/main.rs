@@ -38,6 +38,7 @@ mod policies;
 mod repair;
 #[cfg(feature = "replay")]
 mod replay;
+mod report_len;
 mod rollback;
 mod rollback_world;
 mod sections;

@@ -124,6 +124,10 @@ pub(crate) struct World<I> {
     pub(crate) outages: Vec<(usize, Instant, Instant)>,
     /// Largest datagram seen.
     pub(crate) longest: usize,
+    /// Largest datagram of a player.
+    pub(crate) longest_reports: usize,
+    /// Longest datagram that links carry; longer ones vanish.
+    pub(crate) mtu: usize,
     /// Next input of a seat, from the one before.
     pub(crate) play: fn(&mut Generator, &I) -> I,
     /// Each player's whims, and what it does now.
@@ -195,6 +199,8 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> World<I> {
             server_events: Vec::new(),
             outages: Vec::new(),
             longest: 0,
+            longest_reports: 0,
+            mtu: usize::MAX,
             play,
             network: seed.generator(2),
             in_flight: BTreeMap::new(),
@@ -207,6 +213,11 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> World<I> {
     pub(crate) fn set_playout(&mut self, playout: Playout) {
         let mut config = ClientConfig::default();
         config.playout = playout;
+        self.set_client_config(&config);
+    }
+
+    /// Has every player's machine made anew with `config`; before anything has happened.
+    pub(crate) fn set_client_config(&mut self, config: &ClientConfig) {
         for (player, seed) in self.players.iter_mut().zip(1_000..) {
             let seed = Seed::from_number(seed);
             player.machine = ClientPeer::new(config.clone(), PeerId(9_999), seed, self.now);
@@ -377,6 +388,7 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> World<I> {
                 .is_some()
             {
                 self.longest = self.longest.max(buf.len());
+                self.longest_reports = self.longest_reports.max(buf.len());
                 self.send(index, End::Server(peer(index)), &buf);
                 buf.clear();
             }
@@ -389,7 +401,9 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> World<I> {
             *who == index && *from <= now && now < *to
         };
         let link = self.links[index];
-        let is_lost = self.network.chance(link.loss) || self.outages.iter().any(is_out);
+        let is_lost = self.network.chance(link.loss)
+            || self.outages.iter().any(is_out)
+            || datagram.len() > self.mtu;
         let copies = 1 + u32::from(self.network.chance(link.duplicate));
         let jitter = u64::try_from(link.jitter.as_nanos()).unwrap();
         for _ in 0..copies {

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta};
 use wire::Ecn;
+use wire::address::canonical;
 
 use super::application::SocketIndex;
 use super::counters::Ledger;
@@ -122,13 +123,7 @@ fn envelope(socket: SocketIndex, meta: &RecvMeta) -> Envelope {
     let local = meta.dst_ip.map(|ip| ip.to_canonical());
     Envelope {
         socket,
-        remote: match meta.addr {
-            SocketAddr::V6(address) => match address.ip().to_ipv4_mapped() {
-                Some(ip) => SocketAddr::from((ip, address.port())),
-                None => meta.addr,
-            },
-            SocketAddr::V4(_) => meta.addr,
-        },
+        remote: canonical(meta.addr),
         local: local.filter(|ip| is_own(*ip)),
         ecn: meta.ecn.map(|ecn| match ecn {
             EcnCodepoint::Ect0 => Ecn::Ect0,

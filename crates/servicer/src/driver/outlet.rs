@@ -1,5 +1,6 @@
 //! Sending: from a machine's peer to a socket, and the count of what became of it.
 
+use wire::address::canonical;
 use wire::{Instant, Transmit};
 
 use super::application::PeerAddress;
@@ -36,7 +37,7 @@ impl Outlet {
         (transmit, start): (&Transmit<P>, usize),
         ledger: &Ledger,
     ) {
-        let destination = transmit.destination.address();
+        let destination = canonical(transmit.destination.address());
         let picked = self
             .sockets
             .pick(transmit.destination.socket(), destination);

@@ -5,14 +5,13 @@ use std::net::Shutdown;
 
 use mio::net::TcpStream;
 use rustls::Error as TlsError;
-use wire::{CommandId, ConnectionId, Instant, NodeId, PeerIdentity};
+use wire::{CommandId, ConnectionId, Instant, NodeId, PeerIdentity, SourceKey};
 
 use super::authorities::CertificateFault;
 use super::config::StreamConfig;
 use super::passage::LentPlace;
 use super::patience::{Deadline, Patience};
 use super::record::{RecordReader, RecordWriter};
-use super::source::Source;
 use super::tls;
 
 /// One TCP connection.
@@ -49,7 +48,7 @@ pub(super) struct Readiness {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     /// The other end.
-    Accepted(Source),
+    Accepted(SourceKey),
     /// We did, as this command asked.
     Dialled(CommandId, Expected),
 }

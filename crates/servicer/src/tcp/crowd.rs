@@ -2,16 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use wire::SourceKey;
+
 use super::config::StreamConfig;
-use super::source::Source;
 use super::table::{Key, NoPlace};
 
 /// The accepted connections, counted by source.
 #[derive(Debug, Default)]
 pub(super) struct Crowds {
-    by_source: BTreeMap<Source, Crowd>,
+    by_source: BTreeMap<SourceKey, Crowd>,
     /// Sources with handshakes that run, those with the most last.
-    by_handshakes: BTreeSet<(usize, Source)>,
+    by_handshakes: BTreeSet<(usize, SourceKey)>,
     /// Handshakes that run, all together.
     handshakes: usize,
 }
@@ -32,7 +33,7 @@ impl Crowds {
     /// work is through before it is the oldest.
     pub(super) fn judge(
         &self,
-        source: Source,
+        source: SourceKey,
         config: &StreamConfig,
     ) -> Result<Option<Key>, NoPlace> {
         let own = self.by_source.get(&source);
@@ -55,7 +56,7 @@ impl Crowds {
     }
 
     /// Notes a connection whose handshake begins.
-    pub(super) fn begin(&mut self, source: Source, key: Key) {
+    pub(super) fn begin(&mut self, source: SourceKey, key: Key) {
         let crowd = self.by_source.entry(source).or_default();
         crowd.connections = crowd.connections.saturating_add(1);
         let before = crowd.handshakes.len();
@@ -68,7 +69,7 @@ impl Crowds {
     }
 
     /// Notes that a handshake has ended, well or not.
-    pub(super) fn end_handshake(&mut self, source: Source, key: Key) {
+    pub(super) fn end_handshake(&mut self, source: SourceKey, key: Key) {
         let Some(crowd) = self.by_source.get_mut(&source) else {
             return;
         };
@@ -84,7 +85,7 @@ impl Crowds {
     }
 
     /// Notes that a connection is gone.
-    pub(super) fn leave(&mut self, source: Source, key: Key) {
+    pub(super) fn leave(&mut self, source: SourceKey, key: Key) {
         self.end_handshake(source, key);
         if let Some(crowd) = self.by_source.get_mut(&source) {
             crowd.connections = crowd.connections.saturating_sub(1);
@@ -101,7 +102,7 @@ mod tests {
     use std::net::IpAddr;
 
     fn source(number: u8) -> Source {
-        Source::from(IpAddr::from([192, 0, 2, number]))
+        SourceKey::of(IpAddr::from([192, 0, 2, number]))
     }
 
     fn config() -> StreamConfig {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use mio::net::TcpListener;
 use rustls::ServerConfig;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use wire::address::canonical;
 
 use super::admission::Admission;
 use super::host_certificate::HostCertificate;
@@ -22,7 +23,8 @@ pub struct StreamListener {
 }
 
 impl StreamListener {
-    /// Binds `address`; port 0 for one that the system chooses. An IPv6 socket speaks IPv6 only.
+    /// Binds `address`; port 0 for one that the system chooses. `[::]` speaks IPv4 too,
+    /// where the system can; another IPv6 address IPv6 only.
     ///
     /// # Errors
     ///
@@ -67,10 +69,14 @@ impl StreamListener {
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let address = canonical(address);
     let domain = Domain::for_address(address);
     let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
-        socket.set_only_v6(true)?;
+        // OpenBSD has no sockets for both.
+        if !address.ip().is_unspecified() || socket.set_only_v6(false).is_err() {
+            socket.set_only_v6(true)?;
+        }
     }
     // Elsewhere this would let two programs have the port at once.
     #[cfg(unix)]
@@ -110,3 +116,22 @@ impl fmt::Display for ListenError {
 }
 
 impl std::error::Error for ListenError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpStream;
+
+    #[test]
+    fn all_addresses_are_those_of_ipv4_too_and_a_mapped_one_is_ipv4() {
+        let any = listen("[::]:0".parse().unwrap()).unwrap();
+        let port = any.local_addr().unwrap().port();
+        for ip in ["127.0.0.1", "::1"] {
+            TcpStream::connect((ip, port)).unwrap();
+        }
+        let mapped = listen("[::ffff:127.0.0.1]:0".parse().unwrap()).unwrap();
+        let address = mapped.local_addr().unwrap();
+        assert_eq!(address.ip().to_string(), "127.0.0.1");
+        TcpStream::connect(address).unwrap();
+    }
+}

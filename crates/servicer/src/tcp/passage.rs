@@ -4,10 +4,10 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use wire::PeerIdentity;
+use wire::address::canonical;
+use wire::{PeerIdentity, SourceKey};
 
 use super::connection::Connection;
-use super::source::Source;
 use super::table::Key;
 
 /// An open connection that no driver serves: one has given it up, and another may take it.
@@ -33,7 +33,7 @@ impl OpenConnection {
 
     /// Returns the address of the other end; `None` where it has left already.
     pub fn address(&self) -> Option<SocketAddr> {
-        self.connection.io.peer_addr().ok()
+        self.connection.io.peer_addr().ok().map(canonical)
     }
 }
 
@@ -48,7 +48,7 @@ impl fmt::Debug for OpenConnection {
 /// The place of a connection in the limits of the driver that accepted it, while another serves it.
 #[derive(Debug)]
 pub(super) struct LentPlace {
-    pub(super) source: Source,
+    pub(super) source: SourceKey,
     pub(super) key: Key,
     pub(super) returned: Arc<ReturnedPlaces>,
 }
@@ -63,16 +63,16 @@ impl Drop for LentPlace {
 ///
 /// Locked where a connection comes and where one goes, for as long as a push or a swap takes.
 #[derive(Debug, Default)]
-pub(super) struct ReturnedPlaces(Mutex<Vec<(Source, Key)>>);
+pub(super) struct ReturnedPlaces(Mutex<Vec<(SourceKey, Key)>>);
 
 impl ReturnedPlaces {
-    fn put(&self, source: Source, key: Key) {
+    fn put(&self, source: SourceKey, key: Key) {
         let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         places.push((source, key));
     }
 
     /// Takes all that came back.
-    pub(super) fn take(&self) -> Vec<(Source, Key)> {
+    pub(super) fn take(&self) -> Vec<(SourceKey, Key)> {
         let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *places)
     }

@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use wire::{ConnectionId, Instant};
+use wire::{ConnectionId, Instant, SourceKey};
 
 use super::config::StreamConfig;
 use super::connection::{Connection, Side, Stage};
 use super::crowd::Crowds;
 use super::passage::ReturnedPlaces;
-use super::source::Source;
 use crate::waiter::TOKENS_MAX;
 
 /// Names a socket to the system's wait; not used again.
@@ -62,7 +61,7 @@ impl Table {
     /// for it, where one is.
     pub(super) fn place(
         &mut self,
-        source: Option<Source>,
+        source: Option<SourceKey>,
         config: &StreamConfig,
     ) -> Result<(Key, Option<Key>), NoPlace> {
         self.take_back();

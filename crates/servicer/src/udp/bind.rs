@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use wire::address::canonical;
 
 /// How a socket is bound.
 #[non_exhaustive]
@@ -15,7 +16,7 @@ pub struct SocketConfig {
     pub receive_buffer_bytes: usize,
     /// Bytes that may wait in the kernel to be sent; 4 MiB.
     pub send_buffer_bytes: usize,
-    /// Whether an IPv6 socket also speaks IPv4; not by default.
+    /// Whether a socket that is bound to `[::]` also speaks IPv4; not by default.
     pub stack: Stack,
     /// The one peer that it speaks with; by default it speaks with all. The system drops what others send,
     /// and looks for the way once rather than for each datagram. It keeps the source address that it then has:
@@ -43,12 +44,13 @@ pub(super) enum Sharing {
     Shared,
 }
 
-/// Whether an IPv6 socket also speaks IPv4. No meaning for sockets bound to an IPv4 address.
+/// Whether a socket that is bound to `[::]` also speaks IPv4. No meaning for sockets that are bound to
+/// another address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stack {
     /// IPv6 only, whatever the system's default; give the driver a second socket for IPv4.
     Single,
-    /// IPv4 too. Peers that come by it are seen under their IPv4 address.
+    /// IPv4 too, where the system can. Peers that come by it are seen under their IPv4 address.
     Dual,
 }
 
@@ -201,12 +203,14 @@ pub enum BindCause {
     System(ErrorKind),
 }
 
-/// Binds `address` and asks for the buffers that `config` names.
+/// Binds `address` and asks for the buffers that `config` names. An IPv4-mapped address is the IPv4
+/// address.
 pub(super) fn bind(
     address: SocketAddr,
     config: &SocketConfig,
     sharing: Sharing,
 ) -> Result<(Socket, SocketReport), BindError> {
+    let address = canonical(address);
     let open = || {
         let socket = Socket::new(
             Domain::for_address(address),
@@ -214,7 +218,11 @@ pub(super) fn bind(
             Some(Protocol::UDP),
         )?;
         if address.is_ipv6() {
-            socket.set_only_v6(config.stack == Stack::Single)?;
+            let is_dual = config.stack == Stack::Dual && address.ip().is_unspecified();
+            // OpenBSD has no sockets for both.
+            if !is_dual || socket.set_only_v6(false).is_err() {
+                socket.set_only_v6(true)?;
+            }
         }
         ask(config.receive_buffer_bytes, |bytes| {
             socket.set_recv_buffer_size(bytes)

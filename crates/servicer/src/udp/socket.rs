@@ -6,6 +6,7 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use quinn_udp::{EcnCodepoint, RecvMeta, UdpSockRef, UdpSocketState};
+use wire::address::canonical;
 use wire::{Ecn, Instant};
 
 use super::batch::{Batching, Heads, Road, Run, is_full, send_in_order};
@@ -42,7 +43,8 @@ pub struct UdpSocket {
 }
 
 impl UdpSocket {
-    /// Binds `address`; port 0 lets the system choose one.
+    /// Binds `address`; port 0 lets the system choose one. An IPv4-mapped address is taken for the IPv4
+    /// address.
     ///
     /// # Errors
     ///
@@ -58,7 +60,7 @@ impl UdpSocket {
     ) -> Result<Self, BindError> {
         let (socket, report) = super::bind::bind(address, config, sharing)?;
         // Elsewhere a socket that has a peer may not be told another's name, its own neither.
-        let peer = config.peer.filter(|_| cfg!(has_linux_calls));
+        let peer = config.peer.map(canonical).filter(|_| cfg!(has_linux_calls));
         let peer = peer.filter(|peer| socket.connect(&(*peer).into()).is_ok());
         let mut made =
             Self::from_parts(socket, report).map_err(|error| BindError::new(address, &error))?;

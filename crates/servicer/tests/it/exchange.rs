@@ -196,6 +196,21 @@ fn a_dual_socket_sees_and_answers_ipv4_under_its_own_address() {
 }
 
 #[test]
+fn a_mapped_address_is_the_ipv4_address() {
+    let mapped = "[::ffff:127.0.0.1]:0".parse().unwrap();
+    let socket = UdpSocket::bind(mapped, &SocketConfig::default()).unwrap();
+    let address = socket.local_address();
+    assert_eq!(address.ip().to_string(), "127.0.0.1");
+    let (application, _news) = reporter();
+    let _handle = UdpServicer::named("mapped")
+        .spawn(vec![socket], Echo::default(), application)
+        .unwrap();
+    let client = plain("127.0.0.1");
+    client.send_to(b"hello", address).unwrap();
+    assert_eq!(receive(&client), (b"hello".to_vec(), address));
+}
+
+#[test]
 fn a_single_stack_socket_leaves_ipv4_to_others() {
     let v6 = UdpSocket::bind("[::]:0".parse().unwrap(), &SocketConfig::default()).unwrap();
     let v4 = std::net::UdpSocket::bind(("0.0.0.0", v6.local_address().port()));

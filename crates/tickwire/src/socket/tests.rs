@@ -9,6 +9,105 @@ use super::*;
 use crate::background::{EVENT_BYTES_MAX, Offer};
 use crate::{Client, RELIABLE, Server};
 
+fn address(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+/// Connects to `target`, and returns where the server sees the client.
+fn connect_and_see(server: &mut Server, target: SocketAddr) -> Option<SocketAddr> {
+    let mut client = Client::connect(target, AppId(5), server.key()).unwrap();
+    for _ in 0..2_000 {
+        server.socket.turn();
+        for event in client.wait_tick(NonZeroU8::MAX).unwrap() {
+            match event {
+                Event::Connected { .. } => {}
+                other => panic!("{target}: {other:?}"),
+            }
+        }
+        let sessions: Vec<_> = server.socket.sessions().collect();
+        if let [session] = sessions[..] {
+            let seen = server.socket.endpoint().peer_address(session);
+            client.disconnect().unwrap();
+            for _ in 0..2_000 {
+                server.poll();
+                if !server.socket.has_sessions() {
+                    return seen;
+                }
+                client.poll();
+            }
+        }
+    }
+    None
+}
+
+#[test]
+fn u1_a_server_on_all_addresses_serves_ipv4_ipv6_and_mapped_addresses() {
+    let mut server = Server::bind(address("[::]:0"), AppId(5)).unwrap();
+    let port = server.address().port();
+    for (target, seen) in [
+        ("127.0.0.1", "127.0.0.1"),
+        ("::1", "::1"),
+        ("::ffff:127.0.0.1", "127.0.0.1"),
+    ] {
+        let target = SocketAddr::new(target.parse().unwrap(), port);
+        let peer = connect_and_see(&mut server, target).unwrap();
+        // Limits, block lists and logs know a peer of IPv4 by its IPv4 address.
+        assert_eq!(peer.ip(), seen.parse::<IpAddr>().unwrap(), "{target}");
+    }
+}
+
+#[test]
+fn u1_a_server_on_a_mapped_address_is_a_server_on_the_ipv4_address() {
+    let mut server = Server::bind(address("[::ffff:127.0.0.1]:0"), AppId(5)).unwrap();
+    let own = server.address();
+    assert_eq!(own.ip(), IpAddr::from(Ipv4Addr::LOCALHOST));
+    let mapped = Ipv4Addr::LOCALHOST.to_ipv6_mapped();
+    for target in [own, SocketAddr::new(mapped.into(), own.port())] {
+        let peer = connect_and_see(&mut server, target).unwrap();
+        assert_eq!(peer.ip(), IpAddr::from(Ipv4Addr::LOCALHOST));
+    }
+}
+
+#[test]
+fn u1_a_target_that_cannot_answer_is_refused_at_once_with_address_and_reason() {
+    let server = Server::bind(address("127.0.0.1:0"), AppId(5)).unwrap();
+    for (target, reason) in [
+        ("127.0.0.1:0", "port 0"),
+        ("0.0.0.0:7777", "a server binds this address"),
+        ("[::]:7777", "a server binds this address"),
+        ("[::ffff:0.0.0.0]:7777", "a server binds this address"),
+        ("255.255.255.255:7777", "broadcast"),
+        ("224.0.0.1:7777", "multicast"),
+        ("[ff02::1%1]:7777", "multicast"),
+        ("[fe80::1]:7777", "number of its interface"),
+    ] {
+        let refused = Client::connect(address(target), AppId(5), server.key()).err();
+        let text = refused.unwrap().to_string();
+        assert!(text.contains(target) && text.contains(reason), "{text}");
+    }
+}
+
+#[test]
+fn u1_targets_that_cannot_answer_are_passed_over_where_others_can() {
+    let mut server = Server::bind(address("127.0.0.1:0"), AppId(5)).unwrap();
+    let target = Target {
+        addresses: vec![address("[::]:1"), address("127.0.0.1:0"), server.address()],
+        server: ServerIdentity::Keys(vec![server.key().to_string().parse().unwrap()]),
+        credentials: Credentials::Open,
+    };
+    let mut client = Client::connect_to(target, AppId(5), Config::default()).unwrap();
+    // The first address that is left is dialled by the first datagram.
+    for _ in 0..60 {
+        server.socket.turn();
+        let events = client.wait_tick(NonZeroU8::MAX).unwrap();
+        if let [Event::Connected { .. }] = events[..] {
+            return;
+        }
+        assert!(events.is_empty(), "{events:?}");
+    }
+    panic!("not connected within 60 turns");
+}
+
 #[test]
 fn u17_where_too_many_events_wait_whoever_comes_is_sent_away_and_not_told_of() {
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));

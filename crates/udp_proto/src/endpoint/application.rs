@@ -130,12 +130,13 @@ impl<P: Provider> Endpoint<P> {
     pub fn connect_with(
         &mut self,
         now: Instant,
-        target: Target,
+        mut target: Target,
         timeouts: Timeouts,
     ) -> Result<SessionId, ConnectError> {
         let now = self.advance(now);
         self.forget_told_end();
         target.check()?;
+        target.settle_addresses()?;
         let is_peer = matches!(target.credentials, Credentials::Peer);
         let network = match &self.listener {
             Some(listener) if is_peer => listener.network.as_ref(),

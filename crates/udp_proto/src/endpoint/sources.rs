@@ -4,20 +4,22 @@ use std::collections::BTreeMap;
 
 use core::net::IpAddr;
 
+use wire::SourceKey;
+
 /// Sessions by IPv4 address or IPv6 /64; as many entries as there are sessions at the most.
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
-    counts: BTreeMap<u128, u16>,
+    counts: BTreeMap<SourceKey, u16>,
 }
 
 impl Sources {
     pub(crate) fn add(&mut self, source: IpAddr) {
-        let count = self.counts.entry(key(source)).or_default();
+        let count = self.counts.entry(SourceKey::of(source)).or_default();
         *count = count.saturating_add(1);
     }
 
     pub(crate) fn remove(&mut self, source: IpAddr) {
-        let key = key(source);
+        let key = SourceKey::of(source);
         if let Some(count) = self.counts.get_mut(&key) {
             *count = count.saturating_sub(1);
             if *count == 0 {
@@ -27,21 +29,15 @@ impl Sources {
     }
 
     /// Returns whether both addresses are counted as one.
-    pub(crate) const fn are_counted_together(a: IpAddr, b: IpAddr) -> bool {
-        key(a) == key(b)
+    pub(crate) fn are_counted_together(a: IpAddr, b: IpAddr) -> bool {
+        SourceKey::of(a) == SourceKey::of(b)
     }
 
     pub(crate) fn count(&self, source: IpAddr) -> u16 {
-        self.counts.get(&key(source)).copied().unwrap_or(0)
-    }
-}
-
-/// A v4 address, mapped into v6, counts alone; of a v6 address, the /64.
-const fn key(source: IpAddr) -> u128 {
-    match source {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits(),
-        IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some() => ip.to_bits(),
-        IpAddr::V6(ip) => ip.to_bits() & (u128::MAX << 64),
+        self.counts
+            .get(&SourceKey::of(source))
+            .copied()
+            .unwrap_or(0)
     }
 }
 

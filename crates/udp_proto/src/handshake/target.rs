@@ -3,6 +3,7 @@
 use core::net::SocketAddr;
 
 use crypto::{PublicKey, Secret32};
+use wire::address::{canonical, check_destination};
 use wire::{InstanceId, NodeId};
 
 use super::hello;
@@ -11,7 +12,8 @@ use crate::error::ConnectError;
 /// Whom to connect to, and what to show.
 #[derive(Debug)]
 pub struct Target {
-    /// Where the server may be, tried in turn; 1 to 8.
+    /// Where the server may be, tried in turn; 1 to 8. Those that nothing can answer from are passed
+    /// over ([`wire::address::check_destination`]).
     pub addresses: Vec<SocketAddr>,
     /// Whose signature is believed.
     pub server: ServerIdentity,
@@ -73,6 +75,26 @@ const SERVER_KEYS_MAX: usize = 4;
 const ROOT_KEYS_MAX: usize = 2;
 
 impl Target {
+    /// Gives each address its one form ([`wire::address::canonical`]), and removes those that nothing
+    /// can answer from. [`Endpoint::connect`](crate::Endpoint::connect) does the same.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError::Destination`] where none is left; the addresses are as they were.
+    pub fn settle_addresses(&mut self) -> Result<(), ConnectError> {
+        let is_usable = |address: &SocketAddr| check_destination(*address).is_ok();
+        if !self.addresses.iter().any(is_usable)
+            && let Some(first) = self.addresses.first()
+        {
+            check_destination(*first)?;
+        }
+        self.addresses.retain(is_usable);
+        for address in &mut self.addresses {
+            *address = canonical(*address);
+        }
+        Ok(())
+    }
+
     /// Returns what is wrong with it.
     pub(crate) fn check(&self) -> Result<(), ConnectError> {
         let count = self.addresses.len();

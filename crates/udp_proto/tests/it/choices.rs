@@ -70,6 +70,33 @@ fn up_to_four_server_keys_are_believed_and_other_lists_refused() {
 }
 
 #[test]
+fn addresses_have_one_form_and_those_that_cannot_answer_are_refused() {
+    let mut line = Line::new(25);
+    let credentials = line.token(1);
+    let address = |text: &str| text.parse::<core::net::SocketAddr>().unwrap();
+    let mut settled = target(&line, credentials);
+    settled.addresses = vec![
+        address("[::ffff:192.0.2.1]:7"),
+        address("0.0.0.0:7"),
+        address("[2001:db8::1%4]:7"),
+        address("255.255.255.255:7"),
+    ];
+    settled.settle_addresses().unwrap();
+    let expected = vec![address("192.0.2.1:7"), address("[2001:db8::1]:7")];
+    assert_eq!(settled.addresses, expected);
+    let credentials = line.token(1);
+    let in_vain = Target {
+        addresses: vec![address("192.0.2.1:0"), address("[ff02::1]:7")],
+        ..target(&line, credentials)
+    };
+    let refused = line.client.machine.connect(line.now, in_vain).unwrap_err();
+    let text = "nothing can answer from 192.0.2.1:0: port 0 is no port of a server";
+    assert_eq!(refused.to_string(), text);
+    // Nothing is kept, and nothing was sent.
+    assert_eq!(line.client.machine.poll_timeout(), None);
+}
+
+#[test]
 fn suite_is_taken_where_it_is_offered() {
     for (number, suite) in [Suite::Aes128Gcm, Suite::Aes256Gcm, Suite::ChaCha20Poly1305]
         .into_iter()

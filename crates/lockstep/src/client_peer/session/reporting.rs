@@ -7,7 +7,7 @@ use wire::Instant;
 use super::Session;
 use crate::client_peer::stepping::Stepping;
 use crate::event::ReportError;
-use crate::message::{HashSlice, ReportHead, write_report};
+use crate::message::{HashSlice, ReportHead, fitting_inputs, write_report};
 use crate::{StateHasher, Tick};
 
 /// Reports up to this length, in bytes, are not worth shortening: the transport's own 59 bytes
@@ -46,7 +46,13 @@ impl Session {
         Ok(())
     }
 
-    pub(in crate::client_peer) fn write_report(&mut self, now: Instant, out: &mut Vec<u8>) {
+    /// Appends a report of at most `len_max` bytes.
+    pub(in crate::client_peer) fn write_report(
+        &mut self,
+        now: Instant,
+        len_max: usize,
+        out: &mut Vec<u8>,
+    ) {
         self.unsaid = 0;
         if self.is_spectator() {
             self.write_spectators_report(out);
@@ -73,11 +79,20 @@ impl Session {
         let start = out.len();
         write_report(out, &head, width, before, self.history.inputs());
         let all = self.history.inputs().len();
-        let copies = self.useful_copies();
-        if out.len().saturating_sub(start) <= REPORT_LEN_SMALL || all <= copies {
+        let len = out.len().saturating_sub(start);
+        // Inputs that change all the time: those that would come too late anyway stay out.
+        let mut copies = all;
+        if len > REPORT_LEN_SMALL {
+            copies = copies.min(self.useful_copies());
+        }
+        if len > len_max {
+            // Each input goes out in as many reports as hold it, the newest with the most time left.
+            let fitting = fitting_inputs(len_max, width, &self.neutral, self.history.inputs());
+            copies = copies.min(fitting);
+        }
+        if copies == all {
             return;
         }
-        // Inputs that change all the time: those that would come too late anyway stay out.
         let skipped = all.saturating_sub(copies);
         out.truncate(start);
         head.ahead = head

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
-use wire::Instant;
+use wire::address::canonical;
+use wire::{Instant, SourceKey};
 
 use super::links::Links;
 use crate::tcp::listener::StreamListener;
-use crate::tcp::source::Source;
 
 /// The ports of a driver. Their tokens are their places.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl Door {
                 match accept(listener) {
                     Accepted::Peer(io, peer) => {
                         count = count.saturating_add(1);
-                        links.accept(now, io, Source::from(peer.ip()), &listener.tls);
+                        links.accept(now, io, SourceKey::of(peer.ip()), &listener.tls);
                     }
                     Accepted::Nobody => *is_ready = false,
                     Accepted::Error => {
@@ -95,7 +95,7 @@ enum Accepted {
 fn accept(listener: &StreamListener) -> Accepted {
     loop {
         return match listener.io.accept() {
-            Ok((io, peer)) => Accepted::Peer(io, peer),
+            Ok((io, peer)) => Accepted::Peer(io, canonical(peer)),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Accepted::Nobody,
             // Somebody left before being let in; accept(2).
             Err(error)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 use rustls::{ServerConfig, ServerConnection};
-use wire::{CloseCause, CommandId, ConnectionId, Instant, StreamMachine};
+use wire::{CloseCause, CommandId, ConnectionId, Instant, SourceKey, StreamMachine};
 
 use super::upper::Upper;
 use crate::tcp::application::{Dial, DialError, DialPeer, StreamApplication};
@@ -13,7 +13,6 @@ use crate::tcp::config::StreamConfig;
 use crate::tcp::connection::{Connection, Expected, Fault, Side, Stage};
 use crate::tcp::counters::StreamLedger;
 use crate::tcp::patience::Deadline;
-use crate::tcp::source::Source;
 use crate::tcp::table::{Key, NoPlace, Table};
 use crate::tcp::tls::{self, TlsIdentity};
 
@@ -71,7 +70,7 @@ impl Links {
         &mut self,
         now: Instant,
         io: TcpStream,
-        source: Source,
+        source: SourceKey,
         tls: &Arc<ServerConfig>,
     ) {
         self.ledger.accepted.add(1);
