@@ -5,6 +5,7 @@
 
 extern crate alloc;
 
+pub mod address;
 pub mod codec;
 pub mod id;
 pub mod lookup;
@@ -12,6 +13,7 @@ pub mod machine;
 pub mod seed;
 pub mod time;
 
+pub use address::{AddressError, check_port, parse_address};
 pub use codec::{Reader, Truncated, Writer};
 pub use id::{ClientId, ConnectionId, InstanceId, MatchId, NodeId, Seat, Team};
 pub use lookup::Lookup;
