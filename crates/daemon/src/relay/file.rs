@@ -34,7 +34,7 @@ use crate::exit;
 pub use admin::FileAdmin;
 pub use probes::FileProbe;
 pub use proxies::FileProxies;
-pub use signed::FileSigned;
+pub use signed::{FileMinimum, FileSigned};
 pub use tcp::FileProtocol;
 
 /// What the file holds, as JSON. Paths in it are relative to the file's folder.

@@ -370,6 +370,7 @@ fn proxies_without_a_protocol_stand_before_a_game_of_a_document_over_either() {
         network: "test".to_owned(),
         admins: AdminKeys::new([*key.public_key()], 1).unwrap(),
         store: "store".into(),
+        minimum: None,
         listen: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
     });
     for more in ["", r#", "required": false"#] {
