@@ -120,8 +120,17 @@ impl From<io::Error> for IdentityFileError {
 impl fmt::Display for IdentityFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Io(io::ErrorKind::NotFound) => f.write_str("there is no such identity file"),
+            Self::Io(io::ErrorKind::PermissionDenied) => {
+                f.write_str("this user may not open the identity file")
+            }
+            Self::Io(io::ErrorKind::InvalidData) => {
+                f.write_str("identity file: the text is not UTF-8")
+            }
             Self::Io(kind) => write!(f, "identity file: {kind}"),
-            Self::NotAFile => f.write_str("identity file is no regular file"),
+            Self::NotAFile => {
+                f.write_str("this is a folder or a device; expected an identity file")
+            }
             Self::TooOpen { mode } => write!(
                 f,
                 "identity file has mode {mode:04o}, so others may know the key; chmod 600 it, \

@@ -20,7 +20,7 @@ mod tcp;
 pub use beside::StrayStats;
 pub use file::{
     BootstrapNode, ConfigError, FileAdmin, FileConfig, FileGame, FileHopFrames, FileLimits,
-    FileLink, FileMode, FileProbe, FileProtocol, FileProxies, FileRole, FileSigned,
+    FileLink, FileMinimum, FileMode, FileProbe, FileProtocol, FileProxies, FileRole, FileSigned,
 };
 pub use file::{Member, NodeName};
 pub use news::{News, Order, RouteCauseName};

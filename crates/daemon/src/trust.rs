@@ -9,7 +9,7 @@ use hub::JoinFile;
 use wire::{InstanceId, Seed};
 use zeroize::Zeroizing;
 
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, SystemFault};
 
 /// Reads the identity in `path`.
 ///
@@ -31,10 +31,10 @@ pub fn read_join_file(path: &Path) -> Result<JoinFile, Failure> {
     let fail = |what: &dyn std::fmt::Display| {
         Failure::usage(format_args!("{}: join file: {what}", path.display()))
     };
-    let io = |error: std::io::Error| fail(&error);
+    let io = |error: std::io::Error| fail(&SystemFault(&error));
     let metadata = fs::metadata(path).map_err(io)?;
     if !metadata.is_file() {
-        return Err(fail(&"not a file"));
+        return Err(fail(&"this is a folder or a device; expected a file"));
     }
     check_mode(&metadata).map_err(|mode| {
         fail(&format_args!(

@@ -21,7 +21,7 @@ mod tests;
 use core::fmt;
 use core::fmt::Write as _;
 
-use wire::NodeId;
+use wire::{AddressError, NodeId, parse_address};
 use zeroize::Zeroize;
 
 use crate::name::Name;
@@ -88,16 +88,15 @@ impl JoinFile {
         if text.len() > Self::BYTES_MAX {
             return Err(JoinFileError::at(0, JoinFault::TooLong(text.len())));
         }
+        let text = text.strip_prefix('\u{FEFF}').unwrap_or(text);
         let mut parser = Parser::default();
-        let mut last = 0;
         for (number, line) in (1..).zip(text.lines()) {
-            last = number;
             let content = line.split_once('#').map_or(line, |(content, _)| content);
             parser
                 .line(content)
                 .map_err(|fault| JoinFileError::at(number, fault))?;
         }
-        parser.end().map_err(|fault| JoinFileError::at(last, fault))
+        parser.end().map_err(|fault| JoinFileError::at(0, fault))
     }
 
     /// Writes the file, secret included: for the file itself, and for nothing else.
@@ -225,7 +224,10 @@ impl JoinFileError {
 
 impl fmt::Display for JoinFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.fault)
+        if self.line > 0 {
+            write!(f, "line {}: ", self.line)?;
+        }
+        self.fault.fmt(f)
     }
 }
 
@@ -237,6 +239,8 @@ impl core::error::Error for JoinFileError {}
 pub enum JoinFault {
     /// The file has this many bytes, where 1 MiB is allowed.
     TooLong(usize),
+    /// There is nothing but blank lines and remarks.
+    Empty,
     /// The first line is not `tickwire-join 1`.
     Heading,
     /// A secret is not 64 hexadecimal digits.
@@ -255,6 +259,10 @@ pub enum JoinFault {
     Name,
     /// An address is not `host:port`.
     Address,
+    /// The port of an address is no number from 1 to 65,535.
+    Port,
+    /// An IPv6 address has no brackets.
+    NoBrackets,
     /// More services or addresses than one key has.
     TooManyOptions,
     /// More than 4,096 grants.
@@ -267,18 +275,28 @@ impl fmt::Display for JoinFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::TooLong(len) => return write!(f, "{len} bytes where 1 MiB is allowed"),
-            Self::Heading => "the file does not begin with `tickwire-join 1`",
-            Self::Secret => "a secret is not 64 hexadecimal digits",
+            Self::Empty => "the file is empty; expected `tickwire-join 1` on its first line",
+            Self::Heading => "expected `tickwire-join 1`, with which a join file begins",
+            Self::Secret => "expected a secret of 64 hexadecimal digits, and nothing else",
             Self::SecretTwice => "this secret is given already",
-            Self::SecretMissing => "no `network-secret` is given",
+            Self::SecretMissing => {
+                "the line `network-secret` is missing; expected it with 64 hexadecimal digits"
+            }
             Self::Word => {
                 "expected network-secret, previous-secret, hub, game-node, matchmaker, mesh-node, \
                  stats or admin"
             }
-            Self::NodeId => "the second word is no node id of 64 hexadecimal digits",
-            Self::Option => "an option is none of name=, service=, address=",
+            Self::NodeId => "expected a node id of 64 hexadecimal digits behind the role",
+            Self::Option => "expected name=, service= or address= behind the node id",
             Self::Name => "a name has 1 to 32 of a-z 0-9 . _ - and is given once",
-            Self::Address => "an address is not host:port",
+            Self::Address => {
+                "address= expects HOST:PORT, like hub.example.org:7400, 192.0.2.7:7400 or \
+                 [2001:db8::1]:7400"
+            }
+            Self::Port => "the port behind address= is not within 1 to 65535",
+            Self::NoBrackets => {
+                "an IPv6 address behind address= needs brackets, like [2001:db8::1]:7400"
+            }
             Self::TooManyOptions => "over 16 services or 8 addresses",
             Self::TooManyGrants => "over 4096 grants",
             Self::GrantTwice => "this key has this role already",
@@ -326,8 +344,10 @@ impl Parser {
                 "name" if grant.name.is_none() => grant.name = Some(name(value)?),
                 "name" => return Err(JoinFault::Name),
                 "service" => grant.services.push(name(value)?),
-                "address" if is_address(value) => grant.addresses.push(value.to_owned()),
-                "address" => return Err(JoinFault::Address),
+                "address" => {
+                    check_address(value)?;
+                    grant.addresses.push(value.to_owned());
+                }
                 _ => return Err(JoinFault::Option),
             }
             if grant.services.len() > SERVICES_MAX
@@ -348,7 +368,7 @@ impl Parser {
 
     fn end(self) -> Result<JoinFile, JoinFault> {
         if !self.headed {
-            return Err(JoinFault::Heading);
+            return Err(JoinFault::Empty);
         }
         Ok(JoinFile {
             network_secret: self.secret.ok_or(JoinFault::SecretMissing)?,
@@ -382,11 +402,23 @@ fn name(text: &str) -> Result<Name, JoinFault> {
     Name::new(text).map_err(|_| JoinFault::Name)
 }
 
-fn is_address(text: &str) -> bool {
-    text.len() <= JoinFile::ADDRESS_BYTES_MAX
-        && text.rsplit_once(':').is_some_and(|(host, port)| {
-            !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0)
-        })
+/// Checks where a node listens: an IP address or a host name, and a port.
+///
+/// # Errors
+///
+/// [`JoinFault::Address`], [`JoinFault::Port`] or [`JoinFault::NoBrackets`].
+pub fn check_address(text: &str) -> Result<(), JoinFault> {
+    if text.len() > JoinFile::ADDRESS_BYTES_MAX {
+        return Err(JoinFault::Address);
+    }
+    match parse_address(text) {
+        Ok(address) if address.port() == 0 => Err(JoinFault::Port),
+        // A name is looked up where it is used.
+        Ok(_) | Err(AddressError::HostName) => Ok(()),
+        Err(AddressError::Port) => Err(JoinFault::Port),
+        Err(AddressError::NoBrackets) => Err(JoinFault::NoBrackets),
+        Err(_) => Err(JoinFault::Address),
+    }
 }
 
 fn write_secret(text: &mut String, word: &str, secret: &NetworkSecret) {

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod choice;
+pub mod config_text;
 pub mod cost;
 pub mod gossip;
 pub mod link_state;

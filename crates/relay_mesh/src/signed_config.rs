@@ -12,8 +12,11 @@
 //! ```
 //!
 //! The document is never written again from what was read of it. Documents are told apart by
-//! network and version only: an ECDSA signature can be changed without the key, so nothing is named
+//! network, keys and version only: an ECDSA signature can be changed without the key, so nothing is named
 //! or deduplicated by one.
+//!
+//! **Order.** Changes of the admin keys count before versions: no key signs a document that outlasts the
+//! change that retires the key ([`Holder`]).
 //!
 //! **Spread.** Nodes tell neighbours the version they hold, and fetch what is newer from any of them,
 //! in pieces ([`ConfigMessage`], [`Spread`]).
@@ -24,6 +27,7 @@
 mod admin_keys;
 mod bundle;
 mod carried;
+mod chain;
 mod difference;
 mod document;
 mod envelope;
@@ -44,6 +48,7 @@ mod fixture;
 pub use self::admin_keys::{AdminKeys, AdminKeysError};
 pub use self::bundle::{BUNDLE_LEN_MAX, LINKS_MAX, STORED_LEN_MAX};
 pub use self::carried::LeftOut;
+pub use self::chain::{HeldVersion, Minimum, VERSION_JUMP_MAX};
 pub use self::difference::Difference;
 pub use self::document::{AfterEnd, DOCUMENT_LEN_MAX, Document};
 pub use self::envelope::{ENVELOPE_LEN_MAX, Envelope, EnvelopeError, SIGNATURES_MAX, SignError};

@@ -6,6 +6,7 @@
 extern crate alloc;
 
 pub mod address;
+pub mod address_text;
 pub mod codec;
 pub mod id;
 pub mod lookup;
@@ -14,6 +15,7 @@ pub mod seed;
 pub mod time;
 
 pub use address::{BadDestination, BadDestinationCause, SourceKey};
+pub use address_text::{AddressError, check_port, parse_address};
 pub use codec::{Reader, Truncated, Writer};
 pub use id::{ClientId, ConnectionId, InstanceId, MatchId, NodeId, Seat, Team};
 pub use lookup::Lookup;

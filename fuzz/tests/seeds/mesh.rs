@@ -20,7 +20,7 @@ use relay_mesh::route_request::{
     Bind, Granted, GrantedNext, Refused, RequestId, RouteReply, RouteRequest,
 };
 use relay_mesh::shard::ShardId;
-use relay_mesh::signed_config::{self, ConfigMessage, Protocol};
+use relay_mesh::signed_config::{self, ConfigMessage, HeldVersion, Protocol};
 use relay_mesh::trunk::{KIND, append};
 use relay_mesh::{FlowEnd, FlowId};
 use wire::{Instant, NodeId};
@@ -313,6 +313,10 @@ fn configs() -> Vec<Input> {
         version: 7,
         offset: 8_192,
     };
+    let held = HeldVersion {
+        version: 7,
+        keys: 9,
+    };
     let text = document(1).into_bytes();
     vec![
         ("signed_config", "first", envelope(1)),
@@ -326,7 +330,7 @@ fn configs() -> Vec<Input> {
         (
             "signed_config_message",
             "version",
-            message(ConfigMessage::Version(7)),
+            message(ConfigMessage::Version(held)),
         ),
         ("signed_config_message", "request", message(request)),
         (

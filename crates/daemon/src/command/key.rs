@@ -9,7 +9,7 @@ use std::str::FromStr;
 use clap::{Args, Subcommand};
 use crypto::{Provider, Ring};
 use hub::JoinFile;
-use hub::join_file::{Grant, NetworkSecret};
+use hub::join_file::{Grant, JoinFault, NetworkSecret, check_address};
 use hub::name::Name;
 use hub::role::Role;
 use wire::NodeId;
@@ -69,8 +69,13 @@ impl NewJoinFile {
         for grant in &self.grants {
             join_file.grants.push(grant.resolve()?);
         }
-        // What would be refused when it is read is not written.
-        JoinFile::parse(&join_file.to_text()).map_err(Failure::usage)?;
+        if join_file.with_role(Role::Hub).next().is_none() {
+            let sentence = "a join file names a hub: give hub=KEY,address=HOST:PORT";
+            return Err(Failure::usage(sentence));
+        }
+        // What would be refused when it is read is not written. Each grant was looked at alone before; what is
+        // left concerns the file as a whole.
+        JoinFile::parse(&join_file.to_text()).map_err(|error| Failure::usage(error.fault))?;
         trust::write_new_join_file(&self.file, &join_file)?;
         for grant in &join_file.grants {
             say(&grant.to_string())?;
@@ -135,7 +140,10 @@ impl FromStr for GrantText {
             match part.split_once('=') {
                 Some(("name", value)) => grant.name = Some(name(value)?),
                 Some(("service", value)) => grant.services.push(name(value)?),
-                Some(("address", value)) => grant.addresses.push(value.to_owned()),
+                Some(("address", value)) => {
+                    check_address(value).map_err(GrantTextError::Address)?;
+                    grant.addresses.push(value.to_owned());
+                }
                 Some(_) | None => return Err(GrantTextError::Option),
             }
         }
@@ -150,11 +158,13 @@ enum GrantTextError {
     Role,
     Name,
     Option,
+    Address(JoinFault),
 }
 
 impl fmt::Display for GrantTextError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Address(fault) => return fault.fmt(f),
             Self::Form => "a grant is ROLE=KEY, with options behind commas",
             Self::Role => "the role is none of hub, game-node, matchmaker, mesh-node, stats, admin",
             Self::Name => "a name has 1 to 32 of a-z 0-9 . _ -",

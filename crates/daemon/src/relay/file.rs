@@ -2,6 +2,7 @@
 
 mod admin;
 mod check;
+mod host;
 mod probes;
 mod proxies;
 mod seed;
@@ -12,13 +13,14 @@ mod tcp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crypto::{Provider, Ring, Secret32, identity_file};
 use netsim::{Chance, Link, LinkConfig, Loss};
+use relay_mesh::config_text::{self, Expected, TextError};
 use relay_mesh::hop::HopKind;
 use relay_mesh::link_state::{Profile, Roles};
 use relay_mesh::signed_config::ProxyRule;
@@ -28,10 +30,11 @@ use servicer::Rules;
 use wire::{InstanceId, NodeId, Seed};
 
 use super::running::{AdminSetup, Setup};
+use crate::exit;
 pub use admin::FileAdmin;
 pub use probes::FileProbe;
 pub use proxies::FileProxies;
-pub use signed::FileSigned;
+pub use signed::{FileMinimum, FileSigned};
 pub use tcp::FileProtocol;
 
 /// What the file holds, as JSON. Paths in it are relative to the file's folder.
@@ -46,9 +49,9 @@ pub struct FileConfig {
     pub secret_file: PathBuf,
     /// Where the mesh's socket is bound.
     pub listen: SocketAddr,
-    /// Where others reach it, best first, at most 4; `listen` where there is none, which then must
+    /// Where others reach it, best first, at most 4; host names are looked up as the file is read; `listen` where there is none, which then must
     /// be an address of this host. Port 0 of `listen` stands for the one that the system chooses.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "host::addresses")]
     pub advertise: Vec<SocketAddr>,
     /// What it does.
     pub roles: BTreeSet<FileRole>,
@@ -202,7 +205,8 @@ impl FileHopFrames {
 pub struct BootstrapNode {
     /// Who it is.
     pub node: NodeName,
-    /// Where it listens.
+    /// Where it listens; a host name is looked up as the file is read.
+    #[serde(deserialize_with = "host::address")]
     pub address: SocketAddr,
 }
 
@@ -234,8 +238,8 @@ pub struct FileGame {
     /// At an entry: the exits that serve it.
     #[serde(default)]
     pub exits: Vec<NodeName>,
-    /// At an exit: where the game server listens.
-    #[serde(default)]
+    /// At an exit: where the game server listens; a host name is looked up as the file is read.
+    #[serde(default, deserialize_with = "host::optional")]
     pub server: Option<SocketAddr>,
     /// At an exit: the entries that may send players; without it, all members.
     #[serde(default)]
@@ -296,7 +300,13 @@ impl FileConfig {
         if seed::is_seed(&text) {
             return seed::read(path, &text);
         }
-        serde_json::from_slice(&text).map_err(|error| ConfigError::new(path, &error))
+        let read: Result<Self, _> = config_text::read_json(&text, expected);
+        let config = read.map_err(|error| ConfigError::new(path, &error))?;
+        if let Some(fault) = config.fault() {
+            let error = TextError::of_field(&text, &fault.field, &fault.text);
+            return Err(ConfigError::new(path, &error));
+        }
+        Ok(config)
     }
 
     /// Makes of it what a node needs, with the files that it names; `directory` is its folder.
@@ -419,7 +429,7 @@ fn read_secret(path: &Path) -> Result<Secret32, ConfigError> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        let metadata = fs::metadata(path).map_err(|error| ConfigError::new(path, &error))?;
+        let metadata = fs::metadata(path).map_err(|error| ConfigError::of_system(path, &error))?;
         let mode = metadata.permissions().mode() & 0o777;
         if mode & 0o077 != 0 {
             let fault = format!("has mode {mode:04o}, so others may know the secret; chmod 600 it");
@@ -427,10 +437,14 @@ fn read_secret(path: &Path) -> Result<Secret32, ConfigError> {
         }
     }
     let bytes = read_small(path, SECRET_BYTES_MAX)?;
-    let text = str::from_utf8(&bytes).map_err(|error| ConfigError::new(path, &error))?;
     // A node id has the same form: 64 digits for 32 bytes.
-    let secret: NodeId = text.trim_end().parse().map_err(|_| {
-        let fault = "holds something else than 64 hexadecimal digits";
+    let text = str::from_utf8(&bytes).map(config_text::without_mark);
+    let secret: NodeId = text.unwrap_or_default().trim_end().parse().map_err(|_| {
+        let fault = if bytes.is_empty() {
+            "the file is empty; expected a secret of 64 hexadecimal digits"
+        } else {
+            "expected a secret of 64 hexadecimal digits, and nothing else"
+        };
         ConfigError::new(path, &fault)
     })?;
     Ok(Secret32::new(secret.0))
@@ -438,7 +452,7 @@ fn read_secret(path: &Path) -> Result<Secret32, ConfigError> {
 
 /// Reads a file of at most `max` bytes.
 fn read_small(path: &Path, max: u64) -> Result<Vec<u8>, ConfigError> {
-    let fault = |error| ConfigError::new(path, &error);
+    let fault = |error| ConfigError::of_system(path, &error);
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(fault)?;
     file.take(max.saturating_add(1))
@@ -466,11 +480,37 @@ impl ConfigError {
             fault: fault.to_string(),
         }
     }
+
+    /// Says what the system refused.
+    fn of_system(path: &Path, error: &io::Error) -> Self {
+        Self::new(path, &exit::SystemFault(error))
+    }
+}
+
+/// What belongs into a field of the file where its type does not say it.
+fn expected(field: &str) -> Option<Expected> {
+    Some(match field {
+        "listen" | "games.listen" | "admin.listen" => Expected::Address,
+        "advertise" | "bootstrap.address" | "games.server" => Expected::Target,
+        "signed.listen" | "upstream_ip" | "links.remote" => {
+            Expected::Form("an IP address without a port, like \"192.0.2.7\"")
+        }
+        "bootstrap.node" | "members.node" | "games.exits" | "games.entries" => {
+            Expected::Form("a node id of 64 hexadecimal digits")
+        }
+        "identity_file" | "secret_file" | "signed.store" | "admin.token_file" => {
+            Expected::Form("the path of a file, relative to this file's folder")
+        }
+        _ => return None,
+    })
 }
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path.display(), self.fault)
+        if !self.path.as_os_str().is_empty() {
+            write!(f, "{}: ", self.path.display())?;
+        }
+        f.write_str(&self.fault)
     }
 }
 
@@ -478,8 +518,8 @@ impl std::error::Error for ConfigError {}
 
 /// Longest configuration file: a thousand members and games.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
-/// Longest secret file: its digits and the end of the line.
-const SECRET_BYTES_MAX: u64 = 66;
+/// Longest secret file: a byte order mark, its digits and the end of the line.
+const SECRET_BYTES_MAX: u64 = 69;
 
 #[cfg(test)]
 mod tests;

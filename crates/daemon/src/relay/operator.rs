@@ -59,7 +59,8 @@ impl Application<Carrier> for Operator {
         if let (Event::ConfigAccepted(_), Some(store)) = (&event, &self.store)
             && let (Some(document), Some(bytes)) = (node.document(), node.stored_config())
         {
-            store.put(document.version, bytes);
+            let number = node.config_stats().map_or(0, |stats| stats.accepted);
+            store.put((number, document.version), bytes);
         }
         (self.tell)(event);
     }

@@ -28,11 +28,12 @@ pub(super) struct Desk {
 
 #[derive(Debug, Default)]
 struct Papers {
-    /// The newest, with its version, as long as it is not written.
-    waiting: Option<(u64, Vec<u8>)>,
-    /// The version on disk, of this life.
+    /// The newest, with its number and version, as long as it is not written.
+    waiting: Option<((u64, u64), Vec<u8>)>,
+    /// The number of the document on disk: how many were accepted in this life up to it. A document that
+    /// changes the admin keys may have a lower version than the one before it.
     written: u64,
-    /// The version that could not be written last, and why; `None` once one was.
+    /// The number of the document that could not be written last, and why; `None` once one was.
     fault: Option<(u64, String)>,
     is_over: bool,
 }
@@ -77,30 +78,30 @@ impl Drop for Store {
 }
 
 impl Desk {
-    /// Hands in a document; one that still waits is given up for it.
-    pub(super) fn put(&self, version: u64, bytes: Vec<u8>) {
+    /// Hands in a document with its number and version; one that still waits is given up for it.
+    pub(super) fn put(&self, (number, version): (u64, u64), bytes: Vec<u8>) {
         let mut papers = self.lock();
-        papers.waiting = Some((version, bytes));
+        papers.waiting = Some(((number, version), bytes));
         papers.fault = None;
         drop(papers);
         self.news.notify_all();
     }
 
-    /// Waits until a document of this version or a newer one is on disk.
+    /// Waits until the document of this number or a newer one is on disk.
     ///
     /// # Errors
     ///
     /// Why it is not, after `patience` or once an attempt has failed.
-    pub(super) fn wait(&self, version: u64, patience: Duration) -> Result<(), String> {
+    pub(super) fn wait(&self, number: u64, patience: Duration) -> Result<(), String> {
         let clock = Clock::new();
         let end = clock.now() + patience;
         let mut papers = self.lock();
         loop {
-            if papers.written >= version {
+            if papers.written >= number {
                 return Ok(());
             }
             // That of an older one says nothing: this one may not be handed in yet.
-            if let Some((_, fault)) = papers.fault.as_ref().filter(|(of, _)| *of >= version) {
+            if let Some((_, fault)) = papers.fault.as_ref().filter(|(of, _)| *of >= number) {
                 return Err(fault.clone());
             }
             let left = end.saturating_since(clock.now());
@@ -114,7 +115,7 @@ impl Desk {
     fn serve(&self, path: &Path, mut tell: impl FnMut(u64, &str)) {
         let mut papers = self.lock();
         loop {
-            let Some((version, bytes)) = papers.waiting.take() else {
+            let Some(((number, version), bytes)) = papers.waiting.take() else {
                 if papers.is_over {
                     return;
                 }
@@ -131,14 +132,14 @@ impl Desk {
             let mut is_stuck = false;
             match written {
                 Ok(()) => {
-                    papers.written = version;
+                    papers.written = number;
                     papers.fault = None;
                 }
                 Err(fault) => {
-                    papers.fault = Some((version, fault));
+                    papers.fault = Some((number, fault));
                     // One that came meanwhile has its own turn at once.
                     is_stuck = papers.waiting.is_none();
-                    papers.waiting.get_or_insert((version, bytes));
+                    papers.waiting.get_or_insert(((number, version), bytes));
                 }
             }
             self.news.notify_all();
@@ -229,11 +230,14 @@ mod tests {
         let store = Store::start(path.clone(), |_, _| {}).unwrap();
         let desk = store.desk();
         for version in 1..=20_u64 {
-            desk.put(version, vec![u8::try_from(version).unwrap(); 10_000]);
+            desk.put(
+                (version, 100 - version),
+                vec![u8::try_from(version).unwrap(); 10_000],
+            );
         }
         desk.wait(20, PATIENCE).unwrap();
         assert_eq!(fs::read(&path).unwrap(), [20; 10_000]);
-        desk.put(21, vec![21; 5]);
+        desk.put((21, 21), vec![21; 5]);
         drop(store);
         assert_eq!(fs::read(&path).unwrap(), [21; 5], "written before the end");
         assert_eq!(
@@ -256,14 +260,14 @@ mod tests {
         })
         .unwrap();
         let desk = store.desk();
-        desk.put(2, b"two".to_vec());
+        desk.put((2, 2), b"two".to_vec());
         let fault = desk.wait(2, PATIENCE).unwrap_err();
         assert!(fault.contains("config"), "{fault}");
         assert_eq!(tells.recv_timeout(PATIENCE).unwrap(), (2, fault));
         assert_eq!(fs::read(&path).unwrap(), b"one");
         fs::remove_dir(folder.0.join("config.new")).unwrap();
         // The next one is tried at once.
-        desk.put(3, b"three".to_vec());
+        desk.put((3, 3), b"three".to_vec());
         drop(store);
         assert_eq!(fs::read(&path).unwrap(), b"three");
     }
@@ -283,10 +287,10 @@ mod tests {
         })
         .unwrap();
         let desk = store.desk();
-        desk.put(2, b"two".to_vec());
+        desk.put((2, 2), b"two".to_vec());
         assert_eq!(tells.recv_timeout(PATIENCE), Ok(2));
         // The newer one comes while the older one fails.
-        desk.put(3, b"three".to_vec());
+        desk.put((3, 3), b"three".to_vec());
         go.send(()).unwrap();
         assert_eq!(tells.recv_timeout(PATIENCE), Ok(3), "at once");
         go.send(()).unwrap();
@@ -296,7 +300,7 @@ mod tests {
         let early = desk.wait(4, Duration::from_millis(20));
         assert_eq!(early, Err("the disk is slow".to_owned()));
         fs::remove_dir(&draft).unwrap();
-        desk.put(4, b"four".to_vec());
+        desk.put((4, 4), b"four".to_vec());
         desk.wait(4, PATIENCE).unwrap();
         drop((go, store));
         assert_eq!(fs::read(&path).unwrap(), b"four");

@@ -56,6 +56,7 @@ impl Scene {
                 network: "test".to_owned(),
                 admins: admins.clone(),
                 store: format!("{}.config", config.name).into(),
+                minimum: None,
                 listen: vec![listen],
             });
             config.admin = Some(FileAdmin {

@@ -84,7 +84,15 @@ fn a_join_file_is_made_read_and_not_written_over() {
         (grant("stats", "hub", ",name=Big"), "a name has"),
         ("stats".to_owned(), "ROLE=KEY"),
         ("stats=no.pem".to_owned(), "no.pem"),
-        (grant("hub", "hub", ",address=nowhere"), "host:port"),
+        (
+            grant("hub", "hub", ",address=nowhere"),
+            "address= expects HOST:PORT",
+        ),
+        (
+            grant("hub", "hub", ",address=192.0.2.7:74000"),
+            "the port behind address= is not within 1 to 65535",
+        ),
+        (grant("stats", "hub", ""), "a join file names a hub"),
     ] {
         End::of(
             tickwire()
@@ -126,13 +134,13 @@ fn a_wrong_file_is_one_sentence() {
         matchmaker.assert(2, "");
         hub
     };
-    run("none.join").assert(2, "none.join: join file: No such file");
+    run("none.join").assert(2, "none.join: join file: there is no such file");
     std::fs::create_dir(net.path("folder.join")).unwrap();
-    run("folder.join").assert(2, "folder.join: join file: not a file");
+    run("folder.join").assert(2, "folder.join: join file: this is a folder");
     write(&net, "bad.join", "tickwire-join 1\nnetwork-secret 12\n");
-    run("bad.join").assert(2, "bad.join: join file: line 2: a secret is not 64");
+    run("bad.join").assert(2, "bad.join: join file: line 2: expected a secret of 64");
     write(&net, "empty.join", "");
-    run("empty.join").assert(2, "empty.join: join file: line 0");
+    run("empty.join").assert(2, "empty.join: join file: the file is empty");
     std::fs::write(net.path("open.join"), "tickwire-join 1\n").unwrap();
     #[cfg(unix)]
     run("open.join").assert(2, "others may read");

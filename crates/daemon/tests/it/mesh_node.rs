@@ -128,13 +128,17 @@ fn faults_are_one_sentence_and_an_exit_status() {
     assert_eq!(good.status.code(), Some(0), "{good:?}");
 
     let bad = scene.path("bad.json");
-    assert_sentence(&Scene::run_file(&bad), 2, &["bad.json", "No such file"]);
+    assert_sentence(
+        &Scene::run_file(&bad),
+        2,
+        &["bad.json", "there is no such file"],
+    );
     let folder = scene.path("");
-    assert_sentence(&Scene::run_file(&folder), 2, &["a directory"]);
+    assert_sentence(&Scene::run_file(&folder), 2, &["this is a folder"]);
     for (text, word) in [
-        ("{", "EOF"),
+        ("{", "line 1: the text ends"),
         ("{\"naem\": 1}", "naem"),
-        ("[]", "invalid length"),
+        ("[]", "a list"),
     ] {
         fs::write(&bad, text).unwrap();
         assert_sentence(&Scene::run_file(&bad), 2, &["bad.json", word]);
@@ -188,12 +192,12 @@ fn a_secret_that_others_may_read_is_refused() {
         assert_eq!(scene.run().status.code(), Some(2), "{text}");
     }
     fs::remove_file(&secret).unwrap();
-    assert_sentence(&scene.run(), 2, &["secret", "No such file"]);
+    assert_sentence(&scene.run(), 2, &["secret", "there is no such file"]);
     fs::create_dir(&secret).unwrap();
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o700)).unwrap();
-    assert_sentence(&scene.run(), 2, &["secret", "a directory"]);
+    assert_sentence(&scene.run(), 2, &["secret", "this is a folder"]);
     let key = scene.path("key.pem");
     fs::remove_file(&key).unwrap();
     fs::create_dir(&key).unwrap();
-    assert_sentence(&scene.run(), 2, &["key.pem", "no regular file"]);
+    assert_sentence(&scene.run(), 2, &["key.pem", "expected an identity file"]);
 }

@@ -38,10 +38,10 @@ fn is_read_as_it_is_written() {
 
 #[test]
 fn errors_name_the_line_and_the_fault() {
-    assert_eq!(fault(""), (0, JoinFault::Heading));
+    assert_eq!(fault(""), (0, JoinFault::Empty));
     assert_eq!(fault("\nhello"), (2, JoinFault::Heading));
     assert_eq!(fault("tickwire-join 2"), (1, JoinFault::Heading));
-    assert_eq!(fault("tickwire-join 1\n\n"), (2, JoinFault::SecretMissing));
+    assert_eq!(fault("tickwire-join 1\n\n"), (0, JoinFault::SecretMissing));
     assert_eq!(
         fault("tickwire-join 1\nnetwork-secret 00"),
         (2, JoinFault::Secret)
@@ -57,7 +57,12 @@ fn errors_name_the_line_and_the_fault() {
         (format!("hub {ID} name=a name=b"), JoinFault::Name),
         (format!("hub {ID} address=host"), JoinFault::Address),
         (format!("hub {ID} address=:70"), JoinFault::Address),
-        (format!("hub {ID} address=h:0"), JoinFault::Address),
+        (format!("hub {ID} address=h:0"), JoinFault::Port),
+        (format!("hub {ID} address=192.0.2.7:74000"), JoinFault::Port),
+        (
+            format!("hub {ID} address=2001:db8::1:7400"),
+            JoinFault::NoBrackets,
+        ),
         (
             format!("hub {ID} address={}:70", "h".repeat(300)),
             JoinFault::Address,
@@ -81,6 +86,58 @@ fn errors_name_the_line_and_the_fault() {
         "line 3: expected network-secret, previous-secret, hub, game-node, matchmaker, mesh-node, \
          stats or admin",
     );
+}
+
+#[test]
+fn errors_say_what_to_write() {
+    let text = |text: &str| JoinFile::parse(text).unwrap_err().to_string();
+    for (file, expected) in [
+        (
+            String::new(),
+            "the file is empty; expected `tickwire-join 1` on its first line",
+        ),
+        (
+            "\u{FEFF}".to_owned(),
+            "the file is empty; expected `tickwire-join 1` on its first line",
+        ),
+        (
+            "{\"a\": 1}".to_owned(),
+            "line 1: expected `tickwire-join 1`, with which a join file begins",
+        ),
+        (
+            "tickwire-join 1\n# one\n# two\n".to_owned(),
+            "the line `network-secret` is missing; expected it with 64 hexadecimal digits",
+        ),
+        (
+            "tickwire-join 1\nnetwork-secret ab\n".to_owned(),
+            "line 2: expected a secret of 64 hexadecimal digits, and nothing else",
+        ),
+        (
+            with(&format!("hub {ID} address=192.0.2.7:74000")),
+            "line 3: the port behind address= is not within 1 to 65535",
+        ),
+        (
+            with(&format!("hub {ID} address=nonsense")),
+            "line 3: address= expects HOST:PORT, like hub.example.org:7400, 192.0.2.7:7400 or \
+             [2001:db8::1]:7400",
+        ),
+        (
+            with(&format!("hub {ID} address=::1:7400")),
+            "line 3: an IPv6 address behind address= needs brackets, like [2001:db8::1]:7400",
+        ),
+        (
+            with("hub 0102"),
+            "line 3: expected a node id of 64 hexadecimal digits behind the role",
+        ),
+        (
+            with(&format!("hub {ID} port=7")),
+            "line 3: expected name=, service= or address= behind the node id",
+        ),
+    ] {
+        assert_eq!(text(&file), expected, "{file}");
+    }
+    let marked = format!("\u{FEFF}{}", with("").replace('\n', "\r\n"));
+    assert!(JoinFile::parse(&marked).is_ok());
 }
 
 #[test]

@@ -91,8 +91,8 @@ impl<P: Provider> Node<P> {
             return;
         };
         match ConfigMessage::decode(message) {
-            Ok(ConfigMessage::Version(version)) => {
-                self.config_news.spread.on_version(now, from, version);
+            Ok(ConfigMessage::Version(held)) => {
+                self.config_news.spread.on_version(now, from, held);
                 self.tend_config(now);
             }
             Ok(ConfigMessage::Request { version, offset }) => {
@@ -105,15 +105,16 @@ impl<P: Provider> Node<P> {
 
     /// Says which version is in force here.
     pub(super) fn tell_version(&mut self, now: Instant, link: LinkId) {
-        let version = self.version();
-        if version > 0 {
-            self.send_config(now, link, &ConfigMessage::Version(version));
+        let signed = self.config.signed.as_ref();
+        let held = signed.map(|signed| signed.holder.held_version());
+        if let Some(held) = held.filter(|held| held.version > 0) {
+            self.send_config(now, link, &ConfigMessage::Version(held));
         }
     }
 
     /// Asks for what is newer, where that is due, and tells the end of the document's time once.
     pub(super) fn tend_config(&mut self, now: Instant) {
-        let (Some(unix), true) = (self.unix_at(now), self.config.signed.is_some()) else {
+        let Some(unix) = self.unix_at(now).filter(|_| self.config.signed.is_some()) else {
             return;
         };
         let version = self.version();
@@ -121,7 +122,9 @@ impl<P: Provider> Node<P> {
             self.config_news.ended = version;
             self.tell(Event::ConfigEnded { version });
         }
-        if let Some((node, request)) = self.config_news.spread.tend(now, version)
+        let signed = self.config.signed.as_ref();
+        let wants = |told| signed.is_some_and(|signed| signed.holder.wants(told));
+        if let Some((node, request)) = self.config_news.spread.tend(now, wants)
             && let Some(link) = self.peers.find(&node)
         {
             self.send_config(now, link, &request);

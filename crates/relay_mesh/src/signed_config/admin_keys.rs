@@ -17,6 +17,8 @@ pub struct AdminKeys {
     keys: Vec<PublicKey>,
     /// 1 to as many as there are keys.
     threshold: usize,
+    /// Made of both.
+    tag: u64,
 }
 
 impl AdminKeys {
@@ -47,10 +49,19 @@ impl AdminKeys {
         if threshold == 0 || threshold > sorted.len() {
             return Err(AdminKeysError::Threshold);
         }
+        let tag = tag_of(&sorted, threshold);
         Ok(Self {
             keys: sorted,
             threshold,
+            tag,
         })
+    }
+
+    /// Returns a short name of the keys and the threshold, by which neighbours see whether theirs are the
+    /// same. It is a hint: nothing is trusted for it.
+    #[must_use]
+    pub const fn tag(&self) -> u64 {
+        self.tag
     }
 
     /// Returns the keys, ascending.
@@ -115,6 +126,15 @@ impl From<AdminKeys> for AdminsText {
             keys: admins.keys.iter().map(PublicKey::to_string).collect(),
         }
     }
+}
+
+/// A part of the SHA-256 of each key, and the threshold.
+fn tag_of(keys: &[PublicKey], threshold: usize) -> u64 {
+    let threshold = u64::try_from(threshold).unwrap_or(u64::MAX);
+    keys.iter().fold(threshold, |tag, key| {
+        let [a, b, c, d, e, f, g, h, ..] = key.node_id().0;
+        tag.rotate_left(1) ^ u64::from_be_bytes([a, b, c, d, e, f, g, h])
+    })
 }
 
 /// Reads a public key: 130 hexadecimal digits, or PEM as openssl writes it.

@@ -22,12 +22,16 @@ pub(super) fn read(bytes: &[u8]) -> Result<(Vec<Envelope>, Envelope), EnvelopeEr
 
 /// Writes envelopes one after the other, at most `len_max` bytes; leaves out the oldest links that
 /// find no room.
-pub(super) fn write(links: &[Envelope], last: &Envelope, len_max: usize) -> Vec<u8> {
+pub(super) fn write<'a>(
+    links: impl DoubleEndedIterator<Item = &'a Envelope>,
+    last: &Envelope,
+    len_max: usize,
+) -> Vec<u8> {
     let mut bytes = Vec::new();
     last.encode(&mut bytes);
     let mut room = len_max.saturating_sub(bytes.len());
     let mut written = Vec::new();
-    for link in links.iter().rev().take(LINKS_MAX) {
+    for link in links.rev().take(LINKS_MAX) {
         let mut link_bytes = Vec::new();
         link.encode(&mut link_bytes);
         let Some(left) = room.checked_sub(link_bytes.len()) else {

@@ -9,6 +9,7 @@ use super::admin_keys::AdminKeys;
 use super::fault::{DocumentError, Fault, Place};
 use super::game_rule::{GameRule, check_name};
 use super::text::{DocumentText, MemberText, RoleText};
+use crate::config_text::read_json;
 use crate::link_state::Roles;
 
 /// What the super-admin says; docs/signed-config.md has an example.
@@ -69,8 +70,8 @@ impl Document {
                 max: DOCUMENT_LEN_MAX,
             });
         }
-        let text: DocumentText = serde_json::from_slice(bytes)
-            .map_err(|error| DocumentError::Json(error.to_string()))?;
+        let text: DocumentText =
+            read_json(bytes, |_| None).map_err(|error| DocumentError::Json(error.to_string()))?;
         check_name(&text.network, Self::NETWORK_LEN_MAX, Place::of("network"))?;
         check_number(text.version, 1, "version")?;
         check_number(text.not_before, 0, "not_before")?;

@@ -7,6 +7,7 @@ use wire::UnixTime;
 
 use super::admin_keys::AdminKeys;
 use super::bundle::{self, BUNDLE_LEN_MAX, LINKS_MAX, STORED_LEN_MAX};
+use super::chain::{HeldVersion, Link, Minimum, Tip};
 use super::difference::Difference;
 use super::document::Document;
 use super::envelope::Envelope;
@@ -14,18 +15,27 @@ use super::outcome::{Accepted, HolderStats, Offered, Refused, Standing};
 
 /// Holds the document in force; takes newer ones, and never an older one.
 ///
+/// Documents are ordered by the number of changes of the admin keys before them, then by version. So the
+/// document that retires a key supersedes all that this key signed alone, whatever their versions, and no
+/// document that only retired keys signed supersedes it. Of two changes that the same keys signed, the one
+/// taken first stays: whoever holds a retired key can make more changes than there were, so their number
+/// decides nothing between the two. A [`Minimum`] does.
+///
 /// The first document is judged by the keys of the node's own file, each later one by those of the
 /// document in force. A document that names other keys is kept as a *link*, so that a node that was
 /// away, or knows only the old keys, can follow: what is stored is the links in order and then the
 /// document in force, at most 9 envelopes, 2.4 MB; what is passed on is a *bundle*, the same without
-/// the oldest links where it were longer than 1 MiB. One offer costs at most 144 signature checks, and without a signature of an admin in force
-/// none.
+/// the oldest links where it were longer than 1 MiB. One offer costs at most 144 signature checks, and
+/// without a signature of an admin in force none.
 #[derive(Clone, Debug)]
 pub struct Holder {
     network: String,
     anchor: AdminKeys,
-    /// Documents that changed the keys, oldest first; at most [`LINKS_MAX`].
-    links: Vec<Envelope>,
+    minimum: Option<Minimum>,
+    /// Documents that changed the keys and the minimum, oldest first; at most [`LINKS_MAX`].
+    links: Vec<Link>,
+    /// Whether the minimum is the document held, or one before it.
+    has_minimum: bool,
     /// Whether a link had to go, so that `anchor` leads nowhere any more.
     is_adrift: bool,
     held: Option<Held>,
@@ -36,15 +46,16 @@ pub struct Holder {
 struct Held {
     document: Document,
     envelope: Envelope,
-    /// Whether other keys had to sign it than those that it names.
+    /// Whether it changed the keys or is the minimum, and so is kept when another follows.
     is_link: bool,
 }
 
 /// What a bundle came to.
 struct Opened {
     /// Links that lead from the keys in force to those that signed the document.
-    links: Vec<Envelope>,
+    links: Vec<Link>,
     held: Held,
+    has_minimum: bool,
 }
 
 impl Holder {
@@ -54,16 +65,25 @@ impl Holder {
         Self {
             network: network.into(),
             anchor,
+            minimum: None,
             links: Vec::new(),
+            has_minimum: false,
             is_adrift: false,
             held: None,
             stats: HolderStats::default(),
         }
     }
 
-    /// Starts with what [`stored`](Self::stored) gave in an earlier life, checked again from
-    /// `anchor` on. Its time is not looked at: what was in force stays so, that no restart rolls
-    /// back.
+    /// Takes only chains that contain `minimum`. To be said before the first document, and before
+    /// [`load`](Self::load).
+    #[must_use]
+    pub const fn with_minimum(mut self, minimum: Minimum) -> Self {
+        self.minimum = Some(minimum);
+        self
+    }
+
+    /// Starts with what [`stored`](Self::stored) gave in an earlier life; [`load`](Self::load) of a new
+    /// one.
     ///
     /// # Errors
     ///
@@ -74,11 +94,21 @@ impl Holder {
         provider: &P,
         stored: &[u8],
     ) -> Result<Self, RestoreError> {
-        let mut holder = Self::new(network, anchor);
+        Self::new(network, anchor).load(provider, stored)
+    }
+
+    /// Takes what [`stored`](Self::stored) gave in an earlier life, checked again from the keys of
+    /// [`new`](Self::new) on. Its time is not looked at: what was in force stays so, that no restart
+    /// rolls back.
+    ///
+    /// # Errors
+    ///
+    /// [`RestoreError`]; nothing of the bytes is then trusted.
+    pub fn load<P: Provider>(mut self, provider: &P, stored: &[u8]) -> Result<Self, RestoreError> {
         let bundle = read(stored, STORED_LEN_MAX).map_err(RestoreError)?;
-        let opened = holder.open(provider, bundle).map_err(RestoreError)?;
-        holder.take(opened);
-        Ok(holder)
+        let opened = self.open(provider, bundle).map_err(RestoreError)?;
+        self.take(opened);
+        Ok(self)
     }
 
     /// Takes a bundle or a single envelope, from whoever it is.
@@ -92,14 +122,16 @@ impl Holder {
     #[must_use]
     pub fn stored(&self) -> Option<Vec<u8>> {
         let held = self.held.as_ref()?;
-        Some(bundle::write(&self.links, &held.envelope, STORED_LEN_MAX))
+        let links = self.links.iter().map(|link| &link.envelope);
+        Some(bundle::write(links, &held.envelope, STORED_LEN_MAX))
     }
 
     /// Returns the bytes to pass on, at most [`BUNDLE_LEN_MAX`]; `None` before the first document.
     #[must_use]
     pub fn bundle(&self) -> Option<Vec<u8>> {
         let held = self.held.as_ref()?;
-        Some(bundle::write(&self.links, &held.envelope, BUNDLE_LEN_MAX))
+        let links = self.links.iter().map(|link| &link.envelope);
+        Some(bundle::write(links, &held.envelope, BUNDLE_LEN_MAX))
     }
 
     /// Returns whether the keys changed more than [`LINKS_MAX`] times since those that this began with:
@@ -132,6 +164,28 @@ impl Holder {
     pub fn admins(&self) -> &AdminKeys {
         self.document()
             .map_or(&self.anchor, |document| &document.admins)
+    }
+
+    /// Returns what neighbours are told.
+    #[must_use]
+    pub fn held_version(&self) -> HeldVersion {
+        HeldVersion {
+            version: self.version(),
+            keys: self.admins().tag(),
+        }
+    }
+
+    /// Returns whether what a neighbour says it holds may follow the document in force: a higher version
+    /// by the same keys, or any by keys that did not lead here.
+    #[must_use]
+    pub fn wants(&self, told: HeldVersion) -> bool {
+        if told.version == 0 {
+            return false;
+        }
+        if told.keys == self.admins().tag() {
+            return told.version > self.version();
+        }
+        self.retired().all(|(admins, _)| admins.tag() != told.keys)
     }
 
     /// Returns how it stands with the document in force at `unix`.
@@ -181,50 +235,142 @@ impl Holder {
         provider: &P,
         (candidates, last): (Vec<Envelope>, Envelope),
     ) -> Result<Opened, Refused> {
-        let mut admins = self.admins().clone();
-        let mut version = self.version();
+        let mut tip = self.tip();
         let mut links = Vec::new();
+        let retired = self.retired_signer(candidates.iter().chain([&last]));
         for link in candidates {
             // One that does not lead on is one that we need not, or nonsense: what signed the last
             // envelope decides, and no link is kept that was not opened.
-            let Ok(document) = link.open(provider, &admins) else {
+            let Ok(document) = link.open(provider, &tip.admins) else {
                 continue;
             };
-            let follows = document.network == self.network && document.version > version;
-            if follows && document.admins != admins {
-                version = document.version;
-                admins = document.admins;
-                links.push(link);
+            let is_minimum = self.is_minimum(provider, &document, &link);
+            let leads_on = document.network == self.network
+                && tip.is_link(&document, is_minimum)
+                && document.version > tip.floor(&document);
+            if !leads_on {
+                continue;
             }
+            self.check_jump(&tip, &document, is_minimum)?;
+            links.push(Link {
+                envelope: link,
+                version: document.version,
+                admins: document.admins.clone(),
+            });
+            tip.advance(document, is_minimum);
         }
-        let document = last.open(provider, &admins)?;
+        let document =
+            last.open(provider, &tip.admins)
+                .map_err(|refused| match (refused, retired) {
+                    (Refused::UnknownKey, Some(since)) => Refused::RetiredKey { since },
+                    (refused, _) => refused,
+                })?;
         if document.network != self.network {
             return Err(Refused::OtherNetwork);
         }
-        let (offered, held) = (document.version, self.version());
-        if offered == held {
+        let (offered, held) = (document.version, tip.floor(&document));
+        if links.is_empty() && document.admins == tip.admins && offered == held {
             return Err(Refused::SameVersionOtherBytes(held));
         }
-        if offered <= version {
-            let held = version;
+        if offered <= held {
             return Err(Refused::OldVersion { offered, held });
         }
+        let is_minimum = self.is_minimum(provider, &document, &last);
+        self.check_jump(&tip, &document, is_minimum)?;
+        let has_minimum = tip.has_minimum || is_minimum;
+        self.check_minimum(offered, has_minimum)?;
         let held = Held {
-            is_link: document.admins != admins,
+            is_link: tip.is_link(&document, is_minimum),
             document,
             envelope: last,
         };
-        Ok(Opened { links, held })
+        Ok(Opened {
+            links,
+            held,
+            has_minimum,
+        })
+    }
+
+    /// The end of the chain held.
+    fn tip(&self) -> Tip {
+        let link = self.links.last().map_or(0, |link| link.version);
+        let held = self.held.as_ref().filter(|held| held.is_link);
+        Tip {
+            admins: self.admins().clone(),
+            since: held.map_or(link, |held| held.document.version),
+            version: self.version(),
+            has_minimum: self.has_minimum,
+        }
+    }
+
+    fn is_minimum<P: Provider>(&self, provider: &P, document: &Document, from: &Envelope) -> bool {
+        self.minimum.is_some_and(|minimum| {
+            minimum.version == document.version
+                && minimum.sha256 == provider.sha256(&[from.document()])
+        })
+    }
+
+    /// The minimum itself may be any number of versions above what is held: the node's file names it.
+    fn check_jump(&self, tip: &Tip, document: &Document, is_minimum: bool) -> Result<(), Refused> {
+        if is_minimum {
+            return Ok(());
+        }
+        tip.check_jump(document, self.minimum.as_ref())
+    }
+
+    fn check_minimum(&self, offered: u64, has_minimum: bool) -> Result<(), Refused> {
+        match self.minimum {
+            None => Ok(()),
+            Some(_) if has_minimum => Ok(()),
+            Some(Minimum { version, .. }) if offered < version => Err(Refused::BelowMinimum {
+                offered,
+                minimum: version,
+            }),
+            Some(Minimum { version, .. }) => Err(Refused::WithoutMinimum(version)),
+        }
+    }
+
+    /// Returns the keys that a document retired, oldest first, and the version of that document.
+    fn retired(&self) -> impl Iterator<Item = (&AdminKeys, u64)> {
+        let held = self.held.as_ref().filter(|held| held.is_link);
+        let held = held.map(|held| (&held.document.admins, held.document.version));
+        let links = self.links.iter().map(|link| (&link.admins, link.version));
+        let mut before = &self.anchor;
+        links.chain(held).filter_map(move |(admins, version)| {
+            let retired = core::mem::replace(&mut before, admins);
+            (retired != admins).then_some((retired, version))
+        })
+    }
+
+    /// Returns the version that retired the signers of one of these envelopes, by what stands there: no
+    /// signature is checked for it.
+    fn retired_signer<'a>(&self, envelopes: impl Iterator<Item = &'a Envelope>) -> Option<u64> {
+        let is_known = |envelope: &Envelope| {
+            let text = envelope.document();
+            let mut links = self.links.iter();
+            self.text() == Some(text) || links.any(|link| link.envelope.document() == text)
+        };
+        let strange = envelopes.filter(|envelope| !is_known(envelope));
+        let signers: Vec<_> = strange.flat_map(Envelope::signers).collect();
+        let mut retired = self.retired();
+        let (_, since) =
+            retired.find(|(admins, _)| signers.iter().any(|signer| admins.contains(signer)))?;
+        Some(since)
     }
 
     fn take(&mut self, opened: Opened) {
         let before = self.held.replace(opened.held);
         let before = before.filter(|held| held.is_link);
-        self.links.extend(before.map(|held| held.envelope));
+        self.links.extend(before.map(|held| Link {
+            version: held.document.version,
+            admins: held.document.admins,
+            envelope: held.envelope,
+        }));
         self.links.extend(opened.links);
         let surplus = self.links.len().saturating_sub(LINKS_MAX);
         self.links.drain(..surplus);
         self.is_adrift |= surplus > 0;
+        self.has_minimum = opened.has_minimum;
     }
 }
 

@@ -5,19 +5,20 @@
 use wire::{Reader, Writer};
 
 use super::bundle::BUNDLE_LEN_MAX;
+use super::chain::HeldVersion;
 use crate::message::{DecodeError, code};
 
 /// A message about configuration; reliable channel.
 ///
 /// | type | message | body |
 /// |---|---|---|
-/// | 0x30 | version, at the start of a session and after each change | version 8 |
+/// | 0x30 | version, at the start of a session and after each change | version 8, tag of the admin keys 8 |
 /// | 0x31 | request for one piece | version 8, offset 4 |
 /// | 0x32 | piece | version 8, length of the bundle 4 (≤ 1,048,576), offset 4, 1 to 8,192 bytes |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigMessage<'a> {
-    /// The version that the sender holds; a hint, which only what it leads to proves.
-    Version(u64),
+    /// What the sender holds; a hint, which only what it leads to proves.
+    Version(HeldVersion),
     /// Asks for the piece at this offset.
     Request {
         /// Of which version.
@@ -47,9 +48,10 @@ impl<'a> ConfigMessage<'a> {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut writer = Writer::new(out);
         match *self {
-            Self::Version(version) => {
+            Self::Version(held) => {
                 writer.u8(code::CONFIG_VERSION);
-                writer.u64(version);
+                writer.u64(held.version);
+                writer.u64(held.keys);
             }
             Self::Request { version, offset } => {
                 writer.u8(code::CONFIG_REQUEST);
@@ -74,7 +76,10 @@ impl<'a> ConfigMessage<'a> {
     pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
         let message = match reader.u8()? {
-            code::CONFIG_VERSION => Self::Version(reader.u64()?),
+            code::CONFIG_VERSION => Self::Version(HeldVersion {
+                version: reader.u64()?,
+                keys: reader.u64()?,
+            }),
             code::CONFIG_REQUEST => Self::Request {
                 version: reader.u64()?,
                 offset: reader.u32()?,

@@ -60,6 +60,28 @@ pub enum Refused {
     },
     /// One of this version is in force, and it is not the same: admins signed two.
     SameVersionOtherBytes(u64),
+    /// It was signed by keys that an earlier change retired.
+    RetiredKey {
+        /// The version of the document that retired them.
+        since: u64,
+    },
+    /// Its version is too far above the one before it.
+    VersionJump {
+        /// The version offered.
+        offered: u64,
+        /// The highest that may follow.
+        max: u64,
+    },
+    /// Its version is below the minimum that this node's file names.
+    BelowMinimum {
+        /// The version offered.
+        offered: u64,
+        /// The lowest that this node takes.
+        minimum: u64,
+    },
+    /// Neither it nor a change of keys before it is the document that this node's file names as its
+    /// minimum, of this version.
+    WithoutMinimum(u64),
     /// Its time has not come.
     NotYetValid,
     /// Its time is over.
@@ -84,6 +106,23 @@ impl fmt::Display for Refused {
             Self::SameVersionOtherBytes(version) => {
                 write!(f, "there are two documents of version {version}")
             }
+            Self::RetiredKey { since } => write!(
+                f,
+                "it is signed by admin keys that the document of version {since} retired"
+            ),
+            Self::VersionJump { offered, max } => write!(
+                f,
+                "its version {offered} is too far above the one before it; at most {max} may follow"
+            ),
+            Self::BelowMinimum { offered, minimum } => write!(
+                f,
+                "its version {offered} is below the minimum {minimum} of this node's file"
+            ),
+            Self::WithoutMinimum(minimum) => write!(
+                f,
+                "it does not follow from the document of version {minimum} that this node's file names as \
+                 its minimum"
+            ),
             Self::NotYetValid => f.write_str("its time has not come"),
             Self::Expired => f.write_str("its time is over"),
         }
@@ -128,6 +167,14 @@ pub struct HolderStats {
     pub old_version: u64,
     /// Refused as a second one of the version in force.
     pub same_version_other_bytes: u64,
+    /// Refused, since retired keys had signed.
+    pub retired_key: u64,
+    /// Refused for a version too far above the one before it.
+    pub version_jump: u64,
+    /// Refused as below the minimum of the node's file.
+    pub below_minimum: u64,
+    /// Refused, since it does not follow from that minimum.
+    pub without_minimum: u64,
     /// Refused as too early.
     pub not_yet_valid: u64,
     /// Refused as too late.
@@ -149,6 +196,10 @@ impl HolderStats {
                 Refused::OtherNetwork => &mut self.other_network,
                 Refused::OldVersion { .. } => &mut self.old_version,
                 Refused::SameVersionOtherBytes(_) => &mut self.same_version_other_bytes,
+                Refused::RetiredKey { .. } => &mut self.retired_key,
+                Refused::VersionJump { .. } => &mut self.version_jump,
+                Refused::BelowMinimum { .. } => &mut self.below_minimum,
+                Refused::WithoutMinimum(_) => &mut self.without_minimum,
                 Refused::NotYetValid => &mut self.not_yet_valid,
                 Refused::Expired => &mut self.expired,
             },

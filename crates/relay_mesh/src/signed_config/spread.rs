@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use wire::{Instant, NodeId};
 
+use super::chain::HeldVersion;
 use super::message::{ConfigMessage, Piece};
 
 /// Fetches what neighbours say is newer: one transfer at a time, from one neighbour at a time.
@@ -13,8 +14,8 @@ use super::message::{ConfigMessage, Piece};
 /// has 5 s for each piece and 60 s for all; one that does not deliver, or whose bundle is refused,
 /// is asked last and not before 30 s, then 60 s and so on up to 32 min: so a liar costs others' time
 /// once, and one bundle's worth of signature checks each time. A version above the one that came to
-/// nothing is asked for after 30 s whatever the wait was: it may be the one that mends. That memory
-/// outlives its session.
+/// nothing, or one of other keys, is asked for after 30 s whatever the wait was: it may be the one that
+/// mends. That memory outlives its session.
 #[derive(Debug, Default)]
 pub struct Spread {
     neighbours: BTreeMap<NodeId, Neighbour>,
@@ -23,13 +24,13 @@ pub struct Spread {
 
 #[derive(Debug)]
 struct Neighbour {
-    /// The version that it says it has; 0 where it has no session.
-    says: u64,
+    /// What it says it holds; version 0 where it has no session.
+    says: HeldVersion,
     /// Transfers of it that came to nothing, since one that did not.
     failures: u8,
-    /// The highest version asked for.
-    asked: u64,
-    /// When it may be asked for a higher one.
+    /// The highest version asked for, of the keys asked for last.
+    asked: HeldVersion,
+    /// When it may be asked for a higher one, or one of other keys.
     higher_from: Instant,
     /// When it may be asked.
     from: Instant,
@@ -38,7 +39,7 @@ struct Neighbour {
 impl Neighbour {
     /// When what it says it has may be asked for.
     const fn due(&self) -> Instant {
-        if self.says > self.asked {
+        if self.says.version > self.asked.version || self.says.keys != self.asked.keys {
             self.higher_from
         } else {
             self.from
@@ -61,8 +62,8 @@ struct Transfer {
 }
 
 impl Spread {
-    /// Takes the version that a neighbour says it holds.
-    pub fn on_version(&mut self, now: Instant, from: NodeId, version: u64) {
+    /// Takes what a neighbour says it holds.
+    pub fn on_version(&mut self, now: Instant, from: NodeId, held: HeldVersion) {
         if !self.neighbours.contains_key(&from) && self.neighbours.len() >= NEIGHBOURS_MAX {
             self.forget(now);
             if self.neighbours.len() >= NEIGHBOURS_MAX {
@@ -70,28 +71,32 @@ impl Spread {
             }
         }
         let neighbour = self.neighbours.entry(from).or_insert(Neighbour {
-            says: 0,
+            says: held,
             failures: 0,
-            asked: 0,
+            asked: HeldVersion::default(),
             higher_from: now,
             from: now,
         });
-        neighbour.says = version;
+        neighbour.says = held;
     }
 
     /// Takes the end of a neighbour's session.
     pub fn on_gone(&mut self, from: NodeId) {
         if let Some(neighbour) = self.neighbours.get_mut(&from) {
-            neighbour.says = 0;
+            neighbour.says.version = 0;
         }
         if self.is_from(from) {
             self.transfer = None;
         }
     }
 
-    /// Ends what is overdue, and begins what is due; `held` is the version in force. The request is
-    /// to be sent to the node named.
-    pub fn tend(&mut self, now: Instant, held: u64) -> Option<(NodeId, ConfigMessage<'static>)> {
+    /// Ends what is overdue, and begins what is due; `wants` is [`Holder::wants`](super::Holder::wants). The
+    /// request is to be sent to the node named.
+    pub fn tend(
+        &mut self,
+        now: Instant,
+        wants: impl Fn(HeldVersion) -> bool,
+    ) -> Option<(NodeId, ConfigMessage<'static>)> {
         if let Some(transfer) = &self.transfer {
             if now < transfer.piece_due && now < transfer.due {
                 return None;
@@ -102,10 +107,20 @@ impl Spread {
         let (&from, neighbour) = self
             .neighbours
             .iter_mut()
-            .filter(|(_, neighbour)| neighbour.says > held && neighbour.due() <= now)
+            .filter(|(_, neighbour)| {
+                neighbour.says.version > 0 && neighbour.due() <= now && wants(neighbour.says)
+            })
             .min_by_key(|(node, neighbour)| (neighbour.failures, **node))?;
-        let version = neighbour.says;
-        neighbour.asked = neighbour.asked.max(version);
+        let HeldVersion { version, keys } = neighbour.says;
+        let highest = neighbour.asked.version;
+        neighbour.asked = HeldVersion {
+            version: if keys == neighbour.asked.keys {
+                version.max(highest)
+            } else {
+                version
+            },
+            keys,
+        };
         self.transfer = Some(Transfer {
             from,
             version,
@@ -157,13 +172,13 @@ impl Spread {
 
     /// Returns when [`tend`](Self::tend) is next of use, where it is.
     #[must_use]
-    pub fn poll_timeout(&self, held: u64) -> Option<Instant> {
+    pub fn poll_timeout(&self, wants: impl Fn(HeldVersion) -> bool) -> Option<Instant> {
         if let Some(transfer) = &self.transfer {
             return Some(transfer.piece_due.min(transfer.due));
         }
         let askable = self.neighbours.values();
         askable
-            .filter(|neighbour| neighbour.says > held)
+            .filter(|neighbour| neighbour.says.version > 0 && wants(neighbour.says))
             .map(Neighbour::due)
             .min()
     }
@@ -189,7 +204,7 @@ impl Spread {
     /// Drops those without a session that may be asked again anyway.
     fn forget(&mut self, now: Instant) {
         self.neighbours
-            .retain(|_, neighbour| neighbour.says > 0 || neighbour.from > now);
+            .retain(|_, neighbour| neighbour.says.version > 0 || neighbour.from > now);
     }
 }
 

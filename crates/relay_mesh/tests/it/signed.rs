@@ -7,7 +7,7 @@ use netsim::provider::SimProvider;
 use netsim::{Chance, Loss, for_each_seed, test_site};
 use relay_mesh::route_request::{Refused as MayNot, RouteReply, RouteRequest};
 use relay_mesh::signed_config::{
-    AdminKeys, ConfigMessage, Envelope, Holder, LeftOut, Offered, Piece, Refused,
+    AdminKeys, ConfigMessage, Envelope, HeldVersion, Holder, LeftOut, Offered, Piece, Refused,
 };
 use relay_mesh::{Config, Event, FlowEnd, Signed};
 use wire::{NodeId, Seed};
@@ -25,6 +25,14 @@ fn admin(number: u64) -> (SimProvider, Identity) {
 fn holder() -> Holder {
     let (_, admin) = admin(5);
     Holder::new("test", AdminKeys::new([*admin.public_key()], 1).unwrap())
+}
+
+/// What a node says that holds a document of this version, by the admin's keys.
+fn told(version: u64) -> HeldVersion {
+    HeldVersion {
+        version,
+        ..holder().held_version()
+    }
 }
 
 /// What each node of the mesh begins with: no game, and the admin's key.
@@ -58,19 +66,31 @@ pub(crate) fn echo() -> String {
 
 /// A document with these games, and what stands before them.
 fn document(version: u64, more: &str, games: &[String], signer: u64) -> Vec<u8> {
+    document_by(version, more, games, (5, &[signer]))
+}
+
+/// The same, signed by several, and with the key of the admin who signs the next.
+fn document_by(
+    version: u64,
+    more: &str,
+    games: &[String],
+    (next, signers): (u64, &[u64]),
+) -> Vec<u8> {
     let games = games.join(",");
-    let (_, named) = admin(5);
+    let (_, named) = admin(next);
     let text = format!(
         "{{\"network\":\"test\",\"version\":{version},\"not_before\":0,\
          \"not_after\":9007199254740991,\"admins\":{{\"threshold\":1,\"keys\":[\"{}\"]}},{more}\
          \"games\":[{games}]}}",
         named.public_key()
     );
-    let (mut provider, identity) = admin(signer);
-    let key = provider.signing_key(&identity).unwrap();
     let mut envelope = Envelope::new(text.into_bytes()).unwrap();
-    let public = *identity.public_key();
-    envelope.sign(&mut provider, &key, public).unwrap();
+    for &signer in signers {
+        let (mut provider, identity) = admin(signer);
+        let key = provider.signing_key(&identity).unwrap();
+        let public = *identity.public_key();
+        envelope.sign(&mut provider, &key, public).unwrap();
+    }
     let mut bytes = Vec::new();
     envelope.encode(&mut bytes);
     bytes
@@ -384,7 +404,7 @@ fn sim_pg12_a_large_document_spreads_under_loss() {
 fn pgx7_a_liar_with_the_highest_version_holds_nothing_up() {
     let mut rig = Rig::with(8, &shape(signed));
     let mut message = Vec::new();
-    ConfigMessage::Version(u64::MAX).encode(&mut message);
+    ConfigMessage::Version(told(u64::MAX)).encode(&mut message);
     rig.say(&message);
     rig.mesh.run(500);
     let mesh = &mut rig.mesh;
@@ -409,7 +429,7 @@ fn pg12_pgd_p10_documents_that_are_refused_stop_none_that_follow() {
     let mut rig = Rig::with(10, &shape(signed));
     let forged = document(9, "", &[echo()], 6);
     let piece = Piece::cut(9, &forged, 0).unwrap();
-    for message in [ConfigMessage::Version(9), ConfigMessage::Piece(piece)] {
+    for message in [ConfigMessage::Version(told(9)), ConfigMessage::Piece(piece)] {
         let mut bytes = Vec::new();
         message.encode(&mut bytes);
         rig.say(&bytes);
@@ -452,4 +472,34 @@ fn a_node_without_a_place_for_it_takes_no_document() {
         assert_eq!(process.node.offer_config(now, &bytes), None);
     });
     assert_eq!(versions(&mesh), [0; 5]);
+}
+
+/// A node that is installed anew knows only the first key, which was retired since; its holder gives it a
+/// document of a far higher version before anybody else does.
+#[test]
+fn a_node_captured_by_a_retired_key_is_freed_by_its_neighbours() {
+    let mut mesh = Mesh::new(Seed::from_number(11), &shape(signed));
+    mesh.run(START - 2_000);
+    mesh.kill(EXIT);
+    for (version, by) in [(1, (5, &[5][..])), (10, (6, &[5, 6])), (11, (6, &[6]))] {
+        let offered = put(&mut mesh, RELAY, &document_by(version, "", &[echo()], by));
+        assert!(matches!(offered, Offered::Accepted(_)), "{offered:?}");
+    }
+    mesh.run(1_000);
+    mesh.restart(EXIT, 1);
+    let evil = rule("evil", 4_000, ALL, ALL);
+    let forged = document(1 << 32, "", &[evil], 5);
+    let offered = put(&mut mesh, EXIT, &forged);
+    assert!(matches!(offered, Offered::Accepted(_)), "{offered:?}");
+    assert_eq!(version(&mesh, EXIT), 1 << 32);
+    mesh.run(16_000);
+    assert_eq!(versions(&mesh), [11; 5]);
+    for index in [ENTRY, RELAY] {
+        // Nobody fetched what the retired key signed.
+        let stats = mesh.process(index).node.config_stats().unwrap();
+        assert_eq!((stats.accepted, stats.retired_key), (3, 0), "{index}");
+    }
+    let offered = put(&mut mesh, EXIT, &forged);
+    let retired = Refused::RetiredKey { since: 10 };
+    assert_eq!(offered, Offered::Refused(retired));
 }

@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use crypto::{Provider, Ring};
-use relay_mesh::signed_config::{Document, ENVELOPE_LEN_MAX, Envelope};
+use relay_mesh::config_text::TextError;
+use relay_mesh::signed_config::{Document, DocumentError, ENVELOPE_LEN_MAX, Envelope};
 use serde_json::json;
+use wire::NodeId;
 
 use super::super::say;
-use crate::exit::Failure;
+use crate::exit::{Failure, SystemFault};
 use crate::relay::replace;
 use crate::trust;
 
@@ -60,6 +62,7 @@ impl CheckedDocument {
             "schema": 1,
             "network": document.network,
             "version": document.version,
+            "sha256": sha256(&envelope).to_string(),
             "threshold": document.admins.threshold(),
             "games": games,
             "signers": signers,
@@ -87,20 +90,29 @@ pub(super) fn sign(mut envelope: Envelope, keys: &[PathBuf]) -> Result<Envelope,
 pub(super) fn read(path: &Path) -> Result<Envelope, Failure> {
     let fail =
         |what: &dyn std::fmt::Display| Failure::usage(format_args!("{}: {what}", path.display()));
-    let file = fs::File::open(path).map_err(|error| fail(&error))?;
+    let file = fs::File::open(path).map_err(|error| fail(&SystemFault(&error)))?;
     let limit = u64::try_from(ENVELOPE_LEN_MAX).unwrap_or(u64::MAX);
     let mut bytes = Vec::new();
     file.take(limit.saturating_add(1))
         .read_to_end(&mut bytes)
-        .map_err(|error| fail(&error))?;
-    let envelope = if bytes.starts_with(MAGIC) {
+        .map_err(|error| fail(&SystemFault(&error)))?;
+    if bytes.starts_with(MAGIC) {
         let envelope = Envelope::decode(&bytes).map_err(|error| fail(&error))?;
-        Document::read(envelope.document()).map_err(|error| fail(&error))?;
-        envelope
-    } else {
-        Envelope::new(bytes).map_err(|error| fail(&error))?
-    };
-    Ok(envelope)
+        let text = envelope.document();
+        Document::read(text).map_err(|error| fail(&with_line(text, &error)))?;
+        return Ok(envelope);
+    }
+    Envelope::new(bytes.clone()).map_err(|error| fail(&with_line(&bytes, &error)))
+}
+
+/// Says on which line of `text` a value breaks a rule, and what stands there.
+fn with_line(text: &[u8], error: &DocumentError) -> String {
+    match error {
+        DocumentError::At { place, fault } => {
+            TextError::of_rule(text, &place.to_string(), &fault.to_string()).to_string()
+        }
+        other => other.to_string(),
+    }
 }
 
 /// The bytes that a node takes.
@@ -116,18 +128,67 @@ fn document(envelope: &Envelope) -> Result<Document, Failure> {
 
 fn describe(envelope: &Envelope) -> Result<(), Failure> {
     let document = document(envelope)?;
+    let admins = &document.admins;
+    let signers = envelope.signers().filter(|key| admins.contains(key));
     say(&format!(
-        "network {}, version {}, {} games, signed by {} of the {} who have to sign the next",
+        "network {}, version {}, games: {}, signatures of its admins: {} ({} needed), sha256 {}",
         document.network,
         document.version,
         document.games.len(),
-        envelope
-            .signers()
-            .filter(|key| document.admins.contains(key))
-            .count(),
-        document.admins.threshold(),
+        signers.count(),
+        admins.threshold(),
+        sha256(envelope),
     ))
+}
+
+/// The hash of the text, as a node's file names it in `minimum`.
+fn sha256(envelope: &Envelope) -> NodeId {
+    // A node id has the same form.
+    NodeId(Ring::new().sha256(&[envelope.document()]))
 }
 
 /// What a signed document begins with; the text of one begins with a brace.
 const MAGIC: &[u8] = b"tw1 conf";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_document_names_line_field_and_what_is_found() {
+        let page = include_str!("../../../../../docs/signed-config.md");
+        let (_, rest) = page.split_once("```json\n").unwrap();
+        let (good, _) = rest.split_once("```").unwrap();
+        for (from, to, expected) in [
+            (
+                "192.0.2.7:5029",
+                "192.0.2.7:502999",
+                "line 20: games[0].server: found \"192.0.2.7:502999\"; the port is not within 1 to 65535",
+            ),
+            (
+                "192.0.2.7:5029",
+                "192.0.2.7:0",
+                "line 20: games[0].server: found \"192.0.2.7:0\", which is no address that can be reached",
+            ),
+            (
+                "\"threshold\": 1",
+                "\"threshold\": 2",
+                "line 8: admins.threshold: found 2, which is not within 1 to 1",
+            ),
+            (
+                "\"mode\": \"shadow\"",
+                "\"mode\": \"shade\"",
+                "line 21: games[0].mode: unknown variant \"shade\", expected one of \"single\", \"shadow\", \"dup\"",
+            ),
+            (
+                "\"version\": 7",
+                "\"version\": \"7\"",
+                "line 3: version: found \"7\"; expected a whole number from 0 on",
+            ),
+        ] {
+            let text = good.replacen(from, to, 1);
+            let error = Document::read(text.as_bytes()).unwrap_err();
+            assert_eq!(with_line(text.as_bytes(), &error), expected);
+        }
+    }
+}

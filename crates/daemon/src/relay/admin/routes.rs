@@ -97,9 +97,10 @@ async fn put_config(
     let asked = shared.asker.ask(PATIENCE, move |now, node| {
         let offered = node.offer_config(now, &body);
         let version = node.document().map_or(0, |document| document.version);
-        (offered, version)
+        let number = node.config_stats().map_or(0, |stats| stats.accepted);
+        (offered, version, number)
     });
-    let (offered, version) = asked.await.ok_or_else(Refusal::busy)?;
+    let (offered, version, number) = asked.await.ok_or_else(Refusal::busy)?;
     let offered = offered.ok_or_else(|| {
         let detail = "this node goes by no signed document, or does not know the time yet";
         Refusal::new(StatusCode::CONFLICT, "not_signed_here", detail)
@@ -110,7 +111,7 @@ async fn put_config(
         Offered::Refused(why) => return Err(refused(&why)),
     };
     if is_new && let Some(store) = shared.store.clone() {
-        let wait = move || store.wait(version, STORE_PATIENCE);
+        let wait = move || store.wait(number, STORE_PATIENCE);
         let stored = tokio::task::spawn_blocking(wait).await;
         if let Ok(Err(why)) = stored {
             return Err(Refusal::new(
@@ -146,10 +147,14 @@ async fn read_body(body: Body) -> Result<Bytes, Refusal> {
 
 fn refused(why: &Refused) -> Refusal {
     let status = match why {
-        Refused::OldVersion { .. } | Refused::SameVersionOtherBytes(_) => StatusCode::CONFLICT,
-        Refused::UnknownKey | Refused::TooFewSignatures { .. } | Refused::BadSignature => {
-            StatusCode::FORBIDDEN
-        }
+        Refused::OldVersion { .. }
+        | Refused::SameVersionOtherBytes(_)
+        | Refused::BelowMinimum { .. }
+        | Refused::WithoutMinimum(_) => StatusCode::CONFLICT,
+        Refused::UnknownKey
+        | Refused::RetiredKey { .. }
+        | Refused::TooFewSignatures { .. }
+        | Refused::BadSignature => StatusCode::FORBIDDEN,
         Refused::TooLarge
         | Refused::Malformed(_)
         | Refused::Document(_)
@@ -206,7 +211,7 @@ async fn route(
             })
         };
         let Some(from) = find(&query.from) else {
-            return Err(Refusal::not_found("no node is called as from says"));
+            return Err(Refusal::not_found("\"from\" names no node of this mesh"));
         };
         let route = match find(&query.to) {
             Some(to) => node.route_between(&from, &to),
@@ -215,7 +220,7 @@ async fn route(
         let route = route.ok_or_else(|| {
             let is_known = find(&query.to).is_some() || node.carries_game(&query.to);
             if !is_known {
-                return Refusal::not_found("no node and no game is called as to says");
+                return Refusal::not_found("\"to\" names neither a node nor a game of this mesh");
             }
             let detail =
                 "it is known, and there is no way: to the node, or to any exit of the game";

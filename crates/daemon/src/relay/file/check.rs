@@ -1,92 +1,154 @@
 //! What a configuration must not leave to be found out later.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::SocketAddr;
 
 use relay_mesh::signed_config::Protocol;
 
 use super::{FileConfig, FileGame, FileProtocol, FileRole};
 
+/// A value that breaks a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    /// The field, such as `games[1].server`.
+    pub(super) field: String,
+    /// The rule, in one sentence.
+    pub(super) text: String,
+}
+
+impl Fault {
+    pub(super) fn new(field: impl Into<String>, text: impl Into<String>) -> Self {
+        Self {
+            field: field.into(),
+            text: text.into(),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.text)
+    }
+}
+
 impl FileConfig {
     /// Says in one sentence why a node with this configuration could not do its work; `None` where
     /// it could.
-    pub(super) fn fault(&self) -> Option<String> {
+    pub(super) fn fault(&self) -> Option<Fault> {
         if self.roles.is_empty() {
-            return Some("\"roles\" is empty, and a node does something for others".to_owned());
+            let text = "\"roles\" is empty; expected one or more of \"entry\", \"relay\", \"exit\"";
+            return Some(Fault::new("roles", text));
         }
-        self.address_fault()
+        self.name_fault()
+            .or_else(|| self.address_fault())
             .or_else(|| self.game_faults())
             .or_else(|| self.proxies_fault())
             .or_else(|| self.probes_fault())
-            .or_else(|| self.signed_fault().map(str::to_owned))
+            .or_else(|| self.signed_fault())
     }
 
-    fn address_fault(&self) -> Option<String> {
+    fn name_fault(&self) -> Option<Fault> {
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        let is_good =
+            (1..=NAME_LEN_MAX).contains(&self.name.len()) && self.name.bytes().all(is_name);
+        (!is_good).then(|| {
+            let text = format!(
+                "found {:?}; expected 1 to 32 of A-Z a-z 0-9 . _ -",
+                self.name
+            );
+            Fault::new("name", text)
+        })
+    }
+
+    fn address_fault(&self) -> Option<Fault> {
         if self.advertise.is_empty() && self.listen.ip().is_unspecified() {
-            return Some(format!(
+            let text = format!(
                 "others cannot reach {}; say in \"advertise\" where they can",
                 self.listen
-            ));
+            );
+            return Some(Fault::new("listen", text));
         }
-        let known = self.bootstrap.iter().map(|known| &known.address);
-        let nowhere = self
-            .advertise
-            .iter()
+        let advertised = self.advertise.iter().enumerate();
+        let advertised =
+            advertised.map(|(index, address)| (format!("advertise[{index}]"), address));
+        let known = self.bootstrap.iter().enumerate();
+        let known =
+            known.map(|(index, known)| (format!("bootstrap[{index}].address"), &known.address));
+        let (field, nowhere) = advertised
             .chain(known)
-            .find(|address| is_nowhere(address))?;
-        Some(format!("nobody can be reached at {nowhere}"))
+            .find(|(_, address)| is_nowhere(address))?;
+        Some(Fault::new(
+            field,
+            format!("nobody can be reached at {nowhere}"),
+        ))
     }
 
-    fn signed_fault(&self) -> Option<&'static str> {
+    fn signed_fault(&self) -> Option<Fault> {
         let signed = self.signed.as_ref();
-        if signed.is_some() && (!self.games.is_empty() || self.members.is_some()) {
-            Some("\"games\" and \"members\" are the signed document's where there is \"signed\"")
+        let (field, text) = if signed.is_some()
+            && (!self.games.is_empty() || self.members.is_some())
+        {
+            let field = if self.games.is_empty() {
+                "members"
+            } else {
+                "games"
+            };
+            let text =
+                "\"games\" and \"members\" are the signed document's where there is \"signed\"";
+            (field, text)
         } else if signed.is_some_and(|signed| signed.listen.is_empty())
             && self.roles.contains(&FileRole::Entry)
         {
-            Some("\"signed\" of an entry has no \"listen\", so that no player could come in")
+            let text = "\"signed\" of an entry has no \"listen\", so that no player could come in";
+            ("signed.listen", text)
         } else if self
             .admin
             .as_ref()
             .is_some_and(|admin| !admin.listen.ip().is_loopback())
         {
-            Some("\"admin\" speaks without TLS, so on a loopback address only")
+            let text = "\"admin\" speaks without TLS, so on a loopback address only";
+            ("admin.listen", text)
         } else {
-            None
-        }
+            return None;
+        };
+        Some(Fault::new(field, text))
     }
 
-    fn game_faults(&self) -> Option<String> {
+    fn game_faults(&self) -> Option<Fault> {
         let mut names = BTreeSet::new();
-        self.games.iter().find_map(|game| {
-            let fault = if names.insert((&game.name, game.protocol)) {
+        self.games.iter().enumerate().find_map(|(index, game)| {
+            let (field, fault) = if names.insert((&game.name, game.protocol)) {
                 self.game_fault(game)?
             } else {
-                "stands there twice"
+                (".name", "stands there twice")
             };
-            Some(format!("game {:?} {fault}", game.name))
+            let text = format!("game {:?} {fault}", game.name);
+            Some(Fault::new(format!("games[{index}]{field}"), text))
         })
     }
 
-    fn game_fault(&self, game: &FileGame) -> Option<&'static str> {
+    fn game_fault(&self, game: &FileGame) -> Option<(&'static str, &'static str)> {
         let is = |role| self.roles.contains(&role);
-        if game.name.is_empty() {
-            Some("has no name")
+        Some(if game.name.is_empty() {
+            (".name", "has no name")
         } else if game.listen.is_empty() && game.server.is_none() {
-            Some("has neither \"listen\", for an entry, nor \"server\", for an exit")
+            let text = "has neither \"listen\", for an entry, nor \"server\", for an exit";
+            ("", text)
         } else if game.listen.is_empty() != game.exits.is_empty() {
-            Some("has only one of \"listen\" and \"exits\", and an entry needs both")
+            let text = "has only one of \"listen\" and \"exits\", and an entry needs both";
+            ("", text)
         } else if !game.listen.is_empty() && !is(FileRole::Entry) {
-            Some("has \"listen\", and this node is no entry")
+            (".listen", "has \"listen\", and this node is no entry")
         } else if game.server.is_some() && !is(FileRole::Exit) {
-            Some("has \"server\", and this node is no exit")
+            (".server", "has \"server\", and this node is no exit")
         } else if game.server.as_ref().is_some_and(is_nowhere) {
-            Some("has a \"server\" that nobody can be reached at")
+            (".server", "has a \"server\" that nobody can be reached at")
         } else if game.entries.is_some() && game.server.is_none() {
-            Some("has \"entries\" without \"server\"")
+            (".entries", "has \"entries\" without \"server\"")
         } else {
-            header_fault(game)
-        }
+            (".proxy_header", header_fault(game)?)
+        })
     }
 }
 
@@ -104,6 +166,9 @@ fn header_fault(game: &FileGame) -> Option<&'static str> {
     };
     header.does_not_go_with(protocol).then_some(fault)
 }
+
+/// Longest name of a node, bytes.
+const NAME_LEN_MAX: usize = 32;
 
 /// Whether no packet can be meant for `address`.
 const fn is_nowhere(address: &SocketAddr) -> bool {

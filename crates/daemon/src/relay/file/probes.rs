@@ -6,6 +6,7 @@ use std::path::Path;
 use relay_mesh::ServerProbe;
 use serde::{Deserialize, Serialize};
 
+use super::check::Fault;
 use super::{ConfigError, FileConfig};
 use crate::hex;
 
@@ -51,28 +52,36 @@ impl FileConfig {
         directory: &Path,
     ) -> Result<BTreeMap<String, ServerProbe>, ConfigError> {
         let probes = self.probes.iter().map(|(game, probe)| {
-            let fault = format!(
-                "the probe of game {game:?} has port 0, or a query that is no even number of \
-                 hexadecimal digits up to 1,024"
-            );
             let probe = probe.probe();
-            let probe = probe.ok_or_else(|| ConfigError::new(directory, &fault))?;
+            let probe = probe.ok_or_else(|| ConfigError::new(directory, &bad_probe(game)))?;
             Ok((game.clone(), probe))
         });
         probes.collect()
     }
 
     /// Says what is wrong with the probes.
-    pub(super) fn probes_fault(&self) -> Option<String> {
+    pub(super) fn probes_fault(&self) -> Option<Fault> {
         let is_known = |name: &String| {
             let mut games = self.games.iter();
             self.signed.is_some() || games.any(|game| game.name == *name && game.server.is_some())
         };
-        let unknown = self.probes.keys().find(|name| !is_known(name))?;
-        Some(format!(
-            "\"probes\" are of {unknown:?}, which is no game with \"server\" here"
-        ))
+        if let Some(unknown) = self.probes.keys().find(|name| !is_known(name)) {
+            let text =
+                format!("\"probes\" are of {unknown:?}, which is no game with \"server\" here");
+            return Some(Fault::new(format!("probes.{unknown}"), text));
+        }
+        let mut probes = self.probes.iter();
+        let (game, _) = probes.find(|(_, probe)| probe.probe().is_none())?;
+        Some(bad_probe(game))
     }
+}
+
+fn bad_probe(game: &str) -> Fault {
+    let text = format!(
+        "the probe of game {game:?} has port 0, or a query that is no even number of hexadecimal \
+         digits up to 1,024"
+    );
+    Fault::new(format!("probes.{game}"), text)
 }
 
 #[cfg(test)]

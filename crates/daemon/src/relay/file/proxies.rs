@@ -6,6 +6,7 @@ use std::path::Path;
 use relay_mesh::proxy_header::{Need, TrustError, TrustedProxies};
 use serde::{Deserialize, Serialize};
 
+use super::check::Fault;
 use super::{ConfigError, FileConfig, FileGame, FileProtocol};
 
 /// Proxies before the port of a game.
@@ -54,9 +55,15 @@ impl FileConfig {
     }
 
     /// Says what is wrong with the proxies.
-    pub(super) fn proxies_fault(&self) -> Option<String> {
+    pub(super) fn proxies_fault(&self) -> Option<Fault> {
         let mut proxies = self.proxies.iter();
         proxies.find_map(|(name, proxies)| {
+            if let Err(error) = proxies.trusted() {
+                return Some(Fault::new(
+                    format!("proxies.{name}.from"),
+                    error.to_string(),
+                ));
+            }
             let is_there = |protocol| {
                 let mut games = self.games.iter();
                 let is_it = |game: &FileGame| game.name == *name && game.protocol == protocol;
@@ -76,7 +83,8 @@ impl FileConfig {
                     None => "are before no game with \"listen\" here",
                 },
             };
-            Some(format!("\"proxies\" of {name:?} {fault}"))
+            let text = format!("\"proxies\" of {name:?} {fault}");
+            Some(Fault::new(format!("proxies.{name}"), text))
         })
     }
 }

@@ -61,6 +61,7 @@ pub(super) fn read(path: &Path, text: &[u8]) -> Result<FileConfig, ConfigError> 
             network: NETWORK.to_owned(),
             admins,
             store: file.config_path.into(),
+            minimum: None,
             listen: vec![ip],
         }),
         admin: None,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crypto::Ring;
 use relay_mesh::Signed;
-use relay_mesh::signed_config::{AdminKeys, Holder, STORED_LEN_MAX};
+use relay_mesh::signed_config::{AdminKeys, Holder, Minimum, STORED_LEN_MAX};
 use serde::{Deserialize, Serialize};
 
 use super::{ConfigError, read_small};
@@ -22,9 +22,41 @@ pub struct FileSigned {
     pub admins: AdminKeys,
     /// Where the document in force is kept; the node makes this file.
     pub store: PathBuf,
+    /// A document that what this node takes has to follow from; without it, any that the admins lead to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub minimum: Option<FileMinimum>,
     /// Addresses of this host that a document's ports are opened on, at an entry.
     #[serde(default)]
     pub listen: Vec<IpAddr>,
+}
+
+/// The document that last changed the admin keys, so that keys retired before it are worth nothing here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileMinimum {
+    /// Its version.
+    pub version: u64,
+    /// SHA-256 of its text, 64 hexadecimal digits.
+    #[serde(with = "sha256_hex")]
+    pub sha256: [u8; 32],
+}
+
+mod sha256_hex {
+    use serde::{Deserialize, Deserializer, Serializer, de};
+    use wire::NodeId;
+
+    pub(super) fn serialize<S: Serializer>(hash: &[u8; 32], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&NodeId(*hash))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<[u8; 32], D::Error> {
+        let text = String::deserialize(from)?;
+        let hash = text.parse::<NodeId>();
+        hash.map(|hash| hash.0).map_err(|_| {
+            let found = de::Unexpected::Str(&text);
+            de::Error::invalid_value(found, &"a SHA-256 of 64 hexadecimal digits")
+        })
+    }
 }
 
 impl FileSigned {
@@ -34,12 +66,17 @@ impl FileSigned {
         let (network, admins) = (self.network.clone(), self.admins.clone());
         let is_new =
             matches!(fs::metadata(&path), Err(error) if error.kind() == ErrorKind::NotFound);
+        let mut holder = Holder::new(network, admins);
+        if let Some(FileMinimum { version, sha256 }) = self.minimum {
+            holder = holder.with_minimum(Minimum { version, sha256 });
+        }
         let holder = if is_new {
-            Holder::new(network, admins)
+            holder
         } else {
             let limit = u64::try_from(STORED_LEN_MAX).unwrap_or(u64::MAX);
             let stored = read_small(&path, limit)?;
-            Holder::restore(network, admins, &Ring::new(), &stored)
+            holder
+                .load(&Ring::new(), &stored)
                 .map_err(|error| ConfigError::new(&path, &error))?
         };
         Ok(Signed {

@@ -1,3 +1,5 @@
+mod errors;
+
 use std::net::Ipv4Addr;
 
 use crypto::Identity;
@@ -238,7 +240,7 @@ fn a_node_that_cannot_work_is_refused_in_one_sentence() {
         ),
         (
             fault_of(|config, _| config.roles.clear()),
-            "\"roles\" is empty, and a node does something for others",
+            "\"roles\" is empty; expected one or more of \"entry\", \"relay\", \"exit\"",
         ),
         (
             fault_of(|config, _| {
@@ -368,6 +370,7 @@ fn proxies_without_a_protocol_stand_before_a_game_of_a_document_over_either() {
         network: "test".to_owned(),
         admins: AdminKeys::new([*key.public_key()], 1).unwrap(),
         store: "store".into(),
+        minimum: None,
         listen: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
     });
     for more in ["", r#", "required": false"#] {
@@ -378,7 +381,7 @@ fn proxies_without_a_protocol_stand_before_a_game_of_a_document_over_either() {
         }
     }
     config.proxies = before_doom(r#", "required": false, "protocol": "udp""#);
-    let fault = config.proxies_fault();
+    let fault = config.proxies_fault().map(|fault| fault.text);
     assert_eq!(fault.as_deref(), Some(NOT_REQUIRED));
 }
 

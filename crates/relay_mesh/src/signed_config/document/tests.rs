@@ -104,7 +104,8 @@ fn pg11_pgd_p7_lists_are_sets_in_any_order_and_an_unknown_type_is_refused() {
     for kind in ["grey", "", "ALL", "White"] {
         let text = with(&list(kind, &[]), all);
         assert!(fault(&text).contains("unknown variant"), "{}", fault(&text));
-        assert!(fault(&text).contains("line 1 column"), "{}", fault(&text));
+        let place = "line 1: games[0].entry.type: ";
+        assert!(fault(&text).starts_with(place), "{}", fault(&text));
     }
     let named = with(all, &list("all", &[a]));
     assert!(fault(&named).starts_with("games[0].exit.nodes[0] names nodes"));
@@ -113,7 +114,7 @@ fn pg11_pgd_p7_lists_are_sets_in_any_order_and_an_unknown_type_is_refused() {
     let bad = with("{\"type\":\"white\",\"nodes\":[\"12D3Koo\"]}", all);
     assert!(fault(&bad).starts_with("games[0].entry.nodes[0] is no node id"));
     let more = with("{\"type\":\"all\",\"white_list\":[]}", all);
-    assert!(fault(&more).contains("unknown field `white_list`"));
+    assert!(fault(&more).contains("unknown field \"white_list\""));
 }
 
 /// What is put for what in a good text, and how the error begins.
@@ -137,12 +138,12 @@ const FAULTS: &[(&str, &str, &str)] = &[
     (
         "\"version\":7",
         "\"version\":-1",
-        "invalid value: integer `-1`",
+        "line 1: version: found -1; expected a whole number",
     ),
     (
         "\"version\":7",
         "\"version\":7.0",
-        "invalid type: floating point",
+        "line 1: version: found 7.0; expected a whole number",
     ),
     (
         "2000",
@@ -188,14 +189,22 @@ const FAULTS: &[(&str, &str, &str)] = &[
         "[2,1,2]",
         "games[0].listen_ports[2] stands there twice",
     ),
-    ("\"udp\"", "\"UDP\"", "unknown variant `UDP`"),
-    ("\"udp\"", "\"udp\",\"udp\":1", "unknown field `udp`"),
+    (
+        "\"udp\"",
+        "\"UDP\"",
+        "line 1: games[0].protocol: unknown variant \"UDP\"",
+    ),
+    (
+        "\"udp\"",
+        "\"udp\",\"udp\":1",
+        "line 1: games[0].udp: unknown field \"udp\"",
+    ),
     (
         "\"games\"",
         "\"version\":8,\"games\"",
-        "duplicate field `version`",
+        "line 1: duplicate field \"version\"",
     ),
-    ("]}", "]} x", "trailing characters"),
+    ("]}", "]} x", "line 1: the file is not JSON at column"),
 ];
 
 #[test]
@@ -254,9 +263,9 @@ fn a_header_that_the_protocol_does_not_know_is_refused() {
     ] {
         assert_eq!(with(protocol, header), expected, "{protocol} {header}");
     }
-    assert!(with("tcp", "{\"version\":3}").starts_with("the PROXY protocol has versions"));
+    assert!(with("tcp", "{\"version\":3}").contains("the PROXY protocol has versions"));
     assert_eq!(with("tcp", "{}"), "");
-    assert!(with("tcp", "{\"crc32c\":true}").starts_with("unknown field `crc32c`"));
+    assert!(with("tcp", "{\"crc32c\":true}").contains("unknown field \"crc32c\""));
 }
 
 /// What makes a text of a size, the largest size, and how the error begins.

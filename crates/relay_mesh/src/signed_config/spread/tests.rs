@@ -5,6 +5,15 @@ fn at(secs: u64) -> Instant {
     Instant::from_millis(1_000 * secs)
 }
 
+const fn of(version: u64) -> HeldVersion {
+    HeldVersion { version, keys: 3 }
+}
+
+/// Wants what is above this version.
+fn above(version: u64) -> impl Fn(HeldVersion) -> bool {
+    move |told| told.version > version
+}
+
 const fn request(version: u64, offset: u32) -> ConfigMessage<'static> {
     ConfigMessage::Request { version, offset }
 }
@@ -34,29 +43,32 @@ fn pg14_what_is_newer_is_fetched_in_pieces_from_any_neighbour() {
     let mut spread = Spread::default();
     let bundle: Vec<u8> = (0..20_000_u32).map(|byte| byte.to_be_bytes()[3]).collect();
     for number in 1..4 {
-        spread.on_version(at(0), node(number), 5);
+        spread.on_version(at(0), node(number), of(5));
     }
-    assert_eq!(spread.tend(at(0), 5), None, "nothing newer");
-    assert_eq!(spread.poll_timeout(5), None);
-    assert_eq!(spread.tend(at(0), 4), Some((node(1), request(5, 0))));
-    assert_eq!(spread.tend(at(0), 4), None, "one transfer at a time");
+    assert_eq!(spread.tend(at(0), above(5)), None, "nothing newer");
+    assert_eq!(spread.poll_timeout(above(5)), None);
+    assert_eq!(spread.tend(at(0), above(4)), Some((node(1), request(5, 0))));
+    assert_eq!(spread.tend(at(0), above(4)), None, "one transfer at a time");
     let (bytes, pieces) = serve(&mut spread, node(1), 5, &bundle);
     assert_eq!(bytes, bundle);
     assert_eq!(pieces, 3);
     spread.on_judged(at(0), node(1), Judged::Accepted);
-    assert_eq!(spread.tend(at(0), 5), None);
+    assert_eq!(spread.tend(at(0), above(5)), None);
 }
 
 #[test]
 fn pgx7_a_liar_with_the_highest_version_costs_a_bounded_retry() {
     let mut spread = Spread::default();
     let (liar, honest) = (node(1), node(2));
-    spread.on_version(at(0), liar, u64::MAX);
-    spread.on_version(at(0), honest, 5);
-    assert_eq!(spread.tend(at(0), 4), Some((liar, request(u64::MAX, 0))));
-    assert_eq!(spread.poll_timeout(4), Some(at(5)));
-    assert_eq!(spread.tend(at(4), 4), None);
-    assert_eq!(spread.tend(at(5), 4), Some((honest, request(5, 0))));
+    spread.on_version(at(0), liar, of(u64::MAX));
+    spread.on_version(at(0), honest, of(5));
+    assert_eq!(
+        spread.tend(at(0), above(4)),
+        Some((liar, request(u64::MAX, 0)))
+    );
+    assert_eq!(spread.poll_timeout(above(4)), Some(at(5)));
+    assert_eq!(spread.tend(at(4), above(4)), None);
+    assert_eq!(spread.tend(at(5), above(4)), Some((honest, request(5, 0))));
     serve(&mut spread, honest, 5, b"bundle");
     spread.on_judged(at(5), honest, Judged::Accepted);
 
@@ -64,8 +76,8 @@ fn pgx7_a_liar_with_the_highest_version_costs_a_bounded_retry() {
     let mut asked = 0;
     for second in 5..(24 * 3_600) {
         spread.on_gone(liar);
-        spread.on_version(at(second), liar, u64::MAX);
-        if let Some((from, _)) = spread.tend(at(second), 5) {
+        spread.on_version(at(second), liar, of(u64::MAX));
+        if let Some((from, _)) = spread.tend(at(second), above(5)) {
             assert_eq!(from, liar);
             asked += 1;
             spread.on_judged(at(second), liar, Judged::Refused);
@@ -83,8 +95,8 @@ fn refuse(
 ) -> Vec<u64> {
     let mut asked = Vec::new();
     for second in from..to {
-        spread.on_version(at(second), node(1), says(second));
-        if spread.tend(at(second), 8).is_some() {
+        spread.on_version(at(second), node(1), of(says(second)));
+        if spread.tend(at(second), above(8)).is_some() {
             asked.push(second);
             spread.on_judged(at(second), node(1), Judged::Refused);
         }
@@ -98,11 +110,11 @@ fn pgx7_a_version_above_the_one_refused_is_asked_for_after_half_a_minute() {
     let asked = refuse(&mut spread, (0, 7_200), |_| 9);
     let last = *asked.last().unwrap();
     assert!(asked.len() <= 9, "{asked:?}");
-    assert_eq!(spread.poll_timeout(8), Some(at(last + 32 * 60)));
-    spread.on_version(at(last + 1), node(1), 10);
-    assert_eq!(spread.poll_timeout(8), Some(at(last + 30)));
-    assert_eq!(spread.tend(at(last + 29), 8), None);
-    let asked = spread.tend(at(last + 30), 8);
+    assert_eq!(spread.poll_timeout(above(8)), Some(at(last + 32 * 60)));
+    spread.on_version(at(last + 1), node(1), of(10));
+    assert_eq!(spread.poll_timeout(above(8)), Some(at(last + 30)));
+    assert_eq!(spread.tend(at(last + 29), above(8)), None);
+    let asked = spread.tend(at(last + 30), above(8));
     assert_eq!(asked, Some((node(1), request(10, 0))));
 
     // A liar has no more of it, be its next version above or not.
@@ -118,19 +130,22 @@ fn pgx7_a_version_above_the_one_refused_is_asked_for_after_half_a_minute() {
 fn a_slow_neighbour_has_a_minute_for_all() {
     let mut spread = Spread::default();
     let bundle = vec![7; super::super::BUNDLE_LEN_MAX];
-    spread.on_version(at(0), node(1), 5);
-    spread.on_version(at(0), node(2), 5);
-    assert_eq!(spread.tend(at(0), 4).unwrap().0, node(1));
+    spread.on_version(at(0), node(1), of(5));
+    spread.on_version(at(0), node(2), of(5));
+    assert_eq!(spread.tend(at(0), above(4)).unwrap().0, node(1));
     let mut offset = 0;
     for second in (4..60).step_by(4) {
         let piece = Piece::cut(5, &bundle, offset).unwrap();
         let taken = spread.on_piece(at(second), node(1), piece);
         offset += 8_192;
         assert_eq!(taken, Taken::More(request(5, offset)));
-        assert_eq!(spread.tend(at(second), 4), None);
+        assert_eq!(spread.tend(at(second), above(4)), None);
     }
-    assert_eq!(spread.poll_timeout(4), Some(at(60)));
-    assert_eq!(spread.tend(at(60), 4), Some((node(2), request(5, 0))));
+    assert_eq!(spread.poll_timeout(above(4)), Some(at(60)));
+    assert_eq!(
+        spread.tend(at(60), above(4)),
+        Some((node(2), request(5, 0)))
+    );
 }
 
 #[test]
@@ -139,8 +154,8 @@ fn pieces_that_nobody_asked_for_are_dropped() {
     let bundle = vec![7; 20_000];
     let first = Piece::cut(5, &bundle, 0).unwrap();
     assert_eq!(spread.on_piece(at(0), node(1), first), Taken::Dropped);
-    spread.on_version(at(0), node(1), 5);
-    spread.tend(at(0), 4).unwrap();
+    spread.on_version(at(0), node(1), of(5));
+    spread.tend(at(0), above(4)).unwrap();
     assert_eq!(spread.on_piece(at(0), node(2), first), Taken::Dropped);
     for wrong in [
         Piece {
@@ -178,18 +193,18 @@ fn neighbours_remembered_are_bounded() {
         let mut id = [0; 32];
         id[..8].copy_from_slice(&number.to_be_bytes());
         let liar = NodeId(id);
-        spread.on_version(at(0), liar, 9);
+        spread.on_version(at(0), liar, of(9));
         spread.on_judged(at(0), liar, Judged::Refused);
         spread.on_gone(liar);
     }
     assert_eq!(spread.neighbours.len(), NEIGHBOURS_MAX);
-    spread.on_version(at(31), node(255), 9);
+    spread.on_version(at(31), node(255), of(9));
     assert_eq!(
         spread.neighbours.len(),
         1,
         "who may be asked again is forgotten"
     );
-    assert!(spread.tend(at(31), 1).is_some());
+    assert!(spread.tend(at(31), above(1)).is_some());
 }
 
 #[test]
@@ -200,7 +215,7 @@ fn messages_are_read_as_written_and_nothing_else() {
     assert_eq!(Piece::cut(7, &bundle, 9_000), None);
     assert_eq!(Piece::cut(7, &bundle, u32::MAX), None);
     for message in [
-        ConfigMessage::Version(u64::MAX),
+        ConfigMessage::Version(of(u64::MAX)),
         request(5, 8_192),
         ConfigMessage::Piece(piece),
     ] {

@@ -1,0 +1,135 @@
+//! Wrong files, and the whole text that an operator reads.
+
+use super::*;
+
+/// A good file; line 4 has `listen`, line 5 the roles, line 6 the first game, line 7 the second.
+const GOOD: &str = r#"{
+"name": "one", "identity_file": "one.pem",
+"secret_file": "secret",
+"listen": "127.0.0.1:4500",
+"roles": ["entry", "exit"],
+"games": [{"name": "a", "listen": ["127.0.0.1:9"], "exits": ["0101010101010101010101010101010101010101010101010101010101010101"]},
+{"name": "b", "server": "192.0.2.7:5029"}],
+"admin": {"listen": "127.0.0.1:4800",
+"token_file": "token"}
+}"#;
+
+/// A key of P-256; RFC 6979, appendix A.2.5.
+const KEY: &str = "0460fed4ba255a9d31c961eb74c6356d68c049b8923b61fa6ce669622e60f29fb67903fe1008b8bc99a41ae9e95628bc64f2f1b20c2d7e9f5177a3c294d4462299";
+
+struct File(PathBuf);
+
+impl Drop for File {
+    fn drop(&mut self) {
+        fs::remove_file(&self.0).unwrap();
+    }
+}
+
+/// Reads a file of this text; returns the error without the folder.
+fn error_of(name: &str, bytes: &[u8]) -> Option<String> {
+    let name = format!("tickwire-{name}-{}.json", std::process::id());
+    let file = File(std::env::temp_dir().join(&name));
+    fs::write(&file.0, bytes).unwrap();
+    let error = FileConfig::read(&file.0).err()?.to_string();
+    let (_, said) = error.split_once(&format!("{name}: ")).expect("the file");
+    Some(said.to_owned())
+}
+
+#[test]
+fn each_wrong_file_names_line_field_what_is_found_and_what_is_expected() {
+    assert_eq!(error_of("good", GOOD.as_bytes()), None);
+    let form = "expected IP:port, like 192.0.2.7:5029";
+    let listen = r#""127.0.0.1:4500""#;
+    let id = "01".repeat(32);
+    for (from, to, expected) in [
+        (listen, "9000", "line 4: listen: found 9000; expected \"IP:port\", like \"192.0.2.7:5029\"".to_owned()),
+        (listen, "\"127.0.0.1\"", format!("line 4: listen: found \"127.0.0.1\"; the port is missing; {form}")),
+        (listen, "\"127.0.0.1:99999\"", "line 4: listen: found \"127.0.0.1:99999\"; the port is not within 1 to 65535".to_owned()),
+        (listen, "\"localhost:4500\"", format!("line 4: listen: found \"localhost:4500\"; host names are not resolved here; {form}")),
+        (listen, "\"::1:17700\"", "line 4: listen: found \"::1:17700\"; an IPv6 address with a port needs brackets, like [::1]:5029".to_owned()),
+        (listen, "\"0.0.0.0:4500\"", "line 4: listen: others cannot reach 0.0.0.0:4500; say in \"advertise\" where they can".to_owned()),
+        ("\"secret_file\": \"secret\",", "", "line 1: the field \"secret_file\" is missing".to_owned()),
+        ("\"secret\"", "7", "line 3: secret_file: found 7; expected the path of a file, relative to this file's folder".to_owned()),
+        ("\"one\"", "\"\"", "line 2: name: found \"\"; expected 1 to 32 of A-Z a-z 0-9 . _ -".to_owned()),
+        ("[\"entry\", \"exit\"]", "[]", "line 5: roles: \"roles\" is empty; expected one or more of \"entry\", \"relay\", \"exit\"".to_owned()),
+        ("\"exit\"]", "\"exti\"]", "line 5: roles[1]: unknown variant \"exti\", expected one of \"entry\", \"relay\", \"exit\"".to_owned()),
+        (&id, "ab", "line 6: games[0].exits[0]: found \"ab\"; expected a node id of 64 hexadecimal digits".to_owned()),
+        ("\"192.0.2.7:5029\"", "\"192.0.2.7:502999\"", "line 7: games[1].server: found \"192.0.2.7:502999\"; the port is not within 1 to 65535".to_owned()),
+        ("\"192.0.2.7:5029\"", "\"game.invalid:5029\"", "line 7: games[1].server: found \"game.invalid:5029\"; no address is known for this host name".to_owned()),
+        ("\"name\": \"b\", ", "", "line 7: games[1]: the field \"name\" is missing".to_owned()),
+        ("\"b\"", "\"\"", "line 7: games[1].name: game \"\" has no name".to_owned()),
+        ("192.0.2.7:5029", "0.0.0.0:5029", "line 7: games[1].server: game \"b\" has a \"server\" that nobody can be reached at".to_owned()),
+        ("127.0.0.1:4800", "0.0.0.0:4800", "line 8: admin.listen: \"admin\" speaks without TLS, so on a loopback address only".to_owned()),
+        ("\"token_file\": \"token\"", "\"colour\": 7", "line 9: admin.colour: unknown field \"colour\", expected \"listen\" or \"token_file\"".to_owned()),
+        ("\"admin\"", "// remark\n\"admin\"", "line 8: JSON has no comments; remove this one".to_owned()),
+        ("\n}", "\n", "line 10: the text ends within its JSON: a } or ] is missing".to_owned()),
+    ] {
+        assert!(GOOD.contains(from), "{from}");
+        let text = GOOD.replacen(from, to, 1);
+        assert_eq!(error_of("bad", text.as_bytes()).as_deref(), Some(&*expected), "{to}");
+    }
+    for (text, expected) in [
+        ("", "the file is empty; expected a JSON object"),
+        (
+            "name = \"one\"\n",
+            "line 1: the file is not JSON: it begins with \"n\"; expected {",
+        ),
+        (
+            "# remark\n{}",
+            "line 1: JSON has no comments; remove this one",
+        ),
+    ] {
+        assert_eq!(
+            error_of("whole", text.as_bytes()).as_deref(),
+            Some(expected)
+        );
+    }
+}
+
+#[test]
+fn keys_of_a_signed_document_are_named_with_their_line() {
+    let signed = |keys: &str, threshold: u8| {
+        let games = GOOD.split_once("\"games\"").unwrap().0;
+        format!(
+            "{games}\"signed\": {{\"network\": \"n\", \"store\": \"s\", \"listen\": [\"127.0.0.1\"],\n\
+             \"admins\": {{\"threshold\": {threshold},\n\"keys\": [{keys}]}}}}}}"
+        )
+    };
+    let key = format!("\"{KEY}\"");
+    assert_eq!(error_of("signed", signed(&key, 1).as_bytes()), None);
+    for (keys, threshold, expected) in [
+        (
+            &*key,
+            3,
+            "line 7: signed.admins.threshold: found 3, which is not within 1 to 1",
+        ),
+        (
+            "\"04ab\"",
+            1,
+            "line 8: signed.admins.keys[0]: found \"04ab\", which is no public key of P-256, in hexadecimal or PEM",
+        ),
+        ("", 1, "line 8: signed.admins.keys: is empty"),
+    ] {
+        let said = error_of("signed", signed(keys, threshold).as_bytes());
+        assert_eq!(said.as_deref(), Some(expected));
+    }
+}
+
+#[test]
+fn a_byte_order_mark_and_windows_line_ends_are_accepted() {
+    let text = format!("\u{FEFF}{}", GOOD.replace('\n', "\r\n"));
+    assert_eq!(error_of("windows", text.as_bytes()), None);
+}
+
+#[test]
+fn what_the_system_refuses_names_the_path_and_the_reason() {
+    let none = Path::new("/nonexistent/node.json");
+    let error = FileConfig::read(none).unwrap_err().to_string();
+    assert_eq!(error, "/nonexistent/node.json: there is no such file");
+    let folder = std::env::temp_dir();
+    let error = FileConfig::read(&folder).unwrap_err().to_string();
+    assert!(
+        error.ends_with(": this is a folder; expected a file"),
+        "{error}"
+    );
+}

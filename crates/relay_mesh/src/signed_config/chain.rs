@@ -1,0 +1,100 @@
+//! The order of documents: changes of the admin keys first, then versions.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use super::admin_keys::AdminKeys;
+use super::document::Document;
+use super::envelope::Envelope;
+use super::outcome::Refused;
+
+/// A document that every chain has to contain, as a node's own file names it.
+///
+/// Keys that were retired can still sign, so a node that knows only those cannot tell a chain that
+/// retires them from a forged one. With a minimum, it takes no chain that does not contain this
+/// document. Name the document that last changed the admin keys: nodes keep it, and pass it on, for
+/// as long as a document follows from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Minimum {
+    /// Its version; a document of a lower version is refused.
+    pub version: u64,
+    /// SHA-256 of its text, byte for byte as it was signed.
+    pub sha256: [u8; 32],
+}
+
+/// What a node holds, as it tells its neighbours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeldVersion {
+    /// The version of the document; 0 where there is none.
+    pub version: u64,
+    /// [`AdminKeys::tag`] of the keys that judge the next document.
+    pub keys: u64,
+}
+
+/// A document that a chain keeps: one that changed the keys, or the minimum.
+#[derive(Clone, Debug)]
+pub(super) struct Link {
+    pub(super) envelope: Envelope,
+    pub(super) version: u64,
+    /// The keys that judge what follows it.
+    pub(super) admins: AdminKeys,
+}
+
+/// The end of a chain: what the next document is compared with.
+#[derive(Clone, Debug)]
+pub(super) struct Tip {
+    /// The keys that judge the next document.
+    pub(super) admins: AdminKeys,
+    /// The version of the newest link; 0 before the first.
+    pub(super) since: u64,
+    /// The version of the newest document; 0 before the first.
+    pub(super) version: u64,
+    /// Whether the chain contains the minimum, or has none to contain.
+    pub(super) has_minimum: bool,
+}
+
+impl Tip {
+    /// Returns whether `document` is one that a chain keeps.
+    pub(super) fn is_link(&self, document: &Document, is_minimum: bool) -> bool {
+        is_minimum || document.admins != self.admins
+    }
+
+    /// Returns the version above which `document` has to be.
+    ///
+    /// A change of keys is compared with the change before it and not with the documents since: a key
+    /// that signs the highest version there is keeps nobody from retiring it.
+    pub(super) fn floor(&self, document: &Document) -> u64 {
+        if document.admins == self.admins {
+            self.version
+        } else {
+            self.since
+        }
+    }
+
+    /// Checks that the version is at most [`VERSION_JUMP_MAX`] above the one before it.
+    pub(super) fn check_jump(
+        &self,
+        document: &Document,
+        minimum: Option<&Minimum>,
+    ) -> Result<(), Refused> {
+        let minimum = minimum.map_or(0, |minimum| minimum.version);
+        let before = self.version.max(self.since).max(minimum);
+        let max = before.saturating_add(VERSION_JUMP_MAX);
+        let offered = document.version;
+        if offered > max {
+            return Err(Refused::VersionJump { offered, max });
+        }
+        Ok(())
+    }
+
+    /// Goes on to a link of the chain.
+    pub(super) fn advance(&mut self, document: Document, is_minimum: bool) {
+        self.since = document.version;
+        self.version = document.version;
+        self.admins = document.admins;
+        self.has_minimum |= is_minimum;
+    }
+}
+
+/// Most that one version may be above the one before it: 2^32. Unix time in seconds fits, from the first
+/// document on; no single signature uses up the versions of a network.
+pub const VERSION_JUMP_MAX: u64 = 1 << 32;
