@@ -1,7 +1,10 @@
 //! HTTP/1.1 servers: a thread for each, and connections with limits on their heads and their patience.
 
 pub(crate) mod client;
+pub(crate) mod field;
 mod patience;
+pub(crate) mod refusal;
+pub(crate) mod target;
 
 use std::future::Future;
 use std::io::{self, ErrorKind};

@@ -22,6 +22,7 @@ mod net;
 mod node;
 mod pool;
 mod proxied;
+mod rfc;
 mod roles;
 #[cfg(unix)]
 mod seed;

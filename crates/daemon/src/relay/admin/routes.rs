@@ -17,14 +17,16 @@ use tokio::time::timeout;
 use wire::NodeId;
 
 use super::Shared;
-use super::answer::Refusal;
 use super::metrics::{self, Counts};
 use super::picture::{self, Form, Way};
+use crate::http::field::has_media_type;
+use crate::http::refusal::Refusal;
+use crate::http::target::normalized;
 use crate::relay::running::Counted;
 
 /// The routes; all but health need the token.
 pub(super) fn routes(shared: Arc<Shared>) -> Router {
-    Router::new()
+    let routes = Router::new()
         .route("/v1/config", get(config).put(put_config))
         .route("/v1/config/signed", get(signed_config))
         .route("/v1/graph", get(graph))
@@ -38,7 +40,8 @@ pub(super) fn routes(shared: Arc<Shared>) -> Router {
             let detail = "there is no such method here";
             Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "no_method", detail)
         })
-        .with_state(shared)
+        .with_state(shared);
+    normalized(routes)
 }
 
 async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
@@ -84,8 +87,7 @@ async fn put_config(
     State(shared): State<Arc<Shared>>,
     request: Request,
 ) -> Result<Json<Value>, Refusal> {
-    let kind = request.headers().get(header::CONTENT_TYPE);
-    if kind.and_then(|kind| kind.to_str().ok()) != Some(BYTES) {
+    if !has_media_type(request.headers(), BYTES) {
         return Err(Refusal::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "not_signed",
@@ -162,6 +164,7 @@ fn refused(why: &Refused) -> Refusal {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct GraphQuery {
     #[serde(default)]
     format: Form,
@@ -171,7 +174,7 @@ async fn graph(
     State(shared): State<Arc<Shared>>,
     query: Result<Query<GraphQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Response, Refusal> {
-    let Query(query) = query.map_err(|error| Refusal::bad_request(error.body_text()))?;
+    let Query(query) = query.map_err(|error| Refusal::bad("bad_request", error.body_text()))?;
     let asked = shared.asker.ask(PATIENCE, |_, node| node.mesh());
     let mesh = asked.await.ok_or_else(Refusal::busy)?;
     Ok(match query.format {
@@ -182,6 +185,7 @@ async fn graph(
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct RouteQuery {
     /// A node's id or name.
     from: String,
@@ -195,7 +199,7 @@ async fn route(
     State(shared): State<Arc<Shared>>,
     query: Result<Query<RouteQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Response, Refusal> {
-    let Query(query) = query.map_err(|error| Refusal::bad_request(error.body_text()))?;
+    let Query(query) = query.map_err(|error| Refusal::bad("bad_request", error.body_text()))?;
     let format = query.format;
     let asked = shared.asker.ask(PATIENCE, move |_, node| {
         let mesh = node.mesh();
@@ -206,7 +210,10 @@ async fn route(
             })
         };
         let Some(from) = find(&query.from) else {
-            return Err(Refusal::not_found("no node is called as from says"));
+            return Err(Refusal::not_found(format!(
+                "no node is named {:?}",
+                query.from
+            )));
         };
         let route = match find(&query.to) {
             Some(to) => node.route_between(&from, &to),
@@ -215,10 +222,9 @@ async fn route(
         let route = route.ok_or_else(|| {
             let is_known = find(&query.to).is_some() || node.carries_game(&query.to);
             if !is_known {
-                return Refusal::not_found("no node and no game is called as to says");
+                return Refusal::not_found(format!("no node or game is named {:?}", query.to));
             }
-            let detail =
-                "it is known, and there is no way: to the node, or to any exit of the game";
+            let detail = format!("there is no path to {:?} now", query.to);
             Refusal::new(StatusCode::NOT_FOUND, "unreachable", detail)
         })?;
         Ok((mesh, from, route))
