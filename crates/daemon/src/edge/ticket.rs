@@ -22,6 +22,7 @@ use super::count::Counter;
 use super::limit::{Limiter, Source};
 use super::proxy::Proxies;
 use super::shape::{self, Made, Status, Ticket, Wish};
+use crate::http::connections::{Activity, Connections};
 use crate::http::field::{bearer_token, has_media_type};
 use crate::http::refusal::{FieldFault, Refusal, Word};
 use crate::http::target::normalized;
@@ -31,6 +32,7 @@ use crate::role::matchmaker::{MatchmakerRequest, MatchmakerRequests, TicketAsk, 
 pub(super) struct Shared {
     pub(super) config: EdgeConfig,
     pub(super) limiter: Limiter,
+    pub(super) connections: Connections,
     pub(super) proxies: Proxies,
     pub(super) counter: Counter,
     requests: MatchmakerRequests,
@@ -40,6 +42,10 @@ impl Shared {
     pub(super) fn new(config: EdgeConfig, requests: MatchmakerRequests) -> Self {
         Self {
             limiter: Limiter::new(&config),
+            connections: Connections::new(
+                config.connections_max,
+                config.connections_per_source_max,
+            ),
             proxies: Proxies::new(&config.trusted_proxies, config.proxy_header),
             counter: Counter::default(),
             config,
@@ -111,10 +117,11 @@ async fn guard(
 
 async fn submit(
     State(shared): State<Arc<Shared>>,
+    Extension(activity): Extension<Activity>,
     headers: HeaderMap,
     request: Request,
 ) -> Result<Response, Refusal> {
-    let wish = read_wish(&shared, request).await?;
+    let wish = read_wish(&shared, &activity, request).await?;
     let mut ticket_request = TicketRequest::new(ClientId(wish.client_id)).with_user(wish.user);
     let mut keys = headers.get_all(IDEMPOTENCY_KEY).iter();
     if let Some(value) = keys.next() {
@@ -137,7 +144,11 @@ async fn submit(
     Ok((StatusCode::CREATED, Json(made)).into_response())
 }
 
-async fn read_wish(shared: &Shared, request: Request) -> Result<Wish, Refusal> {
+async fn read_wish(
+    shared: &Shared,
+    activity: &Activity,
+    request: Request,
+) -> Result<Wish, Refusal> {
     if !has_media_type(request.headers(), "application/json") {
         return Err(Refusal::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -170,6 +181,7 @@ async fn read_wish(shared: &Shared, request: Request) -> Result<Wish, Refusal> {
                 Refusal::bad("bad_body", "the body did not come whole")
             }
         })?;
+    activity.busy();
     Wish::read(&body)
 }
 

@@ -2,7 +2,7 @@
 
 mod answer;
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::io::{self, ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -31,11 +31,24 @@ pub(crate) struct Request<'a> {
 ///
 /// The system's; `InvalidData` where what comes back is no HTTP, or longer than it may be.
 pub(crate) fn ask(server: SocketAddr, request: Request<'_>) -> io::Result<Answer> {
-    let mut stream = TcpStream::connect_timeout(&server, request.patience)?;
+    let stream = TcpStream::connect_timeout(&server, request.patience)?;
+    ask_on(stream, &server.to_string(), request)
+}
+
+/// Asks `host`, with its port, on a connection to it.
+///
+/// # Errors
+///
+/// As [`ask`].
+pub(crate) fn ask_on(
+    mut stream: TcpStream,
+    host: &str,
+    request: Request<'_>,
+) -> io::Result<Answer> {
     stream.set_read_timeout(Some(request.patience))?;
     stream.set_write_timeout(Some(request.patience))?;
     let line = request.line;
-    let mut head = format!("{line} HTTP/1.1\r\nHost: {server}\r\nConnection: close\r\n");
+    let mut head = format!("{line} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
     for header in request.headers {
         head.push_str(header);
         head.push_str("\r\n");
@@ -57,19 +70,29 @@ pub(crate) fn ask(server: SocketAddr, request: Request<'_>) -> io::Result<Answer
     answer::read(stream, request.answer_bytes_max)
 }
 
-/// Says in a sentence why `who` gave no answer at its address within so many seconds.
-pub(crate) fn why(who: &str, (address, secs): (SocketAddr, u64), error: &io::Error) -> Failure {
+/// Says in a sentence why `who` gave no answer at its address within this time.
+pub(crate) fn why(
+    who: &str,
+    (address, patience): (SocketAddr, Duration),
+    error: &io::Error,
+) -> Failure {
     let kind = error.kind();
     // What Unix calls a timeout of a socket is the first, what Windows calls it the second.
     if kind == ErrorKind::WouldBlock || kind == ErrorKind::TimedOut {
-        let sentence = format!("{address} did not answer within {secs} s");
+        let sentence = format!("{address} did not answer within {} s", patience.as_secs());
         Failure::new(Exit::TimedOut, sentence)
     } else if kind == ErrorKind::InvalidData {
-        Failure::refused(format_args!("what answers at {address} is no {who}"))
+        is_none(who, address)
     } else {
         let sentence = format!("nobody answers at {address}: {error}");
         Failure::new(Exit::Unreachable, sentence)
     }
+}
+
+/// Something else than `who` answers there, so that `who` cannot be reached.
+pub(crate) fn is_none(who: &str, address: impl fmt::Display) -> Failure {
+    let sentence = format!("what answers at {address} is no {who}");
+    Failure::new(Exit::Unreachable, sentence)
 }
 
 fn is_hung_up(error: &io::Error) -> bool {

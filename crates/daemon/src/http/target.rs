@@ -99,7 +99,6 @@ const fn is_unreserved(letter: char) -> bool {
 }
 
 /// Percent-encodes all of `text` but what needs it nowhere in a URI.
-#[cfg(test)]
 pub(crate) fn encode(text: &str) -> String {
     let mut encoded = String::new();
     for byte in text.bytes() {

@@ -9,7 +9,7 @@ use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use relay_mesh::signed_config::{BUNDLE_LEN_MAX, Offered, Refused};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -19,6 +19,7 @@ use wire::NodeId;
 use super::Shared;
 use super::metrics::{self, Counts};
 use super::picture::{self, Form, Way};
+use crate::http::connections::Activity;
 use crate::http::field::has_media_type;
 use crate::http::refusal::Refusal;
 use crate::http::target::normalized;
@@ -31,7 +32,7 @@ pub(super) fn routes(shared: Arc<Shared>) -> Router {
         .route("/v1/config/signed", get(signed_config))
         .route("/v1/graph", get(graph))
         .route("/v1/route", get(route))
-        .route("/v1/drain", get(draining).post(drain))
+        .route("/v1/drain", get(draining).post(drain).delete(undrain))
         .route("/metrics", get(metrics))
         .layer(middleware::from_fn_with_state(Arc::clone(&shared), guard))
         .route("/health", get(health))
@@ -85,6 +86,7 @@ async fn signed_config(State(shared): State<Arc<Shared>>) -> Result<Response, Re
 /// Takes a signed document; answers once it is in force here, and on disk.
 async fn put_config(
     State(shared): State<Arc<Shared>>,
+    Extension(activity): Extension<Activity>,
     request: Request,
 ) -> Result<Json<Value>, Refusal> {
     if !has_media_type(request.headers(), BYTES) {
@@ -96,6 +98,7 @@ async fn put_config(
         ));
     }
     let body = read_body(request.into_body()).await?;
+    activity.busy();
     let asked = shared.asker.ask(PATIENCE, move |now, node| {
         let offered = node.offer_config(now, &body);
         let version = node.document().map_or(0, |document| document.version);
@@ -227,12 +230,24 @@ async fn route(
             let detail = format!("there is no path to {:?} now", query.to);
             Refusal::new(StatusCode::NOT_FOUND, "unreachable", detail)
         })?;
-        Ok((mesh, from, route))
+        let in_use = (from == node.node_id()).then(|| {
+            let to = find(&query.to);
+            let is_end = |far: &NodeId| match to {
+                Some(to) => *far == to,
+                None => {
+                    let mut exits = mesh.games.iter().filter(|of| of.game == query.to);
+                    *far == route.path.destination || exits.any(|of| of.exit == *far)
+                }
+            };
+            node.routes().filter(|of| is_end(&of.far_end)).collect()
+        });
+        Ok((mesh, from, route, in_use))
     });
-    let (mesh, from, route) = asked.await.ok_or_else(Refusal::busy)??;
+    let (mesh, from, route, in_use) = asked.await.ok_or_else(Refusal::busy)??;
     let way = Way {
         from,
         route: &route,
+        in_use,
     };
     Ok(match format {
         Form::Json => Json(picture::route_json(&mesh, &way)).into_response(),
@@ -255,6 +270,12 @@ async fn draining(State(shared): State<Arc<Shared>>) -> Result<Json<Value>, Refu
 
 async fn drain(state: State<Arc<Shared>>) -> Result<Json<Value>, Refusal> {
     let asked = state.asker.ask(PATIENCE, |now, node| node.drain(now));
+    asked.await.ok_or_else(Refusal::busy)?;
+    draining(state).await
+}
+
+async fn undrain(state: State<Arc<Shared>>) -> Result<Json<Value>, Refusal> {
+    let asked = state.asker.ask(PATIENCE, |now, node| node.undrain(now));
     asked.await.ok_or_else(Refusal::busy)?;
     draining(state).await
 }
