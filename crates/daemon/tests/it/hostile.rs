@@ -450,16 +450,47 @@ fn every_limit_of_one_source_holds() {
     });
     assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
 
-    let first = until("the place is free", || {
+    let mut first = until("the place is free", || {
         let mut stream = TcpStream::connect(edge).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let request = "GET /v1/status HTTP/1.1\r\nHost: e\r\n\r\n";
         stream.write_all(request.as_bytes()).ok()?;
-        // Whoever is answered has the place, and keeps it.
+        // Whoever is answered has the place, until another one wants it.
         (stream.read(&mut [0; 16]).is_ok_and(|len| len > 0)).then_some(stream)
     });
-    assert!(raw(edge, b"GET /v1/status HTTP/1.1\r\nHost: e\r\n\r\n").is_empty());
-    drop(first);
+    assert_eq!(ask("?wait=0").status, 200);
+    first.read_to_end(&mut Vec::new()).ok();
+}
+
+#[test]
+fn who_waits_for_an_answer_keeps_its_place() {
+    let net = Net::new();
+    let mut config = edge();
+    config.connections_per_source_max = 2;
+    let matchmaker = net.matchmaker_with(None, quick(), config);
+    let edge = matchmaker.address();
+    let held = submit(edge, 5);
+    let waiting = [(); 2].map(|()| {
+        let held = held.clone();
+        thread::spawn(move || until("a place is free", || try_about(edge, &held, "?wait=3")))
+    });
+    // Both have a place once somebody else has none.
+    until("a third is closed", || {
+        let answer = try_about(edge, &held, "?wait=0");
+        answer.is_none().then_some(())
+    });
+    for waiting in waiting {
+        let answer = waiting.join().unwrap();
+        assert_eq!((answer.status, answer.text("state")), (200, "queued"));
+    }
+    let counts = until("a place is free", || {
+        let answer = raw(edge, b"GET /v1/status HTTP/1.0\r\n\r\n");
+        (!answer.is_empty()).then(|| Answer::read(answer).json["edge"].clone())
+    });
+    assert!(
+        counts["connections_refused"].as_u64().unwrap() >= 1,
+        "{counts}"
+    );
 }
 
 /// Asks about a ticket; `None` where the connection was not let in.

@@ -25,6 +25,8 @@ mod proxied;
 mod rfc;
 mod roles;
 #[cfg(unix)]
+mod sample;
+#[cfg(unix)]
 mod seed;
 mod server;
 #[cfg(target_os = "linux")]
