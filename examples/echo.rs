@@ -13,7 +13,7 @@ use std::error::Error;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::num::NonZeroU8;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 
 use clap::Parser;
 use tickwire::{
@@ -39,8 +39,8 @@ enum Role {
     Both,
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
-    match Role::parse() {
+fn main() -> ExitCode {
+    let outcome = match Role::parse() {
         Role::Server { address } => serve(address),
         Role::Client {
             address,
@@ -48,7 +48,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             message,
         } => ask(address, key, &message).map(|answer| println!("{answer}")),
         Role::Both => both(),
-    }
+    };
+    tickwire_examples::end("echo", outcome)
 }
 
 fn serve(address: SocketAddr) -> Result<(), Box<dyn Error>> {

@@ -1,5 +1,34 @@
 //! The examples stand beside this file, one program each: `cargo run --release --example echo`.
 
+use std::error::Error;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Ends a program: with status 0, or with status 1 and one sentence on stderr that says why.
+///
+/// `main` that returns a `Result` prints an error as its author sees it, and not as its user does.
+#[must_use]
+pub fn end(program: &str, outcome: Result<(), Box<dyn Error>>) -> ExitCode {
+    let Err(error) = outcome else {
+        return ExitCode::SUCCESS;
+    };
+    // An error whose text leaves out its cause is followed by it.
+    let mut sentence = format!("{program}: {error}");
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !sentence.contains(&text) {
+            sentence.push_str(": ");
+            sentence.push_str(&text);
+        }
+        cause = error.source();
+    }
+    sentence.push('\n');
+    // Where stderr cannot be written, the status alone says it.
+    io::stderr().write_all(sentence.as_bytes()).ok();
+    ExitCode::FAILURE
+}
+
 /// The Rust of pages that belong to no crate: doc tests compile and run it.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/determinism.md")]

@@ -17,7 +17,7 @@ use std::error::Error;
 use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
 use std::num::NonZeroU8;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -85,8 +85,8 @@ impl Options {
     }
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
-    match Line::parse() {
+fn main() -> ExitCode {
+    let outcome = match Line::parse() {
         Line::Run(options) => run(options),
         Line::Server { address, options } => serve(address, options),
         Line::Client {
@@ -95,7 +95,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             seat,
             options,
         } => play(address, key, (Seat(seat), options)),
-    }
+    };
+    tickwire_examples::end("lockstep", outcome)
 }
 
 /// Starts everyone as processes of their own, and shows what they say.

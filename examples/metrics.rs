@@ -12,6 +12,7 @@ use std::error::Error;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::num::NonZeroU8;
+use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -31,8 +32,11 @@ struct Arguments {
     http: SocketAddr,
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let Arguments { udp, http } = Arguments::parse();
+fn main() -> ExitCode {
+    tickwire_examples::end("metrics", serve(&Arguments::parse()))
+}
+
+fn serve(&Arguments { udp, http }: &Arguments) -> Result<(), Box<dyn Error>> {
     let mut server = Server::bind(udp, AppId(0x6563_686f))?;
     let listener = TcpListener::bind(http)?;
     println!(

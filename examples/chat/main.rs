@@ -77,13 +77,7 @@ enum Line {
 }
 
 fn main() -> ExitCode {
-    match obey(Line::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("chat: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    tickwire_examples::end("chat", obey(Line::parse()))
 }
 
 fn obey(line: Line) -> Result<(), Box<dyn Error>> {

@@ -17,6 +17,7 @@ mod view;
 use std::error::Error;
 use std::io::{self, IsTerminal, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
@@ -41,8 +42,11 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// The shape that is known here.
 const SCHEMA: u64 = 1;
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let Arguments { server, looks } = Arguments::parse();
+fn main() -> ExitCode {
+    tickwire_examples::end("dash", show(Arguments::parse()))
+}
+
+fn show(Arguments { server, looks }: Arguments) -> Result<(), Box<dyn Error>> {
     let is_watched = io::stdout().is_terminal();
     let looks = looks
         .or_else(|| (!is_watched).then_some(1))

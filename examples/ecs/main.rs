@@ -57,13 +57,7 @@ struct Options {
 
 fn main() -> ExitCode {
     let Line::Run(options) = Line::parse();
-    match run(options) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("ecs: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    tickwire_examples::end("ecs", run(options))
 }
 
 fn run(options: Options) -> Result<(), Box<dyn Error>> {

@@ -19,7 +19,7 @@ use std::error::Error;
 use std::io::{self, BufRead, BufReader, IsTerminal};
 use std::net::SocketAddr;
 use std::num::NonZeroU8;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 
 use clap::Parser;
 use court::{Court, Move};
@@ -63,8 +63,12 @@ enum Line {
     },
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
-    match Line::parse() {
+fn main() -> ExitCode {
+    tickwire_examples::end("pong", run(Line::parse()))
+}
+
+fn run(line: Line) -> Result<(), Box<dyn Error>> {
+    match line {
         Line::Play { ticks } => {
             let is_watched = io::stdout().is_terminal() && io::stdin().is_terminal();
             let headless = (!is_watched).then_some(TICKS);

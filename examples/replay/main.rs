@@ -95,13 +95,7 @@ fn main() -> ExitCode {
         Line::Verify { file, key, json } => verify(&file, key, Form::of(json)),
         Line::Diff { one, other, json } => diff(&one, &other, Form::of(json)),
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("replay: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    tickwire_examples::end("replay", outcome)
 }
 
 /// How to say what was found.

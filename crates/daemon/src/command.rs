@@ -1,8 +1,10 @@
 //! The command line: a noun, a verb, and how it ends.
 
 mod admin;
+mod host;
 mod hub;
 mod key;
+mod log;
 mod matchmaker;
 mod relay;
 
@@ -12,16 +14,17 @@ use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread;
 use std::time::Duration;
 
-use clap::Subcommand;
-use tracing_subscriber::EnvFilter;
+use clap::error::ContextKind;
+use clap::{Parser, Subcommand};
 
-use crate::exit::{Failure, say_why};
+use crate::exit::Failure;
 pub use admin::{
-    AdminCommand, AskGraph, AskRoute, Asked, CheckedDocument, GetConfig, ImportedGames, PutConfig,
-    SignedDocument,
+    AdminCommand, AskGraph, AskHealth, AskRoute, Asked, CheckedDocument, GetConfig, ImportedGames,
+    PutConfig, SignedDocument,
 };
 pub use hub::{HubCommand, RunHub};
 pub use key::{CopiedKey, KeyCommand, NewJoinFile, NewKey, PublicPart, ShownKey};
+use log::log;
 pub use matchmaker::{AskStatus, MatchmakerCommand, RunMatchmaker};
 pub use relay::RunRelay;
 
@@ -64,25 +67,44 @@ impl Command {
         };
         match result {
             Ok(()) => ExitCode::SUCCESS,
-            Err(Failure { exit, sentence }) => {
-                say_why("tickwire", &sentence);
-                exit.into()
+            Err(failure) => {
+                failure.say("tickwire", self.is_json());
+                failure.exit.into()
             }
+        }
+    }
+
+    /// Whether a program reads the answer.
+    const fn is_json(&self) -> bool {
+        match self {
+            Self::Matchmaker(command) => command.is_json(),
+            Self::Key(command) => command.is_json(),
+            Self::Admin(command) => command.is_json(),
+            Self::Hub(_) | Self::Demo(_) | Self::Role(_) | Self::Relay(_) => false,
         }
     }
 }
 
-/// Writes logs to stderr, as the environment variable `TICKWIRE_LOG` filters them; `info` by
-/// default.
-fn log() {
-    let filter = EnvFilter::try_from_env("TICKWIRE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        // A line that cannot be written is lost; told of on the same stderr, it would end the thread.
-        .log_internal_errors(false)
-        .with_writer(io::stderr);
-    // One that is set already, by a program that embeds this, stays.
-    drop(subscriber.try_init());
+/// Reads the command line; where it is wrong, says so and ends the process with status 2, also in
+/// JSON where `--json` is on it.
+#[must_use]
+pub fn parse<T: Parser>() -> T {
+    let error = match T::try_parse() {
+        Ok(line) => return line,
+        Err(error) => error,
+    };
+    let mut words = std::env::args_os().skip(1).take_while(|word| word != "--");
+    if error.use_stderr() && words.any(|word| word == "--json") {
+        let text = error.to_string();
+        let first = text.lines().next().unwrap_or_default();
+        let mut failure = Failure::usage(first.strip_prefix("error: ").unwrap_or(first));
+        if let Some(option) = error.get(ContextKind::InvalidArg) {
+            failure = failure.in_field(option.to_string());
+        }
+        failure.say("tickwire", true);
+        std::process::exit(failure.exit.code().into());
+    }
+    error.exit()
 }
 
 /// What closes when stdin does: whoever started the process lets go of it so.

@@ -6,6 +6,7 @@
 
 mod count;
 mod door;
+mod forwarded;
 mod limit;
 mod proxy;
 mod refusal;

@@ -2,33 +2,46 @@
 
 use std::fmt;
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// What the exit status of a command says.
+use serde_json::json;
+
+/// What the exit status of a command says; each number has one meaning in all commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// A check failed, or a process could not go on.
+    /// What was asked about is not as it should be, or is not there: no link to the hub, no path, no
+    /// document in force. Also a process that could not go on.
     CheckFailed = 1,
-    /// The command line, or a file that it names, is wrong.
+    /// The command line, an environment variable, or a file that one of them names, is wrong.
     Usage = 2,
-    /// Nobody answers.
+    /// Whoever was asked is not there: nobody answers, somebody else does, or the host has no address.
     Unreachable = 3,
-    /// The system or another process refuses: a busy port, a folder in use, a file that exists.
+    /// The system, or whoever was asked, does not do it: a busy port, a folder in use, a file that
+    /// exists, a full disk, a wrong token, a document that is not accepted.
     Refused = 4,
     /// It took too long.
     TimedOut = 5,
 }
 
+impl Exit {
+    /// Returns the number.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::CheckFailed => 1,
+            Self::Usage => 2,
+            Self::Unreachable => 3,
+            Self::Refused => 4,
+            Self::TimedOut => 5,
+        }
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(match exit {
-            Exit::CheckFailed => 1,
-            Exit::Usage => 2,
-            Exit::Unreachable => 3,
-            Exit::Refused => 4,
-            Exit::TimedOut => 5,
-        })
+        Self::from(exit.code())
     }
 }
 
@@ -47,6 +60,12 @@ pub struct Failure {
     pub exit: Exit,
     /// For people; holds no secret.
     pub sentence: String,
+    /// The file that is at fault.
+    pub file: Option<PathBuf>,
+    /// The line of that file, from 1.
+    pub line: Option<u32>,
+    /// The field, option or variable that is at fault.
+    pub field: Option<String>,
 }
 
 impl Failure {
@@ -55,7 +74,58 @@ impl Failure {
         Self {
             exit,
             sentence: sentence.to_string(),
+            file: None,
+            line: None,
+            field: None,
         }
+    }
+
+    /// Makes a failure for whoever wrote the file at `path`, of what `sentence` shows.
+    pub fn file(path: &Path, sentence: impl fmt::Display) -> Self {
+        Self::usage(format_args!("{}: {sentence}", path.display())).in_file(path)
+    }
+
+    /// Says for programs which file is at fault; the sentence says it for people.
+    #[must_use]
+    pub fn in_file(mut self, path: &Path) -> Self {
+        self.file = Some(path.to_owned());
+        self
+    }
+
+    /// Says for programs which line of the file is at fault.
+    #[must_use]
+    pub const fn at_line(mut self, line: u32) -> Self {
+        self.line = Some(line);
+        self
+    }
+
+    /// Says for programs which field, option or variable is at fault.
+    #[must_use]
+    pub fn in_field(mut self, name: impl Into<String>) -> Self {
+        self.field = Some(name.into());
+        self
+    }
+
+    /// Says on stderr, in one line, why `who` ends: a sentence, or for programs an object with
+    /// `schema`, `code`, `message`, `file`, `line` and `field`, of which the last three may be
+    /// `null`.
+    ///
+    /// Where stderr cannot be written, the exit status alone says it.
+    pub(crate) fn say(&self, who: &str, is_json: bool) {
+        if !is_json {
+            return say_why(who, self);
+        }
+        let file = self.file.as_ref().map(|path| path.display().to_string());
+        let object = json!({
+            "schema": 1,
+            "code": self.exit.code(),
+            "message": self.sentence,
+            "file": file,
+            "line": self.line,
+            "field": self.field,
+        });
+        let line = format!("{object}\n");
+        io::stderr().write_all(line.as_bytes()).ok();
     }
 
     /// Makes a failure for whoever wrote the command line or a file.

@@ -1,7 +1,12 @@
 //! HTTP/1.1 servers: a thread for each, and connections with limits on their heads and their patience.
 
 pub(crate) mod client;
+pub(crate) mod connections;
+pub(crate) mod field;
 mod patience;
+pub(crate) mod refusal;
+pub(crate) mod source;
+pub(crate) mod target;
 
 use std::future::Future;
 use std::io::{self, ErrorKind};
@@ -10,7 +15,7 @@ use std::pin::pin;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Extension, Router, middleware};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -20,6 +25,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::exit::Failure;
+use connections::{Place, track};
 use patience::Patient;
 
 /// A port that is taken and not served yet.
@@ -130,16 +136,33 @@ pub(crate) struct Limits {
     pub(crate) life: Duration,
 }
 
+/// How a connection ended.
+#[derive(Debug)]
+pub(crate) enum Served {
+    /// As HTTP has it, or badly.
+    Ended(Result<(), hyper::Error>),
+    /// It was idle, and closed for another one.
+    Evicted,
+}
+
 /// Serves one connection until its end.
-///
-/// # Errors
-///
-/// hyper's, where it ended badly.
 pub(crate) async fn converse(
     stream: TcpStream,
     routes: Router,
     limits: Limits,
-) -> Result<(), hyper::Error> {
+    place: &mut Place,
+) -> Served {
+    let routes = routes
+        .layer(middleware::from_fn(track))
+        .layer(Extension(place.activity()));
+    tokio::select! {
+        biased;
+        served = serve(stream, routes, limits) => Served::Ended(served),
+        () = place.closed() => Served::Evicted,
+    }
+}
+
+async fn serve(stream: TcpStream, routes: Router, limits: Limits) -> Result<(), hyper::Error> {
     // Answers are one small segment each; waiting to fill it gains nothing.
     drop(stream.set_nodelay(true));
     let mut http = http1::Builder::new();

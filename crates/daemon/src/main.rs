@@ -16,5 +16,5 @@ struct Line {
 }
 
 fn main() -> ExitCode {
-    Line::parse().command.run()
+    daemon::command::parse::<Line>().command.run()
 }

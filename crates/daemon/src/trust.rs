@@ -17,8 +17,7 @@ use crate::exit::{Exit, Failure, SystemFault};
 ///
 /// One sentence that names the file.
 pub fn read_identity(path: &Path) -> Result<Identity, Failure> {
-    identity_file::read(path)
-        .map_err(|error| Failure::usage(format_args!("{}: {error}", path.display())))
+    identity_file::read(path).map_err(|error| Failure::file(path, error))
 }
 
 /// Reads the join file in `path`. Since it holds the network's secret, one that others may read is
@@ -28,9 +27,8 @@ pub fn read_identity(path: &Path) -> Result<Identity, Failure> {
 ///
 /// One sentence that names the file and, where its text is wrong, the line.
 pub fn read_join_file(path: &Path) -> Result<JoinFile, Failure> {
-    let fail = |what: &dyn std::fmt::Display| {
-        Failure::usage(format_args!("{}: join file: {what}", path.display()))
-    };
+    let fail =
+        |what: &dyn std::fmt::Display| Failure::file(path, format_args!("join file: {what}"));
     let io = |error: std::io::Error| fail(&SystemFault(&error));
     let metadata = fs::metadata(path).map_err(io)?;
     if !metadata.is_file() {

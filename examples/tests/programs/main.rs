@@ -26,6 +26,8 @@ fn example(name: &str) -> Command {
             "dash",
             "echo",
             "ecs",
+            "hello_client",
+            "hello_server",
             "lockstep",
             "mesh",
             "metrics",
@@ -67,6 +69,69 @@ fn tap(server: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
         }
     });
     (address, heard)
+}
+
+/// The block of a page that shows a program, and the program.
+#[test]
+fn the_first_programs_of_the_facade_stand_in_its_page_as_they_are_run() {
+    let page = include_str!("../../../crates/tickwire/README.md");
+    let blocks: Vec<&str> = page
+        .split("```rust,no_run\n")
+        .skip(1)
+        .map(|rest| rest.split_once("```\n").unwrap().0)
+        .collect();
+    let files = [
+        include_str!("../../hello_server.rs"),
+        include_str!("../../hello_client.rs"),
+    ];
+    // What silences a lint of this house is no reader's concern.
+    let programs = files.map(|file| file.split_once("\n\n").unwrap().1);
+    assert_eq!(blocks, programs);
+
+    let mut command = example("hello_server");
+    command.arg("127.0.0.1:0").stdout(Stdio::piped());
+    let mut server = Started(command.spawn().unwrap());
+    let mut lines = BufReader::new(server.0.stdout.take().unwrap()).lines();
+    let first = lines.next().unwrap().unwrap();
+    let words = first.split(' ');
+    let output = example("hello_client").args(words).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout), "hello\n");
+}
+
+/// What is wrong is said in a sentence, and never as an error looks to its author.
+#[test]
+fn an_example_that_cannot_run_says_why_in_a_sentence() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let busy = socket.local_addr().unwrap().to_string();
+    let missing = "/no/such/file";
+    for (name, words) in [
+        ("echo", vec!["server", &busy]),
+        ("lockstep", vec!["server", &busy]),
+        ("metrics", vec![&busy, "127.0.0.1:0"]),
+        ("pong", vec!["server", &busy]),
+        ("dash", vec!["127.0.0.1:1"]),
+        ("replay", vec!["play", missing]),
+        ("mesh", vec!["node", "--config", missing]),
+    ] {
+        let output = example(name).args(&words).output().unwrap();
+        let said = text(&output.stderr);
+        let code = output.status.code().unwrap();
+        assert!(code == 1 || code == 2, "{name}: {code} {said}");
+        assert_eq!(said.lines().count(), 1, "{name}: {said}");
+        for wrong in ["Error: ", " { ", "(\"", "Some(", "panicked", "kind:"] {
+            assert!(!said.contains(wrong), "{name}: {said}");
+        }
+    }
+    // Without its words, a usage.
+    for name in [
+        "chat", "echo", "ecs", "lockstep", "mesh", "metrics", "pong", "replay",
+    ] {
+        let output = example(name).output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{name}: {said}");
+        assert!(said.contains("Usage: "), "{name}: {said}");
+    }
 }
 
 #[test]

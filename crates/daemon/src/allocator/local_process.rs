@@ -1,6 +1,7 @@
 //! Game servers as child processes of the matchmaker.
 
 mod child;
+mod program;
 #[cfg(test)]
 mod tests;
 
@@ -105,6 +106,23 @@ impl PortRange {
     }
 }
 
+impl PortRange {
+    /// Returns how many ports there are.
+    #[must_use]
+    pub const fn count(self) -> u32 {
+        // Both are at most 65,535, and `last` is not below `first`.
+        (self.last as u32)
+            .saturating_sub(self.first as u32)
+            .saturating_add(1)
+    }
+}
+
+impl fmt::Display for PortRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.first, self.last)
+    }
+}
+
 impl FromStr for PortRange {
     type Err = PortRangeError;
 
@@ -148,7 +166,8 @@ impl LocalProcess {
     ///
     /// # Errors
     ///
-    /// One sentence: there are fewer ports than slots, or the system has no thread left.
+    /// One sentence: the program cannot be run, there are fewer ports than slots, or the system has
+    /// no thread left.
     pub fn start(
         config: LocalProcessConfig,
         queue: OrderQueue,
@@ -161,6 +180,7 @@ impl LocalProcess {
                 config.identities.len()
             )));
         }
+        program::check(&config.program)?;
         let mut pool = Processes {
             config,
             children: BTreeMap::new(),

@@ -7,7 +7,7 @@ mod import;
 use clap::Subcommand;
 
 use crate::exit::Failure;
-pub use call::{AskGraph, AskRoute, Asked, GetConfig, PutConfig};
+pub use call::{AskGraph, AskHealth, AskRoute, Asked, GetConfig, PutConfig};
 pub use document::{CheckedDocument, SignedDocument};
 pub use import::ImportedGames;
 
@@ -26,17 +26,28 @@ pub enum AdminCommand {
     Get(GetConfig),
     /// Shows all nodes and links that a node knows.
     Graph(AskGraph),
-    /// Shows the cheapest way between two nodes, or to a game.
+    /// Shows the cheapest path between two nodes, or to a game, and what flows use now.
     Route(AskRoute),
     /// Has a node let in nobody new, and send what it passes on another way.
     Drain(Asked),
+    /// Has a draining node serve as before.
+    Undrain(Asked),
     /// Shows a node's counters as Prometheus text.
     Metrics(Asked),
-    /// Asks whether a node is at work.
-    Health(Asked),
+    /// Asks whether a node is at work; needs no token.
+    Health(AskHealth),
 }
 
 impl AdminCommand {
+    pub(super) const fn is_json(&self) -> bool {
+        match self {
+            Self::Check(check) => check.is_json(),
+            Self::Graph(graph) => graph.is_json(),
+            Self::Route(route) => route.is_json(),
+            _ => false,
+        }
+    }
+
     pub(super) fn run(&self) -> Result<(), Failure> {
         match self {
             Self::Sign(sign) => sign.run(),
@@ -47,8 +58,9 @@ impl AdminCommand {
             Self::Graph(graph) => graph.run(),
             Self::Route(route) => route.run(),
             Self::Drain(asked) => asked.show("POST /v1/drain"),
+            Self::Undrain(asked) => asked.show("DELETE /v1/drain"),
             Self::Metrics(asked) => asked.show("GET /metrics"),
-            Self::Health(asked) => asked.show("GET /health"),
+            Self::Health(asked) => asked.show(),
         }
     }
 }

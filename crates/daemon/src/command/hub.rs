@@ -1,10 +1,10 @@
 //! `tickwire hub`.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::host::HostPort;
 use super::{LINGER, LOOK, StdinEnd, log, say};
 use crate::exit::Failure;
 use crate::role::hub::{HubOptions, HubProcess};
@@ -29,9 +29,9 @@ pub struct RunHub {
     /// Where it keeps mail; made where it does not exist.
     #[arg(long)]
     data: PathBuf,
-    /// Where it listens, as IP:PORT; the join file's address by default.
-    #[arg(long)]
-    listen: Option<SocketAddr>,
+    /// Where it listens, as HOST:PORT; the join file's address by default.
+    #[arg(long, value_name = "HOST:PORT")]
+    listen: Option<HostPort>,
     /// Ends in order when stdin closes.
     #[arg(long)]
     end_with_stdin: bool,
@@ -46,11 +46,11 @@ impl HubCommand {
 
 impl RunHub {
     fn run(&self) -> Result<(), Failure> {
-        log();
+        log()?;
         let identity = trust::read_identity(&self.identity)?;
         let join_file = trust::read_join_file(&self.join_file)?;
         let mut options = HubOptions::new(&identity, join_file, &self.data);
-        options.listen = self.listen;
+        options.listen = self.listen.as_ref().map(HostPort::listen).transpose()?;
         let hub = HubProcess::start(options)?;
         // Whoever started it may not listen.
         say(&format!(

@@ -48,6 +48,16 @@ pub struct NewJoinFile {
 }
 
 impl KeyCommand {
+    pub(super) const fn is_json(&self) -> bool {
+        match self {
+            Self::New(new) => new.is_json(),
+            Self::Import(copied) => copied.is_json(),
+            Self::Public(public) => public.is_json(),
+            Self::Show(shown) => shown.is_json(),
+            Self::JoinFile(_) => false,
+        }
+    }
+
     pub(super) fn run(&self) -> Result<(), Failure> {
         match self {
             Self::New(new) => new.write(),

@@ -4,7 +4,7 @@ mod limit;
 mod status;
 
 use std::ffi::OsString;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -12,6 +12,7 @@ use crossbeam_channel::Receiver;
 use matchmaker_core::{MatchEnd, Rule, TeamSize};
 use serde_json::json;
 
+use super::host::HostPort;
 use super::{LINGER, LOOK, StdinEnd, log, say};
 use crate::allocator::{ChildOutput, LocalProcessConfig, PortRange};
 use crate::edge::Transport;
@@ -44,9 +45,9 @@ pub struct RunMatchmaker {
     /// The join file.
     #[arg(long)]
     join_file: PathBuf,
-    /// Where players ask, as IP:PORT.
-    #[arg(long)]
-    http: SocketAddr,
+    /// Where players ask, as HOST:PORT.
+    #[arg(long, value_name = "HOST:PORT")]
+    http: HostPort,
     /// Speaks HTTP without TLS, on a loopback address only.
     #[arg(long)]
     plain_http: bool,
@@ -101,6 +102,13 @@ pub struct RunMatchmaker {
 }
 
 impl MatchmakerCommand {
+    pub(super) const fn is_json(&self) -> bool {
+        match self {
+            Self::Run(_) => false,
+            Self::Status(options) => options.json,
+        }
+    }
+
     pub(super) fn run(&self) -> Result<(), Failure> {
         match self {
             Self::Run(options) => options.run(),
@@ -111,7 +119,7 @@ impl MatchmakerCommand {
 
 impl RunMatchmaker {
     fn run(&self) -> Result<(), Failure> {
-        log();
+        log()?;
         let identity = trust::read_identity(&self.identity)?;
         let join_file = trust::read_join_file(&self.join_file)?;
         let size = TeamSize::new(self.teams, self.team_size).map_err(Failure::usage)?;
@@ -129,7 +137,7 @@ impl RunMatchmaker {
             rule: Rule::TeamSize(size),
             config,
             pool: self.pool()?,
-            edge: self.edge.config(self.http, transport),
+            edge: self.edge.config(self.http.listen()?, transport),
         })?;
         // Whoever started it may not listen.
         say(&format!(
@@ -168,7 +176,30 @@ impl RunMatchmaker {
         if self.slots.is_empty() {
             return Err(Failure::usage(
                 "game servers need an identity each: give --slot once for each",
-            ));
+            )
+            .in_field("--slot"));
+        }
+        let (servers, count) = (self.slots.len(), ports.count());
+        if u32::try_from(servers) != Ok(count) {
+            return Err(Failure::usage(format_args!(
+                "found {servers} --slot for {count} ports ({ports}), expected as many: each game \
+                 server has an identity and a port of its own"
+            ))
+            .in_field("--ports"));
+        }
+        if usize::from(self.warm) > servers {
+            return Err(Failure::usage(format_args!(
+                "found --warm {}, expected at most {servers}, one for each --slot",
+                self.warm
+            ))
+            .in_field("--warm"));
+        }
+        if self.server_ip.is_unspecified() || self.server_ip.is_multicast() {
+            return Err(Failure::usage(format_args!(
+                "found --server-ip {}, expected the address that players send to",
+                self.server_ip
+            ))
+            .in_field("--server-ip"));
         }
         Ok(Some(LocalProcessConfig {
             output: if self.server_output {

@@ -7,9 +7,11 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
 
+use crate::http::Served;
+
 /// Counts since the start, as `GET /v1/status` tells them.
 ///
-/// `connections` is the sum of `open`, `closed`, `bad_http`, `too_slow` and `cut`; `requests` is the
+/// `connections` is the sum of `open`, `closed`, `bad_http`, `too_slow`, `cut` and `evicted`; `requests` is the
 /// sum of `asked`, `answered`, `dropped` and all of `refused`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Counts {
@@ -27,6 +29,8 @@ pub(super) struct Counts {
     too_slow: u64,
     /// That broke off in the middle of a request or an answer.
     cut: u64,
+    /// That were idle, and closed for new ones.
+    evicted: u64,
     /// Requests whose head was understood.
     requests: u64,
     /// Requests that wait for their answer now.
@@ -46,16 +50,18 @@ pub(super) enum ConnectionEnd {
     BadHttp,
     TooSlow,
     Cut,
+    Evicted,
 }
 
 impl ConnectionEnd {
-    /// Reads how hyper served a connection.
-    pub(super) fn of(served: &Result<(), hyper::Error>) -> Self {
+    /// Reads how a connection was served.
+    pub(super) fn of(served: &Served) -> Self {
         match served {
-            Ok(()) => Self::Closed,
-            Err(error) if error.is_parse() => Self::BadHttp,
-            Err(error) if error.is_timeout() || is_late(error) => Self::TooSlow,
-            Err(_) => Self::Cut,
+            Served::Evicted => Self::Evicted,
+            Served::Ended(Ok(())) => Self::Closed,
+            Served::Ended(Err(error)) if error.is_parse() => Self::BadHttp,
+            Served::Ended(Err(error)) if error.is_timeout() || is_late(error) => Self::TooSlow,
+            Served::Ended(Err(_)) => Self::Cut,
         }
     }
 }
@@ -95,6 +101,7 @@ impl Counter {
                 ConnectionEnd::BadHttp => &mut counts.bad_http,
                 ConnectionEnd::TooSlow => &mut counts.too_slow,
                 ConnectionEnd::Cut => &mut counts.cut,
+                ConnectionEnd::Evicted => &mut counts.evicted,
             });
         });
     }

@@ -7,8 +7,9 @@ use axum::Extension;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::count::ConnectionEnd;
-use super::limit::{ConnectionGuard, Source};
 use super::ticket::{self, Peer, Shared};
+use crate::http::connections::Place;
+use crate::http::source::Source;
 use crate::http::{ACCEPT_PAUSE, Limits, converse};
 
 /// Serves for as long as it is polled.
@@ -27,8 +28,8 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
 fn admit(stream: TcpStream, peer: SocketAddr, shared: &Arc<Shared>) {
     let ip = peer.ip();
     let source = (!shared.proxies.has(ip)).then(|| Source::of(ip));
-    if let Some(guard) = shared.limiter.connect(source) {
-        let open = Open::new(guard, Arc::clone(shared));
+    if let Some(place) = shared.connections.admit(source) {
+        let open = Open::new(place, Arc::clone(shared));
         drop(tokio::spawn(talk(stream, Peer(ip), open)));
     } else {
         shared.counter.connection_refused();
@@ -38,16 +39,16 @@ fn admit(stream: TcpStream, peer: SocketAddr, shared: &Arc<Shared>) {
 
 /// A connection that counts as open until it is dropped.
 struct Open {
-    _place: ConnectionGuard,
+    place: Place,
     shared: Arc<Shared>,
     end: ConnectionEnd,
 }
 
 impl Open {
-    fn new(place: ConnectionGuard, shared: Arc<Shared>) -> Self {
+    fn new(place: Place, shared: Arc<Shared>) -> Self {
         shared.counter.connection_opened();
         Self {
-            _place: place,
+            place,
             shared,
             end: ConnectionEnd::Cut,
         }
@@ -69,6 +70,6 @@ async fn talk(stream: TcpStream, peer: Peer, mut open: Open) {
         life: config.connection_life,
     };
     let routes = ticket::routes(&open.shared).layer(Extension(peer));
-    let served = converse(stream, routes, limits).await;
+    let served = converse(stream, routes, limits, &mut open.place).await;
     open.end = ConnectionEnd::of(&served);
 }

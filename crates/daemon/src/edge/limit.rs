@@ -1,7 +1,6 @@
 //! How much one source, and all together, may ask of the edge.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,44 +8,28 @@ use servicer::Clock;
 use wire::Instant;
 
 use super::EdgeConfig;
-
-/// Who asks, as limits see it: an IPv4 address, or the network half of an IPv6 one, since a host
-/// has all of the other half.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Source {
-    V4(u32),
-    V6(u64),
-}
-
-impl Source {
-    pub(super) fn of(ip: IpAddr) -> Self {
-        match ip.to_canonical() {
-            IpAddr::V4(ip) => Self::V4(ip.to_bits()),
-            IpAddr::V6(ip) => Self::V6(u64::try_from(ip.to_bits() >> 64).unwrap_or_default()),
-        }
-    }
-}
+pub(super) use crate::http::source::Source;
 
 /// Counts what sources do. Shared by all connections; no lock is held across a wait.
 #[derive(Debug)]
 pub(super) struct Limiter {
     clock: Clock,
     rates: Mutex<Rates>,
-    connections: Arc<Mutex<Places>>,
     waits: Arc<Mutex<Places>>,
 }
 
 impl Limiter {
     pub(super) fn new(config: &EdgeConfig) -> Self {
-        let places = |total, each| Arc::new(Mutex::new(Places::new(total, each)));
         Self {
             clock: Clock::new(),
             rates: Mutex::new(Rates::new(
                 config.requests_per_second,
                 config.requests_burst,
             )),
-            connections: places(config.connections_max, config.connections_per_source_max),
-            waits: places(config.waits_max, config.waits_per_source_max),
+            waits: Arc::new(Mutex::new(Places::new(
+                config.waits_max,
+                config.waits_per_source_max,
+            ))),
         }
     }
 
@@ -55,21 +38,11 @@ impl Limiter {
         lock(&self.rates).take(self.clock.now(), source)
     }
 
-    /// Takes a connection of `source`, unless there are too many; `None` is many sources at once,
-    /// so that only the number of all is looked at.
-    pub(super) fn connect(&self, source: Option<Source>) -> Option<ConnectionGuard> {
-        Guard::take(&self.connections, source).map(ConnectionGuard)
-    }
-
     /// Takes a wait of `source`, unless there are too many.
     pub(super) fn wait(&self, source: Source) -> Option<WaitGuard> {
-        Guard::take(&self.waits, Some(source)).map(WaitGuard)
+        Guard::take(&self.waits, source).map(WaitGuard)
     }
 }
-
-/// A connection that counts until it is dropped.
-#[derive(Debug)]
-pub(super) struct ConnectionGuard(#[expect(dead_code, reason = "held for its drop")] Guard);
 
 /// A wait that counts until it is dropped.
 #[derive(Debug)]
@@ -78,11 +51,11 @@ pub(super) struct WaitGuard(#[expect(dead_code, reason = "held for its drop")] G
 #[derive(Debug)]
 struct Guard {
     places: Arc<Mutex<Places>>,
-    source: Option<Source>,
+    source: Source,
 }
 
 impl Guard {
-    fn take(places: &Arc<Mutex<Places>>, source: Option<Source>) -> Option<Self> {
+    fn take(places: &Arc<Mutex<Places>>, source: Source) -> Option<Self> {
         lock(places).take(source).then(|| Self {
             places: Arc::clone(places),
             source,
@@ -116,26 +89,18 @@ impl Places {
         }
     }
 
-    fn take(&mut self, source: Option<Source>) -> bool {
-        if self.total >= self.total_max {
+    fn take(&mut self, source: Source) -> bool {
+        let taken = self.by_source.get(&source).copied().unwrap_or_default();
+        if self.total >= self.total_max || taken >= self.each_max {
             return false;
         }
-        if let Some(source) = source {
-            let taken = self.by_source.get(&source).copied().unwrap_or_default();
-            if taken >= self.each_max {
-                return false;
-            }
-            self.by_source.insert(source, taken.saturating_add(1));
-        }
+        self.by_source.insert(source, taken.saturating_add(1));
         self.total = self.total.saturating_add(1);
         true
     }
 
-    fn give_back(&mut self, source: Option<Source>) {
+    fn give_back(&mut self, source: Source) {
         self.total = self.total.saturating_sub(1);
-        let Some(source) = source else {
-            return;
-        };
         if let Some(taken) = self.by_source.get_mut(&source) {
             *taken = taken.saturating_sub(1);
             if *taken == 0 {
@@ -200,15 +165,6 @@ mod tests {
     const TWO: Source = Source::V4(2);
 
     #[test]
-    fn a_source_is_a_host() {
-        let of = |ip: &str| Source::of(ip.parse().unwrap());
-        assert_eq!(of("192.0.2.1"), of("::ffff:192.0.2.1"));
-        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
-        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
-        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
-    }
-
-    #[test]
     fn a_source_has_its_burst_and_then_its_rate() {
         let mut rates = Rates::new(10, 5);
         let start = Instant::from_millis(1_000);
@@ -241,17 +197,13 @@ mod tests {
     #[test]
     fn places_are_for_all_and_for_each() {
         let places = Arc::new(Mutex::new(Places::new(3, 2)));
-        let take = |source| Guard::take(&places, Some(source));
+        let take = |source| Guard::take(&places, source);
         let (first, _second) = (take(ONE).unwrap(), take(ONE).unwrap());
         assert!(take(ONE).is_none(), "two each");
         let third = take(TWO).unwrap();
         assert!(take(TWO).is_none(), "three in all");
         drop((first, third));
         assert!(take(ONE).is_some());
-        assert_eq!(lock(&places).by_source.len(), 1);
-        // Who asks for many has as many as there are.
-        let _many = [(); 2].map(|()| Guard::take(&places, None).unwrap());
-        assert!(Guard::take(&places, None).is_none() && take(TWO).is_none());
         assert_eq!(lock(&places).by_source.len(), 1);
     }
 }

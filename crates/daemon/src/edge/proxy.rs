@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use super::ProxyHeader;
+use super::forwarded::{self, Node};
 use super::limit::Source;
 
 /// Whose word about addresses is taken, and where they say it.
@@ -34,36 +35,38 @@ impl Proxies {
         if !self.has(peer) {
             return Source::of(peer);
         }
-        let name = match self.header {
-            ProxyHeader::XForwardedFor => X_FORWARDED_FOR,
-            ProxyHeader::Forwarded => header::FORWARDED,
+        let (name, read): (_, fn(&str) -> Option<Vec<Node>>) = match self.header {
+            ProxyHeader::XForwardedFor => (X_FORWARDED_FOR, listed),
+            ProxyHeader::Forwarded => (header::FORWARDED, forwarded::nodes),
         };
         let mut last_proxy = peer;
         for value in headers.get_all(name).iter().rev() {
-            for element in text(value).rsplit(',') {
-                match self.address(element.trim()) {
-                    Some(ip) if self.has(ip) => last_proxy = ip,
-                    Some(ip) => return Source::of(ip),
-                    None => return Source::of(last_proxy),
+            let Some(nodes) = text(value).and_then(read) else {
+                return Source::of(last_proxy);
+            };
+            for node in nodes.into_iter().rev() {
+                match node {
+                    Node::Address(ip) if self.has(ip) => last_proxy = ip,
+                    Node::Address(ip) => return Source::of(ip),
+                    Node::Hidden => return Source::of(last_proxy),
                 }
             }
         }
         Source::of(last_proxy)
     }
+}
 
-    fn address(&self, element: &str) -> Option<IpAddr> {
-        match self.header {
-            ProxyHeader::XForwardedFor => node(element),
-            // RFC 7239, section 4: pairs in any order, quoted where they hold a colon.
-            ProxyHeader::Forwarded => element.split(';').find_map(|pair| {
-                let (name, value) = pair.trim().split_once('=')?;
-                let value = value
-                    .strip_prefix('"')
-                    .map_or(Some(value), |value| value.strip_suffix('"'))?;
-                name.eq_ignore_ascii_case("for").then(|| node(value))?
-            }),
-        }
-    }
+/// Reads a value of `X-Forwarded-For`, which no RFC has: a list of addresses.
+fn listed(value: &str) -> Option<Vec<Node>> {
+    let elements = value
+        .split(',')
+        .map(|element| element.trim_matches([' ', '\t']));
+    let nodes = elements.filter(|element| !element.is_empty());
+    Some(
+        nodes
+            .map(|text| node(text).map_or(Node::Hidden, Node::Address))
+            .collect(),
+    )
 }
 
 /// Reads an address with or without a port; IPv6 may stand in brackets (RFC 7239, section 6).
@@ -76,9 +79,9 @@ fn node(text: &str) -> Option<IpAddr> {
     text.parse().ok().or_else(with_port).or_else(bare)
 }
 
-/// What is no text names no address.
-fn text(value: &HeaderValue) -> &str {
-    value.to_str().unwrap_or_default()
+/// A quoted string may hold letters beyond ASCII.
+fn text(value: &HeaderValue) -> Option<&str> {
+    str::from_utf8(value.as_bytes()).ok()
 }
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -132,6 +135,24 @@ mod tests {
             of("192.0.2.1")
         );
         assert_eq!(source(&["for=\"[2001:db8::1]\""]), of("2001:db8::1"));
+        assert_eq!(
+            source(&["for=192.0.2.9", "for=192.0.2.1", "for=10.0.0.7"]),
+            of("192.0.2.1")
+        );
+    }
+
+    #[test]
+    fn a_comma_within_a_quoted_string_forges_no_source() {
+        let source = |values: &[&'static str]| source(ProxyHeader::Forwarded, PROXY, values);
+        assert_eq!(
+            source(&["for=192.0.2.1;host=\"a,for=1.2.3.4\""]),
+            of("192.0.2.1")
+        );
+        assert_eq!(source(&["host=\"a,for=1.2.3.4\""]), of(PROXY));
+        // What a player leaves open does not reach into what its proxy says on a line of its own.
+        let open = "for=1.2.3.4;host=\"";
+        assert_eq!(source(&[open, "for=192.0.2.1"]), of("192.0.2.1"));
+        assert_eq!(source(&["for=junk, for=192.0.2.1"]), of("192.0.2.1"));
     }
 
     #[test]
@@ -142,6 +163,8 @@ mod tests {
             &["unknown"],
             &["for=_hidden"],
             &["192.0.2.1, for=\"192.0.2.2"],
+            &["for=192.0.2.1;host=\"a, for=\"[2001:db8::1]\""],
+            &["192.0.2.1", "for=192.0.2.1", "junk"],
         ] {
             for header in [ProxyHeader::XForwardedFor, ProxyHeader::Forwarded] {
                 assert_eq!(source(header, PROXY, values), of(PROXY), "{values:?}");

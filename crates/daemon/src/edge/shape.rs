@@ -1,21 +1,136 @@
 //! The JSON shapes of requests and answers.
 
+use std::collections::BTreeMap;
+
+use crypto::UserData;
 use matchmaker_core::{Assignment, Ending, FailReason, IdempotencyKey, TicketId, TicketState};
-use serde::{Deserialize, Serialize};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 use super::count::Counts;
+use crate::http::refusal::{FieldFault, Refusal};
 use crate::role::matchmaker::Load;
 
 /// Body of `POST /v1/tickets`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Wish {
-    /// Decimal digits: JSON numbers lose the low bits of large ids.
-    pub(super) client_id: String,
-    /// What the game server gets with the token, hexadecimal; nothing by default.
-    #[serde(default)]
-    pub(super) user: String,
+    pub(super) client_id: u64,
+    /// What the game server gets with the token; nothing by default.
+    pub(super) user: UserData,
 }
+
+/// The body as JSON has it: what each field must be is judged by name, so that an error has one.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct WishFields {
+    client_id: Field,
+    user: Field,
+    #[serde(flatten)]
+    others: BTreeMap<String, IgnoredAny>,
+}
+
+/// A field of a body, of whatever type.
+#[derive(Debug, Default)]
+enum Field {
+    #[default]
+    Missing,
+    Text(String),
+    Other(String),
+}
+
+impl<'de> Deserialize<'de> for Field {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(match Value::deserialize(deserializer)? {
+            // `null` for a field is its absence.
+            Value::Null => Self::Missing,
+            Value::String(text) => Self::Text(text),
+            Value::Bool(value) => Self::Other(format!("the boolean {value}")),
+            Value::Number(number) => Self::Other(format!("the number {number}")),
+            Value::Array(_) => Self::Other("an array".to_owned()),
+            Value::Object(_) => Self::Other("an object".to_owned()),
+        })
+    }
+}
+
+impl Field {
+    /// Returns its text; an empty one where it is missing and need not be there.
+    fn text(self, name: &str, form: &'static str, is_needed: bool) -> Result<String, Refusal> {
+        let found = match self {
+            Self::Text(text) => return Ok(text),
+            Self::Missing if !is_needed => return Ok(String::new()),
+            Self::Missing => "nothing".to_owned(),
+            Self::Other(found) => found,
+        };
+        Err(fault("malformed_json", name, found, form))
+    }
+}
+
+fn fault(word: &'static str, name: &str, found: String, expected: &'static str) -> Refusal {
+    Refusal::bad_field(
+        word,
+        FieldFault {
+            field: shown(name),
+            found,
+            expected,
+        },
+    )
+}
+
+/// Shortens what a client has written, to be shown to it.
+pub(super) fn shown(text: &str) -> String {
+    let mut letters = text.chars();
+    let mut short: String = letters.by_ref().take(SHOWN_MAX).collect();
+    if letters.next().is_some() {
+        short.push_str("...");
+    }
+    short
+}
+
+impl Wish {
+    /// Reads a body.
+    pub(super) fn read(body: &[u8]) -> Result<Self, Refusal> {
+        let whole = str::from_utf8(body).map_err(|_| no_json("is no UTF-8"))?;
+        let whole: Value = serde_json::from_str(whole).map_err(|error| {
+            let (line, column) = (error.line(), error.column());
+            no_json(&format!("is no JSON, at line {line} column {column}"))
+        })?;
+        if !whole.is_object() {
+            return Err(no_json("is no object, such as {\"client_id\": \"42\"}"));
+        }
+        // A field that is there twice is told here.
+        let fields: WishFields = serde_json::from_slice(body)
+            .map_err(|error| no_json(&format!("cannot be read: {error}")))?;
+        if let Some(name) = fields.others.keys().next() {
+            let found = "a field of this name".to_owned();
+            return Err(fault("malformed_json", name, found, "client_id or user"));
+        }
+        let id = fields.client_id.text("client_id", CLIENT_ID, true)?;
+        let client_id = decimal(&id).ok_or_else(|| {
+            let found = format!("{:?}", shown(&id));
+            fault("bad_client_id", "client_id", found, CLIENT_ID)
+        })?;
+        let user = fields.user.text("user", USER, false)?;
+        let user = bytes(&user)
+            .and_then(|bytes| UserData::new(&bytes).ok())
+            .ok_or_else(|| {
+                // Its text is the game's own matter.
+                let found = format!("{} characters", user.chars().count());
+                fault("bad_user", "user", found, USER)
+            })?;
+        Ok(Self { client_id, user })
+    }
+}
+
+fn no_json(what: &str) -> Refusal {
+    Refusal::bad("malformed_json", format!("the body {what}"))
+}
+
+const CLIENT_ID: &str =
+    "a string of decimal digits, below 2^64, without sign and leading zeros, such as \"42\"";
+const USER: &str = "a string of hexadecimal digits, for 0 to 512 bytes, such as \"00ff\"";
+/// Letters of a client's own text in an error.
+const SHOWN_MAX: usize = 64;
 
 /// Reads a decimal number in its one spelling: digits, no sign, no zero before others.
 pub(super) fn decimal(text: &str) -> Option<u64> {
@@ -209,6 +324,96 @@ mod tests {
         }
         for text in ["", "ab", "zz", "abababababababababababababababab00"] {
             assert_eq!(idempotency_key(text), None, "{text}");
+        }
+    }
+
+    fn refused(body: &str) -> (String, String) {
+        let refusal = Wish::read(body.as_bytes()).unwrap_err();
+        let text = format!("{refusal:?}");
+        let word = text.split('"').nth(1).unwrap().to_owned();
+        (word, text)
+    }
+
+    #[test]
+    fn null_for_an_optional_field_is_its_absence() {
+        let wish = |body: &str| Wish::read(body.as_bytes()).unwrap();
+        let plain = wish(r#"{"client_id":"42"}"#);
+        assert_eq!(wish(r#"{"client_id":"42","user":null}"#), plain);
+        assert_eq!(wish(r#"{"user":"","client_id":"42"}"#), plain);
+        assert_eq!(plain.client_id, 42);
+        assert_eq!(
+            wish(r#"{"client_id":"42","user":"00fF"}"#).user,
+            UserData::new(&[0, 255]).unwrap()
+        );
+    }
+
+    #[test]
+    fn an_error_names_the_field_what_was_found_and_what_is_expected() {
+        for (body, word, field, found) in [
+            (r#"{}"#, "malformed_json", "client_id", "nothing"),
+            (
+                r#"{"client_id":null}"#,
+                "malformed_json",
+                "client_id",
+                "nothing",
+            ),
+            (
+                r#"{"client_id":42}"#,
+                "malformed_json",
+                "client_id",
+                "the number 42",
+            ),
+            (
+                r#"{"client_id":[]}"#,
+                "malformed_json",
+                "client_id",
+                "an array",
+            ),
+            (
+                r#"{"client_id":true}"#,
+                "malformed_json",
+                "client_id",
+                "the boolean true",
+            ),
+            (
+                r#"{"client_id":"042"}"#,
+                "bad_client_id",
+                "client_id",
+                "042",
+            ),
+            (
+                r#"{"client_id":"1","user":{}}"#,
+                "malformed_json",
+                "user",
+                "an object",
+            ),
+            (
+                r#"{"client_id":"1","user":"zz"}"#,
+                "bad_user",
+                "user",
+                "2 characters",
+            ),
+            (
+                r#"{"client_id":"1","usr":null}"#,
+                "malformed_json",
+                "usr",
+                "a field of this name",
+            ),
+        ] {
+            let (told, text) = refused(body);
+            assert_eq!(told, word, "{text}");
+            assert!(text.contains(&format!("field: \"{field}\"")), "{text}");
+            assert!(
+                text.contains(found) && text.contains("expected: "),
+                "{text}"
+            );
+        }
+        let (_, twice) = refused(r#"{"client_id":"1","client_id":"2"}"#);
+        assert!(twice.contains("duplicate field `client_id`"), "{twice}");
+        let long = format!(r#"{{"client_id":"1","{}":1}}"#, "x".repeat(4_000));
+        assert!(refused(&long).1.len() < 500, "what is shown has a bound");
+        for body in ["", "[]", "5", "{", "\u{0}", "\"client_id\""] {
+            assert_eq!(refused(body).0, "malformed_json", "{body}");
         }
     }
 

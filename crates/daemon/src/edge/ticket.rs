@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::rejection::PathRejection;
-use axum::extract::{DefaultBodyLimit, FromRequest, Path, Request, State};
+use axum::extract::{DefaultBodyLimit, FromRequest, Path, Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
-use crypto::UserData;
 use matchmaker_core::{ResumeKey, TicketId, TicketRequest, TicketState};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -22,14 +21,18 @@ use super::EdgeConfig;
 use super::count::Counter;
 use super::limit::{Limiter, Source};
 use super::proxy::Proxies;
-use super::refusal::{Refusal, Word};
 use super::shape::{self, Made, Status, Ticket, Wish};
+use crate::http::connections::{Activity, Connections};
+use crate::http::field::{bearer_token, has_media_type};
+use crate::http::refusal::{FieldFault, Refusal, Word};
+use crate::http::target::normalized;
 use crate::role::matchmaker::{MatchmakerRequest, MatchmakerRequests, TicketAsk, Unknown};
 
 /// What all connections share.
 pub(super) struct Shared {
     pub(super) config: EdgeConfig,
     pub(super) limiter: Limiter,
+    pub(super) connections: Connections,
     pub(super) proxies: Proxies,
     pub(super) counter: Counter,
     requests: MatchmakerRequests,
@@ -39,6 +42,10 @@ impl Shared {
     pub(super) fn new(config: EdgeConfig, requests: MatchmakerRequests) -> Self {
         Self {
             limiter: Limiter::new(&config),
+            connections: Connections::new(
+                config.connections_max,
+                config.connections_per_source_max,
+            ),
             proxies: Proxies::new(&config.trusted_proxies, config.proxy_header),
             counter: Counter::default(),
             config,
@@ -65,16 +72,17 @@ impl Shared {
 
 /// The routes of the edge.
 pub(super) fn routes(shared: &Arc<Shared>) -> Router {
-    Router::new()
+    let routes = Router::new()
         .route("/v1/tickets", post(submit))
         .route("/v1/tickets/{id}", get(look).delete(cancel))
         .route("/v1/tickets/{id}/token", post(reissue))
         .route("/v1/status", get(status))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
-        .layer(middleware::from_fn_with_state(Arc::clone(shared), guard))
         .layer(DefaultBodyLimit::max(shared.config.body_bytes_max))
-        .with_state(Arc::clone(shared))
+        .with_state(Arc::clone(shared));
+    let guard = middleware::from_fn_with_state(Arc::clone(shared), guard);
+    normalized(routes).layer(guard)
 }
 
 /// The other end of a connection.
@@ -109,26 +117,20 @@ async fn guard(
 
 async fn submit(
     State(shared): State<Arc<Shared>>,
+    Extension(activity): Extension<Activity>,
     headers: HeaderMap,
     request: Request,
 ) -> Result<Response, Refusal> {
-    let wish = read_wish(&shared, request).await?;
-    let client = shape::decimal(&wish.client_id).ok_or_else(|| {
-        Refusal::bad(
-            "bad_client_id",
-            "client_id is no decimal number below 2^64, without sign and leading zeros",
-        )
-    })?;
-    let user = shape::bytes(&wish.user)
-        .and_then(|bytes| UserData::new(&bytes).ok())
-        .ok_or_else(|| Refusal::bad("bad_user", "user is no hexadecimal text of 0 to 512 bytes"))?;
-    let mut ticket_request = TicketRequest::new(ClientId(client)).with_user(user);
-    if let Some(value) = headers.get(IDEMPOTENCY_KEY) {
+    let wish = read_wish(&shared, &activity, request).await?;
+    let mut ticket_request = TicketRequest::new(ClientId(wish.client_id)).with_user(wish.user);
+    let mut keys = headers.get_all(IDEMPOTENCY_KEY).iter();
+    if let Some(value) = keys.next() {
         let key = value.to_str().ok().and_then(shape::idempotency_key);
+        let key = key.filter(|_| keys.next().is_none());
         ticket_request = ticket_request.with_idempotency(key.ok_or_else(|| {
             Refusal::bad(
                 "bad_idempotency_key",
-                "Idempotency-Key is no text of 32 hexadecimal digits",
+                "Idempotency-Key is no text of 32 hexadecimal digits, given once",
             )
         })?);
     }
@@ -142,13 +144,12 @@ async fn submit(
     Ok((StatusCode::CREATED, Json(made)).into_response())
 }
 
-async fn read_wish(shared: &Shared, request: Request) -> Result<Wish, Refusal> {
-    let content_type = request.headers().get(header::CONTENT_TYPE);
-    let media = content_type
-        .and_then(|value| value.to_str().ok())
-        .and_then(|value| value.split(';').next())
-        .map(str::trim);
-    if !media.is_some_and(|media| media.eq_ignore_ascii_case("application/json")) {
+async fn read_wish(
+    shared: &Shared,
+    activity: &Activity,
+    request: Request,
+) -> Result<Wish, Refusal> {
+    if !has_media_type(request.headers(), "application/json") {
         return Err(Refusal::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "not_json",
@@ -180,19 +181,8 @@ async fn read_wish(shared: &Shared, request: Request) -> Result<Wish, Refusal> {
                 Refusal::bad("bad_body", "the body did not come whole")
             }
         })?;
-    serde_json::from_slice(&body).map_err(|error| {
-        // Where, and what was expected; nothing of what was sent.
-        let (line, column) = (error.line(), error.column());
-        let what = if error.is_data() {
-            "is JSON of another shape"
-        } else {
-            "is no JSON"
-        };
-        Refusal::bad(
-            "malformed_json",
-            format!("the body {what}, at line {line} column {column}"),
-        )
-    })
+    activity.busy();
+    Wish::read(&body)
 }
 
 async fn look(
@@ -203,7 +193,7 @@ async fn look(
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let ask = ticket_ask(id, &headers)?;
-    let wait = read_wait(uri.query(), shared.config.wait_max)?;
+    let wait = read_wait(&uri, shared.config.wait_max)?;
     let id = ask.ticket;
     if wait > Duration::ZERO {
         let _place = shared.limiter.wait(source).ok_or_else(|| {
@@ -293,47 +283,53 @@ fn ticket_ask(
         .ok()
         .and_then(|Path(id)| id.parse().ok())
         .ok_or_else(|| Refusal::bad("bad_ticket_id", "a ticket id has 16 hexadecimal digits"))?;
-    let shown = headers
-        .get(header::AUTHORIZATION)
-        .and_then(|value| value.to_str().ok())
-        .and_then(|value| value.strip_prefix("Bearer "))
-        .ok_or_else(|| {
-            Refusal::new(
-                StatusCode::UNAUTHORIZED,
-                "no_resume_key",
-                "show the ticket's resume key: Authorization: Bearer KEY",
-            )
-        })?;
+    let shown = bearer_token(headers).ok_or_else(|| {
+        Refusal::new(
+            StatusCode::UNAUTHORIZED,
+            "no_resume_key",
+            "show the ticket's resume key: Authorization: Bearer KEY",
+        )
+    })?;
     // A text that is no key is no ticket's key.
-    let resume_key = ResumeKey::from_text(shown.trim()).ok_or_else(Refusal::unknown_ticket)?;
+    let resume_key = ResumeKey::from_text(shown).ok_or_else(Refusal::unknown_ticket)?;
     Ok(TicketAsk { ticket, resume_key })
 }
 
 /// Reads `wait=SECONDS`, with or without an `s` behind; no wait where it is not given.
-fn read_wait(query: Option<&str>, max: Duration) -> Result<Duration, Refusal> {
-    let mut wait = Duration::ZERO;
-    for pair in query
-        .unwrap_or_default()
-        .split('&')
-        .filter(|pair| !pair.is_empty())
-    {
-        let span = pair
-            .strip_prefix("wait=")
-            .map(|text| text.strip_suffix('s').unwrap_or(text))
-            .and_then(shape::decimal)
-            .map(Duration::from_secs);
-        match span {
-            Some(span) if span <= max => wait = span,
-            _ => {
-                return Err(Refusal::bad(
-                    "bad_wait",
-                    format!("the query is wait=SECONDS, at most {}", max.as_secs()),
-                ));
-            }
+fn read_wait(uri: &Uri, max: Duration) -> Result<Duration, Refusal> {
+    let fault = |field: &str, found| {
+        let fault = FieldFault {
+            field: shape::shown(field),
+            found,
+            expected: WAIT,
+        };
+        Err(Refusal::bad_field("bad_wait", fault))
+    };
+    // Any bytes are read: what is no text is replaced, and fits nothing.
+    let pairs = Query::<Vec<(String, String)>>::try_from_uri(uri).map(|Query(pairs)| pairs);
+    let mut wait = None;
+    for (name, value) in pairs.unwrap_or_default() {
+        if name != "wait" {
+            return fault(&name, "a parameter of this name".to_owned());
+        }
+        let seconds = shape::decimal(value.strip_suffix('s').unwrap_or(&value));
+        let span = seconds.map(Duration::from_secs);
+        let Some(span) = span.filter(|span| *span <= max) else {
+            let most = max.as_secs();
+            return fault(
+                &name,
+                format!("{:?}, the most is {most}", shape::shown(&value)),
+            );
+        };
+        if wait.replace(span).is_some() {
+            return fault(&name, "two of this name".to_owned());
         }
     }
-    Ok(wait)
+    Ok(wait.unwrap_or_default())
 }
+
+/// What a query may have.
+const WAIT: &str = "wait=SECONDS, whole seconds, such as wait=10";
 
 /// draft-ietf-httpapi-idempotency-key-header.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";

@@ -13,12 +13,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::ask::Asker;
 use super::running::AdminSetup;
 use super::store::Desk;
 use crate::exit::Failure;
+use crate::http::connections::{Connections, Place};
 use crate::http::{ACCEPT_PAUSE, Limits, Port, Server, converse};
 use access::Access;
 
@@ -84,12 +84,12 @@ impl BoundAdmin {
 }
 
 async fn serve(listener: TcpListener, shared: Arc<Shared>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let connections = Connections::new(CONNECTIONS_MAX, CONNECTIONS_MAX);
     loop {
         match listener.accept().await {
-            // One more than there are places is closed as it is made.
+            // Where all are busy, one more is closed as it is made. All are of this host.
             Ok((stream, _)) => {
-                if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
+                if let Some(place) = connections.admit(None) {
                     drop(tokio::spawn(talk(stream, place, Arc::clone(&shared))));
                 }
             }
@@ -101,8 +101,8 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-async fn talk(stream: TcpStream, _place: OwnedSemaphorePermit, shared: Arc<Shared>) {
-    converse(stream, routes::routes(shared), LIMITS).await.ok();
+async fn talk(stream: TcpStream, mut place: Place, shared: Arc<Shared>) {
+    drop(converse(stream, routes::routes(shared), LIMITS, &mut place).await);
 }
 
 /// Connections at a time.

@@ -186,7 +186,8 @@ impl Orders<'_> {
             if !self.relay.is_running() {
                 return Err(RunError::Ended);
             }
-            left = self.relay.draining(ANSWER);
+            // Said again, since its operator may have taken it back: a signal is for the process.
+            left = self.relay.drain(ANSWER);
         }
         Ok(())
     }
@@ -272,6 +273,7 @@ impl RunError {
     pub fn exit_code(&self) -> ExitCode {
         let exit = match self {
             Self::Config(_) | Self::Start(StartError::Node(_)) => Exit::Usage,
+            Self::Start(StartError::Admin(failure)) => failure.exit,
             Self::Start(_) | Self::System(_) => Exit::Refused,
             Self::Ended => Exit::CheckFailed,
         };

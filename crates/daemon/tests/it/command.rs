@@ -220,7 +220,7 @@ fn a_status_says_by_its_exit_code_how_it_went() {
         assert!(stream.read(&mut [0; 1_024]).unwrap() > 0);
         stream.write_all(b"220 mail.example ESMTP\r\n").unwrap();
     });
-    ask(&address, &[]).assert(4, "no matchmaker");
+    ask(&address, &[]).assert(3, "no matchmaker");
     answering.join().unwrap();
     // The matchmaker is there, and its hub is not; then it is.
     let matchmaker = net.matchmaker(None);
@@ -239,6 +239,145 @@ fn a_status_says_by_its_exit_code_how_it_went() {
         "{}",
         end.stdout
     );
+}
+
+#[test]
+fn a_matchmaker_that_could_start_no_game_server_does_not_start() {
+    let net = Net::new();
+    let server = net.key("server-0");
+    let slot = ["--plain-http", "--slot", server.to_str().unwrap()];
+    let run = |rest: &[&str]| {
+        let words: Vec<&str> = slot.iter().chain(rest).copied().collect();
+        matchmaker(&net, "127.0.0.1:0", &words)
+    };
+    let no_program = ["--ports", "40000", "--", "./no-such-game-server"];
+    run(&no_program).assert(2, "./no-such-game-server: the game server: No such file");
+    let in_path = ["--ports", "40000", "--", "no-such-game-server"];
+    run(&in_path).assert(2, "no such program in PATH");
+    let folder = net.path("");
+    let is_folder = ["--ports", "40000", "--", folder.to_str().unwrap()];
+    run(&is_folder).assert(2, "directory");
+    let sentence = "found 1 --slot for 6 ports (40000-40005), expected as many";
+    run(&["--ports", "40000-40005", "--", "sh"]).assert(2, sentence);
+    let warm = ["--ports", "40000", "--warm", "2", "--", "sh"];
+    run(&warm).assert(2, "found --warm 2, expected at most 1");
+    let nowhere = ["--ports", "40000", "--server-ip", "0.0.0.0", "--", "sh"];
+    run(&nowhere).assert(2, "found --server-ip 0.0.0.0");
+    run(&["--ports", "5-4", "--", "sh"]).assert(2, "FIRST-LAST");
+}
+
+#[test]
+fn a_log_filter_that_is_none_is_refused_at_the_start() {
+    let net = Net::new();
+    for (command, rest) in [("hub", "--data"), ("matchmaker", "--app-id")] {
+        for filter in ["eror", "info,daemon=debgu", "daemon", "[x]=info"] {
+            let mut line = tickwire();
+            line.args([command, "run", rest, "1", "--identity"])
+                .arg(net.key("hub"))
+                .arg("--join-file")
+                .arg(net.join_path());
+            if command == "matchmaker" {
+                line.args(["--no-servers", "--plain-http", "--http", "127.0.0.1:0"]);
+            }
+            let end = End::with_log(&mut line, filter);
+            end.assert(2, "TICKWIRE_LOG: found ");
+            let wrong = filter.rsplit(',').next().unwrap();
+            assert!(end.stderr.contains(wrong), "{}", end.stderr);
+            assert!(end.stderr.contains("error, warn, info"), "{}", end.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_host_may_be_a_name() {
+    let net = Net::new();
+    let program = ["matchmaker", "status", "--http"];
+    let ask = |host: &str| End::of(tickwire().args(program).arg(host));
+    let running = net.matchmaker(None);
+    let port = running.address().port();
+    for host in [
+        format!("localhost:{port}"),
+        format!("LOCALHOST:{port}"),
+        format!("http://127.0.0.1:{port}/"),
+    ] {
+        ask(&host).assert(1, "no link to its hub");
+    }
+    ask("no-such-host.invalid:80").assert(3, "no-such-host.invalid:80: the host has no address");
+    for (host, what) in [
+        ("localhost", "there is no port"),
+        ("localhost:70000", "the port is no number"),
+        ("::1:80", "an IPv6 address stands in brackets"),
+        ("https://localhost:80", "the scheme is not http"),
+    ] {
+        let end = ask(host);
+        end.assert(2, what);
+        assert!(end.stderr.contains("localhost:8080"), "{}", end.stderr);
+    }
+    // Where it listens, too.
+    let nowhere = "no-such-host.invalid:0";
+    let words = ["--plain-http", "--no-servers"];
+    matchmaker(&net, nowhere, &words).assert(2, "the host has no address");
+    let busy = TcpListener::bind("127.0.0.1:0").unwrap();
+    let host = format!("localhost:{}", busy.local_addr().unwrap().port());
+    let end = matchmaker(&net, &host, &words);
+    end.assert(4, "is in use by another program");
+}
+
+#[test]
+fn an_error_is_an_object_for_who_asks_in_json() {
+    let net = Net::new();
+    let missing = net.path("no.pem");
+    let run = |words: &[&str]| {
+        let end = End::of(tickwire().args(words));
+        let object: Value = serde_json::from_str(&end.stderr).expect(&end.stderr);
+        assert_eq!(object["schema"], 1, "{object}");
+        assert_eq!(object["code"], end.code, "{object}");
+        assert!(!object["message"].as_str().unwrap().is_empty(), "{object}");
+        for name in ["file", "line", "field"] {
+            assert!(object.get(name).is_some(), "{object}");
+        }
+        assert_eq!(end.stdout, "");
+        object
+    };
+    let path = missing.to_str().unwrap();
+    for words in [
+        ["key", "public", "--json", path],
+        ["key", "show", "--json", path],
+    ] {
+        let object = run(&words);
+        assert_eq!(
+            (&object["code"], &object["file"]),
+            (&2.into(), &path.into())
+        );
+    }
+    let there = net.key("hub");
+    let there = there.to_str().unwrap();
+    let object = run(&["key", "new", there, "--json"]);
+    assert_eq!(
+        (&object["code"], &object["file"]),
+        (&4.into(), &there.into())
+    );
+    let object = run(&["admin", "check", path, "--json"]);
+    assert_eq!(
+        (&object["code"], &object["file"]),
+        (&2.into(), &path.into())
+    );
+    let free = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let free = free.to_string();
+    let object = run(&["matchmaker", "status", "--json", "--http", &free]);
+    assert_eq!(
+        (&object["code"], &object["file"]),
+        (&3.into(), &Value::Null)
+    );
+    // What is no command line at all.
+    let object = run(&["matchmaker", "status", "--json", "--http", "localhost"]);
+    let field = object["field"].as_str().unwrap();
+    assert!(object["code"] == 2 && field.contains("--http"), "{object}");
+    let object = run(&["matchmaker", "status", "--json"]);
+    assert_eq!(object["code"], 2);
 }
 
 fn matchmaker(net: &Net, http: &str, rest: &[&str]) -> End {
@@ -282,7 +421,11 @@ struct End {
 
 impl End {
     fn of(command: &mut Command) -> Self {
-        let output = command.env("TICKWIRE_LOG", "off").output().unwrap();
+        Self::with_log(command, "off")
+    }
+
+    fn with_log(command: &mut Command, filter: &str) -> Self {
+        let output = command.env("TICKWIRE_LOG", filter).output().unwrap();
         Self {
             code: output.status.code().expect("it ends by itself"),
             stdout: String::from_utf8(output.stdout).unwrap(),

@@ -139,7 +139,7 @@ fn what_is_no_http_ends_its_connection() {
 }
 
 #[test]
-fn who_comes_in_crowds_waits_outside() {
+fn idle_connections_give_way_to_new_ones_the_oldest_first() {
     let net = Net::new();
     let mut config = edge();
     config.connections_max = 2;
@@ -152,7 +152,7 @@ fn who_comes_in_crowds_waits_outside() {
             .set_read_timeout(Some(Duration::from_millis(20)))
             .unwrap();
     }
-    // Nobody's time is over: whoever is closed was never let in.
+    // Nobody's time is over: whoever is closed gave way.
     let mut ended = BTreeSet::new();
     until("two are closed", || {
         for (number, stream) in streams.iter_mut().enumerate() {
@@ -162,14 +162,46 @@ fn who_comes_in_crowds_waits_outside() {
         }
         (ended.len() >= 2).then_some(())
     });
-    assert_eq!(ended, [2, 3].into(), "who came first stays");
-    for stream in &mut streams[..2] {
+    assert_eq!(ended, [0, 1].into(), "who came last stays");
+    for stream in &mut streams[2..] {
         stream
             .set_read_timeout(Some(Duration::from_millis(500)))
             .unwrap();
         let error = stream.read(&mut [0; 16]).unwrap_err();
         assert!(is_waiting(&error), "{error}");
     }
+}
+
+/// All connections that one source may have, in each way of saying nothing, shut out none of its
+/// neighbours behind the same address.
+#[test]
+fn a_share_full_of_idle_connections_keeps_no_neighbour_out() {
+    let net = Net::new();
+    let mut config = edge();
+    // Time ends none of them.
+    config.read_timeout = PATIENCE;
+    let share = config.connections_per_source_max;
+    let matchmaker = net.matchmaker_with(None, quick(), config);
+    let edge = matchmaker.address();
+    let head = "POST /v1/tickets HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n";
+    let body = format!("{head}Content-Length: 100\r\n\r\n{{");
+    for said in ["", "GET /v1/status HT", &body] {
+        let silent: Vec<TcpStream> = (0..share)
+            .map(|_| {
+                let mut stream = TcpStream::connect(edge).unwrap();
+                // It may have given way to the next already.
+                stream.write_all(said.as_bytes()).ok();
+                stream
+            })
+            .collect();
+        for client in 0..20 {
+            submit(edge, client);
+        }
+        drop(silent);
+    }
+    let counts = counts(edge);
+    assert!(counts["evicted"].as_u64().unwrap() >= 3 * 128, "{counts}");
+    assert_eq!(counts["connections_refused"], 0, "{counts}");
 }
 
 fn is_waiting(error: &std::io::Error) -> bool {
@@ -264,7 +296,7 @@ fn all_junk_is_counted_by_reason_and_does_nothing() {
         of("connections") + of("connections_refused"),
         30_000 + looks
     );
-    let ends = ["closed", "bad_http", "too_slow", "cut", "open"].map(of);
+    let ends = ["closed", "bad_http", "too_slow", "cut", "evicted", "open"].map(of);
     assert_eq!(ends.iter().sum::<u64>(), of("connections"), "{after}");
     let words = |counts: &Value| -> u64 {
         let refused = counts["refused"].as_object().unwrap();
@@ -418,16 +450,47 @@ fn every_limit_of_one_source_holds() {
     });
     assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
 
-    let first = until("the place is free", || {
+    let mut first = until("the place is free", || {
         let mut stream = TcpStream::connect(edge).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let request = "GET /v1/status HTTP/1.1\r\nHost: e\r\n\r\n";
         stream.write_all(request.as_bytes()).ok()?;
-        // Whoever is answered has the place, and keeps it.
+        // Whoever is answered has the place, until another one wants it.
         (stream.read(&mut [0; 16]).is_ok_and(|len| len > 0)).then_some(stream)
     });
-    assert!(raw(edge, b"GET /v1/status HTTP/1.1\r\nHost: e\r\n\r\n").is_empty());
-    drop(first);
+    assert_eq!(ask("?wait=0").status, 200);
+    first.read_to_end(&mut Vec::new()).ok();
+}
+
+#[test]
+fn who_waits_for_an_answer_keeps_its_place() {
+    let net = Net::new();
+    let mut config = edge();
+    config.connections_per_source_max = 2;
+    let matchmaker = net.matchmaker_with(None, quick(), config);
+    let edge = matchmaker.address();
+    let held = submit(edge, 5);
+    let waiting = [(); 2].map(|()| {
+        let held = held.clone();
+        thread::spawn(move || until("a place is free", || try_about(edge, &held, "?wait=3")))
+    });
+    // Both have a place once somebody else has none.
+    until("a third is closed", || {
+        let answer = try_about(edge, &held, "?wait=0");
+        answer.is_none().then_some(())
+    });
+    for waiting in waiting {
+        let answer = waiting.join().unwrap();
+        assert_eq!((answer.status, answer.text("state")), (200, "queued"));
+    }
+    let counts = until("a place is free", || {
+        let answer = raw(edge, b"GET /v1/status HTTP/1.0\r\n\r\n");
+        (!answer.is_empty()).then(|| Answer::read(answer).json["edge"].clone())
+    });
+    assert!(
+        counts["connections_refused"].as_u64().unwrap() >= 1,
+        "{counts}"
+    );
 }
 
 /// Asks about a ticket; `None` where the connection was not let in.

@@ -22,7 +22,10 @@ mod net;
 mod node;
 mod pool;
 mod proxied;
+mod rfc;
 mod roles;
+#[cfg(unix)]
+mod sample;
 #[cfg(unix)]
 mod seed;
 mod server;

@@ -168,7 +168,7 @@ fn matchmaker_process(net: &Net) -> Program {
             "--app-id",
             "42",
             "--ports",
-            "40000-40009",
+            "40000-40002",
             "--end-with-stdin",
         ])
         .arg("--identity")

@@ -260,6 +260,17 @@ impl Tunnels {
         conns.map(|(conn, _)| *conn).collect()
     }
 
+    /// Has the driver open all ports again, whatever it has shut since it was asked.
+    pub(super) fn reopen_ports(&mut self, now: Instant) {
+        for (&port, of) in &mut self.ports {
+            if !matches!(of.state, PortState::Closed(_)) {
+                self.work.push_back(TcpWork::Unlisten { port });
+                of.state = PortState::Closed(now);
+            }
+        }
+        self.open_ports(now);
+    }
+
     /// Asks for the ports that are not open.
     pub(super) fn open_ports(&mut self, now: Instant) {
         for (name, port) in &mut self.ports {

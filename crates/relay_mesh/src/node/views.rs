@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use crypto::Provider;
+use wire::NodeId;
 
 use super::Node;
 use crate::cost::Loss;
@@ -13,6 +14,11 @@ use crate::routes::Path;
 use crate::view::{LinkView, RouteView};
 
 impl<P: Provider> Node<P> {
+    /// Returns who this node is.
+    pub const fn node_id(&self) -> NodeId {
+        self.own
+    }
+
     /// Returns what became of the records and deltas that came.
     pub const fn table_stats(&self) -> TableStats {
         self.gossip.table().stats()

@@ -47,6 +47,62 @@ fn sim_pgx12_a_relay_that_drains_is_left_without_a_loss() {
     }
 }
 
+/// A relay that is not to end after all is used again, and nobody lost a packet by either.
+#[test]
+fn sim_pgx12_a_relay_that_no_longer_drains_is_used_again() {
+    for_each_seed(&test_site!(), 2, |seed| {
+        let mut mesh = Mesh::new(seed, &Shape::default());
+        mesh.run(START + 2_000);
+        let sent = mesh.player().sent() - 30;
+        drain(&mut mesh, RELAY);
+        mesh.run(30_000);
+        assert_eq!(mesh.route(), Some(mesh.path(&[RELAY + 1])));
+        let relay = mesh.nodes[RELAY];
+        mesh.world
+            .apply(relay, |process, now| process.node.undrain(now));
+        assert_eq!(mesh.process(RELAY).node.draining(), None);
+        mesh.run(60_000);
+        assert_eq!(
+            mesh.route(),
+            Some(mesh.path(&[RELAY])),
+            "it is the best way"
+        );
+        mesh.stop_player();
+        mesh.run(1_000);
+        assert_eq!(mesh.player().missing_from(sent), 0);
+    });
+}
+
+/// An end that no longer drains takes the players that it took not.
+#[test]
+fn sim_pgx12_an_end_that_no_longer_drains_takes_players() {
+    for_each_seed(&test_site!(), 2, |seed| {
+        for end in [ENTRY, EXIT] {
+            let shape = Shape {
+                idle: 5,
+                ..Shape::default()
+            };
+            let mut mesh = Mesh::new(seed, &shape);
+            mesh.run(START + 2_000);
+            drain(&mut mesh, end);
+            mesh.stop_player();
+            mesh.run(20_000);
+            let left = mesh.process(end).node.draining().unwrap();
+            assert_eq!(left.flows, 0, "the player was idle");
+            mesh.wake_player();
+            mesh.run(2_000);
+            assert_eq!(mesh.process(end).node.draining().unwrap().flows, 0);
+            let node = mesh.nodes[end];
+            mesh.world
+                .apply(node, |process, now| process.node.undrain(now));
+            mesh.run(5_000);
+            let opened = mesh.process(end).events.iter();
+            let opened = opened.filter(|(_, event)| matches!(event, Event::FlowOpened { .. }));
+            assert_eq!(opened.count(), 2);
+        }
+    });
+}
+
 /// Who plays over an end that drains goes on; who comes is not let in.
 #[test]
 fn sim_pgx12_an_end_that_drains_keeps_its_players_and_takes_no_others() {

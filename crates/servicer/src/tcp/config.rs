@@ -23,8 +23,12 @@ pub struct StreamConfig {
     /// Accepted connections that have not proved anything yet; 256. Each holds up to 64 KiB. One more
     /// takes the place of the oldest of the source that has the most, where that is not its own.
     pub handshakes_max: usize,
-    /// The same of one source; 32.
+    /// The same of one source; 32. Above half of it, each new connection takes the place of the oldest,
+    /// where that has had its [`handshake_grace`](Self::handshake_grace).
     pub handshakes_per_source_max: usize,
+    /// Time that a handshake has before it gives way to another of its source; 1 s. Shorter keeps
+    /// neighbours of an attacker out for less, and cuts off those whose round trip is long.
+    pub handshake_grace: Duration,
     /// Time from the first packet to the end of the handshake; 5 s.
     pub handshake_timeout: Duration,
     /// Time from the first byte of a record to its last; 10 s. It sets how slow a link may be:
@@ -65,6 +69,7 @@ impl Default for StreamConfig {
             connections_per_source_max: 1_024,
             handshakes_max: 256,
             handshakes_per_source_max: 32,
+            handshake_grace: Duration::from_secs(1),
             handshake_timeout: Duration::from_secs(5),
             record_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(60),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use wire::SourceKey;
+use wire::{Instant, SourceKey};
 
 use super::config::StreamConfig;
 use super::table::{Key, NoPlace};
@@ -21,8 +21,8 @@ pub(super) struct Crowds {
 #[derive(Debug, Default)]
 struct Crowd {
     connections: usize,
-    /// Handshakes that run, the oldest first.
-    handshakes: BTreeSet<Key>,
+    /// Handshakes that run, and since when; the oldest first.
+    handshakes: BTreeMap<Key, Instant>,
 }
 
 impl Crowds {
@@ -31,18 +31,29 @@ impl Crowds {
     /// Where as many run as may, the oldest of the source that has the most makes room for one that
     /// has fewer: whoever holds places and says nothing keeps nobody out, and a handshake that is at
     /// work is through before it is the oldest.
+    ///
+    /// Within a source they make room for each other: above half of its share, or where it is the one
+    /// that has the most, the oldest gives way once its grace is over. Whoever is silent keeps its
+    /// neighbours behind the same address out for no longer.
     pub(super) fn judge(
         &self,
+        now: Instant,
         source: SourceKey,
         config: &StreamConfig,
     ) -> Result<Option<Key>, NoPlace> {
         let own = self.by_source.get(&source);
         let connections = own.map_or(0, |crowd| crowd.connections);
         let handshakes = own.map_or(0, |crowd| crowd.handshakes.len());
-        if connections >= config.connections_per_source_max
-            || handshakes >= config.handshakes_per_source_max
-        {
-            return Err(NoPlace::Source);
+        let tired = own.and_then(|crowd| {
+            let (key, since) = crowd.handshakes.first_key_value()?;
+            (now.saturating_since(*since) >= config.handshake_grace).then_some(*key)
+        });
+        let share = config.handshakes_per_source_max;
+        if connections >= config.connections_per_source_max || handshakes >= share {
+            return tired.map(Some).ok_or(NoPlace::Source);
+        }
+        if handshakes >= share.div_ceil(2) && tired.is_some() {
+            return Ok(tired);
         }
         if self.handshakes < config.handshakes_max {
             return Ok(None);
@@ -50,17 +61,19 @@ impl Crowds {
         self.by_handshakes
             .last()
             .filter(|(most, _)| *most > handshakes)
-            .and_then(|(_, largest)| self.by_source.get(largest)?.handshakes.first().copied())
+            .and_then(|(_, largest)| self.by_source.get(largest)?.handshakes.first_key_value())
+            .map(|(key, _)| *key)
+            .or(tired)
             .map(Some)
             .ok_or(NoPlace::Handshakes)
     }
 
     /// Notes a connection whose handshake begins.
-    pub(super) fn begin(&mut self, source: SourceKey, key: Key) {
+    pub(super) fn begin(&mut self, now: Instant, source: SourceKey, key: Key) {
         let crowd = self.by_source.entry(source).or_default();
         crowd.connections = crowd.connections.saturating_add(1);
         let before = crowd.handshakes.len();
-        if crowd.handshakes.insert(key) {
+        if crowd.handshakes.insert(key, now).is_none() {
             self.handshakes = self.handshakes.saturating_add(1);
             self.by_handshakes.remove(&(before, source));
             self.by_handshakes
@@ -74,7 +87,7 @@ impl Crowds {
             return;
         };
         let before = crowd.handshakes.len();
-        if crowd.handshakes.remove(&key) {
+        if crowd.handshakes.remove(&key).is_some() {
             self.handshakes = self.handshakes.saturating_sub(1);
             self.by_handshakes.remove(&(before, source));
             if before > 1 {
@@ -101,7 +114,9 @@ mod tests {
     use super::*;
     use std::net::IpAddr;
 
-    fn source(number: u8) -> Source {
+    const NOW: Instant = Instant::ZERO;
+
+    fn source(number: u8) -> SourceKey {
         SourceKey::of(IpAddr::from([192, 0, 2, number]))
     }
 
@@ -118,33 +133,36 @@ mod tests {
         let (config, mut crowds) = (config(), Crowds::default());
         for key in 0..8 {
             let source = source(u8::try_from(key % 2).unwrap());
-            assert_eq!(crowds.judge(source, &config), Ok(None));
-            crowds.begin(source, Key(key));
+            assert_eq!(crowds.judge(NOW, source, &config), Ok(None));
+            crowds.begin(NOW, source, Key(key));
         }
         // One of two that have four each, and the oldest of it.
-        assert_eq!(crowds.judge(source(9), &config), Ok(Some(Key(1))));
+        assert_eq!(crowds.judge(NOW, source(9), &config), Ok(Some(Key(1))));
         crowds.leave(source(1), Key(1));
-        crowds.begin(source(9), Key(8));
-        assert_eq!(crowds.judge(source(8), &config), Ok(Some(Key(0))));
+        crowds.begin(NOW, source(9), Key(8));
+        assert_eq!(crowds.judge(NOW, source(8), &config), Ok(Some(Key(0))));
         // Who has as much as the largest gets no more at the cost of others.
         crowds.leave(source(0), Key(0));
-        crowds.begin(source(8), Key(9));
-        assert_eq!(crowds.judge(source(0), &config), Err(NoPlace::Handshakes));
+        crowds.begin(NOW, source(8), Key(9));
+        assert_eq!(
+            crowds.judge(NOW, source(0), &config),
+            Err(NoPlace::Handshakes)
+        );
         // It may have two where the largest has three.
-        assert_eq!(crowds.judge(source(9), &config), Ok(Some(Key(3))));
+        assert_eq!(crowds.judge(NOW, source(9), &config), Ok(Some(Key(3))));
     }
 
     #[test]
     fn a_handshake_that_has_ended_makes_room_by_itself() {
         let (config, mut crowds) = (config(), Crowds::default());
         for key in 0..8 {
-            crowds.begin(source(u8::try_from(key).unwrap()), Key(key));
+            crowds.begin(NOW, source(u8::try_from(key).unwrap()), Key(key));
         }
         crowds.end_handshake(source(3), Key(3));
-        assert_eq!(crowds.judge(source(9), &config), Ok(None));
+        assert_eq!(crowds.judge(NOW, source(9), &config), Ok(None));
         crowds.leave(source(3), Key(3));
-        crowds.begin(source(9), Key(8));
-        assert_eq!(crowds.judge(source(10), &config), Ok(Some(Key(8))));
+        crowds.begin(NOW, source(9), Key(8));
+        assert_eq!(crowds.judge(NOW, source(10), &config), Ok(Some(Key(8))));
         for key in 0..9 {
             crowds.leave(source(u8::try_from(key).unwrap()), Key(key));
         }
@@ -157,12 +175,53 @@ mod tests {
     fn the_share_of_a_source_holds_whatever_is_free() {
         let (mut config, mut crowds) = (config(), Crowds::default());
         for key in 0..4 {
-            crowds.begin(source(1), Key(key));
+            crowds.begin(NOW, source(1), Key(key));
         }
-        assert_eq!(crowds.judge(source(1), &config), Err(NoPlace::Source));
+        assert_eq!(crowds.judge(NOW, source(1), &config), Err(NoPlace::Source));
         crowds.end_handshake(source(1), Key(0));
-        assert_eq!(crowds.judge(source(1), &config), Ok(None));
+        assert_eq!(crowds.judge(NOW, source(1), &config), Ok(None));
         config.connections_per_source_max = 4;
-        assert_eq!(crowds.judge(source(1), &config), Err(NoPlace::Source));
+        assert_eq!(crowds.judge(NOW, source(1), &config), Err(NoPlace::Source));
+    }
+
+    #[test]
+    fn within_a_source_the_oldest_gives_way_once_its_grace_is_over() {
+        let (config, mut crowds) = (config(), Crowds::default());
+        let late = NOW + config.handshake_grace;
+        let early = NOW + config.handshake_grace / 2;
+        crowds.begin(NOW, source(1), Key(0));
+        assert_eq!(
+            crowds.judge(late, source(1), &config),
+            Ok(None),
+            "one of four"
+        );
+        crowds.begin(early, source(1), Key(1));
+        assert_eq!(crowds.judge(early, source(1), &config), Ok(None));
+        assert_eq!(crowds.judge(late, source(1), &config), Ok(Some(Key(0))));
+        for key in 2..4 {
+            crowds.begin(early, source(1), Key(key));
+        }
+        assert_eq!(
+            crowds.judge(early, source(1), &config),
+            Err(NoPlace::Source)
+        );
+        assert_eq!(crowds.judge(late, source(1), &config), Ok(Some(Key(0))));
+        crowds.leave(source(1), Key(0));
+        // The next in age has its grace still.
+        assert_eq!(crowds.judge(late, source(1), &config), Ok(None));
+        crowds.begin(late, source(1), Key(4));
+        assert_eq!(crowds.judge(late, source(1), &config), Err(NoPlace::Source));
+        // Where all places are taken, the largest pays for itself.
+        for (number, key) in (2..6).zip(5..) {
+            crowds.begin(late, source(number), Key(key));
+        }
+        let mut few = config;
+        few.handshakes_per_source_max = 100;
+        let end = late + config.handshake_grace;
+        assert_eq!(
+            crowds.judge(late, source(1), &few),
+            Err(NoPlace::Handshakes)
+        );
+        assert_eq!(crowds.judge(end, source(1), &few), Ok(Some(Key(1))));
     }
 }

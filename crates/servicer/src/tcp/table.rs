@@ -61,6 +61,7 @@ impl Table {
     /// for it, where one is.
     pub(super) fn place(
         &mut self,
+        now: Instant,
         source: Option<SourceKey>,
         config: &StreamConfig,
     ) -> Result<(Key, Option<Key>), NoPlace> {
@@ -70,7 +71,7 @@ impl Table {
             return Err(NoPlace::Full);
         }
         let dropped = match source {
-            Some(source) => self.crowds.judge(source, config)?,
+            Some(source) => self.crowds.judge(now, source, config)?,
             None => None,
         };
         let key = Key(self.next_key);
@@ -78,9 +79,9 @@ impl Table {
         Ok((key, dropped))
     }
 
-    pub(super) fn insert(&mut self, key: Key, connection: Connection) {
+    pub(super) fn insert(&mut self, now: Instant, key: Key, connection: Connection) {
         if let Side::Accepted(source) = connection.side {
-            self.crowds.begin(source, key);
+            self.crowds.begin(now, source, key);
         }
         self.connections.insert(key, Box::new(connection));
     }

@@ -1,6 +1,7 @@
 //! No more than allowed.
 
 use std::io::Write as _;
+use std::time::Duration;
 
 use servicer::{DialError, ListenError, StreamConfig, StreamListener};
 use wire::CloseCause;
@@ -20,7 +21,10 @@ fn limited(set: impl FnOnce(&mut StreamConfig)) -> Node {
 
 #[test]
 fn half_open_handshakes_are_limited_and_give_their_place_back() {
-    let server = limited(|config| config.handshakes_max = 3);
+    let server = limited(|config| {
+        config.handshakes_max = 3;
+        config.handshake_grace = Duration::from_secs(60);
+    });
     let held: Vec<_> = (0..3).map(|_| plain(server.address)).collect();
     server.wait_for(|counters| counters.accepted == 3);
     // A fourth is closed at once, whoever it is.
@@ -69,6 +73,30 @@ fn silent_connections_of_many_sources_keep_no_newcomer_out() {
 }
 
 #[test]
+fn silent_connections_of_a_source_keep_no_neighbour_out() {
+    let server = limited(|config| {
+        config.handshake_timeout = Duration::from_secs(60);
+        config.handshake_grace = Duration::ZERO;
+    });
+    let share = StreamConfig::default().handshakes_per_source_max;
+    let held: Vec<_> = (0..2 * share).map(|_| plain(server.address)).collect();
+    server.wait_for(|counters| counters.accepted >= 64);
+    let one = Node::start();
+    for _ in 0..3 {
+        one.join(&server);
+    }
+    let counters = server.handle.counters();
+    assert_eq!(counters.refused_source, 0);
+    // Half of the share stays, and each newcomer takes the place of one.
+    assert!(
+        counters.failed_crowded >= 64 - 16,
+        "{}",
+        counters.failed_crowded
+    );
+    drop(held);
+}
+
+#[test]
 fn a_flood_of_handshakes_is_spread_over_turns() {
     const HELLOS: usize = 64;
     let mut config = StreamConfig::default();
@@ -112,7 +140,10 @@ fn a_flood_of_handshakes_is_spread_over_turns() {
 
 #[test]
 fn one_source_gets_its_share_and_no_more() {
-    let server = limited(|config| config.handshakes_per_source_max = 2);
+    let server = limited(|config| {
+        config.handshakes_per_source_max = 2;
+        config.handshake_grace = Duration::from_secs(60);
+    });
     let held: Vec<_> = (0..2).map(|_| plain(server.address)).collect();
     server.wait_for(|counters| counters.accepted == 2);
     assert!(read_to_end(plain(server.address)).is_empty());
@@ -185,7 +216,7 @@ fn the_longest_record_is_as_configured() {
 fn whoever_does_not_answer_a_farewell_gives_its_place_back() {
     let server = limited(|config| {
         config.connections_max = 1;
-        config.linger_timeout = std::time::Duration::from_millis(20);
+        config.linger_timeout = Duration::from_millis(20);
     });
     let mut stranger = Shown::honest().dial(server.address);
     greet(&mut stranger);

@@ -50,10 +50,22 @@ fn a_process_that_does_not_let_go_is_killed() {
 }
 
 #[test]
-fn a_program_that_is_not_there_fails_and_stops_nothing() {
+fn a_program_that_is_not_there_is_refused_and_one_that_went_away_fails_and_stops_nothing() {
     let mut config = config("", 1);
     config.program = "/nonexistent/server".into();
-    let pool = Pool::of(config, |_| false);
+    let (_orders, queue) = Orders::new();
+    let refused = LocalProcess::start(config.clone(), queue, |_| Ok(())).unwrap_err();
+    assert_eq!(refused.exit, crate::exit::Exit::Usage);
+    assert!(
+        refused.sentence.starts_with("/nonexistent/server: "),
+        "{refused}"
+    );
+
+    let name = format!("tickwire-server-{}", std::process::id());
+    config.program = std::env::temp_dir().join(name);
+    std::fs::copy("/bin/sh", &config.program).unwrap();
+    let pool = Pool::of(config.clone(), |_| false);
+    std::fs::remove_file(&config.program).unwrap();
     for run in 1..=2 {
         assert!(pool.orders.give(start(run, 0)));
         let failed = Report::Completed(CommandId(run), Outcome::Failed);

@@ -1,31 +1,50 @@
 //! Questions to a running node.
 
+use std::fmt;
 use std::fs;
 use std::io::{self, Write};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 
+use super::super::host::HostPort;
 use super::document;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::http::client::{self, Request};
+use crate::http::target;
 use crate::relay::replace;
+
+/// Where a node is asked.
+#[derive(Args, Clone, Debug)]
+struct NodeAddress {
+    /// Where its admin interface listens, as HOST:PORT.
+    #[arg(long, value_name = "HOST:PORT")]
+    http: HostPort,
+    /// Seconds to wait for an answer.
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=300))]
+    timeout: u64,
+}
 
 /// Which node to ask.
 #[derive(Args, Clone, Debug)]
 pub struct Asked {
-    /// Where its admin interface listens, as IP:PORT.
-    #[arg(long)]
-    http: SocketAddr,
+    #[command(flatten)]
+    node: NodeAddress,
     /// The node's token file.
     #[arg(long)]
     token_file: PathBuf,
-    /// Seconds to wait for an answer.
-    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=300))]
-    timeout: u64,
+}
+
+/// Which node to ask how it is.
+#[derive(Args, Clone, Debug)]
+pub struct AskHealth {
+    #[command(flatten)]
+    node: NodeAddress,
+    /// Not read: anybody may ask.
+    #[arg(long, hide = true)]
+    token_file: Option<PathBuf>,
 }
 
 /// A signed document for a node.
@@ -93,6 +112,45 @@ impl Format {
     }
 }
 
+impl NodeAddress {
+    fn ask(&self, line: &str, headers: &[String], body: Option<&[u8]>) -> Result<Vec<u8>, Failure> {
+        let request = Request {
+            line,
+            headers,
+            body: body.map(|body| ("application/octet-stream", body)),
+            patience: Duration::from_secs(self.timeout),
+            answer_bytes_max: ANSWER_BYTES_MAX,
+        };
+        let answer = self.http.ask(NODE, request)?;
+        if answer.status == 200 {
+            return Ok(answer.body);
+        }
+        let told: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        let status = answer.status;
+        let Some(detail) = told.get("detail").and_then(Value::as_str) else {
+            let mut failure = client::is_none(NODE, &self.http);
+            failure.sentence = format!("{failure}: {status}");
+            return Err(failure);
+        };
+        let exit = match status {
+            // The question is not understood, such as by an older node.
+            400 | 405 => Exit::Usage,
+            // What was asked about is not there.
+            404 => Exit::CheckFailed,
+            408 | 503 => Exit::TimedOut,
+            _ => Exit::Refused,
+        };
+        Err(Failure::new(exit, format_args!("{}: {detail}", self.http)))
+    }
+}
+
+impl AskHealth {
+    /// Asks, and shows what comes back.
+    pub(super) fn show(&self) -> Result<(), Failure> {
+        show(&self.node.ask("GET /health", &[], None)?)
+    }
+}
+
 impl Asked {
     /// Asks, and shows what comes back.
     pub(super) fn show(&self, line: &str) -> Result<(), Failure> {
@@ -100,33 +158,14 @@ impl Asked {
     }
 
     fn ask(&self, line: &str, body: Option<&[u8]>) -> Result<Vec<u8>, Failure> {
-        let token = fs::read_to_string(&self.token_file).map_err(|error| {
-            Failure::usage(format_args!("{}: {error}", self.token_file.display()))
-        })?;
+        let fail = |what: &dyn fmt::Display| Failure::file(&self.token_file, what);
+        let token = fs::read_to_string(&self.token_file).map_err(|error| fail(&error))?;
         let token = token.trim();
         if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            let path = self.token_file.display();
-            return Err(Failure::usage(format_args!("{path}: it holds no token")));
+            return Err(fail(&"it holds no token"));
         }
-        let request = Request {
-            line,
-            headers: &[format!("Authorization: Bearer {token}")],
-            body: body.map(|body| ("application/octet-stream", body)),
-            patience: Duration::from_secs(self.timeout),
-            answer_bytes_max: ANSWER_BYTES_MAX,
-        };
-        let answer = client::ask(self.http, request)
-            .map_err(|error| client::why("mesh node", (self.http, self.timeout), &error))?;
-        if answer.status == 200 {
-            return Ok(answer.body);
-        }
-        let told: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-        let detail = told.get("detail").and_then(Value::as_str);
-        let status = answer.status;
-        Err(Failure::refused(detail.map_or_else(
-            || format!("what answers at {} is no mesh node: {status}", self.http),
-            |detail| format!("{}: {detail}", self.http),
-        )))
+        let bearer = format!("Authorization: Bearer {token}");
+        self.node.ask(line, &[bearer], body)
     }
 }
 
@@ -150,12 +189,15 @@ impl GetConfig {
             return self.node.show("GET /v1/config");
         };
         let bytes = self.node.ask("GET /v1/config/signed", None)?;
-        replace(path, &bytes)
-            .map_err(|error| Failure::refused(format_args!("{}: {error}", path.display())))
+        replace(path, &bytes).map_err(|error| document::not_written(path, &error))
     }
 }
 
 impl AskGraph {
+    pub(super) const fn is_json(&self) -> bool {
+        matches!(self.format, Format::Json)
+    }
+
     pub(super) fn run(&self) -> Result<(), Failure> {
         let format = self.format.name();
         self.node.show(&format!("GET /v1/graph?format={format}"))
@@ -163,15 +205,13 @@ impl AskGraph {
 }
 
 impl AskRoute {
+    pub(super) const fn is_json(&self) -> bool {
+        matches!(self.format, Format::Json)
+    }
+
     pub(super) fn run(&self) -> Result<(), Failure> {
-        for name in [&self.from, &self.to] {
-            let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-            if name.is_empty() || !name.bytes().all(is_name) {
-                let sentence = format!("{name:?} is no name of a node or game, and no id");
-                return Err(Failure::usage(sentence));
-            }
-        }
-        let (from, to, format) = (&self.from, &self.to, self.format.name());
+        let (from, to) = (target::encode(&self.from), target::encode(&self.to));
+        let format = self.format.name();
         self.node.show(&format!(
             "GET /v1/route?from={from}&to={to}&format={format}"
         ))
@@ -191,3 +231,5 @@ fn show(bytes: &[u8]) -> Result<(), Failure> {
 
 /// A graph of 1,088 nodes in JSON: each pair at most 200 bytes.
 const ANSWER_BYTES_MAX: u64 = 128 << 20;
+/// Who is asked.
+const NODE: &str = "mesh node";

@@ -43,13 +43,16 @@ impl SignedDocument {
     pub(super) fn run(&self) -> Result<(), Failure> {
         let envelope = sign(read(&self.document)?, &self.keys)?;
         let bytes = encode(&envelope);
-        replace(&self.out, &bytes)
-            .map_err(|error| Failure::refused(format_args!("{}: {error}", self.out.display())))?;
+        replace(&self.out, &bytes).map_err(|error| not_written(&self.out, &error))?;
         describe(&envelope)
     }
 }
 
 impl CheckedDocument {
+    pub(super) const fn is_json(&self) -> bool {
+        self.json
+    }
+
     pub(super) fn run(&self) -> Result<(), Failure> {
         let envelope = read(&self.document)?;
         if !self.json {
@@ -81,15 +84,14 @@ pub(super) fn sign(mut envelope: Envelope, keys: &[PathBuf]) -> Result<Envelope,
             .map_err(|_| trust::no_entropy())?;
         envelope
             .sign(&mut provider, &key, *identity.public_key())
-            .map_err(|error| Failure::usage(format_args!("{}: {error}", path.display())))?;
+            .map_err(|error| Failure::file(path, error))?;
     }
     Ok(envelope)
 }
 
 /// Reads a signed document, or the text of one without signatures.
 pub(super) fn read(path: &Path) -> Result<Envelope, Failure> {
-    let fail =
-        |what: &dyn std::fmt::Display| Failure::usage(format_args!("{}: {what}", path.display()));
+    let fail = |what: &dyn std::fmt::Display| Failure::file(path, what);
     let file = fs::File::open(path).map_err(|error| fail(&SystemFault(&error)))?;
     let limit = u64::try_from(ENVELOPE_LEN_MAX).unwrap_or(u64::MAX);
     let mut bytes = Vec::new();
@@ -113,6 +115,12 @@ fn with_line(text: &[u8], error: &DocumentError) -> String {
         }
         other => other.to_string(),
     }
+}
+
+/// The system does not take what is written to `path`.
+pub(super) fn not_written(path: &Path, error: &std::io::Error) -> Failure {
+    let sentence = format!("{}: {error}", path.display());
+    Failure::refused(sentence).in_file(path)
 }
 
 /// The bytes that a node takes.

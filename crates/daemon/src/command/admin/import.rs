@@ -26,9 +26,7 @@ pub struct ImportedGames {
 
 impl ImportedGames {
     pub(super) fn run(&self) -> Result<(), Failure> {
-        let fail = |what: &dyn std::fmt::Display| {
-            Failure::usage(format_args!("{}: {what}", self.file.display()))
-        };
+        let fail = |what: &dyn std::fmt::Display| Failure::file(&self.file, what);
         let bytes = fs::read(&self.file).map_err(|error| fail(&error))?;
         let import = Import {
             nodes: self.nodes.iter().cloned().collect(),

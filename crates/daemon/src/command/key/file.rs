@@ -11,7 +11,7 @@ use serde::Serialize;
 use zeroize::Zeroizing;
 
 use super::super::say;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::trust;
 
 /// An identity to be made.
@@ -79,6 +79,10 @@ enum Form {
 }
 
 impl NewKey {
+    pub(super) const fn is_json(&self) -> bool {
+        self.style.json
+    }
+
     pub(super) fn write(&self) -> Result<(), Failure> {
         let identity = Identity::generate(&mut Ring::new()).map_err(|_| trust::no_entropy())?;
         self.style.write(&self.file, &identity)
@@ -86,6 +90,10 @@ impl NewKey {
 }
 
 impl CopiedKey {
+    pub(super) const fn is_json(&self) -> bool {
+        self.style.json
+    }
+
     pub(super) fn write(&self) -> Result<(), Failure> {
         let identity = if self.from == Path::new("-") {
             from_stdin()?
@@ -103,12 +111,11 @@ impl Style {
             Form::Sec1 => identity_file::write_new_sec1(path, identity),
         };
         written.map_err(|error| {
-            let sentence = format!("{}: {error}", path.display());
+            let mut failure = Failure::file(path, &error);
             if error == IdentityFileError::Exists {
-                Failure::refused(sentence)
-            } else {
-                Failure::usage(sentence)
+                failure.exit = Exit::Refused;
             }
+            failure
         })?;
         if self.json {
             say_json(None, identity.public_key())
@@ -119,6 +126,10 @@ impl Style {
 }
 
 impl PublicPart {
+    pub(super) const fn is_json(&self) -> bool {
+        self.json
+    }
+
     pub(super) fn show(&self) -> Result<(), Failure> {
         let (_, key) = read(&self.file)?;
         if self.pem {
@@ -133,6 +144,10 @@ impl PublicPart {
 }
 
 impl ShownKey {
+    pub(super) const fn is_json(&self) -> bool {
+        self.json
+    }
+
     pub(super) fn show(&self) -> Result<(), Failure> {
         let (kind, key) = read(&self.file)?;
         if self.json {
@@ -190,7 +205,7 @@ fn read(path: &Path) -> Result<(Kind, PublicKey), Failure> {
         Ok(identity) => return Ok((Kind::Identity, *identity.public_key())),
         Err(error) => error,
     };
-    let fail = |why: &dyn fmt::Display| Failure::usage(format_args!("{}: {why}", path.display()));
+    let fail = |why: &dyn fmt::Display| Failure::file(path, why);
     // A public key may lie open, and is no identity.
     let may_be_public = matches!(
         error,

@@ -1,11 +1,11 @@
 //! `tickwire matchmaker status`.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::Value;
 
+use super::super::host::HostPort;
 use super::super::say;
 use crate::exit::{Exit, Failure};
 use crate::http::client::{self, Request};
@@ -13,15 +13,15 @@ use crate::http::client::{self, Request};
 /// Which matchmaker to ask, and how to show the answer.
 #[derive(Args, Clone, Debug)]
 pub struct AskStatus {
-    /// Where its edge listens, as IP:PORT.
-    #[arg(long)]
-    http: SocketAddr,
+    /// Where its edge listens, as HOST:PORT.
+    #[arg(long, value_name = "HOST:PORT")]
+    http: HostPort,
     /// Seconds to wait for an answer.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=300))]
     timeout: u64,
     /// Answers in JSON.
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 impl AskStatus {
@@ -33,20 +33,28 @@ impl AskStatus {
             patience: Duration::from_secs(self.timeout),
             answer_bytes_max: ANSWER_BYTES_MAX,
         };
-        let answer = client::ask(self.http, request)
-            .map_err(|error| client::why(MATCHMAKER, (self.http, self.timeout), &error))?;
-        let refused = |what: &str| {
-            let http = self.http;
-            Failure::refused(format_args!(
-                "what answers at {http} is no {MATCHMAKER}: {what}"
-            ))
+        let answer = self.http.ask(MATCHMAKER, request)?;
+        let stranger = |what: &str| {
+            let mut failure = client::is_none(MATCHMAKER, &self.http);
+            failure.sentence = format!("{failure}: {what}");
+            failure
         };
-        if answer.status != 200 {
-            return Err(refused(&answer.status.to_string()));
+        match answer.status {
+            200 => {}
+            503 => {
+                let sentence = format!("{}: the matchmaker's thread does not answer", self.http);
+                return Err(Failure::new(Exit::TimedOut, sentence));
+            }
+            429 => {
+                let sentence = format!("{}: this host asks too often", self.http);
+                return Err(Failure::refused(sentence));
+            }
+            status => return Err(stranger(&status.to_string())),
         }
-        let status: Value = serde_json::from_slice(&answer.body).map_err(|_| refused("no JSON"))?;
+        let status: Value =
+            serde_json::from_slice(&answer.body).map_err(|_| stranger("no JSON"))?;
         let hub = status.get("hub").and_then(Value::as_str);
-        let hub = hub.ok_or_else(|| refused("another JSON"))?;
+        let hub = hub.ok_or_else(|| stranger("another JSON"))?;
         if self.json {
             say(&String::from_utf8_lossy(&answer.body))?;
         } else {

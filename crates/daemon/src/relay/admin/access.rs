@@ -1,8 +1,10 @@
 //! Who may ask.
 
-use axum::http::{HeaderMap, header};
+use axum::http::HeaderMap;
 use crypto::Secret32;
 use wire::NodeId;
+
+use crate::http::field::bearer_token;
 
 /// The token, RFC 6750: `Authorization: Bearer` and 64 hexadecimal digits.
 pub(super) struct Access(Secret32);
@@ -14,24 +16,15 @@ impl Access {
 
     /// Returns whether the request has the token; the time it takes tells nothing of a wrong one.
     pub(super) fn admits(&self, headers: &HeaderMap) -> bool {
-        let mut values = headers.get_all(header::AUTHORIZATION).iter();
-        let (Some(value), None) = (values.next(), values.next()) else {
-            return false;
-        };
-        let text = value.to_str().ok().and_then(|text| text.split_once(' '));
-        let Some((scheme, token)) = text else {
-            return false;
-        };
         // A node id has the same form.
-        let token: Option<NodeId> = token.trim().parse().ok();
-        scheme.eq_ignore_ascii_case("bearer")
-            && token.is_some_and(|token| crypto::equal(&token.0, self.0.expose()))
+        let token: Option<NodeId> = bearer_token(headers).and_then(|token| token.parse().ok());
+        token.is_some_and(|token| crypto::equal(&token.0, self.0.expose()))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderValue;
+    use axum::http::{HeaderValue, header};
 
     use super::*;
 

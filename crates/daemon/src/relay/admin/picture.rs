@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use relay_mesh::cost::Cost;
 use relay_mesh::link_state::Roles;
-use relay_mesh::routes::Route;
+use relay_mesh::routes::{Path, Route};
 use relay_mesh::signed_config::Protocol;
-use relay_mesh::{EdgeView, GameEdgeView, MeshView, NodeView};
+use relay_mesh::{EdgeView, GameEdgeView, MeshView, NodeView, RouteView};
 use serde_json::{Value, json};
 use wire::NodeId;
 
@@ -23,7 +23,11 @@ pub(super) enum Form {
 /// A route between two ends, in a mesh.
 pub(super) struct Way<'a> {
     pub(super) from: NodeId,
+    /// The cheapest.
     pub(super) route: &'a Route,
+    /// What flows of `from` use now, for each end that they may have there; `None` where `from` is
+    /// another node, which alone knows.
+    pub(super) in_use: Option<Vec<RouteView>>,
 }
 
 /// The mesh as JSON.
@@ -40,7 +44,33 @@ pub(super) fn route_json(mesh: &MeshView, way: &Way<'_>) -> Value {
         .hops()
         .map(|id| json!({"node": id.to_string(), "name": name(mesh, &id)}))
         .collect();
-    json!({"schema": 1, "cost_ms": millis(way.route.cost), "hops": hops})
+    let in_use = way.in_use.as_ref().map(|routes| {
+        let routes = routes.iter().map(|of| used_json(mesh, &way.from, of));
+        routes.collect::<Vec<Value>>()
+    });
+    json!({
+        "schema": 1,
+        "cost_ms": millis(way.route.cost),
+        "hops": hops,
+        "in_use": in_use,
+    })
+}
+
+/// What flows use, as JSON.
+fn used_json(mesh: &MeshView, from: &NodeId, of: &RouteView) -> Value {
+    let hops = |path: &Path| -> Vec<Value> {
+        hops(from, path)
+            .map(|id| json!({"node": id.to_string(), "name": name(mesh, &id)}))
+            .collect()
+    };
+    json!({
+        "far_end": of.far_end.to_string(),
+        "hops": of.path.as_ref().map(hops),
+        "round_trip_ms": of.round_trip.map(|trip| trip.as_secs_f64() * 1_000.0),
+        "lost_percent": f64::from(of.lost_thousandths) / 10.0,
+        "standby_hops": of.standby.as_ref().map(hops),
+        "flows": of.flows,
+    })
 }
 
 /// The mesh as lines for people.
@@ -78,10 +108,42 @@ pub(super) fn text(mesh: &MeshView) -> String {
     text
 }
 
-/// A route as a line for people.
+/// A route as lines for people: the cheapest, and what flows use now.
 pub(super) fn route_text(mesh: &MeshView, way: &Way<'_>) -> String {
-    let names: Vec<String> = way.hops().map(|id| name(mesh, &id)).collect();
-    format!("{}: {:.1} ms\n", names.join(" > "), millis(way.route.cost))
+    let names = |path: &Path| {
+        let names: Vec<String> = hops(&way.from, path).map(|id| name(mesh, &id)).collect();
+        names.join(" > ")
+    };
+    let mut text = format!(
+        "cheapest  {}: {:.1} ms\n",
+        route_names(mesh, way),
+        millis(way.route.cost)
+    );
+    let Some(in_use) = &way.in_use else {
+        let from = name(mesh, &way.from);
+        writeln!(text, "in use    ask {from}, which alone knows").unwrap_or_default();
+        return text;
+    };
+    for of in in_use {
+        let (path, flows) = (of.path.as_ref().map(names), of.flows);
+        let path = path.unwrap_or_else(|| "no path yet".to_owned());
+        let lost = f64::from(of.lost_thousandths) / 10.0;
+        let trip = of.round_trip.map_or_else(
+            || "not measured yet".to_owned(),
+            |trip| format!("{:.1} ms", trip.as_secs_f64() * 1_000.0),
+        );
+        let standby = of.standby.as_ref().map(names);
+        let standby = standby.map_or_else(String::new, |path| format!(", standby {path}"));
+        writeln!(
+            text,
+            "in use    {path}: {trip}, {lost:.1} % lost, flows {flows}{standby}"
+        )
+        .unwrap_or_default();
+    }
+    if in_use.is_empty() {
+        text.push_str("in use    no flow\n");
+    }
+    text
 }
 
 /// The mesh as a Mermaid graph, the links of `way` drawn thick.
@@ -117,12 +179,16 @@ fn route_names(mesh: &MeshView, way: &Way<'_>) -> String {
 impl Way<'_> {
     /// All nodes on the way, both ends included; one where they are the same.
     fn hops(&self) -> impl Iterator<Item = NodeId> {
-        let end = self.route.path.destination;
-        let end = (end != self.from).then_some(end);
-        core::iter::once(self.from)
-            .chain(self.route.path.relays.iter().copied())
-            .chain(end)
+        hops(&self.from, &self.route.path)
     }
+}
+
+/// All nodes of a path from `from`, both ends included; one where they are the same.
+fn hops(from: &NodeId, path: &Path) -> impl Iterator<Item = NodeId> {
+    let end = (path.destination != *from).then_some(path.destination);
+    core::iter::once(*from)
+        .chain(path.relays.iter().copied())
+        .chain(end)
 }
 
 fn node(of: &NodeView) -> Value {

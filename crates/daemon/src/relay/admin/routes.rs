@@ -9,7 +9,7 @@ use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use relay_mesh::signed_config::{BUNDLE_LEN_MAX, Offered, Refused};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -17,19 +17,22 @@ use tokio::time::timeout;
 use wire::NodeId;
 
 use super::Shared;
-use super::answer::Refusal;
 use super::metrics::{self, Counts};
 use super::picture::{self, Form, Way};
+use crate::http::connections::Activity;
+use crate::http::field::has_media_type;
+use crate::http::refusal::Refusal;
+use crate::http::target::normalized;
 use crate::relay::running::Counted;
 
 /// The routes; all but health need the token.
 pub(super) fn routes(shared: Arc<Shared>) -> Router {
-    Router::new()
+    let routes = Router::new()
         .route("/v1/config", get(config).put(put_config))
         .route("/v1/config/signed", get(signed_config))
         .route("/v1/graph", get(graph))
         .route("/v1/route", get(route))
-        .route("/v1/drain", get(draining).post(drain))
+        .route("/v1/drain", get(draining).post(drain).delete(undrain))
         .route("/metrics", get(metrics))
         .layer(middleware::from_fn_with_state(Arc::clone(&shared), guard))
         .route("/health", get(health))
@@ -38,7 +41,8 @@ pub(super) fn routes(shared: Arc<Shared>) -> Router {
             let detail = "there is no such method here";
             Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "no_method", detail)
         })
-        .with_state(shared)
+        .with_state(shared);
+    normalized(routes)
 }
 
 async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
@@ -82,10 +86,10 @@ async fn signed_config(State(shared): State<Arc<Shared>>) -> Result<Response, Re
 /// Takes a signed document; answers once it is in force here, and on disk.
 async fn put_config(
     State(shared): State<Arc<Shared>>,
+    Extension(activity): Extension<Activity>,
     request: Request,
 ) -> Result<Json<Value>, Refusal> {
-    let kind = request.headers().get(header::CONTENT_TYPE);
-    if kind.and_then(|kind| kind.to_str().ok()) != Some(BYTES) {
+    if !has_media_type(request.headers(), BYTES) {
         return Err(Refusal::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "not_signed",
@@ -94,6 +98,7 @@ async fn put_config(
         ));
     }
     let body = read_body(request.into_body()).await?;
+    activity.busy();
     let asked = shared.asker.ask(PATIENCE, move |now, node| {
         let offered = node.offer_config(now, &body);
         let version = node.document().map_or(0, |document| document.version);
@@ -167,6 +172,7 @@ fn refused(why: &Refused) -> Refusal {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct GraphQuery {
     #[serde(default)]
     format: Form,
@@ -176,7 +182,7 @@ async fn graph(
     State(shared): State<Arc<Shared>>,
     query: Result<Query<GraphQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Response, Refusal> {
-    let Query(query) = query.map_err(|error| Refusal::bad_request(error.body_text()))?;
+    let Query(query) = query.map_err(|error| Refusal::bad("bad_request", error.body_text()))?;
     let asked = shared.asker.ask(PATIENCE, |_, node| node.mesh());
     let mesh = asked.await.ok_or_else(Refusal::busy)?;
     Ok(match query.format {
@@ -187,6 +193,7 @@ async fn graph(
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct RouteQuery {
     /// A node's id or name.
     from: String,
@@ -200,7 +207,7 @@ async fn route(
     State(shared): State<Arc<Shared>>,
     query: Result<Query<RouteQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Response, Refusal> {
-    let Query(query) = query.map_err(|error| Refusal::bad_request(error.body_text()))?;
+    let Query(query) = query.map_err(|error| Refusal::bad("bad_request", error.body_text()))?;
     let format = query.format;
     let asked = shared.asker.ask(PATIENCE, move |_, node| {
         let mesh = node.mesh();
@@ -211,7 +218,10 @@ async fn route(
             })
         };
         let Some(from) = find(&query.from) else {
-            return Err(Refusal::not_found("\"from\" names no node of this mesh"));
+            return Err(Refusal::not_found(format!(
+                "no node is named {:?}",
+                query.from
+            )));
         };
         let route = match find(&query.to) {
             Some(to) => node.route_between(&from, &to),
@@ -220,18 +230,29 @@ async fn route(
         let route = route.ok_or_else(|| {
             let is_known = find(&query.to).is_some() || node.carries_game(&query.to);
             if !is_known {
-                return Refusal::not_found("\"to\" names neither a node nor a game of this mesh");
+                return Refusal::not_found(format!("no node or game is named {:?}", query.to));
             }
-            let detail =
-                "it is known, and there is no way: to the node, or to any exit of the game";
+            let detail = format!("there is no path to {:?} now", query.to);
             Refusal::new(StatusCode::NOT_FOUND, "unreachable", detail)
         })?;
-        Ok((mesh, from, route))
+        let in_use = (from == node.node_id()).then(|| {
+            let to = find(&query.to);
+            let is_end = |far: &NodeId| match to {
+                Some(to) => *far == to,
+                None => {
+                    let mut exits = mesh.games.iter().filter(|of| of.game == query.to);
+                    *far == route.path.destination || exits.any(|of| of.exit == *far)
+                }
+            };
+            node.routes().filter(|of| is_end(&of.far_end)).collect()
+        });
+        Ok((mesh, from, route, in_use))
     });
-    let (mesh, from, route) = asked.await.ok_or_else(Refusal::busy)??;
+    let (mesh, from, route, in_use) = asked.await.ok_or_else(Refusal::busy)??;
     let way = Way {
         from,
         route: &route,
+        in_use,
     };
     Ok(match format {
         Form::Json => Json(picture::route_json(&mesh, &way)).into_response(),
@@ -254,6 +275,12 @@ async fn draining(State(shared): State<Arc<Shared>>) -> Result<Json<Value>, Refu
 
 async fn drain(state: State<Arc<Shared>>) -> Result<Json<Value>, Refusal> {
     let asked = state.asker.ask(PATIENCE, |now, node| node.drain(now));
+    asked.await.ok_or_else(Refusal::busy)?;
+    draining(state).await
+}
+
+async fn undrain(state: State<Arc<Shared>>) -> Result<Json<Value>, Refusal> {
+    let asked = state.asker.ask(PATIENCE, |now, node| node.undrain(now));
     asked.await.ok_or_else(Refusal::busy)?;
     draining(state).await
 }

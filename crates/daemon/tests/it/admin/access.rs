@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use daemon::relay::News;
 use daemon::relay::sandbox::NodeProcess;
 
-use super::{EXIT, RELAY, Scene, assert_refused, text};
+use super::{EXIT, RELAY, Scene, assert_refused, text, tickwire_admin};
 use crate::http;
 use crate::mesh_node::PATIENCE;
 
@@ -32,6 +32,7 @@ fn pgx12_pgd_p13_without_the_token_nothing_but_health_answers() {
         "GET /v1/route?from=a&to=b",
         "GET /v1/drain",
         "POST /v1/drain",
+        "DELETE /v1/drain",
         "GET /metrics",
     ] {
         for headers in [&[][..], &[("authorization", wrong.as_str())]] {
@@ -78,6 +79,28 @@ fn pgx12_pgd_p13_without_the_token_nothing_but_health_answers() {
     assert_refused(&scene.admin(RELAY, "graph", &[]), 2, "paris.token");
     fs::write(&path, token).unwrap();
     text(&scene.admin(RELAY, "health", &[]));
+    // Who asks for no more than that needs no token, and the port may be named by its host.
+    let health = tickwire_admin("health")
+        .args(["--http", &address.to_string()])
+        .output()
+        .unwrap();
+    assert!(text(&health).contains("\"up\""));
+    let health = tickwire_admin("health")
+        .args([
+            "--http",
+            &address.to_string(),
+            "--token-file",
+            "/no/such/file",
+        ])
+        .output()
+        .unwrap();
+    text(&health);
+    // A media type has no case, and may have parameters: this one is no document.
+    let headers = [bearer[0], ("CONTENT-TYPE", "Application/Octet-Stream; a=b")];
+    let odd = http::ask(address, "PUT /%76%31/config", &headers, "junk");
+    odd.assert_refused(422, "refused");
+    let line = "GET /v1/route?from=paris&to=paris&%66ormat=text&speed=1";
+    http::ask(address, line, &bearer, "").assert_refused(400, "bad_request");
     fs::copy(&path, scene.path("oslo.token")).unwrap();
     assert_refused(&scene.admin(EXIT, "graph", &[]), 3, "nobody answers");
 }

@@ -80,6 +80,27 @@ fn pgx12_an_exit_that_is_to_end_waits_for_its_players_and_no_longer_than_it_may(
 }
 
 #[test]
+fn pgx12_a_drain_is_taken_back() {
+    let scene = Scene::new();
+    let nodes = scene.start_all();
+    text(&scene.put(EXIT, &scene.document(1, &[scene.echo()]), "admin"));
+    for node in &nodes {
+        in_force(node, 1);
+    }
+    let said = |verb: &str| {
+        let said = text(&scene.admin(EXIT, verb, &[]));
+        serde_json::from_str::<Value>(&said).unwrap()
+    };
+    assert_eq!(said("undrain")["draining"], false, "it did not drain");
+    assert_eq!(said("drain")["draining"], true);
+    assert_eq!(said("health")["status"], "draining");
+    assert!(!scene.play(&scene.player(), b"while it drains"));
+    assert_eq!(said("undrain")["draining"], false);
+    assert_eq!(said("health")["status"], "up");
+    assert!(scene.play(&scene.player(), b"after it"));
+}
+
+#[test]
 fn pgx12_a_second_signal_ends_a_node_at_once() {
     let mut scene = Scene::new();
     scene.sandbox.config_mut(EXIT).unwrap().limits.drain_secs = Some(3_600);

@@ -63,21 +63,44 @@ fn pg15_the_mesh_and_ways_through_it_are_shown_as_json_text_and_mermaid() {
         assert!(route["cost_ms"].as_f64().unwrap() < 100.0, "{said}");
     }
     let said = text(&scene.admin(RELAY, "route", &["lisbon", "oslo"]));
-    assert!(said.starts_with("lisbon > "), "{said}");
+    assert!(said.starts_with("cheapest  lisbon > "), "{said}");
+    let in_use = said.lines().nth(1).unwrap();
+    assert_eq!(in_use, "in use    ask lisbon, which alone knows");
+    // What flows use now is shown by their entry, beside the cheapest.
+    let said = text(&scene.admin(ENTRY, "route", &["lisbon", "echo"]));
+    assert!(said.contains("in use    no flow\n"), "{said}");
+    let player = scene.player();
+    assert!(scene.play(&player, b"hello"));
+    for to in ["echo", "oslo"] {
+        let said = text(&scene.admin(ENTRY, "route", &["lisbon", to]));
+        assert!(said.starts_with("cheapest  lisbon > "), "{said}");
+        let in_use = said.lines().nth(1).unwrap();
+        assert!(in_use.starts_with("in use    lisbon > "), "{said}");
+        assert!(
+            in_use.contains("oslo: ") && in_use.contains("flows 1"),
+            "{said}"
+        );
+        let said = text(&scene.admin(ENTRY, "route", &["lisbon", to, "--format", "json"]));
+        let route: Value = serde_json::from_str(&said).unwrap();
+        let used = &route["in_use"][0];
+        assert_eq!((&used["far_end"], &used["flows"]), (&id.into(), &1.into()));
+        let hops = used["hops"].as_array().unwrap();
+        assert_eq!(hops[hops.len() - 1]["name"], "oslo", "{said}");
+    }
     let said = text(&scene.admin(RELAY, "route", &["lisbon", "oslo", "--format", "mermaid"]));
     assert!(said.contains(" ===|"), "{said}");
     assert_refused(
         &scene.admin(RELAY, "route", &["lisbon", "chess"]),
-        4,
-        "no game",
+        1,
+        "no node or game is named \"chess\"",
     );
     assert_refused(
         &scene.admin(RELAY, "route", &["rome", "oslo"]),
-        4,
-        "no node",
+        1,
+        "no node is named \"rome\"",
     );
     let odd = scene.admin(RELAY, "route", &["lisbon", "a b"]);
-    assert_refused(&odd, 2, "no name");
+    assert_refused(&odd, 1, "no node or game is named \"a b\"");
 }
 
 #[test]
@@ -156,5 +179,5 @@ fn pg5_pg7_ways_to_servers_are_shown_and_that_none_can_be_reached() {
         let said = scene.admin(ENTRY, "route", &["lisbon", "echo"]);
         (!said.status.success()).then_some(said)
     });
-    assert_refused(&refused, 4, "there is no way");
+    assert_refused(&refused, 1, "there is no path to \"echo\"");
 }

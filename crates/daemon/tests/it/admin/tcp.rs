@@ -97,3 +97,25 @@ fn pg13_tcp_games_come_and_go_and_the_connections_of_others_stay() {
     stayed.read_exact(&mut got).unwrap();
     assert_eq!(&got, b"as if nothing happened");
 }
+
+#[test]
+fn pgx12_ports_that_a_drain_has_shut_are_opened_again() {
+    let scene = Scene::new();
+    let nodes = scene.start_all();
+    let server = scene.tcp_server();
+    let document = scene.document(1, &[game("stay", 4_701, &server)]);
+    text(&scene.put(ENTRY, &document, "admin"));
+    for node in &nodes {
+        in_force(node, 1);
+    }
+    let (mut staying, mut stayed) = scene.connect(4_701, &server);
+    text(&scene.admin(ENTRY, "drain", &[]));
+    let address = SocketAddr::new(scene.sandbox.host(1), 4_701);
+    until("the port is shut", || TcpStream::connect(address).err());
+    text(&scene.admin(ENTRY, "undrain", &[]));
+    scene.connect(4_701, &server);
+    staying.write_all(b"all the while").unwrap();
+    let mut got = [0; 13];
+    stayed.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"all the while");
+}

@@ -74,7 +74,7 @@ impl Links {
         tls: &Arc<ServerConfig>,
     ) {
         self.ledger.accepted.add(1);
-        let (key, dropped) = match self.table.place(Some(source), &self.config) {
+        let (key, dropped) = match self.table.place(now, Some(source), &self.config) {
             Ok(place) => place,
             Err(NoPlace::Full) => return self.ledger.refused_full.add(1),
             Err(NoPlace::Handshakes) => return self.ledger.refused_handshakes.add(1),
@@ -89,7 +89,7 @@ impl Links {
         };
         let side = Side::Accepted(source);
         let connection = Connection::new(now, io, tls.into(), side, &self.config);
-        if self.register(key, connection).is_none() {
+        if self.register(now, key, connection).is_none() {
             self.ledger.failed_gone.add(1);
         }
     }
@@ -117,7 +117,7 @@ impl Links {
         }
         let (key, _) = self
             .table
-            .place(None, &self.config)
+            .place(now, None, &self.config)
             .map_err(|_| refuse(DialError::Full))?;
         let tls =
             tls::connect(self.identity.as_ref(), dial).map_err(|_| refuse(DialError::Malformed))?;
@@ -133,7 +133,7 @@ impl Links {
         };
         let side = Side::Dialled(id, expected);
         let connection = Connection::new(now, io, tls.into(), side, &self.config);
-        if self.register(key, connection).is_none() {
+        if self.register(now, key, connection).is_none() {
             self.ledger.failed_gone.add(1);
             return Err(DialError::Full);
         }
@@ -141,7 +141,12 @@ impl Links {
     }
 
     /// Has the system watch a new connection.
-    pub(super) fn register(&mut self, key: Key, mut connection: Connection) -> Option<()> {
+    pub(super) fn register(
+        &mut self,
+        now: Instant,
+        key: Key,
+        mut connection: Connection,
+    ) -> Option<()> {
         // Where it cannot be had, small records wait for each other, and nothing else is wrong.
         drop(connection.io.set_nodelay(true));
         self.registry
@@ -151,7 +156,7 @@ impl Links {
                 Interest::READABLE | Interest::WRITABLE,
             )
             .ok()?;
-        self.table.insert(key, connection);
+        self.table.insert(now, key, connection);
         self.table.schedule(key, &self.config);
         Some(())
     }

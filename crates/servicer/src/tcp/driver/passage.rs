@@ -53,9 +53,9 @@ impl Links {
         } = arrival;
         self.ledger.taken_over.add(1);
         connection.adapt(&self.config);
-        let place = self.table.place(None, &self.config).ok();
+        let place = self.table.place(now, None, &self.config).ok();
         let opened = place.and_then(|(key, _)| {
-            self.register(key, *connection)?;
+            self.register(now, key, *connection)?;
             Some((key, self.table.open(now, key)?))
         });
         match opened {

@@ -1,0 +1,99 @@
+//! A game server that the matchmaker starts. It sends back what players say.
+
+use core::num::NonZeroU8;
+use core::time::Duration;
+use std::error::Error;
+use std::io::Read;
+
+use crypto::{AddressList, Ring, ServerKeys, TokenKey};
+use daemon::allocator::SlotEnvironment;
+use daemon::link::{GameLink, GameServer, LeaseConfig, LeaseEnd, LinkOptions, Offer};
+use daemon::trust;
+use matchmaker_core::record::{Assign, Verdict};
+use tickwire::{AppId, Config, Event, Server};
+use udp_proto::{Listen, Proof};
+
+/// As `--app-id` of the matchmaker.
+const APP: AppId = AppId(1);
+/// Ticks a second.
+const HZ: NonZeroU8 = NonZeroU8::MIN.saturating_add(59);
+
+/// What the matchmaker says, on the link's thread.
+struct Game;
+
+impl GameServer for Game {
+    fn on_assigned(&mut self, _assign: &Assign) -> Verdict {
+        // A game notes the seats here, and refuses a match that it has no room for.
+        Verdict::Taken
+    }
+
+    fn on_cut_off(&mut self) {
+        // A game lets nobody in until `on_registered`.
+    }
+
+    // Also worth having: `on_token_key` and `on_token_key_lapsed`, which change the key each day.
+
+    fn on_ended(&mut self, _end: LeaseEnd) {
+        // The loop below hears of it too.
+    }
+}
+
+pub(crate) fn main() -> Result<(), Box<dyn Error>> {
+    let told = SlotEnvironment::read()?;
+    // The matchmaker holds a pipe to stdin open: when it closes, the process ends.
+    std::thread::spawn(|| {
+        std::io::stdin().read_to_end(&mut Vec::new()).ok();
+        std::process::exit(0);
+    });
+
+    let identity = trust::read_identity(&told.identity)?;
+    let keys = ServerKeys::new(&[*identity.public_key()]).ok_or("no key")?;
+    // The server draws its instance; tokens open at this one alone.
+    let mut server = Server::bind_with(told.listen, APP, Config::for_server(), |instance| {
+        Listen::new(identity, instance)
+    })?;
+    let token_key = TokenKey::generate(&mut Ring::new(), 1)?;
+    server.add_token_key(token_key.clone());
+
+    let link = GameLink::start(
+        LinkOptions {
+            identity: &trust::read_identity(&told.identity)?,
+            join_file: &trust::read_join_file(&told.join_file)?,
+            instance: server.instance(),
+            offer: Offer {
+                app_id: APP.0,
+                capacity: 16,
+                identity_keys: keys,
+                addresses: AddressList::new(&[told.listen])?,
+            },
+            token_key,
+            config: LeaseConfig::default(),
+        },
+        Game,
+    )?;
+    loop {
+        if let Some(end) = link.wait_end(Duration::ZERO) {
+            return Err(end.to_string().into());
+        }
+        for event in server.wait_tick(HZ)? {
+            match event {
+                Event::Connected { peer, .. } => {
+                    if let Proof::Token(grant) = peer.proof {
+                        link.entered(grant.match_id)?;
+                    }
+                }
+                Event::Message {
+                    session,
+                    channel,
+                    bytes,
+                } => {
+                    if server.send(session, channel, &bytes).is_err() {
+                        server.disconnect(session).ok();
+                    }
+                }
+                // When a match is over: `link.finished(match_id, result)`.
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! The field `Forwarded`, RFC 7239.
+//!
+//! The crates that read it cut its value at each comma, also within a quoted string, so that
+//! `host="a,for=192.0.2.1"` names any source (rfc7239 0.1.3, forwarded-header-value 0.1.1).
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Who asked the proxy that wrote an element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Node {
+    Address(IpAddr),
+    /// The element does not say, says `unknown`, has a name that the proxy made up, or what is no
+    /// node.
+    Hidden,
+}
+
+/// Reads one value of the field: the node of each element, in their order.
+///
+/// `None` where it is no such value as a whole: what stands in a part of it may be another part's
+/// text, since anybody may have written the first half of a quoted string.
+///
+/// ```text
+/// Forwarded         = 1#forwarded-element
+/// forwarded-element = [ forwarded-pair ] *( ";" [ forwarded-pair ] )
+/// forwarded-pair    = token "=" ( token / quoted-string )
+/// ```
+///
+/// Space is taken around `;` too, where the grammar has none and proxies write some.
+pub(super) fn nodes(value: &str) -> Option<Vec<Node>> {
+    let mut reader = Reader(value);
+    let mut nodes = Vec::new();
+    loop {
+        // Empty elements of a list count for nothing (RFC 9110, section 5.6.1.2).
+        if let Some(node) = reader.element()? {
+            nodes.push(node);
+        }
+        reader.space();
+        match reader.next() {
+            Some(',') => {}
+            Some(_) => return None,
+            None => return Some(nodes),
+        }
+    }
+}
+
+/// What is not read yet.
+struct Reader<'a>(&'a str);
+
+impl<'a> Reader<'a> {
+    fn next(&mut self) -> Option<char> {
+        let mut rest = self.0.chars();
+        let next = rest.next();
+        self.0 = rest.as_str();
+        next
+    }
+
+    fn skip(&mut self, letter: char) -> bool {
+        let rest = self.0.strip_prefix(letter);
+        self.0 = rest.unwrap_or(self.0);
+        rest.is_some()
+    }
+
+    fn space(&mut self) {
+        self.0 = self.0.trim_start_matches([' ', '\t']);
+    }
+
+    /// Reads one element; `Some(None)` for an empty one.
+    fn element(&mut self) -> Option<Option<Node>> {
+        let mut names = Vec::new();
+        let mut asker = None;
+        loop {
+            self.space();
+            if self.0.starts_with(|letter| is_token_letter(letter)) {
+                let name = self.token()?.to_ascii_lowercase();
+                if !self.skip('=') {
+                    return None;
+                }
+                let value = self.value()?;
+                if name == "for" {
+                    asker = node(&value);
+                }
+                // Each parameter once (RFC 7239, section 4).
+                if names.contains(&name) {
+                    return None;
+                }
+                names.push(name);
+            }
+            self.space();
+            if !self.skip(';') {
+                let is_empty = names.is_empty();
+                return Some((!is_empty).then(|| asker.unwrap_or(Node::Hidden)));
+            }
+        }
+    }
+
+    fn token(&mut self) -> Option<&'a str> {
+        let rest = self.0.trim_start_matches(is_token_letter);
+        let token = self.0.strip_suffix(rest).filter(|token| !token.is_empty());
+        self.0 = rest;
+        token
+    }
+
+    /// Reads a token or a quoted string (RFC 9110, section 5.6.4).
+    fn value(&mut self) -> Option<String> {
+        if !self.skip('"') {
+            return self.token().map(str::to_owned);
+        }
+        let mut text = String::new();
+        loop {
+            match self.next()? {
+                '"' => return Some(text),
+                '\\' => text.push(self.next().filter(|letter| is_text(*letter))?),
+                letter if is_text(letter) => text.push(letter),
+                _ => return None,
+            }
+        }
+    }
+}
+
+/// `tchar` (RFC 9110, section 5.6.2).
+fn is_token_letter(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(letter)
+}
+
+/// What may stand in a quoted string, by itself or behind a backslash.
+fn is_text(letter: char) -> bool {
+    letter == '\t' || !letter.is_control()
+}
+
+/// Reads a node (RFC 7239, section 6): `None` where it is none.
+///
+/// ```text
+/// node     = nodename [ ":" node-port ]
+/// nodename = IPv4address / "[" IPv6address "]" / "unknown" / obfnode
+/// ```
+fn node(text: &str) -> Option<Node> {
+    let (name, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (name, rest) = rest.split_once(']')?;
+            let ip: Ipv6Addr = name.parse().ok()?;
+            let port = rest.strip_prefix(':');
+            if port.is_none() && !rest.is_empty() {
+                return None;
+            }
+            (Node::Address(IpAddr::V6(ip)), port)
+        }
+        None => {
+            let (name, port) = match text.split_once(':') {
+                Some((name, port)) => (name, Some(port)),
+                None => (text, None),
+            };
+            let node = match name.parse::<Ipv4Addr>() {
+                Ok(ip) => Node::Address(IpAddr::V4(ip)),
+                Err(_) if name.eq_ignore_ascii_case("unknown") || is_obfuscated(name) => {
+                    Node::Hidden
+                }
+                Err(_) => return None,
+            };
+            (node, port)
+        }
+    };
+    port.is_none_or(is_port).then_some(name)
+}
+
+fn is_port(text: &str) -> bool {
+    let is_number = (1..=5).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number || is_obfuscated(text)
+}
+
+/// `obfnode` and `obfport`: `_` and some of `A-Za-z0-9._-`.
+fn is_obfuscated(text: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    let rest = text.strip_prefix('_');
+    rest.is_some_and(|rest| !rest.is_empty() && rest.bytes().all(is_allowed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(ip: &str) -> Node {
+        Node::Address(ip.parse().unwrap())
+    }
+
+    #[test]
+    fn rfc7239_examples_are_read() {
+        let v6 = || of("2001:db8:cafe::17");
+        for (value, expected) in [
+            // Section 4.
+            ("for=\"_gazonk\"", vec![Node::Hidden]),
+            ("For=\"[2001:db8:cafe::17]:4711\"", vec![v6()]),
+            (
+                "for=192.0.2.60;proto=http;by=203.0.113.43",
+                vec![of("192.0.2.60")],
+            ),
+            (
+                "for=192.0.2.43, for=198.51.100.17",
+                vec![of("192.0.2.43"), of("198.51.100.17")],
+            ),
+            // Section 6 and 7.
+            (
+                "for=192.0.2.43, for=\"[2001:db8:cafe::17]\"",
+                vec![of("192.0.2.43"), v6()],
+            ),
+            ("for=\"192.0.2.43:47011\"", vec![of("192.0.2.43")]),
+            ("for=_hidden, for=_SEVKISEK", vec![Node::Hidden; 2]),
+            ("for=unknown;proto=https", vec![Node::Hidden]),
+            // Section 7.1 to 7.5.
+            (
+                "for=192.0.2.43,for=\"[2001:db8:cafe::17]\",for=unknown",
+                vec![of("192.0.2.43"), v6(), Node::Hidden],
+            ),
+            (
+                "for=_gazonk;secret=egah2CGj55fSJFs, for=10.1.2.3",
+                vec![Node::Hidden, of("10.1.2.3")],
+            ),
+        ] {
+            assert_eq!(nodes(value), Some(expected), "{value}");
+        }
+    }
+
+    #[test]
+    fn rfc7239_each_form_of_the_grammar_is_read() {
+        let one = || Some(vec![of("192.0.2.1")]);
+        for value in [
+            "for=192.0.2.1",
+            "FOR=192.0.2.1",
+            "fOr=\"192.0.2.1\"",
+            // quoted-pair
+            "for=\"192\\.0\\.2\\.1\"",
+            "for=\"192.0.2.1:0\"",
+            "for=\"192.0.2.1:65535\"",
+            "for=\"192.0.2.1:_port.1-a_b\"",
+            "by=_x;for=192.0.2.1;host=\"example.com:80\"",
+            // forwarded-pair is optional
+            ";for=192.0.2.1",
+            ";;for=192.0.2.1;;",
+            "for=192.0.2.1 ; proto=http",
+            // empty list elements, and spaces around commas
+            ",, for=192.0.2.1\t,",
+            " \tfor=192.0.2.1 ",
+            // extensions
+            "for=192.0.2.1;a!#$%&'*+-.^_`|~9=b",
+            // what a quoted string may hold
+            "for=192.0.2.1;host=\"\"",
+            "host=\"a,for=1.2.3.4\";for=192.0.2.1",
+            "host=\"a;for=1.2.3.4;\\\"\\\\,\";for=192.0.2.1",
+            "host=\"\u{e4}\t \";for=192.0.2.1",
+        ] {
+            assert_eq!(nodes(value), one(), "{value}");
+        }
+        for value in [
+            "proto=http",
+            "host=\"for=1.2.3.4\"",
+            "for=UNKNOWN",
+            "for=\"unknown:80\"",
+        ] {
+            assert_eq!(nodes(value), Some(vec![Node::Hidden]), "{value}");
+        }
+        for value in ["", " ", ",", " , ,", ";", ";;"] {
+            assert_eq!(nodes(value), Some(Vec::new()), "{value}");
+        }
+    }
+
+    #[test]
+    fn rfc7239_what_is_no_value_names_nobody() {
+        for value in [
+            // Strings without an end: what a proxy adds to one is a part of it, or breaks it.
+            "host=\"a, for=192.0.2.1",
+            "host=\"a, for=\"192.0.2.1\"",
+            "host=\"a\\\", for=\"192.0.2.1\"",
+            "for=192.0.2.1;host=\"a\\",
+            "for=192.0.2.1;host=\"a\\\"",
+            "for=192.0.2.1;host=\"\u{7f}\"",
+            "for=\"192.0.2.1\"x",
+            "for=x\"192.0.2.1\"",
+            // no token
+            "for=192.0.2.1:80",
+            "for=[2001:db8::1]",
+            "for=2001:db8::1",
+            "for=",
+            "for",
+            "=192.0.2.1",
+            "for =192.0.2.1",
+            "for= 192.0.2.1",
+            "f\u{f6}r=192.0.2.1",
+            "for=192.0.2.1 for=192.0.2.2",
+            "192.0.2.1",
+            // twice
+            "for=192.0.2.1;for=192.0.2.2",
+            "for=192.0.2.1;For=192.0.2.2",
+            "for=192.0.2.1;a=b;A=b",
+            // one of several
+            "for=192.0.2.1, for=\"",
+            "for, for=192.0.2.1",
+        ] {
+            assert_eq!(nodes(value), None, "{value}");
+        }
+    }
+
+    #[test]
+    fn rfc7239_an_element_without_a_node_leaves_the_others_as_they_are() {
+        for value in [
+            "for=\"2001:db8::1\"",
+            "for=\"[2001:db8::1\"",
+            "for=\"[2001:db8::1]80\"",
+            "for=\"[192.0.2.1]\"",
+            "for=\"[fe80::1%eth0]\"",
+            "for=\"192.0.2.1:\"",
+            "for=\"192.0.2.1:123456\"",
+            "for=\"192.0.2.1:-1\"",
+            "for=192.0.2.256",
+            "for=192.0.2",
+            "for=_",
+            "for=host.example",
+            "for=\"\"",
+        ] {
+            assert_eq!(nodes(value), Some(vec![Node::Hidden]), "{value}");
+            let behind = format!("{value}, for=192.0.2.1");
+            let both = vec![Node::Hidden, of("192.0.2.1")];
+            assert_eq!(nodes(&behind), Some(both), "{behind}");
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! The connections of one server: how many there are of each source, and which one is closed for a
+//! new one.
+//!
+//! A connection is idle while the server waits for its client: before a request, within its head or
+//! body, and after an answer. Idle connections keep nobody out. Once a source has half of its share,
+//! each new connection of it closes its oldest idle one; once there are as many as may be in all, it
+//! closes the oldest idle one of the source that has the most.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::Extension;
+use axum::body::HttpBody;
+use axum::extract::Request;
+use axum::middleware::Next;
+use axum::response::Response;
+use tokio::sync::oneshot;
+
+use super::source::Source;
+
+/// The connections of one server; no lock is held across a wait.
+#[derive(Clone, Debug)]
+pub(crate) struct Connections(Arc<Mutex<Table>>);
+
+#[derive(Debug)]
+struct Table {
+    total_max: usize,
+    each_max: usize,
+    by_id: BTreeMap<u64, Entry>,
+    /// By source; `None` is many sources at once, which have no share.
+    by_source: BTreeMap<Option<Source>, Share>,
+    /// Names connections, and orders them by when they became idle.
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    source: Option<Source>,
+    /// Its place among the idle ones.
+    idle: Option<u64>,
+    /// Dropped to close it.
+    _close: oneshot::Sender<()>,
+}
+
+/// What one source has.
+#[derive(Debug, Default)]
+struct Share {
+    connections: usize,
+    /// The idle ones, the oldest first.
+    idle: BTreeMap<u64, u64>,
+}
+
+/// A connection that counts until it is dropped, or closed for another one.
+#[derive(Debug)]
+pub(crate) struct Place {
+    activity: Activity,
+    /// Resolves when it is closed for another one.
+    closed: oneshot::Receiver<()>,
+}
+
+/// Says whether a connection is idle.
+#[derive(Clone, Debug)]
+pub(crate) struct Activity {
+    connections: Connections,
+    id: u64,
+}
+
+impl Connections {
+    /// At most `total_max` connections, and `each_max` of one source.
+    pub(crate) fn new(total_max: usize, each_max: usize) -> Self {
+        Self(Arc::new(Mutex::new(Table {
+            total_max,
+            each_max,
+            by_id: BTreeMap::new(),
+            by_source: BTreeMap::new(),
+            next: 0,
+        })))
+    }
+
+    /// Takes a connection of `source`, which is idle; closes another one for it where it must.
+    /// `None` is many sources at once, so that only the number of all is looked at.
+    pub(crate) fn admit(&self, source: Option<Source>) -> Option<Place> {
+        let mut table = self.lock();
+        if !table.make_room(source) {
+            return None;
+        }
+        let id = table.name();
+        let (close, closed) = oneshot::channel();
+        let entry = Entry {
+            source,
+            idle: None,
+            _close: close,
+        };
+        table.by_id.insert(id, entry);
+        let share = table.by_source.entry(source).or_default();
+        share.connections = share.connections.saturating_add(1);
+        table.set_idle(id, true);
+        let activity = Activity {
+            connections: self.clone(),
+            id,
+        };
+        Some(Place { activity, closed })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        // A count is right after a panic too.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn name(&mut self) -> u64 {
+        let name = self.next;
+        self.next = name.saturating_add(1);
+        name
+    }
+
+    /// Whether there is room for one more of `source`, after one was closed where that helps.
+    fn make_room(&mut self, source: Option<Source>) -> bool {
+        if source.is_some() {
+            if self.count(source) >= self.each_max.div_ceil(2) {
+                self.close_oldest(source);
+            }
+            if self.count(source) >= self.each_max {
+                return false;
+            }
+        }
+        if self.by_id.len() < self.total_max {
+            return true;
+        }
+        let own = self.count(source);
+        let idle = self.by_source.iter().filter(|(of, share)| {
+            let is_larger = share.connections > own || **of == source;
+            is_larger && !share.idle.is_empty()
+        });
+        let largest = idle.max_by_key(|(_, share)| share.connections);
+        let largest = largest.map(|(of, _)| *of);
+        largest.is_some_and(|largest| self.close_oldest(largest))
+    }
+
+    fn count(&self, source: Option<Source>) -> usize {
+        let share = self.by_source.get(&source);
+        share.map_or(0, |share| share.connections)
+    }
+
+    /// Closes the connection of a source that is idle for the longest, if any is.
+    fn close_oldest(&mut self, source: Option<Source>) -> bool {
+        let share = self.by_source.get(&source);
+        let oldest = share.and_then(|share| share.idle.values().next().copied());
+        oldest.is_some_and(|id| self.remove(id))
+    }
+
+    fn set_idle(&mut self, id: u64, is_idle: bool) {
+        let name = self.name();
+        let Some(entry) = self.by_id.get_mut(&id) else {
+            return;
+        };
+        let Some(share) = self.by_source.get_mut(&entry.source) else {
+            return;
+        };
+        if let Some(since) = entry.idle.take() {
+            share.idle.remove(&since);
+        }
+        if is_idle {
+            entry.idle = Some(name);
+            share.idle.insert(name, id);
+        }
+    }
+
+    /// Forgets a connection; whether it was there.
+    fn remove(&mut self, id: u64) -> bool {
+        self.set_idle(id, false);
+        let Some(entry) = self.by_id.remove(&id) else {
+            return false;
+        };
+        if let Some(share) = self.by_source.get_mut(&entry.source) {
+            share.connections = share.connections.saturating_sub(1);
+            if share.connections == 0 {
+                self.by_source.remove(&entry.source);
+            }
+        }
+        true
+    }
+}
+
+impl Place {
+    /// Returns what says whether it is idle.
+    pub(crate) fn activity(&self) -> Activity {
+        self.activity.clone()
+    }
+
+    /// Waits until it is closed for another connection.
+    pub(crate) async fn closed(&mut self) {
+        // Nothing is ever sent: the sender is dropped.
+        drop((&mut self.closed).await);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let Activity { connections, id } = &self.activity;
+        connections.lock().remove(*id);
+    }
+}
+
+impl Activity {
+    /// The server has all that it needs of a request.
+    pub(crate) fn busy(&self) {
+        self.connections.lock().set_idle(self.id, false);
+    }
+
+    fn idle(&self) {
+        self.connections.lock().set_idle(self.id, true);
+    }
+}
+
+/// A layer around all routes: a request without a body is the server's to answer; one with a body
+/// is once its handler has read it, and says so by [`Activity::busy`].
+pub(crate) async fn track(
+    Extension(activity): Extension<Activity>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if request.body().is_end_stream() {
+        activity.busy();
+    }
+    let response = next.run(request).await;
+    activity.idle();
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot::error::TryRecvError;
+
+    use super::*;
+
+    const ONE: Option<Source> = Some(Source::V4(1));
+    const TWO: Option<Source> = Some(Source::V4(2));
+    const PROXY: Option<Source> = None;
+
+    fn is_closed(place: &mut Place) -> bool {
+        place.closed.try_recv() == Err(TryRecvError::Closed)
+    }
+
+    fn closed(places: &mut [Place]) -> Vec<usize> {
+        let numbered = places.iter_mut().enumerate();
+        let closed = numbered.filter_map(|(number, place)| is_closed(place).then_some(number));
+        closed.collect()
+    }
+
+    #[test]
+    fn the_oldest_idle_one_gives_way_once_a_source_has_half_of_its_share() {
+        let connections = Connections::new(1_024, 256);
+        let mut places: Vec<Place> = (0..128).map(|_| connections.admit(ONE).unwrap()).collect();
+        assert_eq!(closed(&mut places), [0; 0]);
+        let _newcomer = connections.admit(ONE).unwrap();
+        assert_eq!(closed(&mut places), [0]);
+        // Who has asked since is not the oldest.
+        places[1].activity().busy();
+        places[1].activity().idle();
+        let _next = connections.admit(ONE).unwrap();
+        assert_eq!(closed(&mut places), [0, 2]);
+        // Who waits for an answer is not idle.
+        places[3].activity().busy();
+        let _third = connections.admit(ONE).unwrap();
+        assert_eq!(closed(&mut places), [0, 2, 4]);
+        assert_eq!(connections.lock().count(ONE), 128);
+    }
+
+    #[test]
+    fn all_of_a_share_may_be_busy_and_no_more() {
+        let connections = Connections::new(1_024, 4);
+        let mut places = Vec::new();
+        for _ in 0..4 {
+            let place = connections.admit(ONE).unwrap();
+            place.activity().busy();
+            places.push(place);
+        }
+        assert!(connections.admit(ONE).is_none());
+        assert!(connections.admit(TWO).is_some());
+        places[2].activity().idle();
+        let _newcomer = connections.admit(ONE).unwrap();
+        assert_eq!(closed(&mut places), [2]);
+        // One that was closed gives nothing back a second time.
+        places.remove(2);
+        assert_eq!(connections.lock().count(ONE), 4);
+        drop(places);
+        assert_eq!(connections.lock().count(ONE), 1);
+        assert!(Connections::new(9, 0).admit(ONE).is_none());
+    }
+
+    #[test]
+    fn where_all_places_are_taken_the_source_with_the_most_gives_way() {
+        let connections = Connections::new(5, 100);
+        let mut first: Vec<Place> = (0..3).map(|_| connections.admit(ONE).unwrap()).collect();
+        let mut second: Vec<Place> = (0..2).map(|_| connections.admit(TWO).unwrap()).collect();
+        let third = connections.admit(Some(Source::V4(3))).unwrap();
+        assert_eq!((closed(&mut first), closed(&mut second)), (vec![0], vec![]));
+        // A source pays for itself, but takes nothing of those that have no more.
+        let _own = connections.admit(TWO).unwrap();
+        assert_eq!(
+            (closed(&mut first), closed(&mut second)),
+            (vec![0], vec![0])
+        );
+        for place in first.iter().chain(&second).chain([&third]) {
+            place.activity().busy();
+        }
+        let mut last = connections.admit(TWO).unwrap();
+        let _fourth = connections.admit(Some(Source::V4(4))).unwrap();
+        assert!(is_closed(&mut last), "the only idle one");
+        assert_eq!(connections.lock().by_id.len(), 5);
+    }
+
+    #[test]
+    fn many_sources_at_once_have_all_places() {
+        let connections = Connections::new(3, 1);
+        let mut places: Vec<Place> = (0..3).map(|_| connections.admit(PROXY).unwrap()).collect();
+        let _one = connections.admit(ONE).unwrap();
+        assert_eq!(closed(&mut places), [0]);
+        let _another = connections.admit(PROXY).unwrap();
+        assert_eq!(closed(&mut places), [0, 1]);
+        assert_eq!(connections.lock().by_id.len(), 3);
+    }
+
+    #[test]
+    fn what_has_ended_is_forgotten() {
+        let connections = Connections::new(8, 8);
+        let places: Vec<Place> = (0..20).filter_map(|_| connections.admit(ONE)).collect();
+        drop(places);
+        let table = connections.lock();
+        assert!(table.by_id.is_empty() && table.by_source.is_empty());
+    }
+}

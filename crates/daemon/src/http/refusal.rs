@@ -1,0 +1,113 @@
+//! Answers that are no success, in the one form of all HTTP servers here.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+/// Why a request is not done: a status, a word for programs, a sentence for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    status: StatusCode,
+    error: &'static str,
+    detail: String,
+    field: Option<FieldFault>,
+    retry_after: Option<Duration>,
+}
+
+/// What is wrong with one field of a body, or one parameter of a query.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct FieldFault {
+    pub(crate) field: String,
+    pub(crate) found: String,
+    pub(crate) expected: &'static str,
+}
+
+/// The word of a refusal, beside the answer that says it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Word(pub(crate) &'static str);
+
+#[derive(Serialize)]
+struct Shape<'a> {
+    error: &'a str,
+    detail: &'a str,
+    #[serde(flatten)]
+    field: Option<&'a FieldFault>,
+}
+
+impl Refusal {
+    pub(crate) fn new(status: StatusCode, error: &'static str, detail: impl Into<String>) -> Self {
+        Self {
+            status,
+            error,
+            detail: detail.into(),
+            field: None,
+            retry_after: None,
+        }
+    }
+
+    /// The request is not understood.
+    pub(crate) fn bad(error: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, error, detail)
+    }
+
+    /// A field of the request is not what it must be.
+    pub(crate) fn bad_field(error: &'static str, fault: FieldFault) -> Self {
+        let FieldFault {
+            field,
+            found,
+            expected,
+        } = &fault;
+        let detail = format!("{field}: found {found}, expected {expected}");
+        Self {
+            field: Some(fault),
+            ..Self::bad(error, detail)
+        }
+    }
+
+    /// The client shall repeat the request no sooner than `wait` from now.
+    pub(crate) fn retry_after(mut self, wait: Duration) -> Self {
+        self.retry_after = Some(wait);
+        self
+    }
+
+    /// The client may repeat the request after `wait`.
+    pub(crate) fn later(error: &'static str, detail: impl Into<String>, wait: Duration) -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, error, detail).retry_after(wait)
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let shape = Shape {
+            error: self.error,
+            detail: &self.detail,
+            field: self.field.as_ref(),
+        };
+        let mut response = (self.status, Json(shape)).into_response();
+        response.extensions_mut().insert(Word(self.error));
+        let headers = response.headers_mut();
+        if let Some(wait) = self.retry_after {
+            // Whole seconds (RFC 9110, section 10.2.3), and not too early.
+            let seconds = wait.as_millis().div_ceil(1_000).max(1);
+            if let Ok(value) = HeaderValue::from_str(&seconds.to_string()) {
+                headers.insert(header::RETRY_AFTER, value);
+            }
+        }
+        match self.status {
+            // RFC 9110, section 11.6.1: a 401 names the scheme.
+            StatusCode::UNAUTHORIZED => {
+                let scheme = HeaderValue::from_static("Bearer");
+                headers.insert(header::WWW_AUTHENTICATE, scheme);
+            }
+            // RFC 9110, section 15.5.9: the rest of the request may still be on its way.
+            StatusCode::REQUEST_TIMEOUT => {
+                headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            _ => {}
+        }
+        response
+    }
+}

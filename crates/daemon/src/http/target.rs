@@ -1,0 +1,183 @@
+//! What a request is for: its target and its host, in one form before anything is routed.
+
+use axum::Router;
+use axum::extract::Request;
+use axum::http::uri::{Authority, PathAndQuery};
+use axum::http::{Uri, Version, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+
+use super::refusal::Refusal;
+
+/// Puts before `routes` what holds for all of them: one host, and one form of a path.
+pub(crate) fn normalized(routes: Router) -> Router {
+    // A layer of `routes` itself would run after routing.
+    Router::new()
+        .fallback_service(routes)
+        .layer(middleware::from_fn(normalize))
+}
+
+async fn normalize(mut request: Request, next: Next) -> Response {
+    if !has_one_host(&request) {
+        let detail = "a request of HTTP/1.1 has one Host field, with a host and maybe a port";
+        return Refusal::bad("bad_host", detail).into_response();
+    }
+    if let Some(uri) = with_normal_path(request.uri()) {
+        *request.uri_mut() = uri;
+    }
+    next.run(request).await
+}
+
+/// RFC 9112, section 3.2: a request without a host, with two, or with what is none, is a bad one.
+fn has_one_host(request: &Request) -> bool {
+    let mut hosts = request.headers().get_all(header::HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (None, _) => request.version() < Version::HTTP_11,
+        // Who asks for a target without an authority sends an empty one.
+        (Some(host), None) => {
+            host.is_empty() || Authority::try_from(host.as_bytes()).is_ok_and(|host| is_host(&host))
+        }
+        (Some(_), Some(_)) => false,
+    }
+}
+
+/// Whether there is a user in it, which a host does not have.
+fn is_host(authority: &Authority) -> bool {
+    !authority.as_str().contains('@')
+}
+
+/// Returns `uri` with its path in normal form; `None` where it has it.
+///
+/// RFC 3986, section 6.2.2: a letter, a digit, or one of `-._~` means the same whether it is
+/// percent-encoded or not, and so do digits of percent-encoding in either case. All else stays as
+/// it is: an encoded `/` is no separator, and a `%` without two digits fits no route.
+fn with_normal_path(uri: &Uri) -> Option<Uri> {
+    let path = normal_path(uri.path())?;
+    let whole = match uri.query() {
+        Some(query) => format!("{path}?{query}"),
+        None => path,
+    };
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(PathAndQuery::try_from(whole).ok()?);
+    Uri::from_parts(parts).ok()
+}
+
+fn normal_path(path: &str) -> Option<String> {
+    if !path.contains('%') {
+        return None;
+    }
+    let mut pieces = path.split('%');
+    let mut normal = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let encoded = piece.split_at_checked(2).and_then(|(digits, rest)| {
+            let is_hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+            let byte = u8::from_str_radix(digits, 16).ok()?;
+            is_hex.then(|| (digits.to_ascii_uppercase(), char::from(byte), rest))
+        });
+        match encoded {
+            Some((_, letter, rest)) if is_unreserved(letter) => {
+                normal.push(letter);
+                normal.push_str(rest);
+            }
+            Some((digits, _, rest)) => {
+                normal.push('%');
+                normal.push_str(&digits);
+                normal.push_str(rest);
+            }
+            None => {
+                normal.push('%');
+                normal.push_str(piece);
+            }
+        }
+    }
+    Some(normal)
+}
+
+/// RFC 3986, section 2.3.
+const fn is_unreserved(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || matches!(letter, '-' | '.' | '_' | '~')
+}
+
+/// Percent-encodes all of `text` but what needs it nowhere in a URI.
+pub(crate) fn encode(text: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        let letter = char::from(byte);
+        if is_unreserved(letter) {
+            encoded.push(letter);
+        } else {
+            encoded.push('%');
+            let digits = [byte >> 4, byte & 15].map(|digit| char::from_digit(digit.into(), 16));
+            encoded.extend(digits.iter().flatten().map(char::to_ascii_uppercase));
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+
+    use super::*;
+
+    #[test]
+    fn rfc3986_a_path_has_one_form() {
+        for (path, normal) in [
+            ("/v1/%74ickets", "/v1/tickets"),
+            ("/v1/%54ickets", "/v1/Tickets"),
+            ("/%76%31/tickets", "/v1/tickets"),
+            ("/%41%5a%61%7A%30%39%2d%2E%5f%7e", "/AZaz09-._~"),
+            ("/a%2fb", "/a%2Fb"),
+            ("/a%2Fb", "/a%2Fb"),
+            ("/%e2%82%ac", "/%E2%82%AC"),
+            ("/%00%ff", "/%00%FF"),
+            ("/%2574", "/%2574"),
+            ("/%zz", "/%zz"),
+            ("/%+1", "/%+1"),
+            ("/%7", "/%7"),
+            ("/%", "/%"),
+        ] {
+            assert_eq!(normal_path(path).as_deref(), Some(normal), "{path}");
+            // It is the form of itself.
+            let again = normal_path(normal);
+            assert_eq!(again.as_deref().unwrap_or(normal), normal, "{path}");
+        }
+        assert_eq!(normal_path("/v1/tickets"), None);
+        let uri: Uri = "HTTP://edge:80/%76?wait=%31".parse().unwrap();
+        let normal = with_normal_path(&uri).unwrap();
+        assert_eq!((normal.path(), normal.query()), ("/v", Some("wait=%31")));
+    }
+
+    #[test]
+    fn what_is_encoded_is_read_again() {
+        assert_eq!(encode("aZ0-._~"), "aZ0-._~");
+        assert_eq!(encode("a b/%\u{e4}+&"), "a%20b%2F%25%C3%A4%2B%26");
+    }
+
+    #[test]
+    fn rfc9112_a_request_has_one_host() {
+        let has_one = |version: Version, hosts: &[&[u8]]| {
+            let mut request = Request::builder().version(version).uri("/");
+            for host in hosts {
+                request = request.header("hOST", *host);
+            }
+            has_one_host(&request.body(Body::empty()).unwrap())
+        };
+        for host in [
+            "edge",
+            "edge:80",
+            "EDGE.example",
+            "192.0.2.1:80",
+            "[::1]:80",
+            "",
+        ] {
+            assert!(has_one(Version::HTTP_11, &[host.as_bytes()]), "{host}");
+        }
+        for host in ["a b", "a/b", "user@edge", "edge:80:80", "http://edge"] {
+            assert!(!has_one(Version::HTTP_11, &[host.as_bytes()]), "{host}");
+        }
+        assert!(!has_one(Version::HTTP_11, &[]));
+        assert!(!has_one(Version::HTTP_11, &[b"edge", b"edge"]));
+        assert!(has_one(Version::HTTP_10, &[]));
+    }
+}
