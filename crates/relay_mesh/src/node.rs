@@ -66,7 +66,7 @@ use udp_proto::{ChannelId, Endpoint};
 use wire::{Arrival, CommandId, Generator, Instant, NodeId, Seed, Transmit, UnixTime};
 
 use crate::choice::{Penalties, PenaltyConfig};
-use crate::config::{Config, NewError};
+use crate::config::{Config, Game, NewError};
 use crate::data_plane::DataPlane;
 use crate::event::{Command, Event, Outcome};
 use crate::gossip::Gossip;
@@ -99,7 +99,10 @@ use start::{check, endpoint, label_limits, network_of, table};
 /// by [`Outcome::Opened`]. Datagrams come and go with the socket's name and the address at the
 /// other end.
 pub struct Node<P: Provider> {
+    /// What the node is and allows; its games are taken out.
     config: Config,
+    /// Games over UDP in force; see `games_in_force`. Flows and ports name them by their index.
+    games: Vec<Game>,
     own: NodeId,
     /// Sessions with other nodes.
     endpoint: Endpoint<P>,
@@ -179,7 +182,7 @@ impl<P: Provider> Node<P> {
     ///
     /// [`NewError`] where the provider has no randomness or the configuration breaks a bound.
     pub fn new(
-        config: Config,
+        mut config: Config,
         identity: Identity,
         mut provider: P,
         now: Instant,
@@ -198,7 +201,8 @@ impl<P: Provider> Node<P> {
             .map_err(|_| NewError::Profile)?;
         let table = table(&config, (network, previous), own);
         #[cfg(feature = "tcp")]
-        let tunnels = start::tunnels(&config, &identity, now)?;
+        let tunnels = start::tunnels(config.tcp.take(), &identity, now)?;
+        let games = core::mem::take(&mut config.games);
         let endpoint = endpoint(&config, identity, provider, now)?;
         let mut node = Self {
             own,
@@ -224,7 +228,7 @@ impl<P: Provider> Node<P> {
             courses: BTreeMap::new(),
             releases: Releases::default(),
             flows: FlowTable::new((config.flows_max, config.unproved_max), &mut generator),
-            ports: Ports::new(&config, now),
+            ports: Ports::new(&games, now),
             ration: ReplyRation::default(),
             edges: Edges::default(),
             #[cfg(feature = "tcp")]
@@ -248,9 +252,11 @@ impl<P: Provider> Node<P> {
             now,
             unix: None,
             generator,
+            games,
             config,
         };
         node.meet_bootstrap(now);
+        node.on_games_changed();
         node.apply_document(now);
         Ok(node)
     }

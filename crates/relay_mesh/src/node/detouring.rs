@@ -7,6 +7,7 @@
 
 use core::net::SocketAddr;
 use core::time::Duration;
+use std::collections::BTreeSet;
 
 use crypto::Provider;
 use udp_proto::SessionId;
@@ -291,18 +292,15 @@ impl<P: Provider> Node<P> {
     }
 
     /// The other ends of flows, and the exits that this node's players may be sent to.
-    fn far_ends(&self) -> Vec<LinkId> {
-        let exits = self
-            .config
-            .games
-            .iter()
-            .filter_map(|game| game.entry.as_ref());
-        let exits = exits.flat_map(|entry| &entry.exits);
-        let exits = exits.filter_map(|exit| self.peers.find(exit));
-        let mut all: Vec<LinkId> = self.courses.keys().copied().chain(exits).collect();
-        all.sort_unstable();
-        all.dedup();
-        all
+    ///
+    /// A document may allow many exits: they are looked for once a second, and once the games change.
+    fn far_ends(&mut self) -> BTreeSet<LinkId> {
+        if core::mem::take(&mut self.detours.is_exits_stale) || self.beats.is_multiple_of(10) {
+            let exits = self.wished_exits().into_iter();
+            self.detours.exits = exits.filter_map(|exit| self.peers.find(&exit)).collect();
+        }
+        let flows = self.courses.keys().copied();
+        flows.chain(self.detours.exits.iter().copied()).collect()
     }
 
     /// Whether the direct way to a node answers; while that is not known, whether it may.

@@ -19,6 +19,10 @@ pub(super) struct Detours {
     /// Far ends that are wanted, dialled and not reached, and since when; of those whose session
     /// is renewed, from when on they count.
     pub(super) missing: BTreeMap<LinkId, Instant>,
+    /// Exits that players of this node may be sent to, as they were last looked for.
+    pub(super) exits: Vec<LinkId>,
+    /// Whether the games changed since.
+    pub(super) is_exits_stale: bool,
     /// Sessions that began by a detour, and do not know what their direct path carries.
     pub(super) blind: BTreeMap<LinkId, SessionId>,
     /// Whose datagram came by its detour and is being taken.

@@ -11,7 +11,7 @@ use wire::Instant;
 use super::flow_side::Side;
 use super::flow_table::{Flow, Owner};
 use super::{Node, Pending};
-use crate::config::Config;
+use crate::config::Game;
 use crate::event::{Command, Event, Outcome};
 use crate::flow_key::FlowId;
 use crate::flow_message::{FlowEnd, FlowMessage, FlowRefused};
@@ -54,9 +54,8 @@ enum PortState {
 }
 
 impl Ports {
-    pub(super) fn new(config: &Config, now: Instant) -> Self {
-        let list = config
-            .games
+    pub(super) fn new(games: &[Game], now: Instant) -> Self {
+        let list = games
             .iter()
             .enumerate()
             .flat_map(|(game, entry)| {
@@ -375,7 +374,6 @@ impl<P: Provider> Node<P> {
         standing: Standing,
     ) -> Option<u32> {
         let (name, mode) = self
-            .config
             .games
             .get(game)
             .map(|game| (game.name.clone(), game.mode))?;
@@ -428,16 +426,12 @@ pub(super) const LISTEN_AGAIN: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
-    use crypto::Secret32;
-    use wire::InstanceId;
-
     use super::*;
 
     #[test]
     fn what_exits_refused_is_forgotten_once_nobody_asks_them() {
         let at = Instant::from_millis;
-        let config = Config::new(Secret32::new([0; 32]), InstanceId(0));
-        let mut ports = Ports::new(&config, at(0));
+        let mut ports = Ports::new(&[], at(0));
         let refuse = |ports: &mut Ports, millis, exit| {
             let refused = Err(FlowRefused::Policy);
             ports.on_opened(at(millis), (0, LinkId(exit)), refused);

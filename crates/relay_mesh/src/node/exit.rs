@@ -118,7 +118,7 @@ impl<P: Provider> Node<P> {
             entry,
             serial,
         };
-        let game = self.config.games.get(game);
+        let game = self.games.get(game);
         let exit = game.and_then(|game| game.exit.as_ref());
         let header = exit.and_then(|exit| exit.header);
         match header.filter(|header| header.is_due(silence, datagram)) {
@@ -208,7 +208,6 @@ impl<P: Provider> Node<P> {
                 .is_some_and(|roles| roles.contains(Roles::ENTRY))
         });
         let (index, game) = self
-            .config
             .games
             .iter()
             .enumerate()

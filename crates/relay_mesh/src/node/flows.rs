@@ -334,8 +334,7 @@ impl<P: Provider> Node<P> {
     }
 
     pub(super) fn game_name(&self, index: usize) -> String {
-        self.config
-            .games
+        self.games
             .get(index)
             .map(|game| game.name.clone())
             .unwrap_or_default()
