@@ -10,6 +10,7 @@ mod detouring;
 mod detours;
 mod dialling;
 mod drain;
+mod early;
 mod edges;
 mod entry;
 mod exit;
@@ -29,6 +30,7 @@ mod lost_exit;
 mod machine;
 mod measuring;
 mod names;
+mod opening;
 mod path_labels;
 mod paths;
 mod peers;
@@ -39,6 +41,7 @@ mod refuted;
 mod releases;
 mod reserve;
 mod selecting;
+mod session_over_path;
 mod stall;
 mod start;
 mod survey;
@@ -83,6 +86,7 @@ use crate::stats::NodeStats;
 use config_news::ConfigNews;
 use course::Course;
 use detours::Detours;
+use early::EarlyDatagrams;
 use edges::Edges;
 use entry::Ports;
 use flow_table::FlowTable;
@@ -121,6 +125,8 @@ pub struct Node<P: Provider> {
     penalties: Penalties,
     /// Far ends that are not reached directly.
     detours: Detours,
+    /// Datagrams that came before their flows were opened.
+    early: EarlyDatagrams,
     /// What we measure to each neighbour.
     reports: BTreeMap<NodeId, LinkReport>,
     known_routes: KnownRoutes,
@@ -223,6 +229,7 @@ impl<P: Provider> Node<P> {
             gossip: Gossip::new(publisher, table, generator.seed().generator(0), now),
             penalties: Penalties::new(PenaltyConfig::default()),
             detours: Detours::default(),
+            early: EarlyDatagrams::default(),
             reports: BTreeMap::new(),
             known_routes: KnownRoutes::default(),
             courses: BTreeMap::new(),
@@ -479,7 +486,9 @@ impl<P: Provider> Node<P> {
             .flat_map(|course| &course.paths)
             .filter(|path| path.is_watched())
             .map(|path| path.watch.poll_timeout(now));
-        self.wake_at = watches.fold(probers_at, Instant::min);
+        let rested = self.courses.values().filter_map(Course::rested_at);
+        let rested = rested.map(|at| at.max(now + TEND_GAP));
+        self.wake_at = watches.chain(rested).fold(probers_at, Instant::min);
     }
 }
 

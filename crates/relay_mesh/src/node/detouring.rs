@@ -22,8 +22,8 @@ use crate::link::LinkId;
 use crate::measure::Health;
 
 impl<P: Provider> Node<P> {
-    /// Sends what goes to an address also by the detours of the far ends said to be there; returns
-    /// whether it may go directly.
+    /// Sends what goes to an address also over the paths and by the detours of the far ends said to be there;
+    /// returns whether it may go directly.
     pub(super) fn send_aside(
         &mut self,
         now: Instant,
@@ -39,16 +39,19 @@ impl<P: Provider> Node<P> {
         let mut may_go = true;
         for far in found {
             let node = self.peers.get(far).map(|peer| peer.node);
+            let path = self.path_for_session(now, far);
             let (Some(node), Some(detour)) = (node, self.detours.list.get_mut(&far)) else {
                 continue;
             };
             may_go &= detour.may_go_directly(now, cost);
-            if !detour.may_go(now, cost) {
-                continue;
-            }
-            let relay = detour.relay;
+            let (relay, ways) = (detour.relay, detour.ways(now, cost, path.is_some()));
             for datagram in transmit.datagrams(buf) {
-                self.pass(now, relay, (DetourLeg::First, node, datagram));
+                if let Some(path) = path.filter(|_| ways.path) {
+                    self.send_session_over(now, (far, path), datagram);
+                }
+                if ways.relay {
+                    self.pass(now, relay, (DetourLeg::First, node, datagram));
+                }
             }
         }
         may_go

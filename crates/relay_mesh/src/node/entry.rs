@@ -8,13 +8,14 @@ use crypto::Provider;
 use udp_proto::budget::prefix_of;
 use wire::Instant;
 
+use super::course::Course;
 use super::flow_side::Side;
 use super::flow_table::{Flow, Owner};
 use super::{Node, Pending};
 use crate::config::Game;
 use crate::event::{Command, Event, Outcome};
 use crate::flow_key::FlowId;
-use crate::flow_message::{FlowEnd, FlowMessage, FlowRefused};
+use crate::flow_message::{FlowEnd, FlowRefused};
 use crate::leg::{Leg, SocketId};
 use crate::link::LinkId;
 use crate::ration::Standing;
@@ -378,14 +379,9 @@ impl<P: Provider> Node<P> {
             .get(game)
             .map(|game| (game.name.clone(), game.mode))?;
         let id = self.courses.get_mut(&far)?.take_flow_id(now);
-        let open = FlowMessage::Open {
-            flow: id,
-            player,
-            game: name.clone(),
-        };
         let keys = self.flow_keys(far, id);
-        let is_sent = keys.is_some() && self.send_flow_message(now, far, &open);
-        if !is_sent {
+        let course = self.courses.get(&far);
+        if keys.is_none() || !course.is_some_and(Course::has_room_to_open) {
             self.ration.on_end(player, &standing);
             return None;
         }
@@ -402,6 +398,10 @@ impl<P: Provider> Node<P> {
                 return None;
             }
         };
+        if let Some(course) = self.courses.get_mut(&far) {
+            course.opens.insert(id);
+        }
+        self.tell_opens(now, far);
         if let Some(far_end) = self.peers.get(far).map(|peer| peer.node) {
             self.tell(Event::FlowOpened {
                 game: name,

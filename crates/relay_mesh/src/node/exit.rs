@@ -193,6 +193,7 @@ impl<P: Provider> Node<P> {
             far_end: node,
         });
         self.is_untended = true;
+        self.deliver_early(now, link, id);
         Ok(())
     }
 

@@ -316,6 +316,7 @@ impl<P: Provider> Node<P> {
         }
         self.add_tunnel(now, (link, id), (TunnelSide::Exit, mode))
             .ok_or(FlowRefused::Full)?;
+        self.deliver_early(now, link, id);
         Ok(())
     }
 
@@ -330,6 +331,10 @@ impl<P: Provider> Node<P> {
             return self.tunnel_here(now);
         }
         if !self.ensure_course(now, far) || !self.make_room(now, Owner::Own) {
+            return None;
+        }
+        // Flows are opened in the order of their numbers.
+        if !self.tell_all_opens(now, far) {
             return None;
         }
         self.ports.on_asked(now, TUNNELS, far);
