@@ -3,13 +3,15 @@
 use crypto::{Identity, Provider};
 use netsim::provider::SimProvider;
 use relay_mesh::detour::Detoured;
-use relay_mesh::flow_message::{FlowMessage, GAME_NAME_MAX};
+use relay_mesh::flow_datagram::FlowDatagram;
+use relay_mesh::flow_message::{FlowMessage, GAME_NAME_MAX, OPENS_MAX};
 use relay_mesh::game_edge::GameEdge;
 use relay_mesh::key_epoch::KeyEpoch;
 use relay_mesh::link_state::{LinkRecord, Network, NodeRecord};
 use relay_mesh::link_terms::LinkTerms;
 use relay_mesh::message::Message;
 use relay_mesh::path_probe::{PathEcho, PathProbe};
+use relay_mesh::pieces::DATAGRAM_MAX;
 use relay_mesh::route_release::RouteRelease;
 use relay_mesh::route_request::{FLOWS_MAX, RouteReply, RouteRequest};
 use wire::Seed;
@@ -43,9 +45,18 @@ pub fn flow(data: &[u8]) {
         if let FlowMessage::Open { game, .. } = &message {
             assert!(game.len() <= GAME_NAME_MAX);
         }
+        if let FlowMessage::OpenMany { game, players, .. } = &message {
+            assert!(game.len() <= GAME_NAME_MAX);
+            assert!((1..=OPENS_MAX).contains(&players.len()));
+        }
         let mut again = Vec::new();
         message.encode(&mut again);
         assert_eq!(again, data, "two ways to write {message:?}");
+    } else if let Ok(of) = FlowDatagram::decode(data) {
+        assert!(of.datagram.len() <= DATAGRAM_MAX);
+        let mut again = Vec::new();
+        of.encode(&mut again);
+        assert_eq!(again, data, "two ways to write {of:?}");
     } else if let Ok(edges) = GameEdge::decode(data) {
         assert!((1..=GameEdge::COUNT_MAX).contains(&edges.len()));
         let mut again = Vec::new();

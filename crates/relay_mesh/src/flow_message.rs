@@ -7,8 +7,12 @@
 //! | close 0x2A | flow 8, reason 1 |
 //! | open tunnel 0x2B | flow 8, mode 1 (0 single, 1 shadow, 2 dup); answered by opened |
 //! | game edges 0x2C | see [`game_edge`](crate::game_edge) |
+//! | open many 0x2D | first flow 8, players' family 1 (4 or 6), count 1 (1 to 192), game name 1 + n (≤ 64), count × (ip 4 or 16, port 2); the flows' numbers are the first one's, and each 2 more than the one before |
 //!
-//! What goes in the probe flow of a path is in [`path_probe`](crate::path_probe).
+//! In the probe flow of a path goes, where the ends do not reach each other directly, session datagram 0x86: the
+//! rest is a datagram of their session, 1 to 1,280 bytes, in two pieces where it does not fit into one frame.
+//!
+//! What else goes in the probe flow of a path is in [`path_probe`](crate::path_probe).
 
 #![warn(clippy::arithmetic_side_effects)]
 
@@ -32,6 +36,12 @@ pub mod flow_code {
     pub const OPEN_TUNNEL: u8 = 0x2B;
     /// What it costs from an exit to its game servers.
     pub const GAME_EDGES: u8 = 0x2C;
+    /// Opens flows whose numbers follow each other.
+    pub const OPEN_MANY: u8 = 0x2D;
+    /// A datagram of a flow that has no label yet; unreliable channel.
+    pub const DATAGRAM: u8 = 0x8A;
+    /// A datagram of the session between both ends, in the probe flow of a path.
+    pub const SESSION_DATAGRAM: u8 = 0x86;
     /// Asks over a path whether it carries.
     pub const PATH_PROBE: u8 = 0x84;
     /// The answer.
@@ -40,6 +50,9 @@ pub mod flow_code {
 
 /// Longest name of a game, bytes.
 pub const GAME_NAME_MAX: usize = 64;
+
+/// Flows that one message opens at most: those of a datagram, where their players have IPv4.
+pub const OPENS_MAX: usize = 192;
 
 /// A message about a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +65,15 @@ pub enum FlowMessage {
         player: SocketAddr,
         /// Which game; at most 64 bytes.
         game: String,
+    },
+    /// The entry has players for a game of the exit, whose addresses are of one family.
+    OpenMany {
+        /// The number of the first one's flow; each of the others has 2 more than the one before.
+        first: FlowId,
+        /// Which game; at most 64 bytes.
+        game: String,
+        /// The players' addresses, as the entry sees them; 1 to [`OPENS_MAX`].
+        players: Vec<SocketAddr>,
     },
     /// The entry wants a flow for the tunnel of its TCP games of one mode.
     OpenTunnel {
@@ -117,10 +139,24 @@ impl FlowMessage {
                 writer.u8(flow_code::OPEN);
                 writer.u64(flow.0);
                 write_address(&mut writer, *player);
-                let name = game.as_bytes();
-                let name = name.get(..GAME_NAME_MAX).unwrap_or(name);
-                writer.u8(u8::try_from(name.len()).unwrap_or(0));
-                writer.bytes(name);
+                write_name(&mut writer, game);
+            }
+            Self::OpenMany {
+                first,
+                game,
+                players,
+            } => {
+                writer.u8(flow_code::OPEN_MANY);
+                writer.u64(first.0);
+                let is_v6 = players.first().is_some_and(SocketAddr::is_ipv6);
+                writer.u8(if is_v6 { 6 } else { 4 });
+                let players = players.get(..OPENS_MAX).unwrap_or(players);
+                writer.u8(u8::try_from(players.len()).unwrap_or(0));
+                write_name(&mut writer, game);
+                for player in players {
+                    write_ip(&mut writer, player.ip());
+                    writer.u16(player.port());
+                }
             }
             Self::OpenTunnel { flow, mode } => {
                 writer.u8(flow_code::OPEN_TUNNEL);
@@ -172,6 +208,27 @@ impl FlowMessage {
                 player: read_address(&mut reader)?,
                 game: read_name(&mut reader)?,
             },
+            flow_code::OPEN_MANY => {
+                let family = reader.u8()?;
+                let count = usize::from(reader.u8()?);
+                if count == 0 {
+                    return Err(DecodeError::BadValue);
+                }
+                if count > OPENS_MAX {
+                    let max = OPENS_MAX;
+                    return Err(DecodeError::OverLimit { found: count, max });
+                }
+                let game = read_name(&mut reader)?;
+                let player = |_| {
+                    let ip = read_ip(&mut reader, family)?;
+                    Ok(SocketAddr::new(ip, reader.u16()?))
+                };
+                Self::OpenMany {
+                    first: flow,
+                    game,
+                    players: (0..count).map(player).collect::<Result<_, DecodeError>>()?,
+                }
+            }
             flow_code::OPEN_TUNNEL => Self::OpenTunnel {
                 flow,
                 mode: match reader.u8()? {
@@ -215,26 +272,37 @@ impl FlowMessage {
 }
 
 pub(crate) fn write_address(writer: &mut Writer<'_>, address: SocketAddr) {
-    match address.ip() {
-        IpAddr::V4(ip) => {
-            writer.u8(4);
-            writer.bytes(&ip.octets());
-        }
-        IpAddr::V6(ip) => {
-            writer.u8(6);
-            writer.bytes(&ip.octets());
-        }
-    }
+    writer.u8(if address.is_ipv6() { 6 } else { 4 });
+    write_ip(writer, address.ip());
     writer.u16(address.port());
 }
 
+fn write_ip(writer: &mut Writer<'_>, ip: IpAddr) {
+    match ip {
+        IpAddr::V4(ip) => writer.bytes(&ip.octets()),
+        IpAddr::V6(ip) => writer.bytes(&ip.octets()),
+    }
+}
+
+fn write_name(writer: &mut Writer<'_>, name: &str) {
+    let name = name.as_bytes();
+    let name = name.get(..GAME_NAME_MAX).unwrap_or(name);
+    writer.u8(u8::try_from(name.len()).unwrap_or(0));
+    writer.bytes(name);
+}
+
 pub(crate) fn read_address(reader: &mut Reader<'_>) -> Result<SocketAddr, DecodeError> {
-    let ip = match reader.u8()? {
-        4 => IpAddr::from(reader.array::<4>()?),
-        6 => IpAddr::from(reader.array::<16>()?),
-        _ => return Err(DecodeError::BadValue),
-    };
+    let family = reader.u8()?;
+    let ip = read_ip(reader, family)?;
     Ok(SocketAddr::new(ip, reader.u16()?))
+}
+
+fn read_ip(reader: &mut Reader<'_>, family: u8) -> Result<IpAddr, DecodeError> {
+    match family {
+        4 => Ok(IpAddr::from(reader.array::<4>()?)),
+        6 => Ok(IpAddr::from(reader.array::<16>()?)),
+        _ => Err(DecodeError::BadValue),
+    }
 }
 
 pub(crate) fn read_name(reader: &mut Reader<'_>) -> Result<String, DecodeError> {
@@ -273,12 +341,27 @@ mod tests {
             FlowMessage::OpenTunnel { flow, mode }.encode(&mut out);
             assert_eq!(out, [0x2B, 0, 0, 0, 0, 0, 0, 0, 5, byte]);
         }
+        out.clear();
+        FlowMessage::OpenMany {
+            first: FlowId(5),
+            game: "doom".into(),
+            players: vec![
+                "192.0.2.1:258".parse().unwrap(),
+                "192.0.2.2:259".parse().unwrap(),
+            ],
+        }
+        .encode(&mut out);
+        let expected = [
+            0x2D, 0, 0, 0, 0, 0, 0, 0, 5, 4, 2, 4, b'd', b'o', b'o', b'm', 192, 0, 2, 1, 1, 2, 192,
+            0, 2, 2, 1, 3,
+        ];
+        assert_eq!(out, expected);
     }
 
     proptest! {
         #[test]
         fn whatever_is_read_is_written_the_same(
-            kind in 0x27_u8..0x2D,
+            kind in 0x27_u8..0x2E,
             body in prop::collection::vec(any::<u8>(), 0..40),
             status in 0_u8..7,
             is_short: bool,

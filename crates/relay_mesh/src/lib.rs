@@ -17,6 +17,7 @@ mod data_plane;
 pub mod detour;
 mod event;
 mod exchange;
+pub mod flow_datagram;
 pub mod flow_key;
 pub mod flow_message;
 mod forwarder;

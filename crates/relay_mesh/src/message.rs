@@ -31,11 +31,13 @@
 //! | 0x22 | [`RouteRelease`](crate::route_release::RouteRelease) | reliable |
 //! | 0x28 to 0x2B | [`FlowMessage`](crate::flow_message::FlowMessage): open, opened, close, open a tunnel | reliable |
 //! | 0x2C | [`GameEdge`](crate::game_edge::GameEdge)s | reliable |
+//! | 0x2D | [`FlowMessage::OpenMany`](crate::flow_message::FlowMessage::OpenMany) | reliable |
 //! | 0x30 to 0x32 | [`ConfigMessage`](crate::signed_config::ConfigMessage) | reliable |
 //! | 0x80, 0x81 | [`Probe`](crate::measure::Probe), [`Echo`](crate::measure::Echo) | unreliable |
 //! | 0x84 | [`PathProbe`](crate::path_probe::PathProbe) | none: in the probe flow of its path |
 //! | 0x85 | [`PathEcho`](crate::path_probe::PathEcho) | unreliable, and in the probe flow |
 //! | 0x88, 0x89 | [`Detoured`](crate::detour::Detoured): pass on, passed on | unreliable |
+//! | 0x8A | [`FlowDatagram`](crate::flow_datagram::FlowDatagram) | unreliable |
 //!
 //! All other type bytes are free, and refused.
 

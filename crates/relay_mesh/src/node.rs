@@ -10,6 +10,7 @@ mod detouring;
 mod detours;
 mod dialling;
 mod drain;
+mod early;
 mod edges;
 mod entry;
 mod exit;
@@ -29,6 +30,7 @@ mod lost_exit;
 mod machine;
 mod measuring;
 mod names;
+mod opening;
 mod path_labels;
 mod paths;
 mod peers;
@@ -39,6 +41,7 @@ mod refuted;
 mod releases;
 mod reserve;
 mod selecting;
+mod session_over_path;
 mod stall;
 mod start;
 mod survey;
@@ -66,7 +69,7 @@ use udp_proto::{ChannelId, Endpoint};
 use wire::{Arrival, CommandId, Generator, Instant, NodeId, Seed, Transmit, UnixTime};
 
 use crate::choice::{Penalties, PenaltyConfig};
-use crate::config::{Config, NewError};
+use crate::config::{Config, Game, NewError};
 use crate::data_plane::DataPlane;
 use crate::event::{Command, Event, Outcome};
 use crate::gossip::Gossip;
@@ -83,6 +86,7 @@ use crate::stats::NodeStats;
 use config_news::ConfigNews;
 use course::Course;
 use detours::Detours;
+use early::EarlyDatagrams;
 use edges::Edges;
 use entry::Ports;
 use flow_table::FlowTable;
@@ -99,7 +103,10 @@ use start::{check, endpoint, label_limits, network_of, table};
 /// by [`Outcome::Opened`]. Datagrams come and go with the socket's name and the address at the
 /// other end.
 pub struct Node<P: Provider> {
+    /// What the node is and allows; its games are taken out.
     config: Config,
+    /// Games over UDP in force; see `games_in_force`. Flows and ports name them by their index.
+    games: Vec<Game>,
     own: NodeId,
     /// Sessions with other nodes.
     endpoint: Endpoint<P>,
@@ -118,6 +125,8 @@ pub struct Node<P: Provider> {
     penalties: Penalties,
     /// Far ends that are not reached directly.
     detours: Detours,
+    /// Datagrams that came before their flows were opened.
+    early: EarlyDatagrams,
     /// What we measure to each neighbour.
     reports: BTreeMap<NodeId, LinkReport>,
     known_routes: KnownRoutes,
@@ -179,7 +188,7 @@ impl<P: Provider> Node<P> {
     ///
     /// [`NewError`] where the provider has no randomness or the configuration breaks a bound.
     pub fn new(
-        config: Config,
+        mut config: Config,
         identity: Identity,
         mut provider: P,
         now: Instant,
@@ -198,7 +207,8 @@ impl<P: Provider> Node<P> {
             .map_err(|_| NewError::Profile)?;
         let table = table(&config, (network, previous), own);
         #[cfg(feature = "tcp")]
-        let tunnels = start::tunnels(&config, &identity, now)?;
+        let tunnels = start::tunnels(config.tcp.take(), &identity, now)?;
+        let games = core::mem::take(&mut config.games);
         let endpoint = endpoint(&config, identity, provider, now)?;
         let mut node = Self {
             own,
@@ -219,12 +229,13 @@ impl<P: Provider> Node<P> {
             gossip: Gossip::new(publisher, table, generator.seed().generator(0), now),
             penalties: Penalties::new(PenaltyConfig::default()),
             detours: Detours::default(),
+            early: EarlyDatagrams::default(),
             reports: BTreeMap::new(),
             known_routes: KnownRoutes::default(),
             courses: BTreeMap::new(),
             releases: Releases::default(),
             flows: FlowTable::new((config.flows_max, config.unproved_max), &mut generator),
-            ports: Ports::new(&config, now),
+            ports: Ports::new(&games, now),
             ration: ReplyRation::default(),
             edges: Edges::default(),
             #[cfg(feature = "tcp")]
@@ -248,9 +259,11 @@ impl<P: Provider> Node<P> {
             now,
             unix: None,
             generator,
+            games,
             config,
         };
         node.meet_bootstrap(now);
+        node.on_games_changed();
         node.apply_document(now);
         Ok(node)
     }
@@ -473,7 +486,9 @@ impl<P: Provider> Node<P> {
             .flat_map(|course| &course.paths)
             .filter(|path| path.is_watched())
             .map(|path| path.watch.poll_timeout(now));
-        self.wake_at = watches.fold(probers_at, Instant::min);
+        let rested = self.courses.values().filter_map(Course::rested_at);
+        let rested = rested.map(|at| at.max(now + TEND_GAP));
+        self.wake_at = watches.chain(rested).fold(probers_at, Instant::min);
     }
 }
 

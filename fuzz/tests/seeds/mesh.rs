@@ -6,6 +6,7 @@ use fuzz::mesh_config::{document, envelope};
 use fuzz::mesh_message::{NETWORK, signer};
 use relay_mesh::cost::{Cost, LossCode};
 use relay_mesh::detour::{DetourLeg, Detoured};
+use relay_mesh::flow_datagram::FlowDatagram;
 use relay_mesh::flow_message::{FlowMessage, FlowRefused};
 use relay_mesh::game_edge::GameEdge;
 use relay_mesh::hop::{HopHeader, HopKind, LabelName, Phase, Piece};
@@ -196,6 +197,16 @@ fn flows() -> Vec<Input> {
             },
         ),
         (
+            "open_many",
+            FlowMessage::OpenMany {
+                first: flow,
+                game: "doom".to_owned(),
+                players: [258, 259]
+                    .map(|port| SocketAddr::from(([192, 0, 2, 1], port)))
+                    .into(),
+            },
+        ),
+        (
             "opened",
             FlowMessage::Opened {
                 flow,
@@ -228,7 +239,14 @@ fn flows() -> Vec<Input> {
     });
     let mut told = Vec::new();
     GameEdge::encode(&edges, &mut told);
+    let mut datagram = Vec::new();
+    let of = FlowDatagram {
+        flow,
+        datagram: &[7; 20],
+    };
+    of.encode(&mut datagram);
     let mut inputs: Vec<Input> = vec![
+        ("mesh_flow", "datagram", datagram),
         ("mesh_flow", "game_edges", told),
         ("mesh_flow", "probe", asked),
         ("mesh_flow", "echo", answered),

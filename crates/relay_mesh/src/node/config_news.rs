@@ -199,7 +199,7 @@ impl<P: Provider> Node<P> {
                 // Its connections are looked at one by one.
                 return false;
             }
-            let game = self.config.games.get(flow.game);
+            let game = self.games.get(flow.game);
             let (Some(far), Some(game)) = (far, game) else {
                 return true;
             };

@@ -24,10 +24,15 @@ impl<P: Provider> Node<P> {
             code::ECHO => self.on_echo(now, link, message),
             flow_code::PATH_ECHO => self.on_path_echo(now, link, message),
             code::PASS_ON | code::PASSED_ON => self.on_detoured(now, link, message),
+            flow_code::DATAGRAM => self.on_flow_datagram(now, link, message),
             code::ROUTE_REQUEST => self.on_route_request(now, link, message),
             code::ROUTE_REPLY => self.on_route_reply(now, link, message),
             code::ROUTE_RELEASE => self.on_route_release(now, link, message),
-            flow_code::OPEN | flow_code::OPENED | flow_code::CLOSE | flow_code::OPEN_TUNNEL => {
+            flow_code::OPEN
+            | flow_code::OPENED
+            | flow_code::CLOSE
+            | flow_code::OPEN_TUNNEL
+            | flow_code::OPEN_MANY => {
                 self.on_flow_message(now, link, message);
             }
             flow_code::GAME_EDGES => self.on_game_edges(now, link, message),

@@ -1,11 +1,13 @@
 //! The way to one far end: its paths, and the flows that take them.
 
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use udp_proto::budget::TokenBucket;
 use wire::Instant;
 
 use super::barred::Barred;
+use super::early::EARLY_RATE;
 use super::refuted::Refuted;
 use crate::choice::Choice;
 use crate::config::Mode;
@@ -15,6 +17,7 @@ use crate::hop_sealer::Binding;
 use crate::link::{End, LinkId};
 use crate::path_setup::{Held, PathSetup};
 use crate::path_watch::{PathState, PathWatch};
+use crate::pieces::Joiner;
 use crate::routes::Path;
 
 /// All paths from this node to one other, for what it sends there.
@@ -43,6 +46,8 @@ pub(super) struct Course<A> {
     pub(super) barred: Barred,
     /// Paths that take longer than link state says.
     pub(super) refuted: Refuted,
+    /// Datagrams of the session that come over paths, in pieces.
+    pub(super) session_joiner: Joiner,
     /// Probes of the other end's paths that came.
     pub(super) arrivals: Arrivals,
     /// Labels given out that lead to the probe flow.
@@ -58,6 +63,15 @@ pub(super) struct Course<A> {
     /// When to look for flows that have no label on some path; `None` where all have theirs, or
     /// what was asked for is on its way.
     search_at: Option<Instant>,
+    /// Bytes of datagrams that go, and come, with the session.
+    pub(super) early_out: TokenBucket,
+    pub(super) early_in: TokenBucket,
+    /// Until then they are not looked for again: each search looks at all flows.
+    pub(super) search_rest: Instant,
+    /// Flows opened here of which the far end is still to be told.
+    pub(super) opens: BTreeSet<FlowId>,
+    /// Until then it is told of none: those that come together are told of together.
+    pub(super) opens_rest: Instant,
     /// When the choice is looked at again.
     pub(super) decide_at: Instant,
     /// Until then the path that packets go on by has its labels first, as the one before failed.
@@ -135,6 +149,7 @@ impl<A> Course<A> {
             spare: None,
             barred: Barred::default(),
             refuted: Refuted::default(),
+            session_joiner: Joiner::new(),
             arrivals: Arrivals::default(),
             probe_labels: Vec::new(),
             next_path: 0,
@@ -145,6 +160,12 @@ impl<A> Course<A> {
             last_foreign: 0,
             used: now,
             search_at: Some(now),
+            early_out: TokenBucket::new(EARLY_RATE, EARLY_RATE, now),
+            // They may have waited on the way.
+            early_in: TokenBucket::new(EARLY_RATE, EARLY_RATE * 2, now),
+            search_rest: now,
+            opens: BTreeSet::new(),
+            opens_rest: now,
             decide_at: now,
             hurry_until: now,
             lost_since: None,
@@ -160,7 +181,31 @@ impl<A> Course<A> {
     /// Whether they are to be looked for now; not again, unless [`search_from`](Self::search_from)
     /// says so.
     pub(super) fn take_search(&mut self, now: Instant) -> bool {
-        self.search_at.take_if(|at| *at <= now).is_some()
+        let is_rested = self.search_rest <= now;
+        self.search_at
+            .take_if(|at| *at <= now && is_rested)
+            .is_some()
+    }
+
+    /// Whether one flow more may wait until the far end is told of it.
+    pub(super) fn has_room_to_open(&self) -> bool {
+        self.opens.len() < OPENS_WAITING_MAX
+    }
+
+    /// Takes note of a search through so many flows: the next one may come so much later that searches take
+    /// a bounded share of the time, and one for a mass of newcomers finds many of them.
+    pub(super) fn on_searched(&mut self, now: Instant, flows: usize) {
+        let micros = u64::try_from(flows).unwrap_or(u64::MAX);
+        let rest = Duration::from_micros(micros).min(SEARCH_REST_MAX);
+        self.search_rest = now + rest;
+    }
+
+    /// When what rests now is due.
+    pub(super) fn rested_at(&self) -> Option<Instant> {
+        let search = self.search_at.filter(|at| *at <= self.search_rest);
+        let opens = (!self.opens.is_empty()).then_some(self.opens_rest);
+        let search = search.map(|_| self.search_rest);
+        search.into_iter().chain(opens).min()
     }
 
     /// Takes the next flow id of this end.
@@ -320,6 +365,11 @@ const NODES_MAX: usize = HOPS_LEFT_MAX as usize + 1;
 const SETUPS_MAX: usize = 16;
 /// Least time that copies go over the path before, after a move.
 pub(super) const OVERLAP_MIN: Duration = Duration::from_millis(200);
+/// Flows that wait until a far end is told of them: those of 2 s at eight times the default
+/// [`open_rate`](crate::Config::open_rate).
+const OPENS_WAITING_MAX: usize = 4_096;
+/// The longest time between two searches, whatever the number of flows.
+const SEARCH_REST_MAX: Duration = Duration::from_millis(50);
 /// Silence on a label after which a frame without a payload keeps it alive.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
@@ -350,6 +400,33 @@ pub(super) mod tests {
         Path {
             relays: vec![NodeId(node)],
             destination: NodeId([9; 32]),
+        }
+    }
+
+    #[test]
+    fn mesh_a1_flows_that_wait_to_be_told_of_are_bounded() {
+        let provider = SimProvider::new(Seed::from_number(1));
+        let mut course = course(&provider);
+        let opened = (0..10_000).filter(|flow| {
+            let has_room = course.has_room_to_open();
+            has_room && course.opens.insert(FlowId(*flow))
+        });
+        assert_eq!(opened.count(), OPENS_WAITING_MAX);
+    }
+
+    #[test]
+    fn searches_rest_for_a_microsecond_a_flow_and_no_longer_than_50_ms() {
+        let provider = SimProvider::new(Seed::from_number(1));
+        let mut course = course(&provider);
+        let at = Instant::from_millis;
+        assert!(course.take_search(at(0)));
+        for (flows, millis) in [(10, 1), (10_000, 10), (1_000_000, 50)] {
+            course.on_searched(at(0), flows);
+            course.search_from(at(0));
+            assert!(!course.take_search(at(0)), "{flows}");
+            assert!(course.rested_at().is_some_and(|due| due <= at(millis)));
+            assert!(course.take_search(at(millis)), "{flows}");
+            assert_eq!(course.rested_at(), None);
         }
     }
 

@@ -81,6 +81,7 @@ impl<P: Provider> Node<P> {
         self.decide(now, link);
         self.move_if_ready(now, link);
         self.leave_lost_exit(now, link);
+        self.tell_opens(now, link);
         if self
             .courses
             .get_mut(&link)

@@ -7,6 +7,7 @@
 
 use core::net::SocketAddr;
 use core::time::Duration;
+use std::collections::BTreeSet;
 
 use crypto::Provider;
 use udp_proto::SessionId;
@@ -21,8 +22,8 @@ use crate::link::LinkId;
 use crate::measure::Health;
 
 impl<P: Provider> Node<P> {
-    /// Sends what goes to an address also by the detours of the far ends said to be there; returns
-    /// whether it may go directly.
+    /// Sends what goes to an address also over the paths and by the detours of the far ends said to be there;
+    /// returns whether it may go directly.
     pub(super) fn send_aside(
         &mut self,
         now: Instant,
@@ -38,16 +39,19 @@ impl<P: Provider> Node<P> {
         let mut may_go = true;
         for far in found {
             let node = self.peers.get(far).map(|peer| peer.node);
+            let path = self.path_for_session(now, far);
             let (Some(node), Some(detour)) = (node, self.detours.list.get_mut(&far)) else {
                 continue;
             };
             may_go &= detour.may_go_directly(now, cost);
-            if !detour.may_go(now, cost) {
-                continue;
-            }
-            let relay = detour.relay;
+            let (relay, ways) = (detour.relay, detour.ways(now, cost, path.is_some()));
             for datagram in transmit.datagrams(buf) {
-                self.pass(now, relay, (DetourLeg::First, node, datagram));
+                if let Some(path) = path.filter(|_| ways.path) {
+                    self.send_session_over(now, (far, path), datagram);
+                }
+                if ways.relay {
+                    self.pass(now, relay, (DetourLeg::First, node, datagram));
+                }
             }
         }
         may_go
@@ -291,18 +295,15 @@ impl<P: Provider> Node<P> {
     }
 
     /// The other ends of flows, and the exits that this node's players may be sent to.
-    fn far_ends(&self) -> Vec<LinkId> {
-        let exits = self
-            .config
-            .games
-            .iter()
-            .filter_map(|game| game.entry.as_ref());
-        let exits = exits.flat_map(|entry| &entry.exits);
-        let exits = exits.filter_map(|exit| self.peers.find(exit));
-        let mut all: Vec<LinkId> = self.courses.keys().copied().chain(exits).collect();
-        all.sort_unstable();
-        all.dedup();
-        all
+    ///
+    /// A document may allow many exits: they are looked for once a second, and once the games change.
+    fn far_ends(&mut self) -> BTreeSet<LinkId> {
+        if core::mem::take(&mut self.detours.is_exits_stale) || self.beats.is_multiple_of(10) {
+            let exits = self.wished_exits().into_iter();
+            self.detours.exits = exits.filter_map(|exit| self.peers.find(&exit)).collect();
+        }
+        let flows = self.courses.keys().copied();
+        flows.chain(self.detours.exits.iter().copied()).collect()
     }
 
     /// Whether the direct way to a node answers; while that is not known, whether it may.

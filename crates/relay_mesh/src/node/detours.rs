@@ -19,6 +19,10 @@ pub(super) struct Detours {
     /// Far ends that are wanted, dialled and not reached, and since when; of those whose session
     /// is renewed, from when on they count.
     pub(super) missing: BTreeMap<LinkId, Instant>,
+    /// Exits that players of this node may be sent to, as they were last looked for.
+    pub(super) exits: Vec<LinkId>,
+    /// Whether the games changed since.
+    pub(super) is_exits_stale: bool,
     /// Sessions that began by a detour, and do not know what their direct path carries.
     pub(super) blind: BTreeMap<LinkId, SessionId>,
     /// Whose datagram came by its detour and is being taken.
@@ -40,6 +44,10 @@ pub(super) struct Detour {
     direct: TokenBucket,
     /// Bytes that go by it: what its relay passes on at most.
     going: TokenBucket,
+    /// Of them, those that go while a path carries the session.
+    copies: TokenBucket,
+    /// Bytes that go over that path.
+    over_path: TokenBucket,
     /// Bytes that come by it, as many, and once more at once: they may have waited on the way.
     coming: TokenBucket,
     /// Since when nothing goes by it, or last did not.
@@ -89,7 +97,7 @@ impl Detours {
     /// that it is no faster.
     pub(super) fn hush(&mut self, now: Instant, far: LinkId) {
         if let Some(detour) = self.list.get_mut(&far) {
-            detour.hush(now);
+            detour.hush(now, QUIET);
         }
     }
 
@@ -98,7 +106,7 @@ impl Detours {
         if let Some(detour) = self.list.get_mut(&far) {
             detour.probes = detour.probes.wrapping_add(1);
             if detour.probes.is_multiple_of(ALONE) {
-                detour.hush(now);
+                detour.hush(now, ALONE_FOR);
             }
         }
     }
@@ -126,6 +134,8 @@ impl Detours {
             is_proved: false,
             direct: TokenBucket::new(DIRECT_RATE, DIRECT_RATE, now),
             going: TokenBucket::new(DETOUR_RATE, DETOUR_RATE, now),
+            copies: TokenBucket::new(COPY_RATE, COPY_RATE * 2, now),
+            over_path: TokenBucket::new(PATH_RATE, PATH_BURST, now),
             coming: TokenBucket::new(DETOUR_RATE, DETOUR_RATE * 2, now),
             quiet_since: now,
             quiet_until: now,
@@ -135,10 +145,27 @@ impl Detours {
     }
 }
 
+/// How a datagram of a session goes that goes by a detour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ways {
+    /// Over the path in use.
+    pub(super) path: bool,
+    /// By the neighbour.
+    pub(super) relay: bool,
+}
+
 impl Detour {
     /// Whether so many bytes may go directly.
     pub(super) fn may_go_directly(&mut self, now: Instant, len: u32) -> bool {
         self.direct.take(now, len)
+    }
+
+    /// How so many bytes go that are for the far end, beside the direct way.
+    pub(super) fn ways(&mut self, now: Instant, len: u32, has_path: bool) -> Ways {
+        let path = has_path && now >= self.quiet_until && self.over_path.take(now, len);
+        let is_copy_due = !has_path || self.copies.take(now, len);
+        let relay = is_copy_due && self.may_go(now, len);
+        Ways { path, relay }
     }
 
     /// Whether so many bytes may go by it.
@@ -152,17 +179,24 @@ impl Detour {
     }
 
     /// Nothing goes by it for a moment; for 2.5 s of each 3.5 s at most, whatever is heard.
-    fn hush(&mut self, now: Instant) {
+    fn hush(&mut self, now: Instant, span: Duration) {
         let is_quiet = now < self.quiet_until;
         if !is_quiet && now.saturating_since(self.quiet_until) >= NOISY {
             self.quiet_since = now;
         }
         if now.saturating_since(self.quiet_since) < QUIET_MAX {
-            self.quiet_until = now + QUIET;
+            self.quiet_until = self.quiet_until.max(now + span);
         }
     }
 }
 
+/// Bytes a second by the neighbour while a path carries the session, and twice as many at once: the detour is heard,
+/// and there when the path dies.
+const COPY_RATE: u32 = 8 << 10;
+/// Bytes a second of a session over a path, and at once: half of what a relay passes for a label by default, so that
+/// probes in the same flow are not lost by it.
+const PATH_RATE: u32 = 512 << 10;
+const PATH_BURST: u32 = 96 << 10;
 /// Bytes a second that go directly to a far end while a detour stands; probes take a tenth of it.
 const DIRECT_RATE: u32 = 16 << 10;
 /// Detours that one neighbour may begin by what proves nothing.
@@ -176,6 +210,9 @@ const QUIET: Duration = Duration::from_millis(500);
 const QUIET_MAX: Duration = Duration::from_secs(2);
 /// The shortest time between two such: chosen so that it carries [`DETOUR_RATE`] bytes in between.
 const NOISY: Duration = Duration::from_secs(1);
+/// The same for a probe that may find nobody: what leaves with it goes directly alone, and what comes later waits for
+/// nothing.
+const ALONE_FOR: Duration = Duration::from_millis(50);
 /// One of so many probes asks the direct way alone.
 const ALONE: u32 = 5;
 
@@ -211,6 +248,11 @@ mod tests {
         assert!((31_000..=32_768).contains(&direct), "{direct}");
         let going = passed(|now, len| detour.may_go(now, len), 1_000);
         assert!((128_000..=131_072).contains(&going), "{going}");
+        let over_path = passed(|now, len| detour.ways(now, len, true).path, 1_000);
+        assert!((600_000..=622_592).contains(&over_path), "{over_path}");
+        let copies = |now, len| detour.ways(now + QUIET, len, true).relay;
+        let copied = passed(copies, 1_000);
+        assert!(copied <= 24_576, "{copied}");
         let coming = passed(|now, len| detour.may_come(now, len), 1_000);
         assert!((193_000..=196_608).contains(&coming), "{coming}");
     }
@@ -222,7 +264,7 @@ mod tests {
         let detour = detours.list.get_mut(&FAR).unwrap();
         let carries = (10_000..45_000).filter(|ms| {
             let now = Instant::from_millis(*ms);
-            detour.hush(now);
+            detour.hush(now, QUIET);
             now >= detour.quiet_until
         });
         let carries = carries.count();

@@ -195,7 +195,7 @@ impl<P: Provider> Node<P> {
     /// The game of that key that players come in for here.
     fn game_entered(&self, (protocol, name): &GameKey) -> Option<&Game> {
         let game = match protocol {
-            Protocol::Udp => self.config.games.iter().find(|game| game.name == *name),
+            Protocol::Udp => self.games.iter().find(|game| game.name == *name),
             #[cfg(feature = "tcp")]
             Protocol::Tcp => self.tunnels.as_ref()?.game(name),
             #[cfg(not(feature = "tcp"))]

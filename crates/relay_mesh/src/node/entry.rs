@@ -8,13 +8,14 @@ use crypto::Provider;
 use udp_proto::budget::prefix_of;
 use wire::Instant;
 
+use super::course::Course;
 use super::flow_side::Side;
 use super::flow_table::{Flow, Owner};
 use super::{Node, Pending};
-use crate::config::Config;
+use crate::config::Game;
 use crate::event::{Command, Event, Outcome};
 use crate::flow_key::FlowId;
-use crate::flow_message::{FlowEnd, FlowMessage, FlowRefused};
+use crate::flow_message::{FlowEnd, FlowRefused};
 use crate::leg::{Leg, SocketId};
 use crate::link::LinkId;
 use crate::ration::Standing;
@@ -54,9 +55,8 @@ enum PortState {
 }
 
 impl Ports {
-    pub(super) fn new(config: &Config, now: Instant) -> Self {
-        let list = config
-            .games
+    pub(super) fn new(games: &[Game], now: Instant) -> Self {
+        let list = games
             .iter()
             .enumerate()
             .flat_map(|(game, entry)| {
@@ -375,19 +375,13 @@ impl<P: Provider> Node<P> {
         standing: Standing,
     ) -> Option<u32> {
         let (name, mode) = self
-            .config
             .games
             .get(game)
             .map(|game| (game.name.clone(), game.mode))?;
         let id = self.courses.get_mut(&far)?.take_flow_id(now);
-        let open = FlowMessage::Open {
-            flow: id,
-            player,
-            game: name.clone(),
-        };
         let keys = self.flow_keys(far, id);
-        let is_sent = keys.is_some() && self.send_flow_message(now, far, &open);
-        if !is_sent {
+        let course = self.courses.get(&far);
+        if keys.is_none() || !course.is_some_and(Course::has_room_to_open) {
             self.ration.on_end(player, &standing);
             return None;
         }
@@ -404,6 +398,10 @@ impl<P: Provider> Node<P> {
                 return None;
             }
         };
+        if let Some(course) = self.courses.get_mut(&far) {
+            course.opens.insert(id);
+        }
+        self.tell_opens(now, far);
         if let Some(far_end) = self.peers.get(far).map(|peer| peer.node) {
             self.tell(Event::FlowOpened {
                 game: name,
@@ -428,16 +426,12 @@ pub(super) const LISTEN_AGAIN: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
-    use crypto::Secret32;
-    use wire::InstanceId;
-
     use super::*;
 
     #[test]
     fn what_exits_refused_is_forgotten_once_nobody_asks_them() {
         let at = Instant::from_millis;
-        let config = Config::new(Secret32::new([0; 32]), InstanceId(0));
-        let mut ports = Ports::new(&config, at(0));
+        let mut ports = Ports::new(&[], at(0));
         let refuse = |ports: &mut Ports, millis, exit| {
             let refused = Err(FlowRefused::Policy);
             ports.on_opened(at(millis), (0, LinkId(exit)), refused);

@@ -118,7 +118,7 @@ impl<P: Provider> Node<P> {
             entry,
             serial,
         };
-        let game = self.config.games.get(game);
+        let game = self.games.get(game);
         let exit = game.and_then(|game| game.exit.as_ref());
         let header = exit.and_then(|exit| exit.header);
         match header.filter(|header| header.is_due(silence, datagram)) {
@@ -193,6 +193,7 @@ impl<P: Provider> Node<P> {
             far_end: node,
         });
         self.is_untended = true;
+        self.deliver_early(now, link, id);
         Ok(())
     }
 
@@ -208,7 +209,6 @@ impl<P: Provider> Node<P> {
                 .is_some_and(|roles| roles.contains(Roles::ENTRY))
         });
         let (index, game) = self
-            .config
             .games
             .iter()
             .enumerate()

@@ -39,7 +39,7 @@ impl<P: Provider> Node<P> {
 
     /// The same, of which nobody is told.
     pub(super) fn exit_for(&mut self, now: Instant, game: usize) -> Result<LinkId, NoExit> {
-        let Some(of) = self.config.games.get(game) else {
+        let Some(of) = self.games.get(game) else {
             return Err(NoExit::NotOurs);
         };
         let here = self.admit(self.own, &of.name).map(|_| self.own);

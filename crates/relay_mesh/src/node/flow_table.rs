@@ -40,6 +40,10 @@ pub(super) struct Flow<A> {
     pub(super) labels: Vec<LabelName>,
     /// When a datagram last passed, either way.
     pub(super) used: Instant,
+    /// When it was opened here.
+    pub(super) since: Instant,
+    /// Datagrams that went with the session.
+    pub(super) by_session: u8,
     /// When paths are asked for its labels.
     pub(super) asking: Asking,
     /// Its place among the flows whose players have not proved to receive; the table's.
@@ -68,6 +72,8 @@ impl<A> Flow<A> {
             inward: Early::default(),
             labels: Vec::new(),
             used: now,
+            since: now,
+            by_session: 0,
             asking: Asking::new(now),
             unproved: None,
         }

@@ -88,6 +88,13 @@ impl<P: Provider> Node<P> {
             return;
         };
         let ways = course.ways(now, flow.id, flow.mode);
+        if ways == [None, None] && self.send_early_by_session(now, index, datagram) {
+            self.stats.carried = self.stats.carried.saturating_add(1);
+            return;
+        }
+        let Some(flow) = self.flows.get_mut(index) else {
+            return;
+        };
         let counter = if ways != [None, None] {
             &mut self.stats.carried
         } else if flow.outward.push(datagram) {
@@ -170,6 +177,16 @@ impl<P: Provider> Node<P> {
         match FlowMessage::decode(message) {
             Ok(FlowMessage::Open { flow, player, game }) => {
                 self.on_flow_open(now, link, (flow, player, &game));
+            }
+            Ok(FlowMessage::OpenMany {
+                first,
+                game,
+                players,
+            }) => {
+                let ids = (first.0..).step_by(2).map(FlowId);
+                for (flow, player) in ids.zip(players) {
+                    self.on_flow_open(now, link, (flow, player, &game));
+                }
             }
             Ok(FlowMessage::Opened { flow, outcome }) => {
                 self.on_opened(now, (link, flow), outcome);
@@ -261,7 +278,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// Hands a datagram to the player or the server.
-    fn deliver(&mut self, now: Instant, index: u32, datagram: &[u8]) {
+    pub(super) fn deliver(&mut self, now: Instant, index: u32, datagram: &[u8]) {
         match self.flows.get(index).map(|flow| &flow.side) {
             Some(Side::Entry { .. }) => self.deliver_to_player(now, index, datagram),
             Some(Side::Exit { .. }) => self.deliver_to_server(index, datagram),
@@ -334,8 +351,7 @@ impl<P: Provider> Node<P> {
     }
 
     pub(super) fn game_name(&self, index: usize) -> String {
-        self.config
-            .games
+        self.games
             .get(index)
             .map(|game| game.name.clone())
             .unwrap_or_default()

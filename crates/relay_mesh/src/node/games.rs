@@ -11,6 +11,21 @@ use crate::event::Command;
 use crate::flow_message::FlowEnd;
 
 impl<P: Provider> Node<P> {
+    /// The games that this node carries now, over UDP and over TCP: those of its own configuration, or of the
+    /// signed document once there is one. Whatever asks for the games of the node asks here.
+    pub(super) fn games_in_force(&self) -> impl Iterator<Item = &Game> {
+        let games = self.games.iter().filter(|game| **game != NO_GAME);
+        #[cfg(feature = "tcp")]
+        let games = games.chain(self.tunnels.iter().flat_map(|held| &held.games));
+        games
+    }
+
+    /// Has all that follows from the games looked at again.
+    pub(super) const fn on_games_changed(&mut self) {
+        self.edges.is_stale = true;
+        self.detours.is_exits_stale = true;
+    }
+
     /// Carries these games from now on. Those that are as they were keep their ports and flows, and of
     /// others that stay, ports that are in both. Flows end whose side of their game changed, or is gone.
     ///
@@ -18,9 +33,9 @@ impl<P: Provider> Node<P> {
     /// is given to another.
     pub(super) fn set_games(&mut self, now: Instant, games: Vec<Game>) {
         let mut coming = games;
-        self.edges.is_stale = true;
-        for index in 0..self.config.games.len() {
-            let Some(old) = self.config.games.get(index) else {
+        self.on_games_changed();
+        for index in 0..self.games.len() {
+            let Some(old) = self.games.get(index) else {
                 continue;
             };
             let same = coming.iter().position(|game| game.name == old.name);
@@ -34,17 +49,17 @@ impl<P: Provider> Node<P> {
         }
         coming.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         for game in coming {
-            let free = self.config.games.iter().position(|old| *old == NO_GAME);
-            let index = free.unwrap_or(self.config.games.len());
+            let free = self.games.iter().position(|old| *old == NO_GAME);
+            let index = free.unwrap_or(self.games.len());
             if free.is_none() {
-                self.config.games.push(NO_GAME);
+                self.games.push(NO_GAME);
             }
             self.set_game(now, index, game);
         }
     }
 
     fn set_game(&mut self, now: Instant, index: usize, new: Game) {
-        let Some(old) = self.config.games.get(index) else {
+        let Some(old) = self.games.get(index) else {
             return;
         };
         let has_other_mode = old.mode != new.mode;
@@ -69,7 +84,7 @@ impl<P: Provider> Node<P> {
         for socket in self.ports.set(now, index, listen) {
             self.command(Command::Close { socket }, Pending::Close);
         }
-        if let Some(game) = self.config.games.get_mut(index) {
+        if let Some(game) = self.games.get_mut(index) {
             *game = new;
         }
     }

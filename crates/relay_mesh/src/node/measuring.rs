@@ -215,7 +215,7 @@ impl<P: Provider> Node<P> {
 
     fn servers_wanted(&self) -> BTreeMap<GameKey, (SocketAddr, ServerProbe)> {
         let mut wanted = BTreeMap::new();
-        for game in &self.config.games {
+        for game in &self.games {
             let probe = self.config.probes.get(&game.name);
             if let (Some(exit), Some(probe)) = (&game.exit, probe) {
                 let key = (Protocol::Udp, game.name.clone());
@@ -223,11 +223,7 @@ impl<P: Provider> Node<P> {
             }
         }
         #[cfg(feature = "tcp")]
-        for game in self
-            .tunnels
-            .iter()
-            .flat_map(|tunnels| &tunnels.config.games)
-        {
+        for game in self.tunnels.iter().flat_map(|tunnels| &tunnels.games) {
             if let Some(exit) = &game.exit {
                 let port = exit.server.port();
                 let probe = self.config.probes.get(&game.name).cloned();

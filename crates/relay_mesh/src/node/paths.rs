@@ -11,9 +11,7 @@ use super::wanting::Wish;
 use super::{Node, RELIABLE, UNRELIABLE};
 use crate::config::Mode;
 use crate::data_plane::Arrived;
-use crate::flow_key::FlowId;
-use crate::hop::{HOPS_LEFT_MAX, Piece};
-use crate::hop_sealer::Packet;
+use crate::hop::Piece;
 use crate::link::LinkId;
 use crate::path_probe::{PathEcho, PathProbe};
 use crate::path_setup::{Ask, PathSetup, Progress, held};
@@ -36,7 +34,9 @@ impl<P: Provider> Node<P> {
             .with(link)
             .filter_map(|(_, index)| self.flows.get(index))
         {
-            if flow.asking.from() <= now {
+            if course.opens.contains(&flow.id) {
+                // The far end knows nothing of it yet.
+            } else if flow.asking.from() <= now {
                 wishes.push(Wish {
                     flow: flow.id,
                     is_proved: flow.is_proved(),
@@ -46,6 +46,7 @@ impl<P: Provider> Node<P> {
                 course.search_from(flow.asking.from());
             }
         }
+        course.on_searched(now, wishes.len());
         let mut asks = Vec::new();
         let mut request = self.next_request;
         let mut ids = || {
@@ -60,6 +61,18 @@ impl<P: Provider> Node<P> {
         }
         let bereft = course.note_lacking(now, &wishes);
         let alone = course.served_alone(now, hurried);
+        // Who has no label at all comes before those that want a second one.
+        let in_use = course.current.and_then(|id| course.path(id));
+        let spares_wait = bereft.is_empty() && in_use.is_some_and(|path| path.lacking.is_some());
+        let is_spare = |path: &&CoursePath| {
+            Some(path.id) != course.current && Some(&path.path) != course.choice.current()
+        };
+        let spares: Vec<u8> = course
+            .paths
+            .iter()
+            .filter(is_spare)
+            .map(|path| path.id)
+            .collect();
         let is_open = |path: &CoursePath| path.retry_at <= now;
         let shut = course.paths.iter().filter(|path| !is_open(path));
         let retry_at = shut.map(|path| path.retry_at).min();
@@ -72,7 +85,12 @@ impl<P: Provider> Node<P> {
             let Some(path) = course.path_mut(id) else {
                 continue;
             };
-            let room = path.setup_room();
+            let room = if spares_wait && spares.contains(&id) {
+                path.setup_room()
+                    .min(SPARE_SETUPS.saturating_sub(path.setups.len()))
+            } else {
+                path.setup_room()
+            };
             // The end of a set-up is reason enough to look for those that find no room now.
             let started: Vec<_> = path
                 .requests(&missing)
@@ -214,6 +232,12 @@ impl<P: Provider> Node<P> {
             self.stats.flow_forged = self.stats.flow_forged.saturating_add(1);
             return;
         };
+        let header = &arrived.header;
+        let (number, piece) = (header.number, header.phase.piece);
+        if Self::is_of_session(piece, payload) {
+            self.on_session_piece(now, link, (number, piece), payload);
+            return;
+        }
         if let Ok(echo) = PathEcho::decode(payload) {
             self.on_path_echoed(now, link, (echo, EchoWay::Path));
             return;
@@ -283,34 +307,7 @@ impl<P: Provider> Node<P> {
     }
 
     fn send_probe(&mut self, now: Instant, (link, id): (LinkId, u8), payload: &[u8]) {
-        let Some(course) = self.courses.get_mut(&link) else {
-            return;
-        };
-        let provider = self.endpoint.provider();
-        self.sealed.clear();
-        let Ok(numbered) =
-            course
-                .probe_sealer
-                .seal(provider, now, (Piece::Whole, payload), &mut self.sealed)
-        else {
-            return;
-        };
-        let Some(path) = course.path_mut(id) else {
-            return;
-        };
-        let first = path.first;
-        let Some(bound) = path.bound.get_mut(&FlowId::PROBE) else {
-            return;
-        };
-        bound.sent_at = now;
-        let packet = Packet {
-            number: numbered.number,
-            phase: numbered.phase,
-            hops_left: HOPS_LEFT_MAX,
-            body: &self.sealed,
-        };
-        let via = (first, &mut bound.binding);
-        self.plane.send(provider, now, via, packet);
+        self.send_probe_piece(now, (link, id), (Piece::Whole, payload));
     }
 
     /// Sends requests. A path of which one cannot be sent waits, whatever the number of them.
@@ -363,3 +360,6 @@ impl<P: Provider> Node<P> {
         }
     }
 }
+
+/// Set-ups at a time of each path that is only a spare one, while flows wait for labels on the path in use.
+const SPARE_SETUPS: usize = 2;

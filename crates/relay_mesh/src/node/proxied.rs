@@ -32,7 +32,7 @@ impl<P: Provider> Node<P> {
         (leg, game): (&Leg, usize),
         datagram: &'a [u8],
     ) -> Option<Said<'a>> {
-        let game = self.config.games.get(game);
+        let game = self.games.get(game);
         let trusted = game.and_then(|game| self.config.proxies.get(&game.name));
         let (player, datagram) = match trusted {
             None => (leg.address, datagram),

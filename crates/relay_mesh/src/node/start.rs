@@ -15,6 +15,8 @@ use crate::link_state::{Admission, LinkStateTable, Network, TableConfig};
 use crate::server_probe::ServerProbe;
 use crate::shard::ShardId;
 #[cfg(feature = "tcp")]
+use crate::tcp::TcpConfig;
+#[cfg(feature = "tcp")]
 use crate::tunnel::TunnelIdentity;
 
 /// Refuses what a node cannot be.
@@ -42,15 +44,15 @@ pub(super) fn check(config: &Config) -> Result<(), NewError> {
 /// What is needed for TCP games, where there are to be any.
 #[cfg(feature = "tcp")]
 pub(super) fn tunnels(
-    config: &Config,
+    config: Option<TcpConfig>,
     identity: &Identity,
     now: Instant,
 ) -> Result<Option<Box<Tunnels>>, NewError> {
-    let Some(tcp) = &config.tcp else {
+    let Some(tcp) = config else {
         return Ok(None);
     };
     let identity = TunnelIdentity::new(identity).map_err(|_| NewError::TunnelIdentity)?;
-    let tunnels = Tunnels::new(tcp.clone(), identity, now);
+    let tunnels = Tunnels::new(tcp, identity, now);
     Ok(Some(Box::new(tunnels)))
 }
 

@@ -5,7 +5,6 @@ use wire::NodeId;
 
 use super::Node;
 use super::edges::Reach;
-use crate::config::Game;
 use crate::cost::Cost;
 use crate::link::LinkId;
 use crate::link_state::Roles;
@@ -89,24 +88,17 @@ impl<P: Provider> Node<P> {
         let of_document = self
             .document()
             .map(|document| document.games.contains_key(game));
-        of_document.unwrap_or_else(|| self.games_of_both().any(|of| of.name == game))
+        of_document.unwrap_or_else(|| self.games_in_force().any(|of| of.name == game))
     }
 
     /// Over what a game is played; datagrams where both are.
     fn protocol_of(&self, game: &str) -> Protocol {
-        let mut over_udp = self.config.games.iter();
+        let mut over_udp = self.games.iter();
         if over_udp.any(|of| of.name == game) {
             Protocol::Udp
         } else {
             Protocol::Tcp
         }
-    }
-
-    fn games_of_both(&self) -> impl Iterator<Item = &Game> {
-        let games = self.config.games.iter();
-        #[cfg(feature = "tcp")]
-        let games = games.chain(self.tunnels.iter().flat_map(|held| &held.config.games));
-        games
     }
 
     fn routes_from(&self, graph: &Graph, source: NodeIndex) -> SourceRoutes {
@@ -123,7 +115,7 @@ impl<P: Provider> Node<P> {
         if let Some(document) = self.document() {
             return document.may_exit(game, node);
         }
-        let mut games = self.games_of_both().filter(|of| of.name == game);
+        let mut games = self.games_in_force().filter(|of| of.name == game);
         games.any(|game| {
             let named = game.entry.iter().flat_map(|entry| &entry.exits);
             let is_ours = game.exit.is_some() && *node == self.own;

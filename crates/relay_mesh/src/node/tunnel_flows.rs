@@ -141,7 +141,7 @@ impl<P: Provider> Node<P> {
     /// Carries the TCP games of a document from now on, and resets connections whose game is another or
     /// gone, or whose other end may not carry it any more.
     pub(super) fn apply_tcp_games(&mut self, now: Instant, games: Vec<Game>) {
-        self.edges.is_stale = true;
+        self.on_games_changed();
         let Some(tunnels) = &mut self.tunnels else {
             return self.leave_out(games);
         };
@@ -298,7 +298,7 @@ impl<P: Provider> Node<P> {
         let node = self.peers.get(link).map(|peer| peer.node);
         let node = node.ok_or(FlowRefused::Policy)?;
         let tunnels = self.tunnels.as_ref().ok_or(FlowRefused::Policy)?;
-        if !self.is_entry(&node) || !tunnels.config.games.iter().any(|game| game.exit.is_some()) {
+        if !self.is_entry(&node) || !tunnels.games.iter().any(|game| game.exit.is_some()) {
             return Err(FlowRefused::Policy);
         }
         if tunnels.with(link, (TunnelSide::Exit, mode)).is_some() {
@@ -316,6 +316,7 @@ impl<P: Provider> Node<P> {
         }
         self.add_tunnel(now, (link, id), (TunnelSide::Exit, mode))
             .ok_or(FlowRefused::Full)?;
+        self.deliver_early(now, link, id);
         Ok(())
     }
 
@@ -330,6 +331,10 @@ impl<P: Provider> Node<P> {
             return self.tunnel_here(now);
         }
         if !self.ensure_course(now, far) || !self.make_room(now, Owner::Own) {
+            return None;
+        }
+        // Flows are opened in the order of their numbers.
+        if !self.tell_all_opens(now, far) {
             return None;
         }
         self.ports.on_asked(now, TUNNELS, far);

@@ -16,7 +16,10 @@ use crate::tunnel::{ConnEnd, ConnId, Tunnel, TunnelEnd, TunnelIdentity, TunnelSt
 
 /// All that a node has of TCP games.
 pub(super) struct Tunnels {
+    /// Of games, none: see `games`.
     pub(super) config: TcpConfig,
+    /// The games over TCP in force.
+    pub(super) games: Vec<Game>,
     pub(super) identity: TunnelIdentity,
     /// By the flow that carries each.
     pub(super) ends: BTreeMap<u32, End>,
@@ -71,6 +74,7 @@ impl Tunnels {
         let mut tunnels = Self {
             conns: Conns::new(&config),
             config,
+            games: Vec::new(),
             identity,
             ends: BTreeMap::new(),
             flows: BTreeMap::new(),
@@ -213,7 +217,7 @@ impl Tunnels {
     }
 
     pub(super) fn game(&self, name: &str) -> Option<&Game> {
-        self.config.games.iter().find(|game| game.name == name)
+        self.games.iter().find(|game| game.name == name)
     }
 
     /// The game of an open port.
@@ -225,9 +229,9 @@ impl Tunnels {
     /// Carries these games from now on. Ports that are in both stay open; connections of a game that is
     /// another, or gone, are returned.
     pub(super) fn set_games(&mut self, now: Instant, games: Vec<Game>) -> Vec<ConnId> {
-        let old = core::mem::replace(&mut self.config.games, games);
+        let old = core::mem::replace(&mut self.games, games);
         let is_wanted = |port: &Port| {
-            let game = self.config.games.iter().find(|game| game.name == port.game);
+            let game = self.games.iter().find(|game| game.name == port.game);
             let entry = game.and_then(|game| game.entry.as_ref());
             entry.is_some_and(|entry| entry.listen.contains(&port.address))
         };
@@ -237,7 +241,7 @@ impl Tunnels {
             self.ports.remove(&port);
             self.work.push_back(TcpWork::Unlisten { port });
         }
-        for game in &self.config.games {
+        for game in &self.games {
             for &address in game.entry.iter().flat_map(|entry| &entry.listen) {
                 let is_it = |port: &Port| port.game == game.name && port.address == address;
                 if self.ports.values().any(is_it) {

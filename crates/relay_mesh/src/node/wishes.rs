@@ -118,14 +118,9 @@ impl<P: Provider> Node<P> {
     }
 
     /// The exits that players of this node may be sent to.
-    fn wished_exits(&self) -> BTreeSet<NodeId> {
-        let games = self.config.games.iter();
-        #[cfg(feature = "tcp")]
-        let games = {
-            let tcp = self.config.tcp.iter();
-            games.chain(tcp.flat_map(|tcp| &tcp.games))
-        };
-        let games: Vec<&Game> = games.filter(|game| game.entry.is_some()).collect();
+    pub(super) fn wished_exits(&self) -> BTreeSet<NodeId> {
+        let games = self.games_in_force().filter(|game| game.entry.is_some());
+        let games: Vec<&Game> = games.collect();
         let Some(document) = self.document() else {
             let named = games.iter().filter_map(|game| game.entry.as_ref());
             return named.flat_map(|entry| &entry.exits).copied().collect();

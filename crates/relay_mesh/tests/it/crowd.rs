@@ -49,6 +49,16 @@ impl Crowd {
         newest.all(|newest| newest.is_some_and(|newest| *newest > from))
     }
 
+    /// What was sent before `at` and not answered.
+    pub(crate) fn unanswered(&self, at: Instant) -> usize {
+        self.open.values().filter(|sent| **sent < at).count()
+    }
+
+    /// When the first answer came.
+    pub(crate) fn first_answer(&self) -> Option<Instant> {
+        self.answered.values().flatten().min().copied()
+    }
+
     /// Players who ever had an answer.
     pub(crate) fn served(&self) -> usize {
         self.answered.len()

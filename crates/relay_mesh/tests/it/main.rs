@@ -25,6 +25,7 @@ mod kept_places;
 mod liar;
 mod limits;
 mod losses;
+mod mass;
 mod member;
 mod memo;
 mod moves;

@@ -12,6 +12,7 @@ use relay_mesh::signed_config::{
 use relay_mesh::{Config, Event, FlowEnd, Signed};
 use wire::{NodeId, Seed};
 
+use crate::detour::part;
 use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, game, link, ms, server, shape};
 use crate::member::Rig;
 
@@ -94,6 +95,21 @@ fn document_by(
     let mut bytes = Vec::new();
     envelope.encode(&mut bytes);
     bytes
+}
+
+/// Whatever a game comes from, its exit is looked for over relays where it is not reached directly.
+#[test]
+fn sim_ends_of_a_signed_game_that_never_reach_each_other_play_over_a_relay() {
+    for_each_seed(&test_site!(), 4, |seed| {
+        let mut mesh = Mesh::new(seed, &shape(signed));
+        part(&mut mesh);
+        mesh.run(START - 2_000);
+        put_games(&mut mesh, 1, &[echo()]);
+        mesh.run(20_000);
+        let now = mesh.now();
+        assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
+        assert!(mesh.player().gap(now.saturating_sub(ms(5_000)), now) <= ms(50));
+    });
 }
 
 fn put(mesh: &mut Mesh, index: usize, bytes: &[u8]) -> Offered {

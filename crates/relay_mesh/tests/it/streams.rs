@@ -14,8 +14,10 @@ use relay_mesh::{
 };
 use wire::{Instant, NodeId, Seed};
 
-use crate::harness::{Adjust, ENTRY, EXIT, Mesh, RELAY, START, address, link, shape};
+use crate::detour::part;
+use crate::harness::{Adjust, ENTRY, EXIT, Mesh, RELAY, START, address, link, server, shape};
 use crate::member::Rig;
+use crate::signed::{ALL, put_games, rule, signed};
 
 /// The TCP sockets of a process: players before an entry, servers behind an exit that say what they hear.
 #[derive(Default)]
@@ -215,6 +217,41 @@ fn pg8_a_tcp_game_passes_over_no_relay_and_over_one() {
             assert_eq!(mesh.process(end).node.tcp_len(), (0, 0), "an idle tunnel");
         }
     }
+}
+
+/// The web game alone, without one over UDP.
+fn web_alone(index: usize, config: &mut Config, ids: &[NodeId]) {
+    web(index, config, ids);
+    config.games = Vec::new();
+}
+
+/// The same in a signed document; the file names none.
+fn web_signed(index: usize, config: &mut Config, ids: &[NodeId]) {
+    signed(index, config, ids);
+    config.tcp = Some(TcpConfig::new(epoch()));
+}
+
+#[test]
+fn sim_ends_of_a_tcp_game_that_never_reach_each_other_play_over_a_relay() {
+    for_each_seed(&test_site!(), 4, |seed| {
+        for is_signed in [false, true] {
+            let games = if is_signed { web_signed } else { web_alone };
+            let mut mesh = Mesh::new(seed, &shape(games));
+            part(&mut mesh);
+            mesh.stop_player();
+            mesh.run(START - 2_000);
+            if is_signed {
+                let game = rule("web", 443, ALL, ALL).replace("udp", "tcp");
+                put_games(&mut mesh, 1, &[game.replace(&server().to_string(), SERVER)]);
+            }
+            mesh.run(20_000);
+            let words = words(100_000);
+            mesh.connect(&words).unwrap();
+            mesh.run(10_000);
+            assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
+            assert!(mesh.stream(EXIT).got == words && mesh.stream(ENTRY).got == words);
+        }
+    });
 }
 
 #[test]

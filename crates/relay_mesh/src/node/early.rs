@@ -1,0 +1,180 @@
+//! Datagrams of flows that have no label yet: they go with the session of both ends.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use crypto::Provider;
+use wire::Instant;
+
+use super::{Node, UNRELIABLE};
+use crate::flow_datagram::FlowDatagram;
+use crate::flow_key::FlowId;
+use crate::link::LinkId;
+
+/// Datagrams that came before the message that opens their flow; oldest first.
+#[derive(Debug, Default)]
+pub(super) struct EarlyDatagrams {
+    waiting: VecDeque<Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    link: LinkId,
+    flow: FlowId,
+    since: Instant,
+    datagram: Vec<u8>,
+}
+
+impl EarlyDatagrams {
+    /// Keeps a datagram for a flow that `link` is about to open; false where it has its share, or all have.
+    fn push(&mut self, now: Instant, link: LinkId, of: FlowDatagram<'_>) -> bool {
+        self.waiting
+            .retain(|waiting| now.saturating_since(waiting.since) < WAIT_MAX);
+        let of_link = self.waiting.iter().filter(|waiting| waiting.link == link);
+        if of_link.count() >= WAITING_PER_LINK || self.waiting.len() >= WAITING_MAX {
+            return false;
+        }
+        self.waiting.push_back(Waiting {
+            link,
+            flow: of.flow,
+            since: now,
+            datagram: of.datagram.to_vec(),
+        });
+        true
+    }
+
+    /// Takes out what waits for a flow.
+    fn take(&mut self, link: LinkId, flow: FlowId) -> Vec<Vec<u8>> {
+        if self.waiting.is_empty() {
+            return Vec::new();
+        }
+        let mut taken = Vec::new();
+        self.waiting.retain_mut(|waiting| {
+            let is_it = waiting.link == link && waiting.flow == flow;
+            if is_it {
+                taken.push(core::mem::take(&mut waiting.datagram));
+            }
+            !is_it
+        });
+        taken
+    }
+}
+
+impl<P: Provider> Node<P> {
+    /// Sends a datagram of a flow without a label with the session, where the flow is young and the session has
+    /// room for it.
+    pub(super) fn send_early_by_session(
+        &mut self,
+        now: Instant,
+        index: u32,
+        datagram: &[u8],
+    ) -> bool {
+        let Some(flow) = self.flows.get_mut(index) else {
+            return false;
+        };
+        let is_young = now.saturating_since(flow.since) < YOUNG;
+        if !is_young || flow.by_session >= BY_SESSION_MAX {
+            return false;
+        }
+        let (far, id) = (flow.far, flow.id);
+        let cost = u32::try_from(datagram.len()).unwrap_or(u32::MAX);
+        let Some(course) = self.courses.get_mut(&far) else {
+            return false;
+        };
+        if !course.early_out.take(now, cost.saturating_add(OVERHEAD)) {
+            return false;
+        }
+        flow.by_session = flow.by_session.saturating_add(1);
+        let mut message = Vec::with_capacity(9 + datagram.len());
+        let of = FlowDatagram { flow: id, datagram };
+        of.encode(&mut message);
+        self.send(now, far, UNRELIABLE, &message)
+    }
+
+    /// Takes a datagram of a flow that came with the session.
+    pub(super) fn on_flow_datagram(&mut self, now: Instant, link: LinkId, message: &[u8]) {
+        let Ok(of) = FlowDatagram::decode(message) else {
+            self.count_malformed();
+            return;
+        };
+        let index = self.flows.of_id(link, of.flow);
+        let is_taken = if let Some(index) = index {
+            self.take_early(now, (link, index), of.datagram)
+        } else {
+            self.early.push(now, link, of)
+        };
+        if !is_taken {
+            self.stats.early_dropped = self.stats.early_dropped.saturating_add(1);
+        }
+    }
+
+    /// Delivers what came before its flow was opened.
+    pub(super) fn deliver_early(&mut self, now: Instant, link: LinkId, flow: FlowId) {
+        let waiting = self.early.take(link, flow);
+        let Some(index) = self.flows.of_id(link, flow) else {
+            return;
+        };
+        for datagram in waiting {
+            self.take_early(now, (link, index), &datagram);
+        }
+    }
+
+    fn take_early(&mut self, now: Instant, (link, index): (LinkId, u32), datagram: &[u8]) -> bool {
+        let cost = u32::try_from(datagram.len()).unwrap_or(u32::MAX);
+        let Some(course) = self.courses.get_mut(&link) else {
+            return false;
+        };
+        if !course.early_in.take(now, cost.saturating_add(OVERHEAD)) {
+            return false;
+        }
+        course.used = now;
+        if let Some(flow) = self.flows.get_mut(index) {
+            flow.used = now;
+        }
+        self.deliver(now, index, datagram);
+        true
+    }
+}
+
+/// How old a flow is at most whose datagrams go with the session: by then it has labels, or there are none for it.
+const YOUNG: Duration = Duration::from_secs(2);
+/// Datagrams of one flow that go with the session: a quarter of a second of a common game.
+const BY_SESSION_MAX: u8 = 16;
+/// What is counted for a datagram besides its bytes.
+const OVERHEAD: u32 = 64;
+/// Bytes a second that flows with one far end send with the session, and as many at once: some 500 first
+/// datagrams, and half of what is passed on where the ends do not reach each other.
+pub(super) const EARLY_RATE: u32 = 32 << 10;
+/// How long a datagram waits for the message that opens its flow: it was sent before, and may have been lost once.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+/// Datagrams that wait for it, of one neighbour and in all: 1.5 MiB at most.
+const WAITING_PER_LINK: usize = 64;
+const WAITING_MAX: usize = 1_024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mesh_a1_datagrams_before_their_flows_are_bounded_by_link_in_all_and_in_time() {
+        let mut early = EarlyDatagrams::default();
+        let at = Instant::from_millis;
+        let push = |early: &mut EarlyDatagrams, now, link, flow| {
+            let of = FlowDatagram {
+                flow: FlowId(flow),
+                datagram: &[1; 10],
+            };
+            early.push(now, LinkId(link), of)
+        };
+        let taken = (0..100).filter(|flow| push(&mut early, at(0), 1, *flow));
+        assert_eq!(taken.count(), WAITING_PER_LINK);
+        let links = (2..1_000).filter(|link| push(&mut early, at(0), *link, 1));
+        assert_eq!(links.count(), WAITING_MAX - WAITING_PER_LINK);
+        assert_eq!(early.take(LinkId(1), FlowId(5)), [vec![1; 10]]);
+        assert_eq!(early.take(LinkId(1), FlowId(5)).len(), 0);
+        assert!(push(&mut early, at(999), 1, 7), "one has left");
+        assert!(!push(&mut early, at(999), 1, 8));
+        assert!(push(&mut early, at(1_000), 1, 9), "who waited has gone");
+        assert_eq!(early.waiting.len(), 2);
+    }
+}

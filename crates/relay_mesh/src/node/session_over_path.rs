@@ -1,0 +1,122 @@
+//! Sessions with far ends that are not reached directly, over a path that is set up.
+//!
+//! A neighbour that passes a session's datagrams on has a ration for each node, and cannot tell what it
+//! passes: that is enough to set up the first path. From then on the datagrams go in the path's probe flow,
+//! which is sealed from end to end and has the rate of a label, so that the flows of thousands of players
+//! are set up as fast as between ends that reach each other. A few still go by the neighbour: the detour
+//! stands as long as something comes by it, and is there when the path dies.
+
+use crypto::Provider;
+use wire::{Arrival, Instant};
+
+use super::Node;
+use crate::flow_key::FlowId;
+use crate::flow_message::flow_code;
+use crate::hop::{HOPS_LEFT_MAX, Piece};
+use crate::hop_sealer::Packet;
+use crate::link::LinkId;
+use crate::pieces::split;
+
+impl<P: Provider> Node<P> {
+    /// The path in use to a far end, where it answers and passes a relay.
+    pub(super) fn path_for_session(&self, now: Instant, far: LinkId) -> Option<u8> {
+        let course = self.courses.get(&far)?;
+        let path = course.path(course.current?)?;
+        let is_fit = path.is_watched() && path.is_proved(now) && !path.path.relays.is_empty();
+        is_fit.then_some(path.id)
+    }
+
+    /// Sends a datagram of the session with a far end over a path.
+    pub(super) fn send_session_over(
+        &mut self,
+        now: Instant,
+        (far, path): (LinkId, u8),
+        datagram: &[u8],
+    ) {
+        let mut payload = Vec::with_capacity(1 + datagram.len());
+        payload.push(flow_code::SESSION_DATAGRAM);
+        payload.extend_from_slice(datagram);
+        match split(&payload) {
+            Some((whole, None)) => self.send_probe_piece(now, (far, path), (Piece::Whole, whole)),
+            Some((first, Some(second))) => {
+                self.send_probe_piece(now, (far, path), (Piece::First, first));
+                self.send_probe_piece(now, (far, path), (Piece::Second, second));
+            }
+            // No datagram of a session is that long.
+            None => {}
+        }
+    }
+
+    /// Whether what came in a probe flow is, or may be, a piece of a session's datagram.
+    pub(super) fn is_of_session(piece: Piece, payload: &[u8]) -> bool {
+        piece != Piece::Whole || payload.first() == Some(&flow_code::SESSION_DATAGRAM)
+    }
+
+    /// Takes a session's datagram, or a piece of one, that came in the probe flow of a path.
+    pub(super) fn on_session_piece(
+        &mut self,
+        now: Instant,
+        far: LinkId,
+        (number, piece): (u64, Piece),
+        payload: &[u8],
+    ) {
+        let Some(course) = self.courses.get_mut(&far) else {
+            return;
+        };
+        let mut datagram = Vec::new();
+        let is_whole = course
+            .session_joiner
+            .add(now, (number, piece), payload, &mut datagram);
+        if !is_whole {
+            return;
+        }
+        let Some((&mut flow_code::SESSION_DATAGRAM, datagram)) = datagram.split_first_mut() else {
+            self.count_malformed();
+            return;
+        };
+        let detour = self.detours.list.get(&far).map(|detour| detour.address);
+        let session = self.peers.session(far);
+        let address = detour.or_else(|| self.endpoint.peer_address(session?));
+        let (Some(address), None) = (address, self.detours.taking) else {
+            return;
+        };
+        self.detours.taking = Some(far);
+        self.endpoint
+            .handle_datagram(now, Arrival::from(address), datagram);
+        self.pump(now);
+        self.detours.taking = None;
+    }
+
+    /// Sends a payload in the probe flow of a path.
+    pub(super) fn send_probe_piece(
+        &mut self,
+        now: Instant,
+        (link, id): (LinkId, u8),
+        piece: (Piece, &[u8]),
+    ) {
+        let Some(course) = self.courses.get_mut(&link) else {
+            return;
+        };
+        let provider = self.endpoint.provider();
+        self.sealed.clear();
+        let sealed = course
+            .probe_sealer
+            .seal(provider, now, piece, &mut self.sealed);
+        let (Ok(numbered), Some(path)) = (sealed, course.path_mut(id)) else {
+            return;
+        };
+        let first = path.first;
+        let Some(bound) = path.bound.get_mut(&FlowId::PROBE) else {
+            return;
+        };
+        bound.sent_at = now;
+        let packet = Packet {
+            number: numbered.number,
+            phase: numbered.phase,
+            hops_left: HOPS_LEFT_MAX,
+            body: &self.sealed,
+        };
+        let via = (first, &mut bound.binding);
+        self.plane.send(provider, now, via, packet);
+    }
+}

@@ -1,0 +1,81 @@
+//! Thousands of flows between ends that do not reach each other directly.
+
+use core::time::Duration;
+
+use netsim::{for_each_seed, test_site};
+use relay_mesh::Config;
+use wire::NodeId;
+
+use crate::crowd::{gather, gather_more};
+use crate::detour::part;
+use crate::harness::{ENTRY, Mesh, START, ms, shape};
+
+/// Room for a mass of flows: the default bounds let 256 come in a second, and 8,192 in all.
+fn wide(_: usize, config: &mut Config, _: &[NodeId]) {
+    config.flows_max = 32_768;
+    config.unproved_max = 32_768;
+    config.open_rate = 2_048;
+    config.request_rate = 16_384;
+    config.labels_max = 131_072;
+    config.labels_per_peer_max = 65_536;
+}
+
+/// How long it takes until `count` players are served who come within 2 s, while a thousand play.
+fn serve(seed: wire::Seed, count: u32) -> Duration {
+    let mut mesh = Mesh::new(seed, &shape(wide));
+    part(&mut mesh);
+    mesh.run(12_000);
+    let playing = gather(&mut mesh, 1_000, ms(1_000));
+    mesh.run(6_000);
+    assert_eq!(mesh.world[playing].served(), 1_000);
+    let began = mesh.now();
+    let crowd = gather_more(&mut mesh, 1_000..1_000 + count, ms(2_000));
+    let all = usize::try_from(count).unwrap();
+    while mesh.world[crowd].served() < all {
+        mesh.run(100);
+        let took = mesh.now().saturating_since(began);
+        let served = mesh.world[crowd].served();
+        assert!(took <= Duration::from_secs(10), "{served} after {took:?}");
+    }
+    let took = mesh.now().saturating_since(began);
+    mesh.run(1_000);
+    // What left a second ago was answered long since.
+    let lost = mesh.world[playing].unanswered(mesh.now().saturating_sub(ms(500)));
+    assert_eq!(lost, 0, "who plays notices nothing");
+    assert_eq!(mesh.process(ENTRY).closed_flows(), []);
+    took
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "a goal's figures are shown")]
+fn sim_ten_thousand_flows_come_up_over_a_relay_and_disturb_nobody() {
+    for_each_seed(&test_site!(), 1, |seed| {
+        let [few, many] = [2_500, 10_000].map(|count| serve(seed, count));
+        println!("figure: flows_over_a_detour 2500_ms {}", few.as_millis());
+        println!("figure: flows_over_a_detour 10000_ms {}", many.as_millis());
+        // A crowd comes within 2 s in any case.
+        assert!(many <= few * 4, "{few:?} {many:?}");
+    });
+}
+
+/// A newcomer's first datagram goes with the session, and so does its answer.
+#[test]
+fn sim_the_first_datagram_of_a_player_waits_for_no_label() {
+    for_each_seed(&test_site!(), 4, |seed| {
+        // One way 5 + 80 + 1 ms directly, 5 + 30 + 1 ms over the relay.
+        for (is_parted, way) in [(false, 86), (true, 36)] {
+            let mut mesh = Mesh::new(seed, &shape(|_, _, _| {}));
+            if is_parted {
+                part(&mut mesh);
+            }
+            mesh.stop_player();
+            mesh.run(START + 15_000);
+            let began = mesh.now();
+            let crowd = gather(&mut mesh, 1, ms(60_000));
+            mesh.run(1_000);
+            let first = mesh.world[crowd].first_answer();
+            let took = first.expect("an answer").saturating_since(began);
+            assert!(took <= ms(2 * way + 5), "{is_parted} {took:?}");
+        }
+    });
+}
