@@ -57,6 +57,7 @@ fn measured() {
     let mut server = Party::server(config, &keys, provider, |listen| listen);
     let mut now = START;
     let mut sessions = Vec::new();
+    let before = resident_kib();
     for number in 0..SESSIONS {
         now += Duration::from_millis(20);
         let from = network(number);
@@ -80,7 +81,6 @@ fn measured() {
     }
     assert_eq!(server.sessions().len(), usize::from(SESSIONS));
     let plaintexts = hostile(&form, window);
-    let before = resident_kib();
     for part in plaintexts.chunks(200) {
         now += Duration::from_secs(1);
         for (from, session) in &mut sessions {
