@@ -30,13 +30,13 @@ fn a_server_of_4_096_hostile_sessions_is_resident_in_a_gibibyte() {
             .env(FORM, form)
             .output()
             .expect("it starts");
-        let text = String::from_utf8_lossy(&output.stdout);
+        let text = String::from_utf8_lossy(&output.stderr);
         let kib = text
             .split_once("KiB-a-session=")
             .and_then(|(_, rest)| rest.split_whitespace().next())
             .and_then(|number| number.parse::<u64>().ok());
         let kib = kib.unwrap_or_else(|| panic!("{text}"));
-        println!("{form}: {kib} KiB a session");
+        eprintln!("{form}: {kib} KiB a session");
         if kib * 4_096 > 1 << 20 {
             failed.push((form, kib));
         }
@@ -106,7 +106,7 @@ fn measured() {
     );
     let kib = (after - before) / u64::from(SESSIONS);
     let said = server.machine.memory() / usize::from(SESSIONS) / 1_024;
-    println!("KiB-a-session={kib} said={said}");
+    eprintln!("KiB-a-session={kib} said={said}");
 }
 
 /// Packets of a peer that fills a window of `window` bytes, and all that unreliable messages may hold.
