@@ -86,6 +86,10 @@ pub struct EndpointStats {
     pub resets_taken: u64,
     /// How often the driver came more than 250 ms late; idle deadlines moved by that.
     pub stalls: u64,
+    /// Half-open attempts that made place for others: more than half of
+    /// [`Config::half_open_max`](crate::Config::half_open_max) were taken, and theirs was the oldest, a second at
+    /// least, of the network with most of them.
+    pub half_open_evicted: u64,
     /// Sessions that were opened.
     pub sessions_opened: u64,
     /// Players and addresses that are or were kept out because they broke the protocol.

@@ -1,6 +1,7 @@
 //! Networks of sources, and how much of a total each of them holds.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::collections::BTreeSet;
 
 use wire::{Generator, Lookup};
 
@@ -52,6 +53,8 @@ const V6: u64 = 1 << 48;
 pub struct PrefixShares {
     /// What each prefix holds; none holds 0.
     held: Lookup<Prefix, u32>,
+    /// The same, by what they hold.
+    by_held: BTreeSet<(u32, Prefix)>,
     /// What all hold together.
     held_sum: u32,
     /// What all may hold together.
@@ -76,6 +79,7 @@ impl PrefixShares {
     pub fn new(total: u32, generator: &mut Generator) -> Self {
         Self {
             held: Lookup::new(generator),
+            by_held: BTreeSet::new(),
             held_sum: 0,
             total,
         }
@@ -104,6 +108,9 @@ impl PrefixShares {
             return Err(ShareRefusal::Total);
         }
         self.held_sum += 1;
+        let before = self.held(source);
+        self.by_held.remove(&(before, source));
+        self.by_held.insert((before + 1, source));
         match self.held.get_mut(&source) {
             Some(held) => *held += 1,
             None => {
@@ -118,7 +125,11 @@ impl PrefixShares {
         let Some(held) = self.held.get_mut(&source) else {
             return;
         };
+        self.by_held.remove(&(*held, source));
         *held = held.saturating_sub(1);
+        if *held > 0 {
+            self.by_held.insert((*held, source));
+        }
         self.held_sum = self.held_sum.saturating_sub(1);
         if *held == 0 {
             self.held.remove(&source);
@@ -135,6 +146,17 @@ impl PrefixShares {
     #[must_use]
     pub const fn held_sum(&self) -> u32 {
         self.held_sum
+    }
+
+    /// Returns whether more than half of the total is held.
+    #[must_use]
+    pub const fn is_above_half(&self) -> bool {
+        self.held_sum > self.total / 2
+    }
+
+    /// Returns the prefixes, those that hold most first.
+    pub fn fullest(&self) -> impl Iterator<Item = Prefix> {
+        self.by_held.iter().rev().map(|(_, source)| *source)
     }
 
     /// Returns what one prefix may hold: an eighth of the total, at least 1.
@@ -242,6 +264,10 @@ mod tests {
                 prop_assert_eq!(shares.prefixes(), model.len());
                 prop_assert!(shares.prefixes() <= usize::try_from(total).unwrap());
                 prop_assert_eq!(shares.held_sum(), model.values().sum::<u32>());
+                let held: Vec<u32> = shares.fullest().map(|source| shares.held(source)).collect();
+                let mut expected: Vec<u32> = model.values().copied().collect();
+                expected.sort_unstable_by(|a, b| b.cmp(a));
+                prop_assert_eq!(held, expected);
             }
         }
     }

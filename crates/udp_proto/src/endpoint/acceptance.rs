@@ -5,6 +5,7 @@ use core::time::Duration;
 
 use crypto::token::CLOCK_SKEW;
 use crypto::{Initial, Provider};
+use wire::Instant;
 
 use super::admission::{Admitted, Candidate, Fate};
 use super::listener::{Listener, is_exempt};
@@ -17,6 +18,11 @@ use crate::slots::SessionId;
 
 /// How long an attempt waits for its first packet.
 const HALF_OPEN_LIFE: Duration = Duration::from_secs(5);
+/// How long it waits at least, once slots are scarce: the longest round trip of a player's path.
+const HALF_OPEN_LIFE_MIN: Duration = Duration::from_secs(1);
+
+/// Networks looked at for one that waits for longer than that: some 10 microseconds.
+const EVICTION_SCAN: usize = 128;
 
 impl<P: Provider> Endpoint<P> {
     /// Step 10: at most an eighth of the half-open slots goes to one prefix.
@@ -27,6 +33,7 @@ impl<P: Provider> Endpoint<P> {
         (admitted, initial): (Admitted, Initial),
     ) -> Fate {
         let prefix = prefix_of(candidate.source.ip());
+        self.evict_half_open(candidate.now, listener);
         let slot = if is_exempt(&self.config, candidate.source) {
             listener.half_open_shares.take_exempt(prefix)
         } else {
@@ -40,6 +47,34 @@ impl<P: Provider> Endpoint<P> {
             listener.half_open_shares.release(prefix);
         }
         fate
+    }
+
+    /// Once more than half of the half-open slots are taken, frees that of the oldest attempt of the
+    /// network that holds most, where it has waited for longer than a round trip takes.
+    fn evict_half_open(&mut self, now: Instant, listener: &mut Listener<P>) {
+        if !listener.half_open_shares.is_above_half() {
+            return;
+        }
+        // The fullest one may have come within the last second; then it is the next one's turn.
+        let oldest = listener
+            .half_open_shares
+            .fullest()
+            .take(EVICTION_SCAN)
+            .filter_map(|prefix| listener.attempts.oldest_of(prefix))
+            .find(|(accepted_at, _)| now.saturating_since(*accepted_at) >= HALF_OPEN_LIFE_MIN);
+        let Some((_, id)) = oldest else {
+            return;
+        };
+        let Some(Slot::HalfOpen(half_open)) = self.slots.remove(now, id) else {
+            return;
+        };
+        self.timers.set(id.index, None);
+        listener.release(&half_open);
+        self.sources.remove(half_open.source.ip());
+        if let Admitted::Token(grant) = &half_open.grant {
+            self.tokens.end(grant.token_id);
+        }
+        self.stats.half_open_evicted += 1;
     }
 
     /// Step 11: the token's attempts, and then the budget.
@@ -152,7 +187,8 @@ impl<P: Provider> Endpoint<P> {
                 })))
             });
         let slot = slot.ok_or(failure)?;
-        listener.attempts.insert(hello_id, attempt, slot);
+        let since = (candidate.now, prefix_of(candidate.source.ip()));
+        listener.attempts.insert(since, hello_id, attempt, slot);
         Ok(slot)
     }
 }

@@ -6,13 +6,14 @@ use crypto::token::TokenKey;
 use crypto::{Certificate, Identity, Provider, PublicKey, Secret32};
 use wire::{Generator, InstanceId, Instant, NodeId};
 
-use crate::budget::{AnswerBudget, PrefixShares, Rationed};
+use super::admission::Admitted;
+use crate::budget::{AnswerBudget, PrefixShares, Rationed, prefix_of};
 use crate::config::Config;
 use crate::error::ListenError;
 use crate::handshake::Mode;
 use crate::handshake::accept::IdentityForm;
 use crate::handshake::cookie::CookieJar;
-use crate::handshake::half_open::AttemptIndex;
+use crate::handshake::half_open::{AttemptIndex, HalfOpen};
 use crate::handshake::reset::Resets;
 use crate::slots::CidLen;
 
@@ -157,6 +158,13 @@ impl<P: Provider> Listener<P> {
         }
         listener.certificate = certificate;
         Ok(listener)
+    }
+
+    /// Lets go of an attempt whose slot is free, or becomes a session's.
+    pub(crate) fn release(&mut self, half_open: &HalfOpen<Admitted>) {
+        self.attempts.remove(half_open);
+        self.half_open_shares
+            .release(prefix_of(half_open.source.ip()));
     }
 
     /// Returns whether `certificate` is for this key and instance; none always is.

@@ -5,7 +5,6 @@ use wire::Instant;
 
 use super::admission::Admitted;
 use super::{Endpoint, Slot};
-use crate::budget::prefix_of;
 use crate::event::{Event, Proof};
 use crate::handshake::half_open::HalfOpen;
 use crate::session::Outcome;
@@ -120,12 +119,7 @@ impl<P: Provider> Endpoint<P> {
     /// Takes an attempt off the tables that find half-open ones.
     pub(crate) fn release_half_open(&mut self, half_open: &HalfOpen<Admitted>) {
         if let Some(listener) = &mut self.listener {
-            listener
-                .attempts
-                .remove(half_open.hello_id, &half_open.attempt);
-            listener
-                .half_open_shares
-                .release(prefix_of(half_open.source.ip()));
+            listener.release(half_open);
         }
     }
 

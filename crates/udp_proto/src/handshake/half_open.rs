@@ -1,6 +1,7 @@
 //! The server's side of a handshake: attempts that wait for their first packet.
 
 use core::net::SocketAddr;
+use std::collections::BTreeSet;
 
 use crypto::{Initial, NoEntropy, Provider, Role, SessionSecrets, Suite, SuiteSet};
 use wire::{Generator, Instant, Lookup};
@@ -9,6 +10,7 @@ use super::accept::{self, AcceptBody, AcceptClear, IdentityForm, TAG_LEN};
 use super::hello::{Hello, Hello0};
 use super::params;
 use super::{transcript_0, transcript_1};
+use crate::budget::{Prefix, prefix_of};
 use crate::packet::Cid;
 use crate::slots::SessionId;
 
@@ -48,6 +50,8 @@ pub(crate) struct AttemptIndex {
     /// hash.
     hello_ids: Lookup<u64, u16>,
     by_hash: Lookup<[u8; 32], SessionId>,
+    /// The same by network, and when they were accepted.
+    by_age: BTreeSet<(Prefix, Instant, SessionId)>,
 }
 
 impl AttemptIndex {
@@ -55,6 +59,7 @@ impl AttemptIndex {
         Self {
             hello_ids: Lookup::new(generator),
             by_hash: Lookup::new(generator),
+            by_age: BTreeSet::new(),
         }
     }
 
@@ -68,7 +73,15 @@ impl AttemptIndex {
         self.by_hash.get(attempt).copied()
     }
 
-    pub(crate) fn insert(&mut self, hello_id: u64, attempt: [u8; 32], slot: SessionId) {
+    /// Adds one of the network `from`, accepted at `now`.
+    pub(crate) fn insert(
+        &mut self,
+        (now, from): (Instant, Prefix),
+        hello_id: u64,
+        attempt: [u8; 32],
+        slot: SessionId,
+    ) {
+        self.by_age.insert((from, now, slot));
         if let Some(count) = self.hello_ids.get_mut(&hello_id) {
             *count = count.saturating_add(1);
         } else {
@@ -77,10 +90,13 @@ impl AttemptIndex {
         self.by_hash.insert(attempt, slot);
     }
 
-    pub(crate) fn remove(&mut self, hello_id: u64, attempt: &[u8; 32]) {
-        if self.by_hash.remove(attempt).is_none() {
+    pub(crate) fn remove<G>(&mut self, half_open: &HalfOpen<G>) {
+        let Some(slot) = self.by_hash.remove(&half_open.attempt) else {
             return;
-        }
+        };
+        let from = prefix_of(half_open.source.ip());
+        self.by_age.remove(&(from, half_open.accepted_at, slot));
+        let hello_id = half_open.hello_id;
         let is_last = self.hello_ids.get_mut(&hello_id).is_none_or(|count| {
             *count = count.saturating_sub(1);
             *count == 0
@@ -88,6 +104,13 @@ impl AttemptIndex {
         if is_last {
             self.hello_ids.remove(&hello_id);
         }
+    }
+
+    /// Returns the attempt of the network `from` that has waited for longest, and since when.
+    pub(crate) fn oldest_of(&self, from: Prefix) -> Option<(Instant, SessionId)> {
+        let first = (from, Instant::ZERO, SessionId::MIN);
+        let (prefix, accepted_at, slot) = self.by_age.range(first..).next()?;
+        (*prefix == from).then_some((*accepted_at, *slot))
     }
 
     /// Returns how many attempts wait.

@@ -74,7 +74,7 @@ impl Bout {
 }
 
 /// A MSG frame with a length: channel, number, data.
-fn message(channel: u8, id: u16, data: &[u8]) -> Vec<u8> {
+pub(crate) fn message(channel: u8, id: u16, data: &[u8]) -> Vec<u8> {
     let mut frame = vec![0xA0 | channel];
     if channel != 0 {
         frame.extend_from_slice(&id.to_be_bytes());

@@ -339,6 +339,68 @@ fn twp_f1_a_flood_with_good_cookies_from_one_network_gets_an_eighth() {
     assert_eq!(client.sessions().len(), 1);
 }
 
+/// Whoever owns many /24s, answers cookies and never goes on sends 2.1 MB/s of HELLOs: newcomers find a slot
+/// all the same, at once.
+#[test]
+fn twp_f1_half_open_slots_held_from_24_and_160_networks_delay_no_newcomer() {
+    for networks in [24_u16, 160] {
+        let (server, keys, _) = server(5, Config::default());
+        let mut siege = Siege {
+            now: START,
+            server,
+            clients: (0..40).map(|index| honest(index, 5)).collect(),
+            mail: BTreeMap::new(),
+            posted: 0,
+        };
+        let mut rogue = Rogue::new(1, &Credentials::Open);
+        let mut generator = Seed::from_number(5).generator(u64::from(networks));
+        let (mut bytes, mut ticks, mut dialled) = (0_u64, 0_u64, Vec::new());
+        siege.run(START + Duration::from_millis(4_500), |siege| {
+            ticks += 1;
+            while bytes < ticks * 2_100 {
+                let [a, b, ..] = generator.next_u32().to_be_bytes();
+                let network = u8::try_from(u16::from(a) % networks).unwrap();
+                let source = SocketAddr::from(([100, 64, network, b], 4_000));
+                generator.fill(&mut rogue.hello[17..25]);
+                rogue.hello[101..134].fill(0);
+                siege.server.take(siege.now, source, &rogue.hello);
+                bytes += 1_200;
+                for Sent { to, bytes: reply } in siege.server.drain(siege.now) {
+                    if reply[0] == 0xC2 && to == source {
+                        rogue.follow(&reply);
+                        siege.server.take(siege.now, source, &rogue.hello);
+                        bytes += 1_200;
+                    } else if let Some(index) =
+                        siege.clients.iter().position(|client| client.at == to)
+                    {
+                        siege.post(Some(index), siege.server.at, reply);
+                    }
+                }
+            }
+            if ticks > 2_000 && ticks % 40 == 0 && dialled.len() < 40 {
+                let client = &mut siege.clients[dialled.len()];
+                client.dial(siege.now, &keys, Credentials::Open);
+                dialled.push((siege.now, None));
+            }
+            for (index, (at, took)) in dialled.iter_mut().enumerate() {
+                if took.is_none() && !siege.clients[index].sessions().is_empty() {
+                    *took = Some(siege.now.saturating_since(*at));
+                }
+            }
+        });
+        let mut took: Vec<Duration> = dialled.iter().filter_map(|(_, took)| *took).collect();
+        took.sort_unstable();
+        assert_eq!(took.len(), 40, "{networks} networks: no newcomer failed");
+        // Two round trips: RETRY, and ACCEPT.
+        let ways = DELAY * 4 + Duration::from_millis(5);
+        assert!(took[20] <= ways, "{networks} networks: {took:?}");
+        let stats = siege.server.machine.stats();
+        let worst = &took[30..];
+        assert!(took[38] <= ways, "{networks}: {worst:?} {stats:?}");
+        assert!(stats.half_open_evicted > 1_000, "{stats:?}");
+    }
+}
+
 fn exchange(now: Instant, client: &mut Party, server: &mut Party<Counted>) {
     for _ in 0..6 {
         for Sent { bytes, .. } in client.drain(now) {

@@ -63,7 +63,8 @@ fn sessions_max_refuses_by_name_and_stops_dials() {
 /// A crashed player returns: its old session, which is about to go, does not count against it.
 #[test]
 fn a_full_server_and_a_crowded_source_let_a_player_return() {
-    let limits: [(fn(&mut Config), CloseCode); 2] = [
+    type Limit = (fn(&mut Config), CloseCode);
+    let limits: [Limit; 2] = [
         (|config| config.sessions_max = 3, CloseCode::Full),
         (
             |config| config.sessions_per_source_max = 3,

@@ -50,6 +50,7 @@ mod progress;
 mod records;
 mod refusals;
 mod reset;
+mod resident;
 mod resting;
 mod roaming;
 mod rogue;

@@ -422,7 +422,7 @@ fn the_peer_session_is_unchanged() {
 #[test]
 fn replies_without_a_session_are_unchanged() {
     let mut config = Config::default();
-    config.sessions_per_source_max = 0;
+    config.sessions_max = 0;
     let mut line = Line::with(4, config, |listen| listen);
     let credentials = line.token(42);
     let Credentials::Token { psk, .. } = again(&credentials) else {

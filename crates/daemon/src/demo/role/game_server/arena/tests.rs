@@ -303,7 +303,8 @@ fn a_token_key_counts_from_when_the_link_says_so_until_it_lapses() {
     scene.tell(Ask::TokenKeyLapsed(old.id()));
     knock(&scene, &understood);
     scene.key = old;
-    knock(&scene, &End::Failed(ConnectFailure::Timeout));
+    let refused = ConnectFailure::RefusedUnproved(CloseCode::TokenInvalid);
+    knock(&scene, &End::Failed(refused));
 }
 
 #[test]
