@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use std::net::IpAddr;
 
-    fn source(number: u8) -> Source {
+    fn source(number: u8) -> SourceKey {
         SourceKey::of(IpAddr::from([192, 0, 2, number]))
     }
 
