@@ -19,6 +19,7 @@ use std::thread::{self, JoinHandle};
 
 use benches::measure::cpu_time_of;
 use benches::pair::{APP, INSTANCE, UNRELIABLE};
+use benches::usage::answer;
 use crypto::{Identity, PublicKey, Ring};
 use servicer::{
     Application, Batching, Clock, Config as DriverConfig, Counters, Driver, SocketConfig, UdpSocket,
@@ -33,7 +34,16 @@ const WAYS: [Batching; 3] = [Batching::One, Batching::Many, Batching::Segmented]
 const BULK: ChannelId = ChannelId(2);
 const MEGABYTE: usize = 1 << 20;
 
+/// What `--help` prints.
+const USAGE: &str = "\
+Times a server's driver that sends and receives one by one, several a system call, and segmented.
+
+Usage: cargo bench --bench batching -- [ROUNDS]
+
+ROUNDS: 3 by default.";
+
 fn main() {
+    answer(USAGE, &[]);
     let rounds = std::env::args()
         .find_map(|argument| argument.parse().ok())
         .unwrap_or(3);

@@ -10,6 +10,7 @@
     reason = "a bench whose sockets do not work must stop, not measure something else"
 )]
 
+use benches::usage::answer;
 use core::hash::Hasher;
 use core::hint::black_box;
 use core::time::Duration;
@@ -25,7 +26,16 @@ const FRAME: usize = 143;
 /// Time between two receives, about.
 const PAUSE: Duration = Duration::from_millis(1);
 
+/// What `--help` prints.
+const USAGE: &str = "\
+Times opening and sealing a frame after a wait, and in a loop.
+
+Usage: cargo bench --bench cold -- [PASSES]
+
+PASSES: 2,000 of each by default.";
+
 fn main() {
+    answer(USAGE, &[]);
     let passes = std::env::args()
         .find_map(|argument| argument.parse().ok())
         .unwrap_or(2_000);

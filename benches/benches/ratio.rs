@@ -9,6 +9,7 @@ use benches::floor::{BareCurve, BareDirection, BareHash};
 use benches::handshake::Handshakes;
 use benches::measure::{Case, Repeat, compare};
 use benches::pair::{MESSAGE_LEN, Pair, RELIABLE, UNRELIABLE};
+use benches::usage::answer;
 
 /// One line of the table.
 struct Line {
@@ -17,7 +18,16 @@ struct Line {
     floor: Box<dyn Case>,
 }
 
+/// What `--help` prints.
+const USAGE: &str = "\
+Times each case beside its floor, in memory.
+
+Usage: cargo bench --bench ratio -- [ROUNDS]
+
+ROUNDS: 21 by default, at least 11.";
+
 fn main() {
+    answer(USAGE, &[]);
     let rounds = std::env::args()
         .find_map(|argument| argument.parse().ok())
         .unwrap_or(21)

@@ -9,6 +9,7 @@
 )]
 
 use benches::measure::{Repeat, compare};
+use benches::usage::answer;
 use lockstep::{Sim, StateHasher, SyncTest, Turn};
 use wire::{MatchId, Seed};
 
@@ -49,7 +50,16 @@ impl Sim for Trivial {
     }
 }
 
+/// What `--help` prints.
+const USAGE: &str = "\
+Times the sync test of a game beside its own steps and hashes.
+
+Usage: cargo bench --bench rollback -- [ROUNDS]
+
+ROUNDS: 15 by default.";
+
 fn main() {
+    answer(USAGE, &[]);
     let rounds = std::env::args()
         .find_map(|argument| argument.parse().ok())
         .unwrap_or(15);

@@ -5,8 +5,18 @@
 #![expect(clippy::print_stdout, reason = "the table is what it is for")]
 
 use benches::relay::routing::{Routing, times};
+use benches::usage::answer;
+
+/// What `--help` prints.
+const USAGE: &str = "\
+Times the routes of one node in a mesh of 1,000 nodes.
+
+Usage: cargo bench --bench routes -- [ROUNDS]
+
+ROUNDS: 21 by default.";
 
 fn main() {
+    answer(USAGE, &[]);
     let rounds = std::env::args().find_map(|argument| argument.parse().ok());
     let rounds: u32 = rounds.unwrap_or(21);
     let mut mesh = Routing::new(1, 1_000);

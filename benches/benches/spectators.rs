@@ -9,8 +9,18 @@
 use benches::floor::BareDirection;
 use benches::hall::{Hall, Part};
 use benches::measure::{Repeat, compare};
+use benches::usage::answer;
+
+/// What `--help` prints.
+const USAGE: &str = "\
+Times what a spectator costs a server in a tick.
+
+Usage: cargo bench --bench spectators -- [ROUNDS]
+
+ROUNDS: 21 by default, at least 5.";
 
 fn main() {
+    answer(USAGE, &[]);
     let rounds = std::env::args()
         .find_map(|argument| argument.parse().ok())
         .unwrap_or(21)

@@ -26,3 +26,4 @@ pub mod measure;
 pub mod pair;
 pub mod players;
 pub mod relay;
+pub mod usage;

@@ -132,3 +132,20 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Vectors { bless: false } => vectors::check(&Workspace::load()?),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+    use clap::error::ErrorKind;
+
+    #[test]
+    fn each_command_prints_help_and_does_nothing() {
+        for command in Arguments::command().get_subcommands() {
+            let line = ["cargo xtask", command.get_name(), "--help"];
+            let answer = Arguments::try_parse_from(line).err();
+            let kind = answer.map(|answer| answer.kind());
+            assert_eq!(kind, Some(ErrorKind::DisplayHelp), "{line:?}");
+        }
+    }
+}

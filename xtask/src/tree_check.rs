@@ -1,5 +1,6 @@
 //! What no compiler checks: sizes, arrows, purity, limits, contracts, licences.
 
+mod arithmetic;
 mod arrow;
 mod attribute;
 mod contract;
@@ -19,7 +20,8 @@ use crate::tree::{Finding, View, Workspace, report};
 /// Looks at the whole tree and returns what is wrong with it.
 type Check = fn(&View<'_>) -> Vec<Finding>;
 
-const CHECKS: [Check; 12] = [
+const CHECKS: [Check; 13] = [
+    arithmetic::check,
     arrow::check,
     attribute::check,
     contract::check,

@@ -20,4 +20,5 @@ pub mod race;
 pub mod row;
 pub mod stack;
 pub mod sync;
+pub mod usage;
 pub mod weather;

@@ -7,9 +7,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use benches::relay::child::{pin, play_role};
 use benches::relay::rounds::{Plan, measure};
+use benches::usage::answer;
+
+/// What `--help` prints.
+const USAGE: &str = "\
+Sends packets through a relay of ours and through bare forwarders; prints a row a line.
+
+Usage: peers-relay [ROUNDS [PACKETS [FLOWS [CASES]]]]
+
+ROUNDS: 7 by default. PACKETS: 200,000 by default. FLOWS: 10,000 by default.
+CASES: how the names begin of the cases to run; all by default.";
 
 fn main() -> io::Result<()> {
     play_role(|| COUNT.load(Ordering::Relaxed));
+    answer(USAGE, &[]);
     pin(1);
     let mut numbers = std::env::args()
         .skip(1)

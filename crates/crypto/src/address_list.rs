@@ -1,7 +1,5 @@
 //! One to eight socket addresses, as tokens and grants carry them.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use alloc::vec::Vec;
 use core::fmt;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};

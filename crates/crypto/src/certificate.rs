@@ -1,7 +1,5 @@
 //! Server certificates: how a root key vouches for the identity key of one server instance.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::fmt;
 
 use wire::{InstanceId, UnixTime};

@@ -1,7 +1,5 @@
 //! What a player gets from a matchmaker, over HTTPS, to reach its seat.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;

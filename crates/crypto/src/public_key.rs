@@ -1,7 +1,5 @@
 //! Public keys: points of P-256 in the one form that goes over the wire.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use alloc::string::String;
 use core::fmt;
 use core::str::FromStr;

@@ -16,8 +16,6 @@
 //! the clear fields and the id of the application. So two tokens never share a key, a token opens
 //! for one game on one instance, and nothing in it can be changed.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use alloc::vec::Vec;
 use core::time::Duration;
 

@@ -1,7 +1,5 @@
 //! Where a message goes.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::{ClientId, NodeId, Reader, Writer};
 
 use crate::name::Name;

@@ -1,7 +1,5 @@
 //! What is counted.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::fmt;
 
 use wire::{Reader, Writer};

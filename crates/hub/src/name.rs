@@ -1,7 +1,5 @@
 //! Names of services, topics and counters.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::fmt;
 use core::str::FromStr;
 

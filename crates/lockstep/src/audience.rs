@@ -3,8 +3,6 @@
 //! All get slices of one chain. What most of them get in a tick, the newest few bundles, is laid
 //! out once for all; what remains for each is a choice, a head and a copy.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 mod farewell;
 mod feed;
 mod moments;
@@ -312,10 +310,6 @@ impl Audience {
     }
 }
 
-#[expect(
-    clippy::arithmetic_side_effects,
-    reason = "arithmetic on instants saturates"
-)]
 fn after(at: Instant, span: Duration) -> Instant {
     at + span
 }

@@ -1,7 +1,5 @@
 //! Bit fields: most significant bit first, every read length-checked.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 /// Takes bit fields off the front of a slice.
 ///
 /// A failed read takes nothing. Nothing is allocated.

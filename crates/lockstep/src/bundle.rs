@@ -15,8 +15,6 @@
 //!
 //! Exclusive ors throughout: a bundle can be checked and measured without the one before it.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use crate::bits::{BitReader, BitWriter, Malformed};
 use crate::delta;
 use crate::input::Width;

@@ -37,7 +37,7 @@ impl Mean {
         let sum = self.nanos.saturating_mul(weight.saturating_sub(1));
         // Rounded, so that small ones do not sink to nothing.
         let sum = sum.saturating_add(span).saturating_add(weight / 2);
-        self.nanos = sum / weight;
+        self.nanos = sum.checked_div(weight).unwrap_or(span);
     }
 
     const fn is_known(&self) -> bool {

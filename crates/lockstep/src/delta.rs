@@ -9,8 +9,6 @@
 //! One pair of inputs has one encoding: the second and third form hold at least two set bits, and
 //! a masked byte is never zero. What unchanged inputs cost is the caller's run length.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use crate::bits::{BitReader, BitWriter, Malformed};
 use crate::input::Width;
 

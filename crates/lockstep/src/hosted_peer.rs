@@ -224,7 +224,7 @@ impl<I: Input> HostedPeer<I> {
     fn advance(&mut self, now: Instant) -> Instant {
         debug_assert!(now >= self.now, "the driver's clock went back");
         let passed = now.saturating_since(self.now);
-        if passed > self.config.patience / 2 {
+        if passed > self.config.half_patience() {
             for link in self.links.iter_mut().flatten() {
                 link.wake(now);
             }

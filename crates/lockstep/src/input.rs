@@ -83,6 +83,11 @@ impl Width {
         self.0
     }
 
+    /// Returns how many bits of the last byte are no part of an input.
+    pub(crate) const fn spare_bits(self) -> u32 {
+        (self.0.wrapping_neg() & 7) as u32
+    }
+
     /// Returns the bytes that hold one input.
     #[must_use]
     pub fn byte_len(self) -> usize {
@@ -95,7 +100,7 @@ pub(crate) fn encode_into<I: Input>(input: &I, out: &mut Vec<u8>) {
     out.clear();
     input.write(&mut BitWriter::new(out));
     out.resize(I::WIDTH.byte_len(), 0);
-    let spare = (8 - u32::from(I::WIDTH.get()) % 8) % 8;
+    let spare = I::WIDTH.spare_bits();
     if let Some(last) = out.last_mut() {
         *last &= u8::MAX << spare;
     }

@@ -1,7 +1,5 @@
 //! Others' states, shown a little later than they were, so that there is one on either side.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 #[cfg(test)]
 mod tests;
 
@@ -76,10 +74,6 @@ impl Default for InterpolationConfig {
     }
 }
 
-#[expect(
-    clippy::arithmetic_side_effects,
-    reason = "arithmetic on instants saturates"
-)]
 impl<S> Interpolation<S> {
     /// Makes one that nothing has come to.
     #[must_use]
@@ -189,7 +183,8 @@ impl<S> Interpolation<S> {
         let mut shown = target;
         if let Some((before, at)) = self.shown {
             let passed = now.saturating_since(at);
-            let (slip, steady) = (passed / DILATION, before + passed);
+            let slip = passed.checked_div(DILATION).unwrap_or_default();
+            let steady = before + passed;
             let off = target.max(steady).saturating_since(target.min(steady));
             if off > JUMP {
                 self.stats.jumps = self.stats.jumps.saturating_add(1);

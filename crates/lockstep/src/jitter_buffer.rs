@@ -1,7 +1,5 @@
 //! What arrives unevenly, handed out as evenly as it was sent.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 #[cfg(test)]
 mod tests;
 

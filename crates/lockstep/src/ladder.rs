@@ -5,8 +5,6 @@
 //! agreed and the one in which they do not, and then for the sections of the first tick that
 //! differs. Then it tells both. Each is asked again until it answers, or until patience ends.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 mod inquiry;
 mod side;
 
@@ -170,8 +168,4 @@ impl Ladder {
 }
 
 #[cfg(test)]
-#[expect(
-    clippy::arithmetic_side_effects,
-    reason = "a test that overflows fails"
-)]
 mod tests;

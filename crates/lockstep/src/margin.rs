@@ -1,7 +1,5 @@
 //! How much is needed to be in time: the worst of late, but for one outlier.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 /// Samples over which the worst is taken, twice: 10 s at 60 Hz. One in 600 to 1,200 may be worse
 /// than the margin, which is 3 to 6 a minute.
 const WINDOW: u32 = 600;

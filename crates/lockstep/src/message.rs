@@ -46,8 +46,6 @@
 //! `0x5f` hosted matches; welcome
 //! modes past 2; the extension bit of a bundle.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 mod chunk;
 mod down;
 mod early;

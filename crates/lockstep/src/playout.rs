@@ -1,7 +1,5 @@
 //! How long what arrives is held back, so that what comes later is there in time.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 #[cfg(test)]
 mod tests;
 

@@ -1,7 +1,5 @@
 //! When to play what was sent: the sender's clock, as heard through the network, and a delay.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::time::Duration;
 
 use wire::Instant;

@@ -1,7 +1,5 @@
 //! Prediction of the own player where a server sends states, and what its word makes of it.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 #[cfg(test)]
 mod tests;
 

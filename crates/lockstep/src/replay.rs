@@ -98,8 +98,6 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-#![warn(clippy::arithmetic_side_effects)]
-
 mod cursor;
 mod difference;
 mod error;

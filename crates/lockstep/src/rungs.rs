@@ -1,7 +1,5 @@
 //! What was reported of each of the last ticks: the rungs of the ladder that a search climbs.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use crate::Tick;
 use crate::checksum::SECTIONS_MAX;
 

@@ -7,8 +7,6 @@
 //! | inputs and origins of the tick before: a bundle against the initial row | |
 //! | the application's state | to the end |
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::{Reader, Writer};
 
 use crate::Tick;

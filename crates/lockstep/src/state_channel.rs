@@ -46,8 +46,6 @@
 //! # Ok::<(), lockstep::state_channel::PushError>(())
 //! ```
 
-#![warn(clippy::arithmetic_side_effects)]
-
 mod assembly;
 mod flight;
 mod marks;

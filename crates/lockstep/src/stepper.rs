@@ -12,8 +12,6 @@
 //! prediction proved right. A tick is final only when a save or the game itself stands behind it,
 //! so no load ever goes back before it.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 mod foreseen;
 mod spacing;
 

@@ -170,7 +170,7 @@ impl<S: Sim> SyncTest<S> {
                 } else if generator.chance(CHANGE_CHANCE) {
                     generator.fill(&mut self.scratch);
                     // As its writer leaves it: the spare bits are zero.
-                    let spare = (8 - u32::from(S::Input::WIDTH.get()) % 8) % 8;
+                    let spare = S::Input::WIDTH.spare_bits();
                     if let Some(last) = self.scratch.last_mut() {
                         *last &= u8::MAX << spare;
                     }

@@ -15,8 +15,6 @@
 //! receiver's own limit; what it announces costs nothing. A hostile receiver makes a sender send at
 //! the rate set, and nothing else.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 mod ahead;
 mod flight;
 mod incoming;
@@ -102,10 +100,6 @@ impl TransferLimits {
 }
 
 /// The point `span` after `at`; the last there is where there is none.
-#[expect(
-    clippy::arithmetic_side_effects,
-    reason = "arithmetic on points in time saturates"
-)]
 pub(crate) fn after(at: Instant, span: Duration) -> Instant {
     at + span
 }

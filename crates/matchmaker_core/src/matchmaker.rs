@@ -229,9 +229,10 @@ impl<P: Provider> Matchmaker<P> {
     /// Returns about how many bytes it holds, fixed parts and spare room of tables left out: a
     /// bound for what players and servers can make it hold, counted in entries of the largest size.
     pub fn memory_bytes(&self) -> usize {
+        const TICKET_BYTES: usize = size_of::<Ticket>() + TICKET_HEAP_BYTES;
         let of = |count: usize, bytes: usize| count.saturating_mul(bytes);
         [
-            of(self.tickets.len(), size_of::<Ticket>() + TICKET_HEAP_BYTES),
+            of(self.tickets.len(), TICKET_BYTES),
             of(self.matches.len(), MATCH_BYTES),
             of(self.matches.players(), CHAIR_BYTES),
             of(self.servers.len(), SERVER_BYTES),

@@ -67,10 +67,10 @@ impl Outbox {
     /// Adds an event; where `max` wait, the oldest is lost. Returns how many were.
     pub(crate) fn event(&mut self, event: Event, max: usize) -> u64 {
         self.events.push_back(event);
-        let mut lost = 0;
+        let mut lost = 0_u64;
         while self.events.len() > max {
             self.events.pop_front();
-            lost += 1;
+            lost = lost.saturating_add(1);
         }
         self.missed = self.missed.saturating_add(lost);
         lost

@@ -74,7 +74,7 @@ impl TeamSize {
     #[must_use]
     pub const fn seats(self) -> u16 {
         // 255 * 255 is below 2^16.
-        self.teams.get() as u16 * self.players.get() as u16
+        (self.teams.get() as u16).saturating_mul(self.players.get() as u16)
     }
 }
 

@@ -1,7 +1,5 @@
 //! Byte fields of protocol datagrams and records: big-endian, every read length-checked.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use alloc::vec::Vec;
 use core::fmt;
 

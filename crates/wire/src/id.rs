@@ -115,9 +115,9 @@ fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
 
 const fn hex_digit(byte: u8) -> Option<u8> {
     match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        b'A'..=b'F' => Some(byte - b'A' + 10),
+        b'0'..=b'9' => Some(byte & 0x0f),
+        // The letters end in 1 to 6.
+        b'a'..=b'f' | b'A'..=b'F' => Some((byte & 0x0f).saturating_add(9)),
         _ => None,
     }
 }

@@ -91,7 +91,7 @@ impl Generator {
     /// Lemire's multiply-shift without the rejection step: the bias is below `bound` / 2^64, and
     /// each call draws exactly once, so that streams stay aligned.
     pub fn below(&mut self, bound: u64) -> u64 {
-        let product = u128::from(self.next_u64()) * u128::from(bound);
+        let product = u128::from(self.next_u64()).saturating_mul(bound.into());
         u64::try_from(product >> 64).unwrap_or(0)
     }
 

@@ -67,7 +67,7 @@ impl Add<Duration> for Instant {
 
 impl AddAssign<Duration> for Instant {
     fn add_assign(&mut self, span: Duration) {
-        *self = *self + span;
+        *self = self.add(span);
     }
 }
 

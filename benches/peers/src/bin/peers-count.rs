@@ -3,9 +3,17 @@
 use core::cell::Cell;
 use std::alloc::{GlobalAlloc, Layout, System};
 
+use benches::usage::answer;
 use peers::count::{Allocator, rows};
 
+/// What `--help` prints.
+const USAGE: &str = "\
+Counts allocations, datagrams and memory of every case; prints a row a line.
+
+Usage: peers-count";
+
 fn main() {
+    answer(USAGE, &[]);
     rows(Allocator {
         allocated: || COUNT.get(),
         held: || HELD.get(),

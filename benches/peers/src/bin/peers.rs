@@ -5,6 +5,7 @@
 
 use benches::flood::Flood;
 use benches::floor::BareHash;
+use benches::usage::answer;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use peers::case::{CASES, Case};
 use peers::floor::{self, Floor};
@@ -32,6 +33,17 @@ struct Arguments {
     stack: Option<String>,
 }
 
+/// What `--help` prints.
+const USAGE: &str = "\
+Times what messages, handshakes and refusals cost each stack; prints a row a line.
+
+Usage: peers [--rounds N] [--load-rounds N] [--only CASE] [--stack NAME]
+
+--rounds N       rounds in memory; 11 by default
+--load-rounds N  rounds over sockets, some 12 s for each stack and case; 3 by default
+--only CASE      runs this case only
+--stack NAME     runs this stack only";
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let [role, stack, plan] = arguments.as_slice()
@@ -40,6 +52,7 @@ fn main() {
         server::serve(stack, Plan::named(plan).expect("a plan of ours"));
         return;
     }
+    answer(USAGE, &["--rounds", "--load-rounds", "--only", "--stack"]);
     let arguments = Arguments::parse(&arguments);
     for case in CASES.into_iter().filter(|case| arguments.asks(case.name)) {
         in_memory(case, &arguments);

@@ -13,11 +13,19 @@ use peers_lockstep::stack::ggrs::Ggrs;
 use peers_lockstep::stack::tickwire_mesh::TickwireMesh;
 use peers_lockstep::stack::tickwire_server::TickwireServer;
 use peers_lockstep::stack::{FRAME, Stack};
+use peers_lockstep::usage::answer;
 
 /// Frames in which allocations are counted.
 const FRAMES: u32 = 3_600;
 
+/// What `--help` prints.
+const USAGE: &str = "\
+Counts how often each stack allocates, and how often a server encodes; prints a row a line.
+
+Usage: peers-lockstep-count";
+
 fn main() {
+    answer(USAGE, &[]);
     for case in case::bare() {
         allocations::<Ggrs<Pad>>(&case);
         allocations::<Fortress<Pad>>(&case);

@@ -14,6 +14,7 @@ use peers_lockstep::stack::tickwire_mesh::TickwireMesh;
 use peers_lockstep::stack::tickwire_server::TickwireServer;
 use peers_lockstep::stack::{Setup, Stack};
 use peers_lockstep::sync;
+use peers_lockstep::usage::answer;
 
 /// Matches that one player goes wrong in, each of another seed; and so many that only begin.
 const SEEDS: u64 = 100;
@@ -28,7 +29,18 @@ struct Arguments {
     stack: Option<String>,
 }
 
+/// What `--help` prints.
+const USAGE: &str = "\
+Plays matches of lockstep and rollback with each stack; prints a row a line.
+
+Usage: peers-lockstep [--rounds N] [--only CASE] [--stack NAME]
+
+--rounds N    rounds in which CPU time is taken; 11 by default
+--only CASE   runs this case only
+--stack NAME  runs this stack only";
+
 fn main() {
+    answer(USAGE, &["--rounds", "--only", "--stack"]);
     let arguments = Arguments::parse();
     for case in case::bare() {
         costs(&case, &arguments);

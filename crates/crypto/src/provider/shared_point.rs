@@ -6,6 +6,10 @@ use zeroize::{Zeroize, Zeroizing};
 use crate::{BadPoint, PublicKey, Secret32};
 
 /// ECDH; SEC 1, section 3.3.1. Neither factor is zero, so the product is a point with an x.
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "multiplication in a group does not overflow"
+)]
 pub(super) fn x_of_shared_point(
     key: &p256::SecretKey,
     peer: &PublicKey,

@@ -1,7 +1,5 @@
 //! Sealed tokens and their clear fields.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use alloc::vec::Vec;
 use core::fmt;
 

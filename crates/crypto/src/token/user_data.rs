@@ -1,7 +1,5 @@
 //! Bytes that a game passes from its matchmaker to its server.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use alloc::vec::Vec;
 use core::fmt;
 

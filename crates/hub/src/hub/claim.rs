@@ -120,7 +120,7 @@ impl Claims {
                 claim
                     .meta
                     .len()
-                    .saturating_add(claim.unacknowledged.len() * 16)
+                    .saturating_add(claim.unacknowledged.len().saturating_mul(16))
             })
             .sum();
         held.saturating_add(self.by_player.len().saturating_mul(super::memory::CLAIM))

@@ -14,16 +14,15 @@ impl Hub {
     ///
     /// It looks at every link: for a report now and then, not for each turn.
     pub fn memory_bytes(&self) -> usize {
-        let link = size_of::<Link>() + size_of::<Member>() + ENTRY;
+        const LINK: usize = size_of::<Link>() + size_of::<Member>() + ENTRY;
+        const CALL: usize = size_of::<OpenCall>() + 4 * ENTRY;
         let outboxes: usize = self.links.values().map(Link::memory_bytes).sum();
         let sums = [
-            self.links.len().saturating_mul(link),
+            self.links.len().saturating_mul(LINK),
             outboxes,
             self.claims.memory_bytes(),
             // Each call stands in four tables.
-            self.calls
-                .len()
-                .saturating_mul(size_of::<OpenCall>() + 4 * ENTRY),
+            self.calls.len().saturating_mul(CALL),
             self.ops.memory_bytes(),
             self.events
                 .len()

@@ -13,8 +13,6 @@
 //! byte says what it is; codes 16 and up are kept for KV, groups, bodies shared by several mails
 //! and raw statistics.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::{ClientId, InstanceId, NodeId, Reader, UnixTime, Writer};
 
 use super::segment::SegmentId;

@@ -363,9 +363,12 @@ impl Index {
     }
 }
 
+/// What stands in a log beside the key of a [`LogRecord::Total`], bytes.
+const HEAD_AND_TOTAL: u64 = HEAD_BYTES as u64 + 9;
+
 /// What a [`LogRecord::Total`] of `key` takes in a log, bytes.
 pub(crate) fn total_bytes(key: &CountKey) -> u64 {
     let mut encoded = Vec::new();
     key.encode(&mut Writer::new(&mut encoded));
-    (encoded.len() as u64).saturating_add(HEAD_BYTES as u64 + 9)
+    (encoded.len() as u64).saturating_add(HEAD_AND_TOTAL)
 }

@@ -109,9 +109,10 @@ impl MemorySegments {
         self.kill();
         for segment in self.segments.values_mut() {
             for (start, end) in core::mem::take(&mut segment.dirty) {
-                for at in (start - start % SECTOR..end).step_by(SECTOR) {
+                let first = start.saturating_sub(start % SECTOR);
+                for at in (first..end).step_by(SECTOR) {
                     if generator.chance(500_000) {
-                        segment.persist(at.max(start), (at + SECTOR).min(end));
+                        segment.persist(at.max(start), at.saturating_add(SECTOR).min(end));
                     }
                 }
             }
@@ -188,11 +189,11 @@ impl MemorySegments {
         match self.fail_reads {
             (0, 0) => Ok(()),
             (0, count) => {
-                self.fail_reads = (0, count - 1);
+                self.fail_reads = (0, count.saturating_sub(1));
                 Err(FileError::Failed)
             }
             (well, count) => {
-                self.fail_reads = (well - 1, count);
+                self.fail_reads = (well.saturating_sub(1), count);
                 Ok(())
             }
         }
@@ -203,7 +204,7 @@ impl MemorySegments {
         match self.stop {
             Some(0) => Err(FileError::Failed),
             Some(count) => {
-                self.stop = Some(count - 1);
+                self.stop = Some(count.saturating_sub(1));
                 Ok(())
             }
             None => Ok(()),
@@ -258,11 +259,11 @@ impl SegmentFile for MemorySegments {
 
     fn sync(&mut self, segment: SegmentId) -> Result<(), FileError> {
         self.step()?;
-        self.syncs += 1;
+        self.syncs = self.syncs.saturating_add(1);
         let failing = match &mut self.fail_sync {
             Some(0) => true,
             Some(count) => {
-                *count -= 1;
+                *count = count.saturating_sub(1);
                 false
             }
             None => false,

@@ -1,7 +1,5 @@
 //! From what a disk holds to an index.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use super::format::{self, HEAD_BYTES, LogRecord, ReadError};
 use super::index::{Index, Place};
 use super::segment::SegmentId;

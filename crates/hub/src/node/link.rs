@@ -332,8 +332,9 @@ impl Node {
     }
 
     fn join(&self) -> ToHub<'static> {
-        let nodes = u8::from(self.config.watch_nodes) * Join::WATCH_NODES;
-        let players = u8::from(self.config.watch_players) * Join::WATCH_PLAYERS;
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        let nodes = flag(self.config.watch_nodes, Join::WATCH_NODES);
+        let players = flag(self.config.watch_players, Join::WATCH_PLAYERS);
         ToHub::Join(Join {
             version: VERSION,
             role: self.config.role,

@@ -16,16 +16,16 @@ impl Node {
     /// It looks at every player and event: for a report now and then, not for each turn.
     pub fn memory_bytes(&self) -> usize {
         // A call stands in two tables.
-        let call = 2 * (size_of::<(CallId, Instant)>() + ENTRY);
-        let count = size_of::<(CountKey, u64)>() + ENTRY;
+        const CALL: usize = 2 * (size_of::<(CallId, Instant)>() + ENTRY);
+        const COUNT: usize = size_of::<(CountKey, u64)>() + ENTRY;
         let events: usize = self.events.iter().map(event_bytes).sum();
         let sums = [
             self.outbox_bytes,
             self.outbox.len().saturating_mul(size_of::<Bytes>()),
             self.outgoing.memory_bytes(),
             self.players.memory_bytes(),
-            self.calls.len().saturating_mul(call),
-            self.counter.len().saturating_mul(count),
+            self.calls.len().saturating_mul(CALL),
+            self.counter.len().saturating_mul(COUNT),
             events,
             self.closing.len().saturating_mul(4),
             self.commands.len().saturating_mul(128),

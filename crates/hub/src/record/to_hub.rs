@@ -1,7 +1,5 @@
 //! What a node says.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::{ClientId, InstanceId, Reader, Writer};
 
 use super::{

@@ -1,7 +1,5 @@
 //! What the hub says.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::{ClientId, InstanceId, NodeId, Reader, Writer};
 
 use super::to_hub::{decode_names, decode_result, encode_names, encode_result};

@@ -96,9 +96,12 @@ impl<F: SegmentFile> Store<F> {
     }
 }
 
+/// What stands in a log beside the body of a mail, bytes.
+const HEAD_AND_FIELDS: u64 = HEAD_BYTES as u64 + 69;
+
 impl NewMail {
     /// What its record takes in the log, bytes.
     const fn stored_bytes(&self) -> u64 {
-        (self.body.len() as u64).saturating_add(HEAD_BYTES as u64 + 69)
+        (self.body.len() as u64).saturating_add(HEAD_AND_FIELDS)
     }
 }

@@ -1,7 +1,5 @@
 //! When ticks were shown.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::Instant;
 
 use crate::Tick;

@@ -1,7 +1,5 @@
 //! What is said to those who watch, and what they say.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::ops::Range;
 
 use wire::Instant;

@@ -1,7 +1,5 @@
 //! Snapshots for those who watch and lack more than the chain holds.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::Arc;

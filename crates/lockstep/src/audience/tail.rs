@@ -1,7 +1,5 @@
 //! The newest turns, laid out once for all who get them.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use super::Stage;
 use super::saying::write_turns;
 use crate::Tick;

@@ -1,7 +1,5 @@
 //! Which tick an input is for: the delay that a client chooses from how its inputs arrive.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::time::Duration;
 
 use wire::Instant;
@@ -107,10 +105,6 @@ impl DelayControl {
     }
 
     /// Takes word, at `now`, that an input came late.
-    #[expect(
-        clippy::arithmetic_side_effects,
-        reason = "arithmetic on instants saturates"
-    )]
     pub(super) fn on_late(&mut self, now: Instant) {
         let (count, since) = self.late;
         if now >= since + LATE_APART {
@@ -141,10 +135,6 @@ impl DelayControl {
         self.choose(now)
     }
 
-    #[expect(
-        clippy::arithmetic_side_effects,
-        reason = "arithmetic on instants saturates"
-    )]
     fn choose(&mut self, now: Instant) -> Option<u8> {
         let (late, since) = self.late;
         if late > 0 && now >= since + LATE_COUNTS {

@@ -1,7 +1,5 @@
 //! A client's state hashes, until the server has them.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::ops::Range;
 
 use crate::Tick;

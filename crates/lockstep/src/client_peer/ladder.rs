@@ -1,7 +1,5 @@
 //! A client's reports, and what it says of them when they were found to differ.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use std::collections::VecDeque;
 
 use wire::Seat;

@@ -1,7 +1,5 @@
 //! What a client knows once it is seated: the chain so far, its own inputs, its clock.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 mod migrating;
 mod promised;
 mod reporting;
@@ -262,10 +260,6 @@ impl Session {
         })
     }
 
-    #[expect(
-        clippy::arithmetic_side_effects,
-        reason = "arithmetic on instants saturates"
-    )]
     pub(super) fn next_turn_at(&self) -> Option<Instant> {
         let next = self.reader.next();
         if next >= self.end || self.stepping.is_some() {
@@ -279,10 +273,6 @@ impl Session {
     }
 
     /// The first turn that has not arrived, once turns come.
-    #[expect(
-        clippy::arithmetic_side_effects,
-        reason = "arithmetic on instants saturates"
-    )]
     pub(super) fn expected(&self) -> Option<Expected> {
         let clock = self.clock.as_ref()?;
         let period = Duration::from_nanos(self.welcome.period_nanos.into());

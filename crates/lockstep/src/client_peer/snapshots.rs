@@ -1,7 +1,5 @@
 //! Snapshots on their way to us, and from us.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::Instant;
 
 use super::session::Session;

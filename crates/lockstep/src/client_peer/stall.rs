@@ -1,7 +1,5 @@
 //! Turns that are overdue.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::time::Duration;
 
 use wire::Instant;
@@ -30,10 +28,6 @@ pub(super) struct Expected {
     pub(super) period: Duration,
 }
 
-#[expect(
-    clippy::arithmetic_side_effects,
-    reason = "arithmetic on instants saturates"
-)]
 impl Expected {
     fn deadline(&self) -> Instant {
         self.at + self.period.saturating_mul(LATE_TICKS)

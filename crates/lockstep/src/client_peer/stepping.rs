@@ -7,8 +7,6 @@
 //! smaller one shows them as many ticks later as it is smaller, at an even pace all the same. The
 //! server's delay is what keeps inputs in time, so it is not 0 here either; it is not seen.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use std::collections::VecDeque;
 
 use core::time::Duration;

@@ -46,6 +46,10 @@ impl Default for HostedConfig {
 }
 
 impl HostedConfig {
+    pub(super) fn half_patience(&self) -> Duration {
+        self.patience.checked_div(2).unwrap_or_default()
+    }
+
     /// Raises both patiences to what they are at least, and has players give snapshots.
     pub(super) fn settle(&mut self) {
         let period = Duration::from_nanos(self.server.tick_rate.period_nanos().into());

@@ -2,8 +2,6 @@
 //!
 //! [`View`]: crate::view::View
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::time::Duration;
 
 use wire::{Instant, Seat};
@@ -135,10 +133,6 @@ impl<I: Input> HostedPeer<I> {
     }
 
     /// Waits to be told up to where our history is the others'.
-    #[expect(
-        clippy::arithmetic_side_effects,
-        reason = "arithmetic on instants saturates"
-    )]
     fn on_ousted(&mut self, now: Instant) {
         self.server = None;
         self.state = State::Ousted {
@@ -238,10 +232,6 @@ impl<I: Input> HostedPeer<I> {
         ticks
     }
 
-    #[expect(
-        clippy::arithmetic_side_effects,
-        reason = "arithmetic on instants saturates"
-    )]
     pub(super) fn repeat_at(&mut self, now: Instant) -> Instant {
         now + self.spread(REPEAT_INTERVAL)
     }

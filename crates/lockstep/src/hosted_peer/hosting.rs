@@ -81,7 +81,7 @@ impl<I: Input> HostedPeer<I> {
         let Some(server) = &mut self.server else {
             return;
         };
-        let is_overdue = now.saturating_since(since) > self.config.patience / 2;
+        let is_overdue = now.saturating_since(since) > self.config.half_patience();
         if is_enough && (is_overdue || server.is_everybody_ready()) {
             let started = server.start(now);
             debug_assert!(started.is_ok(), "it gathers until then");

@@ -1,7 +1,5 @@
 //! What the other players say.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::{Arrival, Instant};
 
 use super::{HostedPeer, State};

@@ -1,7 +1,5 @@
 //! One player's search.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::{Instant, Seat};
 
 use super::side::{Parts, Said, Side, Topic};

@@ -1,7 +1,5 @@
 //! One of the two that an inquiry compares.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::{Instant, Seat};
 
 use crate::Tick;

@@ -68,7 +68,8 @@ impl<I: Input> MatchServer<I> {
         let due = self.close_time(self.end) + self.config.close.cap();
         let period = self.limits.period_nanos.max(1);
         let late = now.saturating_since(due).as_nanos();
-        let late = u64::try_from(late).unwrap_or(u64::MAX) / period;
+        let late = u64::try_from(late).unwrap_or(u64::MAX);
+        let late = late.checked_div(period).unwrap_or(0);
         if late >= LATE_MAX {
             let skipped = Duration::from_nanos(late.saturating_mul(period));
             self.origin += skipped;

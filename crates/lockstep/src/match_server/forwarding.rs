@@ -3,8 +3,6 @@
 //! At each close, what came since for open ticks is encoded once, for all. An input that repeats
 //! the one before it is left out: a client that knows of none repeats anyway.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::Seat;
 
 use super::MatchServer;

@@ -1,7 +1,5 @@
 //! Finding where players began to differ.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::time::Duration;
 
 use wire::{Instant, Seat};
@@ -190,10 +188,6 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    #[expect(
-        clippy::arithmetic_side_effects,
-        reason = "arithmetic on instants saturates"
-    )]
     fn ladder_deadline(&self) -> Instant {
         let ticks = self.limits.period_nanos.saturating_mul(2);
         self.now + PATIENCE.saturating_add(Duration::from_nanos(ticks))

@@ -118,7 +118,8 @@ impl<I: Input> MatchServer<I> {
     /// Looks how everybody did in the tick that was just closed.
     pub(super) fn judge_pace(&mut self, now: Instant) {
         let period = self.limits.period_nanos.max(1);
-        let window = u64::try_from(WINDOW.as_nanos()).unwrap_or(u64::MAX) / period;
+        let window = u64::try_from(WINDOW.as_nanos()).unwrap_or(u64::MAX);
+        let window = window.checked_div(period).unwrap_or(u64::MAX);
         let window = u32::try_from(window).unwrap_or(u32::MAX).max(1);
         for index in 0..self.shape.seats {
             let seat = Seat(index);

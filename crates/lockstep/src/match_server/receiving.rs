@@ -1,7 +1,5 @@
 //! What clients say.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::{Instant, Seat};
 
 use super::MatchServer;

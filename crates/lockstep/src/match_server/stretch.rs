@@ -77,7 +77,8 @@ impl Need {
         self.held = if extra > 0 && self.looks > 0 {
             self.held.saturating_add(span)
         } else {
-            self.held.saturating_sub(span / REGAIN)
+            self.held
+                .saturating_sub(span.checked_div(REGAIN).unwrap_or_default())
         };
         self.held
     }
@@ -106,7 +107,8 @@ impl<I: Input> MatchServer<I> {
         }
         self.stretch.ticks = self.stretch.ticks.saturating_add(1);
         let period = self.limits.period_nanos.max(1);
-        let look = u64::try_from(LOOK.as_nanos()).unwrap_or(u64::MAX) / period;
+        let look = u64::try_from(LOOK.as_nanos()).unwrap_or(u64::MAX);
+        let look = look.checked_div(period).unwrap_or(u64::MAX);
         if u64::from(self.stretch.ticks) >= look {
             self.look_who_is_behind(now, (percent_max, hold));
         }

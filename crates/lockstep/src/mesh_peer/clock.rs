@@ -6,8 +6,6 @@
 //! that over all members, itself included: these sum to nothing over all peers, so that errors of
 //! measurement can make the mesh neither hurry nor slow down as a whole.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::Instant;
 
 use crate::message::LEAD_UNKNOWN;

@@ -1,7 +1,5 @@
 //! What another peer committed to, and whether the inputs it showed are those.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::{MatchId, Seat};
 
 use super::lane::AHEAD_MAX;

@@ -1,7 +1,5 @@
 //! Our own inputs: committed to as they are stamped, shown once all others have committed to theirs.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::ops::Range;
 
 use wire::{MatchId, Seat};

@@ -1,7 +1,5 @@
 //! Own state hashes, until every other peer has them.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::ops::Range;
 
 use crate::Tick;

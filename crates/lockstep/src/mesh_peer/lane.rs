@@ -1,7 +1,5 @@
 //! One seat's inputs: a chain of bundles of that seat alone.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::Seat;
 
 use super::committed::Committed;

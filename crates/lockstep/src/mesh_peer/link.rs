@@ -1,7 +1,5 @@
 //! What one peer knows of another.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::Instant;
 
 use super::clock::Pace;

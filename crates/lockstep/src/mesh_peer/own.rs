@@ -1,7 +1,5 @@
 //! What the player of this peer does, stamped for ticks to come.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::ops::Range;
 
 use wire::{Instant, Seat};

@@ -2,8 +2,6 @@
 //!
 //! [`View`]: crate::view::View
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::time::Duration;
 
 use wire::{Instant, Seat};
@@ -181,10 +179,6 @@ impl<I: Input> MeshPeer<I> {
         self.refresh_known();
     }
 
-    #[expect(
-        clippy::arithmetic_side_effects,
-        reason = "arithmetic on instants saturates"
-    )]
     fn repeat_at(&mut self, now: Instant) -> Instant {
         let quarter = REPEAT_INTERVAL_MILLIS / 4;
         let low = REPEAT_INTERVAL_MILLIS.saturating_sub(quarter);

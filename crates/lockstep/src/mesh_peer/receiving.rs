@@ -1,7 +1,5 @@
 //! What other peers say.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::{Instant, Seat};
 
 use super::gathering::Greeting;

@@ -283,7 +283,8 @@ fn links(
             Some(_) | None => return Err(MeshConfigError::Peers),
         }
     }
-    if own.0 < config.seats && links.iter().flatten().count() == usize::from(config.seats) - 1 {
+    let others = usize::from(config.seats).checked_sub(1);
+    if own.0 < config.seats && Some(links.iter().flatten().count()) == others {
         Ok(links)
     } else {
         Err(MeshConfigError::Peers)

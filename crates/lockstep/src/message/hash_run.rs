@@ -1,7 +1,5 @@
 //! The state hashes of a client's report.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use crate::bits::{BitReader, BitWriter, Malformed};
 
 /// State hashes that one report may carry.

@@ -1,8 +1,6 @@
 //! What players of a match send each other that one of them hosts, beside what a server and its
 //! clients do.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::{Reader, Writer};
 
 use super::down::Bundles;

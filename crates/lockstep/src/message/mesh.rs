@@ -1,7 +1,5 @@
 //! What mesh peers send each other.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 mod committed;
 mod parting;
 mod play;

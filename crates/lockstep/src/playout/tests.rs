@@ -1,5 +1,3 @@
-#![expect(clippy::arithmetic_side_effects, reason = "numbers of tests are small")]
-
 use super::*;
 
 const TICK: Duration = Duration::from_nanos(16_666_667);

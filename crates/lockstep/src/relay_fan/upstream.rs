@@ -1,7 +1,5 @@
 //! What a fan has of a match, and what it says to whom it has it from.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -269,10 +267,6 @@ fn incoming(shape: Shape, config: &FanConfig) -> Box<Incoming> {
     Box::new(Incoming::new(Direction::Down, len_max))
 }
 
-#[expect(
-    clippy::arithmetic_side_effects,
-    reason = "arithmetic on instants saturates"
-)]
 fn after(at: Instant, span: Duration) -> Instant {
     at + span
 }

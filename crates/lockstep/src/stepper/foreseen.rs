@@ -1,7 +1,5 @@
 //! What seats will probably do in ticks that are not confirmed.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::Seat;
 
 use crate::Tick;

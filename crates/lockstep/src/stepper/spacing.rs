@@ -4,8 +4,6 @@
 //! from that state at distance `g`, then makes `g % k` steps more than those that were wrong. So
 //! one run of a match tells what every `k` would have cost, and the cheapest is taken.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::time::Duration;
 
 use crate::{SavePolicy, Tick};

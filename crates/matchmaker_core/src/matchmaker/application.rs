@@ -246,7 +246,7 @@ impl<P: Provider> Matchmaker<P> {
         chair.issued_at = Some(order.issued_at);
         chair.next_token_at = now + self.config.reissue_interval;
         // What a server says a call later was said when the token had lapsed.
-        let lapses_at = now + (order.lifetime + LAPSE_SLACK + self.config.call_timeout);
+        let lapses_at = now + order.lifetime + LAPSE_SLACK + self.config.call_timeout;
         if let Some(entry) = self.matches.get_mut(match_id) {
             entry.enter_until = entry.enter_until.max(lapses_at);
         }

@@ -141,7 +141,7 @@ impl<P: Provider> Matchmaker<P> {
             return Ok(());
         }
         let other = self.servers.of_node(from.node);
-        let servers = self.servers.len() - usize::from(other.is_some());
+        let servers = self.servers.len().saturating_sub(other.is_some().into());
         let brought = if now < self.adopts_until {
             let is_entered = |running: &&RunningMatch| running.is_entered;
             register.matches.iter().filter(is_entered).count()

@@ -48,16 +48,17 @@ impl<P: Provider> Matchmaker<P> {
         let seats = usize::from(self.game.rule.seats());
         let (starting, late) = self.pool.starting();
         let warm = usize::from(self.config.warm);
-        let wanted = match self.pool.capacity {
-            Some(capacity) => {
-                let matches_each = usize::from(capacity).checked_div(seats);
-                let needed = self.matches.waiting();
-                needed.div_ceil(matches_each.unwrap_or(1).max(1)) + warm
-            }
+        let waiting = self.matches.waiting();
+        let wanted = if let Some(capacity) = self.pool.capacity {
+            let matches_each = usize::from(capacity).checked_div(seats);
+            let each = matches_each.unwrap_or(1).max(1);
+            waiting.div_ceil(each).saturating_add(warm)
+        } else {
             // Nobody knows yet how many matches one takes: the first tells, unless it is late.
-            None => (self.matches.waiting() + warm).min(late + 1),
+            waiting.saturating_add(warm).min(late.saturating_add(1))
         };
-        let there = self.servers.with_room(seats, wanted) + starting;
+        let there = self.servers.with_room(seats, wanted);
+        let there = there.saturating_add(starting);
         for _ in there..wanted {
             let Some(slot) = self.pool.startable(now) else {
                 return;

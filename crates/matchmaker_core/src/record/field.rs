@@ -1,7 +1,5 @@
 //! Fields that several records share.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use crypto::{AddressList, PublicKey, ServerKeys};

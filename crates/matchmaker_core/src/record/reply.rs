@@ -1,7 +1,5 @@
 //! What the matchmaker answers to a game server.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::time::Duration;
 
 use wire::{MatchId, Writer};

@@ -1,7 +1,5 @@
 //! What a game server says.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::fmt;
 
 use crypto::{AddressList, ServerKeys, TokenKey};

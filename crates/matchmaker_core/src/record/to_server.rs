@@ -1,7 +1,5 @@
 //! What the matchmaker asks of a game server, and the answer.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::{InstanceId, MatchId, Writer};
 
 use super::{DecodeError, VERSION, field};

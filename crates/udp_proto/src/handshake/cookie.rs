@@ -119,10 +119,6 @@ impl CookieJar {
     }
 }
 
-#[expect(
-    clippy::arithmetic_side_effects,
-    reason = "Instant saturates, and no byte of a peer's comes here"
-)]
 fn a_rotation_after(at: Instant) -> Instant {
     at + ROTATION
 }

@@ -1,8 +1,6 @@
 //! Going on with another server that took over the match, or without a seat: what a session keeps,
 //! forgets and hands on.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::Instant;
 
 use super::Session;

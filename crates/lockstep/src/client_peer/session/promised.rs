@@ -1,7 +1,5 @@
 //! What the application was told that its inputs are for.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use crate::Tick;
 
 /// Ticks that were promised and not taken back.

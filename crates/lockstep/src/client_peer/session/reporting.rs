@@ -1,7 +1,5 @@
 //! What a seated client says: what it has, its inputs, its state hashes.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::Instant;
 
 use super::Session;

@@ -1,7 +1,5 @@
 //! For which tick an input counts, and when it is taken.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::Instant;
 
 use super::Session;

@@ -1,7 +1,5 @@
 //! Play of a match whose players commit to their inputs before they show them.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::{Reader, Writer};
 
 use super::play::{Play, decode_play};

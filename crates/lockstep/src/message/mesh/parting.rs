@@ -1,7 +1,5 @@
 //! Who leaves a mesh, and up to which tick their inputs count.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::{Reader, Writer};
 
 use super::{MESH_SEATS_MAX, Seats};

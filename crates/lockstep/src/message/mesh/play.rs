@@ -1,7 +1,5 @@
 //! What a mesh peer sends each tick: its inputs, and what came of the receiver's.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::ops::Range;
 
 use wire::Reader;
