@@ -141,7 +141,7 @@ fn pg1_a_wrong_file_of_puregamers_is_one_sentence() {
         (config("no key", &[]), "super_admin_pub_key: "),
         (config(&key, &["here".to_owned()]), "\"here\" is no address"),
         (config(&key, &[foreign]), "named as by libp2p"),
-        (odd, "unknown field `colour`"),
+        (odd, "unknown field \"colour\""),
     ] {
         let path = folder.write(&file);
         let output = tickwire_relay()

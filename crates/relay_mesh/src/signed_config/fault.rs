@@ -13,7 +13,7 @@ pub enum DocumentError {
         /// The longest allowed.
         max: usize,
     },
-    /// It is not JSON of the form described; what the parser says, with line and column.
+    /// It is not JSON of the form described; what is wrong, with line and field.
     Json(String),
     /// A value breaks a rule.
     At {

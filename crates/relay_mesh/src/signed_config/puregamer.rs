@@ -6,12 +6,14 @@ use std::collections::BTreeMap;
 
 use crypto::{PemError, PublicKey};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use wire::NodeId;
 
 use super::document::DOCUMENT_LEN_MAX;
 use super::game_rule::Protocol;
 use super::proxy_rule::ProxyRule;
 use super::text::{GameText, ListKind, ListText, ModeText};
+use crate::config_text::read_json;
 
 /// A node's `config.json`: the five fields, read as they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,7 +140,7 @@ impl Import {
 pub enum ImportError {
     /// It is longer than a document may be.
     TooLong,
-    /// It is not JSON of its form; what the parser says, with line and column.
+    /// It is not JSON of its form; what is wrong, with line and field.
     Json(String),
     /// `super_admin_pub_key` holds no P-256 key.
     Key(PemError),
@@ -214,11 +216,11 @@ struct OldList {
     black_list: Vec<String>,
 }
 
-fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ImportError> {
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ImportError> {
     if bytes.len() > DOCUMENT_LEN_MAX {
         return Err(ImportError::TooLong);
     }
-    serde_json::from_slice(bytes).map_err(|error| ImportError::Json(error.to_string()))
+    read_json(bytes, |_| None).map_err(|error| ImportError::Json(error.to_string()))
 }
 
 /// Reads `/ip4|ip6/A/tcp|udp/PORT`, anything that says how, and `/p2p/PEER` at the end.

@@ -28,6 +28,7 @@ struct Kind {
 
 /// Returns whether a file is of the five fields, right or wrong.
 pub(super) fn is_seed(text: &[u8]) -> bool {
+    let text = text.strip_prefix("\u{FEFF}".as_bytes()).unwrap_or(text);
     serde_json::from_slice::<Kind>(text).is_ok_and(|kind| kind.super_admin_pub_key.is_some())
 }
 

@@ -59,7 +59,7 @@ fn pg1_a_wrong_node_file_is_one_clear_error() {
         assert_eq!(fault, format!("bootstrap node {address:?} is no address"));
     }
     let text = node_file(&pem, good);
-    assert!(fault(&text.replace("port", "ports")).starts_with("unknown field `ports`"));
+    assert!(fault(&text.replace("port", "ports")).contains("unknown field \"ports\""));
     assert!(fault(&text.replace("4001}", "99999}")).contains("invalid value"));
     assert!(fault("").starts_with("EOF"));
     assert_eq!(
@@ -128,5 +128,5 @@ fn pg11_what_the_seed_passed_over_is_an_error() {
         "host \"other.example.org\" is no address, and none is given for it"
     );
     assert_eq!(fault("QmA", "QmZ"), "no node id is given for peer \"QmZ\"");
-    assert!(fault("\"id\"", "\"ID\"").starts_with("unknown field `ID`"));
+    assert!(fault("\"id\"", "\"ID\"").contains("unknown field \"ID\""));
 }

@@ -116,6 +116,84 @@ fn keys_of_a_signed_document_are_named_with_their_line() {
 }
 
 #[test]
+fn a_minimum_is_a_version_and_a_hash() {
+    let signed = |minimum: &str| {
+        let games = GOOD.split_once("\"games\"").unwrap().0;
+        format!(
+            "{games}\"signed\": {{\"network\": \"n\", \"store\": \"s\", \"listen\": [\"127.0.0.1\"],\n\
+             \"admins\": {{\"threshold\": 1, \"keys\": [\"{KEY}\"]}},\n\"minimum\": {minimum}}}}}"
+        )
+    };
+    let hash = "ab".repeat(32);
+    let good = signed(&format!("{{\"version\": 10, \"sha256\": \"{hash}\"}}"));
+    let config: FileConfig = serde_json::from_str(&good).unwrap();
+    let minimum = config.signed.as_ref().unwrap().minimum.unwrap();
+    assert_eq!((minimum.version, minimum.sha256), (10, [0xAB; 32]));
+    let again = serde_json::to_string(&config).unwrap();
+    assert_eq!(serde_json::from_str::<FileConfig>(&again).unwrap(), config);
+    for (minimum, expected) in [
+        (
+            "{\"version\": 10, \"sha256\": \"ab\"}",
+            "line 8: signed.minimum.sha256: found \"ab\"; expected a SHA-256 of 64 hexadecimal digits",
+        ),
+        (
+            "{\"version\": 10}",
+            "line 8: signed.minimum: the field \"sha256\" is missing",
+        ),
+    ] {
+        let said = error_of("minimum", signed(minimum).as_bytes());
+        assert_eq!(said.as_deref(), Some(expected));
+    }
+}
+
+/// What the store holds has to follow from the minimum too.
+#[test]
+fn a_store_that_does_not_follow_from_the_minimum_is_refused_at_the_start() {
+    use super::super::signed::FileMinimum;
+    use crypto::Provider;
+    use relay_mesh::signed_config::Envelope;
+
+    let sandbox = Sandbox::new(&[("one", FileRole::Relay)]).unwrap();
+    let mut provider = Ring::new();
+    let admin = Identity::generate(&mut provider).unwrap();
+    let public = *admin.public_key();
+    let text = format!(
+        "{{\"network\": \"n\", \"version\": 3, \"not_before\": 0, \"not_after\": 9, \
+         \"admins\": {{\"threshold\": 1, \"keys\": [\"{public}\"]}}}}"
+    );
+    let sha256 = provider.sha256(&[text.as_bytes()]);
+    let mut envelope = Envelope::new(text.into_bytes()).unwrap();
+    let key = provider.signing_key(&admin).unwrap();
+    envelope.sign(&mut provider, &key, public).unwrap();
+    let mut bytes = Vec::new();
+    envelope.encode(&mut bytes);
+    fs::write(sandbox.directory().join("store"), bytes).unwrap();
+    let open = |minimum| {
+        let signed = FileSigned {
+            network: "n".to_owned(),
+            admins: AdminKeys::new([public], 1).unwrap(),
+            store: "store".into(),
+            minimum,
+            listen: Vec::new(),
+        };
+        let opened = signed.open(sandbox.directory());
+        opened.map(|opened| opened.holder.version())
+    };
+    assert_eq!(open(None), Ok(3));
+    let minimum = FileMinimum { version: 3, sha256 };
+    assert_eq!(open(Some(minimum)), Ok(3));
+    let minimum = FileMinimum {
+        sha256: [1; 32],
+        ..minimum
+    };
+    let error = open(Some(minimum)).unwrap_err().to_string();
+    assert!(
+        error.contains("store: ") && error.contains("version 3"),
+        "{error}"
+    );
+}
+
+#[test]
 fn a_byte_order_mark_and_windows_line_ends_are_accepted() {
     let text = format!("\u{FEFF}{}", GOOD.replace('\n', "\r\n"));
     assert_eq!(error_of("windows", text.as_bytes()), None);
