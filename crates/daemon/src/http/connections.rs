@@ -109,7 +109,7 @@ impl Connections {
 }
 
 impl Table {
-    fn name(&mut self) -> u64 {
+    const fn name(&mut self) -> u64 {
         let name = self.next;
         self.next = name.saturating_add(1);
         name

@@ -68,7 +68,7 @@ impl Refusal {
     }
 
     /// The client shall repeat the request no sooner than `wait` from now.
-    pub(crate) fn retry_after(mut self, wait: Duration) -> Self {
+    pub(crate) const fn retry_after(mut self, wait: Duration) -> Self {
         self.retry_after = Some(wait);
         self
     }
