@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 }
                 Event::Unreachable { failure } => return Err(failure.to_string().into()),
                 Event::Disconnected { .. } => return Ok(()),
-                _ => {}
+                Event::Settled { .. } | _ => {}
             }
         }
     }
