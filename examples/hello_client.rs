@@ -1,3 +1,5 @@
+//! The first client of the page of `tickwire`: its words are the address and the key of the server.
+
 #![expect(clippy::print_stdout, reason = "a program for people to watch")]
 
 use tickwire::{AppId, Client, Event, RELIABLE};
@@ -18,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 }
                 Event::Unreachable { failure } => return Err(failure.to_string().into()),
                 Event::Disconnected { .. } => return Ok(()),
-                _ => {}
+                Event::Settled { .. } | _ => {}
             }
         }
     }

@@ -1,3 +1,5 @@
+//! The first server of the page of `tickwire`.
+
 #![expect(clippy::print_stdout, reason = "a program for people to watch")]
 
 use core::num::NonZeroU8;

@@ -64,11 +64,11 @@ enum Line {
 }
 
 fn main() -> ExitCode {
-    tickwire_examples::end("pong", run(Line::parse()))
+    tickwire_examples::end("pong", run())
 }
 
-fn run(line: Line) -> Result<(), Box<dyn Error>> {
-    match line {
+fn run() -> Result<(), Box<dyn Error>> {
+    match Line::parse() {
         Line::Play { ticks } => {
             let is_watched = io::stdout().is_terminal() && io::stdin().is_terminal();
             let headless = (!is_watched).then_some(TICKS);

@@ -76,24 +76,21 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
             return Err(end.to_string().into());
         }
         for event in server.wait_tick(HZ)? {
-            match event {
-                Event::Connected { peer, .. } => {
-                    if let Proof::Token(grant) = peer.proof {
-                        link.entered(grant.match_id)?;
-                    }
-                }
-                Event::Message {
-                    session,
-                    channel,
-                    bytes,
-                } => {
-                    if server.send(session, channel, &bytes).is_err() {
-                        server.disconnect(session).ok();
-                    }
-                }
-                // When a match is over: `link.finished(match_id, result)`.
-                _ => {}
+            if let Event::Connected { peer, .. } = &event
+                && let Proof::Token(grant) = &peer.proof
+            {
+                link.entered(grant.match_id)?;
             }
+            if let Event::Message {
+                session,
+                channel,
+                bytes,
+            } = event
+                && server.send(session, channel, &bytes).is_err()
+            {
+                server.disconnect(session).ok();
+            }
+            // When a match is over: `link.finished(match_id, result)`.
         }
     }
 }

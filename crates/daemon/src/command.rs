@@ -17,7 +17,7 @@ use std::time::Duration;
 use clap::error::ContextKind;
 use clap::{Parser, Subcommand};
 
-use crate::exit::Failure;
+use crate::exit::{Failure, say_why};
 pub use admin::{
     AdminCommand, AskGraph, AskHealth, AskRoute, Asked, CheckedDocument, GetConfig, ImportedGames,
     PutConfig, SignedDocument,
@@ -68,7 +68,11 @@ impl Command {
         match result {
             Ok(()) => ExitCode::SUCCESS,
             Err(failure) => {
-                failure.say("tickwire", self.is_json());
+                if self.is_json() {
+                    failure.say_json();
+                } else {
+                    say_why("tickwire", &failure);
+                }
                 failure.exit.into()
             }
         }
@@ -101,7 +105,7 @@ pub fn parse<T: Parser>() -> T {
         if let Some(option) = error.get(ContextKind::InvalidArg) {
             failure = failure.in_field(option.to_string());
         }
-        failure.say("tickwire", true);
+        failure.say_json();
         std::process::exit(failure.exit.code().into());
     }
     error.exit()

@@ -106,15 +106,11 @@ impl Failure {
         self
     }
 
-    /// Says on stderr, in one line, why `who` ends: a sentence, or for programs an object with
-    /// `schema`, `code`, `message`, `file`, `line` and `field`, of which the last three may be
-    /// `null`.
+    /// Says on stderr for programs, in one line, why a command ends: an object with `schema`, `code`,
+    /// `message`, `file`, `line` and `field`, of which the last three may be `null`.
     ///
     /// Where stderr cannot be written, the exit status alone says it.
-    pub(crate) fn say(&self, who: &str, is_json: bool) {
-        if !is_json {
-            return say_why(who, self);
-        }
+    pub(crate) fn say_json(&self) {
         let file = self.file.as_ref().map(|path| path.display().to_string());
         let object = json!({
             "schema": 1,

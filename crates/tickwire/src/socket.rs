@@ -305,7 +305,8 @@ enum Step {
 }
 
 /// Why a server or client could not be opened.
-#[derive(Debug)]
+///
+/// Its debug form is its sentence too, since that is what a `main` prints that returns it.
 #[non_exhaustive]
 pub enum OpenError {
     /// The address could not be bound.
@@ -329,6 +330,12 @@ impl fmt::Display for OpenError {
             Self::Listen(error) => error.fmt(f),
             Self::System(error) => error.fmt(f),
         }
+    }
+}
+
+impl fmt::Debug for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

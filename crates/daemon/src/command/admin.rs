@@ -44,7 +44,14 @@ impl AdminCommand {
             Self::Check(check) => check.is_json(),
             Self::Graph(graph) => graph.is_json(),
             Self::Route(route) => route.is_json(),
-            _ => false,
+            Self::Sign(_)
+            | Self::ImportGames(_)
+            | Self::Put(_)
+            | Self::Get(_)
+            | Self::Drain(_)
+            | Self::Undrain(_)
+            | Self::Metrics(_)
+            | Self::Health(_) => false,
         }
     }
 

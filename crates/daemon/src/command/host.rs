@@ -132,7 +132,7 @@ impl HostPort {
                 request.patience.max(Duration::from_millis(1)),
             ) {
                 Ok(stream) => {
-                    return client::ask_on(stream, &self.text, request).map_err(|error| why(error));
+                    return client::ask_on(stream, &self.text, request).map_err(why);
                 }
                 Err(error) => failed = Some(why(error)),
             }

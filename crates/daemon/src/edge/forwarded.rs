@@ -30,10 +30,7 @@ pub(super) fn nodes(value: &str) -> Option<Vec<Node>> {
     let mut reader = Reader(value);
     let mut nodes = Vec::new();
     loop {
-        // Empty elements of a list count for nothing (RFC 9110, section 5.6.1.2).
-        if let Some(node) = reader.element()? {
-            nodes.push(node);
-        }
+        nodes.extend(reader.element()?);
         reader.space();
         match reader.next() {
             Some(',') => {}
@@ -64,13 +61,14 @@ impl<'a> Reader<'a> {
         self.0 = self.0.trim_start_matches([' ', '\t']);
     }
 
-    /// Reads one element; `Some(None)` for an empty one.
-    fn element(&mut self) -> Option<Option<Node>> {
+    /// Reads one element: its node, or none of an empty one, which counts for nothing in a list (RFC 9110,
+    /// section 5.6.1.2).
+    fn element(&mut self) -> Option<Vec<Node>> {
         let mut names = Vec::new();
         let mut asker = None;
         loop {
             self.space();
-            if self.0.starts_with(|letter| is_token_letter(letter)) {
+            if self.0.starts_with(is_token_letter) {
                 let name = self.token()?.to_ascii_lowercase();
                 if !self.skip('=') {
                     return None;
@@ -88,7 +86,8 @@ impl<'a> Reader<'a> {
             self.space();
             if !self.skip(';') {
                 let is_empty = names.is_empty();
-                return Some((!is_empty).then(|| asker.unwrap_or(Node::Hidden)));
+                let node = (!is_empty).then(|| asker.unwrap_or(Node::Hidden));
+                return Some(node.into_iter().collect());
             }
         }
     }
@@ -134,30 +133,26 @@ fn is_text(letter: char) -> bool {
 /// nodename = IPv4address / "[" IPv6address "]" / "unknown" / obfnode
 /// ```
 fn node(text: &str) -> Option<Node> {
-    let (name, port) = match text.strip_prefix('[') {
-        Some(rest) => {
-            let (name, rest) = rest.split_once(']')?;
-            let ip: Ipv6Addr = name.parse().ok()?;
-            let port = rest.strip_prefix(':');
-            if port.is_none() && !rest.is_empty() {
-                return None;
-            }
-            (Node::Address(IpAddr::V6(ip)), port)
+    let (name, port) = if let Some(rest) = text.strip_prefix('[') {
+        let (name, rest) = rest.split_once(']')?;
+        let ip: Ipv6Addr = name.parse().ok()?;
+        let port = rest.strip_prefix(':');
+        if port.is_none() && !rest.is_empty() {
+            return None;
         }
-        None => {
-            let (name, port) = match text.split_once(':') {
-                Some((name, port)) => (name, Some(port)),
-                None => (text, None),
-            };
-            let node = match name.parse::<Ipv4Addr>() {
-                Ok(ip) => Node::Address(IpAddr::V4(ip)),
-                Err(_) if name.eq_ignore_ascii_case("unknown") || is_obfuscated(name) => {
-                    Node::Hidden
-                }
-                Err(_) => return None,
-            };
-            (node, port)
-        }
+        (Node::Address(IpAddr::V6(ip)), port)
+    } else {
+        let (name, port) = match text.split_once(':') {
+            Some((name, port)) => (name, Some(port)),
+            None => (text, None),
+        };
+        let is_hidden = name.eq_ignore_ascii_case("unknown") || is_obfuscated(name);
+        let node = match name.parse::<Ipv4Addr>() {
+            Ok(ip) => Node::Address(IpAddr::V4(ip)),
+            Err(_) if is_hidden => Node::Hidden,
+            Err(_) => return None,
+        };
+        (node, port)
     };
     port.is_none_or(is_port).then_some(name)
 }

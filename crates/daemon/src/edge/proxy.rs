@@ -35,13 +35,17 @@ impl Proxies {
         if !self.has(peer) {
             return Source::of(peer);
         }
-        let (name, read): (_, fn(&str) -> Option<Vec<Node>>) = match self.header {
-            ProxyHeader::XForwardedFor => (X_FORWARDED_FOR, listed),
-            ProxyHeader::Forwarded => (header::FORWARDED, forwarded::nodes),
+        let name = match self.header {
+            ProxyHeader::XForwardedFor => X_FORWARDED_FOR,
+            ProxyHeader::Forwarded => header::FORWARDED,
         };
         let mut last_proxy = peer;
         for value in headers.get_all(name).iter().rev() {
-            let Some(nodes) = text(value).and_then(read) else {
+            let nodes = match self.header {
+                ProxyHeader::XForwardedFor => text(value).map(listed),
+                ProxyHeader::Forwarded => text(value).and_then(forwarded::nodes),
+            };
+            let Some(nodes) = nodes else {
                 return Source::of(last_proxy);
             };
             for node in nodes.into_iter().rev() {
@@ -57,16 +61,14 @@ impl Proxies {
 }
 
 /// Reads a value of `X-Forwarded-For`, which no RFC has: a list of addresses.
-fn listed(value: &str) -> Option<Vec<Node>> {
+fn listed(value: &str) -> Vec<Node> {
     let elements = value
         .split(',')
         .map(|element| element.trim_matches([' ', '\t']));
     let nodes = elements.filter(|element| !element.is_empty());
-    Some(
-        nodes
-            .map(|text| node(text).map_or(Node::Hidden, Node::Address))
-            .collect(),
-    )
+    nodes
+        .map(|text| node(text).map_or(Node::Hidden, Node::Address))
+        .collect()
 }
 
 /// Reads an address with or without a port; IPv6 may stand in brackets (RFC 7239, section 6).

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use crypto::UserData;
 use matchmaker_core::{Assignment, Ending, FailReason, IdempotencyKey, TicketId, TicketState};
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
@@ -27,7 +26,7 @@ struct WishFields {
     client_id: Field,
     user: Field,
     #[serde(flatten)]
-    others: BTreeMap<String, IgnoredAny>,
+    others: BTreeMap<String, Value>,
 }
 
 /// A field of a body, of whatever type.
@@ -54,11 +53,17 @@ impl<'de> Deserialize<'de> for Field {
 }
 
 impl Field {
-    /// Returns its text; an empty one where it is missing and need not be there.
-    fn text(self, name: &str, form: &'static str, is_needed: bool) -> Result<String, Refusal> {
+    /// Returns its text; an empty one where it is missing.
+    fn optional(self, name: &str, form: &'static str) -> Result<String, Refusal> {
+        match self {
+            Self::Missing => Ok(String::new()),
+            Self::Text(_) | Self::Other(_) => self.needed(name, form),
+        }
+    }
+
+    fn needed(self, name: &str, form: &'static str) -> Result<String, Refusal> {
         let found = match self {
             Self::Text(text) => return Ok(text),
-            Self::Missing if !is_needed => return Ok(String::new()),
             Self::Missing => "nothing".to_owned(),
             Self::Other(found) => found,
         };
@@ -105,12 +110,12 @@ impl Wish {
             let found = "a field of this name".to_owned();
             return Err(fault("malformed_json", name, found, "client_id or user"));
         }
-        let id = fields.client_id.text("client_id", CLIENT_ID, true)?;
+        let id = fields.client_id.needed("client_id", CLIENT_ID)?;
         let client_id = decimal(&id).ok_or_else(|| {
             let found = format!("{:?}", shown(&id));
             fault("bad_client_id", "client_id", found, CLIENT_ID)
         })?;
-        let user = fields.user.text("user", USER, false)?;
+        let user = fields.user.optional("user", USER)?;
         let user = bytes(&user)
             .and_then(|bytes| UserData::new(&bytes).ok())
             .ok_or_else(|| {
@@ -350,7 +355,7 @@ mod tests {
     #[test]
     fn an_error_names_the_field_what_was_found_and_what_is_expected() {
         for (body, word, field, found) in [
-            (r#"{}"#, "malformed_json", "client_id", "nothing"),
+            ("{}", "malformed_json", "client_id", "nothing"),
             (
                 r#"{"client_id":null}"#,
                 "malformed_json",

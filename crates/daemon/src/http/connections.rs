@@ -94,7 +94,7 @@ impl Connections {
         table.by_id.insert(id, entry);
         let share = table.by_source.entry(source).or_default();
         share.connections = share.connections.saturating_add(1);
-        table.set_idle(id, true);
+        table.set_idle(id);
         let activity = Activity {
             connections: self.clone(),
             id,
@@ -109,7 +109,7 @@ impl Connections {
 }
 
 impl Table {
-    fn name(&mut self) -> u64 {
+    const fn name(&mut self) -> u64 {
         let name = self.next;
         self.next = name.saturating_add(1);
         name
@@ -150,26 +150,30 @@ impl Table {
         oldest.is_some_and(|id| self.remove(id))
     }
 
-    fn set_idle(&mut self, id: u64, is_idle: bool) {
-        let name = self.name();
-        let Some(entry) = self.by_id.get_mut(&id) else {
-            return;
-        };
-        let Some(share) = self.by_source.get_mut(&entry.source) else {
-            return;
-        };
-        if let Some(since) = entry.idle.take() {
+    fn set_busy(&mut self, id: u64) {
+        if let Some(entry) = self.by_id.get_mut(&id)
+            && let Some(since) = entry.idle.take()
+            && let Some(share) = self.by_source.get_mut(&entry.source)
+        {
             share.idle.remove(&since);
         }
-        if is_idle {
-            entry.idle = Some(name);
-            share.idle.insert(name, id);
+    }
+
+    /// It is the one that is idle for the shortest time.
+    fn set_idle(&mut self, id: u64) {
+        self.set_busy(id);
+        let since = self.name();
+        if let Some(entry) = self.by_id.get_mut(&id)
+            && let Some(share) = self.by_source.get_mut(&entry.source)
+        {
+            entry.idle = Some(since);
+            share.idle.insert(since, id);
         }
     }
 
     /// Forgets a connection; whether it was there.
     fn remove(&mut self, id: u64) -> bool {
-        self.set_idle(id, false);
+        self.set_busy(id);
         let Some(entry) = self.by_id.remove(&id) else {
             return false;
         };
@@ -206,11 +210,11 @@ impl Drop for Place {
 impl Activity {
     /// The server has all that it needs of a request.
     pub(crate) fn busy(&self) {
-        self.connections.lock().set_idle(self.id, false);
+        self.connections.lock().set_busy(self.id);
     }
 
     fn idle(&self) {
-        self.connections.lock().set_idle(self.id, true);
+        self.connections.lock().set_idle(self.id);
     }
 }
 

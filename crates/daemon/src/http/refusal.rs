@@ -13,7 +13,7 @@ pub(crate) struct Refusal {
     status: StatusCode,
     error: &'static str,
     detail: String,
-    field: Option<FieldFault>,
+    field: Option<Box<FieldFault>>,
     retry_after: Option<Duration>,
 }
 
@@ -62,13 +62,13 @@ impl Refusal {
         } = &fault;
         let detail = format!("{field}: found {found}, expected {expected}");
         Self {
-            field: Some(fault),
+            field: Some(Box::new(fault)),
             ..Self::bad(error, detail)
         }
     }
 
     /// The client shall repeat the request no sooner than `wait` from now.
-    pub(crate) fn retry_after(mut self, wait: Duration) -> Self {
+    pub(crate) const fn retry_after(mut self, wait: Duration) -> Self {
         self.retry_after = Some(wait);
         self
     }
@@ -84,7 +84,7 @@ impl IntoResponse for Refusal {
         let shape = Shape {
             error: self.error,
             detail: &self.detail,
-            field: self.field.as_ref(),
+            field: self.field.as_deref(),
         };
         let mut response = (self.status, Json(shape)).into_response();
         response.extensions_mut().insert(Word(self.error));

@@ -157,7 +157,7 @@ fn play(grant: &str) {
                 }
                 Event::Unreachable { failure } => panic!("{failure}"),
                 Event::Disconnected { reason, .. } => panic!("{reason}"),
-                _ => {}
+                Event::Settled { .. } | _ => {}
             }
         }
         None

@@ -114,17 +114,14 @@ impl<P: Provider> Publisher<P> {
 
     /// Says, from the next [`update`](Self::update) on, that nothing new shall be routed through.
     pub const fn leave(&mut self) {
-        self.set_leaving(true);
+        self.is_urgent = self.is_urgent || !self.is_leaving;
+        self.is_leaving = true;
     }
 
     /// Says, from the next [`update`](Self::update) on, that routes may lead through again.
     pub const fn stay(&mut self) {
-        self.set_leaving(false);
-    }
-
-    const fn set_leaving(&mut self, is_leaving: bool) {
-        self.is_urgent = self.is_urgent || self.is_leaving != is_leaving;
-        self.is_leaving = is_leaving;
+        self.is_urgent = self.is_urgent || self.is_leaving;
+        self.is_leaving = false;
     }
 
     /// Is the root of the tree of [`gossip`](crate::gossip) from now on: renews its record each 3 s.

@@ -111,7 +111,7 @@ impl Style {
             Form::Sec1 => identity_file::write_new_sec1(path, identity),
         };
         written.map_err(|error| {
-            let mut failure = Failure::file(path, &error);
+            let mut failure = Failure::file(path, error);
             if error == IdentityFileError::Exists {
                 failure.exit = Exit::Refused;
             }

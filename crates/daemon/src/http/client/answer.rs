@@ -109,11 +109,9 @@ fn parse_head(head: &[u8]) -> Option<(u16, Framing)> {
     let codings: Vec<&str> = values("transfer-encoding").flat_map(elements).collect();
     let mut lengths = values("content-length").flat_map(elements);
     let framing = match (codings.as_slice(), lengths.next()) {
-        // Both at once is how answers are smuggled.
-        ([_, ..], Some(_)) => return None,
         ([coding], None) if coding.eq_ignore_ascii_case("chunked") => Framing::Chunked,
-        // A coding that is not known here.
-        ([_, ..], None) => return None,
+        // A coding that is not known here, or a length beside it, which is how answers are smuggled.
+        ([_, ..], _) => return None,
         ([], Some(length)) => {
             let is_number = length.bytes().all(|byte| byte.is_ascii_digit());
             // It may be said more than once, but not differently.

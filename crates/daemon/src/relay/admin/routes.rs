@@ -237,12 +237,10 @@ async fn route(
         })?;
         let in_use = (from == node.node_id()).then(|| {
             let to = find(&query.to);
-            let is_end = |far: &NodeId| match to {
-                Some(to) => *far == to,
-                None => {
-                    let mut exits = mesh.games.iter().filter(|of| of.game == query.to);
-                    *far == route.path.destination || exits.any(|of| of.exit == *far)
-                }
+            let is_end = |far: &NodeId| {
+                let mut exits = mesh.games.iter().filter(|of| of.game == query.to);
+                let is_exit = || *far == route.path.destination || exits.any(|of| of.exit == *far);
+                to.map_or_else(is_exit, |to| *far == to)
             };
             node.routes().filter(|of| is_end(&of.far_end)).collect()
         });

@@ -79,6 +79,16 @@ fn pgx12_pgd_p13_without_the_token_nothing_but_health_answers() {
     assert_refused(&scene.admin(RELAY, "graph", &[]), 2, "paris.token");
     fs::write(&path, token).unwrap();
     text(&scene.admin(RELAY, "health", &[]));
+    fs::copy(&path, scene.path("oslo.token")).unwrap();
+    assert_refused(&scene.admin(EXIT, "graph", &[]), 3, "nobody answers");
+}
+
+#[test]
+fn health_needs_no_token_and_requests_are_read_by_their_rfcs() {
+    let scene = Scene::new();
+    let node = scene.start(RELAY);
+    ready(&node);
+    let address = scene.http(RELAY);
     // Who asks for no more than that needs no token, and the port may be named by its host.
     let health = tickwire_admin("health")
         .args(["--http", &address.to_string()])
@@ -95,14 +105,15 @@ fn pgx12_pgd_p13_without_the_token_nothing_but_health_answers() {
         .output()
         .unwrap();
     text(&health);
+    let token = fs::read_to_string(scene.path("paris.token")).unwrap();
+    let right = format!("bEARER  {token}");
+    let bearer = [("authorization", right.as_str())];
     // A media type has no case, and may have parameters: this one is no document.
     let headers = [bearer[0], ("CONTENT-TYPE", "Application/Octet-Stream; a=b")];
     let odd = http::ask(address, "PUT /%76%31/config", &headers, "junk");
     odd.assert_refused(422, "refused");
     let line = "GET /v1/route?from=paris&to=paris&%66ormat=text&speed=1";
     http::ask(address, line, &bearer, "").assert_refused(400, "bad_request");
-    fs::copy(&path, scene.path("oslo.token")).unwrap();
-    assert_refused(&scene.admin(EXIT, "graph", &[]), 3, "nobody answers");
 }
 
 #[test]

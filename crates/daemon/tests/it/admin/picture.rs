@@ -64,6 +64,29 @@ fn pg15_the_mesh_and_ways_through_it_are_shown_as_json_text_and_mermaid() {
     }
     let said = text(&scene.admin(RELAY, "route", &["lisbon", "oslo"]));
     assert!(said.starts_with("cheapest  lisbon > "), "{said}");
+    let said = text(&scene.admin(RELAY, "route", &["lisbon", "oslo", "--format", "mermaid"]));
+    assert!(said.contains(" ===|"), "{said}");
+    assert_refused(
+        &scene.admin(RELAY, "route", &["lisbon", "chess"]),
+        1,
+        "no node or game is named \"chess\"",
+    );
+    assert_refused(
+        &scene.admin(RELAY, "route", &["rome", "oslo"]),
+        1,
+        "no node is named \"rome\"",
+    );
+    let odd = scene.admin(RELAY, "route", &["lisbon", "a b"]);
+    assert_refused(&odd, 1, "no node or game is named \"a b\"");
+}
+
+#[test]
+fn pg15_what_flows_use_now_is_shown_beside_the_cheapest_path() {
+    let scene = Scene::new();
+    let (_nodes, graph) = measured(&scene);
+    let mut shown = graph["nodes"].as_array().unwrap().iter();
+    let id = &shown.find(|node| node["name"] == "oslo").unwrap()["node"];
+    let said = text(&scene.admin(RELAY, "route", &["lisbon", "oslo"]));
     let in_use = said.lines().nth(1).unwrap();
     assert_eq!(in_use, "in use    ask lisbon, which alone knows");
     // What flows use now is shown by their entry, beside the cheapest.
@@ -83,24 +106,10 @@ fn pg15_the_mesh_and_ways_through_it_are_shown_as_json_text_and_mermaid() {
         let said = text(&scene.admin(ENTRY, "route", &["lisbon", to, "--format", "json"]));
         let route: Value = serde_json::from_str(&said).unwrap();
         let used = &route["in_use"][0];
-        assert_eq!((&used["far_end"], &used["flows"]), (&id.into(), &1.into()));
+        assert_eq!((&used["far_end"], &used["flows"]), (id, &1.into()));
         let hops = used["hops"].as_array().unwrap();
         assert_eq!(hops[hops.len() - 1]["name"], "oslo", "{said}");
     }
-    let said = text(&scene.admin(RELAY, "route", &["lisbon", "oslo", "--format", "mermaid"]));
-    assert!(said.contains(" ===|"), "{said}");
-    assert_refused(
-        &scene.admin(RELAY, "route", &["lisbon", "chess"]),
-        1,
-        "no node or game is named \"chess\"",
-    );
-    assert_refused(
-        &scene.admin(RELAY, "route", &["rome", "oslo"]),
-        1,
-        "no node is named \"rome\"",
-    );
-    let odd = scene.admin(RELAY, "route", &["lisbon", "a b"]);
-    assert_refused(&odd, 1, "no node or game is named \"a b\"");
 }
 
 #[test]
