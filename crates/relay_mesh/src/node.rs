@@ -486,7 +486,8 @@ impl<P: Provider> Node<P> {
             .flat_map(|course| &course.paths)
             .filter(|path| path.is_watched())
             .map(|path| path.watch.poll_timeout(now));
-        let rested = self.courses.values().filter_map(Course::rested_at);
+        let courses = self.courses.values();
+        let rested = courses.filter_map(|course| course.rested_at(now));
         let rested = rested.map(|at| at.max(now + TEND_GAP));
         self.wake_at = watches.chain(rested).fold(probers_at, Instant::min);
     }
