@@ -271,6 +271,12 @@ impl FlowMessage {
     }
 }
 
+/// The numbers of the flows that one message opens, as far as there are any.
+pub(crate) fn numbers_from(first: FlowId) -> impl Iterator<Item = FlowId> {
+    let after = |last: &FlowId| last.0.checked_add(2).map(FlowId);
+    core::iter::successors(Some(first), after)
+}
+
 pub(crate) fn write_address(writer: &mut Writer<'_>, address: SocketAddr) {
     writer.u8(if address.is_ipv6() { 6 } else { 4 });
     write_ip(writer, address.ip());
@@ -356,6 +362,15 @@ mod tests {
             0, 2, 2, 1, 3,
         ];
         assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn mesh_a1_numbers_of_flows_end_with_the_last_there_is() {
+        let numbers = |first: u64| numbers_from(FlowId(first)).take(OPENS_MAX).count();
+        assert_eq!(numbers(1), OPENS_MAX);
+        assert_eq!([numbers(u64::MAX - 2), numbers(u64::MAX)], [2, 1]);
+        let next = numbers_from(FlowId(5)).nth(1);
+        assert_eq!(next, Some(FlowId(7)));
     }
 
     proptest! {

@@ -94,7 +94,7 @@ use known_routes::KnownRoutes;
 use peers::{Peers, Rates};
 use releases::Releases;
 use selecting::Selecting;
-use start::{check, endpoint, label_limits, network_of, table};
+use start::{check, endpoint, label_limits, networks_of, table};
 
 /// A node of the mesh; a [`wire::Machine`] that speaks to [`Leg`]s.
 ///
@@ -200,15 +200,12 @@ impl<P: Provider> Node<P> {
         provider.random(&mut seed)?;
         let mut generator = Seed(seed).generator(0);
         let key = provider.signing_key(&identity)?;
-        let network = network_of(&provider, &config.secret);
-        let previous = config.previous_secret.as_ref();
-        let previous = previous.map(|secret| network_of(&provider, secret));
+        let (network, previous) = networks_of(&provider, &config);
         let publisher = Publisher::new(key, public, network, config.profile.clone())
             .map_err(|_| NewError::Profile)?;
         let table = table(&config, (network, previous), own);
         #[cfg(feature = "tcp")]
         let tunnels = start::tunnels(config.tcp.take(), &identity, now)?;
-        let games = core::mem::take(&mut config.games);
         let endpoint = endpoint(&config, identity, provider, now)?;
         let mut node = Self {
             own,
@@ -235,7 +232,7 @@ impl<P: Provider> Node<P> {
             courses: BTreeMap::new(),
             releases: Releases::default(),
             flows: FlowTable::new((config.flows_max, config.unproved_max), &mut generator),
-            ports: Ports::new(&games, now),
+            ports: Ports::new(&config.games, now),
             ration: ReplyRation::default(),
             edges: Edges::default(),
             #[cfg(feature = "tcp")]
@@ -259,11 +256,10 @@ impl<P: Provider> Node<P> {
             now,
             unix: None,
             generator,
-            games,
+            games: core::mem::take(&mut config.games),
             config,
         };
         node.meet_bootstrap(now);
-        node.on_games_changed();
         node.apply_document(now);
         Ok(node)
     }
@@ -486,7 +482,8 @@ impl<P: Provider> Node<P> {
             .flat_map(|course| &course.paths)
             .filter(|path| path.is_watched())
             .map(|path| path.watch.poll_timeout(now));
-        let rested = self.courses.values().filter_map(Course::rested_at);
+        let courses = self.courses.values();
+        let rested = courses.filter_map(|course| course.rested_at(now));
         let rested = rested.map(|at| at.max(now + TEND_GAP));
         self.wake_at = watches.chain(rested).fold(probers_at, Instant::min);
     }

@@ -7,7 +7,7 @@ use udp_proto::budget::TokenBucket;
 use wire::Instant;
 
 use super::barred::Barred;
-use super::early::EARLY_RATE;
+use super::early::{EARLY_BURST, EARLY_RATE};
 use super::refuted::Refuted;
 use crate::choice::Choice;
 use crate::config::Mode;
@@ -160,9 +160,9 @@ impl<A> Course<A> {
             last_foreign: 0,
             used: now,
             search_at: Some(now),
-            early_out: TokenBucket::new(EARLY_RATE, EARLY_RATE, now),
+            early_out: TokenBucket::new(EARLY_RATE, EARLY_BURST, now),
             // They may have waited on the way.
-            early_in: TokenBucket::new(EARLY_RATE, EARLY_RATE * 2, now),
+            early_in: TokenBucket::new(EARLY_RATE * 2, EARLY_BURST * 4, now),
             search_rest: now,
             opens: BTreeSet::new(),
             opens_rest: now,
@@ -200,12 +200,13 @@ impl<A> Course<A> {
         self.search_rest = now + rest;
     }
 
-    /// When what rests now is due.
-    pub(super) fn rested_at(&self) -> Option<Instant> {
-        let search = self.search_at.filter(|at| *at <= self.search_rest);
+    /// When what rests at `now` is due.
+    pub(super) fn rested_at(&self, now: Instant) -> Option<Instant> {
+        let is_searched_for = self.search_at.is_some_and(|at| at <= self.search_rest);
+        let search = is_searched_for.then_some(self.search_rest);
         let opens = (!self.opens.is_empty()).then_some(self.opens_rest);
-        let search = search.map(|_| self.search_rest);
-        search.into_iter().chain(opens).min()
+        let due = search.into_iter().chain(opens);
+        due.filter(|at| *at > now).min()
     }
 
     /// Takes the next flow id of this end.
@@ -424,9 +425,9 @@ pub(super) mod tests {
             course.on_searched(at(0), flows);
             course.search_from(at(0));
             assert!(!course.take_search(at(0)), "{flows}");
-            assert!(course.rested_at().is_some_and(|due| due <= at(millis)));
+            assert!(course.rested_at(at(0)).is_some_and(|due| due <= at(millis)));
             assert!(course.take_search(at(millis)), "{flows}");
-            assert_eq!(course.rested_at(), None);
+            assert_eq!(course.rested_at(at(0)), None);
         }
     }
 

@@ -44,9 +44,9 @@ impl<P: Provider> Node<P> {
                 continue;
             };
             may_go &= detour.may_go_directly(now, cost);
-            let (relay, ways) = (detour.relay, detour.ways(now, cost, path.is_some()));
+            let (relay, ways) = (detour.relay, detour.ways(now, cost, path));
             for datagram in transmit.datagrams(buf) {
-                if let Some(path) = path.filter(|_| ways.path) {
+                if let Some(path) = ways.path {
                     self.send_session_over(now, (far, path), datagram);
                 }
                 if ways.relay {
@@ -298,7 +298,8 @@ impl<P: Provider> Node<P> {
     ///
     /// A document may allow many exits: they are looked for once a second, and once the games change.
     fn far_ends(&mut self) -> BTreeSet<LinkId> {
-        if core::mem::take(&mut self.detours.is_exits_stale) || self.beats.is_multiple_of(10) {
+        if !self.detours.knows_exits || self.beats.is_multiple_of(10) {
+            self.detours.knows_exits = true;
             let exits = self.wished_exits().into_iter();
             self.detours.exits = exits.filter_map(|exit| self.peers.find(&exit)).collect();
         }

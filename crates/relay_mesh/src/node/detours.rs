@@ -21,8 +21,8 @@ pub(super) struct Detours {
     pub(super) missing: BTreeMap<LinkId, Instant>,
     /// Exits that players of this node may be sent to, as they were last looked for.
     pub(super) exits: Vec<LinkId>,
-    /// Whether the games changed since.
-    pub(super) is_exits_stale: bool,
+    /// Whether the games did not change since.
+    pub(super) knows_exits: bool,
     /// Sessions that began by a detour, and do not know what their direct path carries.
     pub(super) blind: BTreeMap<LinkId, SessionId>,
     /// Whose datagram came by its detour and is being taken.
@@ -149,7 +149,7 @@ impl Detours {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ways {
     /// Over the path in use.
-    pub(super) path: bool,
+    pub(super) path: Option<u8>,
     /// By the neighbour.
     pub(super) relay: bool,
 }
@@ -161,11 +161,13 @@ impl Detour {
     }
 
     /// How so many bytes go that are for the far end, beside the direct way.
-    pub(super) fn ways(&mut self, now: Instant, len: u32, has_path: bool) -> Ways {
-        let path = has_path && now >= self.quiet_until && self.over_path.take(now, len);
-        let is_copy_due = !has_path || self.copies.take(now, len);
-        let relay = is_copy_due && self.may_go(now, len);
-        Ways { path, relay }
+    pub(super) fn ways(&mut self, now: Instant, len: u32, path: Option<u8>) -> Ways {
+        let is_copy_due = path.is_none() || self.copies.take(now, len);
+        let is_quiet = now < self.quiet_until;
+        Ways {
+            path: path.filter(|_| !is_quiet && self.over_path.take(now, len)),
+            relay: is_copy_due && self.may_go(now, len),
+        }
     }
 
     /// Whether so many bytes may go by it.
@@ -248,9 +250,12 @@ mod tests {
         assert!((31_000..=32_768).contains(&direct), "{direct}");
         let going = passed(|now, len| detour.may_go(now, len), 1_000);
         assert!((128_000..=131_072).contains(&going), "{going}");
-        let over_path = passed(|now, len| detour.ways(now, len, true).path, 1_000);
+        let over_path = passed(
+            |now, len| detour.ways(now, len, Some(1)).path.is_some(),
+            1_000,
+        );
         assert!((600_000..=622_592).contains(&over_path), "{over_path}");
-        let copies = |now, len| detour.ways(now + QUIET, len, true).relay;
+        let copies = |now, len| detour.ways(now + QUIET, len, Some(1)).relay;
         let copied = passed(copies, 1_000);
         assert!(copied <= 24_576, "{copied}");
         let coming = passed(|now, len| detour.may_come(now, len), 1_000);

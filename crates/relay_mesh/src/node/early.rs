@@ -142,13 +142,15 @@ const YOUNG: Duration = Duration::from_secs(2);
 const BY_SESSION_MAX: u8 = 16;
 /// What is counted for a datagram besides its bytes.
 const OVERHEAD: u32 = 64;
-/// Bytes a second that flows with one far end send with the session, and as many at once: some 500 first
-/// datagrams, and half of what is passed on where the ends do not reach each other.
-pub(super) const EARLY_RATE: u32 = 32 << 10;
+/// Bytes a second that flows with one far end send with the session, a quarter of what is passed on where the ends
+/// do not reach each other; half of them at once, some 64 first datagrams. Those of a mass of newcomers wait for
+/// labels: what opens their flows comes first.
+pub(super) const EARLY_RATE: u32 = 16 << 10;
+pub(super) const EARLY_BURST: u32 = EARLY_RATE / 2;
 /// How long a datagram waits for the message that opens its flow: it was sent before, and may have been lost once.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 /// Datagrams that wait for it, of one neighbour and in all: 1.5 MiB at most.
-const WAITING_PER_LINK: usize = 64;
+const WAITING_PER_LINK: usize = 128;
 const WAITING_MAX: usize = 1_024;
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::{Node, RELIABLE};
 use crate::data_plane::Arrived;
 use crate::event::Event;
 use crate::flow_key::{FlowDrop, FlowId, FlowOpener, FlowSealer};
-use crate::flow_message::{FlowEnd, FlowMessage};
+use crate::flow_message::{FlowEnd, FlowMessage, numbers_from};
 use crate::hop::{HOPS_LEFT_MAX, Piece};
 use crate::hop_sealer::Packet;
 use crate::link::LinkId;
@@ -183,8 +183,7 @@ impl<P: Provider> Node<P> {
                 game,
                 players,
             }) => {
-                let ids = (first.0..).step_by(2).map(FlowId);
-                for (flow, player) in ids.zip(players) {
+                for (flow, player) in numbers_from(first).zip(players) {
                     self.on_flow_open(now, link, (flow, player, &game));
                 }
             }

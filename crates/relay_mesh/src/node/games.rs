@@ -23,7 +23,7 @@ impl<P: Provider> Node<P> {
     /// Has all that follows from the games looked at again.
     pub(super) const fn on_games_changed(&mut self) {
         self.edges.is_stale = true;
-        self.detours.is_exits_stale = true;
+        self.detours.knows_exits = false;
     }
 
     /// Carries these games from now on. Those that are as they were keep their ports and flows, and of

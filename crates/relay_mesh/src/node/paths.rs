@@ -6,7 +6,8 @@ use crypto::Provider;
 use wire::Instant;
 
 use super::asking::RETRY;
-use super::course::{CoursePath, KEEP_ALIVE};
+use super::course::{Course, CoursePath, KEEP_ALIVE};
+use super::flow_table::FlowTable;
 use super::wanting::Wish;
 use super::{Node, RELIABLE, UNRELIABLE};
 use crate::config::Mode;
@@ -28,24 +29,7 @@ impl<P: Provider> Node<P> {
             return;
         };
         self.stats.label_searches = self.stats.label_searches.saturating_add(1);
-        let mut wishes = vec![Wish::PROBE];
-        for flow in self
-            .flows
-            .with(link)
-            .filter_map(|(_, index)| self.flows.get(index))
-        {
-            if course.opens.contains(&flow.id) {
-                // The far end knows nothing of it yet.
-            } else if flow.asking.from() <= now {
-                wishes.push(Wish {
-                    flow: flow.id,
-                    is_proved: flow.is_proved(),
-                    is_warm: flow.mode != Mode::Single,
-                });
-            } else {
-                course.search_from(flow.asking.from());
-            }
-        }
+        let wishes = Self::label_wishes(now, course, &self.flows, link);
         course.on_searched(now, wishes.len());
         let mut asks = Vec::new();
         let mut request = self.next_request;
@@ -62,17 +46,7 @@ impl<P: Provider> Node<P> {
         let bereft = course.note_lacking(now, &wishes);
         let alone = course.served_alone(now, hurried);
         // Who has no label at all comes before those that want a second one.
-        let in_use = course.current.and_then(|id| course.path(id));
-        let spares_wait = bereft.is_empty() && in_use.is_some_and(|path| path.lacking.is_some());
-        let is_spare = |path: &&CoursePath| {
-            Some(path.id) != course.current && Some(&path.path) != course.choice.current()
-        };
-        let spares: Vec<u8> = course
-            .paths
-            .iter()
-            .filter(is_spare)
-            .map(|path| path.id)
-            .collect();
+        let waiting = course.waiting_spares(&bereft);
         let is_open = |path: &CoursePath| path.retry_at <= now;
         let shut = course.paths.iter().filter(|path| !is_open(path));
         let retry_at = shut.map(|path| path.retry_at).min();
@@ -85,7 +59,7 @@ impl<P: Provider> Node<P> {
             let Some(path) = course.path_mut(id) else {
                 continue;
             };
-            let room = if spares_wait && spares.contains(&id) {
+            let room = if waiting.contains(&id) {
                 path.setup_room()
                     .min(SPARE_SETUPS.saturating_sub(path.setups.len()))
             } else {
@@ -110,6 +84,33 @@ impl<P: Provider> Node<P> {
         }
         self.next_request = request;
         self.ask(now, asks);
+    }
+
+    /// The flows with a far end that paths may be asked for, the probe's first. Of those of which the far end is still
+    /// to be told it knows nothing.
+    fn label_wishes(
+        now: Instant,
+        course: &mut Course<P::Aead>,
+        flows: &FlowTable<P::Aead>,
+        far: LinkId,
+    ) -> Vec<Wish> {
+        let mut wishes = vec![Wish::PROBE];
+        let all = flows.with(far);
+        for flow in all.filter_map(|(_, index)| flows.get(index)) {
+            if course.opens.contains(&flow.id) {
+                continue;
+            }
+            if flow.asking.from() <= now {
+                wishes.push(Wish {
+                    flow: flow.id,
+                    is_proved: flow.is_proved(),
+                    is_warm: flow.mode != Mode::Single,
+                });
+            } else {
+                course.search_from(flow.asking.from());
+            }
+        }
+        wishes
     }
 
     /// Takes the answer to a request of ours.

@@ -66,8 +66,18 @@ pub(super) const fn label_limits(config: &Config) -> LabelLimits {
     }
 }
 
+/// The names of the networks by both secrets.
+pub(super) fn networks_of<P: Provider>(
+    provider: &P,
+    config: &Config,
+) -> (Network, Option<Network>) {
+    let previous = config.previous_secret.as_ref();
+    let previous = previous.map(|secret| network_of(provider, secret));
+    (network_of(provider, &config.secret), previous)
+}
+
 /// The network's name in records: a hash that tells nothing about the secret.
-pub(super) fn network_of<P: Provider>(provider: &P, secret: &Secret32) -> Network {
+fn network_of<P: Provider>(provider: &P, secret: &Secret32) -> Network {
     let hash = provider.hmac_sha256(secret.expose(), &[b"tw1 mesh network"]);
     Network(hash.first_chunk().copied().unwrap_or_default())
 }

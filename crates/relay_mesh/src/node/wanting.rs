@@ -121,6 +121,19 @@ impl<A> Course<A> {
             .collect()
     }
 
+    /// Paths that are only spare ones, while flows wait for labels on the path in use and none of them looks elsewhere.
+    pub(super) fn waiting_spares(&self, bereft: &BTreeSet<FlowId>) -> Vec<u8> {
+        let in_use = self.current.and_then(|id| self.path(id));
+        let is_awaited = in_use.is_some_and(|path| path.lacking.is_some());
+        if !is_awaited || !bereft.is_empty() {
+            return Vec::new();
+        }
+        let spares = self.paths.iter().filter(|path| {
+            Some(path.id) != self.current && Some(&path.path) != self.choice.current()
+        });
+        spares.map(|path| path.id).collect()
+    }
+
     /// Takes out of `idle` those paths by which flows go that the one in use has no label for, and no path
     /// before it in the list: as many as leave room for `coming` others.
     pub(super) fn spare_leant_on(&self, now: Instant, idle: &mut Vec<u8>, coming: usize) {

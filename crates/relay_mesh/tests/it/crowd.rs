@@ -49,9 +49,16 @@ impl Crowd {
         newest.all(|newest| newest.is_some_and(|newest| *newest > from))
     }
 
-    /// What was sent before `at` and not answered.
-    pub(crate) fn unanswered(&self, at: Instant) -> usize {
-        self.open.values().filter(|sent| **sent < at).count()
+    /// Players who had an answer since then.
+    pub(crate) fn served_since(&self, from: Instant) -> usize {
+        let newest = self.answered.values().filter_map(|came| came.last());
+        newest.filter(|newest| **newest >= from).count()
+    }
+
+    /// What was sent in this time and not answered.
+    pub(crate) fn unanswered(&self, from: Instant, to: Instant) -> usize {
+        let sent = self.open.values();
+        sent.filter(|sent| (from..to).contains(sent)).count()
     }
 
     /// When the first answer came.

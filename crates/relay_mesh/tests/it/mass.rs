@@ -2,13 +2,13 @@
 
 use core::time::Duration;
 
-use netsim::{for_each_seed, test_site};
+use netsim::{Handle, for_each_seed, test_site};
 use relay_mesh::Config;
-use wire::NodeId;
+use wire::{Instant, NodeId};
 
-use crate::crowd::{gather, gather_more};
+use crate::crowd::{Crowd, gather, gather_more};
 use crate::detour::part;
-use crate::harness::{ENTRY, Mesh, START, ms, shape};
+use crate::harness::{ENTRY, EXIT, Mesh, START, ms, shape};
 
 /// Room for a mass of flows: the default bounds let 256 come in a second, and 8,192 in all.
 fn wide(_: usize, config: &mut Config, _: &[NodeId]) {
@@ -39,9 +39,13 @@ fn serve(seed: wire::Seed, count: u32) -> Duration {
     }
     let took = mesh.now().saturating_since(began);
     mesh.run(1_000);
-    // What left a second ago was answered long since.
-    let lost = mesh.world[playing].unanswered(mesh.now().saturating_sub(ms(500)));
-    assert_eq!(lost, 0, "who plays notices nothing");
+    // What left half a second ago was answered long since.
+    let settled = mesh.now().saturating_sub(ms(500));
+    let lost = |of: Handle<Crowd>, from| mesh.world[of].unanswered(from, settled);
+    assert_eq!(lost(playing, began), 0, "who plays notices nothing");
+    let newcomers = [lost(playing, Instant::ZERO), lost(crowd, began)];
+    let dropped = [ENTRY, EXIT].map(|end| mesh.process(end).node.stats().early_dropped);
+    eprintln!("{count}: {took:?}, newcomers lost {newcomers:?}, {dropped:?}");
     assert_eq!(mesh.process(ENTRY).closed_flows(), []);
     took
 }
