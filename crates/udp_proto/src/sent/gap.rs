@@ -18,10 +18,12 @@ pub(super) struct Gaps {
     last: (u64, u64),
 }
 
-/// What one pass counts as lost since the last packet that arrived.
+/// What one pass finds not to have arrived since the last packet that arrived.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Run {
     lost: u32,
+    /// Some have not arrived and may be late.
+    has_open: bool,
     sent_at: Option<Instant>,
 }
 
@@ -50,7 +52,7 @@ impl Gaps {
         if number < before {
             return;
         }
-        if number > before.saturating_add(1) && at.saturating_since(before_at) >= GAP_MIN {
+        if run.is_any() && at.saturating_since(before_at) >= GAP_MIN {
             self.last = (before, number);
             summary.gap = Some((before_at, at));
             run.end_in_gap(summary);
@@ -73,6 +75,15 @@ impl Gaps {
 }
 
 impl Run {
+    /// Takes note of a packet that has not arrived, and does not count as lost yet.
+    pub(super) const fn on_open(&mut self) {
+        self.has_open = true;
+    }
+
+    const fn is_any(&self) -> bool {
+        self.lost > 0 || self.has_open
+    }
+
     /// Counts what it holds as lost among packets that arrived.
     pub(super) fn end(&mut self, summary: &mut Summary) {
         summary.lost_sent_at = summary.lost_sent_at.max(self.sent_at);
@@ -83,5 +94,42 @@ impl Run {
         summary.lost_in_gap = summary.lost_in_gap.saturating_add(self.lost);
         summary.gap_lost_sent_at = summary.gap_lost_sent_at.max(self.sent_at);
         *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_millis(millis)
+    }
+
+    #[test]
+    fn a_gap_needs_a_packet_that_did_not_arrive_and_three_tenths_of_a_second() {
+        let (mut gaps, mut run) = (Gaps::NONE, Run::default());
+        let mut summary = Summary::default();
+        gaps.on_acked(1, at(0), &mut run, &mut summary);
+        // Numbers that were skipped, or asked for no answer.
+        gaps.on_acked(9, at(1_000), &mut run, &mut summary);
+        assert_eq!(summary, Summary::default());
+        gaps.on_lost(10, at(1_100), &mut run, &mut summary);
+        gaps.on_acked(11, at(1_299), &mut run, &mut summary);
+        assert_eq!((summary.gap, summary.lost_in_gap), (None, 0));
+        assert_eq!(summary.lost_sent_at, Some(at(1_100)));
+        let mut summary = Summary::default();
+        gaps.on_lost(12, at(1_400), &mut run, &mut summary);
+        run.on_open();
+        gaps.on_acked(15, at(1_599), &mut run, &mut summary);
+        assert_eq!(summary.gap, Some((at(1_299), at(1_599))));
+        assert_eq!((summary.lost_in_gap, summary.lost_sent_at), (1, None));
+        // What counts as lost later, in the gap and behind it.
+        let (mut summary, mut run) = (Summary::default(), Run::default());
+        gaps.on_lost(13, at(1_500), &mut run, &mut summary);
+        gaps.on_lost(16, at(1_610), &mut run, &mut summary);
+        run.end(&mut summary);
+        assert_eq!(summary.lost_in_gap, 1);
+        assert_eq!(summary.gap_lost_sent_at, Some(at(1_500)));
+        assert_eq!(summary.lost_sent_at, Some(at(1_610)));
     }
 }

@@ -156,6 +156,7 @@ impl<C: Copy> SentPackets<C> {
                     if largest - number < self.tolerance.threshold()
                         && slot.at + patience > pass.now =>
                 {
+                    run.on_open();
                     let due = slot.at + patience;
                     self.loss_deadline = self.loss_deadline.or_at(due);
                     open_from = open_from.or(Some(number));

@@ -4,6 +4,7 @@ use core::num::{NonZeroU32, NonZeroU64};
 use core::time::Duration;
 
 use netsim::{LinkConfig, Rate};
+use udp_proto::{ChannelConfig, ChannelTable, Config};
 use wire::Instant;
 
 use super::lane::{GAME, Lane, config};
@@ -115,7 +116,10 @@ fn sim_messages_over_the_rate_leave_whole_or_not_at_all() {
         (262_144, 30_000, 50),
         (262_144, 60_000, 100),
     ] {
-        let mut config = config();
+        let mut game = ChannelConfig::unreliable();
+        game.message_bytes_max = 64_000;
+        let mut config = Config::default();
+        config.channels = ChannelTable::new(&[game]).unwrap();
         config.realtime_rate = NonZeroU32::new(rate).unwrap();
         let link = near(20);
         let mut lane = Lane::new(41, 1, &config, [link, link]);

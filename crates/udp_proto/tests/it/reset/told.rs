@@ -39,6 +39,7 @@ impl Play {
         let client = scene.client();
         let credentials = scene.keys.token(unix, 1, address(SERVER));
         let session = scene.dial(client, credentials);
+        scene.run(1_000);
         let mut play = Self {
             scene,
             client,
@@ -53,13 +54,11 @@ impl Play {
 
     fn step(&mut self) {
         let (len, step) = self.pattern;
-        if self.milli % step == 0 {
+        let is_open = self.scene.log(self.client).closes().is_empty();
+        if self.milli.is_multiple_of(step) && is_open {
             let session = self.session;
-            let message = vec![7; len];
-            self.scene.world.apply(self.client, |host, now| {
-                // Refused once the session has ended.
-                drop(host.machine.send(now, session, UNRELIABLE, &message));
-            });
+            self.scene
+                .send(self.client, session, UNRELIABLE, &vec![7; len]);
         }
         self.milli += 1;
         self.scene.run(1);
