@@ -5,6 +5,7 @@ use core::time::Duration;
 use wire::Instant;
 
 use super::contents::Chain;
+use super::gap::Run;
 use super::{AckUnsent, ArrivedAck, Cargo, Outcome, SentPackets, Summary};
 use crate::channel::unreliable::STRAGGLERS;
 use crate::config::Mtu;
@@ -132,6 +133,7 @@ impl<C: Copy> SentPackets<C> {
         let mut open_from = None;
         let patience = pass.rtt.loss_delay() + self.tolerance.slack(pass.rtt);
         let count = self.slots_to(largest);
+        let mut run = Run::default();
         for (number, slot) in (self.base..).zip(self.slots.iter_mut().take(count)) {
             summary.slots_visited += 1;
             let outcome = if reports(number) {
@@ -154,11 +156,13 @@ impl<C: Copy> SentPackets<C> {
                     if largest - number < self.tolerance.threshold()
                         && slot.at + patience > pass.now =>
                 {
+                    run.on_open();
                     let due = slot.at + patience;
                     self.loss_deadline = self.loss_deadline.or_at(due);
                     open_from = open_from.or(Some(number));
                 }
                 (State::InFlight, Outcome::Acked) => {
+                    self.gaps.on_acked(number, slot.at, &mut run, &mut summary);
                     summary.count_acked(slot, self.recovery);
                     self.flight.remove(slot.cargo, slot.len);
                     let contents = core::mem::take(&mut slot.contents);
@@ -168,6 +172,9 @@ impl<C: Copy> SentPackets<C> {
                 }
                 (State::InFlight, Outcome::Lost) => {
                     summary.count_lost(slot);
+                    if slot.cargo.says_of_path() {
+                        self.gaps.on_lost(number, slot.at, &mut run, &mut summary);
+                    }
                     self.flight.remove(slot.cargo, slot.len);
                     for content in self.contents.iter(slot.contents) {
                         self.lost += 1;
@@ -188,6 +195,7 @@ impl<C: Copy> SentPackets<C> {
                 _ => {}
             }
         }
+        run.end(&mut summary);
         self.open_from = open_from.unwrap_or_else(|| largest.saturating_add(1));
         self.largest_acked = Some(largest);
         self.trim_after(pass);
@@ -247,12 +255,6 @@ impl Summary {
         self.lost_packets += 1;
         self.untold_lost += u32::from(slot.untold);
         self.lost_again += u32::from(slot.cargo.is_again());
-        if !matches!(
-            slot.cargo,
-            Cargo::Probe | Cargo::Elsewhere | Cargo::Again(_)
-        ) {
-            self.lost_sent_at = self.lost_sent_at.max(Some(slot.at));
-        }
         self.long_lost += u32::from(slot.is_long());
     }
 }
