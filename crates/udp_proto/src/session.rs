@@ -112,6 +112,8 @@ pub(crate) struct Session<A: Aead> {
     message_at: Instant,
     /// When it may rest again: keys are not expanded for each of many PINGs.
     rest_at: Instant,
+    /// When the session opened at this end.
+    opened_at: Instant,
     /// When the last packet opened.
     heard_at: Instant,
     /// What the idle timeout is longer by since then: we were not there to listen.
@@ -320,6 +322,12 @@ impl<A: Aead> Session<A> {
 
     pub(crate) const fn boot_id(&self) -> [u8; 7] {
         self.boot_id
+    }
+
+    /// Returns whether an attempt that began at `began` may have crossed with the one of this session:
+    /// whoever began it could not know of this session yet.
+    pub(crate) fn may_cross(&self, began: Instant) -> bool {
+        began <= self.opened_at + self.rtt.ptos(1)
     }
 
     pub(crate) const fn proof(&self) -> &Proof {

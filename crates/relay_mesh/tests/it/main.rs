@@ -4,6 +4,7 @@
 
 mod alloc;
 mod beside;
+mod carrier;
 mod chance;
 mod contract;
 mod crowd;
@@ -28,6 +29,7 @@ mod losses;
 mod member;
 mod memo;
 mod moves;
+mod outage;
 #[cfg(feature = "tcp")]
 mod places;
 mod play;
