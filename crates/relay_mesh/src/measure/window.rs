@@ -135,6 +135,20 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// A neighbour that was stopped for 9 s answers what waited. That took part in the jitter of a young link
+    /// until it was forgotten, 20 s later, and made it unroutable.
+    #[test]
+    fn mesh_a8_an_answer_that_waited_for_a_process_is_no_jitter() {
+        let mut window = Window::default();
+        for tick in 0..25 {
+            window.add(Instant::from_millis(tick * 200), Duration::from_millis(20));
+        }
+        let (at, waited) = (Instant::from_millis(14_000), Duration::from_secs(9));
+        window.add(at, waited);
+        let summary = window.summary(at).unwrap();
+        assert_eq!((summary.p95, summary.jitter()), (20_000, 0));
+    }
+
     proptest! {
         #[test]
         fn pgx5_agrees_with_a_sorted_list(trips in prop::collection::vec((0_u64..2_000, 0_u32..500_000), 1..700)) {

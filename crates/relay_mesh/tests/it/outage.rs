@@ -1,7 +1,8 @@
 //! Sessions between nodes after an outage: a stopped process, a path that loses one direction.
 
 use netsim::{Chance, Loss, for_each_seed, test_site};
-use wire::Seed;
+use relay_mesh::Config;
+use wire::{NodeId, Seed};
 
 use crate::harness::{
     ENTRY, EXIT, Mesh, RELAY, START, Shape, address, game, link, mesh_address, ms,
@@ -36,13 +37,13 @@ const OPENERS: [Opener; 3] = [Opener::Entry, Opener::Exit, Opener::Both];
 /// An entry and an exit without a relay.
 fn mesh(seed: Seed, opener: Opener) -> Mesh {
     let adjust = match opener {
-        Opener::Entry => |index: usize, config: &mut relay_mesh::Config, ids: &[wire::NodeId]| {
+        Opener::Entry => |index: usize, config: &mut Config, ids: &[NodeId]| {
             config
                 .bootstrap
                 .nodes
                 .retain(|(id, _)| index == ENTRY || ids.get(RELAY) == Some(id));
         },
-        Opener::Exit => |index: usize, config: &mut relay_mesh::Config, ids: &[wire::NodeId]| {
+        Opener::Exit => |index: usize, config: &mut Config, ids: &[NodeId]| {
             config
                 .bootstrap
                 .nodes
@@ -54,7 +55,7 @@ fn mesh(seed: Seed, opener: Opener) -> Mesh {
                     .push((ids[ENTRY], mesh_address(ENTRY)));
             }
         },
-        Opener::Both => |index: usize, config: &mut relay_mesh::Config, ids: &[wire::NodeId]| {
+        Opener::Both => |index: usize, config: &mut Config, ids: &[NodeId]| {
             if index == EXIT {
                 config
                     .bootstrap
