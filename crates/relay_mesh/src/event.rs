@@ -153,8 +153,6 @@ pub enum TurnedAway {
     /// A newcomer's /24 or /48 has as many unproved sources as [`RationLimits`](crate::RationLimits)
     /// allows, or had as many new ones of late; one of them may have given way.
     Ration,
-    /// A reply was over what an unproved source, or all of its network, may get.
-    Replies,
     /// There were more newcomers than [`Config::open_rate`](crate::Config::open_rate).
     Rate,
     /// There was no place among the flows, or the newcomer's network has its share of them.

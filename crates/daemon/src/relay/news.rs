@@ -233,8 +233,6 @@ impl From<RouteCause> for RouteCauseName {
 pub enum TurnedAwayName {
     /// Too many of the newcomer's /24 or /48 have not proved to receive, or came of late: `rations` of the file.
     Ration,
-    /// Answers to somebody who has not proved to receive were too many or too long.
-    Replies,
     /// Too many newcomers of all networks came of late.
     Rate,
     /// There was no place among the flows, or the newcomer's network has its share.
@@ -257,7 +255,6 @@ impl From<TurnedAway> for TurnedAwayName {
     fn from(reason: TurnedAway) -> Self {
         match reason {
             TurnedAway::Ration => Self::Ration,
-            TurnedAway::Replies => Self::Replies,
             TurnedAway::Rate => Self::Rate,
             TurnedAway::Share => Self::Share,
             TurnedAway::TooLong => Self::TooLong,

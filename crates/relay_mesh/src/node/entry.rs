@@ -248,9 +248,7 @@ impl<P: Provider> Node<P> {
             return;
         };
         if !self.ration.allows(now, standing, datagram.len()) {
-            let game = flow.game;
             self.stats.rationed = self.stats.rationed.saturating_add(1);
-            self.turn_away(now, Some(game), TurnedAway::Replies);
             return;
         }
         let way = (*leg, *local);
