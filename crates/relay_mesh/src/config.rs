@@ -14,6 +14,7 @@ use crate::cost::CostModel;
 use crate::hop::HopKind;
 use crate::link_state::{Profile, Roles};
 use crate::proxy_header::{TrustedProxies, Version};
+use crate::ration::RationLimits;
 use crate::server_header::ServerHeader;
 use crate::server_probe::ServerProbe;
 use crate::signed_config::Holder;
@@ -61,6 +62,9 @@ pub struct Config {
     /// [`Need`](crate::proxy_header::Need) says; it is taken off, and names the player of a flow, whose address
     /// counts for all limits.
     pub proxies: BTreeMap<String, TrustedProxies>,
+    /// At an entry: what networks may do in a game whose sources have not proved to receive, by the names
+    /// of the games over UDP, those of signed documents too. [`RationLimits::default`] for the others.
+    pub rations: BTreeMap<String, RationLimits>,
     /// How routes are priced.
     pub cost: CostModel,
     /// When routes are left.
@@ -84,7 +88,8 @@ pub struct Config {
     pub labels_max: u32,
     /// Labels of one neighbour; 16,384.
     pub labels_per_peer_max: u32,
-    /// Bytes a second that a label passes; 1 MiB, and a quarter of it at once.
+    /// Bytes a second that a label passes; 16 MiB, and a quarter of it at once. All TCP connections of one
+    /// mode between an entry and an exit share a label in each direction: that is 134 Mbit/s.
     pub label_rate: u32,
     /// Bytes a second that all labels of one neighbour pass together; 128 MiB, and a quarter of it
     /// at once: more than the flows of [`flows_max`](Self::flows_max) at 60 packets of 250 bytes.
@@ -134,6 +139,7 @@ impl Config {
             hop_kinds: BTreeMap::new(),
             probes: BTreeMap::new(),
             proxies: BTreeMap::new(),
+            rations: BTreeMap::new(),
             cost: CostModel::default(),
             choice: ChoiceConfig::default(),
             links_max: 64,
@@ -141,7 +147,7 @@ impl Config {
             shards: 1,
             labels_max: 65_536,
             labels_per_peer_max: 16_384,
-            label_rate: 1 << 20,
+            label_rate: 16 << 20,
             owner_rate: 128 << 20,
             request_rate: 1_024,
             flows_max: 8_192,

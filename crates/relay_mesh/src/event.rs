@@ -104,6 +104,16 @@ pub enum Event {
         /// The game.
         game: String,
     },
+    /// Players or their packets were turned away for one reason; told at most each 60 s for each game and
+    /// reason.
+    TurnedAway {
+        /// The game.
+        game: String,
+        /// Why.
+        reason: TurnedAway,
+        /// How often since it was told last.
+        count: u64,
+    },
     /// The server of a game was reached, which was not, or was not measured before: at an exit.
     ServerReached {
         /// The game.
@@ -134,6 +144,30 @@ pub enum Event {
         /// Why.
         why: LeftOut,
     },
+}
+
+/// Why a player or a packet of one was turned away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum TurnedAway {
+    /// A newcomer's /24 or /48 has as many unproved sources as [`RationLimits`](crate::RationLimits)
+    /// allows, or had as many new ones of late; one of them may have given way.
+    Ration,
+    /// There were more newcomers than [`Config::open_rate`](crate::Config::open_rate).
+    Rate,
+    /// There was no place among the flows, or the newcomer's network has its share of them.
+    Share,
+    /// A datagram was longer than [`DATAGRAM_MAX`](crate::DATAGRAM_MAX), 1,472 bytes.
+    TooLong,
+    /// A TCP connection came, and no exit of its game could be reached.
+    TcpNoExit,
+    /// A TCP connection came over the share of its address or network, over all places, or too fast.
+    TcpShare,
+    /// An idle TCP connection was reset to make room for a newcomer.
+    TcpIdle,
+    /// A TCP connection that had been taken was reset: the exit refused it, the server did not answer or reset
+    /// it, or its tunnel ended.
+    TcpReset,
 }
 
 /// Why flows took another path.

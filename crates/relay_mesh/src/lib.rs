@@ -61,13 +61,14 @@ pub mod tunnel;
 mod view;
 
 pub use config::{Config, EntryGame, ExitGame, Game, Mode, NewError, Signed};
-pub use event::{Command, Event, Outcome, RouteCause};
+pub use event::{Command, Event, Outcome, RouteCause, TurnedAway};
 pub use flow_key::FlowId;
 pub use flow_message::FlowEnd;
 pub use forwarder::{Forwarder, STRAYS_MAX, Stray};
 pub use leg::{Leg, SocketId};
 pub use node::Node;
 pub use pieces::{DATAGRAM_MAX, WHOLE_MAX};
+pub use ration::RationLimits;
 pub use server_header::{HeaderExtras, HeaderTiming, ServerHeader};
 pub use server_probe::ServerProbe;
 pub use stats::{FrameStats, NodeStats, RefusedRequests};

@@ -56,6 +56,7 @@ mod tunnel_flows;
 mod tunnel_here;
 #[cfg(feature = "tcp")]
 mod tunnels;
+mod turned_away;
 mod views;
 mod wanting;
 mod wishes;
@@ -95,6 +96,7 @@ use peers::{Peers, Rates};
 use releases::Releases;
 use selecting::Selecting;
 use start::{check, endpoint, label_limits, networks_of, table};
+use turned_away::TurnedAwayCounts;
 
 /// A node of the mesh; a [`wire::Machine`] that speaks to [`Leg`]s.
 ///
@@ -136,6 +138,7 @@ pub struct Node<P: Provider> {
     flows: FlowTable<P::Aead>,
     ports: Ports,
     ration: ReplyRation,
+    turned_away: TurnedAwayCounts,
     edges: Edges,
     #[cfg(feature = "tcp")]
     tunnels: Option<Box<tunnels::Tunnels>>,
@@ -234,6 +237,7 @@ impl<P: Provider> Node<P> {
             flows: FlowTable::new((config.flows_max, config.unproved_max), &mut generator),
             ports: Ports::new(&config.games, now),
             ration: ReplyRation::default(),
+            turned_away: TurnedAwayCounts::default(),
             edges: Edges::default(),
             #[cfg(feature = "tcp")]
             tunnels,
@@ -451,6 +455,7 @@ impl<P: Provider> Node<P> {
         self.tend_tunnels(now);
         self.tend_config(now);
         self.tend_edges(now);
+        self.tell_turned_away(now);
         self.send_releases(now);
         self.sweep_labels(now);
         if self.beats.is_multiple_of(10) {

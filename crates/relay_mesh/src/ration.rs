@@ -9,15 +9,42 @@ use wire::Instant;
 
 use crate::exchange::Exchange;
 
+/// What sources of one /24 or /48 have in one game until each has proved that it receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RationLimits {
+    /// New sources a second, and [`unproved`](Self::unproved) at once; 256, which is all that the
+    /// default [`open_rate`](crate::Config::open_rate) lets in: a carrier's NAT has thousands of players
+    /// behind one address.
+    pub newcomers: u32,
+    /// Sources at a time that have not proved to receive; 1,024. Over it the oldest gives way.
+    pub unproved: u32,
+    /// Bytes a second of replies to all of them together, and as many at once; 1 MiB: two replies of
+    /// full length to each newcomer. It bounds what a forger can have sent to a network.
+    pub bytes: u32,
+}
+
+impl Default for RationLimits {
+    fn default() -> Self {
+        Self {
+            newcomers: 256,
+            unproved: 1_024,
+            bytes: 1 << 20,
+        }
+    }
+}
+
+/// Sources of one /24 or /48 in the game with this index.
+type Crowd = (usize, Prefix);
+
 /// Rations replies to sources that may be forged.
 ///
 /// A game may answer more than it was asked, and its players prove nothing to the entry. So until
 /// two exchanges in each direction a source gets at most 4 replies and 4 KiB a second, and all
-/// such sources of one /24 or /48 together 64 KiB a second, and at most 64 of them at a time, of
-/// which 16 a second are new.
+/// such sources of one /24 or /48 together what [`RationLimits`] allows.
 #[derive(Debug, Default)]
 pub(crate) struct ReplyRation {
-    prefixes: BTreeMap<Prefix, Share>,
+    shares: BTreeMap<Crowd, Share>,
     /// When shares may be forgotten next.
     forget_at: Instant,
 }
@@ -25,6 +52,7 @@ pub(crate) struct ReplyRation {
 /// What unproved sources of one prefix have.
 #[derive(Debug)]
 struct Share {
+    limits: RationLimits,
     bytes: TokenBucket,
     /// Sources that are not proved.
     sources: u32,
@@ -35,6 +63,7 @@ struct Share {
 /// How far one source has come in proving that it receives.
 #[derive(Debug)]
 pub(crate) struct Standing {
+    crowd: Crowd,
     exchange: Exchange,
     /// Reply datagrams.
     replies: TokenBucket,
@@ -42,65 +71,76 @@ pub(crate) struct Standing {
     bytes: TokenBucket,
 }
 
+impl Standing {
+    const fn new(now: Instant, crowd: Crowd, exchange: Exchange) -> Self {
+        Self {
+            crowd,
+            exchange,
+            replies: TokenBucket::new(SOURCE_REPLIES, SOURCE_REPLIES, now),
+            bytes: TokenBucket::new(SOURCE_BYTES, SOURCE_BYTES, now),
+        }
+    }
+
+    /// That of a source which a trusted proxy names: replies go to the proxy.
+    pub(crate) const fn named_by_proxy(now: Instant, (game, source): (usize, SocketAddr)) -> Self {
+        Self::new(now, (game, prefix_of(source.ip())), Exchange::Proved)
+    }
+}
+
 impl ReplyRation {
-    /// Whether the prefix of a source has as many unproved ones as it may.
-    pub(crate) fn is_crowded(&self, source: SocketAddr) -> bool {
-        let share = self.prefixes.get(&prefix_of(source.ip()));
-        share.is_some_and(|share| share.sources >= SOURCES_MAX)
+    /// Whether the prefix of a source has as many unproved ones in a game as it may.
+    pub(crate) fn is_crowded(&self, (game, source): (usize, SocketAddr)) -> bool {
+        let share = self.shares.get(&(game, prefix_of(source.ip())));
+        share.is_some_and(|share| share.sources >= share.limits.unproved)
     }
 
     /// Whether the prefix of a source has had as many new ones of late as it may.
-    pub(crate) fn is_spent(&self, now: Instant, source: SocketAddr) -> bool {
-        let share = self.prefixes.get(&prefix_of(source.ip()));
+    pub(crate) fn is_spent(&self, now: Instant, (game, source): (usize, SocketAddr)) -> bool {
+        let share = self.shares.get(&(game, prefix_of(source.ip())));
         share.is_some_and(|share| share.newcomers.available(now) == 0)
     }
 
     /// Takes a new source; `None` where its prefix has as many unproved ones as it may.
-    pub(crate) fn admit(&mut self, now: Instant, source: SocketAddr) -> Option<Standing> {
+    pub(crate) fn admit(
+        &mut self,
+        now: Instant,
+        (game, source): (usize, SocketAddr),
+        limits: RationLimits,
+    ) -> Option<Standing> {
         self.forget(now);
-        let prefix = prefix_of(source.ip());
-        if self.prefixes.len() >= PREFIXES_MAX && !self.prefixes.contains_key(&prefix) {
+        let crowd = (game, prefix_of(source.ip()));
+        if self.shares.len() >= PREFIXES_MAX && !self.shares.contains_key(&crowd) {
             return None;
         }
-        let share = self.prefixes.entry(prefix).or_insert_with(|| Share {
-            bytes: TokenBucket::new(PREFIX_BYTES, PREFIX_BYTES, now),
+        let share = self.shares.entry(crowd).or_insert_with(|| Share {
+            limits,
+            bytes: TokenBucket::new(limits.bytes, limits.bytes, now),
             sources: 0,
-            newcomers: TokenBucket::new(NEWCOMERS, SOURCES_MAX, now),
+            newcomers: TokenBucket::new(limits.newcomers, limits.unproved, now),
         });
-        if share.sources >= SOURCES_MAX || !share.newcomers.take(now, 1) {
+        if share.sources >= share.limits.unproved || !share.newcomers.take(now, 1) {
             return None;
         }
         share.sources = share.sources.saturating_add(1);
-        Some(Standing {
-            exchange: Exchange::NEW,
-            replies: TokenBucket::new(SOURCE_REPLIES, SOURCE_REPLIES, now),
-            bytes: TokenBucket::new(SOURCE_BYTES, SOURCE_BYTES, now),
-        })
+        Some(Standing::new(now, crowd, Exchange::NEW))
     }
 
     /// Takes a datagram of the source; returns whether that was the proof.
-    pub(crate) fn on_request(&mut self, source: SocketAddr, standing: &mut Standing) -> bool {
+    pub(crate) fn on_request(&mut self, standing: &mut Standing) -> bool {
         let is_proof = standing.exchange.on_request();
         if is_proof {
-            self.leave(source);
+            self.leave(standing.crowd);
         }
         is_proof
     }
 
     /// Returns whether a reply of `len` bytes may go to the source.
-    pub(crate) fn allows(
-        &mut self,
-        now: Instant,
-        source: SocketAddr,
-        standing: &mut Standing,
-        len: usize,
-    ) -> bool {
+    pub(crate) fn allows(&mut self, now: Instant, standing: &mut Standing, len: usize) -> bool {
         if standing.exchange == Exchange::Proved {
             return true;
         }
         let units = u32::try_from(len).unwrap_or(u32::MAX);
-        let prefix = prefix_of(source.ip());
-        let Some(share) = self.prefixes.get_mut(&prefix) else {
+        let Some(share) = self.shares.get_mut(&standing.crowd) else {
             return false;
         };
         let is_within = standing.replies.available(now) >= 1
@@ -114,15 +154,14 @@ impl ReplyRation {
     }
 
     /// Takes the end of a source.
-    pub(crate) fn on_end(&mut self, source: SocketAddr, standing: &Standing) {
+    pub(crate) fn on_end(&mut self, standing: &Standing) {
         if standing.exchange != Exchange::Proved {
-            self.leave(source);
+            self.leave(standing.crowd);
         }
     }
 
-    fn leave(&mut self, source: SocketAddr) {
-        let prefix = prefix_of(source.ip());
-        if let Some(share) = self.prefixes.get_mut(&prefix) {
+    fn leave(&mut self, crowd: Crowd) {
+        if let Some(share) = self.shares.get_mut(&crowd) {
             share.sources = share.sources.saturating_sub(1);
         }
     }
@@ -130,14 +169,14 @@ impl ReplyRation {
     /// A share whose bucket is full again, and that no source needs, says as much as none. Looked
     /// for where there is no room, a few times a second: a look costs as much as there are shares.
     fn forget(&mut self, now: Instant) {
-        if self.prefixes.len() < PREFIXES_MAX || now < self.forget_at {
+        if self.shares.len() < PREFIXES_MAX || now < self.forget_at {
             return;
         }
         self.forget_at = now + FORGET_GAP;
-        self.prefixes.retain(|_, share| {
+        self.shares.retain(|_, share| {
             share.sources > 0
-                || share.bytes.available(now) < PREFIX_BYTES
-                || share.newcomers.available(now) < SOURCES_MAX
+                || share.bytes.available(now) < share.limits.bytes
+                || share.newcomers.available(now) < share.limits.unproved
         });
     }
 }
@@ -146,16 +185,9 @@ impl ReplyRation {
 const SOURCE_REPLIES: u32 = 4;
 /// Bytes a second to such a source.
 const SOURCE_BYTES: u32 = 4 << 10;
-/// Bytes a second to all such sources of a prefix.
-const PREFIX_BYTES: u32 = 64 << 10;
-/// Such sources of a prefix at a time.
-const SOURCES_MAX: u32 = 64;
-/// New sources of a prefix a second, and [`SOURCES_MAX`] at once: a sixteenth of all that the
-/// default [`open_rate`](crate::Config::open_rate) lets in.
-const NEWCOMERS: u32 = 16;
 /// Least time between two looks for shares to forget.
 const FORGET_GAP: Duration = Duration::from_millis(100);
-/// Prefixes remembered.
+/// Prefixes remembered, over all games.
 const PREFIXES_MAX: usize = 8_192;
 
 #[cfg(test)]
@@ -166,12 +198,22 @@ mod tests {
         SocketAddr::from(([203, 0, 113, last], port))
     }
 
+    /// 64 sources, 16 new ones a second and 64 KiB a second.
+    fn admit(ration: &mut ReplyRation, millis: u64, from: SocketAddr) -> Option<Standing> {
+        let limits = RationLimits {
+            newcomers: 16,
+            unproved: 64,
+            bytes: 64 << 10,
+        };
+        ration.admit(Instant::from_millis(millis), (0, from), limits)
+    }
+
     #[test]
     fn pgx11_a_silent_source_gets_four_replies_and_four_kilobytes_a_second() {
         let mut ration = ReplyRation::default();
         let from = source(1, 1);
-        let mut standing = ration.admit(Instant::ZERO, from).unwrap();
-        let mut reply = |at, len| ration.allows(Instant::from_millis(at), from, &mut standing, len);
+        let mut standing = admit(&mut ration, 0, from).unwrap();
+        let mut reply = |at, len| ration.allows(Instant::from_millis(at), &mut standing, len);
         let allowed = (0..100).filter(|_| reply(0, 10)).count();
         assert_eq!(allowed, 4);
         assert!(!reply(249, 10));
@@ -184,9 +226,9 @@ mod tests {
     fn pgx11_two_exchanges_in_each_direction_lift_the_ration() {
         let mut ration = ReplyRation::default();
         let from = source(1, 1);
-        let mut standing = ration.admit(Instant::ZERO, from).unwrap();
+        let mut standing = admit(&mut ration, 0, from).unwrap();
         for _ in 0..50 {
-            ration.on_request(from, &mut standing);
+            ration.on_request(&mut standing);
         }
         assert_eq!(
             standing.exchange,
@@ -194,11 +236,11 @@ mod tests {
             "asking proves nothing"
         );
         for _ in 0..2 {
-            assert!(ration.allows(Instant::ZERO, from, &mut standing, 10));
-            ration.on_request(from, &mut standing);
+            assert!(ration.allows(Instant::ZERO, &mut standing, 10));
+            ration.on_request(&mut standing);
         }
         assert_eq!(standing.exchange, Exchange::Proved);
-        assert!((0..100).all(|_| ration.allows(Instant::ZERO, from, &mut standing, 1_400)));
+        assert!((0..100).all(|_| ration.allows(Instant::ZERO, &mut standing, 1_400)));
     }
 
     #[test]
@@ -207,27 +249,29 @@ mod tests {
         let mut standings: Vec<_> = (0..64)
             .map(|port| {
                 let from = source(1, port);
-                (from, ration.admit(Instant::ZERO, from).unwrap())
+                admit(&mut ration, 0, from).unwrap()
             })
             .collect();
-        assert!(ration.admit(Instant::ZERO, source(200, 1)).is_none());
+        assert!(admit(&mut ration, 0, source(200, 1)).is_none());
         let mut sent = 0;
-        for (from, standing) in &mut standings {
+        for standing in &mut standings {
             for _ in 0..4 {
-                if ration.allows(Instant::ZERO, *from, standing, 1_024) {
+                if ration.allows(Instant::ZERO, standing, 1_024) {
                     sent += 1_024;
                 }
             }
         }
         assert_eq!(sent, 65_536);
-        let (from, standing) = standings.pop().unwrap();
-        ration.on_end(from, &standing);
+        let standing = standings.pop().unwrap();
+        ration.on_end(&standing);
         assert!(
-            ration.admit(Instant::ZERO, source(200, 1)).is_none(),
+            admit(&mut ration, 0, source(200, 1)).is_none(),
             "64 at once"
         );
-        let later = Instant::from_millis(63);
-        assert!(ration.admit(later, source(200, 1)).is_some(), "16 a second");
+        assert!(
+            admit(&mut ration, 63, source(200, 1)).is_some(),
+            "16 a second"
+        );
     }
 
     #[test]
@@ -236,14 +280,13 @@ mod tests {
         for number in 0..9_000_u32 {
             let [_, a, b, c] = number.to_be_bytes();
             let from = SocketAddr::from(([10 + a, b, c, 1], 9));
-            if let Some(mut standing) = ration.admit(Instant::ZERO, from) {
+            if let Some(mut standing) = admit(&mut ration, 0, from) {
                 // Something is owed, so that it is not forgotten at once.
-                assert!(ration.allows(Instant::ZERO, from, &mut standing, 1_000));
-                ration.on_end(from, &standing);
+                assert!(ration.allows(Instant::ZERO, &mut standing, 1_000));
+                ration.on_end(&standing);
             }
         }
-        assert_eq!(ration.prefixes.len(), PREFIXES_MAX);
-        let later = Instant::from_millis(4_000);
-        assert!(ration.admit(later, source(1, 1)).is_some());
+        assert_eq!(ration.shares.len(), PREFIXES_MAX);
+        assert!(admit(&mut ration, 4_000, source(1, 1)).is_some());
     }
 }

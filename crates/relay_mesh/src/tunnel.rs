@@ -388,7 +388,7 @@ impl fmt::Debug for Tunnel {
 
 /// Bytes of one connection that may be on the way in one direction: sent, and not taken by the driver at
 /// the far end.
-pub const WINDOW: u32 = 128 << 10;
+pub const WINDOW: u32 = 512 << 10;
 /// An open record comes with the stream's first datagram; so long is waited for it.
 const RECORD_MAX: Duration = Duration::from_secs(10);
 /// So long an exit's driver may dial.

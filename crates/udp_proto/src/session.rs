@@ -114,6 +114,8 @@ pub(crate) struct Session<A: Aead> {
     rest_at: Instant,
     /// When a packet was last padded for a server that may have lost the session.
     padded_at: Instant,
+    /// When the session opened at this end.
+    opened_at: Instant,
     /// When the last packet opened.
     heard_at: Instant,
     /// What the idle timeout is longer by since then: we were not there to listen.
@@ -322,6 +324,12 @@ impl<A: Aead> Session<A> {
 
     pub(crate) const fn boot_id(&self) -> [u8; 7] {
         self.boot_id
+    }
+
+    /// Returns whether an attempt that began at `began` may have crossed with the one of this session:
+    /// whoever began it could not know of this session yet.
+    pub(crate) fn may_cross(&self, began: Instant) -> bool {
+        began <= self.opened_at + self.rtt.ptos(1)
     }
 
     pub(crate) const fn proof(&self) -> &Proof {

@@ -5,6 +5,7 @@ mod check;
 mod host;
 mod probes;
 mod proxies;
+mod rations;
 mod seed;
 mod server_header;
 mod signed;
@@ -34,6 +35,7 @@ use crate::exit;
 pub use admin::FileAdmin;
 pub use probes::FileProbe;
 pub use proxies::FileProxies;
+pub use rations::FileRation;
 pub use signed::{FileMinimum, FileSigned};
 pub use tcp::FileProtocol;
 
@@ -67,8 +69,12 @@ pub struct FileConfig {
     /// At an entry: proxies before the ports of games, by the games' names, those of signed documents too.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub proxies: BTreeMap<String, FileProxies>,
+    /// At an entry: what networks may do whose players have not proved to receive, by the names of games over
+    /// UDP, those of signed documents too.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub rations: BTreeMap<String, FileRation>,
     /// At an exit: how its way to game servers is measured, by the games' names, those of signed documents
-    /// too. Without it games over TCP are measured by a connection, and those over UDP are not.
+    /// too. Without it they are not measured.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub probes: BTreeMap<String, FileProbe>,
     /// Whose signed documents say what games there are, and who is a member; then neither stands here.
@@ -129,7 +135,7 @@ pub struct FileLimits {
     /// eighths of them, and players of one /24 or /48 a quarter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp_connections: Option<u32>,
-    /// Of them, those of one address with one exit; 16.
+    /// Of them, those of one address with one exit; 64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp_per_address: Option<u32>,
     /// After a signal to end, how long what is carried may take to end; 120.
@@ -352,6 +358,7 @@ impl FileConfig {
         node.tcp = self.tcp();
         node.probes = self.server_probes(directory)?;
         node.proxies = self.trusted_proxies(directory, FileProtocol::Udp)?;
+        node.rations = self.ration_limits();
         node.signed = self
             .signed
             .as_ref()

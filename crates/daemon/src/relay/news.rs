@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use relay_mesh::signed_config::{Accepted, Protocol};
-use relay_mesh::{Draining, Event, FlowEnd, RouteCause};
+use relay_mesh::{Draining, Event, FlowEnd, RouteCause, TurnedAway};
 use serde::{Deserialize, Serialize};
 
 use super::file::NodeName;
@@ -147,6 +147,16 @@ pub enum News {
         /// The game.
         game: String,
     },
+    /// Players or packets of a game were turned away for one reason; printed once a minute for each game and
+    /// reason.
+    TurnedAway {
+        /// The game.
+        game: String,
+        /// Why.
+        reason: TurnedAwayName,
+        /// How often since the last such line.
+        count: u64,
+    },
     /// The server of a game answers, which did not, or was not asked before.
     ServerReached {
         /// The game.
@@ -211,6 +221,47 @@ impl From<RouteCause> for RouteCauseName {
             RouteCause::Killed => Self::Killed,
             RouteCause::Degraded => Self::Degraded,
             RouteCause::Better => Self::Better,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// Why players or packets were turned away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum TurnedAwayName {
+    /// Too many of the newcomer's /24 or /48 have not proved to receive, or came of late: `rations` of the file.
+    Ration,
+    /// Too many newcomers of all networks came of late.
+    Rate,
+    /// There was no place among the flows, or the newcomer's network has its share.
+    Share,
+    /// A datagram was longer than 1,472 bytes.
+    TooLong,
+    /// A TCP connection came, and no exit of its game could be reached.
+    TcpNoExit,
+    /// A TCP connection was over the share of its address or network, over all, or came too fast.
+    TcpShare,
+    /// An idle TCP connection made room for a newcomer.
+    TcpIdle,
+    /// A TCP connection was reset after it had been taken, by the exit, the server or the end of its tunnel.
+    TcpReset,
+    /// One that this program has no name for.
+    Other,
+}
+
+impl From<TurnedAway> for TurnedAwayName {
+    fn from(reason: TurnedAway) -> Self {
+        match reason {
+            TurnedAway::Ration => Self::Ration,
+            TurnedAway::Rate => Self::Rate,
+            TurnedAway::Share => Self::Share,
+            TurnedAway::TooLong => Self::TooLong,
+            TurnedAway::TcpNoExit => Self::TcpNoExit,
+            TurnedAway::TcpShare => Self::TcpShare,
+            TurnedAway::TcpIdle => Self::TcpIdle,
+            TurnedAway::TcpReset => Self::TcpReset,
             _ => Self::Other,
         }
     }
@@ -311,6 +362,15 @@ impl News {
                 why: why.to_string(),
             },
             Event::NoExit { game } => Self::NoExit { game },
+            Event::TurnedAway {
+                game,
+                reason,
+                count,
+            } => Self::TurnedAway {
+                game,
+                reason: reason.into(),
+                count,
+            },
             Event::ServerReached { game, protocol } => Self::ServerReached { game, protocol },
             Event::ServerLost { game, protocol } => Self::ServerLost { game, protocol },
             Event::ProbeNotPermitted { game, protocol } => {

@@ -165,6 +165,7 @@ impl Sandbox {
             members: None,
             games: Vec::new(),
             proxies: BTreeMap::new(),
+            rations: BTreeMap::new(),
             probes: BTreeMap::new(),
             signed: None,
             admin: None,

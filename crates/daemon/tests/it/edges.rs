@@ -95,6 +95,13 @@ fn pg5_servers_are_measured_by_connections_and_queries_and_those_that_are_gone_l
             ("closed", query()),
             ("silent", query()),
             ("beside", FileProbe::Connect { port }),
+            ("web", FileProbe::Connect { port }),
+            (
+                "gone",
+                FileProbe::Connect {
+                    port: closed_address.port(),
+                },
+            ),
         ]
         .map(|(game, probe)| (game.to_owned(), probe))
         .into();

@@ -53,7 +53,13 @@ impl Window {
     /// How many round trips it holds; the oldest leaves first. Probes at 5 Hz fill 150.
     pub const SAMPLES_MAX: usize = 512;
 
+    /// Longest round trip of a path: whatever takes longer waited for a process.
+    pub const DELAY_MAX: Duration = Duration::from_secs(1);
+
     /// Takes a round trip that ended at `now`; past 71 minutes it counts as 71 minutes.
+    ///
+    /// One of more than 1 s hardly counts: it shows that an end stood still, and would be a link's
+    /// jitter for as long as it is remembered.
     pub fn add(&mut self, now: Instant, round_trip: Duration) {
         let before = self.samples.back();
         let since = before.map_or(FIRST, |before| now.saturating_since(before.at));
@@ -65,7 +71,11 @@ impl Window {
         self.samples.push_back(Sample {
             at: now,
             micros: u32::try_from(round_trip.as_micros()).unwrap_or(u32::MAX),
-            weight: weight.clamp(1, WEIGHT_MAX),
+            weight: if round_trip > Self::DELAY_MAX {
+                1
+            } else {
+                weight.clamp(1, WEIGHT_MAX)
+            },
         });
     }
 
@@ -124,6 +134,20 @@ const WEIGHT_MAX: u32 = 1_000;
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// A neighbour that was stopped for 9 s answers what waited. That took part in the jitter of a young link
+    /// until it was forgotten, 20 s later, and made it unroutable.
+    #[test]
+    fn mesh_a8_an_answer_that_waited_for_a_process_is_no_jitter() {
+        let mut window = Window::default();
+        for tick in 0..25 {
+            window.add(Instant::from_millis(tick * 200), Duration::from_millis(20));
+        }
+        let (at, waited) = (Instant::from_millis(14_000), Duration::from_secs(9));
+        window.add(at, waited);
+        let summary = window.summary(at).unwrap();
+        assert_eq!((summary.p95, summary.jitter()), (20_000, 0));
+    }
 
     proptest! {
         #[test]

@@ -118,6 +118,14 @@ impl<P: Provider> Node<P> {
         })
     }
 
+    /// Dials as soon as may be after a session that lasted fell silent.
+    pub(super) fn dial_again(&mut self, now: Instant, link: LinkId) {
+        let spread = self.dial_spread();
+        if let Some(peer) = self.peers.get_mut(link) {
+            (peer.failures, peer.next_dial) = (0, now + spread);
+        }
+    }
+
     /// Plans when to dial again. Who had no place, or does not answer, is left alone for longer
     /// where there are others to be had.
     pub(super) fn leave_alone(&mut self, now: Instant, link: LinkId, ending: Ending) {

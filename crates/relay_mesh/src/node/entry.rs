@@ -11,14 +11,15 @@ use wire::Instant;
 use super::course::Course;
 use super::flow_side::Side;
 use super::flow_table::{Flow, Owner};
+use super::proxied::NamedBy;
 use super::{Node, Pending};
 use crate::config::Game;
-use crate::event::{Command, Event, Outcome};
+use crate::event::{Command, Event, Outcome, TurnedAway};
 use crate::flow_key::FlowId;
 use crate::flow_message::{FlowEnd, FlowRefused};
 use crate::leg::{Leg, SocketId};
 use crate::link::LinkId;
-use crate::ration::Standing;
+use crate::ration::{RationLimits, Standing};
 
 /// The ports of all games.
 #[derive(Debug)]
@@ -246,10 +247,7 @@ impl<P: Provider> Node<P> {
         let Some((leg, local, standing)) = flow.side.player_mut() else {
             return;
         };
-        if !self
-            .ration
-            .allows(now, flow.player, standing, datagram.len())
-        {
+        if !self.ration.allows(now, standing, datagram.len()) {
             self.stats.rationed = self.stats.rationed.saturating_add(1);
             return;
         }
@@ -257,11 +255,11 @@ impl<P: Provider> Node<P> {
         self.push_out(way, datagram);
     }
 
-    /// Takes leave of what was at this end of a flow of `player`'s.
-    pub(super) fn leave_side(&mut self, player: SocketAddr, side: &Side) {
+    /// Takes leave of what was at this end of a flow.
+    pub(super) fn leave_side(&mut self, side: &Side) {
         match side {
             Side::Entry { standing, .. } | Side::Here { standing, .. } => {
-                self.ration.on_end(player, standing);
+                self.ration.on_end(standing);
             }
             Side::Exit { .. } => {}
             #[cfg(feature = "tcp")]
@@ -303,9 +301,18 @@ impl<P: Provider> Node<P> {
         let Some(said) = self.take_header((&leg, game), datagram) else {
             return;
         };
-        let index = said
-            .flow
-            .or_else(|| self.open_flow(now, (leg, said.player), game));
+        let newcomer = (leg, said.player, game);
+        let index = match said.flow {
+            Some(index) => Some(index),
+            None => self
+                .open_flow(now, newcomer, said.named_by)
+                .map_err(|why| {
+                    if let Some(why) = why {
+                        self.turn_away(now, Some(game), why);
+                    }
+                })
+                .ok(),
+        };
         let Some((index, flow)) = index.and_then(|index| Some((index, self.flows.get_mut(index)?)))
         else {
             self.stats.refused_players = self.stats.refused_players.saturating_add(1);
@@ -314,7 +321,7 @@ impl<P: Provider> Node<P> {
         let is_here = matches!(flow.side, Side::Here { .. });
         if let Some((_, last, standing)) = flow.side.player_mut() {
             *last = local;
-            if self.ration.on_request(flow.player, standing) {
+            if self.ration.on_request(standing) {
                 self.on_proved(index);
             }
         }
@@ -332,38 +339,63 @@ impl<P: Provider> Node<P> {
     fn open_flow(
         &mut self,
         now: Instant,
-        (leg, player): (Leg, SocketAddr),
-        game: usize,
-    ) -> Option<u32> {
-        let is_held = self.flows.is_share_held(Owner::Own, player);
-        if is_held || self.ration.is_spent(now, player) {
-            return None;
+        (leg, player, game): (Leg, SocketAddr, usize),
+        named_by: NamedBy,
+    ) -> Result<u32, Option<TurnedAway>> {
+        let source = (game, player);
+        let is_named = named_by == NamedBy::Proxy;
+        if self.flows.is_share_held(Owner::Own, player) {
+            return Err(Some(TurnedAway::Share));
         }
-        if !self.takes_new_flows(now) || !self.newcomers.holds(now, 1) {
-            return None;
+        if !is_named && self.ration.is_spent(now, source) {
+            return Err(Some(TurnedAway::Ration));
         }
-        let far = self.best_exit(now, game)?;
+        if !self.takes_new_flows(now) {
+            return Err(None);
+        }
+        if !self.newcomers.holds(now, 1) {
+            return Err(Some(TurnedAway::Rate));
+        }
+        // Of that there is an event of its own.
+        let far = self.best_exit(now, game).ok_or(None)?;
         let has_way = far == LinkId::OWN || self.ensure_course(now, far);
-        if !has_way || !self.newcomers.take(now, 1) {
-            return None;
+        if !has_way {
+            return Err(None);
         }
-        if self.ration.is_crowded(player) {
+        if !self.newcomers.take(now, 1) {
+            return Err(Some(TurnedAway::Rate));
+        }
+        if !is_named && self.ration.is_crowded(source) {
             let prefix = prefix_of(player.ip());
-            let oldest = self
-                .flows
-                .oldest_unproved(Owner::Own, |flow| prefix_of(flow.player.ip()) == prefix)?;
-            self.close_flow(now, oldest, FlowEnd::Crowded);
+            let oldest = self.flows.oldest_unproved(Owner::Own, |flow| {
+                flow.game == game && prefix_of(flow.player.ip()) == prefix
+            });
+            self.close_flow(now, oldest.ok_or(TurnedAway::Ration)?, FlowEnd::Crowded);
+            self.turn_away(now, Some(game), TurnedAway::Ration);
         }
         if !self.make_room(now, Owner::Own) {
-            return None;
+            return Err(Some(TurnedAway::Share));
         }
         self.ports.on_asked(now, game, far);
-        let standing = self.ration.admit(now, player)?;
-        if far == LinkId::OWN {
+        let standing = if is_named {
+            Standing::named_by_proxy(now, source)
+        } else {
+            let limits = self.ration_limits(game);
+            let standing = self.ration.admit(now, source, limits);
+            standing.ok_or(TurnedAway::Ration)?
+        };
+        let begun = if far == LinkId::OWN {
             self.begin_here(now, (leg, player, game), standing)
         } else {
             self.begin_flow(now, far, (leg, player, game), standing)
-        }
+        };
+        begun.ok_or(None)
+    }
+
+    fn ration_limits(&self, game: usize) -> RationLimits {
+        let game = self.config.games.get(game);
+        let limits = game.and_then(|game| self.config.rations.get(&game.name));
+        limits.copied().unwrap_or_default()
     }
 
     /// Opens a flow to an exit.
@@ -382,7 +414,7 @@ impl<P: Provider> Node<P> {
         let keys = self.flow_keys(far, id);
         let course = self.courses.get(&far);
         if keys.is_none() || !course.is_some_and(Course::has_room_to_open) {
-            self.ration.on_end(player, &standing);
+            self.ration.on_end(&standing);
             return None;
         }
         let side = Side::Entry {
@@ -394,7 +426,7 @@ impl<P: Provider> Node<P> {
         let index = match self.flows.insert(flow) {
             Ok(index) => index,
             Err(flow) => {
-                self.leave_side(player, &flow.side);
+                self.leave_side(&flow.side);
                 return None;
             }
         };

@@ -7,7 +7,7 @@ use super::flow_side::Side;
 use super::flow_table::{Flow, FlowTable, Owner, Place, probe_link};
 use super::{Node, RELIABLE};
 use crate::data_plane::Arrived;
-use crate::event::Event;
+use crate::event::{Event, TurnedAway};
 use crate::flow_key::{FlowDrop, FlowId, FlowOpener, FlowSealer};
 use crate::flow_message::{FlowEnd, FlowMessage, numbers_from};
 use crate::hop::{HOPS_LEFT_MAX, Piece};
@@ -84,7 +84,9 @@ impl<P: Provider> Node<P> {
         };
         course.used = now;
         let Some((first, second)) = split(datagram) else {
+            let game = flow.game;
             self.stats.too_big = self.stats.too_big.saturating_add(1);
+            self.turn_away(now, Some(game), TurnedAway::TooLong);
             return;
         };
         let ways = course.ways(now, flow.id, flow.mode);
@@ -340,7 +342,7 @@ impl<P: Provider> Node<P> {
             }
             return;
         }
-        self.leave_side(player, &side);
+        self.leave_side(&side);
         let game = self.game_name(game);
         self.tell(Event::FlowClosed {
             game,

@@ -8,7 +8,7 @@ use wire::{Instant, NodeId};
 use super::flow_side::{Side, Upstream};
 use super::flow_table::Flow;
 use super::{Node, Pending};
-use crate::event::{Command, Event};
+use crate::event::{Command, Event, TurnedAway};
 use crate::flow_key::FlowId;
 use crate::flow_message::{FlowMessage, FlowRefused};
 use crate::leg::Leg;
@@ -27,7 +27,7 @@ impl<P: Provider> Node<P> {
         let name = self.game_name(game);
         let admitted = self.admit(self.own, &name);
         let Some((_, server, mode)) = admitted.filter(|_| !self.has_overdue_sockets()) else {
-            self.ration.on_end(player, &standing);
+            self.ration.on_end(&standing);
             return None;
         };
         let id = self.next_here_id();
@@ -42,7 +42,7 @@ impl<P: Provider> Node<P> {
         let index = match self.flows.insert(flow) {
             Ok(index) => index,
             Err(flow) => {
-                self.leave_side(player, &flow.side);
+                self.leave_side(&flow.side);
                 return None;
             }
         };
@@ -114,12 +114,15 @@ impl<P: Provider> Node<P> {
 
     /// Whether a datagram is no longer than what a mesh would carry.
     fn touch_here(&mut self, now: Instant, index: u32, datagram: &[u8]) -> bool {
+        let mut game = None;
         if let Some(flow) = self.flows.get_mut(index) {
             flow.used = now;
+            game = Some(flow.game);
         }
         let fits = datagram.len() <= DATAGRAM_MAX;
         if !fits {
             self.stats.too_big = self.stats.too_big.saturating_add(1);
+            self.turn_away(now, game, TurnedAway::TooLong);
         }
         fits
     }

@@ -205,8 +205,11 @@ impl<P: Provider> Node<P> {
             self.close_with(now, session, CloseCode::Full);
             return;
         };
-        if self.peers.session(link).is_some() {
-            self.take_down(now, link);
+        match self.peers.get(link).map(|peer| &peer.contact) {
+            Some(Contact::Up(_)) => self.take_down(now, link),
+            // The far end came first: an attempt that goes on would replace its session.
+            Some(&Contact::Dialling(dial)) if dial != session => self.close(now, dial),
+            Some(Contact::Dialling(_) | Contact::None) | None => {}
         }
         if !self.make_link(link, session) {
             self.close(now, session);
@@ -314,6 +317,8 @@ impl<P: Provider> Node<P> {
         let Some(link) = self.peers.of_session(session) else {
             return;
         };
+        let since = self.peers.up_mut(link).map(|up| up.since);
+        let has_lasted = since.is_some_and(|since| now.saturating_since(since) >= LASTED);
         if self.peers.session(link) == Some(session) {
             if matches!(ending, Ending::Full | Ending::Parted) {
                 self.note_parted(now, link);
@@ -321,7 +326,12 @@ impl<P: Provider> Node<P> {
             self.take_down(now, link);
         }
         self.peers.set_contact(link, Contact::None);
-        self.leave_alone(now, link, ending);
+        if has_lasted && ending == Ending::Silent {
+            // It stopped or lost its path a moment ago, and may be back already.
+            self.dial_again(now, link);
+        } else {
+            self.leave_alone(now, link, ending);
+        }
     }
 
     /// Ends all that depended on the session with a neighbour.
@@ -394,6 +404,9 @@ pub(super) fn is_of_one_host(address: SocketAddr) -> bool {
     address.port() != 0 && !ip.is_unspecified() && !ip.is_multicast() && !is_broadcast
 }
 
+/// A session that lasted so long showed that its far end can be reached: chosen twice the time for which the first
+/// dials after a failure wait.
+const LASTED: Duration = Duration::from_secs(10);
 /// How much later the one with the larger id dials, of two that learn of each other.
 const SECOND_DIALLER: Duration = Duration::from_millis(600);
 

@@ -225,9 +225,9 @@ impl<P: Provider> Node<P> {
         #[cfg(feature = "tcp")]
         for game in self.tunnels.iter().flat_map(|tunnels| &tunnels.games) {
             if let Some(exit) = &game.exit {
-                let port = exit.server.port();
+                // A connection that says nothing would be a line in many servers' logs.
                 let probe = self.config.probes.get(&game.name).cloned();
-                let probe = probe.unwrap_or(ServerProbe::Connect { port });
+                let probe = probe.unwrap_or(ServerProbe::None);
                 let key = (Protocol::Tcp, game.name.clone());
                 wanted.insert(key, (exit.server, probe));
             }

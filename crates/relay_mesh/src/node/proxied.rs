@@ -9,6 +9,15 @@ use super::links::is_of_one_host;
 use crate::leg::Leg;
 use crate::proxy_header::{LEN_USUAL, Need, TrustedProxies, read_datagram};
 
+/// What a player's address comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NamedBy {
+    /// The datagram's source, which anybody may forge.
+    Source,
+    /// The header of a trusted proxy, to which replies go.
+    Proxy,
+}
+
 /// A datagram at a game's port.
 #[derive(Debug)]
 pub(super) struct Said<'a> {
@@ -16,6 +25,8 @@ pub(super) struct Said<'a> {
     pub(super) flow: Option<u32>,
     /// Whom it is from.
     pub(super) player: SocketAddr,
+    /// Who says so.
+    pub(super) named_by: NamedBy,
     /// What he said.
     pub(super) datagram: &'a [u8],
 }
@@ -47,6 +58,11 @@ impl<P: Provider> Node<P> {
         Some(Said {
             flow: self.flows.of_player(*leg, player),
             player,
+            named_by: if player == leg.address {
+                NamedBy::Source
+            } else {
+                NamedBy::Proxy
+            },
             datagram,
         })
     }

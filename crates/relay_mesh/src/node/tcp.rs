@@ -8,9 +8,10 @@ use wire::Instant;
 
 use super::Node;
 use super::tunnel_conns::{Held, Tenant};
-use crate::event::Event;
+use crate::config::Game;
+use crate::event::{Event, TurnedAway};
 use crate::tcp::{TcpPort, TcpRefused, TcpWork};
-use crate::tunnel::{ConnId, Gone, OpenError, OpenRecord, Refusal, Tunnel, TunnelStats};
+use crate::tunnel::{ConnEnd, ConnId, Gone, OpenError, OpenRecord, Refusal, Tunnel, TunnelStats};
 
 /// For the driver of its TCP sockets. After each call [`poll_transmit`](Self::poll_transmit) and
 /// [`poll_tcp`](Self::poll_tcp) are to be called until they return `None`.
@@ -43,12 +44,31 @@ impl<P: Provider> Node<P> {
         &mut self,
         now: Instant,
         port: TcpPort,
-        (player, listen): (SocketAddr, SocketAddr),
+        ends: (SocketAddr, SocketAddr),
     ) -> Result<ConnId, TcpRefused> {
         let now = self.advance(now);
         let tunnels = self.tunnels.as_mut().ok_or(TcpRefused::NoGame)?;
         let game = tunnels.game_of(port).ok_or(TcpRefused::NoGame)?.clone();
+        let name = game.name.clone();
+        let outcome = self.accept_for(now, game, ends);
+        let reason = match outcome {
+            Err(TcpRefused::NoExit) => TurnedAway::TcpNoExit,
+            Err(TcpRefused::Crowded) => TurnedAway::TcpShare,
+            Ok(_) | Err(TcpRefused::NoGame) => return outcome,
+        };
+        self.turn_away_from(now, name, reason);
+        outcome
+    }
+
+    fn accept_for(
+        &mut self,
+        now: Instant,
+        game: Game,
+        (player, listen): (SocketAddr, SocketAddr),
+    ) -> Result<ConnId, TcpRefused> {
         let tenant = Tenant::Prefix(prefix_of(player.ip()));
+        self.reclaim(now, tenant);
+        let tunnels = self.tunnels.as_mut().ok_or(TcpRefused::NoGame)?;
         if !tunnels.has_place(tenant) {
             return Err(TcpRefused::Crowded);
         }
@@ -77,9 +97,35 @@ impl<P: Provider> Node<P> {
             tenant,
             game,
             preface: Vec::new(),
+            used: now,
+            has_spoken: false,
         };
         tunnels.conns.insert(conn, held);
         Ok(conn)
+    }
+
+    /// Ends an idle connection where a newcomer of `tenant` would find its share taken, or where few places
+    /// are left for all.
+    fn reclaim(&mut self, now: Instant, tenant: Tenant) {
+        let Some(tunnels) = &mut self.tunnels else {
+            return;
+        };
+        let idle = if !tunnels.conns.has_place(tenant) {
+            tunnels.conns.idle(now, Some(tenant))
+        } else if tunnels.conns.is_scarce() {
+            tunnels.conns.idle(now, None)
+        } else {
+            None
+        };
+        let Some(conn) = idle else {
+            return;
+        };
+        if let Some(tunnel) = tunnels.of_conn(conn) {
+            tunnel.reset(conn);
+        }
+        let game = tunnels.conns.get(conn).map(|held| held.game.clone());
+        tunnels.end_conn(conn, ConnEnd::Reset);
+        self.turn_away_from(now, game.unwrap_or_default(), TurnedAway::TcpIdle);
     }
 
     /// Takes how a [dial](TcpWork::Dial) went, at an exit.
@@ -116,6 +162,10 @@ impl<P: Provider> Node<P> {
     ///
     /// [`Gone`] where the connection is over.
     pub fn tcp_write(&mut self, conn: ConnId, bytes: &[u8]) -> Result<usize, Gone> {
+        let now = self.now;
+        if let Some(tunnels) = self.tunnels.as_mut().filter(|_| !bytes.is_empty()) {
+            tunnels.conns.on_spoken(now, conn);
+        }
         self.tunnel_of(conn).ok_or(Gone)?.write(conn, bytes)
     }
 
@@ -155,9 +205,11 @@ impl<P: Provider> Node<P> {
 
     /// Takes away the first `len` of the bytes that are [readable](Self::tcp_readable).
     pub fn tcp_consume(&mut self, conn: ConnId, len: usize) {
+        let now = self.now;
         let Some(tunnels) = &mut self.tunnels else {
             return;
         };
+        tunnels.conns.on_read(now, conn);
         let held = tunnels.conns.get_mut(conn);
         match held.filter(|held| !held.preface.is_empty()) {
             Some(held) => drop(held.preface.drain(..len.min(held.preface.len()))),

@@ -1,8 +1,11 @@
 //! The TCP connections that the driver of a node knows of, and who has the places.
 
+use core::cmp::Reverse;
+use core::time::Duration;
 use std::collections::BTreeMap;
 
 use udp_proto::budget::Prefix;
+use wire::Instant;
 
 use super::flow_table::OTHERS_SHARE;
 use crate::link::LinkId;
@@ -28,6 +31,17 @@ pub(super) struct Held {
     pub(super) game: String,
     /// What its server is told before the player's first byte, as far as the driver has not taken it.
     pub(super) preface: Vec<u8>,
+    /// When bytes last passed, or it was taken.
+    pub(super) used: Instant,
+    /// Whether the socket's end has sent anything.
+    pub(super) has_spoken: bool,
+}
+
+impl Held {
+    fn is_idle(&self, now: Instant) -> bool {
+        let after = if self.has_spoken { IDLE } else { SILENT };
+        now.saturating_since(self.used) >= after
+    }
 }
 
 /// Who has places, and leaves the others some.
@@ -60,6 +74,39 @@ impl Conns {
             Tenant::Entry(_) => self.max - self.max / OTHERS_SHARE,
         };
         self.places.get(&tenant).is_none_or(|held| *held < max)
+    }
+
+    /// Whether idle connections are to give way to newcomers.
+    pub(super) fn is_scarce(&self) -> bool {
+        let held = u32::try_from(self.held.len()).unwrap_or(u32::MAX);
+        held >= self.max - self.max / 4
+    }
+
+    /// The idle connection of a player that gives way to a newcomer: the oldest of the tenant with most
+    /// places, or of `only`. Looks at all connections.
+    pub(super) fn idle(&self, now: Instant, only: Option<Tenant>) -> Option<ConnId> {
+        let idle = self.held.iter().filter(|(_, held)| {
+            matches!(held.tenant, Tenant::Prefix(_))
+                && only.is_none_or(|only| held.tenant == only)
+                && held.is_idle(now)
+        });
+        let places = |held: &Held| self.places.get(&held.tenant).copied().unwrap_or(0);
+        let first = idle.min_by_key(|(conn, held)| (Reverse(places(held)), held.used, **conn));
+        first.map(|(conn, _)| *conn)
+    }
+
+    /// Takes note that bytes passed to the socket.
+    pub(super) fn on_read(&mut self, now: Instant, conn: ConnId) {
+        if let Some(held) = self.held.get_mut(&conn) {
+            held.used = now;
+        }
+    }
+
+    /// Takes note that bytes came from the socket.
+    pub(super) fn on_spoken(&mut self, now: Instant, conn: ConnId) {
+        if let Some(held) = self.held.get_mut(&conn) {
+            (held.used, held.has_spoken) = (now, true);
+        }
     }
 
     /// Adds a connection; no name comes twice.
@@ -113,6 +160,12 @@ impl Conns {
     }
 }
 
+/// Time without a byte after which a connection that spoke may give way: chosen longer than the pauses of a
+/// player at play, who sends keepalives.
+const IDLE: Duration = Duration::from_secs(60);
+/// The same of one whose player has not said anything yet.
+const SILENT: Duration = Duration::from_secs(5);
+
 #[cfg(test)]
 mod tests {
     use core::net::IpAddr;
@@ -140,6 +193,8 @@ mod tests {
                 tenant,
                 game: "web".into(),
                 preface: Vec::new(),
+                used: Instant::ZERO,
+                has_spoken: false,
             };
             let conn = ConnId {
                 tunnel,
@@ -182,6 +237,34 @@ mod tests {
         // Two places for each connection of an address whose exit is here.
         assert_eq!(fill(&mut conns(64, 16), 1, network("192.0.2.1")), 32);
         assert_eq!(fill(&mut conns(2, 16), 1, network("192.0.2.1")), 32);
+    }
+
+    #[test]
+    fn the_oldest_idle_one_of_the_fullest_source_gives_way() {
+        let mut conns = conns(64, 4);
+        assert_eq!(fill(&mut conns, 1, network("192.0.2.1")), 16);
+        assert_eq!(fill(&mut conns, 2, network("192.0.3.1")), 16);
+        let (at, conn) = (Instant::from_millis, |tunnel, number| ConnId {
+            tunnel,
+            number,
+        });
+        assert!(conns.remove(conn(2, 0)) && !conns.is_scarce());
+        fill(&mut conns, 3, network("192.0.4.1"));
+        fill(&mut conns, 4, network("192.0.5.1"));
+        assert!(conns.is_scarce());
+        assert_eq!(conns.idle(at(4_999), None), None);
+        conns.on_spoken(at(1), conn(1, 0));
+        for number in 1..15 {
+            conns.on_read(at(100 - number), conn(1, number));
+        }
+        assert_eq!(conns.idle(at(6_000), None), Some(conn(1, 15)));
+        assert_eq!(
+            conns.idle(at(6_000), Some(network("192.0.3.9"))),
+            Some(conn(2, 1))
+        );
+        assert_eq!(conns.idle(at(6_000), Some(network("10.0.0.1"))), None);
+        conns.on_read(at(6_000), conn(1, 15));
+        assert_eq!(conns.idle(at(6_000), None), Some(conn(3, 0)));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use super::telling::{NODE_LEN, NODES_MAX};
 use super::tunnel_conns::{Held, Tenant};
 use super::tunnels::Tunnels;
 use crate::config::{Game, Mode};
+use crate::event::TurnedAway;
 use crate::flow_key::FlowId;
 use crate::flow_message::{FlowEnd, FlowMessage, FlowRefused};
 use crate::link::LinkId;
@@ -188,7 +189,13 @@ impl<P: Provider> Node<P> {
             TunnelEvent::Down { .. } => return self.close_flow(now, flow, FlowEnd::Local),
             TunnelEvent::Ended { conn, end } => {
                 if let Some(tunnels) = &mut self.tunnels {
+                    let held = tunnels.conns.get(conn).filter(|_| end != ConnEnd::Done);
+                    let held = held.filter(|held| matches!(held.tenant, Tenant::Prefix(_)));
+                    let game = held.map(|held| held.game.clone());
                     tunnels.end_conn(conn, end);
+                    if let Some(game) = game {
+                        self.turn_away_from(now, game, TurnedAway::TcpReset);
+                    }
                 }
                 return;
             }
@@ -223,6 +230,8 @@ impl<P: Provider> Node<P> {
                 tenant,
                 game: open.game.clone(),
                 preface,
+                used: self.now,
+                has_spoken: false,
             };
             tunnels.conns.insert(conn, held);
             tunnels.work.push_back(TcpWork::Dial { conn, server });

@@ -7,8 +7,8 @@ pub struct TunnelConfig {
     /// Connections of players at a time; 1,024. Each may hold twice [`WINDOW`](super::WINDOW) at
     /// this end, and at an exit a seventh more of them, which wait for a place, once.
     pub players_max: u32,
-    /// Of them, those of one address: of IPv4 an address, of IPv6 a /64; 16. Whoever shares an
-    /// address with more players than that needs more.
+    /// Of them, those of one address: of IPv4 an address, of IPv6 a /64; 64: a browser opens six to each
+    /// host, and households share an address. A carrier's NAT with more players needs more.
     pub per_address_max: u32,
     /// New connections a second; 256, and four times as many at once.
     pub open_rate: u32,
@@ -18,7 +18,7 @@ impl Default for TunnelConfig {
     fn default() -> Self {
         Self {
             players_max: 1_024,
-            per_address_max: 16,
+            per_address_max: 64,
             open_rate: 256,
         }
     }

@@ -361,10 +361,24 @@ fn pg5_probes_of_no_port_or_too_long_are_no_configuration() {
 
 #[cfg(feature = "tcp")]
 #[test]
-fn pg5_a_tcp_game_is_measured_by_a_connection() {
+fn pg5_a_tcp_game_is_measured_by_a_connection_where_that_is_asked_for() {
+    let measured = |index: usize, config: &mut Config, ids: &[NodeId]| {
+        crate::streams::web(index, config, ids);
+        if index == EXIT {
+            let probe = ServerProbe::Connect { port: 8_080 };
+            config.probes.insert("web".into(), probe);
+        }
+    };
+    let server = address(crate::streams::SERVER);
     let mut mesh = Mesh::new(Seed::from_number(1), &shape(crate::streams::web));
     mesh.run(START);
-    let server = address(crate::streams::SERVER);
+    let mut probes = mesh.process(EXIT).probes.iter();
+    assert!(
+        probes.all(|(_, at, _)| *at != server),
+        "it would be a line in the server's log"
+    );
+    let mut mesh = Mesh::new(Seed::from_number(1), &shape(measured));
+    mesh.run(START);
     let probes = &mesh.process(EXIT).probes;
     let of = probes.iter().find(|(_, at, _)| *at == server).unwrap();
     assert_eq!(of.2, ServerProbe::Connect { port: 8_080 });

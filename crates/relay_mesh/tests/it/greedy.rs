@@ -7,7 +7,7 @@ use netsim::provider::SimProvider;
 use netsim::{Datagram, Handle, Host};
 use relay_mesh::flow_message::FlowMessage;
 use relay_mesh::link_state::Roles;
-use relay_mesh::{EntryGame, Event, ExitGame, FlowEnd, FlowId, Game, Mode};
+use relay_mesh::{EntryGame, Event, ExitGame, FlowEnd, FlowId, Game, Mode, RationLimits};
 use udp_proto::Endpoint;
 use wire::Seed;
 
@@ -192,6 +192,9 @@ fn a_crowded_prefix_at_an_entry_ends_no_flow_of_another_entry() {
         if index == EXIT || index == RELAY {
             config.profile.roles = Roles::ALL;
         }
+        let mut limits = RationLimits::default();
+        (limits.newcomers, limits.unproved) = (16, 64);
+        config.rations = [("second".into(), limits)].into();
     });
     rig.open_new(10);
     rig.mesh.run(500);

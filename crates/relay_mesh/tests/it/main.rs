@@ -4,6 +4,7 @@
 
 mod alloc;
 mod beside;
+mod carrier;
 mod chance;
 mod contract;
 mod crowd;
@@ -29,6 +30,7 @@ mod mass;
 mod member;
 mod memo;
 mod moves;
+mod outage;
 #[cfg(feature = "tcp")]
 mod places;
 mod play;

@@ -2,7 +2,7 @@
 
 use relay_mesh::link_state::Roles;
 use relay_mesh::tunnel::{ConnEnd, ConnId, Refusal};
-use relay_mesh::{Config, EntryGame, ExitGame, TcpConfig, TcpRefused};
+use relay_mesh::{Config, EntryGame, Event, ExitGame, TcpConfig, TcpRefused, TurnedAway};
 use wire::{NodeId, Seed};
 
 use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, address, shape};
@@ -125,6 +125,43 @@ fn mesh_a1_one_network_gets_a_quarter_of_the_connections_of_an_entry() {
         .apply(entry, |process, _| process.node.tcp_reset(taken[0]));
     connect(&mut mesh, ENTRY, 0, &line(99)).unwrap();
     assert_eq!(connect(&mut mesh, ENTRY, 0, &line(98)), crowded);
+}
+
+/// Connections that say nothing fill three quarters of an entry, from many networks: each newcomer takes the place of
+/// one that was idle for 5 s, and those that spoke stay.
+#[test]
+fn mesh_a7_idle_connections_give_way_to_newcomers() {
+    let mut mesh = Mesh::new(Seed::from_number(3), &shape(small_entry));
+    mesh.stop_player();
+    mesh.run(START);
+    for network in 0..6 {
+        for host in 1..=8 {
+            let player = format!("203.0.{network}.{host}");
+            connect(&mut mesh, ENTRY, host % 2, &player).unwrap();
+        }
+    }
+    let spoke = connect(&mut mesh, ENTRY, 0, "198.51.100.1").unwrap();
+    let entry = mesh.nodes[ENTRY];
+    mesh.run(6_000);
+    assert_eq!(standing(&mesh, ENTRY).0, 49);
+    mesh.world
+        .apply(entry, |process, _| process.node.tcp_write(spoke, b"here"))
+        .unwrap();
+    for host in 2..=31 {
+        connect(&mut mesh, ENTRY, 0, &format!("198.51.{host}.1")).unwrap();
+        mesh.run(100);
+    }
+    assert_eq!(standing(&mesh, ENTRY).0, 49, "one went for each that came");
+    assert_eq!(mesh.process(ENTRY).streams.held[&spoke].end, None);
+    mesh.run(1_000);
+    assert_eq!(standing(&mesh, EXIT).0, 49, "the exit has let them go");
+    let events = mesh.process(ENTRY).events.iter();
+    let told = events.filter_map(|(_, event)| match event {
+        Event::TurnedAway { reason, .. } => Some(*reason),
+        _ => None,
+    });
+    let told: Vec<_> = told.collect();
+    assert_eq!(told, [TurnedAway::TcpIdle; 2], "once for each of both games");
 }
 
 /// The entry is the exit of its players, and has few places.

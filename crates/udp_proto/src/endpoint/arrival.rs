@@ -189,6 +189,8 @@ impl<P: Provider> Endpoint<P> {
         } else {
             Proof::Server(accepted.server_key)
         };
+        let round_trip = accepted.round_trip.unwrap_or_default();
+        let began = now.saturating_sub(round_trip);
         let start = SessionStart {
             role: Role::Dialler,
             path: Path::fixed(accepted.server, arrival.local),
@@ -220,7 +222,7 @@ impl<P: Provider> Endpoint<P> {
         if self.session(id).is_some_and(Session::is_resettable) {
             self.resettable.insert((accepted.server, id));
         }
-        self.connected(now, id, accepted.server, proof);
+        self.connected(now, (id, began), accepted.server, proof);
         true
     }
 

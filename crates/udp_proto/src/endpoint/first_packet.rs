@@ -95,7 +95,7 @@ impl<P: Provider> Endpoint<P> {
             len,
             plaintext,
         } = first;
-        let source = half_open.source;
+        let (source, began) = (half_open.source, half_open.accepted_at);
         let (mut received, mut sent) = (len, 0);
         if arrival.peer == half_open.first {
             received += HELLO_LEN;
@@ -139,7 +139,7 @@ impl<P: Provider> Endpoint<P> {
             self.seat(now, id, grant);
         }
         let address = arrival.real_source.unwrap_or(arrival.peer);
-        self.connected(now, id, address, proof);
+        self.connected(now, (id, began), address, proof);
     }
 
     /// Returns what a first packet proves: nothing where peer mode's IDENTITY does not verify, and

@@ -62,11 +62,11 @@ impl<P: Provider> Endpoint<P> {
         }
     }
 
-    /// Tells the application of a new session.
+    /// Tells the application of a new session, whose HELLO came or left at `began`.
     pub(super) fn connected(
         &mut self,
         now: Instant,
-        id: SessionId,
+        (id, began): (SessionId, Instant),
         address: SocketAddr,
         proof: Proof,
     ) {
@@ -83,14 +83,16 @@ impl<P: Provider> Endpoint<P> {
         if let Some(node) = node
             && self.session(id).is_some_and(Session::is_open)
         {
-            self.keep_one(now, id, node);
+            self.keep_one(now, (id, began), node);
         }
     }
 
-    /// Ends all but one session with a node, and both ends choose the same one: a restarted peer's
-    /// newest, else of two that the same side dialled the newer, else the one that the smaller
-    /// node id dialled.
-    fn keep_one(&mut self, now: Instant, new: SessionId, node: NodeId) {
+    /// Ends all but one session with a node: the newer one stays. A node that dials has no session that
+    /// it knows of, so the older one is dead at its end: it was restarted, or heard nothing for its idle timeout.
+    ///
+    /// Only where both ends dialled within a round trip of each other, neither knew of the other's
+    /// attempt. Then both ends choose the session that the smaller node id dialled.
+    fn keep_one(&mut self, now: Instant, (new, began): (SessionId, Instant), node: NodeId) {
         let ours = self.listener.as_ref().map(|listener| listener.node);
         let old = self.nodes.get(&node).copied();
         let (Some(old), Some(ours)) = (old, ours) else {
@@ -98,13 +100,16 @@ impl<P: Provider> Endpoint<P> {
             return;
         };
         let traits = |id| match self.slots.get(id) {
-            Some(Slot::Session(session)) => Some((session.boot_id(), session.role())),
+            Some(Slot::Session(session)) => {
+                Some((session.boot_id(), session.role(), session.may_cross(began)))
+            }
             _ => None,
         };
         let new_stays = match (traits(old), traits(new)) {
-            (Some((old_boot, old_role)), Some((new_boot, new_role))) => {
+            (Some((old_boot, old_role, may_cross)), Some((new_boot, new_role, _))) => {
                 old_boot != new_boot
                     || old_role == new_role
+                    || !may_cross
                     || (new_role == Role::Dialler) == (ours < node)
             }
             _ => true,

@@ -110,6 +110,7 @@ impl<A: Aead> Session<A> {
             message_at: now,
             rest_at: now,
             padded_at: now,
+            opened_at: now,
             heard_at: now,
             deaf_for: Nanos::ZERO,
             checked_at: now,

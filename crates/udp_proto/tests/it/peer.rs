@@ -107,6 +107,39 @@ fn twp_t4_a_node_that_moves_keeps_its_session_and_checks_1280_bytes_again() {
     assert_eq!(log(&world, &b).messages.len(), 1);
 }
 
+/// A node that was stopped keeps its session by the stall guard; its peer gave it up and opens another.
+#[test]
+fn twp_a_session_that_its_peer_gave_up_gives_way_to_the_one_that_the_peer_opens() {
+    for opener_is_stopped in [true, false] {
+        let mut world = World::new(Seed::from_number(12));
+        let (a, b) = (node(&mut world, 1, 7), node(&mut world, 2, 7));
+        let old = dial(&mut world, &a, &b);
+        world.run_for(Duration::from_secs(2));
+        let (stopped, other) = if opener_is_stopped {
+            (&a, &b)
+        } else {
+            (&b, &a)
+        };
+        world.stall(stopped.handle, Duration::from_secs(11));
+        world.run_for(Duration::from_millis(10_900));
+        let log_of = |world: &World, node: &Node| format!("{:?}", log(world, node).events);
+        assert!(log_of(&world, other).contains("Timeout"));
+        let new = dial(&mut world, other, stopped);
+        world.run_for(Duration::from_secs(1));
+        let sessions = |world: &World, node: &Node| -> Vec<SessionId> {
+            world.get(node.handle).unwrap().machine.sessions().collect()
+        };
+        assert_eq!(sessions(&world, other), [new]);
+        let left = sessions(&world, stopped);
+        assert!(left.len() == 1 && (!opener_is_stopped || left[0] != old));
+        world.apply(other.handle, |host, now| {
+            host.machine.send(now, new, RELIABLE, b"back").unwrap();
+        });
+        world.run_for(Duration::from_secs(1));
+        assert_eq!(log(&world, stopped).messages[0].2, b"back");
+    }
+}
+
 #[test]
 fn both_sides_prove_their_identity_and_check_1280_bytes() {
     let mut world = World::new(Seed::from_number(1));

@@ -57,6 +57,7 @@ pub(super) fn read(path: &Path, text: &[u8]) -> Result<FileConfig, ConfigError> 
         members: None,
         games: Vec::new(),
         proxies: BTreeMap::new(),
+        rations: BTreeMap::new(),
         probes: BTreeMap::new(),
         signed: Some(FileSigned {
             network: NETWORK.to_owned(),

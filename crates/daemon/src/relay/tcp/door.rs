@@ -51,7 +51,12 @@ pub(super) fn set_up(stream: &TcpStream) -> io::Result<()> {
     let socket = SockRef::from(stream);
     socket.set_tcp_nodelay(true)?;
     socket.set_linger(Some(Duration::ZERO))?;
-    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(SILENCE))
+    let asks = TcpKeepalive::new().with_time(SILENCE);
+    #[cfg(any(target_os = "android", target_os = "linux"))]
+    let asks = asks.with_interval(ASK_GAP).with_retries(ASKS);
+    #[cfg(any(target_os = "android", target_os = "linux"))]
+    socket.set_tcp_user_timeout(Some(GONE_AFTER))?;
+    socket.set_tcp_keepalive(&asks)
 }
 
 /// Lets a connection end as one whose halves are both closed.
@@ -90,8 +95,18 @@ const IN_PROGRESS: i32 = 115;
 const IN_PROGRESS: i32 = 36;
 /// Asked of the system for each direction of a connection, which takes twice as much (socket(7)): a slow
 /// reader holds up so much, and not the megabytes that the system would grow to.
-const BUFFER_BYTES: usize = 128 << 10;
+const BUFFER_BYTES: usize = 256 << 10;
 /// Connections that the system may hold until they are accepted; less where its own limit is lower.
 const BACKLOG: i32 = 1_024;
 /// Silence after which the system asks whether the other end is there.
-const SILENCE: Duration = Duration::from_secs(60);
+const SILENCE: Duration = Duration::from_secs(30);
+/// Time between two such questions, and how many go unanswered before the connection ends: with [`SILENCE`] that
+/// is [`GONE_AFTER`].
+#[cfg(any(target_os = "android", target_os = "linux"))]
+const ASK_GAP: Duration = Duration::from_secs(10);
+#[cfg(any(target_os = "android", target_os = "linux"))]
+const ASKS: u32 = 9;
+/// How long bytes that were sent may wait to be acknowledged; `TCP_USER_TIMEOUT` of tcp(7). It also ends a
+/// connection whose reader takes nothing for so long.
+#[cfg(any(target_os = "android", target_os = "linux"))]
+const GONE_AFTER: Duration = Duration::from_secs(120);

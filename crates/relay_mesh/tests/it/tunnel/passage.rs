@@ -2,8 +2,9 @@
 
 use core::time::Duration;
 
-use netsim::{for_each_seed, test_site};
+use netsim::{LinkConfig, for_each_seed, test_site};
 use relay_mesh::tunnel::{ConnEnd, TunnelConfig, WINDOW};
+use wire::Seed;
 
 use super::pair::{Closes, Pair, Reading, calm, lossy, quiet, record, words};
 
@@ -101,6 +102,30 @@ fn pg8_a_slow_reader_stops_the_sender_within_the_window() {
     assert!(pair.entry.tunnel.is_empty() && pair.exit.tunnel.is_empty());
 }
 
+/// A window of 128 KiB held it at 80 Mbit/s.
+#[test]
+fn mesh_a5_a_connection_alone_gets_200_megabits_a_second_at_12_7_ms() {
+    let line = LinkConfig::default().with_delay(Duration::from_micros(6_350));
+    let mut pair = Pair::new(Seed::from_number(2), &TunnelConfig::default(), line);
+    let there = words(32 << 20, 5);
+    pair.open("203.0.113.9:4000", b"GET /", Closes::Behind)
+        .unwrap();
+    pair.run(Duration::from_secs(1));
+    let (server, begins) = (pair.exit.conn(), pair.now);
+    pair.exit.say(server, &there, Closes::Behind);
+    let is_over = pair.run_until_or(Duration::from_secs(10), |pair| {
+        pair.entry
+            .talks
+            .values()
+            .all(|talk| talk.got.len() == there.len())
+    });
+    assert!(is_over);
+    let micros = pair.now.saturating_since(begins).as_micros();
+    let megabits = (u128::from(32_u32 << 20) * 8) / micros;
+    println!("one connection at 12.7 ms: {megabits} Mbit/s");
+    assert!(megabits >= 200, "{megabits} Mbit/s");
+}
+
 #[test]
 fn pg8_readers_who_stand_still_hold_up_nobody_else() {
     let mut pair = quiet();
@@ -130,7 +155,7 @@ fn pg8_readers_who_stand_still_hold_up_nobody_else() {
 #[test]
 fn pg8_a_thousand_players_on_one_entry_and_nothing_is_left_of_them() {
     let config = TunnelConfig::default();
-    let mut pair = Pair::new(wire::Seed::from_number(1), &config, calm());
+    let mut pair = Pair::new(Seed::from_number(1), &config, calm());
     for round in 0..2_u8 {
         for player in 0..1_000_u16 {
             let [high, low] = player.to_be_bytes();

@@ -1,0 +1,75 @@
+//! Many players behind one address: a school, a carrier's NAT.
+
+use core::net::SocketAddr;
+
+use relay_mesh::{Event, RationLimits, TurnedAway};
+use wire::Seed;
+
+use crate::harness::{ENTRY, Mesh, START, Shape, game, link, ms, shape};
+use crate::player::Player;
+
+/// Lets `count` players of one address come within a second, and returns how many are served, and which share of
+/// what they sent in the last 3 s was answered, in percent.
+fn served(shape: &Shape, count: u16) -> (usize, u64, Mesh) {
+    let mut mesh = Mesh::new(Seed::from_number(7), shape);
+    mesh.run(START);
+    let now = mesh.now();
+    let players: Vec<_> = (0..count)
+        .map(|number| {
+            let source = SocketAddr::from(([203, 0, 113, 77], 10_000 + number));
+            let begins = now + ms(u64::from(number) * 1_000 / u64::from(count));
+            let player = mesh
+                .world
+                .add(source, |_| Player::new(game(), 5, 100, begins));
+            let entry = mesh.nodes[ENTRY];
+            mesh.world.set_links(player, entry, link(5));
+            player
+        })
+        .collect();
+    mesh.run(5_000);
+    let before: u64 = players.iter().map(|of| mesh.world[*of].sent()).sum();
+    let missing: u64 = players.iter().map(|of| mesh.world[*of].missing()).sum();
+    mesh.run(3_000);
+    let sent: u64 = players.iter().map(|of| mesh.world[*of].sent()).sum();
+    let late: u64 = players.iter().map(|of| mesh.world[*of].missing()).sum();
+    let are_served = players
+        .iter()
+        .filter(|of| !mesh.world[**of].answers.is_empty());
+    let share = 100 - (late.saturating_sub(missing)) * 100 / (sent - before);
+    (are_served.count(), share, mesh)
+}
+
+fn turned_away(mesh: &Mesh) -> Vec<(TurnedAway, u64)> {
+    let events = mesh.process(ENTRY).events.iter();
+    events
+        .filter_map(|(_, event)| match event {
+            Event::TurnedAway { reason, count, .. } => Some((*reason, *count)),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn sim_mesh_a3_a_thousand_players_of_one_address_are_served() {
+    let (served, share, mesh) = served(&Shape::default(), 1_000);
+    println!("1,000 players of one address: {served} served, {share} % of what they sent answered");
+    assert_eq!(served, 1_000);
+    assert!(share >= 95, "{share} %");
+    assert_eq!(turned_away(&mesh), []);
+}
+
+#[test]
+fn mesh_a3_rations_of_a_game_hold_and_who_is_turned_away_is_told_of() {
+    let shape = shape(|_, config, _| {
+        let mut limits = RationLimits::default();
+        (limits.newcomers, limits.unproved, limits.bytes) = (2, 8, 1 << 20);
+        config.rations = [("echo".into(), limits)].into();
+    });
+    let (served, _, mesh) = served(&shape, 100);
+    assert!((16..60).contains(&served), "8 and 2 a second: {served}");
+    let told = turned_away(&mesh);
+    assert!(
+        matches!(told[..], [(TurnedAway::Ration, count)] if count > 50),
+        "{told:?}"
+    );
+}
