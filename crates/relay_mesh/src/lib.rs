@@ -38,6 +38,7 @@ mod node;
 mod outbox;
 pub mod path_probe;
 mod path_setup;
+mod path_quality;
 mod path_watch;
 pub mod pieces;
 pub mod proxy_header;

@@ -200,6 +200,8 @@ pub enum RouteCauseName {
     Degraded,
     /// The new one had been better for long enough.
     Better,
+    /// A relay of the old one takes no flows any more.
+    Drained,
     /// One that this program has no name for.
     Other,
 }
@@ -211,6 +213,7 @@ impl From<RouteCause> for RouteCauseName {
             RouteCause::Killed => Self::Killed,
             RouteCause::Degraded => Self::Degraded,
             RouteCause::Better => Self::Better,
+            RouteCause::Drained => Self::Drained,
             _ => Self::Other,
         }
     }

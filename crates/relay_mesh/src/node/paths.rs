@@ -1,5 +1,6 @@
 //! Setting paths up, probing them, and keeping their labels.
 
+use core::time::Duration;
 use std::collections::BTreeMap;
 
 use crypto::Provider;
@@ -15,7 +16,7 @@ use crate::flow_key::FlowId;
 use crate::hop::{HOPS_LEFT_MAX, Piece};
 use crate::hop_sealer::Packet;
 use crate::link::LinkId;
-use crate::path_probe::{PathEcho, PathProbe};
+use crate::path_probe::{PathEcho, PathPadding, PathProbe};
 use crate::path_setup::{Ask, PathSetup, Progress, held};
 use crate::path_watch::EchoWay;
 use crate::route_request::{RequestId, RouteReply};
@@ -78,7 +79,7 @@ impl<P: Provider> Node<P> {
                 .requests(&missing)
                 .take(room)
                 .map(|flows| {
-                    let way = (path.path.relays.as_slice(), path.path.destination);
+                    let way = (path.path.relays.as_slice(), path.path.destination, id);
                     PathSetup::start(now, self.own, way, flows.to_vec(), &mut ids)
                 })
                 .collect();
@@ -185,15 +186,28 @@ impl<P: Provider> Node<P> {
         for (&link, course) in &mut self.courses {
             for path in course.paths.iter_mut().filter(|path| path.is_watched()) {
                 if let Some(number) = path.watch.poll_probe(now) {
-                    due.push((link, path.id, number));
+                    let is_padded = path.padding_at <= now && course.data_len > 0;
+                    due.push((link, path.id, number, is_padded));
                 }
             }
         }
-        for (link, path, number) in due {
+        for (link, path, number, is_padded) in due {
+            if is_padded {
+                self.send_padding(now, (link, path));
+            }
+            let known = self.courses.get_mut(&link);
+            let Some(known) = known.and_then(|course| course.path_mut(path)) else {
+                continue;
+            };
+            let (sampling, has_data) = known.quality.on_probe_sent(now, number);
+            if has_data {
+                known.padding_at = now + PADDING;
+            }
             let probe = PathProbe {
                 path,
                 number,
                 clock: now.as_nanos(),
+                sampling,
             };
             let mut payload = Vec::with_capacity(PathProbe::LEN);
             probe.encode(&mut payload);
@@ -218,13 +232,23 @@ impl<P: Provider> Node<P> {
             self.on_path_echoed(now, link, (echo, EchoWay::Path));
             return;
         }
+        if let Ok(padding) = PathPadding::decode(payload) {
+            let (packet, len) = ((FlowId::PROBE, arrived.header.number), payload.len());
+            let data = course.arrivals.data(padding.path);
+            data.on_data(now, packet, len);
+            return;
+        }
         let Ok(probe) = PathProbe::decode(payload) else {
             self.count_malformed();
             return;
         };
         let arrived = course.arrivals.count(probe.path);
-        let mut echo = Vec::with_capacity(PathEcho::LEN);
-        probe.answer(now, arrived).encode(&mut echo);
+        let data = course
+            .arrivals
+            .data(probe.path)
+            .on_probe(now, probe.sampling);
+        let mut echo = Vec::with_capacity(PathEcho::LEN_MAX);
+        probe.answer(now, arrived, data).encode(&mut echo);
         // The direct way is the session's own; over relays, the first of two answers counts.
         let back = course
             .current
@@ -275,17 +299,45 @@ impl<P: Provider> Node<P> {
         else {
             return;
         };
-        let was_proved = path.watch.is_proved();
+        let was = (path.watch.is_proved(), path.quality.verdict());
         path.watch.on_echo(now, echo, way);
-        if !was_proved && path.watch.is_proved() {
+        let loss = path.watch.lost(now);
+        path.quality.on_echo(echo, loss);
+        if was != (path.watch.is_proved(), path.quality.verdict()) {
             self.is_untended = true;
         }
     }
 
-    fn send_probe(&mut self, now: Instant, (link, id): (LinkId, u8), payload: &[u8]) {
+    /// Sends padding of the size of data over a path that carries none.
+    fn send_padding(&mut self, now: Instant, (link, id): (LinkId, u8)) {
         let Some(course) = self.courses.get_mut(&link) else {
             return;
         };
+        let len = course.data_len;
+        let Some(path) = course.path_mut(id) else {
+            return;
+        };
+        path.padding_at = now + PADDING;
+        let len = len.min(path.quality.whole_max());
+        let mut payload = Vec::with_capacity(len);
+        PathPadding { path: id }.encode(len, &mut payload);
+        let number = self.send_probe(now, (link, id), &payload);
+        let course = self.courses.get_mut(&link);
+        let path = course.and_then(|course| course.path_mut(id));
+        if let (Some(path), Some(number)) = (path, number) {
+            let packet = (FlowId::PROBE, number);
+            path.quality.on_data_sent(now, packet, payload.len());
+        }
+    }
+
+    /// Returns the packet's number, where it was sent.
+    fn send_probe(
+        &mut self,
+        now: Instant,
+        (link, id): (LinkId, u8),
+        payload: &[u8],
+    ) -> Option<u64> {
+        let course = self.courses.get_mut(&link)?;
         let provider = self.endpoint.provider();
         self.sealed.clear();
         let Ok(numbered) =
@@ -293,15 +345,11 @@ impl<P: Provider> Node<P> {
                 .probe_sealer
                 .seal(provider, now, (Piece::Whole, payload), &mut self.sealed)
         else {
-            return;
+            return None;
         };
-        let Some(path) = course.path_mut(id) else {
-            return;
-        };
+        let path = course.path_mut(id)?;
         let first = path.first;
-        let Some(bound) = path.bound.get_mut(&FlowId::PROBE) else {
-            return;
-        };
+        let bound = path.bound.get_mut(&FlowId::PROBE)?;
         bound.sent_at = now;
         let packet = Packet {
             number: numbered.number,
@@ -310,7 +358,8 @@ impl<P: Provider> Node<P> {
             body: &self.sealed,
         };
         let via = (first, &mut bound.binding);
-        self.plane.send(provider, now, via, packet);
+        let is_sent = self.plane.send(provider, now, via, packet);
+        is_sent.then_some(numbered.number)
     }
 
     /// Sends requests. A path of which one cannot be sent waits, whatever the number of them.
@@ -363,3 +412,6 @@ impl<P: Provider> Node<P> {
         }
     }
 }
+
+/// Time without data on a path after which padding takes its place, and between two of them.
+const PADDING: Duration = Duration::from_millis(100);

@@ -33,6 +33,7 @@ impl<P: Provider> Node<P> {
             .flat_map(|course| &mut course.paths);
         for path in paths {
             path.watch.on_stall(now);
+            path.quality.reset();
         }
     }
 }
