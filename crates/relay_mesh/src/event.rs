@@ -33,6 +33,13 @@ pub enum Event {
         /// Who it is.
         node: NodeId,
     },
+    /// This node does not keep up: paths and links are not judged meanwhile. Told at most once a minute.
+    Overloaded {
+        /// How late it ran since it was last told.
+        late: Duration,
+        /// Datagrams that its own queues dropped since.
+        dropped: u64,
+    },
     /// Flows to another end took another path.
     RouteChanged {
         /// The other end.

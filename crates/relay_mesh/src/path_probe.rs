@@ -325,7 +325,10 @@ mod tests {
             let sampling = Sampling { key: 77, shift };
             let named = (0..4_096).filter_map(|number| sampling.id(FlowId(5), number));
             let named = named.count();
-            assert!(named.abs_diff(expected) <= 8 + expected / 4, "{shift}: {named}");
+            assert!(
+                named.abs_diff(expected) <= 8 + expected / 4,
+                "{shift}: {named}"
+            );
         }
     }
 

@@ -12,12 +12,12 @@
 //! last few.
 //!
 //! **False alarms.** If data is lost at exactly `p0`, so at 3 % more than probes at least, the mean number of packets
-//! to a false alarm is at least e^12, 160,000 (Lorden, 1971). If data is lost as often as probes are, it is above
-//! e^24. That needs packets lost independently of each other, so the packets between two probes count for
+//! to a false alarm is at least e^8, 3,000 (Lorden, 1971). If data is lost as often as probes are, it is above e^14,
+//! a million, even while probes have shown less loss than there is. That needs packets lost independently of each other, so the packets between two probes count for
 //! [`WEIGHT_MAX`] at most, and for nothing if half of the probes between them were lost too.
 //!
-//! **Detection.** A path that drops all data is found after 8 to 13 packets, one that drops 30 % after 38 on the
-//! average, and one that delays all data after 14 samples.
+//! **Detection.** A path that drops all data is found after 5 to 10 packets, one that drops 30 % after 25 on the
+//! average, and one that delays all data after 9 samples.
 
 #![warn(clippy::arithmetic_side_effects)]
 
@@ -112,12 +112,7 @@ impl PathQuality {
     }
 
     /// Takes a data packet of `len` bytes of payload that was sent over the path.
-    pub(crate) fn on_data_sent(
-        &mut self,
-        now: Instant,
-        (flow, number): (FlowId, u64),
-        len: usize,
-    ) {
+    pub(crate) fn on_data_sent(&mut self, now: Instant, (flow, number): (FlowId, u64), len: usize) {
         if let Some(sent) = self.sent.get_mut(size_class(len)) {
             *sent = sent.wrapping_add(1);
         }
@@ -191,14 +186,13 @@ impl PathQuality {
         self.verdict
     }
 
-    /// Returns whether long datagrams are lost where shorter ones arrive, so that they are to travel in pieces.
-    pub(crate) const fn needs_pieces(&self) -> bool {
-        self.needs_pieces
-    }
-
-    /// Returns the longest datagram that is to travel whole, bytes.
+    /// Returns the longest datagram that is to travel whole, bytes: less where long ones are lost and shorter ones arrive.
     pub(crate) const fn whole_max(&self) -> usize {
-        if self.needs_pieces { PIECE_MAX } else { WHOLE_MAX }
+        if self.needs_pieces {
+            PIECE_MAX
+        } else {
+            WHOLE_MAX
+        }
     }
 
     /// Sends long datagrams in pieces, or whole again.
@@ -315,11 +309,14 @@ pub(crate) struct DataArrivals {
     arrived: [u32; SIZE_CLASSES],
     samples: [(u32, Instant); SAMPLES_MAX],
     sampled: u8,
+    /// When something last came.
+    used: Instant,
 }
 
 impl DataArrivals {
     /// Takes a data packet of `len` bytes of payload that opened.
     pub(crate) fn on_data(&mut self, now: Instant, (flow, number): (FlowId, u64), len: usize) {
+        self.used = now;
         if let Some(arrived) = self.arrived.get_mut(size_class(len)) {
             *arrived = arrived.wrapping_add(1);
         }
@@ -331,9 +328,14 @@ impl DataArrivals {
         }
     }
 
+    /// Returns when something last came.
+    pub(crate) const fn used(&self) -> Instant {
+        self.used
+    }
+
     /// Takes the rule of a probe, and returns what to report with its echo.
     pub(crate) fn on_probe(&mut self, now: Instant, sampling: Sampling) -> DataReport {
-        self.sampling = sampling;
+        (self.sampling, self.used) = (sampling, now);
         let mut report = DataReport {
             arrived: self.arrived,
             sampled: core::mem::take(&mut self.sampled),
@@ -402,7 +404,9 @@ impl Row {
 
     /// The row of the loss of a few probes, as it is.
     fn for_share(lost: u32, all: u32) -> Self {
-        let share = u64::from(lost).saturating_mul(1_000).checked_div(all.into());
+        let share = u64::from(lost)
+            .saturating_mul(1_000)
+            .checked_div(all.into());
         Self::for_thousandths(share.unwrap_or(0))
     }
 
@@ -441,7 +445,7 @@ const ROWS: [[u32; 3]; 6] = [
 /// What data may lose more than probes, in thousandths.
 const MARGIN: u64 = 30;
 /// Evidence at which a test decides: ln of the packets between false alarms at `p0`.
-const ALARM: u32 = 12_000;
+const ALARM: u32 = 8_000;
 /// The largest sum, so that a path that has mended is trusted again after as many packets.
 const CUSUM_MAX: u32 = 2 * ALARM;
 /// Packets that those between two probes count for at most.

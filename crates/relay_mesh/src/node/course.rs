@@ -14,8 +14,8 @@ use crate::flow_key::{FlowId, FlowOpener, FlowSealer};
 use crate::hop::{HOPS_LEFT_MAX, LabelName};
 use crate::hop_sealer::Binding;
 use crate::link::{End, LinkId};
-use crate::path_setup::{Held, PathSetup};
 use crate::path_quality::{DataArrivals, PathQuality};
+use crate::path_setup::{Held, PathSetup};
 use crate::path_watch::{PathState, PathWatch};
 use crate::routes::Path;
 use crate::splitmix;
@@ -52,6 +52,8 @@ pub(super) struct Course<A> {
     pub(super) arrivals: Arrivals,
     /// Length of the longest datagrams of late, either way; 0 before the first.
     pub(super) data_len: usize,
+    /// Until then a second path is wanted, since the data of the one in use was suspect.
+    pub(super) suspect_until: Instant,
     /// Drawn at random: what makes sampling rules.
     pub(super) salt: u64,
     /// Labels given out that lead to the probe flow.
@@ -96,9 +98,8 @@ impl Arrivals {
     /// What came of a path's data.
     pub(super) fn data(&mut self, path: u8) -> &mut DataArrivals {
         if !self.data.contains_key(&path) && self.data.len() >= DATA_PATHS_MAX {
-            // Numbers are given in turn.
-            let oldest = self.data.keys().max_by_key(|old| path.wrapping_sub(**old));
-            if let Some(oldest) = oldest.copied() {
+            let oldest = self.data.iter().min_by_key(|(_, data)| data.used());
+            if let Some(oldest) = oldest.map(|(path, _)| *path) {
                 self.data.remove(&oldest);
             }
         }
@@ -175,6 +176,7 @@ impl<A> Course<A> {
             refuted: Refuted::default(),
             backoff: RelayBackoff::default(),
             data_len: 0,
+            suspect_until: now,
             salt: 0,
             arrivals: Arrivals::default(),
             probe_labels: Vec::new(),

@@ -14,7 +14,6 @@ use crate::config::Mode;
 use crate::event::{Event, RouteCause};
 use crate::flow_key::{FlowId, FlowOpener, FlowSealer};
 use crate::link::{End, LinkId};
-use crate::path_quality::DataVerdict;
 use crate::path_watch::{PathPace, PathState};
 use crate::routes::Path;
 
@@ -71,9 +70,22 @@ impl<P: Provider> Node<P> {
             };
             path.watch.set_pace(now, pace);
         }
+        // What a node does not get done itself is no path's fault, unless nothing comes for long.
+        let is_overloaded = self.overload.is_overloaded(now);
+        let is_silent = |path: &CoursePath| {
+            let since = path.watch.silent_since();
+            since.is_some_and(|since| now.saturating_since(since) >= SILENT)
+        };
+        if is_overloaded {
+            for path in &mut course.paths {
+                path.quality.reset();
+            }
+        }
         // The one in use last, so that it is left for none that is dead too.
-        let is_dead =
-            |path: &&CoursePath| path.is_watched() && path.watch.state(now) == PathState::Dead;
+        let is_dead = |path: &&CoursePath| {
+            let is_dead = path.is_watched() && path.watch.state(now) == PathState::Dead;
+            is_dead && (!is_overloaded || is_silent(path))
+        };
         let dead = course.paths.iter().filter(is_dead).map(|path| path.id);
         let mut dead: Vec<u8> = dead.collect();
         dead.sort_by_key(|id| Some(*id) == current);
@@ -186,7 +198,8 @@ impl<P: Provider> Node<P> {
         ) else {
             return;
         };
-        if now < course.decide_at {
+        let has_way = course.current.is_some();
+        if now < course.decide_at || (has_way && self.overload.is_overloaded(now)) {
             return;
         }
         self.renew_routes(now);
@@ -266,9 +279,9 @@ impl<P: Provider> Node<P> {
             .any(|flow| flow.mode != Mode::Single);
         // What it shall stand in for is the path in use, until packets move.
         let in_use = course.current.and_then(|id| course.path(id));
-        let is_suspect = |path: &CoursePath| path.quality.verdict() != DataVerdict::Good;
-        let wants_spare =
-            wants_warm || in_use.is_some_and(|path| path.is_short(now) || is_suspect(path));
+        let wants_spare = wants_warm
+            || now < course.suspect_until
+            || in_use.is_some_and(|path| path.is_short(now));
         let in_use = in_use.map(|path| path.path.clone());
         let in_use = in_use.or_else(|| course.choice.current().cloned());
         course.spare = in_use.as_ref().and_then(|in_use| {
@@ -493,5 +506,7 @@ fn is_apart(path: &Path, other: &Path) -> bool {
 
 /// Time between two looks at the routes, as the choice wants it.
 const DECIDE: Duration = Duration::from_millis(200);
+/// Silence after which a path is dead even if this node does not keep up.
+const SILENT: Duration = Duration::from_secs(3);
 /// Time without packets of players after which paths are probed less.
 const BUSY_AFTER: Duration = Duration::from_secs(2);

@@ -1,11 +1,14 @@
 //! What the data of paths says of them, and what follows.
 
+use core::time::Duration;
+
 use crypto::Provider;
 use wire::Instant;
 
 use super::Node;
 use crate::flow_key::FlowId;
 use crate::link::LinkId;
+use crate::path_quality::DataVerdict;
 
 impl<P: Provider> Node<P> {
     /// Backs off the relays of paths whose data does worse than their probes; the choice leaves such a path then.
@@ -15,7 +18,11 @@ impl<P: Provider> Node<P> {
         };
         let mut failed: u64 = 0;
         for path in &mut course.paths {
-            if !path.quality.verdict().is_failing() {
+            let verdict = path.quality.verdict();
+            if verdict == DataVerdict::Suspect && now >= course.suspect_until {
+                (course.suspect_until, course.decide_at) = (now + SUSPECT, now);
+            }
+            if !verdict.is_failing() {
                 continue;
             }
             failed = failed.saturating_add(1);
@@ -48,3 +55,6 @@ impl<A> super::course::Course<A> {
         self.data_len = len.max(self.data_len.saturating_sub(1));
     }
 }
+
+/// How long a second path stands ready once the data of one was suspect.
+const SUSPECT: Duration = Duration::from_secs(10);

@@ -102,14 +102,14 @@ impl<A> Course<A> {
 
 impl CoursePath {
     /// Takes what a path is said to take and what it takes; returns whether it has never taken what it is said to,
-    /// for [`EARLY_PROOF`], once.
+    /// for [`EARLY_PROOF`]; not again while it counts as failing.
     fn is_refuted_early(&mut self, now: Instant, said: Cost, took: Cost) -> bool {
         let since = *self.proved_at.get_or_insert(now);
         if self.has_fitted || !said.is_routable() {
             return false;
         }
         self.has_fitted = !is_far_over(said, took);
-        let is_due = now.saturating_since(since) >= EARLY_PROOF && self.failed_at.is_none();
+        let is_due = now.saturating_since(since) >= EARLY_PROOF && !self.is_failing(now);
         !self.has_fitted && is_due
     }
 }

@@ -107,7 +107,10 @@ mod tests {
         }
         now += Duration::from_secs(36_001);
         backoff.add(now, &path(&[1]));
-        assert!(!backoff.holds(now + FIRST, &path(&[1])), "as the first time");
+        assert!(
+            !backoff.holds(now + FIRST, &path(&[1])),
+            "as the first time"
+        );
     }
 
     #[test]

@@ -206,7 +206,9 @@ impl<P: Provider> Node<P> {
                 self.free_label(granted.label);
                 return Granted::NONE;
             };
-            self.plane.labels.bind_terminal(granted.label, (index, path));
+            self.plane
+                .labels
+                .bind_terminal(granted.label, (index, path));
             granted
         });
         Ok(granted.collect())

@@ -68,7 +68,11 @@ impl Rig {
         while self.now < start + span {
             let now = Instant::from_millis(self.now);
             if self.now.is_multiple_of(interval) {
-                let len = if self.quality.needs_pieces() { len.min(700) } else { len };
+                let len = if self.quality.needs_pieces {
+                    len.min(700)
+                } else {
+                    len
+                };
                 self.quality.on_data_sent(now, (FLOW, self.packet), len);
                 if !self.draws.chance(line.loss.1) && len <= line.mtu {
                     let at = self.now + 30 + line.data_delay + self.draws.below(line.jitter + 1);
@@ -149,7 +153,10 @@ fn a_path_that_drops_data_is_found_within_a_second() {
     };
     for interval in [2, 16, 50] {
         let times = found(interval, line);
-        assert!(times.iter().all(|time| *time <= 700), "{interval}: {times:?}");
+        assert!(
+            times.iter().all(|time| *time <= 700),
+            "{interval}: {times:?}"
+        );
     }
     // A slow flow: within 20 packets.
     let times = found(500, line);
@@ -175,7 +182,10 @@ fn a_path_that_thins_or_delays_data_is_found_within_seconds() {
     };
     for interval in [2, 16, 50] {
         let times = found(interval, late);
-        assert!(times.iter().all(|time| *time <= 1_500), "{interval}: {times:?}");
+        assert!(
+            times.iter().all(|time| *time <= 1_500),
+            "{interval}: {times:?}"
+        );
     }
 }
 
@@ -192,7 +202,7 @@ fn honest_paths_with_loss_and_jitter_raise_no_alarm() {
                 let mut rig = Rig::new(seed);
                 let alarm = rig.run((120_000, interval, 100), line, is_failing);
                 assert_eq!(alarm, None, "{loss} {jitter} {interval}");
-                assert!(!rig.quality.needs_pieces());
+                assert!(!rig.quality.needs_pieces);
             }
         }
     }
@@ -220,10 +230,13 @@ fn a_path_that_becomes_slower_or_stops_as_a_whole_raises_no_alarm() {
 
 #[test]
 fn long_datagrams_that_vanish_travel_in_pieces_and_blame_nobody() {
-    let line = Line { mtu: 1_180, ..HONEST };
+    let line = Line {
+        mtu: 1_180,
+        ..HONEST
+    };
     let mut rig = Rig::new(1);
     assert_eq!(rig.run((5_000, 50, 1_230), HONEST, is_failing), None);
-    let pieces = rig.run((5_000, 50, 1_230), line, PathQuality::needs_pieces);
+    let pieces = rig.run((5_000, 50, 1_230), line, |quality| quality.needs_pieces);
     assert!(pieces.is_some_and(|time| time <= 700), "{pieces:?}");
     assert_eq!(rig.run((60_000, 50, 1_230), line, is_failing), None);
 }

@@ -44,7 +44,9 @@ impl Labels {
 /// Has `relay` spoil data on its way to `to` from now on.
 fn spoil(mesh: &mut Mesh, (relay, to): (usize, usize), fault: Fault) {
     let labels = Rc::new(RefCell::new(Labels::default()));
-    let mut draws = mesh.world.generator(900 + u64::try_from(relay * 10 + to).unwrap());
+    let mut draws = mesh
+        .world
+        .generator(900 + u64::try_from(relay * 10 + to).unwrap());
     let (from, to) = (mesh.nodes[relay], mesh.nodes[to]);
     mesh.world
         .intercept(from, to, move |_, datagram: &mut Datagram| {
@@ -84,7 +86,13 @@ fn left_after(seed: Seed, kind: (Mode, u32, usize), end: usize, fault: Fault) ->
     let left = moves
         .iter()
         .find(|(_, to, _)| !to.relays.contains(&relay))
-        .unwrap_or_else(|| panic!("{kind:?} {fault:?}: stays"));
+        .unwrap_or_else(|| {
+            let stats = mesh.process(end).node.stats();
+            panic!(
+                "{kind:?} {fault:?} {end}: stays, {} {moves:?}",
+                stats.paths_failed_data
+            )
+        });
     assert_eq!(left.2, RouteCause::Degraded, "{moves:?}");
     let back = moves.iter().filter(|(_, to, _)| to.relays.contains(&relay));
     assert_eq!(back.count(), 0, "{moves:?}");
@@ -199,7 +207,8 @@ fn sim_colluders_with_a_false_cost_hold_traffic_for_moments() {
             }
         }
         println!("colluders: {held:?} of 200 s in both directions, {longest:?} at a time");
-        assert!(longest <= ms(3_000), "{longest:?}");
+        let moves = mesh.moves(ENTRY, Instant::ZERO);
+        assert!(longest <= ms(3_000), "{longest:?} {moves:?}");
         assert!(held <= ms(10_000), "{held:?}");
     });
 }
@@ -248,10 +257,11 @@ fn sim_honest_relays_with_loss_and_jitter_are_not_blamed() {
                 let nodes = mesh.nodes.clone();
                 for &relay in &nodes[RELAY..] {
                     for end in [nodes[ENTRY], nodes[EXIT]] {
-                        mesh.world.change_links(&[relay.index()], &[end.index()], |link| {
-                            link.with_loss(Loss::Bernoulli(Chance::percent(percent)))
-                                .with_jitter(Jitter::Uniform(ms(20)))
-                        });
+                        mesh.world
+                            .change_links(&[relay.index()], &[end.index()], |link| {
+                                link.with_loss(Loss::Bernoulli(Chance::percent(percent)))
+                                    .with_jitter(Jitter::Uniform(ms(20)))
+                            });
                     }
                 }
                 mesh.run(START + 60_000);

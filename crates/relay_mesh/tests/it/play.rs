@@ -437,7 +437,10 @@ fn a_link_that_carries_no_1280_bytes_carries_long_datagrams_in_pieces() {
     assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
     let sent = mesh.player().sent();
     mesh.run(5_000);
-    assert_eq!(mesh.player().missing_from(sent - 60), mesh.player().missing_from(mesh.player().sent() - 6));
+    assert_eq!(
+        mesh.player().missing_from(sent - 60),
+        mesh.player().missing_from(mesh.player().sent() - 6)
+    );
     let node = mesh.ids[RELAY];
     let told = Event::LinkTooSmall { node };
     assert!(
