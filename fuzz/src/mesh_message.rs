@@ -10,7 +10,7 @@ use relay_mesh::key_epoch::KeyEpoch;
 use relay_mesh::link_state::{LinkRecord, Network, NodeRecord};
 use relay_mesh::link_terms::LinkTerms;
 use relay_mesh::message::Message;
-use relay_mesh::path_probe::{PathEcho, PathProbe};
+use relay_mesh::path_probe::{PathEcho, PathPadding, PathProbe};
 use relay_mesh::pieces::DATAGRAM_MAX;
 use relay_mesh::route_release::RouteRelease;
 use relay_mesh::route_request::{FLOWS_MAX, RouteReply, RouteRequest};
@@ -70,6 +70,10 @@ pub fn flow(data: &[u8]) {
         let mut again = Vec::new();
         echo.encode(&mut again);
         assert_eq!(again, data, "two ways to write {echo:?}");
+    } else if let Ok(padding) = PathPadding::decode(data) {
+        let mut again = Vec::new();
+        padding.encode(data.len(), &mut again);
+        assert_eq!(again, data, "two ways to write {padding:?}");
     }
 }
 

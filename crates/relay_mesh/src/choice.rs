@@ -3,6 +3,7 @@
 //! A flow stays where it is unless
 //!
 //! - its route died: it leaves at once, however long ago it came;
+//! - its route carries data worse than probes: it leaves at once ([`DataStanding`]);
 //! - its route is degraded: in 3 windows of 200 ms in a row or more it was worse than the best by
 //!   over 20 ms, and so in delay alone, or lost 5 % more than the best, which loses less than that;
 //!   and this has cost 80 ms times seconds, or more where it was left for nothing of late: it
@@ -123,9 +124,29 @@ pub struct Candidate<'a> {
     pub loss_price: Cost,
     /// What it lost lately.
     pub loss: Loss,
+    /// What the data that it carried says of it.
+    pub standing: DataStanding,
+}
+
+/// What the data that a route carried says of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DataStanding {
+    /// Nothing against it.
+    #[default]
+    Good,
+    /// It, or a relay of it, did worse than its probes not long ago: it is taken only if all others have failed too,
+    /// and not left for that.
+    BackedOff,
+    /// It does worse than its probes now: it is left at once for any that is good.
+    Failing,
 }
 
 impl Candidate<'_> {
+    /// Whether a flow may come to it.
+    fn is_fit(&self, now: Instant, penalties: &Penalties) -> bool {
+        self.standing == DataStanding::Good && !penalties.is_suppressed(now, self.path)
+    }
+
     /// The dearer of what link state says and what was measured last.
     fn worse(&self) -> Cost {
         self.cost.max(self.recent)
@@ -194,9 +215,9 @@ impl Choice {
         let current = routable().find(|route| Some(route.path) == self.current.as_ref());
         let others = || routable().filter(|route| Some(route.path) != self.current.as_ref());
         // A relay that failed lately is better than none, and worse than any that works.
-        let is_any_fit = others().any(|route| !penalties.is_suppressed(now, route.path));
+        let is_any_fit = others().any(|route| route.is_fit(now, penalties));
         let fit: Vec<&Candidate<'_>> = others()
-            .filter(|route| !is_any_fit || !penalties.is_suppressed(now, route.path))
+            .filter(|route| !is_any_fit || route.is_fit(now, penalties))
             .collect();
         if !is_any_fit && current.is_some() {
             self.worse_since = None;
@@ -231,7 +252,7 @@ impl Choice {
         current: &Candidate<'_>,
         best: &Candidate<'_>,
     ) -> Option<Reason> {
-        if self.is_degraded(now, current, best) {
+        if current.standing == DataStanding::Failing || self.is_degraded(now, current, best) {
             return Some(Reason::Degraded);
         }
         let percent = best.worse().percent(self.config.margin_percent);

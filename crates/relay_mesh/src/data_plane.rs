@@ -32,6 +32,8 @@ pub(crate) struct DataPlane<A> {
 pub(crate) struct Arrived<'a> {
     /// Index of the flow that its label leads to.
     pub(crate) flow: u32,
+    /// Number of the path at the sending end.
+    pub(crate) path: u8,
     pub(crate) header: HopHeader,
     /// End-to-end ciphertext and tag.
     pub(crate) body: &'a mut [u8],
@@ -104,9 +106,14 @@ impl<A: Aead> DataPlane<A> {
             return count(&mut self.stats.over_owner_rate);
         }
         match label.onward() {
-            Some(Onward::Flow(flow, _)) => {
+            Some(Onward::Flow((flow, path), _)) => {
                 self.stats.arrived = self.stats.arrived.saturating_add(1);
-                Some(Arrived { flow, header, body })
+                Some(Arrived {
+                    flow,
+                    path,
+                    header,
+                    body,
+                })
             }
             Some(Onward::Next(next, binding)) => {
                 let packet = Packet {
@@ -127,20 +134,20 @@ impl<A: Aead> DataPlane<A> {
         }
     }
 
-    /// Sends one packet that this node originates over `link`.
+    /// Sends one packet that this node originates over `link`; false where it was dropped here.
     pub(crate) fn send<P: Provider<Aead = A>>(
         &mut self,
         provider: &P,
         now: Instant,
         (link, binding): (LinkId, &mut Binding),
         packet: Packet<'_>,
-    ) {
+    ) -> bool {
         let seal = SealNext {
             links: &mut self.links,
             stats: &mut self.stats,
             outbox: &mut self.outbox,
         };
-        seal.pass(provider, now, (link, binding), packet);
+        seal.pass(provider, now, (link, binding), packet)
     }
 
     /// Binds a reserved label of `owner` to one of the neighbour `next`, for which it was granted.
@@ -248,20 +255,20 @@ impl<A: Aead> SealNext<'_, A> {
         now: Instant,
         (next, binding): (LinkId, &mut Binding),
         packet: Packet<'_>,
-    ) {
+    ) -> bool {
         let Some(link) = self.links.get_mut(next) else {
             self.stats.no_link = self.stats.no_link.saturating_add(1);
-            return;
+            return false;
         };
         if self.outbox.is_full() {
             self.stats.outbox_full = self.stats.outbox_full.saturating_add(1);
-            return;
+            return false;
         }
         let way = (Leg::mesh(link.remote), link.local);
         let way = (way, link.packing);
         let Some(sealer) = link.sealer_of(binding) else {
             self.stats.not_sealed = self.stats.not_sealed.saturating_add(1);
-            return;
+            return false;
         };
         let lane = (next, binding.name().shard());
         let sealed = self.outbox.push_frame(lane, way, |out| {
@@ -271,6 +278,7 @@ impl<A: Aead> SealNext<'_, A> {
             Ok(()) => self.stats.sealed = self.stats.sealed.saturating_add(1),
             Err(_) => self.stats.not_sealed = self.stats.not_sealed.saturating_add(1),
         }
+        sealed.is_ok()
     }
 }
 

@@ -27,10 +27,18 @@ pub enum Event {
         /// Who it was.
         node: NodeId,
     },
-    /// A neighbour's path does not carry 1,280 bytes: it is used for control only.
+    /// A neighbour's path does not carry datagrams of 1,280 bytes, only of 1,200: player datagrams of more than 736
+    /// bytes travel over it in two pieces.
     LinkTooSmall {
         /// Who it is.
         node: NodeId,
+    },
+    /// This node does not keep up: paths and links are not judged meanwhile. Told at most once a minute.
+    Overloaded {
+        /// How late it ran since it was last told.
+        late: Duration,
+        /// Datagrams that its own queues dropped since.
+        dropped: u64,
     },
     /// Flows to another end took another path.
     RouteChanged {
@@ -182,6 +190,8 @@ pub enum RouteCause {
     Degraded,
     /// The new one had been better for long enough.
     Better,
+    /// A relay of the old one takes no flows any more: it is to be stopped, or may not relay.
+    Drained,
 }
 
 /// What a node asks of its driver, besides sending.

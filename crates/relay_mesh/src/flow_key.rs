@@ -171,6 +171,18 @@ impl<A: Aead> FlowOpener<A> {
         if self.window.check(number) != Verdict::Fresh {
             return Err(FlowDrop::Duplicate);
         }
+        let payload = self.open_body(provider, now, header, body)?;
+        self.window.mark(number);
+        Ok(payload)
+    }
+
+    fn open_body<'a, P: Provider<Aead = A>>(
+        &mut self,
+        provider: &P,
+        now: Instant,
+        header: &HopHeader,
+        body: &'a mut [u8],
+    ) -> Result<&'a mut [u8], FlowDrop> {
         let (payload, tag) = body
             .split_last_chunk_mut::<TAG_LEN>()
             .ok_or(FlowDrop::Forged)?;
@@ -185,8 +197,18 @@ impl<A: Aead> FlowOpener<A> {
         self.keys
             .open(provider, now, sealed)
             .map_err(|_| FlowDrop::Forged)?;
-        self.window.mark(number);
         Ok(payload)
+    }
+
+    /// Returns whether the body is a copy of a packet of the flow; it is decrypted in place, and no window is marked.
+    pub fn verify<P: Provider<Aead = A>>(
+        &mut self,
+        provider: &P,
+        now: Instant,
+        header: &HopHeader,
+        body: &mut [u8],
+    ) -> bool {
+        self.open_body(provider, now, header, body).is_ok()
     }
 
     /// Returns the largest number that opened.

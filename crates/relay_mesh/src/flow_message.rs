@@ -46,6 +46,8 @@ pub mod flow_code {
     pub const PATH_PROBE: u8 = 0x84;
     /// The answer.
     pub const PATH_ECHO: u8 = 0x85;
+    /// Takes the place of data on a path that carries none.
+    pub const PATH_PADDING: u8 = 0x86;
 }
 
 /// Longest name of a game, bytes.

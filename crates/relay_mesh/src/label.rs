@@ -155,13 +155,14 @@ impl LabelSlab {
         }
     }
 
-    /// Binds a reserved label to a flow of this node.
-    pub(crate) fn bind_terminal(&mut self, name: LabelName, flow: u32) {
+    /// Binds a reserved label to a flow of this node, for frames of the far end's path of this number.
+    pub(crate) fn bind_terminal(&mut self, name: LabelName, (flow, path): (u32, u8)) {
         if let Some(label) = self.get_mut(name)
             && matches!(label.purpose, Purpose::Reserved)
         {
             label.purpose = Purpose::Terminal {
                 flow,
+                path,
                 window: ReplayWindow::new(),
             };
         }

@@ -39,6 +39,7 @@ pub mod link_terms;
 mod node;
 mod outbox;
 pub mod path_probe;
+mod path_quality;
 mod path_setup;
 mod path_watch;
 pub mod pieces;

@@ -6,6 +6,7 @@ mod config_news;
 mod control;
 mod course;
 mod courses;
+mod data_quality;
 mod detouring;
 mod detours;
 mod dialling;
@@ -31,6 +32,7 @@ mod machine;
 mod measuring;
 mod names;
 mod opening;
+mod overload;
 mod path_labels;
 mod paths;
 mod peers;
@@ -38,6 +40,7 @@ mod planes;
 mod priced;
 mod proxied;
 mod refuted;
+mod relay_backoff;
 mod releases;
 mod reserve;
 mod selecting;
@@ -92,6 +95,7 @@ use edges::Edges;
 use entry::Ports;
 use flow_table::FlowTable;
 use known_routes::KnownRoutes;
+use overload::OverloadDetector;
 use peers::{Peers, Rates};
 use releases::Releases;
 use selecting::Selecting;
@@ -166,6 +170,10 @@ pub struct Node<P: Provider> {
     is_untended: bool,
     /// When they last were: at most once a millisecond, whatever comes of it.
     tended_at: Option<Instant>,
+    /// Whether this node keeps up.
+    overload: OverloadDetector,
+    /// Datagrams that its own queues had dropped at the last beat.
+    queue_drops: u64,
     stats: NodeStats,
     now: Instant,
     unix: Option<(Instant, UnixTime)>,
@@ -256,6 +264,8 @@ impl<P: Provider> Node<P> {
             wake_at: now,
             is_untended: false,
             tended_at: None,
+            overload: OverloadDetector::new(now),
+            queue_drops: 0,
             stats: NodeStats::default(),
             now,
             unix: None,
@@ -443,6 +453,7 @@ impl<P: Provider> Node<P> {
     fn beat(&mut self, now: Instant) {
         self.beat_at = now + BEAT;
         self.beats = self.beats.wrapping_add(1);
+        self.watch_queues(now);
         self.tend_detours(now);
         // Where there are many, once a second is often enough.
         if self.selecting.has_news && !self.selecting.is_choosing {

@@ -4,8 +4,12 @@
 //!
 //! | message | body |
 //! |---|---|
-//! | probe 0x84 | path 1, number 4, clock of the asking end 8 |
-//! | echo 0x85 | path 1, number 4, transit 8, arrived 4 |
+//! | probe 0x84 | path 1, number 4, clock of the asking end 8, sampling key 4, sampling shift 1 |
+//! | echo 0x85 | path 1, number 4, transit 8, arrived 4, data arrived 3 × 4, count 1 (≤ 4), count × (sample 4, age 4) |
+//! | padding 0x86 | path 1, any number of bytes of 0 |
+//!
+//! The echo reports what arrived of the path's data, too ([`DataReport`]). Where a path carries no data, padding of
+//! the size of data is sent in its place, and counted as data.
 //!
 //! The echo goes back over the answering end's own path and as an unreliable message of the
 //! session, and the first one counts. What it says is of the way there alone, so that the end, the
@@ -15,8 +19,10 @@
 
 use wire::{Instant, Reader, Writer};
 
+use crate::flow_key::FlowId;
 use crate::flow_message::flow_code;
 use crate::message::DecodeError;
+use crate::splitmix;
 
 /// Asks over one path whether it carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +33,61 @@ pub struct PathProbe {
     pub number: u32,
     /// The asking end's clock, in nanoseconds since any moment.
     pub clock: u64,
+    /// Which data packets the answering end takes the time of.
+    pub sampling: Sampling,
+}
+
+/// A rule that names the data packets whose arrival time is reported.
+///
+/// It travels sealed from end to end, so no relay can tell those packets from others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sampling {
+    /// Drawn at random.
+    pub key: u32,
+    /// One of 2^`shift` packets is sampled; at most 31.
+    pub shift: u8,
+}
+
+impl Sampling {
+    /// Returns the id of a packet in reports, if the rule names it.
+    #[must_use]
+    pub fn id(self, FlowId(flow): FlowId, number: u64) -> Option<u32> {
+        let seed = splitmix::first(u64::from(self.key) ^ flow.rotate_left(32));
+        let hash = splitmix::first(seed ^ number);
+        let (high, low) = (hash >> 32, hash & u64::from(u32::MAX));
+        let is_named = high.trailing_zeros() >= u32::from(self.shift.min(SHIFT_MAX));
+        is_named.then(|| u32::try_from(low).unwrap_or(0))
+    }
+}
+
+/// What arrived of a path's data: padding and the packets of flows, copies included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DataReport {
+    /// Packets so far by [`size_class`]; they wrap.
+    pub arrived: [u32; SIZE_CLASSES],
+    /// Sampled packets since the last report.
+    pub samples: [DataSample; SAMPLES_MAX],
+    /// How many of `samples` there are; the others are zero.
+    pub sampled: u8,
+}
+
+/// One sampled packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DataSample {
+    /// By [`Sampling::id`].
+    pub id: u32,
+    /// How long before the report it arrived, in microseconds.
+    pub age: u32,
+}
+
+/// Returns the class that a payload's length in bytes is counted in.
+#[must_use]
+pub const fn size_class(len: usize) -> usize {
+    match len {
+        0..=SMALL_MAX => 0,
+        ..=MEDIUM_MAX => 1,
+        _ => 2,
+    }
 }
 
 /// The answer to a [`PathProbe`].
@@ -41,11 +102,46 @@ pub struct PathEcho {
     pub transit: u64,
     /// How many probes have come over paths of this number so far, this one included; wraps.
     pub arrived: u32,
+    /// What arrived of the path's data.
+    pub data: DataReport,
+}
+
+/// Takes the place of data on a path that carries none: as long, and not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathPadding {
+    /// Which path of the sending end.
+    pub path: u8,
+}
+
+impl PathPadding {
+    /// Appends the message to `out`, `len` bytes in all and 2 at least.
+    pub fn encode(self, len: usize, out: &mut Vec<u8>) {
+        let end = out.len().saturating_add(len.max(2));
+        out.push(flow_code::PATH_PADDING);
+        out.push(self.path);
+        out.resize(end, 0);
+    }
+
+    /// Reads a whole message, type byte included.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`] for another type, or for a byte that is not 0.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = of_type(flow_code::PATH_PADDING, bytes)?;
+        let path = reader.u8()?;
+        let padding = bytes.get(2..).unwrap_or_default();
+        if padding.iter().all(|byte| *byte == 0) {
+            Ok(Self { path })
+        } else {
+            Err(DecodeError::BadValue)
+        }
+    }
 }
 
 impl PathProbe {
     /// Length in bytes.
-    pub const LEN: usize = 14;
+    pub const LEN: usize = 19;
 
     /// Appends the message to `out`.
     pub fn encode(self, out: &mut Vec<u8>) {
@@ -54,16 +150,19 @@ impl PathProbe {
         writer.u8(self.path);
         writer.u32(self.number);
         writer.u64(self.clock);
+        writer.u32(self.sampling.key);
+        writer.u8(self.sampling.shift);
     }
 
-    /// Returns the answer to give when the own clock shows `now` and `arrived` probes have come.
+    /// Returns the answer to give when the own clock shows `now`, and `arrived` probes and this `data` have come.
     #[must_use]
-    pub const fn answer(self, now: Instant, arrived: u32) -> PathEcho {
+    pub const fn answer(self, now: Instant, arrived: u32, data: DataReport) -> PathEcho {
         PathEcho {
             path: self.path,
             number: self.number,
             transit: now.as_nanos().wrapping_sub(self.clock),
             arrived,
+            data,
         }
     }
 
@@ -78,14 +177,21 @@ impl PathProbe {
             path: reader.u8()?,
             number: reader.u32()?,
             clock: reader.u64()?,
+            sampling: Sampling {
+                key: reader.u32()?,
+                shift: reader.u8()?,
+            },
         };
+        if probe.sampling.shift > SHIFT_MAX {
+            return Err(DecodeError::BadValue);
+        }
         whole(&reader, probe)
     }
 }
 
 impl PathEcho {
-    /// Length in bytes.
-    pub const LEN: usize = 18;
+    /// Largest length in bytes.
+    pub const LEN_MAX: usize = 63;
 
     /// Appends the message to `out`.
     pub fn encode(self, out: &mut Vec<u8>) {
@@ -95,6 +201,15 @@ impl PathEcho {
         writer.u32(self.number);
         writer.u64(self.transit);
         writer.u32(self.arrived);
+        for arrived in self.data.arrived {
+            writer.u32(arrived);
+        }
+        let sampled = usize::from(self.data.sampled).min(SAMPLES_MAX);
+        writer.u8(u8::try_from(sampled).unwrap_or(0));
+        for sample in self.data.samples.iter().take(sampled) {
+            writer.u32(sample.id);
+            writer.u32(sample.age);
+        }
     }
 
     /// Reads a whole message, type byte included.
@@ -104,12 +219,25 @@ impl PathEcho {
     /// [`DecodeError`] for another type or length.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = of_type(flow_code::PATH_ECHO, bytes)?;
-        let echo = Self {
+        let mut echo = Self {
             path: reader.u8()?,
             number: reader.u32()?,
             transit: reader.u64()?,
             arrived: reader.u32()?,
+            data: DataReport::default(),
         };
+        for arrived in &mut echo.data.arrived {
+            *arrived = reader.u32()?;
+        }
+        echo.data.sampled = reader.u8()?;
+        let found = usize::from(echo.data.sampled);
+        if found > SAMPLES_MAX {
+            let max = SAMPLES_MAX;
+            return Err(DecodeError::OverLimit { found, max });
+        }
+        for sample in echo.data.samples.iter_mut().take(found) {
+            (sample.id, sample.age) = (reader.u32()?, reader.u32()?);
+        }
         whole(&reader, echo)
     }
 }
@@ -132,6 +260,18 @@ fn whole<T>(reader: &Reader<'_>, message: T) -> Result<T, DecodeError> {
     }
 }
 
+/// Classes of [`size_class`].
+pub const SIZE_CLASSES: usize = 3;
+/// Sampled packets of one report.
+pub const SAMPLES_MAX: usize = 4;
+/// Longest payload of the first class, bytes: state of most games.
+const SMALL_MAX: usize = 256;
+/// Longest payload of the second, bytes: any path of IPv6's least MTU, 1,280, carries it, and the halves of the
+/// longest datagram too.
+const MEDIUM_MAX: usize = 1_000;
+/// Largest [`Sampling::shift`].
+const SHIFT_MAX: u8 = 31;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,25 +283,58 @@ mod tests {
             path: 7,
             number: 0x0102_0304,
             clock: 5,
+            sampling: Sampling {
+                key: 0x0A0B_0C0D,
+                shift: 3,
+            },
         };
         let mut out = Vec::new();
         probe.encode(&mut out);
-        assert_eq!(out, [0x84, 7, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 5]);
+        let expected = [
+            0x84, 7, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 5, 10, 11, 12, 13, 3,
+        ];
+        assert_eq!(out, expected);
         assert_eq!(out.len(), PathProbe::LEN);
-        let echo = probe.answer(Instant::from_nanos(3), 0x0506);
+        let mut data = DataReport {
+            arrived: [6, 7, 8],
+            sampled: 1,
+            ..DataReport::default()
+        };
+        data.samples[0] = DataSample { id: 9, age: 10 };
+        let echo = probe.answer(Instant::from_nanos(3), 0x0506, data);
         assert_eq!(echo.transit, u64::MAX - 1);
         out.clear();
         echo.encode(&mut out);
         assert_eq!(out[..6], [0x85, 7, 1, 2, 3, 4]);
-        assert_eq!(out[14..], [0, 0, 5, 6]);
-        assert_eq!(out.len(), PathEcho::LEN);
+        let counts = [0, 0, 5, 6, 0, 0, 0, 6, 0, 0, 0, 7, 0, 0, 0, 8];
+        assert_eq!(out[14..30], counts);
+        assert_eq!(out[30..], [1, 0, 0, 0, 9, 0, 0, 0, 10]);
         assert_eq!(PathEcho::decode(&out), Ok(echo));
         assert_eq!(PathProbe::decode(&out), Err(DecodeError::UnknownType(0x85)));
+        out.clear();
+        PathPadding { path: 7 }.encode(5, &mut out);
+        assert_eq!(out, [0x86, 7, 0, 0, 0]);
+        assert_eq!(PathPadding::decode(&out), Ok(PathPadding { path: 7 }));
+        out[4] = 1;
+        assert_eq!(PathPadding::decode(&out), Err(DecodeError::BadValue));
+    }
+
+    #[test]
+    fn a_rule_names_one_of_so_many_packets() {
+        for (shift, expected) in [(0, 4_096), (4, 256), (8, 16)] {
+            let sampling = Sampling { key: 77, shift };
+            let named = (0..4_096).filter_map(|number| sampling.id(FlowId(5), number));
+            let named = named.count();
+            assert!(
+                named.abs_diff(expected) <= 8 + expected / 4,
+                "{shift}: {named}"
+            );
+        }
     }
 
     proptest! {
         #[test]
-        fn only_whole_messages_are_read(bytes in prop::collection::vec(any::<u8>(), 0..24)) {
+        fn only_whole_messages_are_read(bytes in prop::collection::vec(any::<u8>(), 0..72)) {
             let mut out = Vec::new();
             if let Ok(probe) = PathProbe::decode(&bytes) {
                 probe.encode(&mut out);

@@ -78,12 +78,12 @@ pub(crate) enum Progress {
 }
 
 impl PathSetup {
-    /// Starts the set-up of a path from `own` through `relays` to `far_end`; returns what to send.
+    /// Starts the set-up of `path`, from `own` through `relays` to `far_end`; returns what to send.
     /// `flows` are 1 to 64.
     pub(crate) fn start(
         now: Instant,
         own: NodeId,
-        (relays, far_end): (&[NodeId], NodeId),
+        (relays, far_end, path): (&[NodeId], NodeId, u8),
         flows: Vec<FlowId>,
         ids: &mut impl FnMut() -> RequestId,
     ) -> (Self, Vec<Ask>) {
@@ -96,6 +96,7 @@ impl PathSetup {
                 Some(RouteRequest::ReserveTerminal {
                     previous,
                     flows: flows.clone(),
+                    path,
                 })
             } else {
                 // The first relay is asked once all is known that it needs.

@@ -16,10 +16,18 @@ pub const WHOLE_MAX: usize = 1_232;
 /// headers, 1,500 - 28.
 pub const DATAGRAM_MAX: usize = 1_472;
 
+/// Longest piece of a datagram, bytes: half of the longest.
+pub(crate) const PIECE_MAX: usize = DATAGRAM_MAX / 2;
+
 /// Splits a datagram into what travels; `None` where it is too big for two pieces.
 #[must_use]
 pub fn split(datagram: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
-    if datagram.len() <= WHOLE_MAX {
+    split_over(datagram, WHOLE_MAX)
+}
+
+/// Does the same where nothing longer than `whole_max` travels whole.
+pub(crate) fn split_over(datagram: &[u8], whole_max: usize) -> Option<(&[u8], Option<&[u8]>)> {
+    if datagram.len() <= whole_max.min(WHOLE_MAX) {
         return Some((datagram, None));
     }
     if datagram.len() > DATAGRAM_MAX {

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | request 0x20 | id 8, kind 1, then by kind |
 //! | kind 0, reserve transit | previous hop 32, count 1 |
-//! | kind 1, reserve terminal | previous hop 32, count 1, count × flow id 8 |
+//! | kind 1, reserve terminal | previous hop 32, count 1, count × flow id 8, path 1 |
 //! | kind 2, bind | next hop 32, count 1, count × (label 5, next label 5, its form 1 or 17, grant 16) |
 //! | kind 3, pass on | next hop 32, count 1, count × (next label 5, its form 1 or 17, grant 16) |
 //! | reply 0x21 | id 8, status 1, count 1, count × (label 5, form 1 or 17, grant 16); a bind's has count 0 |
@@ -53,6 +53,8 @@ pub enum RouteRequest {
         previous: NodeId,
         /// Flows of the session between the two ends; 1 to 64.
         flows: Vec<FlowId>,
+        /// Number of the path at the asking node: frames of these labels are counted under it.
+        path: u8,
     },
     /// Labels for frames that will come from the asking node and go on to `next`: reserved and bound at once.
     PassOn {
@@ -170,13 +172,18 @@ impl RouteRequest {
                 writer.bytes(&previous.0);
                 writer.u8(*count);
             }
-            Self::ReserveTerminal { previous, flows } => {
+            Self::ReserveTerminal {
+                previous,
+                flows,
+                path,
+            } => {
                 writer.u8(1);
                 writer.bytes(&previous.0);
                 writer.u8(length(flows.len()));
                 for FlowId(flow) in flows.iter().take(FLOWS_MAX) {
                     writer.u64(*flow);
                 }
+                writer.u8(*path);
             }
             Self::Bind { next, binds } => {
                 writer.u8(2);
@@ -223,6 +230,7 @@ impl RouteRequest {
                 flows: (0..count)
                     .map(|_| reader.u64().map(FlowId))
                     .collect::<Result<_, _>>()?,
+                path: reader.u8()?,
             },
             2 => Self::Bind {
                 next: node,

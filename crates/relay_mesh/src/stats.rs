@@ -165,6 +165,10 @@ pub struct NodeStats {
     pub route_changes: u64,
     /// Times that a path took longer than link state said for half a minute, and was held to that.
     pub paths_refuted: u64,
+    /// Times that it was told that this node does not keep up.
+    pub overloads: u64,
+    /// Times that the data of a path did worse than its probes: a relay on it drops, thins or delays what it carries.
+    pub paths_failed_data: u64,
     /// Set-ups of paths that failed.
     pub setups_failed: u64,
     /// Requests for labels that were sent.

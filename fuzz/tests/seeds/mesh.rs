@@ -15,7 +15,7 @@ use relay_mesh::key_epoch::KeyEpoch;
 use relay_mesh::link_state::{Haste, LinkDelta, LinkRecord, NodeRecord, Profile, Roles, ShortId};
 use relay_mesh::measure::LinkReport;
 use relay_mesh::message::{Have, Message, Request};
-use relay_mesh::path_probe::PathProbe;
+use relay_mesh::path_probe::{DataReport, PathPadding, PathProbe, Sampling};
 use relay_mesh::route_release::RouteRelease;
 use relay_mesh::route_request::{
     Bind, Granted, GrantedNext, Refused, RequestId, RouteReply, RouteRequest,
@@ -111,6 +111,7 @@ fn requests(node: NodeId) -> [(&'static str, RouteRequest); 4] {
             RouteRequest::ReserveTerminal {
                 previous: node,
                 flows: vec![FlowId(0), FlowId(5)],
+                path: 1,
             },
         ),
         (
@@ -225,12 +226,15 @@ fn flows() -> Vec<Input> {
         path: 1,
         number: 2,
         clock: 3,
+        sampling: Sampling { key: 4, shift: 1 },
     };
     let (mut asked, mut answered) = (Vec::new(), Vec::new());
     probe.encode(&mut asked);
     probe
-        .answer(Instant::from_nanos(9), 2)
+        .answer(Instant::from_nanos(9), 2, DataReport::default())
         .encode(&mut answered);
+    let mut padded = Vec::new();
+    PathPadding { path: 1 }.encode(9, &mut padded);
     let edges = [("doom", Cost::from_millis(3)), ("quake", Cost::UNROUTABLE)];
     let edges = edges.map(|(game, cost)| GameEdge {
         protocol: Protocol::Udp,
@@ -250,6 +254,7 @@ fn flows() -> Vec<Input> {
         ("mesh_flow", "game_edges", told),
         ("mesh_flow", "probe", asked),
         ("mesh_flow", "echo", answered),
+        ("mesh_flow", "padding", padded),
     ];
     for (name, message) in flows {
         let mut out = Vec::new();

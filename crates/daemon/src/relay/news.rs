@@ -33,7 +33,14 @@ pub enum News {
         /// Who it was.
         node: NodeName,
     },
-    /// A neighbour's path is too narrow for game packets.
+    /// This node does not keep up: it moves no flows for what it sees meanwhile.
+    Overloaded {
+        /// How late it ran since it was last told, milliseconds.
+        late_ms: u64,
+        /// Datagrams that its own queues dropped since.
+        dropped: u64,
+    },
+    /// A neighbour's path carries datagrams of 1,200 bytes only, so that long ones of players travel in two pieces.
     LinkTooSmall {
         /// Who it is.
         node: NodeName,
@@ -210,6 +217,8 @@ pub enum RouteCauseName {
     Degraded,
     /// The new one had been better for long enough.
     Better,
+    /// A relay of the old one takes no flows any more.
+    Drained,
     /// One that this program has no name for.
     Other,
 }
@@ -221,6 +230,7 @@ impl From<RouteCause> for RouteCauseName {
             RouteCause::Killed => Self::Killed,
             RouteCause::Degraded => Self::Degraded,
             RouteCause::Better => Self::Better,
+            RouteCause::Drained => Self::Drained,
             _ => Self::Other,
         }
     }
@@ -309,6 +319,10 @@ impl News {
             },
             Event::LinkTooSmall { node } => Self::LinkTooSmall {
                 node: NodeName(node),
+            },
+            Event::Overloaded { late, dropped } => Self::Overloaded {
+                late_ms: u64::try_from(late.as_millis()).unwrap_or(u64::MAX),
+                dropped,
             },
             Event::RouteChanged {
                 far_end,

@@ -21,6 +21,7 @@ struct World {
     loss: Vec<Loss>,
     /// What of the costs is the price of loss, in ms.
     loss_prices: Vec<u16>,
+    standings: Vec<DataStanding>,
 }
 
 impl World {
@@ -42,6 +43,7 @@ impl World {
             paths: (0..paths).map(path).collect(),
             loss: vec![Loss::NONE; paths.into()],
             loss_prices: vec![0; paths.into()],
+            standings: vec![DataStanding::Good; paths.into()],
         }
     }
 
@@ -57,6 +59,7 @@ impl World {
                 recent: Cost::from_millis(recent[index]),
                 loss_price: Cost::from_millis(self.loss_prices[index]),
                 loss: self.loss[index],
+                standing: self.standings[index],
             })
             .collect();
         let change = self.choice.decide(self.now, &routes, &self.penalties)?;
@@ -273,4 +276,24 @@ fn mesh_s2_two_equal_routes_with_noise_make_at_most_two_changes_an_hour() {
     // The first included.
     println!("figure: two_equal switches_per_h {most}");
     assert!(most <= 2, "{most}");
+}
+
+#[test]
+fn a_route_that_fails_data_is_left_at_once_for_one_that_is_good() {
+    let mut world = World::new(1, 3);
+    let costs = [20, 30, 40];
+    assert_eq!(world.decide(&costs), Some((0, Reason::First)));
+    world.standings = vec![
+        DataStanding::Failing,
+        DataStanding::BackedOff,
+        DataStanding::Good,
+    ];
+    assert_eq!(world.decide(&costs), Some((2, Reason::Degraded)));
+    // It stays there while the others are backed off, and if it fails too.
+    world.standings = vec![
+        DataStanding::BackedOff,
+        DataStanding::BackedOff,
+        DataStanding::Failing,
+    ];
+    assert_eq!(world.run(60_000, &costs), None);
 }

@@ -147,7 +147,7 @@ impl Rig {
         );
         let now = Instant::ZERO;
         let last = reserve(&provider, &mut exit, (ENTRY, RELAY));
-        exit.labels.bind_terminal(last.name, 77);
+        exit.labels.bind_terminal(last.name, (77, 3));
         let label = reserve(&provider, &mut relay, (ENTRY, ENTRY));
         let sealer = sealer_to(&mut relay.links, &provider, EXIT);
         let transit = sealer.bind_transit(&provider, now, last).unwrap();

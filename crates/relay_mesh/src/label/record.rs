@@ -43,6 +43,8 @@ pub(super) enum Purpose {
     /// To a flow of this node.
     Terminal {
         flow: u32,
+        /// Number of the path at the sending end.
+        path: u8,
         /// What came by this label: whoever repeats it spends nobody's budget.
         window: ReplayWindow,
     },
@@ -53,8 +55,8 @@ pub(super) enum Purpose {
 pub(crate) enum Onward<'a> {
     /// To the next hop, sealed with the binding.
     Next(LinkId, &'a mut Binding),
-    /// To the flow of this node with this index; the window is the label's own.
-    Flow(u32, &'a ReplayWindow),
+    /// To the flow of this node with this index, by the path of this number; the window is the label's own.
+    Flow((u32, u8), &'a ReplayWindow),
 }
 
 impl Onward<'_> {
@@ -126,7 +128,7 @@ impl Label {
     pub(crate) const fn onward(&mut self) -> Option<Onward<'_>> {
         match &mut self.purpose {
             Purpose::Transit(binding) => Some(Onward::Next(self.next, binding)),
-            Purpose::Terminal { flow, window } => Some(Onward::Flow(*flow, window)),
+            Purpose::Terminal { flow, path, window } => Some(Onward::Flow((*flow, *path), window)),
             Purpose::Free | Purpose::Reserved => None,
         }
     }

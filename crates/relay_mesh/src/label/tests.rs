@@ -68,7 +68,7 @@ fn a_label_that_is_bound_holds_its_links_and_one_that_is_only_given_out_none() {
     };
     let both = vec![A.0, B.0];
     assert_eq!((held(&slab), named(&slab)), (vec![], both.clone()));
-    slab.bind_terminal(name, 7);
+    slab.bind_terminal(name, (7, 0));
     assert_eq!((held(&slab), named(&slab)), (both.clone(), both));
     slab.remove(name);
     assert_eq!((held(&slab), named(&slab)), (vec![], vec![]));
@@ -81,9 +81,9 @@ fn only_its_owner_binds_a_label_and_once() {
     assert!(slab.get_mut(name).unwrap().onward().is_none(), "not bound");
     assert_eq!(slab.check_reserved(name, B), Err(LabelRefusal::Unknown));
     assert_eq!(slab.check_reserved(name, A), Ok(()));
-    slab.bind_terminal(name, 7);
+    slab.bind_terminal(name, (7, 0));
     assert_eq!(slab.check_reserved(name, A), Err(LabelRefusal::Bound));
-    slab.bind_terminal(name, 8);
+    slab.bind_terminal(name, (8, 0));
     assert!(slab.get_mut(name).unwrap().leads_to(7));
 }
 

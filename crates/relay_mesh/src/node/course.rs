@@ -9,16 +9,19 @@ use wire::Instant;
 use super::barred::Barred;
 use super::early::{EARLY_BURST, EARLY_RATE};
 use super::refuted::Refuted;
+use super::relay_backoff::RelayBackoff;
 use crate::choice::Choice;
 use crate::config::Mode;
 use crate::flow_key::{FlowId, FlowOpener, FlowSealer};
 use crate::hop::{HOPS_LEFT_MAX, LabelName};
 use crate::hop_sealer::Binding;
 use crate::link::{End, LinkId};
+use crate::path_quality::{DataArrivals, PathQuality};
 use crate::path_setup::{Held, PathSetup};
 use crate::path_watch::{PathState, PathWatch};
 use crate::pieces::Joiner;
 use crate::routes::Path;
+use crate::splitmix;
 
 /// All paths from this node to one other, for what it sends there.
 #[derive(Debug)]
@@ -48,8 +51,16 @@ pub(super) struct Course<A> {
     pub(super) refuted: Refuted,
     /// Datagrams of the session that come over paths, in pieces.
     pub(super) session_joiner: Joiner,
-    /// Probes of the other end's paths that came.
+    /// Relays whose paths carried data worse than probes.
+    pub(super) backoff: RelayBackoff,
+    /// What came over the other end's paths.
     pub(super) arrivals: Arrivals,
+    /// Length of the longest datagrams of late, either way; 0 before the first.
+    pub(super) data_len: usize,
+    /// Until then a second path is wanted, since the data of the one in use was suspect.
+    pub(super) suspect_until: Instant,
+    /// Drawn at random: what makes sampling rules.
+    pub(super) salt: u64,
     /// Labels given out that lead to the probe flow.
     pub(super) probe_labels: Vec<LabelName>,
     /// Number of the next path.
@@ -80,23 +91,42 @@ pub(super) struct Course<A> {
     pub(super) lost_since: Option<Instant>,
 }
 
-/// How many probes came over paths of each number that the other end gives; they wrap.
+/// What came over paths of each number that the other end gives.
 #[derive(Debug)]
-pub(super) struct Arrivals(Box<[u32; 256]>);
+pub(super) struct Arrivals {
+    /// Probes so far; they wrap.
+    probes: Box<[u32; 256]>,
+    /// Data of the newest paths; at most [`DATA_PATHS_MAX`].
+    data: BTreeMap<u8, DataArrivals>,
+}
 
 impl Arrivals {
     /// Counts a probe and returns how many came so far.
     pub(super) fn count(&mut self, path: u8) -> u32 {
-        self.0.get_mut(usize::from(path)).map_or(0, |count| {
+        self.probes.get_mut(usize::from(path)).map_or(0, |count| {
             *count = count.wrapping_add(1);
             *count
         })
+    }
+
+    /// What came of a path's data.
+    pub(super) fn data(&mut self, path: u8) -> &mut DataArrivals {
+        if !self.data.contains_key(&path) && self.data.len() >= DATA_PATHS_MAX {
+            let oldest = self.data.iter().min_by_key(|(_, data)| data.used());
+            if let Some(oldest) = oldest.map(|(path, _)| *path) {
+                self.data.remove(&oldest);
+            }
+        }
+        self.data.entry(path).or_default()
     }
 }
 
 impl Default for Arrivals {
     fn default() -> Self {
-        Self(Box::new([0; 256]))
+        Self {
+            probes: Box::new([0; 256]),
+            data: BTreeMap::new(),
+        }
     }
 }
 
@@ -112,6 +142,15 @@ pub(super) struct CoursePath {
     /// Label of each flow at the first node.
     pub(super) bound: BTreeMap<FlowId, Bound>,
     pub(super) watch: PathWatch,
+    pub(super) quality: PathQuality,
+    /// When its data was found to do worse than its probes.
+    pub(super) failed_at: Option<Instant>,
+    /// When its probes were first enough.
+    pub(super) proved_at: Option<Instant>,
+    /// Whether it ever took what its links are said to take.
+    pub(super) has_fitted: bool,
+    /// When padding is sent again in the place of data.
+    pub(super) padding_at: Instant,
     /// After a set-up that failed: when to try again.
     pub(super) retry_at: Instant,
     pub(super) failures: u8,
@@ -150,6 +189,10 @@ impl<A> Course<A> {
             barred: Barred::default(),
             refuted: Refuted::default(),
             session_joiner: Joiner::new(),
+            backoff: RelayBackoff::default(),
+            data_len: 0,
+            suspect_until: now,
+            salt: 0,
             arrivals: Arrivals::default(),
             probe_labels: Vec::new(),
             next_path: 0,
@@ -243,6 +286,8 @@ impl<A> Course<A> {
         let id = self.next_path;
         self.next_path = self.next_path.wrapping_add(1);
         self.search_from(now);
+        self.salt = splitmix::first(self.salt);
+        let key = u32::try_from(self.salt >> 32).unwrap_or(0);
         self.paths.push(CoursePath {
             id,
             path,
@@ -250,6 +295,11 @@ impl<A> Course<A> {
             setups: Vec::new(),
             bound: BTreeMap::new(),
             watch: PathWatch::new(now),
+            quality: PathQuality::new(key),
+            failed_at: None,
+            proved_at: None,
+            has_fitted: false,
+            padding_at: now,
             retry_at: now,
             failures: 0,
             lacking: None,
@@ -337,7 +387,7 @@ impl<A> Course<A> {
         let bound: usize = self.paths.iter().map(|path| path.bound.len()).sum();
         size_of::<Self>()
             + size_of::<[u32; 256]>()
-            + PATHS_MAX * 8_192
+            + PATHS_MAX * 16_384
             + bound * (2 * size_of::<Bound>() + NODES_MAX * size_of::<Held>())
     }
 }
@@ -350,12 +400,22 @@ impl CoursePath {
         most.saturating_sub(self.setups.len())
     }
 
+    /// Whether its data was found to do worse than its probes a moment ago.
+    pub(super) fn is_failing(&self, now: Instant) -> bool {
+        self.failed_at
+            .is_some_and(|at| now.saturating_since(at) < FAILING)
+    }
+
     /// Whether probes were answered of late.
     pub(super) fn is_proved(&self, now: Instant) -> bool {
         self.watch.is_proved() && self.watch.state(now) == PathState::Good
     }
 }
 
+/// How long a path counts as failing: time to move from it. If it is still in use then, its data is judged anew.
+const FAILING: Duration = Duration::from_secs(5);
+/// Paths of the other end whose data is counted: twice as many as it has at a time.
+const DATA_PATHS_MAX: usize = 2 * PATHS_MAX;
 /// Paths of a course: the present one, the spare, the one before, and the one to come.
 pub(super) const PATHS_MAX: usize = 4;
 /// Nodes of a path that give labels out: as many as a frame may make hops, and the far end.

@@ -6,10 +6,10 @@ use crypto::Provider;
 use wire::{Instant, NodeId};
 
 use super::course::{Course, CoursePath, OVERLAP_MIN};
-use super::priced::{LinkState, Priced};
+use super::priced::{LinkState, Priced, expected, from_span, is_far_over};
 use super::wanting::{HURRY, SPARE_AFTER};
 use super::{Node, barred};
-use crate::choice::{Candidate, Choice, Reason};
+use crate::choice::{Candidate, Choice, DataStanding, Reason};
 use crate::config::Mode;
 use crate::event::{Event, RouteCause};
 use crate::flow_key::{FlowId, FlowOpener, FlowSealer};
@@ -41,8 +41,9 @@ impl<P: Provider> Node<P> {
             FlowOpener::new(provider, exporter, FlowId::PROBE, end.receives()),
         );
         let choice = Choice::new(now, self.config.choice, self.generator.next_u64());
-        self.courses
-            .insert(link, Course::new(now, end, keys, choice));
+        let mut course = Course::new(now, end, keys, choice);
+        course.salt = self.generator.next_u64();
+        self.courses.insert(link, course);
         self.is_untended = true;
         true
     }
@@ -69,15 +70,29 @@ impl<P: Provider> Node<P> {
             };
             path.watch.set_pace(now, pace);
         }
+        // What a node does not get done itself is no path's fault, unless nothing comes for long.
+        let is_overloaded = self.overload.is_overloaded(now);
+        let is_silent = |path: &CoursePath| {
+            let since = path.watch.silent_since();
+            since.is_some_and(|since| now.saturating_since(since) >= SILENT)
+        };
+        if is_overloaded {
+            for path in &mut course.paths {
+                path.quality.reset();
+            }
+        }
         // The one in use last, so that it is left for none that is dead too.
-        let is_dead =
-            |path: &&CoursePath| path.is_watched() && path.watch.state(now) == PathState::Dead;
+        let is_dead = |path: &&CoursePath| {
+            let is_dead = path.is_watched() && path.watch.state(now) == PathState::Dead;
+            is_dead && (!is_overloaded || is_silent(path))
+        };
         let dead = course.paths.iter().filter(is_dead).map(|path| path.id);
         let mut dead: Vec<u8> = dead.collect();
         dead.sort_by_key(|id| Some(*id) == current);
         for id in dead {
             self.fail_path(now, link, id);
         }
+        self.judge_data(now, link);
         self.decide(now, link);
         self.move_if_ready(now, link);
         self.leave_lost_exit(now, link);
@@ -184,7 +199,8 @@ impl<P: Provider> Node<P> {
         ) else {
             return;
         };
-        if now < course.decide_at {
+        let has_way = course.current.is_some();
+        if now < course.decide_at || (has_way && self.overload.is_overloaded(now)) {
             return;
         }
         self.renew_routes(now);
@@ -208,21 +224,7 @@ impl<P: Provider> Node<P> {
         }
         let newest = self.known_routes.newest();
         let model = &self.config.cost;
-        let direct = Path {
-            relays: Vec::new(),
-            destination: far,
-        };
-        let back = LinkState::of(newest, &direct, model).delay();
-        let refuted = course.refute(now, |path| {
-            let said = LinkState::of(newest, path, model).delay();
-            // Answers come by the direct way at the latest, and it may be longer than the path.
-            let way_back = back.less(said).percent(50);
-            if back.is_routable() {
-                said.plus(way_back)
-            } else {
-                said
-            }
-        });
+        let refuted = course.refute(now, |path| expected(newest, path, model));
         self.stats.paths_refuted = self.stats.paths_refuted.saturating_add(refuted);
         let candidates: Vec<Priced> = paths
             .into_iter()
@@ -249,6 +251,9 @@ impl<P: Provider> Node<P> {
         if let Some(change) = course.choice.decide(now, &offers, &self.penalties) {
             course.cause = match change.reason {
                 Reason::First => RouteCause::First,
+                Reason::Dead if in_use.is_some_and(|before| !before.may_pass) => {
+                    RouteCause::Drained
+                }
                 Reason::Dead => RouteCause::Killed,
                 Reason::Degraded => RouteCause::Degraded,
                 Reason::Better => RouteCause::Better,
@@ -262,6 +267,8 @@ impl<P: Provider> Node<P> {
                 } else {
                     // What the far end alone says is held against nobody else.
                     let path = before.path.clone();
+                    // Its links are still said to be better: a relay holds up what it carries, or drops it.
+                    course.backoff.add(now, &path);
                     course.barred.add(now, path, barred::DEGRADED);
                 }
             }
@@ -273,7 +280,9 @@ impl<P: Provider> Node<P> {
             .any(|flow| flow.mode != Mode::Single);
         // What it shall stand in for is the path in use, until packets move.
         let in_use = course.current.and_then(|id| course.path(id));
-        let wants_spare = wants_warm || in_use.is_some_and(|path| path.is_short(now));
+        let wants_spare = wants_warm
+            || now < course.suspect_until
+            || in_use.is_some_and(|path| path.is_short(now));
         let in_use = in_use.map(|path| path.path.clone());
         let in_use = in_use.or_else(|| course.choice.current().cloned());
         course.spare = in_use.as_ref().and_then(|in_use| {
@@ -283,7 +292,8 @@ impl<P: Provider> Node<P> {
                 .filter(|priced| priced.cost.is_routable() && is_apart(&priced.path, in_use))
                 .filter(|priced| wants_spare || priced.path.relays.is_empty())
                 .min_by_key(|priced| {
-                    let is_suspect = penalties.is_suppressed(now, &priced.path)
+                    let is_suspect = priced.standing != DataStanding::Good
+                        || penalties.is_suppressed(now, &priced.path)
                         || course.barred.remembers(now, &priced.path);
                     (is_suspect, priced.cost, priced.path.clone())
                 })
@@ -348,6 +358,11 @@ impl<P: Provider> Node<P> {
             };
             if course.find(path).is_none() {
                 course.add_path(now, path.clone(), first);
+                if self.peers.is_small(first)
+                    && let Some(added) = course.paths.last_mut()
+                {
+                    added.quality.set_needs_pieces(true);
+                }
                 let from = if is_wanted(path) { now } else { spare_from };
                 course.put_off(path, from);
             } else if is_wanted(path) {
@@ -394,7 +409,41 @@ impl<P: Provider> Node<P> {
             .and_then(|id| course.path(id))
             .map(|path| path.path.clone());
         let (to, cause) = (to.id, course.cause);
+        if !is_first && cause == RouteCause::Better && self.is_claim_false(now, link) {
+            return;
+        }
         self.take_path(now, link, to, (from, cause));
+    }
+
+    /// Whether the path that the choice wants takes far longer than its links are said to take, and longer than the
+    /// path in use. Its relays are backed off then.
+    fn is_claim_false(&mut self, now: Instant, link: LinkId) -> bool {
+        let newest = self.known_routes.newest();
+        let model = &self.config.cost;
+        let Some(course) = self.courses.get_mut(&link) else {
+            return false;
+        };
+        let wanted = course.choice.current();
+        let wanted = wanted.and_then(|wanted| course.find(wanted));
+        let in_use = course.current.and_then(|id| course.path(id));
+        let (Some(wanted), Some(in_use)) = (wanted, in_use) else {
+            return false;
+        };
+        let (Some(took), Some(takes)) = (wanted.watch.round_trip(), in_use.watch.round_trip())
+        else {
+            return false;
+        };
+        let said = expected(newest, &wanted.path, model);
+        if took <= takes || !is_far_over(said, from_span(took)) {
+            return false;
+        }
+        let path = wanted.path.clone();
+        course.backoff.add(now, &path);
+        course.barred.add(now, path, barred::DEGRADED);
+        course.decide_at = now;
+        self.stats.paths_refuted = self.stats.paths_refuted.saturating_add(1);
+        self.is_untended = true;
+        true
     }
 
     /// Sends packets over another path from now on; copies go over the one before for a while.
@@ -458,5 +507,7 @@ fn is_apart(path: &Path, other: &Path) -> bool {
 
 /// Time between two looks at the routes, as the choice wants it.
 const DECIDE: Duration = Duration::from_millis(200);
+/// Silence after which a path is dead even if this node does not keep up.
+const SILENT: Duration = Duration::from_secs(3);
 /// Time without packets of players after which paths are probed less.
 const BUSY_AFTER: Duration = Duration::from_secs(2);

@@ -393,7 +393,7 @@ impl<P: Provider> Node<P> {
     }
 
     fn ration_limits(&self, game: usize) -> RationLimits {
-        let game = self.config.games.get(game);
+        let game = self.games.get(game);
         let limits = game.and_then(|game| self.config.rations.get(&game.name));
         limits.copied().unwrap_or_default()
     }

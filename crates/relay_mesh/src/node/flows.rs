@@ -8,13 +8,13 @@ use super::flow_table::{Flow, FlowTable, Owner, Place, probe_link};
 use super::{Node, RELIABLE};
 use crate::data_plane::Arrived;
 use crate::event::{Event, TurnedAway};
-use crate::flow_key::{FlowDrop, FlowId, FlowOpener, FlowSealer};
+use crate::flow_key::{FlowDrop, FlowId, FlowOpener, FlowSealer, TAG_LEN};
 use crate::flow_message::{FlowEnd, FlowMessage, numbers_from};
 use crate::hop::{HOPS_LEFT_MAX, Piece};
 use crate::hop_sealer::Packet;
 use crate::link::LinkId;
 use crate::outbox::Way;
-use crate::pieces::split;
+use crate::pieces::{WHOLE_MAX, split_over};
 
 /// Both directions of a flow.
 pub(super) type FlowKeys<A> = (FlowSealer<A>, FlowOpener<A>);
@@ -40,6 +40,12 @@ impl<P: Provider> Node<P> {
             Ok(payload) => payload,
             Err(FlowDrop::Duplicate) => {
                 self.stats.flow_duplicates = self.stats.flow_duplicates.saturating_add(1);
+                // A copy counts for its path, if it is one: a relay knows the numbers.
+                if opener.verify(provider, now, &arrived.header, arrived.body) {
+                    let (far, packet) = (flow.far, (flow.id, arrived.header.number));
+                    let len = arrived.body.len().saturating_sub(TAG_LEN);
+                    self.on_data_arrived(now, (far, arrived.path), packet, len);
+                }
                 return;
             }
             Err(FlowDrop::Forged) => {
@@ -52,6 +58,8 @@ impl<P: Provider> Node<P> {
             // It kept the labels of its path alive.
             return;
         }
+        let (packet, way) = ((flow.id, arrived.header.number), (flow.far, arrived.path));
+        let len = payload.len();
         let mut datagram = core::mem::take(&mut self.message);
         datagram.clear();
         let number = arrived.header.number;
@@ -60,7 +68,10 @@ impl<P: Provider> Node<P> {
             .add(now, (number, piece), payload, &mut datagram);
         if is_whole {
             flow.used = now;
-            let far = flow.far;
+        }
+        self.on_data_arrived(now, way, packet, len);
+        if is_whole {
+            let (far, _) = way;
             if let Some(course) = self.courses.get_mut(&far) {
                 course.used = now;
             }
@@ -83,13 +94,18 @@ impl<P: Provider> Node<P> {
             return;
         };
         course.used = now;
-        let Some((first, second)) = split(datagram) else {
+        let ways = course.ways(now, flow.id, flow.mode);
+        let paths = ways.into_iter().flatten();
+        let whole_max = paths
+            .filter_map(|id| course.path(id))
+            .map(|path| path.quality.whole_max());
+        let whole_max = whole_max.min().unwrap_or(WHOLE_MAX);
+        let Some((first, second)) = split_over(datagram, whole_max) else {
             let game = flow.game;
             self.stats.too_big = self.stats.too_big.saturating_add(1);
             self.turn_away(now, Some(game), TurnedAway::TooLong);
             return;
         };
-        let ways = course.ways(now, flow.id, flow.mode);
         if ways == [None, None] && self.send_early_by_session(now, index, datagram) {
             self.stats.carried = self.stats.carried.saturating_add(1);
             return;
@@ -140,6 +156,7 @@ impl<P: Provider> Node<P> {
             self.close_flow(now, index, FlowEnd::Worn);
             return;
         };
+        let is_keep_alive = piece == (Piece::First, &[][..]);
         for way in ways.into_iter().flatten() {
             let Some(path) = course.path_mut(way) else {
                 continue;
@@ -156,7 +173,15 @@ impl<P: Provider> Node<P> {
                 body: &self.sealed,
             };
             let via = (first, &mut bound.binding);
-            self.plane.send(provider, now, via, packet);
+            // What this node drops itself is not the path's fault.
+            let is_sent = self.plane.send(provider, now, via, packet);
+            if is_sent && !is_keep_alive {
+                let packet = (flow.id, numbered.number);
+                path.quality.on_data_sent(now, packet, piece.1.len());
+            }
+        }
+        if !is_keep_alive {
+            course.note_data_len(piece.1.len());
         }
     }
 

@@ -225,6 +225,7 @@ impl<P: Provider> Node<P> {
                 chosen_at: is_strange.then_some(now),
                 prober,
                 carries: false,
+                is_small: false,
             })),
         );
         self.known_routes.on_change();
@@ -304,7 +305,8 @@ impl<P: Provider> Node<P> {
         // By a detour it says nothing of the direct path.
         let is_direct = self.detours.on_size(link, session);
         if let Some(up) = self.peers.up_mut(link) {
-            up.carries = mtu.is_some() && is_direct;
+            up.carries = is_direct;
+            up.is_small = mtu.is_none();
         }
         if mtu.is_none()
             && let Some(node) = self.peers.get(link).map(|peer| peer.node)

@@ -1,5 +1,6 @@
 //! Setting paths up, probing them, and keeping their labels.
 
+use core::time::Duration;
 use std::collections::BTreeMap;
 
 use crypto::Provider;
@@ -12,9 +13,10 @@ use super::wanting::Wish;
 use super::{Node, RELIABLE, UNRELIABLE};
 use crate::config::Mode;
 use crate::data_plane::Arrived;
+use crate::flow_key::FlowId;
 use crate::hop::Piece;
 use crate::link::LinkId;
-use crate::path_probe::{PathEcho, PathProbe};
+use crate::path_probe::{PathEcho, PathPadding, PathProbe};
 use crate::path_setup::{Ask, PathSetup, Progress, held};
 use crate::path_watch::EchoWay;
 use crate::route_request::{RequestId, RouteReply};
@@ -70,7 +72,7 @@ impl<P: Provider> Node<P> {
                 .requests(&missing)
                 .take(room)
                 .map(|flows| {
-                    let way = (path.path.relays.as_slice(), path.path.destination);
+                    let way = (path.path.relays.as_slice(), path.path.destination, id);
                     PathSetup::start(now, self.own, way, flows.to_vec(), &mut ids)
                 })
                 .collect();
@@ -204,15 +206,28 @@ impl<P: Provider> Node<P> {
         for (&link, course) in &mut self.courses {
             for path in course.paths.iter_mut().filter(|path| path.is_watched()) {
                 if let Some(number) = path.watch.poll_probe(now) {
-                    due.push((link, path.id, number));
+                    let is_padded = path.padding_at <= now && course.data_len > 0;
+                    due.push((link, path.id, number, is_padded));
                 }
             }
         }
-        for (link, path, number) in due {
+        for (link, path, number, is_padded) in due {
+            if is_padded {
+                self.send_padding(now, (link, path));
+            }
+            let known = self.courses.get_mut(&link);
+            let Some(known) = known.and_then(|course| course.path_mut(path)) else {
+                continue;
+            };
+            let (sampling, has_data) = known.quality.on_probe_sent(now, number);
+            if has_data {
+                known.padding_at = now + PADDING;
+            }
             let probe = PathProbe {
                 path,
                 number,
                 clock: now.as_nanos(),
+                sampling,
             };
             let mut payload = Vec::with_capacity(PathProbe::LEN);
             probe.encode(&mut payload);
@@ -243,13 +258,23 @@ impl<P: Provider> Node<P> {
             self.on_path_echoed(now, link, (echo, EchoWay::Path));
             return;
         }
+        if let Ok(padding) = PathPadding::decode(payload) {
+            let (packet, len) = ((FlowId::PROBE, arrived.header.number), payload.len());
+            let data = course.arrivals.data(padding.path);
+            data.on_data(now, packet, len);
+            return;
+        }
         let Ok(probe) = PathProbe::decode(payload) else {
             self.count_malformed();
             return;
         };
         let arrived = course.arrivals.count(probe.path);
-        let mut echo = Vec::with_capacity(PathEcho::LEN);
-        probe.answer(now, arrived).encode(&mut echo);
+        let data = course
+            .arrivals
+            .data(probe.path)
+            .on_probe(now, probe.sampling);
+        let mut echo = Vec::with_capacity(PathEcho::LEN_MAX);
+        probe.answer(now, arrived, data).encode(&mut echo);
         // The direct way is the session's own; over relays, the first of two answers counts.
         let back = course
             .current
@@ -300,15 +325,45 @@ impl<P: Provider> Node<P> {
         else {
             return;
         };
-        let was_proved = path.watch.is_proved();
+        let was = (path.watch.is_proved(), path.quality.verdict());
         path.watch.on_echo(now, echo, way);
-        if !was_proved && path.watch.is_proved() {
+        let loss = path.watch.lost(now);
+        path.quality.on_echo(echo, loss);
+        if was != (path.watch.is_proved(), path.quality.verdict()) {
             self.is_untended = true;
         }
     }
 
-    fn send_probe(&mut self, now: Instant, (link, id): (LinkId, u8), payload: &[u8]) {
-        self.send_probe_piece(now, (link, id), (Piece::Whole, payload));
+    /// Sends padding of the size of data over a path that carries none.
+    fn send_padding(&mut self, now: Instant, (link, id): (LinkId, u8)) {
+        let Some(course) = self.courses.get_mut(&link) else {
+            return;
+        };
+        let len = course.data_len;
+        let Some(path) = course.path_mut(id) else {
+            return;
+        };
+        path.padding_at = now + PADDING;
+        let len = len.min(path.quality.whole_max());
+        let mut payload = Vec::with_capacity(len);
+        PathPadding { path: id }.encode(len, &mut payload);
+        let number = self.send_probe(now, (link, id), &payload);
+        let course = self.courses.get_mut(&link);
+        let path = course.and_then(|course| course.path_mut(id));
+        if let (Some(path), Some(number)) = (path, number) {
+            let packet = (FlowId::PROBE, number);
+            path.quality.on_data_sent(now, packet, payload.len());
+        }
+    }
+
+    /// Returns the packet's number, if it was sent.
+    fn send_probe(
+        &mut self,
+        now: Instant,
+        (link, id): (LinkId, u8),
+        payload: &[u8],
+    ) -> Option<u64> {
+        self.send_probe_piece(now, (link, id), (Piece::Whole, payload))
     }
 
     /// Sends requests. A path of which one cannot be sent waits, whatever the number of them.
@@ -364,3 +419,5 @@ impl<P: Provider> Node<P> {
 
 /// Set-ups at a time of each path that is only a spare one, while flows wait for labels on the path in use.
 const SPARE_SETUPS: usize = 2;
+/// Time without data on a path after which padding takes its place, and between two of them.
+const PADDING: Duration = Duration::from_millis(100);

@@ -73,6 +73,8 @@ pub(super) struct Up {
     pub(super) prober: Prober,
     /// Whether its path carries hop frames.
     pub(super) carries: bool,
+    /// Whether it carries no datagrams of 1,280 bytes: long ones of players travel in pieces.
+    pub(super) is_small: bool,
 }
 
 /// All nodes known of, by link and by name. The id of a link is another's once its node is forgotten,
@@ -218,6 +220,12 @@ impl Peers {
     pub(super) fn carries(&self, link: LinkId) -> bool {
         self.get(link)
             .is_some_and(|peer| matches!(&peer.contact, Contact::Up(up) if up.carries))
+    }
+
+    /// Whether the link to a node does not carry the longest hop frames.
+    pub(super) fn is_small(&self, link: LinkId) -> bool {
+        self.get(link)
+            .is_some_and(|peer| matches!(&peer.contact, Contact::Up(up) if up.is_small))
     }
 
     /// Sets how we stand with a node, and keeps the sessions findable.

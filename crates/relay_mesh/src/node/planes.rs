@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(node.links_named().numbers(), [1, 2, 3, 11, 12, 13]);
         assert!(node.links_in_use().numbers().is_empty(), "not bound");
         node.with_plane(labels[2], |_, plane| {
-            plane.labels.bind_terminal(labels[2], 0);
+            plane.labels.bind_terminal(labels[2], (0, 0));
         });
         assert_eq!(node.links_in_use().numbers(), [3, 13]);
         node.free_label(labels[2]);

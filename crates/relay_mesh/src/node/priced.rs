@@ -5,9 +5,9 @@ use core::time::Duration;
 use crypto::Aead;
 use wire::Instant;
 
-use super::course::Course;
+use super::course::{Course, CoursePath};
 use super::known_routes::Routed;
-use crate::choice::Candidate;
+use crate::choice::{Candidate, DataStanding};
 use crate::cost::{Cost, CostModel, Loss};
 use crate::path_watch::PathState;
 use crate::routes::Path;
@@ -16,6 +16,8 @@ use crate::routes::Path;
 pub(super) struct Priced {
     pub(super) path: Path,
     pub(super) cost: Cost,
+    /// Whether all its relays may be passed.
+    pub(super) may_pass: bool,
     recent: Cost,
     loss_price: Cost,
     /// What it loses by its own probes: as far as they prove it, and as they show it; `None` where
@@ -23,6 +25,7 @@ pub(super) struct Priced {
     probed: Option<(Loss, Loss)>,
     /// What its links lose, by link state.
     said: Loss,
+    pub(super) standing: DataStanding,
 }
 
 /// What link state says of a path.
@@ -74,20 +77,62 @@ impl LinkState {
 
 impl<A> Course<A> {
     /// Compares what paths take with what `said` makes of them; returns how many are refuted now.
+    ///
+    /// A path that never took what its links are said to take is refuted soon, and its relays are backed off: no link
+    /// of it has changed since it was set up, or link state has not caught up with the change.
     pub(super) fn refute(&mut self, now: Instant, said: impl Fn(&Path) -> Cost) -> u64 {
         let mut count = 0;
-        for path in self.paths.iter().filter(|path| path.is_watched()) {
+        for path in self.paths.iter_mut().filter(|path| path.is_watched()) {
             let took = path.watch.round_trip().filter(|_| path.watch.is_proved());
             // While answers stay away nobody knows what it takes.
             if let Some(took) = took.filter(|_| path.watch.state(now) == PathState::Good) {
-                let is_new = self
-                    .refuted
-                    .look(now, &path.path, said(&path.path), from_span(took));
-                count += u64::from(is_new);
+                let (said, took) = (said(&path.path), from_span(took));
+                let is_new = self.refuted.look(now, &path.path, said, took);
+                let is_early = path.is_refuted_early(now, said, took);
+                if is_early {
+                    path.failed_at = Some(now);
+                    self.backoff.add(now, &path.path);
+                }
+                count += u64::from(is_new || is_early);
             }
         }
         count
     }
+}
+
+impl CoursePath {
+    /// Takes what a path is said to take and what it takes; returns whether it has never taken what it is said to,
+    /// for [`EARLY_PROOF`]; not again while it counts as failing.
+    fn is_refuted_early(&mut self, now: Instant, said: Cost, took: Cost) -> bool {
+        let since = *self.proved_at.get_or_insert(now);
+        if self.has_fitted || !said.is_routable() {
+            return false;
+        }
+        self.has_fitted = !is_far_over(said, took);
+        let is_due = now.saturating_since(since) >= EARLY_PROOF && !self.is_failing(now);
+        !self.has_fitted && is_due
+    }
+}
+
+/// What answers to probes of a path take by link state: they come by the direct way at the latest, and it may be longer
+/// than the path.
+pub(super) fn expected(newest: Option<&Routed>, path: &Path, model: &CostModel) -> Cost {
+    let direct = Path {
+        relays: Vec::new(),
+        destination: path.destination,
+    };
+    let said = LinkState::of(newest, path, model).delay();
+    let back = LinkState::of(newest, &direct, model).delay();
+    if back.is_routable() {
+        said.plus(back.less(said).percent(50))
+    } else {
+        said
+    }
+}
+
+/// Whether a path took so much longer than it is said to that link state cannot be late with that.
+pub(super) fn is_far_over(said: Cost, took: Cost) -> bool {
+    took > said.plus(EARLY_MARGIN.max(said.percent(EARLY_MARGIN_PERCENT)))
 }
 
 impl Priced {
@@ -118,6 +163,13 @@ impl Priced {
             }
         };
         let excess = watched.map_or(Duration::ZERO, |path| path.watch.excess());
+        let standing = if watched.is_some_and(|path| path.is_failing(now)) {
+            DataStanding::Failing
+        } else if course.backoff.holds(now, &path) {
+            DataStanding::BackedOff
+        } else {
+            DataStanding::Good
+        };
         let probed = watched.and_then(|path| {
             let (lost, decided) = path.watch.lost(now);
             let shown = Loss::of(lost, decided);
@@ -126,10 +178,12 @@ impl Priced {
         Self {
             path,
             cost,
+            may_pass: said.may_pass,
             recent: cost.plus(from_span(excess)),
             loss_price,
             probed,
             said: said.loss,
+            standing,
         }
     }
 
@@ -152,6 +206,7 @@ impl Priced {
             recent: self.recent,
             loss_price: self.loss_price,
             loss,
+            standing: self.standing,
         }
     }
 
@@ -160,9 +215,14 @@ impl Priced {
     }
 }
 
-fn from_span(span: Duration) -> Cost {
+pub(super) fn from_span(span: Duration) -> Cost {
     Cost::from_micros(u64::try_from(span.as_micros()).unwrap_or(u64::MAX))
 }
 
+/// How long a new path must take too long: chosen so that colluders are left within 3 s, its first answers included.
+const EARLY_PROOF: Duration = Duration::from_millis(1_500);
+/// How much longer than said a path must take to be refuted early, or not to be moved to; also in percent.
+const EARLY_MARGIN: Cost = Cost::from_millis(40);
+const EARLY_MARGIN_PERCENT: u16 = 50;
 /// Probes decided before their loss counts.
 const DECIDED_MIN: u32 = 50;

@@ -66,9 +66,13 @@ impl<P: Provider> Node<P> {
                     own.reserve_transit(now, link, previous)
                 })
             }
-            RouteRequest::ReserveTerminal { previous, flows } => {
+            RouteRequest::ReserveTerminal {
+                previous,
+                flows,
+                path,
+            } => {
                 let previous = self.hop(previous)?;
-                self.reserve_terminal(now, (link, node), previous, flows)
+                self.reserve_terminal(now, (link, node), (previous, *path), flows)
             }
             RouteRequest::Bind { next, binds } => {
                 let next = self.hop(next)?;
@@ -183,7 +187,7 @@ impl<P: Provider> Node<P> {
         &mut self,
         now: Instant,
         (link, node): (LinkId, NodeId),
-        previous: LinkId,
+        (previous, path): (LinkId, u8),
         flows: &[FlowId],
     ) -> Result<Vec<Granted>, Refused> {
         let indices: Vec<Option<u32>> = flows
@@ -202,7 +206,9 @@ impl<P: Provider> Node<P> {
                 self.free_label(granted.label);
                 return Granted::NONE;
             };
-            self.plane.labels.bind_terminal(granted.label, index);
+            self.plane
+                .labels
+                .bind_terminal(granted.label, (index, path));
             granted
         });
         Ok(granted.collect())

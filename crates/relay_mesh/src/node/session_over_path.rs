@@ -37,7 +37,9 @@ impl<P: Provider> Node<P> {
         payload.push(flow_code::SESSION_DATAGRAM);
         payload.extend_from_slice(datagram);
         match split(&payload) {
-            Some((whole, None)) => self.send_probe_piece(now, (far, path), (Piece::Whole, whole)),
+            Some((whole, None)) => {
+                self.send_probe_piece(now, (far, path), (Piece::Whole, whole));
+            }
             Some((first, Some(second))) => {
                 self.send_probe_piece(now, (far, path), (Piece::First, first));
                 self.send_probe_piece(now, (far, path), (Piece::Second, second));
@@ -93,22 +95,17 @@ impl<P: Provider> Node<P> {
         now: Instant,
         (link, id): (LinkId, u8),
         piece: (Piece, &[u8]),
-    ) {
-        let Some(course) = self.courses.get_mut(&link) else {
-            return;
-        };
+    ) -> Option<u64> {
+        let course = self.courses.get_mut(&link)?;
         let provider = self.endpoint.provider();
         self.sealed.clear();
-        let sealed = course
+        let numbered = course
             .probe_sealer
-            .seal(provider, now, piece, &mut self.sealed);
-        let (Ok(numbered), Some(path)) = (sealed, course.path_mut(id)) else {
-            return;
-        };
+            .seal(provider, now, piece, &mut self.sealed)
+            .ok()?;
+        let path = course.path_mut(id)?;
         let first = path.first;
-        let Some(bound) = path.bound.get_mut(&FlowId::PROBE) else {
-            return;
-        };
+        let bound = path.bound.get_mut(&FlowId::PROBE)?;
         bound.sent_at = now;
         let packet = Packet {
             number: numbered.number,
@@ -117,6 +114,7 @@ impl<P: Provider> Node<P> {
             body: &self.sealed,
         };
         let via = (first, &mut bound.binding);
-        self.plane.send(provider, now, via, packet);
+        let is_sent = self.plane.send(provider, now, via, packet);
+        is_sent.then_some(numbered.number)
     }
 }

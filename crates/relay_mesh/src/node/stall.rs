@@ -6,6 +6,7 @@ use crypto::Provider;
 use wire::Instant;
 
 use super::Node;
+use crate::event::Event;
 use crate::link::LinkId;
 
 impl<P: Provider> Node<P> {
@@ -14,6 +15,8 @@ impl<P: Provider> Node<P> {
     ///
     /// A stall is counted from what the driver missed, not from its last call: it sleeps until then.
     pub(super) fn watch_for_stalls(&mut self, now: Instant) {
+        let late = now.saturating_since(self.wake_at.max(self.now));
+        self.overload.on_late(now, late);
         if now.saturating_since(self.now) <= LATE
             || now.saturating_since(self.wake_at.max(self.now)) <= LATE
         {
@@ -33,6 +36,31 @@ impl<P: Provider> Node<P> {
             .flat_map(|course| &mut course.paths);
         for path in paths {
             path.watch.on_stall(now);
+            path.quality.reset();
+        }
+    }
+
+    /// Takes how many datagrams for this node its driver knows that the system dropped since the last time, as its
+    /// receive queue was full.
+    pub fn note_receive_drops(&mut self, now: Instant, count: u64) {
+        self.overload.on_dropped(now, count);
+    }
+
+    /// Looks how many datagrams the node's own queues dropped, and tells if it does not keep up.
+    pub(super) fn watch_queues(&mut self, now: Instant) {
+        let drops = self
+            .plane
+            .stats
+            .outbox_full
+            .saturating_add(self.stats.outbox_full);
+        let before = core::mem::replace(&mut self.queue_drops, drops);
+        self.overload.on_dropped(now, drops.saturating_sub(before));
+        if let Some(figure) = self.overload.take_news(now) {
+            self.stats.overloads = self.stats.overloads.saturating_add(1);
+            self.tell(Event::Overloaded {
+                late: figure.late,
+                dropped: figure.dropped,
+            });
         }
     }
 }

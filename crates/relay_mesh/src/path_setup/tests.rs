@@ -39,7 +39,7 @@ fn ready(labels: &[(u64, u32)], refused: &[u64]) -> Progress {
 fn a_flow_that_the_far_end_refuses_leaves_the_others_their_labels() {
     let mut ids = counter();
     let flows = vec![FlowId(0), FlowId(1), FlowId(3)];
-    let way = (&[node(2)][..], node(4));
+    let way = (&[node(2)][..], node(4), 0);
     let (mut setup, asks) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
     let far = RouteReply::Done(vec![granted(40), Granted::NONE, granted(42)]);
     let Progress::Pending(last) = setup.on_reply(asks[0].id, far, &mut ids) else {
@@ -57,7 +57,7 @@ fn a_flow_that_the_far_end_refuses_leaves_the_others_their_labels() {
 fn where_all_flows_are_unknown_the_path_is_not_at_fault() {
     let mut ids = counter();
     let mut answer = |flow, reply| {
-        let way = (&[][..], node(4));
+        let way = (&[][..], node(4), 0);
         let flows = vec![FlowId(flow)];
         let (mut setup, asks) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
         setup.on_reply(asks[0].id, reply, &mut ids)
@@ -78,7 +78,7 @@ fn only_the_far_end_may_say_that_a_flow_is_unknown() {
     let (relay, far) = (node(2), node(4));
     let mut answer = |to: NodeId, reply| {
         let flows = vec![FlowId(7), FlowId(9)];
-        let way = (&[relay][..], far);
+        let way = (&[relay][..], far, 0);
         let (mut setup, asks) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
         if to == far {
             return setup.on_reply(asks[0].id, reply, &mut ids);
@@ -127,7 +127,7 @@ fn two_rounds_and_the_far_end_first() {
     let (mut setup, asks) = PathSetup::start(
         Instant::ZERO,
         node(1),
-        (&[node(2), node(3)], node(4)),
+        (&[node(2), node(3)], node(4), 0),
         flows.clone(),
         &mut ids,
     );
@@ -139,6 +139,7 @@ fn two_rounds_and_the_far_end_first() {
         RouteRequest::ReserveTerminal {
             previous: node(3),
             flows,
+            path: 0,
         },
     ];
     assert!(asks.iter().map(|ask| &ask.request).eq(&expected));
@@ -184,7 +185,7 @@ fn the_direct_path_takes_one_round() {
     let (mut setup, asks) = PathSetup::start(
         Instant::ZERO,
         node(1),
-        (&[], node(4)),
+        (&[], node(4), 0),
         vec![FlowId(1)],
         &mut ids,
     );
@@ -202,7 +203,7 @@ fn a_refusal_or_another_number_of_labels_ends_it() {
         PathSetup::start(
             Instant::ZERO,
             node(1),
-            (&[node(2)], node(4)),
+            (&[node(2)], node(4), 0),
             vec![FlowId(1)],
             &mut ids,
         )
@@ -248,7 +249,7 @@ fn a_refusal_or_another_number_of_labels_ends_it() {
 #[test]
 fn three_relays_are_bound_from_the_far_end_on_and_what_the_first_gave_goes_back_if_one_is_not() {
     let mut ids = counter();
-    let way = (&[node(2), node(3), node(4)][..], node(5));
+    let way = (&[node(2), node(3), node(4)][..], node(5), 0);
     let flows = vec![FlowId(0)];
     let (mut setup, asks) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
     let [first, second, third, far_end] = sessions();
@@ -281,7 +282,7 @@ fn three_relays_are_bound_from_the_far_end_on_and_what_the_first_gave_goes_back_
 fn what_was_given_is_held_by_the_session_of_the_answer_once_each() {
     let mut ids = counter();
     let flows = vec![FlowId(0), FlowId(1), FlowId(3)];
-    let way = (&[node(2), node(3)][..], node(4));
+    let way = (&[node(2), node(3)][..], node(4), 0);
     let (mut setup, asks) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
     let [first, middle, far_end, stray, other] = sessions();
     setup.note_session(asks[0].id, Some(middle));
@@ -324,7 +325,7 @@ fn what_was_given_is_held_by_the_session_of_the_answer_once_each() {
 #[test]
 fn what_came_by_a_session_that_is_over_is_not_given_back() {
     let mut ids = counter();
-    let way = (&[node(2)][..], node(4));
+    let way = (&[node(2)][..], node(4), 0);
     let flows = vec![FlowId(0)];
     let (mut setup, asks) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
     setup.note_session(asks[0].id, None);

@@ -13,6 +13,7 @@ fn echo(number: u32, arrived: u32, millis: u64) -> PathEcho {
         number,
         transit: millis * MILLI,
         arrived,
+        data: crate::path_probe::DataReport::default(),
     }
 }
 

@@ -70,6 +70,7 @@ fn mesh_a1_counts_are_bounded() {
     let request = RouteRequest::ReserveTerminal {
         previous: NodeId([7; 32]),
         flows: vec![FlowId(3); 64],
+        path: 5,
     };
     let mut out = Vec::new();
     request.encode(RequestId(1), &mut out);

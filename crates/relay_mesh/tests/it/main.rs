@@ -16,6 +16,7 @@ mod failover;
 mod flood;
 mod games;
 mod greedy;
+mod grey_failure;
 mod harness;
 mod here;
 mod hog;

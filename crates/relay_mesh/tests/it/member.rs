@@ -236,6 +236,7 @@ fn mesh_a1_a_member_gets_no_label_that_is_not_its_own() {
     let terminal = RouteRequest::ReserveTerminal {
         previous: own,
         flows: vec![relay_mesh::FlowId(1)],
+        path: 0,
     };
     assert_eq!(
         rig.ask(&terminal),

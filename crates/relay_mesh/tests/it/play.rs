@@ -425,12 +425,22 @@ fn sim_a_lossy_mesh_carries_what_its_links_do() {
 }
 
 #[test]
-fn a_link_that_carries_no_1280_bytes_is_for_control_only() {
-    let mut mesh = seeded(13, Mode::Shadow);
+fn a_link_that_carries_no_1280_bytes_carries_long_datagrams_in_pieces() {
+    let shape = Shape {
+        len: 1_472,
+        ..Shape::default()
+    };
+    let mut mesh = Mesh::new(Seed::from_number(13), &shape);
     let (entry, relay) = (mesh.nodes[ENTRY], mesh.nodes[RELAY]);
-    mesh.world.set_links(entry, relay, link(15).with_mtu(1_279));
+    mesh.world.set_links(entry, relay, link(15).with_mtu(1_200));
     mesh.run(START + 3_000);
-    assert_eq!(mesh.route(), Some(mesh.path(&[RELAY + 1])));
+    assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
+    let sent = mesh.player().sent();
+    mesh.run(5_000);
+    assert_eq!(
+        mesh.player().missing_from(sent - 60),
+        mesh.player().missing_from(mesh.player().sent() - 6)
+    );
     let node = mesh.ids[RELAY];
     let told = Event::LinkTooSmall { node };
     assert!(
@@ -440,5 +450,5 @@ fn a_link_that_carries_no_1280_bytes_is_for_control_only() {
             .any(|(_, event)| *event == told)
     );
     let mut links = mesh.process(ENTRY).node.links();
-    assert!(links.any(|link| link.node == node && !link.carries));
+    assert!(links.any(|link| link.node == node && link.carries));
 }

@@ -71,3 +71,28 @@ fn sim_pgx13_nodes_that_stood_still_at_play_are_used_again() {
         assert_eq!(mesh.process(ENTRY).closed_flows(), []);
     });
 }
+
+/// An entry that is 120 ms late all the time moves nothing for it, and says so.
+#[test]
+fn sim_an_entry_short_of_cpu_moves_no_flow_and_says_that_it_is_overloaded() {
+    for_each_seed(&test_site!(), 3, |seed| {
+        let mut mesh = Mesh::new(seed, &Shape::default());
+        mesh.run(12_000);
+        let (best, from) = (mesh.path(&[RELAY]), mesh.now());
+        assert_eq!(mesh.route().as_ref(), Some(&best));
+        for _ in 0..100 {
+            let entry = mesh.nodes[ENTRY];
+            mesh.world.stall(entry, ms(120));
+            mesh.run(160);
+        }
+        assert_eq!(mesh.moves(ENTRY, from), []);
+        let process = mesh.process(ENTRY);
+        let told = process.events.iter().filter_map(|(_, event)| match event {
+            relay_mesh::Event::Overloaded { late, .. } => Some(*late),
+            _ => None,
+        });
+        let told: Vec<_> = told.collect();
+        assert!(told.len() == 1 && told[0] >= ms(100), "{told:?}");
+        assert_eq!(process.node.stats().overloads, 1);
+    });
+}

@@ -167,7 +167,9 @@ impl Teller {
                     relay: self.number,
                     path: nodes.filter_map(|node| self.number_of(*node)).collect(),
                     cause: match cause {
-                        relay_mesh::RouteCause::Killed => RouteCause::Killed,
+                        relay_mesh::RouteCause::Killed | relay_mesh::RouteCause::Drained => {
+                            RouteCause::Killed
+                        }
                         relay_mesh::RouteCause::Degraded => RouteCause::Degraded,
                         relay_mesh::RouteCause::Better => RouteCause::Better,
                         relay_mesh::RouteCause::First | _ => RouteCause::First,

@@ -1,0 +1,60 @@
+//! What the data of paths says of them, and what follows.
+
+use core::time::Duration;
+
+use crypto::Provider;
+use wire::Instant;
+
+use super::Node;
+use crate::flow_key::FlowId;
+use crate::link::LinkId;
+use crate::path_quality::DataVerdict;
+
+impl<P: Provider> Node<P> {
+    /// Backs off the relays of paths whose data does worse than their probes; the choice leaves such a path then.
+    pub(super) fn judge_data(&mut self, now: Instant, link: LinkId) {
+        let Some(course) = self.courses.get_mut(&link) else {
+            return;
+        };
+        let mut failed: u64 = 0;
+        for path in &mut course.paths {
+            let verdict = path.quality.verdict();
+            if verdict == DataVerdict::Suspect && now >= course.suspect_until {
+                (course.suspect_until, course.decide_at) = (now + SUSPECT, now);
+            }
+            if !verdict.is_failing() {
+                continue;
+            }
+            failed = failed.saturating_add(1);
+            path.failed_at = Some(now);
+            path.quality.reset();
+            course.backoff.add(now, &path.path);
+            course.decide_at = now;
+        }
+        self.stats.paths_failed_data = self.stats.paths_failed_data.saturating_add(failed);
+    }
+
+    /// Takes a data packet of the far end that opened.
+    pub(super) fn on_data_arrived(
+        &mut self,
+        now: Instant,
+        (far, path): (LinkId, u8),
+        packet: (FlowId, u64),
+        len: usize,
+    ) {
+        if let Some(course) = self.courses.get_mut(&far) {
+            course.arrivals.data(path).on_data(now, packet, len);
+            course.note_data_len(len);
+        }
+    }
+}
+
+impl<A> super::course::Course<A> {
+    /// Takes the length of a payload, by which padding goes; longer ones are forgotten by and by.
+    pub(super) fn note_data_len(&mut self, len: usize) {
+        self.data_len = len.max(self.data_len.saturating_sub(1));
+    }
+}
+
+/// How long a second path stands ready once the data of one was suspect.
+const SUSPECT: Duration = Duration::from_secs(10);

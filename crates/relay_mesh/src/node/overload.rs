@@ -1,0 +1,143 @@
+//! Whether this node keeps up with what it has to do.
+
+use core::time::Duration;
+
+use wire::Instant;
+
+/// Finds out that the node itself is late, or drops what it should send or receive.
+///
+/// While it does, silence and delay are no evidence against links and paths.
+#[derive(Debug)]
+pub(super) struct OverloadDetector {
+    /// When the present window began.
+    window: Instant,
+    /// How late the node ran in it.
+    late: Duration,
+    /// Datagrams that its own queues dropped in it.
+    dropped: u64,
+    until: Instant,
+    /// The same since it was last told.
+    untold: OverloadFigure,
+    told_at: Option<Instant>,
+}
+
+/// How far a node was behind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct OverloadFigure {
+    pub(super) late: Duration,
+    pub(super) dropped: u64,
+}
+
+impl OverloadDetector {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self {
+            window: now,
+            late: Duration::ZERO,
+            dropped: 0,
+            until: now,
+            untold: OverloadFigure {
+                late: Duration::ZERO,
+                dropped: 0,
+            },
+            told_at: None,
+        }
+    }
+
+    /// Takes by how much the driver came later than it was asked to.
+    pub(super) fn on_late(&mut self, now: Instant, late: Duration) {
+        if late < LATE_MIN {
+            return;
+        }
+        self.roll(now);
+        self.late = self.late.saturating_add(late.min(LATE_MAX));
+        self.untold.late = self.untold.late.saturating_add(late);
+        self.judge(now);
+    }
+
+    /// Takes how many datagrams the node's own queues dropped.
+    pub(super) fn on_dropped(&mut self, now: Instant, count: u64) {
+        if count == 0 {
+            return;
+        }
+        self.roll(now);
+        self.dropped = self.dropped.saturating_add(count);
+        self.untold.dropped = self.untold.dropped.saturating_add(count);
+        self.judge(now);
+    }
+
+    /// Returns whether the node does not keep up, or did not a moment ago.
+    pub(super) fn is_overloaded(&self, now: Instant) -> bool {
+        now < self.until
+    }
+
+    /// Returns how far it was behind, where that is to be told.
+    pub(super) fn take_news(&mut self, now: Instant) -> Option<OverloadFigure> {
+        let may_tell = self.told_at.is_none_or(|at| at + TOLD_AGAIN <= now);
+        if !self.is_overloaded(now) || !may_tell {
+            return None;
+        }
+        self.told_at = Some(now);
+        Some(core::mem::take(&mut self.untold))
+    }
+
+    fn roll(&mut self, now: Instant) {
+        if now.saturating_since(self.window) >= WINDOW {
+            (self.window, self.late, self.dropped) = (now, Duration::ZERO, 0);
+        }
+    }
+
+    fn judge(&mut self, now: Instant) {
+        if self.late >= LATE_SHARE || self.dropped >= DROPPED_MIN {
+            self.until = now + LASTS;
+        }
+    }
+}
+
+/// Lateness is summed over so long.
+const WINDOW: Duration = Duration::from_secs(1);
+/// Lateness that any host has at times.
+const LATE_MIN: Duration = Duration::from_millis(20);
+/// One stall counts for no more: it is over.
+const LATE_MAX: Duration = Duration::from_millis(100);
+/// Lateness in a window from which on the node does not keep up.
+const LATE_SHARE: Duration = Duration::from_millis(150);
+/// Datagrams dropped in a window from which on it does not.
+const DROPPED_MIN: u64 = 50;
+/// How long evidence of before counts for nothing: answers to probes of a second ago are still on their way.
+const LASTS: Duration = Duration::from_secs(2);
+/// Time between two words of it.
+const TOLD_AGAIN: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_millis(millis)
+    }
+
+    #[test]
+    fn a_node_that_is_late_all_the_time_or_drops_is_overloaded_and_one_stall_is_not() {
+        let mut detector = OverloadDetector::new(at(0));
+        detector.on_late(at(0), Duration::from_secs(3));
+        assert!(!detector.is_overloaded(at(0)));
+        for round in 0..100 {
+            detector.on_late(at(2_000 + round * 10), Duration::from_millis(19));
+        }
+        assert!(!detector.is_overloaded(at(3_000)), "as any host");
+        detector.on_late(at(5_000), Duration::from_millis(100));
+        detector.on_late(at(5_200), Duration::from_millis(100));
+        assert!(detector.is_overloaded(at(5_200)));
+        let told = detector.take_news(at(5_200)).unwrap();
+        assert_eq!(told.late, Duration::from_millis(3_200));
+        assert_eq!(detector.take_news(at(5_300)), None, "once a minute");
+        assert!(!detector.is_overloaded(at(7_200)));
+        detector.on_dropped(at(9_000), 49);
+        assert!(!detector.is_overloaded(at(9_000)));
+        detector.on_dropped(at(9_100), 1);
+        assert!(detector.is_overloaded(at(9_100)));
+        detector.on_dropped(at(66_000), 500);
+        let dropped = detector.take_news(at(66_000)).unwrap().dropped;
+        assert_eq!(dropped, 550);
+    }
+}

@@ -1,0 +1,472 @@
+//! Whether a path carries data as well as it carries probes.
+//!
+//! A relay knows which label is that of probes, so it can pass them and hold up or drop data. The sending end
+//! therefore counts what data it sent before each probe, and the receiving end reports with the echo what had
+//! arrived by then ([`DataReport`]); of sampled packets it reports the time.
+//!
+//! **The test.** Two one-sided CUSUM tests of Bernoulli trials (Page, Biometrika 1954): a packet is lost or not, and a
+//! sampled packet is late or not. Lost packets are counted by size class. Each test adds the log-likelihood ratio of
+//! "data is lost at `p0` + 20 % or more" to "data is lost at `p0`", and never falls below 0; at [`ALARM`] it decides.
+//! `p0` is at least 3 % more than the upper bound, by one standard deviation, of what probes lose
+//! ([`Row::for_loss`]). A sample is late if it took 25 ms more than nine in ten of the newest probes and than the
+//! last few.
+//!
+//! **False alarms.** If data is lost at exactly `p0`, so at 3 % more than probes at least, the mean number of packets
+//! to a false alarm is at least e^8, 3,000 (Lorden, 1971). If data is lost as often as probes are, it is above e^14,
+//! a million, even while probes have shown less loss than there is. That needs packets lost independently of each other, so the packets between two probes count for
+//! [`WEIGHT_MAX`] at most, and for nothing if half of the probes between them were lost too.
+//!
+//! **Detection.** A path that drops all data is found after 5 to 10 packets, one that drops 30 % after 25 on the
+//! average, and one that delays all data after 9 samples.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use wire::Instant;
+
+use crate::flow_key::FlowId;
+use crate::path_probe::{
+    DataReport, DataSample, PathEcho, SAMPLES_MAX, SIZE_CLASSES, Sampling, size_class,
+};
+use crate::pieces::{PIECE_MAX, WHOLE_MAX};
+
+/// Judges one path by its data, at the sending end.
+///
+/// Bounded: [`MARKS_MAX`] probes and as many sampled packets are remembered.
+#[derive(Debug)]
+pub(crate) struct PathQuality {
+    sampling: Sampling,
+    /// Packets sent by size class; they wrap.
+    sent: [u32; SIZE_CLASSES],
+    /// Packets sent when the last probe left.
+    sent_before: u32,
+    /// Of each of the newest probes: its number, when it left, and what was sent before it.
+    marks: VecDeque<Mark>,
+    /// Sampled packets: id, and when it left.
+    sampled: VecDeque<(u32, Instant)>,
+    /// One-way times of the newest probes by two clocks, in nanoseconds.
+    transits: VecDeque<i64>,
+    /// The newest report, except that `missing` is the most that was ever missing; `None` before the first.
+    judged: Option<Report>,
+    lost: [Cusum; SIZE_CLASSES],
+    late: Cusum,
+    /// Whether long datagrams are to travel in pieces.
+    needs_pieces: bool,
+    verdict: DataVerdict,
+}
+
+/// What the data of a path says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DataVerdict {
+    /// It does no worse than its probes, as far as is known.
+    Good,
+    /// It probably does worse.
+    Suspect,
+    /// Fewer packets arrive than probes do.
+    Lossy,
+    /// Packets arrive later than probes do.
+    Late,
+}
+
+impl DataVerdict {
+    /// Returns whether the path is to be left.
+    pub(crate) const fn is_failing(self) -> bool {
+        matches!(self, Self::Lossy | Self::Late)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    number: u32,
+    at: Instant,
+    sent: [u32; SIZE_CLASSES],
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Report {
+    number: u32,
+    probes: u32,
+    sent: [u32; SIZE_CLASSES],
+    /// Sent and not arrived; below 0 if the far end counted before.
+    missing: [i32; SIZE_CLASSES],
+}
+
+impl PathQuality {
+    /// Starts without data; `key` is drawn at random.
+    pub(crate) const fn new(key: u32) -> Self {
+        Self {
+            sampling: Sampling { key, shift: 0 },
+            sent: [0; SIZE_CLASSES],
+            sent_before: 0,
+            marks: VecDeque::new(),
+            sampled: VecDeque::new(),
+            transits: VecDeque::new(),
+            judged: None,
+            lost: [Cusum(0); SIZE_CLASSES],
+            late: Cusum(0),
+            needs_pieces: false,
+            verdict: DataVerdict::Good,
+        }
+    }
+
+    /// Takes a data packet of `len` bytes of payload that was sent over the path.
+    pub(crate) fn on_data_sent(&mut self, now: Instant, (flow, number): (FlowId, u64), len: usize) {
+        if let Some(sent) = self.sent.get_mut(size_class(len)) {
+            *sent = sent.wrapping_add(1);
+        }
+        if let Some(id) = self.sampling.id(flow, number) {
+            push_bounded(&mut self.sampled, (id, now), MARKS_MAX);
+        }
+    }
+
+    /// Takes a probe that leaves now. Returns the sampling rule to send with it, and whether data was sent since the
+    /// last one.
+    pub(crate) fn on_probe_sent(&mut self, now: Instant, number: u32) -> (Sampling, bool) {
+        let total = self
+            .sent
+            .iter()
+            .fold(0_u32, |sum, sent| sum.wrapping_add(*sent));
+        let since = total.wrapping_sub(self.sent_before);
+        self.sent_before = total;
+        // So that about as many are sampled as a report has room for.
+        let wanted = (since / SAMPLES_WANTED).checked_ilog2().unwrap_or(0);
+        let wanted = u8::try_from(wanted).unwrap_or(0);
+        if wanted != self.sampling.shift {
+            self.sampling.shift = wanted;
+        }
+        let sent = self.sent;
+        push_bounded(
+            &mut self.marks,
+            Mark {
+                number,
+                at: now,
+                sent,
+            },
+            MARKS_MAX,
+        );
+        (self.sampling, since > 0)
+    }
+
+    /// Takes the echo of a probe; `probe_loss` is how many of the newest probes were lost, and of how many.
+    pub(crate) fn on_echo(&mut self, echo: PathEcho, probe_loss: (u32, u32)) {
+        let Some(place) = self
+            .marks
+            .iter()
+            .position(|mark| mark.number == echo.number)
+        else {
+            return;
+        };
+        // Reports come in the order of their probes; an older one says nothing more.
+        let marks: Vec<Mark> = self.marks.drain(..=place).collect();
+        let Some(mark) = marks.last() else {
+            return;
+        };
+        let transit = echo.transit.cast_signed();
+        push_bounded(&mut self.transits, transit, TRANSITS_MAX);
+        self.take_samples(mark.at, transit, echo.data);
+        let mut missing = [0; SIZE_CLASSES];
+        let counts = mark.sent.iter().zip(echo.data.arrived);
+        for (missing, (sent, arrived)) in missing.iter_mut().zip(counts) {
+            *missing = sent.wrapping_sub(arrived).cast_signed();
+        }
+        let report = Report {
+            number: echo.number,
+            probes: echo.arrived,
+            sent: mark.sent,
+            missing,
+        };
+        self.judge(report, Row::for_loss(probe_loss));
+        self.decide();
+    }
+
+    /// Returns what the data says.
+    pub(crate) const fn verdict(&self) -> DataVerdict {
+        self.verdict
+    }
+
+    /// Returns the longest datagram that is to travel whole, bytes: less where long ones are lost and shorter ones arrive.
+    pub(crate) const fn whole_max(&self) -> usize {
+        if self.needs_pieces {
+            PIECE_MAX
+        } else {
+            WHOLE_MAX
+        }
+    }
+
+    /// Sends long datagrams in pieces, or whole again.
+    pub(crate) fn set_needs_pieces(&mut self, needs_pieces: bool) {
+        self.needs_pieces = needs_pieces;
+        if let Some(test) = self.lost.last_mut() {
+            *test = Cusum(0);
+        }
+    }
+
+    /// Forgets the evidence so far: it came while this node was late itself, or has been acted on.
+    pub(crate) fn reset(&mut self) {
+        self.lost = [Cusum(0); SIZE_CLASSES];
+        self.late = Cusum(0);
+        self.judged = None;
+        self.sampled.clear();
+        self.marks.clear();
+        self.verdict = DataVerdict::Good;
+    }
+
+    fn judge(&mut self, report: Report, row: Row) {
+        let Some(before) = self.judged.as_mut() else {
+            self.judged = Some(report);
+            return;
+        };
+        let probes = report.number.wrapping_sub(before.number);
+        let arrived = report.probes.wrapping_sub(before.probes).min(probes);
+        let here = Row::for_share(probes.saturating_sub(arrived), probes);
+        let row = row.max(here);
+        let classes = report.sent.iter().zip(report.missing);
+        let known = before.sent.iter_mut().zip(&mut before.missing);
+        for ((test, (sent, missing)), (sent_before, most)) in
+            self.lost.iter_mut().zip(classes).zip(known)
+        {
+            let all = sent.wrapping_sub(*sent_before);
+            // What a probe overtook is missing for a moment, so only more than ever before is lost.
+            let more = missing.wrapping_sub(*most);
+            let lost = u32::try_from(more.max(0)).unwrap_or(0);
+            *sent_before = *sent;
+            if more > 0 {
+                *most = missing;
+            }
+            if lost > all {
+                // The far end began to count anew.
+                *test = Cusum(0);
+            } else {
+                test.add(row, (lost, all), probes.saturating_mul(WEIGHT_MAX));
+            }
+        }
+        (before.number, before.probes) = (report.number, report.probes);
+    }
+
+    fn take_samples(&mut self, probe_at: Instant, transit: i64, data: DataReport) {
+        let Some(limit) = self.late_limit() else {
+            return;
+        };
+        let (mut late, mut all) = (0, 0);
+        for DataSample { id, age } in data.samples.into_iter().take(data.sampled.into()) {
+            let place = self.sampled.iter().position(|(sent, _)| *sent == id);
+            let Some((_, at)) = place.and_then(|place| self.sampled.remove(place)) else {
+                continue;
+            };
+            let ahead = nanos(probe_at).wrapping_sub(nanos(at));
+            let age = i64::from(age).wrapping_mul(1_000);
+            let took = transit.wrapping_add(ahead).wrapping_sub(age);
+            all = u32::saturating_add(all, 1);
+            if took.wrapping_sub(limit) > 0 {
+                late = u32::saturating_add(late, 1);
+            }
+        }
+        self.late.add(Row::LATE, (late, all), WEIGHT_MAX);
+    }
+
+    /// The one-way time beyond which a packet is late; `None` before there are probes enough.
+    fn late_limit(&self) -> Option<i64> {
+        if self.transits.len() < TRANSITS_MIN {
+            return None;
+        }
+        let newest = self.transits.iter().rev().take(TRANSITS_NEWEST);
+        let newest = newest.max().copied()?;
+        let mut sorted: Vec<i64> = self.transits.iter().copied().collect();
+        sorted.sort_unstable();
+        let place = sorted.len().saturating_mul(9) / 10;
+        let usual = sorted.get(place).copied()?;
+        Some(newest.max(usual).saturating_add(LATE_BY))
+    }
+
+    fn decide(&mut self) {
+        if self.verdict.is_failing() {
+            return;
+        }
+        let [small, medium, large] = self.lost;
+        if large.is_alarm() && !self.needs_pieces {
+            // Shorter datagrams may do well. If not, their own count says so soon.
+            self.set_needs_pieces(true);
+        }
+        let lossy = small.max(medium);
+        self.verdict = if lossy.is_alarm() {
+            DataVerdict::Lossy
+        } else if self.late.is_alarm() {
+            DataVerdict::Late
+        } else if lossy.max(self.late).is_suspicion() {
+            DataVerdict::Suspect
+        } else {
+            DataVerdict::Good
+        };
+    }
+}
+
+/// Counts the data of one path, at the receiving end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DataArrivals {
+    sampling: Sampling,
+    arrived: [u32; SIZE_CLASSES],
+    samples: [(u32, Instant); SAMPLES_MAX],
+    sampled: u8,
+    /// When something last came.
+    used: Instant,
+}
+
+impl DataArrivals {
+    /// Takes a data packet of `len` bytes of payload that opened.
+    pub(crate) fn on_data(&mut self, now: Instant, (flow, number): (FlowId, u64), len: usize) {
+        self.used = now;
+        if let Some(arrived) = self.arrived.get_mut(size_class(len)) {
+            *arrived = arrived.wrapping_add(1);
+        }
+        if let Some(place) = self.samples.get_mut(usize::from(self.sampled))
+            && let Some(id) = self.sampling.id(flow, number)
+        {
+            *place = (id, now);
+            self.sampled = self.sampled.saturating_add(1);
+        }
+    }
+
+    /// Returns when something last came.
+    pub(crate) const fn used(&self) -> Instant {
+        self.used
+    }
+
+    /// Takes the rule of a probe, and returns what to report with its echo.
+    pub(crate) fn on_probe(&mut self, now: Instant, sampling: Sampling) -> DataReport {
+        (self.sampling, self.used) = (sampling, now);
+        let mut report = DataReport {
+            arrived: self.arrived,
+            sampled: core::mem::take(&mut self.sampled),
+            ..DataReport::default()
+        };
+        for (sample, (id, at)) in report.samples.iter_mut().zip(self.samples) {
+            let age = now.saturating_since(at).as_micros();
+            let age = u32::try_from(age).unwrap_or(u32::MAX);
+            *sample = DataSample { id, age };
+        }
+        for sample in report.samples.iter_mut().skip(report.sampled.into()) {
+            *sample = DataSample::default();
+        }
+        report
+    }
+}
+
+/// Evidence that data does worse than probes, in thousandths of a natural logarithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Cusum(u32);
+
+impl Cusum {
+    /// Takes `bad` of `all` packets, which count for `weight_max` at most.
+    fn add(&mut self, row: Row, (bad, all): (u32, u32), weight_max: u32) {
+        let Some((gain, cost)) = row.evidence() else {
+            return;
+        };
+        let (bad, good) = (i64::from(bad), i64::from(all.saturating_sub(bad)));
+        let sum = bad
+            .saturating_mul(gain.into())
+            .saturating_sub(good.saturating_mul(cost.into()));
+        let counted = all.min(weight_max);
+        let sum = sum
+            .saturating_mul(counted.into())
+            .checked_div(all.into())
+            .unwrap_or(0);
+        let total = i64::from(self.0).saturating_add(sum).max(0);
+        self.0 = u32::try_from(total).unwrap_or(u32::MAX).min(CUSUM_MAX);
+    }
+
+    const fn is_alarm(self) -> bool {
+        self.0 >= ALARM
+    }
+
+    const fn is_suspicion(self) -> bool {
+        self.0 >= ALARM / 2
+    }
+}
+
+/// Which `p0` of [`ROWS`] a test goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Row(usize);
+
+impl Row {
+    /// Of samples: that 20 % are late is chance, 50 % are not.
+    const LATE: Self = Self(3);
+
+    /// The row of `lost` probes of the newest `all`: 3 % above the upper bound of their loss.
+    fn for_loss((lost, all): (u32, u32)) -> Self {
+        let bound = u64::from(lost)
+            .saturating_add(1)
+            .saturating_add(u64::from(lost.isqrt()));
+        let share = bound.saturating_mul(1_000).checked_div(all.into());
+        Self::for_thousandths(share.unwrap_or(1_000).saturating_add(MARGIN))
+    }
+
+    /// The row of the loss of a few probes, as it is.
+    fn for_share(lost: u32, all: u32) -> Self {
+        let share = u64::from(lost)
+            .saturating_mul(1_000)
+            .checked_div(all.into());
+        Self::for_thousandths(share.unwrap_or(0))
+    }
+
+    fn for_thousandths(share: u64) -> Self {
+        let fits = |row: &[u32; 3]| row.first().is_some_and(|p0| share <= u64::from(*p0));
+        Self(ROWS.iter().position(fits).unwrap_or(ROWS.len()))
+    }
+
+    /// What a packet that is lost, and one that is not, say; `None` where probes are lost so often that the path is
+    /// left for that.
+    fn evidence(self) -> Option<(u32, u32)> {
+        ROWS.get(self.0).map(|[_, gain, cost]| (*gain, *cost))
+    }
+}
+
+fn nanos(at: Instant) -> i64 {
+    at.as_nanos().cast_signed()
+}
+
+fn push_bounded<T>(list: &mut VecDeque<T>, item: T, max: usize) {
+    if list.len() >= max {
+        list.pop_front();
+    }
+    list.push_back(item);
+}
+
+/// `p0` in thousandths, then ln(p1 / p0) and ln((1 - p0) / (1 - p1)) in thousandths; `p1` is 20 % to 30 % more.
+const ROWS: [[u32; 3]; 6] = [
+    [50, 1_609, 236],
+    [100, 1_253, 325],
+    [150, 981, 348],
+    [200, 916, 470],
+    [300, 693, 560],
+    [450, 511, 788],
+];
+/// What data may lose more than probes, in thousandths.
+const MARGIN: u64 = 30;
+/// Evidence at which a test decides: ln of the packets between false alarms at `p0`.
+const ALARM: u32 = 8_000;
+/// The largest sum, so that a path that has mended is trusted again after as many packets.
+const CUSUM_MAX: u32 = 2 * ALARM;
+/// Packets that those between two probes count for at most.
+const WEIGHT_MAX: u32 = 2;
+/// Probes and sampled packets remembered: those of 5 s.
+const MARKS_MAX: usize = 128;
+/// Probes whose one-way times are remembered: those of 2 s.
+const TRANSITS_MAX: usize = 50;
+/// The least of them to judge by, and the newest, which a packet is compared with: when the path became slower, they
+/// know.
+const TRANSITS_MIN: usize = 10;
+const TRANSITS_NEWEST: usize = 5;
+/// How much later than probes a packet may be, ns.
+const LATE_BY: i64 = 25_000_000;
+/// Packets between two probes for each that is sampled.
+const SAMPLES_WANTED: u32 = 3;
+
+const _: () = assert!(
+    SIZE_CLASSES == 3 && Duration::from_nanos(25_000_000).as_millis() == 25,
+    "the last class is that of datagrams which can travel in pieces"
+);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,270 @@
+use wire::{Generator, Seed};
+
+use super::*;
+use crate::path_probe::PathProbe;
+
+const FLOW: FlowId = FlowId(7);
+
+/// How a path treats what is sent over it.
+#[derive(Clone, Copy)]
+struct Line {
+    /// Lost of probes and of data, in millionths.
+    loss: (u32, u32),
+    /// Added to the delay of data, ms.
+    data_delay: u64,
+    /// Longest random delay, ms.
+    jitter: u64,
+    /// Longest payload that arrives.
+    mtu: usize,
+}
+
+const HONEST: Line = Line {
+    loss: (0, 0),
+    data_delay: 0,
+    jitter: 0,
+    mtu: usize::MAX,
+};
+
+/// A path with a delay of 30 ms each way, probed each 40 ms, in steps of 1 ms.
+struct Rig {
+    quality: PathQuality,
+    far: DataArrivals,
+    draws: Generator,
+    now: u64,
+    probe: u32,
+    packet: u64,
+    probes_arrived: u32,
+    /// Packets of the newest probes, lost or not.
+    lost: VecDeque<bool>,
+    /// When it comes: a probe, or a packet with its length.
+    on_way: Vec<(u64, Result<PathProbe, (u64, usize)>)>,
+    back: Vec<(u64, PathEcho)>,
+}
+
+impl Rig {
+    fn new(seed: u64) -> Self {
+        Self {
+            quality: PathQuality::new(5),
+            far: DataArrivals::default(),
+            draws: Seed::from_number(seed).generator(1),
+            now: 0,
+            probe: 0,
+            packet: 0,
+            probes_arrived: 0,
+            lost: VecDeque::new(),
+            on_way: Vec::new(),
+            back: Vec::new(),
+        }
+    }
+
+    /// Runs for so long, with a packet of `len` bytes each `interval` ms, and stops where `ends` holds.
+    fn run(
+        &mut self,
+        (span, interval, len): (u64, u64, usize),
+        line: Line,
+        ends: impl Fn(&PathQuality) -> bool,
+    ) -> Option<u64> {
+        let start = self.now;
+        while self.now < start + span {
+            let now = Instant::from_millis(self.now);
+            if self.now.is_multiple_of(interval) {
+                let len = if self.quality.needs_pieces {
+                    len.min(700)
+                } else {
+                    len
+                };
+                self.quality.on_data_sent(now, (FLOW, self.packet), len);
+                if !self.draws.chance(line.loss.1) && len <= line.mtu {
+                    let at = self.now + 30 + line.data_delay + self.draws.below(line.jitter + 1);
+                    self.on_way.push((at, Err((self.packet, len))));
+                }
+                self.packet += 1;
+            }
+            if self.now.is_multiple_of(40) {
+                let (sampling, _) = self.quality.on_probe_sent(now, self.probe);
+                let probe = PathProbe {
+                    path: 0,
+                    number: self.probe,
+                    clock: now.as_nanos(),
+                    sampling,
+                };
+                let is_lost = self.draws.chance(line.loss.0);
+                push_bounded(&mut self.lost, is_lost, 100);
+                if !is_lost {
+                    let at = self.now + 30 + self.draws.below(line.jitter + 1);
+                    self.on_way.push((at, Ok(probe)));
+                }
+                self.probe += 1;
+            }
+            self.arrive(now);
+            if ends(&self.quality) {
+                return Some(self.now - start);
+            }
+            self.now += 1;
+        }
+        None
+    }
+
+    fn arrive(&mut self, now: Instant) {
+        let due = |(at, _): &mut (u64, _)| *at <= self.now;
+        let arrived: Vec<_> = self.on_way.extract_if(.., due).collect();
+        for (_, what) in arrived {
+            match what {
+                Ok(probe) => {
+                    self.probes_arrived += 1;
+                    let data = self.far.on_probe(now, probe.sampling);
+                    let echo = probe.answer(now, self.probes_arrived, data);
+                    self.back.push((self.now + 30, echo));
+                }
+                Err((number, len)) => self.far.on_data(now, (FLOW, number), len),
+            }
+        }
+        let count = |lost: &VecDeque<bool>| u32::try_from(lost.len()).unwrap();
+        let lost = self.lost.iter().filter(|lost| **lost).count();
+        let loss = (u32::try_from(lost).unwrap(), count(&self.lost));
+        let due = |(at, _): &mut (u64, _)| *at <= self.now;
+        let echoes: Vec<_> = self.back.extract_if(.., due).collect();
+        for (_, echo) in echoes {
+            self.quality.on_echo(echo, loss);
+        }
+    }
+}
+
+const fn is_failing(quality: &PathQuality) -> bool {
+    quality.verdict().is_failing()
+}
+
+/// The time at which each of 20 seeds finds a fault out, ms, after 5 s without one.
+fn found(interval: u64, line: Line) -> Vec<u64> {
+    let found = (0..20).map(|seed| {
+        let mut rig = Rig::new(seed);
+        assert_eq!(rig.run((5_000, interval, 100), HONEST, is_failing), None);
+        let after = rig.run((20_000, interval, 100), line, is_failing);
+        after.unwrap_or_else(|| panic!("seed {seed} finds nothing"))
+    });
+    found.collect()
+}
+
+#[test]
+fn a_path_that_drops_data_is_found_within_a_second() {
+    let line = Line {
+        loss: (0, 1_000_000),
+        ..HONEST
+    };
+    for interval in [2, 16, 50] {
+        let times = found(interval, line);
+        assert!(
+            times.iter().all(|time| *time <= 700),
+            "{interval}: {times:?}"
+        );
+    }
+    // A slow flow: within 20 packets.
+    let times = found(500, line);
+    assert!(times.iter().all(|time| *time <= 20 * 500), "{times:?}");
+}
+
+#[test]
+fn a_path_that_thins_or_delays_data_is_found_within_seconds() {
+    let lossy = Line {
+        loss: (0, 300_000),
+        ..HONEST
+    };
+    let mut times = found(16, lossy);
+    times.sort_unstable();
+    assert!(times[10] <= 1_500 && times[19] <= 3_000, "{times:?}");
+    let mut times = found(50, lossy);
+    times.sort_unstable();
+    assert!(times[10] <= 3_000, "{times:?}");
+    let late = Line {
+        data_delay: 100,
+        jitter: 5,
+        ..HONEST
+    };
+    for interval in [2, 16, 50] {
+        let times = found(interval, late);
+        assert!(
+            times.iter().all(|time| *time <= 1_500),
+            "{interval}: {times:?}"
+        );
+    }
+}
+
+#[test]
+fn honest_paths_with_loss_and_jitter_raise_no_alarm() {
+    for loss in [0, 10_000, 50_000, 100_000] {
+        for jitter in [0, 5, 30, 60] {
+            let line = Line {
+                loss: (loss, loss),
+                jitter,
+                ..HONEST
+            };
+            for (seed, interval) in [(1, 2), (2, 16), (3, 50)] {
+                let mut rig = Rig::new(seed);
+                let alarm = rig.run((120_000, interval, 100), line, is_failing);
+                assert_eq!(alarm, None, "{loss} {jitter} {interval}");
+                assert!(!rig.quality.needs_pieces);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_path_that_becomes_slower_or_stops_as_a_whole_raises_no_alarm() {
+    let mut rig = Rig::new(1);
+    assert_eq!(rig.run((5_000, 16, 100), HONEST, is_failing), None);
+    for round in 0..20 {
+        let silent = Line {
+            loss: (1_000_000, 1_000_000),
+            ..HONEST
+        };
+        let outage = rig.run((100 + round * 20, 16, 100), silent, is_failing);
+        assert_eq!(outage, None);
+        let jittery = Line {
+            jitter: 100,
+            ..HONEST
+        };
+        assert_eq!(rig.run((1_000, 16, 100), jittery, is_failing), None);
+        assert_eq!(rig.run((3_000, 16, 100), HONEST, is_failing), None);
+    }
+}
+
+#[test]
+fn long_datagrams_that_vanish_travel_in_pieces_and_blame_nobody() {
+    let line = Line {
+        mtu: 1_180,
+        ..HONEST
+    };
+    let mut rig = Rig::new(1);
+    assert_eq!(rig.run((5_000, 50, 1_230), HONEST, is_failing), None);
+    let pieces = rig.run((5_000, 50, 1_230), line, |quality| quality.needs_pieces);
+    assert!(pieces.is_some_and(|time| time <= 700), "{pieces:?}");
+    assert_eq!(rig.run((60_000, 50, 1_230), line, is_failing), None);
+}
+
+#[test]
+fn memory_is_bounded_whatever_the_far_end_reports() {
+    let mut quality = PathQuality::new(1);
+    let mut far = DataArrivals::default();
+    for number in 0..10_000_u32 {
+        let now = Instant::from_millis(number.into());
+        for packet in 0..4 {
+            quality.on_data_sent(now, (FLOW, u64::from(number) * 4 + packet), 100);
+            far.on_data(now, (FLOW, packet), 100);
+        }
+        let (sampling, _) = quality.on_probe_sent(now, number);
+        let mut data = far.on_probe(now, sampling);
+        data.arrived = [number.wrapping_mul(0x9E37_79B9); SIZE_CLASSES];
+        data.sampled = u8::MAX;
+        let probe = PathProbe {
+            path: 0,
+            number,
+            clock: 0,
+            sampling,
+        };
+        if number.is_multiple_of(3) {
+            quality.on_echo(probe.answer(now, number, data), (0, 100));
+        }
+        assert!(quality.marks.len() <= MARKS_MAX && quality.sampled.len() <= MARKS_MAX);
+        assert!(quality.transits.len() <= TRANSITS_MAX);
+    }
+}

@@ -1,0 +1,275 @@
+//! Relays that pass probes and control, and drop, thin or delay what they carry.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use core::cell::RefCell;
+use netsim::{Chance, Datagram, Jitter, Loss, Verdict, for_each_seed, test_site};
+use relay_mesh::{Mode, RouteCause};
+use wire::{Instant, Seed};
+
+use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, link, ms};
+
+/// What a relay does to data.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Drop,
+    /// Drops 3 of 10.
+    Thin,
+    Delay(u64),
+}
+
+/// Tells labels of data from those of probes, as a relay can: all frames that it sees of one are as long.
+#[derive(Default)]
+struct Labels {
+    lengths: BTreeMap<[u8; 4], BTreeSet<usize>>,
+}
+
+impl Labels {
+    /// Whether a datagram is a frame of data.
+    fn is_data(&mut self, datagram: &Datagram) -> bool {
+        let bytes = &datagram.bytes;
+        let Some(slot) = bytes.get(4..8).filter(|_| bytes[0] == 0x81) else {
+            return false;
+        };
+        let slot: [u8; 4] = slot.try_into().unwrap();
+        let lengths = self.lengths.entry(slot).or_default();
+        lengths.insert(bytes.len());
+        // Probes, echoes and padding differ.
+        lengths.len() == 1 && bytes.len() > 140
+    }
+}
+
+/// Has `relay` spoil data on its way to `to` from now on.
+fn spoil(mesh: &mut Mesh, (relay, to): (usize, usize), fault: Fault) {
+    let labels = Rc::new(RefCell::new(Labels::default()));
+    let mut draws = mesh
+        .world
+        .generator(900 + u64::try_from(relay * 10 + to).unwrap());
+    let (from, to) = (mesh.nodes[relay], mesh.nodes[to]);
+    mesh.world
+        .intercept(from, to, move |_, datagram: &mut Datagram| {
+            if !labels.borrow_mut().is_data(datagram) {
+                return Verdict::Pass;
+            }
+            match fault {
+                Fault::Drop => Verdict::Drop,
+                Fault::Thin if draws.chance(300_000) => Verdict::Drop,
+                Fault::Thin => Verdict::Pass,
+                Fault::Delay(millis) => Verdict::Delay(ms(millis)),
+            }
+        });
+}
+
+fn mesh(seed: Seed, (mode, rate, len): (Mode, u32, usize)) -> Mesh {
+    let shape = Shape {
+        mode,
+        rate,
+        len,
+        ..Shape::default()
+    };
+    Mesh::new(seed, &shape)
+}
+
+/// Spoils the data of the relay in use in one direction; returns after how long the sender of that direction left it.
+fn left_after(seed: Seed, kind: (Mode, u32, usize), end: usize, fault: Fault) -> Duration {
+    let mut mesh = mesh(seed, kind);
+    mesh.run(START + 6_000);
+    assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
+    let at = mesh.now();
+    let to = if end == ENTRY { EXIT } else { ENTRY };
+    spoil(&mut mesh, (RELAY, to), fault);
+    mesh.run(8_000);
+    let moves = mesh.moves(end, at);
+    let relay = mesh.ids[RELAY];
+    let left = moves
+        .iter()
+        .find(|(_, to, _)| !to.relays.contains(&relay))
+        .unwrap_or_else(|| {
+            let stats = mesh.process(end).node.stats();
+            panic!(
+                "{kind:?} {fault:?} {end}: stays, {} {moves:?}",
+                stats.paths_failed_data
+            )
+        });
+    assert_eq!(left.2, RouteCause::Degraded, "{moves:?}");
+    let back = moves.iter().filter(|(_, to, _)| to.relays.contains(&relay));
+    assert_eq!(back.count(), 0, "{moves:?}");
+    assert!(mesh.process(end).node.stats().paths_failed_data >= 1);
+    assert_eq!(mesh.process(ENTRY).closed_flows(), []);
+    left.0.saturating_since(at)
+}
+
+#[expect(clippy::print_stdout, reason = "a goal's figures are shown")]
+fn check(what: &str, fault: Fault, limit: Duration) {
+    for mode in [Mode::Single, Mode::Shadow, Mode::Dup] {
+        for (rate, len) in [(20, 600), (60, 600), (60, 200)] {
+            let mut worst = Duration::ZERO;
+            for_each_seed(&test_site!(), 2, |seed| {
+                for end in [ENTRY, EXIT] {
+                    worst = worst.max(left_after(seed, (mode, rate, len), end, fault));
+                }
+            });
+            println!("{what}, {mode:?}, {rate}/s of {len} bytes: left after {worst:?}");
+            assert!(worst <= limit, "{mode:?} {rate} {len}: {worst:?}");
+        }
+    }
+}
+
+#[test]
+fn sim_a_relay_that_drops_data_is_left_within_a_second() {
+    check("black hole", Fault::Drop, ms(1_000));
+}
+
+#[test]
+fn sim_a_relay_that_thins_data_is_left_within_3_s() {
+    check("30 % lost", Fault::Thin, ms(3_000));
+}
+
+#[test]
+fn sim_a_relay_that_delays_data_is_left_within_3_s() {
+    check("100 ms more", Fault::Delay(100), ms(3_000));
+}
+
+#[test]
+fn sim_a_relay_that_delays_all_frames_is_not_taken_again() {
+    for_each_seed(&test_site!(), 2, |seed| {
+        for mode in [Mode::Single, Mode::Shadow, Mode::Dup] {
+            let mut mesh = mesh(seed, (mode, 60, 100));
+            mesh.run(START + 6_000);
+            assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
+            let at = mesh.now();
+            // Its sessions are as fast as ever, and so link state likes it best.
+            let (relay, exit) = (mesh.nodes[RELAY], mesh.nodes[EXIT]);
+            mesh.world.intercept(relay, exit, |_, datagram| {
+                if datagram.bytes.first() == Some(&0x81) {
+                    Verdict::Delay(ms(200))
+                } else {
+                    Verdict::Pass
+                }
+            });
+            mesh.run(180_000);
+            let moves = mesh.moves(ENTRY, at);
+            let [(left, to, _)] = &moves[..] else {
+                panic!("{mode:?}: one move, and none back: {moves:?}");
+            };
+            assert_eq!(*to, mesh.path(&[RELAY + 1]));
+            assert!(left.saturating_since(at) <= ms(3_000), "{left:?}");
+        }
+    });
+}
+
+/// Two relays near the entry and two near the exit say that there is nothing between them. An honest path takes 65 ms,
+/// theirs 430.
+#[test]
+#[expect(clippy::print_stdout, reason = "a goal's figures are shown")]
+fn sim_colluders_with_a_false_cost_hold_traffic_for_moments() {
+    for_each_seed(&test_site!(), 2, |seed| {
+        let shape = Shape {
+            relays: 5,
+            ..Shape::default()
+        };
+        let mut mesh = Mesh::new(seed, &shape);
+        let nodes = mesh.nodes.clone();
+        let colluders = [RELAY + 1, RELAY + 2, RELAY + 3, RELAY + 4];
+        for &relay in &colluders {
+            let is_near_entry = relay <= RELAY + 2;
+            let (near, far) = if is_near_entry { (5, 100) } else { (100, 5) };
+            mesh.world.set_links(nodes[ENTRY], nodes[relay], link(near));
+            mesh.world.set_links(nodes[relay], nodes[EXIT], link(far));
+            mesh.world.set_links(nodes[RELAY], nodes[relay], link(100));
+            for &other in colluders.iter().filter(|other| **other != relay) {
+                mesh.world.set_links(nodes[relay], nodes[other], link(0));
+                mesh.world
+                    .intercept(nodes[relay], nodes[other], |_, datagram| {
+                        if datagram.bytes.first() == Some(&0x81) {
+                            Verdict::Delay(ms(200))
+                        } else {
+                            Verdict::Pass
+                        }
+                    });
+            }
+        }
+        mesh.run(START + 200_000);
+        let (mut held, mut longest) = (Duration::ZERO, Duration::ZERO);
+        for end in [ENTRY, EXIT] {
+            let moves = mesh.moves(end, Instant::ZERO);
+            let until = moves.iter().skip(1).map(|(at, ..)| *at).chain([mesh.now()]);
+            for ((from, to, _), until) in moves.iter().zip(until) {
+                let is_theirs = colluders
+                    .iter()
+                    .any(|relay| to.relays.contains(&mesh.ids[*relay]));
+                if is_theirs {
+                    let stay = until.saturating_since(*from);
+                    (held, longest) = (held + stay, longest.max(stay));
+                }
+            }
+        }
+        println!("colluders: {held:?} of 200 s in both directions, {longest:?} at a time");
+        let moves = mesh.moves(ENTRY, Instant::ZERO);
+        assert!(longest <= ms(3_000), "{longest:?} {moves:?}");
+        assert!(held <= ms(10_000), "{held:?}");
+    });
+}
+
+/// After the link is up, datagrams of more than 1,280 bytes with their headers vanish on the entry's line.
+#[test]
+fn sim_an_mtu_that_shrinks_costs_no_datagram_for_long() {
+    for_each_seed(&test_site!(), 2, |seed| {
+        for mode in [Mode::Single, Mode::Shadow, Mode::Dup] {
+            for len in [1_230, 1_472] {
+                let mut mesh = mesh(seed, (mode, 60, len));
+                mesh.run(START + 4_000);
+                let nodes = mesh.nodes.clone();
+                for &other in &nodes[1..] {
+                    for (from, to) in [(nodes[ENTRY], other), (other, nodes[ENTRY])] {
+                        mesh.world.intercept(from, to, |_, datagram| {
+                            if datagram.bytes.len() > 1_280 - 28 {
+                                Verdict::Drop
+                            } else {
+                                Verdict::Pass
+                            }
+                        });
+                    }
+                }
+                mesh.run(3_000);
+                let first = mesh.player().sent();
+                mesh.run(20_000);
+                let last = mesh.player().sent() - 60;
+                let player = mesh.player();
+                let lost = player.missing_from(first) - player.missing_from(last);
+                assert_eq!(lost, 0, "{mode:?} {len}");
+                let trip = player.round_trip(mesh.now().saturating_sub(ms(2_000)), mesh.now());
+                assert!(trip <= ms(100), "{trip:?}");
+            }
+        }
+    });
+}
+
+/// Neither loss nor jitter of honest lines counts against anybody.
+#[test]
+fn sim_honest_relays_with_loss_and_jitter_are_not_blamed() {
+    for_each_seed(&test_site!(), 2, |seed| {
+        for percent in [0, 2, 5, 10] {
+            for mode in [Mode::Single, Mode::Dup] {
+                let mut mesh = mesh(seed, (mode, 60, 600));
+                let nodes = mesh.nodes.clone();
+                for &relay in &nodes[RELAY..] {
+                    for end in [nodes[ENTRY], nodes[EXIT]] {
+                        mesh.world
+                            .change_links(&[relay.index()], &[end.index()], |link| {
+                                link.with_loss(Loss::Bernoulli(Chance::percent(percent)))
+                                    .with_jitter(Jitter::Uniform(ms(20)))
+                            });
+                    }
+                }
+                mesh.run(START + 60_000);
+                for index in [ENTRY, EXIT] {
+                    let stats = mesh.process(index).node.stats();
+                    assert_eq!(stats.paths_failed_data, 0, "{percent} % {mode:?}");
+                }
+            }
+        }
+    });
+}
