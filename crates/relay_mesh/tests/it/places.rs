@@ -161,7 +161,11 @@ fn mesh_a7_idle_connections_give_way_to_newcomers() {
         _ => None,
     });
     let told: Vec<_> = told.collect();
-    assert_eq!(told, [TurnedAway::TcpIdle; 2], "once for each of both games");
+    assert_eq!(
+        told,
+        [TurnedAway::TcpIdle; 2],
+        "once for each of both games"
+    );
 }
 
 /// The entry is the exit of its players, and has few places.
