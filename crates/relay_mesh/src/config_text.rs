@@ -309,7 +309,7 @@ fn show(value: &Value) -> String {
         }
         Value::Array(_) => "a list".to_owned(),
         Value::Object(_) => "an object".to_owned(),
-        other => other.to_string(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.to_string(),
     }
 }
 
@@ -386,7 +386,7 @@ impl Cursor<'_> {
         self.text.get(self.at).copied()
     }
 
-    fn step(&mut self) {
+    const fn step(&mut self) {
         self.at = self.at.saturating_add(1);
     }
 

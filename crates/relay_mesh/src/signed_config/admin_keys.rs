@@ -132,8 +132,12 @@ impl From<AdminKeys> for AdminsText {
 fn tag_of(keys: &[PublicKey], threshold: usize) -> u64 {
     let threshold = u64::try_from(threshold).unwrap_or(u64::MAX);
     keys.iter().fold(threshold, |tag, key| {
-        let [a, b, c, d, e, f, g, h, ..] = key.node_id().0;
-        tag.rotate_left(1) ^ u64::from_be_bytes([a, b, c, d, e, f, g, h])
+        let part = key
+            .node_id()
+            .0
+            .first_chunk()
+            .map_or(0, |part| u64::from_be_bytes(*part));
+        tag.rotate_left(1) ^ part
     })
 }
 

@@ -30,6 +30,13 @@ pub struct HeldVersion {
     pub keys: u64,
 }
 
+/// Whether a document is the minimum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rank {
+    Minimum,
+    Other,
+}
+
 /// A document that a chain keeps: one that changed the keys, or the minimum.
 #[derive(Clone, Debug)]
 pub(super) struct Link {
@@ -54,8 +61,8 @@ pub(super) struct Tip {
 
 impl Tip {
     /// Returns whether `document` is one that a chain keeps.
-    pub(super) fn is_link(&self, document: &Document, is_minimum: bool) -> bool {
-        is_minimum || document.admins != self.admins
+    pub(super) fn is_link(&self, document: &Document, rank: Rank) -> bool {
+        rank == Rank::Minimum || document.admins != self.admins
     }
 
     /// Returns the version above which `document` has to be.
@@ -74,8 +81,12 @@ impl Tip {
     pub(super) fn check_jump(
         &self,
         document: &Document,
-        minimum: Option<&Minimum>,
+        (minimum, rank): (Option<&Minimum>, Rank),
     ) -> Result<(), Refused> {
+        // The node's file names it.
+        if rank == Rank::Minimum {
+            return Ok(());
+        }
         let minimum = minimum.map_or(0, |minimum| minimum.version);
         let before = self.version.max(self.since).max(minimum);
         let max = before.saturating_add(VERSION_JUMP_MAX);
@@ -87,11 +98,11 @@ impl Tip {
     }
 
     /// Goes on to a link of the chain.
-    pub(super) fn advance(&mut self, document: Document, is_minimum: bool) {
+    pub(super) fn advance(&mut self, document: Document, rank: Rank) {
         self.since = document.version;
         self.version = document.version;
         self.admins = document.admins;
-        self.has_minimum |= is_minimum;
+        self.has_minimum |= rank == Rank::Minimum;
     }
 }
 

@@ -7,7 +7,7 @@ use wire::UnixTime;
 
 use super::admin_keys::AdminKeys;
 use super::bundle::{self, BUNDLE_LEN_MAX, LINKS_MAX, STORED_LEN_MAX};
-use super::chain::{HeldVersion, Link, Minimum, Tip};
+use super::chain::{HeldVersion, Link, Minimum, Rank, Tip};
 use super::difference::Difference;
 use super::document::Document;
 use super::envelope::Envelope;
@@ -244,20 +244,20 @@ impl Holder {
             let Ok(document) = link.open(provider, &tip.admins) else {
                 continue;
             };
-            let is_minimum = self.is_minimum(provider, &document, &link);
+            let rank = self.rank(provider, &document, &link);
             let leads_on = document.network == self.network
-                && tip.is_link(&document, is_minimum)
+                && tip.is_link(&document, rank)
                 && document.version > tip.floor(&document);
             if !leads_on {
                 continue;
             }
-            self.check_jump(&tip, &document, is_minimum)?;
+            tip.check_jump(&document, (self.minimum.as_ref(), rank))?;
             links.push(Link {
                 envelope: link,
                 version: document.version,
                 admins: document.admins.clone(),
             });
-            tip.advance(document, is_minimum);
+            tip.advance(document, rank);
         }
         let document =
             last.open(provider, &tip.admins)
@@ -275,12 +275,14 @@ impl Holder {
         if offered <= held {
             return Err(Refused::OldVersion { offered, held });
         }
-        let is_minimum = self.is_minimum(provider, &document, &last);
-        self.check_jump(&tip, &document, is_minimum)?;
-        let has_minimum = tip.has_minimum || is_minimum;
-        self.check_minimum(offered, has_minimum)?;
+        let rank = self.rank(provider, &document, &last);
+        tip.check_jump(&document, (self.minimum.as_ref(), rank))?;
+        let has_minimum = tip.has_minimum || rank == Rank::Minimum;
+        if !has_minimum {
+            self.refuse_without_minimum(offered)?;
+        }
         let held = Held {
-            is_link: tip.is_link(&document, is_minimum),
+            is_link: tip.is_link(&document, rank),
             document,
             envelope: last,
         };
@@ -303,25 +305,22 @@ impl Holder {
         }
     }
 
-    fn is_minimum<P: Provider>(&self, provider: &P, document: &Document, from: &Envelope) -> bool {
-        self.minimum.is_some_and(|minimum| {
+    fn rank<P: Provider>(&self, provider: &P, document: &Document, from: &Envelope) -> Rank {
+        let is_minimum = self.minimum.is_some_and(|minimum| {
             minimum.version == document.version
                 && minimum.sha256 == provider.sha256(&[from.document()])
-        })
-    }
-
-    /// The minimum itself may be any number of versions above what is held: the node's file names it.
-    fn check_jump(&self, tip: &Tip, document: &Document, is_minimum: bool) -> Result<(), Refused> {
+        });
         if is_minimum {
-            return Ok(());
+            Rank::Minimum
+        } else {
+            Rank::Other
         }
-        tip.check_jump(document, self.minimum.as_ref())
     }
 
-    fn check_minimum(&self, offered: u64, has_minimum: bool) -> Result<(), Refused> {
+    /// Says why a chain without the minimum is not taken, where there is one.
+    const fn refuse_without_minimum(&self, offered: u64) -> Result<(), Refused> {
         match self.minimum {
             None => Ok(()),
-            Some(_) if has_minimum => Ok(()),
             Some(Minimum { version, .. }) if offered < version => Err(Refused::BelowMinimum {
                 offered,
                 minimum: version,

@@ -73,7 +73,10 @@ impl Spread {
         let neighbour = self.neighbours.entry(from).or_insert(Neighbour {
             says: held,
             failures: 0,
-            asked: HeldVersion::default(),
+            asked: HeldVersion {
+                version: 0,
+                keys: 0,
+            },
             higher_from: now,
             from: now,
         });

@@ -490,32 +490,42 @@ fn a_node_without_a_place_for_it_takes_no_document() {
     assert_eq!(versions(&mesh), [0; 5]);
 }
 
-/// A node that is installed anew knows only the first key, which was retired since; its holder gives it a
-/// document of a far higher version before anybody else does.
+/// What the holder of the first key signed once it was retired, of a far higher version.
+fn forged() -> Vec<u8> {
+    document(1 << 32, "", &[rule("evil", 4_000, ALL, ALL)], 5)
+}
+
+/// Has the exit begin with it: it knows only the first key, and met nobody else before.
+fn captured(index: usize, config: &mut Config, ids: &[NodeId]) {
+    signed(index, config, ids);
+    if index == EXIT
+        && let Some(signed) = &mut config.signed
+    {
+        let (provider, _) = admin(5);
+        signed.holder = holder().load(&provider, &forged()).unwrap();
+    }
+}
+
 #[test]
 fn a_node_captured_by_a_retired_key_is_freed_by_its_neighbours() {
-    let mut mesh = Mesh::new(Seed::from_number(11), &shape(signed));
-    mesh.run(START - 2_000);
+    let mut mesh = Mesh::new(Seed::from_number(11), &shape(captured));
     mesh.kill(EXIT);
+    mesh.run(START - 2_000);
     for (version, by) in [(1, (5, &[5][..])), (10, (6, &[5, 6])), (11, (6, &[6]))] {
         let offered = put(&mut mesh, RELAY, &document_by(version, "", &[echo()], by));
         assert!(matches!(offered, Offered::Accepted(_)), "{offered:?}");
     }
     mesh.run(1_000);
     mesh.restart(EXIT, 1);
-    let evil = rule("evil", 4_000, ALL, ALL);
-    let forged = document(1 << 32, "", &[evil], 5);
-    let offered = put(&mut mesh, EXIT, &forged);
-    assert!(matches!(offered, Offered::Accepted(_)), "{offered:?}");
     assert_eq!(version(&mesh, EXIT), 1 << 32);
     mesh.run(16_000);
     assert_eq!(versions(&mesh), [11; 5]);
-    for index in [ENTRY, RELAY] {
+    for index in 0..mesh.nodes.len() {
         // Nobody fetched what the retired key signed.
         let stats = mesh.process(index).node.config_stats().unwrap();
-        assert_eq!((stats.accepted, stats.retired_key), (3, 0), "{index}");
+        assert_eq!(stats.retired_key, 0, "{index}");
     }
-    let offered = put(&mut mesh, EXIT, &forged);
+    let offered = put(&mut mesh, EXIT, &forged());
     let retired = Refused::RetiredKey { since: 10 };
     assert_eq!(offered, Offered::Refused(retired));
 }
