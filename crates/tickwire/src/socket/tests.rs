@@ -19,10 +19,10 @@ fn connect_and_see(server: &mut Server, target: SocketAddr) -> Option<SocketAddr
     for _ in 0..2_000 {
         server.socket.turn();
         for event in client.wait_tick(NonZeroU8::MAX).unwrap() {
-            match event {
-                Event::Connected { .. } => {}
-                other => panic!("{target}: {other:?}"),
-            }
+            assert!(
+                matches!(event, Event::Connected { .. }),
+                "{target}: {event:?}"
+            );
         }
         let sessions: Vec<_> = server.socket.sessions().collect();
         if let [session] = sessions[..] {
