@@ -344,6 +344,7 @@ impl Outbox {
                 has_channel(channels, *channel) && self.senders.is_of(class, *channel)
             })
             .filter_map(|channel| self.senders.channels.get(channel))
+            .filter(|channel| !channel.is_held_back(self.senders.begin_max))
             .any(|channel| match channel.next_new(credit) {
                 Next::Idle => false,
                 Next::Waiting => {
@@ -362,9 +363,49 @@ impl Outbox {
             .enumerate()
             .filter(|(id, _)| has_channel(channels, *id))
             .any(|(_, channel)| match channel {
-                Outbound::Unreliable(outbound) => outbound.expires().is_some(),
+                Outbound::Unreliable(outbound) => {
+                    outbound.expires().is_some() && !channel.is_held_back(self.senders.begin_max)
+                }
                 Outbound::Reliable(_) => false,
             })
+    }
+
+    /// Says how many bytes of datagrams a split unreliable message may take that begins to leave: a
+    /// longer one waits. None are held back until it is called.
+    pub const fn set_begin_max(&mut self, bytes: usize) {
+        self.senders.begin_max = bytes;
+    }
+
+    /// Returns the fewest bytes that would let a message of `channels` begin which is held back.
+    #[must_use]
+    pub fn held_back(&self, channels: u32) -> Option<usize> {
+        let busy = self.busy & channels;
+        (0..)
+            .zip(&self.senders.channels)
+            .filter(|(id, _)| has_channel(busy, *id))
+            .filter_map(|(_, channel)| channel.to_begin())
+            .filter(|len| *len > self.senders.begin_max)
+            .min()
+    }
+
+    /// Returns the channels on which a split unreliable message of at most `len_max` bytes of datagrams
+    /// has left in part, and how many bytes are left of all.
+    #[must_use]
+    pub fn begun(&self, len_max: usize) -> (u32, usize) {
+        if self.busy & !self.reliable == 0 {
+            return (0, 0);
+        }
+        let mut begun = (0, 0_usize);
+        for (id, channel) in self.senders.channels.iter().enumerate() {
+            if let Outbound::Unreliable(outbound) = channel
+                && let Some((len, left)) = outbound.begun()
+                && len <= len_max
+            {
+                begun.0 |= bit_of(id);
+                begun.1 = begun.1.saturating_add(left);
+            }
+        }
+        begun
     }
 
     /// As [`has_work_for`](Self::has_work_for) any message.

@@ -168,14 +168,19 @@ impl RttEstimator {
         self.pto.saturating_mul(count)
     }
 
+    /// Longest wait for a probe on a path whose probe timeout is shorter: who waits longer learns late
+    /// that the path is back, or the peer gone.
+    pub const BACKOFF_MAX: Duration = Duration::from_millis(500);
+
     /// Returns the probe timeout after `count` probes without an answer: doubled for each, at
-    /// most [`Self::PTO_MAX`].
+    /// most [`Self::BACKOFF_MAX`], or the probe timeout itself where that is longer.
     pub(crate) fn pto_after(&self, count: u32) -> Nanos {
         if count == 0 {
             return self.pto;
         }
         let factor = 1_u64.checked_shl(count).unwrap_or(u64::MAX);
-        self.ptos(factor).min(Nanos::of(Self::PTO_MAX))
+        self.ptos(factor)
+            .min(Nanos::of(Self::BACKOFF_MAX).max(self.pto))
     }
 
     /// Returns how long after a packet an acknowledged newer one says that it is lost: 9/8 of the
@@ -258,10 +263,16 @@ mod tests {
         let mut rtt = RttEstimator::new(MAX_ACK_DELAY);
         rtt.on_sample(ms(100), Duration::ZERO);
         assert_eq!(rtt.pto(), ms(100 + 200 + 25));
-        assert_eq!(rtt.pto_after(1).get(), ms(650));
-        for count in [3, 4, 31, 32, 64, u32::MAX] {
-            assert_eq!(rtt.pto_after(count).get(), RttEstimator::PTO_MAX);
+        for count in [1, 2, 31, 32, 64, u32::MAX] {
+            assert_eq!(rtt.pto_after(count).get(), RttEstimator::BACKOFF_MAX);
         }
+        let mut rtt = RttEstimator::new(MAX_ACK_DELAY);
+        rtt.on_sample(ms(20), Duration::ZERO);
+        let waits = [0, 1, 2, 3].map(|count| rtt.pto_after(count).get());
+        assert_eq!(waits, [ms(85), ms(170), ms(340), ms(500)]);
+        let mut rtt = RttEstimator::new(MAX_ACK_DELAY);
+        rtt.on_sample(ms(400), Duration::ZERO);
+        assert_eq!(rtt.pto_after(9).get(), rtt.pto());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod contents;
 mod flight;
+mod gap;
 mod reference;
 mod report;
 mod ring;
@@ -21,6 +22,7 @@ use crate::replay::ReplayWindow;
 use crate::rtt::RttEstimator;
 use contents::{Chain, Contents};
 use flight::Flight;
+use gap::Gaps;
 use reference::AckReference;
 
 use scan::{Evicted, Pass, Slot, State};
@@ -63,6 +65,8 @@ pub struct SentPackets<C> {
     reference: AckReference,
     /// Largest number acknowledged.
     largest_acked: Option<u64>,
+    /// Finds outages.
+    gaps: Gaps,
     /// Packets in flight that ask for an acknowledgement.
     flight: Flight,
     /// No packet below is in flight.
@@ -106,6 +110,7 @@ impl<C: Copy> SentPackets<C> {
             skipped: VecDeque::new(),
             reference: AckReference::new(first),
             largest_acked: None,
+            gaps: Gaps::NONE,
             flight: Flight::EMPTY,
             open_from: first.get(),
             tolerance: Tolerance::new(),
@@ -276,7 +281,7 @@ impl<C: Copy> SentPackets<C> {
 
     /// Returns when a probe is due; `None` where nothing in flight asks for an acknowledgement.
     ///
-    /// Doubles with each probe up to [`RttEstimator::PTO_MAX`]; RFC 9002, section 6.2.
+    /// Doubles with each probe up to [`RttEstimator::BACKOFF_MAX`]; RFC 9002, section 6.2.
     #[must_use]
     pub fn pto_deadline(&self, rtt: &RttEstimator) -> Option<Instant> {
         (self.flight.packets() > 0).then(|| self.probe_base + rtt.pto_after(self.probes))

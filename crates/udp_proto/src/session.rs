@@ -112,6 +112,8 @@ pub(crate) struct Session<A: Aead> {
     message_at: Instant,
     /// When it may rest again: keys are not expanded for each of many PINGs.
     rest_at: Instant,
+    /// When a packet was last padded for a server that may have lost the session.
+    padded_at: Instant,
     /// When the last packet opened.
     heard_at: Instant,
     /// What the idle timeout is longer by since then: we were not there to listen.

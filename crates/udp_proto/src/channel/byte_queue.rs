@@ -67,6 +67,15 @@ impl ByteQueue {
         self.start = self.start.max(offset);
     }
 
+    /// Drops `len` bytes from `offset` on; those behind them get lower offsets.
+    pub(crate) fn remove(&mut self, offset: u64, len: usize) {
+        let from = to_usize(offset.saturating_sub(self.start)).saturating_add(self.released);
+        let end = from.saturating_add(len).min(self.bytes.len());
+        if from < end {
+            self.bytes.drain(from..end);
+        }
+    }
+
     /// Drops the first `len` bytes held, or all where these are fewer.
     #[inline]
     pub(crate) fn release_first(&mut self, len: usize) {

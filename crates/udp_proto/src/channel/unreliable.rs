@@ -40,6 +40,9 @@ pub(crate) struct Outbound {
     kept: Option<Box<Kept>>,
 }
 
+/// Bytes of a datagram that holds a fragment, beside the fragment: header, tag and frame, at most.
+const DATAGRAM_OVERHEAD: usize = 40;
+
 /// How long a message is of use, and what is done for it meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Use {
@@ -109,7 +112,7 @@ impl Outbound {
             if kept.is_some_and(|kept| kept.give_up_oldest(usage.now)) {
                 continue;
             }
-            let Some(oldest) = self.drop_oldest() else {
+            let Some(oldest) = self.drop_waiting() else {
                 break;
             };
             displaced(oldest);
@@ -179,8 +182,14 @@ impl Outbound {
             }
         }
         if fragment == 0 && waiting.split > 0 {
-            // What the peer has given up by then need not leave.
-            waiting.expires = waiting.expires.min(now + REASSEMBLY_LIFE);
+            // What the peer has given up by then need not leave. Until then the rest does: without it,
+            // the first part was sent in vain.
+            let until = now + REASSEMBLY_LIFE;
+            waiting.expires = if waiting.is_repeated {
+                waiting.expires.min(until)
+            } else {
+                until
+            };
         }
         if has_left {
             self.drop_oldest();
@@ -347,6 +356,38 @@ impl Outbound {
         }
     }
 
+    /// Returns how many bytes of datagrams the next message takes, where it is split and has not begun
+    /// to leave.
+    pub(crate) fn to_begin(&self) -> Option<usize> {
+        let waiting = self.waiting.front()?;
+        (waiting.written == 0 && waiting.split > 1).then(|| waiting.datagram_bytes(0))
+    }
+
+    /// Returns how many bytes of datagrams the next message takes in all, and what is left of it, where
+    /// a part of it has left.
+    pub(crate) fn begun(&self) -> Option<(usize, usize)> {
+        let waiting = self.waiting.front()?;
+        (waiting.written > 0).then(|| {
+            (
+                waiting.datagram_bytes(0),
+                waiting.datagram_bytes(waiting.written),
+            )
+        })
+    }
+
+    /// Drops the oldest message of which no part has left, and returns its number.
+    fn drop_waiting(&mut self) -> Option<u64> {
+        if self.waiting.front()?.written == 0 {
+            return self.drop_oldest();
+        }
+        let dropped = self.waiting.remove(1)?;
+        self.bytes.remove(dropped.start, dropped.len);
+        for later in self.waiting.iter_mut().skip(1) {
+            later.start = later.start.saturating_sub(dropped.len as u64);
+        }
+        Some(dropped.message)
+    }
+
     /// Drops the oldest message, and returns its number.
     fn drop_oldest(&mut self) -> Option<u64> {
         let oldest = self.waiting.pop_front()?;
@@ -369,6 +410,14 @@ impl Waiting {
     /// Returns whether all of it was written.
     fn has_left(&self) -> bool {
         self.written >= self.split.max(1)
+    }
+
+    /// Returns how many bytes of datagrams the fragments from `first` on take.
+    fn datagram_bytes(&self, first: u16) -> usize {
+        let before = usize::from(first).saturating_mul(FRAGMENT_LEN);
+        let datagrams = usize::from(self.split.saturating_sub(first));
+        let overhead = datagrams.saturating_mul(DATAGRAM_OVERHEAD);
+        self.len.saturating_sub(before).saturating_add(overhead)
     }
 
     /// Returns what leaves, with that number on the wire.

@@ -55,6 +55,8 @@ pub(super) struct Page<'a> {
     out: &'a mut Vec<u8>,
     /// Bytes left.
     left: usize,
+    /// Bytes that there were at first.
+    room: usize,
     /// Frames written.
     written: usize,
     /// What comes behind them.
@@ -103,6 +105,7 @@ impl<'a> Page<'a> {
         Self {
             out,
             left: room.bytes,
+            room: room.bytes,
             written: 0,
             end: room.end,
             last: None,
@@ -185,6 +188,11 @@ impl<'a> Page<'a> {
     /// Returns whether nothing is written.
     pub(super) const fn is_empty(&self) -> bool {
         self.written == 0
+    }
+
+    /// Returns how many bytes are taken.
+    pub(super) const fn used(&self) -> usize {
+        self.room.saturating_sub(self.left)
     }
 
     /// Lets no frame follow.

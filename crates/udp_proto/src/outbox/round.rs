@@ -148,6 +148,10 @@ impl Member {
                     Turn::Idle | Turn::Over => self.over(turn),
                 };
             }
+            if outbound.is_held_back(senders.begin_max.saturating_sub(page.used())) {
+                // None of it, or all: its first parts alone would be sent in vain.
+                return self.over(Turn::Short);
+            }
             let next = outbound.next_new(credit);
             let outgoing = match &next {
                 Next::Idle => {

@@ -20,6 +20,8 @@ pub(super) struct Senders {
     pub(super) spent: u64,
     /// The time of the packet at hand.
     pub(super) now: Instant,
+    /// Bytes of datagrams that a split unreliable message may take, or it does not begin to leave.
+    pub(super) begin_max: usize,
 }
 
 impl Senders {
@@ -43,6 +45,7 @@ impl Senders {
             window,
             spent: 0,
             now: Instant::ZERO,
+            begin_max: usize::MAX,
         }
     }
 
@@ -111,6 +114,20 @@ impl Outbound {
             }
             Self::Reliable(outbound) => outbound.is_written(),
         }
+    }
+
+    /// Returns how many bytes of datagrams the message takes that is written next, where it is unreliable,
+    /// split, and has not begun to leave.
+    pub(super) fn to_begin(&self) -> Option<usize> {
+        match self {
+            Self::Unreliable(outbound) => outbound.to_begin(),
+            Self::Reliable(_) => None,
+        }
+    }
+
+    /// Returns whether a message of more than `begin_max` bytes would have to begin next.
+    pub(super) fn is_held_back(&self, begin_max: usize) -> bool {
+        self.to_begin().is_some_and(|len| len > begin_max)
     }
 
     /// Returns the frame to be written again next.

@@ -48,6 +48,11 @@ pub enum Cargo {
 }
 
 impl Cargo {
+    /// Returns whether the loss of such a packet may come from congestion of the path.
+    pub(super) const fn says_of_path(self) -> bool {
+        !matches!(self, Self::Probe | Self::Elsewhere | Self::Again(_))
+    }
+
     pub(super) const fn is_again(self) -> bool {
         matches!(self, Self::Again(_))
     }
@@ -82,6 +87,10 @@ pub struct Summary {
     pub lost_packets: u32,
     /// Of these, how many of [`Cargo::Again`].
     pub lost_again: u32,
+    /// Of the newly lost ones, how many belong to the newest gap, those of [`Cargo::Again`] left out.
+    pub lost_in_gap: u32,
+    /// The gap that ended: when the packets on either side of it were sent, which arrived.
+    pub gap: Option<(Instant, Instant)>,
     /// Packets acknowledged that had been counted as lost, those of [`Cargo::Again`] left out.
     pub spurious_packets: u32,
     /// The newest ACK of ours that the peer now has, for [`crate::received::Received`].
@@ -94,6 +103,8 @@ pub struct Summary {
     /// When the newest of the packets newly counted as lost was sent, those of [`Cargo::Probe`],
     /// [`Cargo::Elsewhere`] and [`Cargo::Again`] left out.
     pub lost_sent_at: Option<Instant>,
+    /// The same of those in the gap, which [`Self::lost_sent_at`] leaves out.
+    pub gap_lost_sent_at: Option<Instant>,
     /// Of those newly acknowledged, how many were longer than every path must carry, probes not
     /// counted.
     pub long_acked: u32,

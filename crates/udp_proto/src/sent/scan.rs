@@ -5,6 +5,7 @@ use core::time::Duration;
 use wire::Instant;
 
 use super::contents::Chain;
+use super::gap::Run;
 use super::{AckUnsent, ArrivedAck, Cargo, Outcome, SentPackets, Summary};
 use crate::channel::unreliable::STRAGGLERS;
 use crate::config::Mtu;
@@ -132,18 +133,15 @@ impl<C: Copy> SentPackets<C> {
         let mut open_from = None;
         let patience = pass.rtt.loss_delay() + self.tolerance.slack(pass.rtt);
         let count = self.slots_to(largest);
+        let mut run = Run::default();
         for (number, slot) in (self.base..).zip(self.slots.iter_mut().take(count)) {
             summary.slots_visited += 1;
             let outcome = if reports(number) {
-                if slot.state == State::Lost && !slot.cargo.is_again() {
-                    summary.spurious_packets += 1;
+                if summary.count_reported(slot) {
                     let overtaken = self
                         .largest_acked
                         .map_or(0, |before| before.saturating_sub(number));
                     self.tolerance.on_spurious(pass.now, overtaken, pass.rtt);
-                }
-                if matches!(slot.state, State::InFlight | State::Quiet | State::Lost) {
-                    summary.described = newer(summary.described, slot.described);
                 }
                 Outcome::Acked
             } else {
@@ -154,11 +152,12 @@ impl<C: Copy> SentPackets<C> {
                     if largest - number < self.tolerance.threshold()
                         && slot.at + patience > pass.now =>
                 {
-                    let due = slot.at + patience;
-                    self.loss_deadline = self.loss_deadline.or_at(due);
+                    run.on_open();
+                    self.loss_deadline = self.loss_deadline.or_at(slot.at + patience);
                     open_from = open_from.or(Some(number));
                 }
                 (State::InFlight, Outcome::Acked) => {
+                    self.gaps.on_acked(number, slot.at, &mut run, &mut summary);
                     summary.count_acked(slot, self.recovery);
                     self.flight.remove(slot.cargo, slot.len);
                     let contents = core::mem::take(&mut slot.contents);
@@ -168,6 +167,7 @@ impl<C: Copy> SentPackets<C> {
                 }
                 (State::InFlight, Outcome::Lost) => {
                     summary.count_lost(slot);
+                    self.gaps.on_lost(number, slot, &mut run, &mut summary);
                     self.flight.remove(slot.cargo, slot.len);
                     for content in self.contents.iter(slot.contents) {
                         self.lost += 1;
@@ -188,6 +188,7 @@ impl<C: Copy> SentPackets<C> {
                 _ => {}
             }
         }
+        run.end(&mut summary);
         self.open_from = open_from.unwrap_or_else(|| largest.saturating_add(1));
         self.largest_acked = Some(largest);
         self.trim_after(pass);
@@ -233,6 +234,16 @@ impl Slot {
 }
 
 impl Summary {
+    /// Takes note of a packet that is reported; returns whether it wrongly counted as lost.
+    fn count_reported(&mut self, slot: &Slot) -> bool {
+        if matches!(slot.state, State::InFlight | State::Quiet | State::Lost) {
+            self.described = newer(self.described, slot.described);
+        }
+        let is_spurious = slot.state == State::Lost && !slot.cargo.is_again();
+        self.spurious_packets += u32::from(is_spurious);
+        is_spurious
+    }
+
     /// Counts a packet that was acknowledged.
     fn count_acked(&mut self, slot: &Slot, recovery: Instant) {
         self.acked_packets += 1;
@@ -247,12 +258,6 @@ impl Summary {
         self.lost_packets += 1;
         self.untold_lost += u32::from(slot.untold);
         self.lost_again += u32::from(slot.cargo.is_again());
-        if !matches!(
-            slot.cargo,
-            Cargo::Probe | Cargo::Elsewhere | Cargo::Again(_)
-        ) {
-            self.lost_sent_at = self.lost_sent_at.max(Some(slot.at));
-        }
         self.long_lost += u32::from(slot.is_long());
     }
 }

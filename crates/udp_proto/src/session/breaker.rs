@@ -24,6 +24,21 @@ pub(super) struct Breaker {
     began: Instant,
     /// Whether nothing was acknowledged since the path was last called silent.
     is_silent: bool,
+    /// Rate before a silence halved it, until it is known whether the path carries it.
+    before: Option<u32>,
+    /// The time after a silence in which that shows.
+    trial: Option<Trial>,
+    /// When the packet that ended the last gap was sent.
+    gap_end: Option<Instant>,
+    /// Whether the losses in that gap do not count.
+    is_gap_excused: bool,
+}
+
+/// The first round trip after a silence.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    ends_at: Instant,
+    fates: Fates,
 }
 
 /// What became of packets.
@@ -40,8 +55,29 @@ const PACKETS_MIN: u32 = 30;
 /// A fifth may be lost.
 const LOSS_PARTS: u32 = 5;
 const SECOND: Duration = Duration::from_secs(1);
+/// Least time between two gaps whose losses do not count: what [`LOSS_PARTS`] looks at.
+const GAP_DISTANCE_MIN: Duration = Duration::from_secs(3);
+/// Bounds of the time in which a path shows after a silence that it carries packets again.
+const TRIAL_SPAN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(500)];
 /// Seconds of rest after which nothing is left to give back: 4 KiB/s grow to 4 GiB/s in 147.
 const REST_MAX: u32 = 150;
+
+impl Fates {
+    const fn add(&mut self, summary: &Summary, lost: u32) {
+        self.acknowledged = self
+            .acknowledged
+            .saturating_add(summary.acked_packets)
+            .saturating_add(summary.spurious_packets);
+        self.lost = self
+            .lost
+            .saturating_add(lost)
+            .saturating_sub(summary.spurious_packets);
+    }
+
+    const fn is_over_a_fifth(self) -> bool {
+        self.lost.saturating_mul(LOSS_PARTS) > self.lost.saturating_add(self.acknowledged)
+    }
+}
 
 impl Breaker {
     pub(super) const fn new(now: Instant, full: u32) -> Self {
@@ -55,6 +91,10 @@ impl Breaker {
             whole: 0,
             began: now,
             is_silent: false,
+            before: None,
+            trial: None,
+            gap_end: None,
+            is_gap_excused: false,
         }
     }
 
@@ -68,8 +108,28 @@ impl Breaker {
         self.full
     }
 
+    /// Returns whether nothing was acknowledged since the path was last called silent.
+    pub(super) const fn is_silent(&self) -> bool {
+        self.is_silent
+    }
+
+    /// Returns whether the losses of the last gap do not count.
+    pub(super) const fn is_gap_excused(&self) -> bool {
+        self.is_gap_excused
+    }
+
     /// Judges the seconds that are over.
     pub(super) fn advance(&mut self, now: Instant) {
+        if let Some(trial) = self.trial
+            && trial.ends_at <= now
+        {
+            self.trial = None;
+            if let Some(before) = self.before.take()
+                && !trial.fates.is_over_a_fifth()
+            {
+                self.rate = self.rate.max(before);
+            }
+        }
         let mut steps = 0;
         while now.saturating_since(self.began) >= SECOND {
             if steps >= REST_MAX {
@@ -83,33 +143,56 @@ impl Breaker {
     }
 
     /// Takes note of what became of packets.
-    pub(super) fn on_summary(&mut self, now: Instant, summary: &Summary) {
+    ///
+    /// Losses in a gap do not count: a path that is gone lost them, not one that is full. Gaps that come
+    /// so often that they make a fifth of the time do.
+    pub(super) fn on_summary(&mut self, now: Instant, round_trip: Duration, summary: &Summary) {
         self.advance(now);
-        if summary.acked_packets > 0 {
-            self.is_silent = false;
+        if let Some((from, to)) = summary.gap {
+            let distance = to.saturating_since(from).saturating_mul(LOSS_PARTS - 1);
+            let distance = distance.max(GAP_DISTANCE_MIN);
+            self.is_gap_excused = self
+                .gap_end
+                .is_none_or(|end| from.saturating_since(end) >= distance);
+            self.gap_end = Some(to);
         }
+        if summary.acked_packets > 0 && core::mem::take(&mut self.is_silent) {
+            let [least, most] = TRIAL_SPAN;
+            self.trial = Some(Trial {
+                ends_at: now + round_trip.clamp(least, most),
+                fates: Fates::default(),
+            });
+        }
+        let excused = if self.is_gap_excused {
+            summary.lost_in_gap
+        } else {
+            0
+        };
+        let lost = summary.lost_packets.saturating_sub(summary.lost_again);
+        let lost = lost.saturating_sub(excused);
         let [current, ..] = &mut self.seconds;
-        current.acknowledged = current
-            .acknowledged
-            .saturating_add(summary.acked_packets)
-            .saturating_add(summary.spurious_packets);
-        current.lost = current
-            .lost
-            .saturating_add(summary.lost_packets.saturating_sub(summary.lost_again))
-            .saturating_sub(summary.spurious_packets);
+        current.add(summary, lost);
+        if let Some(trial) = &mut self.trial {
+            trial.fates.add(summary, lost);
+        }
     }
 
     /// Takes note that nothing is acknowledged any more.
     pub(super) fn on_silence(&mut self, now: Instant) {
         self.advance(now);
         self.is_silent = true;
+        self.trial = None;
+        self.before.get_or_insert(self.rate);
         self.halve();
     }
 
     fn end_second(&mut self) {
         self.whole = self.whole.saturating_add(1).min(3);
         match (self.is_too_much(), self.whole) {
-            (true, 3) => self.halve(),
+            (true, 3) => {
+                self.before = None;
+                self.halve();
+            }
             // It may be too much; three seconds tell.
             (true, _) => {}
             (false, _) if self.is_silent => {}
@@ -142,6 +225,7 @@ mod tests {
     use super::*;
 
     const FULL: u32 = 262_144;
+    const ROUND_TRIP: Duration = Duration::from_millis(40);
 
     fn at(millis: u64) -> Instant {
         Instant::from_millis(millis)
@@ -153,7 +237,7 @@ mod tests {
             acked_packets: 1,
             ..Summary::default()
         };
-        breaker.on_summary(at(millis), &summary);
+        breaker.on_summary(at(millis), ROUND_TRIP, &summary);
     }
 
     /// A second of so many packets, told of 20 times; the rate behind it.
@@ -164,7 +248,7 @@ mod tests {
                 lost_packets: lost / 20,
                 ..Summary::default()
             };
-            breaker.on_summary(at(start * 1_000 + part * 50), &summary);
+            breaker.on_summary(at(start * 1_000 + part * 50), ROUND_TRIP, &summary);
         }
         breaker.advance(at(start * 1_000 + 1_000));
         breaker.rate()
@@ -194,12 +278,12 @@ mod tests {
     #[test]
     fn each_second_without_need_gives_a_tenth_back_until_it_is_whole() {
         let mut breaker = Breaker::new(at(0), FULL);
-        breaker.on_silence(at(0));
+        for start in 0..3 {
+            second(&mut breaker, start, 60, 40);
+        }
         let mut expected = FULL / 2;
-        breaker.advance(at(900));
         assert_eq!(breaker.rate(), expected);
-        heard(&mut breaker, 900);
-        for second in 1..=10 {
+        for second in 4..=13 {
             breaker.advance(at(second * 1_000 - 1));
             assert_eq!(breaker.rate(), expected);
             expected = (expected + expected / 10).min(FULL);
@@ -232,7 +316,7 @@ mod tests {
             lost_packets: 29,
             ..Summary::default()
         };
-        breaker.on_summary(at(100), &lost);
+        breaker.on_summary(at(100), ROUND_TRIP, &lost);
         breaker.advance(at(3_000));
         assert_eq!(breaker.rate(), FULL);
         let mut breaker = Breaker::new(at(0), FULL);
@@ -241,8 +325,62 @@ mod tests {
             spurious_packets: 100,
             ..Summary::default()
         };
-        breaker.on_summary(at(100), &late);
+        breaker.on_summary(at(100), ROUND_TRIP, &late);
         breaker.advance(at(3_000));
         assert_eq!(breaker.rate(), FULL);
+    }
+
+    /// What is told when the path answers again: how many were lost in the gap, and how many arrived.
+    fn back(breaker: &mut Breaker, (from, to): (u64, u64), lost: u32) {
+        let summary = Summary {
+            acked_packets: 1,
+            lost_packets: lost,
+            lost_in_gap: lost,
+            gap: Some((at(from), at(to))),
+            ..Summary::default()
+        };
+        breaker.on_summary(at(to + 40), ROUND_TRIP, &summary);
+    }
+
+    #[test]
+    fn after_a_gap_the_former_rate_is_back_in_a_round_trip_and_its_losses_do_not_count() {
+        let mut breaker = Breaker::new(at(0), FULL);
+        heard(&mut breaker, 1_000);
+        breaker.on_silence(at(1_300));
+        breaker.on_silence(at(4_300));
+        assert_eq!(breaker.rate(), FULL / 4);
+        back(&mut breaker, (1_000, 5_000), 400);
+        assert_eq!(breaker.rate(), FULL / 4);
+        breaker.advance(at(5_090));
+        assert_eq!(breaker.rate(), FULL);
+        for start in 6..20 {
+            assert_eq!(second(&mut breaker, start, 80, 0), FULL);
+        }
+    }
+
+    #[test]
+    fn a_path_that_loses_after_the_gap_and_gaps_that_come_often_give_nothing_back() {
+        let mut breaker = Breaker::new(at(0), FULL);
+        breaker.on_silence(at(1_300));
+        back(&mut breaker, (1_000, 2_000), 60);
+        let lost = Summary {
+            lost_packets: 1,
+            ..Summary::default()
+        };
+        breaker.on_summary(at(2_060), ROUND_TRIP, &lost);
+        breaker.advance(at(2_900));
+        assert!(breaker.rate() < FULL);
+        // A second in which nothing arrives, then two in which all does: more than a fifth is lost.
+        let mut breaker = Breaker::new(at(0), FULL);
+        for cycle in 0..10 {
+            let start = cycle * 3_000;
+            breaker.on_silence(at(start + 300));
+            back(&mut breaker, (start, start + 1_000), 60);
+            breaker.advance(at(start + 1_500));
+            if cycle > 0 {
+                assert!(breaker.rate() < FULL, "{cycle}");
+            }
+        }
+        assert!(breaker.rate() <= FULL / 8, "{}", breaker.rate());
     }
 }

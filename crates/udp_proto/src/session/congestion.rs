@@ -31,6 +31,8 @@ pub(super) struct Congestion {
     base: BaseDelay,
     /// What holds the sender back.
     limit: Limit,
+    /// Window before a silence cut it, until another loss.
+    before: Option<u64>,
 }
 
 /// What holds a sender of bulk back; RFC 9002, section 7.8.
@@ -69,6 +71,7 @@ impl Congestion {
             queue_since: None,
             base: BaseDelay::new(now),
             limit: Limit::Application,
+            before: None,
         }
     }
 
@@ -128,12 +131,32 @@ impl Congestion {
         if self.limit == Limit::Window && self.recovery < now {
             self.grow(summary.acked_bytes.into(), rtt);
         }
+        if !self.is_slow_start() {
+            self.before = None;
+        }
     }
 
     /// Takes note that nothing is acknowledged any more; RFC 9002, section 7.6.2.
     pub(super) fn on_silence(&mut self, now: Instant) {
-        self.threshold = (self.window / 2).max(MIN);
+        // A silence that lasts is one event: RFC 5681, section 3.1, equation 4.
+        if self.before.is_none() {
+            self.threshold = (self.window / 2).max(MIN);
+            self.before = Some(self.window);
+        }
         self.cut(now, MIN);
+    }
+
+    /// Returns whether the window was cut for a silence, and for no loss since.
+    pub(super) const fn is_after_silence(&self) -> bool {
+        self.before.is_some()
+    }
+
+    /// Takes note that the path answers again, and lost packets for no lack of room: slow start goes on
+    /// to the former window.
+    pub(super) const fn on_path_back(&mut self) {
+        if let Some(before) = self.before {
+            self.threshold = before;
+        }
     }
 
     /// Gives way where the queue is too long: an eighth in each round trip.
@@ -161,6 +184,7 @@ impl Congestion {
     /// Halves the window, once for all losses of a round trip; RFC 9002, section 7.3.2.
     fn on_loss(&mut self, now: Instant) {
         self.threshold = (self.window / 2).max(MIN);
+        self.before = None;
         self.cut(now, self.threshold);
     }
 

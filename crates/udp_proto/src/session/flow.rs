@@ -22,6 +22,8 @@ pub(super) struct Flow {
     /// Which channels are bulk: bit n is channel n.
     bulk_channels: u32,
     realtime: TokenBucket,
+    /// What of realtime messages may leave at once, bytes.
+    burst: u32,
     breaker: Breaker,
     congestion: Congestion,
     pacer: Pacer,
@@ -54,6 +56,7 @@ impl Flow {
         Self {
             bulk_channels: config.channels.bulk_bits(),
             realtime: TokenBucket::new(rate, burst, now),
+            burst,
             breaker: Breaker::new(now, rate),
             congestion: Congestion::new(now),
             pacer: Pacer::new(now),
@@ -72,8 +75,29 @@ impl Flow {
         self.silent_at = Deadline::NEVER;
     }
 
-    /// Returns whose messages may leave: bit n is channel n.
-    pub(super) fn open_channels(&mut self, moment: &Moment<'_>) -> u32 {
+    /// Returns the longest split message, bytes of datagrams, whose parts leave whatever the rate is
+    /// once the first has.
+    pub(super) const fn whole_max(&self) -> usize {
+        self.burst as usize
+    }
+
+    /// Returns how many bytes of datagrams a split message may take that begins to leave, where `left`
+    /// bytes of others that have begun are still to come. With a full bucket, any may.
+    pub(super) fn begin_max(&self, now: Instant, left: usize) -> usize {
+        let available = self.realtime.available(now);
+        if available >= self.burst && left == 0 {
+            return usize::MAX;
+        }
+        (available as usize).saturating_sub(left)
+    }
+
+    /// Returns whose messages may leave: bit n is channel n. Those of which a part has left may, the
+    /// channels in `begun`; the others leave them the `left` bytes that they need.
+    pub(super) fn open_channels(
+        &mut self,
+        moment: &Moment<'_>,
+        (begun, left): (u32, usize),
+    ) -> u32 {
         let Moment { now, len, .. } = *moment;
         self.breaker.advance(now);
         self.realtime.set_rate(now, self.breaker.rate());
@@ -81,8 +105,9 @@ impl Flow {
         if self.cap.as_ref().is_some_and(|cap| !has_room(cap)) {
             return 0;
         }
-        let mut open = 0;
-        if has_room(&self.realtime) {
+        let mut open = begun & !self.bulk_channels;
+        let needed = left.saturating_add(len.into());
+        if self.realtime.available(now) as usize >= needed {
             open |= !self.bulk_channels;
         }
         if self.bulk_channels != 0
@@ -94,8 +119,14 @@ impl Flow {
         open
     }
 
-    /// Takes note of whose messages may not leave: bit n is channel n.
-    pub(super) fn on_waiting(&mut self, moment: &Moment<'_>, waiting: u32) {
+    /// Takes note of whose messages may not leave: bit n is channel n; and of how many bytes the bucket
+    /// must hold for a split one to begin.
+    pub(super) fn on_waiting(
+        &mut self,
+        moment: &Moment<'_>,
+        waiting: u32,
+        to_begin: Option<usize>,
+    ) {
         let [is_bulk, is_realtime] =
             [self.bulk_channels, !self.bulk_channels].map(|channels| waiting & channels != 0);
         self.congestion.set_limit(if is_bulk {
@@ -105,7 +136,8 @@ impl Flow {
         });
         let (now, len) = (moment.now, u32::from(moment.len));
         self.wake_at = Deadline::NEVER;
-        if let Some(cap) = self.cap.as_mut().filter(|_| waiting != 0)
+        let has_any = waiting != 0 || to_begin.is_some();
+        if let Some(cap) = self.cap.as_mut().filter(|_| has_any)
             && cap.available(now) < len
         {
             // Brings it up to now, so that what it says lies ahead.
@@ -117,7 +149,12 @@ impl Flow {
         // Without room in the window it is an acknowledgement or a loss that helps.
         let has_room = is_bulk && self.congestion.has_room(moment.in_flight, len.into());
         let bulk = has_room.then(|| self.pacer.ready_at(now, self.pace(moment)));
-        self.wake_at = Deadline::new([realtime.flatten(), bulk].into_iter().flatten().min());
+        let begins = to_begin.and_then(|bytes| {
+            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+            self.realtime.available_at(bytes.min(self.burst))
+        });
+        let all = [realtime.flatten(), bulk, begins];
+        self.wake_at = Deadline::new(all.into_iter().flatten().min());
     }
 
     /// Takes note that nobody's messages wait.
@@ -158,10 +195,19 @@ impl Flow {
         } else if summary.acked_packets > 0 {
             self.silent_at = Deadline::at(*now + patience(rtt));
         }
-        self.breaker.on_summary(*now, summary);
+        let was_silent = self.breaker.is_silent();
+        self.breaker.on_summary(*now, rtt.smoothed(), summary);
         if self.bulk_channels != 0 {
+            let is_answered = self.breaker.is_gap_excused() && self.congestion.is_after_silence();
+            let mut summary = *summary;
+            if !is_answered {
+                // The window was not cut for the gap.
+                summary.lost_sent_at = summary.lost_sent_at.max(summary.gap_lost_sent_at);
+            } else if was_silent && !self.breaker.is_silent() {
+                self.congestion.on_path_back();
+            }
             self.congestion
-                .on_summary(*now, (summary, moment.in_flight), rtt);
+                .on_summary(*now, (&summary, moment.in_flight), rtt);
         }
     }
 
@@ -193,6 +239,11 @@ impl Flow {
     /// Returns when messages may leave that wait for a rate; an answer in the past waits for a drain.
     pub(super) const fn wake_at(&self) -> Option<Instant> {
         self.wake_at.get()
+    }
+
+    /// Returns whether nothing is acknowledged any more.
+    pub(super) const fn is_silent(&self) -> bool {
+        self.breaker.is_silent()
     }
 
     /// Returns the congestion window, bytes.

@@ -1,6 +1,7 @@
 //! Packets that go out: which frames, in which order, sealed in place.
 
 use core::net::SocketAddr;
+use core::time::Duration;
 
 use crypto::{Aead, Provider, SealError};
 use wire::{Generator, Instant, Transmit};
@@ -21,6 +22,8 @@ use crate::sent::{Cargo, SentPacket};
 const SEALS_RESERVED: u64 = 64;
 /// Contents of one packet at most: messages, WINDOW and CONFIRM.
 const CONTENTS_MAX: usize = FRAMES_MAX + 2;
+/// Time between packets that are padded for a server that may have lost the session.
+const PADDED_SPAN: Duration = Duration::from_millis(200);
 
 impl<A: Aead> Session<A> {
     /// Appends the next packet to `buf`.
@@ -102,11 +105,14 @@ impl<A: Aead> Session<A> {
             in_flight: self.sent.in_flight_bytes(),
             len: self.mtu.get(),
         };
-        let mut open = self.flow.open_channels(&moment);
+        let begun = self.outbox.begun(self.flow.whole_max());
+        let mut open = self.flow.open_channels(&moment, begun);
+        let mut begin_max = self.flow.begin_max(now, begun.1);
         if self.ping != Ping::None {
             // A probe waits for nothing.
-            open = u32::MAX;
+            (open, begin_max) = (u32::MAX, usize::MAX);
         }
+        self.outbox.set_begin_max(begin_max);
         let plan = Plan {
             lead: self.lead(),
             open,
@@ -217,7 +223,10 @@ impl<A: Aead> Session<A> {
             in_flight: self.sent.in_flight_bytes(),
             len: self.mtu.get(),
         };
-        self.flow.on_waiting(&moment, waiting);
+        let (_, left) = self.outbox.begun(self.flow.whole_max());
+        let to_begin = self.outbox.held_back(open & !bulk);
+        let to_begin = to_begin.map(|bytes| bytes.saturating_add(left));
+        self.flow.on_waiting(&moment, waiting, to_begin);
     }
 
     /// Returns whether a message of the channels in `open` is to leave now, and may.
@@ -275,6 +284,7 @@ impl<A: Aead> Session<A> {
         } else {
             packet.room
         };
+        let is_padded = self.is_asking_for_a_reset(now);
         let described = self.write_ack(now, room, buf);
         let needs_ping = self.ping != Ping::None || self.keepalive_at <= now;
         let mut elicits = Elicits::Nothing;
@@ -283,7 +293,8 @@ impl<A: Aead> Session<A> {
             elicits = Elicits::Ack;
         }
         if has_messages {
-            messages = self.write_messages(now, (packet, lead, open), buf);
+            let end = if is_padded { End::Frames } else { End::Packet };
+            messages = self.write_messages(now, (packet, end, lead, open), buf);
             if messages.frames > 0 {
                 elicits = Elicits::Ack;
             }
@@ -303,9 +314,10 @@ impl<A: Aead> Session<A> {
             self.write_ping(packet.start, buf);
             elicits = Elicits::Ack;
         }
-        if self.is_probing_a_lost_server() {
+        if is_padded && buf.len() > packet.body {
             let least = packet.start + reset::TRIGGER_LEN_MIN - TAG_LEN;
             buf.resize(buf.len().max(least), 0);
+            self.padded_at = now;
         }
         self.ping = Ping::None;
         Body {
@@ -315,26 +327,24 @@ impl<A: Aead> Session<A> {
         }
     }
 
-    /// Returns whether the next packet is a probe to a server that may have lost the session: it is
-    /// long enough for an answer that says so.
-    fn is_probing_a_lost_server(&self) -> bool {
-        self.ping != Ping::None && self.is_resettable()
+    /// Returns whether the next packet goes to a server that may have lost the session, and is to be long
+    /// enough for an answer that says so: a probe, and, where nothing is acknowledged any more, one
+    /// packet in 200 ms. A client that goes on sending asks for no probe.
+    fn is_asking_for_a_reset(&self, now: Instant) -> bool {
+        let is_due = || self.flow.is_silent() && now >= self.padded_at + PADDED_SPAN;
+        self.is_resettable() && (self.ping != Ping::None || is_due())
     }
 
     /// Fills the packet with messages of the channels in `open`.
     fn write_messages(
         &mut self,
         now: Instant,
-        (packet, lead, open): (&Packet, Lead, u32),
+        (packet, end, lead, open): (&Packet, End, Lead, u32),
         buf: &mut Vec<u8>,
     ) -> Messages {
         let room = Room {
             bytes: packet.end().saturating_sub(buf.len()),
-            end: if self.is_probing_a_lost_server() {
-                End::Frames
-            } else {
-                End::Packet
-            },
+            end,
             lead,
             channels: open,
         };

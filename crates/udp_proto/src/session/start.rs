@@ -109,6 +109,7 @@ impl<A: Aead> Session<A> {
             is_resting: false,
             message_at: now,
             rest_at: now,
+            padded_at: now,
             heard_at: now,
             deaf_for: Nanos::ZERO,
             checked_at: now,

@@ -7,6 +7,7 @@
 
 mod bottleneck;
 mod lane;
+mod outage;
 mod rates;
 mod reliable;
 mod size;

@@ -1,5 +1,12 @@
 //! Stateless reset: a server that was started again says so, and nobody else can.
 
+#![expect(
+    clippy::print_stdout,
+    reason = "figures that docs/protocol.md states, for whoever runs it with --nocapture"
+)]
+
+mod told;
+
 use core::net::SocketAddr;
 use core::time::Duration;
 

@@ -1,8 +1,14 @@
 //! Peers that change their address, and those who only say so.
 
+#![expect(
+    clippy::print_stdout,
+    reason = "figures for whoever runs it with --nocapture"
+)]
+
 mod abuse;
 mod copier;
 mod nat;
+mod rebinding;
 mod samples;
 mod slower;
 

@@ -10,7 +10,7 @@ use super::candidate::Candidate;
 use super::challenge::Challenge;
 use super::pace::Pace;
 use super::switches::Switches;
-use super::{Heard, Route};
+use super::{Heard, Route, Span};
 
 /// How long an address that was left may be returned to without a challenge: "recently" of RFC 9000,
 /// section 9.3.
@@ -21,6 +21,9 @@ const RETURN: Duration = Duration::from_secs(60);
 const SETTLED: Duration = Switches::WINDOW;
 /// How many patiences an address that was left still gets copies; TWP/1, section 9.
 const PARTING: u32 = 3;
+/// At most so long nothing need be heard at the session's address for another port of the same host to be
+/// asked, however often and lately the peer moved: a NAT may bind its client anew many times in a row.
+const PORT_PATIENCE: Duration = Duration::from_millis(250);
 /// How many patiences without a packet make an address silent.
 const SILENCE: u32 = 3;
 
@@ -123,10 +126,18 @@ impl Roaming {
             self.move_on(now, current, heard.patience);
             return Some(previous.route);
         }
+        let is_port = current.span(Route::of(heard.arrival)) == Span::Port;
+        // The host is the same one, so copies that go there reach nobody new.
+        let patience = if is_port {
+            heard.patience.min(PORT_PATIENCE)
+        } else {
+            heard.patience
+        };
         let has_place = self
             .candidate
-            .is_none_or(|candidate| candidate.is_replaceable(now, heard.patience));
-        if has_place && self.may_move(now, heard.patience) {
+            .is_none_or(|candidate| candidate.is_replaceable(now, patience));
+        let is_left = is_port && now >= self.heard_at + patience;
+        if has_place && (is_left || self.may_move(now, patience)) {
             self.candidate = Some(Candidate::new(heard, current));
             self.left = None;
             // RFC 9000, section 9.3.3: the peer may not have moved at all.

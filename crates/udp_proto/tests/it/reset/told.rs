@@ -1,0 +1,141 @@
+//! How soon a client hears that its server has lost the session, in each pattern of traffic.
+
+use core::time::Duration;
+
+use netsim::{Handle, LinkConfig};
+use udp_proto::{CloseReason, SessionId};
+use wire::{Instant, Seed};
+
+use super::{long_ids, with_secret};
+use crate::harness::{INSTANCE, Peer, SERVER, Scene, UNRELIABLE, address, server_host};
+
+/// Lengths of messages, bytes.
+const LENS: [usize; 4] = [1, 20, 100, 1_166];
+/// Time between two messages, ms: 120, 60, 10, 2, 1 and 0.1 Hz.
+const STEPS: [u64; 6] = [8, 16, 100, 500, 1_000, 10_000];
+/// How long the server is away, ms.
+const AWAY: [u64; 5] = [100, 300, 1_000, 3_000, 8_000];
+
+/// A player of a server with resets, over 40 ms of round trip.
+struct Play {
+    scene: Scene,
+    client: Handle<Peer>,
+    session: SessionId,
+    /// Bytes of a message, and ms between two.
+    pattern: (usize, u64),
+    milli: u64,
+}
+
+impl Play {
+    fn new(seed: u64, pattern: (usize, u64)) -> Self {
+        let seed = Seed::from_number(seed);
+        let mut scene = Scene::with(seed, long_ids(), with_secret(1));
+        scene
+            .world
+            .apply(scene.server, |host, _| host.app.is_echo = false);
+        let link = LinkConfig::default().with_delay(Duration::from_millis(20));
+        scene.world.set_default_link(link);
+        let unix = scene.world.unix_now();
+        let client = scene.client();
+        let credentials = scene.keys.token(unix, 1, address(SERVER));
+        let session = scene.dial(client, credentials);
+        scene.run(1_000);
+        let mut play = Self {
+            scene,
+            client,
+            session,
+            pattern,
+            milli: 1,
+        };
+        play.run(3_200);
+        assert_eq!(play.scene.log(client).sessions().len(), 1);
+        play
+    }
+
+    fn step(&mut self) {
+        let (len, step) = self.pattern;
+        let is_open = self.scene.log(self.client).closes().is_empty();
+        if self.milli.is_multiple_of(step) && is_open {
+            let session = self.session;
+            self.scene
+                .send(self.client, session, UNRELIABLE, &vec![7; len]);
+        }
+        self.milli += 1;
+        self.scene.run(1);
+    }
+
+    fn run(&mut self, millis: u64) {
+        for _ in 0..millis {
+            self.step();
+        }
+    }
+
+    fn restart(&mut self) {
+        let (keys, seed) = (&self.scene.keys, Seed::from_number(99));
+        let start = |now| server_host(seed, (long_ids(), INSTANCE), keys, with_secret(1), now);
+        self.scene.world.restart(self.scene.server, start);
+    }
+
+    fn now(&self) -> Instant {
+        self.scene.world.local_now(self.client)
+    }
+
+    fn sent_count(&self) -> u64 {
+        self.scene.peer(self.client).machine.stats().datagrams_sent
+    }
+
+    /// Time from the first packet that leaves from now on until the client hears.
+    fn until_told(&mut self) -> Duration {
+        let packets = self.sent_count();
+        let mut first = None;
+        for _ in 0..12_000 {
+            self.step();
+            if self.sent_count() > packets {
+                first = first.or_else(|| Some(self.now()));
+            }
+            match self.scene.log(self.client).closes()[..] {
+                [] => {}
+                [(_, reason)] => {
+                    assert_eq!(reason, CloseReason::Reset, "{:?}", self.pattern);
+                    // None, where one that left before was on its way still.
+                    let first = first.unwrap_or_else(|| self.now());
+                    return self.now().saturating_since(first);
+                }
+                ref more => panic!("{more:?}"),
+            }
+        }
+        panic!("{:?}: not told", self.pattern)
+    }
+}
+
+#[test]
+fn sim_twp_t8_a_client_is_told_within_a_second_in_each_pattern_of_traffic() {
+    for step in STEPS {
+        for away in AWAY {
+            let told = LENS.map(|len| {
+                let mut play = Play::new(step + away, (len, step));
+                play.scene.world.kill(play.scene.server);
+                play.run(away);
+                play.restart();
+                play.until_told().as_millis()
+            });
+            println!("each {step} ms, away {away} ms: {told:?} ms for {LENS:?} bytes");
+            assert!(told.iter().all(|time| *time <= 1_000), "{told:?}");
+        }
+    }
+}
+
+/// The server gave the session up meanwhile.
+#[test]
+fn sim_twp_t8_a_client_that_was_paused_for_half_a_minute_hears_on_its_return() {
+    for step in STEPS {
+        let told = LENS.map(|len| {
+            let mut play = Play::new(step, (len, step));
+            play.scene.world.stall(play.client, Duration::from_secs(30));
+            play.scene.run(30_000);
+            play.until_told().as_millis()
+        });
+        println!("each {step} ms, paused: {told:?} ms for {LENS:?} bytes");
+        assert!(told.iter().all(|time| *time <= 1_000), "{told:?}");
+    }
+}
