@@ -3,8 +3,10 @@
 //! The system divides what comes by the addresses of both ends (`SO_REUSEPORT`, socket(7)), so that a
 //! session stays with one of the sockets for as long as its client keeps its address. When that changes,
 //! another socket gets its datagrams, whose machine knows nothing of the session
-//! ([`Machine::is_stray`]): the servicer passes them on to the others, and the one that has the session
-//! answers from its own socket, which has the same port. That costs a copy for each of the others, for those
+//! ([`Machine::is_stray`]): the servicer passes them on to the next, which passes on what it does not know
+//! either, until one has the session: it answers from its own socket, which has the same port. What none
+//! knows is left to the last one, so a machine that answers what it does not know (a stateless reset) does
+//! so only where no shard does. That costs up to a move for each of the others, for those
 //! who have moved and for strangers who send what looks like it: so each servicer passes on at most 16,384
 //! datagrams a second, and at most 1,024 from one /24 of IPv4 or /56 of IPv6, lest one stranger keep all who
 //! have moved from being served.
@@ -15,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::{Receiver, Sender, TrySendError};
 use wire::{Arrival, CommandId, Effect, Instant, Machine, Transmit, UnixTime};
 
 use super::bind::{BindError, Sharing, SocketConfig};
@@ -42,12 +44,12 @@ impl<R> Shards<R> {
         &self.handles
     }
 
-    /// Returns how many copies of datagrams one servicer has passed on to another.
+    /// Returns how many times one servicer has passed a datagram on to another.
     pub fn passed_on(&self) -> u64 {
         self.passed.on.load(Ordering::Relaxed)
     }
 
-    /// Returns how many such copies found no room.
+    /// Returns how many datagrams found no room there.
     pub fn dropped(&self) -> u64 {
         self.passed.dropped.load(Ordering::Relaxed)
     }
@@ -68,7 +70,7 @@ impl<R> Shards<R> {
     }
 }
 
-/// Copies of datagrams on their way between shards.
+/// Counts of datagrams on their way between shards.
 #[derive(Debug, Default)]
 struct Passed {
     on: AtomicU64,
@@ -189,6 +191,8 @@ struct Neighbour<P, R> {
 struct Stray<P> {
     arrival: Arrival<P>,
     bytes: Vec<u8>,
+    /// How many shards do not know it.
+    unknown_to: usize,
 }
 
 /// Datagrams that wait for one shard, of which each has up to 64 KiB: 64 MiB at the worst, and 1.5 MiB
@@ -199,28 +203,32 @@ impl<M: Machine, R> Shard<M, R>
 where
     M::Peer: PeerAddress,
 {
-    fn pass_on(&mut self, now: Instant, arrival: Arrival<M::Peer>, datagram: &[u8]) {
-        if !self.allowance.take(now, arrival.peer.address().ip()) {
-            self.passed.refused.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
+    /// Passes a datagram on to the next shard that lives; to the machine where all others had it.
+    fn pass_on(&mut self, now: Instant, mut stray: Stray<M::Peer>) {
         let others = self.others.get().map_or(&[][..], Vec::as_slice);
-        for (place, other) in others.iter().enumerate() {
-            if place == self.place {
-                continue;
-            }
-            let stray = Stray {
-                arrival,
-                bytes: datagram.to_vec(),
+        let (before, after) = others.split_at_checked(self.place).unwrap_or_default();
+        // Those that it has met lie right before this one.
+        let rest = others.len().saturating_sub(stray.unknown_to);
+        for next in after.iter().skip(1).chain(before).take(rest) {
+            stray = match next.strays.try_send(stray) {
+                Ok(()) => {
+                    next.requests.wake();
+                    self.passed.on.fetch_add(1, Ordering::Relaxed);
+                    return;
+                }
+                Err(TrySendError::Full(_)) => {
+                    self.passed.dropped.fetch_add(1, Ordering::Relaxed);
+                    return;
+                }
+                // Its thread has ended, and its sessions with it.
+                Err(TrySendError::Disconnected(stray)) => Stray {
+                    unknown_to: stray.unknown_to.saturating_add(1),
+                    ..stray
+                },
             };
-            let count = if other.strays.try_send(stray).is_ok() {
-                other.requests.wake();
-                &self.passed.on
-            } else {
-                &self.passed.dropped
-            };
-            count.fetch_add(1, Ordering::Relaxed);
         }
+        self.machine
+            .handle_datagram(now, stray.arrival, &mut stray.bytes);
     }
 }
 
@@ -234,7 +242,16 @@ where
 
     fn handle_datagram(&mut self, now: Instant, arrival: Arrival<M::Peer>, datagram: &mut [u8]) {
         if self.machine.is_stray(datagram) {
-            self.pass_on(now, arrival, datagram);
+            if !self.allowance.take(now, arrival.peer.address().ip()) {
+                self.passed.refused.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            let stray = Stray {
+                arrival,
+                bytes: datagram.to_vec(),
+                unknown_to: 1,
+            };
+            self.pass_on(now, stray);
         } else {
             self.machine.handle_datagram(now, arrival, datagram);
         }
@@ -276,9 +293,13 @@ where
                 return Some(transmit);
             }
             let mut stray = self.strays.try_recv().ok()?;
-            // Whatever this one makes of it: it is passed on once.
-            let arrival = stray.arrival;
-            self.machine.handle_datagram(now, arrival, &mut stray.bytes);
+            if self.machine.is_stray(&stray.bytes) {
+                stray.unknown_to = stray.unknown_to.saturating_add(1);
+                self.pass_on(now, stray);
+            } else {
+                self.machine
+                    .handle_datagram(now, stray.arrival, &mut stray.bytes);
+            }
         }
         if let Some(own) = self.others.get().and_then(|all| all.get(self.place)) {
             own.requests.wake();
