@@ -17,6 +17,12 @@ use crate::{Identity, NoEntropy, PemError, Provider};
 /// [`IdentityFileError`] names what is wrong; a file that others may read is refused, since its
 /// key may be known to them.
 pub fn read(path: &Path) -> Result<Identity, IdentityFileError> {
+    let text = read_text(path)?;
+    Identity::from_pem(&text).map_err(IdentityFileError::Pem)
+}
+
+/// Reads a file that only its owner may read.
+pub(crate) fn read_text(path: &Path) -> Result<Zeroizing<String>, IdentityFileError> {
     // Before the open too: opening a pipe would wait for its writer.
     check_is_file(&fs::metadata(path)?)?;
     let file = File::open(path)?;
@@ -30,7 +36,7 @@ pub fn read(path: &Path) -> Result<Identity, IdentityFileError> {
     if text.len() > FILE_LEN_MAX {
         return Err(IdentityFileError::TooLong);
     }
-    Identity::from_pem(&text).map_err(IdentityFileError::Pem)
+    Ok(text)
 }
 
 /// Writes `identity` to `path`, which must not exist.
@@ -43,7 +49,7 @@ pub fn read(path: &Path) -> Result<Identity, IdentityFileError> {
 /// [`IdentityFileError::Exists`] where `path` exists, whatever it is; otherwise
 /// [`IdentityFileError::Io`].
 pub fn write_new(path: &Path, identity: &Identity) -> Result<(), IdentityFileError> {
-    write_new_pem(path, &identity.to_pem())
+    write_new_text(path, &identity.to_pem())
 }
 
 /// As [`write_new`], in SEC1 form; [`read`] takes both.
@@ -52,10 +58,11 @@ pub fn write_new(path: &Path, identity: &Identity) -> Result<(), IdentityFileErr
 ///
 /// As [`write_new`].
 pub fn write_new_sec1(path: &Path, identity: &Identity) -> Result<(), IdentityFileError> {
-    write_new_pem(path, &identity.to_sec1_pem())
+    write_new_text(path, &identity.to_sec1_pem())
 }
 
-fn write_new_pem(path: &Path, text: &str) -> Result<(), IdentityFileError> {
+/// Writes a file that only its owner may read, as [`write_new`] does.
+pub(crate) fn write_new_text(path: &Path, text: &str) -> Result<(), IdentityFileError> {
     let (draft_path, draft) = create_draft(path)?;
     let outcome = fill_and_link(&draft_path, draft, path, text);
     let removed = fs::remove_file(&draft_path);

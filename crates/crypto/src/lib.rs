@@ -18,6 +18,8 @@ pub mod key_schedule;
 pub mod packet_key;
 pub mod provider;
 pub mod public_key;
+#[cfg(feature = "std")]
+pub mod reset_file;
 pub mod secret;
 pub mod suite;
 pub mod token;

@@ -11,6 +11,7 @@ mod no_entropy;
 mod packet_key;
 mod pairs;
 mod provider;
+mod reset_file;
 mod schedule;
 mod sim_provider;
 mod token;

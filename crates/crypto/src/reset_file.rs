@@ -1,0 +1,122 @@
+//! Reset secret files: what a server makes its stateless resets from, kept across restarts.
+//!
+//! A server that does not know a session gives out the token that ends it. So no two addresses may have
+//! one secret: each has a file of its own, beside the identity, drawn at random and never copied to
+//! another host. As identity files, they have mode 0600 and are never written over.
+
+use alloc::string::String;
+use core::fmt;
+use core::net::SocketAddr;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use zeroize::Zeroizing;
+
+use crate::identity_file::{IdentityFileError, read_text, write_new_text};
+use crate::{NoEntropy, Provider, Secret32};
+
+/// Returns where the secret of a server at `address` is kept, whose identity file is `identity`:
+/// `server.pem` at `192.0.2.1:7777` has `server.pem.reset-192.0.2.1-7777`.
+#[must_use]
+pub fn path_beside(identity: &Path, address: SocketAddr) -> PathBuf {
+    let (ip, port) = (address.ip().to_canonical(), address.port());
+    // A colon is no part of a file's name everywhere.
+    let ip = alloc::format!("{ip}").replace(':', "_");
+    let mut name = identity.file_name().unwrap_or_default().to_os_string();
+    name.push(alloc::format!(".reset-{ip}-{port}"));
+    identity.with_file_name(name)
+}
+
+/// Reads the secret in `path`; where there is no file, draws one and writes it there.
+///
+/// Two processes that start at once end with the same secret.
+///
+/// # Errors
+///
+/// [`ResetFileError`] names what is wrong; a file that others may read is refused.
+pub fn read_or_create<P: Provider>(
+    path: &Path,
+    provider: &mut P,
+) -> Result<Secret32, ResetFileError> {
+    match read(path) {
+        Err(ResetFileError::File(IdentityFileError::Io(io::ErrorKind::NotFound))) => {}
+        other => return other,
+    }
+    let secret = Secret32::random(provider).map_err(|NoEntropy| IdentityFileError::NoEntropy)?;
+    match write_new_text(path, &encode(&secret)) {
+        Ok(()) => Ok(secret),
+        Err(IdentityFileError::Exists) => read(path),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Reads the secret in `path`.
+///
+/// # Errors
+///
+/// [`ResetFileError`] names what is wrong.
+pub fn read(path: &Path) -> Result<Secret32, ResetFileError> {
+    decode(&read_text(path)?).ok_or(ResetFileError::Text)
+}
+
+/// Why a file with a reset secret was not read or not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ResetFileError {
+    /// The file itself: as for identity files.
+    File(IdentityFileError),
+    /// It holds no secret: 64 hexadecimal digits and a line end are expected.
+    Text,
+}
+
+impl From<IdentityFileError> for ResetFileError {
+    fn from(error: IdentityFileError) -> Self {
+        Self::File(error)
+    }
+}
+
+impl fmt::Display for ResetFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(IdentityFileError::Io(kind)) => write!(f, "reset secret file: {kind}"),
+            Self::File(IdentityFileError::TooOpen { mode }) => write!(
+                f,
+                "reset secret file has mode {mode:04o}, so others may know the secret; remove it, and a \
+                 new one is made"
+            ),
+            Self::File(error) => write!(f, "reset secret: {error}"),
+            Self::Text => f.write_str(
+                "reset secret file does not hold 64 hexadecimal digits; remove it, and a new one is made",
+            ),
+        }
+    }
+}
+
+impl core::error::Error for ResetFileError {}
+
+fn encode(secret: &Secret32) -> Zeroizing<String> {
+    // No growing: that would leave copies behind.
+    let mut text = Zeroizing::new(String::with_capacity(2 * Secret32::LEN + 1));
+    for byte in secret.expose() {
+        for digit in [byte >> 4, byte & 15] {
+            text.push(char::from_digit(digit.into(), 16).unwrap_or('0'));
+        }
+    }
+    text.push('\n');
+    text
+}
+
+fn decode(text: &str) -> Option<Secret32> {
+    let text = text.strip_suffix('\n').unwrap_or(text).as_bytes();
+    if text.len() != 2 * Secret32::LEN {
+        return None;
+    }
+    let mut bytes = Zeroizing::new([0; Secret32::LEN]);
+    for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
+        for digit in pair {
+            let digit = char::from(*digit).to_digit(16)?;
+            *byte = *byte << 4 | u8::try_from(digit).ok()?;
+        }
+    }
+    Some(Secret32::take(&mut bytes))
+}
