@@ -79,7 +79,7 @@ pub struct Config {
     /// When keys are changed, and how much one may be used; after 2^20 packets or 15 minutes.
     pub key_limits: KeyLimits,
     /// Length of our connection ids. 4 bytes; 0 serves an endpoint that only dials, which saves 4
-    /// bytes in each packet to it, and 8 is harder to guess.
+    /// bytes in each packet to it, and 8 is harder to guess and needed for resets.
     pub cid_len: CidLen,
     /// What all realtime messages of a session may take: unreliable ones, and reliable ones of
     /// priority 0 and 1. 256 KiB/s, which is 32 messages of 100 bytes 60 times a second and a third

@@ -5,6 +5,7 @@ use core::time::Duration;
 use wire::Instant;
 
 use super::Summary;
+use super::scan::Slot;
 
 /// Finds gaps.
 ///
@@ -61,8 +62,14 @@ impl Gaps {
         self.newest = Some((number, at));
     }
 
-    /// Takes note of a packet, sent at `at`, that counts as lost.
-    pub(super) fn on_lost(&self, number: u64, at: Instant, run: &mut Run, summary: &mut Summary) {
+    /// Takes note of a packet that counts as lost.
+    pub(super) fn on_lost(&self, number: u64, slot: &Slot, run: &mut Run, summary: &mut Summary) {
+        if slot.cargo.says_of_path() {
+            self.on_lost_at(number, slot.at, run, summary);
+        }
+    }
+
+    fn on_lost_at(&self, number: u64, at: Instant, run: &mut Run, summary: &mut Summary) {
         run.lost = run.lost.saturating_add(1);
         run.sent_at = run.sent_at.max(Some(at));
         let (first, last) = self.last;
@@ -113,20 +120,20 @@ mod tests {
         // Numbers that were skipped, or asked for no answer.
         gaps.on_acked(9, at(1_000), &mut run, &mut summary);
         assert_eq!(summary, Summary::default());
-        gaps.on_lost(10, at(1_100), &mut run, &mut summary);
+        gaps.on_lost_at(10, at(1_100), &mut run, &mut summary);
         gaps.on_acked(11, at(1_299), &mut run, &mut summary);
         assert_eq!((summary.gap, summary.lost_in_gap), (None, 0));
         assert_eq!(summary.lost_sent_at, Some(at(1_100)));
         let mut summary = Summary::default();
-        gaps.on_lost(12, at(1_400), &mut run, &mut summary);
+        gaps.on_lost_at(12, at(1_400), &mut run, &mut summary);
         run.on_open();
         gaps.on_acked(15, at(1_599), &mut run, &mut summary);
         assert_eq!(summary.gap, Some((at(1_299), at(1_599))));
         assert_eq!((summary.lost_in_gap, summary.lost_sent_at), (1, None));
         // What counts as lost later, in the gap and behind it.
         let (mut summary, mut run) = (Summary::default(), Run::default());
-        gaps.on_lost(13, at(1_500), &mut run, &mut summary);
-        gaps.on_lost(16, at(1_610), &mut run, &mut summary);
+        gaps.on_lost_at(13, at(1_500), &mut run, &mut summary);
+        gaps.on_lost_at(16, at(1_610), &mut run, &mut summary);
         run.end(&mut summary);
         assert_eq!(summary.lost_in_gap, 1);
         assert_eq!(summary.gap_lost_sent_at, Some(at(1_500)));

@@ -137,15 +137,11 @@ impl<C: Copy> SentPackets<C> {
         for (number, slot) in (self.base..).zip(self.slots.iter_mut().take(count)) {
             summary.slots_visited += 1;
             let outcome = if reports(number) {
-                if slot.state == State::Lost && !slot.cargo.is_again() {
-                    summary.spurious_packets += 1;
+                if summary.count_reported(slot) {
                     let overtaken = self
                         .largest_acked
                         .map_or(0, |before| before.saturating_sub(number));
                     self.tolerance.on_spurious(pass.now, overtaken, pass.rtt);
-                }
-                if matches!(slot.state, State::InFlight | State::Quiet | State::Lost) {
-                    summary.described = newer(summary.described, slot.described);
                 }
                 Outcome::Acked
             } else {
@@ -157,8 +153,7 @@ impl<C: Copy> SentPackets<C> {
                         && slot.at + patience > pass.now =>
                 {
                     run.on_open();
-                    let due = slot.at + patience;
-                    self.loss_deadline = self.loss_deadline.or_at(due);
+                    self.loss_deadline = self.loss_deadline.or_at(slot.at + patience);
                     open_from = open_from.or(Some(number));
                 }
                 (State::InFlight, Outcome::Acked) => {
@@ -172,9 +167,7 @@ impl<C: Copy> SentPackets<C> {
                 }
                 (State::InFlight, Outcome::Lost) => {
                     summary.count_lost(slot);
-                    if slot.cargo.says_of_path() {
-                        self.gaps.on_lost(number, slot.at, &mut run, &mut summary);
-                    }
+                    self.gaps.on_lost(number, slot, &mut run, &mut summary);
                     self.flight.remove(slot.cargo, slot.len);
                     for content in self.contents.iter(slot.contents) {
                         self.lost += 1;
@@ -241,6 +234,16 @@ impl Slot {
 }
 
 impl Summary {
+    /// Takes note of a packet that is reported; returns whether it wrongly counted as lost.
+    fn count_reported(&mut self, slot: &Slot) -> bool {
+        if matches!(slot.state, State::InFlight | State::Quiet | State::Lost) {
+            self.described = newer(self.described, slot.described);
+        }
+        let is_spurious = slot.state == State::Lost && !slot.cargo.is_again();
+        self.spurious_packets += u32::from(is_spurious);
+        is_spurious
+    }
+
     /// Counts a packet that was acknowledged.
     fn count_acked(&mut self, slot: &Slot, recovery: Instant) {
         self.acked_packets += 1;

@@ -63,7 +63,7 @@ const TRIAL_SPAN: [Duration; 2] = [Duration::from_millis(50), Duration::from_mil
 const REST_MAX: u32 = 150;
 
 impl Fates {
-    fn add(&mut self, summary: &Summary, lost: u32) {
+    const fn add(&mut self, summary: &Summary, lost: u32) {
         self.acknowledged = self
             .acknowledged
             .saturating_add(summary.acked_packets)
@@ -74,7 +74,7 @@ impl Fates {
             .saturating_sub(summary.spurious_packets);
     }
 
-    const fn is_over_a_fifth(&self) -> bool {
+    const fn is_over_a_fifth(self) -> bool {
         self.lost.saturating_mul(LOSS_PARTS) > self.lost.saturating_add(self.acknowledged)
     }
 }

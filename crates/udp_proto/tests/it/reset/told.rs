@@ -80,24 +80,26 @@ impl Play {
         self.scene.world.local_now(self.client)
     }
 
-    fn packets(&self) -> u64 {
+    fn sent_count(&self) -> u64 {
         self.scene.peer(self.client).machine.stats().datagrams_sent
     }
 
     /// Time from the first packet that leaves from now on until the client hears.
     fn until_told(&mut self) -> Duration {
-        let packets = self.packets();
+        let packets = self.sent_count();
         let mut first = None;
         for _ in 0..12_000 {
             self.step();
-            if self.packets() > packets {
-                first = first.or(Some(self.now()));
+            if self.sent_count() > packets {
+                first = first.or_else(|| Some(self.now()));
             }
             match self.scene.log(self.client).closes()[..] {
                 [] => {}
                 [(_, reason)] => {
                     assert_eq!(reason, CloseReason::Reset, "{:?}", self.pattern);
-                    return self.now().saturating_since(first.unwrap());
+                    // None, where one that left before was on its way still.
+                    let first = first.unwrap_or_else(|| self.now());
+                    return self.now().saturating_since(first);
                 }
                 ref more => panic!("{more:?}"),
             }
