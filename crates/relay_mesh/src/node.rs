@@ -218,19 +218,12 @@ impl<P: Provider> Node<P> {
         #[cfg(feature = "tcp")]
         let tunnels = start::tunnels(config.tcp.take(), &identity, now)?;
         let endpoint = endpoint(&config, identity, provider, now)?;
+        let (limits, outbox_max) = (label_limits(&config), config.outbox_bytes_max);
         let mut node = Self {
             own,
             endpoint,
-            plane: DataPlane::new(
-                ShardId::FIRST,
-                label_limits(&config),
-                config.outbox_bytes_max,
-            ),
-            shards: Shards::new(
-                config.shards,
-                label_limits(&config),
-                config.outbox_bytes_max,
-            ),
+            plane: DataPlane::new(ShardId::FIRST, limits, outbox_max),
+            shards: Shards::new(config.shards, limits, outbox_max),
             gates: LinkTable::new(),
             peers: Peers::new(config.peers_max, Rates::of(&config)),
             selecting: Selecting::new(now, &config, &mut generator),

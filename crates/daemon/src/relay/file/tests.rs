@@ -255,6 +255,17 @@ fn a_node_that_cannot_work_is_refused_in_one_sentence() {
 }
 
 #[test]
+fn the_rations_of_a_file_are_those_of_its_games() {
+    let mut sandbox = Sandbox::new(&[("one", FileRole::Entry)]).unwrap();
+    let config = sandbox.config_mut(0).unwrap();
+    let ration = serde_json::from_str(r#"{"unproved": 7}"#).unwrap();
+    config.rations = [("doom".to_owned(), ration)].into();
+    let limits = config.ration_limits();
+    assert_eq!(limits["doom"].unproved, 7);
+    assert_eq!(limits.get("lobby"), None);
+}
+
+#[test]
 fn the_configurations_of_the_pages_are_good() {
     let page = include_str!("../../../../../docs/mesh.md");
     let blocks = page.split("```json\n").skip(1);
