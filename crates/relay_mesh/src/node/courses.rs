@@ -364,7 +364,7 @@ impl<P: Provider> Node<P> {
                 if self.peers.is_small(first)
                     && let Some(added) = course.paths.last_mut()
                 {
-                    added.quality.set_needs_pieces(true);
+                    added.quality.send_in_pieces();
                 }
                 let from = if is_wanted(path) { now } else { spare_from };
                 course.put_off(path, from);
