@@ -39,6 +39,15 @@ pub(crate) struct Arrived<'a> {
     pub(crate) body: &'a mut [u8],
 }
 
+const fn arrived((flow, path): (u32, u8), header: HopHeader, body: &mut [u8]) -> Arrived<'_> {
+    Arrived {
+        flow,
+        path,
+        header,
+        body,
+    }
+}
+
 impl<A: Aead> DataPlane<A> {
     pub(crate) const fn new(shard: ShardId, limits: LabelLimits, outbox_bytes_max: usize) -> Self {
         Self {
@@ -106,14 +115,9 @@ impl<A: Aead> DataPlane<A> {
             return count(&mut self.stats.over_owner_rate);
         }
         match label.onward() {
-            Some(Onward::Flow((flow, path), _)) => {
+            Some(Onward::Flow(way, _)) => {
                 self.stats.arrived = self.stats.arrived.saturating_add(1);
-                Some(Arrived {
-                    flow,
-                    path,
-                    header,
-                    body,
-                })
+                Some(arrived(way, header, body))
             }
             Some(Onward::Next(next, binding)) => {
                 let packet = Packet {

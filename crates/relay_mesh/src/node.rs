@@ -172,8 +172,6 @@ pub struct Node<P: Provider> {
     tended_at: Option<Instant>,
     /// Whether this node keeps up.
     overload: OverloadDetector,
-    /// Datagrams that its own queues had dropped at the last beat.
-    queue_drops: u64,
     stats: NodeStats,
     now: Instant,
     unix: Option<(Instant, UnixTime)>,
@@ -258,7 +256,6 @@ impl<P: Provider> Node<P> {
             is_untended: false,
             tended_at: None,
             overload: OverloadDetector::new(now),
-            queue_drops: 0,
             stats: NodeStats::default(),
             now,
             unix: None,

@@ -83,10 +83,12 @@ pub struct DataSample {
 /// Returns the class that a payload's length in bytes is counted in.
 #[must_use]
 pub const fn size_class(len: usize) -> usize {
-    match len {
-        0..=SMALL_MAX => 0,
-        ..=MEDIUM_MAX => 1,
-        _ => 2,
+    if len <= SMALL_MAX {
+        0
+    } else if len <= MEDIUM_MAX {
+        1
+    } else {
+        2
     }
 }
 

@@ -21,7 +21,6 @@
 
 #![warn(clippy::arithmetic_side_effects)]
 
-use core::time::Duration;
 use std::collections::VecDeque;
 
 use wire::Instant;
@@ -195,12 +194,11 @@ impl PathQuality {
         }
     }
 
-    /// Sends long datagrams in pieces, or whole again.
-    pub(crate) fn set_needs_pieces(&mut self, needs_pieces: bool) {
-        self.needs_pieces = needs_pieces;
-        if let Some(test) = self.lost.last_mut() {
-            *test = Cusum(0);
-        }
+    /// Has long datagrams travel in pieces.
+    pub(crate) const fn send_in_pieces(&mut self) {
+        self.needs_pieces = true;
+        let [_, _, large] = &mut self.lost;
+        *large = Cusum(0);
     }
 
     /// Forgets the evidence so far: it came while this node was late itself, or has been acted on.
@@ -287,7 +285,7 @@ impl PathQuality {
         let [small, medium, large] = self.lost;
         if large.is_alarm() && !self.needs_pieces {
             // Shorter datagrams may do well. If not, their own count says so soon.
-            self.set_needs_pieces(true);
+            self.send_in_pieces();
         }
         let lossy = small.max(medium);
         self.verdict = if lossy.is_alarm() {
@@ -422,7 +420,7 @@ impl Row {
     }
 }
 
-fn nanos(at: Instant) -> i64 {
+const fn nanos(at: Instant) -> i64 {
     at.as_nanos().cast_signed()
 }
 
@@ -462,11 +460,6 @@ const TRANSITS_NEWEST: usize = 5;
 const LATE_BY: i64 = 25_000_000;
 /// Packets between two probes for each that is sampled.
 const SAMPLES_WANTED: u32 = 3;
-
-const _: () = assert!(
-    SIZE_CLASSES == 3 && Duration::from_nanos(25_000_000).as_millis() == 25,
-    "the last class is that of datagrams which can travel in pieces"
-);
 
 #[cfg(test)]
 mod tests;

@@ -249,6 +249,8 @@ impl<P: Provider> Node<P> {
             .map(|priced| priced.offer(in_use))
             .collect();
         if let Some(change) = course.choice.decide(now, &offers, &self.penalties) {
+            // A path that is there may have labels of no flow but probes.
+            course.search_from(now);
             course.cause = match change.reason {
                 Reason::First => RouteCause::First,
                 Reason::Dead if in_use.is_some_and(|before| !before.may_pass) => {
@@ -260,7 +262,9 @@ impl<P: Provider> Node<P> {
             };
             if let Some(before) = in_use.filter(|_| course.cause == RouteCause::Degraded) {
                 let now_taken = candidates.iter().find(|priced| priced.path == change.to);
-                if now_taken.is_some_and(|to| to.cost < before.cost) {
+                if course.backoff.remembers(now, &change.to) {
+                    // Whoever held up data before may claim too little again.
+                } else if now_taken.is_some_and(|to| to.cost < before.cost) {
                     for node in &before.path.relays {
                         self.penalties.on_failure(now, *node);
                     }
@@ -361,7 +365,7 @@ impl<P: Provider> Node<P> {
                 if self.peers.is_small(first)
                     && let Some(added) = course.paths.last_mut()
                 {
-                    added.quality.set_needs_pieces(true);
+                    added.quality.send_in_pieces();
                 }
                 let from = if is_wanted(path) { now } else { spare_from };
                 course.put_off(path, from);
@@ -409,7 +413,8 @@ impl<P: Provider> Node<P> {
             .and_then(|id| course.path(id))
             .map(|path| path.path.clone());
         let (to, cause) = (to.id, course.cause);
-        if !is_first && cause == RouteCause::Better && self.is_claim_false(now, link) {
+        let is_claimed = matches!(cause, RouteCause::Better | RouteCause::Degraded);
+        if !is_first && is_claimed && self.is_claim_false(now, link) {
             return;
         }
         self.take_path(now, link, to, (from, cause));
@@ -434,7 +439,7 @@ impl<P: Provider> Node<P> {
             return false;
         };
         let said = expected(newest, &wanted.path, model);
-        if took <= takes || !is_far_over(said, from_span(took)) {
+        if in_use.is_failing(now) || took <= takes || !is_far_over(said, from_span(took)) {
             return false;
         }
         let path = wanted.path.clone();

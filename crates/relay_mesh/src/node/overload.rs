@@ -16,6 +16,8 @@ pub(super) struct OverloadDetector {
     /// Datagrams that its own queues dropped in it.
     dropped: u64,
     until: Instant,
+    /// Datagrams that the node's own queues have dropped so far.
+    drops: u64,
     /// The same since it was last told.
     untold: OverloadFigure,
     told_at: Option<Instant>,
@@ -35,6 +37,7 @@ impl OverloadDetector {
             late: Duration::ZERO,
             dropped: 0,
             until: now,
+            drops: 0,
             untold: OverloadFigure {
                 late: Duration::ZERO,
                 dropped: 0,
@@ -63,6 +66,12 @@ impl OverloadDetector {
         self.dropped = self.dropped.saturating_add(count);
         self.untold.dropped = self.untold.dropped.saturating_add(count);
         self.judge(now);
+    }
+
+    /// Takes how many datagrams the node's own queues have dropped so far.
+    pub(super) fn on_drops_so_far(&mut self, now: Instant, drops: u64) {
+        let before = core::mem::replace(&mut self.drops, drops);
+        self.on_dropped(now, drops.saturating_sub(before));
     }
 
     /// Returns whether the node does not keep up, or did not a moment ago.

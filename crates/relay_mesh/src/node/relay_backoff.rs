@@ -53,6 +53,12 @@ impl RelayBackoff {
     pub(super) fn holds(&self, now: Instant, path: &Path) -> bool {
         nodes(path).any(|node| self.relays.get(node).is_some_and(|held| now < held.until))
     }
+
+    /// Whether a relay of the path, or its direct way, was backed off not long ago.
+    pub(super) fn remembers(&self, now: Instant, path: &Path) -> bool {
+        let mut held = nodes(path).filter_map(|node| self.relays.get(node));
+        held.any(|held| now < held.forgotten_at())
+    }
 }
 
 impl Backoff {

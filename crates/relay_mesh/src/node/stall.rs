@@ -53,8 +53,7 @@ impl<P: Provider> Node<P> {
             .stats
             .outbox_full
             .saturating_add(self.stats.outbox_full);
-        let before = core::mem::replace(&mut self.queue_drops, drops);
-        self.overload.on_dropped(now, drops.saturating_sub(before));
+        self.overload.on_drops_so_far(now, drops);
         if let Some(figure) = self.overload.take_news(now) {
             self.stats.overloads = self.stats.overloads.saturating_add(1);
             self.tell(Event::Overloaded {

@@ -1,3 +1,8 @@
+#![expect(
+    clippy::arithmetic_side_effects,
+    reason = "a test's own numbers are small"
+)]
+
 use wire::{Generator, Seed};
 
 use super::*;
@@ -25,6 +30,9 @@ const HONEST: Line = Line {
     mtu: usize::MAX,
 };
 
+/// A probe, or a packet with its length.
+type Sent = Result<PathProbe, (u64, usize)>;
+
 /// A path with a delay of 30 ms each way, probed each 40 ms, in steps of 1 ms.
 struct Rig {
     quality: PathQuality,
@@ -36,8 +44,8 @@ struct Rig {
     probes_arrived: u32,
     /// Packets of the newest probes, lost or not.
     lost: VecDeque<bool>,
-    /// When it comes: a probe, or a packet with its length.
-    on_way: Vec<(u64, Result<PathProbe, (u64, usize)>)>,
+    /// When it comes.
+    on_way: Vec<(u64, Sent)>,
     back: Vec<(u64, PathEcho)>,
 }
 

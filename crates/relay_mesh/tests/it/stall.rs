@@ -87,9 +87,12 @@ fn sim_an_entry_short_of_cpu_moves_no_flow_and_says_that_it_is_overloaded() {
         }
         assert_eq!(mesh.moves(ENTRY, from), []);
         let process = mesh.process(ENTRY);
-        let told = process.events.iter().filter_map(|(_, event)| match event {
-            relay_mesh::Event::Overloaded { late, .. } => Some(*late),
-            _ => None,
+        let told = process.events.iter().filter_map(|(_, event)| {
+            if let relay_mesh::Event::Overloaded { late, .. } = event {
+                Some(*late)
+            } else {
+                None
+            }
         });
         let told: Vec<_> = told.collect();
         assert!(told.len() == 1 && told[0] >= ms(100), "{told:?}");
