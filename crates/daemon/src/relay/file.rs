@@ -346,9 +346,8 @@ impl FileConfig {
         node.shards = self.shards;
         node.games = self.games_over(FileProtocol::Udp);
         node.tcp = self.tcp();
-        node.probes = self.server_probes(directory)?;
+        (node.probes, node.rations) = (self.server_probes(directory)?, self.ration_limits());
         node.proxies = self.trusted_proxies(directory, FileProtocol::Udp)?;
-        node.rations = self.ration_limits();
         node.signed = self
             .signed
             .as_ref()
