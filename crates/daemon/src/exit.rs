@@ -143,17 +143,31 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+/// What a kind of error says of a file.
+const SYSTEM_FAULTS: [(io::ErrorKind, &str); 4] = [
+    (io::ErrorKind::NotFound, "there is no such file"),
+    (
+        io::ErrorKind::IsADirectory,
+        "this is a folder; expected a file",
+    ),
+    (
+        io::ErrorKind::PermissionDenied,
+        "this user may not open the file",
+    ),
+    (io::ErrorKind::InvalidData, "the text is not UTF-8"),
+];
+
 /// What the system refused of a file, in words for whoever named the file.
 pub(crate) struct SystemFault<'a>(pub(crate) &'a io::Error);
 
 impl fmt::Display for SystemFault<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.kind() {
-            io::ErrorKind::NotFound => f.write_str("there is no such file"),
-            io::ErrorKind::IsADirectory => f.write_str("this is a folder; expected a file"),
-            io::ErrorKind::PermissionDenied => f.write_str("this user may not open the file"),
-            io::ErrorKind::InvalidData => f.write_str("the text is not UTF-8"),
-            _ => self.0.fmt(f),
+        let known = SYSTEM_FAULTS
+            .iter()
+            .find(|(kind, _)| *kind == self.0.kind());
+        match known {
+            Some((_, text)) => f.write_str(text),
+            None => self.0.fmt(f),
         }
     }
 }

@@ -20,10 +20,11 @@ mod tcp;
 pub use beside::StrayStats;
 pub use file::{
     BootstrapNode, ConfigError, FileAdmin, FileConfig, FileGame, FileHopFrames, FileLimits,
-    FileLink, FileMinimum, FileMode, FileProbe, FileProtocol, FileProxies, FileRole, FileSigned,
+    FileLink, FileMinimum, FileMode, FileProbe, FileProtocol, FileProxies, FileRation, FileRole,
+    FileSigned,
 };
 pub use file::{Member, NodeName};
-pub use news::{News, Order, RouteCauseName};
+pub use news::{News, Order, RouteCauseName, TurnedAwayName};
 pub use process::{Ending, RunError, main, run};
 pub use running::{AdminSetup, Relay, Setup, StartError, Stats, Told};
 pub(crate) use store::replace;

@@ -186,6 +186,7 @@ fn detours() -> Vec<Input> {
         .collect()
 }
 
+#[expect(clippy::too_many_lines, reason = "a list of inputs")]
 fn flows() -> Vec<Input> {
     let flow = FlowId(5);
     let flows = [

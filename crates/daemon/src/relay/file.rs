@@ -333,10 +333,7 @@ impl FileConfig {
             .random(&mut instance)
             .map_err(|error| ConfigError::new(directory, &error))?;
         let mut node = Config::new(secret, InstanceId(u64::from_be_bytes(instance)));
-        let known = self.bootstrap.iter();
-        node.bootstrap = Bootstrap {
-            nodes: known.map(|known| (known.node.0, known.address)).collect(),
-        };
+        node.bootstrap = bootstrap(&self.bootstrap);
         node.profile = Profile {
             roles: roles(&self.roles),
             name: self.name.clone(),
@@ -356,9 +353,8 @@ impl FileConfig {
         node.shards = self.shards;
         node.games = self.games_over(FileProtocol::Udp);
         node.tcp = self.tcp();
-        node.probes = self.server_probes(directory)?;
+        (node.probes, node.rations) = (self.server_probes(directory)?, self.ration_limits());
         node.proxies = self.trusted_proxies(directory, FileProtocol::Udp)?;
-        node.rations = self.ration_limits();
         node.signed = self
             .signed
             .as_ref()
@@ -417,6 +413,13 @@ impl FileGame {
                 header: self.proxy_header.as_ref().map(ProxyRule::header),
             }),
         }
+    }
+}
+
+fn bootstrap(nodes: &[BootstrapNode]) -> Bootstrap {
+    let nodes = nodes.iter();
+    Bootstrap {
+        nodes: nodes.map(|known| (known.node.0, known.address)).collect(),
     }
 }
 

@@ -308,6 +308,7 @@ impl News {
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "an arm for each event")]
     fn of_event(event: Event) -> Option<Self> {
         Some(match event {
             Event::LinkUp { node, address } => Self::LinkUp {

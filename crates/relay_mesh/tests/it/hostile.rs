@@ -3,6 +3,7 @@
 use core::net::SocketAddr;
 
 use netsim::Datagram;
+use relay_mesh::RationLimits;
 use relay_mesh::link_state::Roles;
 use wire::Seed;
 
@@ -85,7 +86,12 @@ fn attack(shape: &Shape, kind: u8) {
 
 #[test]
 fn pgx11_forged_players_get_their_ration_and_no_more() {
-    let mut mesh = Mesh::new(Seed::from_number(3), &Shape::default());
+    let shape = shape(|_, config, _| {
+        let mut limits = RationLimits::default();
+        (limits.newcomers, limits.unproved, limits.bytes) = (16, 64, 64 << 10);
+        config.rations = [("echo".into(), limits)].into();
+    });
+    let mut mesh = Mesh::new(Seed::from_number(3), &shape);
     // The server answers each datagram three times.
     let echo = mesh.server;
     mesh.world.apply(echo, |server, _| server.copies = 2);

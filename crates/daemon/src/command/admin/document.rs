@@ -109,11 +109,10 @@ pub(super) fn read(path: &Path) -> Result<Envelope, Failure> {
 
 /// Says on which line of `text` a value breaks a rule, and what stands there.
 fn with_line(text: &[u8], error: &DocumentError) -> String {
-    match error {
-        DocumentError::At { place, fault } => {
-            TextError::of_rule(text, &place.to_string(), &fault.to_string()).to_string()
-        }
-        other => other.to_string(),
+    if let DocumentError::At { place, fault } = error {
+        TextError::of_rule(text, &place.to_string(), &fault.to_string()).to_string()
+    } else {
+        error.to_string()
     }
 }
 
