@@ -42,9 +42,12 @@ fn served(shape: &Shape, count: u16) -> (usize, u64, Mesh) {
 fn turned_away(mesh: &Mesh) -> Vec<(TurnedAway, u64)> {
     let events = mesh.process(ENTRY).events.iter();
     events
-        .filter_map(|(_, event)| match event {
-            Event::TurnedAway { reason, count, .. } => Some((*reason, *count)),
-            _ => None,
+        .filter_map(|(_, event)| {
+            if let Event::TurnedAway { reason, count, .. } = event {
+                Some((*reason, *count))
+            } else {
+                None
+            }
         })
         .collect()
 }
@@ -52,7 +55,9 @@ fn turned_away(mesh: &Mesh) -> Vec<(TurnedAway, u64)> {
 #[test]
 fn sim_mesh_a3_a_thousand_players_of_one_address_are_served() {
     let (served, share, mesh) = served(&Shape::default(), 1_000);
-    println!("1,000 players of one address: {served} served, {share} % of what they sent answered");
+    eprintln!(
+        "1,000 players of one address: {served} served, {share} % of what they sent answered"
+    );
     assert_eq!(served, 1_000);
     assert!(share >= 95, "{share} %");
     assert_eq!(turned_away(&mesh), []);

@@ -156,9 +156,12 @@ fn mesh_a7_idle_connections_give_way_to_newcomers() {
     mesh.run(1_000);
     assert_eq!(standing(&mesh, EXIT).0, 49, "the exit has let them go");
     let events = mesh.process(ENTRY).events.iter();
-    let told = events.filter_map(|(_, event)| match event {
-        Event::TurnedAway { reason, .. } => Some(*reason),
-        _ => None,
+    let told = events.filter_map(|(_, event)| {
+        if let Event::TurnedAway { reason, .. } = event {
+            Some(*reason)
+        } else {
+            None
+        }
     });
     let told: Vec<_> = told.collect();
     assert_eq!(

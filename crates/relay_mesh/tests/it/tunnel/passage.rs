@@ -122,7 +122,7 @@ fn mesh_a5_a_connection_alone_gets_200_megabits_a_second_at_12_7_ms() {
     assert!(is_over);
     let micros = pair.now.saturating_since(begins).as_micros();
     let megabits = (u128::from(32_u32 << 20) * 8) / micros;
-    println!("one connection at 12.7 ms: {megabits} Mbit/s");
+    eprintln!("one connection at 12.7 ms: {megabits} Mbit/s");
     assert!(megabits >= 200, "{megabits} Mbit/s");
 }
 
