@@ -82,12 +82,22 @@ pub(crate) struct SystemFault<'a>(pub(crate) &'a io::Error);
 
 impl fmt::Display for SystemFault<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.kind() {
-            io::ErrorKind::NotFound => f.write_str("there is no such file"),
-            io::ErrorKind::IsADirectory => f.write_str("this is a folder; expected a file"),
-            io::ErrorKind::PermissionDenied => f.write_str("this user may not open the file"),
-            io::ErrorKind::InvalidData => f.write_str("the text is not UTF-8"),
-            _ => self.0.fmt(f),
+        let kind = self.0.kind();
+        let words = [
+            (io::ErrorKind::NotFound, "there is no such file"),
+            (
+                io::ErrorKind::IsADirectory,
+                "this is a folder; expected a file",
+            ),
+            (
+                io::ErrorKind::PermissionDenied,
+                "this user may not open the file",
+            ),
+            (io::ErrorKind::InvalidData, "the text is not UTF-8"),
+        ];
+        match words.iter().find(|(of, _)| *of == kind) {
+            Some((_, said)) => f.write_str(said),
+            None => self.0.fmt(f),
         }
     }
 }

@@ -107,12 +107,10 @@ pub(super) fn read(path: &Path) -> Result<Envelope, Failure> {
 
 /// Says on which line of `text` a value breaks a rule, and what stands there.
 fn with_line(text: &[u8], error: &DocumentError) -> String {
-    match error {
-        DocumentError::At { place, fault } => {
-            TextError::of_rule(text, &place.to_string(), &fault.to_string()).to_string()
-        }
-        other => other.to_string(),
+    if let DocumentError::At { place, fault } = error {
+        return TextError::of_rule(text, &place.to_string(), &fault.to_string()).to_string();
     }
+    error.to_string()
 }
 
 /// The bytes that a node takes.
