@@ -4,17 +4,32 @@ use core::net::SocketAddr;
 use core::num::NonZeroU8;
 use core::time::Duration;
 use std::io;
+use std::path::Path;
 
 use crypto::token::TokenKey;
-use crypto::{Certificate, Identity, Provider, Ring};
+use crypto::{Certificate, Identity, Provider, Ring, Secret32, identity_file, reset_file};
 use udp_proto::{
-    AppId, BlockError, ChannelId, CloseCode, Config, Listen, Message, MessageId, NoSession, Prefix,
-    SendError, SessionId, SessionStats,
+    AppId, BlockError, ChannelId, CidLen, CloseCode, Config, Listen, Message, MessageId, NoSession,
+    Prefix, SendError, SessionId, SessionStats,
 };
 use wire::InstanceId;
 
 use crate::socket::{OpenError, Socket};
 use crate::{Event, Report, ServerKey, Stopper};
+
+/// Reads or makes the secret for resets of a server at `address`; says so where there is none.
+fn reset_secret(identity: &Path, address: SocketAddr) -> Option<Secret32> {
+    if address.port() == 0 {
+        tracing::info!("no resets for players of the last run: the port is another each time");
+        return None;
+    }
+    let path = reset_file::path_beside(identity, address);
+    reset_file::read_or_create(&path, &mut Ring::new())
+        .inspect_err(|error| {
+            tracing::warn!(file = %path.display(), %error, "no resets for players of the last run");
+        })
+        .ok()
+}
 
 /// Accepts players on one UDP socket.
 ///
@@ -40,6 +55,40 @@ impl Server {
         let identity = Identity::generate(&mut Ring::new())?;
         Self::bind_with(address, app_id, Config::for_server(), |instance| {
             Listen::new(identity, instance).with_open_mode()
+        })
+    }
+
+    /// Opens a server with the identity in the file `identity`, which is made where there is none, so
+    /// that clients may go on pinning its key after a restart; otherwise as
+    /// [`bind_with`](Self::bind_with).
+    ///
+    /// Players of a run that has ended hear of it within a second (stateless resets), by a secret in a
+    /// file beside the identity, one for each address: see [`crypto::reset_file`]. For that, connection ids
+    /// have 8 bytes, whatever `config` says, which is 4 bytes more of each packet to the server. With port
+    /// 0, or where that file cannot be used, there are no resets, and the log says so.
+    ///
+    /// # Errors
+    ///
+    /// As [`bind`](Self::bind), and [`OpenError::Identity`].
+    pub fn bind_kept(
+        address: SocketAddr,
+        app_id: AppId,
+        mut config: Config,
+        identity: &Path,
+        listen: impl FnOnce(Identity, InstanceId) -> Listen,
+    ) -> Result<Self, OpenError> {
+        let mut provider = Ring::new();
+        let own = identity_file::read_or_create(identity, &mut provider)?;
+        let secret = reset_secret(identity, address);
+        if secret.is_some() {
+            config.cid_len = CidLen::Eight;
+        }
+        Self::bind_with(address, app_id, config, |instance| {
+            let listen = listen(own, instance);
+            match secret {
+                Some(secret) => listen.with_resets(secret),
+                None => listen,
+            }
         })
     }
 

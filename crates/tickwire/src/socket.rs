@@ -8,6 +8,7 @@ use core::time::Duration;
 use std::io;
 use std::sync::Arc;
 
+use crypto::identity_file::IdentityFileError;
 use crypto::{NoEntropy, Ring};
 use servicer::{BindError, Clock, Driver, End, Requests, SocketConfig, UdpSocket};
 use udp_proto::{AppId, ChannelTable, Config, ConnectError, Endpoint, ListenError, SessionId};
@@ -309,6 +310,8 @@ pub enum OpenError {
     Bind(BindError),
     /// The system gave no randomness.
     NoEntropy,
+    /// The file of the identity could not be used.
+    Identity(IdentityFileError),
     /// Connecting could not begin.
     Connect(ConnectError),
     /// The server could not begin to listen.
@@ -322,6 +325,7 @@ impl fmt::Display for OpenError {
         match self {
             Self::Bind(error) => error.fmt(f),
             Self::NoEntropy => NoEntropy.fmt(f),
+            Self::Identity(error) => error.fmt(f),
             Self::Connect(error) => error.fmt(f),
             Self::Listen(error) => error.fmt(f),
             Self::System(error) => error.fmt(f),
@@ -334,6 +338,12 @@ impl core::error::Error for OpenError {}
 impl From<BindError> for OpenError {
     fn from(error: BindError) -> Self {
         Self::Bind(error)
+    }
+}
+
+impl From<IdentityFileError> for OpenError {
+    fn from(error: IdentityFileError) -> Self {
+        Self::Identity(error)
     }
 }
 

@@ -12,6 +12,7 @@ mod exchange;
 mod game;
 #[cfg(feature = "tcp")]
 mod handover;
+mod kept;
 mod kick;
 #[cfg(feature = "tcp")]
 mod pair;

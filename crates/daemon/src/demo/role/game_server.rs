@@ -9,10 +9,10 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crypto::Ring;
 use crypto::token::TokenKey;
+use crypto::{Ring, reset_file};
 use servicer::{Clock, SocketConfig, UdpServicer, UdpSocket};
-use udp_proto::{Config, Endpoint, Listen};
+use udp_proto::{CidLen, Config, Endpoint, Listen};
 
 use super::post::{self, Writer};
 use super::{Failure, Voice};
@@ -38,9 +38,21 @@ pub(super) fn run(plan: &Plan, directory: &Path) -> Result<(), Failure> {
     let token_key = TokenKey::generate(&mut provider, 1)?;
 
     let now = Clock::new().now();
-    let mut endpoint = Endpoint::new(Config::for_server(), APP, provider, now)?;
     let identity = trust::read_identity(&environment.identity)?;
-    endpoint.listen(now, Listen::new(identity, instance))?;
+    let mut listen = Listen::new(identity, instance);
+    let mut config = Config::for_server();
+    let reset_path = reset_file::path_beside(&environment.identity, environment.listen);
+    match reset_file::read_or_create(&reset_path, &mut provider) {
+        Ok(secret) => {
+            config.cid_len = CidLen::Eight;
+            listen = listen.with_resets(secret);
+        }
+        Err(error) => {
+            tracing::warn!(file = %reset_path.display(), %error, "no resets for players of the last run");
+        }
+    }
+    let mut endpoint = Endpoint::new(config, APP, provider, now)?;
+    endpoint.listen(now, listen)?;
     endpoint.add_token_key(token_key.clone());
     let writer_of_mail = Writer::new(readers(plan), voice.clone())?;
     let node = post::join(directory, "mail", writer_of_mail)?;
