@@ -47,7 +47,7 @@ pub mod flow_code {
     /// The answer.
     pub const PATH_ECHO: u8 = 0x85;
     /// Takes the place of data on a path that carries none.
-    pub const PATH_PADDING: u8 = 0x86;
+    pub const PATH_PADDING: u8 = 0x87;
 }
 
 /// Longest name of a game, bytes.
@@ -329,6 +329,48 @@ pub(crate) fn read_name(reader: &mut Reader<'_>) -> Result<String, DecodeError> 
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn each_type_byte_has_one_meaning() {
+        use crate::message::code;
+        let codes = [
+            flow_code::OPEN,
+            flow_code::OPENED,
+            flow_code::CLOSE,
+            flow_code::OPEN_TUNNEL,
+            flow_code::GAME_EDGES,
+            flow_code::OPEN_MANY,
+            flow_code::DATAGRAM,
+            flow_code::SESSION_DATAGRAM,
+            flow_code::PATH_PROBE,
+            flow_code::PATH_ECHO,
+            flow_code::PATH_PADDING,
+            code::HELLO,
+            code::NODE_RECORD,
+            code::LINK_RECORD,
+            code::DIGEST,
+            code::REQUEST,
+            code::LINK_TERMS,
+            code::KEY_EPOCH,
+            code::LINK_DELTA,
+            code::HAVE,
+            code::GRAFT,
+            code::PRUNE,
+            code::PART,
+            code::ROUTE_REQUEST,
+            code::ROUTE_REPLY,
+            code::ROUTE_RELEASE,
+            code::CONFIG_VERSION,
+            code::CONFIG_REQUEST,
+            code::CONFIG,
+            code::PROBE,
+            code::ECHO,
+            code::PASS_ON,
+            code::PASSED_ON,
+        ];
+        let distinct: std::collections::BTreeSet<u8> = codes.into_iter().collect();
+        assert_eq!(distinct.len(), codes.len());
+    }
 
     #[test]
     fn the_bytes_are_frozen() {

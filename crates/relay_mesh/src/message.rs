@@ -36,7 +36,8 @@
 //! | 0x80, 0x81 | [`Probe`](crate::measure::Probe), [`Echo`](crate::measure::Echo) | unreliable |
 //! | 0x84 | [`PathProbe`](crate::path_probe::PathProbe) | none: in the probe flow of its path |
 //! | 0x85 | [`PathEcho`](crate::path_probe::PathEcho) | unreliable, and in the probe flow |
-//! | 0x86 | [`PathPadding`](crate::path_probe::PathPadding) | none: in the probe flow of its path |
+//! | 0x86 | a datagram of the session ([`SESSION_DATAGRAM`](crate::flow_message::flow_code::SESSION_DATAGRAM)) | none: in the probe flow of a path |
+//! | 0x87 | [`PathPadding`](crate::path_probe::PathPadding) | none: in the probe flow of its path |
 //! | 0x88, 0x89 | [`Detoured`](crate::detour::Detoured): pass on, passed on | unreliable |
 //! | 0x8A | [`FlowDatagram`](crate::flow_datagram::FlowDatagram) | unreliable |
 //!

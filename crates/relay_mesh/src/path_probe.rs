@@ -6,7 +6,7 @@
 //! |---|---|
 //! | probe 0x84 | path 1, number 4, clock of the asking end 8, sampling key 4, sampling shift 1 |
 //! | echo 0x85 | path 1, number 4, transit 8, arrived 4, data arrived 3 × 4, count 1 (≤ 4), count × (sample 4, age 4) |
-//! | padding 0x86 | path 1, any number of bytes of 0 |
+//! | padding 0x87 | path 1, any number of bytes of 0 |
 //!
 //! The echo reports what arrived of the path's data, too ([`DataReport`]). Where a path carries no data, padding of
 //! the size of data is sent in its place, and counted as data.
@@ -315,7 +315,7 @@ mod tests {
         assert_eq!(PathProbe::decode(&out), Err(DecodeError::UnknownType(0x85)));
         out.clear();
         PathPadding { path: 7 }.encode(5, &mut out);
-        assert_eq!(out, [0x86, 7, 0, 0, 0]);
+        assert_eq!(out, [0x87, 7, 0, 0, 0]);
         assert_eq!(PathPadding::decode(&out), Ok(PathPadding { path: 7 }));
         out[4] = 1;
         assert_eq!(PathPadding::decode(&out), Err(DecodeError::BadValue));

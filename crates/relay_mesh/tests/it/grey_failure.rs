@@ -252,7 +252,7 @@ fn sim_an_mtu_that_shrinks_costs_no_datagram_for_long() {
 fn sim_honest_relays_with_loss_and_jitter_are_not_blamed() {
     for_each_seed(&test_site!(), 2, |seed| {
         for percent in [0, 2, 5, 10] {
-            for mode in [Mode::Single, Mode::Dup] {
+            for mode in [Mode::Single, Mode::Shadow, Mode::Dup] {
                 let mut mesh = mesh(seed, (mode, 60, 600));
                 let nodes = mesh.nodes.clone();
                 for &relay in &nodes[RELAY..] {
