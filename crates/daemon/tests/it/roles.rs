@@ -95,7 +95,11 @@ fn a_join_file_that_is_none_ends_each_role_with_one_sentence() {
     let good = fs::read_to_string(&path).unwrap();
     let broken = good.replacen("hub ", "hbu ", 1);
     assert_ne!(good, broken);
-    for text in ["", "junk\n", &broken] {
+    for (text, word) in [
+        ("", "the file is empty"),
+        ("junk\n", "line "),
+        (&broken, "line "),
+    ] {
         fs::write(&path, text).unwrap();
         for role in [
             &["hub"][..],
@@ -104,7 +108,7 @@ fn a_join_file_that_is_none_ends_each_role_with_one_sentence() {
             &["players"],
             &["relay", "--number=0"],
         ] {
-            scene.assert_fails(role, &["line "]);
+            scene.assert_fails(role, &["join file: ", word]);
         }
     }
     fs::remove_file(&path).unwrap();

@@ -16,7 +16,7 @@ fn descriptors(node: &NodeProcess) -> usize {
 
 /// Bytes that a connection whose reader stands still takes from its sender: the system's buffers at both
 /// ends and in this process, each twice what was asked for, and what the mesh holds.
-const HELD_MAX: usize = 4 * (256 << 10) + (144 << 10) + (16 << 10);
+const HELD_MAX: usize = 2 * (256 << 10) + 2 * (512 << 10) + (512 << 10) + (32 << 10);
 
 #[test]
 fn pg8_a_reader_who_stands_still_stops_its_sender_and_nobody_else() {
