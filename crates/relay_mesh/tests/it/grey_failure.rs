@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use core::cell::RefCell;
 use netsim::{Chance, Datagram, Jitter, Loss, Verdict, for_each_seed, test_site};
+use relay_mesh::trunk::{Frames, KIND, append};
 use relay_mesh::{Mode, RouteCause};
 use wire::{Instant, Seed};
 
@@ -27,9 +28,8 @@ struct Labels {
 }
 
 impl Labels {
-    /// Whether a datagram is a frame of data.
-    fn is_data(&mut self, datagram: &Datagram) -> bool {
-        let bytes = &datagram.bytes;
+    /// Whether a frame, or a datagram with one alone, is of data.
+    fn is_data(&mut self, bytes: &[u8]) -> bool {
         let Some(slot) = bytes.get(4..8).filter(|_| bytes[0] == 0x81) else {
             return false;
         };
@@ -50,14 +50,38 @@ fn spoil(mesh: &mut Mesh, (relay, to): (usize, usize), fault: Fault) {
     let (from, to) = (mesh.nodes[relay], mesh.nodes[to]);
     mesh.world
         .intercept(from, to, move |_, datagram: &mut Datagram| {
-            if !labels.borrow_mut().is_data(datagram) {
+            let mut is_dropped = |frame: &[u8]| {
+                labels.borrow_mut().is_data(frame)
+                    && match fault {
+                        Fault::Drop => true,
+                        Fault::Thin => draws.chance(300_000),
+                        Fault::Delay(_) => false,
+                    }
+            };
+            // Data that leaves the relay with a probe shares its datagram.
+            if datagram.bytes.first() == Some(&KIND) {
+                let mut kept = vec![KIND];
+                let mut bytes = datagram.bytes.clone();
+                for frame in Frames::new(&mut bytes).unwrap() {
+                    let frame = frame.unwrap();
+                    if !is_dropped(frame) {
+                        append(frame, &mut kept);
+                    }
+                }
+                if kept.len() == 1 {
+                    return Verdict::Drop;
+                }
+                datagram.bytes = kept;
                 return Verdict::Pass;
             }
+            if is_dropped(&datagram.bytes) {
+                return Verdict::Drop;
+            }
             match fault {
-                Fault::Drop => Verdict::Drop,
-                Fault::Thin if draws.chance(300_000) => Verdict::Drop,
-                Fault::Thin => Verdict::Pass,
-                Fault::Delay(millis) => Verdict::Delay(ms(millis)),
+                Fault::Delay(millis) if labels.borrow_mut().is_data(&datagram.bytes) => {
+                    Verdict::Delay(ms(millis))
+                }
+                Fault::Drop | Fault::Thin | Fault::Delay(_) => Verdict::Pass,
             }
         });
 }
@@ -122,6 +146,9 @@ fn sim_a_relay_that_drops_data_is_left_within_a_second() {
     check("black hole", Fault::Drop, ms(1_000));
 }
 
+/// At 20 packets/s the least evidence that decides takes 25 packets in the mean: a lost one adds 1.609 and one that
+/// arrives takes 0.236 off, until the sum is 8. In 3 s, 58 packets are counted, and by then 98 of 100 such
+/// sums have got there (100,000 drawn), 999 of 1,000 after 4.6 s; so other seeds may need longer.
 #[test]
 fn sim_a_relay_that_thins_data_is_left_within_3_s() {
     check("30 % lost", Fault::Thin, ms(3_000));
