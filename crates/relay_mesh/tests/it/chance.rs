@@ -24,7 +24,8 @@ fn sim_packets_stay_on_the_best_path_although_each_line_loses_2_of_1000() {
     // on the best, over all seeds.
     for (gap, moves_max, best_min) in [(5, 1, 97), (2, 1, 70)] {
         let (mut best, mut moments, mut moves, mut seeds) = (0, 0, 0, 0);
-        for_each_seed(&test_site!(), 3, |seed| {
+        // Three seeds scatter by several percent around the share.
+        for_each_seed(&test_site!(), 6, |seed| {
             let mut mesh = Mesh::new(seed, &Shape::default());
             lossy(&mut mesh, gap);
             mesh.run(START + 2_000);
