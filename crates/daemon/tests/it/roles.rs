@@ -112,5 +112,5 @@ fn a_join_file_that_is_none_ends_each_role_with_one_sentence() {
         }
     }
     fs::remove_file(&path).unwrap();
-    scene.assert_fails(&["hub"], &["join: join file: No such file"]);
+    scene.assert_fails(&["hub"], &["join: join file: there is no such file"]);
 }

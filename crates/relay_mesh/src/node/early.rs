@@ -168,7 +168,7 @@ mod tests {
             };
             early.push(now, LinkId(link), of)
         };
-        let taken = (0..100).filter(|flow| push(&mut early, at(0), 1, *flow));
+        let taken = (0..200).filter(|flow| push(&mut early, at(0), 1, *flow));
         assert_eq!(taken.count(), WAITING_PER_LINK);
         let links = (2..1_000).filter(|link| push(&mut early, at(0), *link, 1));
         assert_eq!(links.count(), WAITING_MAX - WAITING_PER_LINK);
