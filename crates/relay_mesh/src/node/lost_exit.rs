@@ -12,40 +12,33 @@ use crate::flow_message::FlowEnd;
 use crate::link::LinkId;
 
 impl<P: Provider> Node<P> {
-    /// Ends the flows of players to a far end to which no way has led for [`LOST_AFTER`], where all that time
-    /// another exit of their game could be reached: what they say next goes out by that one.
+    /// Ends the flows of players to a far end of which no path has answered for [`LOST_AFTER`], if no route leads
+    /// there and another exit of their game can be reached: what they say next goes out by that one.
     ///
-    /// A server that knows its players by more than their addresses, as those of `udp_proto` do, plays on with
-    /// them; for others they would be gone seconds later, with the session between the two nodes.
+    /// A route that link state shows for a moment does not start the time anew. A server that knows its players by
+    /// more than their addresses, as those of `udp_proto` do, plays on with them; for others they would be gone
+    /// seconds later, with the session between the two nodes.
     pub(super) fn leave_lost_exit(&mut self, now: Instant, link: LinkId) {
-        let players = if self.is_lost(now, link) {
-            self.players_with_another_exit(now, link)
-        } else {
-            Vec::new()
-        };
         let Some(course) = self.courses.get_mut(&link) else {
             return;
         };
-        if players.is_empty() {
+        if course.paths.iter().any(|path| path.is_proved(now)) {
             course.lost_since = None;
             return;
         }
         let since = *course.lost_since.get_or_insert(now);
-        if now.saturating_since(since) >= LOST_AFTER {
-            for flow in players {
-                self.close_flow(now, flow, FlowEnd::SessionLost);
-            }
+        if now.saturating_since(since) < LOST_AFTER || self.has_route(now, link) {
+            return;
+        }
+        for flow in self.players_with_another_exit(now, link) {
+            self.close_flow(now, flow, FlowEnd::SessionLost);
         }
     }
 
-    /// Whether no path of ours answers, and nobody tells of another way there.
-    fn is_lost(&mut self, now: Instant, link: LinkId) -> bool {
-        let answers = self
-            .courses
-            .get(&link)
-            .is_some_and(|course| course.paths.iter().any(|path| path.is_proved(now)));
+    /// Returns whether link state shows a route to a far end, or the far end is unknown.
+    fn has_route(&mut self, now: Instant, link: LinkId) -> bool {
         let far = self.peers.get(link).map(|peer| peer.node);
-        !answers && far.is_some_and(|far| !self.cost_to(now, far).is_routable())
+        far.is_none_or(|far| self.cost_to(now, far).is_routable())
     }
 
     /// The flows of players to a far end whose game has an exit that can be reached.
