@@ -74,7 +74,10 @@ mod tests {
             ("LICENSE-APACHE", "text"),
             ("crates/wire/Cargo.toml", ""),
             ("crates/wire/README.md", "# wire"),
-            ("crates/wire/src/lib.rs", "#![forbid(unsafe_code)]"),
+            (
+                "crates/wire/src/lib.rs",
+                "#![forbid(unsafe_code)]\n#![warn(clippy::arithmetic_side_effects)]",
+            ),
         ]);
         run(&sound).unwrap();
         let mut faulty = sound;

@@ -120,12 +120,11 @@ impl<P: Provider> netsim::Node for Process<P> {
         arrival: Arrival<SocketAddr>,
         datagram: &mut [u8],
     ) {
-        let socket = self
-            .sockets
-            .iter()
-            .find(|(_, address)| address.port() == local.port())
-            .map(|(socket, _)| *socket)
-            .expect("an open socket");
+        let mut sockets = self.sockets.iter();
+        // What comes for a socket of before a restart is dropped by the system.
+        let Some((&socket, _)) = sockets.find(|(_, address)| address.port() == local.port()) else {
+            return;
+        };
         let leg = Leg {
             socket,
             address: arrival.peer,
