@@ -100,12 +100,12 @@ fn per_address_max_holds_at_both_ends() {
     assert_eq!(pair.entry.tunnel.stats().over_address, 1);
 
     let mut pair = greedy(&TunnelConfig::default());
-    for port in 1..=20 {
+    for port in 1..=68 {
         let player = format!("203.0.113.9:{port}");
         pair.open(&player, b"x", Closes::Never).unwrap();
     }
     pair.run(SECOND);
-    assert_eq!(pair.exit.tunnel.len(), 16);
+    assert_eq!(pair.exit.tunnel.len(), 64);
     assert_eq!(pair.exit.tunnel.stats().over_address, 4);
     let crowded = Some(ConnEnd::Refused(Refusal::Crowded));
     let refused = pair.entry.talks.values().filter(|talk| talk.end == crowded);
