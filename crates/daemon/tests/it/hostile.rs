@@ -474,11 +474,12 @@ fn who_waits_for_an_answer_keeps_its_place() {
         let held = held.clone();
         thread::spawn(move || until("a place is free", || try_about(edge, &held, "?wait=3")))
     });
-    // Both have a place once somebody else has none.
-    until("a third is closed", || {
-        let answer = try_about(edge, &held, "?wait=0");
-        answer.is_none().then_some(())
-    });
+    // A newcomer takes the place of a connection that has asked nothing yet, so a third may be let
+    // in before both wait. From then on each is refused, until the first of the two has its answer.
+    while waiting.iter().any(|waiting| !waiting.is_finished()) {
+        try_about(edge, &held, "?wait=0");
+        thread::sleep(Duration::from_millis(10));
+    }
     for waiting in waiting {
         let answer = waiting.join().unwrap();
         assert_eq!((answer.status, answer.text("state")), (200, "queued"));
