@@ -78,14 +78,18 @@ pub(crate) fn run_code(absent: Absent) -> Result<Tally, Failure> {
 /// Runs the tests of `packages`, as cargo's arguments name them, that need no server.
 fn run_alone(packages: &[String]) -> Result<Tally, Failure> {
     let mut pass = Pass::default();
-    let mut command = process::cargo(["test", "--all-features"]);
+    let mut command = process::cargo(["test", "--all-features", "--no-fail-fast"]);
     command.args(packages);
     command.args(["--tests", "--examples", "--", "--show-output"]);
-    process::run_quietly(&mut command, |line| {
+    let ended = process::run_quietly(&mut command, |line| {
         if pass.take(line) {
             println!("{line}");
         }
-    })?;
+    });
+    for name in &pass.failed {
+        println!("failed: {name}");
+    }
+    ended?;
     Ok(pass.tally())
 }
 
@@ -138,12 +142,18 @@ struct Pass {
     tally: Tally,
     /// Within what they say.
     is_hidden: bool,
+    /// Names of tests that failed.
+    failed: Vec<String>,
 }
 
 impl Pass {
     /// Takes a line of a test binary's output; returns whether it is to be printed.
     fn take(&mut self, line: &str) -> bool {
         self.tally.take(line);
+        let failed = line
+            .strip_prefix("test ")
+            .and_then(|rest| rest.strip_suffix(" ... FAILED"));
+        self.failed.extend(failed.map(str::to_owned));
         if line == "successes:" {
             self.is_hidden = true;
         } else if line == "failures:" || line.starts_with(RESULT) {
@@ -153,7 +163,7 @@ impl Pass {
     }
 
     /// What was run, and what could not be: that passed in name alone.
-    const fn tally(self) -> Tally {
+    const fn tally(&self) -> Tally {
         let mut tally = self.tally;
         tally.passed = tally.passed.saturating_sub(tally.unavailable);
         tally.ignored = tally.ignored.saturating_add(tally.unavailable);
@@ -268,6 +278,7 @@ mod tests {
         for (line, is_printed) in lines {
             assert_eq!(pass.take(line), is_printed, "{line}");
         }
+        assert_eq!(pass.failed, ["c"]);
         assert_eq!(
             pass.tally().to_string(),
             "tests: 2 passed, 1 failed, 2 not run, in 2 binaries"

@@ -84,6 +84,9 @@ pub struct ChoiceConfig {
     pub window: Duration,
     /// How near to the best a route is as good; 2 ms.
     pub equal: Cost,
+    /// Whether a route is left if its data does worse than its probes; yes. No is for measurements that hold data
+    /// back on purpose.
+    pub judges_data: bool,
 }
 
 impl Default for ChoiceConfig {
@@ -104,6 +107,7 @@ impl Default for ChoiceConfig {
             regret_half_life: Duration::from_secs(15 * 60),
             window: Duration::from_millis(200),
             equal: Cost::from_millis(2),
+            judges_data: true,
         }
     }
 }

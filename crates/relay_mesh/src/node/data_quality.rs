@@ -13,6 +13,9 @@ use crate::path_quality::DataVerdict;
 impl<P: Provider> Node<P> {
     /// Backs off the relays of paths whose data does worse than their probes; the choice leaves such a path then.
     pub(super) fn judge_data(&mut self, now: Instant, link: LinkId) {
+        if !self.config.choice.judges_data {
+            return;
+        }
         let Some(course) = self.courses.get_mut(&link) else {
             return;
         };

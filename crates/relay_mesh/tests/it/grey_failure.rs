@@ -125,6 +125,22 @@ fn left_after(seed: Seed, kind: (Mode, u32, usize), end: usize, fault: Fault) ->
     left.0.saturating_since(at)
 }
 
+#[test]
+fn sim_data_that_is_not_judged_stays_where_it_is() {
+    let shape = Shape {
+        len: 600,
+        adjust: |_, config, _| config.choice.judges_data = false,
+        ..Shape::default()
+    };
+    let mut mesh = Mesh::new(Seed::from_number(1), &shape);
+    mesh.run(START + 6_000);
+    let at = mesh.now();
+    spoil(&mut mesh, (RELAY, EXIT), Fault::Drop);
+    mesh.run(8_000);
+    assert_eq!(mesh.moves(ENTRY, at), []);
+    assert_eq!(mesh.process(ENTRY).node.stats().paths_failed_data, 0);
+}
+
 #[expect(clippy::print_stdout, reason = "a goal's figures are shown")]
 fn check(what: &str, fault: Fault, limit: Duration) {
     for mode in [Mode::Single, Mode::Shadow, Mode::Dup] {
