@@ -113,8 +113,12 @@ impl Buttons {
     }
 
     /// Returns -1, 0 or 1: which of two opposite buttons is pressed.
-    fn axis(self, less: Self, more: Self) -> i16 {
-        i16::from(self.has(more)) - i16::from(self.has(less))
+    const fn axis(self, less: Self, more: Self) -> i16 {
+        match (self.has(less), self.has(more)) {
+            (true, false) => -1,
+            (false, true) => 1,
+            (true, true) | (false, false) => 0,
+        }
     }
 }
 
@@ -151,7 +155,7 @@ impl Mover {
         }
     }
 
-    fn step(&mut self, buttons: Buttons) {
+    const fn step(&mut self, buttons: Buttons) {
         self.speed_x = accelerate(self.speed_x, buttons.axis(Buttons::LEFT, Buttons::RIGHT));
         self.speed_y = accelerate(self.speed_y, buttons.axis(Buttons::UP, Buttons::DOWN));
         self.position.x = self.position.x.wrapping_add_signed(self.speed_x);

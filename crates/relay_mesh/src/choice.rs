@@ -291,7 +291,7 @@ impl Choice {
         // Another each time, so that none is always the first to go.
         let moment = self.changed_at.saturating_since(Instant::ZERO).as_nanos();
         let draw = splitmix::first(self.hash ^ u64::try_from(moment).unwrap_or(u64::MAX));
-        let share = u128::from(draw) * u128::from(spread);
+        let share = u128::from(draw).saturating_mul(spread.into());
         Duration::from_nanos(u64::try_from(share >> 64).unwrap_or(0))
     }
 
@@ -334,9 +334,12 @@ impl Choice {
 /// exponential.
 fn faded(sum: u32, elapsed: Duration, half_life: Duration) -> u32 {
     let (elapsed, half_life) = (elapsed.as_nanos(), half_life.as_nanos().max(1));
-    let halvings = u32::try_from(elapsed / half_life).unwrap_or(u32::MAX);
+    let halvings = elapsed.checked_div(half_life).unwrap_or(u128::MAX);
+    let halvings = u32::try_from(halvings).unwrap_or(u32::MAX);
     let whole = sum.checked_shr(halvings).unwrap_or(0);
-    let part = u128::from(whole) * (elapsed % half_life) / half_life / 2;
+    let since = elapsed.checked_rem(half_life).unwrap_or(0);
+    let part = u128::from(whole).saturating_mul(since);
+    let part = part.checked_div(half_life).unwrap_or(0) / 2;
     whole.saturating_sub(u32::try_from(part).unwrap_or(u32::MAX))
 }
 

@@ -1,7 +1,5 @@
 //! Costs of links and routes: delay, jitter and loss in one number, without floating point.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 /// A round trip's price in units of 0.1 ms, saturating.
 ///
 /// It fits a signed 16-bit lane (baseline x86-64 has the signed minimum), so the largest value is
@@ -297,10 +295,6 @@ fn log2(value: u32) -> u64 {
 }
 
 #[cfg(test)]
-#[expect(
-    clippy::arithmetic_side_effects,
-    reason = "tests compute with small numbers of their own"
-)]
 mod tests {
     use super::*;
     use proptest::prelude::*;

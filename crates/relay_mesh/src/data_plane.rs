@@ -1,7 +1,5 @@
 //! The fast path: a hop frame comes in, and goes to the next hop or to a flow of this node.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::net::SocketAddr;
 
 use crypto::{Aead, Provider};

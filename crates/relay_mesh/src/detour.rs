@@ -10,8 +10,6 @@
 //!
 //! Nothing is passed on twice, and no hop frames are: flows have paths of their own.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::{NodeId, Reader, Writer};
 
 use crate::message::{DecodeError, code};

@@ -6,8 +6,6 @@
 //!
 //! It leaves with the message that opens the flow, or with the first answer, and is not sent again.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::{Reader, Writer};
 
 use crate::flow_key::FlowId;

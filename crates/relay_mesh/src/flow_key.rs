@@ -1,7 +1,5 @@
 //! Sealing between entry and exit: a packet is sealed once, whatever paths carry it.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::fmt;
 use core::time::Duration;
 

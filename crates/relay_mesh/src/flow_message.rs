@@ -14,8 +14,6 @@
 //!
 //! What else goes in the probe flow of a path is in [`path_probe`](crate::path_probe).
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::net::{IpAddr, SocketAddr};
 
 use wire::{Reader, Writer};

@@ -14,8 +14,6 @@
 //! 10 bytes/s at an entry for each such exit, where all of link state may take 3,000. In records the same
 //! would go to all nodes, signed anew each time, and link records with it, which are tied to their hash.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::{Reader, Writer};
 
 use crate::cost::Cost;

@@ -1,7 +1,5 @@
 //! Header of a hop frame: what a node needs to pass a game packet on.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::fmt;
 
 use crate::shard::ShardId;

@@ -1,7 +1,5 @@
 //! Tags of hop frames on links that are not sealed, and the keys of them.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::fmt;
 
 use crypto::{Exporter, Label, Provider, Secret32, equal};

@@ -1,7 +1,5 @@
 //! Which key a shard seals with, said over the session.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::{Reader, Writer};
 
 use crate::message::{DecodeError, code};

@@ -81,7 +81,7 @@ impl<A: Aead> KeyRing<A> {
         now: Instant,
         sealed: Sealed<'_>,
     ) -> Result<(), OpenError> {
-        let ahead = sealed.phase.wrapping_sub(self.phase) % self.modulus;
+        let ahead = self.reduced(sealed.phase.wrapping_sub(self.phase));
         if ahead == 0 {
             return open_with(&self.present, sealed);
         }
@@ -167,8 +167,13 @@ impl<A: Aead> KeyRing<A> {
                 until: now + PREVIOUS_KEPT,
             });
         }
-        self.phase = self.phase.wrapping_add(steps) % self.modulus;
+        self.phase = self.reduced(self.phase.wrapping_add(steps));
         self.reached = self.reached.saturating_add(steps.into());
+    }
+
+    /// Returns `phase` mod `modulus`.
+    fn reduced(&self, phase: u8) -> u8 {
+        phase.checked_rem(self.modulus).unwrap_or(0)
     }
 }
 

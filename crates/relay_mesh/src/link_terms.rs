@@ -1,7 +1,5 @@
 //! What both ends of a link say that they take of each other.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::{Reader, Writer};
 
 use crate::hop::HopKind;

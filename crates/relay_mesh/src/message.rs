@@ -43,8 +43,6 @@
 //!
 //! All other type bytes are free, and refused.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::fmt;
 
 use wire::{Reader, Truncated, Writer};

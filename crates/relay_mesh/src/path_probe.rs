@@ -15,8 +15,6 @@
 //! session, and the first one counts. What it says is of the way there alone, so that the end, the
 //! delay or the loss of one direction is not taken for that of the other.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::{Instant, Reader, Writer};
 
 use crate::flow_key::FlowId;

@@ -101,7 +101,7 @@ impl PathWatch {
     /// time a dead path is to be found out, too.
     pub(crate) const fn on_stall(&mut self, now: Instant) {
         if self.pardons < PARDONS_MAX {
-            self.pardons += 1;
+            self.pardons = self.pardons.saturating_add(1);
             self.awake_since = now;
         }
     }
@@ -293,7 +293,7 @@ impl PathWatch {
     fn patience(&self) -> Duration {
         match self.estimate {
             Some((smoothed, variation)) => {
-                smoothed + variation.saturating_mul(4).max(VARIATION_MIN)
+                smoothed.saturating_add(variation.saturating_mul(4).max(VARIATION_MIN))
             }
             None => PATIENCE_FIRST,
         }
@@ -304,22 +304,29 @@ impl PathWatch {
         self.transit = Some(match self.transit {
             None => (transit, transit),
             Some((smoothed, usual)) => {
-                let near = transit.saturating_sub(smoothed) / samples.min(8);
-                let far = transit.saturating_sub(usual) / samples.min(USUAL_INERTIA);
+                let part = |step: i64, parts| step.checked_div(parts).unwrap_or(0);
+                let near = part(transit.saturating_sub(smoothed), samples.min(8));
+                let far = part(transit.saturating_sub(usual), samples.min(USUAL_INERTIA));
                 (smoothed.saturating_add(near), usual.saturating_add(far))
             }
         });
         self.estimate = Some(match self.estimate {
-            None => (sample, sample / 4),
+            None => (sample, sample.checked_div(4).unwrap_or_default()),
             Some(estimate)
                 if self.pace == PathPace::Busy && (1..ASIDES_LEARNED).contains(&self.asides) =>
             {
                 estimate
             }
-            Some((smoothed, variation)) => (
-                (smoothed * 7 + sample) / 8,
-                (variation * 3 + smoothed.abs_diff(sample)) / 4,
-            ),
+            Some((smoothed, variation)) => {
+                let parts = |value: Duration, weight, other, parts| {
+                    let sum = value.saturating_mul(weight).saturating_add(other);
+                    sum.checked_div(parts).unwrap_or_default()
+                };
+                (
+                    parts(smoothed, 7, sample, 8),
+                    parts(variation, 3, smoothed.abs_diff(sample), 4),
+                )
+            }
         });
     }
 }

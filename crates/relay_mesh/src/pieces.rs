@@ -1,7 +1,5 @@
 //! Player datagrams that travel in two pieces.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::time::Duration;
 use std::collections::VecDeque;
 

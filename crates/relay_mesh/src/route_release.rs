@@ -10,8 +10,6 @@
 //! nothing. One that comes late names a generation that has passed, and frees nothing; one that is
 //! lost with its session does no harm, since labels expire.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::{Reader, Writer};
 
 use crate::hop::LabelName;

@@ -20,8 +20,6 @@
 //! generation 255, no grant. The id names the reply; nobody asks twice, since sessions are
 //! reliable. [`RouteRelease`](crate::route_release::RouteRelease) gives labels back.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::{NodeId, Reader, Truncated, Writer};
 
 use crate::flow_key::FlowId;

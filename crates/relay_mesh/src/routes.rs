@@ -59,7 +59,7 @@ impl Graph {
         named.dedup_by_key(|(id, _)| *id);
         named.truncate(Self::NODES_MAX);
         let (nodes, relays): (Vec<_>, Vec<_>) = named.into_iter().unzip();
-        let pairs = nodes.len() * nodes.len();
+        let pairs = nodes.len().saturating_mul(nodes.len());
         Self {
             nodes,
             relays,

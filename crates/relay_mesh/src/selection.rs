@@ -48,33 +48,37 @@ impl Places {
     /// cannot name is for guests.
     pub(crate) fn new(links_max: usize) -> Self {
         let links = links_max.min(NEIGHBOURS_MAX);
-        let share = |part: usize| (links / part).max(1);
+        let share = |part: usize| links.checked_div(part).unwrap_or(0).max(1);
         Self {
-            all: links - links / 4,
+            all: links.saturating_sub(links / 4),
             needed: share(4),
-            far_ends: (share(4) * 3 / 4).max(1),
+            far_ends: (share(4).saturating_mul(3) / 4).max(1),
             near: share(4),
             lot: share(8),
-            calm: links_max - links_max / 8,
+            calm: links_max.saturating_sub(links_max / 8),
             max: links_max,
         }
     }
 
     /// Guests with a cause that have a place before all others.
     pub(crate) const fn with_cause(&self) -> usize {
-        self.calm.saturating_sub(self.needed + self.lot)
+        self.calm
+            .saturating_sub(self.needed.saturating_add(self.lot))
     }
 
     /// Once nodes were too many, up to so many are few again: a mesh of about [`Self::all`] does not
     /// change between the two.
     pub(crate) const fn few_again(&self) -> usize {
-        self.all - self.all / 8
+        self.all.saturating_sub(self.all / 8)
     }
 
     /// The same where so many guests have a cause: whom there is no place for takes that of one
     /// who is near.
     pub(crate) const fn with_guests(mut self, with_cause: usize) -> Self {
-        let chosen = self.needed + self.near + self.lot;
+        let chosen = self
+            .needed
+            .saturating_add(self.near)
+            .saturating_add(self.lot);
         let room = self.calm.saturating_sub(chosen);
         self.near = self.near.saturating_sub(with_cause.saturating_sub(room));
         self

@@ -1,7 +1,5 @@
 //! Shards: parts of a node that pass frames on beside each other, each with labels of its own.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use crate::hop::LabelName;
 use crate::trunk;
 

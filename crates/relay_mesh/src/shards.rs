@@ -86,8 +86,9 @@ impl<A: Aead> Shards<A> {
             .unwrap_or(0)
             .saturating_add(1);
         let first = self.turn;
-        self.turn = first.saturating_add(1) % count;
-        (0..count).map(move |step| ShardId(first.saturating_add(step) % count))
+        let turn = move |step| first.saturating_add(step).checked_rem(count).unwrap_or(0);
+        self.turn = turn(1);
+        (0..count).map(move |step| ShardId(turn(step)))
     }
 }
 

@@ -1,7 +1,5 @@
 //! Trunks: several hop frames to one neighbour in one datagram.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::fmt;
 
 use crate::hop::FRAME_MAX;

@@ -144,7 +144,7 @@ impl Conditioner {
             envelope,
             bytes,
         }));
-        self.next_number += 1;
+        self.next_number = self.next_number.saturating_add(1);
         true
     }
 }

@@ -305,7 +305,7 @@ where
                 outlet.batch.truncate(start);
                 break;
             };
-            *left -= 1;
+            *left = left.saturating_sub(1);
             self.handover.note_sent(now, &transmit.destination);
             outlet.take(now, (&transmit, start), self.inbox.ledger());
         }
@@ -318,7 +318,7 @@ where
         while left.commands > 0
             && let Some((id, command)) = self.machine.poll_command()
         {
-            left.commands -= 1;
+            left.commands = left.commands.saturating_sub(1);
             told = true;
             self.inbox.ledger().commands.add(1);
             match self.application.socket_order(&command) {
@@ -331,7 +331,7 @@ where
         while left.events > 0
             && let Some(event) = self.machine.poll_event()
         {
-            left.events -= 1;
+            left.events = left.events.saturating_sub(1);
             told = true;
             self.inbox.ledger().events.add(1);
             self.application.on_event(now, &mut self.machine, event);

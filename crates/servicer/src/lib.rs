@@ -3,6 +3,7 @@
     not(feature = "udp"),
     doc = "`tickwire-servicer` without its feature `udp`: the clock, and what other features add."
 )]
+#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 pub mod clock;
 #[cfg(feature = "conditioner")]

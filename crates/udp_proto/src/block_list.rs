@@ -53,10 +53,9 @@ impl BlockList {
             }
             Some(None) => {}
             None => {
-                *self
-                    .lengths_of(prefix.first())
-                    .entry(prefix.bits())
-                    .or_default() += 1;
+                let lengths = self.lengths_of(prefix.first());
+                let count = lengths.entry(prefix.bits()).or_default();
+                *count = count.saturating_add(1);
             }
         }
         if let Some(end) = end {

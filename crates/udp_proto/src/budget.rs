@@ -147,7 +147,7 @@ impl TokenBucket {
 
 /// `units` in billionths; no `u32` overflows it.
 const fn scaled(units: u32) -> u64 {
-    SCALE * units as u64
+    SCALE.saturating_mul(units as u64)
 }
 
 /// Billionths in a unit: nanoseconds in a second.

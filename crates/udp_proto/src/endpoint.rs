@@ -223,20 +223,23 @@ impl<P: Provider> Endpoint<P> {
     /// Returns about how many bytes of memory it holds for its peers: sessions with their queues and
     /// records of packets, attempts, dials, tokens that were used, and what waits to be polled.
     pub fn memory(&self) -> usize {
-        let waiting =
-            self.events.len() * size_of::<Event>() + self.replies.len() * size_of::<Reply>();
+        let events = self.events.len().saturating_mul(size_of::<Event>());
+        let replies = self.replies.len().saturating_mul(size_of::<Reply>());
         let sessions: usize = self
             .slots
             .values()
             .map(|slot| match slot {
-                Slot::Dial(_) => size_of::<Dial<P>>() + 1_200,
+                Slot::Dial(_) => size_of::<Dial<P>>().saturating_add(1_200),
                 Slot::HalfOpen(half_open) => {
-                    size_of::<HalfOpen<Admitted>>() + half_open.accept.len()
+                    size_of::<HalfOpen<Admitted>>().saturating_add(half_open.accept.len())
                 }
                 Slot::Session(session) => session.memory(),
             })
             .sum();
-        sessions + self.tokens.memory() + waiting
+        sessions
+            .saturating_add(self.tokens.memory())
+            .saturating_add(events)
+            .saturating_add(replies)
     }
 
     /// Returns whether there is no room for another session but in the place of one.

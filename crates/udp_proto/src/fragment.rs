@@ -1,7 +1,5 @@
 //! Messages too long for one frame: how they are split, and what may be put together again.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 mod blocks;
 
 use core::fmt;
@@ -485,8 +483,4 @@ impl fmt::Display for FragmentError {
 impl core::error::Error for FragmentError {}
 
 #[cfg(test)]
-#[expect(
-    clippy::arithmetic_side_effects,
-    reason = "these numbers come from the test"
-)]
 mod tests;

@@ -16,8 +16,6 @@
 //! | 0x0A | IDENTITY | public key 65, signature 64 |
 //! | 0x80..=0xFF | MSG | [`MsgFrame`] |
 
-#![warn(clippy::arithmetic_side_effects)]
-
 mod ack;
 
 use core::fmt;

@@ -1,7 +1,5 @@
 //! One bit for each of 1,024 numbers in a row.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 /// A ring of 1,024 bits, the bit of a number at its low 10 bits, as in RFC 6479.
 ///
 /// Whoever uses it knows which 1,024 numbers it speaks of, and clears the bits of those that come
@@ -90,10 +88,6 @@ const fn place(number: u64) -> (usize, u64) {
 const WORDS: usize = 16;
 
 #[cfg(test)]
-#[expect(
-    clippy::arithmetic_side_effects,
-    reason = "these numbers come from the test"
-)]
 mod tests {
     use proptest::prelude::*;
 

@@ -45,9 +45,12 @@ impl Nanos {
         Self::from_nanos(self.as_nanos().saturating_mul(factor))
     }
 
-    /// The part of it that is one in so many.
+    /// The part of it that is one in so many, all of it for zero.
     pub(crate) const fn divided(self, parts: u64) -> Self {
-        Self::from_nanos(self.as_nanos() / parts)
+        let Some(part) = self.as_nanos().checked_div(parts) else {
+            return self;
+        };
+        Self::from_nanos(part)
     }
 }
 

@@ -153,7 +153,7 @@ impl Outbox {
         let mut left = self.busy;
         while left != 0 {
             let channel = left.trailing_zeros();
-            left &= left - 1;
+            left &= left.wrapping_sub(1);
             let is_idle = self
                 .senders
                 .channels

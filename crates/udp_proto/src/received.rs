@@ -389,7 +389,7 @@ impl Received {
             let spoken_of = first.distance_from(lowest).saturating_add(1);
             let mut word = self.told().downwards(first);
             if spoken_of < 64 {
-                word &= (1 << spoken_of) - 1;
+                word &= (1_u64 << spoken_of).wrapping_sub(1);
             }
             if word != 0 {
                 let len = 8_usize.saturating_sub(word.leading_zeros() as usize / 8);

@@ -156,7 +156,7 @@ impl<C: Copy> SentPackets<C> {
         // Numbers that were taken and never sealed.
         while number < packet.number.get() {
             self.skip_next();
-            number += 1;
+            number = number.saturating_add(1);
         }
         let state = match packet.elicits {
             Elicits::Ack => {
@@ -233,7 +233,7 @@ impl<C: Copy> SentPackets<C> {
         let mut summary = self.scan(&pass, reports, sink);
         summary.rtt_sample = sample;
         // The slot of the largest was looked at for the sample, too.
-        summary.slots_visited += 1;
+        summary.slots_visited = summary.slots_visited.saturating_add(1);
         if summary.acked_packets > 0 {
             self.probes = 0;
         }

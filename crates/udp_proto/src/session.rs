@@ -231,7 +231,7 @@ impl<A: Aead> Session<A> {
             return Err(SendError::Closed);
         }
         self.outbox.send(now, channel, message)?;
-        self.tally.messages_sent += 1;
+        self.tally.messages_sent = self.tally.messages_sent.saturating_add(1);
         Ok(())
     }
 
@@ -245,7 +245,7 @@ impl<A: Aead> Session<A> {
             return Err(SendError::Closed);
         }
         let number = self.outbox.send_tracked(now, message)?;
-        self.tally.messages_sent += 1;
+        self.tally.messages_sent = self.tally.messages_sent.saturating_add(1);
         Ok(number)
     }
 
@@ -263,7 +263,7 @@ impl<A: Aead> Session<A> {
     pub(crate) fn receive(&mut self, out: &mut Vec<u8>) -> Option<ChannelId> {
         let channel = self.inbox.recv(out);
         if channel.is_some() {
-            self.tally.messages_received += 1;
+            self.tally.messages_received = self.tally.messages_received.saturating_add(1);
         } else {
             self.is_readable_told = false;
         }
@@ -387,16 +387,19 @@ impl<A: Aead> Session<A> {
             Proof::Anonymous | Proof::Node(_) | Proof::Server(_) => 0,
         };
         let confirm = self.confirm.as_ref().map_or(0, |_| size_of::<Confirm>());
-        size_of::<Self>()
-            + self.outbox.memory()
-            + self.inbox.memory()
-            + self.sent.memory()
-            + self.received.memory()
-            + self.opening.memory()
-            + self.sealing.memory()
-            + self.path.memory()
-            + grant
-            + confirm
+        let parts = [
+            size_of::<Self>(),
+            self.outbox.memory(),
+            self.inbox.memory(),
+            self.sent.memory(),
+            self.received.memory(),
+            self.opening.memory(),
+            self.sealing.memory(),
+            self.path.memory(),
+            grant,
+            confirm,
+        ];
+        parts.into_iter().fold(0, usize::saturating_add)
     }
 
     /// Gives back what queues and records grew to, where they are empty.
@@ -451,9 +454,18 @@ impl<A: Aead> Session<A> {
         self.sent.set_recovery(self.flow.recovery());
         self.tell_rate();
         self.outbox.on_untold_lost(summary.untold_lost);
-        self.tally.packets_acknowledged += u64::from(summary.acked_packets);
-        self.tally.packets_lost += u64::from(summary.lost_packets);
-        self.tally.packets_lost_spuriously += u64::from(summary.spurious_packets);
+        self.tally.packets_acknowledged = self
+            .tally
+            .packets_acknowledged
+            .saturating_add(u64::from(summary.acked_packets));
+        self.tally.packets_lost = self
+            .tally
+            .packets_lost
+            .saturating_add(u64::from(summary.lost_packets));
+        self.tally.packets_lost_spuriously = self
+            .tally
+            .packets_lost_spuriously
+            .saturating_add(u64::from(summary.spurious_packets));
     }
 
     /// Sees to it that the application hears of another rate.

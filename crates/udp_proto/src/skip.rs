@@ -25,7 +25,7 @@ impl SkipPolicy {
     #[must_use]
     pub fn new(first: PacketNumber, generator: &mut Generator) -> Self {
         Self {
-            next: first.get() + draw(generator),
+            next: first.get().saturating_add(draw(generator)),
         }
     }
 

@@ -52,8 +52,9 @@ impl Silence {
     /// Agrees with a peer who announced these.
     pub(crate) fn new(ours: &Timeouts, their_idle: Duration, their_keepalive: Duration) -> Self {
         let agreed = ours.idle.get().min(their_idle);
-        let announced = Nanos::of(ours.keepalive.get().min(agreed / 3));
-        let theirs = Nanos::of(their_keepalive.min(agreed / 3));
+        let third = agreed.checked_div(3).unwrap_or_default();
+        let announced = Nanos::of(ours.keepalive.get().min(third));
+        let theirs = Nanos::of(their_keepalive.min(third));
         let agreed = Nanos::of(agreed);
         Self {
             agreed,

@@ -21,14 +21,14 @@ impl Timers {
     pub(crate) fn set(&mut self, slot: u16, deadline: Option<Instant>) {
         let index = usize::from(slot);
         if self.position.len() <= index {
-            self.position.resize(index + 1, NOWHERE);
+            self.position.resize(index.saturating_add(1), NOWHERE);
         }
         let at = self.position.get(index).copied().unwrap_or(NOWHERE);
         match (at, deadline) {
             (NOWHERE, None) => {}
             (NOWHERE, Some(deadline)) => {
                 self.heap.push((deadline, slot));
-                self.settle(self.heap.len() - 1);
+                self.settle(self.heap.len().saturating_sub(1));
             }
             (at, Some(deadline)) => {
                 let at = at as usize;
@@ -69,7 +69,7 @@ impl Timers {
     /// Moves the entry at `at` to where it belongs, up or down.
     fn settle(&mut self, mut at: usize) {
         while at > 0 {
-            let parent = (at - 1) / 2;
+            let parent = at.saturating_sub(1) / 2;
             if self.heap.get(at) >= self.heap.get(parent) {
                 break;
             }
@@ -77,7 +77,8 @@ impl Timers {
             at = parent;
         }
         loop {
-            let (left, right) = (2 * at + 1, 2 * at + 2);
+            let left = at.saturating_mul(2).saturating_add(1);
+            let right = left.saturating_add(1);
             let mut least = at;
             for child in [left, right] {
                 if child < self.heap.len() && self.heap.get(child) < self.heap.get(least) {

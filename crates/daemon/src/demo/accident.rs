@@ -63,7 +63,8 @@ pub(super) fn relay_to_kill(
         .flatten()
         .filter(|node| plan.duty(**node) == Duty::Relay)
     {
-        *counts.entry(*relay).or_default() += 1;
+        let count = counts.entry(*relay).or_default();
+        *count = count.saturating_add(1);
     }
     let victim = most(&counts).or_else(|| busiest_entry(ledger))?;
     damage.kill(victim);
@@ -107,10 +108,9 @@ pub(super) fn judge(
         .paths
         .iter()
         .map(|(entry, old)| {
-            let later = ledger
-                .moves
-                .iter()
-                .filter(|(after, of, path)| *after == number + 1 && of == entry && path != old);
+            let later = ledger.moves.iter().filter(|(after, of, path)| {
+                after.checked_sub(1) == Some(number) && of == entry && path != old
+            });
             (*entry, later.map(|(_, _, path)| path).next())
         })
         .collect();
@@ -180,7 +180,8 @@ fn place(plan: &Plan, node: u8) -> &'static str {
 fn busiest_entry(ledger: &Ledger) -> Option<u8> {
     let mut counts = BTreeMap::<u8, usize>::new();
     for (_, entry) in entered(ledger) {
-        *counts.entry(entry).or_default() += 1;
+        let count = counts.entry(entry).or_default();
+        *count = count.saturating_add(1);
     }
     most(&counts)
 }

@@ -57,9 +57,9 @@ impl History {
             .collect();
         spans.sort_unstable();
         let mut passed = Duration::ZERO;
-        let half = plan.length() / 2;
+        let half = plan.length().checked_div(2).unwrap_or_default();
         let at_half = spans.iter().find(|(_, span)| {
-            passed += *span;
+            passed = passed.saturating_add(*span);
             passed >= half
         });
         at_half

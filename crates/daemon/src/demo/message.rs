@@ -285,7 +285,8 @@ impl Quantiles {
 
 /// The smallest of `sorted` that `percent` of them do not exceed.
 fn ranked(sorted: &[u32], percent: usize) -> Option<u32> {
-    let rank = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
+    let rank = sorted.len().saturating_mul(percent).div_ceil(100);
+    let rank = rank.saturating_sub(1);
     sorted.get(rank).copied()
 }
 

@@ -213,7 +213,7 @@ impl Plan {
     #[must_use]
     pub fn round_trip(&self, from: IpAddr, to: IpAddr) -> Option<Duration> {
         let (from, to) = (self.site(from)?, self.site(to)?);
-        Some(self.wan.delay_between(from, to) * 2)
+        Some(self.wan.delay_between(from, to).saturating_mul(2))
     }
 
     /// Returns the name of the city that a host is in.

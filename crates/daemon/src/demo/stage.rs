@@ -140,8 +140,7 @@ impl Stage {
             self.children.start(Who::Relay(number), &role)?;
         }
         let until = self.clock.now() + START_MAX;
-        let relays = usize::from(RELAYS);
-        while self.ledger.links < relays * relays.saturating_sub(1) {
+        while self.ledger.links < LINK_ENDS {
             let links = self.ledger.links;
             self.hear_start(until)?
                 .ok_or_else(|| format!("the mesh is not whole: {links} ends of links are up"))?;
@@ -180,9 +179,8 @@ impl Stage {
     }
 
     fn show_start(&mut self) -> Result<(), Failure> {
-        let relays = usize::from(RELAYS);
         let progress = Progress {
-            links: (self.ledger.links, relays * relays.saturating_sub(1)),
+            links: (self.ledger.links, LINK_ENDS),
             is_registered: self.ledger.leases > 0,
             measured: self.ledger.ways.len(),
             joined: usize::from(self.ledger.joined),
@@ -211,7 +209,7 @@ impl Stage {
                     .start(Who::Hub, &Role::Hub(self.options.clone()))?;
                 self.screen.say("        the hub is back")?;
             }
-            let third = self.plan.length() / 3;
+            let third = self.plan.length().checked_div(3).unwrap_or_default();
             let due = self.accidents.len().saturating_add(self.missed.len());
             let part = u32::try_from(due).unwrap_or(u32::MAX).saturating_add(1);
             let at = start + third.saturating_mul(part);
@@ -474,6 +472,8 @@ fn ended_early(who: &dyn fmt::Display) -> Failure {
 
 /// How long processes may take to be there, and players to join.
 const START_MAX: Duration = Duration::from_secs(20);
+/// Ends of links in the whole mesh: each relay has a link with each other one.
+const LINK_ENDS: usize = RELAYS as usize * (RELAYS as usize - 1);
 /// How long after its last tick the match may take to reach all players.
 const FINISH_MAX: Duration = Duration::from_secs(5);
 /// How long players may take to say what they have measured.

@@ -204,8 +204,11 @@ pub fn table(rows: &[Row], style: Style) -> String {
 /// Says it in one line.
 #[must_use]
 pub fn line(at: Duration, rows: &[Row]) -> String {
-    let count = u64::try_from(rows.len()).unwrap_or(u64::MAX).max(1);
-    let mean = |value: fn(&Row) -> u64| rows.iter().map(value).sum::<u64>() / count;
+    let count = u64::try_from(rows.len()).unwrap_or(u64::MAX);
+    let mean = |value: fn(&Row) -> u64| {
+        let sum = rows.iter().map(value).sum::<u64>();
+        sum.checked_div(count).unwrap_or(0)
+    };
     let routes: std::collections::BTreeSet<&str> =
         rows.iter().map(|row| row.route.as_str()).collect();
     let routes: Vec<&str> = routes.into_iter().collect();

@@ -112,12 +112,12 @@ impl Accident {
             0
         };
         // What one lets through the other may lose.
-        let survives = u64::from(1_000_000_u32.saturating_sub(usual_loss))
-            * u64::from(1_000_000_u32.saturating_sub(self.loss_per_million))
-            / 1_000_000;
+        let passed = |lost: u32| u64::from(1_000_000_u32.saturating_sub(lost));
+        let survives = passed(usual_loss).saturating_mul(passed(self.loss_per_million)) / 1_000_000;
+        let delay = Duration::from_millis(self.delay_ms);
         let lost = u32::try_from(1_000_000_u64.saturating_sub(survives)).unwrap_or(1_000_000);
         usual
-            .with_delay(usual.delay + Duration::from_millis(self.delay_ms))
+            .with_delay(usual.delay.saturating_add(delay))
             .with_loss(Loss::Bernoulli(Chance::per_million(lost)))
     }
 }

@@ -123,7 +123,9 @@ struct Rates {
 
 impl Rates {
     fn new(per_second: u32, burst: u32) -> Self {
-        let interval = Duration::from_secs(1) / per_second.max(1);
+        let interval = Duration::from_secs(1)
+            .checked_div(per_second)
+            .unwrap_or(Duration::from_secs(1));
         Self {
             interval,
             depth: interval.saturating_mul(burst.max(1)),

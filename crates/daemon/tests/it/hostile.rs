@@ -476,10 +476,13 @@ fn who_waits_for_an_answer_keeps_its_place() {
     });
     // A newcomer takes the place of a connection that has asked nothing yet, so a third may be let
     // in before both wait. From then on each is refused, until the first of the two has its answer.
-    while waiting.iter().any(|waiting| !waiting.is_finished()) {
+    until("both have their answers", || {
         try_about(edge, &held, "?wait=0");
-        thread::sleep(Duration::from_millis(10));
-    }
+        waiting
+            .iter()
+            .all(thread::JoinHandle::is_finished)
+            .then_some(())
+    });
     for waiting in waiting {
         let answer = waiting.join().unwrap();
         assert_eq!((answer.status, answer.text("state")), (200, "queued"));

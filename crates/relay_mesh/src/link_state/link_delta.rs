@@ -1,7 +1,5 @@
 //! What changed since an origin's link record.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::{Reader, Writer};
 
 use super::{NEIGHBOURS_MAX, ShortId};
@@ -92,10 +90,6 @@ impl LinkDelta {
 }
 
 #[cfg(test)]
-#[expect(
-    clippy::arithmetic_side_effects,
-    reason = "tests compute with small numbers of their own"
-)]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -1,7 +1,5 @@
 //! What an origin measured.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use crypto::{NoEntropy, Provider, PublicKey};
 use wire::{NodeId, Reader, Writer};
 
@@ -198,10 +196,6 @@ fn signed(network: Network, list: &[u8; 32], body: &[u8]) -> Vec<u8> {
 }
 
 #[cfg(test)]
-#[expect(
-    clippy::arithmetic_side_effects,
-    reason = "tests compute with small numbers of their own"
-)]
 mod tests {
     use super::*;
     use crate::measure::LinkReport;

@@ -1,7 +1,5 @@
 //! Who an origin is: key, roles, addresses, neighbours.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::net::{IpAddr, SocketAddr};
 
 use crypto::{NoEntropy, Provider, PublicKey};
@@ -225,8 +223,4 @@ fn count(len: usize) -> u8 {
 }
 
 #[cfg(test)]
-#[expect(
-    clippy::arithmetic_side_effects,
-    reason = "tests compute with small numbers of their own"
-)]
 mod tests;

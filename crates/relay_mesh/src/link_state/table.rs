@@ -1,7 +1,5 @@
 //! What a node knows of all others.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 mod deltas;
 mod entry;
 mod pace;
@@ -493,8 +491,4 @@ impl LinkStateTable {
 }
 
 #[cfg(test)]
-#[expect(
-    clippy::arithmetic_side_effects,
-    reason = "tests compute with small numbers of their own"
-)]
 mod tests;

@@ -71,7 +71,7 @@ impl VerifyBudget {
     }
 
     fn full(&self) -> i64 {
-        i64::from(self.burst) * CHECK
+        i64::from(self.burst).saturating_mul(CHECK)
     }
 }
 

@@ -1,7 +1,5 @@
 //! What a probe and its answer look like.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::{Reader, Writer};
 
 use crate::message::{DecodeError, code};

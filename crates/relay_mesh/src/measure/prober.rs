@@ -132,7 +132,7 @@ impl Prober {
         if self.pardons >= PARDONS_MAX {
             return;
         }
-        self.pardons += 1;
+        self.pardons = self.pardons.saturating_add(1);
         self.probes
             .retain(|sent| !matches!(sent.outcome, Outcome::Pending));
         self.overdue_at = None;
@@ -345,12 +345,14 @@ enum State {
 impl State {
     const fn on_answer(self) -> Self {
         match self {
-            Self::New { answers } if answers + 1 < Prober::ANSWERS_MIN => Self::New {
-                answers: answers + 1,
+            Self::New { answers } if answers.saturating_add(1) < Prober::ANSWERS_MIN => Self::New {
+                answers: answers.saturating_add(1),
             },
-            Self::Dead { answers } if answers + 1 < Prober::ANSWERS_BACK => Self::Dead {
-                answers: answers + 1,
-            },
+            Self::Dead { answers } if answers.saturating_add(1) < Prober::ANSWERS_BACK => {
+                Self::Dead {
+                    answers: answers.saturating_add(1),
+                }
+            }
             Self::New { .. } | Self::Dead { .. } | Self::Up => Self::Up,
         }
     }

@@ -91,17 +91,17 @@ impl Window {
         Some(Summary {
             min: self.scratch.first()?.0,
             median: self.within(total.div_ceil(2))?,
-            p95: self.within((total * 19).div_ceil(20))?,
+            p95: self.within(total.saturating_mul(19).div_ceil(20))?,
             samples: self.scratch.len(),
         })
     }
 
     /// The least round trip with which the shorter ones weigh that much.
     fn within(&self, weight: u32) -> Option<u32> {
-        let mut sum = 0;
+        let mut sum = 0_u32;
         let mut sorted = self.scratch.iter();
         let found = sorted.find(|(_, weighs)| {
-            sum += weighs;
+            sum = sum.saturating_add(*weighs);
             sum >= weight
         });
         found.map(|&(micros, _)| micros)

@@ -384,11 +384,12 @@ impl<A> Course<A> {
     }
 
     pub(super) fn memory(&self) -> usize {
+        const EACH: usize = 2 * size_of::<Bound>() + NODES_MAX * size_of::<Held>();
+        const TABLES: usize = size_of::<[u32; 256]>() + PATHS_MAX * 16_384;
         let bound: usize = self.paths.iter().map(|path| path.bound.len()).sum();
         size_of::<Self>()
-            + size_of::<[u32; 256]>()
-            + PATHS_MAX * 16_384
-            + bound * (2 * size_of::<Bound>() + NODES_MAX * size_of::<Held>())
+            .saturating_add(TABLES)
+            .saturating_add(bound.saturating_mul(EACH))
     }
 }
 

@@ -175,7 +175,7 @@ impl<P: Provider> Node<P> {
         link: LinkId,
         (leg, node, datagram): (DetourLeg, NodeId, &[u8]),
     ) {
-        let mut message = Vec::with_capacity(64 + datagram.len());
+        let mut message = Vec::with_capacity(datagram.len().saturating_add(64));
         let detoured = Detoured {
             leg,
             node,

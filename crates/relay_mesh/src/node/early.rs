@@ -85,7 +85,7 @@ impl<P: Provider> Node<P> {
             return false;
         }
         flow.by_session = flow.by_session.saturating_add(1);
-        let mut message = Vec::with_capacity(9 + datagram.len());
+        let mut message = Vec::with_capacity(datagram.len().saturating_add(9));
         let of = FlowDatagram { flow: id, datagram };
         of.encode(&mut message);
         self.send(now, far, UNRELIABLE, &message)

@@ -316,8 +316,8 @@ impl<A> FlowTable<A> {
     /// the unproved are, the owner with most of the unproved gives one of them up.
     pub(super) fn place_for(&self, owner: Owner) -> Option<Place> {
         let held = |owner| self.held.get(&owner).copied().unwrap_or_default();
-        let is_over_share =
-            owner != Owner::Own && held(owner).flows >= self.max - self.max / OTHERS_SHARE;
+        let is_over_share = owner != Owner::Own
+            && held(owner).flows >= self.max.saturating_sub(self.max / OTHERS_SHARE);
         let is_crowded = self.taken >= self.max || self.unproved.len() >= self.unproved_max;
         let leaves = if is_over_share {
             owner
@@ -402,10 +402,15 @@ impl<A> FlowTable<A> {
     }
 
     pub(super) fn memory(&self) -> usize {
-        self.slots.capacity() * size_of::<Option<Flow<A>>>()
-            + self.held.len() * size_of::<(Owner, Held)>()
-            + self.prefixes.len() * size_of::<(Owner, Prefix, u32)>()
-            + usize::try_from(self.taken).unwrap_or(usize::MAX) * FLOW_HEAP
+        let taken = usize::try_from(self.taken).unwrap_or(usize::MAX);
+        let parts = [
+            (self.slots.capacity(), size_of::<Option<Flow<A>>>()),
+            (self.held.len(), size_of::<(Owner, Held)>()),
+            (self.prefixes.len(), size_of::<(Owner, Prefix, u32)>()),
+            (taken, FLOW_HEAP),
+        ];
+        let bytes = parts.map(|(count, each)| count.saturating_mul(each));
+        bytes.into_iter().fold(0, usize::saturating_add)
     }
 }
 

@@ -19,7 +19,7 @@ impl<P: Provider> Node<P> {
     pub(super) fn make_room_for_links(&mut self, now: Instant) {
         let places = self.selecting.places;
         let contacts = self.peers.contacts();
-        let wanted = contacts + self.places_kept();
+        let wanted = contacts.saturating_add(self.places_kept());
         let is_full = wanted >= places.max;
         // Who uses what is looked at once a second as long as nobody is turned away.
         let is_time = (is_full && self.selecting.room_at <= now) || self.beats.is_multiple_of(10);
@@ -69,7 +69,7 @@ impl<P: Provider> Node<P> {
     pub(super) fn is_full_for(&self, link: Option<LinkId>) -> bool {
         let is_wanted = link.is_some_and(|link| self.selecting.wanting.contains(&link));
         let kept = if is_wanted { 0 } else { self.places_kept() };
-        self.peers.contacts() + kept >= self.config.links_max
+        self.peers.contacts().saturating_add(kept) >= self.config.links_max
     }
 
     /// Makes a place for a node that comes where none is left, if it has a better cause than one that

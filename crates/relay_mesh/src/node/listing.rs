@@ -134,7 +134,8 @@ impl Listed {
         let moment = changed_at.saturating_since(Instant::ZERO).as_nanos();
         let draw = splitmix::first(self.lottery ^ u64::try_from(moment).unwrap_or(u64::MAX));
         let share = u32::try_from(draw % 512).unwrap_or(0);
-        mean.saturating_mul(share.saturating_add(256)) / 512
+        let wide = mean.saturating_mul(share.saturating_add(256));
+        wide.checked_div(512).unwrap_or_default()
     }
 
     pub(super) fn contains(&self, node: &NodeId) -> bool {

@@ -174,7 +174,8 @@ impl<P: Provider> Node<P> {
         };
         // From four fifths of the period to six.
         let wait = server.wait();
-        server.due = now + wait.saturating_sub(wait / 5) + jitter.min(wait / 5 * 2);
+        let fifth = wait.checked_div(5).unwrap_or_default();
+        server.due = now + wait.saturating_sub(fifth) + jitter.min(fifth.saturating_mul(2));
         let (protocol, game) = key.clone();
         match turn {
             Turn::None => {}

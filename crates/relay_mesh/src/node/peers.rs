@@ -259,8 +259,9 @@ impl Peers {
     }
 
     pub(super) fn memory(&self) -> usize {
-        self.list.capacity() * size_of::<Peer>()
-            + self.by_session.len() * (size_of::<Up>() + 12 * 1_024)
+        const UP: usize = size_of::<Up>() + 12 * 1_024;
+        let known = self.list.capacity().saturating_mul(size_of::<Peer>());
+        known.saturating_add(self.by_session.len().saturating_mul(UP))
     }
 }
 

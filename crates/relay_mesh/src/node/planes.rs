@@ -40,14 +40,17 @@ impl<P: Provider> Node<P> {
 
     /// Returns about how many bytes of memory the node holds.
     pub fn memory(&self) -> usize {
-        self.endpoint.memory()
-            + self.peers.memory()
-            + self.flows.memory()
-            + self.planes_memory()
-            + self.courses.values().map(Course::memory).sum::<usize>()
-            + self.releases.memory()
-            + self.events.len() * size_of::<Event>()
-            + self.commands.len() * size_of::<Command>()
+        let parts = [
+            self.endpoint.memory(),
+            self.peers.memory(),
+            self.flows.memory(),
+            self.planes_memory(),
+            self.courses.values().map(Course::memory).sum(),
+            self.releases.memory(),
+            self.events.len().saturating_mul(size_of::<Event>()),
+            self.commands.len().saturating_mul(size_of::<Command>()),
+        ];
+        parts.into_iter().fold(0, usize::saturating_add)
     }
 
     /// Runs `work` on the plane that a label belongs to; `None` where there is none.
@@ -156,7 +159,9 @@ impl<P: Provider> Node<P> {
 
     /// Returns the bytes of memory that labels and what waits to be sent take.
     fn planes_memory(&self) -> usize {
-        let of = |plane: &DataPlane<P::Aead>| plane.labels.memory() + plane.outbox.memory();
+        let of = |plane: &DataPlane<P::Aead>| {
+            plane.labels.memory().saturating_add(plane.outbox.memory())
+        };
         let others = self.shards.each().map(|plane| of(&plane));
         others.fold(of(&self.plane), usize::saturating_add)
     }

@@ -81,7 +81,7 @@ impl<A> Course<A> {
     /// A path that never took what its links are said to take is refuted soon, and its relays are backed off: no link
     /// of it has changed since it was set up, or link state has not caught up with the change.
     pub(super) fn refute(&mut self, now: Instant, said: impl Fn(&Path) -> Cost) -> u64 {
-        let mut count = 0;
+        let mut count = 0_u64;
         for path in self.paths.iter_mut().filter(|path| path.is_watched()) {
             let took = path.watch.round_trip().filter(|_| path.watch.is_proved());
             // While answers stay away nobody knows what it takes.
@@ -93,7 +93,7 @@ impl<A> Course<A> {
                     path.failed_at = Some(now);
                     self.backoff.add(now, &path.path);
                 }
-                count += u64::from(is_new || is_early);
+                count = count.saturating_add(u64::from(is_new || is_early));
             }
         }
         count

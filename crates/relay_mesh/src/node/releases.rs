@@ -46,7 +46,9 @@ impl Releases {
 
     pub(super) fn memory(&self) -> usize {
         let waiting = self.waiting.values().map(VecDeque::capacity);
-        waiting.sum::<usize>() * size_of::<(Instant, LabelName)>()
+        waiting
+            .sum::<usize>()
+            .saturating_mul(size_of::<(Instant, LabelName)>())
     }
 }
 

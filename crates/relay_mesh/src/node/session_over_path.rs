@@ -33,7 +33,7 @@ impl<P: Provider> Node<P> {
         (far, path): (LinkId, u8),
         datagram: &[u8],
     ) {
-        let mut payload = Vec::with_capacity(1 + datagram.len());
+        let mut payload = Vec::with_capacity(datagram.len().saturating_add(1));
         payload.push(flow_code::SESSION_DATAGRAM);
         payload.extend_from_slice(datagram);
         match split(&payload) {

@@ -71,7 +71,7 @@ impl Conns {
     pub(super) fn has_place(&self, tenant: Tenant) -> bool {
         let max = match tenant {
             Tenant::Prefix(_) => self.per_prefix_max,
-            Tenant::Entry(_) => self.max - self.max / OTHERS_SHARE,
+            Tenant::Entry(_) => self.max.saturating_sub(self.max / OTHERS_SHARE),
         };
         self.places.get(&tenant).is_none_or(|held| *held < max)
     }
@@ -79,7 +79,7 @@ impl Conns {
     /// Whether idle connections are to give way to newcomers.
     pub(super) fn is_scarce(&self) -> bool {
         let held = u32::try_from(self.held.len()).unwrap_or(u32::MAX);
-        held >= self.max - self.max / 4
+        held >= self.max.saturating_sub(self.max / 4)
     }
 
     /// The idle connection of a player that gives way to a newcomer: the oldest of the tenant with most

@@ -257,7 +257,7 @@ impl<P: Provider> Node<P> {
             return out;
         };
         // Flows over UDP are counted from the other end of the numbers.
-        let stream = (u64::MAX - tunnels.next_stream).to_be_bytes();
+        let stream = u64::MAX.saturating_sub(tunnels.next_stream).to_be_bytes();
         tunnels.next_stream = tunnels.next_stream.saturating_add(1);
         let run = self.config.instance.0.to_be_bytes();
         let mut session = [0; 16];

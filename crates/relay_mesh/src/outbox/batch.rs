@@ -105,8 +105,9 @@ impl Batch {
         let range = self.write(write)?;
         let last = self.frames.len();
         self.frames.push(Frame { range, next: None });
-        let place =
-            usize::from(link.0) * usize::from(ShardId::COUNT_MAX) + usize::from(shard.place());
+        let place = usize::from(link.0)
+            .saturating_mul(ShardId::COUNT_MAX.into())
+            .saturating_add(shard.place().into());
         if self.places.len() <= place {
             self.places.resize(place.saturating_add(1), 0);
         }

@@ -11,8 +11,6 @@
 //! | 16 | 12, 36 or 216 | source address, destination address; of IPv4 and IPv6 both ports |
 //! | | | extensions: type, 1; length, 2; value |
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::bad::BadHeader;

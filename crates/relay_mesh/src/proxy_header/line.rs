@@ -1,7 +1,5 @@
 //! Version 1: a line of text.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::fmt::{self, Write as _};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::str;

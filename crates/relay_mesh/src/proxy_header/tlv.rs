@@ -1,7 +1,5 @@
 //! Extensions of version 2.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::fmt;
 
 use super::bad::BadHeader;

@@ -78,8 +78,11 @@ fn append(
             },
             out,
         )?;
-        let sum = checksum_of(out.get(start..).unwrap_or_default(), out.len() - start);
-        out.truncate(out.len() - CHECKSUM_LEN);
+        let sum = checksum_of(
+            out.get(start..).unwrap_or_default(),
+            out.len().saturating_sub(start),
+        );
+        out.truncate(out.len().saturating_sub(CHECKSUM_LEN));
         out.extend_from_slice(&sum.to_be_bytes());
     }
     Ok(())

@@ -17,8 +17,8 @@ pub(super) fn add_rows<'a>(next: &mut [i16], ways: impl Iterator<Item = Way<'a>>
         if let Some(place) = held.get_mut(count) {
             *place = way;
         }
-        count += 1;
-        rows += 1;
+        count = count.saturating_add(1);
+        rows = rows.saturating_add(1);
         if count == held.len() {
             add_four(next, held);
             count = 0;
@@ -65,7 +65,7 @@ pub(super) fn find_sum(a: &[i16], b: &[i16], wanted: i16) -> Option<usize> {
         let lanes = || a.iter().zip(b);
         // Without a way out of the loop, it is vector code.
         let hits = lanes().fold(0, |hits: i16, (&a, &b)| {
-            hits | -i16::from(a.saturating_add(b) == wanted)
+            hits | i16::from(a.saturating_add(b) == wanted).wrapping_neg()
         });
         if hits != 0 {
             let place = lanes().position(|(&a, &b)| a.saturating_add(b) == wanted);
@@ -80,7 +80,7 @@ pub(super) fn find_sum(a: &[i16], b: &[i16], wanted: i16) -> Option<usize> {
 pub(super) fn mark(marks: &mut [i16], reached: &[i16], row: &[i16], cost: i16) {
     let lanes = reached.iter().zip(row);
     for (mark, (&reached, &link)) in marks.iter_mut().zip(lanes) {
-        *mark |= -i16::from(link.saturating_add(cost) == reached);
+        *mark |= i16::from(link.saturating_add(cost) == reached).wrapping_neg();
     }
 }
 

@@ -1,7 +1,5 @@
 //! Envelopes in a row: changes of keys that came before, and the document in force.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::Reader;
 
 use super::envelope::{ENVELOPE_LEN_MAX, Envelope, EnvelopeError};

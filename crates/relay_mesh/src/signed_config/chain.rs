@@ -1,7 +1,5 @@
 //! The order of documents: changes of the admin keys first, then versions.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use super::admin_keys::AdminKeys;
 use super::document::Document;
 use super::envelope::Envelope;

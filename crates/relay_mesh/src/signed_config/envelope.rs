@@ -1,7 +1,5 @@
 //! A document's bytes with the signatures over them.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::fmt;
 use std::collections::BTreeMap;
 

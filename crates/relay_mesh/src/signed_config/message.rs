@@ -1,7 +1,5 @@
 //! What neighbours say to each other about signed configuration.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::{Reader, Writer};
 
 use super::bundle::BUNDLE_LEN_MAX;

@@ -11,8 +11,6 @@
 //! The exit answers with one byte, 1, once its server has answered; before, it sends nothing. Who is refused
 //! has the stream reset, with the reason as its code.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::fmt;
 use core::net::SocketAddr;
 

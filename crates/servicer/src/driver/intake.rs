@@ -73,16 +73,16 @@ impl Intake {
                 return Took::Nothing;
             }
         };
-        let mut received = 0;
+        let mut received = 0_usize;
         for (meta, room) in self.metas.iter().zip(&mut buffers).take(filled) {
             let bytes = room.get_mut(..meta.len).unwrap_or_default();
             let envelope = envelope(index, meta);
             if bytes.is_empty() {
-                received += 1;
+                received = received.saturating_add(1);
                 take(envelope, &mut [], ledger, &mut deliver);
             }
             for datagram in bytes.chunks_mut(meta.stride.max(1)) {
-                received += 1;
+                received = received.saturating_add(1);
                 take(envelope, datagram, ledger, &mut deliver);
             }
         }

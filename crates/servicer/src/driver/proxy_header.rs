@@ -4,8 +4,6 @@
 //! and command, family and protocol, the length of the rest, then source and destination address,
 //! source and destination port, and extensions, which are passed over.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use std::net::{IpAddr, SocketAddr};
 
 /// What every header begins with. No datagram of ours begins with its first byte.

@@ -329,7 +329,7 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
             && left.bytes > 0
             && let Some(outbound) = self.upper.machine.poll_outbound(now, &mut self.outbound)
         {
-            left.records -= 1;
+            left.records = left.records.saturating_sub(1);
             left.bytes = left.bytes.saturating_sub(self.outbound.len());
             told = true;
             self.links
@@ -345,7 +345,7 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
         while left.commands > 0
             && let Some((id, command)) = self.upper.machine.poll_command()
         {
-            left.commands -= 1;
+            left.commands = left.commands.saturating_sub(1);
             told = true;
             self.inbox.ledger().commands.add(1);
             let Upper {
@@ -359,7 +359,7 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
         while left.events > 0
             && let Some(event) = self.upper.machine.poll_event()
         {
-            left.events -= 1;
+            left.events = left.events.saturating_sub(1);
             told = true;
             self.inbox.ledger().events.add(1);
             self.upper

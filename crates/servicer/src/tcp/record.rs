@@ -4,8 +4,6 @@
 //! TLS, and with it hub, lobby and game servers speak one framing. A length is bounded by the limit of the
 //! connection, not by its width.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use std::collections::VecDeque;
 use std::mem;
 

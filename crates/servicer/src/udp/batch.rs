@@ -127,7 +127,7 @@ impl Batch {
         let mut sent = Sent::default();
         for runs in self.runs.chunk_by(|one, next| one.socket == next.socket) {
             if let [first, ..] = runs {
-                sent += send(first.socket, runs, &self.bytes, &mut self.heads);
+                sent.add(send(first.socket, runs, &self.bytes, &mut self.heads));
             }
         }
         self.runs.clear();
@@ -147,12 +147,13 @@ impl Run {
         segments_max: usize,
     ) -> bool {
         let segment = self.segment();
+        let segments = self.range.len().checked_div(segment).unwrap_or(0);
         let fits = !range.is_empty()
             && range.len() <= segment
             // A shorter one is the last.
             && self.range.len().is_multiple_of(segment)
             && !self.range.is_empty()
-            && self.range.len() / segment < segments_max
+            && segments < segments_max
             && range.end.saturating_sub(self.range.start) <= SEGMENTED_BYTES_MAX;
         let is_same = self.socket == socket
             && self.outbound.destination == outbound.destination
@@ -213,24 +214,26 @@ pub(crate) fn send_in_order(runs: &[Run], road: &mut impl Road) -> Sent {
     let mut left = runs;
     while let [first, rest @ ..] = left {
         if rest.is_empty() || !road.has_many() {
-            sent += road.alone(first);
+            sent.add(road.alone(first));
             left = rest;
             continue;
         }
-        sent.calls += 1;
+        sent.calls = sent.calls.saturating_add(1);
         match road.many(left) {
             Ok(taken) => {
                 let (taken, behind) = left.split_at_checked(taken.max(1)).unwrap_or((left, &[]));
-                sent.datagrams += taken.iter().map(Run::count).sum::<u64>();
+                sent.datagrams = sent
+                    .datagrams
+                    .saturating_add(taken.iter().map(Run::count).sum::<u64>());
                 left = behind;
                 continue;
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            Err(error) if is_full(&error) => sent.full += first.count(),
+            Err(error) if is_full(&error) => sent.full = sent.full.saturating_add(first.count()),
             Err(_) => {
                 let fate = road.alone(first);
                 road.note_alone(&fate);
-                sent += fate;
+                sent.add(fate);
             }
         }
         left = rest;

@@ -49,7 +49,7 @@ pub(crate) fn send(
     let mut parts = [EMPTY; RUNS_MAX];
     // SAFETY: all zeros is a `mmsghdr`: its pointers may be null, its numbers zero.
     let mut messages: [libc::mmsghdr; RUNS_MAX] = unsafe { MaybeUninit::zeroed().assume_init() };
-    let mut count = 0;
+    let mut count = 0_u32;
     for (((head, run), part), message) in
         heads.0.iter().zip(runs).zip(&mut parts).zip(&mut messages)
     {
@@ -63,7 +63,7 @@ pub(crate) fn send(
         header.msg_iovlen = 1;
         header.msg_control = head.control.bytes.as_ptr().cast_mut().cast();
         header.msg_controllen = narrow(head.control.len);
-        count += 1;
+        count = count.saturating_add(1);
     }
     // SAFETY: the first `count` messages point into `heads`, `parts` and `bytes`, which are alive and
     // not moved until the call returns, with the lengths that those have; the system reads all of them
@@ -139,7 +139,7 @@ impl Control {
     /// Adds a message; `CONTROL_LEN` is room for all that are.
     fn push(&mut self, level: libc::c_int, kind: libc::c_int, data: &[u8]) {
         const WORD: usize = size_of::<usize>();
-        let len = WORD + 8 + data.len();
+        let len = data.len().saturating_add(WORD + 8);
         let head = len
             .to_ne_bytes()
             .into_iter()
@@ -149,7 +149,7 @@ impl Control {
         for (room, byte) in rooms.zip(head.chain(data.iter().copied())) {
             *room = byte;
         }
-        self.len += len.next_multiple_of(WORD);
+        self.len = self.len.saturating_add(len.next_multiple_of(WORD));
     }
 }
 

@@ -1,7 +1,6 @@
 //! What became of what was sent, and of whom an error tells.
 
 use std::io::{self, ErrorKind};
-use std::ops::AddAssign;
 
 use super::batch::is_full;
 
@@ -30,13 +29,14 @@ impl Sent {
 
     /// Counts the fate of one datagram.
     pub(super) fn note(&mut self, result: &io::Result<()>) {
-        match result {
-            Ok(()) => self.datagrams += 1,
-            Err(error) if is_full(error) => self.full += 1,
-            Err(error) if quinn_udp::is_msg_size_err(error) => self.too_large += 1,
-            Err(error) if is_unreachable(error) => self.unreachable += 1,
-            Err(_) => self.refused += 1,
-        }
+        let counter = match result {
+            Ok(()) => &mut self.datagrams,
+            Err(error) if is_full(error) => &mut self.full,
+            Err(error) if quinn_udp::is_msg_size_err(error) => &mut self.too_large,
+            Err(error) if is_unreachable(error) => &mut self.unreachable,
+            Err(_) => &mut self.refused,
+        };
+        *counter = counter.saturating_add(1);
     }
 
     /// Counts the fate of a datagram that was tried once more, since `first` might tell of an earlier one. The
@@ -44,20 +44,19 @@ impl Sent {
     pub(super) fn note_again(&mut self, first: &io::Error, second: &io::Result<()>) {
         let is_own = matches!(second, Err(error) if is_same(error, first));
         if !is_own {
-            self.unreachable += 1;
+            self.unreachable = self.unreachable.saturating_add(1);
         }
         self.note(second);
     }
-}
 
-impl AddAssign for Sent {
-    fn add_assign(&mut self, more: Self) {
-        self.calls += more.calls;
-        self.datagrams += more.datagrams;
-        self.full += more.full;
-        self.too_large += more.too_large;
-        self.unreachable += more.unreachable;
-        self.refused += more.refused;
+    /// Counts the fates of other datagrams too.
+    pub(crate) const fn add(&mut self, more: Self) {
+        self.calls = self.calls.saturating_add(more.calls);
+        self.datagrams = self.datagrams.saturating_add(more.datagrams);
+        self.full = self.full.saturating_add(more.full);
+        self.too_large = self.too_large.saturating_add(more.too_large);
+        self.unreachable = self.unreachable.saturating_add(more.unreachable);
+        self.refused = self.refused.saturating_add(more.refused);
     }
 }
 

@@ -196,7 +196,7 @@ impl UdpSocket {
         self.restore(now);
         let batch = self
             .segments_now()
-            .min(SEGMENTED_BYTES_MAX / segment)
+            .min(SEGMENTED_BYTES_MAX.checked_div(segment).unwrap_or(1))
             .max(1)
             .saturating_mul(segment);
         // An empty datagram is a datagram too.
@@ -215,10 +215,11 @@ impl UdpSocket {
 
     /// Sends several datagrams at once, or one by one where the system cannot.
     fn send_burst(&mut self, outbound: &Outbound, burst: &[u8], segment: usize, sent: &mut Sent) {
-        sent.calls += 1;
+        sent.calls = sent.calls.saturating_add(1);
+        let datagrams = count(burst.len(), segment);
         match self.try_send(outbound, burst, Some(segment)) {
-            Ok(()) => sent.datagrams += count(burst.len(), segment),
-            Err(error) if is_full(&error) => sent.full += count(burst.len(), segment),
+            Ok(()) => sent.datagrams = sent.datagrams.saturating_add(datagrams),
+            Err(error) if is_full(&error) => sent.full = sent.full.saturating_add(datagrams),
             Err(_) => {
                 for datagram in burst.chunks(segment) {
                     self.send_one(outbound, datagram, sent);
@@ -228,13 +229,13 @@ impl UdpSocket {
     }
 
     fn send_one(&mut self, outbound: &Outbound, datagram: &[u8], sent: &mut Sent) {
-        sent.calls += 1;
+        sent.calls = sent.calls.saturating_add(1);
         let first = self.try_send(outbound, datagram, None);
         match &first {
             Err(error) if self.tells_of_earlier(error) => {
                 // What an ICMP message reported is an earlier datagram's fate, and this one did not
                 // leave.
-                sent.calls += 1;
+                sent.calls = sent.calls.saturating_add(1);
                 sent.note_again(error, &self.try_send(outbound, datagram, None));
             }
             _ => sent.note(&first),

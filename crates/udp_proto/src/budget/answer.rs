@@ -50,7 +50,7 @@ impl AnswerBudget {
         // What is missing of the burst is the time until it is whole again.
         let now = now.as_nanos();
         let after = now.max(*full_at).saturating_add(INTERVAL);
-        if after - now > INTERVAL * u64::from(Self::BURST) {
+        if after.saturating_sub(now) > BURST_SPAN {
             return false;
         }
         *full_at = after;
@@ -78,6 +78,9 @@ const BUCKETS_LOG2: u32 = 16;
 
 /// Nanoseconds for one answer.
 const INTERVAL: u64 = 1_000_000_000 / AnswerBudget::RATE as u64;
+
+/// Nanoseconds until an empty bucket is whole again.
+const BURST_SPAN: u64 = INTERVAL * AnswerBudget::BURST as u64;
 
 #[cfg(test)]
 mod tests {

@@ -107,12 +107,12 @@ impl PrefixShares {
         if self.held_sum >= self.total {
             return Err(ShareRefusal::Total);
         }
-        self.held_sum += 1;
+        self.held_sum = self.held_sum.saturating_add(1);
         let before = self.held(source);
         self.by_held.remove(&(before, source));
-        self.by_held.insert((before + 1, source));
+        self.by_held.insert((before.saturating_add(1), source));
         match self.held.get_mut(&source) {
-            Some(held) => *held += 1,
+            Some(held) => *held = held.saturating_add(1),
             None => {
                 self.held.insert(source, 1);
             }

@@ -46,7 +46,9 @@ impl Rationed {
     #[must_use]
     pub fn new(rate: u32, burst: u32, now: Instant, generator: &mut Generator) -> Self {
         let (rate, burst) = (rate.max(1), burst.max(1));
-        let interval = Duration::from_secs(Self::PARTS.into()) / rate;
+        let interval = Duration::from_secs(Self::PARTS.into())
+            .checked_div(rate)
+            .unwrap_or_default();
         let share = (burst / Self::PARTS).max(1);
         // Grants within the time that a prefix is remembered, and a few for rounding.
         let depth = interval.saturating_mul(share);

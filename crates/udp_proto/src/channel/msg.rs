@@ -4,8 +4,6 @@
 //! 1 F L ccccc | id 2 (not unreliable, or F) | frag_index 2, frag_count 2 (F) | len varint (L) | data
 //! ```
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::{Reader, Writer};
 
 use super::{ChannelError, ChannelId, ChannelTable};
@@ -217,10 +215,6 @@ fn decode_length(reader: &mut Reader<'_>) -> Option<usize> {
 }
 
 #[cfg(test)]
-#[expect(
-    clippy::arithmetic_side_effects,
-    reason = "overflow would fail the test"
-)]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -1,7 +1,5 @@
 //! Reliable channels: each message exactly once, in the order of sending or of arrival.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 mod arrivals;
 
 use std::collections::VecDeque;

@@ -4,8 +4,6 @@
 //! cost a byte each and the stack, and a list's claimed length is allocated ahead. Every value that
 //! is read passes here, and is paid for from a budget before it is made.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::cell::Cell;
 use core::fmt;
 

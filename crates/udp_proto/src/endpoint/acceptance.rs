@@ -74,7 +74,7 @@ impl<P: Provider> Endpoint<P> {
         if let Admitted::Token(grant) = &half_open.grant {
             self.tokens.end(grant.token_id);
         }
-        self.stats.half_open_evicted += 1;
+        self.stats.half_open_evicted = self.stats.half_open_evicted.saturating_add(1);
     }
 
     /// Step 11: the token's attempts, and then the budget.

@@ -25,21 +25,24 @@ impl<P: Provider> Endpoint<P> {
         arrival: &Arrival<SocketAddr>,
         datagram: &mut [u8],
     ) {
-        self.stats.bytes_received += u64::try_from(datagram.len()).unwrap_or(0);
+        self.stats.bytes_received = self
+            .stats
+            .bytes_received
+            .saturating_add(u64::try_from(datagram.len()).unwrap_or(0));
         if self.is_blocked(now, (arrival.peer, arrival.real_source)) {
-            self.stats.dropped_blocked += 1;
+            self.stats.dropped_blocked = self.stats.dropped_blocked.saturating_add(1);
             return;
         }
         if self.events.len() >= self.config.events_max {
-            self.stats.dropped_overload += 1;
+            self.stats.dropped_overload = self.stats.dropped_overload.saturating_add(1);
             return;
         }
         let Some(&first) = datagram.first() else {
-            self.stats.dropped_length += 1;
+            self.stats.dropped_length = self.stats.dropped_length.saturating_add(1);
             return;
         };
         if datagram.len() > usize::from(DATAGRAM_MAX) {
-            self.stats.dropped_length += 1;
+            self.stats.dropped_length = self.stats.dropped_length.saturating_add(1);
             return;
         }
         match Kind::of(first) {
@@ -49,13 +52,15 @@ impl<P: Provider> Endpoint<P> {
             }
             Kind::Retry | Kind::Accept | Kind::Refuse | Kind::Version => {
                 if self.on_reply(now, arrival, datagram) {
-                    self.stats.replies += 1;
+                    self.stats.replies = self.stats.replies.saturating_add(1);
                 } else {
-                    self.stats.dropped_reply += 1;
+                    self.stats.dropped_reply = self.stats.dropped_reply.saturating_add(1);
                 }
             }
             Kind::Protected => self.on_packet(now, arrival, datagram),
-            Kind::Envelope | Kind::NotOurs => self.stats.dropped_first_byte += 1,
+            Kind::Envelope | Kind::NotOurs => {
+                self.stats.dropped_first_byte = self.stats.dropped_first_byte.saturating_add(1);
+            }
         }
     }
 
@@ -81,7 +86,7 @@ impl<P: Provider> Endpoint<P> {
             Fate::BadPoint => &mut stats.dropped_bad_point,
             Fate::Overload => &mut stats.dropped_overload,
         };
-        *counter += 1;
+        *counter = counter.saturating_add(1);
     }
 
     /// Takes a reply to a HELLO of ours; returns whether it was one.
@@ -230,7 +235,7 @@ impl<P: Provider> Endpoint<P> {
     fn on_packet(&mut self, now: Instant, arrival: &Arrival<SocketAddr>, datagram: &mut [u8]) {
         let cid_len = self.config.cid_len.bytes();
         let Ok(header) = Header::decode(datagram, cid_len) else {
-            self.stats.dropped_header += 1;
+            self.stats.dropped_header = self.stats.dropped_header.saturating_add(1);
             self.on_unopened(now, arrival, datagram);
             return;
         };
@@ -240,7 +245,8 @@ impl<P: Provider> Endpoint<P> {
             self.slots.by_cid(header.destination)
         };
         let Some(id) = id else {
-            self.stats.dropped_unknown_session += 1;
+            self.stats.dropped_unknown_session =
+                self.stats.dropped_unknown_session.saturating_add(1);
             self.on_unopened(now, arrival, datagram);
             self.offer_reset(now, arrival, (header.destination, datagram.len()));
             return;
@@ -252,14 +258,16 @@ impl<P: Provider> Endpoint<P> {
                     limits: &self.config.key_limits,
                 };
                 let opened = session.handle_packet(now, arrival, (&header, datagram), &keying);
-                match opened {
-                    Opened::Taken => self.stats.packets += 1,
-                    Opened::Replayed => self.stats.dropped_replayed += 1,
-                    Opened::Forged => self.stats.dropped_forged += 1,
-                    Opened::Over => self.stats.dropped_over_limit += 1,
-                    Opened::Late => self.stats.dropped_late += 1,
-                    Opened::Astray => self.stats.dropped_astray += 1,
-                }
+                let stats = &mut self.stats;
+                let counter = match opened {
+                    Opened::Taken => &mut stats.packets,
+                    Opened::Replayed => &mut stats.dropped_replayed,
+                    Opened::Forged => &mut stats.dropped_forged,
+                    Opened::Over => &mut stats.dropped_over_limit,
+                    Opened::Late => &mut stats.dropped_late,
+                    Opened::Astray => &mut stats.dropped_astray,
+                };
+                *counter = counter.saturating_add(1);
                 let is_opened = opened == Opened::Taken;
                 self.settle(now, id);
                 if !is_opened {
@@ -267,7 +275,10 @@ impl<P: Provider> Endpoint<P> {
                 }
             }
             Some(Slot::HalfOpen(_)) => self.on_first_packet(now, arrival, id, (&header, datagram)),
-            Some(Slot::Dial(_)) | None => self.stats.dropped_unknown_session += 1,
+            Some(Slot::Dial(_)) | None => {
+                self.stats.dropped_unknown_session =
+                    self.stats.dropped_unknown_session.saturating_add(1);
+            }
         }
     }
 }

@@ -33,7 +33,7 @@ impl<P: Provider> Endpoint<P> {
         };
         if header.key_phase != KeyPhase::Even {
             // Keys are changed when a packet was acknowledged, and none was yet.
-            self.stats.dropped_forged += 1;
+            self.stats.dropped_forged = self.stats.dropped_forged.saturating_add(1);
             return;
         }
         let key = half_open
@@ -43,24 +43,24 @@ impl<P: Provider> Endpoint<P> {
         let number = PacketNumber::ZERO.widen(header.number);
         let len = u64::try_from(datagram.len()).unwrap_or(0);
         let Some(plaintext) = crate::session::open(&key, number, header, datagram) else {
-            self.stats.dropped_forged += 1;
+            self.stats.dropped_forged = self.stats.dropped_forged.saturating_add(1);
             return;
         };
         let confirm = match FirstFrames::find(plaintext, &self.config.channels) {
             FirstFrames::Confirm(confirm) => confirm,
             FirstFrames::Close => {
                 // Who holds the keys has given up, and nobody was told of a session.
-                self.stats.packets += 1;
+                self.stats.packets = self.stats.packets.saturating_add(1);
                 self.remove(now, id);
                 return;
             }
             FirstFrames::Other => {
-                self.stats.dropped_unconfirmed += 1;
+                self.stats.dropped_unconfirmed = self.stats.dropped_unconfirmed.saturating_add(1);
                 return;
             }
         };
         let Some(proof) = self.prove(now, id, &confirm) else {
-            self.stats.dropped_unconfirmed += 1;
+            self.stats.dropped_unconfirmed = self.stats.dropped_unconfirmed.saturating_add(1);
             return;
         };
         let verdict = self.judge(now, &confirm, proof.as_ref());
@@ -69,7 +69,7 @@ impl<P: Provider> Endpoint<P> {
             return;
         };
         self.release_half_open(&half_open);
-        self.stats.packets += 1;
+        self.stats.packets = self.stats.packets.saturating_add(1);
         let first = First {
             proof,
             verdict,
@@ -96,10 +96,10 @@ impl<P: Provider> Endpoint<P> {
             plaintext,
         } = first;
         let (source, began) = (half_open.source, half_open.accepted_at);
-        let (mut received, mut sent) = (len, 0);
+        let (mut received, mut sent) = (len, 0_u64);
         if arrival.peer == half_open.first {
-            received += HELLO_LEN;
-            sent += u64::try_from(half_open.accept.len()).unwrap_or(0);
+            received = received.saturating_add(HELLO_LEN);
+            sent = sent.saturating_add(u64::try_from(half_open.accept.len()).unwrap_or(0));
         }
         let path = Path::on_trial(arrival, (received, sent), half_open.reached);
         let start = SessionStart {

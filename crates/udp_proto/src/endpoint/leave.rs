@@ -120,7 +120,10 @@ impl<P: Provider> Endpoint<P> {
             }
             Proof::Anonymous | Proof::Node(_) | Proof::Server(_) => false,
         };
-        self.stats.blocked_for_breaches += u64::from(is_added);
+        self.stats.blocked_for_breaches = self
+            .stats
+            .blocked_for_breaches
+            .saturating_add(u64::from(is_added));
     }
 }
 

@@ -86,8 +86,11 @@ impl<P: Provider> Endpoint<P> {
         let transmit = self
             .poll_reply(buf)
             .or_else(|| self.poll_session(now, buf))?;
-        self.stats.datagrams_sent += 1;
-        self.stats.bytes_sent += u64::try_from(buf.len() - start).unwrap_or(0);
+        self.stats.datagrams_sent = self.stats.datagrams_sent.saturating_add(1);
+        self.stats.bytes_sent = self
+            .stats
+            .bytes_sent
+            .saturating_add(u64::try_from(buf.len().saturating_sub(start)).unwrap_or(0));
         Some(transmit)
     }
 

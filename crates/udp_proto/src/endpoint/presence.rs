@@ -70,7 +70,7 @@ impl<P: Provider> Endpoint<P> {
         address: SocketAddr,
         proof: Proof,
     ) {
-        self.stats.sessions_opened += 1;
+        self.stats.sessions_opened = self.stats.sessions_opened.saturating_add(1);
         let node = match &proof {
             Proof::Node(node) => Some(*node),
             Proof::Token(_) | Proof::Anonymous | Proof::Server(_) => None,

@@ -26,7 +26,7 @@ impl<P: Provider> Endpoint<P> {
             .as_mut()
             .and_then(|listener| listener.resets.as_mut());
         if resets.is_some_and(|resets| resets.take(now, len)) {
-            self.stats.resets_sent += 1;
+            self.stats.resets_sent = self.stats.resets_sent.saturating_add(1);
             self.reply(arrival, ReplyBody::Reset(cid));
         }
     }
@@ -65,7 +65,7 @@ impl<P: Provider> Endpoint<P> {
                 _ => false,
             });
         if let Some(id) = ended {
-            self.stats.resets_taken += 1;
+            self.stats.resets_taken = self.stats.resets_taken.saturating_add(1);
             self.settle(now, id);
         }
     }

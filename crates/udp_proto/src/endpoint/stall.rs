@@ -27,7 +27,7 @@ impl<P: Provider> Endpoint<P> {
         let Some(over) = late.checked_sub(LATE).filter(|over| !over.is_zero()) else {
             return;
         };
-        self.stats.stalls += 1;
+        self.stats.stalls = self.stats.stalls.saturating_add(1);
         let over = over.min(STALL_MAX);
         let ids: Vec<SessionId> = self.slots.ids().collect();
         for id in ids {

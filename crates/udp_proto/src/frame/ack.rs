@@ -1,7 +1,5 @@
 //! ACK: which packets arrived.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::time::Duration;
 
 use wire::{Reader, Writer};

@@ -12,8 +12,6 @@
 //! | 88 | 2 | length of what follows |
 //! | 90 | | sealed: identity form 1, identity 0, 65 or 145, params 40, signature 64, tag 16 |
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use crypto::{Certificate, PublicKey, Suite};
 use wire::{Reader, Truncated, Writer};
 

@@ -2,8 +2,6 @@
 //!
 //! `epoch 1 | 0 0 0 | issued 4 | mac 24`: `issued` counts seconds of the server's monotonic clock.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 

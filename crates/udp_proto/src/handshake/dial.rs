@@ -187,7 +187,7 @@ impl<P: Provider> Dial<P> {
         if self.retries == 0 {
             self.asked_at = None;
         }
-        self.retries += 1;
+        self.retries = self.retries.saturating_add(1);
         hello::set_cookie(&mut self.hello, &retry.cookie);
         self.interval = RESEND_FIRST;
         self.resend_at = now;
@@ -243,7 +243,7 @@ impl<P: Provider> Dial<P> {
     fn next_address(&mut self, now: Instant) -> bool {
         let count = self.target.addresses.len();
         let next = (1..=count)
-            .map(|step| (self.at + step) % count)
+            .filter_map(|step| self.at.saturating_add(step).checked_rem(count))
             .find(|index| self.refused & 1 << index == 0);
         let Some(next) = next else {
             return false;
@@ -350,9 +350,12 @@ impl<P: Provider> Dial<P> {
         if now >= self.resend_at {
             self.is_due = true;
             let jitter = generator.between(800, 1_200);
-            let wait = self.interval * u32::try_from(jitter).unwrap_or(1_000) / 1_000;
+            let jitter = u32::try_from(jitter).unwrap_or(1_000);
+            let wait = self.interval.saturating_mul(jitter);
+            let wait = wait.checked_div(1_000).unwrap_or_default();
             self.resend_at = now + wait;
-            self.interval = (self.interval * 3 / 2).min(RESEND_MAX);
+            let half = self.interval.checked_div(2).unwrap_or_default();
+            self.interval = self.interval.saturating_add(half).min(RESEND_MAX);
         }
         None
     }
@@ -422,7 +425,7 @@ impl<P: Provider> Dial<P> {
         if self.agreements >= AGREEMENTS_MAX {
             return None;
         }
-        self.agreements += 1;
+        self.agreements = self.agreements.saturating_add(1);
         if self.agreements == AGREEMENTS_MAX {
             self.resend_at = clock.now;
         }

@@ -18,8 +18,6 @@
 //! | 152 | n | token |
 //! | 152 + n | | zeros to 1,200 |
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use crypto::PublicKey;
 use wire::{Reader, Truncated, Writer};
 

@@ -13,8 +13,6 @@
 //! | 17 | 7 | boot id: the low bytes of the sender's `InstanceId` |
 //! | 24 | 16 | [reset token](super::reset), 0 without one |
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::time::Duration;
 
 use wire::{Reader, Truncated, Writer};

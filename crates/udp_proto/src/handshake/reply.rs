@@ -1,7 +1,5 @@
 //! RETRY, REFUSE and VERSION: what a server answers without keeping anything.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::{Reader, Truncated, Writer};
 
 use super::hello::COOKIE_LEN;

@@ -9,8 +9,6 @@
 //! It looks like a packet. Only a server with connection ids of 8 bytes sends any: of shorter ones, a
 //! client could collect the tokens of ids that others are given later.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::fmt;
 
 use crypto::key_schedule::expand;

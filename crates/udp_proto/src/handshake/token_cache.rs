@@ -139,8 +139,8 @@ impl TokenCache {
 
     /// Returns about how many bytes what is remembered takes.
     pub(crate) fn memory(&self) -> usize {
-        let each = size_of::<(TokenId, Entry)>() + size_of::<(UnixTime, TokenId)>();
-        self.entries.len().saturating_mul(each)
+        const EACH: usize = size_of::<(TokenId, Entry)>() + size_of::<(UnixTime, TokenId)>();
+        self.entries.len().saturating_mul(EACH)
     }
 
     /// Returns how many tokens are remembered.

@@ -1,7 +1,5 @@
 //! How many reliable bytes the peer may send.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use crate::channel::ChannelError;
 
 /// The receiver's side of flow control; TWP/1, section 7.2.

@@ -1,7 +1,5 @@
 //! Packet numbers, and the low bytes of them that travel.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::{Reader, Truncated, Writer};
 
 /// Number of a protected packet: one counter per direction, below 2^62, never reset.

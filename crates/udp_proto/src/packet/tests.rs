@@ -1,10 +1,5 @@
 //! Numbers, headers and first bytes.
 
-#![expect(
-    clippy::arithmetic_side_effects,
-    reason = "tests choose their numbers, and an overflow fails them"
-)]
-
 use proptest::prelude::*;
 
 use super::*;

@@ -135,7 +135,7 @@ impl<C: Copy> SentPackets<C> {
         let count = self.slots_to(largest);
         let mut run = Run::default();
         for (number, slot) in (self.base..).zip(self.slots.iter_mut().take(count)) {
-            summary.slots_visited += 1;
+            summary.slots_visited = summary.slots_visited.saturating_add(1);
             let outcome = if reports(number) {
                 if summary.count_reported(slot) {
                     let overtaken = self
@@ -149,7 +149,7 @@ impl<C: Copy> SentPackets<C> {
             };
             match (slot.state, outcome) {
                 (State::InFlight, Outcome::Lost)
-                    if largest - number < self.tolerance.threshold()
+                    if largest.saturating_sub(number) < self.tolerance.threshold()
                         && slot.at + patience > pass.now =>
                 {
                     run.on_open();
@@ -170,7 +170,7 @@ impl<C: Copy> SentPackets<C> {
                     self.gaps.on_lost(number, slot, &mut run, &mut summary);
                     self.flight.remove(slot.cargo, slot.len);
                     for content in self.contents.iter(slot.contents) {
-                        self.lost += 1;
+                        self.lost = self.lost.saturating_add(1);
                         sink(content, outcome);
                     }
                     slot.lose(pass.now);
@@ -213,8 +213,8 @@ impl<C: Copy> SentPackets<C> {
             return;
         }
         let evicted = core::mem::replace(&mut self.evicted, Evicted::NONE);
-        summary.lost_packets += evicted.packets;
-        summary.untold_lost += evicted.untold;
+        summary.lost_packets = summary.lost_packets.saturating_add(evicted.packets);
+        summary.untold_lost = summary.untold_lost.saturating_add(evicted.untold);
         self.contents
             .drain(evicted.contents, |content| sink(content, Outcome::Lost));
     }
@@ -240,25 +240,27 @@ impl Summary {
             self.described = newer(self.described, slot.described);
         }
         let is_spurious = slot.state == State::Lost && !slot.cargo.is_again();
-        self.spurious_packets += u32::from(is_spurious);
+        self.spurious_packets = self.spurious_packets.saturating_add(u32::from(is_spurious));
         is_spurious
     }
 
     /// Counts a packet that was acknowledged.
     fn count_acked(&mut self, slot: &Slot, recovery: Instant) {
-        self.acked_packets += 1;
+        self.acked_packets = self.acked_packets.saturating_add(1);
         if slot.at > recovery {
-            self.acked_bytes += u32::from(slot.len);
+            self.acked_bytes = self.acked_bytes.saturating_add(u32::from(slot.len));
         }
-        self.long_acked += u32::from(slot.is_long());
+        self.long_acked = self.long_acked.saturating_add(u32::from(slot.is_long()));
     }
 
     /// Counts a packet that counts as lost.
     fn count_lost(&mut self, slot: &Slot) {
-        self.lost_packets += 1;
-        self.untold_lost += u32::from(slot.untold);
-        self.lost_again += u32::from(slot.cargo.is_again());
-        self.long_lost += u32::from(slot.is_long());
+        self.lost_packets = self.lost_packets.saturating_add(1);
+        self.untold_lost = self.untold_lost.saturating_add(u32::from(slot.untold));
+        self.lost_again = self
+            .lost_again
+            .saturating_add(u32::from(slot.cargo.is_again()));
+        self.long_lost = self.long_lost.saturating_add(u32::from(slot.is_long()));
     }
 }
 

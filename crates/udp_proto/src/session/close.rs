@@ -180,7 +180,7 @@ impl<A: Aead> Session<A> {
         };
         let LastWords { code, reason } = &closes.last_words;
         if closes.next_at.is_some_and(|at| at <= now) && closes.left > 0 {
-            closes.left -= 1;
+            closes.left = closes.left.saturating_sub(1);
             closes.next_at = (closes.left > 0).then(|| now + spacing);
             return Some((*code, reason.clone()));
         }
@@ -213,6 +213,6 @@ impl<A: Aead> Session<A> {
     }
 
     fn closing_span(&self) -> Duration {
-        (self.rtt.pto() * 3).max(CLOSING_MIN)
+        self.rtt.pto().saturating_mul(3).max(CLOSING_MIN)
     }
 }

@@ -235,7 +235,8 @@ impl Congestion {
     /// Returns whether a round trip tells of a queue that slow start has made.
     fn is_queueing(&self, round_trip: Duration) -> bool {
         let [least, most] = SLOW_START_DELAY;
-        let part = self.base.get().unwrap_or_default() / 8;
+        let base = self.base.get().unwrap_or_default();
+        let part = base.checked_div(8).unwrap_or_default();
         self.delay(round_trip) > part.clamp(least, most)
     }
 

@@ -95,7 +95,7 @@ impl<A: Aead> Session<A> {
     /// phase before: it holds two at a time.
     fn may_change_keys(&self, now: Instant) -> bool {
         self.sent.largest_acked() >= Some(self.sealing_phase.first)
-            && now.saturating_since(self.sealing_phase.since) >= self.rtt.pto() * 3
+            && now.saturating_since(self.sealing_phase.since) >= self.rtt.pto().saturating_mul(3)
     }
 
     /// Returns whether the peer began a phase of its own accord, not as an answer, and cannot know

@@ -168,7 +168,8 @@ impl<A: Aead> OpeningKeys<A> {
         provider: &P,
         packet: Sealed<'_, 'b>,
     ) -> Option<Unsealed<'b>> {
-        let (number, old_until) = (packet.number, now + packet.rtt.pto() * 3);
+        let number = packet.number;
+        let old_until = now + packet.rtt.pto().saturating_mul(3);
         if let Some(next) = &self.next {
             let Some(plaintext) = packet.open(&next.key) else {
                 self.failed = self.failed.saturating_add(1);

@@ -91,13 +91,13 @@ impl<A: Aead> Session<A> {
         // What came from elsewhere was rationed before it was opened. Now it is known to be the peer's,
         // and counts with what came from where he was.
         if !self.path.is_current(&arrival.peer) && self.gate.admit(now, len) != Entry::Open {
-            self.tally.packets_over_limit += 1;
+            self.tally.packets_over_limit = self.tally.packets_over_limit.saturating_add(1);
             return Opened::Over;
         }
         self.gate.on_opened(now, len);
-        self.tally.packets_received += 1;
+        self.tally.packets_received = self.tally.packets_received.saturating_add(1);
         let len = u64::try_from(len).unwrap_or(0);
-        self.tally.bytes_received += len;
+        self.tally.bytes_received = self.tally.bytes_received.saturating_add(len);
         if self.is_out_of_turn(&opened) {
             self.received.on_packet(now, number, Elicits::Nothing);
             self.abort(now, CloseCode::KeyUpdate);
@@ -122,7 +122,7 @@ impl<A: Aead> Session<A> {
         if entry == Entry::Open {
             return true;
         }
-        self.tally.packets_over_limit += 1;
+        self.tally.packets_over_limit = self.tally.packets_over_limit.saturating_add(1);
         if entry == Entry::Flood {
             self.abort(now, CloseCode::Flood);
         }
@@ -131,7 +131,7 @@ impl<A: Aead> Session<A> {
 
     /// Takes the plaintext of the packet that opened the session.
     pub(crate) fn take_first(&mut self, now: Instant, number: PacketNumber, plaintext: &[u8]) {
-        self.tally.packets_received += 1;
+        self.tally.packets_received = self.tally.packets_received.saturating_add(1);
         self.take(now, number, plaintext);
     }
 

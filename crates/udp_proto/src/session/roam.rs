@@ -1,7 +1,5 @@
 //! Challenges, answers to them, and what a change of address changes.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use core::net::SocketAddr;
 
 use crypto::Aead;

@@ -143,7 +143,7 @@ impl<A: Aead> Session<A> {
         let sent = SentPacket {
             number,
             at: now,
-            len: u16::try_from(buf.len() - packet.start).unwrap_or(u16::MAX),
+            len: u16::try_from(buf.len().saturating_sub(packet.start)).unwrap_or(u16::MAX),
             elicits: body.elicits,
             cargo: body.messages.cargo,
             described: body.described,
@@ -196,8 +196,8 @@ impl<A: Aead> Session<A> {
             len: packet.len,
         };
         self.flow.on_sent(&moment, cargo, frames);
-        self.tally.packets_sent += 1;
-        self.tally.bytes_sent += u64::from(packet.len);
+        self.tally.packets_sent = self.tally.packets_sent.saturating_add(1);
+        self.tally.bytes_sent = self.tally.bytes_sent.saturating_add(u64::from(packet.len));
         self.keepalive_at = now + self.silence.keepalive;
     }
 
@@ -315,7 +315,9 @@ impl<A: Aead> Session<A> {
             elicits = Elicits::Ack;
         }
         if is_padded && buf.len() > packet.body {
-            let least = packet.start + reset::TRIGGER_LEN_MIN - TAG_LEN;
+            let least = packet
+                .start
+                .saturating_add(reset::TRIGGER_LEN_MIN - TAG_LEN);
             buf.resize(buf.len().max(least), 0);
             self.padded_at = now;
         }
@@ -350,13 +352,13 @@ impl<A: Aead> Session<A> {
         };
         let sent = &mut self.sent;
         let mut written = 0;
-        let mut untold = 0;
+        let mut untold = 0_u8;
         let mut is_again = false;
         let frames = self.outbox.fill(now, room, buf, &mut |frame| {
             is_again |= frame.is_again;
             written |= 1_u32.wrapping_shl(frame.content.channel().0.into());
             if !frame.is_told {
-                untold += 1;
+                untold = untold.saturating_add(1);
                 return;
             }
             // `has_room_on_record` was asked.
@@ -401,19 +403,20 @@ impl<A: Aead> Session<A> {
         Packet {
             start,
             body,
-            room: usize::from(mtu).saturating_sub(body - start + TAG_LEN),
+            room: usize::from(mtu)
+                .saturating_sub(body.saturating_sub(start).saturating_add(TAG_LEN)),
         }
     }
 
     /// Pads and seals what was written since `begin`; where it cannot, takes it back.
     pub(super) fn finish(&mut self, buf: &mut Vec<u8>, packet: &Packet) -> Option<PacketNumber> {
         // A last message without its length is never this short: padding is not taken for data.
-        let shortest = packet.body + PLAINTEXT_LEN_MIN;
+        let shortest = packet.body.saturating_add(PLAINTEXT_LEN_MIN);
         if buf.len() < shortest {
             buf.resize(shortest, 0);
         }
         let end = buf.len();
-        buf.resize(end + TAG_LEN, 0);
+        buf.resize(end.saturating_add(TAG_LEN), 0);
         let sealed = self.seal(buf, packet, end);
         if let Some(Ok(number)) = sealed {
             PacketNumber::new(number)
@@ -445,7 +448,10 @@ impl<A: Aead> Session<A> {
 
     /// Returns whether only CLOSE may be sent any more.
     pub(super) fn has_worn_out(&self, seals_max: u64) -> bool {
-        self.sealing.sealed_in_phase() + SEALS_RESERVED >= seals_max
+        self.sealing
+            .sealed_in_phase()
+            .saturating_add(SEALS_RESERVED)
+            >= seals_max
             || self
                 .next_number()
                 .form_after(self.sent.form_reference())

@@ -74,7 +74,7 @@ fn told_wrong(plan: &Plan, ledger: &Ledger, player: Seat) -> Option<String> {
         None => plan.direct(player),
     };
     let best = plan.optimum(player, &whole);
-    (way > best + slack(best)).then(|| {
+    (way > best.saturating_add(slack(best))).then(|| {
         format!(
             "player {player} was told a way of {:.1} ms, the best has {:.1} ms",
             millis(micros(way)),
@@ -162,7 +162,7 @@ fn trips(plan: &Plan, medians: &Medians, optimum_us: u64) -> PlayerTrips {
 /// By how much a measured way may be longer than the best: what nodes save before they change ways,
 /// and what a machine that runs all of this adds.
 fn slack(best: Duration) -> Duration {
-    SLACK_MIN.max(best / 10)
+    SLACK_MIN.max(best.checked_div(10).unwrap_or_default())
 }
 
 fn micros(span: Duration) -> u64 {

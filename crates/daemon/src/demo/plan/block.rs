@@ -24,7 +24,7 @@ impl Block {
         for step in 0..BLOCKS_TRIED {
             // The first 64 are left to others: resolvers like to sit at 127.0.x.y.
             let block = Self {
-                a: 64 + a % 128,
+                a: (a % 128).saturating_add(64),
                 b: b.wrapping_add(step),
             };
             match UdpSocket::bind(block.address(CLAIM, CLAIM_PORT)) {

@@ -100,7 +100,8 @@ impl Plan {
                 *told = part;
             }
         }
-        middle(&mut told) <= direct * (100 - GAIN_MIN_OF_100) / 100
+        let most = direct.saturating_mul(100 - GAIN_MIN_OF_100);
+        middle(&mut told) <= most.checked_div(100).unwrap_or_default()
     }
 
     /// Whether an entry is clearly better off with a relay: else a breath of noise decides whether
@@ -112,7 +113,7 @@ impl Plan {
             such.map(|path| self.inner(entry, &path, damage)).min()
         };
         match (best(true), best(false)) {
-            (Some(with), Some(without)) => with + CLEAR_MIN <= without,
+            (Some(with), Some(without)) => with.saturating_add(CLEAR_MIN) <= without,
             (with, _) => with.is_some(),
         }
     }
@@ -146,7 +147,8 @@ impl Plan {
             };
             let (direct, way) = (self.direct(*seat), self.over(*seat, *entry, &path, damage));
             if way < direct {
-                let is_clear = way + CLEAR_MIN.max(direct / 10) <= direct;
+                let gain = CLEAR_MIN.max(direct.checked_div(10).unwrap_or_default());
+                let is_clear = way.saturating_add(gain) <= direct;
                 traffic.carried.push((*entry, path, is_clear));
             }
         }
@@ -168,8 +170,10 @@ impl Traffic<'_> {
         let (mut sure, mut possible) = (BTreeMap::new(), BTreeMap::new());
         for (entry, path, is_clear) in &self.carried {
             for node in nodes(self.plan, *entry, path) {
-                *sure.entry(node).or_insert(0) += usize::from(*is_clear);
-                *possible.entry(node).or_insert(0) += 1_usize;
+                let count = sure.entry(node).or_insert(0_usize);
+                *count = count.saturating_add(usize::from(*is_clear));
+                let count = possible.entry(node).or_insert(0_usize);
+                *count = count.saturating_add(1);
             }
         }
         let busiest = most(&sure)?;
@@ -203,7 +207,8 @@ fn middle(spans: &mut [Duration]) -> Duration {
     spans.sort_unstable();
     let at = |at: usize| spans.get(at).copied().unwrap_or_default();
     let (lower, upper) = (spans.len().saturating_sub(1) / 2, spans.len() / 2);
-    at(lower).saturating_add(at(upper)) / 2
+    let sum = at(lower).saturating_add(at(upper));
+    sum.checked_div(2).unwrap_or_default()
 }
 
 /// What the mesh saves of the players' median round trip, in hundredths of the direct one.

@@ -22,7 +22,8 @@ impl Damage {
     /// Makes the link between two nodes longer.
     pub fn degrade(&mut self, (one, other): (u8, u8), delay: Duration) {
         let link = (one.min(other), one.max(other));
-        *self.degraded.entry(link).or_default() += delay;
+        let added = self.degraded.entry(link).or_default();
+        *added = added.saturating_add(delay);
     }
 
     /// Takes a node away.
@@ -102,7 +103,7 @@ impl Plan {
         let hops = nodes.zip(path.iter().copied());
         let one = |(from, to): (u8, u8)| {
             self.expected(self.relay(from).ip(), self.relay(to).ip())
-                .saturating_add(damage.added(from, to) * 2)
+                .saturating_add(damage.added(from, to).saturating_mul(2))
         };
         hops.map(one).fold(Duration::ZERO, Duration::saturating_add)
     }
@@ -112,13 +113,14 @@ impl Plan {
         let one_way = |link: netsim::LinkConfig| {
             // The map knows no other kind.
             if let Jitter::Uniform(most) = link.jitter {
-                link.delay + most / 2
+                let mean = most.checked_div(2).unwrap_or_default();
+                link.delay.saturating_add(mean)
             } else {
                 link.delay
             }
         };
         self.link(from, to)
-            .map_or(Duration::MAX, |link| one_way(link) * 2)
+            .map_or(Duration::MAX, |link| one_way(link).saturating_mul(2))
     }
 }
 

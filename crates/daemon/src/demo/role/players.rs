@@ -117,7 +117,7 @@ fn scout(plan: &Plan, voice: &Voice) -> Result<BTreeMap<Seat, u8>, Failure> {
     }
     let mut chosen = BTreeMap::new();
     for _ in &scouts {
-        let (seat, ways) = heard.recv_timeout(scout::PATIENCE * 2)?;
+        let (seat, ways) = heard.recv_timeout(scout::PATIENCE.saturating_mul(2))?;
         let (direct, ways) = ways.split_first().ok_or("a scout has no way")?;
         let best = ways
             .iter()
@@ -125,7 +125,8 @@ fn scout(plan: &Plan, voice: &Voice) -> Result<BTreeMap<Seat, u8>, Failure> {
             .filter_map(|(way, entry)| Some(((*way)?, *entry)))
             .min();
         // An entry that gains nothing is left alone: it would only be one more thing to fail.
-        let gains = |way: Duration| direct.is_none_or(|direct| way + GAIN_MIN <= direct);
+        let gains =
+            |way: Duration| direct.is_none_or(|direct| way.saturating_add(GAIN_MIN) <= direct);
         let entry = best.and_then(|(way, entry)| gains(way).then_some(entry));
         let micros = |span: Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
         voice.say(News::Way {

@@ -88,8 +88,9 @@ impl Writer {
     }
 
     fn write(&mut self, now: Instant, node: &mut Node) -> bool {
-        let count = u64::try_from(self.readers.len()).unwrap_or(1).max(1);
-        let at = usize::try_from(self.sent % count).unwrap_or(0);
+        let count = u64::try_from(self.readers.len()).unwrap_or(1);
+        let at = self.sent.checked_rem(count).unwrap_or(0);
+        let at = usize::try_from(at).unwrap_or(0);
         let Some(reader) = self.readers.get(at) else {
             return false;
         };

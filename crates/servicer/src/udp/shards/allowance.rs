@@ -57,8 +57,8 @@ impl Allowance {
     /// Where the bucket of a source's prefix is.
     pub(super) fn place(&self, source: IpAddr) -> usize {
         let hash = self.hasher.hash_one(prefix_of(source));
-        let count = u64::try_from(PREFIXES).unwrap_or(u64::MAX);
-        usize::try_from(hash % count).unwrap_or(0)
+        let place = hash.checked_rem(PREFIXES as u64).unwrap_or(0);
+        usize::try_from(place).unwrap_or(0)
     }
 }
 
@@ -87,10 +87,13 @@ struct Bucket {
 impl Bucket {
     /// Makes a full one.
     const fn new(per_second: u64, burst: u64) -> Self {
-        let cost_nanos = 1_000_000_000 / per_second;
+        let cost_nanos = match 1_000_000_000_u64.checked_div(per_second) {
+            Some(nanos) => nanos,
+            None => u64::MAX,
+        };
         Self {
             cost_nanos,
-            burst_nanos: burst * cost_nanos,
+            burst_nanos: burst.saturating_mul(cost_nanos),
             full_at: Instant::ZERO,
         }
     }

@@ -1,7 +1,5 @@
 //! What arrives on a reliable channel.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use std::collections::VecDeque;
 
 use crate::channel::{

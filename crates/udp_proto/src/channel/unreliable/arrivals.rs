@@ -1,7 +1,5 @@
 //! What arrives with a number on unreliable channels: fragments, and all of sequenced ones.
 
-#![warn(clippy::arithmetic_side_effects)]
-
 use wire::Instant;
 
 use crate::channel::{ChannelError, ChannelId, Delivery, ID_WINDOW, widen};
@@ -270,10 +268,6 @@ impl Reassembly {
 }
 
 #[cfg(test)]
-#[expect(
-    clippy::arithmetic_side_effects,
-    reason = "these numbers come from the test"
-)]
 mod tests {
     use super::*;
     use crate::channel::truncate;

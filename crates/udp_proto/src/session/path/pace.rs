@@ -28,8 +28,12 @@ pub(super) const KNOWN: Rate = Rate::per_second(600, 300);
 
 impl Rate {
     const fn per_second(count: u32, burst: u32) -> Self {
+        let nanos = match 1_000_000_000_u64.checked_div(count as u64) {
+            Some(nanos) => nanos,
+            None => u64::MAX,
+        };
         Self {
-            interval: Duration::from_nanos(1_000_000_000 / count as u64),
+            interval: Duration::from_nanos(nanos),
             burst,
         }
     }

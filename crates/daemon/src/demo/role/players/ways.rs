@@ -193,7 +193,7 @@ impl Ways {
         };
         let is_due = match (here.probe.recent(now), there.probe.recent(now)) {
             (None, Some(_)) => true,
-            (Some(here), Some(there)) if there + gain_min(here) < here => {
+            (Some(here), Some(there)) if there.saturating_add(gain_min(here)) < here => {
                 let since = *self.better_since.get_or_insert(now);
                 now.saturating_since(since) >= CONFIRMATION
             }
@@ -215,7 +215,7 @@ impl Ways {
 
 /// What the other way must save to be taken, of a way of so long: 3 ms, or a twentieth if that is more.
 pub(in crate::demo) fn gain_min(here: Duration) -> Duration {
-    GAIN_MIN.max(here / 20)
+    GAIN_MIN.max(here.checked_div(20).unwrap_or_default())
 }
 
 const GAIN_MIN: Duration = Duration::from_millis(3);
