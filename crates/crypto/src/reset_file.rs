@@ -1,18 +1,23 @@
 //! Reset secret files: what a server makes its stateless resets from, kept across restarts.
 //!
-//! A server that does not know a session gives out the token that ends it. So no two addresses may have
-//! one secret: each has a file of its own, beside the identity, drawn at random and never copied to
-//! another host. As identity files, they have mode 0600 and are never written over.
+//! A server that does not know a session gives out the token that ends it. So no two servers may have
+//! one secret. Each bound address has a file of its own beside the identity, drawn at random, and
+//! [`secret_for`] mixes that address and the id of the machine into what it holds: a file that was copied to
+//! another host, or to another address, gives other tokens there. As identity files, they have mode 0600 and
+//! are never written over.
 
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
-use core::net::SocketAddr;
-use std::io;
+use core::net::{IpAddr, SocketAddr};
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
 use crate::identity_file::{IdentityFileError, read_text, write_new_text};
+use crate::key_schedule::{Label, expand};
 use crate::{NoEntropy, Provider, Secret32};
 
 /// Returns where the secret of a server at `address` is kept, whose identity file is `identity`:
@@ -27,7 +32,54 @@ pub fn path_beside(identity: &Path, address: SocketAddr) -> PathBuf {
     identity.with_file_name(name)
 }
 
+/// Returns the secret for stateless resets of a server that is bound to `address` on this machine, whose identity
+/// file is `identity`. Reads the file at [`path_beside`], or makes it.
+///
+/// The secret is the same after a restart. It is another on a machine with another id (`/etc/machine-id`, or
+/// D-Bus' file where there is none), and for another address. Where a system has neither file, only the address
+/// tells a copy apart.
+///
+/// # Errors
+///
+/// As [`read_or_create`].
+pub fn secret_for<P: Provider>(
+    identity: &Path,
+    address: SocketAddr,
+    provider: &mut P,
+) -> Result<Secret32, ResetFileError> {
+    let kept = read_or_create(&path_beside(identity, address), provider)?;
+    Ok(bound_to(provider, &kept, address, &machine_id()))
+}
+
+/// Derives the secret of a server at `address` on the machine with the id `machine` from what its file holds.
+pub fn bound_to<P: Provider>(
+    provider: &P,
+    kept: &Secret32,
+    address: SocketAddr,
+    machine: &[u8],
+) -> Secret32 {
+    let ip = match address.ip().to_canonical() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    };
+    let place = provider.sha256(&[&ip.octets(), &address.port().to_be_bytes(), machine]);
+    expand(provider, kept, RESET_PLACE, &place)
+}
+
+/// The id of this machine as the system keeps it; empty where it keeps none.
+fn machine_id() -> Vec<u8> {
+    let mut found = MACHINE_ID_FILES.iter().filter_map(|path| {
+        let mut id = Vec::new();
+        let file = File::open(path).ok()?;
+        file.take(MACHINE_ID_MAX).read_to_end(&mut id).ok()?;
+        Some(id.trim_ascii().to_vec()).filter(|id| !id.is_empty())
+    });
+    found.next().unwrap_or_default()
+}
+
 /// Reads the secret in `path`; where there is no file, draws one and writes it there.
+///
+/// It is no secret for resets yet: see [`secret_for`].
 ///
 /// Two processes that start at once end with the same secret.
 ///
@@ -93,6 +145,12 @@ impl fmt::Display for ResetFileError {
 }
 
 impl core::error::Error for ResetFileError {}
+
+/// Where systems keep the machine's id.
+const MACHINE_ID_FILES: [&str; 2] = ["/etc/machine-id", "/var/lib/dbus/machine-id"];
+/// Most of such a file that is read, bytes: four times the usual length.
+const MACHINE_ID_MAX: u64 = 128;
+const RESET_PLACE: Label = Label::new("tw1 reset place");
 
 fn encode(secret: &Secret32) -> Zeroizing<String> {
     // No growing: that would leave copies behind.

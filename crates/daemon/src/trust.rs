@@ -2,9 +2,10 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
+use std::net::SocketAddr;
 use std::path::Path;
 
-use crypto::{Identity, NoEntropy, Provider, Ring, identity_file};
+use crypto::{Identity, NoEntropy, Provider, Ring, Secret32, identity_file, reset_file};
 use hub::JoinFile;
 use wire::{InstanceId, Seed};
 use zeroize::Zeroizing;
@@ -75,6 +76,25 @@ pub fn write_new_join_file(path: &Path, join_file: &JoinFile) -> Result<(), Fail
             Failure::usage(format_args!("{name}: join file: {error}"))
         }
     })
+}
+
+/// Reads or makes the secret for resets of what is bound to `address` with the identity in the file `identity`.
+/// Returns `None` and logs why if there is none: peers then notice a restart by silence.
+pub(crate) fn reset_secret(
+    identity: &Path,
+    address: SocketAddr,
+    provider: &mut Ring,
+) -> Option<Secret32> {
+    if address.port() == 0 {
+        tracing::info!("no resets for peers of the last run: the port is another each time");
+        return None;
+    }
+    reset_file::secret_for(identity, address, provider)
+        .inspect_err(|error| {
+            let file = reset_file::path_beside(identity, address);
+            tracing::warn!(file = %file.display(), %error, "no resets for peers of the last run");
+        })
+        .ok()
 }
 
 /// Draws the id of this run.

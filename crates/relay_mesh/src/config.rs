@@ -30,6 +30,10 @@ pub struct Config {
     pub previous_secret: Option<Secret32>,
     /// This run of this node, drawn at random.
     pub instance: InstanceId,
+    /// What a neighbour is told by that a session of an earlier run of this node is lost: kept over restarts, and
+    /// known to no other node (`crypto::reset_file`). Connection ids have 8 bytes then. `None`: neighbours find out
+    /// when they are dialled or after 10 s of silence.
+    pub reset_secret: Option<Secret32>,
     /// Whom to dial first.
     pub bootstrap: Bootstrap,
     /// Roles, name and addresses that others learn. The first address is the mesh socket's, as
@@ -128,6 +132,7 @@ impl Config {
             secret,
             previous_secret: None,
             instance,
+            reset_secret: None,
             bootstrap: Bootstrap::default(),
             profile: Profile::default(),
             members: None,

@@ -465,6 +465,7 @@ impl<P: Provider> Node<P> {
             self.end_idle_flows(now);
             self.keep_labels_alive(now);
             self.tell_epochs(now);
+            self.peers.drop_old_probers(now);
         }
         if self.beats.is_multiple_of(100) {
             self.forget_nodes(now);

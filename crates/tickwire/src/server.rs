@@ -23,9 +23,9 @@ fn reset_secret(identity: &Path, address: SocketAddr) -> Option<Secret32> {
         tracing::info!("no resets for players of the last run: the port is another each time");
         return None;
     }
-    let path = reset_file::path_beside(identity, address);
-    reset_file::read_or_create(&path, &mut Ring::new())
+    reset_file::secret_for(identity, address, &mut Ring::new())
         .inspect_err(|error| {
+            let path = reset_file::path_beside(identity, address);
             tracing::warn!(file = %path.display(), %error, "no resets for players of the last run");
         })
         .ok()

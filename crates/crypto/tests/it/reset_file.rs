@@ -4,8 +4,9 @@ use std::fs;
 use std::net::SocketAddr;
 
 use crypto::Ring;
+use crypto::Secret32;
 use crypto::identity_file::IdentityFileError;
-use crypto::reset_file::{ResetFileError, path_beside, read, read_or_create};
+use crypto::reset_file::{ResetFileError, bound_to, path_beside, read, read_or_create, secret_for};
 
 use crate::identity_file::Directory;
 
@@ -41,6 +42,52 @@ fn each_address_has_a_random_secret_of_its_own_that_outlives_a_restart() {
             "server.pem.reset-__1-7777",
         ]
     );
+}
+
+/// The file of one server, copied to another host or renamed for another address.
+#[test]
+fn a_copied_file_gives_other_secrets_on_another_machine_and_at_another_address() {
+    let kept = Secret32::new([7; 32]);
+    let at = |address: &str, machine: &str| {
+        let address: SocketAddr = address.parse().unwrap();
+        *bound_to(&Ring::new(), &kept, address, machine.as_bytes()).expose()
+    };
+    let own = at("192.0.2.1:7777", "a1");
+    assert_eq!(own, at("192.0.2.1:7777", "a1"), "after a restart");
+    assert_eq!(own, at("[::ffff:192.0.2.1]:7777", "a1"), "the same address");
+    let others = [
+        at("192.0.2.1:7777", "a2"),
+        at("192.0.2.1:7777", ""),
+        at("192.0.2.2:7777", "a1"),
+        at("192.0.2.1:7778", "a1"),
+        at("0.0.0.0:7777", "a1"),
+        at("0.0.0.0:7777", "a2"),
+        *kept.expose(),
+    ];
+    for (index, other) in others.iter().enumerate() {
+        assert!(*other != own && !others[..index].contains(other), "{index}");
+    }
+}
+
+#[test]
+fn the_secret_for_an_address_outlives_a_restart_and_is_not_what_the_file_holds() {
+    let directory = Directory::new("reset_place");
+    let identity = directory.path("server.pem");
+    let address: SocketAddr = "127.0.0.1:7777".parse().unwrap();
+    let secret = || secret_for(&identity, address, &mut Ring::new()).unwrap();
+    let first = *secret().expose();
+    assert_eq!(&first, secret().expose());
+    let kept = read(&path_beside(&identity, address)).unwrap();
+    assert_ne!(&first, kept.expose());
+    // The same file under the name that another address has.
+    let other: SocketAddr = "127.0.0.1:7778".parse().unwrap();
+    fs::copy(
+        path_beside(&identity, address),
+        path_beside(&identity, other),
+    )
+    .unwrap();
+    let copied = secret_for(&identity, other, &mut Ring::new()).unwrap();
+    assert_ne!(&first, copied.expose());
 }
 
 #[cfg(unix)]

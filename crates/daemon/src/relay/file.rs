@@ -31,7 +31,7 @@ use servicer::Rules;
 use wire::{InstanceId, NodeId, Seed};
 
 use super::running::{AdminSetup, Setup};
-use crate::exit;
+use crate::{exit, trust};
 pub use admin::FileAdmin;
 pub use probes::FileProbe;
 pub use proxies::FileProxies;
@@ -333,6 +333,7 @@ impl FileConfig {
             .random(&mut instance)
             .map_err(|error| ConfigError::new(directory, &error))?;
         let mut node = Config::new(secret, InstanceId(u64::from_be_bytes(instance)));
+        node.reset_secret = trust::reset_secret(&identity_path, self.listen, &mut Ring::new());
         node.bootstrap = bootstrap(&self.bootstrap);
         node.profile = Profile {
             roles: roles(&self.roles),

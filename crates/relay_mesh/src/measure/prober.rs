@@ -53,7 +53,7 @@ pub enum Pace {
 /// What is known of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// Fewer than 10 answers so far.
+    /// Fewer than 10 answers so far; fewer than 3 where the link was up before.
     New,
     /// It answers as usual.
     Up,
@@ -87,10 +87,41 @@ impl Prober {
             last_probe: None,
             overdue_at: None,
             missed: 0,
-            state: State::New { answers: 0 },
+            state: State::New {
+                answers: 0,
+                needed: Self::ANSWERS_MIN,
+            },
             slice: Slice::at(now),
             pardons: 0,
         }
+    }
+
+    /// The session with the neighbour is a new one, over the same path: asks anew. Where the link was up before, it
+    /// counts as up after as many answers as one that fell silent, with the round trips of before.
+    pub fn renew(&mut self, now: Instant) {
+        self.probes.clear();
+        self.pace = Pace::Idle;
+        self.next_probe = now;
+        self.last_probe = None;
+        self.overdue_at = None;
+        self.missed = 0;
+        self.pardons = 0;
+        self.slice = Slice::at(now);
+        let was_up = self.was_up();
+        self.state = State::New {
+            answers: 0,
+            needed: if was_up {
+                Self::ANSWERS_BACK
+            } else {
+                Self::ANSWERS_MIN
+            },
+        };
+    }
+
+    /// Returns whether the link was ever up.
+    #[must_use]
+    pub const fn was_up(&self) -> bool {
+        matches!(self.state, State::Up | State::Dead { .. })
     }
 
     /// Sets how often the link is probed while it is healthy.
@@ -156,7 +187,7 @@ impl Prober {
         if newly_overdue {
             self.look_for_overdue();
             if self.missed >= Self::MISSES_DEAD {
-                self.state = self.state.on_silence();
+                self.state = self.state.on_silence(now);
             }
             self.plan(now);
         }
@@ -289,7 +320,8 @@ impl Prober {
     /// Sets when the next probe is due, counted from the last one.
     fn plan(&mut self, now: Instant) {
         let interval = match (self.state, self.pace) {
-            (State::Dead { answers: 0 } | State::New { answers: 0 }, _) => IDLE,
+            (State::Dead { answers: 0, since }, _) if now < since + LATELY => LATELY_DEAD,
+            (State::Dead { answers: 0, .. } | State::New { answers: 0, .. }, _) => IDLE,
             (State::New { .. } | State::Dead { .. }, _) => QUICK,
             (State::Up, _) if self.missed > 0 => QUICK,
             (State::Up, Pace::InUse) => IN_USE,
@@ -331,36 +363,47 @@ enum Outcome {
 /// Health without its transient part.
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// Fewer than [`Prober::ANSWERS_MIN`] answers so far.
+    /// Fewer answers so far than are needed.
     New {
         answers: u8,
+        needed: u8,
     },
     Up,
-    /// Silent; answers since then.
+    /// Silent since then; answers that came nevertheless.
     Dead {
         answers: u8,
+        since: Instant,
     },
 }
 
 impl State {
     const fn on_answer(self) -> Self {
         match self {
-            Self::New { answers } if answers.saturating_add(1) < Prober::ANSWERS_MIN => Self::New {
+            Self::New { answers, needed } if answers.saturating_add(1) < needed => Self::New {
                 answers: answers.saturating_add(1),
+                needed,
             },
-            Self::Dead { answers } if answers.saturating_add(1) < Prober::ANSWERS_BACK => {
+            Self::Dead { answers, since } if answers.saturating_add(1) < Prober::ANSWERS_BACK => {
                 Self::Dead {
                     answers: answers.saturating_add(1),
+                    since,
                 }
             }
             Self::New { .. } | Self::Dead { .. } | Self::Up => Self::Up,
         }
     }
 
-    const fn on_silence(self) -> Self {
+    const fn on_silence(self, now: Instant) -> Self {
         match self {
-            Self::New { .. } => Self::New { answers: 0 },
-            Self::Up | Self::Dead { .. } => Self::Dead { answers: 0 },
+            Self::New { .. } => Self::New {
+                answers: 0,
+                needed: Prober::ANSWERS_MIN,
+            },
+            Self::Up => Self::Dead {
+                answers: 0,
+                since: now,
+            },
+            Self::Dead { since, .. } => Self::Dead { answers: 0, since },
         }
     }
 }
@@ -369,6 +412,10 @@ impl State {
 const IN_USE: Duration = Duration::from_millis(200);
 /// Interval on other links, and on new ones and dead ones that never answered.
 const IDLE: Duration = Duration::from_secs(1);
+/// Interval on a link that died lately: an outage that ends is noticed within that.
+const LATELY_DEAD: Duration = Duration::from_millis(250);
+/// For how long a link died lately: chosen longer than the 10 s after which its session ends.
+const LATELY: Duration = Duration::from_secs(15);
 /// Interval while a link is suspect, and until a new or returning one has answered often enough.
 const QUICK: Duration = Duration::from_millis(50);
 /// No probe is overdue earlier, whatever the link is used to.

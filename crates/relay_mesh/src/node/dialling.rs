@@ -19,6 +19,8 @@ pub(super) enum Ending {
     Parted,
     /// It does not answer.
     Silent,
+    /// It knows nothing of the session: it was started again, or gave it up.
+    Lost,
     /// Anything else.
     Other,
 }
@@ -29,7 +31,8 @@ impl From<CloseReason> for Ending {
             CloseReason::Peer(CloseCode::Full) => Self::Full,
             CloseReason::Peer(CloseCode::NoError) => Self::Parted,
             CloseReason::Timeout => Self::Silent,
-            CloseReason::Local(_) | CloseReason::Peer(_) | CloseReason::Reset | _ => Self::Other,
+            CloseReason::Reset => Self::Lost,
+            CloseReason::Local(_) | CloseReason::Peer(_) | _ => Self::Other,
         }
     }
 }
@@ -118,7 +121,7 @@ impl<P: Provider> Node<P> {
         })
     }
 
-    /// Dials as soon as may be after a session that lasted fell silent.
+    /// Dials as soon as may be after a session that lasted fell silent or was lost.
     pub(super) fn dial_again(&mut self, now: Instant, link: LinkId) {
         let spread = self.dial_spread();
         if let Some(peer) = self.peers.get_mut(link) {
@@ -135,7 +138,7 @@ impl<P: Provider> Node<P> {
             Ending::Full if is_far_end => FULL_NEEDED_MS,
             Ending::Full => FULL_MS,
             Ending::Silent if self.selecting.is_choosing => SILENT_MS,
-            Ending::Silent | Ending::Parted | Ending::Other => return,
+            Ending::Silent | Ending::Lost | Ending::Parted | Ending::Other => return,
         };
         let millis = millis.saturating_add(self.generator.below(millis));
         let is_full = ending == Ending::Full;

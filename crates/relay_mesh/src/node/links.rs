@@ -177,7 +177,9 @@ impl<P: Provider> Node<P> {
         };
         self.on_dial(link);
         match self.endpoint.connect(now, target) {
-            Ok(session) => self.peers.set_contact(link, Contact::Dialling(session)),
+            Ok(session) => {
+                self.peers.set_contact(link, Contact::Dialling(session));
+            }
             Err(_) => self.back_off(now, link),
         }
     }
@@ -216,7 +218,8 @@ impl<P: Provider> Node<P> {
             return;
         }
         let is_strange = self.is_strange(&node);
-        let prober = Prober::new(now, self.generator.seed().generator(0));
+        let address = self.endpoint.peer_address(session);
+        let prober = self.prober_for(now, link, address);
         self.peers.set_contact(
             link,
             Contact::Up(Box::new(Up {
@@ -235,10 +238,20 @@ impl<P: Provider> Node<P> {
             peer.refused_until = None;
             peer.reached = reached.or(peer.reached);
         }
-        if let Some(address) = self.endpoint.peer_address(session) {
+        if let Some(address) = address {
             self.tell(Event::LinkUp { node, address });
         }
         self.greet(now, link, node);
+    }
+
+    /// The probes of the last session with a neighbour, where it ended a moment ago and the new one goes to the same
+    /// address; else new ones.
+    fn prober_for(&mut self, now: Instant, link: LinkId, address: Option<SocketAddr>) -> Prober {
+        let peer = self.peers.get_mut(link);
+        let kept = peer
+            .zip(address)
+            .and_then(|(peer, at)| peer.take_prober(now, at));
+        kept.unwrap_or_else(|| Prober::new(now, self.generator.seed().generator(0)))
     }
 
     /// Who is not alive by our records is of a part of the mesh that we know nothing of.
@@ -328,7 +341,7 @@ impl<P: Provider> Node<P> {
             self.take_down(now, link);
         }
         self.peers.set_contact(link, Contact::None);
-        if has_lasted && ending == Ending::Silent {
+        if has_lasted && matches!(ending, Ending::Silent | Ending::Lost) {
             // It stopped or lost its path a moment ago, and may be back already.
             self.dial_again(now, link);
         } else {
@@ -347,7 +360,9 @@ impl<P: Provider> Node<P> {
             self.end_course(now, link);
             self.leave_link(now, link, node);
         }
-        self.peers.set_contact(link, Contact::None);
+        let session = self.peers.session(link);
+        let address = session.and_then(|session| self.endpoint.peer_address(session));
+        self.peers.end_session(now, link, address);
         self.known_routes.on_change();
     }
 

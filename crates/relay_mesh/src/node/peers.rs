@@ -11,7 +11,7 @@ use wire::{Instant, NodeId};
 use crate::config::Config;
 use crate::cost::Cost;
 use crate::link::LinkId;
-use crate::measure::Prober;
+use crate::measure::{Prober, Window};
 
 /// Another node.
 #[derive(Debug)]
@@ -25,6 +25,8 @@ pub(super) struct Peer {
     /// Where the last dial of ours succeeded.
     pub(super) reached: Option<SocketAddr>,
     pub(super) contact: Contact,
+    /// The probes of the last session, and the address and time that it ended at.
+    pub(super) last_prober: Option<Box<LastProber>>,
     /// When to dial next.
     pub(super) next_dial: Instant,
     /// Dials in a row that failed, or brought a session that did not last.
@@ -49,6 +51,14 @@ pub(super) struct Peer {
     pub(super) detoured: TokenBucket,
     /// Bytes that it passes on to this node, of far ends with no detour by it.
     pub(super) passed: TokenBucket,
+}
+
+/// What a session leaves for the next one.
+#[derive(Debug)]
+pub(super) struct LastProber {
+    prober: Prober,
+    address: SocketAddr,
+    ended_at: Instant,
 }
 
 /// How this node stands with another.
@@ -200,6 +210,13 @@ impl Peers {
         }
     }
 
+    /// Drops the probes of sessions that ended too long ago.
+    pub(super) fn drop_old_probers(&mut self, now: Instant) {
+        for peer in &mut self.list {
+            peer.last_prober.take_if(|last| !last.is_fresh(now));
+        }
+    }
+
     /// Nodes known of.
     pub(super) fn len(&self) -> usize {
         self.by_node.len()
@@ -228,10 +245,25 @@ impl Peers {
             .is_some_and(|peer| matches!(&peer.contact, Contact::Up(up) if up.is_small))
     }
 
-    /// Sets how we stand with a node, and keeps the sessions findable.
-    pub(super) fn set_contact(&mut self, link: LinkId, contact: Contact) {
+    /// Ends the session with a node at `address`. Its probes are kept for the next one, if its link was up.
+    pub(super) fn end_session(&mut self, now: Instant, link: LinkId, address: Option<SocketAddr>) {
+        if let Contact::Up(up) = self.set_contact(link, Contact::None)
+            && up.prober.was_up()
+            && let Some(address) = address
+            && let Some(peer) = self.get_mut(link)
+        {
+            peer.last_prober = Some(Box::new(LastProber {
+                prober: up.prober,
+                address,
+                ended_at: now,
+            }));
+        }
+    }
+
+    /// Sets how we stand with a node, and keeps the sessions findable. Returns how we stood.
+    pub(super) fn set_contact(&mut self, link: LinkId, contact: Contact) -> Contact {
         let Some(peer) = self.list.get_mut(usize::from(link.0)) else {
-            return;
+            return Contact::None;
         };
         if let Contact::Dialling(session) = &peer.contact {
             self.by_session.remove(session);
@@ -250,7 +282,7 @@ impl Peers {
                 self.open.insert(link);
             }
         }
-        peer.contact = contact;
+        core::mem::replace(&mut peer.contact, contact)
     }
 
     /// Sessions and dials.
@@ -260,8 +292,12 @@ impl Peers {
 
     pub(super) fn memory(&self) -> usize {
         const UP: usize = size_of::<Up>() + 12 * 1_024;
+        const KEPT: usize = size_of::<LastProber>() + 12 * 1_024;
+        let kept = self.list.iter().filter(|peer| peer.last_prober.is_some());
         let known = self.list.capacity().saturating_mul(size_of::<Peer>());
-        known.saturating_add(self.by_session.len().saturating_mul(UP))
+        known
+            .saturating_add(kept.count().saturating_mul(KEPT))
+            .saturating_add(self.by_session.len().saturating_mul(UP))
     }
 }
 
@@ -278,6 +314,7 @@ impl Peer {
             bootstrap: Vec::new(),
             reached: None,
             contact: Contact::None,
+            last_prober: None,
             next_dial: now,
             failures: 0,
             measured: None,
@@ -312,6 +349,15 @@ impl Peer {
         addresses
     }
 
+    /// Returns the probes of a session that ended a moment ago, if the new one goes to the same address.
+    pub(super) fn take_prober(&mut self, now: Instant, address: SocketAddr) -> Option<Prober> {
+        let last = *self.last_prober.take()?;
+        let is_same = last.address == address && last.is_fresh(now);
+        let mut prober = is_same.then_some(last.prober)?;
+        prober.renew(now);
+        Some(prober)
+    }
+
     /// Keeps it from coming back at once to a place that another was given.
     pub(super) fn shut_out(&mut self, now: Instant) {
         let span = SHUT.saturating_mul(1 << self.shut_outs.min(2));
@@ -333,6 +379,13 @@ impl Peer {
         self.failures = self.failures.saturating_add(1);
         self.reached = None;
         self.next_dial = now + span + spread;
+    }
+}
+
+impl LastProber {
+    /// Whether its round trips still count.
+    fn is_fresh(&self, now: Instant) -> bool {
+        now.saturating_since(self.ended_at) < Window::SPAN
     }
 }
 

@@ -3,7 +3,7 @@
 use core::num::NonZeroU32;
 
 use crypto::{Identity, Provider, Secret32};
-use udp_proto::{AppId, Endpoint, Listen, ListenError, Mtu};
+use udp_proto::{AppId, CidLen, Endpoint, Listen, ListenError, Mtu};
 use wire::{Instant, NodeId};
 
 #[cfg(feature = "tcp")]
@@ -111,12 +111,16 @@ pub(super) fn endpoint<P: Provider>(
     sessions.receive_window = RECEIVE_WINDOW;
     sessions.realtime_rate = CONTROL_RATE;
     sessions.realtime_burst = CONTROL_RATE.get() / 4;
+    if config.reset_secret.is_some() {
+        sessions.cid_len = CidLen::Eight;
+    }
     let mut endpoint = Endpoint::new(sessions, APP, provider, now)?;
     let network = udp_proto::Network {
         secret: config.secret.clone(),
         previous: config.previous_secret.clone(),
     };
-    let listen = Listen::new(identity, config.instance).with_network(network);
+    let mut listen = Listen::new(identity, config.instance).with_network(network);
+    listen.reset_secret.clone_from(&config.reset_secret);
     // A new endpoint with connection ids: only randomness can be missing.
     endpoint
         .listen(now, listen)

@@ -168,10 +168,12 @@ impl<P: Provider> Endpoint<P> {
         (accepted, is_peer, timeouts): (Accepted, bool, Timeouts),
     ) -> bool {
         let boot_id = self.listener.as_ref().map(|listener| listener.boot_id());
-        let params = Params::of(&self.config, boot_id.unwrap_or_default())
-            .with_timeouts(&timeouts)
-            .encode();
-        let confirm = confirm_body(&params, &self.channel_digest);
+        let mut params =
+            Params::of(&self.config, boot_id.unwrap_or_default()).with_timeouts(&timeouts);
+        if is_peer {
+            params.reset_token = self.token_of_dial(id);
+        }
+        let confirm = confirm_body(&params.encode(), &self.channel_digest);
         let server = accepted.server_key.node_id();
         let identity = match (&self.listener, is_peer) {
             (Some(listener), true) => {
@@ -224,9 +226,7 @@ impl<P: Provider> Endpoint<P> {
         if self.config.cid_len.bytes() == 0 {
             self.by_address.insert(accepted.server, id);
         }
-        if self.session(id).is_some_and(Session::is_resettable) {
-            self.resettable.insert((accepted.server, id));
-        }
+        self.note_resettable(id);
         self.connected(now, (id, began), accepted.server, proof);
         true
     }
@@ -249,6 +249,7 @@ impl<P: Provider> Endpoint<P> {
                 self.stats.dropped_unknown_session.saturating_add(1);
             self.on_unopened(now, arrival, datagram);
             self.offer_reset(now, arrival, (header.destination, datagram.len()));
+            self.hurry_dials(now, arrival.peer);
             return;
         };
         match self.slots.get_mut(id) {

@@ -135,6 +135,7 @@ impl<P: Provider> Endpoint<P> {
         }
         session.take_first(now, number, plaintext);
         self.slots.put(id, Slot::Session(Box::new(session)));
+        self.note_resettable(id);
         if let Proof::Token(grant) = &proof {
             self.seat(now, id, grant);
         }

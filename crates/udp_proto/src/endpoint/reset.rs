@@ -1,4 +1,4 @@
-//! Sessions that a server has lost: it says so, and the client believes it.
+//! Sessions that a server or a node has lost: it says so, and its peer believes it.
 
 use core::net::SocketAddr;
 
@@ -6,12 +6,15 @@ use crypto::Provider;
 use wire::{Arrival, Instant};
 
 use super::{Endpoint, ReplyBody, Slot};
-use crate::handshake::reset;
+use crate::handshake::reset::{self, ResetToken};
 use crate::packet::Cid;
+use crate::session::Session;
 use crate::slots::SessionId;
 
-/// Sessions with one server address that a datagram may be compared with.
+/// Sessions with one address that a datagram may be compared with.
 const COMPARED_MAX: usize = 32;
+/// Dials that a packet of an unknown session may hurry.
+const HURRIED_MAX: usize = 64;
 
 impl<P: Provider> Endpoint<P> {
     /// Answers a packet of `len` bytes for a session that is not known, where there is a secret.
@@ -44,7 +47,49 @@ impl<P: Provider> Endpoint<P> {
         true
     }
 
-    /// Looks at a datagram that opened no packet: it may be a reset, from a server that we dialled.
+    /// Returns the token that ends the session that a dial of ours becomes, for its peer; `None` where we do not
+    /// listen with a secret.
+    pub(super) fn token_of_dial(&self, id: SessionId) -> Option<ResetToken> {
+        let Some(Slot::Dial(dial)) = self.slots.get(id) else {
+            return None;
+        };
+        let resets = self.listener.as_ref()?.resets.as_ref()?;
+        resets.token(&self.provider, dial.client_cid())
+    }
+
+    /// Enters a session whose peer may reset it, at the address where the peer is now.
+    pub(super) fn note_resettable(&mut self, id: SessionId) {
+        if let Some(session) = self.session(id).filter(|session| session.is_resettable()) {
+            let entry = (session.peer_address(), id);
+            self.resettable.insert(entry);
+        }
+    }
+
+    /// Takes note that the peer of a session has moved.
+    pub(super) fn move_resettable(&mut self, id: SessionId) {
+        if self.session(id).is_some_and(Session::is_resettable) {
+            self.resettable.retain(|(_, other)| *other != id);
+            self.note_resettable(id);
+        }
+    }
+
+    /// Repeats dials to an address at once that a packet of an unknown session came from: there is somebody, who
+    /// still has a session that ended here, and a path that lost everything carries again.
+    pub(super) fn hurry_dials(&mut self, now: Instant, from: SocketAddr) {
+        let mut hurried = Vec::new();
+        for id in self.dials.values().take(HURRIED_MAX) {
+            if let Some(Slot::Dial(dial)) = self.slots.get_mut(*id)
+                && dial.on_heard(now, from)
+            {
+                hurried.push(*id);
+            }
+        }
+        for id in hurried {
+            self.arm(id);
+        }
+    }
+
+    /// Looks at a datagram that opened no packet: it may be a reset of the peer's.
     pub(super) fn on_unopened(
         &mut self,
         now: Instant,

@@ -41,6 +41,7 @@ impl<P: Provider> Endpoint<P> {
         let news = session.take_news();
         let address = session.peer_address();
         if news.moved.is_some() {
+            self.move_resettable(id);
             self.events.push_back(Event::AddressChanged {
                 session: id,
                 address,
@@ -108,7 +109,10 @@ impl<P: Provider> Endpoint<P> {
                 if self.by_address.get(&session.peer_address()) == Some(&id) {
                     self.by_address.remove(&session.peer_address());
                 }
-                self.resettable.remove(&(session.peer_address(), id));
+                let is_found = self.resettable.remove(&(session.peer_address(), id));
+                if session.is_resettable() && !is_found {
+                    self.resettable.retain(|(_, other)| *other != id);
+                }
                 if let Some(source) = session.counted_source() {
                     self.sources.remove(source);
                 }

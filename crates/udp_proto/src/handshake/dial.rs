@@ -177,6 +177,20 @@ impl<P: Provider> Dial<P> {
         self.timeouts
     }
 
+    /// Returns the connection id of the session to be that its peer will use.
+    pub(crate) const fn client_cid(&self) -> Cid {
+        self.form.client_cid
+    }
+
+    /// Takes note that something came from `from`, which shows that the path there works: the HELLO is due,
+    /// but not sooner than [`RESEND_FIRST`] after the last. Anybody may forge that.
+    pub(crate) fn on_heard(&mut self, now: Instant, from: SocketAddr) -> bool {
+        let is_due =
+            from == self.address() && self.hellos > 0 && now >= self.sent_at + RESEND_FIRST;
+        self.is_due |= is_due;
+        is_due
+    }
+
     /// Takes a RETRY: the same HELLO goes out again with the cookie in it.
     pub(crate) fn on_retry(&mut self, now: Instant, from: SocketAddr, retry: &Retry) -> bool {
         let is_ours = (retry.version, retry.hello_id) == (self.version, self.hello_id)

@@ -64,6 +64,8 @@ impl<A: Aead> Session<A> {
             start.peer_params.keepalive,
         );
         let window = usize::try_from(start.peer_params.receive_window).unwrap_or(usize::MAX);
+        // A client keeps nothing that outlives it; a node does, whichever end dialled.
+        let may_reset = start.role == Role::Dialler || matches!(start.proof, Proof::Node(_));
         let confirm = start
             .confirm
             .map(|confirm| (Box::new(confirm), Sending::Due));
@@ -78,7 +80,7 @@ impl<A: Aead> Session<A> {
             reset_token: start
                 .peer_params
                 .reset_token
-                .filter(|_| start.role == Role::Dialler && start.peer_cid.len() == Cid::LEN_MAX),
+                .filter(|_| may_reset && start.peer_cid.len() == Cid::LEN_MAX),
             proof: start.proof,
             source: start.source,
             sealing: ours.into_sealing_key(provider, start.suite),

@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 
 use crypto::{Identity, Secret32};
 use netsim::provider::SimProvider;
-use netsim::{Handle, Host, LinkConfig, World};
+use netsim::{Chance, Datagram, Handle, Host, LinkConfig, Loss, Verdict, World};
 use udp_proto::{
-    CloseCode, CloseReason, Config, Credentials, Event, Listen, Mtu, Network, Proof,
+    CidLen, CloseCode, CloseReason, Config, Credentials, Event, Listen, Mtu, Network, Proof,
     ServerIdentity, SessionId, Target,
 };
-use wire::{InstanceId, NodeId, Seed};
+use wire::{InstanceId, Instant, NodeId, Seed};
 
 use crate::harness::{Log, Peer, RELIABLE, endpoint};
 
@@ -22,27 +22,44 @@ struct Node {
 }
 
 fn node(world: &mut World, number: u8, secret: u8) -> Node {
-    let seed = Seed::from_number(500 + u64::from(number));
-    let identity = Identity::generate(&mut SimProvider::new(seed.generator(1).seed())).unwrap();
-    let id = identity.node_id();
     let at = SocketAddr::from(([198, 51, 100, number], 9_000));
+    let id = identity(number).node_id();
+    let handle = world.add(at, |now| peer((number, secret), (Resets::Off, 0), now));
+    Node { handle, id, at }
+}
+
+/// Whether a node says so where it has lost a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Resets {
+    On,
+    Off,
+}
+
+fn identity(number: u8) -> Identity {
+    let seed = Seed::from_number(500 + u64::from(number));
+    Identity::generate(&mut SimProvider::new(seed.generator(1).seed())).unwrap()
+}
+
+/// A process of a node in one of its lives.
+fn peer((number, secret): (u8, u8), (resets, life): (Resets, u64), now: Instant) -> Peer {
     let mut config = Config::default();
     config.mtu_check = Some(Mtu::MESH);
-    let handle = world.add(at, |now| {
-        let mut machine = endpoint(seed, config, now);
-        let network = Network {
-            secret: Secret32::new([secret; 32]),
-            previous: None,
-        };
-        machine
-            .listen(
-                now,
-                Listen::new(identity, InstanceId(u64::from(number))).with_network(network),
-            )
-            .unwrap();
-        Host::new(machine, Log::default())
-    });
-    Node { handle, id, at }
+    if resets == Resets::On {
+        config.cid_len = CidLen::Eight;
+    }
+    let seed = Seed::from_number(500 + u64::from(number) + 1_000 * life);
+    let mut machine = endpoint(seed, config, now);
+    let network = Network {
+        secret: Secret32::new([secret; 32]),
+        previous: None,
+    };
+    let instance = InstanceId(u64::from(number) + 1_000 * life);
+    let mut listen = Listen::new(identity(number), instance).with_network(network);
+    if resets == Resets::On {
+        listen = listen.with_resets(Secret32::new([number; 32]));
+    }
+    machine.listen(now, listen).unwrap();
+    Host::new(machine, Log::default())
 }
 
 fn dial(world: &mut World, from: &Node, to: &Node) -> SessionId {
@@ -58,6 +75,10 @@ fn dial(world: &mut World, from: &Node, to: &Node) -> SessionId {
 
 fn log<'a>(world: &'a World, node: &Node) -> &'a Log {
     &world.get(node.handle).unwrap().app
+}
+
+fn reasons(log: &Log) -> Vec<CloseReason> {
+    log.closes().into_iter().map(|(_, reason)| reason).collect()
 }
 
 fn proofs(log: &Log) -> Vec<&Proof> {
@@ -105,6 +126,113 @@ fn twp_t4_a_node_that_moves_keeps_its_session_and_checks_1280_bytes_again() {
     });
     world.run_for(Duration::from_secs(1));
     assert_eq!(log(&world, &b).messages.len(), 1);
+}
+
+/// Two nodes that say so where they have lost a session, and the session that the first opened 3 s ago.
+fn pair_with_resets(world: &mut World) -> [Node; 2] {
+    let pair = [1, 2].map(|number| {
+        let at = SocketAddr::from(([198, 51, 100, number], 9_000));
+        let handle = world.add(at, |now| peer((number, 7), (Resets::On, 0), now));
+        let id = identity(number).node_id();
+        Node { handle, id, at }
+    });
+    dial(world, &pair[0], &pair[1]);
+    world.run_for(Duration::from_secs(3));
+    pair
+}
+
+/// The node that was started again dials nobody; the other one says nothing but keepalives.
+#[test]
+fn twp_t8_a_node_hears_of_a_restart_of_its_peer_whichever_dialled() {
+    for (restarted, has_moved) in [(0, false), (0, true), (1, false)] {
+        let mut world = World::new(Seed::from_number(14));
+        let nodes = pair_with_resets(&mut world);
+        let (dead, other) = (&nodes[restarted], &nodes[1 - restarted]);
+        if has_moved {
+            world.unbind_address(dead.at);
+            world.bind_address(dead.handle, SocketAddr::from(([192, 0, 2, 9], 9_000)));
+            world.run_for(Duration::from_secs(5));
+        }
+        assert!(log(&world, other).closes().is_empty());
+        assert!(world.kill(dead.handle));
+        world.run_for(Duration::from_millis(1_500));
+        let number = u8::try_from(restarted + 1).unwrap();
+        world.restart(dead.handle, |now| peer((number, 7), (Resets::On, 1), now));
+        world.run_for(Duration::from_secs(1));
+        let case = (restarted, has_moved);
+        let closes = reasons(log(&world, other));
+        assert_eq!(closes, [CloseReason::Reset], "{case:?}");
+        let stats = *world.get(dead.handle).unwrap().machine.stats();
+        assert_eq!(stats.resets_sent, 1, "{case:?}");
+    }
+}
+
+/// The same reset from the address of the node that dialled, and from another one.
+#[test]
+fn a_reset_of_a_node_that_dialled_is_believed_from_its_address_only() {
+    let mut world = World::new(Seed::from_number(15));
+    let [dialler, accepter] = pair_with_resets(&mut world);
+    assert!(world.kill(dialler.handle));
+    world.restart(dialler.handle, |now| peer((1, 7), (Resets::On, 1), now));
+    let tap = world.tap(dialler.handle, accepter.handle, 8);
+    world.intercept(dialler.handle, accepter.handle, |_, _| Verdict::Drop);
+    world.run_for(Duration::from_millis(1_500));
+    let reset = world.captured(tap).front().unwrap().datagram.bytes.clone();
+    let elsewhere = SocketAddr::from(([198, 51, 100, 1], 9_001));
+    for (from, closes) in [
+        (elsewhere, &[][..]),
+        (dialler.at, &[CloseReason::Reset][..]),
+    ] {
+        let forged = Datagram::new(from, accepter.at, reset.clone());
+        world.inject(Duration::ZERO, forged);
+        world.run_for(Duration::from_millis(10));
+        assert_eq!(reasons(log(&world, &accepter)), closes, "{from}");
+    }
+}
+
+/// From one node to the other nothing arrives, so that one gives the session up, and dials in vain. When the path
+/// carries again, what the other still sends shows it.
+#[test]
+fn twp_a_dial_is_repeated_at_once_when_the_peer_is_heard() {
+    let mut worst = Duration::ZERO;
+    for seed in 0..20 {
+        let mut world = World::new(Seed::from_number(1_600 + seed));
+        world.set_default_link(LinkConfig::default().with_delay(Duration::from_millis(10)));
+        let (a, b) = (node(&mut world, 1, 7), node(&mut world, 2, 7));
+        dial(&mut world, &a, &b);
+        world.run_for(Duration::from_secs(2));
+        let lossy = LinkConfig::default().with_loss(Loss::Bernoulli(Chance::percent(100)));
+        let whole = world.link(a.handle, b.handle);
+        world.set_link(a.handle, b.handle, lossy);
+        world.run_for(Duration::from_millis(11_100));
+        assert_eq!(reasons(log(&world, &b)), [CloseReason::Timeout]);
+        dial(&mut world, &b, &a);
+        world.run_for(Duration::from_millis(3_000 + 77 * seed));
+        world.set_link(a.handle, b.handle, whole);
+        let end = world.now();
+        while proofs(log(&world, &b)).len() < 2 {
+            world.run_for(Duration::from_millis(5));
+        }
+        worst = worst.max(world.now().saturating_since(end));
+    }
+    assert!(worst <= Duration::from_millis(700), "{worst:?}");
+}
+
+/// Whoever forges packets from the address dialled gets four HELLOs a second sent there, and no more.
+#[test]
+fn twp_forged_packets_hurry_a_dial_four_times_a_second_at_most() {
+    let mut world = World::new(Seed::from_number(17));
+    let (a, b) = (node(&mut world, 1, 7), node(&mut world, 2, 7));
+    let to_b = world.tap(a.handle, b.handle, 1_000);
+    assert!(world.kill(b.handle));
+    dial(&mut world, &a, &b);
+    for millis in 0..9_000 {
+        let datagram = Datagram::new(b.at, a.at, vec![0x40; 60]);
+        world.inject(Duration::from_millis(millis), datagram);
+    }
+    world.run_for(Duration::from_secs(9));
+    let hellos = world.captured(to_b).len();
+    assert!((25..=45).contains(&hellos), "{hellos} in 9 s");
 }
 
 /// A node that was stopped keeps its session by the stall guard; its peer gave it up and opens another.

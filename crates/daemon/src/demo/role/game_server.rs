@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use crypto::Ring;
 use crypto::token::TokenKey;
-use crypto::{Ring, reset_file};
 use servicer::{Clock, SocketConfig, UdpServicer, UdpSocket};
 use udp_proto::{CidLen, Config, Endpoint, Listen};
 
@@ -41,15 +41,10 @@ pub(super) fn run(plan: &Plan, directory: &Path) -> Result<(), Failure> {
     let identity = trust::read_identity(&environment.identity)?;
     let mut listen = Listen::new(identity, instance);
     let mut config = Config::for_server();
-    let reset_path = reset_file::path_beside(&environment.identity, environment.listen);
-    match reset_file::read_or_create(&reset_path, &mut provider) {
-        Ok(secret) => {
-            config.cid_len = CidLen::Eight;
-            listen = listen.with_resets(secret);
-        }
-        Err(error) => {
-            tracing::warn!(file = %reset_path.display(), %error, "no resets for players of the last run");
-        }
+    let secret = trust::reset_secret(&environment.identity, environment.listen, &mut provider);
+    if let Some(secret) = secret {
+        config.cid_len = CidLen::Eight;
+        listen = listen.with_resets(secret);
     }
     let mut endpoint = Endpoint::new(config, APP, provider, now)?;
     endpoint.listen(now, listen)?;

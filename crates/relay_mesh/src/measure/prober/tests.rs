@@ -144,6 +144,14 @@ fn an_idle_link_is_dead_within_two_seconds_and_then_asked_once_a_second() {
         prober.health() == Health::Dead
     });
     assert!(took <= Duration::from_secs(2), "{took:?}");
+    // Four times a second for a while: it may be back soon.
+    let before = world.sent;
+    world.run(16);
+    assert!(
+        (50..=70).contains(&(world.sent - before)),
+        "{}",
+        world.sent - before
+    );
     let before = world.sent;
     world.run(60);
     assert!(world.sent - before <= 66, "{}", world.sent - before);
@@ -153,6 +161,55 @@ fn an_idle_link_is_dead_within_two_seconds_and_then_asked_once_a_second() {
         prober.health() != Health::Dead
     });
     assert!(took <= Duration::from_secs(2), "{took:?}");
+}
+
+#[test]
+fn mesh_a8_a_link_that_died_lately_is_up_within_half_a_second_of_its_return() {
+    for outage in 1..=14 {
+        let mut world = World::new(20 + outage, 20);
+        world.settle(Pace::InUse);
+        world.cut = true;
+        world.run(outage);
+        assert_eq!(world.prober.health(), Health::Dead);
+        world.cut = false;
+        let took = world.run_until(Duration::from_secs(9), |prober| {
+            prober.health() != Health::Dead
+        });
+        assert!(
+            took <= Duration::from_millis(500),
+            "{took:?} after {outage} s"
+        );
+    }
+}
+
+/// A session that follows another over the same path needs three answers, not ten, and has the round trips of before.
+#[test]
+fn mesh_a8_a_link_that_was_up_is_up_again_after_three_answers_of_its_next_session() {
+    let mut world = World::new(40, 20);
+    world.settle(Pace::InUse);
+    world.cut = true;
+    world.run(12);
+    assert!(world.prober.was_up());
+    world.prober.renew(world.now);
+    world.cut = false;
+    assert_eq!(world.prober.health(), Health::New);
+    let before = (world.now, world.prober.window().summary(world.now).unwrap());
+    let took = world.run_until(Duration::from_secs(5), |prober| {
+        prober.health() == Health::Up
+    });
+    assert!(took <= Duration::from_millis(200), "{took:?}");
+    let after = world.prober.window().summary(world.now).unwrap();
+    assert!(before.1.samples > 50 && after.samples > 50, "{after:?}");
+    // One that was never up needs all ten.
+    let mut other = World::new(41, 20);
+    other.run_until(Duration::from_millis(250), |_| false);
+    assert!(!other.prober.was_up());
+    other.prober.renew(other.now);
+    other.echoes.clear();
+    let took = other.run_until(Duration::from_secs(5), |prober| {
+        prober.health() == Health::Up
+    });
+    assert!(took >= Duration::from_millis(400), "{took:?}");
 }
 
 #[test]
