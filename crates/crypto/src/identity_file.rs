@@ -1,6 +1,7 @@
 //! Identity files: PEM with mode 0600, written whole or not at all, never written over.
 
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -37,6 +38,17 @@ pub(crate) fn read_text(path: &Path) -> Result<Zeroizing<String>, IdentityFileEr
         return Err(IdentityFileError::TooLong);
     }
     Ok(text)
+}
+
+/// The id of this machine as the system keeps it; empty where it keeps none.
+pub(crate) fn machine_id() -> Vec<u8> {
+    let mut found = MACHINE_ID_FILES.iter().filter_map(|path| {
+        let mut id = Vec::new();
+        let file = File::open(path).ok()?;
+        file.take(MACHINE_ID_MAX).read_to_end(&mut id).ok()?;
+        Some(id.trim_ascii().to_vec()).filter(|id| !id.is_empty())
+    });
+    found.next().unwrap_or_default()
 }
 
 /// Writes `identity` to `path`, which must not exist.
@@ -224,6 +236,10 @@ fn check_mode(_: &fs::Metadata) -> Result<(), IdentityFileError> {
     Ok(())
 }
 
+/// Where systems keep the machine's id.
+const MACHINE_ID_FILES: [&str; 2] = ["/etc/machine-id", "/var/lib/dbus/machine-id"];
+/// Most of such a file that is read, bytes: four times the usual length.
+const MACHINE_ID_MAX: u64 = 128;
 /// Longest file that is read, in bytes; a key with its comments has a few hundred.
 pub const FILE_LEN_MAX: usize = 16_384;
 

@@ -7,16 +7,14 @@
 //! are never written over.
 
 use alloc::string::String;
-use alloc::vec::Vec;
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
-use crate::identity_file::{IdentityFileError, read_text, write_new_text};
+use crate::identity_file::{IdentityFileError, machine_id, read_text, write_new_text};
 use crate::key_schedule::{Label, expand};
 use crate::{NoEntropy, Provider, Secret32};
 
@@ -64,17 +62,6 @@ pub fn bound_to<P: Provider>(
     };
     let place = provider.sha256(&[&ip.octets(), &address.port().to_be_bytes(), machine]);
     expand(provider, kept, RESET_PLACE, &place)
-}
-
-/// The id of this machine as the system keeps it; empty where it keeps none.
-fn machine_id() -> Vec<u8> {
-    let mut found = MACHINE_ID_FILES.iter().filter_map(|path| {
-        let mut id = Vec::new();
-        let file = File::open(path).ok()?;
-        file.take(MACHINE_ID_MAX).read_to_end(&mut id).ok()?;
-        Some(id.trim_ascii().to_vec()).filter(|id| !id.is_empty())
-    });
-    found.next().unwrap_or_default()
 }
 
 /// Reads the secret in `path`; where there is no file, draws one and writes it there.
@@ -146,10 +133,6 @@ impl fmt::Display for ResetFileError {
 
 impl core::error::Error for ResetFileError {}
 
-/// Where systems keep the machine's id.
-const MACHINE_ID_FILES: [&str; 2] = ["/etc/machine-id", "/var/lib/dbus/machine-id"];
-/// Most of such a file that is read, bytes: four times the usual length.
-const MACHINE_ID_MAX: u64 = 128;
 const RESET_PLACE: Label = Label::new("tw1 reset place");
 
 fn encode(secret: &Secret32) -> Zeroizing<String> {
