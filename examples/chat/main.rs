@@ -58,6 +58,10 @@ enum Line {
         /// Where the certificate of the authority is written.
         #[arg(long)]
         ca: PathBuf,
+        /// The room's identity, made if there is no such file: guests of a run that was killed then hear within a
+        /// second that their sessions are lost. Without it each run has a new one.
+        #[arg(long)]
+        identity: Option<PathBuf>,
         /// What shall be wrong with the lobby's certificate.
         #[arg(long, value_enum, default_value_t)]
         fault: Fault,
@@ -87,8 +91,9 @@ fn obey(line: Line) -> Result<(), Box<dyn Error>> {
             lobby,
             room,
             ca,
+            identity,
             fault,
-        } => serve(lobby, room, (&ca, fault)),
+        } => serve(lobby, (room, identity.as_deref()), (&ca, fault)),
         Line::Client {
             lobby,
             name,
@@ -100,16 +105,27 @@ fn obey(line: Line) -> Result<(), Box<dyn Error>> {
 
 fn serve(
     lobby: SocketAddr,
-    room: SocketAddr,
+    (room, identity): (SocketAddr, Option<&Path>),
     (ca, fault): (&Path, Fault),
 ) -> Result<(), Box<dyn Error>> {
     let mut ring = Ring::new();
-    let identity = Identity::generate(&mut ring)?;
-    let keys = ServerKeys::new(&[*identity.public_key()]).ok_or("no key")?;
     let token_key = TokenKey::generate(&mut ring, 1)?;
-    let mut server = Server::bind_with(room, APP, Config::for_server(), |instance| {
+    let mut key = None;
+    let mut listen = |identity: Identity, instance| {
+        key = Some(*identity.public_key());
         Listen::new(identity, instance)
-    })?;
+    };
+    let mut server = if let Some(path) = identity {
+        Server::bind_kept(room, APP, Config::for_server(), path, listen)?
+    } else {
+        let identity = Identity::generate(&mut ring)?;
+        Server::bind_with(room, APP, Config::for_server(), |instance| {
+            listen(identity, instance)
+        })?
+    };
+    let keys = key
+        .and_then(|key| ServerKeys::new(&[key]))
+        .ok_or("no key")?;
     server.add_token_key(token_key.clone());
     let (authority, tls) = certificate::issue(fault)?;
     let listener = TcpListener::bind(lobby)?;

@@ -13,6 +13,7 @@ mod detour_attacks;
 mod drain;
 mod echo;
 mod failover;
+mod faults;
 mod flood;
 mod games;
 mod greedy;

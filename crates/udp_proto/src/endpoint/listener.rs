@@ -59,7 +59,8 @@ impl Listen {
     }
 
     /// Tells clients of sessions that are lost: with the same secret and identity after a restart, a
-    /// client hears of it with its next packet of 110 bytes or its first probe, not by silence.
+    /// client hears of it with its next packet of 110 bytes or its first probe, not by silence. So does another
+    /// node, also where this one dialled.
     ///
     /// Only where [`Config::cid_len`](crate::Config::cid_len) is 8 bytes; else nothing is sent. Servers
     /// that packets of one another's clients may reach, by addresses of their own or behind a

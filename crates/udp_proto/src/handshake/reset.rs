@@ -1,10 +1,10 @@
-//! Stateless reset: a server that has lost a session says so to who still sends to it.
+//! Stateless reset: a server or a node that has lost a session says so to whoever still sends to it.
 //!
 //! | offset | size | field |
 //! |---|---|---|
 //! | 0 | 1 | `0 1`, and six random bits |
 //! | 1 | 21 | random |
-//! | 22 | 16 | the token that the ACCEPT of the session gave |
+//! | 22 | 16 | the token that the ACCEPT of the session gave, or a node's CONFIRM |
 //!
 //! It looks like a packet. Only a server with connection ids of 8 bytes sends any: of shorter ones, a
 //! client could collect the tokens of ids that others are given later.

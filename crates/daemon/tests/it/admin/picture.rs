@@ -190,3 +190,32 @@ fn pg5_pg7_ways_to_servers_are_shown_and_that_none_can_be_reached() {
     });
     assert_refused(&refused, 1, "there is no path to \"echo\"");
 }
+
+/// The relay is killed and started again, and knows nobody whom it could dial: its neighbours hear by a reset that
+/// their sessions are lost. The secret stands beside its key.
+#[test]
+fn mesh_a9_the_neighbours_of_a_killed_node_hear_that_their_sessions_are_lost() {
+    let mut scene = Scene::new();
+    scene.sandbox.config_mut(RELAY).unwrap().bootstrap.clear();
+    let mut nodes = scene.start_all();
+    nodes[RELAY].kill().unwrap();
+    let names = fs::read_dir(scene.sandbox.directory()).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let kept = names.filter(|name| name.starts_with("paris.pem.reset-"));
+    assert_eq!(kept.count(), 1);
+    nodes[RELAY] = scene.start(RELAY);
+    for other in [ENTRY, EXIT] {
+        let paris = scene.sandbox.id(RELAY);
+        nodes[other]
+            .wait_for(PATIENCE, |news| match news {
+                News::LinkUp { node, .. } if Some(node) == paris => Some(()),
+                _ => None,
+            })
+            .expect("they meet again");
+        let page = text(&scene.admin(other, "metrics", &[]));
+        assert!(
+            page.contains("tickwire_endpoint_resets_taken_total 1"),
+            "{page}"
+        );
+    }
+}
