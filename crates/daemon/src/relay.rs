@@ -24,8 +24,9 @@ pub use file::{
     FileSigned,
 };
 pub use file::{Member, NodeName};
-pub use news::{News, Order, RouteCauseName, TurnedAwayName};
+pub use news::{News, Order, RouteCauseName};
 pub use process::{Ending, RunError, main, run};
+pub use relay_mesh::TurnedAway;
 pub use running::{AdminSetup, Relay, Setup, StartError, Stats, Told};
 pub(crate) use store::replace;
 pub use tcp::{TcpCounted, TcpSetup, TcpStats};

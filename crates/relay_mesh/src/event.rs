@@ -155,7 +155,10 @@ pub enum Event {
 }
 
 /// Why a player or a packet of one was turned away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum TurnedAway {
     /// A newcomer's /24 or /48 has as many unproved sources as [`RationLimits`](crate::RationLimits)

@@ -2,12 +2,15 @@
 //!
 //! | message | body |
 //! |---|---|
-//! | open 0x28 | flow 8, player's family 1 (4 or 6), ip 4 or 16, port 2, game name 1 + n (≤ 64) |
+//! | open 0x28 | flow 8, mode and player's family 1, ip 4 or 16, port 2, game name 1 + n (≤ 64) |
 //! | opened 0x29 | flow 8, status 1 |
 //! | close 0x2A | flow 8, reason 1 |
 //! | open tunnel 0x2B | flow 8, mode 1 (0 single, 1 shadow, 2 dup); answered by opened |
 //! | game edges 0x2C | see [`game_edge`](crate::game_edge) |
-//! | open many 0x2D | first flow 8, players' family 1 (4 or 6), count 1 (1 to 192), game name 1 + n (≤ 64), count × (ip 4 or 16, port 2); the flows' numbers are the first one's, and each 2 more than the one before |
+//! | open many 0x2D | first flow 8, mode and players' family 1, count 1 (1 to 192), game name 1 + n (≤ 64), count × (ip 4 or 16, port 2); the flows' numbers are the first one's, and each 2 more than the one before |
+//!
+//! Mode and family: the family, 4 or 6, in the low 4 bits; in the high ones how both ends send the flow's packets:
+//! 1 single, 2 shadow, 3 dup, 0 as the exit's own configuration says.
 //!
 //! In the probe flow of a path goes, where the ends do not reach each other directly, session datagram 0x86: the
 //! rest is a datagram of their session, 1 to 1,280 bytes, in two pieces where it does not fit into one frame.
@@ -65,6 +68,8 @@ pub enum FlowMessage {
         player: SocketAddr,
         /// Which game; at most 64 bytes.
         game: String,
+        /// How the flow is to live through trouble, in both directions; `None` leaves it to the exit.
+        mode: Option<Mode>,
     },
     /// The entry has players for a game of the exit, whose addresses are of one family.
     OpenMany {
@@ -74,6 +79,8 @@ pub enum FlowMessage {
         game: String,
         /// The players' addresses, as the entry sees them; 1 to [`OPENS_MAX`].
         players: Vec<SocketAddr>,
+        /// As in [`Open`](Self::Open).
+        mode: Option<Mode>,
     },
     /// The entry wants a flow for the tunnel of its TCP games of one mode.
     OpenTunnel {
@@ -135,21 +142,29 @@ impl FlowMessage {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut writer = Writer::new(out);
         match self {
-            Self::Open { flow, player, game } => {
+            Self::Open {
+                flow,
+                player,
+                game,
+                mode,
+            } => {
                 writer.u8(flow_code::OPEN);
                 writer.u64(flow.0);
-                write_address(&mut writer, *player);
+                writer.u8(mode_bits(*mode) | family_of(player));
+                write_ip(&mut writer, player.ip());
+                writer.u16(player.port());
                 write_name(&mut writer, game);
             }
             Self::OpenMany {
                 first,
                 game,
                 players,
+                mode,
             } => {
                 writer.u8(flow_code::OPEN_MANY);
                 writer.u64(first.0);
-                let is_v6 = players.first().is_some_and(SocketAddr::is_ipv6);
-                writer.u8(if is_v6 { 6 } else { 4 });
+                let family = players.first().map_or(4, family_of);
+                writer.u8(mode_bits(*mode) | family);
                 let players = players.get(..OPENS_MAX).unwrap_or(players);
                 writer.u8(u8::try_from(players.len()).unwrap_or(0));
                 write_name(&mut writer, game);
@@ -203,32 +218,17 @@ impl FlowMessage {
         let kind = reader.u8()?;
         let flow = FlowId(reader.u64()?);
         let message = match kind {
-            flow_code::OPEN => Self::Open {
-                flow,
-                player: read_address(&mut reader)?,
-                game: read_name(&mut reader)?,
-            },
-            flow_code::OPEN_MANY => {
-                let family = reader.u8()?;
-                let count = usize::from(reader.u8()?);
-                if count == 0 {
-                    return Err(DecodeError::BadValue);
-                }
-                if count > OPENS_MAX {
-                    let max = OPENS_MAX;
-                    return Err(DecodeError::OverLimit { found: count, max });
-                }
-                let game = read_name(&mut reader)?;
-                let player = |_| {
-                    let ip = read_ip(&mut reader, family)?;
-                    Ok(SocketAddr::new(ip, reader.u16()?))
-                };
-                Self::OpenMany {
-                    first: flow,
-                    game,
-                    players: (0..count).map(player).collect::<Result<_, DecodeError>>()?,
+            flow_code::OPEN => {
+                let (mode, family) = read_mode_and_family(&mut reader)?;
+                let ip = read_ip(&mut reader, family)?;
+                Self::Open {
+                    flow,
+                    player: SocketAddr::new(ip, reader.u16()?),
+                    game: read_name(&mut reader)?,
+                    mode,
                 }
             }
+            flow_code::OPEN_MANY => Self::read_many(flow, &mut reader)?,
             flow_code::OPEN_TUNNEL => Self::OpenTunnel {
                 flow,
                 mode: match reader.u8()? {
@@ -269,6 +269,29 @@ impl FlowMessage {
             Err(DecodeError::Trailing)
         }
     }
+
+    fn read_many(first: FlowId, reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (mode, family) = read_mode_and_family(reader)?;
+        let count = usize::from(reader.u8()?);
+        if count == 0 {
+            return Err(DecodeError::BadValue);
+        }
+        if count > OPENS_MAX {
+            let max = OPENS_MAX;
+            return Err(DecodeError::OverLimit { found: count, max });
+        }
+        let game = read_name(reader)?;
+        let player = |_| {
+            let ip = read_ip(reader, family)?;
+            Ok(SocketAddr::new(ip, reader.u16()?))
+        };
+        Ok(Self::OpenMany {
+            first,
+            game,
+            players: (0..count).map(player).collect::<Result<_, DecodeError>>()?,
+            mode,
+        })
+    }
 }
 
 /// The numbers of the flows that one message opens, as far as there are any.
@@ -278,7 +301,7 @@ pub(crate) fn numbers_from(first: FlowId) -> impl Iterator<Item = FlowId> {
 }
 
 pub(crate) fn write_address(writer: &mut Writer<'_>, address: SocketAddr) {
-    writer.u8(if address.is_ipv6() { 6 } else { 4 });
+    writer.u8(family_of(&address));
     write_ip(writer, address.ip());
     writer.u16(address.port());
 }
@@ -288,6 +311,31 @@ fn write_ip(writer: &mut Writer<'_>, ip: IpAddr) {
         IpAddr::V4(ip) => writer.bytes(&ip.octets()),
         IpAddr::V6(ip) => writer.bytes(&ip.octets()),
     }
+}
+
+const fn family_of(address: &SocketAddr) -> u8 {
+    if address.is_ipv6() { 6 } else { 4 }
+}
+
+const fn mode_bits(mode: Option<Mode>) -> u8 {
+    match mode {
+        None => 0x00,
+        Some(Mode::Single) => 0x10,
+        Some(Mode::Shadow) => 0x20,
+        Some(Mode::Dup) => 0x30,
+    }
+}
+
+fn read_mode_and_family(reader: &mut Reader<'_>) -> Result<(Option<Mode>, u8), DecodeError> {
+    let byte = reader.u8()?;
+    let mode = match byte & 0xF0 {
+        0x00 => None,
+        0x10 => Some(Mode::Single),
+        0x20 => Some(Mode::Shadow),
+        0x30 => Some(Mode::Dup),
+        _ => return Err(DecodeError::BadValue),
+    };
+    Ok((mode, byte & 0x0F))
 }
 
 fn write_name(writer: &mut Writer<'_>, name: &str) {
@@ -377,12 +425,31 @@ mod tests {
             flow: FlowId(5),
             player: "192.0.2.1:258".parse().unwrap(),
             game: "doom".into(),
+            mode: None,
         }
         .encode(&mut out);
         let expected = [
             0x28, 0, 0, 0, 0, 0, 0, 0, 5, 4, 192, 0, 2, 1, 1, 2, 4, b'd', b'o', b'o', b'm',
         ];
         assert_eq!(out, expected);
+        for (byte, mode) in [
+            (0x14, Mode::Single),
+            (0x24, Mode::Shadow),
+            (0x34, Mode::Dup),
+        ] {
+            out.clear();
+            let open = FlowMessage::Open {
+                flow: FlowId(5),
+                player: "192.0.2.1:258".parse().unwrap(),
+                game: "doom".into(),
+                mode: Some(mode),
+            };
+            open.encode(&mut out);
+            assert_eq!(out[9], byte);
+            assert_eq!(FlowMessage::decode(&out), Ok(open));
+        }
+        out[9] = 0x44;
+        assert_eq!(FlowMessage::decode(&out), Err(DecodeError::BadValue));
         for (byte, mode) in [(0, Mode::Single), (1, Mode::Shadow), (2, Mode::Dup)] {
             let flow = FlowId(5);
             out.clear();
@@ -397,11 +464,12 @@ mod tests {
                 "192.0.2.1:258".parse().unwrap(),
                 "192.0.2.2:259".parse().unwrap(),
             ],
+            mode: Some(Mode::Shadow),
         }
         .encode(&mut out);
         let expected = [
-            0x2D, 0, 0, 0, 0, 0, 0, 0, 5, 4, 2, 4, b'd', b'o', b'o', b'm', 192, 0, 2, 1, 1, 2, 192,
-            0, 2, 2, 1, 3,
+            0x2D, 0, 0, 0, 0, 0, 0, 0, 5, 0x24, 2, 4, b'd', b'o', b'o', b'm', 192, 0, 2, 1, 1, 2,
+            192, 0, 2, 2, 1, 3,
         ];
         assert_eq!(out, expected);
     }
@@ -443,6 +511,7 @@ mod tests {
                 flow: FlowId(1),
                 player: "[::1]:9".parse().unwrap(),
                 game: "x".repeat(len),
+                mode: None,
             };
             message.encode(&mut out);
             let decoded = FlowMessage::decode(&out).unwrap();

@@ -38,6 +38,7 @@ mod paths;
 mod peers;
 mod planes;
 mod priced;
+mod probe_len;
 mod proxied;
 mod refuted;
 mod relay_backoff;

@@ -4,8 +4,8 @@
 //!
 //! | message | body |
 //! |---|---|
-//! | probe 0x84 | path 1, number 4, clock of the asking end 8, sampling key 4, sampling shift 1 |
-//! | echo 0x85 | path 1, number 4, transit 8, arrived 4, data arrived 3 × 4, count 1 (≤ 4), count × (sample 4, age 4) |
+//! | probe 0x84 | path 1, number 4, clock of the asking end 8, sampling key 4, sampling shift 1, any number of bytes of 0 |
+//! | echo 0x85 | path 1, number 4, transit 8, arrived 4, data arrived 3 × 4, count 1 (≤ 4, and 0x80 if the answering end does not keep up), count × (sample 4, age 4) |
 //! | padding 0x87 | path 1, any number of bytes of 0 |
 //!
 //! The echo reports what arrived of the path's data, too ([`DataReport`]). Where a path carries no data, padding of
@@ -67,6 +67,8 @@ pub struct DataReport {
     pub samples: [DataSample; SAMPLES_MAX],
     /// How many of `samples` there are; the others are zero.
     pub sampled: u8,
+    /// Whether the answering end does not keep up, so that what is missing may be its own fault.
+    pub is_overloaded: bool,
 }
 
 /// One sampled packet.
@@ -140,8 +142,15 @@ impl PathPadding {
 }
 
 impl PathProbe {
-    /// Length in bytes.
+    /// Least length in bytes.
     pub const LEN: usize = 19;
+
+    /// Appends the message to `out`, `len` bytes in all, or [`LEN`](Self::LEN) if that is more.
+    pub fn encode_padded(self, len: usize, out: &mut Vec<u8>) {
+        let end = out.len().saturating_add(len.max(Self::LEN));
+        self.encode(out);
+        out.resize(end, 0);
+    }
 
     /// Appends the message to `out`.
     pub fn encode(self, out: &mut Vec<u8>) {
@@ -185,7 +194,11 @@ impl PathProbe {
         if probe.sampling.shift > SHIFT_MAX {
             return Err(DecodeError::BadValue);
         }
-        whole(&reader, probe)
+        let padding = bytes.get(Self::LEN..).unwrap_or_default();
+        if padding.iter().any(|byte| *byte != 0) {
+            return Err(DecodeError::Trailing);
+        }
+        Ok(probe)
     }
 }
 
@@ -205,7 +218,12 @@ impl PathEcho {
             writer.u32(arrived);
         }
         let sampled = usize::from(self.data.sampled).min(SAMPLES_MAX);
-        writer.u8(u8::try_from(sampled).unwrap_or(0));
+        let flag = if self.data.is_overloaded {
+            OVERLOADED
+        } else {
+            0
+        };
+        writer.u8(u8::try_from(sampled).unwrap_or(0) | flag);
         for sample in self.data.samples.iter().take(sampled) {
             writer.u32(sample.id);
             writer.u32(sample.age);
@@ -229,7 +247,9 @@ impl PathEcho {
         for arrived in &mut echo.data.arrived {
             *arrived = reader.u32()?;
         }
-        echo.data.sampled = reader.u8()?;
+        let count = reader.u8()?;
+        echo.data.is_overloaded = count & OVERLOADED != 0;
+        echo.data.sampled = count & !OVERLOADED;
         let found = usize::from(echo.data.sampled);
         if found > SAMPLES_MAX {
             let max = SAMPLES_MAX;
@@ -268,7 +288,9 @@ pub const SAMPLES_MAX: usize = 4;
 const SMALL_MAX: usize = 256;
 /// Longest payload of the second, bytes: any path of IPv6's least MTU, 1,280, carries it, and the halves of the
 /// longest datagram too.
-const MEDIUM_MAX: usize = 1_000;
+pub(crate) const MEDIUM_MAX: usize = 1_000;
+/// Beside the count of samples: the answering end does not keep up.
+const OVERLOADED: u8 = 0x80;
 /// Largest [`Sampling::shift`].
 const SHIFT_MAX: u8 = 31;
 
@@ -311,6 +333,19 @@ mod tests {
         assert_eq!(out[30..], [1, 0, 0, 0, 9, 0, 0, 0, 10]);
         assert_eq!(PathEcho::decode(&out), Ok(echo));
         assert_eq!(PathProbe::decode(&out), Err(DecodeError::UnknownType(0x85)));
+        let mut late = echo;
+        late.data.is_overloaded = true;
+        out.clear();
+        late.encode(&mut out);
+        assert_eq!(out[30], 0x81);
+        assert_eq!(PathEcho::decode(&out), Ok(late));
+        out.clear();
+        probe.encode_padded(21, &mut out);
+        assert_eq!(out[..19], expected);
+        assert_eq!(out[19..], [0, 0]);
+        assert_eq!(PathProbe::decode(&out), Ok(probe));
+        out[20] = 1;
+        assert_eq!(PathProbe::decode(&out), Err(DecodeError::Trailing));
         out.clear();
         PathPadding { path: 7 }.encode(5, &mut out);
         assert_eq!(out, [0x87, 7, 0, 0, 0]);
@@ -337,7 +372,7 @@ mod tests {
         fn only_whole_messages_are_read(bytes in prop::collection::vec(any::<u8>(), 0..72)) {
             let mut out = Vec::new();
             if let Ok(probe) = PathProbe::decode(&bytes) {
-                probe.encode(&mut out);
+                probe.encode_padded(bytes.len(), &mut out);
                 prop_assert_eq!(&out, &bytes);
             }
             out.clear();

@@ -25,6 +25,13 @@ use std::collections::VecDeque;
 
 use wire::Instant;
 
+mod figures;
+mod whole_trial;
+
+pub(crate) use figures::DataFigures;
+pub(crate) use whole_trial::TRIAL_PACKETS;
+use whole_trial::WholeTrial;
+
 use crate::flow_key::FlowId;
 use crate::path_probe::{
     DataReport, DataSample, PathEcho, SAMPLES_MAX, SIZE_CLASSES, Sampling, size_class,
@@ -53,6 +60,9 @@ pub(crate) struct PathQuality {
     late: Cusum,
     /// Whether long datagrams are to travel in pieces.
     needs_pieces: bool,
+    /// Whether they may travel whole again.
+    trial: WholeTrial,
+    figures: DataFigures,
     verdict: DataVerdict,
 }
 
@@ -106,6 +116,8 @@ impl PathQuality {
             lost: [Cusum(0); SIZE_CLASSES],
             late: Cusum(0),
             needs_pieces: false,
+            trial: WholeTrial::NEW,
+            figures: DataFigures::NEW,
             verdict: DataVerdict::Good,
         }
     }
@@ -165,6 +177,11 @@ impl PathQuality {
         let transit = echo.transit.cast_signed();
         push_bounded(&mut self.transits, transit, TRANSITS_MAX);
         self.take_samples(mark.at, transit, echo.data);
+        let [_, _, large] = echo.data.arrived;
+        if self.trial.on_report(large) {
+            self.needs_pieces = false;
+            self.lost = [Cusum(0); SIZE_CLASSES];
+        }
         let mut missing = [0; SIZE_CLASSES];
         let counts = mark.sent.iter().zip(echo.data.arrived);
         for (missing, (sent, arrived)) in missing.iter_mut().zip(counts) {
@@ -194,9 +211,26 @@ impl PathQuality {
         }
     }
 
+    /// Takes that a datagram travelled in pieces which would travel whole elsewhere.
+    pub(crate) const fn on_split(&mut self) {
+        self.trial.is_wanted = true;
+    }
+
+    /// Returns the length of the [`TRIAL_PACKETS`] packets to send now, each to be taken by
+    /// [`on_data_sent`](Self::on_data_sent), to learn whether long datagrams may travel whole again.
+    pub(crate) fn poll_trial(&mut self, now: Instant) -> Option<usize> {
+        (self.needs_pieces && self.trial.is_due(now)).then_some(WHOLE_MAX)
+    }
+
+    /// Returns what the data lost of late and how much later than probes it came, as the far end reports.
+    pub(crate) const fn figures(&self) -> &DataFigures {
+        &self.figures
+    }
+
     /// Has long datagrams travel in pieces.
     pub(crate) const fn send_in_pieces(&mut self) {
         self.needs_pieces = true;
+        self.trial.on_pieces();
         let [_, _, large] = &mut self.lost;
         *large = Cusum(0);
     }
@@ -233,6 +267,7 @@ impl PathQuality {
             if more > 0 {
                 *most = missing;
             }
+            self.figures.on_report(lost.min(all), all);
             if lost > all {
                 // The far end began to count anew.
                 *test = Cusum(0);
@@ -247,6 +282,7 @@ impl PathQuality {
         let Some(limit) = self.late_limit() else {
             return;
         };
+        let usual = self.usual_transit(1, 2).unwrap_or(transit);
         let (mut late, mut all) = (0, 0);
         for DataSample { id, age } in data.samples.into_iter().take(data.sampled.into()) {
             let place = self.sampled.iter().position(|(sent, _)| *sent == id);
@@ -256,6 +292,7 @@ impl PathQuality {
             let ahead = nanos(probe_at).wrapping_sub(nanos(at));
             let age = i64::from(age).wrapping_mul(1_000);
             let took = transit.wrapping_add(ahead).wrapping_sub(age);
+            self.figures.on_sample(took.wrapping_sub(usual));
             all = u32::saturating_add(all, 1);
             if took.wrapping_sub(limit) > 0 {
                 late = u32::saturating_add(late, 1);
@@ -271,11 +308,16 @@ impl PathQuality {
         }
         let newest = self.transits.iter().rev().take(TRANSITS_NEWEST);
         let newest = newest.max().copied()?;
+        let usual = self.usual_transit(9, 10)?;
+        Some(newest.max(usual).saturating_add(LATE_BY))
+    }
+
+    /// The one-way time that `share` of `of` probes took at most.
+    fn usual_transit(&self, share: usize, of: usize) -> Option<i64> {
         let mut sorted: Vec<i64> = self.transits.iter().copied().collect();
         sorted.sort_unstable();
-        let place = sorted.len().saturating_mul(9) / 10;
-        let usual = sorted.get(place).copied()?;
-        Some(newest.max(usual).saturating_add(LATE_BY))
+        let place = sorted.len().saturating_mul(share).checked_div(of)?;
+        sorted.get(place).copied()
     }
 
     fn decide(&mut self) {

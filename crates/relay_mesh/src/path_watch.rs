@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use wire::Instant;
 
 use crate::path_probe::PathEcho;
+use crate::splitmix;
 
 /// Probes one path end to end and judges it.
 ///
@@ -37,6 +38,8 @@ pub(crate) struct PathWatch {
     awake_since: Instant,
     /// Stalls since the last answer.
     pardons: u8,
+    /// What the times between probes are drawn from; 0 for equal times.
+    jitter: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +94,25 @@ impl PathWatch {
             silent_since: None,
             awake_since: now,
             pardons: 0,
+            jitter: 0,
         }
+    }
+
+    /// Draws the times between probes from `seed`, so that no relay knows when one comes.
+    pub(crate) const fn with_jitter(mut self, seed: u64) -> Self {
+        self.jitter = seed;
+        self
+    }
+
+    /// At least three quarters of `longest`, and no more than that.
+    fn draw_interval(&mut self, longest: Duration) -> Duration {
+        if self.jitter == 0 {
+            return longest;
+        }
+        self.jitter = splitmix::first(self.jitter);
+        let quarter = u64::try_from(longest.as_nanos() / 4).unwrap_or(u64::MAX);
+        let share = u128::from(quarter).saturating_mul(u128::from(self.jitter)) >> 64;
+        longest.saturating_sub(Duration::from_nanos(u64::try_from(share).unwrap_or(0)))
     }
 
     /// This node did not run for a while up to now: no answer is overdue for that, and one that
@@ -127,7 +148,7 @@ impl PathWatch {
             PathPace::Busy => BUSY,
             PathPace::Idle => IDLE,
         };
-        self.next_at = now + interval;
+        self.next_at = now + self.draw_interval(interval);
         if self.probes.len() >= PROBES_MAX {
             let oldest = self.oldest_number();
             let popped = self.probes.pop_front().and_then(|sent| sent.arrived);
@@ -335,7 +356,7 @@ impl PathWatch {
 pub(crate) const PARDONS_MAX: u8 = 8;
 /// Probes remembered: of a busy path, those of 4 s.
 pub(crate) const PROBES_MAX: usize = 100;
-/// Interval on a path that carries packets.
+/// Longest interval on a path that carries packets; the shortest is three quarters of it, and so below.
 const BUSY: Duration = Duration::from_millis(40);
 /// Interval on a path that stands by.
 const IDLE: Duration = Duration::from_millis(250);

@@ -113,6 +113,12 @@ pub struct RouteView {
     pub round_trip: Option<Duration>,
     /// Probes that did not arrive over it lately, in thousandths; the way back does not count.
     pub lost_thousandths: u32,
+    /// Data that did not arrive over it lately, in thousandths, as the other end reports; `None` before there was
+    /// enough.
+    pub data_lost_thousandths: Option<u32>,
+    /// What the data's round trip is, if it comes back as fast as answers to probes: their round trip, and by how much
+    /// later than probes the other end says that data arrives. `None` before a report told of any.
+    pub data_round_trip: Option<Duration>,
     /// The path that is kept warm.
     pub standby: Option<Path>,
     /// Flows that take it.

@@ -70,6 +70,8 @@ pub struct Driver<M: Machine, A: Application<M>> {
     turned_at: Option<Instant>,
     /// When the machine was last told the wall clock.
     wall_clock_at: Option<Instant>,
+    /// When the system is next asked for what it dropped.
+    drops_at: Instant,
     /// Whether the shutdown was announced to the application.
     is_stopping: bool,
     /// What was left when the turn ended.
@@ -132,6 +134,7 @@ where
             config,
             turned_at: None,
             wall_clock_at: None,
+            drops_at: Instant::ZERO,
             is_stopping: false,
             rest: Rest::Nothing,
         };
@@ -173,6 +176,7 @@ where
         self.rest = Rest::Nothing;
         self.tell_wall_clock();
         let now = self.receive();
+        self.read_drops(now);
         // Asked first: what was requested before the end was asked for is applied before it begins.
         let stop_at = self.inbox.stop_at();
         if self.apply_requests(now).is_break() {

@@ -3,6 +3,8 @@
 pub(crate) mod batch;
 mod bind;
 #[cfg(has_linux_calls)]
+mod drops;
+#[cfg(has_linux_calls)]
 mod many;
 pub(crate) mod sent;
 mod shards;

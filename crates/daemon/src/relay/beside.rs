@@ -11,8 +11,8 @@ use crypto::Ring;
 use relay_mesh::{Forwarder, STRAYS_MAX, Stray};
 use serde::Serialize;
 use servicer::{
-    Application, Conditioner, Counters, Direction, Handle, Requests, Rules, SpawnError,
-    UdpServicer, UdpSocket,
+    Application, Conditioner, Counters, Direction, Handle, Requests, Rules, SocketIndex,
+    SpawnError, UdpServicer, UdpSocket,
 };
 use wire::{CommandId, Instant, Machine};
 
@@ -196,6 +196,18 @@ impl Application<Forwarder<Ring>> for Clerk {
         if self.node.send(ask).is_err() {
             self.strays.not_asked();
         }
+    }
+
+    fn on_receive_drops(
+        &mut self,
+        _: Instant,
+        _: &mut Forwarder<Ring>,
+        _: SocketIndex,
+        count: u64,
+    ) {
+        // Where the node has no room for the word, the driver's counter still tells.
+        let told = Ask::new(move |now, node| node.note_receive_drops(now, None, count));
+        self.node.send(told).ok();
     }
 
     fn on_command(

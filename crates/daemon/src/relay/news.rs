@@ -160,7 +160,7 @@ pub enum News {
         /// The game.
         game: String,
         /// Why.
-        reason: TurnedAwayName,
+        reason: TurnedAway,
         /// How often since the last such line.
         count: u64,
     },
@@ -231,47 +231,6 @@ impl From<RouteCause> for RouteCauseName {
             RouteCause::Degraded => Self::Degraded,
             RouteCause::Better => Self::Better,
             RouteCause::Drained => Self::Drained,
-            _ => Self::Other,
-        }
-    }
-}
-
-/// Why players or packets were turned away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum TurnedAwayName {
-    /// Too many of the newcomer's /24 or /48 have not proved to receive, or came of late: `rations` of the file.
-    Ration,
-    /// Too many newcomers of all networks came of late.
-    Rate,
-    /// There was no place among the flows, or the newcomer's network has its share.
-    Share,
-    /// A datagram was longer than 1,472 bytes.
-    TooLong,
-    /// A TCP connection came, and no exit of its game could be reached.
-    TcpNoExit,
-    /// A TCP connection was over the share of its address or network, over all, or came too fast.
-    TcpShare,
-    /// An idle TCP connection made room for a newcomer.
-    TcpIdle,
-    /// A TCP connection was reset after it had been taken, by the exit, the server or the end of its tunnel.
-    TcpReset,
-    /// One that this program has no name for.
-    Other,
-}
-
-impl From<TurnedAway> for TurnedAwayName {
-    fn from(reason: TurnedAway) -> Self {
-        match reason {
-            TurnedAway::Ration => Self::Ration,
-            TurnedAway::Rate => Self::Rate,
-            TurnedAway::Share => Self::Share,
-            TurnedAway::TooLong => Self::TooLong,
-            TurnedAway::TcpNoExit => Self::TcpNoExit,
-            TurnedAway::TcpShare => Self::TcpShare,
-            TurnedAway::TcpIdle => Self::TcpIdle,
-            TurnedAway::TcpReset => Self::TcpReset,
             _ => Self::Other,
         }
     }
@@ -383,7 +342,7 @@ impl News {
                 count,
             } => Self::TurnedAway {
                 game,
-                reason: reason.into(),
+                reason,
                 count,
             },
             Event::ServerReached { game, protocol } => Self::ServerReached { game, protocol },
@@ -426,6 +385,36 @@ fn name_of(reason: FlowEnd) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_drain_and_a_reason_to_turn_away_are_printed_by_their_names() {
+        let path = relay_mesh::routes::Path {
+            relays: Vec::new(),
+            destination: wire::NodeId([1; 32]),
+        };
+        let moved = Event::RouteChanged {
+            far_end: wire::NodeId([1; 32]),
+            from: None,
+            to: path,
+            cause: RouteCause::Drained,
+            flows: 2,
+        };
+        let line = |event| {
+            let news = News::of(Told::Event(event)).unwrap();
+            serde_json::to_value(&news).unwrap()
+        };
+        let moved = line(moved);
+        assert_eq!(
+            (&moved["event"], &moved["cause"]),
+            (&"route".into(), &"drained".into())
+        );
+        let turned_away = line(Event::TurnedAway {
+            game: "doom".to_owned(),
+            reason: TurnedAway::TcpNoExit,
+            count: 3,
+        });
+        assert_eq!(turned_away["reason"], "tcp_no_exit");
+    }
 
     #[test]
     fn orders_are_read_as_documented_and_nothing_else_is() {

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use relay_mesh::{Command, Event, Outcome};
-use servicer::{Application, SocketOrder, SocketOutcome, mesh};
+use relay_mesh::{Command, Event, Outcome, SocketId};
+use servicer::{Application, SocketIndex, SocketOrder, SocketOutcome, mesh};
 use wire::{CommandId, Instant};
 
 use super::ask::Ask;
@@ -77,6 +77,16 @@ impl Application<Carrier> for Operator {
         outcome: SocketOutcome,
     ) {
         node.handle_completed(now, id, mesh::outcome(outcome));
+    }
+
+    fn on_receive_drops(
+        &mut self,
+        now: Instant,
+        node: &mut Carrier,
+        SocketIndex(socket): SocketIndex,
+        count: u64,
+    ) {
+        node.note_receive_drops(now, Some(SocketId(socket)), count);
     }
 
     fn on_command(&mut self, now: Instant, node: &mut Carrier, id: CommandId, command: Command) {

@@ -8,6 +8,7 @@ use wire::Instant;
 
 use super::barred::Barred;
 use super::early::{EARLY_BURST, EARLY_RATE};
+use super::probe_len::RecentLengths;
 use super::refuted::Refuted;
 use super::relay_backoff::RelayBackoff;
 use crate::choice::Choice;
@@ -59,6 +60,10 @@ pub(super) struct Course<A> {
     pub(super) data_len: usize,
     /// Until then a second path is wanted, since the data of the one in use was suspect.
     pub(super) suspect_until: Instant,
+    /// Until then what stays away is no path's fault: the far end says that it does not keep up.
+    pub(super) far_overloaded_until: Instant,
+    /// Lengths of payloads sent of late, which probes take.
+    pub(super) lengths: RecentLengths,
     /// Drawn at random: what makes sampling rules.
     pub(super) salt: u64,
     /// Labels given out that lead to the probe flow.
@@ -192,6 +197,8 @@ impl<A> Course<A> {
             backoff: RelayBackoff::default(),
             data_len: 0,
             suspect_until: now,
+            far_overloaded_until: now,
+            lengths: RecentLengths::default(),
             salt: 0,
             arrivals: Arrivals::default(),
             probe_labels: Vec::new(),
@@ -294,7 +301,7 @@ impl<A> Course<A> {
             first,
             setups: Vec::new(),
             bound: BTreeMap::new(),
-            watch: PathWatch::new(now),
+            watch: PathWatch::new(now).with_jitter(self.salt),
             quality: PathQuality::new(key),
             failed_at: None,
             proved_at: None,
@@ -344,6 +351,15 @@ impl<A> Course<A> {
             self.previous = None;
         }
         Some(self.paths.swap_remove(place))
+    }
+
+    /// Returns the length of a probe that leaves now over a path: that of data where it carries data.
+    pub(super) fn probe_len(&mut self, path: u8) -> usize {
+        if self.current != Some(path) {
+            return 0;
+        }
+        self.salt = splitmix::first(self.salt);
+        self.lengths.take(self.salt)
     }
 
     /// Returns the paths that a packet of `flow` takes now: the first, and one for a copy.

@@ -51,6 +51,7 @@ impl<P: Provider> Node<P> {
     /// Looks at one course: what failed, where packets should go, what to set up, what to move.
     pub(super) fn tend_course(&mut self, now: Instant, link: LinkId) {
         self.end_overdue_setups(now, link);
+        let is_overloaded = self.is_excused(now, link);
         let has_flows = self.flows.with(link).next().is_some();
         let Some(course) = self.courses.get_mut(&link) else {
             return;
@@ -70,8 +71,7 @@ impl<P: Provider> Node<P> {
             };
             path.watch.set_pace(now, pace);
         }
-        // What a node does not get done itself is no path's fault, unless nothing comes for long.
-        let is_overloaded = self.overload.is_overloaded(now);
+        // What either end does not get done itself is no path's fault, unless nothing comes for long.
         let is_silent = |path: &CoursePath| {
             let since = path.watch.silent_since();
             since.is_some_and(|since| now.saturating_since(since) >= SILENT)
@@ -180,12 +180,15 @@ impl<P: Provider> Node<P> {
             course.hurry_until = now + HURRY;
         }
         if was_current && let Some(standby) = standby {
-            self.take_path(
-                now,
-                link,
-                standby,
-                (Some(failed.path.clone()), RouteCause::Killed),
-            );
+            let newest = self.known_routes.newest();
+            let said = LinkState::of(newest, &failed.path, &self.config.cost);
+            let cause = if said.is_draining {
+                RouteCause::Drained
+            } else {
+                RouteCause::Killed
+            };
+            let from = Some(failed.path.clone());
+            self.take_path(now, link, standby, (from, cause));
         }
         self.release(now, failed);
         self.is_untended = true;
@@ -193,6 +196,7 @@ impl<P: Provider> Node<P> {
 
     /// Lets the choice look at the routes, and keeps the paths that it wants.
     fn decide(&mut self, now: Instant, link: LinkId) {
+        let is_overloaded = self.is_excused(now, link);
         let (Some(far), Some(course)) = (
             self.peers.get(link).map(|peer| peer.node),
             self.courses.get_mut(&link),
@@ -200,11 +204,12 @@ impl<P: Provider> Node<P> {
             return;
         };
         let has_way = course.current.is_some();
-        if now < course.decide_at || (has_way && self.overload.is_overloaded(now)) {
+        if now < course.decide_at || (has_way && is_overloaded) {
             return;
         }
+        let avoided = course.backoff.held(now);
         self.renew_routes(now);
-        let Some(routes) = self.known_routes.alternatives(now, far) else {
+        let Some(routes) = self.known_routes.alternatives(now, far, &avoided) else {
             self.is_untended = true;
             return;
         };
@@ -253,7 +258,7 @@ impl<P: Provider> Node<P> {
             course.search_from(now);
             course.cause = match change.reason {
                 Reason::First => RouteCause::First,
-                Reason::Dead if in_use.is_some_and(|before| !before.may_pass) => {
+                Reason::Dead if in_use.is_some_and(|before| before.is_draining) => {
                     RouteCause::Drained
                 }
                 Reason::Dead => RouteCause::Killed,

@@ -9,6 +9,7 @@ use super::flow_side::{Side, Upstream};
 use super::flow_table::{Flow, Owner};
 use super::telling::Told;
 use super::{Node, Pending};
+use crate::config::Mode;
 use crate::event::{Command, Event, Outcome};
 use crate::exchange::Exchange;
 use crate::flow_key::FlowId;
@@ -23,7 +24,7 @@ impl<P: Provider> Node<P> {
         &mut self,
         now: Instant,
         link: LinkId,
-        (flow, player, game): (FlowId, SocketAddr, &str),
+        (flow, player, game, mode): (FlowId, SocketAddr, &str, Option<Mode>),
     ) {
         let may_open = self.may_open(now, link);
         if may_open && self.flows.is_share_held(Owner::Entry(link), player) {
@@ -34,7 +35,7 @@ impl<P: Provider> Node<P> {
             return;
         }
         let outcome = if may_open {
-            self.accept_flow(now, link, (flow, player, game))
+            self.accept_flow(now, link, (flow, player, game, mode))
         } else {
             Err(FlowRefused::Full)
         };
@@ -152,7 +153,7 @@ impl<P: Provider> Node<P> {
         &mut self,
         now: Instant,
         link: LinkId,
-        (id, player, game): (FlowId, SocketAddr, &str),
+        (id, player, game, told): (FlowId, SocketAddr, &str, Option<Mode>),
     ) -> Result<(), FlowRefused> {
         let node = self.peers.get(link).map(|peer| peer.node);
         let node = node.ok_or(FlowRefused::Policy)?;
@@ -160,6 +161,8 @@ impl<P: Provider> Node<P> {
             return Err(FlowRefused::Policy);
         }
         let (game, server, mode) = self.admit(node, game).ok_or(FlowRefused::Policy)?;
+        // Both ends send as the entry says.
+        let mode = told.unwrap_or(mode);
         // A driver that does not answer must not make us remember more and more.
         if self.has_overdue_sockets() {
             return Err(FlowRefused::Full);
@@ -198,11 +201,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// The game of that name, where we serve it and `node` may send us players.
-    pub(super) fn admit(
-        &self,
-        node: NodeId,
-        name: &str,
-    ) -> Option<(usize, SocketAddr, crate::config::Mode)> {
+    pub(super) fn admit(&self, node: NodeId, name: &str) -> Option<(usize, SocketAddr, Mode)> {
         let is_entry = self.config.members.as_ref().is_none_or(|members| {
             members
                 .get(&node)

@@ -10,8 +10,7 @@ use crate::data_plane::Arrived;
 use crate::event::{Event, TurnedAway};
 use crate::flow_key::{FlowDrop, FlowId, FlowOpener, FlowSealer, TAG_LEN};
 use crate::flow_message::{FlowEnd, FlowMessage, numbers_from};
-use crate::hop::{HOPS_LEFT_MAX, Piece};
-use crate::hop_sealer::Packet;
+use crate::hop::Piece;
 use crate::link::LinkId;
 use crate::outbox::Way;
 use crate::pieces::{WHOLE_MAX, split_over};
@@ -106,6 +105,13 @@ impl<P: Provider> Node<P> {
             self.turn_away(now, Some(game), TurnedAway::TooLong);
             return;
         };
+        if second.is_some() && datagram.len() <= WHOLE_MAX {
+            for id in ways.into_iter().flatten() {
+                if let Some(path) = course.path_mut(id) {
+                    path.quality.on_split();
+                }
+            }
+        }
         if ways == [None, None] && self.send_early_by_session(now, index, datagram) {
             self.stats.carried = self.stats.carried.saturating_add(1);
             return;
@@ -161,20 +167,9 @@ impl<P: Provider> Node<P> {
             let Some(path) = course.path_mut(way) else {
                 continue;
             };
-            let first = path.first;
-            let Some(bound) = path.bound.get_mut(&flow.id) else {
-                continue;
-            };
-            bound.sent_at = now;
-            let packet = Packet {
-                number: numbered.number,
-                phase: numbered.phase,
-                hops_left: HOPS_LEFT_MAX,
-                body: &self.sealed,
-            };
-            let via = (first, &mut bound.binding);
             // What this node drops itself is not the path's fault.
-            let is_sent = self.plane.send(provider, now, via, packet);
+            let sealed = (numbered, self.sealed.as_slice());
+            let is_sent = path.send(&mut self.plane, provider, now, (flow.id, sealed));
             if is_sent && !is_keep_alive {
                 let packet = (flow.id, numbered.number);
                 path.quality.on_data_sent(now, packet, piece.1.len());
@@ -182,6 +177,7 @@ impl<P: Provider> Node<P> {
         }
         if !is_keep_alive {
             course.note_data_len(piece.1.len());
+            course.lengths.note(piece.1.len());
         }
     }
 
@@ -202,16 +198,20 @@ impl<P: Provider> Node<P> {
     /// Takes what the other end says of a flow.
     pub(super) fn on_flow_message(&mut self, now: Instant, link: LinkId, message: &[u8]) {
         match FlowMessage::decode(message) {
-            Ok(FlowMessage::Open { flow, player, game }) => {
-                self.on_flow_open(now, link, (flow, player, &game));
-            }
+            Ok(FlowMessage::Open {
+                flow,
+                player,
+                game,
+                mode,
+            }) => self.on_flow_open(now, link, (flow, player, &game, mode)),
             Ok(FlowMessage::OpenMany {
                 first,
                 game,
                 players,
+                mode,
             }) => {
                 for (flow, player) in numbers_from(first).zip(players) {
-                    self.on_flow_open(now, link, (flow, player, &game));
+                    self.on_flow_open(now, link, (flow, player, &game, mode));
                 }
             }
             Ok(FlowMessage::Opened { flow, outcome }) => {

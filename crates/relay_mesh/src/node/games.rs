@@ -65,7 +65,8 @@ impl<P: Provider> Node<P> {
         let has_other_mode = old.mode != new.mode;
         let (entry, exit) = (
             has_other_mode || old.entry != new.entry,
-            has_other_mode || old.exit != new.exit,
+            // The mode of a flow is its entry's.
+            old.exit != new.exit,
         );
         let is_of_it = |flow: &Flow<P::Aead>| match flow.side {
             Side::Entry { .. } => flow.game == index && entry,

@@ -10,7 +10,7 @@ use super::Node;
 use crate::cost::{Cost, CostModel};
 use crate::link_state::LinkStateTable;
 use crate::measure::LinkReport;
-use crate::routes::{Graph, NodeIndex, Path, RouteLimits, SourceRoutes, disjoint_routes};
+use crate::routes::{Graph, NodeIndex, Path, Route, RouteLimits, SourceRoutes, disjoint_routes};
 
 /// The graph of all links known, and the routes on it.
 ///
@@ -41,7 +41,9 @@ pub(super) struct Routed {
 
 #[derive(Debug)]
 struct Alternatives {
+    /// Those that share nothing, the best first; then those without what is avoided, where it is on the others.
     paths: Vec<Path>,
+    avoided: Vec<NodeId>,
     made_at: Instant,
 }
 
@@ -87,22 +89,31 @@ impl KnownRoutes {
         self.newest.as_ref()
     }
 
-    /// Returns the best ways to `far` that share nothing, the best first; `None` where that is
-    /// work for the next call.
-    pub(super) fn alternatives(&mut self, now: Instant, far: NodeId) -> Option<&[Path]> {
+    /// Returns the best ways to `far` that share nothing, the best first, and, where `avoided` nodes are on them,
+    /// as many without these; `None` where that is work for the next call. `far` itself among the avoided is its
+    /// direct way.
+    pub(super) fn alternatives(
+        &mut self,
+        now: Instant,
+        far: NodeId,
+        avoided: &[NodeId],
+    ) -> Option<&[Path]> {
         let Some(newest) = &self.newest else {
             return Some(&[]);
         };
         let held = self.alternatives.get(&far);
-        if !held.is_some_and(|held| newest.bears(now, far, held)) {
+        let bears = |held: &Alternatives| held.avoided == avoided && newest.bears(now, far, held);
+        if !held.is_some_and(bears) {
             if self.worked_at == Some(now) {
                 return None;
             }
             self.worked_at = Some(now);
-            let paths = newest.disjoint(far);
-            let made_at = now;
-            self.alternatives
-                .insert(far, Alternatives { paths, made_at });
+            let found = Alternatives {
+                paths: newest.disjoint(far, avoided),
+                avoided: avoided.to_vec(),
+                made_at: now,
+            };
+            self.alternatives.insert(far, found);
         }
         self.alternatives
             .get(&far)
@@ -129,12 +140,56 @@ impl KnownRoutes {
 }
 
 impl Routed {
-    fn disjoint(&self, far: NodeId) -> Vec<Path> {
-        let Some(far) = self.graph.index(&far) else {
+    fn disjoint(&self, far: NodeId, avoided: &[NodeId]) -> Vec<Path> {
+        let Some(end) = self.graph.index(&far) else {
             return Vec::new();
         };
-        let routes = disjoint_routes(&self.graph, &self.best, far, ROUTES);
-        routes.into_iter().map(|route| route.path).collect()
+        let routes = disjoint_routes(&self.graph, &self.best, end, ROUTES);
+        let mut paths: Vec<Path> = routes.into_iter().map(|route| route.path).collect();
+        let is_avoided = |path: &Path| {
+            let is_direct = path.relays.is_empty();
+            path.relays.iter().any(|relay| avoided.contains(relay))
+                || (is_direct && avoided.contains(&far))
+        };
+        if !paths.iter().any(is_avoided) {
+            return paths;
+        }
+        let left = self.without(far, avoided);
+        let others = disjoint_routes(&self.graph, &left, end, ROUTES);
+        let others = others.into_iter().map(|route| route.path);
+        paths.extend(others.filter(|path| !is_avoided(path)));
+        let mut known: Vec<Path> = Vec::with_capacity(paths.len());
+        for path in paths {
+            if !known.contains(&path) {
+                known.push(path);
+            }
+        }
+        known
+    }
+
+    /// The costs without the relays that are avoided, and without the direct way where that is.
+    fn without(&self, far: NodeId, avoided: &[NodeId]) -> SourceRoutes {
+        let used = |relays: Vec<NodeId>| Route {
+            cost: Cost::ZERO,
+            path: Path {
+                relays,
+                destination: far,
+            },
+        };
+        let relays: Vec<NodeId> = avoided
+            .iter()
+            .copied()
+            .filter(|node| *node != far)
+            .collect();
+        let has_direct = relays.len() < avoided.len();
+        let mut left = self.best.clone();
+        if !relays.is_empty() {
+            left = left.without(&self.graph, &used(relays));
+        }
+        if has_direct {
+            left = left.without(&self.graph, &used(Vec::new()));
+        }
+        left
     }
 
     /// Whether alternatives still will do: the best way is the same, all of them are ways, and
@@ -221,7 +276,7 @@ mod tests {
         let mut now = Instant::ZERO;
         let mut known = known(now, 20);
         let found = |known: &mut KnownRoutes, now| {
-            let far = (1..20).filter(|far| known.alternatives(now, id(*far)).is_some());
+            let far = (1..20).filter(|far| known.alternatives(now, id(*far), &[]).is_some());
             far.count()
         };
         for count in 1..=19 {
@@ -252,7 +307,7 @@ mod tests {
     fn a_route_that_died_is_looked_for_again() {
         let now = Instant::ZERO;
         let mut known = known(now, 20);
-        let before = known.alternatives(now, id(9)).unwrap().to_vec();
+        let before = known.alternatives(now, id(9), &[]).unwrap().to_vec();
         assert_eq!(before.len(), 3);
         let newest = known.newest.as_mut().unwrap();
         let last = before.last().unwrap();
@@ -260,8 +315,33 @@ mod tests {
         newest.graph.set_link(newest.own, hop, Cost::UNROUTABLE);
         newest.best.relink(&newest.graph, (newest.own, hop));
         let later = now + Duration::from_millis(1);
-        let after = known.alternatives(later, id(9)).unwrap();
+        let after = known.alternatives(later, id(9), &[]).unwrap();
         assert_eq!(after.first(), before.first(), "the best is the same");
         assert!(!after.contains(last), "{after:?}");
+    }
+    /// All ways that share nothing pass nodes that are avoided, and there are others.
+    #[test]
+    fn nodes_that_are_avoided_are_on_no_alternative_beside_the_best() {
+        let now = Instant::ZERO;
+        let mut known = known(now, 20);
+        let best = known.alternatives(now, id(9), &[]).unwrap().to_vec();
+        let mut avoided: Vec<NodeId> = best.iter().flat_map(|path| path.relays.clone()).collect();
+        avoided.push(id(9));
+        avoided.sort_unstable();
+        let now = now + Duration::from_millis(1);
+        let found = known.alternatives(now, id(9), &avoided).unwrap().to_vec();
+        assert_eq!(found[..best.len()], best, "as a last resort");
+        let others = &found[best.len()..];
+        assert_eq!(others.len(), ROUTES);
+        for path in others {
+            assert!(!path.relays.is_empty(), "the direct way is avoided too");
+            assert!(path.relays.iter().all(|relay| !avoided.contains(relay)));
+        }
+        let again = known
+            .alternatives(now, id(9), &avoided)
+            .map(<[Path]>::to_vec);
+        assert_eq!(again.as_ref(), Some(&found), "kept");
+        let later = now + Duration::from_millis(1);
+        assert_eq!(known.alternatives(later, id(9), &[]).unwrap(), best);
     }
 }

@@ -62,6 +62,7 @@ impl<P: Provider> Node<P> {
             let next = flow(id).filter(|next| {
                 id.0.checked_sub(2) == Some(last.0)
                     && next.game == of.game
+                    && next.mode == of.mode
                     && next.player.is_ipv4() == of.player.is_ipv4()
             });
             let Some(next) = next.filter(|_| players.len() < OPENS_MAX) else {
@@ -72,18 +73,20 @@ impl<P: Provider> Node<P> {
         }
         let ended = course.map_or(0, |course| course.opens.range(..first).count());
         let count = ended.saturating_add(players.len());
-        let game = self.game_name(of.game);
+        let (game, mode) = (self.game_name(of.game), Some(of.mode));
         let message = if players.len() == 1 {
             FlowMessage::Open {
                 flow: first,
                 player: of.player,
                 game,
+                mode,
             }
         } else {
             FlowMessage::OpenMany {
                 first,
                 game,
                 players,
+                mode,
             }
         };
         (count, Some(message))

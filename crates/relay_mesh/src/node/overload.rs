@@ -21,6 +21,10 @@ pub(super) struct OverloadDetector {
     /// The same since it was last told.
     untold: OverloadFigure,
     told_at: Option<Instant>,
+    /// Datagrams that the system dropped in the window at sockets which say nothing of paths.
+    elsewhere: u64,
+    /// Until then the figure is told, though no evidence is worth less for it.
+    tell_until: Instant,
 }
 
 /// How far a node was behind.
@@ -43,6 +47,8 @@ impl OverloadDetector {
                 dropped: 0,
             },
             told_at: None,
+            elsewhere: 0,
+            tell_until: now,
         }
     }
 
@@ -68,6 +74,20 @@ impl OverloadDetector {
         self.judge(now);
     }
 
+    /// Takes how many datagrams the system dropped at a socket that carries nothing of the mesh's own paths: it is
+    /// told, and paths are judged as ever. So nobody who floods a game's port keeps flows from being moved.
+    pub(super) fn on_dropped_elsewhere(&mut self, now: Instant, count: u64) {
+        if count == 0 {
+            return;
+        }
+        self.roll(now);
+        self.elsewhere = self.elsewhere.saturating_add(count);
+        self.untold.dropped = self.untold.dropped.saturating_add(count);
+        if self.elsewhere >= DROPPED_MIN {
+            self.tell_until = now + LASTS;
+        }
+    }
+
     /// Takes how many datagrams the node's own queues have dropped so far.
     pub(super) fn on_drops_so_far(&mut self, now: Instant, drops: u64) {
         let before = core::mem::replace(&mut self.drops, drops);
@@ -82,7 +102,8 @@ impl OverloadDetector {
     /// Returns how far it was behind, where that is to be told.
     pub(super) fn take_news(&mut self, now: Instant) -> Option<OverloadFigure> {
         let may_tell = self.told_at.is_none_or(|at| at + TOLD_AGAIN <= now);
-        if !self.is_overloaded(now) || !may_tell {
+        let is_news = self.is_overloaded(now) || now < self.tell_until;
+        if !is_news || !may_tell {
             return None;
         }
         self.told_at = Some(now);
@@ -91,7 +112,8 @@ impl OverloadDetector {
 
     fn roll(&mut self, now: Instant) {
         if now.saturating_since(self.window) >= WINDOW {
-            (self.window, self.late, self.dropped) = (now, Duration::ZERO, 0);
+            (self.window, self.late) = (now, Duration::ZERO);
+            (self.dropped, self.elsewhere) = (0, 0);
         }
     }
 
@@ -113,7 +135,7 @@ const LATE_SHARE: Duration = Duration::from_millis(150);
 /// Datagrams dropped in a window from which on it does not.
 const DROPPED_MIN: u64 = 50;
 /// How long evidence of before counts for nothing: answers to probes of a second ago are still on their way.
-const LASTS: Duration = Duration::from_secs(2);
+pub(super) const LASTS: Duration = Duration::from_secs(2);
 /// Time between two words of it.
 const TOLD_AGAIN: Duration = Duration::from_secs(60);
 
@@ -148,5 +170,18 @@ mod tests {
         detector.on_dropped(at(66_000), 500);
         let dropped = detector.take_news(at(66_000)).unwrap().dropped;
         assert_eq!(dropped, 550);
+    }
+
+    #[test]
+    fn drops_at_the_port_of_a_game_are_told_and_excuse_nothing() {
+        let mut detector = OverloadDetector::new(at(0));
+        detector.on_dropped_elsewhere(at(10), 49);
+        assert_eq!(detector.take_news(at(10)), None);
+        detector.on_dropped_elsewhere(at(20), 10_000);
+        assert!(!detector.is_overloaded(at(20)));
+        let told = detector.take_news(at(20)).unwrap();
+        assert_eq!(told.dropped, 10_049);
+        detector.on_dropped_elsewhere(at(30), 10_000);
+        assert_eq!(detector.take_news(at(30)), None, "once a minute");
     }
 }

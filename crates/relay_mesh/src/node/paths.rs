@@ -17,6 +17,7 @@ use crate::flow_key::FlowId;
 use crate::hop::Piece;
 use crate::link::LinkId;
 use crate::path_probe::{PathEcho, PathPadding, PathProbe};
+use crate::path_quality::TRIAL_PACKETS;
 use crate::path_setup::{Ask, PathSetup, Progress, held};
 use crate::path_watch::EchoWay;
 use crate::route_request::{RequestId, RouteReply};
@@ -215,6 +216,7 @@ impl<P: Provider> Node<P> {
             if is_padded {
                 self.send_padding(now, (link, path));
             }
+            self.send_trial(now, (link, path));
             let known = self.courses.get_mut(&link);
             let Some(known) = known.and_then(|course| course.path_mut(path)) else {
                 continue;
@@ -229,8 +231,10 @@ impl<P: Provider> Node<P> {
                 clock: now.as_nanos(),
                 sampling,
             };
-            let mut payload = Vec::with_capacity(PathProbe::LEN);
-            probe.encode(&mut payload);
+            let course = self.courses.get_mut(&link);
+            let len = course.map_or(0, |course| course.probe_len(path));
+            let mut payload = Vec::with_capacity(len.max(PathProbe::LEN));
+            probe.encode_padded(len, &mut payload);
             self.send_probe(now, (link, path), &payload);
         }
     }
@@ -269,10 +273,11 @@ impl<P: Provider> Node<P> {
             return;
         };
         let arrived = course.arrivals.count(probe.path);
-        let data = course
+        let mut data = course
             .arrivals
             .data(probe.path)
             .on_probe(now, probe.sampling);
+        data.is_overloaded = self.overload.is_overloaded(now);
         let mut echo = Vec::with_capacity(PathEcho::LEN_MAX);
         probe.answer(now, arrived, data).encode(&mut echo);
         // The direct way is the session's own; over relays, the first of two answers counts.
@@ -318,6 +323,8 @@ impl<P: Provider> Node<P> {
     }
 
     fn on_path_echoed(&mut self, now: Instant, link: LinkId, (echo, way): (PathEcho, EchoWay)) {
+        self.note_far_report(now, link, &echo.data);
+        let is_excused = self.is_excused(now, link);
         let Some(path) = self
             .courses
             .get_mut(&link)
@@ -328,7 +335,9 @@ impl<P: Provider> Node<P> {
         let was = (path.watch.is_proved(), path.quality.verdict());
         path.watch.on_echo(now, echo, way);
         let loss = path.watch.lost(now);
-        path.quality.on_echo(echo, loss);
+        if !is_excused {
+            path.quality.on_echo(echo, loss);
+        }
         if was != (path.watch.is_proved(), path.quality.verdict()) {
             self.is_untended = true;
         }
@@ -345,6 +354,24 @@ impl<P: Provider> Node<P> {
         };
         path.padding_at = now + PADDING;
         let len = len.min(path.quality.whole_max());
+        self.send_padding_of(now, (link, id), len);
+    }
+
+    /// Sends packets of the full length now and then where datagrams travel in pieces, to learn whether they still
+    /// have to.
+    fn send_trial(&mut self, now: Instant, (link, id): (LinkId, u8)) {
+        let course = self.courses.get_mut(&link);
+        let path = course.and_then(|course| course.path_mut(id));
+        let Some(len) = path.and_then(|path| path.quality.poll_trial(now)) else {
+            return;
+        };
+        for _ in 0..TRIAL_PACKETS {
+            self.send_padding_of(now, (link, id), len);
+        }
+    }
+
+    /// Sends padding of so many bytes over a path, which counts as data.
+    fn send_padding_of(&mut self, now: Instant, (link, id): (LinkId, u8), len: usize) {
         let mut payload = Vec::with_capacity(len);
         PathPadding { path: id }.encode(len, &mut payload);
         let number = self.send_probe(now, (link, id), &payload);

@@ -16,8 +16,8 @@ use crate::routes::Path;
 pub(super) struct Priced {
     pub(super) path: Path,
     pub(super) cost: Cost,
-    /// Whether all its relays may be passed.
-    pub(super) may_pass: bool,
+    /// Whether a relay of it says that it takes no flows any more.
+    pub(super) is_draining: bool,
     recent: Cost,
     loss_price: Cost,
     /// What it loses by its own probes: as far as they prove it, and as they show it; `None` where
@@ -39,6 +39,8 @@ pub(super) struct LinkState {
     loss: Loss,
     /// Whether all its relays may be passed.
     may_pass: bool,
+    /// Whether a relay is there that may not be passed: it drains.
+    pub(super) is_draining: bool,
 }
 
 impl LinkState {
@@ -50,13 +52,13 @@ impl LinkState {
                 loss_price: Cost::ZERO,
                 loss: Loss::ALL,
                 may_pass: false,
+                is_draining: false,
             };
         };
-        let mut relays = path.relays.iter();
-        let may_pass = relays.all(|relay| {
-            let index = graph.index(relay);
-            index.is_some_and(|index| graph.may_relay(index))
-        });
+        let may_relay = |relay| graph.index(relay).map(|index| graph.may_relay(index));
+        let relays = || path.relays.iter().map(may_relay);
+        let may_pass = relays().all(|may_relay| may_relay == Some(true));
+        let is_draining = relays().any(|may_relay| may_relay == Some(false));
         let losses = || graph.path_losses(*own, path);
         let ppm = losses().map(|code| code.loss().ppm());
         Self {
@@ -64,6 +66,7 @@ impl LinkState {
             loss_price: losses().fold(Cost::ZERO, |sum, code| sum.plus(model.loss(code))),
             loss: Loss::from_ppm(ppm.fold(0, u32::saturating_add)),
             may_pass,
+            is_draining,
         }
     }
 }
@@ -178,7 +181,7 @@ impl Priced {
         Self {
             path,
             cost,
-            may_pass: said.may_pass,
+            is_draining: said.is_draining,
             recent: cost.plus(from_span(excess)),
             loss_price,
             probed,

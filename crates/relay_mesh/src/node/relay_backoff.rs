@@ -54,6 +54,12 @@ impl RelayBackoff {
         nodes(path).any(|node| self.relays.get(node).is_some_and(|held| now < held.until))
     }
 
+    /// The relays that are backed off, ascending, and the far end where its direct way is; at most [`RELAYS_MAX`].
+    pub(super) fn held(&self, now: Instant) -> Vec<NodeId> {
+        let held = self.relays.iter().filter(|(_, held)| now < held.until);
+        held.map(|(node, _)| *node).collect()
+    }
+
     /// Whether a relay of the path, or its direct way, was backed off not long ago.
     pub(super) fn remembers(&self, now: Instant, path: &Path) -> bool {
         let mut held = nodes(path).filter_map(|node| self.relays.get(node));

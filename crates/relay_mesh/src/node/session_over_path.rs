@@ -10,7 +10,9 @@ use crypto::Provider;
 use wire::{Arrival, Instant};
 
 use super::Node;
-use crate::flow_key::FlowId;
+use super::course::CoursePath;
+use crate::data_plane::DataPlane;
+use crate::flow_key::{FlowId, Numbered};
 use crate::flow_message::flow_code;
 use crate::hop::{HOPS_LEFT_MAX, Piece};
 use crate::hop_sealer::Packet;
@@ -104,17 +106,31 @@ impl<P: Provider> Node<P> {
             .seal(provider, now, piece, &mut self.sealed)
             .ok()?;
         let path = course.path_mut(id)?;
-        let first = path.first;
-        let bound = path.bound.get_mut(&FlowId::PROBE)?;
+        let sealed = (numbered, self.sealed.as_slice());
+        let is_sent = path.send(&mut self.plane, provider, now, (FlowId::PROBE, sealed));
+        is_sent.then_some(numbered.number)
+    }
+}
+
+impl CoursePath {
+    /// Sends a sealed packet of `flow` to the first node of the path; false if it has no label there, or no room.
+    pub(super) fn send<P: Provider>(
+        &mut self,
+        plane: &mut DataPlane<P::Aead>,
+        provider: &P,
+        now: Instant,
+        (flow, (numbered, body)): (FlowId, (Numbered, &[u8])),
+    ) -> bool {
+        let Some(bound) = self.bound.get_mut(&flow) else {
+            return false;
+        };
         bound.sent_at = now;
         let packet = Packet {
             number: numbered.number,
             phase: numbered.phase,
             hops_left: HOPS_LEFT_MAX,
-            body: &self.sealed,
+            body,
         };
-        let via = (first, &mut bound.binding);
-        let is_sent = self.plane.send(provider, now, via, packet);
-        is_sent.then_some(numbered.number)
+        plane.send(provider, now, (self.first, &mut bound.binding), packet)
     }
 }

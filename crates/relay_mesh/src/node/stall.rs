@@ -6,8 +6,11 @@ use crypto::Provider;
 use wire::Instant;
 
 use super::Node;
+use super::overload::LASTS;
 use crate::event::Event;
+use crate::leg::SocketId;
 use crate::link::LinkId;
+use crate::path_probe::DataReport;
 
 impl<P: Provider> Node<P> {
     /// Takes note that the driver is here at `now`, before the clock is set on: where it should
@@ -40,10 +43,34 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Takes how many datagrams for this node its driver knows that the system dropped since the last time, as its
-    /// receive queue was full.
-    pub fn note_receive_drops(&mut self, now: Instant, count: u64) {
-        self.overload.on_dropped(now, count);
+    /// Takes that the system dropped `count` datagrams since the last time because the receive buffer of a socket
+    /// was full; `None` for the socket of another shard. Drivers tell on systems that count them.
+    ///
+    /// What is lost at the mesh's own socket is no path's fault. What is lost at others is only told.
+    pub fn note_receive_drops(&mut self, now: Instant, socket: Option<SocketId>, count: u64) {
+        let now = self.now.max(now);
+        if socket == Some(SocketId::MESH) {
+            self.overload.on_dropped(now, count);
+        } else {
+            self.overload.on_dropped_elsewhere(now, count);
+        }
+    }
+
+    /// Whether evidence against paths to a far end counts for less: this node does not keep up, or the far end says
+    /// that it does not.
+    pub(super) fn is_excused(&self, now: Instant, far: LinkId) -> bool {
+        let course = self.courses.get(&far);
+        self.overload.is_overloaded(now)
+            || course.is_some_and(|course| now < course.far_overloaded_until)
+    }
+
+    /// Takes what the far end said with an answer to a probe: maybe that it does not keep up.
+    pub(super) fn note_far_report(&mut self, now: Instant, far: LinkId, report: &DataReport) {
+        if report.is_overloaded
+            && let Some(course) = self.courses.get_mut(&far)
+        {
+            course.far_overloaded_until = now + LASTS;
+        }
     }
 
     /// Looks how many datagrams the node's own queues dropped, and tells if it does not keep up.

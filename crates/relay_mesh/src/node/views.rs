@@ -58,6 +58,12 @@ impl<P: Provider> Node<P> {
                     let (lost, decided) = path.watch.lost(self.now);
                     Loss::of(lost, decided).ppm() / 1_000
                 }),
+                data_lost_thousandths: current
+                    .and_then(|path| path.quality.figures().lost_thousandths()),
+                data_round_trip: current.and_then(|path| {
+                    let trip = path.watch.round_trip()?;
+                    Some(trip.saturating_add(path.quality.figures().later()?))
+                }),
                 standby: path(course.standby).map(|path| path.path.clone()),
                 flows: self.flows.with(link).count(),
             })
@@ -71,6 +77,8 @@ impl<P: Provider> Node<P> {
             }),
             round_trip: Some(Duration::ZERO),
             lost_thousandths: 0,
+            data_lost_thousandths: None,
+            data_round_trip: None,
             standby: None,
             flows,
         });

@@ -247,3 +247,28 @@ fn pgx3_answers_by_the_session_make_a_path_no_more_patient_at_once() {
     let trip = watch.round_trip().unwrap();
     assert!(trip > Duration::from_millis(105), "{trip:?}");
 }
+
+#[test]
+fn probes_leave_at_random_times_that_a_seed_decides() {
+    let times = |seed: u64| {
+        let mut watch = PathWatch::new(at(0)).with_jitter(seed);
+        let mut times = Vec::new();
+        for micros in (0..4_000_000).step_by(100) {
+            let now = Instant::from_nanos(micros * 1_000);
+            if watch.poll_probe(now).is_some() {
+                times.push(micros);
+            }
+        }
+        times
+    };
+    let drawn = times(7);
+    assert_eq!(drawn, times(7));
+    assert_ne!(drawn, times(8));
+    let gaps: Vec<u64> = drawn.windows(2).map(|two| two[1] - two[0]).collect();
+    assert!(
+        gaps.iter().all(|gap| (30_000..=40_100).contains(gap)),
+        "{gaps:?}"
+    );
+    let distinct: std::collections::BTreeSet<&u64> = gaps.iter().collect();
+    assert!(distinct.len() > gaps.len() / 2, "{gaps:?}");
+}

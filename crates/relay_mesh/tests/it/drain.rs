@@ -1,7 +1,7 @@
 //! Nodes that take their leave.
 
 use netsim::{for_each_seed, test_site};
-use relay_mesh::{Event, Mode};
+use relay_mesh::{Event, Mode, RouteCause};
 
 use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, ms};
 
@@ -32,6 +32,11 @@ fn sim_pgx12_a_relay_that_drains_is_left_without_a_loss() {
             mesh.run(5_000);
             let moves = mesh.moves(ENTRY, at);
             assert!(!moves.is_empty(), "{mode:?}");
+            for end in [ENTRY, EXIT] {
+                let moves = mesh.moves(end, at);
+                let left = moves.first().map(|(_, _, cause)| *cause);
+                assert_eq!(left, Some(RouteCause::Drained), "{mode:?} {end}: {moves:?}");
+            }
             assert_eq!(mesh.route(), Some(mesh.path(&[RELAY + 1])), "{mode:?}");
             mesh.run(60_000);
             let left = mesh.process(RELAY).node.draining().unwrap();
@@ -155,4 +160,25 @@ fn pgx12_a_relay_that_drains_gives_out_no_labels() {
     let now = mesh.now();
     let trip = mesh.player().round_trip(now.saturating_sub(ms(1_000)), now);
     assert_eq!(trip, ms(172), "twice 5 + 80 + 1");
+}
+
+/// The session with a relay that drains ends before its flows have moved: it was no failure.
+#[test]
+fn sim_pgx12_a_relay_that_drains_and_ends_at_once_is_left_as_drained() {
+    for_each_seed(&test_site!(), 2, |seed| {
+        let mut mesh = Mesh::new(seed, &Shape::default());
+        mesh.run(START + 4_000);
+        assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
+        let at = mesh.now();
+        drain(&mut mesh, RELAY);
+        // Both ends have heard of it, and not moved yet or just now.
+        mesh.run(150);
+        mesh.kill(RELAY);
+        mesh.run(5_000);
+        for end in [ENTRY, EXIT] {
+            let moves = mesh.moves(end, at);
+            let left = moves.first().map(|(_, _, cause)| *cause);
+            assert_eq!(left, Some(RouteCause::Drained), "{end}: {moves:?}");
+        }
+    });
 }

@@ -46,6 +46,7 @@ impl Greedy {
             flow: FlowId(flow),
             player: address(PLAYER),
             game: "echo".into(),
+            mode: None,
         };
         open.encode(&mut message);
         self.mesh.world.apply(self.member, |host, now| {

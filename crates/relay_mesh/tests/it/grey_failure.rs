@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 use netsim::{Chance, Datagram, Jitter, Loss, Verdict, for_each_seed, test_site};
 use relay_mesh::trunk::{Frames, KIND, append};
 use relay_mesh::{Mode, RouteCause};
@@ -287,6 +287,46 @@ fn sim_an_mtu_that_shrinks_costs_no_datagram_for_long() {
                 assert!(trip <= ms(100), "{trip:?}");
             }
         }
+    });
+}
+
+/// The MTU grows again: datagrams travel whole again soon, and none is lost by the trial.
+#[test]
+fn sim_datagrams_travel_whole_again_once_the_mtu_has_grown() {
+    for_each_seed(&test_site!(), 2, |seed| {
+        let mut mesh = mesh(seed, (Mode::Shadow, 60, 1_230));
+        mesh.run(START + 4_000);
+        let nodes = mesh.nodes.clone();
+        let is_small = Rc::new(Cell::new(true));
+        let long = Rc::new(Cell::new(0_u32));
+        for &other in &nodes[1..] {
+            for (from, to) in [(nodes[ENTRY], other), (other, nodes[ENTRY])] {
+                let (is_small, long) = (Rc::clone(&is_small), Rc::clone(&long));
+                mesh.world.intercept(from, to, move |_, datagram| {
+                    let is_long = datagram.bytes.len() > 1_280 - 28;
+                    long.set(long.get() + u32::from(is_long));
+                    if is_long && is_small.get() {
+                        Verdict::Drop
+                    } else {
+                        Verdict::Pass
+                    }
+                });
+            }
+        }
+        mesh.run(20_000);
+        long.set(0);
+        mesh.run(5_000);
+        assert_eq!(long.get(), 0, "all travel in pieces");
+        is_small.set(false);
+        let sent = mesh.player().sent();
+        // The first trial comes after 30 s, or after 60 s if one was in vain.
+        mesh.run(95_000);
+        long.set(0);
+        mesh.run(2_000);
+        assert!(long.get() >= 2 * 60 * 2 - 20, "{} are whole", long.get());
+        mesh.stop_player();
+        mesh.run(1_000);
+        assert_eq!(mesh.player().missing_from(sent), 0);
     });
 }
 

@@ -1,7 +1,10 @@
 //! Nodes that do not run for a while: a busy host, a machine that is moved.
 
-use netsim::{for_each_seed, test_site};
-use relay_mesh::RouteCause;
+use core::cell::Cell;
+use std::rc::Rc;
+
+use netsim::{Verdict, for_each_seed, test_site};
+use relay_mesh::{Event, RouteCause, SocketId};
 use wire::Instant;
 
 use crate::harness::{ENTRY, EXIT, Mesh, RELAY, Shape, ms};
@@ -88,7 +91,7 @@ fn sim_an_entry_short_of_cpu_moves_no_flow_and_says_that_it_is_overloaded() {
         assert_eq!(mesh.moves(ENTRY, from), []);
         let process = mesh.process(ENTRY);
         let told = process.events.iter().filter_map(|(_, event)| {
-            if let relay_mesh::Event::Overloaded { late, .. } = event {
+            if let Event::Overloaded { late, .. } = event {
                 Some(*late)
             } else {
                 None
@@ -97,5 +100,58 @@ fn sim_an_entry_short_of_cpu_moves_no_flow_and_says_that_it_is_overloaded() {
         let told: Vec<_> = told.collect();
         assert!(told.len() == 1 && told[0] >= ms(100), "{told:?}");
         assert_eq!(process.node.stats().overloads, 1);
+    });
+}
+
+/// The system drops 7 of 10 datagrams at the entry's mesh socket, from all alike. Neither end moves for that: the entry
+/// knows by its socket's counter, and the exit by what the entry says with its reports.
+#[test]
+fn sim_an_entry_whose_receive_buffer_overflows_makes_neither_end_move() {
+    for_each_seed(&test_site!(), 3, |seed| {
+        let shape = Shape {
+            rate: 200,
+            ..Shape::default()
+        };
+        let mut mesh = Mesh::new(seed, &shape);
+        mesh.run(12_000);
+        let (best, from) = (mesh.path(&[RELAY]), mesh.now());
+        assert_eq!(mesh.route().as_ref(), Some(&best));
+        let dropped = Rc::new(Cell::new(0));
+        let nodes = mesh.nodes.clone();
+        for (index, other) in nodes.iter().enumerate().skip(1) {
+            let dropped = Rc::clone(&dropped);
+            let purpose = 700 + u64::try_from(index).unwrap();
+            let mut draws = mesh.world.generator(purpose);
+            mesh.world.intercept(*other, nodes[ENTRY], move |_, _| {
+                if draws.chance(700_000) {
+                    dropped.set(dropped.get() + 1);
+                    Verdict::Drop
+                } else {
+                    Verdict::Pass
+                }
+            });
+        }
+        for _ in 0..60 {
+            mesh.run(100);
+            let count = dropped.take();
+            mesh.world.apply(nodes[ENTRY], |process, now| {
+                process
+                    .node
+                    .note_receive_drops(now, Some(SocketId::MESH), count);
+            });
+        }
+        for end in [ENTRY, EXIT] {
+            assert_eq!(mesh.moves(end, from), [], "{end}");
+        }
+        let told = mesh.process(ENTRY).events.iter();
+        let told = told.filter_map(|(_, event)| {
+            if let Event::Overloaded { dropped, .. } = event {
+                Some(*dropped)
+            } else {
+                None
+            }
+        });
+        let told: Vec<u64> = told.collect();
+        assert!(told.len() == 1 && told[0] >= 50, "{told:?}");
     });
 }

@@ -36,6 +36,11 @@ counters! {
     events,
     /// Commands given to the application.
     commands,
+    /// Dropped by the system: the receive buffer of a socket that the driver was given was full. Linux 4.12 and
+    /// later tell; elsewhere this stays 0.
+    dropped_in_full,
+    /// The same of sockets opened while the driver ran.
+    dropped_in_full_opened,
     /// Received and dropped: no answer is possible, because the source port is 0.
     dropped_in_unanswerable,
     /// Headers taken off that say whom a trusted exit speaks for.

@@ -46,6 +46,24 @@ where
         until
     }
 
+    /// Asks the system now and then what it dropped because a receive buffer was full, and tells the application.
+    pub(super) fn read_drops(&mut self, now: Instant) {
+        if now < self.drops_at {
+            return;
+        }
+        self.drops_at = now + DROPS_INTERVAL;
+        for drops in self.outlet.sockets.read_drops() {
+            let (ledger, count) = (self.inbox.ledger(), u64::from(drops.count));
+            if drops.is_opened {
+                ledger.dropped_in_full_opened.add(count);
+            } else {
+                ledger.dropped_in_full.add(count);
+            }
+            self.application
+                .on_receive_drops(now, &mut self.machine, drops.socket, count);
+        }
+    }
+
     /// Makes one receive on each socket.
     fn receive_round(&mut self) -> Round {
         let Self {
@@ -64,7 +82,7 @@ where
         } = outlet;
         let ledger = inbox.ledger();
         let mut round = Round::default();
-        for look in sockets.look() {
+        for mut look in sockets.look() {
             let mut stamp = None;
             let mut bytes = 0_usize;
             let from = (look.index, look.socket);
@@ -83,6 +101,9 @@ where
                 .bytes_in
                 .add(u64::try_from(bytes).unwrap_or(u64::MAX));
             round.latest = stamp.or(round.latest);
+            if stamp.is_some() {
+                look.note_received();
+            }
             match received {
                 Took::Nothing => look.note_empty(),
                 Took::All(received) => {
@@ -147,6 +168,9 @@ fn bound(last: Option<Instant>, began: Instant, batch: usize) -> usize {
         batch
     }
 }
+
+/// Least time between two readings of what the system dropped. A driver at rest reads nothing.
+const DROPS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How long a receive and what leads up to it may take for its end to count as its begin: a tenth of what timers
 /// are kept to.

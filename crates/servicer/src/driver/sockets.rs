@@ -85,6 +85,8 @@ pub(super) struct Sockets {
     opened_max: usize,
     /// The next one opened.
     next: u32,
+    /// Place of the socket whose drops are read next.
+    drops_from: usize,
 }
 
 #[derive(Debug)]
@@ -93,6 +95,32 @@ struct Entry {
     socket: UdpSocket,
     /// Whether it has to be looked at.
     may_hold: bool,
+    /// Whether something came since its drops were last read.
+    has_received: bool,
+    /// The system's count of drops when it was last read; it wraps.
+    drops: u32,
+}
+
+impl Entry {
+    const fn new(index: SocketIndex, socket: UdpSocket) -> Self {
+        Self {
+            index,
+            socket,
+            may_hold: true,
+            has_received: false,
+            drops: 0,
+        }
+    }
+}
+
+/// Datagrams that the system dropped because the receive buffer of one socket was full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ReceiveDrops {
+    pub(super) socket: SocketIndex,
+    /// How many since the last time.
+    pub(super) count: u32,
+    /// Whether the socket was opened while the driver ran.
+    pub(super) is_opened: bool,
 }
 
 impl Sockets {
@@ -101,18 +129,42 @@ impl Sockets {
         let list: Vec<Entry> = (0..)
             .map(SocketIndex)
             .zip(given)
-            .map(|(index, socket)| Entry {
-                index,
-                socket,
-                may_hold: true,
-            })
+            .map(|(index, socket)| Entry::new(index, socket))
             .collect();
         Self {
             given: list.len(),
             next: list.last().map_or(0, |last| last.index.0.saturating_add(1)),
             list,
             opened_max,
+            drops_from: 0,
         }
+    }
+
+    /// Returns what the system dropped at sockets to which something came since they were last asked: of at most
+    /// [`DROPS_READ_MAX`] of them, so that the others have their turn next time.
+    pub(super) fn read_drops(&mut self) -> Vec<ReceiveDrops> {
+        let given = self.given;
+        let from = self.drops_from.min(self.list.len());
+        let (before, after) = self.list.split_at_mut(from);
+        let places = (from..).zip(after).chain((0..).zip(before));
+        let mut dropped = Vec::new();
+        let active = places.filter(|(_, entry)| entry.has_received);
+        for (place, entry) in active.take(DROPS_READ_MAX) {
+            self.drops_from = place.saturating_add(1);
+            entry.has_received = false;
+            let Some(drops) = entry.socket.receive_drops() else {
+                continue;
+            };
+            let count = drops.wrapping_sub(std::mem::replace(&mut entry.drops, drops));
+            if count > 0 {
+                dropped.push(ReceiveDrops {
+                    socket: entry.index,
+                    count,
+                    is_opened: place >= given,
+                });
+            }
+        }
+        dropped
     }
 
     /// Returns whether there are sockets beside those given.
@@ -129,6 +181,7 @@ impl Sockets {
             .map(move |(place, entry)| Look {
                 index: entry.index,
                 socket: &entry.socket,
+                has_received: &mut entry.has_received,
                 may_hold: (place >= given).then_some(&mut entry.may_hold),
             })
     }
@@ -216,11 +269,7 @@ impl Sockets {
         watch(waiter, &mut socket, index).map_err(|error| SocketError::Watch(error.kind()))?;
         self.next = self.next.saturating_add(1);
         let address = socket.local_address();
-        self.list.push(Entry {
-            index,
-            socket,
-            may_hold: true,
-        });
+        self.list.push(Entry::new(index, socket));
         Ok(SocketOutcome::Opened {
             socket: index,
             address,
@@ -259,6 +308,8 @@ fn watch(waiter: &Waiter, socket: &mut UdpSocket, index: SocketIndex) -> io::Res
 
 /// The first token of opened sockets.
 const OPENED: usize = 1;
+/// Sockets whose drops are read at a time, a system call each.
+const DROPS_READ_MAX: usize = 64;
 /// Looks in a row: 65,536 sockets.
 const LOOKS_MAX: usize = 1_024;
 
@@ -267,11 +318,17 @@ const LOOKS_MAX: usize = 1_024;
 pub(super) struct Look<'a> {
     pub(super) index: SocketIndex,
     pub(super) socket: &'a UdpSocket,
+    has_received: &'a mut bool,
     /// `None` for one that is looked at in any case.
     may_hold: Option<&'a mut bool>,
 }
 
 impl Look<'_> {
+    /// Notes that something came.
+    pub(super) const fn note_received(&mut self) {
+        *self.has_received = true;
+    }
+
     /// Notes that it was found empty.
     pub(super) const fn note_empty(self) {
         if let Some(may_hold) = self.may_hold {

@@ -145,6 +145,12 @@ impl UdpSocket {
         is_unreachable(error) || (self.peer.is_some() && is_of_icmp(error))
     }
 
+    /// Returns how many datagrams the system dropped so far because the receive buffer was full; the count
+    /// wraps. `None` if the system does not tell: only Linux does, from 4.12 on.
+    pub(crate) fn receive_drops(&self) -> Option<u32> {
+        drops_of(&self.io)
+    }
+
     /// How many datagrams to one peer may be sent as a whole.
     pub(crate) fn segments_max(&self, batching: Batching) -> usize {
         match batching {
@@ -396,6 +402,16 @@ fn open(socket: UdpSockRef<'_>, descriptor: &impl std::os::fd::AsFd) -> io::Resu
 #[cfg(not(has_linux_calls))]
 fn open<S>(socket: UdpSockRef<'_>, _: &S) -> io::Result<UdpSocketState> {
     UdpSocketState::new(socket)
+}
+
+#[cfg(has_linux_calls)]
+fn drops_of(descriptor: &impl std::os::fd::AsFd) -> Option<u32> {
+    super::drops::read(descriptor.as_fd())
+}
+
+#[cfg(not(has_linux_calls))]
+const fn drops_of<S>(_: &S) -> Option<u32> {
+    None
 }
 
 /// Number of datagrams in so many bytes.

@@ -2,10 +2,10 @@
 
 use std::net::SocketAddr;
 
-use servicer::{BindCause, SocketConfig, UdpServicer, UdpSocket};
+use servicer::{BindCause, SocketConfig, SocketIndex, UdpServicer, UdpSocket};
 use wire::{Ecn, Transmit};
 
-use crate::toy::{Ask, Echo, News, Service, burst, next, plain, receive, reporter};
+use crate::toy::{Ask, Echo, News, PATIENCE, Service, burst, next, plain, receive, reporter};
 
 #[test]
 fn a_busy_port_is_one_clear_sentence() {
@@ -88,6 +88,58 @@ fn a_closed_port_does_not_disturb_the_other_peers() {
         client.send_to(b"hello", service.address).unwrap();
         assert_eq!(receive(&client).0, b"hello");
     }
+}
+
+/// Each datagram is received, or counted as dropped by the system and told to the application.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_overflows_a_receive_buffer_is_counted_and_told() {
+    const SENT: u64 = 400;
+    let flood = |to: SocketAddr| {
+        let client = plain("127.0.0.1");
+        for _ in 0..SENT {
+            client.send_to(&[7; 1_000], to).unwrap();
+        }
+    };
+    let small = socket2::Socket::from(plain("127.0.0.1"));
+    small.set_recv_buffer_size(16 << 10).unwrap();
+    let socket = UdpSocket::from_std(small.into()).unwrap();
+    let address = socket.local_address();
+    flood(address);
+    let (mut application, _news) = reporter();
+    let (sender, drops) = crossbeam_channel::unbounded();
+    application.drops = Some(sender);
+    let handle = UdpServicer::named("small")
+        .spawn(vec![socket], Echo::mute(), application)
+        .unwrap();
+    let (index, first) = drops.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(index, SocketIndex(0));
+    assert!(first > SENT / 2, "{first}");
+    let turn = || {
+        let (answer, answered) = crossbeam_channel::bounded(1);
+        handle.request(Ask::Ping(answer)).unwrap();
+        answered.recv_timeout(PATIENCE).unwrap();
+    };
+    turn();
+    let counters = handle.counters();
+    assert_eq!(counters.dropped_in_full, first);
+    assert_eq!(counters.datagrams_in + first, SENT);
+    // The same while it runs: its thread is busy with something else for too long.
+    let (end, until) = crossbeam_channel::bounded(0);
+    handle.request(Ask::Block(until)).unwrap();
+    flood(address);
+    drop(end);
+    let second = loop {
+        turn();
+        if let Ok((_, count)) = drops.try_recv() {
+            break count;
+        }
+    };
+    turn();
+    let counters = handle.counters();
+    assert_eq!(counters.dropped_in_full, first + second);
+    assert_eq!(counters.datagrams_in + first + second, 2 * SENT);
+    assert_eq!(counters.dropped_in_full_opened, 0);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
-use servicer::{Application, Handle, SocketConfig, UdpServicer, UdpSocket};
+use servicer::{Application, Handle, SocketConfig, SocketIndex, UdpServicer, UdpSocket};
 use wire::{Arrival, CommandId, Ecn, Instant, Machine, Transmit, UnixTime};
 
 /// Sends back what it gets, and fires timers that it is told of.
@@ -161,6 +161,8 @@ pub(crate) struct Reporter {
     pub(crate) step: Option<(Instant, Duration)>,
     /// Sent to for each step.
     pub(crate) steps: Option<Sender<Instant>>,
+    /// Sent to for each report that the system dropped datagrams.
+    pub(crate) drops: Option<Sender<(SocketIndex, u64)>>,
     /// Whether a shutdown finds nothing left to do.
     pub(crate) is_drained: bool,
     /// Sent to all of these when the shutdown begins.
@@ -208,6 +210,12 @@ impl Application<Echo> for Reporter {
         match command {}
     }
 
+    fn on_receive_drops(&mut self, _: Instant, _: &mut Echo, socket: SocketIndex, count: u64) {
+        if let Some(drops) = &self.drops {
+            drops.send((socket, count)).unwrap();
+        }
+    }
+
     fn poll_timeout(&self) -> Option<Instant> {
         self.step.map(|(at, _)| at)
     }
@@ -241,6 +249,7 @@ pub(crate) fn reporter() -> (Reporter, Receiver<News>) {
         news: sender,
         step: None,
         steps: None,
+        drops: None,
         is_drained: true,
         farewell: Vec::new(),
     };

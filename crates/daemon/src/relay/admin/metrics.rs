@@ -58,6 +58,13 @@ pub(super) fn text(counts: &Counts) -> String {
             (label, driver.datagrams_in.to_string())
         }),
     );
+    page.labelled(
+        ("tickwire_mesh_shard_dropped_in_full_total", "counter"),
+        (0..).zip(&counts.shards).map(|(place, driver): (u8, _)| {
+            let label = format!("shard=\"{place}\"");
+            (label, driver.dropped_in_full.to_string())
+        }),
+    );
     add_links(&mut page, counts);
     page.labelled(
         ("tickwire_mesh_game_edge_reached", "gauge"),

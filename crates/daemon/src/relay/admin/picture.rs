@@ -68,6 +68,8 @@ fn used_json(mesh: &MeshView, from: &NodeId, of: &RouteView) -> Value {
         "hops": of.path.as_ref().map(hops),
         "round_trip_ms": of.round_trip.map(|trip| trip.as_secs_f64() * 1_000.0),
         "lost_percent": f64::from(of.lost_thousandths) / 10.0,
+        "data_round_trip_ms": of.data_round_trip.map(|trip| trip.as_secs_f64() * 1_000.0),
+        "data_lost_percent": of.data_lost_thousandths.map(|lost| f64::from(lost) / 10.0),
         "standby_hops": of.standby.as_ref().map(hops),
         "flows": of.flows,
     })
@@ -132,11 +134,18 @@ pub(super) fn route_text(mesh: &MeshView, way: &Way<'_>) -> String {
             || "not measured yet".to_owned(),
             |trip| format!("{:.1} ms", trip.as_secs_f64() * 1_000.0),
         );
+        let data_trip = of.data_round_trip.map(|trip| trip.as_secs_f64() * 1_000.0);
+        let data_lost = of.data_lost_thousandths.map(|lost| f64::from(lost) / 10.0);
+        let data = match (data_trip, data_lost) {
+            (Some(trip), Some(lost)) => format!(" (data {trip:.1} ms, {lost:.1} % lost)"),
+            (None, Some(lost)) => format!(" (data {lost:.1} % lost)"),
+            (_, None) => String::new(),
+        };
         let standby = of.standby.as_ref().map(names);
         let standby = standby.map_or_else(String::new, |path| format!(", standby {path}"));
         writeln!(
             text,
-            "in use    {path}: {trip}, {lost:.1} % lost, flows {flows}{standby}"
+            "in use    {path}: {trip}, {lost:.1} % lost{data}, flows {flows}{standby}"
         )
         .unwrap_or_default();
     }

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use wire::{CommandId, Instant, Machine};
 
 use super::Shard;
-use crate::driver::{Application, PeerAddress, SocketOrder, SocketOutcome};
+use crate::driver::{Application, PeerAddress, SocketIndex, SocketOrder, SocketOutcome};
 
 /// The application of a machine, as that of the shard around it.
 #[derive(Debug)]
@@ -52,6 +52,17 @@ where
         outcome: SocketOutcome,
     ) {
         self.0.on_socket(now, &mut shard.machine, id, outcome);
+    }
+
+    fn on_receive_drops(
+        &mut self,
+        now: Instant,
+        shard: &mut Shard<M, A::Request>,
+        socket: SocketIndex,
+        count: u64,
+    ) {
+        self.0
+            .on_receive_drops(now, &mut shard.machine, socket, count);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -1,0 +1,75 @@
+//! How long probes are: as long as data, as far as that costs little.
+
+use crate::path_probe::MEDIUM_MAX;
+
+/// Lengths of the newest payloads sent to a far end, and how many bytes probes may take beside them.
+#[derive(Debug, Default)]
+pub(super) struct RecentLengths {
+    newest: [u16; NEWEST],
+    /// Of them, the oldest.
+    next: usize,
+    /// Bytes that probes may take.
+    credit: usize,
+}
+
+impl RecentLengths {
+    /// Takes the length of a payload that was sent.
+    pub(super) fn note(&mut self, len: usize) {
+        let len = len.min(MEDIUM_MAX);
+        if let Some(oldest) = self.newest.get_mut(self.next) {
+            *oldest = u16::try_from(len).unwrap_or(u16::MAX);
+        }
+        self.next = (self.next + 1) % NEWEST;
+        self.credit = (self.credit + len / SHARE).min(CREDIT_MAX);
+    }
+
+    /// Returns the length of a payload of late, which `draw` decides, for a probe that leaves now; 0 while probes have
+    /// had their share.
+    pub(super) fn take(&mut self, draw: u64) -> usize {
+        let place = usize::try_from(draw).unwrap_or(0) % NEWEST;
+        let len = self.newest.get(place).copied().map_or(0, usize::from);
+        match self.credit.checked_sub(len) {
+            Some(left) => {
+                self.credit = left;
+                len
+            }
+            None => 0,
+        }
+    }
+}
+
+/// Payloads remembered.
+const NEWEST: usize = 16;
+/// Probes take one of so many bytes of data.
+const SHARE: usize = 4;
+/// Bytes saved up at most.
+const CREDIT_MAX: usize = 4 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probes_are_as_long_as_data_and_take_a_quarter_of_its_bytes_at_most() {
+        let mut lengths = RecentLengths::default();
+        assert_eq!(lengths.take(7), 0, "before any data");
+        let (mut data, mut probes, mut padded) = (0, 0, 0);
+        for round in 0..1_000_u64 {
+            let len = 100 + usize::try_from(round % 5).unwrap() * 100;
+            lengths.note(len);
+            data += len;
+            let taken = lengths.take(round.wrapping_mul(0x9E37_79B9) >> 7);
+            assert!(taken == 0 || (100..=500).contains(&taken) && taken.is_multiple_of(100));
+            probes += taken;
+            padded += usize::from(taken > 0);
+        }
+        assert!(probes <= data / 4 && probes >= data / 5, "{probes} {data}");
+        assert!(padded >= 200, "{padded}");
+        lengths.note(1_472);
+        assert!((0..64).all(|draw| lengths.take(draw) <= MEDIUM_MAX));
+        for _ in 0..1_000 {
+            lengths.note(1_472);
+        }
+        assert_eq!(lengths.credit, CREDIT_MAX);
+    }
+}
