@@ -251,6 +251,8 @@ pub enum TurnedAwayName {
     TooLong,
     /// A TCP connection came, and no exit of its game could be reached.
     TcpNoExit,
+    /// A TCP connection was reset for its PROXY header, or for too many that were still to send theirs.
+    TcpGreeting,
     /// A TCP connection was over the share of its address or network, over all, or came too fast.
     TcpShare,
     /// An idle TCP connection made room for a newcomer.
@@ -269,6 +271,7 @@ impl From<TurnedAway> for TurnedAwayName {
             TurnedAway::Share => Self::Share,
             TurnedAway::TooLong => Self::TooLong,
             TurnedAway::TcpNoExit => Self::TcpNoExit,
+            TurnedAway::TcpGreeting => Self::TcpGreeting,
             TurnedAway::TcpShare => Self::TcpShare,
             TurnedAway::TcpIdle => Self::TcpIdle,
             TurnedAway::TcpReset => Self::TcpReset,
