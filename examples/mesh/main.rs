@@ -8,6 +8,8 @@
 //! mesh demo --own-entry     the same with the entry as a part of the game's own process
 //! mesh bulk --mib 1024      sends as much each way through one TCP connection, and measures;
 //!                           `--relays 3` has it pass three
+//! mesh mass --flows 10000   has so many players join at once where entry and exit reach each other
+//!                           only over a relay, and measures until all are served
 //! mesh soak                 random faults under load: how long players wait for service
 //! mesh node --config FILE   is one node, until its stdin ends
 //! ```
@@ -18,6 +20,7 @@
 mod admin;
 mod bulk;
 mod download;
+mod mass;
 mod own_entry;
 mod player;
 mod soak;
@@ -56,6 +59,8 @@ enum Role {
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(..=3))]
         relays: u8,
     },
+    /// Has many players join at once over a relay, and measures until all are served.
+    Mass(mass::Options),
     /// Lets random faults happen under load, and measures how long players wait for service.
     Soak(soak::Options),
     /// Does what the program `tickwire` does: the admin's key and documents.
@@ -84,6 +89,7 @@ fn main() -> ExitCode {
             };
             code(Show::start(entry).and_then(Show::run))
         }
+        Role::Mass(options) => code(mass::run(&options)),
         Role::Soak(options) => code(soak::run(&options)),
         Role::Bulk { mib, relays } => code(bulk::run(mib, relays.into())),
     }

@@ -5,7 +5,6 @@ pub(crate) mod connections;
 pub(crate) mod field;
 mod patience;
 pub(crate) mod refusal;
-pub(crate) mod source;
 pub(crate) mod target;
 
 use std::future::Future;

@@ -88,9 +88,10 @@ pub struct Config {
     /// labels and their owners' bytes; each of the others, of `shards` in all, a `shards`th of them besides.
     /// As many bytes may wait to be sent in each.
     pub shards: u8,
-    /// Labels given out at a time; 65,536, each 256 bytes.
+    /// Labels given out at a time; 262,144, each 256 bytes: 64 MiB once all are in use, and no more than
+    /// were ever in use at a time before.
     pub labels_max: u32,
-    /// Labels of one neighbour; 16,384.
+    /// Labels of one neighbour; 65,536, a quarter of all: 16 MiB.
     pub labels_per_peer_max: u32,
     /// Bytes a second that a label passes; 16 MiB, and a quarter of it at once. All TCP connections of one
     /// mode between an entry and an exit share a label in each direction: that is 134 Mbit/s.
@@ -98,18 +99,19 @@ pub struct Config {
     /// Bytes a second that all labels of one neighbour pass together; 128 MiB, and a quarter of it
     /// at once: more than the flows of [`flows_max`](Self::flows_max) at 60 packets of 250 bytes.
     pub owner_rate: u32,
-    /// Labels a second that a neighbour may ask for or bind; 1,024, and 4,096 at once.
+    /// Labels a second that a neighbour may ask for or bind; 4,096, and 16,384 at once.
     pub request_rate: u32,
-    /// Flows at a time, of players and for others' players; 8,192, some 4 KiB each. Another entry
+    /// Flows at a time, of players and for others' players; 16,384, some 4 KiB each. Another entry
     /// has at most seven eighths of them. Where half of all are taken, players of one /24 or /48 get no
     /// more where those of the same entry have an eighth, and 64 in any case.
     pub flows_max: u32,
-    /// Of them, those of players who have not proved to receive; 2,048. Over it the oldest of these
+    /// Of them, those of players who have not proved to receive; 8,192. Over it the oldest of these
     /// ends, as one does where a newcomer finds no other place, or 64 of one /24 or /48 have none:
     /// at an exit the oldest of the entry that has most of these. By
     /// [`open_rate`](Self::open_rate) that leaves each of them 8 s to prove it in a flood.
     pub unproved_max: u32,
-    /// New flows a second at an entry; 256, and 1,024 at once. Each asks its path's relays for two
+    /// New flows a second at an entry; 1,024, and 4,096 at once: 10,000 players who come together
+    /// all have a flow within 6 s. Each asks its path's relays for two
     /// labels' worth of their [`request_rate`](Self::request_rate), half of which is left for
     /// moves; and in the 30 s that labels of ended flows may last, it uses less than half of
     /// [`labels_per_peer_max`](Self::labels_per_peer_max). An exit takes twice as many of each other
@@ -150,14 +152,14 @@ impl Config {
             links_max: 64,
             peers_max: 1_024,
             shards: 1,
-            labels_max: 65_536,
-            labels_per_peer_max: 16_384,
+            labels_max: 262_144,
+            labels_per_peer_max: 65_536,
             label_rate: 16 << 20,
             owner_rate: 128 << 20,
-            request_rate: 1_024,
-            flows_max: 8_192,
-            unproved_max: 2_048,
-            open_rate: 256,
+            request_rate: 4_096,
+            flows_max: 16_384,
+            unproved_max: 8_192,
+            open_rate: 1_024,
             flow_idle: Duration::from_secs(60),
             outbox_bytes_max: 4 << 20,
             events_max: 4_096,

@@ -172,6 +172,9 @@ pub enum TurnedAway {
     TooLong,
     /// A TCP connection came, and no exit of its game could be reached.
     TcpNoExit,
+    /// A TCP connection was reset for its PROXY header: a bad one, none where one must be, or as many of its
+    /// address or network were still to send theirs.
+    TcpGreeting,
     /// A TCP connection came over the share of its address or network, over all places, or too fast.
     TcpShare,
     /// An idle TCP connection was reset to make room for a newcomer.
@@ -204,6 +207,8 @@ pub enum Command {
     Listen {
         /// Where.
         address: SocketAddr,
+        /// Whether it receives IPv4 too: `[::]`, and no other address of the node has the port.
+        is_dual: bool,
     },
     /// Open a UDP socket on a port of the system's choice, for an exchange with this server.
     Open {

@@ -13,9 +13,9 @@ use crate::exchange::Exchange;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RationLimits {
-    /// New sources a second, and [`unproved`](Self::unproved) at once; 256, which is all that the
+    /// New sources a second, and [`unproved`](Self::unproved) at once; 256, a quarter of what the
     /// default [`open_rate`](crate::Config::open_rate) lets in: a carrier's NAT has thousands of players
-    /// behind one address.
+    /// behind one address, and one network cannot take the openings of all others.
     pub newcomers: u32,
     /// Sources at a time that have not proved to receive; 1,024. Over it the oldest gives way.
     pub unproved: u32,

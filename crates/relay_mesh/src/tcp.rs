@@ -61,6 +61,8 @@ pub enum TcpWork {
         port: TcpPort,
         /// Where.
         address: SocketAddr,
+        /// Whether it accepts IPv4 too: `[::]`, and no other address of the node has the port.
+        is_dual: bool,
     },
     /// Listen no more. Connections taken before go on.
     Unlisten {

@@ -6,7 +6,8 @@
 //!   clock.
 //! - Each stream begins with an [`OpenRecord`]; the exit asks its server before it accepts.
 //! - Half-close, reset and back-pressure are carried through: of a reader who is slow, at most
-//!   [`WINDOW`] bytes and one chunk of 16 KiB are on the way.
+//!   [`WINDOW`] bytes and one chunk of 16 KiB are on the way. Of readers who take less than 32 kbit/s, 128
+//!   may hold as much; beyond it the one that has stood still for longest is reset.
 //!
 //! QUIC's code draws its own randomness, so that two equal runs deliver equal bytes in datagrams that
 //! differ.
@@ -22,6 +23,7 @@ mod knocks;
 mod open_record;
 mod preface;
 mod quic;
+mod stalled;
 mod stats;
 mod streams;
 #[cfg(test)]
@@ -68,6 +70,8 @@ pub struct Tunnel {
     events: VecDeque<TunnelEvent>,
     /// When QUIC's timers are next due.
     due: Option<Instant>,
+    /// When connections are next looked at that take nothing.
+    look_at: Option<Instant>,
     stats: TunnelStats,
 }
 
@@ -133,6 +137,7 @@ impl Tunnel {
             crowd: Crowd::new(config, now),
             events: VecDeque::new(),
             due: None,
+            look_at: None,
             stats: TunnelStats::default(),
         };
         tunnel.due = tunnel.quic.due(now);
@@ -156,6 +161,7 @@ impl Tunnel {
             self.quic.handle_timeout(now);
         }
         self.end_overdue(now);
+        self.reset_stalled(now);
         self.pump(now);
     }
 
@@ -163,10 +169,10 @@ impl Tunnel {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let deadline = self.deadlines.first().map(|(deadline, _)| *deadline);
-        match (self.due, deadline) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        }
+        [self.due, deadline, self.look_at]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Appends the next datagram of the flow to `buf`, and returns its length, at most 1,232.
@@ -193,13 +199,13 @@ impl Tunnel {
         if self.side != Side::Entry || self.standing == Standing::Down {
             return Err(OpenError::Closed);
         }
-        let household = self.join(now, open).map_err(|crowded| match crowded {
+        let source = self.join(now, open).map_err(|crowded| match crowded {
             Crowded::Players => OpenError::Players,
             Crowded::Address => OpenError::Address,
             Crowded::Rate => OpenError::Rate,
         })?;
         let mut conn = Conn::new(Stage::Asking, now + ANSWER_MAX);
-        conn.household = Some(household);
+        conn.source = Some(source);
         open.encode(&mut conn.first);
         let number = self.add(conn);
         self.stats.opened = self.stats.opened.saturating_add(1);
@@ -303,7 +309,9 @@ impl Tunnel {
     pub fn consume(&mut self, conn: ConnId, len: usize) {
         let number = self.number_of(conn);
         if let Some(held) = number.ok().and_then(|number| self.conns.get_mut(&number)) {
-            held.chunk.advance(len.min(held.chunk.len()));
+            let len = len.min(held.chunk.len());
+            held.chunk.advance(len);
+            held.uptake.on_consumed(len);
         }
     }
 

@@ -58,7 +58,7 @@ use relay_mesh::{Command, Leg, Outcome, SocketId};
 use wire::address::canonical;
 
 use crate::driver::{PeerAddress, SocketIndex, SocketOrder, SocketOutcome};
-use crate::udp::SocketConfig;
+use crate::udp::{SocketConfig, Stack};
 
 impl PeerAddress for Leg {
     fn from_wire(SocketIndex(index): SocketIndex, address: SocketAddr) -> Self {
@@ -84,9 +84,12 @@ impl PeerAddress for Leg {
 #[must_use]
 pub fn order(command: &Command, upstream: Option<IpAddr>) -> Option<SocketOrder> {
     Some(match *command {
-        Command::Listen { address } => SocketOrder::Open {
+        Command::Listen { address, is_dual } => SocketOrder::Open {
             address,
-            config: SocketConfig::default(),
+            config: SocketConfig {
+                stack: if is_dual { Stack::Dual } else { Stack::Single },
+                ..SocketConfig::default()
+            },
         },
         Command::Open { server } => {
             let server = canonical(server);
@@ -145,6 +148,17 @@ mod tests {
         assert_eq!(bound("[2001:db8::1]:9", None), "[::]:0");
         assert_eq!(bound("127.0.0.1:9", Some("127.0.0.7")), "127.0.0.7:0");
         assert_eq!(bound("[::1]:9", Some("127.0.0.7")), "[::]:0");
+    }
+
+    #[test]
+    fn a_port_of_a_game_receives_both_families_if_the_node_says_so() {
+        for (is_dual, stack) in [(true, Stack::Dual), (false, Stack::Single)] {
+            let address = "[::]:7".parse().unwrap();
+            match order(&Command::Listen { address, is_dual }, None) {
+                Some(SocketOrder::Open { config, .. }) => assert_eq!(config.stack, stack),
+                order => panic!("a socket is to be opened, not {order:?}"),
+            }
+        }
     }
 
     #[test]

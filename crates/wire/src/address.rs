@@ -45,6 +45,12 @@ impl SourceKey {
             IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & PREFIX_64)),
         })
     }
+
+    /// Returns the IPv4 address, or the first address of the /64.
+    #[must_use]
+    pub const fn ip(self) -> IpAddr {
+        self.0
+    }
 }
 
 const PREFIX_64: u128 = u128::MAX << 64;

@@ -336,6 +336,21 @@ fn pg16_a_game_that_is_its_own_entry_lives_on_too() {
     assert!(matches!(sealed, Some(Ok(100_u64..))), "{said}");
 }
 
+/// A short run of `mesh mass`: counts alone decide, as the time is the machine's.
+#[test]
+fn mesh_a2_players_who_join_at_once_over_a_relay_are_all_served() {
+    let output = example("mesh")
+        .args(["mass", "--flows=200", "--playing=40"])
+        .output()
+        .unwrap();
+    let said = text(&output.stdout);
+    assert!(
+        said.contains("200 of 200 served"),
+        "{said}{}",
+        text(&output.stderr)
+    );
+}
+
 /// A short run of `cargo xtask soak mesh`: the faults whose ends do not depend on a restarted entry.
 #[test]
 fn a_soak_of_the_mesh_serves_every_flow_after_each_fault() {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use axum::Extension;
 use tokio::net::{TcpListener, TcpStream};
+use wire::SourceKey;
 
 use super::count::ConnectionEnd;
 use super::ticket::{self, Peer, Shared};
 use crate::http::connections::Place;
-use crate::http::source::Source;
 use crate::http::{ACCEPT_PAUSE, Limits, converse};
 
 /// Serves for as long as it is polled.
@@ -27,7 +27,7 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
 
 fn admit(stream: TcpStream, peer: SocketAddr, shared: &Arc<Shared>) {
     let ip = peer.ip();
-    let source = (!shared.proxies.has(ip)).then(|| Source::of(ip));
+    let source = (!shared.proxies.has(ip)).then(|| SourceKey::of(ip));
     if let Some(place) = shared.connections.admit(source) {
         let open = Open::new(place, Arc::clone(shared));
         drop(tokio::spawn(talk(stream, Peer(ip), open)));

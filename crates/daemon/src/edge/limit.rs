@@ -5,10 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use servicer::Clock;
-use wire::Instant;
+use wire::{Instant, SourceKey};
 
 use super::EdgeConfig;
-pub(super) use crate::http::source::Source;
 
 /// Counts what sources do. Shared by all connections; no lock is held across a wait.
 #[derive(Debug)]
@@ -34,12 +33,12 @@ impl Limiter {
     }
 
     /// Takes one request of `source`; where it comes too early, returns when it may come again.
-    pub(super) fn request(&self, source: Source) -> Result<(), Duration> {
+    pub(super) fn request(&self, source: SourceKey) -> Result<(), Duration> {
         lock(&self.rates).take(self.clock.now(), source)
     }
 
     /// Takes a wait of `source`, unless there are too many.
-    pub(super) fn wait(&self, source: Source) -> Option<WaitGuard> {
+    pub(super) fn wait(&self, source: SourceKey) -> Option<WaitGuard> {
         Guard::take(&self.waits, source).map(WaitGuard)
     }
 }
@@ -51,11 +50,11 @@ pub(super) struct WaitGuard(#[expect(dead_code, reason = "held for its drop")] G
 #[derive(Debug)]
 struct Guard {
     places: Arc<Mutex<Places>>,
-    source: Source,
+    source: SourceKey,
 }
 
 impl Guard {
-    fn take(places: &Arc<Mutex<Places>>, source: Source) -> Option<Self> {
+    fn take(places: &Arc<Mutex<Places>>, source: SourceKey) -> Option<Self> {
         lock(places).take(source).then(|| Self {
             places: Arc::clone(places),
             source,
@@ -76,7 +75,7 @@ struct Places {
     each_max: usize,
     total: usize,
     /// Sources with a place.
-    by_source: BTreeMap<Source, usize>,
+    by_source: BTreeMap<SourceKey, usize>,
 }
 
 impl Places {
@@ -89,7 +88,7 @@ impl Places {
         }
     }
 
-    fn take(&mut self, source: Source) -> bool {
+    fn take(&mut self, source: SourceKey) -> bool {
         let taken = self.by_source.get(&source).copied().unwrap_or_default();
         if self.total >= self.total_max || taken >= self.each_max {
             return false;
@@ -99,7 +98,7 @@ impl Places {
         true
     }
 
-    fn give_back(&mut self, source: Source) {
+    fn give_back(&mut self, source: SourceKey) {
         self.total = self.total.saturating_sub(1);
         if let Some(taken) = self.by_source.get_mut(&source) {
             *taken = taken.saturating_sub(1);
@@ -118,7 +117,7 @@ struct Rates {
     /// Time in which a full bucket is earned.
     depth: Duration,
     /// When each source's bucket will be full again.
-    full_at: BTreeMap<Source, Instant>,
+    full_at: BTreeMap<SourceKey, Instant>,
 }
 
 impl Rates {
@@ -133,7 +132,7 @@ impl Rates {
         }
     }
 
-    fn take(&mut self, now: Instant, source: Source) -> Result<(), Duration> {
+    fn take(&mut self, now: Instant, source: SourceKey) -> Result<(), Duration> {
         if self.full_at.len() >= SOURCES_MAX && !self.full_at.contains_key(&source) {
             self.full_at.retain(|_, full_at| *full_at > now);
             if self.full_at.len() >= SOURCES_MAX {
@@ -162,9 +161,10 @@ const SOURCES_MAX: usize = 65_536;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-    const ONE: Source = Source::V4(1);
-    const TWO: Source = Source::V4(2);
+    const ONE: SourceKey = SourceKey::of(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)));
+    const TWO: SourceKey = SourceKey::of(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2)));
 
     #[test]
     fn a_source_has_its_burst_and_then_its_rate() {
@@ -185,7 +185,7 @@ mod tests {
         let mut rates = Rates::new(1, 1);
         let start = Instant::from_millis(0);
         for source in 0..SOURCES_MAX {
-            let source = Source::V6(source as u64);
+            let source = SourceKey::of(Ipv6Addr::from_bits((source as u128) << 64).into());
             assert_eq!(rates.take(start, source), Ok(()));
         }
         assert!(rates.take(start, ONE).is_err());

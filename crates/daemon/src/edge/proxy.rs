@@ -3,10 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use wire::SourceKey;
 
 use super::ProxyHeader;
 use super::forwarded::{self, Node};
-use super::limit::Source;
 
 /// Whose word about addresses is taken, and where they say it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,9 +31,9 @@ impl Proxies {
     /// Returns whose request it is that `peer` passes on: the right-most address that is none of
     /// the proxies'. What stands left of it anybody may have written. Where a proxy does not say,
     /// or says what is no address, it is its own.
-    pub(super) fn source(&self, peer: IpAddr, headers: &HeaderMap) -> Source {
+    pub(super) fn source(&self, peer: IpAddr, headers: &HeaderMap) -> SourceKey {
         if !self.has(peer) {
-            return Source::of(peer);
+            return SourceKey::of(peer);
         }
         let name = match self.header {
             ProxyHeader::XForwardedFor => X_FORWARDED_FOR,
@@ -46,17 +46,17 @@ impl Proxies {
                 ProxyHeader::Forwarded => text(value).and_then(forwarded::nodes),
             };
             let Some(nodes) = nodes else {
-                return Source::of(last_proxy);
+                return SourceKey::of(last_proxy);
             };
             for node in nodes.into_iter().rev() {
                 match node {
                     Node::Address(ip) if self.has(ip) => last_proxy = ip,
-                    Node::Address(ip) => return Source::of(ip),
-                    Node::Hidden => return Source::of(last_proxy),
+                    Node::Address(ip) => return SourceKey::of(ip),
+                    Node::Hidden => return SourceKey::of(last_proxy),
                 }
             }
         }
-        Source::of(last_proxy)
+        SourceKey::of(last_proxy)
     }
 }
 
@@ -94,7 +94,7 @@ mod tests {
 
     const PROXY: &str = "127.0.0.1";
 
-    fn source(header: ProxyHeader, peer: &str, values: &[&'static str]) -> Source {
+    fn source(header: ProxyHeader, peer: &str, values: &[&'static str]) -> SourceKey {
         let trusted = [PROXY.parse().unwrap(), "10.0.0.7".parse().unwrap()];
         let mut headers = HeaderMap::new();
         for value in values {
@@ -105,8 +105,8 @@ mod tests {
         Proxies::new(&trusted, header).source(peer.parse().unwrap(), &headers)
     }
 
-    fn of(ip: &str) -> Source {
-        Source::of(ip.parse().unwrap())
+    fn of(ip: &str) -> SourceKey {
+        SourceKey::of(ip.parse().unwrap())
     }
 
     #[test]

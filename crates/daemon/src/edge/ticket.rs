@@ -15,11 +15,11 @@ use axum::{Extension, Json, Router};
 use matchmaker_core::{ResumeKey, TicketId, TicketRequest, TicketState};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
-use wire::ClientId;
+use wire::{ClientId, SourceKey};
 
 use super::EdgeConfig;
 use super::count::Counter;
-use super::limit::{Limiter, Source};
+use super::limit::Limiter;
 use super::proxy::Proxies;
 use super::shape::{self, Made, Status, Ticket, Wish};
 use crate::http::connections::{Activity, Connections};
@@ -187,7 +187,7 @@ async fn read_wish(
 
 async fn look(
     State(shared): State<Arc<Shared>>,
-    Extension(source): Extension<Source>,
+    Extension(source): Extension<SourceKey>,
     id: Result<Path<String>, PathRejection>,
     uri: Uri,
     headers: HeaderMap,

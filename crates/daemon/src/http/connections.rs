@@ -15,8 +15,7 @@ use axum::extract::Request;
 use axum::middleware::Next;
 use axum::response::Response;
 use tokio::sync::oneshot;
-
-use super::source::Source;
+use wire::SourceKey;
 
 /// The connections of one server; no lock is held across a wait.
 #[derive(Clone, Debug)]
@@ -28,14 +27,14 @@ struct Table {
     each_max: usize,
     by_id: BTreeMap<u64, Entry>,
     /// By source; `None` is many sources at once, which have no share.
-    by_source: BTreeMap<Option<Source>, Share>,
+    by_source: BTreeMap<Option<SourceKey>, Share>,
     /// Names connections, and orders them by when they became idle.
     next: u64,
 }
 
 #[derive(Debug)]
 struct Entry {
-    source: Option<Source>,
+    source: Option<SourceKey>,
     /// Its place among the idle ones.
     idle: Option<u64>,
     /// Dropped to close it.
@@ -79,7 +78,7 @@ impl Connections {
 
     /// Takes a connection of `source`, which is idle; closes another one for it where it must.
     /// `None` is many sources at once, so that only the number of all is looked at.
-    pub(crate) fn admit(&self, source: Option<Source>) -> Option<Place> {
+    pub(crate) fn admit(&self, source: Option<SourceKey>) -> Option<Place> {
         let mut table = self.lock();
         if !table.make_room(source) {
             return None;
@@ -116,7 +115,7 @@ impl Table {
     }
 
     /// Whether there is room for one more of `source`, after one was closed where that helps.
-    fn make_room(&mut self, source: Option<Source>) -> bool {
+    fn make_room(&mut self, source: Option<SourceKey>) -> bool {
         if source.is_some() {
             if self.count(source) >= self.each_max.div_ceil(2) {
                 self.close_oldest(source);
@@ -138,13 +137,13 @@ impl Table {
         largest.is_some_and(|largest| self.close_oldest(largest))
     }
 
-    fn count(&self, source: Option<Source>) -> usize {
+    fn count(&self, source: Option<SourceKey>) -> usize {
         let share = self.by_source.get(&source);
         share.map_or(0, |share| share.connections)
     }
 
     /// Closes the connection of a source that is idle for the longest, if any is.
-    fn close_oldest(&mut self, source: Option<Source>) -> bool {
+    fn close_oldest(&mut self, source: Option<SourceKey>) -> bool {
         let share = self.by_source.get(&source);
         let oldest = share.and_then(|share| share.idle.values().next().copied());
         oldest.is_some_and(|id| self.remove(id))
@@ -238,10 +237,15 @@ mod tests {
     use tokio::sync::oneshot::error::TryRecvError;
 
     use super::*;
+    use std::net::{IpAddr, Ipv4Addr};
 
-    const ONE: Option<Source> = Some(Source::V4(1));
-    const TWO: Option<Source> = Some(Source::V4(2));
-    const PROXY: Option<Source> = None;
+    const fn source(last: u8) -> SourceKey {
+        SourceKey::of(IpAddr::V4(Ipv4Addr::new(192, 0, 2, last)))
+    }
+
+    const ONE: Option<SourceKey> = Some(source(1));
+    const TWO: Option<SourceKey> = Some(source(2));
+    const PROXY: Option<SourceKey> = None;
 
     fn is_closed(place: &mut Place) -> bool {
         place.closed.try_recv() == Err(TryRecvError::Closed)
@@ -299,7 +303,7 @@ mod tests {
         let connections = Connections::new(5, 100);
         let mut first: Vec<Place> = (0..3).map(|_| connections.admit(ONE).unwrap()).collect();
         let mut second: Vec<Place> = (0..2).map(|_| connections.admit(TWO).unwrap()).collect();
-        let third = connections.admit(Some(Source::V4(3))).unwrap();
+        let third = connections.admit(Some(source(3))).unwrap();
         assert_eq!((closed(&mut first), closed(&mut second)), (vec![0], vec![]));
         // A source pays for itself, but takes nothing of those that have no more.
         let _own = connections.admit(TWO).unwrap();
@@ -311,7 +315,7 @@ mod tests {
             place.activity().busy();
         }
         let mut last = connections.admit(TWO).unwrap();
-        let _fourth = connections.admit(Some(Source::V4(4))).unwrap();
+        let _fourth = connections.admit(Some(source(4))).unwrap();
         assert!(is_closed(&mut last), "the only idle one");
         assert_eq!(connections.lock().by_id.len(), 5);
     }

@@ -33,6 +33,7 @@ use relay_mesh::tunnel::{ConnEnd, ConnId};
 use relay_mesh::{Node, TcpConfig, TcpPort, TcpRefused, TcpWork};
 use servicer::Requests;
 use wire::Instant;
+use wire::address::canonical;
 
 pub(super) use carrier::Carrier;
 pub(super) use door::is_under_way;
@@ -198,8 +199,12 @@ impl Sockets {
 
     fn obey(&mut self, now: Instant, node: &mut Node<Ring>, work: TcpWork) {
         match work {
-            TcpWork::Listen { port, address } => {
-                let opened = self.open_door(port, address);
+            TcpWork::Listen {
+                port,
+                address,
+                is_dual,
+            } => {
+                let opened = self.open_door(port, (address, is_dual));
                 if opened.is_err() {
                     count(&mut self.stats.listens_failed);
                 }
@@ -216,8 +221,8 @@ impl Sockets {
         }
     }
 
-    fn open_door(&mut self, port: TcpPort, address: SocketAddr) -> io::Result<()> {
-        let mut io = door::listen(address)?;
+    fn open_door(&mut self, port: TcpPort, at: (SocketAddr, bool)) -> io::Result<()> {
+        let mut io = door::listen(at)?;
         let token = self.token();
         self.registry
             .register(&mut io, Token(token), Interest::READABLE)?;
@@ -271,7 +276,7 @@ impl Sockets {
         match door.io.accept() {
             Ok((stream, player)) => {
                 count(&mut self.stats.accepted);
-                self.welcome(now, node, port, (stream, player));
+                self.welcome(now, node, port, (stream, canonical(player)));
                 true
             }
             Err(error) => {

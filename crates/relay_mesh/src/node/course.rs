@@ -437,13 +437,13 @@ const DATA_PATHS_MAX: usize = 2 * PATHS_MAX;
 pub(super) const PATHS_MAX: usize = 4;
 /// Nodes of a path that give labels out: as many as a frame may make hops, and the far end.
 const NODES_MAX: usize = HOPS_LEFT_MAX as usize + 1;
-/// Set-ups of one path at a time: those of 1,024 flows. Relays take two labels' worth for each of the default
-/// [`request_rate`](crate::Config::request_rate), half of what they let through at once; and it is less than
+/// Set-ups of one path at a time: those of 1,024 flows. Relays take two labels' worth for each, an eighth of
+/// what the default [`request_rate`](crate::Config::request_rate) lets through at once; and it is less than
 /// half of what waits in a session's queue.
 const SETUPS_MAX: usize = 16;
 /// Least time that copies go over the path before, after a move.
 pub(super) const OVERLAP_MIN: Duration = Duration::from_millis(200);
-/// Flows that wait until a far end is told of them: those of 2 s at eight times the default
+/// Flows that wait until a far end is told of them: those of 4 s at the default
 /// [`open_rate`](crate::Config::open_rate).
 const OPENS_WAITING_MAX: usize = 4_096;
 /// The longest time between two searches, whatever the number of flows.

@@ -180,9 +180,22 @@ impl Ports {
     }
 }
 
+/// Whether a socket bound to `address` also receives IPv4: it is `[::]`, and no IPv4 address in `used`
+/// needs the port for itself.
+pub(super) fn is_dual(address: SocketAddr, used: &[SocketAddr]) -> bool {
+    let is_other = |used: &SocketAddr| used.ip().to_canonical().is_ipv4();
+    let mut same_port = used.iter().filter(|used| used.port() == address.port());
+    address.is_ipv6() && address.ip().is_unspecified() && !same_port.any(is_other)
+}
+
 impl<P: Provider> Node<P> {
     /// Asks for the ports that are not open.
     pub(super) fn open_ports(&mut self, now: Instant) {
+        let used = self.ports.list.iter();
+        let used: Vec<SocketAddr> = used
+            .filter(|port| port.state != PortState::Gone)
+            .map(|port| port.address)
+            .collect();
         let mut wanted = Vec::new();
         for (index, port) in self.ports.list.iter_mut().enumerate() {
             if matches!(port.state, PortState::Closed(due) if due <= now) {
@@ -191,7 +204,8 @@ impl<P: Provider> Node<P> {
             }
         }
         for (index, address) in wanted {
-            self.command(Command::Listen { address }, Pending::Port(index));
+            let is_dual = is_dual(address, &used);
+            self.command(Command::Listen { address, is_dual }, Pending::Port(index));
         }
     }
 
@@ -459,6 +473,21 @@ pub(super) const LISTEN_AGAIN: Duration = Duration::from_secs(5);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn u1_a_port_on_all_ipv6_addresses_receives_ipv4_unless_an_ipv4_address_has_it() {
+        let used = [
+            "[::]:7",
+            "0.0.0.0:8",
+            "[::]:8",
+            "[::1]:9",
+            "192.0.2.1:10",
+            "[::]:10",
+        ];
+        let used = used.map(|address| address.parse().unwrap());
+        let are_dual = used.map(|address| is_dual(address, &used));
+        assert_eq!(are_dual, [true, false, false, false, false, false]);
+    }
 
     #[test]
     fn what_exits_refused_is_forgotten_once_nobody_asks_them() {

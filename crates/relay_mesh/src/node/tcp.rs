@@ -4,10 +4,10 @@ use core::net::SocketAddr;
 
 use crypto::Provider;
 use udp_proto::budget::prefix_of;
-use wire::Instant;
+use wire::{Instant, SourceKey};
 
 use super::Node;
-use super::tunnel_conns::{Held, Tenant};
+use super::tunnel_conns::{Held, IdleOf, Tenant};
 use crate::config::Game;
 use crate::event::{Event, TurnedAway};
 use crate::tcp::{TcpPort, TcpRefused, TcpWork};
@@ -67,7 +67,8 @@ impl<P: Provider> Node<P> {
         (player, listen): (SocketAddr, SocketAddr),
     ) -> Result<ConnId, TcpRefused> {
         let tenant = Tenant::Prefix(prefix_of(player.ip()));
-        self.reclaim(now, tenant);
+        let source = SourceKey::of(player.ip());
+        self.reclaim_for(now, tenant);
         let tunnels = self.tunnels.as_mut().ok_or(TcpRefused::NoGame)?;
         if !tunnels.has_place(tenant) {
             return Err(TcpRefused::Crowded);
@@ -79,22 +80,24 @@ impl<P: Provider> Node<P> {
         let flow = self
             .tunnel_to(now, far, game.mode)
             .ok_or(TcpRefused::NoExit)?;
-        let tunnels = self.tunnels.as_mut().ok_or(TcpRefused::NoGame)?;
-        let end = tunnels.ends.get_mut(&flow).ok_or(TcpRefused::NoExit)?;
         let game = game.name;
         let open = OpenRecord {
             game: game.clone(),
             player,
             listen,
         };
-        let conn = end.tunnel.open(now, &open).map_err(|why| match why {
+        let mut opened = self.open_in(now, flow, &open);
+        if opened == Err(OpenError::Address) && self.reclaim_of_source(now, flow, source) {
+            opened = self.open_in(now, flow, &open);
+        }
+        let conn = opened.map_err(|why| match why {
             OpenError::Players | OpenError::Address | OpenError::Rate => TcpRefused::Crowded,
             OpenError::Closed => TcpRefused::NoExit,
         })?;
-        end.used = now;
-        tunnels.touched.insert(flow);
+        let tunnels = self.tunnels.as_mut().ok_or(TcpRefused::NoGame)?;
         let held = Held {
             tenant,
+            source,
             game,
             preface: Vec::new(),
             used: now,
@@ -104,21 +107,43 @@ impl<P: Provider> Node<P> {
         Ok(conn)
     }
 
+    /// Opens a connection in the tunnel that `flow` carries.
+    fn open_in(&mut self, now: Instant, flow: u32, open: &OpenRecord) -> Result<ConnId, OpenError> {
+        let tunnels = self.tunnels.as_mut().ok_or(OpenError::Closed)?;
+        let end = tunnels.ends.get_mut(&flow).ok_or(OpenError::Closed)?;
+        let conn = end.tunnel.open(now, open)?;
+        end.used = now;
+        tunnels.touched.insert(flow);
+        Ok(conn)
+    }
+
     /// Ends an idle connection where a newcomer of `tenant` would find its share taken, or where few places
-    /// are left for all.
-    fn reclaim(&mut self, now: Instant, tenant: Tenant) {
+    /// are left for all players of this entry.
+    pub(super) fn reclaim_for(&mut self, now: Instant, tenant: Tenant) {
+        let Some(tunnels) = &self.tunnels else {
+            return;
+        };
+        if !tunnels.conns.has_place(tenant) {
+            self.reclaim(now, IdleOf::Tenant(tenant));
+        } else if matches!(tenant, Tenant::Prefix(_)) && tunnels.conns.is_scarce() {
+            self.reclaim(now, IdleOf::Players);
+        }
+    }
+
+    /// The same where an address has as many connections as it may in the tunnel of `flow`.
+    fn reclaim_of_source(&mut self, now: Instant, flow: u32, source: SourceKey) -> bool {
+        let tunnels = self.tunnels.as_ref();
+        let number = tunnels.and_then(|tunnels| tunnels.number_of(flow));
+        number.is_some_and(|number| self.reclaim(now, IdleOf::Source(number, source)))
+    }
+
+    /// Ends the oldest idle connection of these; returns whether there was one.
+    fn reclaim(&mut self, now: Instant, of: IdleOf) -> bool {
         let Some(tunnels) = &mut self.tunnels else {
-            return;
+            return false;
         };
-        let idle = if !tunnels.conns.has_place(tenant) {
-            tunnels.conns.idle(now, Some(tenant))
-        } else if tunnels.conns.is_scarce() {
-            tunnels.conns.idle(now, None)
-        } else {
-            None
-        };
-        let Some(conn) = idle else {
-            return;
+        let Some(conn) = tunnels.conns.idle(now, of) else {
+            return false;
         };
         if let Some(tunnel) = tunnels.of_conn(conn) {
             tunnel.reset(conn);
@@ -126,6 +151,18 @@ impl<P: Provider> Node<P> {
         let game = tunnels.conns.get(conn).map(|held| held.game.clone());
         tunnels.end_conn(conn, ConnEnd::Reset);
         self.turn_away_from(now, game.unwrap_or_default(), TurnedAway::TcpIdle);
+        true
+    }
+
+    /// Takes note that the driver reset a connection to a game's port before
+    /// [`tcp_accept`](Self::tcp_accept), for its PROXY header or for waiting on too many of them.
+    pub fn tcp_greeting_refused(&mut self, now: Instant, port: TcpPort) {
+        let now = self.advance(now);
+        let tunnels = self.tunnels.as_ref();
+        let game = tunnels.and_then(|tunnels| tunnels.game_of(port));
+        if let Some(game) = game.map(|game| game.name.clone()) {
+            self.turn_away_from(now, game, TurnedAway::TcpGreeting);
+        }
     }
 
     /// Takes how a [dial](TcpWork::Dial) went, at an exit.

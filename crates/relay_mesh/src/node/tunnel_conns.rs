@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use udp_proto::budget::Prefix;
-use wire::Instant;
+use wire::{Instant, SourceKey};
 
 use super::flow_table::OTHERS_SHARE;
 use crate::link::LinkId;
@@ -28,6 +28,8 @@ pub(super) struct Conns {
 pub(super) struct Held {
     /// Who has its place.
     pub(super) tenant: Tenant,
+    /// The player's.
+    pub(super) source: SourceKey,
     pub(super) game: String,
     /// What its server is told before the player's first byte, as far as the driver has not taken it.
     pub(super) preface: Vec<u8>,
@@ -52,6 +54,17 @@ pub(super) enum Tenant {
     Prefix(Prefix),
     /// Players of another entry, who it says they are.
     Entry(LinkId),
+}
+
+/// Which idle connections may give way to a newcomer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IdleOf {
+    /// Those of players who come in here.
+    Players,
+    /// Those of one tenant.
+    Tenant(Tenant),
+    /// Those of one source in the tunnel with this number.
+    Source(u32, SourceKey),
 }
 
 impl Conns {
@@ -82,15 +95,27 @@ impl Conns {
         held >= self.max.saturating_sub(self.max / 4)
     }
 
-    /// The idle connection of a player that gives way to a newcomer: the oldest of the tenant with most
-    /// places, or of `only`. Looks at all connections.
-    pub(super) fn idle(&self, now: Instant, only: Option<Tenant>) -> Option<ConnId> {
-        let idle = self.held.iter().filter(|(_, held)| {
-            matches!(held.tenant, Tenant::Prefix(_))
-                && only.is_none_or(|only| held.tenant == only)
-                && held.is_idle(now)
-        });
-        let places = |held: &Held| self.places.get(&held.tenant).copied().unwrap_or(0);
+    /// The idle connection that gives way to a newcomer: the oldest of the tenant with most places; of
+    /// another entry's, the oldest of the source with most places. Looks at all connections.
+    pub(super) fn idle(&self, now: Instant, of: IdleOf) -> Option<ConnId> {
+        let is_meant = |conn: &ConnId, held: &Held| match of {
+            IdleOf::Players => matches!(held.tenant, Tenant::Prefix(_)),
+            IdleOf::Tenant(tenant) => held.tenant == tenant,
+            IdleOf::Source(tunnel, source) => conn.tunnel == tunnel && held.source == source,
+        };
+        let mut by_source: BTreeMap<SourceKey, u32> = BTreeMap::new();
+        if let IdleOf::Tenant(tenant @ Tenant::Entry(_)) = of {
+            for held in self.held.values().filter(|held| held.tenant == tenant) {
+                let count = by_source.entry(held.source).or_default();
+                *count = count.saturating_add(1);
+            }
+        }
+        let places = |held: &Held| {
+            let of_source = by_source.get(&held.source).copied();
+            of_source.unwrap_or_else(|| self.places.get(&held.tenant).copied().unwrap_or(0))
+        };
+        let held = self.held.iter();
+        let idle = held.filter(|(conn, held)| is_meant(conn, held) && held.is_idle(now));
         let first = idle.min_by_key(|(conn, held)| (Reverse(places(held)), held.used, **conn));
         first.map(|(conn, _)| *conn)
     }
@@ -191,6 +216,7 @@ mod tests {
         while added < 100 && conns.has_place(tenant) {
             let held = Held {
                 tenant,
+                source: source(1),
                 game: "web".into(),
                 preface: Vec::new(),
                 used: Instant::ZERO,
@@ -204,6 +230,39 @@ mod tests {
             added += 1;
         }
         added
+    }
+
+    fn source(last: u8) -> SourceKey {
+        SourceKey::of(IpAddr::from([192, 0, 2, last]))
+    }
+
+    #[test]
+    fn mesh_a7_the_oldest_idle_one_of_an_address_or_of_an_entrys_fullest_source_gives_way() {
+        let mut conns = conns(64, 4);
+        let entry = Tenant::Entry(LinkId(1));
+        let mut add = |tunnel, number, last, used| {
+            let held = Held {
+                tenant: entry,
+                source: source(last),
+                game: "web".into(),
+                preface: Vec::new(),
+                used: Instant::from_millis(used),
+                has_spoken: false,
+            };
+            conns.insert(ConnId { tunnel, number }, held);
+        };
+        for (number, last) in [(1, 1), (2, 2), (3, 2), (4, 3)] {
+            add(1, number, last, number);
+        }
+        add(2, 1, 3, 0);
+        let conn = |tunnel, number| Some(ConnId { tunnel, number });
+        let of = |seconds: u64, of| conns.idle(Instant::from_millis(seconds * 1_000), of);
+        assert_eq!(of(4, IdleOf::Tenant(entry)), None, "none is idle");
+        // Two sources have two each: the oldest of both.
+        assert_eq!(of(6, IdleOf::Tenant(entry)), conn(2, 1));
+        assert_eq!(of(6, IdleOf::Source(1, source(3))), conn(1, 4));
+        assert_eq!(of(6, IdleOf::Source(1, source(9))), None);
+        assert_eq!(of(6, IdleOf::Players), None, "another entry's");
     }
 
     fn network(text: &str) -> Tenant {
@@ -252,19 +311,22 @@ mod tests {
         fill(&mut conns, 3, network("192.0.4.1"));
         fill(&mut conns, 4, network("192.0.5.1"));
         assert!(conns.is_scarce());
-        assert_eq!(conns.idle(at(4_999), None), None);
+        assert_eq!(conns.idle(at(4_999), IdleOf::Players), None);
         conns.on_spoken(at(1), conn(1, 0));
         for number in 1..15 {
             conns.on_read(at(100 - number), conn(1, number));
         }
-        assert_eq!(conns.idle(at(6_000), None), Some(conn(1, 15)));
+        assert_eq!(conns.idle(at(6_000), IdleOf::Players), Some(conn(1, 15)));
         assert_eq!(
-            conns.idle(at(6_000), Some(network("192.0.3.9"))),
+            conns.idle(at(6_000), IdleOf::Tenant(network("192.0.3.9"))),
             Some(conn(2, 1))
         );
-        assert_eq!(conns.idle(at(6_000), Some(network("10.0.0.1"))), None);
+        assert_eq!(
+            conns.idle(at(6_000), IdleOf::Tenant(network("10.0.0.1"))),
+            None
+        );
         conns.on_read(at(6_000), conn(1, 15));
-        assert_eq!(conns.idle(at(6_000), None), Some(conn(3, 0)));
+        assert_eq!(conns.idle(at(6_000), IdleOf::Players), Some(conn(3, 0)));
     }
 
     #[test]

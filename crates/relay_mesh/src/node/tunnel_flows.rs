@@ -4,7 +4,7 @@ use core::net::SocketAddr;
 
 use crypto::Provider;
 use udp_proto::budget::prefix_of;
-use wire::{Instant, NodeId};
+use wire::{Instant, NodeId, SourceKey};
 
 use super::Node;
 use super::flow_side::{Side, TunnelSide};
@@ -220,6 +220,7 @@ impl<P: Provider> Node<P> {
             Some(far) if far != LinkId::OWN => Tenant::Entry(far),
             Some(_) | None => Tenant::Prefix(prefix_of(open.player.ip())),
         };
+        self.reclaim_for(self.now, tenant);
         let tunnels = self.tunnels.as_mut();
         if !tunnels.is_some_and(|tunnels| tunnels.has_place(tenant)) {
             return self.refuse_asked(flow, conn, Refusal::Crowded);
@@ -228,6 +229,7 @@ impl<P: Provider> Node<P> {
         if let Some(tunnels) = &mut self.tunnels {
             let held = Held {
                 tenant,
+                source: SourceKey::of(open.player.ip()),
                 game: open.game.clone(),
                 preface,
                 used: self.now,

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use wire::Instant;
 
-use super::entry::LISTEN_AGAIN;
+use super::entry::{LISTEN_AGAIN, is_dual};
 use super::flow_side::TunnelSide;
 use super::tunnel_conns::{Conns, Tenant};
 use crate::config::{Game, Mode};
@@ -122,14 +122,19 @@ impl Tunnels {
         };
         self.past = self.past.plus(gone.tunnel.stats());
         self.touched.remove(&flow);
-        let number = self.flows.iter().find(|(_, of)| **of == flow);
-        let Some(number) = number.map(|(number, _)| *number) else {
+        let Some(number) = self.number_of(flow) else {
             return;
         };
         self.flows.remove(&number);
         for conn in self.conns.of_tunnel(number) {
             self.end_conn(conn, ConnEnd::Lost(end));
         }
+    }
+
+    /// The number of the tunnel that `flow` carries.
+    pub(super) fn number_of(&self, flow: u32) -> Option<u32> {
+        let number = self.flows.iter().find(|(_, of)| **of == flow);
+        number.map(|(number, _)| *number)
     }
 
     /// Forgets a connection, and has the driver told.
@@ -277,11 +282,16 @@ impl Tunnels {
 
     /// Asks for the ports that are not open.
     pub(super) fn open_ports(&mut self, now: Instant) {
+        let used: Vec<SocketAddr> = self.ports.values().map(|port| port.address).collect();
         for (name, port) in &mut self.ports {
             if matches!(port.state, PortState::Closed(due) if due <= now) {
                 port.state = PortState::Opening;
                 let (port, address) = (*name, port.address);
-                self.work.push_back(TcpWork::Listen { port, address });
+                self.work.push_back(TcpWork::Listen {
+                    port,
+                    address,
+                    is_dual: is_dual(address, &used),
+                });
             }
         }
     }

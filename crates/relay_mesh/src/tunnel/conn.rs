@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 use quinn_proto::StreamId;
-use wire::Instant;
+use wire::{Instant, SourceKey};
 
-use super::crowd::Household;
 use super::open_record::OpenReader;
+use super::stalled::Uptake;
 
 /// What one end knows of a connection.
 #[derive(Debug)]
@@ -16,11 +16,13 @@ pub(super) struct Conn {
     /// By when it must have got further; `None` once it is open.
     pub(super) deadline: Option<Instant>,
     /// Whose place it has; `None` at an exit that has not read it yet.
-    pub(super) household: Option<Household>,
+    pub(super) source: Option<SourceKey>,
     /// Our own first bytes, as far as the stream has not taken them: the open record or the answer.
     pub(super) first: Vec<u8>,
     /// Bytes taken from the stream and not yet by the driver; at most [`CHUNK_MAX`].
     pub(super) chunk: Bytes,
+    /// How far the driver takes them.
+    pub(super) uptake: Uptake,
     /// Whether the far end has sent all, and the driver knows.
     pub(super) inbound: Inbound,
     pub(super) outbound: Outbound,
@@ -69,14 +71,15 @@ pub(super) struct Wants {
 
 impl Conn {
     /// One that waits for an answer until `deadline`.
-    pub(super) const fn new(stage: Stage, deadline: Instant) -> Self {
+    pub(super) fn new(stage: Stage, deadline: Instant) -> Self {
         Self {
             stream: None,
             stage,
             deadline: Some(deadline),
-            household: None,
+            source: None,
             first: Vec::new(),
             chunk: Bytes::new(),
+            uptake: Uptake::default(),
             inbound: Inbound::Open,
             outbound: Outbound::Open,
             wants: Wants {

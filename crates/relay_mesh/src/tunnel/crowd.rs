@@ -4,24 +4,20 @@ use core::net::IpAddr;
 use std::collections::BTreeMap;
 
 use udp_proto::budget::TokenBucket;
-use wire::Instant;
+use wire::{Instant, SourceKey};
 
 use super::config::TunnelConfig;
 
-/// Counts connections by the player's address.
+/// Counts connections by the player's source.
 #[derive(Debug)]
 pub(super) struct Crowd {
     /// No entry is zero; at most as many as there are connections.
-    held: BTreeMap<Household, u32>,
+    held: BTreeMap<SourceKey, u32>,
     total: u32,
     players_max: u32,
     per_address_max: u32,
     newcomers: TokenBucket,
 }
-
-/// What counts as one address: of IPv4 it, of IPv6 its /64, the least that a line is given.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Household(u128);
 
 /// Which limit a connection more would break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,9 +45,9 @@ impl Crowd {
     }
 
     /// Counts a connection of `ip`, where it breaks no limit.
-    pub(super) fn join(&mut self, now: Instant, ip: IpAddr) -> Result<Household, Crowded> {
-        let household = Household::of(ip);
-        let held = self.held.get(&household).copied().unwrap_or(0);
+    pub(super) fn join(&mut self, now: Instant, ip: IpAddr) -> Result<SourceKey, Crowded> {
+        let source = SourceKey::of(ip);
+        let held = self.held.get(&source).copied().unwrap_or(0);
         if self.total >= self.players_max {
             return Err(Crowded::Players);
         }
@@ -61,31 +57,22 @@ impl Crowd {
         if !self.newcomers.take(now, 1) {
             return Err(Crowded::Rate);
         }
-        self.held.insert(household, held.saturating_add(1));
+        self.held.insert(source, held.saturating_add(1));
         self.total = self.total.saturating_add(1);
-        Ok(household)
+        Ok(source)
     }
 
     /// Forgets a connection that joined.
-    pub(super) fn leave(&mut self, household: Household) {
-        let Some(held) = self.held.get_mut(&household) else {
+    pub(super) fn leave(&mut self, source: SourceKey) {
+        let Some(held) = self.held.get_mut(&source) else {
             debug_assert!(false, "left without having joined");
             return;
         };
         *held = held.saturating_sub(1);
         if *held == 0 {
-            self.held.remove(&household);
+            self.held.remove(&source);
         }
         self.total = self.total.saturating_sub(1);
-    }
-}
-
-impl Household {
-    fn of(ip: IpAddr) -> Self {
-        Self(match ip.to_canonical() {
-            IpAddr::V4(ip) => u128::from(ip.to_bits()),
-            IpAddr::V6(ip) => ip.to_bits() & !u128::from(u64::MAX) | 1 << 63,
-        })
     }
 }
 
@@ -129,8 +116,8 @@ mod tests {
         let ip = IpAddr::from([192, 0, 2, 1]);
         let held: Vec<_> = (0..4).map(|_| crowd.join(now, ip).unwrap()).collect();
         assert_eq!(crowd.join(now, ip), Err(Crowded::Players));
-        for household in held {
-            crowd.leave(household);
+        for source in held {
+            crowd.leave(source);
         }
         assert!(crowd.held.is_empty() && crowd.total == 0);
         assert_eq!(crowd.join(now, ip), Err(Crowded::Rate), "four at once");

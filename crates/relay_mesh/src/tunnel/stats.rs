@@ -30,6 +30,8 @@ pub struct TunnelStats {
     pub unanswered: u64,
     /// Connections that were reset, at either end.
     pub reset: u64,
+    /// Of them, those whose driver had taken next to nothing for long, beyond as many as may.
+    pub stalled: u64,
     /// Connections whose two halves were closed.
     pub done: u64,
 }
@@ -50,6 +52,7 @@ impl TunnelStats {
             malformed: self.malformed.saturating_add(other.malformed),
             unanswered: self.unanswered.saturating_add(other.unanswered),
             reset: self.reset.saturating_add(other.reset),
+            stalled: self.stalled.saturating_add(other.stalled),
             done: self.done.saturating_add(other.done),
         }
     }

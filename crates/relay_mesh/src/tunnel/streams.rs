@@ -1,10 +1,10 @@
 //! What happens to a tunnel's streams.
 
 use quinn_proto::{ConnectionError, Dir, Event, StreamEvent, StreamId};
-use wire::Instant;
+use wire::{Instant, SourceKey};
 
 use super::conn::{CHUNK_MAX, Conn, Inbound, Outbound, Stage};
-use super::crowd::{Crowded, Household};
+use super::crowd::Crowded;
 use super::event::{ConnEnd, TunnelEnd, TunnelEvent};
 use super::open_record::{ACCEPTED, OpenReader, OpenRecord, RESET, Refusal};
 use super::quic::{Read, Written};
@@ -28,6 +28,7 @@ impl Tunnel {
         }
         self.take_streams(now);
         self.due = self.quic.due(now);
+        self.plan_look(now);
     }
 
     fn on_stream(&mut self, now: Instant, event: &StreamEvent) {
@@ -142,13 +143,13 @@ impl Tunnel {
 
     /// Has the driver asked for a connection whose record is whole.
     fn on_open(&mut self, now: Instant, number: u64, open: OpenRecord) {
-        let Ok(household) = self.join(now, &open) else {
+        let Ok(source) = self.join(now, &open) else {
             return self.turn_away(number, Refusal::Crowded);
         };
         self.clear_deadline(number);
         let deadline = now + DIAL_MAX;
         if let Some(conn) = self.conns.get_mut(&number) {
-            conn.household = Some(household);
+            conn.source = Some(source);
             conn.stage = Stage::Dialling;
             conn.deadline = Some(deadline);
         }
@@ -345,7 +346,7 @@ impl Tunnel {
     }
 
     /// Forgets a connection that the driver knows of, and tells it so.
-    fn end(&mut self, number: u64, end: ConnEnd) {
+    pub(super) fn end(&mut self, number: u64, end: ConnEnd) {
         let Some(conn) = self.conns.get(&number) else {
             return;
         };
@@ -384,8 +385,8 @@ impl Tunnel {
         if let Some(deadline) = conn.deadline {
             self.deadlines.remove(&(deadline, number));
         }
-        if let Some(household) = conn.household {
-            self.crowd.leave(household);
+        if let Some(source) = conn.source {
+            self.crowd.leave(source);
         }
         if conn.stream.is_none() {
             self.waiting.retain(|&waits| waits != number);
@@ -393,7 +394,7 @@ impl Tunnel {
     }
 
     /// Counts a connection, or the limit that it would break.
-    pub(super) fn join(&mut self, now: Instant, open: &OpenRecord) -> Result<Household, Crowded> {
+    pub(super) fn join(&mut self, now: Instant, open: &OpenRecord) -> Result<SourceKey, Crowded> {
         let joined = self.crowd.join(now, open.player.ip());
         let counter = match joined {
             Ok(_) => return joined,

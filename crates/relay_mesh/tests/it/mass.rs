@@ -3,26 +3,15 @@
 use core::time::Duration;
 
 use netsim::{Handle, for_each_seed, test_site};
-use relay_mesh::Config;
-use wire::{Instant, NodeId};
+use wire::Instant;
 
 use crate::crowd::{Crowd, gather, gather_more};
 use crate::detour::part;
 use crate::harness::{ENTRY, EXIT, Mesh, START, ms, shape};
 
-/// Room for a mass of flows: the default bounds let 256 come in a second, and 8,192 in all.
-fn wide(_: usize, config: &mut Config, _: &[NodeId]) {
-    config.flows_max = 32_768;
-    config.unproved_max = 32_768;
-    config.open_rate = 2_048;
-    config.request_rate = 16_384;
-    config.labels_max = 131_072;
-    config.labels_per_peer_max = 65_536;
-}
-
 /// How long it takes until `count` players are served who come within 2 s, while a thousand play.
 fn serve(seed: wire::Seed, count: u32) -> Duration {
-    let mut mesh = Mesh::new(seed, &shape(wide));
+    let mut mesh = Mesh::new(seed, &shape(|_, _, _| {}));
     part(&mut mesh);
     mesh.run(12_000);
     let playing = gather(&mut mesh, 1_000, ms(1_000));

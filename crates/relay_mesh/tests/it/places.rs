@@ -171,6 +171,53 @@ fn mesh_a7_idle_connections_give_way_to_newcomers() {
     );
 }
 
+/// One address has all its connections with an exit idle: each newcomer of it takes the oldest one's place.
+#[test]
+fn mesh_a7_an_idle_connection_of_an_address_gives_way_to_a_newcomer_of_it() {
+    let mut mesh = Mesh::new(Seed::from_number(4), &shape(small_entry));
+    mesh.stop_player();
+    mesh.run(START);
+    let player = "203.0.113.1";
+    for _ in 0..4 {
+        connect(&mut mesh, ENTRY, 0, player).unwrap();
+    }
+    let crowded = Err(TcpRefused::Crowded);
+    assert_eq!(
+        connect(&mut mesh, ENTRY, 0, player),
+        crowded,
+        "none is idle"
+    );
+    mesh.run(6_000);
+    for _ in 0..6 {
+        let newest = connect(&mut mesh, ENTRY, 0, player).unwrap();
+        mesh.run(6_000);
+        assert_eq!(standing(&mesh, ENTRY), (4, 0));
+        assert_eq!(mesh.process(ENTRY).streams.held[&newest].end, None);
+    }
+    assert_eq!(standing(&mesh, EXIT), (4, 0), "the exit has let them go");
+}
+
+/// Another entry has its share of an exit taken by idle connections: its newcomers take their places.
+#[test]
+fn mesh_a7_an_idle_connection_gives_way_in_the_share_of_another_entry() {
+    let mut mesh = Mesh::new(Seed::from_number(5), &shape(two_entries));
+    mesh.stop_player();
+    mesh.run(START);
+    for host in 1..=7 {
+        for port in [0, 1] {
+            connect(&mut mesh, ENTRY, port, &format!("203.0.113.{host}")).unwrap();
+        }
+    }
+    mesh.run(6_000);
+    assert_eq!(standing(&mesh, EXIT), (14, 0));
+    for host in 11..=20 {
+        connect(&mut mesh, ENTRY, 0, &format!("203.0.113.{host}")).unwrap();
+        mesh.run(1_000);
+    }
+    assert_eq!(standing(&mesh, ENTRY), (14, 0), "none was refused");
+    assert_eq!(standing(&mesh, EXIT), (14, 0));
+}
+
 /// The entry is the exit of its players, and has few places.
 fn small_entry_alone(index: usize, config: &mut Config, ids: &[NodeId]) {
     small_entry(index, config, ids);

@@ -91,7 +91,7 @@ impl<P: Provider> Process<P> {
 
     fn obey(&mut self, now: Instant, command: Command, outbox: &mut Outbox<'_>) -> Option<Outcome> {
         Some(match command {
-            Command::Listen { address } => self.open(address, outbox),
+            Command::Listen { address, .. } => self.open(address, outbox),
             Command::Open { .. } => {
                 let mesh = self.sockets[&SocketId::MESH];
                 self.next_port += 1;

@@ -7,9 +7,8 @@ use crypto::Ring;
 use mio::net::TcpStream;
 use relay_mesh::tunnel::{ConnId, Greeting};
 use relay_mesh::{Node, TcpPort};
-use wire::Instant;
+use wire::{Instant, SourceKey};
 
-use super::crowd::Source;
 use super::stats::TcpStats;
 
 /// A player's connection, or one to a game server.
@@ -37,7 +36,7 @@ pub(super) enum Stage {
         game: String,
         greeting: Box<Greeting>,
         /// Whose place it has among those who have not.
-        source: Option<Source>,
+        source: Option<SourceKey>,
     },
     /// A game server has not answered.
     Dialling(ConnId),

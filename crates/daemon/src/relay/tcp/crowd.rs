@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use udp_proto::budget::{Prefix, prefix_of};
+use wire::SourceKey;
 
 /// Counts of addresses, and of the /24 and /48 that they are of; no entry is zero.
 #[derive(Debug, Default)]
 pub(super) struct Crowd {
-    sources: BTreeMap<Source, u32>,
+    sources: BTreeMap<SourceKey, u32>,
     prefixes: BTreeMap<Prefix, u32>,
 }
 
@@ -19,46 +20,30 @@ pub(super) struct Places {
     pub(super) of_prefix: u32,
 }
 
-/// Of IPv4 an address, of IPv6 a /64.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Source(IpAddr);
-
-impl Source {
-    fn of(address: IpAddr) -> Self {
-        Self(match address.to_canonical() {
-            IpAddr::V6(ip) => {
-                let prefix = ip.to_bits() >> 64 << 64;
-                IpAddr::V6(prefix.into())
-            }
-            v4 @ IpAddr::V4(_) => v4,
-        })
-    }
-
-    const fn prefix(self) -> Prefix {
-        prefix_of(self.0)
-    }
-}
-
 impl Crowd {
     /// Counts one more; `None` where there is no place.
-    pub(super) fn join(&mut self, address: IpAddr, places: Places) -> Option<Source> {
-        let source = Source::of(address);
+    pub(super) fn join(&mut self, address: IpAddr, places: Places) -> Option<SourceKey> {
+        let source = SourceKey::of(address);
         let of_source = self.sources.get(&source).copied().unwrap_or(0);
-        let of_prefix = self.prefixes.get(&source.prefix()).copied().unwrap_or(0);
+        let of_prefix = self
+            .prefixes
+            .get(&prefix_of(source.ip()))
+            .copied()
+            .unwrap_or(0);
         if of_source >= places.of_source || of_prefix >= places.of_prefix {
             return None;
         }
         self.sources.insert(source, of_source.saturating_add(1));
         let of_prefix = of_prefix.saturating_add(1);
-        self.prefixes.insert(source.prefix(), of_prefix);
+        self.prefixes.insert(prefix_of(source.ip()), of_prefix);
         Some(source)
     }
 
     /// Counts one less.
-    pub(super) fn leave(&mut self, source: Option<Source>) {
+    pub(super) fn leave(&mut self, source: Option<SourceKey>) {
         if let Some(source) = source {
             leave(&mut self.sources, &source);
-            leave(&mut self.prefixes, &source.prefix());
+            leave(&mut self.prefixes, &prefix_of(source.ip()));
         }
     }
 }
@@ -96,7 +81,7 @@ mod tests {
     #[test]
     fn a_network_has_so_many_places_for_all_its_households() {
         let mut crowd = Crowd::default();
-        let joined: Vec<Option<Source>> = (0..9)
+        let joined: Vec<Option<SourceKey>> = (0..9)
             .map(|line| crowd.join(at(&format!("2001:db8:0:{line}::1")), of(2, 6)))
             .collect();
         assert_eq!(joined.iter().flatten().count(), 6);

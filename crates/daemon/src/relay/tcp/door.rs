@@ -7,6 +7,7 @@ use std::time::Duration;
 use mio::net::{TcpListener, TcpStream};
 use relay_mesh::TcpPort;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
+use wire::address::canonical;
 
 /// A port that is listened on.
 #[derive(Debug)]
@@ -17,9 +18,14 @@ pub(super) struct Door {
     pub(super) may_hold: bool,
 }
 
-/// Listens on `address`.
-pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+/// Listens on `address`, for IPv4 too if `is_dual` and the system can.
+pub(super) fn listen((address, is_dual): (SocketAddr, bool)) -> io::Result<TcpListener> {
+    let address = canonical(address);
     let socket = socket(address)?;
+    if address.is_ipv6() && is_dual {
+        // OpenBSD has no sockets for both.
+        socket.set_only_v6(false).ok();
+    }
     // Elsewhere this would let two programs have the port at once.
     #[cfg(unix)]
     socket.set_reuse_address(true)?;
@@ -110,3 +116,47 @@ const ASKS: u32 = 9;
 /// connection whose reader takes nothing for so long.
 #[cfg(any(target_os = "android", target_os = "linux"))]
 const GONE_AFTER: Duration = Duration::from_secs(120);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the kernel has, for both sides: a player's connection and one to a game server.
+    #[test]
+    #[cfg(any(target_os = "android", target_os = "linux"))]
+    fn mesh_a7_the_system_ends_a_connection_whose_peer_vanished_after_two_minutes() {
+        let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let dialled = dial(server.local_addr().unwrap(), None).unwrap();
+        let (accepted, _) = server.accept().unwrap();
+        accepted.set_nonblocking(true).unwrap();
+        let accepted = TcpStream::from_std(accepted);
+        assert!(!SockRef::from(&accepted).keepalive().unwrap(), "by default");
+        set_up(&accepted).unwrap();
+        for stream in [&dialled, &accepted] {
+            let socket = SockRef::from(stream);
+            assert!(socket.keepalive().unwrap());
+            let (idle, gap) = (
+                socket.tcp_keepalive_time().unwrap(),
+                socket.tcp_keepalive_interval().unwrap(),
+            );
+            let asks = socket.tcp_keepalive_retries().unwrap();
+            assert_eq!((idle, gap, asks), (SILENCE, ASK_GAP, ASKS));
+            assert_eq!(idle + gap * asks, GONE_AFTER, "with nothing to send");
+            assert_eq!(socket.tcp_user_timeout().unwrap(), Some(GONE_AFTER));
+        }
+    }
+
+    #[test]
+    fn u1_a_port_on_all_ipv6_addresses_accepts_ipv4_if_the_node_says_so() {
+        let any = "[::]:0".parse().unwrap();
+        let Ok(dual) = listen((any, true)) else {
+            // A host without IPv6.
+            return;
+        };
+        let port = dual.local_addr().unwrap().port();
+        std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let single = listen((any, false)).unwrap();
+        let port = single.local_addr().unwrap().port();
+        std::net::TcpListener::bind(("0.0.0.0", port)).expect("the port is free on IPv4");
+    }
+}

@@ -63,7 +63,7 @@ mod tests {
         let mut doors = Doors::default();
         for &token in tokens {
             let door = Door {
-                io: door::listen("127.0.0.1:0".parse().unwrap()).unwrap(),
+                io: door::listen(("127.0.0.1:0".parse().unwrap(), false)).unwrap(),
                 port: TcpPort(u32::try_from(token).unwrap()),
                 may_hold: false,
             };

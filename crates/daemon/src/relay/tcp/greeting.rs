@@ -8,6 +8,7 @@ use mio::net::TcpStream;
 use relay_mesh::tunnel::{BadGreeting, Greeted, Greeting};
 use relay_mesh::{Node, TcpPort};
 use wire::Instant;
+use wire::address::canonical;
 
 use super::Sockets;
 use super::connection::{Connection, Stage, Taken};
@@ -45,6 +46,7 @@ impl Sockets {
             source = self.strangers.join(peer.ip(), self.setup.places());
             if source.is_none() {
                 count(&mut self.stats.greetings_crowded);
+                node.tcp_greeting_refused(now, port);
                 return;
             }
         }
@@ -141,6 +143,7 @@ impl Sockets {
             self.admit(now, node, (token, port), (ends, greeted.rest));
         } else {
             count(&mut self.stats.bad_greetings);
+            node.tcp_greeting_refused(now, port);
             self.remove(token);
         }
     }
@@ -149,5 +152,5 @@ impl Sockets {
 /// Returns the address that the player has reached.
 fn set_up(stream: &TcpStream) -> io::Result<SocketAddr> {
     door::set_up(stream)?;
-    stream.local_addr()
+    stream.local_addr().map(canonical)
 }

@@ -5,7 +5,7 @@ use core::time::Duration;
 use relay_mesh::tunnel::{ConnEnd, OpenError, Refusal, TunnelConfig};
 use wire::Seed;
 
-use super::pair::{Answer, Closes, Faces, Pair, calm, quiet, words};
+use super::pair::{Answer, Closes, Faces, Pair, Reading, calm, quiet, words};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -23,6 +23,46 @@ fn with(change: impl FnOnce(&mut TunnelConfig)) -> TunnelConfig {
     let mut config = TunnelConfig::default();
     change(&mut config);
     config
+}
+
+/// Players who take nothing fill no more windows than may be: 128 of 150 stand, and one who reads is not held up.
+#[test]
+fn mesh_a5_what_stalled_readers_hold_is_bounded() {
+    let mut pair = quiet();
+    let mut conns = Vec::new();
+    for player in 0..150 {
+        let player = format!("203.0.113.{player}:4000");
+        conns.push(pair.open(&player, b"GET /", Closes::Behind).unwrap());
+    }
+    pair.run(SECOND);
+    for conn in &conns {
+        pair.entry.talks.get_mut(conn).unwrap().reading = Reading::Nothing;
+    }
+    let flood = words(64 << 10, 3);
+    let servers: Vec<_> = pair.exit.talks.keys().copied().collect();
+    for server in servers {
+        pair.exit.say(server, &flood, Closes::Behind);
+    }
+    pair.run(SECOND * 3);
+    assert_eq!(pair.entry.tunnel.stats().stalled, 0, "a pause is no stall");
+    let there = words(1 << 20, 9);
+    let reader = pair.open("198.51.100.1:1", &there, Closes::Behind).unwrap();
+    pair.run(SECOND * 10);
+    let stalled = pair.entry.tunnel.stats().stalled;
+    assert_eq!(stalled, 150 - 128);
+    let ends = pair.entry.talks.values().filter_map(|talk| talk.end);
+    assert_eq!(ends.collect::<Vec<_>>(), [ConnEnd::Reset; 150 - 128]);
+    assert!(pair.entry.talks[&reader].to_write.is_empty());
+    // Those that stand get all once they read.
+    for conn in &conns {
+        if pair.entry.talks[conn].end.is_none() {
+            pair.entry.read_from_now_on(*conn);
+        }
+    }
+    pair.run(SECOND * 10);
+    let talks = conns.iter().map(|conn| &pair.entry.talks[conn]);
+    let whole = talks.filter(|talk| talk.got == flood);
+    assert_eq!(whole.count(), 128);
 }
 
 #[test]

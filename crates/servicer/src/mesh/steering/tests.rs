@@ -82,6 +82,33 @@ fn the_system_gives_each_socket_what_is_its_shards() {
     }
 }
 
+/// A relay on `[::]` receives IPv4 too, and each shard what is its own.
+#[test]
+#[cfg(all(target_os = "linux", has_linux_calls))]
+fn u1_the_system_divides_what_a_dual_port_receives_over_ipv4() {
+    let mut config = SocketConfig::default();
+    config.stack = crate::udp::Stack::Dual;
+    let count = NonZeroU8::new(3).unwrap();
+    let Ok(sockets) = bind_shards("[::]:0".parse().unwrap(), &config, count) else {
+        // A host without IPv6.
+        return;
+    };
+    let port = sockets[0].local_address().port();
+    for ip in ["127.0.0.1", "::1"] {
+        let to = SocketAddr::new(ip.parse().unwrap(), port);
+        assert!(sockets.iter().all(|socket| socket.reaches(to)));
+        let plain = Plain::bind(SocketAddr::new(to.ip(), 0)).unwrap();
+        for datagram in (0..4).flat_map(datagrams) {
+            let shard = usize::from(ShardId::of_datagram(&datagram).place());
+            let shard = if shard < 3 { shard } else { 0 };
+            plain.send_to(&datagram, to).unwrap();
+            let mut buf = [0; 100];
+            let (len, _) = wait(|| sockets[shard].io.recv_from(&mut buf));
+            assert_eq!(&buf[..len], datagram, "{ip} {shard}");
+        }
+    }
+}
+
 /// What a socket that does not block gets within a second.
 #[cfg(all(target_os = "linux", has_linux_calls))]
 #[expect(clippy::disallowed_methods, reason = "real sockets")]
