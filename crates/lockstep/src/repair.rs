@@ -34,6 +34,8 @@ pub(crate) struct Repair {
     rtt_nanos: Option<u64>,
     /// Bytes that it may get above its share.
     budget: u32,
+    /// Whether another datagram is due at once, with the newest bundles.
+    is_newest_due: bool,
 }
 
 /// What holds for every client of a match.
@@ -105,6 +107,7 @@ impl Repair {
             heard: None,
             rtt_nanos: None,
             budget: limits.burst,
+            is_newest_due: false,
         }
     }
 
@@ -182,7 +185,13 @@ impl Repair {
         limits: &RepairLimits,
         newest: impl FnOnce(Wanted) -> Range<u32>,
     ) -> Slice {
-        let slice = self.catch_up(now, closed, limits).unwrap_or_else(|| {
+        let old = if core::mem::take(&mut self.is_newest_due) {
+            None
+        } else {
+            self.catch_up(now, closed, limits)
+        };
+        let is_old = old.is_some();
+        let slice = old.unwrap_or_else(|| {
             // The last few, and those that were never sent.
             let last = closed.end.minus(limits.ticks);
             let ticks = newest(Wanted {
@@ -193,7 +202,32 @@ impl Repair {
             Slice { ticks, is_catch_up }
         });
         self.unsent = self.unsent.max(Tick(slice.ticks.end));
+        self.is_newest_due = is_old && !self.can_wait(closed, limits);
         slice
+    }
+
+    /// Returns whether another datagram is due at once: old bundles were chosen last, and the newest ones
+    /// are so long that the next tick's datagram would have no room for them.
+    pub(crate) const fn is_newest_due(&self) -> bool {
+        self.is_newest_due
+    }
+
+    /// Whether the bundles that were never sent fit into one datagram together with another one that is as
+    /// long as the newest.
+    fn can_wait(&self, closed: &Closed<'_>, limits: &RepairLimits) -> bool {
+        let newest = closed.end.minus(1);
+        let unsent = (self.unsent.0..closed.end.0).map(Tick).chain([newest]);
+        let mut len = 0_usize;
+        for tick in unsent {
+            let bundle = closed.chain.get(tick).unwrap_or_default();
+            len = len
+                .saturating_add(bundle.len())
+                .saturating_add(limits.len_beside);
+            if len > limits.len_max {
+                return self.unsent >= closed.end;
+            }
+        }
+        true
     }
 
     /// Returns how long an answer takes: after it, what was asked for or sent again is lost.

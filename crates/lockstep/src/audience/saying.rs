@@ -47,6 +47,9 @@ impl Audience {
             self.cursor = self.cursor.saturating_add(1);
             if feed.is_due_turns(stage.end) {
                 write_feed(feed, now, &shared, buf, stats);
+                if feed.repair.is_newest_due() {
+                    self.cursor = self.cursor.saturating_sub(1);
+                }
                 return Some(feed.peer);
             }
             if let Standing::Arriving { .. } = feed.standing
@@ -256,6 +259,7 @@ fn write_feed(
             },
         )
     });
+    feed.is_due = feed.repair.is_newest_due();
     if is_laid_out {
         buf.extend_from_slice(tail.datagram(Tick(slice.ticks.start)));
     } else {

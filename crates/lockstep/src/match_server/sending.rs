@@ -68,6 +68,10 @@ impl<I: Input> MatchServer<I> {
             .slice_by(now, &closed, &self.limits, |wanted| {
                 body.newest(&closed, wanted, &self.limits)
             });
+        if player.repair.is_newest_due() {
+            player.is_due = true;
+            self.transmit_from = usize::from(seat.0);
+        }
         let wait = player.repair.answer_nanos(&self.limits);
         let wanted = self.ledger.ask(now, seat, wait);
         write_stretch(buf, self.stretch.per_mille);

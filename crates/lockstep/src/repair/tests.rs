@@ -141,3 +141,44 @@ fn an_old_word_changes_nothing() {
     assert_eq!(repair.next(), Tick(10));
     assert_eq!(slice(&mut repair, 13), (10..13, false));
 }
+
+/// A chain in which a datagram holds one bundle.
+fn wide_chain(end: u32) -> Chain {
+    let mut chain = Chain::new(Shape {
+        seats: 1,
+        width: Width::bits::<128>(),
+    });
+    (0..end).for_each(|tick| chain.put(Tick(tick), &[0; 15]));
+    chain
+}
+
+#[test]
+fn a_gap_of_wide_turns_does_not_displace_the_newest() {
+    let mut repair = Repair::new(&LIMITS);
+    ack(&mut repair, 12, 10, false);
+    repair.unsent = Tick(60);
+    ack(&mut repair, 61, 10, true);
+    let mut sent = Vec::new();
+    for now in [61, 62] {
+        let chain = wide_chain(now);
+        let closed = Closed {
+            chain: &chain,
+            end: Tick(now),
+            next_at: Some(at(repair.next().0)),
+        };
+        loop {
+            sent.push(repair.slice(at(now), &closed, &LIMITS).ticks);
+            if !repair.is_newest_due() {
+                break;
+            }
+        }
+    }
+    assert_eq!(sent, [10..11, 60..61, 11..12, 61..62]);
+    // One-byte turns wait for the next datagram.
+    let mut repair = Repair::new(&LIMITS);
+    ack(&mut repair, 12, 10, false);
+    repair.unsent = Tick(60);
+    ack(&mut repair, 61, 10, true);
+    assert_eq!(slice(&mut repair, 61), (10..30, true));
+    assert!(!repair.is_newest_due());
+}

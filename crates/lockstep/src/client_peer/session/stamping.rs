@@ -38,8 +38,9 @@ impl Session {
             if let Some(stepping) = &mut self.stepping {
                 stepping.on_boundary(Tick(index), tick);
             }
-            // The server takes none further ahead than that.
-            if tick >= self.end.plus(AHEAD_MAX) {
+            // The server takes none further ahead than that of what it has closed, and it has closed all
+            // that was seen, past a gap too.
+            if tick >= self.end.max(self.seen_end).plus(AHEAD_MAX) {
                 continue;
             }
             // A longer delay leaves ticks between; after a jump there is nothing to go on from.
