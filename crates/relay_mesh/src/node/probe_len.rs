@@ -19,8 +19,8 @@ impl RecentLengths {
         if let Some(oldest) = self.newest.get_mut(self.next) {
             *oldest = u16::try_from(len).unwrap_or(u16::MAX);
         }
-        self.next = (self.next + 1) % NEWEST;
-        self.credit = (self.credit + len / SHARE).min(CREDIT_MAX);
+        self.next = self.next.wrapping_add(1) % NEWEST;
+        self.credit = self.credit.saturating_add(len / SHARE).min(CREDIT_MAX);
     }
 
     /// Returns the length of a payload of late, which `draw` decides, for a probe that leaves now; 0 while probes have
