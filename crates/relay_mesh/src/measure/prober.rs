@@ -320,7 +320,7 @@ impl Prober {
     /// Sets when the next probe is due, counted from the last one.
     fn plan(&mut self, now: Instant) {
         let interval = match (self.state, self.pace) {
-            (State::Dead { answers: 0, since }, _) if now < since + LATELY => LATELY_DEAD,
+            (State::Dead { answers: 0, since }, _) if now < since + RECENT => RECENTLY_DEAD,
             (State::Dead { answers: 0, .. } | State::New { answers: 0, .. }, _) => IDLE,
             (State::New { .. } | State::Dead { .. }, _) => QUICK,
             (State::Up, _) if self.missed > 0 => QUICK,
@@ -412,10 +412,10 @@ impl State {
 const IN_USE: Duration = Duration::from_millis(200);
 /// Interval on other links, and on new ones and dead ones that never answered.
 const IDLE: Duration = Duration::from_secs(1);
-/// Interval on a link that died lately: an outage that ends is noticed within that.
-const LATELY_DEAD: Duration = Duration::from_millis(250);
-/// For how long a link died lately: chosen longer than the 10 s after which its session ends.
-const LATELY: Duration = Duration::from_secs(15);
+/// Interval on a link that died recently: an outage that ends is noticed within that.
+const RECENTLY_DEAD: Duration = Duration::from_millis(250);
+/// How long a link counts as recently dead: chosen longer than the 10 s after which its session ends.
+const RECENT: Duration = Duration::from_secs(15);
 /// Interval while a link is suspect, and until a new or returning one has answered often enough.
 const QUICK: Duration = Duration::from_millis(50);
 /// No probe is overdue earlier, whatever the link is used to.

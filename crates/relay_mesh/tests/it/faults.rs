@@ -73,7 +73,6 @@ fn service(player: &Player, end: Instant) -> Duration {
 /// served within 3 s of its end.
 #[test]
 fn sim_mesh_players_are_served_within_three_seconds_of_the_end_of_each_fault() {
-    let mut worst = (Duration::ZERO, None);
     for_each_seed(&test_site!(), 2, |seed| {
         let mut mesh = Mesh::new(
             seed,
@@ -90,14 +89,10 @@ fn sim_mesh_players_are_served_within_three_seconds_of_the_end_of_each_fault() {
             let end = mesh.now();
             mesh.run(4_000);
             let took = service(mesh.player(), end);
-            if took > worst.0 {
-                worst = (took, Some(fault));
-            }
             assert!(took <= ms(3_000), "{took:?} after {fault:?}, number {life}");
         }
         assert_eq!(mesh.player().faults, 0);
     });
-    eprintln!("worst: {worst:?}");
 }
 
 const NODES: u64 = 5;

@@ -249,7 +249,7 @@ impl<P: Provider> Endpoint<P> {
                 self.stats.dropped_unknown_session.saturating_add(1);
             self.on_unopened(now, arrival, datagram);
             self.offer_reset(now, arrival, (header.destination, datagram.len()));
-            self.hurry_dials(now, arrival.peer);
+            self.resend_hellos_to(now, arrival.peer);
             return;
         };
         match self.slots.get_mut(id) {

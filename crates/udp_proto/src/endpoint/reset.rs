@@ -13,8 +13,8 @@ use crate::slots::SessionId;
 
 /// Sessions with one address that a datagram may be compared with.
 const COMPARED_MAX: usize = 32;
-/// Dials that a packet of an unknown session may hurry.
-const HURRIED_MAX: usize = 64;
+/// Dials whose HELLO a packet of an unknown session may repeat.
+const RESENT_MAX: usize = 64;
 
 impl<P: Provider> Endpoint<P> {
     /// Answers a packet of `len` bytes for a session that is not known, where there is a secret.
@@ -73,18 +73,18 @@ impl<P: Provider> Endpoint<P> {
         }
     }
 
-    /// Repeats dials to an address at once that a packet of an unknown session came from: there is somebody, who
-    /// still has a session that ended here, and a path that lost everything carries again.
-    pub(super) fn hurry_dials(&mut self, now: Instant, from: SocketAddr) {
-        let mut hurried = Vec::new();
-        for id in self.dials.values().take(HURRIED_MAX) {
+    /// Repeats the HELLOs of dials to `from`, where a packet of an unknown session came from: the peer still has a
+    /// session that ended here, and the path carries packets again.
+    pub(super) fn resend_hellos_to(&mut self, now: Instant, from: SocketAddr) {
+        let mut resent = Vec::new();
+        for id in self.dials.values().take(RESENT_MAX) {
             if let Some(Slot::Dial(dial)) = self.slots.get_mut(*id)
-                && dial.on_heard(now, from)
+                && dial.on_packet_from(now, from)
             {
-                hurried.push(*id);
+                resent.push(*id);
             }
         }
-        for id in hurried {
+        for id in resent {
             self.arm(id);
         }
     }

@@ -182,9 +182,9 @@ impl<P: Provider> Dial<P> {
         self.form.client_cid
     }
 
-    /// Takes note that something came from `from`, which shows that the path there works: the HELLO is due,
-    /// but not sooner than [`RESEND_FIRST`] after the last. Anybody may forge that.
-    pub(crate) fn on_heard(&mut self, now: Instant, from: SocketAddr) -> bool {
+    /// Marks the HELLO as due if a packet from the address at hand shows that its path works, at most once in
+    /// [`RESEND_FIRST`], since such packets can be forged. Returns whether it is due by that.
+    pub(crate) fn on_packet_from(&mut self, now: Instant, from: SocketAddr) -> bool {
         let is_due =
             from == self.address() && self.hellos > 0 && now >= self.sent_at + RESEND_FIRST;
         self.is_due |= is_due;

@@ -193,7 +193,7 @@ fn a_reset_of_a_node_that_dialled_is_believed_from_its_address_only() {
 /// From one node to the other nothing arrives, so that one gives the session up, and dials in vain. When the path
 /// carries again, what the other still sends shows it.
 #[test]
-fn twp_a_dial_is_repeated_at_once_when_the_peer_is_heard() {
+fn twp_a_dial_is_repeated_at_once_when_its_peer_still_sends() {
     let mut worst = Duration::ZERO;
     for seed in 0..20 {
         let mut world = World::new(Seed::from_number(1_600 + seed));
@@ -220,7 +220,7 @@ fn twp_a_dial_is_repeated_at_once_when_the_peer_is_heard() {
 
 /// Whoever forges packets from the address dialled gets four HELLOs a second sent there, and no more.
 #[test]
-fn twp_forged_packets_hurry_a_dial_four_times_a_second_at_most() {
+fn twp_forged_packets_draw_four_hellos_a_second_at_most() {
     let mut world = World::new(Seed::from_number(17));
     let (a, b) = (node(&mut world, 1, 7), node(&mut world, 2, 7));
     let to_b = world.tap(a.handle, b.handle, 1_000);

@@ -1,13 +1,15 @@
 //! What an operator sees of the mesh.
 
+use std::fs;
 use std::net::TcpListener;
 use std::time::Duration;
 
-use daemon::relay::FileProbe;
 use daemon::relay::sandbox::NodeProcess;
+use daemon::relay::{FileProbe, News};
 use serde_json::Value;
 
 use super::{ENTRY, EXIT, RELAY, Scene, assert_refused, in_force, text, wait};
+use crate::mesh_node::PATIENCE;
 use crate::net::until;
 
 /// A mesh whose links are measured, and its graph.
