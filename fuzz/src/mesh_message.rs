@@ -64,7 +64,7 @@ pub fn flow(data: &[u8]) {
         assert_eq!(again, data, "two ways to write {edges:?}");
     } else if let Ok(probe) = PathProbe::decode(data) {
         let mut again = Vec::new();
-        probe.encode(&mut again);
+        probe.encode_padded(data.len(), &mut again);
         assert_eq!(again, data, "two ways to write {probe:?}");
     } else if let Ok(echo) = PathEcho::decode(data) {
         let mut again = Vec::new();

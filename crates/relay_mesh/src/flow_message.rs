@@ -300,6 +300,7 @@ pub(crate) fn numbers_from(first: FlowId) -> impl Iterator<Item = FlowId> {
     core::iter::successors(Some(first), after)
 }
 
+#[cfg(feature = "tcp")]
 pub(crate) fn write_address(writer: &mut Writer<'_>, address: SocketAddr) {
     writer.u8(family_of(&address));
     write_ip(writer, address.ip());
@@ -345,6 +346,7 @@ fn write_name(writer: &mut Writer<'_>, name: &str) {
     writer.bytes(name);
 }
 
+#[cfg(feature = "tcp")]
 pub(crate) fn read_address(reader: &mut Reader<'_>) -> Result<SocketAddr, DecodeError> {
     let family = reader.u8()?;
     let ip = read_ip(reader, family)?;

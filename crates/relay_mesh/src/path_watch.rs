@@ -104,15 +104,16 @@ impl PathWatch {
         self
     }
 
-    /// At least three quarters of `longest`, and no more than that.
-    fn draw_interval(&mut self, longest: Duration) -> Duration {
+    /// Draws a time between three and five quarters of `mean`.
+    fn draw_interval(&mut self, mean: Duration) -> Duration {
         if self.jitter == 0 {
-            return longest;
+            return mean;
         }
         self.jitter = splitmix::first(self.jitter);
-        let quarter = u64::try_from(longest.as_nanos() / 4).unwrap_or(u64::MAX);
-        let share = u128::from(quarter).saturating_mul(u128::from(self.jitter)) >> 64;
-        longest.saturating_sub(Duration::from_nanos(u64::try_from(share).unwrap_or(0)))
+        let half = u64::try_from(mean.as_nanos() / 2).unwrap_or(u64::MAX);
+        let share = u128::from(half).saturating_mul(u128::from(self.jitter)) >> 64;
+        let least = mean.saturating_sub(mean / 4);
+        least.saturating_add(Duration::from_nanos(u64::try_from(share).unwrap_or(0)))
     }
 
     /// This node did not run for a while up to now: no answer is overdue for that, and one that
@@ -356,7 +357,8 @@ impl PathWatch {
 pub(crate) const PARDONS_MAX: u8 = 8;
 /// Probes remembered: of a busy path, those of 4 s.
 pub(crate) const PROBES_MAX: usize = 100;
-/// Longest interval on a path that carries packets; the shortest is three quarters of it, and so below.
+/// Mean interval on a path that carries packets. One is from three to five quarters of it, and so below; the answer to
+/// the next probe still comes before that to a lost one is overdue by another [`BUSY`], as patience has 20 ms to spare.
 const BUSY: Duration = Duration::from_millis(40);
 /// Interval on a path that stands by.
 const IDLE: Duration = Duration::from_millis(250);

@@ -10,8 +10,8 @@
 //! use std::ops::ControlFlow;
 //!
 //! use crypto::Ring;
-//! use relay_mesh::{Command, Event, Node};
-//! use servicer::{Application, SocketOrder, SocketOutcome, mesh};
+//! use relay_mesh::{Command, Event, Node, SocketId};
+//! use servicer::{Application, SocketIndex, SocketOrder, SocketOutcome, mesh};
 //! use wire::{CommandId, Instant};
 //!
 //! struct Operator;
@@ -39,6 +39,15 @@
 //!         outcome: SocketOutcome,
 //!     ) {
 //!         node.handle_completed(now, id, mesh::outcome(outcome));
+//!     }
+//!     fn on_receive_drops(
+//!         &mut self,
+//!         now: Instant,
+//!         node: &mut Node<Ring>,
+//!         SocketIndex(socket): SocketIndex,
+//!         count: u64,
+//!     ) {
+//!         node.note_receive_drops(now, Some(SocketId(socket)), count);
 //!     }
 //!     fn on_command(&mut self, _: Instant, _: &mut Node<Ring>, _: CommandId, _: Command) {
 //!         // All commands of a node are about sockets.

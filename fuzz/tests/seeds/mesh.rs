@@ -196,7 +196,16 @@ fn flows() -> Vec<Input> {
                 flow,
                 player: SocketAddr::from(([192, 0, 2, 1], 258)),
                 game: "doom".to_owned(),
-                mode: Some(relay_mesh::Mode::Shadow),
+                mode: None,
+            },
+        ),
+        (
+            "open_in_mode",
+            FlowMessage::Open {
+                flow,
+                player: SocketAddr::from(([192, 0, 2, 1], 258)),
+                game: "doom".to_owned(),
+                mode: Some(relay_mesh::Mode::Dup),
             },
         ),
         (
@@ -207,7 +216,7 @@ fn flows() -> Vec<Input> {
                 players: [258, 259]
                     .map(|port| SocketAddr::from(([192, 0, 2, 1], port)))
                     .into(),
-                mode: Some(relay_mesh::Mode::Shadow),
+                mode: None,
             },
         ),
         (

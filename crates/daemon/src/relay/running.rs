@@ -170,7 +170,7 @@ impl Relay {
     pub fn stats(&self, patience: Duration) -> Option<Stats> {
         let asker = self.asker();
         let counted = asker.wait(patience, |_, node| Counted::of(node))?;
-        Some(counted.with(asker.counters(), asker.strays()))
+        Some(counted.with(&asker.counters(), asker.strays()))
     }
 
     /// Has the node take its leave; `None` where it does not answer within `patience`.
@@ -317,7 +317,7 @@ impl Counted {
         }
     }
 
-    pub(super) const fn with(self, driver: Counters, strays: StrayStats) -> Stats {
+    pub(super) const fn with(self, driver: &Counters, strays: StrayStats) -> Stats {
         Stats {
             frames: self.frames,
             node: self.node,
@@ -328,7 +328,7 @@ impl Counted {
             tcp: self.tcp,
             tunnels: self.tunnels,
             labels: self.labels,
-            driver,
+            driver: *driver,
             strays,
         }
     }

@@ -294,7 +294,7 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal>
     let (counted, (links, routes, games), (config_version, draining)) =
         asked.await.ok_or_else(Refusal::busy)?;
     let counts = Counts {
-        stats: counted.with(shared.asker.counters(), shared.asker.strays()),
+        stats: counted.with(&shared.asker.counters(), shared.asker.strays()),
         shards: shared.asker.shards(),
         links,
         routes,
