@@ -218,8 +218,8 @@ impl Group {
 impl Player {
     fn send(&mut self) {
         let number = self.sent_at.len() as u64;
-        let mut message = [3; 60];
-        message[..8].copy_from_slice(&number.to_be_bytes());
+        let mut message = number.to_be_bytes().to_vec();
+        message.resize(60, 3);
         // What the system refuses counts as lost.
         self.socket.send(&message).ok();
         let now = Instant::now();

@@ -450,7 +450,7 @@ impl Sockets {
 
 /// Listens on `port` for a moment.
 pub(super) fn try_port(port: SocketAddr) -> io::Result<()> {
-    door::listen(port).map(drop)
+    door::listen((port, false)).map(drop)
 }
 
 impl fmt::Debug for Sockets {
