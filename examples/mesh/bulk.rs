@@ -11,8 +11,26 @@ use std::time::{Duration, Instant};
 use daemon::relay::sandbox::{NodeProcess, Sandbox};
 use daemon::relay::{FileGame, FileMode, FileProtocol, FileRole};
 
-/// Sends `mib` MiB each way over so many relays; says whether all came as it was sent.
-pub(crate) fn run(mib: u32, relays: usize) -> io::Result<bool> {
+/// What to run.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// MiB to send each way.
+    #[arg(long, default_value_t = 1_024)]
+    mib: u32,
+    /// Relays to pass; 0 is the direct path of entry and exit.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=3))]
+    relays: u8,
+    /// One way between entry and exit in all, in milliseconds.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=200))]
+    delay_ms: u64,
+    /// Keep the default rate of a label, 16 MiB/s, rather than none.
+    #[arg(long)]
+    default_rate: bool,
+}
+
+/// Sends so many MiB each way; says whether all came as it was sent.
+pub(crate) fn run(options: &Options) -> io::Result<bool> {
+    let (mib, relays) = (options.mib, usize::from(options.relays));
     // In the order in which they are passed.
     let relay_names = RELAYS.into_iter().take(relays);
     let names = ["entry"].into_iter().chain(relay_names).chain(["exit"]);
@@ -23,12 +41,27 @@ pub(crate) fn run(mib: u32, relays: usize) -> io::Result<bool> {
     let exit = all.len() - 1;
     for one in 0..all.len() {
         for other in one + 2..all.len() {
-            sandbox.link(one, other, BESIDE_MS);
+            sandbox.link(one, other, BESIDE_MS + 2 * options.delay_ms);
+        }
+    }
+    // The hops have equal parts; what is left of a division goes to the first.
+    let hops = u64::try_from(exit).unwrap_or(1);
+    for one in 0..exit {
+        let rest = if one == 0 { options.delay_ms % hops } else { 0 };
+        if options.delay_ms > 0 {
+            sandbox.link(one, one + 1, options.delay_ms / hops + rest);
         }
     }
     let server = TcpListener::bind(SocketAddr::new(sandbox.host(SERVER), 0))?;
     let entry = SocketAddr::new(sandbox.host(1), PORT);
     carry(&mut sandbox, (entry, exit), server.local_addr()?);
+    if !options.default_rate {
+        for node in 0..=exit {
+            if let Some(config) = sandbox.config_mut(node) {
+                config.limits.flow_bytes_per_second = Some(u32::MAX);
+            }
+        }
+    }
     let mut nodes = Vec::new();
     for node in 0..all.len() {
         let mut command = Command::new(std::env::current_exe()?);
@@ -52,10 +85,12 @@ pub(crate) fn run(mib: u32, relays: usize) -> io::Result<bool> {
         .map(|(spent, (name, _))| format!("{name} {:.1} ns", spent * 1e9 / bytes))
         .collect();
     println!(
-        "bulk: {}; {mib} MiB each way over {relays} relays in {:.1} s, {:.1} MB/s in both together; CPU for each byte: {}",
+        "bulk: {}; {mib} MiB each way over {relays} relays, {} ms one way, in {:.1} s, {:.1} MB/s in both together, {:.0} Mbit/s in each; CPU for each byte: {}",
         if is_good { "intact" } else { "BROKEN" },
+        options.delay_ms,
         took.as_secs_f64(),
         bytes / 1e6 / took.as_secs_f64(),
+        bytes * 4.0 / 1e6 / took.as_secs_f64(),
         each.join(", "),
     );
     Ok(is_good)
@@ -72,11 +107,6 @@ fn carry(sandbox: &mut Sandbox, (entry, exit): (SocketAddr, usize), server: Sock
         entries: None,
         proxy_header: None,
     };
-    for node in 0..=exit {
-        if let Some(config) = sandbox.config_mut(node) {
-            config.limits.flow_bytes_per_second = Some(u32::MAX);
-        }
-    }
     if let Some(config) = sandbox.config_mut(ENTRY) {
         config.games.push(game.clone());
     }

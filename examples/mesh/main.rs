@@ -7,7 +7,8 @@
 //!                           relay in use is killed, and both go on
 //! mesh demo --own-entry     the same with the entry as a part of the game's own process
 //! mesh bulk --mib 1024      sends as much each way through one TCP connection, and measures;
-//!                           `--relays 3` has it pass three
+//!                           `--relays 3` has it pass three, `--relays 0` the direct path;
+//!                           `--delay-ms 6` is how far entry and exit are from each other
 //! mesh mass --flows 10000   has so many players join at once where entry and exit reach each other
 //!                           only over a relay, and measures until all are served
 //! mesh soak                 random faults under load: how long players wait for service
@@ -51,14 +52,7 @@ enum Role {
         own_entry: bool,
     },
     /// Sends many bytes through one TCP connection, both ways, and measures.
-    Bulk {
-        /// How many, each way.
-        #[arg(long, default_value_t = 1_024)]
-        mib: u32,
-        /// Over how many relays.
-        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(..=3))]
-        relays: u8,
-    },
+    Bulk(bulk::Options),
     /// Has many players join at once over a relay, and measures until all are served.
     Mass(mass::Options),
     /// Lets random faults happen under load, and measures how long players wait for service.
@@ -91,7 +85,7 @@ fn main() -> ExitCode {
         }
         Role::Mass(options) => code(mass::run(&options)),
         Role::Soak(options) => code(soak::run(&options)),
-        Role::Bulk { mib, relays } => code(bulk::run(mib, relays.into())),
+        Role::Bulk(options) => code(bulk::run(&options)),
     }
 }
 

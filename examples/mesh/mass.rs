@@ -29,20 +29,20 @@ pub(crate) fn run(options: &Options) -> io::Result<bool> {
     let (_sandbox, _nodes, entry) = start()?;
     let began = Instant::now();
     let mut first = Group::new(entry, 0..1, SECOND)?;
-    first.play(began + PATIENCE, &mut [])?;
+    first.play(began + PATIENCE, &mut []);
     if first.served() == 0 {
         println!("mass: BAD, no route over the relay after {PATIENCE:?}");
         return Ok(false);
     }
     let mut playing = Group::new(entry, 1..1 + options.playing, SECOND)?;
-    playing.play(Instant::now() + PATIENCE, &mut [])?;
+    playing.play(Instant::now() + PATIENCE, &mut []);
     // Until each has a label and is proved.
-    playing.play_all(Instant::now() + SETTLE)?;
+    playing.play_all(Instant::now() + SETTLE);
     println!("mass: {} of {} play", playing.served(), options.playing);
     let from = 1 + options.playing;
     let mut joining = Group::new(entry, from..from + options.flows, 2 * SECOND)?;
     let joined_at = Instant::now();
-    joining.play(joined_at + PATIENCE, std::slice::from_mut(&mut playing))?;
+    joining.play(joined_at + PATIENCE, std::slice::from_mut(&mut playing));
     let (took, served) = (joined_at.elapsed(), joining.served());
     let mut both = [playing, joining];
     let end = Instant::now() + 3 * SECOND;
@@ -152,7 +152,7 @@ impl Group {
     }
 
     /// Plays until each player was served or `end`; `others` play meanwhile.
-    fn play(&mut self, end: Instant, others: &mut [Self]) -> io::Result<()> {
+    fn play(&mut self, end: Instant, others: &mut [Self]) {
         let mut shown = 0;
         self.began = Instant::now();
         while self.served() < self.players.len() && Instant::now() < end {
@@ -164,15 +164,13 @@ impl Group {
                 println!("{seconds:3} s  {:6} served", self.served());
             }
         }
-        Ok(())
     }
 
     /// Plays until `end`.
-    fn play_all(&mut self, end: Instant) -> io::Result<()> {
+    fn play_all(&mut self, end: Instant) {
         while Instant::now() < end {
             step(std::slice::from_mut(self));
         }
-        Ok(())
     }
 
     /// Sends what is due.
@@ -218,8 +216,8 @@ impl Group {
 impl Player {
     fn send(&mut self) {
         let number = self.sent_at.len() as u64;
-        let mut message = [3; 60];
-        message[..8].copy_from_slice(&number.to_be_bytes());
+        let mut message = number.to_be_bytes().to_vec();
+        message.resize(60, 3);
         // What the system refuses counts as lost.
         self.socket.send(&message).ok();
         let now = Instant::now();

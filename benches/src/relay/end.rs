@@ -54,6 +54,7 @@ pub fn config(kind: HopKind) -> Config {
     config.hop_kind = kind;
     // What is measured is the way, not its limits.
     config.label_rate = u32::MAX;
+    config.flow_rate = u32::MAX;
     config.owner_rate = u32::MAX;
     config.open_rate = 1 << 16;
     config.request_rate = 1 << 20;

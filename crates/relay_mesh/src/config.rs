@@ -96,6 +96,10 @@ pub struct Config {
     /// Bytes a second that a label passes; 16 MiB, and a quarter of it at once. All TCP connections of one
     /// mode between an entry and an exit share a label in each direction: that is 134 Mbit/s.
     pub label_rate: u32,
+    /// Bytes a second that one player of a game over UDP sends, and as many that one receives; 1 MiB, and a
+    /// quarter of it at once. Each end holds what its own side sends: a label's rate is that of a tunnel,
+    /// which many connections share.
+    pub flow_rate: u32,
     /// Bytes a second that all labels of one neighbour pass together; 128 MiB, and a quarter of it
     /// at once: more than the flows of [`flows_max`](Self::flows_max) at 60 packets of 250 bytes.
     pub owner_rate: u32,
@@ -155,6 +159,7 @@ impl Config {
             labels_max: 262_144,
             labels_per_peer_max: 65_536,
             label_rate: 16 << 20,
+            flow_rate: 1 << 20,
             owner_rate: 128 << 20,
             request_rate: 4_096,
             flows_max: 16_384,

@@ -230,6 +230,8 @@ pub struct NodeStats {
     pub outbox_full: u64,
     /// Datagrams of players and servers longer than 1,472 bytes, dropped.
     pub too_big: u64,
+    /// Datagrams of players and servers over [`Config::flow_rate`](crate::Config::flow_rate), dropped.
+    pub over_flow_rate: u64,
     /// Datagrams that came before their flow had a path or socket, and found no room to wait.
     pub early_dropped: u64,
     /// Datagrams of players and servers sent to the other end of their flow.

@@ -127,7 +127,8 @@ pub struct FileLimits {
     /// Neighbours at a time.
     #[serde(default)]
     pub links: Option<usize>,
-    /// Bytes a second of one direction of one flow.
+    /// Bytes a second of one direction of one flow; 1 MiB of a player over UDP, 16 MiB of all TCP connections of
+    /// one mode between two nodes.
     #[serde(default)]
     pub flow_bytes_per_second: Option<u32>,
     /// TCP connections at a time, of players and to game servers together; 1,024. At most half of the
@@ -149,6 +150,7 @@ impl FileLimits {
         node.flow_idle = self.idle_secs.map_or(node.flow_idle, Duration::from_secs);
         node.links_max = self.links.unwrap_or(node.links_max);
         node.label_rate = self.flow_bytes_per_second.unwrap_or(node.label_rate);
+        node.flow_rate = self.flow_bytes_per_second.unwrap_or(node.flow_rate);
     }
 }
 

@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 use std::collections::{BTreeMap, VecDeque};
 
-use udp_proto::budget::{Prefix, prefix_of};
+use udp_proto::budget::{Fill, Level, Prefix, prefix_of};
 use wire::{Generator, Instant, Lookup};
 
 use super::asking::Asking;
@@ -42,6 +42,8 @@ pub(super) struct Flow<A> {
     pub(super) used: Instant,
     /// When it was opened here.
     pub(super) since: Instant,
+    /// What may leave from here; full until something did.
+    pub(super) rate: Option<Level>,
     /// Datagrams that went with the session.
     pub(super) by_session: u8,
     /// When paths are asked for its labels.
@@ -73,10 +75,24 @@ impl<A> Flow<A> {
             labels: Vec::new(),
             used: now,
             since: now,
+            rate: None,
             by_session: 0,
             asking: Asking::new(now),
             unproved: None,
         }
+    }
+
+    /// Whether a datagram of its player or server is within `rate` bytes a second. A tunnel has the rate of
+    /// its label alone.
+    pub(super) fn takes(&mut self, now: Instant, rate: u32, len: usize) -> bool {
+        #[cfg(feature = "tcp")]
+        if matches!(self.side, Side::Tunnel(_)) {
+            return true;
+        }
+        let burst = rate / 4;
+        let fill = Fill { rate, burst };
+        let level = self.rate.get_or_insert_with(|| Level::full(fill, now));
+        level.take(fill, now, u32::try_from(len).unwrap_or(u32::MAX))
     }
 
     /// Who sent the player here.

@@ -89,6 +89,10 @@ impl<P: Provider> Node<P> {
         if flow.far == LinkId::OWN {
             return self.pass_tunnel_here(now, index, datagram);
         }
+        if !flow.takes(now, self.config.flow_rate, datagram.len()) {
+            self.stats.over_flow_rate = self.stats.over_flow_rate.saturating_add(1);
+            return;
+        }
         let Some(course) = self.courses.get_mut(&flow.far) else {
             return;
         };

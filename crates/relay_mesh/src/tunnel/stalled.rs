@@ -78,7 +78,7 @@ impl Tunnel {
 const LOOK_GAP: Duration = Duration::from_secs(2);
 /// Bytes that a driver takes within it at least: 32 kbit/s.
 const TAKEN_MIN: usize = 8 << 10;
-/// A connection is stalled after so many looks in a row.
-const LOOKS: u32 = 2;
+/// A connection is stalled after so many looks in a row: 4 to 6 s.
+const LOOKS: u32 = 3;
 /// Stalled connections of one tunnel: they hold 66 MiB at most, each [`WINDOW`](super::WINDOW) and a chunk.
 const STALLED_MAX: usize = 128;

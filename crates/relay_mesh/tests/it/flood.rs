@@ -38,11 +38,13 @@ fn flood(mesh: &mut Mesh, players: core::ops::Range<u16>, (count, len): (usize, 
 #[test]
 fn flows_max_bounds_players_at_the_entry_and_sockets_at_the_exit() {
     let entry: Adjust = |index, config, _| {
+        config.open_rate = 256;
         if index == ENTRY {
             config.flows_max = 3;
         }
     };
     let exit: Adjust = |index, config, _| {
+        config.open_rate = 256;
         if index == EXIT {
             config.flows_max = 3;
         }
@@ -82,6 +84,7 @@ fn pgx11_thousands_of_new_players_at_once_do_not_disturb_one_who_plays() {
     // The entry would let in fewer, so that relays are not asked for more than they grant.
     let all: Adjust = |_, config, _| {
         config.open_rate = 10_000;
+        config.request_rate = 1_024;
         config.unproved_max = config.flows_max;
     };
     let mut mesh = Mesh::new(Seed::from_number(16), &shape(all));

@@ -282,6 +282,24 @@ fn label_rate_bounds_what_a_flow_carries() {
     assert!(over > 1_000, "{over}");
 }
 
+/// What a label may pass for TCP is no player's over UDP: each end holds what its own side sends.
+#[test]
+fn mesh_a5_flow_rate_bounds_what_a_player_sends_and_gets() {
+    let shape = Shape {
+        mode: Mode::Single,
+        rate: 300,
+        len: 1_000,
+        ..shape(|_, config, _| config.flow_rate = 20_000)
+    };
+    let mut mesh = Mesh::new(Seed::from_number(7), &shape);
+    mesh.run(START + 10_000);
+    let over = [ENTRY, EXIT].map(|end| mesh.process(end).node.stats().over_flow_rate);
+    assert!(over[0] > 1_000, "{over:?}");
+    let delivered = mesh.process(EXIT).node.stats().delivered * 1_000;
+    // Ten seconds, and a quarter of a second at once.
+    assert!((50_000..300_000).contains(&delivered), "{delivered}");
+}
+
 #[test]
 fn owner_rate_bounds_what_all_flows_of_a_neighbour_carry() {
     let shape = Shape {

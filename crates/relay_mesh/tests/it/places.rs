@@ -171,6 +171,69 @@ fn mesh_a7_idle_connections_give_way_to_newcomers() {
     );
 }
 
+/// Returns each reason with its count, as the entry tells them.
+fn turned_away(mesh: &Mesh) -> Vec<(TurnedAway, u64)> {
+    let events = mesh.process(ENTRY).events.iter();
+    let told = events.filter_map(|(_, event)| {
+        if let Event::TurnedAway { reason, count, .. } = event {
+            Some((*reason, *count))
+        } else {
+            None
+        }
+    });
+    told.collect()
+}
+
+#[test]
+fn mesh_a3_each_reason_of_tcp_is_told_once_a_minute_with_its_count() {
+    let mut mesh = Mesh::new(Seed::from_number(6), &shape(small_entry));
+    mesh.stop_player();
+    mesh.run(100);
+    let player = "203.0.113.1";
+    for _ in 0..3 {
+        let no_exit = Err(TcpRefused::NoExit);
+        assert_eq!(connect(&mut mesh, ENTRY, 0, player), no_exit);
+    }
+    mesh.run(START);
+    assert_eq!(turned_away(&mesh), [(TurnedAway::TcpNoExit, 3)]);
+    let (entry, exit) = (mesh.nodes[ENTRY], mesh.nodes[EXIT]);
+    for _ in 0..4 {
+        connect(&mut mesh, ENTRY, 0, player).unwrap();
+    }
+    for _ in 0..5 {
+        connect(&mut mesh, ENTRY, 0, player).unwrap_err();
+    }
+    for _ in 0..7 {
+        mesh.world.apply(entry, |process, now| {
+            let port = process.streams.ports[0];
+            process.node.tcp_greeting_refused(now, port);
+        });
+    }
+    mesh.run(2_000);
+    mesh.world
+        .apply(exit, |process, _| process.streams.refuse());
+    for host in 1..=2 {
+        connect(&mut mesh, ENTRY, 0, &format!("198.51.100.{host}")).unwrap();
+    }
+    mesh.run(2_000);
+    let expected = [
+        (TurnedAway::TcpNoExit, 3),
+        (TurnedAway::TcpGreeting, 7),
+        (TurnedAway::TcpShare, 5),
+        (TurnedAway::TcpReset, 2),
+    ];
+    assert_eq!(turned_away(&mesh), expected);
+    // Again within the minute: told at its end.
+    for _ in 0..2 {
+        connect(&mut mesh, ENTRY, 0, player).unwrap_err();
+    }
+    mesh.run(3_000);
+    assert_eq!(turned_away(&mesh), expected);
+    mesh.run(60_000);
+    let told = turned_away(&mesh);
+    assert_eq!(told[expected.len()..], [(TurnedAway::TcpShare, 2)]);
+}
+
 /// One address has all its connections with an exit idle: each newcomer of it takes the oldest one's place.
 #[test]
 fn mesh_a7_an_idle_connection_of_an_address_gives_way_to_a_newcomer_of_it() {

@@ -49,6 +49,11 @@ enum Half {
 }
 
 impl Streams {
+    /// Has its server refuse from now on.
+    pub(crate) fn refuse(&mut self) {
+        self.refusal = Some(Refusal::Server);
+    }
+
     pub(crate) fn obey<P: Provider>(&mut self, node: &mut Node<P>, now: Instant, work: TcpWork) {
         match work {
             TcpWork::Listen { port, .. } => {

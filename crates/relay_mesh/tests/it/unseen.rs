@@ -14,6 +14,7 @@ pub(crate) const BATCH: usize = 420;
 /// Lets pass what a hundred thousand frames at once are.
 pub(crate) const GENEROUS: Adjust = |_, config, _| {
     config.label_rate = 256 << 20;
+    config.flow_rate = 256 << 20;
     config.owner_rate = 256 << 20;
 };
 

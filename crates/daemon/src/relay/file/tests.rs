@@ -115,6 +115,7 @@ fn limits_of_the_file_reach_the_node() {
     assert_eq!(config.limits, limits);
     let node = config.setup(sandbox.directory()).unwrap().node;
     let set = (node.flows_max, node.links_max, node.label_rate);
+    assert_eq!(node.flow_rate, node.label_rate);
     assert_eq!(set, (100, 9, 5_000));
     assert_eq!(node.flow_idle, Duration::from_secs(20));
 }

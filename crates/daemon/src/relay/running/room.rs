@@ -105,8 +105,8 @@ mod tests {
         assert_eq!(flows(Roles::EXIT, with_game), 768);
         assert_eq!(flows(Roles::EXIT, by_documents), 768);
         // A player of an entry has no socket of his own.
-        assert_eq!(flows(Roles::ENTRY, by_documents), 8_192);
-        assert_eq!(flows(Roles::EXIT, |_| {}), 8_192);
+        assert_eq!(flows(Roles::ENTRY, by_documents), 16_384);
+        assert_eq!(flows(Roles::EXIT, |_| {}), 16_384);
     }
 
     #[test]

@@ -27,6 +27,7 @@ fn start(sandbox: &mut Sandbox, node: usize) -> Relay {
     let mut setup = sandbox.config_mut(node).unwrap().setup(&directory).unwrap();
     // Frames over their rate are counted too, but among them the node's own.
     setup.node.label_rate = u32::MAX;
+    setup.node.flow_rate = u32::MAX;
     Relay::start(setup, |_| {}).unwrap()
 }
 
