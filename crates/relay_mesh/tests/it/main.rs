@@ -2,6 +2,7 @@
 
 #![cfg(test)]
 
+mod addresses;
 mod alloc;
 mod beside;
 mod carrier;
