@@ -1,5 +1,6 @@
 //! Help of the programs that measure, so that none of them measures when it is asked what it does.
 
+use std::io::{self, Write};
 use std::process::exit;
 
 /// What the arguments of a program ask for.
@@ -14,21 +15,17 @@ enum Asked {
 }
 
 /// Prints `usage` and ends the program when `--help` or `-h` is among its arguments; ends it with
-/// code 2 when an option is neither in `options` nor one that `cargo bench` adds.
-#[expect(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "help is printed where the program's lines are"
-)]
+/// code 2 when an option is neither in `options` nor one that `cargo bench` adds. A reader of the
+/// output may have gone.
 pub fn answer(usage: &str, options: &[&str]) {
     match asked(std::env::args().skip(1), options) {
         Asked::Work => {}
         Asked::Help => {
-            println!("{usage}");
+            writeln!(io::stdout(), "{usage}").ok();
             exit(0);
         }
         Asked::Unknown(option) => {
-            eprintln!("unknown option {option}\n\n{usage}");
+            writeln!(io::stderr(), "unknown option {option}\n\n{usage}").ok();
             exit(2);
         }
     }

@@ -20,5 +20,6 @@ pub mod race;
 pub mod row;
 pub mod stack;
 pub mod sync;
+#[path = "../../src/usage.rs"]
 pub mod usage;
 pub mod weather;

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use relay_mesh::config_text::TextError;
 use serde_json::json;
 
 /// What the exit status of a command says; each number has one meaning in all commands.
@@ -83,6 +84,14 @@ impl Failure {
     /// Makes a failure for whoever wrote the file at `path`, of what `sentence` shows.
     pub fn file(path: &Path, sentence: impl fmt::Display) -> Self {
         Self::usage(format_args!("{}: {sentence}", path.display())).in_file(path)
+    }
+
+    /// Makes a failure for whoever wrote the file at `path`, whose text has `error`.
+    pub fn text(path: &Path, error: &TextError) -> Self {
+        let mut failure = Self::file(path, error);
+        failure.line = u32::try_from(error.line).ok().filter(|line| *line > 0);
+        failure.field = Some(error.field.clone()).filter(|field| !field.is_empty());
+        failure
     }
 
     /// Says for programs which file is at fault; the sentence says it for people.

@@ -8,6 +8,7 @@ mod admin;
 mod ask;
 mod beside;
 mod file;
+mod host_names;
 mod news;
 mod operator;
 mod probing;

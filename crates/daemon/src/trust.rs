@@ -49,7 +49,11 @@ pub fn read_join_file(path: &Path) -> Result<JoinFile, Failure> {
         .take(limit.saturating_add(1))
         .read_to_string(&mut text)
         .map_err(io)?;
-    JoinFile::parse(&text).map_err(|error| fail(&error))
+    JoinFile::parse(&text).map_err(|error| {
+        let mut failure = fail(&error);
+        failure.line = Some(error.line).filter(|line| *line > 0);
+        failure
+    })
 }
 
 /// Writes `join_file` to `path`, which must not exist, for its owner only.

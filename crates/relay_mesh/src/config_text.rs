@@ -51,6 +51,12 @@ impl TextError {
         Self::of_field(text, field, &fault)
     }
 
+    /// The error of a text as a whole.
+    #[must_use]
+    pub fn of_whole(fault: impl Into<String>) -> Self {
+        Self::whole(0, fault)
+    }
+
     fn whole(line: usize, fault: impl Into<String>) -> Self {
         Self {
             line,
@@ -158,8 +164,11 @@ fn explain(
                 "the text ends within its JSON: a } or ] is missing",
             );
         }
-        Category::Syntax | Category::Io => return no_json(text, error, said),
-        Category::Data => {}
+        // A value of another type where one of several names belongs counts as syntax, too.
+        Category::Syntax | Category::Io if serde_json::from_str::<Value>(text).is_err() => {
+            return no_json(text, error, said);
+        }
+        Category::Syntax | Category::Io | Category::Data => {}
     }
     // A field's own reader may name a part of it.
     let field = field.trim_start_matches('.');
@@ -235,6 +244,18 @@ fn no_json(text: &str, error: &serde_json::Error, said: &str) -> TextError {
 fn restate(text: &str, field: &str, said: &str) -> String {
     if let Some(rest) = said.strip_prefix("missing field ") {
         return format!("the field {} is missing", rest.replace('`', "\""));
+    }
+    if let Some((value, wanted)) = said
+        .strip_prefix("unknown variant ")
+        .and_then(|rest| rest.split_once(", expected "))
+    {
+        let (value, wanted) = (value.replace('`', "\""), wanted.replace('`', "\""));
+        return format!("found {value}; expected {wanted}");
+    }
+    if said == "expected value"
+        && let Some(found) = found(text, field)
+    {
+        return format!("found {}; expected a string", show(&found));
     }
     for start in ["invalid type: ", "invalid value: "] {
         if let Some((_, wanted)) = said

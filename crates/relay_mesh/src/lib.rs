@@ -68,7 +68,7 @@ pub use flow_key::FlowId;
 pub use flow_message::FlowEnd;
 pub use forwarder::{Forwarder, STRAYS_MAX, Stray};
 pub use leg::{Leg, SocketId};
-pub use node::Node;
+pub use node::{AddressUse, Node};
 pub use pieces::{DATAGRAM_MAX, WHOLE_MAX};
 pub use ration::RationLimits;
 pub use server_header::{HeaderExtras, HeaderTiming, ServerHeader};

@@ -1,5 +1,6 @@
 //! The node: sessions, control plane and data plane behind one machine.
 
+mod addresses;
 mod asking;
 mod barred;
 mod config_news;
@@ -64,6 +65,8 @@ mod turned_away;
 mod views;
 mod wanting;
 mod wishes;
+
+pub use addresses::AddressUse;
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};

@@ -30,6 +30,7 @@ use serde::{Deserialize, Serialize};
 use servicer::Rules;
 use wire::{InstanceId, NodeId, Seed};
 
+use super::host_names::HostName;
 use super::running::{AdminSetup, Setup};
 use crate::{exit, trust};
 pub use admin::FileAdmin;
@@ -51,8 +52,9 @@ pub struct FileConfig {
     pub secret_file: PathBuf,
     /// Where the mesh's socket is bound.
     pub listen: SocketAddr,
-    /// Where others reach it, best first, at most 4; host names are looked up as the file is read; `listen` where there is none, which then must
-    /// be an address of this host. Port 0 of `listen` stands for the one that the system chooses.
+    /// Where others reach it, best first, at most 4; host names are resolved when the file is read and every
+    /// 30 s; `listen` where there is none, which then must be an address of this host. Port 0 of `listen`
+    /// stands for the one that the system chooses.
     #[serde(default, deserialize_with = "host::addresses")]
     pub advertise: Vec<SocketAddr>,
     /// What it does.
@@ -213,7 +215,7 @@ impl FileHopFrames {
 pub struct BootstrapNode {
     /// Who it is.
     pub node: NodeName,
-    /// Where it listens; a host name is looked up as the file is read.
+    /// Where it listens; a host name is resolved when the file is read and every 30 s.
     #[serde(deserialize_with = "host::address")]
     pub address: SocketAddr,
 }
@@ -246,7 +248,8 @@ pub struct FileGame {
     /// At an entry: the exits that serve it.
     #[serde(default)]
     pub exits: Vec<NodeName>,
-    /// At an exit: where the game server listens; a host name is looked up as the file is read.
+    /// At an exit: where the game server listens; a host name is resolved when the file is read and every
+    /// 30 s.
     #[serde(default, deserialize_with = "host::optional")]
     pub server: Option<SocketAddr>,
     /// At an exit: the entries that may send players; without it, all members.
@@ -304,9 +307,18 @@ impl FileConfig {
     ///
     /// [`ConfigError`], whose text is one sentence for an operator.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        Self::read_with_names(path).map(|(config, _)| config)
+    }
+
+    /// Reads the file at `path` as [`read`](Self::read) does, and tells the host names in it.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`read`](Self::read).
+    pub(super) fn read_with_names(path: &Path) -> Result<(Self, Vec<HostName>), ConfigError> {
         let text = read_small(path, CONFIG_BYTES_MAX)?;
         if seed::is_seed(&text) {
-            return seed::read(path, &text);
+            return seed::read(path, &text).map(|config| (config, Vec::new()));
         }
         let read: Result<Self, _> = config_text::read_json(&text, expected);
         let config = read.map_err(|error| ConfigError::new(path, &error))?;
@@ -314,7 +326,8 @@ impl FileConfig {
             let error = TextError::of_field(&text, &fault.field, &fault.text);
             return Err(ConfigError::new(path, &error));
         }
-        Ok(config)
+        let names = host::names(&text, &config);
+        Ok((config, names))
     }
 
     /// Makes of it what a node needs, with the files that it names; `directory` is its folder.
@@ -514,6 +527,10 @@ fn expected(field: &str) -> Option<Expected> {
         "identity_file" | "secret_file" | "signed.store" | "admin.token_file" => {
             Expected::Form("the path of a file, relative to this file's folder")
         }
+        "roles" | "members.roles" => Expected::Form("one of \"entry\", \"relay\", \"exit\""),
+        "games.protocol" => Expected::Form("\"udp\" or \"tcp\""),
+        "games.mode" => Expected::Form("one of \"single\", \"shadow\", \"dup\""),
+        "hop_frames" => Expected::Form("\"sealed\" or \"tag_only\""),
         _ => return None,
     })
 }

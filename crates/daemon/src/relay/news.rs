@@ -185,6 +185,13 @@ pub enum News {
         /// Over what it is played.
         protocol: Protocol,
     },
+    /// A host name of the configuration has another address, which is used from now on.
+    AddressChanged {
+        /// The name and the port, as the file has them.
+        host: String,
+        /// The address.
+        address: SocketAddr,
+    },
     /// The admin interface answers.
     AdminReady {
         /// Where.

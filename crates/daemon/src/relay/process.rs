@@ -15,6 +15,7 @@ use servicer::{Clock, Rules};
 use crate::exit::{Exit, say_why};
 
 use super::file::{ConfigError, FileConfig, FileLink, NodeName};
+use super::host_names::{self, HostName, HostNames};
 use super::news::{News, Order};
 use super::running::{Relay, StartError};
 
@@ -35,9 +36,12 @@ pub enum Ending {
 #[must_use]
 pub fn main(path: &Path, ending: Ending) -> ExitCode {
     let directory = path.parent().unwrap_or_else(|| Path::new(""));
-    let result = FileConfig::read(path)
+    let result = FileConfig::read_with_names(path)
         .map_err(RunError::Config)
-        .and_then(|config| run((&config, directory), ending, io::stdin(), io::stdout()));
+        .and_then(|(config, names)| {
+            let config = (&config, directory);
+            run_with_names((config, names), ending, io::stdin(), io::stdout())
+        });
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -47,13 +51,24 @@ pub fn main(path: &Path, ending: Ending) -> ExitCode {
     }
 }
 
-/// Is a node until its end: takes [`Order`]s from `input`, a line each, and prints [`News`].
+/// Is a node until its end: takes [`Order`]s from `input`, a line each, and prints [`News`]. The addresses of
+/// `config` stay.
 ///
 /// # Errors
 ///
 /// [`RunError`], whose text is one sentence for an operator.
 pub fn run(
-    (config, directory): (&FileConfig, &Path),
+    config: (&FileConfig, &Path),
+    ending: Ending,
+    input: impl Read + Send + 'static,
+    output: impl Write + Send + 'static,
+) -> Result<(), RunError> {
+    run_with_names((config, Vec::new()), ending, input, output)
+}
+
+/// Is a node until its end, whose configuration has addresses by these names.
+fn run_with_names(
+    ((config, directory), names): ((&FileConfig, &Path), Vec<HostName>),
     ending: Ending,
     input: impl Read + Send + 'static,
     output: impl Write + Send + 'static,
@@ -80,6 +95,8 @@ pub fn run(
         say(&voice, News::AdminReady { address });
     }
 
+    let names = watch(names, &relay, &voice).map_err(RunError::System)?;
+
     let (heard, orders) = mpsc::sync_channel(ORDERS_MAX);
     if ending == Ending::BySignal {
         signals::hear(heard.clone()).map_err(RunError::System)?;
@@ -97,11 +114,36 @@ pub fn run(
     if let Some(stats) = relay.stats(ANSWER) {
         say(&voice, News::counted(&stats));
     }
+    drop(names);
     relay.shutdown(LINGER);
     drop(voice);
     // All is written, or nobody reads it: then the process ends without.
     written.recv_timeout(LAST_WORDS).ok();
     obeyed
+}
+
+/// Starts to resolve `names` again from time to time, where there are any.
+fn watch(
+    names: Vec<HostName>,
+    relay: &Relay,
+    voice: &SyncSender<News>,
+) -> io::Result<Option<HostNames>> {
+    if names.is_empty() {
+        return Ok(None);
+    }
+    let (asker, voice) = (relay.asker(), voice.clone());
+    let replace = move |name: &HostName, new| {
+        let (of, change) = (name.of.clone(), (name.address, new));
+        let answer = asker.wait(ANSWER, move |now, node| {
+            node.replace_address(now, &of, change)
+        });
+        if answer == Some(true) {
+            let (host, address) = (name.text.clone(), new);
+            say(&voice, News::AddressChanged { host, address });
+        }
+        answer.is_some()
+    };
+    HostNames::start(names, HostNames::INTERVAL, host_names::resolve, replace).map(Some)
 }
 
 /// What orders act on.

@@ -196,7 +196,7 @@ impl Relay {
         self.asker().shards()
     }
 
-    fn asker(&self) -> Asker {
+    pub(super) fn asker(&self) -> Asker {
         Asker::new(self.handle.requests(), self.beside.counts())
     }
 

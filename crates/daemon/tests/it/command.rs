@@ -242,6 +242,44 @@ fn a_status_says_by_its_exit_code_how_it_went() {
 }
 
 #[test]
+fn each_exit_status_of_the_page_is_what_a_command_ends_with() {
+    let net = Net::new();
+    let new = net.path("new.pem");
+    let new = new.to_str().unwrap();
+    let matchmaker = net.matchmaker(None);
+    let without_hub = matchmaker.address().to_string();
+    let bind = || TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = bind();
+    let silent = silent.local_addr().unwrap().to_string();
+    let free = bind().local_addr().unwrap().to_string();
+    let status = ["matchmaker", "status", "--http"];
+    let ask = |address| [&status[..], &[address]].concat();
+    let table = [
+        (0, vec!["key", "new", new]),
+        (1, ask(without_hub.as_str())),
+        (2, vec!["key", "new", "--no-such-option"]),
+        (3, ask(free.as_str())),
+        (4, vec!["key", "new", new]),
+        (5, [ask(silent.as_str()), vec!["--timeout", "1"]].concat()),
+    ];
+    for (code, words) in &table {
+        let end = End::of(tickwire().args(words));
+        assert_eq!(end.code, *code, "{words:?}: {}", end.stderr);
+    }
+    // The page lists these and no other.
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operations.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, section) = page.split_once("## Exit status of `tickwire`\n").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| "));
+    let listed: Vec<i32> = rows
+        .filter_map(|row| row.split(' ').next()?.parse().ok())
+        .collect();
+    let codes: Vec<i32> = table.iter().map(|(code, _)| *code).collect();
+    assert_eq!(listed, codes);
+}
+
+#[test]
 fn a_matchmaker_that_could_start_no_game_server_does_not_start() {
     let net = Net::new();
     let server = net.key("server-0");
@@ -357,6 +395,28 @@ fn an_error_is_an_object_for_who_asks_in_json() {
         (&object["code"], &object["file"]),
         (&4.into(), &there.into())
     );
+    // A document says line and field.
+    let documents = [
+        (
+            "type.json",
+            "{\n\"network\": \"n\",\n\"version\": \"7\"\n}",
+            3,
+            "version",
+        ),
+        ("whole.json", "{\n\"network\": \"n\"", 2, ""),
+    ];
+    for (name, text, line, field) in documents {
+        write(&net, name, text);
+        let path = net.path(name);
+        let path = path.to_str().unwrap();
+        let object = run(&["admin", "check", path, "--json"]);
+        assert_eq!(
+            (&object["code"], &object["file"], &object["line"]),
+            (&2.into(), &path.into(), &line.into())
+        );
+        let named = object["field"].as_str().unwrap_or_default();
+        assert_eq!(named, field, "{object}");
+    }
     let object = run(&["admin", "check", path, "--json"]);
     assert_eq!(
         (&object["code"], &object["file"]),

@@ -1,6 +1,7 @@
 //! What a node says of itself, and when.
 
 use core::fmt;
+use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
@@ -110,6 +111,19 @@ impl<P: Provider> Publisher<P> {
             is_urgent: false,
             root: Root::Other,
         })
+    }
+
+    /// Says, from the next [`update`](Self::update) on, that this node is reached at `addresses`. More than
+    /// a record holds change nothing.
+    pub fn set_addresses(&mut self, addresses: Vec<SocketAddr>) {
+        let profile = Profile {
+            addresses,
+            ..self.profile.clone()
+        };
+        if profile.is_valid() {
+            self.profile = profile;
+            self.list = None;
+        }
     }
 
     /// Says, from the next [`update`](Self::update) on, that nothing new shall be routed through.

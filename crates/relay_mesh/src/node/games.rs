@@ -1,5 +1,7 @@
 //! The games of a node, changed while it runs.
 
+use core::net::SocketAddr;
+
 use crypto::Provider;
 use wire::Instant;
 
@@ -56,6 +58,30 @@ impl<P: Provider> Node<P> {
             }
             self.set_game(now, index, game);
         }
+    }
+
+    /// Carries players of a game from now on to another server; returns whether `old` was the one before.
+    pub(super) fn replace_server(
+        &mut self,
+        now: Instant,
+        name: &str,
+        (old, new): (SocketAddr, SocketAddr),
+    ) -> bool {
+        let mut games = self.games.iter();
+        let Some(index) = games.position(|game| game.name == name) else {
+            return false;
+        };
+        let mut game = self.games.get(index).cloned();
+        let exit = game.as_mut().and_then(|game| game.exit.as_mut());
+        let Some(exit) = exit.filter(|exit| exit.server == old) else {
+            return false;
+        };
+        exit.server = new;
+        self.on_games_changed();
+        if let Some(game) = game {
+            self.set_game(now, index, game);
+        }
+        true
     }
 
     fn set_game(&mut self, now: Instant, index: usize, new: Game) {

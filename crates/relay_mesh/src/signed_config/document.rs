@@ -70,8 +70,7 @@ impl Document {
                 max: DOCUMENT_LEN_MAX,
             });
         }
-        let text: DocumentText =
-            read_json(bytes, |_| None).map_err(|error| DocumentError::Json(error.to_string()))?;
+        let text: DocumentText = read_json(bytes, |_| None).map_err(DocumentError::Json)?;
         check_name(&text.network, Self::NETWORK_LEN_MAX, Place::of("network"))?;
         check_number(text.version, 1, "version")?;
         check_number(text.not_before, 0, "not_before")?;

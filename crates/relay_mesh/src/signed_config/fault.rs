@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use crate::config_text::TextError;
+
 /// Why bytes are no document; the text is one sentence for an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -14,7 +16,7 @@ pub enum DocumentError {
         max: usize,
     },
     /// It is not JSON of the form described; what is wrong, with line and field.
-    Json(String),
+    Json(TextError),
     /// A value breaks a rule.
     At {
         /// Which value.
@@ -153,7 +155,7 @@ impl fmt::Display for DocumentError {
             Self::TooLong { found, max } => {
                 write!(f, "document has {found} bytes, over the limit of {max}")
             }
-            Self::Json(text) => f.write_str(text),
+            Self::Json(error) => error.fmt(f),
             Self::At { place, fault } => write!(f, "{place} {fault}"),
         }
     }

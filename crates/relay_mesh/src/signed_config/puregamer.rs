@@ -13,7 +13,7 @@ use super::document::DOCUMENT_LEN_MAX;
 use super::game_rule::Protocol;
 use super::proxy_rule::ProxyRule;
 use super::text::{GameText, ListKind, ListText, ModeText};
-use crate::config_text::read_json;
+use crate::config_text::{TextError, read_json};
 
 /// A node's `config.json`: the five fields, read as they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,7 +90,8 @@ impl Import {
             .iter()
             .map(|game| self.game(game))
             .collect::<Result<_, _>>()?;
-        serde_json::to_string_pretty(&games).map_err(|error| ImportError::Json(error.to_string()))
+        serde_json::to_string_pretty(&games)
+            .map_err(|error| ImportError::Json(TextError::of_whole(error.to_string())))
     }
 
     fn game(&self, game: &OldGame) -> Result<GameText, ImportError> {
@@ -141,7 +142,7 @@ pub enum ImportError {
     /// It is longer than a document may be.
     TooLong,
     /// It is not JSON of its form; what is wrong, with line and field.
-    Json(String),
+    Json(TextError),
     /// `super_admin_pub_key` holds no P-256 key.
     Key(PemError),
     /// An address is not of IP, UDP or TCP port, and peer id.
@@ -160,7 +161,7 @@ impl fmt::Display for ImportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLong => write!(f, "file is over {DOCUMENT_LEN_MAX} bytes"),
-            Self::Json(text) => f.write_str(text),
+            Self::Json(error) => error.fmt(f),
             Self::Key(error) => write!(f, "super_admin_pub_key: {error}"),
             Self::PeerAddress(text) => write!(f, "bootstrap node {text:?} is no address"),
             Self::Protocol(text) => write!(f, "protocol {text:?} is not TCP, HAProxy or UDP"),
@@ -220,7 +221,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ImportError> {
     if bytes.len() > DOCUMENT_LEN_MAX {
         return Err(ImportError::TooLong);
     }
-    read_json(bytes, |_| None).map_err(|error| ImportError::Json(error.to_string()))
+    read_json(bytes, |_| None).map_err(ImportError::Json)
 }
 
 /// Reads `/ip4|ip6/A/tcp|udp/PORT`, anything that says how, and `/p2p/PEER` at the end.

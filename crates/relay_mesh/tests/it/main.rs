@@ -2,6 +2,7 @@
 
 #![cfg(test)]
 
+mod addresses;
 mod agreed_mode;
 mod alloc;
 mod beside;

@@ -92,6 +92,7 @@ pub(super) fn sign(mut envelope: Envelope, keys: &[PathBuf]) -> Result<Envelope,
 /// Reads a signed document, or the text of one without signatures.
 pub(super) fn read(path: &Path) -> Result<Envelope, Failure> {
     let fail = |what: &dyn std::fmt::Display| Failure::file(path, what);
+    let at = |error: TextError| Failure::text(path, &error);
     let file = fs::File::open(path).map_err(|error| fail(&SystemFault(&error)))?;
     let limit = u64::try_from(ENVELOPE_LEN_MAX).unwrap_or(u64::MAX);
     let mut bytes = Vec::new();
@@ -101,18 +102,20 @@ pub(super) fn read(path: &Path) -> Result<Envelope, Failure> {
     if bytes.starts_with(MAGIC) {
         let envelope = Envelope::decode(&bytes).map_err(|error| fail(&error))?;
         let text = envelope.document();
-        Document::read(text).map_err(|error| fail(&with_line(text, &error)))?;
+        Document::read(text).map_err(|error| at(with_line(text, error)))?;
         return Ok(envelope);
     }
-    Envelope::new(bytes.clone()).map_err(|error| fail(&with_line(&bytes, &error)))
+    Envelope::new(bytes.clone()).map_err(|error| at(with_line(&bytes, error)))
 }
 
 /// Says on which line of `text` a value breaks a rule, and what stands there.
-fn with_line(text: &[u8], error: &DocumentError) -> String {
+fn with_line(text: &[u8], error: DocumentError) -> TextError {
     if let DocumentError::At { place, fault } = error {
-        TextError::of_rule(text, &place.to_string(), &fault.to_string()).to_string()
+        TextError::of_rule(text, &place.to_string(), &fault.to_string())
+    } else if let DocumentError::Json(error) = error {
+        error
     } else {
-        error.to_string()
+        TextError::of_whole(error.to_string())
     }
 }
 
@@ -185,7 +188,7 @@ mod tests {
             (
                 "\"mode\": \"shadow\"",
                 "\"mode\": \"shade\"",
-                "line 21: games[0].mode: unknown variant \"shade\", expected one of \"single\", \"shadow\", \"dup\"",
+                "line 21: games[0].mode: found \"shade\"; expected one of \"single\", \"shadow\", \"dup\"",
             ),
             (
                 "\"version\": 7",
@@ -195,7 +198,7 @@ mod tests {
         ] {
             let text = good.replacen(from, to, 1);
             let error = Document::read(text.as_bytes()).unwrap_err();
-            assert_eq!(with_line(text.as_bytes(), &error), expected);
+            assert_eq!(with_line(text.as_bytes(), error).to_string(), expected);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::Args;
-use relay_mesh::signed_config::Import;
+use relay_mesh::signed_config::{Import, ImportError};
 use wire::NodeId;
 
 use super::super::say;
@@ -32,7 +32,14 @@ impl ImportedGames {
             nodes: self.nodes.iter().cloned().collect(),
             hosts: self.hosts.iter().cloned().collect(),
         };
-        say(&import.games(&bytes).map_err(|error| fail(&error))?)
+        let games = import.games(&bytes).map_err(|error| {
+            if let ImportError::Json(error) = &error {
+                Failure::text(&self.file, error)
+            } else {
+                fail(&error)
+            }
+        })?;
+        say(&games)
     }
 }
 

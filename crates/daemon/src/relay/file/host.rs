@@ -1,7 +1,7 @@
 //! Addresses of others in a node's file: an IP address or a host name, and a port.
 //!
-//! A name is looked up once, as the file is read and before the node runs: no thread of the node waits for
-//! it. At most [`PATIENCE`] a name.
+//! A name is resolved as the file is read and before the node runs, in at most [`PATIENCE`];
+//! [`HostNames`](super::super::host_names::HostNames) does so again later.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -9,8 +9,14 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use relay_mesh::AddressUse;
+use relay_mesh::config_text;
+use relay_mesh::signed_config::Protocol;
 use serde::{Deserialize, Deserializer, de};
 use wire::{AddressError, parse_address};
+
+use super::super::host_names::HostName;
+use super::{FileConfig, FileProtocol};
 
 pub(super) fn address<'de, D: Deserializer<'de>>(from: D) -> Result<SocketAddr, D::Error> {
     resolve(&String::deserialize(from)?).map_err(de::Error::custom)
@@ -31,6 +37,58 @@ impl<'de> Deserialize<'de> for Target {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         address(from).map(Self)
     }
+}
+
+/// The host names among the addresses of `config`, which was read from `text`.
+pub(super) fn names(text: &[u8], config: &FileConfig) -> Vec<HostName> {
+    let Ok(targets) = config_text::read_json::<Targets>(text, |_| None) else {
+        return Vec::new();
+    };
+    let own = targets.advertise.into_iter().zip(&config.advertise);
+    let own = own.map(|(text, address)| (text, AddressUse::Own, *address));
+    let bootstrap = targets.bootstrap.into_iter().zip(&config.bootstrap);
+    let bootstrap = bootstrap.map(|(target, known)| {
+        let of = AddressUse::Bootstrap(known.node.0);
+        (target.address, of, known.address)
+    });
+    let servers = targets.games.into_iter().zip(&config.games);
+    let servers = servers.filter_map(|(target, game)| {
+        let of = AddressUse::Server {
+            protocol: match game.protocol {
+                FileProtocol::Udp => Protocol::Udp,
+                FileProtocol::Tcp => Protocol::Tcp,
+            },
+            game: game.name.clone(),
+        };
+        Some((target.server?, of, game.server?))
+    });
+    own.chain(bootstrap)
+        .chain(servers)
+        .filter(|(text, _, _)| parse_address(text) == Err(AddressError::HostName))
+        .map(|(text, of, address)| HostName { text, of, address })
+        .collect()
+}
+
+/// The addresses of a file, as it has them.
+#[derive(Deserialize)]
+struct Targets {
+    #[serde(default)]
+    advertise: Vec<String>,
+    #[serde(default)]
+    bootstrap: Vec<BootstrapTarget>,
+    #[serde(default)]
+    games: Vec<GameTarget>,
+}
+
+#[derive(Deserialize)]
+struct BootstrapTarget {
+    address: String,
+}
+
+#[derive(Deserialize)]
+struct GameTarget {
+    #[serde(default)]
+    server: Option<String>,
 }
 
 /// Reads an address, or looks a name up.
@@ -106,5 +164,46 @@ mod tests {
         let text = r#"{"name": "a", "server": "localhost:5029"}"#;
         let game: super::super::FileGame = serde_json::from_str(text).unwrap();
         assert!(game.server.unwrap().ip().is_loopback());
+    }
+
+    #[test]
+    fn names_are_told_with_what_they_are_for_and_addresses_are_not() {
+        let node = "01".repeat(32);
+        let text = format!(
+            r#"{{
+                "name": "one", "identity_file": "i", "secret_file": "s", "listen": "127.0.0.1:4500",
+                "roles": ["exit"],
+                "advertise": ["192.0.2.1:4500", "localhost:4500"],
+                "bootstrap": [
+                    {{"node": "{node}", "address": "192.0.2.2:4500"}},
+                    {{"node": "{node}", "address": "localhost:4501"}}
+                ],
+                "games": [
+                    {{"name": "a", "server": "127.0.0.1:5029"}},
+                    {{"name": "b", "protocol": "tcp", "server": "localhost:5030"}},
+                    {{"name": "c", "listen": ["127.0.0.1:9"]}}
+                ]
+            }}"#
+        );
+        let config: FileConfig = serde_json::from_str(&text).unwrap();
+        let names = names(text.as_bytes(), &config);
+        let told: Vec<_> = names
+            .iter()
+            .map(|name| (name.text.as_str(), &name.of))
+            .collect();
+        let server = AddressUse::Server {
+            protocol: Protocol::Tcp,
+            game: "b".to_owned(),
+        };
+        let known = AddressUse::Bootstrap(wire::NodeId([1; 32]));
+        assert_eq!(
+            told,
+            [
+                ("localhost:4500", &AddressUse::Own),
+                ("localhost:4501", &known),
+                ("localhost:5030", &server),
+            ]
+        );
+        assert!(names.iter().all(|name| name.address.ip().is_loopback()));
     }
 }

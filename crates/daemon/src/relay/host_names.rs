@@ -1,0 +1,157 @@
+//! Host names of a node's file, resolved again while the node runs.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::thread;
+use std::time::Duration;
+
+use relay_mesh::AddressUse;
+
+/// A host name of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct HostName {
+    /// `name:port`, as the file has it.
+    pub(super) text: String,
+    /// What its address is for.
+    pub(super) of: AddressUse,
+    /// The address in use.
+    pub(super) address: SocketAddr,
+}
+
+/// Resolves the names of a file from time to time, on a thread of its own, which may wait for a resolver.
+///
+/// Dropping it ends the thread once the name at hand is resolved; nobody waits for that.
+#[derive(Debug)]
+pub(super) struct HostNames {
+    /// Closed when the thread is to end.
+    _stop: SyncSender<Infallible>,
+}
+
+impl HostNames {
+    /// Time from one look at all names to the next.
+    pub(super) const INTERVAL: Duration = Duration::from_secs(30);
+
+    /// Starts the thread. It calls `replace` with a name and its new address if the name no longer has the
+    /// address in use; `replace` returns whether the new one is in use now.
+    ///
+    /// # Errors
+    ///
+    /// Where the system has no thread left.
+    pub(super) fn start(
+        mut names: Vec<HostName>,
+        interval: Duration,
+        mut resolve: impl FnMut(&str) -> io::Result<Vec<SocketAddr>> + Send + 'static,
+        mut replace: impl FnMut(&HostName, SocketAddr) -> bool + Send + 'static,
+    ) -> io::Result<Self> {
+        let (stop, stopped) = mpsc::sync_channel(0);
+        let watch = move || {
+            while !has_ended(&stopped, interval) {
+                for name in &mut names {
+                    look_up(name, &mut resolve, &mut replace);
+                }
+            }
+        };
+        thread::Builder::new()
+            .name("host names".to_owned())
+            .spawn(watch)?;
+        Ok(Self { _stop: stop })
+    }
+}
+
+/// Asks the system for the addresses of `text`, `name:port`.
+pub(super) fn resolve(text: &str) -> io::Result<Vec<SocketAddr>> {
+    text.to_socket_addrs().map(Iterator::collect)
+}
+
+fn has_ended(stopped: &Receiver<Infallible>, interval: Duration) -> bool {
+    stopped.recv_timeout(interval) == Err(RecvTimeoutError::Disconnected)
+}
+
+/// Resolves one name. The address in use stays while the name has it, and while no other one is known.
+fn look_up(
+    name: &mut HostName,
+    resolve: &mut impl FnMut(&str) -> io::Result<Vec<SocketAddr>>,
+    replace: &mut impl FnMut(&HostName, SocketAddr) -> bool,
+) {
+    let found = resolve(&name.text).unwrap_or_default();
+    if found.contains(&name.address) {
+        return;
+    }
+    if let Some(&new) = found.first()
+        && replace(name, new)
+    {
+        name.address = new;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(host: u8) -> SocketAddr {
+        SocketAddr::from(([192, 0, 2, host], 4_500))
+    }
+
+    fn name() -> HostName {
+        HostName {
+            text: "exit.example.org:4500".to_owned(),
+            of: AddressUse::Own,
+            address: at(1),
+        }
+    }
+
+    #[test]
+    fn an_address_stays_until_its_name_has_another_one() {
+        let mut name = name();
+        let mut replaced = Vec::new();
+        let failed = || Err(io::Error::from(io::ErrorKind::TimedOut));
+        for (answer, is_taken) in [
+            (Ok(vec![at(1)]), true),
+            (failed(), true),
+            (Ok(Vec::new()), true),
+            // Resolvers change the order from answer to answer.
+            (Ok(vec![at(2), at(1)]), true),
+            (Ok(vec![at(3), at(2)]), false),
+            (Ok(vec![at(3), at(2)]), true),
+            (Ok(vec![at(2), at(3)]), true),
+        ] {
+            let mut answer = Some(answer);
+            let mut resolve = |text: &str| {
+                assert_eq!(text, "exit.example.org:4500");
+                answer.take().unwrap()
+            };
+            look_up(&mut name, &mut resolve, &mut |name, new| {
+                replaced.push((name.address, new));
+                is_taken
+            });
+        }
+        // The node did not answer the first time.
+        assert_eq!(replaced, [(at(1), at(3)), (at(1), at(3))]);
+        assert_eq!(name.address, at(3));
+    }
+
+    #[test]
+    fn the_thread_looks_again_and_again_and_ends_with_its_owner() {
+        let (told, changes) = mpsc::channel();
+        let mut answers = [at(1), at(2), at(2), at(3)].into_iter();
+        let watcher = HostNames::start(
+            vec![name()],
+            Duration::from_millis(1),
+            move |_| {
+                answers
+                    .next()
+                    .map(|at| vec![at])
+                    .ok_or_else(|| io::ErrorKind::NotFound.into())
+            },
+            move |name, new| told.send((name.address, new)).is_ok(),
+        );
+        let patience = Duration::from_secs(20);
+        let next = || changes.recv_timeout(patience);
+        assert_eq!(next(), Ok((at(1), at(2))));
+        assert_eq!(next(), Ok((at(2), at(3))));
+        drop(watcher);
+        assert_eq!(next(), Err(RecvTimeoutError::Disconnected));
+    }
+}

@@ -1,0 +1,85 @@
+//! Addresses of the configuration that change while nodes run.
+
+use std::net::SocketAddr;
+
+use relay_mesh::AddressUse;
+use relay_mesh::signed_config::Protocol;
+use wire::Seed;
+
+use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, mesh_address, server};
+
+/// The same port of a host that the simulation does not know before it is bound.
+fn elsewhere(of: SocketAddr) -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, 201], of.port()))
+}
+
+fn replace(
+    mesh: &mut Mesh,
+    index: usize,
+    of: &AddressUse,
+    change: (SocketAddr, SocketAddr),
+) -> bool {
+    let node = mesh.nodes[index];
+    let mut is_replaced = false;
+    mesh.world.apply(node, |process, now| {
+        is_replaced = process.node.replace_address(now, of, change);
+    });
+    is_replaced
+}
+
+#[test]
+fn sim_a_node_of_the_bootstrap_list_is_dialled_where_it_moved() {
+    let shape = Shape {
+        relays: 1,
+        adjust: |index, config, ids| {
+            // The entry alone dials, at an address where nobody listens.
+            config.bootstrap.nodes.clear();
+            if index == ENTRY {
+                let wrong = elsewhere(mesh_address(RELAY));
+                config.bootstrap.nodes.push((ids[RELAY], wrong));
+            }
+        },
+        ..Shape::default()
+    };
+    let mut mesh = Mesh::new(Seed::from_number(61), &shape);
+    mesh.run(60_000);
+    assert_eq!(mesh.process(ENTRY).node.links().count(), 0);
+    let change = (elsewhere(mesh_address(RELAY)), mesh_address(RELAY));
+    let relay = AddressUse::Bootstrap(mesh.ids[RELAY]);
+    let other = AddressUse::Bootstrap(mesh.ids[EXIT]);
+    assert!(!replace(&mut mesh, ENTRY, &other, change));
+    assert!(replace(&mut mesh, ENTRY, &relay, change));
+    assert!(!replace(&mut mesh, ENTRY, &relay, change), "it is replaced");
+    mesh.run(2_000);
+    assert_eq!(mesh.process(ENTRY).node.links().count(), 1);
+}
+
+#[test]
+fn sim_an_own_address_that_changes_is_advertised() {
+    let mut mesh = Mesh::new(Seed::from_number(62), &Shape::default());
+    mesh.run(START);
+    let new = elsewhere(mesh_address(RELAY));
+    let relay = mesh.nodes[RELAY];
+    mesh.world.bind_address(relay, new);
+    let change = (mesh_address(RELAY), new);
+    assert!(replace(&mut mesh, RELAY, &AddressUse::Own, change));
+    mesh.run(2_000);
+    let view = mesh.process(ENTRY).node.mesh();
+    let relay = view.nodes.iter().find(|view| view.node == mesh.ids[RELAY]);
+    assert_eq!(relay.unwrap().addresses, [new]);
+}
+
+#[test]
+fn sim_the_server_of_a_game_is_replaced_once() {
+    let mut mesh = Mesh::new(Seed::from_number(63), &Shape::default());
+    mesh.run(START + 2_000);
+    let new = elsewhere(server());
+    let of = |game: &str| AddressUse::Server {
+        protocol: Protocol::Udp,
+        game: game.to_owned(),
+    };
+    assert!(!replace(&mut mesh, EXIT, &of("other"), (server(), new)));
+    assert!(!replace(&mut mesh, EXIT, &of("echo"), (new, server())));
+    assert!(replace(&mut mesh, EXIT, &of("echo"), (server(), new)));
+    assert!(!replace(&mut mesh, EXIT, &of("echo"), (server(), new)));
+}
