@@ -112,7 +112,7 @@ impl PathWatch {
         self.jitter = splitmix::first(self.jitter);
         let half = u64::try_from(mean.as_nanos() / 2).unwrap_or(u64::MAX);
         let share = u128::from(half).saturating_mul(u128::from(self.jitter)) >> 64;
-        let least = mean.saturating_sub(mean / 4);
+        let least = mean.saturating_sub(mean.checked_div(4).unwrap_or(mean));
         least.saturating_add(Duration::from_nanos(u64::try_from(share).unwrap_or(0)))
     }
 

@@ -365,18 +365,7 @@ fn a_host_may_be_a_name() {
 fn an_error_is_an_object_for_who_asks_in_json() {
     let net = Net::new();
     let missing = net.path("no.pem");
-    let run = |words: &[&str]| {
-        let end = End::of(tickwire().args(words));
-        let object: Value = serde_json::from_str(&end.stderr).expect(&end.stderr);
-        assert_eq!(object["schema"], 1, "{object}");
-        assert_eq!(object["code"], end.code, "{object}");
-        assert!(!object["message"].as_str().unwrap().is_empty(), "{object}");
-        for name in ["file", "line", "field"] {
-            assert!(object.get(name).is_some(), "{object}");
-        }
-        assert_eq!(end.stdout, "");
-        object
-    };
+    let run = error_object;
     let path = missing.to_str().unwrap();
     for words in [
         ["key", "public", "--json", path],
@@ -395,28 +384,6 @@ fn an_error_is_an_object_for_who_asks_in_json() {
         (&object["code"], &object["file"]),
         (&4.into(), &there.into())
     );
-    // A document says line and field.
-    let documents = [
-        (
-            "type.json",
-            "{\n\"network\": \"n\",\n\"version\": \"7\"\n}",
-            3,
-            "version",
-        ),
-        ("whole.json", "{\n\"network\": \"n\"", 2, ""),
-    ];
-    for (name, text, line, field) in documents {
-        write(&net, name, text);
-        let path = net.path(name);
-        let path = path.to_str().unwrap();
-        let object = run(&["admin", "check", path, "--json"]);
-        assert_eq!(
-            (&object["code"], &object["file"], &object["line"]),
-            (&2.into(), &path.into(), &line.into())
-        );
-        let named = object["field"].as_str().unwrap_or_default();
-        assert_eq!(named, field, "{object}");
-    }
     let object = run(&["admin", "check", path, "--json"]);
     assert_eq!(
         (&object["code"], &object["file"]),
@@ -438,6 +405,46 @@ fn an_error_is_an_object_for_who_asks_in_json() {
     assert!(object["code"] == 2 && field.contains("--http"), "{object}");
     let object = run(&["matchmaker", "status", "--json"]);
     assert_eq!(object["code"], 2);
+}
+
+#[test]
+fn an_error_of_a_document_says_line_and_field_in_json() {
+    let net = Net::new();
+    let documents = [
+        (
+            "type.json",
+            "{\n\"network\": \"n\",\n\"version\": \"7\"\n}",
+            3,
+            "version",
+        ),
+        ("whole.json", "{\n\"network\": \"n\"", 2, ""),
+    ];
+    for (name, text, line, field) in documents {
+        write(&net, name, text);
+        let path = net.path(name);
+        let path = path.to_str().unwrap();
+        let object = error_object(&["admin", "check", path, "--json"]);
+        assert_eq!(
+            (&object["code"], &object["file"], &object["line"]),
+            (&2.into(), &path.into(), &line.into())
+        );
+        let named = object["field"].as_str().unwrap_or_default();
+        assert_eq!(named, field, "{object}");
+    }
+}
+
+/// Runs a command that fails; returns what it prints on stderr.
+fn error_object(words: &[&str]) -> Value {
+    let end = End::of(tickwire().args(words));
+    let object: Value = serde_json::from_str(&end.stderr).expect(&end.stderr);
+    assert_eq!(object["schema"], 1, "{object}");
+    assert_eq!(object["code"], end.code, "{object}");
+    assert!(!object["message"].as_str().unwrap().is_empty(), "{object}");
+    for name in ["file", "line", "field"] {
+        assert!(object.get(name).is_some(), "{object}");
+    }
+    assert_eq!(end.stdout, "");
+    object
 }
 
 fn matchmaker(net: &Net, http: &str, rest: &[&str]) -> End {

@@ -209,9 +209,9 @@ fn mesh_a9_the_neighbours_of_a_killed_node_hear_that_their_sessions_are_lost() {
     for other in [ENTRY, EXIT] {
         let paris = scene.sandbox.id(RELAY);
         nodes[other]
-            .wait_for(PATIENCE, |news| match news {
-                News::LinkUp { node, .. } if Some(node) == paris => Some(()),
-                _ => None,
+            .wait_for(PATIENCE, |news| {
+                let is_up = matches!(news, News::LinkUp { node, .. } if Some(node) == paris);
+                is_up.then_some(())
             })
             .expect("they meet again");
         let page = text(&scene.admin(other, "metrics", &[]));

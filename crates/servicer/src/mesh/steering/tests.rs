@@ -86,8 +86,10 @@ fn the_system_gives_each_socket_what_is_its_shards() {
 #[test]
 #[cfg(all(target_os = "linux", has_linux_calls))]
 fn u1_the_system_divides_what_a_dual_port_receives_over_ipv4() {
-    let mut config = SocketConfig::default();
-    config.stack = crate::udp::Stack::Dual;
+    let config = SocketConfig {
+        stack: crate::udp::Stack::Dual,
+        ..SocketConfig::default()
+    };
     let count = NonZeroU8::new(3).unwrap();
     let Ok(sockets) = bind_shards("[::]:0".parse().unwrap(), &config, count) else {
         // A host without IPv6.
