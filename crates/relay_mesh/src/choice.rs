@@ -84,8 +84,8 @@ pub struct ChoiceConfig {
     pub window: Duration,
     /// How near to the best a route is as good; 2 ms.
     pub equal: Cost,
-    /// Whether a route is left if its data does worse than its probes; yes. No is for measurements that hold data
-    /// back on purpose.
+    /// Whether a route is left if its data does worse than its probes, and relays are backed off that delay or drop
+    /// what they carry; yes. No is for measurements that hold data back or stop a relay on purpose.
     pub judges_data: bool,
 }
 
@@ -197,6 +197,11 @@ impl Choice {
             worse_since: None,
             escape: Escape::new(now),
         }
+    }
+
+    /// See [`ChoiceConfig::judges_data`].
+    pub(crate) const fn judges_data(&self) -> bool {
+        self.config.judges_data
     }
 
     /// Returns the route taken.

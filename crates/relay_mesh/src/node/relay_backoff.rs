@@ -11,8 +11,10 @@ use crate::routes::Path;
 ///
 /// The far end reports what arrives, so another course need not believe it. All relays of a path are backed off, since
 /// none of them can be told from the others; a relay that does its work is used again with others soon.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct RelayBackoff {
+    /// Whether anything is held against relays.
+    is_on: bool,
     /// At most [`RELAYS_MAX`].
     relays: BTreeMap<NodeId, Backoff>,
 }
@@ -24,8 +26,19 @@ struct Backoff {
 }
 
 impl RelayBackoff {
+    /// Starts with no relay backed off; unless `is_on`, none ever is.
+    pub(super) const fn new(is_on: bool) -> Self {
+        Self {
+            is_on,
+            relays: BTreeMap::new(),
+        }
+    }
+
     /// Backs off the relays of a path that failed, or its direct way, where they are not.
     pub(super) fn add(&mut self, now: Instant, path: &Path) {
+        if !self.is_on {
+            return;
+        }
         for node in nodes(path) {
             self.add_node(now, *node);
         }
@@ -102,7 +115,7 @@ mod tests {
 
     #[test]
     fn each_failure_backs_a_relay_off_twice_as_long_in_any_path() {
-        let mut backoff = RelayBackoff::default();
+        let mut backoff = RelayBackoff::new(true);
         let mut now = Instant::ZERO;
         for secs in [30, 60, 120, 240, 480, 960, 1_920, 3_600, 3_600] {
             backoff.add(now, &path(&[1, 2]));
@@ -126,8 +139,15 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_backed_off_where_data_is_not_judged() {
+        let mut backoff = RelayBackoff::new(false);
+        backoff.add(Instant::ZERO, &path(&[1]));
+        assert!(!backoff.holds(Instant::ZERO, &path(&[1])));
+    }
+
+    #[test]
     fn the_direct_way_is_backed_off_by_itself() {
-        let mut backoff = RelayBackoff::default();
+        let mut backoff = RelayBackoff::new(true);
         backoff.add(Instant::ZERO, &path(&[]));
         assert!(backoff.holds(Instant::ZERO, &path(&[])));
         assert!(!backoff.holds(Instant::ZERO, &path(&[1])));
@@ -135,7 +155,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        let mut backoff = RelayBackoff::default();
+        let mut backoff = RelayBackoff::new(true);
         for relay in 0..=255 {
             backoff.add(Instant::from_millis(relay.into()), &path(&[relay]));
         }
