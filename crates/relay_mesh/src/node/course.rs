@@ -14,6 +14,7 @@ use super::relay_backoff::RelayBackoff;
 use crate::choice::Choice;
 use crate::config::Mode;
 use crate::flow_key::{FlowId, FlowOpener, FlowSealer};
+use crate::flow_message::FlowEnd;
 use crate::hop::{HOPS_LEFT_MAX, LabelName};
 use crate::hop_sealer::Binding;
 use crate::link::{End, LinkId};
@@ -88,6 +89,10 @@ pub(super) struct Course<A> {
     pub(super) opens: BTreeSet<FlowId>,
     /// Until then it is told of none: those that come together are told of together.
     pub(super) opens_rest: Instant,
+    /// Flows that ended of which the far end is still to be told.
+    pub(super) closes: BTreeMap<FlowId, FlowEnd>,
+    /// Until then the session is not asked for room again.
+    pub(super) closes_rest: Instant,
     /// When the choice is looked at again.
     pub(super) decide_at: Instant,
     /// Until then the path that packets go on by has its labels first, as the one before failed.
@@ -216,6 +221,8 @@ impl<A> Course<A> {
             search_rest: now,
             opens: BTreeSet::new(),
             opens_rest: now,
+            closes: BTreeMap::new(),
+            closes_rest: now,
             decide_at: now,
             hurry_until: now,
             lost_since: None,
@@ -255,7 +262,8 @@ impl<A> Course<A> {
         let is_searched_for = self.search_at.is_some_and(|at| at <= self.search_rest);
         let search = is_searched_for.then_some(self.search_rest);
         let opens = (!self.opens.is_empty()).then_some(self.opens_rest);
-        let due = search.into_iter().chain(opens);
+        let closes = (!self.closes.is_empty()).then_some(self.closes_rest);
+        let due = search.into_iter().chain(opens).chain(closes);
         due.filter(|at| *at > now).min()
     }
 

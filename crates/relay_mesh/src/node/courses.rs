@@ -51,6 +51,7 @@ impl<P: Provider> Node<P> {
     /// Looks at one course: what failed, where packets should go, what to set up, what to move.
     pub(super) fn tend_course(&mut self, now: Instant, link: LinkId) {
         self.end_overdue_setups(now, link);
+        self.tell_closes(now, link);
         let is_overloaded = self.is_excused(now, link);
         let has_flows = self.flows.with(link).next().is_some();
         let Some(course) = self.courses.get_mut(&link) else {

@@ -30,7 +30,7 @@ impl<P: Provider> Node<P> {
         if may_open && self.flows.is_share_held(Owner::Entry(link), player) {
             // No refusal, which the entry would hold against us for its other players.
             let reason = FlowEnd::Crowded;
-            self.send_flow_message(now, link, &FlowMessage::Close { flow, reason });
+            self.tell_close(now, link, (flow, reason));
             self.stats.shares_held = self.stats.shares_held.saturating_add(1);
             return;
         }
@@ -44,7 +44,9 @@ impl<P: Provider> Node<P> {
                 flow,
                 outcome: Err(why),
             };
-            self.send_flow_message(now, link, &opened);
+            if !self.send_flow_message(now, link, &opened) {
+                self.tell_close(now, link, (flow, FlowEnd::Refused));
+            }
         }
     }
 

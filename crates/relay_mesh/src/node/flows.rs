@@ -238,14 +238,7 @@ impl<P: Provider> Node<P> {
         let Some(flow) = self.flows.get(index) else {
             return;
         };
-        let (far, close) = (
-            flow.far,
-            FlowMessage::Close {
-                flow: flow.id,
-                reason,
-            },
-        );
-        self.send_flow_message(now, far, &close);
+        self.tell_close(now, flow.far, (flow.id, reason));
         self.end_flow(now, index, reason);
     }
 

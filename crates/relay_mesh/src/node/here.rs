@@ -108,7 +108,10 @@ impl<P: Provider> Node<P> {
             }
         } else {
             let opened = FlowMessage::Opened { flow: id, outcome };
-            self.send_flow_message(now, far, &opened);
+            let is_sent = self.send_flow_message(now, far, &opened);
+            if !is_sent && outcome.is_err() {
+                self.tell_close(now, far, (id, crate::flow_message::FlowEnd::Refused));
+            }
         }
     }
 

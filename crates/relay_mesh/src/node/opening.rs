@@ -1,4 +1,5 @@
-//! Telling exits of the flows that are opened here: those that come together, by one message.
+//! Telling the other end of flows that are opened here, those that come together by one message, and of flows that
+//! ended.
 
 use core::time::Duration;
 
@@ -6,8 +7,9 @@ use crypto::Provider;
 use wire::Instant;
 
 use super::Node;
+use super::course::Course;
 use crate::flow_key::FlowId;
-use crate::flow_message::{FlowMessage, OPENS_MAX};
+use crate::flow_message::{FlowEnd, FlowMessage, OPENS_MAX};
 use crate::link::LinkId;
 
 impl<P: Provider> Node<P> {
@@ -40,6 +42,44 @@ impl<P: Provider> Node<P> {
             }
             if course.opens.is_empty() {
                 return true;
+            }
+        }
+    }
+
+    /// Tells the other end that a flow ended. If the session has no room for the message now, it is sent as soon as
+    /// there is: an end that did not learn of it would send into nothing.
+    pub(super) fn tell_close(
+        &mut self,
+        now: Instant,
+        far: LinkId,
+        (flow, reason): (FlowId, FlowEnd),
+    ) {
+        let waits = |course: &Course<P::Aead>| !course.closes.is_empty();
+        let is_sent = !self.courses.get(&far).is_some_and(waits)
+            && self.send_flow_message(now, far, &FlowMessage::Close { flow, reason });
+        let course = self.courses.get_mut(&far).filter(|_| !is_sent);
+        if let Some(course) = course.filter(|course| course.closes.len() < CLOSES_WAITING_MAX) {
+            course.closes.insert(flow, reason);
+        }
+    }
+
+    /// Tells the other end of the flows that ended while the session had no room to say so.
+    pub(super) fn tell_closes(&mut self, now: Instant, far: LinkId) {
+        let next = |course: &Course<P::Aead>| {
+            let first = course.closes.first_key_value();
+            first
+                .filter(|_| course.closes_rest <= now)
+                .map(|(flow, reason)| (*flow, *reason))
+        };
+        while let Some((flow, reason)) = self.courses.get(&far).and_then(next) {
+            let is_sent = self.send_flow_message(now, far, &FlowMessage::Close { flow, reason });
+            let Some(course) = self.courses.get_mut(&far) else {
+                return;
+            };
+            if is_sent {
+                course.closes.remove(&flow);
+            } else {
+                course.closes_rest = now + CLOSES_REST;
             }
         }
     }
@@ -96,3 +136,8 @@ impl<P: Provider> Node<P> {
 /// Time between two messages that open flows to one exit: chosen so that a thousand newcomers in a second are told of
 /// by a hundred messages, and one more wait is nobody's to notice.
 const OPENS_REST: Duration = Duration::from_millis(10);
+/// Time until a session that had no room for the end of a flow is tried again: chosen as a short round trip, in which
+/// it acknowledges some.
+const CLOSES_REST: Duration = Duration::from_millis(20);
+/// Ends of flows that wait for one session; 1.5 MiB. A peer that acknowledges fewer loses time with flows of its own.
+const CLOSES_WAITING_MAX: usize = 65_536;

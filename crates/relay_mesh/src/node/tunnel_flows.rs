@@ -122,7 +122,9 @@ impl<P: Provider> Node<P> {
             Err(FlowRefused::Full)
         };
         let opened = FlowMessage::Opened { flow: id, outcome };
-        self.send_flow_message(now, link, &opened);
+        if !self.send_flow_message(now, link, &opened) && outcome.is_err() {
+            self.tell_close(now, link, (id, FlowEnd::Refused));
+        }
     }
 
     /// Takes word that a tunnel's flow has ended.

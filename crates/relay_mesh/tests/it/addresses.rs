@@ -6,7 +6,8 @@ use relay_mesh::AddressUse;
 use relay_mesh::signed_config::Protocol;
 use wire::Seed;
 
-use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, mesh_address, server};
+use crate::crowd::gather;
+use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, mesh_address, ms, server};
 
 /// The same port of a host that the simulation does not know before it is bound.
 fn elsewhere(of: SocketAddr) -> SocketAddr {
@@ -82,4 +83,28 @@ fn sim_the_server_of_a_game_is_replaced_once() {
     assert!(!replace(&mut mesh, EXIT, &of("echo"), (new, server())));
     assert!(replace(&mut mesh, EXIT, &of("echo"), (server(), new)));
     assert!(!replace(&mut mesh, EXIT, &of("echo"), (server(), new)));
+}
+
+/// A session has room for some 1,300 ends of flows at once; the others are told of once it has room again.
+#[test]
+fn sim_all_players_are_served_again_after_their_server_was_replaced() {
+    let mut mesh = Mesh::new(Seed::from_number(64), &Shape::default());
+    mesh.run(START + 2_000);
+    let crowd = gather(&mut mesh, 4_000, ms(2_000));
+    mesh.run(8_000);
+    assert_eq!(mesh.world[crowd].served(), 4_000);
+    let new = elsewhere(server());
+    let of = AddressUse::Server {
+        protocol: Protocol::Udp,
+        game: "echo".to_owned(),
+    };
+    // Elsewhere and back: each ends all flows.
+    assert!(replace(&mut mesh, EXIT, &of, (server(), new)));
+    mesh.run(100);
+    assert!(replace(&mut mesh, EXIT, &of, (new, server())));
+    mesh.run(6_000);
+    let again = mesh.now().saturating_sub(ms(2_000));
+    mesh.run(1_000);
+    let settled = mesh.now().saturating_sub(ms(500));
+    assert_eq!(mesh.world[crowd].unanswered(again, settled), 0);
 }
