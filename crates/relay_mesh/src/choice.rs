@@ -199,9 +199,9 @@ impl Choice {
         }
     }
 
-    /// See [`ChoiceConfig::judges_data`].
-    pub(crate) const fn judges_data(&self) -> bool {
-        self.config.judges_data
+    /// Returns what it goes by.
+    pub(crate) const fn config(&self) -> &ChoiceConfig {
+        &self.config
     }
 
     /// Returns the route taken.

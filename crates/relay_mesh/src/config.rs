@@ -100,7 +100,7 @@ pub struct Config {
     /// quarter of it at once. Each end holds what its own side sends: a label's rate is that of a tunnel,
     /// which many connections share.
     pub flow_rate: u32,
-    /// Bytes a second that all labels of one neighbour pass together; 128 MiB, and a quarter of it
+    /// Bytes a second that all labels of one neighbour pass together; 256 MiB, and a quarter of it
     /// at once: more than the flows of [`flows_max`](Self::flows_max) at 60 packets of 250 bytes.
     pub owner_rate: u32,
     /// Labels a second that a neighbour may ask for or bind; 4,096, and 16,384 at once.
@@ -160,7 +160,7 @@ impl Config {
             labels_per_peer_max: 65_536,
             label_rate: 16 << 20,
             flow_rate: 1 << 20,
-            owner_rate: 128 << 20,
+            owner_rate: 256 << 20,
             request_rate: 4_096,
             flows_max: 16_384,
             unproved_max: 8_192,

@@ -170,6 +170,8 @@ pub enum TurnedAway {
     Share,
     /// A datagram was longer than [`DATAGRAM_MAX`](crate::DATAGRAM_MAX), 1,472 bytes.
     TooLong,
+    /// A player sent more over UDP than [`Config::flow_rate`](crate::Config::flow_rate), or a server sent one more.
+    FlowRate,
     /// A TCP connection came, and no exit of its game could be reached.
     TcpNoExit,
     /// A TCP connection was reset for its PROXY header: a bad one, none where one must be, or as many of its

@@ -18,6 +18,8 @@ pub(super) struct HostName {
     pub(super) of: AddressUse,
     /// The address in use.
     pub(super) address: SocketAddr,
+    /// How many answers in a row had other addresses alone.
+    pub(super) missed: u8,
 }
 
 /// Resolves the names of a file from time to time, on a thread of its own, which may wait for a resolver.
@@ -31,10 +33,10 @@ pub(super) struct HostNames {
 
 impl HostNames {
     /// Time from one look at all names to the next.
-    pub(super) const INTERVAL: Duration = Duration::from_secs(30);
+    pub(super) const INTERVAL: Duration = Duration::from_secs(10);
 
-    /// Starts the thread. It calls `replace` with a name and its new address if the name no longer has the
-    /// address in use; `replace` returns whether the new one is in use now.
+    /// Starts the thread. It calls `replace` with a name and its new address if three answers in a row do not have
+    /// the address in use; `replace` returns whether the new one is in use now.
     ///
     /// # Errors
     ///
@@ -69,7 +71,8 @@ fn has_ended(stopped: &Receiver<Infallible>, interval: Duration) -> bool {
     stopped.recv_timeout(interval) == Err(RecvTimeoutError::Disconnected)
 }
 
-/// Resolves one name. The address in use stays while the name has it, and while no other one is known.
+/// Resolves one name. The address in use stays until [`MISSED`] answers in a row have others alone: a name server may
+/// give a part of a name's addresses, another one each time. One of the family in use is preferred.
 fn look_up(
     name: &mut HostName,
     resolve: &mut impl FnMut(&str) -> io::Result<Vec<SocketAddr>>,
@@ -77,14 +80,21 @@ fn look_up(
 ) {
     let found = resolve(&name.text).unwrap_or_default();
     if found.contains(&name.address) {
+        name.missed = 0;
         return;
     }
-    if let Some(&new) = found.first()
-        && replace(name, new)
-    {
-        name.address = new;
+    let same_family = |new: &&SocketAddr| new.is_ipv4() == name.address.is_ipv4();
+    let Some(&new) = found.iter().find(same_family).or_else(|| found.first()) else {
+        return;
+    };
+    name.missed = name.missed.saturating_add(1);
+    if name.missed >= MISSED && replace(name, new) {
+        (name.address, name.missed) = (new, 0);
     }
 }
+
+/// Answers in a row without the address in use after which another one is taken.
+const MISSED: u8 = 3;
 
 #[cfg(test)]
 mod tests {
@@ -99,6 +109,7 @@ mod tests {
             text: "exit.example.org:4500".to_owned(),
             of: AddressUse::Own,
             address: at(1),
+            missed: 0,
         }
     }
 
@@ -107,14 +118,21 @@ mod tests {
         let mut name = name();
         let mut replaced = Vec::new();
         let failed = || Err(io::Error::from(io::ErrorKind::TimedOut));
+        let elsewhere = || Ok(vec!["[2001:db8::1]:4500".parse().unwrap(), at(3), at(2)]);
         for (answer, is_taken) in [
             (Ok(vec![at(1)]), true),
             (failed(), true),
             (Ok(Vec::new()), true),
-            // Resolvers change the order from answer to answer.
+            // Resolvers change the order from answer to answer, and some give a part of the addresses.
             (Ok(vec![at(2), at(1)]), true),
-            (Ok(vec![at(3), at(2)]), false),
-            (Ok(vec![at(3), at(2)]), true),
+            (Ok(vec![at(2)]), true),
+            (Ok(vec![at(3)]), true),
+            (Ok(vec![at(1)]), true),
+            (elsewhere(), true),
+            (elsewhere(), true),
+            (failed(), true),
+            (elsewhere(), false),
+            (elsewhere(), true),
             (Ok(vec![at(2), at(3)]), true),
         ] {
             let mut answer = Some(answer);
@@ -135,7 +153,7 @@ mod tests {
     #[test]
     fn the_thread_looks_again_and_again_and_ends_with_its_owner() {
         let (told, changes) = mpsc::channel();
-        let mut answers = [at(1), at(2), at(2), at(3)].into_iter();
+        let mut answers = [1, 2, 2, 2, 2, 3, 3, 3].map(at).into_iter();
         let watcher = HostNames::start(
             vec![name()],
             Duration::from_millis(1),

@@ -193,7 +193,7 @@ impl<A> Course<A> {
             current: None,
             standby: None,
             previous: None,
-            backoff: RelayBackoff::new(choice.judges_data()),
+            backoff: RelayBackoff::new(choice.config()),
             choice,
             cause: crate::event::RouteCause::First,
             spare: None,

@@ -40,6 +40,8 @@ struct Port {
     game: usize,
     address: SocketAddr,
     state: PortState,
+    /// Whether the next try leaves IPv4 out: with it the port could not be had, as another program has it there.
+    leaves_ipv4_out: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +68,7 @@ impl Ports {
                     game,
                     address,
                     state: PortState::Closed(now),
+                    leaves_ipv4_out: false,
                 })
             })
             .collect();
@@ -120,6 +123,7 @@ impl Ports {
             game,
             address,
             state: PortState::Closed(now),
+            leaves_ipv4_out: false,
         };
         match self
             .list
@@ -200,11 +204,11 @@ impl<P: Provider> Node<P> {
         for (index, port) in self.ports.list.iter_mut().enumerate() {
             if matches!(port.state, PortState::Closed(due) if due <= now) {
                 port.state = PortState::Opening;
-                wanted.push((index, port.address));
+                wanted.push((index, port.address, port.leaves_ipv4_out));
             }
         }
-        for (index, address) in wanted {
-            let is_dual = is_dual(address, &used);
+        for (index, address, leaves_ipv4_out) in wanted {
+            let is_dual = is_dual(address, &used) && !leaves_ipv4_out;
             self.command(Command::Listen { address, is_dual }, Pending::Port(index));
         }
     }
@@ -227,6 +231,13 @@ impl<P: Provider> Node<P> {
                 true
             }
             Outcome::Closed | Outcome::Failed | Outcome::Measured(_) | Outcome::NotPermitted => {
+                let may_be_dual = is_dual(address, &[]);
+                port.leaves_ipv4_out = may_be_dual && !port.leaves_ipv4_out;
+                if port.leaves_ipv4_out {
+                    port.state = PortState::Closed(now);
+                    self.open_ports(now);
+                    return;
+                }
                 port.state = PortState::Closed(now + LISTEN_AGAIN);
                 false
             }

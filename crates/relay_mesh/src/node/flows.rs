@@ -90,9 +90,19 @@ impl<P: Provider> Node<P> {
             return self.pass_tunnel_here(now, index, datagram);
         }
         if !flow.takes(now, self.config.flow_rate, datagram.len()) {
+            let game = flow.game;
             self.stats.over_flow_rate = self.stats.over_flow_rate.saturating_add(1);
+            self.turn_away(now, Some(game), TurnedAway::FlowRate);
             return;
         }
+        self.carry_taken(now, index, datagram);
+    }
+
+    /// Sends a datagram of which the flow's rate has taken account, or lets it wait.
+    fn carry_taken(&mut self, now: Instant, index: u32, datagram: &[u8]) {
+        let Some(flow) = self.flows.get_mut(index) else {
+            return;
+        };
         let Some(course) = self.courses.get_mut(&flow.far) else {
             return;
         };
@@ -195,7 +205,7 @@ impl<P: Provider> Node<P> {
         };
         let waiting = flow.outward.take();
         for datagram in waiting {
-            self.carry(now, index, &datagram);
+            self.carry_taken(now, index, &datagram);
         }
     }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use wire::{Instant, NodeId};
 
+use crate::choice::ChoiceConfig;
 use crate::routes::Path;
 
 /// Backs off relays, longer each time: what one course holds against them.
@@ -26,10 +27,10 @@ struct Backoff {
 }
 
 impl RelayBackoff {
-    /// Starts with no relay backed off; unless `is_on`, none ever is.
-    pub(super) const fn new(is_on: bool) -> Self {
+    /// Starts with no relay backed off; unless data is judged, none ever is.
+    pub(super) const fn new(config: &ChoiceConfig) -> Self {
         Self {
-            is_on,
+            is_on: config.judges_data,
             relays: BTreeMap::new(),
         }
     }
@@ -115,7 +116,7 @@ mod tests {
 
     #[test]
     fn each_failure_backs_a_relay_off_twice_as_long_in_any_path() {
-        let mut backoff = RelayBackoff::new(true);
+        let mut backoff = RelayBackoff::new(&ChoiceConfig::default());
         let mut now = Instant::ZERO;
         for secs in [30, 60, 120, 240, 480, 960, 1_920, 3_600, 3_600] {
             backoff.add(now, &path(&[1, 2]));
@@ -140,14 +141,18 @@ mod tests {
 
     #[test]
     fn nothing_is_backed_off_where_data_is_not_judged() {
-        let mut backoff = RelayBackoff::new(false);
+        let config = ChoiceConfig {
+            judges_data: false,
+            ..ChoiceConfig::default()
+        };
+        let mut backoff = RelayBackoff::new(&config);
         backoff.add(Instant::ZERO, &path(&[1]));
         assert!(!backoff.holds(Instant::ZERO, &path(&[1])));
     }
 
     #[test]
     fn the_direct_way_is_backed_off_by_itself() {
-        let mut backoff = RelayBackoff::new(true);
+        let mut backoff = RelayBackoff::new(&ChoiceConfig::default());
         backoff.add(Instant::ZERO, &path(&[]));
         assert!(backoff.holds(Instant::ZERO, &path(&[])));
         assert!(!backoff.holds(Instant::ZERO, &path(&[1])));
@@ -155,7 +160,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        let mut backoff = RelayBackoff::new(true);
+        let mut backoff = RelayBackoff::new(&ChoiceConfig::default());
         for relay in 0..=255 {
             backoff.add(Instant::from_millis(relay.into()), &path(&[relay]));
         }

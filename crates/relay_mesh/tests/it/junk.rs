@@ -51,7 +51,12 @@ fn victim() -> SocketAddr {
 
 /// A mesh that carries two players, and what was seen in it.
 fn mesh(seed: u64) -> (Mesh, TapId) {
-    let mut mesh = Mesh::new(Seed::from_number(seed), &Shape::default());
+    let shape = Shape {
+        // What is shown is not the rate of a player.
+        adjust: |_, config, _| config.flow_rate = u32::MAX,
+        ..Shape::default()
+    };
+    let mut mesh = Mesh::new(Seed::from_number(seed), &shape);
     // From the first handshake on.
     let tap = mesh.world.tap_all(400_000);
     // The mesh's own player has its flow before the other.
@@ -196,6 +201,7 @@ fn junk_at_the_game_port_is_carried_or_counted_by_reason() {
                 + stats.early_dropped
                 + stats.waited
                 + stats.carried
+                + stats.over_flow_rate
         });
         assert_eq!(counted, COUNT, "{junk:?}");
         mesh.run(3_000);
@@ -213,7 +219,7 @@ fn junk_at_the_game_port_is_carried_or_counted_by_reason() {
         .routes()
         .map(|route| route.flows)
         .sum();
-    assert!(flows <= 8_192, "{flows}");
+    assert!(flows <= 16_384, "{flows}");
 }
 
 #[test]
@@ -238,7 +244,12 @@ fn junk_at_an_upstream_socket_is_carried_or_counted_by_reason() {
         };
         let counted = attack(&mut mesh, (EXIT, junk), draw, |process| {
             let stats = process.node.stats();
-            stats.strangers + stats.too_big + stats.early_dropped + stats.waited + stats.carried
+            stats.strangers
+                + stats.too_big
+                + stats.early_dropped
+                + stats.waited
+                + stats.carried
+                + stats.over_flow_rate
         });
         assert_eq!(counted, COUNT, "{junk:?}");
         assert_well(&mut mesh, junk);

@@ -7,11 +7,11 @@ use core::net::SocketAddr;
 use crypto::{Identity, Provider, Secret32};
 use netsim::TapId;
 use netsim::provider::SimProvider;
-use relay_mesh::Mode;
 use relay_mesh::cost::Cost;
 use relay_mesh::link_state::{Network, NodeRecord, Profile, Roles};
 use relay_mesh::message::Message;
 use relay_mesh::route_request::{Refused, RouteReply, RouteRequest};
+use relay_mesh::{Event, Mode, TurnedAway};
 use wire::{NodeId, Seed};
 
 use crate::harness::{
@@ -285,19 +285,37 @@ fn label_rate_bounds_what_a_flow_carries() {
 /// What a label may pass for TCP is no player's over UDP: each end holds what its own side sends.
 #[test]
 fn mesh_a5_flow_rate_bounds_what_a_player_sends_and_gets() {
-    let shape = Shape {
-        mode: Mode::Single,
-        rate: 300,
-        len: 1_000,
-        ..shape(|_, config, _| config.flow_rate = 20_000)
-    };
-    let mut mesh = Mesh::new(Seed::from_number(7), &shape);
-    mesh.run(START + 10_000);
-    let over = [ENTRY, EXIT].map(|end| mesh.process(end).node.stats().over_flow_rate);
-    assert!(over[0] > 1_000, "{over:?}");
-    let delivered = mesh.process(EXIT).node.stats().delivered * 1_000;
-    // Ten seconds, and a quarter of a second at once.
-    assert!((50_000..300_000).contains(&delivered), "{delivered}");
+    fn at_entry(index: usize, config: &mut relay_mesh::Config, _: &[NodeId]) {
+        if index == ENTRY {
+            config.flow_rate = 20_000;
+        }
+    }
+    fn at_exit(index: usize, config: &mut relay_mesh::Config, _: &[NodeId]) {
+        if index == EXIT {
+            config.flow_rate = 20_000;
+        }
+    }
+    for (adjust, end, other) in [(at_entry as Adjust, ENTRY, EXIT), (at_exit, EXIT, ENTRY)] {
+        let shape = Shape {
+            mode: Mode::Single,
+            rate: 300,
+            len: 1_000,
+            ..shape(adjust)
+        };
+        let mut mesh = Mesh::new(Seed::from_number(7), &shape);
+        mesh.run(START + 10_000);
+        let over = [end, other].map(|end| mesh.process(end).node.stats().over_flow_rate);
+        assert!(over[0] > 1_000 && over[1] == 0, "{over:?}");
+        let delivered = mesh.process(other).node.stats().delivered * 1_000;
+        // Ten seconds, and a quarter of a second at once.
+        assert!((50_000..300_000).contains(&delivered), "{delivered}");
+        let is_told = |event: &Event| {
+            let reason = TurnedAway::FlowRate;
+            matches!(event, Event::TurnedAway { reason: it, .. } if *it == reason)
+        };
+        let events = &mesh.process(end).events;
+        assert!(events.iter().any(|(_, event)| is_told(event)));
+    }
 }
 
 #[test]

@@ -12,6 +12,7 @@ use mio::{Interest, Token};
 
 use super::EVENTS_MAX;
 use super::application::SocketIndex;
+use crate::udp::socket::full_buffers;
 use crate::udp::{BindError, SocketConfig, UdpSocket};
 use crate::waiter::{TOKENS_MAX, Waiter};
 
@@ -87,6 +88,8 @@ pub(super) struct Sockets {
     next: u32,
     /// Place of the socket whose drops are read next.
     drops_from: usize,
+    /// How many datagrams the system had dropped for a full buffer when that was last read, at all sockets of it.
+    full_buffers: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -137,6 +140,7 @@ impl Sockets {
             list,
             opened_max,
             drops_from: 0,
+            full_buffers: full_buffers(),
         }
     }
 
@@ -164,7 +168,23 @@ impl Sockets {
                 });
             }
         }
+        self.keep_full_buffers(&mut dropped);
         dropped
+    }
+
+    /// Leaves no more of them than were dropped anywhere for a full buffer: the system counts datagrams with a wrong
+    /// checksum for a socket, too, and whoever sends some must not pass for a host that does not keep up.
+    fn keep_full_buffers(&mut self, dropped: &mut Vec<ReceiveDrops>) {
+        let Some(now) = full_buffers().filter(|_| !dropped.is_empty()) else {
+            return;
+        };
+        let before = self.full_buffers.replace(now).unwrap_or(0);
+        let mut left = u32::try_from(now.saturating_sub(before)).unwrap_or(u32::MAX);
+        for drops in &mut *dropped {
+            drops.count = drops.count.min(left);
+            left = left.saturating_sub(drops.count);
+        }
+        dropped.retain(|drops| drops.count > 0);
     }
 
     /// Returns whether there are sockets beside those given.

@@ -9,6 +9,7 @@
     reason = "no library in use has a safe getsockopt for SO_MEMINFO"
 )]
 
+use std::fs;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use nix::libc;
@@ -35,6 +36,29 @@ pub(super) fn read(socket: BorrowedFd<'_>) -> Option<u32> {
     info.last().copied()
 }
 
+/// Returns how many datagrams the system dropped so far in this network namespace because a receive buffer was full.
+/// Those with a wrong checksum, which anybody may send, are not among them. `None` if the system does not tell.
+pub(super) fn read_full_buffers() -> Option<u64> {
+    let ipv4 = fs::read_to_string("/proc/thread-self/net/snmp").ok()?;
+    let ipv6 = fs::read_to_string("/proc/thread-self/net/snmp6").unwrap_or_default();
+    Some(full_buffers_ipv4(&ipv4)?.saturating_add(full_buffers_ipv6(&ipv6).unwrap_or(0)))
+}
+
+/// Two lines that begin with `Udp:`, names and then numbers.
+fn full_buffers_ipv4(text: &str) -> Option<u64> {
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp:"));
+    let (names, numbers) = (lines.next()?, lines.next()?);
+    let mut fields = names.split_whitespace().zip(numbers.split_whitespace());
+    let (_, number) = fields.find(|(name, _)| *name == "RcvbufErrors")?;
+    number.parse().ok()
+}
+
+/// Lines of a name and a number.
+fn full_buffers_ipv6(text: &str) -> Option<u64> {
+    let mut lines = text.lines();
+    lines.find_map(|line| line.strip_prefix("Udp6RcvbufErrors")?.trim().parse().ok())
+}
+
 /// Words of the answer up to `SK_MEMINFO_DROPS`, the last that is of use.
 const WORDS: usize = 9;
 /// The C library's headers name it; the crate `libc` does not.
@@ -43,3 +67,21 @@ const SO_MEMINFO: libc::c_int = if cfg!(any(target_arch = "sparc", target_arch =
 } else {
     55
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_buffers_are_read_from_the_tables_of_the_system() {
+        let ipv4 = "Tcp: InErrs\nTcp: 7\nUdp: InDatagrams InErrors RcvbufErrors InCsumErrors\nUdp: 9 8 5 3\n\
+                    UdpLite: RcvbufErrors\nUdpLite: 4\n";
+        assert_eq!(full_buffers_ipv4(ipv4), Some(5));
+        assert_eq!(full_buffers_ipv4("Udp: InDatagrams\nUdp: 9\n"), None);
+        assert_eq!(full_buffers_ipv4(""), None);
+        let ipv6 = "Udp6InErrors  \t3\nUdp6RcvbufErrors         \t2\nUdpLite6RcvbufErrors \t1\n";
+        assert_eq!(full_buffers_ipv6(ipv6), Some(2));
+        assert_eq!(full_buffers_ipv6(""), None);
+        assert!(read_full_buffers().is_some());
+    }
+}

@@ -409,6 +409,18 @@ fn drops_of(descriptor: &impl std::os::fd::AsFd) -> Option<u32> {
     super::drops::read(descriptor.as_fd())
 }
 
+/// Returns how many datagrams the system dropped so far at all sockets because a receive buffer was full.
+#[cfg(has_linux_calls)]
+pub(crate) fn full_buffers() -> Option<u64> {
+    super::drops::read_full_buffers()
+}
+
+/// See above: this system does not tell.
+#[cfg(not(has_linux_calls))]
+pub(crate) const fn full_buffers() -> Option<u64> {
+    None
+}
+
 #[cfg(not(has_linux_calls))]
 const fn drops_of<S>(_: &S) -> Option<u32> {
     None

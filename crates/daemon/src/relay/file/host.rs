@@ -65,7 +65,12 @@ pub(super) fn names(text: &[u8], config: &FileConfig) -> Vec<HostName> {
     own.chain(bootstrap)
         .chain(servers)
         .filter(|(text, _, _)| parse_address(text) == Err(AddressError::HostName))
-        .map(|(text, of, address)| HostName { text, of, address })
+        .map(|(text, of, address)| HostName {
+            text,
+            of,
+            address,
+            missed: 0,
+        })
         .collect()
 }
 

@@ -18,7 +18,7 @@ pub(super) struct Door {
     pub(super) may_hold: bool,
 }
 
-/// Listens on `address`, for IPv4 too if `is_dual` and the system can.
+/// Listens on `address`, for IPv4 too if `is_dual`, the system can, and nobody has the port there.
 pub(super) fn listen((address, is_dual): (SocketAddr, bool)) -> io::Result<TcpListener> {
     let address = canonical(address);
     let socket = socket(address)?;
@@ -29,9 +29,14 @@ pub(super) fn listen((address, is_dual): (SocketAddr, bool)) -> io::Result<TcpLi
     // Elsewhere this would let two programs have the port at once.
     #[cfg(unix)]
     socket.set_reuse_address(true)?;
-    socket.bind(&SockAddr::from(address))?;
-    socket.listen(BACKLOG)?;
-    Ok(TcpListener::from_std(socket.into()))
+    let is_taken = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
+    let bound = socket.bind(&SockAddr::from(address));
+    let listening = bound.and_then(|()| socket.listen(BACKLOG));
+    match listening {
+        Ok(()) => Ok(TcpListener::from_std(socket.into())),
+        Err(error) if is_dual && is_taken(&error) => listen((address, false)),
+        Err(error) => Err(error),
+    }
 }
 
 /// Begins to connect to `server`; what it comes to is told once the socket may be written.
@@ -158,5 +163,19 @@ mod tests {
         let single = listen((any, false)).unwrap();
         let port = single.local_addr().unwrap().port();
         std::net::TcpListener::bind(("0.0.0.0", port)).expect("the port is free on IPv4");
+    }
+
+    #[test]
+    fn u1_a_port_that_another_program_has_over_ipv4_is_opened_for_ipv6() {
+        let other = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
+        let port = other.local_addr().unwrap().port();
+        let all = SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, port));
+        // A host without IPv6 says so.
+        let Ok(ours) = listen((all, true)) else {
+            return;
+        };
+        let here = SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, port));
+        std::net::TcpStream::connect(here).unwrap();
+        assert!(ours.accept().is_ok());
     }
 }
