@@ -88,7 +88,7 @@ pub(super) struct Sockets {
     next: u32,
     /// Place of the socket whose drops are read next.
     drops_from: usize,
-    /// How many datagrams the system had dropped for a full buffer when that was last read, at all sockets of it.
+    /// How many datagrams the system had dropped for a full buffer, at all its sockets, when that was last read.
     full_buffers: Option<u64>,
 }
 
@@ -140,7 +140,7 @@ impl Sockets {
             list,
             opened_max,
             drops_from: 0,
-            full_buffers: full_buffers(),
+            full_buffers: None,
         }
     }
 
@@ -178,7 +178,10 @@ impl Sockets {
         let Some(now) = full_buffers().filter(|_| !dropped.is_empty()) else {
             return;
         };
-        let before = self.full_buffers.replace(now).unwrap_or(0);
+        // The first time nothing is known of what was dropped while the sockets waited for this driver.
+        let Some(before) = self.full_buffers.replace(now) else {
+            return;
+        };
         let mut left = u32::try_from(now.saturating_sub(before)).unwrap_or(u32::MAX);
         for drops in &mut *dropped {
             drops.count = drops.count.min(left);
