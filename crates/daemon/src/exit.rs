@@ -86,7 +86,7 @@ impl Failure {
         Self::usage(format_args!("{}: {sentence}", path.display())).in_file(path)
     }
 
-    /// Makes a failure for whoever wrote the file at `path`, whose text has `error`.
+    /// Makes a failure for the author of the file at `path`, whose text has `error`.
     pub fn text(path: &Path, error: &TextError) -> Self {
         let mut failure = Self::file(path, error);
         failure.line = u32::try_from(error.line).ok().filter(|line| *line > 0);

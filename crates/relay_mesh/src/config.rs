@@ -30,9 +30,9 @@ pub struct Config {
     pub previous_secret: Option<Secret32>,
     /// This run of this node, drawn at random.
     pub instance: InstanceId,
-    /// What a neighbour is told by that a session of an earlier run of this node is lost: kept over restarts, and
-    /// known to no other node (`crypto::reset_file`). Connection ids have 8 bytes then. `None`: neighbours find out
-    /// when they are dialled or after 10 s of silence.
+    /// Secret for stateless resets, which end the sessions of an earlier run of this node at its neighbours. It is
+    /// kept over restarts, and no other node has it (`crypto::reset_file`). Connection ids have 8 bytes if it is set.
+    /// If it is `None`, neighbours notice a restart when they are dialled or after 10 s of silence.
     pub reset_secret: Option<Secret32>,
     /// Whom to dial first.
     pub bootstrap: Bootstrap,

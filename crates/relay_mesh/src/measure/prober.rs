@@ -96,7 +96,7 @@ impl Prober {
         }
     }
 
-    /// The session with the neighbour is a new one, over the same path: asks anew. Where the link was up before, it
+    /// Starts again, as the session with the neighbour is a new one over the same path. If the link was up before, it
     /// counts as up after as many answers as one that fell silent, with the round trips of before.
     pub fn renew(&mut self, now: Instant) {
         self.probes.clear();

@@ -73,7 +73,8 @@ pub trait Application<M: Machine> {
     fn on_socket(&mut self, _now: Instant, _machine: &mut M, _id: CommandId, _: SocketOutcome) {}
 
     /// Takes that the system dropped `count` datagrams since the last time because the receive buffer of `socket`
-    /// was full: the host does not keep up. Told within about 100 ms, on Linux 4.12 and later alone.
+    /// was full: the host does not keep up. The driver reads the count at its next turn, at most each 100 ms, on
+    /// Linux 4.12 and later only.
     fn on_receive_drops(&mut self, _now: Instant, _machine: &mut M, _: SocketIndex, _count: u64) {}
 
     /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed; never by default.

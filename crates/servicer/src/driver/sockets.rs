@@ -173,7 +173,7 @@ impl Sockets {
     }
 
     /// Leaves no more of them than were dropped anywhere for a full buffer: the system counts datagrams with a wrong
-    /// checksum for a socket, too, and whoever sends some must not pass for a host that does not keep up.
+    /// checksum for a socket, too, and these do not show that this host cannot keep up.
     fn keep_full_buffers(&mut self, dropped: &mut Vec<ReceiveDrops>) {
         let Some(now) = full_buffers().filter(|_| !dropped.is_empty()) else {
             return;
