@@ -175,7 +175,10 @@ impl Sockets {
     /// Leaves no more of them than were dropped anywhere for a full buffer: the system counts datagrams with a wrong
     /// checksum for a socket, too, and these do not show that this host cannot keep up.
     fn keep_full_buffers(&mut self, dropped: &mut Vec<ReceiveDrops>) {
-        let Some(now) = full_buffers().filter(|_| !dropped.is_empty()) else {
+        if dropped.is_empty() {
+            return;
+        }
+        let Some(now) = full_buffers() else {
             return;
         };
         // The first time nothing is known of what was dropped while the sockets waited for this driver.
