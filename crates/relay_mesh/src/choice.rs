@@ -85,7 +85,8 @@ pub struct ChoiceConfig {
     /// How near to the best a route is as good; 2 ms.
     pub equal: Cost,
     /// Whether a route is left if its data does worse than its probes, and relays are backed off that delay or drop
-    /// what they carry; yes. No is for measurements that hold data back or stop a relay on purpose.
+    /// what they carry; yes. No is for measurements that hold data back or stop a relay on purpose: probes are short
+    /// then, and no padding is sent.
     pub judges_data: bool,
 }
 

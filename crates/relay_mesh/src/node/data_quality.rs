@@ -47,7 +47,9 @@ impl<P: Provider> Node<P> {
     ) {
         if let Some(course) = self.courses.get_mut(&far) {
             course.arrivals.data(path).on_data(now, packet, len);
-            course.note_data_len(len);
+            if self.config.choice.judges_data {
+                course.note_data_len(len);
+            }
         }
     }
 }

@@ -189,7 +189,7 @@ impl<P: Provider> Node<P> {
                 path.quality.on_data_sent(now, packet, piece.1.len());
             }
         }
-        if !is_keep_alive {
+        if !is_keep_alive && self.config.choice.judges_data {
             course.note_data_len(piece.1.len());
             course.lengths.note(piece.1.len());
         }
