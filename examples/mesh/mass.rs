@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::Command;
-use std::thread;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use daemon::relay::sandbox::{NodeProcess, Sandbox};
-use daemon::relay::{FileGame, FileMode, FileProtocol, FileRole};
+use daemon::relay::{FileGame, FileMode, FileProtocol, FileRole, News};
 
 use crate::player;
 
@@ -26,7 +27,8 @@ pub(crate) struct Options {
 
 /// Returns whether all were served within [`GOAL`] and those who played before lost nothing.
 pub(crate) fn run(options: &Options) -> io::Result<bool> {
-    let (_sandbox, _nodes, entry) = start()?;
+    let (_sandbox, nodes, entry) = start()?;
+    let refusals = Refusals::watch(nodes)?;
     let began = Instant::now();
     let mut first = Group::new(entry, 0..1, SECOND)?;
     first.play(began + PATIENCE, &mut []);
@@ -64,7 +66,49 @@ pub(crate) fn run(options: &Options) -> io::Result<bool> {
         if is_good { "good" } else { "BAD" },
         took.as_secs_f64(),
     );
+    for ((node, reason), count) in refusals.stop() {
+        println!("mass: {node} turned away {count} times: {reason}");
+    }
     Ok(is_good)
+}
+
+/// Counts what the nodes turn away. It reads all that they print, so that none of it is lost.
+struct Refusals {
+    stop: Sender<()>,
+    counting: JoinHandle<Counts>,
+}
+
+/// By node and reason.
+type Counts = BTreeMap<(&'static str, String), u64>;
+
+impl Refusals {
+    /// Takes the nodes, which run until [`stop`](Self::stop).
+    fn watch(nodes: Vec<NodeProcess>) -> io::Result<Self> {
+        let (stop, stopped) = mpsc::channel();
+        let builder = thread::Builder::new().name("news".to_owned());
+        let counting = builder.spawn(move || {
+            let mut counts = Counts::new();
+            let mut is_last = false;
+            while !is_last {
+                is_last = stopped.recv_timeout(NEWS) != Err(RecvTimeoutError::Timeout);
+                for (node, (name, _)) in nodes.iter().zip(NODES) {
+                    for news in node.heard() {
+                        if let News::TurnedAway { reason, count, .. } = news {
+                            *counts.entry((name, format!("{reason:?}"))).or_default() += count;
+                        }
+                    }
+                }
+            }
+            counts
+        })?;
+        Ok(Self { stop, counting })
+    }
+
+    /// Stops the nodes and returns the counts. Nodes print a count after 1 s, and again each minute.
+    fn stop(self) -> Counts {
+        self.stop.send(()).ok();
+        self.counting.join().unwrap_or_default()
+    }
 }
 
 /// Starts the nodes and the game server; returns where players join.
@@ -276,5 +320,7 @@ const GOAL: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(60);
 const SETTLE: Duration = Duration::from_secs(5);
 const SECOND: Duration = Duration::from_secs(1);
+/// Between two looks at what nodes print.
+const NEWS: Duration = Duration::from_millis(20);
 /// Between two looks at the sockets.
 const STEP: Duration = Duration::from_millis(5);
