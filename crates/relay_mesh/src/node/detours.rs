@@ -101,6 +101,12 @@ impl Detours {
         }
     }
 
+    /// Whether what leaves for a far end now goes directly alone, where it may be lost.
+    pub(super) fn is_quiet(&self, now: Instant, far: LinkId) -> bool {
+        let detour = self.list.get(&far);
+        detour.is_some_and(|detour| now < detour.quiet_until)
+    }
+
     /// Takes note of a probe to a far end: one in five goes alone.
     pub(super) fn on_probe(&mut self, now: Instant, far: LinkId) {
         if let Some(detour) = self.list.get_mut(&far) {

@@ -77,6 +77,9 @@ impl<P: Provider> Node<P> {
             return false;
         }
         let (far, id) = (flow.far, flow.id);
+        if self.detours.is_quiet(now, far) {
+            return false;
+        }
         let cost = u32::try_from(datagram.len()).unwrap_or(u32::MAX);
         let Some(course) = self.courses.get_mut(&far) else {
             return false;
