@@ -198,18 +198,27 @@ impl<P: Provider> Node<P> {
     /// Lets the choice look at the routes, and keeps the paths that it wants.
     fn decide(&mut self, now: Instant, link: LinkId) {
         let is_overloaded = self.is_excused(now, link);
-        let (Some(far), Some(course)) = (
+        let course = self.courses.get(&link);
+        let (Some(far), true) = (
             self.peers.get(link).map(|peer| peer.node),
-            self.courses.get_mut(&link),
+            course.is_some_and(|course| now >= course.decide_at),
         ) else {
             return;
         };
-        let has_way = course.current.is_some();
-        if now < course.decide_at || (has_way && is_overloaded) {
+        self.renew_routes(now);
+        let Some(course) = self.courses.get_mut(&link) else {
             return;
+        };
+        let in_use = course.current.and_then(|id| course.path(id));
+        if is_overloaded && let Some(in_use) = in_use {
+            // Link state says that a relay drains: that is no measurement.
+            let (newest, model) = (self.known_routes.newest(), &self.config.cost);
+            if !LinkState::of(newest, &in_use.path, model).is_draining {
+                course.decide_at = now + DECIDE;
+                return;
+            }
         }
         let avoided = course.backoff.held(now);
-        self.renew_routes(now);
         let Some(routes) = self.known_routes.alternatives(now, far, &avoided) else {
             self.is_untended = true;
             return;

@@ -1,7 +1,7 @@
 //! Nodes that take their leave.
 
 use netsim::{for_each_seed, test_site};
-use relay_mesh::{Event, Mode, RouteCause};
+use relay_mesh::{Event, Mode, RouteCause, SocketId};
 
 use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, ms};
 
@@ -50,6 +50,35 @@ fn sim_pgx12_a_relay_that_drains_is_left_without_a_loss() {
             assert_eq!(mesh.player().missing_from(sent), 0, "{mode:?}");
         });
     }
+}
+
+/// An end that does not keep up leaves a relay that drains, though it judges no path by what it measures.
+#[test]
+fn sim_mesh_a4_a_relay_that_drains_is_left_while_an_end_is_overloaded() {
+    for_each_seed(&test_site!(), 2, |seed| {
+        let mut mesh = Mesh::new(seed, &Shape::default());
+        mesh.run(START + 2_000);
+        assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
+        let at = mesh.now();
+        let entry = mesh.nodes[ENTRY];
+        for tenth in 0..100 {
+            mesh.world.apply(entry, |process, now| {
+                let node = &mut process.node;
+                node.note_receive_drops(now, Some(SocketId::MESH), 1_000);
+            });
+            mesh.run(100);
+            if tenth == 20 {
+                assert_eq!(mesh.process(ENTRY).node.stats().overloads, 1);
+                drain(&mut mesh, RELAY);
+            }
+        }
+        for end in [ENTRY, EXIT] {
+            let moves = mesh.moves(end, at);
+            let causes: Vec<_> = moves.iter().map(|(_, _, cause)| *cause).collect();
+            assert_eq!(causes, [RouteCause::Drained], "{end}: {moves:?}");
+        }
+        assert_eq!(mesh.route(), Some(mesh.path(&[RELAY + 1])));
+    });
 }
 
 /// A relay that is not to end after all is used again, and nobody lost a packet by either.
