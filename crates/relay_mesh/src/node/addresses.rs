@@ -7,6 +7,7 @@ use wire::{Instant, NodeId};
 
 use super::Node;
 use super::peers::Contact;
+use crate::link::LinkId;
 use crate::signed_config::Protocol;
 
 /// What an address of the configuration is for.
@@ -73,12 +74,27 @@ impl<P: Provider> Node<P> {
         if let Some(link) = self.peers.find(&node)
             && let Some(peer) = self.peers.get_mut(link)
             && replace(&mut peer.bootstrap, old, new)
-            && matches!(peer.contact, Contact::None)
         {
-            peer.failures = 0;
-            peer.next_dial = now;
+            peer.reached = peer.reached.filter(|reached| *reached != old);
+            self.dial_anew(now, link);
         }
         is_replaced
+    }
+
+    /// Dials a node at once that has another address now; a dial under way does not know it.
+    fn dial_anew(&mut self, now: Instant, link: LinkId) {
+        let contact = self.peers.get(link).map(|peer| &peer.contact);
+        match contact {
+            None | Some(Contact::Up(_)) => return,
+            Some(&Contact::Dialling(dial)) => {
+                self.peers.set_contact(link, Contact::None);
+                self.close(now, dial);
+            }
+            Some(Contact::None) => {}
+        }
+        if let Some(peer) = self.peers.get_mut(link) {
+            (peer.failures, peer.next_dial) = (0, now);
+        }
     }
 
     #[cfg(not(feature = "tcp"))]
@@ -110,8 +126,15 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// Replaces `old` by `new`; returns whether it was there.
-fn replace(addresses: &mut [SocketAddr], old: SocketAddr, new: SocketAddr) -> bool {
-    let place = addresses.iter_mut().find(|address| **address == old);
-    place.map(|place| *place = new).is_some()
+/// Replaces `old` by `new`, which stands there once; returns whether `old` was there.
+fn replace(addresses: &mut Vec<SocketAddr>, old: SocketAddr, new: SocketAddr) -> bool {
+    let Some(place) = addresses.iter().position(|address| *address == old) else {
+        return false;
+    };
+    if addresses.contains(&new) {
+        addresses.remove(place);
+    } else if let Some(address) = addresses.get_mut(place) {
+        *address = new;
+    }
+    true
 }

@@ -7,7 +7,10 @@ use relay_mesh::signed_config::Protocol;
 use wire::Seed;
 
 use crate::crowd::gather;
-use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, mesh_address, ms, server};
+use crate::echo::EchoServer;
+use crate::harness::{
+    ENTRY, EXIT, Mesh, RELAY, START, Shape, link, mesh_address, ms, server,
+};
 
 /// The same port of a host that the simulation does not know before it is bound.
 fn elsewhere(of: SocketAddr) -> SocketAddr {
@@ -55,6 +58,38 @@ fn sim_a_node_of_the_bootstrap_list_is_dialled_where_it_moved() {
     assert_eq!(mesh.process(ENTRY).node.links().count(), 1);
 }
 
+/// What was reached where the name no longer leads is not tried first, nor at all.
+#[test]
+fn sim_a_node_is_not_dialled_where_its_name_no_longer_leads() {
+    let shape = Shape {
+        relays: 1,
+        adjust: |index, config, ids| {
+            config.bootstrap.nodes.clear();
+            if index == ENTRY {
+                let relay = (ids[RELAY], mesh_address(RELAY));
+                config.bootstrap.nodes.push(relay);
+            } else if index == RELAY {
+                // Its record names no address.
+                config.profile.addresses.clear();
+            }
+        },
+        ..Shape::default()
+    };
+    let mut mesh = Mesh::new(Seed::from_number(66), &shape);
+    mesh.run(START);
+    assert_eq!(mesh.process(ENTRY).node.links().count(), 1);
+    let (relay, old) = (mesh.nodes[RELAY], mesh_address(RELAY));
+    let new = elsewhere(old);
+    mesh.world.bind_address(relay, new);
+    mesh.world.unbind_address(old);
+    let of = AddressUse::Bootstrap(mesh.ids[RELAY]);
+    mesh.run(20_000);
+    assert_eq!(mesh.process(ENTRY).node.links().count(), 0);
+    assert!(replace(&mut mesh, ENTRY, &of, (old, new)));
+    mesh.run(1_000);
+    assert_eq!(mesh.process(ENTRY).node.links().count(), 1);
+}
+
 #[test]
 fn sim_an_own_address_that_changes_is_advertised() {
     let mut mesh = Mesh::new(Seed::from_number(62), &Shape::default());
@@ -83,6 +118,32 @@ fn sim_the_server_of_a_game_is_replaced_once() {
     assert!(!replace(&mut mesh, EXIT, &of("echo"), (new, server())));
     assert!(replace(&mut mesh, EXIT, &of("echo"), (server(), new)));
     assert!(!replace(&mut mesh, EXIT, &of("echo"), (server(), new)));
+}
+
+/// The old address of the server is gone. The new one is of another host, which answers from there.
+#[test]
+fn sim_players_are_carried_to_where_their_server_moved() {
+    let mut mesh = Mesh::new(Seed::from_number(65), &Shape::default());
+    mesh.run(START + 2_000);
+    let (old, new) = (server(), elsewhere(server()));
+    let moved = mesh.world.add(new, |_| EchoServer::default());
+    let exit = mesh.nodes[EXIT];
+    mesh.world.set_links(exit, moved, link(1));
+    mesh.world.unbind_address(old);
+    let of = AddressUse::Server {
+        protocol: Protocol::Udp,
+        game: "echo".to_owned(),
+    };
+    assert!(replace(&mut mesh, EXIT, &of, (old, new)));
+    mesh.run(1_000);
+    let again = mesh.player().sent();
+    mesh.run(3_000);
+    mesh.stop_player();
+    mesh.run(1_000);
+    assert!(mesh.player().sent() > again + 100);
+    assert_eq!(mesh.player().missing_from(again), 0);
+    let served: u64 = mesh.world[moved].sources.values().sum();
+    assert!(served > 100, "{served}");
 }
 
 /// A session has room for some 1,300 ends of flows at once; the others are told of once it has room again.
