@@ -14,8 +14,10 @@ use crate::direct::{Party, START, UNIX, network};
 use crate::harness::{Keys, SERVER, address};
 use crate::rogue::{Rogue, confirm};
 
-/// Sessions of the process that is measured.
+/// Sessions of the process that is measured: 4,096 take a minute.
 const SESSIONS: u16 = 128;
+/// Sets another number of them, for a run by hand.
+const SESSIONS_SET: &str = "TICKWIRE_TEST_SESSIONS";
 /// What names the form of the hostile messages to that process.
 const FORM: &str = "TICKWIRE_TEST_FORM";
 
@@ -50,6 +52,8 @@ fn measured() {
     let Ok(form) = std::env::var(FORM) else {
         return;
     };
+    let set = std::env::var(SESSIONS_SET).ok();
+    let count: u16 = set.map_or(SESSIONS, |set| set.parse().expect("a number"));
     let config = Config::for_server();
     let window = usize::try_from(config.receive_window).unwrap();
     let mut keys = Keys::new(Seed::from_number(1));
@@ -58,8 +62,8 @@ fn measured() {
     let mut now = START;
     let mut sessions = Vec::new();
     let before = resident_kib();
-    for number in 0..SESSIONS {
-        now += Duration::from_millis(20);
+    for number in 0..count {
+        now += Duration::from_millis(1);
         let from = network(number);
         let token = keys.token(
             UNIX + now.saturating_since(START),
@@ -79,7 +83,7 @@ fn measured() {
         server.drain(now);
         sessions.push((from, session));
     }
-    assert_eq!(server.sessions().len(), usize::from(SESSIONS));
+    assert_eq!(server.sessions().len(), usize::from(count));
     let plaintexts = hostile(&form, window);
     for part in plaintexts.chunks(200) {
         now += Duration::from_secs(1);
@@ -101,11 +105,11 @@ fn measured() {
     let after = resident_kib();
     assert_eq!(
         server.machine.sessions().count(),
-        usize::from(SESSIONS),
+        usize::from(count),
         "none has gone too far"
     );
-    let kib = (after - before) / u64::from(SESSIONS);
-    let said = server.machine.memory() / usize::from(SESSIONS) / 1_024;
+    let kib = (after - before) / u64::from(count);
+    let said = server.machine.memory() / usize::from(count) / 1_024;
     eprintln!("KiB-a-session={kib} said={said}");
 }
 
