@@ -8,9 +8,7 @@ use wire::Seed;
 
 use crate::crowd::gather;
 use crate::echo::EchoServer;
-use crate::harness::{
-    ENTRY, EXIT, Mesh, RELAY, START, Shape, link, mesh_address, ms, server,
-};
+use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, link, mesh_address, ms, server};
 
 /// The same port of a host that the simulation does not know before it is bound.
 fn elsewhere(of: SocketAddr) -> SocketAddr {

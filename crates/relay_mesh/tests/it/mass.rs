@@ -7,7 +7,7 @@ use wire::Instant;
 
 use crate::crowd::{Crowd, gather, gather_more};
 use crate::detour::part;
-use crate::harness::{ENTRY, EXIT, Mesh, START, ms, shape};
+use crate::harness::{ENTRY, Mesh, START, ms, shape};
 
 /// How long it takes until `count` players are served who come within 2 s, while a thousand play.
 fn serve(seed: wire::Seed, count: u32) -> Duration {
