@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use super::log::log;
+use crate::exit::say_why;
 use crate::relay::{self, Ending};
 
 /// How to run a node of the mesh.
@@ -25,6 +27,10 @@ impl RunRelay {
         } else {
             Ending::BySignal
         };
+        if let Err(failure) = log() {
+            say_why("tickwire relay", &failure);
+            return failure.exit.into();
+        }
         relay::main(&self.config, ending)
     }
 }

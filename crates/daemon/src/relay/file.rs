@@ -341,8 +341,9 @@ impl FileConfig {
         }
         let identity_path = directory.join(&self.identity_file);
         let identity = identity_file::read_or_create(&identity_path, &mut Ring::new())
-            .map_err(|error| ConfigError::new(&identity_path, &error))?;
-        let secret = read_secret(&directory.join(&self.secret_file))?;
+            .map_err(|error| ConfigError::new(&identity_path, &error).in_field("identity_file"))?;
+        let secret = read_secret(&directory.join(&self.secret_file));
+        let secret = secret.map_err(|error| error.in_field("secret_file"))?;
         let mut instance = [0; 8];
         Ring::new()
             .random(&mut instance)
@@ -505,6 +506,12 @@ impl ConfigError {
             path: path.to_owned(),
             fault: fault.to_string(),
         }
+    }
+
+    /// Says which field of the configuration names the file.
+    fn in_field(mut self, field: &str) -> Self {
+        self.fault = format!("{} ({field:?} names this file)", self.fault);
+        self
     }
 
     /// Says what the system refused.

@@ -324,6 +324,9 @@ fn a_log_filter_that_is_none_is_refused_at_the_start() {
             assert!(end.stderr.contains("error, warn, info"), "{}", end.stderr);
         }
     }
+    let mut relay = tickwire();
+    relay.args(["relay", "--config", "node.json"]);
+    End::with_log(&mut relay, "eror").assert(2, "TICKWIRE_LOG: found ");
 }
 
 #[test]

@@ -192,7 +192,8 @@ fn a_secret_that_others_may_read_is_refused() {
         assert_eq!(scene.run().status.code(), Some(2), "{text}");
     }
     fs::remove_file(&secret).unwrap();
-    assert_sentence(&scene.run(), 2, &["secret", "there is no such file"]);
+    let words = ["secret", "there is no such file", "\"secret_file\" names"];
+    assert_sentence(&scene.run(), 2, &words);
     fs::create_dir(&secret).unwrap();
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o700)).unwrap();
     assert_sentence(&scene.run(), 2, &["secret", "this is a folder"]);

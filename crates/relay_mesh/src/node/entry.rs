@@ -311,7 +311,10 @@ impl<P: Provider> Node<P> {
             return;
         };
         self.ports.on_opened(now, (flow.game, exit), outcome);
-        if outcome.is_err() {
+        if let Err(why) = outcome {
+            if why == FlowRefused::Full {
+                self.count_crowded(now, index);
+            }
             self.end_flow(now, index, FlowEnd::Refused);
         }
     }

@@ -10,7 +10,7 @@ use super::flow_table::{Flow, Owner};
 use super::telling::Told;
 use super::{Node, Pending};
 use crate::config::Mode;
-use crate::event::{Command, Event, Outcome};
+use crate::event::{Command, Event, Outcome, TurnedAway};
 use crate::exchange::Exchange;
 use crate::flow_key::FlowId;
 use crate::flow_message::{FlowEnd, FlowMessage, FlowRefused};
@@ -32,6 +32,10 @@ impl<P: Provider> Node<P> {
             let reason = FlowEnd::Crowded;
             self.tell_close(now, link, (flow, reason));
             self.stats.shares_held = self.stats.shares_held.saturating_add(1);
+            let node = self.peers.get(link).map(|peer| peer.node);
+            if let Some((game, ..)) = node.and_then(|node| self.admit(node, game)) {
+                self.turn_away(now, Some(game), TurnedAway::Share);
+            }
             return;
         }
         let outcome = if may_open {
@@ -182,6 +186,7 @@ impl<P: Provider> Node<P> {
         let keys = self.flow_keys(link, id).ok_or(FlowRefused::Policy)?;
         // Last, since it may end another flow.
         if !self.make_room(now, Owner::Entry(link)) {
+            self.turn_away(now, Some(game), TurnedAway::Share);
             return Err(FlowRefused::Full);
         }
         let side = Side::Exit {

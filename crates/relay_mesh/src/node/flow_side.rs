@@ -73,6 +73,19 @@ impl Side {
         }
     }
 
+    /// Whether it is a player's, and no tunnel.
+    #[cfg_attr(
+        not(feature = "tcp"),
+        expect(clippy::unused_self, reason = "every flow is")
+    )]
+    pub(super) const fn is_of_player(&self) -> bool {
+        #[cfg(feature = "tcp")]
+        if let Self::Tunnel(_) = self {
+            return false;
+        }
+        true
+    }
+
     /// Whether this end opened the flow.
     pub(super) const fn is_opened_here(&self) -> bool {
         match self {

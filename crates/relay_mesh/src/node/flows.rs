@@ -236,6 +236,9 @@ impl<P: Provider> Node<P> {
             }
             Ok(FlowMessage::Close { flow, reason }) => {
                 if let Some(index) = self.flows.of_id(link, flow) {
+                    if reason == FlowEnd::Crowded {
+                        self.count_crowded(now, index);
+                    }
                     self.end_flow(now, index, reason);
                 }
             }
@@ -336,6 +339,7 @@ impl<P: Provider> Node<P> {
     pub(super) fn make_room(&mut self, now: Instant, owner: Owner) -> bool {
         let place = self.flows.place_for(owner);
         if let Some(Place::After(oldest)) = place {
+            self.count_crowded(now, oldest);
             self.close_flow(now, oldest, FlowEnd::Crowded);
         }
         place.is_some()

@@ -79,6 +79,17 @@ impl<P: Provider> Node<P> {
         self.turned_away.add(now, game, reason);
     }
 
+    /// Counts a flow that ends so that another has its place, or found none: here, or at the exit.
+    pub(super) fn count_crowded(&mut self, now: Instant, index: u32) {
+        let flow = self.flows.get(index);
+        if let Some(game) = flow
+            .filter(|flow| flow.side.is_of_player())
+            .map(|flow| flow.game)
+        {
+            self.turn_away(now, Some(game), TurnedAway::Share);
+        }
+    }
+
     /// Tells what is due.
     pub(super) fn tell_turned_away(&mut self, now: Instant) {
         for (game, reason, count) in self.turned_away.take_due(now) {

@@ -5,6 +5,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use netsim::{Handle, Outbox};
+use relay_mesh::{Event, TurnedAway};
 use wire::{Arrival, Instant, Seed};
 
 use crate::crowd::gather;
@@ -115,6 +116,23 @@ fn pgx11_one_host_does_not_shut_others_out_of_an_exit_smaller_than_its_entry() {
     mesh.run(40_000);
     assert!((200..=257).contains(&mesh.process(EXIT).sockets()));
     assert!(mesh.process(EXIT).node.stats().shares_held > 100);
+    // Operators of both ends hear of it: the exit's flows end, or never were.
+    for end in [ENTRY, EXIT] {
+        let told = mesh
+            .process(end)
+            .events
+            .iter()
+            .find_map(|(_, event)| match event {
+                Event::TurnedAway {
+                    game,
+                    reason: TurnedAway::Share,
+                    count,
+                } => Some((game.as_str(), *count)),
+                _ => None,
+            });
+        let (game, count) = told.expect("a line");
+        assert!(game == "echo" && count > 0, "{end}: {game} {count}");
+    }
     // It knocks all the time.
     mesh.world.apply(hog, |hog, _| hog.ports = 20_000);
     others_play(&mut mesh);

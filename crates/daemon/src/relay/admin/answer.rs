@@ -6,7 +6,8 @@ use crate::http::refusal::Refusal;
 
 impl Refusal {
     pub(super) fn no_token() -> Self {
-        let detail = "say Authorization: Bearer and the token of this node's token file";
+        let detail = "expected \"Authorization: Bearer TOKEN\" with the token of this node's token file; \
+                      found none, or another token";
         Self::new(StatusCode::UNAUTHORIZED, "no_token", detail)
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
 
+use relay_mesh::shard::ShardId;
 use relay_mesh::signed_config::Protocol;
 
 use super::{FileConfig, FileGame, FileProtocol, FileRole};
@@ -45,7 +46,23 @@ impl FileConfig {
             .or_else(|| self.game_faults())
             .or_else(|| self.proxies_fault())
             .or_else(|| self.probes_fault())
+            .or_else(|| self.rations_fault())
             .or_else(|| self.signed_fault())
+            .or_else(|| self.number_fault())
+    }
+
+    /// Numbers with which a node does not start, or carries nothing.
+    fn number_fault(&self) -> Option<Fault> {
+        if !(1..=ShardId::COUNT_MAX).contains(&self.shards) {
+            let text = format!(
+                "found {}; expected 1 to {}",
+                self.shards,
+                ShardId::COUNT_MAX
+            );
+            return Some(Fault::new("shards", text));
+        }
+        let is_zero = self.limits.flows == Some(0);
+        is_zero.then(|| Fault::new("limits.flows", "found 0; expected 1 or more"))
     }
 
     fn name_fault(&self) -> Option<Fault> {

@@ -6,6 +6,7 @@ use relay_mesh::RationLimits;
 use serde::{Deserialize, Serialize};
 
 use super::FileConfig;
+use super::check::Fault;
 
 /// What players of one /24 or /48 may do in a game over UDP until each has proved that it receives; what is
 /// left out is as [`RationLimits`] has it.
@@ -39,6 +40,19 @@ impl FileConfig {
         rations
             .map(|(game, ration)| (game.clone(), ration.limits()))
             .collect()
+    }
+
+    /// Limits of a game that no port of this node is for. Where documents bring games, any name is taken.
+    pub(super) fn rations_fault(&self) -> Option<Fault> {
+        let is_known = |name: &&String| {
+            let mut games = self.games.iter();
+            self.signed.is_some()
+                || games.any(|game| game.name == **name && !game.listen.is_empty())
+        };
+        let unknown = self.rations.keys().find(|name| !is_known(name))?;
+        let text =
+            format!("found the game {unknown:?}; expected one of \"games\" with \"listen\" here");
+        Some(Fault::new(format!("rations.{unknown}"), text))
     }
 }
 

@@ -197,6 +197,32 @@ fn a_store_that_does_not_follow_from_the_minimum_is_refused_at_the_start() {
 }
 
 #[test]
+fn numbers_and_names_that_carry_nothing_are_refused() {
+    for (from, to, said) in [
+        (
+            "\"roles\"",
+            "\"shards\": 9, \"roles\"",
+            "line 5: shards: found 9; expected 1 to 8",
+        ),
+        (
+            "\"roles\"",
+            "\"limits\": {\"flows\": 0}, \"roles\"",
+            "line 5: limits.flows: found 0; expected 1 or more",
+        ),
+        (
+            "\"roles\"",
+            "\"rations\": {\"b\": {}}, \"roles\"",
+            "line 5: rations.b: found the game \"b\"; expected one of \"games\" with \"listen\" here",
+        ),
+        ("\"roles\"", "\"rations\": {\"a\": {}}, \"roles\"", ""),
+    ] {
+        let text = GOOD.replacen(from, to, 1);
+        let error = error_of("numbers", text.as_bytes()).unwrap_or_default();
+        assert_eq!(error, said);
+    }
+}
+
+#[test]
 fn a_byte_order_mark_and_windows_line_ends_are_accepted() {
     let text = format!("\u{FEFF}{}", GOOD.replace('\n', "\r\n"));
     assert_eq!(error_of("windows", text.as_bytes()), None);
