@@ -99,6 +99,7 @@ impl Scene {
     fn run_file(path: &Path) -> Output {
         tickwire_relay()
             .arg(path)
+            .env("TICKWIRE_LOG", "off")
             .stdin(Stdio::null())
             .output()
             .unwrap()
