@@ -24,7 +24,7 @@ pub const LEN: usize = 38;
 /// that no two servers answer each other and nobody gets more than 0.35 of what came in his name.
 pub const TRIGGER_LEN_MIN: usize = 110;
 /// Resets a second, and at once, to whomever; TWP/1, section 12.
-const RATE: u32 = 50;
+const RATE: u32 = 1_000;
 
 /// What a reset of one session ends with. Whoever has it can end the session.
 #[derive(Clone)]
