@@ -118,18 +118,18 @@ fn pgx11_one_host_does_not_shut_others_out_of_an_exit_smaller_than_its_entry() {
     assert!(mesh.process(EXIT).node.stats().shares_held > 100);
     // Operators of both ends hear of it: the exit's flows end, or never were.
     for end in [ENTRY, EXIT] {
-        let told = mesh
-            .process(end)
-            .events
-            .iter()
-            .find_map(|(_, event)| match event {
-                Event::TurnedAway {
-                    game,
-                    reason: TurnedAway::Share,
-                    count,
-                } => Some((game.as_str(), *count)),
-                _ => None,
-            });
+        let told = mesh.process(end).events.iter().find_map(|(_, event)| {
+            if let Event::TurnedAway {
+                game,
+                reason: TurnedAway::Share,
+                count,
+            } = event
+            {
+                Some((game.as_str(), *count))
+            } else {
+                None
+            }
+        });
         let (game, count) = told.expect("a line");
         assert!(game == "echo" && count > 0, "{end}: {game} {count}");
     }
