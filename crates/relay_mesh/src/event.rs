@@ -168,6 +168,9 @@ pub enum TurnedAway {
     Rate,
     /// There was no place among the flows, or the newcomer's network has its share of them.
     Share,
+    /// The exit refused a player's flow over UDP: it has no place or no socket left, was asked too often, or does not
+    /// serve the game.
+    Refused,
     /// A datagram was longer than [`DATAGRAM_MAX`](crate::DATAGRAM_MAX), 1,472 bytes.
     TooLong,
     /// A player sent more over UDP than [`Config::flow_rate`](crate::Config::flow_rate), or a server sent one more.

@@ -52,7 +52,12 @@ impl<P: Provider> Node<P> {
     fn replace_own_address(&mut self, old: SocketAddr, new: SocketAddr) -> bool {
         let is_replaced = replace(&mut self.config.profile.addresses, old, new);
         if is_replaced {
-            let addresses = self.config.profile.addresses.clone();
+            let mut addresses: Vec<SocketAddr> = Vec::new();
+            for &address in &self.config.profile.addresses {
+                if !addresses.contains(&address) {
+                    addresses.push(address);
+                }
+            }
             self.gossip.publisher_mut().set_addresses(addresses);
         }
         is_replaced
@@ -126,15 +131,9 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// Replaces `old` by `new`, which stands there once; returns whether `old` was there.
-fn replace(addresses: &mut Vec<SocketAddr>, old: SocketAddr, new: SocketAddr) -> bool {
-    let Some(place) = addresses.iter().position(|address| *address == old) else {
-        return false;
-    };
-    if addresses.contains(&new) {
-        addresses.remove(place);
-    } else if let Some(address) = addresses.get_mut(place) {
-        *address = new;
-    }
-    true
+/// Replaces `old` by `new`; returns whether it was there. Two names may lead to one address for a while: it stands
+/// there twice then, so that neither name loses its own.
+fn replace(addresses: &mut [SocketAddr], old: SocketAddr, new: SocketAddr) -> bool {
+    let place = addresses.iter_mut().find(|address| **address == old);
+    place.map(|place| *place = new).is_some()
 }

@@ -239,7 +239,12 @@ impl<P: Provider> Node<P> {
         }
         let newest = self.known_routes.newest();
         let model = &self.config.cost;
-        let refuted = course.refute(now, |path| expected(newest, path, model));
+        // What answers take is no evidence while this node, or the far end, does not keep up.
+        let refuted = if is_overloaded {
+            0
+        } else {
+            course.refute(now, |path| expected(newest, path, model))
+        };
         self.stats.paths_refuted = self.stats.paths_refuted.saturating_add(refuted);
         let candidates: Vec<Priced> = paths
             .into_iter()

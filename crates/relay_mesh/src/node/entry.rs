@@ -311,10 +311,8 @@ impl<P: Provider> Node<P> {
             return;
         };
         self.ports.on_opened(now, (flow.game, exit), outcome);
-        if let Err(why) = outcome {
-            if why == FlowRefused::Full {
-                self.count_crowded(now, index);
-            }
+        if outcome.is_err() {
+            self.turn_away_flow(now, index, TurnedAway::Refused);
             self.end_flow(now, index, FlowEnd::Refused);
         }
     }

@@ -236,8 +236,11 @@ impl<P: Provider> Node<P> {
             }
             Ok(FlowMessage::Close { flow, reason }) => {
                 if let Some(index) = self.flows.of_id(link, flow) {
-                    if reason == FlowEnd::Crowded {
-                        self.count_crowded(now, index);
+                    // Of what an entry closes it tells itself.
+                    let flow = self.flows.get(index);
+                    let is_ours = flow.is_some_and(|flow| flow.side.is_opened_here());
+                    if is_ours && reason == FlowEnd::Crowded {
+                        self.turn_away_flow(now, index, TurnedAway::Share);
                     }
                     self.end_flow(now, index, reason);
                 }
@@ -339,7 +342,7 @@ impl<P: Provider> Node<P> {
     pub(super) fn make_room(&mut self, now: Instant, owner: Owner) -> bool {
         let place = self.flows.place_for(owner);
         if let Some(Place::After(oldest)) = place {
-            self.count_crowded(now, oldest);
+            self.turn_away_flow(now, oldest, TurnedAway::Share);
             self.close_flow(now, oldest, FlowEnd::Crowded);
         }
         place.is_some()

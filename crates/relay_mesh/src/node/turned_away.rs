@@ -79,14 +79,14 @@ impl<P: Provider> Node<P> {
         self.turned_away.add(now, game, reason);
     }
 
-    /// Counts a flow that ends so that another has its place, or found none: here, or at the exit.
-    pub(super) fn count_crowded(&mut self, now: Instant, index: u32) {
+    /// Counts the player of a flow that ends; a tunnel is of no one player.
+    pub(super) fn turn_away_flow(&mut self, now: Instant, index: u32, reason: TurnedAway) {
         let flow = self.flows.get(index);
         if let Some(game) = flow
             .filter(|flow| flow.side.is_of_player())
             .map(|flow| flow.game)
         {
-            self.turn_away(now, Some(game), TurnedAway::Share);
+            self.turn_away(now, Some(game), reason);
         }
     }
 

@@ -103,6 +103,35 @@ fn sim_an_own_address_that_changes_is_advertised() {
     assert_eq!(relay.unwrap().addresses, [new]);
 }
 
+/// Two names of a node lead to one address for a while; each then moves on by itself.
+#[test]
+fn sim_two_names_that_meet_at_one_address_lose_none() {
+    let at = |host: u8| SocketAddr::from(([192, 0, 2, host], 4_000));
+    let shape = Shape {
+        adjust: |index, config, _| {
+            if index == RELAY {
+                let second = SocketAddr::from(([192, 0, 2, 202], 4_000));
+                config.profile.addresses.push(second);
+            }
+        },
+        ..Shape::default()
+    };
+    let mut mesh = Mesh::new(Seed::from_number(67), &shape);
+    mesh.run(START);
+    let first = mesh_address(RELAY);
+    for (change, expected) in [
+        ((first, at(202)), vec![at(202)]),
+        ((at(202), at(203)), vec![at(203), at(202)]),
+        ((at(202), at(204)), vec![at(203), at(204)]),
+    ] {
+        assert!(replace(&mut mesh, RELAY, &AddressUse::Own, change));
+        mesh.run(2_000);
+        let view = mesh.process(ENTRY).node.mesh();
+        let relay = view.nodes.iter().find(|view| view.node == mesh.ids[RELAY]);
+        assert_eq!(relay.unwrap().addresses, expected);
+    }
+}
+
 #[test]
 fn sim_the_server_of_a_game_is_replaced_once() {
     let mut mesh = Mesh::new(Seed::from_number(63), &Shape::default());

@@ -1,11 +1,12 @@
 //! Many players behind one address: a school, a carrier's NAT.
 
 use core::net::SocketAddr;
+use std::collections::BTreeSet;
 
-use relay_mesh::{Event, RationLimits, TurnedAway};
+use relay_mesh::{FlowEnd, RationLimits, TurnedAway};
 use wire::Seed;
 
-use crate::harness::{ENTRY, Mesh, START, Shape, game, link, ms, shape};
+use crate::harness::{ENTRY, EXIT, Mesh, START, Shape, game, link, ms, shape};
 use crate::player::Player;
 
 /// Lets `count` players of one address come within a second, and returns how many are served, and which share of
@@ -39,19 +40,6 @@ fn served(shape: &Shape, count: u16) -> (usize, u64, Mesh) {
     (are_served.count(), share, mesh)
 }
 
-fn turned_away(mesh: &Mesh) -> Vec<(TurnedAway, u64)> {
-    let events = mesh.process(ENTRY).events.iter();
-    events
-        .filter_map(|(_, event)| {
-            if let Event::TurnedAway { reason, count, .. } = event {
-                Some((*reason, *count))
-            } else {
-                None
-            }
-        })
-        .collect()
-}
-
 #[test]
 fn sim_mesh_a3_a_thousand_players_of_one_address_are_served() {
     let (served, share, mesh) = served(&Shape::default(), 1_000);
@@ -60,7 +48,7 @@ fn sim_mesh_a3_a_thousand_players_of_one_address_are_served() {
     );
     assert_eq!(served, 1_000);
     assert!(share >= 95, "{share} %");
-    assert_eq!(turned_away(&mesh), []);
+    assert_eq!(mesh.turned_away(ENTRY), []);
 }
 
 #[test]
@@ -72,9 +60,50 @@ fn mesh_a3_rations_of_a_game_hold_and_who_is_turned_away_is_told_of() {
     });
     let (served, _, mesh) = served(&shape, 100);
     assert!((16..60).contains(&served), "8 and 2 a second: {served}");
-    let told = turned_away(&mesh);
+    let told = mesh.turned_away(ENTRY);
     assert!(
         matches!(told[..], [(TurnedAway::Ration, count)] if count > 50),
+        "{told:?}"
+    );
+    assert_eq!(mesh.turned_away(EXIT), [], "it had room for all");
+}
+
+/// Newcomers take the places of others of their network at the entry. The exit hears that flows end, and has room.
+#[test]
+fn mesh_a3_an_exit_says_nothing_of_whom_the_entry_turned_away() {
+    let shape = shape(|_, config, _| {
+        let mut limits = RationLimits::default();
+        (limits.newcomers, limits.unproved) = (1_000, 4);
+        config.rations = [("echo".into(), limits)].into();
+    });
+    let (_, _, mesh) = served(&shape, 500);
+    let told = mesh.turned_away(ENTRY);
+    assert!(
+        matches!(told[..], [(TurnedAway::Ration, count)] if count > 50),
+        "{told:?}"
+    );
+    let gave_way = mesh.process(EXIT).closed_flows();
+    assert!(gave_way.contains(&FlowEnd::Crowded), "{gave_way:?}");
+    assert_eq!(mesh.turned_away(EXIT), []);
+}
+
+/// An exit that does not serve the game for this entry.
+#[test]
+fn mesh_a3_whom_an_exit_refuses_is_told_of_at_the_entry() {
+    let shape = shape(|index, config, _| {
+        if index == EXIT {
+            let exits = config
+                .games
+                .iter_mut()
+                .filter_map(|game| game.exit.as_mut());
+            exits.for_each(|exit| exit.entries = Some(BTreeSet::new()));
+        }
+    });
+    let (served, _, mesh) = served(&shape, 20);
+    assert_eq!(served, 0);
+    let told = mesh.turned_away(ENTRY);
+    assert!(
+        matches!(told[..], [(TurnedAway::Refused, count)] if count > 0),
         "{told:?}"
     );
 }

@@ -11,6 +11,7 @@ use relay_mesh::link_state::{Profile, Roles};
 use relay_mesh::routes::Path;
 use relay_mesh::{
     Bootstrap, Config, EntryGame, Event, ExitGame, Game, Mode, Node, RouteCause, ServerProbe,
+    TurnedAway,
 };
 use wire::{InstanceId, Instant, NodeId, Seed};
 
@@ -252,6 +253,19 @@ impl Mesh {
                 }
             })
             .collect()
+    }
+
+    /// Whom a node says that it turned away: each reason, and how often.
+    pub(crate) fn turned_away(&self, index: usize) -> Vec<(TurnedAway, u64)> {
+        let events = self.process(index).events.iter();
+        let told = events.filter_map(|(_, event)| {
+            if let Event::TurnedAway { reason, count, .. } = event {
+                Some((*reason, *count))
+            } else {
+                None
+            }
+        });
+        told.collect()
     }
 
     /// Where the entry's packets go.

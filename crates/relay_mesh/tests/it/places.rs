@@ -171,19 +171,6 @@ fn mesh_a7_idle_connections_give_way_to_newcomers() {
     );
 }
 
-/// Returns each reason with its count, as the entry tells them.
-fn turned_away(mesh: &Mesh) -> Vec<(TurnedAway, u64)> {
-    let events = mesh.process(ENTRY).events.iter();
-    let told = events.filter_map(|(_, event)| {
-        if let Event::TurnedAway { reason, count, .. } = event {
-            Some((*reason, *count))
-        } else {
-            None
-        }
-    });
-    told.collect()
-}
-
 #[test]
 fn mesh_a3_each_reason_of_tcp_is_told_once_a_minute_with_its_count() {
     let mut mesh = Mesh::new(Seed::from_number(6), &shape(small_entry));
@@ -195,7 +182,7 @@ fn mesh_a3_each_reason_of_tcp_is_told_once_a_minute_with_its_count() {
         assert_eq!(connect(&mut mesh, ENTRY, 0, player), no_exit);
     }
     mesh.run(START);
-    assert_eq!(turned_away(&mesh), [(TurnedAway::TcpNoExit, 3)]);
+    assert_eq!(mesh.turned_away(ENTRY), [(TurnedAway::TcpNoExit, 3)]);
     let (entry, exit) = (mesh.nodes[ENTRY], mesh.nodes[EXIT]);
     for _ in 0..4 {
         connect(&mut mesh, ENTRY, 0, player).unwrap();
@@ -222,15 +209,15 @@ fn mesh_a3_each_reason_of_tcp_is_told_once_a_minute_with_its_count() {
         (TurnedAway::TcpShare, 5),
         (TurnedAway::TcpReset, 2),
     ];
-    assert_eq!(turned_away(&mesh), expected);
+    assert_eq!(mesh.turned_away(ENTRY), expected);
     // Again within the minute: told at its end.
     for _ in 0..2 {
         connect(&mut mesh, ENTRY, 0, player).unwrap_err();
     }
     mesh.run(3_000);
-    assert_eq!(turned_away(&mesh), expected);
+    assert_eq!(mesh.turned_away(ENTRY), expected);
     mesh.run(60_000);
-    let told = turned_away(&mesh);
+    let told = mesh.turned_away(ENTRY);
     assert_eq!(told[expected.len()..], [(TurnedAway::TcpShare, 2)]);
 }
 

@@ -146,7 +146,10 @@ impl<P: Provider> Listener<P> {
             resets: listen
                 .reset_secret
                 .filter(|_| config.cid_len == CidLen::Eight)
-                .map(|secret| Resets::new(now, secret, listen.identity.node_id())),
+                .map(|secret| {
+                    let names = (secret, listen.identity.node_id());
+                    Resets::new(now, names, generator)
+                }),
             cookies: CookieJar::new(now, provider)?,
             attempts: AttemptIndex::new(generator),
             half_open_shares: PrefixShares::new(config.half_open_max.into(), generator),

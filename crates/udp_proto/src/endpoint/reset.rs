@@ -6,6 +6,7 @@ use crypto::Provider;
 use wire::{Arrival, Instant};
 
 use super::{Endpoint, ReplyBody, Slot};
+use crate::budget::prefix_of;
 use crate::handshake::reset::{self, ResetToken};
 use crate::packet::Cid;
 use crate::session::Session;
@@ -28,7 +29,8 @@ impl<P: Provider> Endpoint<P> {
             .listener
             .as_mut()
             .and_then(|listener| listener.resets.as_mut());
-        if resets.is_some_and(|resets| resets.take(now, len)) {
+        let source = prefix_of(arrival.peer.ip());
+        if resets.is_some_and(|resets| resets.take(now, source, len)) {
             self.stats.resets_sent = self.stats.resets_sent.saturating_add(1);
             self.reply(arrival, ReplyBody::Reset(cid));
         }

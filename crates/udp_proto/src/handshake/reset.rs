@@ -15,7 +15,7 @@ use crypto::key_schedule::expand;
 use crypto::{Label, Provider, Secret32};
 use wire::{Generator, Instant, NodeId};
 
-use crate::budget::TokenBucket;
+use crate::budget::{Prefix, Rationed};
 use crate::packet::Cid;
 
 /// Length of the datagram, bytes.
@@ -23,7 +23,7 @@ pub const LEN: usize = 38;
 /// Length of the shortest packet that is answered by one, bytes: three times as long, or nearly, so
 /// that no two servers answer each other and nobody gets more than 0.35 of what came in his name.
 pub const TRIGGER_LEN_MIN: usize = 110;
-/// Resets a second, and at once, to whomever; TWP/1, section 12.
+/// Resets a second, and at once: to one /24 or /48 an eighth of them; TWP/1, section 12.
 const RATE: u32 = 1_000;
 
 /// What a reset of one session ends with. Whoever has it can end the session.
@@ -82,15 +82,19 @@ pub(crate) struct Resets {
     secret: Secret32,
     /// The server's name, the same after a restart.
     node: NodeId,
-    budget: TokenBucket,
+    budget: Rationed,
 }
 
 impl Resets {
-    pub(crate) const fn new(now: Instant, secret: Secret32, node: NodeId) -> Self {
+    pub(crate) fn new(
+        now: Instant,
+        (secret, node): (Secret32, NodeId),
+        generator: &mut Generator,
+    ) -> Self {
         Self {
             secret,
             node,
-            budget: TokenBucket::new(RATE, RATE, now),
+            budget: Rationed::new(RATE, RATE, now, generator),
         }
     }
 
@@ -109,9 +113,9 @@ impl Resets {
         Some(ResetToken(token))
     }
 
-    /// Takes one reset out of the budget, where a packet of `len` bytes is long enough to be answered.
-    pub(crate) fn take(&mut self, now: Instant, len: usize) -> bool {
-        len >= TRIGGER_LEN_MIN && self.budget.take(now, 1)
+    /// Takes one reset to `source` out of the budget, if a packet of `len` bytes is long enough to be answered.
+    pub(crate) fn take(&mut self, now: Instant, source: Prefix, len: usize) -> bool {
+        len >= TRIGGER_LEN_MIN && self.budget.take(now, source).is_ok()
     }
 }
 
@@ -129,18 +133,19 @@ const RESET: Label = Label::new("tw1 reset");
 
 #[cfg(test)]
 mod tests {
+    use core::net::IpAddr;
+
     use crypto::Ring;
     use wire::Seed;
 
     use super::*;
+    use crate::budget::prefix_of;
     use crate::packet::Kind;
 
     fn token(secret: u8, node: u8, cid: &[u8]) -> Option<ResetToken> {
-        let resets = Resets::new(
-            Instant::ZERO,
-            Secret32::new([secret; 32]),
-            NodeId([node; 32]),
-        );
+        let names = (Secret32::new([secret; 32]), NodeId([node; 32]));
+        let mut generator = Seed::from_number(1).generator(0);
+        let resets = Resets::new(Instant::ZERO, names, &mut generator);
         resets.token(&Ring::new(), Cid::from_slice(cid).unwrap())
     }
 
@@ -180,15 +185,22 @@ mod tests {
     }
 
     #[test]
-    fn fifty_a_second_are_sent_and_none_for_a_short_packet() {
-        let secret = Secret32::new([1; 32]);
-        let mut resets = Resets::new(Instant::ZERO, secret, NodeId([2; 32]));
-        let mut sent = 0;
-        for millis in 0..10_000 {
-            let now = Instant::from_millis(millis);
-            assert!(!resets.take(now, TRIGGER_LEN_MIN - 1));
-            sent += u32::from(resets.take(now, TRIGGER_LEN_MIN));
+    fn a_thousand_a_second_are_sent_an_eighth_to_one_network_and_none_for_a_short_packet() {
+        let names = (Secret32::new([1; 32]), NodeId([2; 32]));
+        let network = |number: u8| prefix_of(IpAddr::from([192, 0, number, 1]));
+        let mut sent = [0, 0];
+        for (count, networks) in sent.iter_mut().zip([1_u8, 16]) {
+            let mut generator = Seed::from_number(1).generator(0);
+            let mut resets = Resets::new(Instant::ZERO, names.clone(), &mut generator);
+            for millis in 0..10_000 {
+                let now = Instant::from_millis(millis);
+                for number in 0..networks {
+                    assert!(!resets.take(now, network(number), TRIGGER_LEN_MIN - 1));
+                    *count += u32::from(resets.take(now, network(number), TRIGGER_LEN_MIN));
+                }
+            }
         }
-        assert_eq!(sent, 50 + 499);
+        // At once, and in the 9,999 ms after that.
+        assert_eq!(sent, [125 + 1_249, 1_000 + 9_999]);
     }
 }

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use relay_mesh::shard::ShardId;
 use relay_mesh::signed_config::Protocol;
 
-use super::{FileConfig, FileGame, FileProtocol, FileRole};
+use super::{FileConfig, FileGame, FileLimits, FileProtocol, FileRole};
 
 /// A value that breaks a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,8 +61,22 @@ impl FileConfig {
             );
             return Some(Fault::new("shards", text));
         }
-        let is_zero = self.limits.flows == Some(0);
-        is_zero.then(|| Fault::new("limits.flows", "found 0; expected 1 or more"))
+        let FileLimits {
+            flows,
+            links,
+            flow_bytes_per_second,
+            ..
+        } = self.limits;
+        let numbers = [
+            ("limits.flows", flows == Some(0)),
+            ("limits.links", links == Some(0)),
+            (
+                "limits.flow_bytes_per_second",
+                flow_bytes_per_second == Some(0),
+            ),
+        ];
+        let (field, _) = numbers.into_iter().find(|(_, is_zero)| *is_zero)?;
+        Some(Fault::new(field, "found 0; expected 1 or more"))
     }
 
     fn name_fault(&self) -> Option<Fault> {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use relay_mesh::RationLimits;
 use serde::{Deserialize, Serialize};
 
-use super::FileConfig;
 use super::check::Fault;
+use super::{FileConfig, FileProtocol};
 
 /// What players of one /24 or /48 may do in a game over UDP until each has proved that it receives; what is
 /// left out is as [`RationLimits`] has it.
@@ -47,11 +47,14 @@ impl FileConfig {
         let is_known = |name: &&String| {
             let mut games = self.games.iter();
             self.signed.is_some()
-                || games.any(|game| game.name == **name && !game.listen.is_empty())
+                || games.any(|game| {
+                    let is_udp = game.protocol == FileProtocol::Udp;
+                    game.name == **name && is_udp && !game.listen.is_empty()
+                })
         };
         let unknown = self.rations.keys().find(|name| !is_known(name))?;
         let text =
-            format!("found the game {unknown:?}; expected one of \"games\" with \"listen\" here");
+            format!("found the game {unknown:?}; expected one over UDP with \"listen\" here");
         Some(Fault::new(format!("rations.{unknown}"), text))
     }
 }

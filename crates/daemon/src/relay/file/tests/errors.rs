@@ -212,7 +212,22 @@ fn numbers_and_names_that_carry_nothing_are_refused() {
         (
             "\"roles\"",
             "\"rations\": {\"b\": {}}, \"roles\"",
-            "line 5: rations.b: found the game \"b\"; expected one of \"games\" with \"listen\" here",
+            "line 5: rations.b: found the game \"b\"; expected one over UDP with \"listen\" here",
+        ),
+        (
+            "\"roles\"",
+            "\"limits\": {\"links\": 0}, \"roles\"",
+            "line 5: limits.links: found 0; expected 1 or more",
+        ),
+        (
+            "\"roles\"",
+            "\"limits\": {\"flow_bytes_per_second\": 0}, \"roles\"",
+            "line 5: limits.flow_bytes_per_second: found 0; expected 1 or more",
+        ),
+        (
+            "\"name\": \"a\"",
+            "\"protocol\": \"tcp\", \"name\": \"a\"",
+            "",
         ),
         ("\"roles\"", "\"rations\": {\"a\": {}}, \"roles\"", ""),
     ] {
@@ -220,6 +235,21 @@ fn numbers_and_names_that_carry_nothing_are_refused() {
         let error = error_of("numbers", text.as_bytes()).unwrap_or_default();
         assert_eq!(error, said);
     }
+}
+
+#[test]
+fn rations_are_of_games_over_udp() {
+    let text = GOOD.replacen(
+        "\"name\": \"a\"",
+        "\"protocol\": \"tcp\", \"name\": \"a\"",
+        1,
+    );
+    let text = text.replacen("\"roles\"", "\"rations\": {\"a\": {}}, \"roles\"", 1);
+    let error = error_of("rations", text.as_bytes()).unwrap();
+    assert!(
+        error.contains("rations.a: found the game \"a\"; expected one over UDP"),
+        "{error}"
+    );
 }
 
 #[test]
