@@ -112,7 +112,13 @@ fn a_node_has_from_one_to_eight_shards() {
     let directory = sandbox.directory().to_owned();
     for shards in [0, 9, 255] {
         sandbox.config_mut(0).unwrap().shards = shards;
-        let setup = sandbox.config(0).unwrap().setup(&directory).unwrap();
+        let why = sandbox.config(0).unwrap().setup(&directory).unwrap_err();
+        let sentence = format!("shards: found {shards}; expected 1 to 8");
+        assert!(why.to_string().contains(&sentence), "{why}");
+        // A program that makes its own configuration hears it from the node.
+        sandbox.config_mut(0).unwrap().shards = 1;
+        let mut setup = sandbox.config(0).unwrap().setup(&directory).unwrap();
+        setup.node.shards = shards;
         let why = Relay::start(setup, |_| {}).unwrap_err();
         assert_eq!(why, StartError::Node(NewError::Shards));
         assert_eq!(why.to_string(), "a node has from 1 to 8 shards");
