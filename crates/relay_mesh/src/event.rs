@@ -3,6 +3,7 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
+use udp_proto::ConnectFailure;
 use wire::{Effect, NodeId};
 
 use crate::flow_message::FlowEnd;
@@ -32,6 +33,26 @@ pub enum Event {
     LinkTooSmall {
         /// Who it is.
         node: NodeId,
+    },
+    /// Dials of a node of the bootstrap list failed, and not for want of a place there; told at most once a minute
+    /// for each node. Where nothing answers at a reachable address, the network secrets differ; where what answers
+    /// has another key, the id is another node's.
+    BootstrapFailed {
+        /// Who was dialled.
+        node: NodeId,
+        /// Where.
+        addresses: Vec<SocketAddr>,
+        /// Why the last dial failed.
+        failure: ConnectFailure,
+        /// How many failed since it was told last.
+        attempts: u64,
+    },
+    /// Nodes asked for a link and were refused; told at most once a minute for each reason.
+    NodesRefused {
+        /// Why.
+        reason: NodeRefusal,
+        /// How often since it was told last.
+        count: u64,
     },
     /// This node does not keep up: paths and links are not judged meanwhile. Told at most once a minute.
     Overloaded {
@@ -152,6 +173,20 @@ pub enum Event {
         /// Why.
         why: LeftOut,
     },
+}
+
+/// Why a node was refused a link.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum NodeRefusal {
+    /// It holds another network secret, or none: a node of another network, or forged packets.
+    WrongSecret,
+    /// It holds the network secret and is not among the members of the configuration or of the signed document, or
+    /// its identity did not verify.
+    NotMember,
 }
 
 /// Why a player or a packet of one was turned away.

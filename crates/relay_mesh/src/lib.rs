@@ -63,7 +63,7 @@ pub mod tunnel;
 mod view;
 
 pub use config::{Config, EntryGame, ExitGame, Game, Mode, NewError, Signed};
-pub use event::{Command, Event, Outcome, RouteCause, TurnedAway};
+pub use event::{Command, Event, NodeRefusal, Outcome, RouteCause, TurnedAway};
 pub use flow_key::FlowId;
 pub use flow_message::FlowEnd;
 pub use forwarder::{Forwarder, STRAYS_MAX, Stray};

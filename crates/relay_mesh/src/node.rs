@@ -26,11 +26,13 @@ mod guests;
 mod here;
 mod in_use;
 mod known_routes;
+mod link_failures;
 mod links;
 mod listing;
 mod lost_exit;
 mod machine;
 mod measuring;
+mod minute_counts;
 mod names;
 mod opening;
 mod overload;
@@ -99,6 +101,7 @@ use edges::Edges;
 use entry::Ports;
 use flow_table::FlowTable;
 use known_routes::KnownRoutes;
+use link_failures::LinkFailures;
 use overload::OverloadDetector;
 use peers::{Peers, Rates};
 use releases::Releases;
@@ -147,6 +150,7 @@ pub struct Node<P: Provider> {
     ports: Ports,
     ration: ReplyRation,
     turned_away: TurnedAwayCounts,
+    link_failures: LinkFailures,
     edges: Edges,
     #[cfg(feature = "tcp")]
     tunnels: Option<Box<tunnels::Tunnels>>,
@@ -241,6 +245,7 @@ impl<P: Provider> Node<P> {
             ports: Ports::new(&config.games, now),
             ration: ReplyRation::default(),
             turned_away: TurnedAwayCounts::default(),
+            link_failures: LinkFailures::default(),
             edges: Edges::default(),
             #[cfg(feature = "tcp")]
             tunnels,
@@ -461,6 +466,7 @@ impl<P: Provider> Node<P> {
         self.tend_config(now);
         self.tend_edges(now);
         self.tell_turned_away(now);
+        self.tell_link_failures(now);
         self.send_releases(now);
         self.sweep_labels(now);
         if self.beats.is_multiple_of(10) {

@@ -90,6 +90,9 @@ pub struct EndpointStats {
     /// [`Config::half_open_max`](crate::Config::half_open_max) were taken, and theirs was the oldest, a second at
     /// least, of the network with most of them.
     pub half_open_evicted: u64,
+    /// Peers whose attempt was refused as their identity did not verify or is not allowed. The datagram counts as a
+    /// packet.
+    pub refused_identity: u64,
     /// Sessions that were opened.
     pub sessions_opened: u64,
     /// Players and addresses that are or were kept out because they broke the protocol.

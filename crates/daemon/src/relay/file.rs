@@ -19,7 +19,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crypto::{Provider, Ring, Secret32, identity_file};
+use crypto::{Identity, Provider, Ring, Secret32, identity_file};
 use netsim::{Chance, Link, LinkConfig, Loss};
 use relay_mesh::config_text::{self, Expected, TextError};
 use relay_mesh::hop::HopKind;
@@ -340,8 +340,7 @@ impl FileConfig {
             return Err(ConfigError::new(directory, &fault));
         }
         let identity_path = directory.join(&self.identity_file);
-        let identity = identity_file::read_or_create(&identity_path, &mut Ring::new())
-            .map_err(|error| ConfigError::new(&identity_path, &error).in_field("identity_file"))?;
+        let identity = read_identity(&identity_path)?;
         let secret = read_secret(&directory.join(&self.secret_file));
         let secret = secret.map_err(|error| error.in_field("secret_file"))?;
         let mut instance = [0; 8];
@@ -449,6 +448,18 @@ fn roles(names: &BTreeSet<FileRole>) -> Roles {
                 FileRole::Exit => Roles::EXIT,
             }
     })
+}
+
+/// Reads the node's identity; makes one if there is no such file, and says so, as the name may be misspelt.
+fn read_identity(path: &Path) -> Result<Identity, ConfigError> {
+    let is_there = path.exists();
+    let identity = identity_file::read_or_create(path, &mut Ring::new())
+        .map_err(|error| ConfigError::new(path, &error).in_field("identity_file"))?;
+    if !is_there {
+        let (file, node) = (path.display(), identity.node_id());
+        tracing::warn!(%file, %node, "no identity file was there: a new one was made");
+    }
+    Ok(identity)
 }
 
 /// Reads the network's secret.

@@ -3,8 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 
 use relay_mesh::signed_config::{Accepted, Protocol};
-use relay_mesh::{Draining, Event, FlowEnd, RouteCause, TurnedAway};
+use relay_mesh::{Draining, Event, FlowEnd, NodeRefusal, RouteCause, TurnedAway};
 use serde::{Deserialize, Serialize};
+use udp_proto::{CloseCode, ConnectFailure};
 
 use super::file::NodeName;
 use super::running::{Stats, Told};
@@ -32,6 +33,24 @@ pub enum News {
     LinkDown {
         /// Who it was.
         node: NodeName,
+    },
+    /// A bootstrap node could not be reached; printed once a minute for each.
+    BootstrapFailed {
+        /// Who was dialled.
+        node: NodeName,
+        /// Where.
+        addresses: Vec<SocketAddr>,
+        /// Why the last dial failed, and what to look at.
+        why: String,
+        /// How many dials failed since the last such line.
+        attempts: u64,
+    },
+    /// Nodes asked for a link and were refused; printed once a minute for each reason.
+    NodesRefused {
+        /// Why.
+        reason: NodeRefusal,
+        /// How often since the last such line.
+        count: u64,
     },
     /// This node does not keep up: it moves no flows for what it sees meanwhile.
     Overloaded {
@@ -287,6 +306,18 @@ impl News {
             Event::LinkTooSmall { node } => Self::LinkTooSmall {
                 node: NodeName(node),
             },
+            Event::BootstrapFailed {
+                node,
+                addresses,
+                failure,
+                attempts,
+            } => Self::BootstrapFailed {
+                node: NodeName(node),
+                addresses,
+                why: why_no_link(&failure),
+                attempts,
+            },
+            Event::NodesRefused { reason, count } => Self::NodesRefused { reason, count },
             Event::Overloaded { late, dropped } => Self::Overloaded {
                 late_ms: u64::try_from(late.as_millis()).unwrap_or(u64::MAX),
                 dropped,
@@ -385,57 +416,23 @@ impl News {
     }
 }
 
+/// Says why a bootstrap node was not reached, and what to look at.
+fn why_no_link(failure: &ConnectFailure) -> String {
+    let advice = if let ConnectFailure::Timeout = failure {
+        "is it up, is the address right, does a firewall pass UDP, and is its network secret the same?"
+    } else if let ConnectFailure::NotTheServer { .. } = failure {
+        "another node is at that address: is the id right?"
+    } else if let ConnectFailure::Refused(CloseCode::PeerIdentity) = failure {
+        "that node does not list this one as a member"
+    } else {
+        return failure.to_string();
+    };
+    format!("{failure}: {advice}")
+}
+
 fn name_of(reason: FlowEnd) -> String {
     format!("{reason:?}").to_lowercase()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_drain_and_a_reason_to_turn_away_are_printed_by_their_names() {
-        let path = relay_mesh::routes::Path {
-            relays: Vec::new(),
-            destination: wire::NodeId([1; 32]),
-        };
-        let moved = Event::RouteChanged {
-            far_end: wire::NodeId([1; 32]),
-            from: None,
-            to: path,
-            cause: RouteCause::Drained,
-            flows: 2,
-        };
-        let line = |event| {
-            let news = News::of(Told::Event(event)).unwrap();
-            serde_json::to_value(&news).unwrap()
-        };
-        let moved = line(moved);
-        assert_eq!(
-            (&moved["event"], &moved["cause"]),
-            (&"route".into(), &"drained".into())
-        );
-        let turned_away = line(Event::TurnedAway {
-            game: "doom".to_owned(),
-            reason: TurnedAway::TcpNoExit,
-            count: 3,
-        });
-        assert_eq!(turned_away["reason"], "tcp_no_exit");
-    }
-
-    #[test]
-    fn orders_are_read_as_documented_and_nothing_else_is() {
-        let read = serde_json::from_str::<Order>;
-        assert_eq!(read(r#"{"order":"stats"}"#).unwrap(), Order::Stats);
-        let link = read(r#"{"order":"link","remote":"127.0.0.2","delay_ms":9}"#).unwrap();
-        let expected = Order::Link {
-            remote: "127.0.0.2".parse().unwrap(),
-            delay_ms: 9,
-            loss_per_million: 0,
-        };
-        assert_eq!(link, expected);
-        for bad in [r#"{"order":"die"}"#, "7", r#"{"order":"link"}"#] {
-            assert!(read(bad).is_err(), "{bad}");
-        }
-    }
-}
+mod tests;

@@ -21,6 +21,8 @@ pub(super) enum Ending {
     Silent,
     /// It knows nothing of the session: it was started again, or gave it up.
     Lost,
+    /// The other end does not accept our identity: we are not among its members.
+    NotMember,
     /// Anything else.
     Other,
 }
@@ -30,6 +32,7 @@ impl From<CloseReason> for Ending {
         match reason {
             CloseReason::Peer(CloseCode::Full) => Self::Full,
             CloseReason::Peer(CloseCode::NoError) => Self::Parted,
+            CloseReason::Peer(CloseCode::PeerIdentity) => Self::NotMember,
             CloseReason::Timeout => Self::Silent,
             CloseReason::Reset => Self::Lost,
             CloseReason::Local(_) | CloseReason::Peer(_) | _ => Self::Other,
@@ -37,8 +40,9 @@ impl From<CloseReason> for Ending {
     }
 }
 
-impl From<ConnectFailure> for Ending {
-    fn from(failure: ConnectFailure) -> Self {
+impl Ending {
+    /// How a dial ended that failed so.
+    pub(super) const fn of_dial(failure: &ConnectFailure) -> Self {
         if matches!(
             failure,
             ConnectFailure::Refused(CloseCode::Full | CloseCode::SourceFull)
@@ -138,7 +142,9 @@ impl<P: Provider> Node<P> {
             Ending::Full if is_far_end => FULL_NEEDED_MS,
             Ending::Full => FULL_MS,
             Ending::Silent if self.selecting.is_choosing => SILENT_MS,
-            Ending::Silent | Ending::Lost | Ending::Parted | Ending::Other => return,
+            Ending::Silent | Ending::Lost | Ending::Parted | Ending::NotMember | Ending::Other => {
+                return;
+            }
         };
         let millis = millis.saturating_add(self.generator.below(millis));
         let is_full = ending == Ending::Full;

@@ -5,7 +5,8 @@ use core::time::Duration;
 
 use crypto::{Provider, Role};
 use udp_proto::{
-    CloseCode, Credentials, Event as SessionEvent, Mtu, Proof, ServerIdentity, SessionId, Target,
+    CloseCode, ConnectFailure, Credentials, Event as SessionEvent, Mtu, Proof, ServerIdentity,
+    SessionId, Target,
 };
 use wire::{Instant, NodeId};
 
@@ -76,7 +77,7 @@ impl<P: Provider> Node<P> {
                     self.on_size(session, mtu);
                 }
                 SessionEvent::ConnectFailed { session, failure } => {
-                    self.on_closed(now, session, failure.into());
+                    self.on_failed_dial(now, session, failure);
                 }
                 SessionEvent::Closed {
                     session, reason, ..
@@ -328,10 +329,26 @@ impl<P: Provider> Node<P> {
         }
     }
 
+    fn on_failed_dial(&mut self, now: Instant, session: SessionId, failure: ConnectFailure) {
+        let ending = Ending::of_dial(&failure);
+        if let Some(link) = self
+            .peers
+            .of_session(session)
+            .filter(|_| ending != Ending::Full)
+        {
+            self.note_failed_dial(now, link, failure);
+        }
+        self.on_closed(now, session, ending);
+    }
+
     fn on_closed(&mut self, now: Instant, session: SessionId, ending: Ending) {
         let Some(link) = self.peers.of_session(session) else {
             return;
         };
+        if ending == Ending::NotMember {
+            let failure = ConnectFailure::Refused(CloseCode::PeerIdentity);
+            self.note_failed_dial(now, link, failure);
+        }
         let since = self.peers.up_mut(link).map(|up| up.since);
         let has_lasted = since.is_some_and(|since| now.saturating_since(since) >= LASTED);
         if self.peers.session(link) == Some(session) {

@@ -29,6 +29,7 @@ mod junk;
 mod kept_places;
 mod liar;
 mod limits;
+mod link_failures;
 mod losses;
 mod mass;
 mod member;

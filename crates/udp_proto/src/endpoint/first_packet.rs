@@ -125,6 +125,9 @@ impl<P: Provider> Endpoint<P> {
             start,
         );
         if let Some(code) = verdict.refusal {
+            if code == CloseCode::PeerIdentity {
+                self.stats.refused_identity = self.stats.refused_identity.saturating_add(1);
+            }
             if let Proof::Token(grant) = &proof {
                 self.tokens.end(grant.token_id);
             }

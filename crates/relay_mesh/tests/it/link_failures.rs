@@ -1,0 +1,131 @@
+//! Links that do not come about, and what the operators of both ends hear.
+
+use core::net::SocketAddr;
+
+use crypto::Secret32;
+use relay_mesh::link_state::Roles;
+use relay_mesh::{Event, NodeRefusal};
+use udp_proto::{CloseCode, ConnectFailure};
+use wire::{NodeId, Seed};
+
+use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, mesh_address, shape};
+
+/// What a node says of dials that failed: whom, where, why, and how often.
+fn failed(mesh: &Mesh, index: usize) -> Vec<(NodeId, Vec<SocketAddr>, ConnectFailure, u64)> {
+    let events = mesh.process(index).events.iter();
+    let failed = events.filter_map(|(_, event)| {
+        if let Event::BootstrapFailed {
+            node,
+            addresses,
+            failure,
+            attempts,
+        } = event
+        {
+            Some((*node, addresses.clone(), failure.clone(), *attempts))
+        } else {
+            None
+        }
+    });
+    failed.collect()
+}
+
+fn refused(mesh: &Mesh, index: usize) -> Vec<(NodeRefusal, u64)> {
+    let events = mesh.process(index).events.iter();
+    let refused = events.filter_map(|(_, event)| {
+        if let Event::NodesRefused { reason, count } = event {
+            Some((*reason, *count))
+        } else {
+            None
+        }
+    });
+    refused.collect()
+}
+
+#[test]
+fn sim_mesh_b6_a_wrong_network_secret_is_reported_by_both_ends() {
+    let entry_differs = shape(|index, config, _| {
+        if index == ENTRY {
+            config.secret = Secret32::new([8; 32]);
+        }
+    });
+    let mut mesh = Mesh::new(Seed::from_number(31), &entry_differs);
+    mesh.run(START + 13_000);
+    let first = failed(&mesh, ENTRY);
+    assert!(!first.is_empty(), "within 15 s of the start");
+    let (node, addresses, failure, _) = &first[0];
+    assert!(mesh.ids.contains(node) && *node != mesh.ids[ENTRY]);
+    assert!(
+        addresses
+            .iter()
+            .all(|at| at.port() == mesh_address(0).port())
+    );
+    assert_eq!(*failure, ConnectFailure::Timeout);
+    let at_relay = refused(&mesh, RELAY);
+    assert_eq!(at_relay.len(), 1, "{at_relay:?}");
+    assert_eq!(at_relay[0].0, NodeRefusal::WrongSecret);
+
+    // Once a minute for each node.
+    mesh.run(180_000);
+    let (failed, refused) = (failed(&mesh, ENTRY), refused(&mesh, RELAY));
+    let of_one = failed.iter().filter(|(of, ..)| of == node).count();
+    assert!((3..=4).contains(&of_one), "{of_one}");
+    assert!((3..=4).contains(&refused.len()), "{refused:?}");
+}
+
+#[test]
+fn sim_mesh_b6_a_wrong_bootstrap_id_is_reported_by_the_dialler() {
+    let wrong_id = shape(|index, config, _| {
+        if index == ENTRY {
+            let relay = mesh_address(RELAY);
+            config.bootstrap.nodes = vec![(NodeId([9; 32]), relay)];
+        }
+    });
+    let mut mesh = Mesh::new(Seed::from_number(32), &wrong_id);
+    mesh.run(START + 13_000);
+    let failed = failed(&mesh, ENTRY);
+    let [(node, addresses, failure, _)] = &failed[..] else {
+        panic!("{failed:?}");
+    };
+    assert_eq!(
+        (*node, &addresses[..]),
+        (NodeId([9; 32]), &[mesh_address(RELAY)][..])
+    );
+    assert!(
+        matches!(failure, ConnectFailure::NotTheServer { .. }),
+        "{failure}"
+    );
+    assert_eq!(refused(&mesh, RELAY), []);
+}
+
+#[test]
+fn sim_mesh_b6_a_node_that_is_no_member_is_reported_by_both_ends() {
+    let without_entry = shape(|index, config, ids| {
+        if index != ENTRY {
+            let others = ids.iter().enumerate().filter(|(of, _)| *of != ENTRY);
+            config.members = Some(others.map(|(_, id)| (*id, Roles::ALL)).collect());
+        }
+    });
+    let mut mesh = Mesh::new(Seed::from_number(33), &without_entry);
+    mesh.run(START + 13_000);
+    let failed = failed(&mesh, ENTRY);
+    assert!(!failed.is_empty());
+    let refusal = ConnectFailure::Refused(CloseCode::PeerIdentity);
+    assert!(
+        failed.iter().all(|(.., failure, _)| *failure == refusal),
+        "{failed:?}"
+    );
+    let at_relay = refused(&mesh, RELAY);
+    assert_eq!(at_relay.len(), 1, "{at_relay:?}");
+    assert_eq!(at_relay[0].0, NodeRefusal::NotMember);
+}
+
+/// A mesh without a fault says nothing, nor does a bootstrap node that is away for a few seconds.
+#[test]
+fn sim_mesh_b6_links_that_come_about_are_not_reported() {
+    let mut mesh = Mesh::new(Seed::from_number(34), &shape(|_, _, _| {}));
+    mesh.run(START + 60_000);
+    for index in [ENTRY, EXIT, RELAY] {
+        assert_eq!(failed(&mesh, index), [], "{index}");
+        assert_eq!(refused(&mesh, index), [], "{index}");
+    }
+}
