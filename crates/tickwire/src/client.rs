@@ -3,6 +3,7 @@
 use core::net::SocketAddr;
 use core::num::NonZeroU8;
 use std::io;
+use std::net::ToSocketAddrs;
 
 use udp_proto::{
     AppId, ChannelId, CidLen, CloseCode, Config, Credentials, Message, MessageId, NoSession,
@@ -21,15 +22,29 @@ pub struct Client {
 }
 
 impl Client {
-    /// Begins to connect to a server in open mode, which must hold `key`; what comes of it is told
-    /// by [`Event::Connected`] or [`Event::Unreachable`].
+    /// Begins to connect to a server in open mode, which must hold `key`. [`Event::Connected`] or
+    /// [`Event::Unreachable`] follows.
+    ///
+    /// `server` is an address or a host name with a port, such as `"play.example.net:7777"`. A name is resolved here
+    /// and anew by each call, which blocks as long as the system's resolver does; the first 8 addresses are tried in
+    /// turn, each for 2.5 s.
     ///
     /// # Errors
     ///
-    /// [`OpenError`] where the system refuses.
-    pub fn connect(server: SocketAddr, app_id: AppId, key: ServerKey) -> Result<Self, OpenError> {
+    /// [`OpenError`] if the name does not resolve or the system refuses.
+    pub fn connect(
+        server: impl ToSocketAddrs,
+        app_id: AppId,
+        key: ServerKey,
+    ) -> Result<Self, OpenError> {
+        let mut addresses: Vec<SocketAddr> = Vec::new();
+        for address in server.to_socket_addrs().map_err(OpenError::Resolve)? {
+            if addresses.len() < Target::ADDRESSES_MAX && !addresses.contains(&address) {
+                addresses.push(address);
+            }
+        }
         let target = Target {
-            addresses: vec![server],
+            addresses,
             server: ServerIdentity::Keys(vec![key.0]),
             credentials: Credentials::Open,
         };

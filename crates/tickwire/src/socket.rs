@@ -316,6 +316,8 @@ pub enum OpenError {
     NoEntropy,
     /// The file of the identity could not be used.
     Identity(IdentityFileError),
+    /// The server's name could not be resolved.
+    Resolve(io::Error),
     /// Connecting could not begin.
     Connect(ConnectError),
     /// The server could not begin to listen.
@@ -330,6 +332,11 @@ impl fmt::Display for OpenError {
             Self::Bind(error) => error.fmt(f),
             Self::NoEntropy => NoEntropy.fmt(f),
             Self::Identity(error) => error.fmt(f),
+            Self::Resolve(error) => write!(
+                f,
+                "the server's address cannot be resolved: {error}; expected a host and a port, such as \
+                 play.example.net:7777, 192.0.2.1:7777 or [2001:db8::1]:7777"
+            ),
             Self::Connect(error) => error.fmt(f),
             Self::Listen(error) => error.fmt(f),
             Self::System(error) => error.fmt(f),

@@ -42,8 +42,10 @@ pub(super) struct Flow<A> {
     pub(super) used: Instant,
     /// When it was opened here.
     pub(super) since: Instant,
-    /// What may leave from here; full until something did.
+    /// What may leave from here; full until something did. To the server, if both ends are this node.
     pub(super) rate: Option<Level>,
+    /// The same to the player, if both ends are this node.
+    rate_to_player: Option<Level>,
     /// Datagrams that went with the session.
     pub(super) by_session: u8,
     /// When paths are asked for its labels.
@@ -76,6 +78,7 @@ impl<A> Flow<A> {
             used: now,
             since: now,
             rate: None,
+            rate_to_player: None,
             by_session: 0,
             asking: Asking::new(now),
             unproved: None,
@@ -89,10 +92,12 @@ impl<A> Flow<A> {
         if matches!(self.side, Side::Tunnel(_)) {
             return true;
         }
-        let burst = rate / 4;
-        let fill = Fill { rate, burst };
-        let level = self.rate.get_or_insert_with(|| Level::full(fill, now));
-        level.take(fill, now, u32::try_from(len).unwrap_or(u32::MAX))
+        take_of(&mut self.rate, now, rate, len)
+    }
+
+    /// The same of a datagram of the server, if both ends of the flow are this node.
+    pub(super) fn takes_from_server(&mut self, now: Instant, rate: u32, len: usize) -> bool {
+        take_of(&mut self.rate_to_player, now, rate, len)
     }
 
     /// Who sent the player here.
@@ -121,6 +126,14 @@ impl<A> Flow<A> {
     pub(super) const fn is_proved(&self) -> bool {
         self.unproved.is_none()
     }
+}
+
+/// Takes `len` bytes of what may pass at `rate` bytes a second, a quarter of a second's at once.
+fn take_of(level: &mut Option<Level>, now: Instant, rate: u32, len: usize) -> bool {
+    let burst = rate / 4;
+    let fill = Fill { rate, burst };
+    let level = level.get_or_insert_with(|| Level::full(fill, now));
+    level.take(fill, now, u32::try_from(len).unwrap_or(u32::MAX))
 }
 
 /// Who sends players, and shares the places with others who do.

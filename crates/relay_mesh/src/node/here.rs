@@ -82,14 +82,19 @@ impl<P: Provider> Node<P> {
 
     /// Takes a datagram of a player whose server is this node's.
     pub(super) fn carry_to_server(&mut self, now: Instant, index: u32, datagram: &[u8]) {
-        if self.touch_here(now, index, datagram) {
+        let rate = self.config.flow_rate;
+        let is_within = |flow: &mut Flow<P::Aead>| flow.takes(now, rate, datagram.len());
+        if self.touch_here(now, index, datagram.len(), is_within) {
             self.deliver_to_server(index, datagram);
         }
     }
 
     /// Takes a datagram of a server whose player is this node's.
     pub(super) fn carry_to_player(&mut self, now: Instant, index: u32, datagram: &[u8]) {
-        if self.touch_here(now, index, datagram) {
+        let rate = self.config.flow_rate;
+        let is_within =
+            |flow: &mut Flow<P::Aead>| flow.takes_from_server(now, rate, datagram.len());
+        if self.touch_here(now, index, datagram.len(), is_within) {
             self.deliver_to_player(now, index, datagram);
         }
     }
@@ -115,14 +120,25 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Whether a datagram is no longer than what a mesh would carry.
-    fn touch_here(&mut self, now: Instant, index: u32, datagram: &[u8]) -> bool {
-        let mut game = None;
-        if let Some(flow) = self.flows.get_mut(index) {
-            flow.used = now;
-            game = Some(flow.game);
+    /// Whether a datagram is within the flow's rate and no longer than what a mesh would carry.
+    fn touch_here(
+        &mut self,
+        now: Instant,
+        index: u32,
+        len: usize,
+        is_within: impl FnOnce(&mut Flow<P::Aead>) -> bool,
+    ) -> bool {
+        let Some(flow) = self.flows.get_mut(index) else {
+            return false;
+        };
+        flow.used = now;
+        let game = Some(flow.game);
+        if !is_within(flow) {
+            self.stats.over_flow_rate = self.stats.over_flow_rate.saturating_add(1);
+            self.turn_away(now, game, TurnedAway::FlowRate);
+            return false;
         }
-        let fits = datagram.len() <= DATAGRAM_MAX;
+        let fits = len <= DATAGRAM_MAX;
         if !fits {
             self.stats.too_big = self.stats.too_big.saturating_add(1);
             self.turn_away(now, game, TurnedAway::TooLong);

@@ -2,7 +2,9 @@
 
 use netsim::Datagram;
 use relay_mesh::link_state::Roles;
-use relay_mesh::{Config, Event, ExitGame, FlowEnd, Outcome, ServerHeader, ServerProbe};
+use relay_mesh::{
+    Config, Event, ExitGame, FlowEnd, Outcome, ServerHeader, ServerProbe, TurnedAway,
+};
 use std::collections::BTreeMap;
 use wire::{NodeId, Seed};
 
@@ -75,6 +77,22 @@ fn pg7_an_exit_at_the_entry_serves_its_players_without_the_mesh() {
     assert_eq!(entry.closed_flows(), [FlowEnd::Idle]);
     assert_eq!(entry.sockets(), sockets - 1, "and its socket is closed");
     assert_eq!(entry.node.routes().count(), 0);
+}
+
+/// 60 datagrams of 100 bytes a second, of which the rate lets 10 pass.
+#[test]
+fn mesh_a3_the_rate_of_a_flow_holds_where_the_exit_is_the_entry() {
+    let mut mesh = mesh(|index, config, ids| {
+        here_alone(index, config, ids);
+        config.flow_rate = 1_000;
+    });
+    mesh.run(START + 10_000);
+    let entry = mesh.process(ENTRY);
+    assert!(entry.node.stats().over_flow_rate > 400);
+    let told = mesh.turned_away(ENTRY);
+    assert!(matches!(told[..], [(TurnedAway::FlowRate, _)]), "{told:?}");
+    let answered = mesh.player().sent() - mesh.player().missing();
+    assert!((60..=120).contains(&answered), "{answered}");
 }
 
 #[test]

@@ -123,3 +123,24 @@ fn u13_an_exit_that_is_not_trusted_is_not_believed() {
     let seen = play_behind_an_exit(vec!["127.0.0.2".parse().unwrap()]);
     assert_eq!(seen, None);
 }
+
+#[test]
+fn c4_a_client_connects_to_a_host_name_or_says_what_it_expects() {
+    let mut server = server();
+    let name = format!("localhost:{}", server.address().port());
+    let mut client = Client::connect(name, APP, server.key()).unwrap();
+    let connected = first_event(&mut server, &mut client);
+    assert!(
+        matches!(connected, Some(Event::Connected { .. })),
+        "{connected:?}"
+    );
+    for wrong in ["node.invalid:7777", "127.0.0.1", ""] {
+        let error = Client::connect(wrong, APP, server.key()).err().unwrap();
+        let text = error.to_string();
+        assert!(
+            text.starts_with("the server's address cannot be resolved: "),
+            "{text}"
+        );
+        assert!(text.contains("play.example.net:7777"), "{text}");
+    }
+}

@@ -66,15 +66,15 @@ impl core::fmt::Debug for Credentials {
     }
 }
 
-/// Most addresses of a target, as many as a token can list.
-const ADDRESSES_MAX: usize = 8;
-
 /// Most keys that a client believes, as many as a grant can list.
 const SERVER_KEYS_MAX: usize = 4;
 /// Most root keys that a client believes: rotation needs two.
 const ROOT_KEYS_MAX: usize = 2;
 
 impl Target {
+    /// Most addresses of a target, as many as a token can list.
+    pub const ADDRESSES_MAX: usize = 8;
+
     /// Gives each address its one form ([`wire::address::canonical`]), and removes those that nothing
     /// can answer from. [`Endpoint::connect`](crate::Endpoint::connect) does the same.
     ///
@@ -98,7 +98,7 @@ impl Target {
     /// Returns what is wrong with it.
     pub(crate) fn check(&self) -> Result<(), ConnectError> {
         let count = self.addresses.len();
-        if count == 0 || count > ADDRESSES_MAX {
+        if count == 0 || count > Self::ADDRESSES_MAX {
             return Err(ConnectError::Addresses(count));
         }
         let mut rest = match &self.server {
