@@ -139,3 +139,54 @@ fn sim_twp_t8_a_client_that_was_paused_for_half_a_minute_hears_on_its_return() {
         assert!(told.iter().all(|time| *time <= 1_000), "{told:?}");
     }
 }
+
+/// Each player sends 20 bytes at 20 Hz; the server is away for 0.3 s and answers 1,000 lost sessions a second.
+#[test]
+fn sim_twp_t8_a_thousand_players_of_a_killed_server_are_told_within_two_seconds() {
+    let seed = Seed::from_number(77);
+    let mut scene = Scene::with(seed, long_ids(), with_secret(1));
+    scene
+        .world
+        .apply(scene.server, |host, _| host.app.is_echo = false);
+    let link = LinkConfig::default().with_delay(Duration::from_millis(20));
+    scene.world.set_default_link(link);
+    let players: Vec<_> = (0..1_000)
+        .map(|player| {
+            scene.run(2);
+            scene.join(player)
+        })
+        .collect();
+    scene.run(1_000);
+    let is_in = |of: &&(Handle<Peer>, SessionId)| !scene.log(of.0).sessions().is_empty();
+    assert_eq!(players.iter().filter(is_in).count(), 1_000);
+
+    let play = |scene: &mut Scene, millis: u64| {
+        for _ in 0..millis / 50 {
+            for (client, session) in &players {
+                if scene.log(*client).closes().is_empty() {
+                    scene.send(*client, *session, UNRELIABLE, &[7; 20]);
+                }
+            }
+            scene.run(50);
+        }
+    };
+    play(&mut scene, 500);
+    scene.world.kill(scene.server);
+    play(&mut scene, 300);
+    let (keys, seed) = (&scene.keys, Seed::from_number(99));
+    let start = |now| server_host(seed, (long_ids(), INSTANCE), keys, with_secret(1), now);
+    scene.world.restart(scene.server, start);
+    let mut told = Vec::new();
+    for _ in 0..8 {
+        play(&mut scene, 250);
+        let is_told = |of: &&(Handle<Peer>, SessionId)| {
+            let closes = scene.log(of.0).closes();
+            closes
+                .iter()
+                .any(|(_, reason)| *reason == CloseReason::Reset)
+        };
+        told.push(players.iter().filter(is_told).count());
+    }
+    println!("of 1,000 players, told each 250 ms: {told:?}");
+    assert_eq!(told.last(), Some(&1_000), "{told:?}");
+}
