@@ -9,6 +9,11 @@ use wire::Seed;
 use crate::crowd::gather;
 use crate::echo::EchoServer;
 use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, link, mesh_address, ms, server};
+#[cfg(feature = "tcp")]
+use crate::{
+    harness::shape,
+    streams::{self, web},
+};
 
 /// The same port of a host that the simulation does not know before it is bound.
 fn elsewhere(of: SocketAddr) -> SocketAddr {
@@ -171,6 +176,35 @@ fn sim_players_are_carried_to_where_their_server_moved() {
     assert_eq!(mesh.player().missing_from(again), 0);
     let served: u64 = mesh.world[moved].sources.values().sum();
     assert!(served > 100, "{served}");
+}
+
+/// The connection that stands ends at both ends; who connects then reaches the new address.
+#[cfg(feature = "tcp")]
+#[test]
+fn sim_tcp_players_are_carried_to_where_their_server_moved() {
+    let mut mesh = Mesh::new(Seed::from_number(66), &shape(web));
+    mesh.stop_player();
+    mesh.run(START + 2_000);
+    let old: SocketAddr = streams::SERVER.parse().unwrap();
+    let new = elsewhere(old);
+    let first = mesh.connect_open();
+    mesh.say(first, b"hello");
+    mesh.run(1_000);
+    let end_of = |mesh: &Mesh, conn| mesh.process(ENTRY).streams.held[&conn].end;
+    assert_eq!(mesh.process(ENTRY).streams.held[&first].got, b"hello");
+    assert_eq!(end_of(&mesh, first), None);
+    let of = AddressUse::Server {
+        protocol: Protocol::Tcp,
+        game: "web".to_owned(),
+    };
+    assert!(replace(&mut mesh, EXIT, &of, (old, new)));
+    assert!(!replace(&mut mesh, EXIT, &of, (old, new)));
+    mesh.run(1_000);
+    assert!(end_of(&mesh, first).is_some());
+    let next = mesh.connect(b"again").unwrap();
+    mesh.run(2_000);
+    assert_eq!(mesh.process(ENTRY).streams.held[&next].got, b"again");
+    assert_eq!(mesh.process(EXIT).streams.dialled, [old, new]);
 }
 
 /// A session has room for some 1,300 ends of flows at once; the others are told of once it has room again.

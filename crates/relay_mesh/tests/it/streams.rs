@@ -24,6 +24,8 @@ use crate::signed::{ALL, put_games, rule, signed};
 pub(crate) struct Streams {
     pub(crate) ports: Vec<TcpPort>,
     pub(crate) held: BTreeMap<ConnId, Stream>,
+    /// Servers that were dialled.
+    pub(crate) dialled: Vec<SocketAddr>,
     /// Why servers cannot be reached, if they cannot.
     refusal: Option<Refusal>,
 }
@@ -62,7 +64,7 @@ impl Streams {
             }
             TcpWork::Unlisten { port } => self.ports.retain(|open| *open != port),
             TcpWork::Dial { conn, server } => {
-                assert_eq!(server, address(SERVER));
+                self.dialled.push(server);
                 let stream = Stream {
                     is_server: true,
                     ..Stream::default()
@@ -118,7 +120,7 @@ impl Streams {
 
 impl Mesh {
     /// Has a player connect at the entry.
-    fn connect_open(&mut self) -> ConnId {
+    pub(crate) fn connect_open(&mut self) -> ConnId {
         let entry = self.nodes[ENTRY];
         self.world.apply(entry, |process, now| {
             let port = process.streams.ports[0];
@@ -148,7 +150,7 @@ impl Mesh {
     }
 
     /// Has the player say more on a connection that it keeps open.
-    fn say(&mut self, conn: ConnId, words: &[u8]) {
+    pub(crate) fn say(&mut self, conn: ConnId, words: &[u8]) {
         let entry = self.nodes[ENTRY];
         self.world.apply(entry, |process, _| {
             let stream = process.streams.held.get_mut(&conn).unwrap();
@@ -217,6 +219,7 @@ fn pg8_a_tcp_game_passes_over_no_relay_and_over_one() {
             assert_eq!(mesh.stream(end).end, Some(ConnEnd::Done));
             assert_eq!(mesh.process(end).node.tcp_len(), (0, 1));
         }
+        assert_eq!(mesh.process(EXIT).streams.dialled, [address(SERVER)]);
         mesh.run(65_000);
         for end in [ENTRY, EXIT] {
             assert_eq!(mesh.process(end).node.tcp_len(), (0, 0), "an idle tunnel");
