@@ -21,7 +21,7 @@ fn failed(mesh: &Mesh, index: usize) -> Vec<(NodeId, Vec<SocketAddr>, ConnectFai
             attempts,
         } = event
         {
-            Some((*node, addresses.clone(), failure.clone(), *attempts))
+            Some((*node, addresses.clone(), *failure, *attempts))
         } else {
             None
         }
