@@ -8,8 +8,9 @@
 //! sampled packet is late or not. Lost packets are counted by size class. Each test adds the log-likelihood ratio of
 //! "data is lost at `p0` + 20 % or more" to "data is lost at `p0`", and never falls below 0; at [`ALARM`] it decides.
 //! `p0` is at least 3 % more than the upper bound, by one standard deviation, of what probes lose
-//! ([`Row::for_loss`]). A sample is late if it took 25 ms more than nine in ten of the newest probes and than the
-//! last few.
+//! ([`Row::for_loss`]). A sample is late if it took 25 ms more than the fastest fifth of the newest probes and than the
+//! last few; `p0` of it is what probes show in the same way. A relay that delays data and the probes of its length thus
+//! gains nothing: short probes are still fast.
 //!
 //! **False alarms.** If data is lost at exactly `p0`, so at 3 % more than probes at least, the mean number of packets
 //! to a false alarm is at least e^8, 3,000 (Lorden, 1971). If data is lost as often as probes are, it is above e^14,
@@ -17,7 +18,8 @@
 //! [`WEIGHT_MAX`] at most, and for nothing if half of the probes between them were lost too.
 //!
 //! **Detection.** A path that drops all data is found after 5 to 10 packets, one that drops 30 % after 25 on the
-//! average, and one that delays all data after 9 samples.
+//! average, and one that delays all data after 12 samples, or 37 if it delays six in ten probes as well. If it delays more
+//! of them, the path itself counts as slow.
 
 #![warn(clippy::arithmetic_side_effects)]
 
@@ -279,10 +281,10 @@ impl PathQuality {
     }
 
     fn take_samples(&mut self, probe_at: Instant, transit: i64, data: DataReport) {
-        let Some(limit) = self.late_limit() else {
+        let Some(limits) = self.late_limits() else {
             return;
         };
-        let usual = self.usual_transit(1, 2).unwrap_or(transit);
+        let usual = self.transit_of(TRANSITS_MAX, 2).unwrap_or(transit);
         let (mut late, mut all) = (0, 0);
         for DataSample { id, age } in data.samples.into_iter().take(data.sampled.into()) {
             let place = self.sampled.iter().position(|(sent, _)| *sent == id);
@@ -293,30 +295,49 @@ impl PathQuality {
             let age = i64::from(age).wrapping_mul(1_000);
             let took = transit.wrapping_add(ahead).wrapping_sub(age);
             self.figures.on_sample(took.wrapping_sub(usual));
-            all = u32::saturating_add(all, 1);
-            if took.wrapping_sub(limit) > 0 {
-                late = u32::saturating_add(late, 1);
-            }
+            let is_late = took.wrapping_sub(limits.late) > 0;
+            let is_good = took.wrapping_sub(limits.good) <= 0;
+            late = u32::saturating_add(late, is_late.into());
+            all = u32::saturating_add(all, (is_late || is_good).into());
         }
-        self.late.add(Row::LATE, (late, all), WEIGHT_MAX);
+        // They took as long as their neighbours, so those of one probe are one piece of evidence.
+        self.late.add(limits.row, (late, all), 1);
     }
 
-    /// The one-way time beyond which a packet is late; `None` before there are probes enough.
-    fn late_limit(&self) -> Option<i64> {
+    /// Which packets are late; `None` before there are probes enough.
+    fn late_limits(&self) -> Option<LateLimits> {
         if self.transits.len() < TRANSITS_MIN {
             return None;
         }
-        let newest = self.transits.iter().rev().take(TRANSITS_NEWEST);
-        let newest = newest.max().copied()?;
-        let usual = self.usual_transit(9, 10)?;
-        Some(newest.max(usual).saturating_add(LATE_BY))
+        // A path that began to jitter has no fast fifth any more; one that became slower, not two fast ones of five.
+        let fast = self.transit_of(TRANSITS_MAX, 5)?;
+        let fast = fast.max(self.transit_of(TRANSITS_LATELY, 5)?);
+        let good = fast.saturating_add(LATE_BY);
+        let of_newest = self.transit_of(TRANSITS_NEWEST, 5)?.saturating_add(LATE_BY);
+        let late_of = |newest: usize| {
+            let newest = self.transits.iter().rev().take(newest);
+            let (mut late, mut all) = (0, 0);
+            for took in newest {
+                late = u32::saturating_add(late, (*took > good).into());
+                all = u32::saturating_add(all, 1);
+            }
+            (late, all)
+        };
+        Some(LateLimits {
+            good,
+            late: good.max(of_newest),
+            row: [TRANSITS_NEWEST, TRANSITS_LATELY]
+                .map(|newest| Row::for_late_share(late_of(newest)))
+                .into_iter()
+                .fold(Row::for_late(late_of(TRANSITS_MAX)), Row::max),
+        })
     }
 
-    /// The one-way time that `share` of `of` probes took at most.
-    fn usual_transit(&self, share: usize, of: usize) -> Option<i64> {
-        let mut sorted: Vec<i64> = self.transits.iter().copied().collect();
+    /// The one-way time that all but one in `of` of the `newest` probes exceeded.
+    fn transit_of(&self, newest: usize, of: usize) -> Option<i64> {
+        let mut sorted: Vec<i64> = self.transits.iter().rev().take(newest).copied().collect();
         sorted.sort_unstable();
-        let place = sorted.len().saturating_mul(share).checked_div(of)?;
+        let place = sorted.len().checked_div(of)?;
         sorted.get(place).copied()
     }
 
@@ -340,6 +361,17 @@ impl PathQuality {
             DataVerdict::Good
         };
     }
+}
+
+/// Which packets are late, by the probes of late.
+struct LateLimits {
+    /// A packet that took no longer than this is not, ns.
+    good: i64,
+    /// One that took longer than this is, ns; those between say nothing, since the path as a whole may have become
+    /// slower.
+    late: i64,
+    /// By how many probes were late.
+    row: Row,
 }
 
 /// Counts the data of one path, at the receiving end.
@@ -430,16 +462,36 @@ impl Cusum {
 struct Row(usize);
 
 impl Row {
-    /// Of samples: that 20 % are late is chance, 50 % are not.
-    const LATE: Self = Self(3);
+    /// Of samples: that 30 % are late is chance, 60 % are not. While a path as a whole begins to jitter, probes show
+    /// less than there is.
+    const LATE_MIN: Self = Self(4);
 
     /// The row of `lost` probes of the newest `all`: 3 % above the upper bound of their loss.
-    fn for_loss((lost, all): (u32, u32)) -> Self {
-        let bound = u64::from(lost)
+    fn for_loss(lost_of: (u32, u32)) -> Self {
+        Self::for_thousandths(Self::bound(lost_of).saturating_add(MARGIN))
+    }
+
+    /// The row of samples by how many probes were late, of how many: 3 % above the upper bound of that.
+    fn for_late(probes: (u32, u32)) -> Self {
+        let share = Self::bound(probes).saturating_add(MARGIN);
+        Self::find(&ROWS, share).max(Self::LATE_MIN)
+    }
+
+    /// The row of samples by a few probes, as they were.
+    fn for_late_share((late, all): (u32, u32)) -> Self {
+        let share = u64::from(late)
+            .saturating_mul(1_000)
+            .checked_div(all.into());
+        Self::find(&ROWS, share.unwrap_or(0))
+    }
+
+    /// The upper bound of a share, by one standard deviation, in thousandths.
+    fn bound((some, all): (u32, u32)) -> u64 {
+        let bound = u64::from(some)
             .saturating_add(1)
-            .saturating_add(u64::from(lost.isqrt()));
+            .saturating_add(u64::from(some.isqrt()));
         let share = bound.saturating_mul(1_000).checked_div(all.into());
-        Self::for_thousandths(share.unwrap_or(1_000).saturating_add(MARGIN))
+        share.unwrap_or(1_000)
     }
 
     /// The row of the loss of a few probes, as it is.
@@ -450,13 +502,19 @@ impl Row {
         Self::for_thousandths(share.unwrap_or(0))
     }
 
+    /// The row of a share of lost probes; none from 45 % on.
     fn for_thousandths(share: u64) -> Self {
-        let fits = |row: &[u32; 3]| row.first().is_some_and(|p0| share <= u64::from(*p0));
-        Self(ROWS.iter().position(fits).unwrap_or(ROWS.len()))
+        let (rows, _) = ROWS.split_at(LOSS_ROWS);
+        Self::find(rows, share)
     }
 
-    /// What a packet that is lost, and one that is not, say; `None` where probes are lost so often that the path is
-    /// left for that.
+    fn find(rows: &[[u32; 3]], share: u64) -> Self {
+        let fits = |row: &[u32; 3]| row.first().is_some_and(|p0| share <= u64::from(*p0));
+        Self(rows.iter().position(fits).unwrap_or(ROWS.len()))
+    }
+
+    /// What a packet that is lost or late, and one that is not, say; `None` if so many probes are lost or late that the
+    /// path is left for that.
     fn evidence(self) -> Option<(u32, u32)> {
         ROWS.get(self.0).map(|[_, gain, cost]| (*gain, *cost))
     }
@@ -473,15 +531,19 @@ fn push_bounded<T>(list: &mut VecDeque<T>, item: T, max: usize) {
     list.push_back(item);
 }
 
-/// `p0` in thousandths, then ln(p1 / p0) and ln((1 - p0) / (1 - p1)) in thousandths; `p1` is 20 % to 30 % more.
-const ROWS: [[u32; 3]; 6] = [
+/// `p0` in thousandths, then ln(p1 / p0) and ln((1 - p0) / (1 - p1)) in thousandths; `p1` is 18 % to 30 % more.
+const ROWS: [[u32; 3]; 8] = [
     [50, 1_609, 236],
     [100, 1_253, 325],
     [150, 981, 348],
     [200, 916, 470],
     [300, 693, 560],
     [450, 511, 788],
+    [600, 348, 981],
+    [750, 215, 1_273],
 ];
+/// Rows by which loss is judged.
+const LOSS_ROWS: usize = 6;
 /// What data may lose more than probes, in thousandths.
 const MARGIN: u64 = 30;
 /// Evidence at which a test decides: ln of the packets between false alarms at `p0`.
@@ -494,10 +556,11 @@ const WEIGHT_MAX: u32 = 2;
 const MARKS_MAX: usize = 128;
 /// Probes whose one-way times are remembered: those of 2 s.
 const TRANSITS_MAX: usize = 50;
-/// The least of them to judge by, and the newest, which a packet is compared with: when the path became slower, they
-/// know.
+/// The least of them to judge by.
 const TRANSITS_MIN: usize = 10;
+/// Of them, those that show that the path as a whole became slower, 200 ms, or began to jitter, 600 ms.
 const TRANSITS_NEWEST: usize = 5;
+const TRANSITS_LATELY: usize = 15;
 /// How much later than probes a packet may be, ns.
 const LATE_BY: i64 = 25_000_000;
 /// Packets between two probes for each that is sampled.

@@ -15,8 +15,9 @@ const FLOW: FlowId = FlowId(7);
 struct Line {
     /// Lost of probes and of data, in millionths.
     loss: (u32, u32),
-    /// Added to the delay of data, ms.
+    /// Added to the delay of data, and of so many probes, in millionths, ms.
     data_delay: u64,
+    delayed_probes: u32,
     /// Longest random delay, ms.
     jitter: u64,
     /// Longest payload that arrives.
@@ -26,6 +27,7 @@ struct Line {
 const HONEST: Line = Line {
     loss: (0, 0),
     data_delay: 0,
+    delayed_probes: 0,
     jitter: 0,
     mtu: usize::MAX,
 };
@@ -99,7 +101,9 @@ impl Rig {
                 let is_lost = self.draws.chance(line.loss.0);
                 push_bounded(&mut self.lost, is_lost, 100);
                 if !is_lost {
-                    let at = self.now + 30 + self.draws.below(line.jitter + 1);
+                    let is_delayed = self.draws.chance(line.delayed_probes);
+                    let delay = line.data_delay * u64::from(is_delayed);
+                    let at = self.now + 30 + delay + self.draws.below(line.jitter + 1);
                     self.on_way.push((at, Ok(probe)));
                 }
                 self.probe += 1;
@@ -194,6 +198,31 @@ fn a_path_that_thins_or_delays_data_is_found_within_seconds() {
             times.iter().all(|time| *time <= 1_500),
             "{interval}: {times:?}"
         );
+    }
+}
+
+/// A relay cannot tell probes of data's length from data, so it delays these too.
+#[test]
+fn a_path_that_delays_data_and_probes_of_its_length_is_found_within_3_s() {
+    for data_delay in [60, 100] {
+        for delayed_probes in [100_000, 250_000, 400_000, 600_000] {
+            let late = Line {
+                data_delay,
+                delayed_probes,
+                jitter: 5,
+                ..HONEST
+            };
+            for interval in [2, 16, 50] {
+                let mut times = found(interval, late);
+                times.sort_unstable();
+                let what = (data_delay, delayed_probes, interval);
+                // 18 of 20 within 3 s.
+                assert!(
+                    times[10] <= 2_000 && times[17] <= 3_000,
+                    "{what:?}: {times:?}"
+                );
+            }
+        }
     }
 }
 

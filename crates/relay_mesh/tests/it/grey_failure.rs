@@ -19,6 +19,8 @@ enum Fault {
     /// Drops 3 of 10.
     Thin,
     Delay(u64),
+    /// Delays all datagrams of at least so many bytes by so many ms: data, and probes of its length.
+    DelayLong(usize, u64),
 }
 
 /// Tells labels of data from those of probes, as a relay can: all frames that it sees of one are as long.
@@ -55,11 +57,12 @@ fn spoil(mesh: &mut Mesh, (relay, to): (usize, usize), fault: Fault) {
                     && match fault {
                         Fault::Drop => true,
                         Fault::Thin => draws.chance(300_000),
-                        Fault::Delay(_) => false,
+                        Fault::Delay(_) | Fault::DelayLong(..) => false,
                     }
             };
+            let is_by_frame = !matches!(fault, Fault::DelayLong(..));
             // Data that leaves the relay with a probe shares its datagram.
-            if datagram.bytes.first() == Some(&KIND) {
+            if is_by_frame && datagram.bytes.first() == Some(&KIND) {
                 let mut kept = vec![KIND];
                 let mut bytes = datagram.bytes.clone();
                 for frame in Frames::new(&mut bytes).unwrap() {
@@ -81,7 +84,10 @@ fn spoil(mesh: &mut Mesh, (relay, to): (usize, usize), fault: Fault) {
                 Fault::Delay(millis) if labels.borrow_mut().is_data(&datagram.bytes) => {
                     Verdict::Delay(ms(millis))
                 }
-                Fault::Drop | Fault::Thin | Fault::Delay(_) => Verdict::Pass,
+                Fault::DelayLong(len, millis) if datagram.bytes.len() >= len => {
+                    Verdict::Delay(ms(millis))
+                }
+                Fault::Drop | Fault::Thin | Fault::Delay(_) | Fault::DelayLong(..) => Verdict::Pass,
             }
         });
 }
@@ -173,6 +179,25 @@ fn sim_a_relay_that_thins_data_is_left_within_3_s() {
 #[test]
 fn sim_a_relay_that_delays_data_is_left_within_3_s() {
     check("100 ms more", Fault::Delay(100), ms(3_000));
+}
+
+/// The attack that a relay makes without looking at labels.
+#[test]
+#[expect(clippy::print_stdout, reason = "a goal's figures are shown")]
+fn sim_a_relay_that_delays_data_and_probes_of_its_length_is_left_within_3_s() {
+    for (mode, delay) in [(Mode::Single, 100), (Mode::Shadow, 100), (Mode::Shadow, 60)] {
+        let mut spans = Vec::new();
+        for_each_seed(&test_site!(), 5, |seed| {
+            for end in [ENTRY, EXIT] {
+                let fault = Fault::DelayLong(110, delay);
+                spans.push(left_after(seed, (mode, 60, 100), end, fault).as_millis());
+            }
+        });
+        spans.sort_unstable();
+        println!("{delay} ms more from 110 bytes on, {mode:?}: left after {spans:?} ms");
+        let within = spans.iter().filter(|span| **span <= 3_000).count();
+        assert!(within * 10 >= spans.len() * 9, "{mode:?} {spans:?}");
+    }
 }
 
 #[test]
