@@ -54,6 +54,12 @@ pub enum Event {
         /// How often since it was told last.
         count: u64,
     },
+    /// Another node signs records with this node's key: it has a copy of the identity file. Each takes the other's links,
+    /// and players of both lose packets. Told at most once a minute.
+    IdentityInUse {
+        /// Records of this node that it did not make, since it was told last.
+        records: u64,
+    },
     /// This node does not keep up: paths and links are not judged meanwhile. Told at most once a minute.
     Overloaded {
         /// How late it ran since it was last told.

@@ -467,6 +467,7 @@ impl<P: Provider> Node<P> {
         self.tend_edges(now);
         self.tell_turned_away(now);
         self.tell_link_failures(now);
+        self.tell_copies(now);
         self.send_releases(now);
         self.sweep_labels(now);
         if self.beats.is_multiple_of(10) {

@@ -52,6 +52,11 @@ pub enum News {
         /// How often since the last such line.
         count: u64,
     },
+    /// Another node has a copy of this node's identity file; printed once a minute.
+    IdentityInUse {
+        /// Records of this node that it did not make, since the last such line.
+        records: u64,
+    },
     /// This node does not keep up: it moves no flows for what it sees meanwhile.
     Overloaded {
         /// How late it ran since it was last told, milliseconds.
@@ -317,6 +322,7 @@ impl News {
                 why: why_no_link(&failure),
                 attempts,
             },
+            Event::IdentityInUse { records } => Self::IdentityInUse { records },
             Event::NodesRefused { reason, count } => Self::NodesRefused { reason, count },
             Event::Overloaded { late, dropped } => Self::Overloaded {
                 late_ms: u64::try_from(late.as_millis()).unwrap_or(u64::MAX),

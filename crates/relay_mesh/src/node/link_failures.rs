@@ -1,4 +1,4 @@
-//! Links that do not come about: the operator hears of each cause once a minute.
+//! Links that do not come about or do not last: the operator hears of each cause once a minute.
 
 use crypto::Provider;
 use udp_proto::ConnectFailure;
@@ -18,6 +18,10 @@ pub(super) struct LinkFailures {
     refused: MinuteCounts<NodeRefusal, ()>,
     /// What the endpoint's counters held when `refused` was last brought up to date.
     counted: [u64; 2],
+    /// Records of this node that another one made.
+    copies: MinuteCounts<(), ()>,
+    /// The same of the table's counter.
+    copies_counted: u64,
 }
 
 impl<P: Provider> Node<P> {
@@ -27,6 +31,20 @@ impl<P: Provider> Node<P> {
         let peer = self.peers.get(link);
         if let Some(peer) = peer.filter(|peer| !peer.bootstrap.is_empty()) {
             self.link_failures.dials.add(now, peer.node, failure);
+        }
+    }
+
+    /// Tells that another node has this one's identity. After a start neighbours say back what was said before it.
+    pub(super) fn tell_copies(&mut self, now: Instant) {
+        let count = self.gossip.table().stats().own_from_before;
+        let failures = &mut self.link_failures;
+        let new = count.saturating_sub(failures.copies_counted);
+        failures.copies_counted = count;
+        if self.beats >= BEATS_OF_A_START {
+            failures.copies.add_many(now, (), (), new);
+        }
+        for ((), (), records) in failures.copies.take_due(now) {
+            self.tell(Event::IdentityInUse { records });
         }
     }
 
@@ -41,6 +59,7 @@ impl<P: Provider> Node<P> {
             dials,
             refused,
             counted,
+            ..
         } = &mut self.link_failures;
         for ((reason, count), old) in counts.into_iter().zip(counted) {
             refused.add_many(now, reason, (), count.saturating_sub(*old));
@@ -61,3 +80,6 @@ impl<P: Provider> Node<P> {
         }
     }
 }
+
+/// Beats after which what was said in an earlier life has come back: 10 s.
+const BEATS_OF_A_START: u64 = 100;

@@ -293,6 +293,20 @@ impl Mesh {
         assert!(self.world.kill(node));
     }
 
+    /// Starts a second node with the identity of this one, at an address of its own and without games.
+    pub(crate) fn add_copy(&mut self, index: usize) {
+        let at = mesh_address(200);
+        let mut config = configure((index, Role::of(index)), (&self.ids, self.adjust));
+        (config.games, config.profile.addresses) = (Vec::new(), vec![at]);
+        let (seed, mut draws) = (self.seed, self.seed.generator(30_000));
+        let provider = Recording::new(SimProvider::new(draws.seed()), &self.nonces);
+        config.instance = InstanceId(draws.next_u64());
+        self.world.add(at, |now| {
+            let node = Node::new(config, identity(seed, index), provider, now).expect("seeded");
+            Process::new(node, at)
+        });
+    }
+
     /// Starts a killed node again, with the same identity and other randomness.
     pub(crate) fn restart(&mut self, index: usize, life: u64) {
         let (made, nonces) = ((self.seed, life), self.nonces.clone());

@@ -129,3 +129,22 @@ fn sim_mesh_b6_links_that_come_about_are_not_reported() {
         assert_eq!(refused(&mesh, index), [], "{index}");
     }
 }
+
+/// A node of the same identity at another address.
+#[test]
+fn sim_a_copy_of_an_identity_file_is_reported_by_its_owner() {
+    let mut mesh = Mesh::new(Seed::from_number(35), &shape(|_, _, _| {}));
+    mesh.run(START + 12_000);
+    let copies = |mesh: &Mesh| {
+        let events = mesh.process(ENTRY).events.iter();
+        let copies = events.filter(|(_, event)| matches!(event, Event::IdentityInUse { .. }));
+        copies.count()
+    };
+    mesh.kill(ENTRY);
+    mesh.restart(ENTRY, 1);
+    mesh.run(20_000);
+    assert_eq!(copies(&mesh), 0);
+    mesh.add_copy(ENTRY);
+    mesh.run(30_000);
+    assert_eq!(copies(&mesh), 1);
+}
