@@ -9,7 +9,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (Some(address), Some(key)) = (words.next(), words.next()) else {
         return Err("the words are the server's address and its key".into());
     };
-    let mut client = Client::connect(address.parse()?, AppId(1), key.parse()?)?;
+    let mut client = Client::connect(address, AppId(1), key.parse()?)?;
     loop {
         for event in client.wait_tick(core::num::NonZeroU8::MIN.saturating_add(59))? {
             match event {

@@ -38,9 +38,9 @@ pub enum Event {
     /// for each node. Where nothing answers at a reachable address, the network secrets differ; where what answers
     /// has another key, the id is another node's.
     BootstrapFailed {
-        /// Who was dialled.
+        /// Which node was dialled.
         node: NodeId,
-        /// Where.
+        /// Where the bootstrap list has it.
         addresses: Vec<SocketAddr>,
         /// Why the last dial failed.
         failure: ConnectFailure,
@@ -218,8 +218,8 @@ pub enum TurnedAway {
     FlowRate,
     /// A TCP connection came, and no exit of its game could be reached.
     TcpNoExit,
-    /// A TCP connection was reset for its PROXY header: a bad one, none where one must be, or as many of its
-    /// address or network were still to send theirs.
+    /// A TCP connection was reset for its PROXY header: a bad one, none where one must be, one of a source that is no
+    /// proxy, or none so far while all places were taken.
     TcpGreeting,
     /// A TCP connection came over the share of its address or network, over all places, or too fast.
     TcpShare,

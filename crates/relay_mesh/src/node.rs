@@ -467,7 +467,6 @@ impl<P: Provider> Node<P> {
         self.tend_edges(now);
         self.tell_turned_away(now);
         self.tell_link_failures(now);
-        self.tell_copies(now);
         self.send_releases(now);
         self.sweep_labels(now);
         if self.beats.is_multiple_of(10) {
@@ -480,6 +479,7 @@ impl<P: Provider> Node<P> {
         }
         if self.beats.is_multiple_of(100) {
             self.forget_nodes(now);
+            self.report_identity_in_use(now);
         }
         self.is_untended = true;
     }

@@ -18,8 +18,8 @@
 //! [`WEIGHT_MAX`] at most, and for nothing if half of the probes between them were lost too.
 //!
 //! **Detection.** A path that drops all data is found after 5 to 10 packets, one that drops 30 % after 25 on the
-//! average, and one that delays all data after 12 samples, or 37 if it delays six in ten probes as well. If it delays more
-//! of them, the path itself counts as slow.
+//! average, and one that delays all data after 12 reports with samples, or 37 if it delays six in ten probes as well. If
+//! it delays more of them, the path is slower by its probes too, and the choice leaves it for that.
 
 #![warn(clippy::arithmetic_side_effects)]
 
@@ -333,7 +333,7 @@ impl PathQuality {
         })
     }
 
-    /// The one-way time that all but one in `of` of the `newest` probes exceeded.
+    /// The one-way time of one of the `newest` probes, than which one in `of` of them was faster.
     fn transit_of(&self, newest: usize, of: usize) -> Option<i64> {
         let mut sorted: Vec<i64> = self.transits.iter().rev().take(newest).copied().collect();
         sorted.sort_unstable();

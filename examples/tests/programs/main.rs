@@ -406,7 +406,7 @@ fn u24_pong_fails_where_its_server_dies() {
     command.stderr(Stdio::piped());
     let mut bot = Started(command.spawn().unwrap());
     // Its opponent comes, and does nothing.
-    let mut client = Client::connect(address.parse().unwrap(), PONG, key.parse().unwrap()).unwrap();
+    let mut client = Client::connect(address, PONG, key.parse().unwrap()).unwrap();
     let mut is_seated = false;
     while !is_seated {
         for event in client.wait_tick(NonZeroU8::MAX).unwrap() {

@@ -340,7 +340,7 @@ impl FileConfig {
             return Err(ConfigError::new(directory, &fault));
         }
         let identity_path = directory.join(&self.identity_file);
-        let identity = read_identity(&identity_path)?;
+        let identity = open_or_create_identity(&identity_path)?;
         let secret = read_secret(&directory.join(&self.secret_file));
         let secret = secret.map_err(|error| error.in_field("secret_file"))?;
         let mut instance = [0; 8];
@@ -451,7 +451,7 @@ fn roles(names: &BTreeSet<FileRole>) -> Roles {
 }
 
 /// Reads the node's identity; makes one if there is no such file, and says so, as the name may be misspelt.
-fn read_identity(path: &Path) -> Result<Identity, ConfigError> {
+fn open_or_create_identity(path: &Path) -> Result<Identity, ConfigError> {
     let is_there = path.exists();
     let identity = identity_file::read_or_create(path, &mut Ring::new())
         .map_err(|error| ConfigError::new(path, &error).in_field("identity_file"))?;

@@ -36,9 +36,9 @@ pub enum News {
     },
     /// A bootstrap node could not be reached; printed once a minute for each.
     BootstrapFailed {
-        /// Who was dialled.
+        /// Which node was dialled.
         node: NodeName,
-        /// Where.
+        /// Where the file has it.
         addresses: Vec<SocketAddr>,
         /// Why the last dial failed, and what to look at.
         why: String,

@@ -11,7 +11,6 @@
 
 mod carrier;
 mod connection;
-mod crowd;
 mod dialling;
 mod door;
 mod doors;
@@ -30,7 +29,7 @@ use crypto::Ring;
 use mio::{Interest, Poll, Registry, Token};
 use relay_mesh::proxy_header::TrustedProxies;
 use relay_mesh::tunnel::{ConnEnd, ConnId};
-use relay_mesh::{Node, TcpConfig, TcpPort, TcpRefused, TcpWork};
+use relay_mesh::{Node, TcpPort, TcpRefused, TcpWork};
 use servicer::Requests;
 use wire::Instant;
 use wire::address::canonical;
@@ -42,7 +41,6 @@ pub use stats::{TcpCounted, TcpStats};
 
 use super::ask::Ask;
 use connection::{Connection, Passed, READ_MAX, Stage};
-use crowd::{Crowd, Places};
 use door::Door;
 use doors::Doors;
 use readiness::{Readiness, Ready};
@@ -51,13 +49,9 @@ use stats::count;
 /// What a node's TCP sockets may do.
 #[derive(Clone, Debug)]
 pub struct TcpSetup {
-    /// Connections at a time, of players and to game servers together; 1,024. Who comes beyond it waits
-    /// at the door until one ends.
+    /// Connections at a time, of players and to game servers together; 1,024. Beyond it the proxies' connection that
+    /// has waited longest for its header is reset; if there is none, newcomers wait until one ends.
     pub connections_max: u32,
-    /// Of those that have not said yet whom they speak for, as many may come from one address; 16. From
-    /// one /24 or /48 a quarter of [`connections_max`](Self::connections_max) may, or as many as that
-    /// where that is more. Trusted proxies have no such limit.
-    pub greetings_max: u32,
     /// Proxies before the ports of games, by the games' names: what they send begins with a header of the
     /// PROXY protocol that says who the player is.
     pub proxies: BTreeMap<String, TrustedProxies>,
@@ -67,20 +61,7 @@ impl Default for TcpSetup {
     fn default() -> Self {
         Self {
             connections_max: 1_024,
-            greetings_max: 16,
             proxies: BTreeMap::new(),
-        }
-    }
-}
-
-impl TcpSetup {
-    /// Who may not have said yet whom they speak for.
-    fn places(&self) -> Places {
-        Places {
-            of_source: self.greetings_max,
-            of_prefix: self
-                .greetings_max
-                .max(TcpConfig::prefix_share(self.connections_max)),
         }
     }
 }
@@ -98,7 +79,8 @@ pub(super) struct Sockets {
     connections: BTreeMap<usize, Connection>,
     by_conn: BTreeMap<ConnId, usize>,
     deadlines: BTreeSet<(Instant, usize)>,
-    strangers: Crowd,
+    /// Proxies' connections without a header so far, oldest first.
+    greetings: BTreeSet<usize>,
     /// When players are let in again; `None` where they are now.
     accept_at: Option<Instant>,
     /// Whether somebody waits at a door for want of a place.
@@ -138,7 +120,7 @@ impl Sockets {
             connections: BTreeMap::new(),
             by_conn: BTreeMap::new(),
             deadlines: BTreeSet::new(),
-            strangers: Crowd::default(),
+            greetings: BTreeSet::new(),
             accept_at: None,
             is_full: false,
             next: 0,
@@ -212,9 +194,9 @@ impl Sockets {
             }
             TcpWork::Unlisten { port } => self.doors.close(port),
             TcpWork::Dial { conn, server } => self.dial(now, node, conn, server),
-            TcpWork::Readable { conn } => self.pass(node, conn, Way::ToSocket),
-            TcpWork::Writable { conn } => self.pass(node, conn, Way::ToNode),
-            TcpWork::Finished { conn } => self.pass(node, conn, Way::End),
+            TcpWork::Readable { conn } => self.pass(now, node, (conn, Way::ToSocket)),
+            TcpWork::Writable { conn } => self.pass(now, node, (conn, Way::ToNode)),
+            TcpWork::Finished { conn } => self.pass(now, node, (conn, Way::End)),
             TcpWork::Ended { conn, end } => self.on_ended(conn, end),
             // A driver of an earlier version knows nothing to do.
             _ => {}
@@ -253,7 +235,7 @@ impl Sockets {
                 self.is_full = false;
                 return has_any;
             };
-            if !self.has_place() {
+            if !self.has_place() && !self.evict_greeting(now, node) {
                 if !self.is_full {
                     count(&mut self.stats.pauses);
                 }
@@ -308,7 +290,7 @@ impl Sockets {
             Ok(conn) => {
                 connection.open(conn, rest);
                 self.by_conn.insert(conn, token);
-                self.pass(node, conn, Way::ToNode);
+                self.pass(now, node, (conn, Way::ToNode));
             }
             Err(why) => {
                 count(if why == TcpRefused::Crowded {
@@ -343,13 +325,13 @@ impl Sockets {
                     self.on_broken(node, token);
                     return;
                 }
-                self.pass(node, conn, Way::ToSocket);
-                self.pass(node, conn, Way::ToNode);
+                self.pass(now, node, (conn, Way::ToSocket));
+                self.pass(now, node, (conn, Way::ToNode));
             }
         }
     }
 
-    fn pass(&mut self, node: &mut Node<Ring>, conn: ConnId, way: Way) {
+    fn pass(&mut self, now: Instant, node: &mut Node<Ring>, (conn, way): (ConnId, Way)) {
         let Some(&token) = self.by_conn.get(&conn) else {
             return;
         };
@@ -361,9 +343,20 @@ impl Sockets {
             Way::ToNode => connection.give(node, &mut self.room, &mut self.stats),
             Way::End => connection.finish(),
         };
+        if connection.is_holding() && connection.deadline.is_none() {
+            let deadline = now + HEADER_WAIT;
+            connection.deadline = Some(deadline);
+            self.deadlines.insert((deadline, token));
+        }
         match passed {
             Passed::All => {}
             Passed::Broken | Passed::Gone => self.on_broken(node, token),
+            Passed::Forbidden(port) => {
+                count(&mut self.stats.bad_greetings);
+                node.tcp_greeting_refused(now, port);
+                self.remove(token);
+                node.tcp_reset(conn);
+            }
         }
     }
 
@@ -398,7 +391,12 @@ impl Sockets {
         match &connection.stage {
             Stage::Greeting { .. } => self.on_greeting_overdue(now, node, token),
             Stage::Dialling(_) => self.on_dial_overdue(now, node, token),
-            Stage::Coming | Stage::Open(_) => {}
+            Stage::Open(conn) => {
+                let conn = *conn;
+                connection.release_held();
+                self.pass(now, node, (conn, Way::ToNode));
+            }
+            Stage::Coming => {}
         }
     }
 
@@ -424,9 +422,7 @@ impl Sockets {
         if let Some(conn) = connection.conn() {
             self.by_conn.remove(&conn);
         }
-        if let Stage::Greeting { source, .. } = &connection.stage {
-            self.strangers.leave(*source);
-        }
+        self.greetings.remove(&token);
         Some(connection)
     }
 
@@ -477,5 +473,7 @@ const LEFT_BEFORE: [ErrorKind; 2] = [ErrorKind::ConnectionAborted, ErrorKind::In
 const ACCEPTS_MAX: usize = 64;
 /// Pause after so many.
 const BREATH: Duration = Duration::from_millis(1);
+/// How long bytes of a player are held back that may be the start of a PROXY header.
+const HEADER_WAIT: Duration = Duration::from_secs(5);
 /// Pause after an accept that failed.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);

@@ -6,7 +6,7 @@ use wire::{Instant, NodeId};
 
 use super::Node;
 use super::minute_counts::MinuteCounts;
-use super::peers::Peer;
+use super::peers::Contact;
 use crate::event::{Event, NodeRefusal};
 use crate::link::LinkId;
 
@@ -19,9 +19,11 @@ pub(super) struct LinkFailures {
     /// What the endpoint's counters held when `refused` was last brought up to date.
     counted: [u64; 2],
     /// Records of this node that another one made.
-    copies: MinuteCounts<(), ()>,
-    /// The same of the table's counter.
-    copies_counted: u64,
+    own: MinuteCounts<(), ()>,
+    /// What the table's counter held when `own` was last brought up to date.
+    own_counted: u64,
+    /// How many spans of 10 s in a row brought such records.
+    spans_with_own: u8,
 }
 
 impl<P: Provider> Node<P> {
@@ -34,17 +36,29 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Tells that another node has this one's identity. After a start neighbours say back what was said before it.
-    pub(super) fn tell_copies(&mut self, now: Instant) {
+    /// Counts a node that was taken off the members while its session opened.
+    pub(super) fn note_non_member(&mut self, now: Instant) {
+        self.link_failures
+            .refused
+            .add(now, NodeRefusal::NotMember, ());
+    }
+
+    /// Reports another node with this one's identity. Call it each 10 s.
+    ///
+    /// After a start, or once a partition heals, neighbours return this node's own earlier records: once, as the next
+    /// record is newer. Another node goes on making them.
+    pub(super) fn report_identity_in_use(&mut self, now: Instant) {
         let count = self.gossip.table().stats().own_from_before;
         let failures = &mut self.link_failures;
-        let new = count.saturating_sub(failures.copies_counted);
-        failures.copies_counted = count;
-        if self.beats >= BEATS_OF_A_START {
-            failures.copies.add_many(now, (), (), new);
-        }
-        for ((), (), records) in failures.copies.take_due(now) {
-            self.tell(Event::IdentityInUse { records });
+        let new = count.saturating_sub(failures.own_counted);
+        failures.own_counted = count;
+        failures.spans_with_own = if new > 0 {
+            failures.spans_with_own.saturating_add(1)
+        } else {
+            0
+        };
+        if failures.spans_with_own >= SPANS_IN_A_ROW {
+            failures.own.add_many(now, (), (), new);
         }
     }
 
@@ -59,6 +73,7 @@ impl<P: Provider> Node<P> {
             dials,
             refused,
             counted,
+            own,
             ..
         } = &mut self.link_failures;
         for ((reason, count), old) in counts.into_iter().zip(counted) {
@@ -66,14 +81,22 @@ impl<P: Provider> Node<P> {
             *old = count;
         }
         let (dials, refused) = (dials.take_due(now), refused.take_due(now));
+        for ((), (), records) in own.take_due(now) {
+            self.tell(Event::IdentityInUse { records });
+        }
         for (reason, (), count) in refused {
             self.tell(Event::NodesRefused { reason, count });
         }
         for (node, failure, attempts) in dials {
             let peer = self.peers.find(&node).and_then(|link| self.peers.get(link));
+            // It may have answered since.
+            let Some(peer) = peer.filter(|peer| !matches!(peer.contact, Contact::Up(_))) else {
+                continue;
+            };
+            let addresses = peer.bootstrap.clone();
             self.tell(Event::BootstrapFailed {
                 node,
-                addresses: peer.map(Peer::addresses).unwrap_or_default(),
+                addresses,
                 failure,
                 attempts,
             });
@@ -81,5 +104,6 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// Beats after which what was said in an earlier life has come back: 10 s.
-const BEATS_OF_A_START: u64 = 100;
+/// Spans of 10 s in a row with such records that show another node: what comes back after a partition meets two at
+/// most.
+const SPANS_IN_A_ROW: u8 = 3;

@@ -202,8 +202,13 @@ impl<P: Provider> Node<P> {
         if !self.endpoint.sessions().any(|open| open == session) {
             return;
         }
-        let place = self.is_member(&node).then(|| self.find_place(now, node));
-        let Some(link) = place.flatten() else {
+        if !self.is_member(&node) {
+            // It has been taken off the list since the endpoint let it in.
+            self.note_non_member(now);
+            self.close_with(now, session, CloseCode::PeerIdentity);
+            return;
+        }
+        let Some(link) = self.find_place(now, node) else {
             self.stats.links_refused = self.stats.links_refused.saturating_add(1);
             self.close_with(now, session, CloseCode::Full);
             return;
@@ -345,7 +350,8 @@ impl<P: Provider> Node<P> {
         let Some(link) = self.peers.of_session(session) else {
             return;
         };
-        if ending == Ending::NotMember {
+        let is_ours = self.endpoint.role(session) == Some(Role::Dialler);
+        if ending == Ending::NotMember && is_ours {
             let failure = ConnectFailure::Refused(CloseCode::PeerIdentity);
             self.note_failed_dial(now, link, failure);
         }

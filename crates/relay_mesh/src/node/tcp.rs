@@ -154,8 +154,7 @@ impl<P: Provider> Node<P> {
         true
     }
 
-    /// Takes note that the driver reset a connection to a game's port before
-    /// [`tcp_accept`](Self::tcp_accept), for its PROXY header or for waiting on too many of them.
+    /// Takes note that the driver reset a connection to a game's port for its PROXY header, or for want of one.
     pub fn tcp_greeting_refused(&mut self, now: Instant, port: TcpPort) {
         let now = self.advance(now);
         let tunnels = self.tunnels.as_ref();

@@ -105,6 +105,44 @@ impl Greeting {
     }
 }
 
+/// Holds back the first bytes of a connection that comes from no trusted proxy, until they can be no header of the
+/// PROXY protocol: a server that believes headers must not see one of a stranger's.
+///
+/// What the server says passes meanwhile, so a game whose server speaks first does not wait.
+#[derive(Debug, Default)]
+pub struct HeaderScreen {
+    /// Fewer than 536 bytes, and what was given last.
+    held: Vec<u8>,
+}
+
+impl HeaderScreen {
+    /// Takes the next bytes of the connection. Returns all that may pass once they are no header; `None` while they
+    /// may be the start of one.
+    ///
+    /// # Errors
+    ///
+    /// [`BadGreeting`] if the connection is to be reset: they are a header, or begin like one.
+    pub fn take(&mut self, bytes: &[u8]) -> Result<Option<Vec<u8>>, BadGreeting> {
+        self.held.extend_from_slice(bytes);
+        match read(&self.held, LEN_USUAL).map_err(BadGreeting::Header)? {
+            Found::Partial { .. } => Ok(None),
+            Found::Nothing => Ok(Some(self.release())),
+            Found::Header(_) => Err(BadGreeting::Distrust(Distrust::Stranger)),
+        }
+    }
+
+    /// Returns what is held, as nothing more follows.
+    pub fn release(&mut self) -> Vec<u8> {
+        core::mem::take(&mut self.held)
+    }
+
+    /// Returns whether bytes are held back.
+    #[must_use]
+    pub const fn is_holding(&self) -> bool {
+        !self.held.is_empty()
+    }
+}
+
 /// Why a connection is reset at its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -186,6 +224,28 @@ mod tests {
         assert_eq!(stranger.take(&trusted, b"P"), Ok(None));
         let expected = greeted("192.0.2.9:9", "192.0.2.1:443", b"PING");
         assert_eq!(stranger.take(&trusted, b"ING"), Ok(Some(expected)));
+    }
+
+    #[test]
+    fn pgx10_bytes_of_a_stranger_are_held_back_while_they_may_be_a_header() {
+        for cut in 1..LINE.len() {
+            let mut screen = HeaderScreen::default();
+            let (first, second) = LINE.split_at(cut);
+            assert_eq!(screen.take(first), Ok(None), "cut at {cut}");
+            assert!(screen.is_holding() && screen.take(second).is_err());
+        }
+        let mut screen = HeaderScreen::default();
+        assert_eq!(screen.take(b"PRO"), Ok(None));
+        assert_eq!(screen.take(b"BE"), Ok(Some(b"PROBE".to_vec())));
+        assert!(!screen.is_holding());
+        let mut screen = HeaderScreen::default();
+        assert_eq!(screen.take(b"PRO"), Ok(None));
+        assert_eq!(screen.release(), b"PRO");
+        let signature = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\xff\xff";
+        let mut screen = HeaderScreen::default();
+        let taken = signature.iter().chain(&[0; 1_000]);
+        let taken = taken.take_while(|byte| screen.take(&[**byte]).is_ok());
+        assert!(taken.count() < 536);
     }
 
     #[test]

@@ -95,6 +95,26 @@ fn mesh_a3_the_rate_of_a_flow_holds_where_the_exit_is_the_entry() {
     assert!((60..=120).contains(&answered), "{answered}");
 }
 
+/// The player's 6,000 bytes a second are within the rate; three copies of each are not.
+#[test]
+fn mesh_a3_what_a_server_sends_has_a_rate_of_its_own_where_the_exit_is_the_entry() {
+    let mut mesh = mesh(|index, config, ids| {
+        here_alone(index, config, ids);
+        config.flow_rate = 8_000;
+    });
+    let server = mesh.server;
+    mesh.world.apply(server, |server, _| server.copies = 2);
+    mesh.run(START + 10_000);
+    let got: u64 = mesh.world[server].sources.values().sum();
+    assert!(
+        got + 2 >= mesh.player().sent(),
+        "{got}: all reach the server"
+    );
+    let over = mesh.process(ENTRY).node.stats().over_flow_rate;
+    // Of 180 a second, 80 pass.
+    assert!((700..1_100).contains(&over), "{over}");
+}
+
 #[test]
 fn pg7_an_exit_at_the_entry_is_chosen_by_cost_like_any_other() {
     for (own, expected) in [(2, ENTRY), (900, EXIT)] {

@@ -119,11 +119,15 @@ fn sim_mesh_b6_a_node_that_is_no_member_is_reported_by_both_ends() {
     assert_eq!(at_relay[0].0, NodeRefusal::NotMember);
 }
 
-/// A mesh without a fault says nothing, nor does a bootstrap node that is away for a few seconds.
+/// A mesh without a fault reports nothing, nor does a restart of a bootstrap node within a few seconds.
 #[test]
 fn sim_mesh_b6_links_that_come_about_are_not_reported() {
     let mut mesh = Mesh::new(Seed::from_number(34), &shape(|_, _, _| {}));
-    mesh.run(START + 60_000);
+    mesh.run(START + 30_000);
+    mesh.kill(RELAY);
+    mesh.run(4_000);
+    mesh.restart(RELAY, 1);
+    mesh.run(60_000);
     for index in [ENTRY, EXIT, RELAY] {
         assert_eq!(failed(&mesh, index), [], "{index}");
         assert_eq!(refused(&mesh, index), [], "{index}");
@@ -142,9 +146,27 @@ fn sim_a_copy_of_an_identity_file_is_reported_by_its_owner() {
     };
     mesh.kill(ENTRY);
     mesh.restart(ENTRY, 1);
-    mesh.run(20_000);
+    mesh.run(40_000);
+    assert_eq!(copies(&mesh), 0);
+    // Its neighbours return what it said before, once they are back.
+    let (entry, nodes) = (mesh.nodes[ENTRY], mesh.nodes.clone());
+    mesh.kill(ENTRY);
+    mesh.restart(ENTRY, 2);
+    for &other in &nodes[1..] {
+        for (from, to) in [(entry, other), (other, entry)] {
+            mesh.world.intercept(from, to, |_, _| netsim::Verdict::Drop);
+        }
+    }
+    mesh.run(30_000);
+    for &other in &nodes[1..] {
+        for (from, to) in [(entry, other), (other, entry)] {
+            mesh.world.intercept(from, to, |_, _| netsim::Verdict::Pass);
+        }
+    }
+    mesh.run(60_000);
+    assert_eq!(mesh.process(ENTRY).node.links().count(), 4);
     assert_eq!(copies(&mesh), 0);
     mesh.add_copy(ENTRY);
-    mesh.run(30_000);
+    mesh.run(50_000);
     assert_eq!(copies(&mesh), 1);
 }

@@ -5,9 +5,9 @@ use std::net::Shutdown;
 
 use crypto::Ring;
 use mio::net::TcpStream;
-use relay_mesh::tunnel::{ConnId, Greeting};
+use relay_mesh::tunnel::{ConnId, Greeting, HeaderScreen};
 use relay_mesh::{Node, TcpPort};
-use wire::{Instant, SourceKey};
+use wire::Instant;
 
 use super::stats::TcpStats;
 
@@ -22,6 +22,8 @@ pub(super) struct Connection {
     pending: Vec<u8>,
     inbound: Inbound,
     may: May,
+    /// Of a player who came by himself to a port with proxies, before he said anything but a part of a header.
+    screen: Option<(TcpPort, HeaderScreen)>,
 }
 
 /// How far a connection is.
@@ -29,14 +31,12 @@ pub(super) struct Connection {
 pub(super) enum Stage {
     /// The node has not been asked.
     Coming,
-    /// A player has not said yet whom it speaks for.
+    /// A trusted proxy has not sent the header that names the player.
     Greeting {
         port: TcpPort,
-        /// Whose proxies it may be from.
+        /// Whose proxies it is of.
         game: String,
         greeting: Box<Greeting>,
-        /// Whose place it has among those who have not.
-        source: Option<SourceKey>,
     },
     /// A game server has not answered.
     Dialling(ConnId),
@@ -70,6 +70,8 @@ pub(super) enum Passed {
     Broken,
     /// The node knows nothing of it any more.
     Gone,
+    /// It began with a PROXY header that it may not send.
+    Forbidden(TcpPort),
 }
 
 impl Connection {
@@ -84,7 +86,27 @@ impl Connection {
                 read: true,
                 write: true,
             },
+            screen: None,
         }
+    }
+
+    /// Holds back its first bytes as long as they may be a PROXY header.
+    pub(super) fn screened(mut self, port: TcpPort) -> Self {
+        self.screen = Some((port, HeaderScreen::default()));
+        self
+    }
+
+    /// Lets the bytes pass that are held back: no more followed in time.
+    pub(super) fn release_held(&mut self) {
+        if let Some((_, screen)) = self.screen.as_mut().filter(|(_, it)| it.is_holding()) {
+            self.pending = screen.release();
+            self.screen = None;
+        }
+    }
+
+    /// Returns whether bytes are held back.
+    pub(super) fn is_holding(&self) -> bool {
+        self.screen.as_ref().is_some_and(|(_, it)| it.is_holding())
     }
 
     /// Opens it, with what came behind the greeting.
@@ -150,6 +172,14 @@ impl Connection {
                 Taken::Bytes(len) => {
                     stats.bytes_in = stats.bytes_in.saturating_add(len.try_into().unwrap_or(0));
                     let bytes = room.get(..len).unwrap_or_default();
+                    if let Some((port, screen)) = &mut self.screen {
+                        match screen.take(bytes) {
+                            Ok(None) => {}
+                            Ok(Some(rest)) => (self.pending, self.screen) = (rest, None),
+                            Err(_) => return Passed::Forbidden(*port),
+                        }
+                        continue;
+                    }
                     let Ok(taken) = node.tcp_write(conn, bytes) else {
                         return Passed::Gone;
                     };
@@ -157,7 +187,7 @@ impl Connection {
                     self.pending.extend_from_slice(rest);
                 }
                 Taken::Nothing => return Passed::All,
-                Taken::End => {}
+                Taken::End => self.release_held(),
                 Taken::Broken => return Passed::Broken,
             }
         }

@@ -32,38 +32,58 @@ impl Sockets {
         let game = node.tcp_game(port).unwrap_or_default();
         let Some(trusted) = self.setup.proxies.get(game) else {
             let connection = Connection::new(stream, Stage::Coming, None);
-            if let Ok(token) = self.add(connection) {
-                self.admit(now, node, (token, port), ((peer, local), Vec::new()));
-            } else {
-                count(&mut self.stats.accept_errors);
-            }
+            self.admit_unnamed(now, node, (connection, port), (peer, local));
             return;
         };
-        let is_proxy = trusted.is_trusted(peer.ip());
-        let greeting = Greeting::new(trusted, (peer, local), now);
-        let mut source = None;
-        if !is_proxy {
-            source = self.strangers.join(peer.ip(), self.setup.places());
-            if source.is_none() {
-                count(&mut self.stats.greetings_crowded);
-                node.tcp_greeting_refused(now, port);
-                return;
-            }
+        if !trusted.is_trusted(peer.ip()) {
+            let connection = Connection::new(stream, Stage::Coming, None).screened(port);
+            self.admit_unnamed(now, node, (connection, port), (peer, local));
+            return;
         }
+        let greeting = Greeting::new(trusted, (peer, local), now);
         let deadline = greeting.deadline();
         let game = game.to_owned();
         let stage = Stage::Greeting {
             port,
             game,
             greeting: Box::new(greeting),
-            source,
         };
         if let Ok(token) = self.add(Connection::new(stream, stage, Some(deadline))) {
+            self.greetings.insert(token);
             self.on_greeting(now, node, token);
         } else {
             count(&mut self.stats.accept_errors);
-            self.strangers.leave(source);
         }
+    }
+
+    /// Lets a player in who comes by himself.
+    fn admit_unnamed(
+        &mut self,
+        now: Instant,
+        node: &mut Node<Ring>,
+        (connection, port): (Connection, TcpPort),
+        ends: (SocketAddr, SocketAddr),
+    ) {
+        if let Ok(token) = self.add(connection) {
+            self.admit(now, node, (token, port), (ends, Vec::new()));
+        } else {
+            count(&mut self.stats.accept_errors);
+        }
+    }
+
+    /// Resets the proxy's connection that has waited longest for its header, to make room; returns whether there was
+    /// one. A header comes with the first segment, so one without has nothing to lose.
+    pub(super) fn evict_greeting(&mut self, now: Instant, node: &mut Node<Ring>) -> bool {
+        let Some(token) = self.greetings.first().copied() else {
+            return false;
+        };
+        if let Some(connection) = self.remove(token)
+            && let Stage::Greeting { port, .. } = connection.stage
+        {
+            count(&mut self.stats.greetings_evicted);
+            node.tcp_greeting_refused(now, port);
+        }
+        true
     }
 
     /// Reads on whom a connection is for.
@@ -131,13 +151,13 @@ impl Sockets {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
-        let Stage::Greeting { port, source, .. } = &mut connection.stage else {
+        let Stage::Greeting { port, .. } = &connection.stage else {
             return;
         };
-        let (port, source) = (*port, source.take());
+        let port = *port;
         let deadline = connection.deadline.take();
         self.forget_deadline(token, deadline);
-        self.strangers.leave(source);
+        self.greetings.remove(&token);
         if let Ok(greeted) = told {
             let ends = (greeted.player, greeted.listen);
             self.admit(now, node, (token, port), (ends, greeted.rest));

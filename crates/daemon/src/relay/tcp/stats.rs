@@ -23,9 +23,8 @@ pub struct TcpStats {
     /// Players reset for what they began with: a header that they may not send, a bad one, or none
     /// where one must be.
     pub bad_greetings: u64,
-    /// Players reset because as many of their address, or of its /24 or /48, have not said yet whom they
-    /// speak for.
-    pub greetings_crowded: u64,
+    /// Connections of trusted proxies reset to make room, since no header had come.
+    pub greetings_evicted: u64,
     /// Dials that a game server, or the network, refused.
     pub dials_refused: u64,
     /// Dials that a game server did not answer in time.

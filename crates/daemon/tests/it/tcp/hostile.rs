@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use daemon::relay::{FileProtocol, FileProxies};
+use daemon::relay::{FileLimits, FileProtocol, FileProxies};
 use relay_mesh::proxy_header::{Found, LEN_USUAL, read};
 use relay_mesh::signed_config::ProxyRule;
 
@@ -12,6 +12,10 @@ const LINE: &[u8] = b"PROXY TCP4 203.0.113.9 198.51.100.1 4000 443\r\n";
 
 /// An entry that believes one proxy, and an exit that tells the server of players.
 fn proxied() -> Row {
+    proxied_with(|limits| limits.tcp_per_address = Some(3))
+}
+
+fn proxied_with(change: fn(&mut FileLimits)) -> Row {
     Row::new(0, |node, config| {
         let IpAddr::V4(ip) = config.listen.ip() else {
             panic!("loopback is IPv4");
@@ -24,7 +28,7 @@ fn proxied() -> Row {
                 protocol: Some(FileProtocol::Tcp),
             };
             config.proxies = BTreeMap::from([("web".to_owned(), proxies)]);
-            config.limits.tcp_per_address = Some(3);
+            change(&mut config.limits);
         } else {
             config.games[0].proxy_header = Some(ProxyRule::default());
         }
@@ -73,29 +77,36 @@ fn pgx10_headers_are_believed_of_trusted_proxies_alone() {
 }
 
 #[test]
-fn pgx10_who_dribbles_is_not_waited_for_and_has_a_few_places() {
+fn pgx10_a_proxy_that_dribbles_is_reset_and_a_stranger_waits_for_nothing() {
     let row = proxied();
     let (proxy, stranger) = (row.sandbox.host(150), row.player_ip());
     until("the way is found", || heard(&row, proxy, &[LINE, b"x"]));
-    // As many as one address may have that has not said anything; the next is reset, and says nothing
-    // first, lest that meet the reset.
-    let silent = || {
-        let player = dial(stranger, row.entry()).unwrap();
-        player.set_read_timeout(Some(PATIENCE)).unwrap();
-        player
-    };
-    let mut waiting: Vec<TcpStream> = (0..3).map(|_| silent()).collect();
-    for player in &mut waiting {
-        player.write_all(b"PRO").unwrap();
-    }
-    assert_reset(&mut silent());
-    // A proxy is not held up by them, but for its own sake after a while.
+    // The server may speak first, to a stranger who has said nothing.
+    let mut silent = dial(stranger, row.entry()).unwrap();
+    row.server.set_nonblocking(true).unwrap();
+    let mut server = until("a stranger is let in", || row.server.accept().ok()).0;
+    server.set_nonblocking(false).unwrap();
+    server.write_all(b"220 hello").unwrap();
+    let mut banner = [0; 9];
+    silent.set_read_timeout(Some(PATIENCE)).unwrap();
+    silent.read_exact(&mut banner).unwrap();
+    assert_eq!(&banner, b"220 hello");
+    // And a header of his is still no header, however late.
+    silent.write_all(LINE).unwrap();
+    silent.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_reset(&mut silent);
+    let mut rest = Vec::new();
+    server.read_to_end(&mut rest).ok();
+    assert_eq!(rest.len(), 28, "the exit's own header alone");
+
     let mut dribble = dial(proxy, row.entry()).unwrap();
     dribble.write_all(&LINE[..10]).unwrap();
     assert!(heard(&row, proxy, &[LINE, b"x"]).is_some());
     dribble.set_read_timeout(Some(PATIENCE)).unwrap();
     assert_reset(&mut dribble);
-    // What strangers began is theirs once the time for a header is over.
+    // What a stranger began is his own once the time for a header is over.
+    let mut slow = dial(stranger, row.entry()).unwrap();
+    slow.write_all(b"PRO").unwrap();
     row.server.set_nonblocking(true).unwrap();
     let mut server = until("a stranger is let in", || row.server.accept().ok()).0;
     server.set_nonblocking(false).unwrap();
@@ -103,4 +114,22 @@ fn pgx10_who_dribbles_is_not_waited_for_and_has_a_few_places() {
     server.set_read_timeout(Some(PATIENCE)).unwrap();
     server.read_exact(&mut got).unwrap();
     assert_eq!(&got[28..], b"PRO");
+}
+
+/// Of 64 places, a proxy's 600 silent connections take none that a player needs: they are not waited for, 64 at a
+/// time for 5 s each.
+#[test]
+fn pgx10_silent_connections_of_a_proxy_keep_no_player_out() {
+    let row = proxied_with(|limits| limits.tcp_connections = Some(64));
+    let (proxy, stranger) = (row.sandbox.host(150), row.player_ip());
+    until("the way is found", || heard(&row, proxy, &[LINE, b"x"]));
+    let silent: Vec<TcpStream> = (0..600)
+        .map(|_| dial(proxy, row.entry()).unwrap())
+        .collect();
+    for round in 0..3 {
+        let told = heard(&row, proxy, &[LINE, b"GET /"]);
+        assert!(told.is_some(), "a player of the proxy, {round}");
+        assert!(heard(&row, stranger, &[b"PING"]).is_some(), "{round}");
+    }
+    drop(silent);
 }
