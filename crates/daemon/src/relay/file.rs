@@ -53,7 +53,7 @@ pub struct FileConfig {
     /// Where the mesh's socket is bound.
     pub listen: SocketAddr,
     /// Where others reach it, best first, at most 4; host names are resolved when the file is read and every
-    /// 30 s; `listen` where there is none, which then must be an address of this host. Port 0 of `listen`
+    /// 10 s; `listen` where there is none, which then must be an address of this host. Port 0 of `listen`
     /// stands for the one that the system chooses.
     #[serde(default, deserialize_with = "host::addresses")]
     pub advertise: Vec<SocketAddr>,
@@ -217,7 +217,7 @@ impl FileHopFrames {
 pub struct BootstrapNode {
     /// Who it is.
     pub node: NodeName,
-    /// Where it listens; a host name is resolved when the file is read and every 30 s.
+    /// Where it listens; a host name is resolved when the file is read and every 10 s.
     #[serde(deserialize_with = "host::address")]
     pub address: SocketAddr,
 }
@@ -251,7 +251,7 @@ pub struct FileGame {
     #[serde(default)]
     pub exits: Vec<NodeName>,
     /// At an exit: where the game server listens; a host name is resolved when the file is read and every
-    /// 30 s.
+    /// 10 s.
     #[serde(default, deserialize_with = "host::optional")]
     pub server: Option<SocketAddr>,
     /// At an exit: the entries that may send players; without it, all members.
