@@ -102,8 +102,8 @@ impl IntoResponse for Refusal {
                 let scheme = HeaderValue::from_static("Bearer");
                 headers.insert(header::WWW_AUTHENTICATE, scheme);
             }
-            // RFC 9110, section 15.5.9: the rest of the request may still be on its way.
-            StatusCode::REQUEST_TIMEOUT => {
+            // RFC 9110, section 15.5.9, and RFC 9112, section 6.1: the rest of the request may still be on its way.
+            StatusCode::REQUEST_TIMEOUT | StatusCode::NOT_IMPLEMENTED => {
                 headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
             _ => {}

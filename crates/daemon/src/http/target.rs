@@ -3,7 +3,7 @@
 use axum::Router;
 use axum::extract::Request;
 use axum::http::uri::{Authority, PathAndQuery};
-use axum::http::{Uri, Version, header};
+use axum::http::{StatusCode, Uri, Version, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 
@@ -22,6 +22,9 @@ async fn normalize(mut request: Request, next: Next) -> Response {
         let detail = "a request of HTTP/1.1 has one Host field, with a host and maybe a port";
         return Refusal::bad("bad_host", detail).into_response();
     }
+    if let Some(refusal) = encoding_fault(&request) {
+        return refusal.into_response();
+    }
     if let Some(uri) = with_normal_path(request.uri()) {
         *request.uri_mut() = uri;
     }
@@ -39,6 +42,28 @@ fn has_one_host(request: &Request) -> bool {
         }
         (Some(_), Some(_)) => false,
     }
+}
+
+/// RFC 9112, section 6.1: of transfer codings this server knows `chunked`, once; 501 for others.
+fn encoding_fault(request: &Request) -> Option<Refusal> {
+    let fields = request.headers().get_all(header::TRANSFER_ENCODING);
+    let codings: Vec<&[u8]> = fields
+        .iter()
+        .flat_map(|field| field.as_bytes().split(|byte| *byte == b','))
+        .map(<[u8]>::trim_ascii)
+        .filter(|coding| !coding.is_empty())
+        .collect();
+    let is_chunked = |coding: &&[u8]| coding.eq_ignore_ascii_case(b"chunked");
+    if !codings.iter().all(is_chunked) {
+        let detail = "of transfer codings, only chunked is known";
+        return Some(Refusal::new(
+            StatusCode::NOT_IMPLEMENTED,
+            "no_coding",
+            detail,
+        ));
+    }
+    let detail = "a request is chunked once";
+    (codings.len() > 1).then(|| Refusal::bad("bad_coding", detail))
 }
 
 /// Whether there is a user in it, which a host does not have.

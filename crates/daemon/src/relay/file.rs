@@ -549,6 +549,7 @@ fn expected(field: &str) -> Option<Expected> {
         }
         "roles" | "members.roles" => Expected::Form("one of \"entry\", \"relay\", \"exit\""),
         "games.protocol" => Expected::Form("\"udp\" or \"tcp\""),
+        "shards" => Expected::Form("1 to 8"),
         "games.mode" => Expected::Form("one of \"single\", \"shadow\", \"dup\""),
         "hop_frames" => Expected::Form("\"sealed\" or \"tag_only\""),
         _ => return None,

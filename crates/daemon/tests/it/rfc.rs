@@ -109,6 +109,27 @@ fn rfc9112_a_request_has_one_host_and_a_method_that_is_not_there_names_those_tha
 }
 
 #[test]
+fn rfc9112_a_request_is_chunked_once_or_not_coded() {
+    let net = Net::new();
+    let matchmaker = net.matchmaker(None);
+    let edge = matchmaker.address();
+    for (codings, status, error) in [
+        ("gzip, chunked", 501, "no_coding"),
+        ("identity, chunked", 501, "no_coding"),
+        ("chunked, chunked", 400, "bad_coding"),
+    ] {
+        let text = format!(
+            "GET /v1/status HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\
+             Transfer-Encoding: {codings}\r\n\r\n0\r\n\r\n"
+        );
+        Answer::read(raw(edge, text.as_bytes())).assert_refused(status, error);
+    }
+    let text = "GET /v1/status HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\
+                Transfer-Encoding: Chunked\r\n\r\n0\r\n\r\n";
+    assert_eq!(Answer::read(raw(edge, text.as_bytes())).status, 200);
+}
+
+#[test]
 fn rfc7239_a_quoted_comma_forges_no_source() {
     let net = Net::new();
     let mut config = edge();

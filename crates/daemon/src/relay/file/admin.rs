@@ -30,11 +30,16 @@ impl FileAdmin {
             let mut token = [0; 32];
             Ring::new()
                 .random(&mut token)
-                .map_err(|error| ConfigError::new(&path, &error))?;
+                .map_err(|error| ConfigError::new(&path, &error).in_field(FIELD))?;
             // A node id has the same form.
             let digits = NodeId(token).to_string();
-            replace(&path, digits.as_bytes()).map_err(|error| ConfigError::new(&path, &error))?;
+            replace(&path, digits.as_bytes()).map_err(|error| {
+                let text = format!("the token cannot be written: {error}");
+                ConfigError::new(&path, &text).in_field(FIELD)
+            })?;
         }
-        read_secret(&path)
+        read_secret(&path).map_err(|error| error.in_field(FIELD))
     }
 }
+
+const FIELD: &str = "admin.token_file";

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use relay_mesh::shard::ShardId;
 use relay_mesh::signed_config::Protocol;
 use relay_mesh::tunnel::TunnelConfig;
+use wire::address::{canonical, check_destination};
 
 use super::{FileConfig, FileGame, FileProtocol, FileRole};
 
@@ -127,6 +128,13 @@ impl FileConfig {
             );
             return Some(Fault::new("listen", text));
         }
+        if let Some(fault) = self.listen_fault() {
+            return Some(fault);
+        }
+        if let Some(more) = self.advertise.get(ADVERTISE_MAX) {
+            let text = format!("found {more}, the 5th address; expected at most {ADVERTISE_MAX}");
+            return Some(Fault::new(format!("advertise[{ADVERTISE_MAX}]"), text));
+        }
         let advertised = self.advertise.iter().enumerate();
         let advertised =
             advertised.map(|(index, address)| (format!("advertise[{index}]"), address));
@@ -140,6 +148,25 @@ impl FileConfig {
             field,
             format!("nobody can be reached at {nowhere}"),
         ))
+    }
+
+    /// Nothing can be sent from a broadcast or multicast address.
+    fn listen_fault(&self) -> Option<Fault> {
+        let own = ("listen".to_owned(), &self.listen);
+        let games = self.games.iter().enumerate();
+        let of_games = games.flat_map(|(index, game)| {
+            let field = move |place| format!("games[{index}].listen[{place}]");
+            let listen = game.listen.iter().enumerate();
+            listen.map(move |(place, address)| (field(place), address))
+        });
+        let is_wrong = |address: &SocketAddr| {
+            let ip = canonical(*address).ip();
+            ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST)
+        };
+        let mut all = core::iter::once(own).chain(of_games);
+        let (field, wrong) = all.find(|(_, address)| is_wrong(address))?;
+        let text = format!("found {wrong}; expected an address of this host, or 0.0.0.0 or [::]");
+        Some(Fault::new(field, text))
     }
 
     fn signed_fault(&self) -> Option<Fault> {
@@ -190,6 +217,8 @@ impl FileConfig {
         let is = |role| self.roles.contains(&role);
         Some(if game.name.is_empty() {
             (".name", "has no name")
+        } else if game.name.len() > GAME_NAME_MAX {
+            (".name", "has a name of more than 64 bytes")
         } else if game.listen.is_empty() && game.server.is_none() {
             let text = "has neither \"listen\", for an entry, nor \"server\", for an exit";
             ("", text)
@@ -240,6 +269,10 @@ const NAME_LEN_MAX: usize = 32;
 
 /// Whether no packet can be meant for `address`.
 const fn is_nowhere(address: &SocketAddr) -> bool {
-    let ip = address.ip();
-    ip.is_unspecified() || ip.is_multicast() || address.port() == 0
+    check_destination(*address).is_err()
 }
+
+/// Most addresses of a node's record.
+const ADVERTISE_MAX: usize = 4;
+/// Longest name of a game, bytes.
+const GAME_NAME_MAX: usize = 64;

@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT, as things that a process hears.
+//! SIGTERM, SIGINT and SIGHUP, each of which drains and ends a node.
 
 use std::io;
 use std::sync::mpsc::SyncSender;
@@ -14,11 +14,12 @@ pub(super) fn hear(heard: SyncSender<Heard>) -> io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
 
     let runtime = Builder::new_current_thread().enable_io().build()?;
-    let (mut terminate, mut interrupt) = {
+    let (mut terminate, mut interrupt, mut hang_up) = {
         let _context = runtime.enter();
         (
             signal(SignalKind::terminate())?,
             signal(SignalKind::interrupt())?,
+            signal(SignalKind::hangup())?,
         )
     };
     let wait = move || {
@@ -27,6 +28,7 @@ pub(super) fn hear(heard: SyncSender<Heard>) -> io::Result<()> {
                 tokio::select! {
                     Some(()) = terminate.recv() => {}
                     Some(()) = interrupt.recv() => {}
+                    Some(()) = hang_up.recv() => {}
                     else => return,
                 }
                 if heard.send(Heard::Signal).is_err() {

@@ -19,8 +19,12 @@ fn service() -> Command {
 
 /// Sends SIGTERM.
 fn terminate(node: &NodeProcess) {
+    send("-TERM", node);
+}
+
+fn send(signal: &str, node: &NodeProcess) {
     let status = Command::new("kill")
-        .args(["-TERM", &node.id().to_string()])
+        .args([signal, &node.id().to_string()])
         .status()
         .unwrap();
     assert!(status.success());
@@ -40,15 +44,17 @@ fn left(node: &NodeProcess) -> (u32, u32) {
 #[test]
 fn pgx12_a_signal_drains_a_node_and_ends_it_once_nothing_is_left() {
     let scene = Scene::new();
-    let mut node = scene.sandbox.start(RELAY, service()).unwrap();
-    node.wait_for(PATIENCE, |news| {
-        matches!(news, News::AdminReady { .. }).then_some(())
-    });
-    // Its input may end before it does.
-    assert_eq!(node.release(Duration::from_secs(1)).unwrap(), None);
-    terminate(&node);
-    let status = node.release(PATIENCE).unwrap().unwrap();
-    assert_eq!(status.code(), Some(0));
+    for signal in ["-TERM", "-INT", "-HUP"] {
+        let mut node = scene.sandbox.start(RELAY, service()).unwrap();
+        node.wait_for(PATIENCE, |news| {
+            matches!(news, News::AdminReady { .. }).then_some(())
+        });
+        // Its input may end before it does.
+        assert_eq!(node.release(Duration::from_secs(1)).unwrap(), None);
+        send(signal, &node);
+        let status = node.release(PATIENCE).unwrap().unwrap();
+        assert_eq!(status.code(), Some(0), "{signal}");
+    }
 }
 
 #[test]

@@ -206,6 +206,31 @@ fn numbers_and_names_that_carry_nothing_are_refused() {
         ),
         (
             "\"roles\"",
+            "\"shards\": 256, \"roles\"",
+            "line 5: shards: found 256; expected 1 to 8",
+        ),
+        (
+            "\"127.0.0.1:9\"",
+            "\"255.255.255.255:9\"",
+            "line 6: games[0].listen[0]: found 255.255.255.255:9; expected an address of this host, or 0.0.0.0 or [::]",
+        ),
+        (
+            "\"127.0.0.1:4500\"",
+            "\"224.0.0.1:4500\"",
+            "line 4: listen: found 224.0.0.1:4500; expected an address of this host, or 0.0.0.0 or [::]",
+        ),
+        (
+            "\"192.0.2.7:5029\"",
+            "\"255.255.255.255:5029\"",
+            "line 7: games[1].server: game \"b\" has a \"server\" that nobody can be reached at",
+        ),
+        (
+            "\"roles\"",
+            "\"advertise\": [\"192.0.2.1:1\", \"192.0.2.1:2\", \"192.0.2.1:3\", \"192.0.2.1:4\", \"192.0.2.1:5\"], \"roles\"",
+            "line 5: advertise[4]: found 192.0.2.1:5, the 5th address; expected at most 4",
+        ),
+        (
+            "\"roles\"",
             "\"limits\": {\"flows\": 0}, \"roles\"",
             "line 5: limits.flows: found 0; expected 1 to 1048576",
         ),
