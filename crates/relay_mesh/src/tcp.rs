@@ -18,7 +18,8 @@ pub struct TcpConfig {
     /// it is looked at.
     pub epoch: std::time::Instant,
     /// Connections that the driver of the node's TCP sockets has places for, of players and to game
-    /// servers together; 1,024. Another entry has at most seven eighths of them, in all its tunnels. Players
+    /// servers together; 1,024, and at most [`PLAYERS_MAX`](TunnelConfig::PLAYERS_MAX) whatever stands here.
+    /// Another entry has at most seven eighths of them, in all its tunnels. Players
     /// of one /24 or /48 have at most a quarter, or twice
     /// [`per_address_max`](TunnelConfig::per_address_max) where that is more; one whose exit is this node
     /// too has two. Where all are taken is the driver's to say.

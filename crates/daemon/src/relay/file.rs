@@ -120,28 +120,30 @@ const fn is_one_shard(shards: &u8) -> bool {
 #[serde(deny_unknown_fields)]
 pub struct FileLimits {
     /// Flows at a time; an exit, by its file or by signed documents, takes at most as many as it may open
-    /// files, less 288, or a quarter where that is less, and less its TCP connections.
+    /// files, less 288, or a quarter where that is less, and less its TCP connections. 1 to 1,048,576.
     #[serde(default)]
     pub flows: Option<u32>,
-    /// Silence after which a flow ends, seconds.
+    /// Silence after which a flow ends, seconds; 1 to 86,400.
     #[serde(default)]
     pub idle_secs: Option<u64>,
-    /// Neighbours at a time.
+    /// Neighbours at a time; 1 to 4,096.
     #[serde(default)]
     pub links: Option<usize>,
     /// Bytes a second of one direction of one flow; 1 MiB of a player over UDP, 16 MiB of all TCP connections of
-    /// one mode between two nodes.
+    /// one mode between two nodes. 1,500 to 1 GiB.
     #[serde(default)]
     pub flow_bytes_per_second: Option<u32>,
     /// TCP connections at a time, of players and to game servers together; 1,024. At most half of the
     /// files that may be open, less 288, or a quarter where that is less. Another entry has at most seven
-    /// eighths of them, and players of one /24 or /48 a quarter.
+    /// eighths of them, and players of one /24 or /48 a quarter. At most 65,536,
+    /// and 1 at least where the file has TCP games.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp_connections: Option<u32>,
-    /// Of them, those of one address with one exit; 64.
+    /// Of them, those of one address with one exit; 64. 1 to 65,536.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp_per_address: Option<u32>,
-    /// After a signal to end, how long what is carried may take to end; 120.
+    /// After a signal to end, how long what is carried may take to end, seconds; 120. At
+    /// most 86,400.
     #[serde(default)]
     pub drain_secs: Option<u64>,
 }

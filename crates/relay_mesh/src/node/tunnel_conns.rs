@@ -10,7 +10,7 @@ use wire::{Instant, SourceKey};
 use super::flow_table::OTHERS_SHARE;
 use crate::link::LinkId;
 use crate::tcp::TcpConfig;
-use crate::tunnel::ConnId;
+use crate::tunnel::{ConnId, TunnelConfig};
 
 /// Connections by name. Each has a socket at the driver, and so one of its places.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ pub(super) enum IdleOf {
 
 impl Conns {
     pub(super) fn new(config: &TcpConfig) -> Self {
-        let max = config.connections_max;
+        let max = config.connections_max.min(TunnelConfig::PLAYERS_MAX);
         // One address has as many as it may, also of few.
         let of_an_address = config.tunnel.per_address_max.saturating_mul(2);
         Self {

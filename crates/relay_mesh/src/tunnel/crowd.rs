@@ -28,12 +28,12 @@ pub(super) enum Crowded {
 }
 
 impl Crowd {
-    pub(super) const fn new(config: &TunnelConfig, now: Instant) -> Self {
+    pub(super) fn new(config: &TunnelConfig, now: Instant) -> Self {
         let burst = config.open_rate.saturating_mul(4);
         Self {
             held: BTreeMap::new(),
             total: 0,
-            players_max: config.players_max,
+            players_max: config.players(),
             per_address_max: config.per_address_max,
             newcomers: TokenBucket::new(config.open_rate, burst, now),
         }
@@ -107,6 +107,13 @@ mod tests {
         let third = crowd.join(Instant::ZERO, ip("2001:db8::2"));
         assert_eq!(third, Err(Crowded::Address), "one /64");
         crowd.join(Instant::ZERO, ip("2001:db8:0:1::1")).unwrap();
+    }
+
+    #[test]
+    fn more_players_than_a_machine_holds_are_not_allowed() {
+        let crowd = crowd(u32::MAX, 1, 1);
+        let max = 65_536;
+        assert!(crowd.has_room_for(max - 1) && !crowd.has_room_for(max));
     }
 
     #[test]

@@ -263,9 +263,10 @@ impl Quic {
 
 /// How many streams an exit allows, so that all players have one: quinn-proto tells an entry of
 /// streams that are over once they are more than an eighth of all, and till then it has so many less.
-const fn streams(config: &TunnelConfig) -> u32 {
-    let untold = config.players_max / 7;
-    config.players_max.saturating_add(untold).saturating_add(1)
+fn streams(config: &TunnelConfig) -> u32 {
+    let players = config.players();
+    let untold = players / 7;
+    players.saturating_add(untold).saturating_add(1)
 }
 
 fn transport(config: &TunnelConfig, streams: u32, knocks: &Knocks) -> Arc<TransportConfig> {

@@ -6,8 +6,9 @@ use std::net::SocketAddr;
 
 use relay_mesh::shard::ShardId;
 use relay_mesh::signed_config::Protocol;
+use relay_mesh::tunnel::TunnelConfig;
 
-use super::{FileConfig, FileGame, FileLimits, FileProtocol, FileRole};
+use super::{FileConfig, FileGame, FileProtocol, FileRole};
 
 /// A value that breaks a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,22 +62,48 @@ impl FileConfig {
             );
             return Some(Fault::new("shards", text));
         }
-        let FileLimits {
-            flows,
-            links,
-            flow_bytes_per_second,
-            ..
-        } = self.limits;
-        let numbers = [
-            ("limits.flows", flows == Some(0)),
-            ("limits.links", links == Some(0)),
+        self.limits_fault()
+    }
+
+    /// A limit of which a machine cannot hold so much, or with which a node carries nothing.
+    fn limits_fault(&self) -> Option<Fault> {
+        let limits = &self.limits;
+        let has_tcp = self
+            .games
+            .iter()
+            .any(|game| game.protocol == FileProtocol::Tcp);
+        let number = |found: Option<u32>| found.map(u64::from);
+        let links = limits
+            .links
+            .map(|links| u64::try_from(links).unwrap_or(u64::MAX));
+        let tcp_max = u64::from(TunnelConfig::PLAYERS_MAX);
+        let fields = [
+            ("flows", number(limits.flows), 1..=FLOWS_MAX),
+            ("idle_secs", limits.idle_secs, 1..=DAY_SECS),
+            ("links", links, 1..=LINKS_MAX),
             (
-                "limits.flow_bytes_per_second",
-                flow_bytes_per_second == Some(0),
+                "flow_bytes_per_second",
+                number(limits.flow_bytes_per_second),
+                RATE_MIN..=RATE_MAX,
             ),
+            (
+                "tcp_connections",
+                number(limits.tcp_connections),
+                u64::from(has_tcp)..=tcp_max,
+            ),
+            (
+                "tcp_per_address",
+                number(limits.tcp_per_address),
+                1..=tcp_max,
+            ),
+            ("drain_secs", limits.drain_secs, 0..=DAY_SECS),
         ];
-        let (field, _) = numbers.into_iter().find(|(_, is_zero)| *is_zero)?;
-        Some(Fault::new(field, "found 0; expected 1 or more"))
+        fields.into_iter().find_map(|(field, found, range)| {
+            let found = found.filter(|found| !range.contains(found))?;
+            let (min, max) = range.into_inner();
+            let text = format!("found {found}; expected {min} to {max}");
+            Some(Fault::new(format!("limits.{field}"), text))
+        })
     }
 
     fn name_fault(&self) -> Option<Fault> {
@@ -198,6 +225,16 @@ fn header_fault(game: &FileGame) -> Option<&'static str> {
     header.does_not_go_with(protocol).then_some(fault)
 }
 
+/// Most flows: some gigabytes of memory.
+const FLOWS_MAX: u64 = 1 << 20;
+/// Most neighbours: each has a session and is measured all the time.
+const LINKS_MAX: u64 = 4_096;
+/// Lowest rate of a flow, bytes a second: one datagram of the longest that players send.
+const RATE_MIN: u64 = 1_500;
+/// Highest rate of a flow, bytes a second: 8 Gbit/s.
+const RATE_MAX: u64 = 1 << 30;
+/// Longest time that a limit may name.
+const DAY_SECS: u64 = 86_400;
 /// Longest name of a node, bytes.
 const NAME_LEN_MAX: usize = 32;
 

@@ -121,6 +121,39 @@ fn limits_of_the_file_reach_the_node() {
 }
 
 #[test]
+fn a_limit_that_no_machine_holds_or_that_turns_a_service_off_is_refused() {
+    let fault = |protocol, field: &str, found: u64| {
+        fault_of(|config, mut game| {
+            game.protocol = protocol;
+            config.games = vec![game];
+            let limits = format!("{{\"{field}\": {found}}}");
+            config.limits = serde_json::from_str(&limits).unwrap();
+        })
+    };
+    let tcp = FileProtocol::Tcp;
+    for (field, min, max) in [
+        ("flows", 1, 1_048_576),
+        ("idle_secs", 1, 86_400),
+        ("links", 1, 4_096),
+        ("flow_bytes_per_second", 1_500, 1_073_741_824),
+        ("tcp_connections", 1, 65_536),
+        ("tcp_per_address", 1, 65_536),
+        ("drain_secs", 0, 86_400),
+    ] {
+        for found in [min, max] {
+            assert_eq!(fault(tcp, field, found), None, "{field} of {found}");
+        }
+        for found in [max + 1].into_iter().chain(u64::checked_sub(min, 1)) {
+            let expected = format!("{field}: found {found}; expected {min} to {max}");
+            let told = fault(tcp, field, found).unwrap();
+            assert!(told.ends_with(&expected), "{told}");
+        }
+    }
+    let none = fault(FileProtocol::Udp, "tcp_connections", 0);
+    assert_eq!(none, None, "there is no TCP game");
+}
+
+#[test]
 fn without_an_address_to_advertise_the_bound_one_is_told() {
     let mut sandbox = Sandbox::new(&[("one", FileRole::Relay)]).unwrap();
     let config = sandbox.config_mut(0).unwrap().clone();

@@ -207,7 +207,7 @@ fn numbers_and_names_that_carry_nothing_are_refused() {
         (
             "\"roles\"",
             "\"limits\": {\"flows\": 0}, \"roles\"",
-            "line 5: limits.flows: found 0; expected 1 or more",
+            "line 5: limits.flows: found 0; expected 1 to 1048576",
         ),
         (
             "\"roles\"",
@@ -217,12 +217,12 @@ fn numbers_and_names_that_carry_nothing_are_refused() {
         (
             "\"roles\"",
             "\"limits\": {\"links\": 0}, \"roles\"",
-            "line 5: limits.links: found 0; expected 1 or more",
+            "line 5: limits.links: found 0; expected 1 to 4096",
         ),
         (
             "\"roles\"",
             "\"limits\": {\"flow_bytes_per_second\": 0}, \"roles\"",
-            "line 5: limits.flow_bytes_per_second: found 0; expected 1 or more",
+            "line 5: limits.flow_bytes_per_second: found 0; expected 1500 to 1073741824",
         ),
         (
             "\"name\": \"a\"",
