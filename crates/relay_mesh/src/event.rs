@@ -212,13 +212,16 @@ pub enum TurnedAway {
     FlowRate,
     /// A TCP connection came, and no exit of its game could be reached.
     TcpNoExit,
-    /// A TCP connection was reset for its PROXY header: a bad one, none where one must be, or as many of its
-    /// address or network were still to send theirs.
+    /// A TCP connection was reset for its PROXY header: a bad one, one of who is no proxy, none where one must be,
+    /// or none yet when a newcomer needed its place.
     TcpGreeting,
     /// A TCP connection came over the share of its address or network, over all places, or too fast.
     TcpShare,
     /// An idle TCP connection was reset to make room for a newcomer.
     TcpIdle,
+    /// A TCP connection waited at a game's port: all places were taken, and no connection was idle. Counts the
+    /// times that it began, not the connections.
+    TcpFull,
     /// A TCP connection that had been taken was reset: the exit refused it, the server did not answer or reset
     /// it, or its tunnel ended.
     TcpReset,

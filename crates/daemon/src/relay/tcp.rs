@@ -11,11 +11,11 @@
 
 mod carrier;
 mod connection;
-mod crowd;
 mod dialling;
 mod door;
 mod doors;
 mod greeting;
+mod header_waits;
 mod readiness;
 mod stats;
 
@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crypto::Ring;
+use mio::net::TcpStream;
 use mio::{Interest, Poll, Registry, Token};
 use relay_mesh::proxy_header::TrustedProxies;
 use relay_mesh::tunnel::{ConnEnd, ConnId};
@@ -42,9 +43,9 @@ pub use stats::{TcpCounted, TcpStats};
 
 use super::ask::Ask;
 use connection::{Connection, Passed, READ_MAX, Stage};
-use crowd::{Crowd, Places};
 use door::Door;
 use doors::Doors;
+use header_waits::HeaderWaits;
 use readiness::{Readiness, Ready};
 use stats::count;
 
@@ -54,12 +55,9 @@ pub struct TcpSetup {
     /// Connections at a time, of players and to game servers together; 1,024. Who comes beyond it waits
     /// at the door until one ends.
     pub connections_max: u32,
-    /// Of those that have not said yet whom they speak for, as many may come from one address; 16. From
-    /// one /24 or /48 a quarter of [`connections_max`](Self::connections_max) may, or as many as that
-    /// where that is more. Trusted proxies have no such limit.
-    pub greetings_max: u32,
     /// Proxies before the ports of games, by the games' names: what they send begins with a header of the
-    /// PROXY protocol that says who the player is.
+    /// PROXY protocol that says who the player is. A quarter of the places may wait for the headers of one
+    /// proxy's address; the oldest gives way to the next, and to any newcomer once all places are taken.
     pub proxies: BTreeMap<String, TrustedProxies>,
 }
 
@@ -67,21 +65,15 @@ impl Default for TcpSetup {
     fn default() -> Self {
         Self {
             connections_max: 1_024,
-            greetings_max: 16,
             proxies: BTreeMap::new(),
         }
     }
 }
 
 impl TcpSetup {
-    /// Who may not have said yet whom they speak for.
-    fn places(&self) -> Places {
-        Places {
-            of_source: self.greetings_max,
-            of_prefix: self
-                .greetings_max
-                .max(TcpConfig::prefix_share(self.connections_max)),
-        }
+    /// How many connections of one proxy's address may wait for their header.
+    fn waits_max(&self) -> u32 {
+        TcpConfig::prefix_share(self.connections_max).max(1)
     }
 }
 
@@ -98,16 +90,29 @@ pub(super) struct Sockets {
     connections: BTreeMap<usize, Connection>,
     by_conn: BTreeMap<ConnId, usize>,
     deadlines: BTreeSet<(Instant, usize)>,
-    strangers: Crowd,
+    /// Those that wait for a proxy's header.
+    waits: HeaderWaits,
     /// When players are let in again; `None` where they are now.
     accept_at: Option<Instant>,
-    /// Whether somebody waits at a door for want of a place.
+    /// Who was accepted and has no place yet; nobody else is accepted meanwhile.
+    newcomer: Option<Newcomer>,
+    /// When an idle connection is next looked for that gives way to the newcomer.
+    reclaim_at: Option<Instant>,
+    /// Whether the newcomer waits for want of a place.
     is_full: bool,
     /// Token of the next socket; none is used twice.
     next: usize,
     /// What is read at a time.
     room: Vec<u8>,
     stats: TcpStats,
+}
+
+/// Who was accepted.
+#[derive(Debug)]
+struct Newcomer {
+    port: TcpPort,
+    stream: TcpStream,
+    peer: SocketAddr,
 }
 
 /// What sockets are waited for with, until the thread for it is started.
@@ -138,8 +143,10 @@ impl Sockets {
             connections: BTreeMap::new(),
             by_conn: BTreeMap::new(),
             deadlines: BTreeSet::new(),
-            strangers: Crowd::default(),
+            waits: HeaderWaits::default(),
             accept_at: None,
+            newcomer: None,
+            reclaim_at: None,
             is_full: false,
             next: 0,
             room: vec![0; READ_MAX],
@@ -170,10 +177,10 @@ impl Sockets {
 
     fn poll_timeout(&self) -> Option<Instant> {
         let deadline = self.deadlines.first().map(|(deadline, _)| *deadline);
-        match (deadline, self.accept_at) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        }
+        [deadline, self.accept_at, self.reclaim_at]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn handle_timeout(&mut self, now: Instant, node: &mut Node<Ring>) {
@@ -185,6 +192,10 @@ impl Sockets {
         }
         if self.accept_at.is_some_and(|at| at <= now) {
             self.accept_at = None;
+            self.accept(now, node);
+        }
+        if self.reclaim_at.is_some_and(|at| at <= now) {
+            self.reclaim_at = None;
             self.accept(now, node);
         }
     }
@@ -212,9 +223,9 @@ impl Sockets {
             }
             TcpWork::Unlisten { port } => self.doors.close(port),
             TcpWork::Dial { conn, server } => self.dial(now, node, conn, server),
-            TcpWork::Readable { conn } => self.pass(node, conn, Way::ToSocket),
-            TcpWork::Writable { conn } => self.pass(node, conn, Way::ToNode),
-            TcpWork::Finished { conn } => self.pass(node, conn, Way::End),
+            TcpWork::Readable { conn } => self.pass(now, node, conn, Way::ToSocket),
+            TcpWork::Writable { conn } => self.pass(now, node, conn, Way::ToNode),
+            TcpWork::Finished { conn } => self.pass(now, node, conn, Way::End),
             TcpWork::Ended { conn, end } => self.on_ended(conn, end),
             // A driver of an earlier version knows nothing to do.
             _ => {}
@@ -239,7 +250,9 @@ impl Sockets {
     fn close_doors(&mut self) {
         self.doors.clear();
         self.is_full = false;
+        self.newcomer = None;
         self.accept_at = None;
+        self.reclaim_at = None;
     }
 
     /// Lets in who stands at the doors; returns whether anybody did.
@@ -249,26 +262,52 @@ impl Sockets {
             if self.accept_at.is_some() {
                 return has_any;
             }
-            let Some(token) = self.doors.next() else {
-                self.is_full = false;
-                return has_any;
-            };
-            if !self.has_place() {
-                if !self.is_full {
-                    count(&mut self.stats.pauses);
-                }
-                self.is_full = true;
-                return has_any;
+            if self.newcomer.is_none() {
+                let Some(token) = self.doors.next() else {
+                    return has_any;
+                };
+                has_any |= self.accept_at_door(now, token);
             }
-            self.is_full = false;
-            has_any |= self.accept_at_door(now, node, token);
+            let Some(newcomer) = self.newcomer.take() else {
+                continue;
+            };
+            if self.has_place() || self.end_oldest_wait(now, node) {
+                self.is_full = false;
+                self.welcome(now, node, newcomer);
+                continue;
+            }
+            let port = newcomer.port;
+            self.newcomer = Some(newcomer);
+            if self.reclaim(now, node) {
+                // There is a place once the node's word of it was obeyed.
+                return true;
+            }
+            if !self.is_full {
+                count(&mut self.stats.pauses);
+                node.tcp_full(now, port);
+            }
+            self.is_full = true;
+            return has_any;
         }
         // The rest once others had their turn.
         self.accept_at = Some(now + BREATH);
         has_any
     }
 
-    fn accept_at_door(&mut self, now: Instant, node: &mut Node<Ring>, token: usize) -> bool {
+    /// Has the node end an idle connection for the newcomer; false where there is none, or was none a
+    /// moment ago.
+    fn reclaim(&mut self, now: Instant, node: &mut Node<Ring>) -> bool {
+        if self.reclaim_at.is_some() {
+            return false;
+        }
+        let has_any = node.tcp_reclaim(now);
+        if !has_any {
+            self.reclaim_at = Some(now + RECLAIM_AGAIN);
+        }
+        has_any
+    }
+
+    fn accept_at_door(&mut self, now: Instant, token: usize) -> bool {
         let Some(door) = self.doors.take_turn(token) else {
             return false;
         };
@@ -276,7 +315,11 @@ impl Sockets {
         match door.io.accept() {
             Ok((stream, player)) => {
                 count(&mut self.stats.accepted);
-                self.welcome(now, node, port, (stream, canonical(player)));
+                self.newcomer = Some(Newcomer {
+                    port,
+                    stream,
+                    peer: canonical(player),
+                });
                 true
             }
             Err(error) => {
@@ -308,7 +351,7 @@ impl Sockets {
             Ok(conn) => {
                 connection.open(conn, rest);
                 self.by_conn.insert(conn, token);
-                self.pass(node, conn, Way::ToNode);
+                self.pass(now, node, conn, Way::ToNode);
             }
             Err(why) => {
                 count(if why == TcpRefused::Crowded {
@@ -343,13 +386,13 @@ impl Sockets {
                     self.on_broken(node, token);
                     return;
                 }
-                self.pass(node, conn, Way::ToSocket);
-                self.pass(node, conn, Way::ToNode);
+                self.pass(now, node, conn, Way::ToSocket);
+                self.pass(now, node, conn, Way::ToNode);
             }
         }
     }
 
-    fn pass(&mut self, node: &mut Node<Ring>, conn: ConnId, way: Way) {
+    fn pass(&mut self, now: Instant, node: &mut Node<Ring>, conn: ConnId, way: Way) {
         let Some(&token) = self.by_conn.get(&conn) else {
             return;
         };
@@ -364,6 +407,7 @@ impl Sockets {
         match passed {
             Passed::All => {}
             Passed::Broken | Passed::Gone => self.on_broken(node, token),
+            Passed::Header(port) => self.on_header(now, node, (token, port)),
         }
     }
 
@@ -424,8 +468,8 @@ impl Sockets {
         if let Some(conn) = connection.conn() {
             self.by_conn.remove(&conn);
         }
-        if let Stage::Greeting { source, .. } = &connection.stage {
-            self.strangers.leave(*source);
+        if let Stage::Greeting { proxy, .. } = &connection.stage {
+            self.waits.remove(token, *proxy);
         }
         Some(connection)
     }
@@ -477,5 +521,7 @@ const LEFT_BEFORE: [ErrorKind; 2] = [ErrorKind::ConnectionAborted, ErrorKind::In
 const ACCEPTS_MAX: usize = 64;
 /// Pause after so many.
 const BREATH: Duration = Duration::from_millis(1);
+/// Pause between two looks for an idle connection while all places are taken.
+const RECLAIM_AGAIN: Duration = Duration::from_millis(250);
 /// Pause after an accept that failed.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);

@@ -6,7 +6,10 @@ use core::time::Duration;
 
 use wire::Instant;
 
-use crate::proxy_header::{BadHeader, Distrust, Ends, Found, LEN_USUAL, TrustedProxies, read};
+use crate::node::is_of_one_host;
+use crate::proxy_header::{
+    BadHeader, Distrust, Ends, Found, LEN_USUAL, Transport, TrustedProxies, read,
+};
 
 /// Reads the header of the PROXY protocol that a connection begins with, from trusted proxies alone.
 ///
@@ -16,7 +19,6 @@ use crate::proxy_header::{BadHeader, Distrust, Ends, Found, LEN_USUAL, TrustedPr
 pub struct Greeting {
     peer: SocketAddr,
     local: SocketAddr,
-    is_trusted: bool,
     deadline: Instant,
     /// What came, as long as it may be a part of a header.
     bytes: Vec<u8>,
@@ -36,15 +38,10 @@ pub struct Greeted {
 impl Greeting {
     /// Begins for a connection from `peer`, taken at `local`.
     #[must_use]
-    pub fn new(
-        trusted: &TrustedProxies,
-        (peer, local): (SocketAddr, SocketAddr),
-        now: Instant,
-    ) -> Self {
+    pub fn new((peer, local): (SocketAddr, SocketAddr), now: Instant) -> Self {
         Self {
             peer,
             local,
-            is_trusted: trusted.is_trusted(peer.ip()),
             deadline: now + PATIENCE,
             bytes: Vec::new(),
         }
@@ -76,6 +73,15 @@ impl Greeting {
         };
         let ends = trusted.judge(self.peer.ip(), header);
         let ends = ends.map_err(BadGreeting::Distrust)?;
+        if let Some(ends) = &ends {
+            if ends.transport != Transport::Stream {
+                return Err(BadGreeting::Header(BadHeader::Family));
+            }
+            // The game server is told of him, and may take an address for one that it can speak to.
+            if !is_of_one_host(ends.source) {
+                return Err(BadGreeting::Address);
+            }
+        }
         Ok(Some(self.greeted(ends, len)))
     }
 
@@ -86,7 +92,7 @@ impl Greeting {
     ///
     /// [`BadGreeting`] where it is to be reset.
     pub fn give_up(&mut self, trusted: &TrustedProxies) -> Result<Greeted, BadGreeting> {
-        if self.is_trusted && !self.bytes.is_empty() {
+        if !self.bytes.is_empty() {
             return Err(BadGreeting::Slow);
         }
         let judged = trusted.judge(self.peer.ip(), None);
@@ -115,6 +121,8 @@ pub enum BadGreeting {
     Distrust(Distrust),
     /// A header was begun and did not end in time.
     Slow,
+    /// It names a player where no host can be: a broadcast, multicast or unspecified address, or port 0.
+    Address,
 }
 
 impl fmt::Display for BadGreeting {
@@ -122,6 +130,7 @@ impl fmt::Display for BadGreeting {
         match self {
             Self::Header(bad) => bad.fmt(f),
             Self::Distrust(distrust) => distrust.fmt(f),
+            Self::Address => f.write_str("a header of the PROXY protocol names no host"),
             Self::Slow => f.write_str("a header of the PROXY protocol did not end within 5 s"),
         }
     }
@@ -146,7 +155,7 @@ mod tests {
     fn greeting(peer: &str, need: Need) -> (TrustedProxies, Greeting) {
         let ends = (peer.parse().unwrap(), "192.0.2.1:443".parse().unwrap());
         let trusted = trusted(need);
-        let greeting = Greeting::new(&trusted, ends, Instant::ZERO);
+        let greeting = Greeting::new(ends, Instant::ZERO);
         (trusted, greeting)
     }
 
@@ -186,6 +195,35 @@ mod tests {
         assert_eq!(stranger.take(&trusted, b"P"), Ok(None));
         let expected = greeted("192.0.2.9:9", "192.0.2.1:443", b"PING");
         assert_eq!(stranger.take(&trusted, b"ING"), Ok(Some(expected)));
+    }
+
+    #[test]
+    fn mesh_c1_a_header_that_names_no_host_or_datagrams_is_refused() {
+        let taken = |bytes: &[u8]| {
+            let (trusted, mut greeting) = greeting("10.0.0.1:9", Need::Required);
+            greeting.take(&trusted, bytes)
+        };
+        for (source, port) in [
+            ("255.255.255.255", 1),
+            ("224.0.0.1", 1),
+            ("0.0.0.0", 1),
+            ("203.0.113.9", 0),
+        ] {
+            let line = format!("PROXY TCP4 {source} 198.51.100.1 {port} 443\r\n");
+            let refused = taken(line.as_bytes());
+            assert_eq!(refused, Err(BadGreeting::Address), "{line}");
+        }
+        let refused = taken(b"PROXY TCP6 ff02::1 2001:db8::1 1 443\r\n");
+        assert_eq!(refused, Err(BadGreeting::Address));
+        let block = |family: u8| {
+            let addresses = [203, 0, 113, 9, 198, 51, 100, 1, 0, 9, 1, 187];
+            let signature = b"\r\n\r\n\0\r\nQUIT\n";
+            [&signature[..], &[0x21, family, 0, 12], &addresses].concat()
+        };
+        let expected = greeted("203.0.113.9:9", "198.51.100.1:443", b"");
+        assert_eq!(taken(&block(0x11)), Ok(Some(expected)));
+        let refused = taken(&block(0x12));
+        assert_eq!(refused, Err(BadGreeting::Header(BadHeader::Family)));
     }
 
     #[test]

@@ -55,7 +55,6 @@ impl FileConfig {
         let mut setup = TcpSetup::default();
         let limits = &self.limits;
         setup.connections_max = limits.tcp_connections.unwrap_or(setup.connections_max);
-        setup.greetings_max = limits.tcp_per_address.unwrap_or(setup.greetings_max);
         setup.proxies = self.trusted_proxies(directory, FileProtocol::Tcp)?;
         Ok(setup)
     }

@@ -340,10 +340,7 @@ fn a_game_of_the_file_reaches_the_node_with_the_proxies_before_it() {
         (70, 7)
     );
     assert_eq!(tcp.connections_max, 70);
-    assert_eq!(
-        (setup.tcp.connections_max, setup.tcp.greetings_max),
-        (70, 7)
-    );
+    assert_eq!(setup.tcp.connections_max, 70);
     let trusted = &setup.tcp.proxies["doom"];
     for (address, is_trusted) in [
         ("10.9.8.7", true),

@@ -1,13 +1,14 @@
 //! One TCP connection, and the bytes between its socket and the node.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::Shutdown;
+use std::net::{IpAddr, Shutdown};
 
 use crypto::Ring;
 use mio::net::TcpStream;
+use relay_mesh::proxy_header::{HeaderStart, header_start};
 use relay_mesh::tunnel::{ConnId, Greeting};
 use relay_mesh::{Node, TcpPort};
-use wire::{Instant, SourceKey};
+use wire::Instant;
 
 use super::stats::TcpStats;
 
@@ -18,6 +19,8 @@ pub(super) struct Connection {
     pub(super) stage: Stage,
     /// By when it must have got further.
     pub(super) deadline: Option<Instant>,
+    /// Of a player where only proxies may send a header: the port, until his first bytes can be none.
+    pub(super) guard: Option<TcpPort>,
     /// Bytes read that the node has not taken: at most [`READ_MAX`] and a greeting's.
     pending: Vec<u8>,
     inbound: Inbound,
@@ -29,14 +32,14 @@ pub(super) struct Connection {
 pub(super) enum Stage {
     /// The node has not been asked.
     Coming,
-    /// A player has not said yet whom it speaks for.
+    /// A proxy has not said yet whom it speaks for.
     Greeting {
         port: TcpPort,
         /// Whose proxies it may be from.
         game: String,
         greeting: Box<Greeting>,
-        /// Whose place it has among those who have not.
-        source: Option<SourceKey>,
+        /// The proxy's address.
+        proxy: IpAddr,
     },
     /// A game server has not answered.
     Dialling(ConnId),
@@ -70,6 +73,8 @@ pub(super) enum Passed {
     Broken,
     /// The node knows nothing of it any more.
     Gone,
+    /// A player began with the header of a proxy.
+    Header(TcpPort),
 }
 
 impl Connection {
@@ -78,6 +83,7 @@ impl Connection {
             stream,
             stage,
             deadline,
+            guard: None,
             pending: Vec::new(),
             inbound: Inbound::Open,
             may: May {
@@ -129,6 +135,14 @@ impl Connection {
         let Some(conn) = self.open_conn() else {
             return Passed::All;
         };
+        if let Some(port) = self.guard {
+            match self.check_start(room, stats) {
+                Start::Clear => self.guard = None,
+                Start::Unknown => return Passed::All,
+                Start::Header => return Passed::Header(port),
+                Start::Broken => return Passed::Broken,
+            }
+        }
         loop {
             if !self.pending.is_empty() {
                 match node.tcp_write(conn, &self.pending) {
@@ -159,6 +173,28 @@ impl Connection {
                 Taken::Nothing => return Passed::All,
                 Taken::End => {}
                 Taken::Broken => return Passed::Broken,
+            }
+        }
+    }
+
+    /// Reads a player's first bytes, and holds them back as long as they may be the start of a header.
+    fn check_start(&mut self, room: &mut [u8], stats: &mut TcpStats) -> Start {
+        loop {
+            match header_start(&self.pending) {
+                HeaderStart::Absent => return Start::Clear,
+                HeaderStart::Complete => return Start::Header,
+                HeaderStart::Partial => {}
+            }
+            match self.read(room) {
+                Taken::Bytes(len) => {
+                    stats.bytes_in = stats.bytes_in.saturating_add(len.try_into().unwrap_or(0));
+                    let bytes = room.get(..len).unwrap_or_default();
+                    self.pending.extend_from_slice(bytes);
+                }
+                Taken::Nothing => return Start::Unknown,
+                // No more comes, so no header does.
+                Taken::End => return Start::Clear,
+                Taken::Broken => return Start::Broken,
             }
         }
     }
@@ -211,6 +247,18 @@ impl Connection {
         }
         Taken::Nothing
     }
+}
+
+/// What a player's first bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Start {
+    /// No header.
+    Clear,
+    /// Too few to tell.
+    Unknown,
+    /// A header's.
+    Header,
+    Broken,
 }
 
 /// What a read came to.

@@ -23,8 +23,7 @@ pub struct TcpStats {
     /// Players reset for what they began with: a header that they may not send, a bad one, or none
     /// where one must be.
     pub bad_greetings: u64,
-    /// Players reset because as many of their address, or of its /24 or /48, have not said yet whom they
-    /// speak for.
+    /// Connections of proxies reset before their header came, to make room for newcomers.
     pub greetings_crowded: u64,
     /// Dials that a game server, or the network, refused.
     pub dials_refused: u64,
@@ -32,7 +31,7 @@ pub struct TcpStats {
     pub dials_slow: u64,
     /// Dials not made: as many connections as there may be, or no descriptor left.
     pub dials_crowded: u64,
-    /// Times that nobody was let in for a while because of the limit of connections.
+    /// Times that nobody was let in for a while: all places were taken, and no connection was idle.
     pub pauses: u64,
     /// Failed accepts, such as for want of a descriptor; a pause follows each.
     pub accept_errors: u64,

@@ -73,34 +73,77 @@ fn pgx10_headers_are_believed_of_trusted_proxies_alone() {
 }
 
 #[test]
-fn pgx10_who_dribbles_is_not_waited_for_and_has_a_few_places() {
+fn pgx10_headers_that_name_no_host_or_datagrams_are_refused() {
     let row = proxied();
-    let (proxy, stranger) = (row.sandbox.host(150), row.player_ip());
-    until("the way is found", || heard(&row, proxy, &[LINE, b"x"]));
-    // As many as one address may have that has not said anything; the next is reset, and says nothing
-    // first, lest that meet the reset.
-    let silent = || {
-        let player = dial(stranger, row.entry()).unwrap();
-        player.set_read_timeout(Some(PATIENCE)).unwrap();
-        player
-    };
-    let mut waiting: Vec<TcpStream> = (0..3).map(|_| silent()).collect();
-    for player in &mut waiting {
-        player.write_all(b"PRO").unwrap();
+    let proxy = row.sandbox.host(150);
+    until("a proxy's player has passed", || {
+        heard(&row, proxy, &[LINE, b"GET /"])
+    });
+    for player in [
+        "255.255.255.255 198.51.100.1 1",
+        "0.0.0.0 198.51.100.1 1",
+        "203.0.113.9 198.51.100.1 0",
+    ] {
+        let line = format!("PROXY TCP4 {player} 443\r\n");
+        assert_eq!(heard(&row, proxy, &[line.as_bytes(), b"x"]), None, "{line}");
     }
-    assert_reset(&mut silent());
-    // A proxy is not held up by them, but for its own sake after a while.
+    let datagrams = b"\r\n\r\n\0\r\nQUIT\n\x21\x12\0\x0c\xcb\0\x71\x09\xc6\x33\x64\x01\0\x01\0\x02";
+    assert_eq!(heard(&row, proxy, &[datagrams, b"x"]), None);
+}
+
+#[test]
+fn pgx10_a_proxy_that_dribbles_is_not_waited_for() {
+    let row = proxied();
+    let proxy = row.sandbox.host(150);
+    until("the way is found", || heard(&row, proxy, &[LINE, b"x"]));
     let mut dribble = dial(proxy, row.entry()).unwrap();
     dribble.write_all(&LINE[..10]).unwrap();
     assert!(heard(&row, proxy, &[LINE, b"x"]).is_some());
     dribble.set_read_timeout(Some(PATIENCE)).unwrap();
     assert_reset(&mut dribble);
-    // What strangers began is theirs once the time for a header is over.
-    row.server.set_nonblocking(true).unwrap();
-    let mut server = until("a stranger is let in", || row.server.accept().ok()).0;
-    server.set_nonblocking(false).unwrap();
-    let mut got = [0; 28 + 3];
-    server.set_read_timeout(Some(PATIENCE)).unwrap();
+}
+
+/// Bytes of the header that the exit writes before what a player says.
+const OWN_HEADER: usize = 28;
+
+#[test]
+fn pgx10_a_stranger_hears_his_server_at_once_and_no_byte_of_a_header_of_his_passes() {
+    let row = proxied();
+    let (proxy, stranger) = (row.sandbox.host(150), row.player_ip());
+    until("the way is found", || heard(&row, proxy, &[LINE, b"x"]));
+    let join = || row.passed(dial(stranger, row.entry()).unwrap()).unwrap();
+    let at_once = Some(Duration::from_secs(2));
+    let hears = |(player, server): &mut (TcpStream, TcpStream)| {
+        player.set_read_timeout(at_once).unwrap();
+        server.write_all(b"220").unwrap();
+        player
+            .read_exact(&mut [0; 3])
+            .expect("the server speaks first");
+        server.read_exact(&mut [0; OWN_HEADER]).unwrap();
+    };
+    let mut pair = join();
+    hears(&mut pair);
+    // What may be the start of a header is held back until it can be none.
+    let (mut player, mut server) = pair;
+    player.write_all(b"PRO").unwrap();
+    server.set_read_timeout(Some(5 * PAUSE)).unwrap();
+    server.read(&mut [0]).unwrap_err();
+    player.write_all(b"BE").unwrap();
+    server.set_read_timeout(at_once).unwrap();
+    let mut got = [0; 5];
     server.read_exact(&mut got).unwrap();
-    assert_eq!(&got[28..], b"PRO");
+    assert_eq!(&got, b"PROBE");
+    // Nor does it matter how slowly a header comes.
+    let mut pair = join();
+    hears(&mut pair);
+    let (mut player, mut server) = pair;
+    player.write_all(&LINE[..4]).unwrap();
+    server.set_read_timeout(Some(6 * 10 * PAUSE)).unwrap();
+    let held = server.read(&mut [0]).unwrap_err();
+    assert_eq!(held.kind(), ErrorKind::WouldBlock, "no byte passed in 6 s");
+    player.write_all(&LINE[4..5]).unwrap();
+    player.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_reset(&mut player);
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_reset(&mut server);
 }
