@@ -225,6 +225,9 @@ pub enum TurnedAway {
     TcpShare,
     /// An idle TCP connection was reset to make room for a newcomer.
     TcpIdle,
+    /// A TCP connection waited at a game's port: all places were taken, and no connection was idle. Counts the
+    /// times that it began, not the connections.
+    TcpFull,
     /// A TCP connection that had been taken was reset: the exit refused it, the server did not answer or reset
     /// it, or its tunnel ended.
     TcpReset,

@@ -69,6 +69,8 @@ mod wanting;
 mod wishes;
 
 pub use addresses::AddressUse;
+#[cfg(feature = "tcp")]
+pub(crate) use links::is_of_one_host;
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};

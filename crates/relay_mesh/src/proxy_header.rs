@@ -37,7 +37,7 @@ mod write;
 pub use bad::BadHeader;
 pub use header::{Ends, Header, Subject, Transport, Version};
 pub use line::{LINE_MAX, write_line};
-pub use read::{Found, LEN_USUAL, read, read_datagram};
+pub use read::{Found, HeaderStart, LEN_USUAL, header_start, read, read_datagram};
 pub use tlv::{Tlv, TlvKind, Tlvs, UNIQUE_ID_MAX};
 pub use trust::{Distrust, Need, PREFIXES_MAX, TrustError, TrustedProxies};
 pub use write::{BLOCK_MAX, Checksum, WriteError, write_block};

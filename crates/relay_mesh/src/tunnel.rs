@@ -31,7 +31,7 @@ mod tests;
 
 pub use config::TunnelConfig;
 pub use event::{ConnEnd, ConnId, Gone, OpenError, TunnelEnd, TunnelEvent};
-pub use greeting::{BadGreeting, Greeted, Greeting, HeaderScreen};
+pub use greeting::{BadGreeting, Greeted, Greeting};
 pub use identity::{KeyRefused, TunnelIdentity};
 pub use open_record::{OpenReader, OpenRecord, Refusal};
 pub use preface::Preface;

@@ -15,6 +15,7 @@ mod dialling;
 mod door;
 mod doors;
 mod greeting;
+mod header_waits;
 mod readiness;
 mod stats;
 
@@ -26,10 +27,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crypto::Ring;
+use mio::net::TcpStream;
 use mio::{Interest, Poll, Registry, Token};
 use relay_mesh::proxy_header::TrustedProxies;
 use relay_mesh::tunnel::{ConnEnd, ConnId};
-use relay_mesh::{Node, TcpPort, TcpRefused, TcpWork};
+use relay_mesh::{Node, TcpConfig, TcpPort, TcpRefused, TcpWork};
 use servicer::Requests;
 use wire::Instant;
 use wire::address::canonical;
@@ -43,17 +45,19 @@ use super::ask::Ask;
 use connection::{Connection, Passed, READ_MAX, Stage};
 use door::Door;
 use doors::Doors;
+use header_waits::HeaderWaits;
 use readiness::{Readiness, Ready};
 use stats::count;
 
 /// What a node's TCP sockets may do.
 #[derive(Clone, Debug)]
 pub struct TcpSetup {
-    /// Connections at a time, of players and to game servers together; 1,024. Beyond it the proxies' connection that
-    /// has waited longest for its header is reset; if there is none, newcomers wait until one ends.
+    /// Connections at a time, of players and to game servers together; 1,024. Who comes beyond it waits
+    /// at the door until one ends.
     pub connections_max: u32,
     /// Proxies before the ports of games, by the games' names: what they send begins with a header of the
-    /// PROXY protocol that says who the player is.
+    /// PROXY protocol that says who the player is. A quarter of the places may wait for the headers of one
+    /// proxy's address; the oldest gives way to the next, and to any newcomer once all places are taken.
     pub proxies: BTreeMap<String, TrustedProxies>,
 }
 
@@ -63,6 +67,13 @@ impl Default for TcpSetup {
             connections_max: 1_024,
             proxies: BTreeMap::new(),
         }
+    }
+}
+
+impl TcpSetup {
+    /// How many connections of one proxy's address may wait for their header.
+    fn waits_max(&self) -> u32 {
+        TcpConfig::prefix_share(self.connections_max).max(1)
     }
 }
 
@@ -79,17 +90,29 @@ pub(super) struct Sockets {
     connections: BTreeMap<usize, Connection>,
     by_conn: BTreeMap<ConnId, usize>,
     deadlines: BTreeSet<(Instant, usize)>,
-    /// Proxies' connections without a header so far, oldest first.
-    greetings: BTreeSet<usize>,
+    /// Those that wait for a proxy's header.
+    waits: HeaderWaits,
     /// When players are let in again; `None` where they are now.
     accept_at: Option<Instant>,
-    /// Whether somebody waits at a door for want of a place.
+    /// Who was accepted and has no place yet; nobody else is accepted meanwhile.
+    newcomer: Option<Newcomer>,
+    /// When an idle connection is next looked for that gives way to the newcomer.
+    reclaim_at: Option<Instant>,
+    /// Whether the newcomer waits for want of a place.
     is_full: bool,
     /// Token of the next socket; none is used twice.
     next: usize,
     /// What is read at a time.
     room: Vec<u8>,
     stats: TcpStats,
+}
+
+/// Who was accepted.
+#[derive(Debug)]
+struct Newcomer {
+    port: TcpPort,
+    stream: TcpStream,
+    peer: SocketAddr,
 }
 
 /// What sockets are waited for with, until the thread for it is started.
@@ -120,8 +143,10 @@ impl Sockets {
             connections: BTreeMap::new(),
             by_conn: BTreeMap::new(),
             deadlines: BTreeSet::new(),
-            greetings: BTreeSet::new(),
+            waits: HeaderWaits::default(),
             accept_at: None,
+            newcomer: None,
+            reclaim_at: None,
             is_full: false,
             next: 0,
             room: vec![0; READ_MAX],
@@ -152,10 +177,10 @@ impl Sockets {
 
     fn poll_timeout(&self) -> Option<Instant> {
         let deadline = self.deadlines.first().map(|(deadline, _)| *deadline);
-        match (deadline, self.accept_at) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        }
+        [deadline, self.accept_at, self.reclaim_at]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn handle_timeout(&mut self, now: Instant, node: &mut Node<Ring>) {
@@ -167,6 +192,10 @@ impl Sockets {
         }
         if self.accept_at.is_some_and(|at| at <= now) {
             self.accept_at = None;
+            self.accept(now, node);
+        }
+        if self.reclaim_at.is_some_and(|at| at <= now) {
+            self.reclaim_at = None;
             self.accept(now, node);
         }
     }
@@ -194,9 +223,9 @@ impl Sockets {
             }
             TcpWork::Unlisten { port } => self.doors.close(port),
             TcpWork::Dial { conn, server } => self.dial(now, node, conn, server),
-            TcpWork::Readable { conn } => self.pass(now, node, (conn, Way::ToSocket)),
-            TcpWork::Writable { conn } => self.pass(now, node, (conn, Way::ToNode)),
-            TcpWork::Finished { conn } => self.pass(now, node, (conn, Way::End)),
+            TcpWork::Readable { conn } => self.pass(now, node, conn, Way::ToSocket),
+            TcpWork::Writable { conn } => self.pass(now, node, conn, Way::ToNode),
+            TcpWork::Finished { conn } => self.pass(now, node, conn, Way::End),
             TcpWork::Ended { conn, end } => self.on_ended(conn, end),
             // A driver of an earlier version knows nothing to do.
             _ => {}
@@ -221,7 +250,9 @@ impl Sockets {
     fn close_doors(&mut self) {
         self.doors.clear();
         self.is_full = false;
+        self.newcomer = None;
         self.accept_at = None;
+        self.reclaim_at = None;
     }
 
     /// Lets in who stands at the doors; returns whether anybody did.
@@ -231,26 +262,52 @@ impl Sockets {
             if self.accept_at.is_some() {
                 return has_any;
             }
-            let Some(token) = self.doors.next() else {
-                self.is_full = false;
-                return has_any;
-            };
-            if !self.has_place() && !self.evict_greeting(now, node) {
-                if !self.is_full {
-                    count(&mut self.stats.pauses);
-                }
-                self.is_full = true;
-                return has_any;
+            if self.newcomer.is_none() {
+                let Some(token) = self.doors.next() else {
+                    return has_any;
+                };
+                has_any |= self.accept_at_door(now, token);
             }
-            self.is_full = false;
-            has_any |= self.accept_at_door(now, node, token);
+            let Some(newcomer) = self.newcomer.take() else {
+                continue;
+            };
+            if self.has_place() || self.end_oldest_wait(now, node) {
+                self.is_full = false;
+                self.welcome(now, node, newcomer);
+                continue;
+            }
+            let port = newcomer.port;
+            self.newcomer = Some(newcomer);
+            if self.reclaim(now, node) {
+                // There is a place once the node's word of it was obeyed.
+                return true;
+            }
+            if !self.is_full {
+                count(&mut self.stats.pauses);
+                node.tcp_full(now, port);
+            }
+            self.is_full = true;
+            return has_any;
         }
         // The rest once others had their turn.
         self.accept_at = Some(now + BREATH);
         has_any
     }
 
-    fn accept_at_door(&mut self, now: Instant, node: &mut Node<Ring>, token: usize) -> bool {
+    /// Has the node end an idle connection for the newcomer; false where there is none, or was none a
+    /// moment ago.
+    fn reclaim(&mut self, now: Instant, node: &mut Node<Ring>) -> bool {
+        if self.reclaim_at.is_some() {
+            return false;
+        }
+        let has_any = node.tcp_reclaim(now);
+        if !has_any {
+            self.reclaim_at = Some(now + RECLAIM_AGAIN);
+        }
+        has_any
+    }
+
+    fn accept_at_door(&mut self, now: Instant, token: usize) -> bool {
         let Some(door) = self.doors.take_turn(token) else {
             return false;
         };
@@ -258,7 +315,11 @@ impl Sockets {
         match door.io.accept() {
             Ok((stream, player)) => {
                 count(&mut self.stats.accepted);
-                self.welcome(now, node, port, (stream, canonical(player)));
+                self.newcomer = Some(Newcomer {
+                    port,
+                    stream,
+                    peer: canonical(player),
+                });
                 true
             }
             Err(error) => {
@@ -290,7 +351,7 @@ impl Sockets {
             Ok(conn) => {
                 connection.open(conn, rest);
                 self.by_conn.insert(conn, token);
-                self.pass(now, node, (conn, Way::ToNode));
+                self.pass(now, node, conn, Way::ToNode);
             }
             Err(why) => {
                 count(if why == TcpRefused::Crowded {
@@ -325,13 +386,13 @@ impl Sockets {
                     self.on_broken(node, token);
                     return;
                 }
-                self.pass(now, node, (conn, Way::ToSocket));
-                self.pass(now, node, (conn, Way::ToNode));
+                self.pass(now, node, conn, Way::ToSocket);
+                self.pass(now, node, conn, Way::ToNode);
             }
         }
     }
 
-    fn pass(&mut self, now: Instant, node: &mut Node<Ring>, (conn, way): (ConnId, Way)) {
+    fn pass(&mut self, now: Instant, node: &mut Node<Ring>, conn: ConnId, way: Way) {
         let Some(&token) = self.by_conn.get(&conn) else {
             return;
         };
@@ -343,20 +404,10 @@ impl Sockets {
             Way::ToNode => connection.give(node, &mut self.room, &mut self.stats),
             Way::End => connection.finish(),
         };
-        if connection.is_holding() && connection.deadline.is_none() {
-            let deadline = now + HEADER_WAIT;
-            connection.deadline = Some(deadline);
-            self.deadlines.insert((deadline, token));
-        }
         match passed {
             Passed::All => {}
             Passed::Broken | Passed::Gone => self.on_broken(node, token),
-            Passed::Forbidden(port) => {
-                count(&mut self.stats.bad_greetings);
-                node.tcp_greeting_refused(now, port);
-                self.remove(token);
-                node.tcp_reset(conn);
-            }
+            Passed::Header(port) => self.on_header(now, node, (token, port)),
         }
     }
 
@@ -391,12 +442,7 @@ impl Sockets {
         match &connection.stage {
             Stage::Greeting { .. } => self.on_greeting_overdue(now, node, token),
             Stage::Dialling(_) => self.on_dial_overdue(now, node, token),
-            Stage::Open(conn) => {
-                let conn = *conn;
-                connection.release_held();
-                self.pass(now, node, (conn, Way::ToNode));
-            }
-            Stage::Coming => {}
+            Stage::Coming | Stage::Open(_) => {}
         }
     }
 
@@ -422,7 +468,9 @@ impl Sockets {
         if let Some(conn) = connection.conn() {
             self.by_conn.remove(&conn);
         }
-        self.greetings.remove(&token);
+        if let Stage::Greeting { proxy, .. } = &connection.stage {
+            self.waits.remove(token, *proxy);
+        }
         Some(connection)
     }
 
@@ -473,7 +521,7 @@ const LEFT_BEFORE: [ErrorKind; 2] = [ErrorKind::ConnectionAborted, ErrorKind::In
 const ACCEPTS_MAX: usize = 64;
 /// Pause after so many.
 const BREATH: Duration = Duration::from_millis(1);
-/// How long bytes of a player are held back that may be the start of a PROXY header.
-const HEADER_WAIT: Duration = Duration::from_secs(5);
+/// Pause between two looks for an idle connection while all places are taken.
+const RECLAIM_AGAIN: Duration = Duration::from_millis(250);
 /// Pause after an accept that failed.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);

@@ -4,6 +4,7 @@ mod bounds;
 mod ends;
 mod hostile;
 mod passage;
+mod silent;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};

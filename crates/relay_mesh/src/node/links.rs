@@ -438,7 +438,7 @@ fn may_be_dialled(own: &[SocketAddr], address: SocketAddr) -> bool {
 }
 
 /// Whether a single host can be spoken to at `address`, by either of its names.
-pub(super) fn is_of_one_host(address: SocketAddr) -> bool {
+pub(crate) fn is_of_one_host(address: SocketAddr) -> bool {
     let ip = address.ip().to_canonical();
     let is_broadcast = ip == IpAddr::V4(Ipv4Addr::BROADCAST);
     address.port() != 0 && !ip.is_unspecified() && !ip.is_multicast() && !is_broadcast

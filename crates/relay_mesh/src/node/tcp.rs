@@ -154,13 +154,31 @@ impl<P: Provider> Node<P> {
         true
     }
 
-    /// Takes note that the driver reset a connection to a game's port for its PROXY header, or for want of one.
+    /// Ends the oldest idle connection of a player, for one that the driver has no place for; returns whether
+    /// there was one. [`TcpWork::Ended`] tells which.
+    pub fn tcp_reclaim(&mut self, now: Instant) -> bool {
+        let now = self.advance(now);
+        self.reclaim(now, IdleOf::Players)
+    }
+
+    /// Takes note that the driver reset a connection to a game's port for its PROXY header, or because none
+    /// had come when a newcomer needed its place.
     pub fn tcp_greeting_refused(&mut self, now: Instant, port: TcpPort) {
+        self.turn_away_at(now, port, TurnedAway::TcpGreeting);
+    }
+
+    /// Takes note that the driver lets nobody in: all its places are taken, and
+    /// [`tcp_reclaim`](Self::tcp_reclaim) has found no idle connection.
+    pub fn tcp_full(&mut self, now: Instant, port: TcpPort) {
+        self.turn_away_at(now, port, TurnedAway::TcpFull);
+    }
+
+    fn turn_away_at(&mut self, now: Instant, port: TcpPort, reason: TurnedAway) {
         let now = self.advance(now);
         let tunnels = self.tunnels.as_ref();
         let game = tunnels.and_then(|tunnels| tunnels.game_of(port));
         if let Some(game) = game.map(|game| game.name.clone()) {
-            self.turn_away_from(now, game, TurnedAway::TcpGreeting);
+            self.turn_away_from(now, game, reason);
         }
     }
 

@@ -39,6 +39,29 @@ pub fn read(bytes: &[u8], len_max: usize) -> Result<Found<'_>, BadHeader> {
     }
 }
 
+/// How far bytes begin as a header does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeaderStart {
+    /// They begin otherwise, whatever follows.
+    Absent,
+    /// Too few to tell; none are too few.
+    Partial,
+    /// With the `PROXY` of version 1 or the signature of version 2, whatever follows.
+    Complete,
+}
+
+/// Says whether a stream that nobody may begin with a header begins with one. Looks at 12 bytes at most.
+#[must_use]
+pub fn header_start(bytes: &[u8]) -> HeaderStart {
+    if bytes.starts_with(&SIGNATURE) || bytes.starts_with(line::NAME) {
+        HeaderStart::Complete
+    } else if SIGNATURE.starts_with(bytes) || line::NAME.starts_with(bytes) {
+        HeaderStart::Partial
+    } else {
+        HeaderStart::Absent
+    }
+}
+
 /// Reads the header that a datagram begins with; `None` where it begins otherwise.
 ///
 /// Of version 2 only, since version 1 knows of no datagrams, and of at most `len_max` bytes.

@@ -174,3 +174,18 @@ fn mesh_c1_a_flipped_bit_is_seen_by_the_checksum() {
     assert_eq!(read(&header, LEN_USUAL), Err(BadHeader::Checksum));
     assert_eq!(read_datagram(&header, LEN_USUAL), Err(BadHeader::Checksum));
 }
+
+#[test]
+fn a_start_is_told_from_its_first_bytes_however_few() {
+    for start in [&b"PROXY"[..], &SIGNATURE] {
+        for len in 0..start.len() {
+            let (bytes, next) = (&start[..len], start[len]);
+            assert_eq!(header_start(bytes), HeaderStart::Partial, "{bytes:?}");
+            let other = [bytes, &[next ^ 0x80]].concat();
+            assert_eq!(header_start(&other), HeaderStart::Absent, "{other:?}");
+        }
+        let whole = [start, b"and more"].concat();
+        assert_eq!(header_start(start), HeaderStart::Complete);
+        assert_eq!(header_start(&whole), HeaderStart::Complete);
+    }
+}

@@ -6,7 +6,10 @@ use core::time::Duration;
 
 use wire::Instant;
 
-use crate::proxy_header::{BadHeader, Distrust, Ends, Found, LEN_USUAL, TrustedProxies, read};
+use crate::node::is_of_one_host;
+use crate::proxy_header::{
+    BadHeader, Distrust, Ends, Found, LEN_USUAL, Transport, TrustedProxies, read,
+};
 
 /// Reads the header of the PROXY protocol that a connection begins with, from trusted proxies alone.
 ///
@@ -16,7 +19,6 @@ use crate::proxy_header::{BadHeader, Distrust, Ends, Found, LEN_USUAL, TrustedPr
 pub struct Greeting {
     peer: SocketAddr,
     local: SocketAddr,
-    is_trusted: bool,
     deadline: Instant,
     /// What came, as long as it may be a part of a header.
     bytes: Vec<u8>,
@@ -36,15 +38,10 @@ pub struct Greeted {
 impl Greeting {
     /// Begins for a connection from `peer`, taken at `local`.
     #[must_use]
-    pub fn new(
-        trusted: &TrustedProxies,
-        (peer, local): (SocketAddr, SocketAddr),
-        now: Instant,
-    ) -> Self {
+    pub fn new((peer, local): (SocketAddr, SocketAddr), now: Instant) -> Self {
         Self {
             peer,
             local,
-            is_trusted: trusted.is_trusted(peer.ip()),
             deadline: now + PATIENCE,
             bytes: Vec::new(),
         }
@@ -76,6 +73,15 @@ impl Greeting {
         };
         let ends = trusted.judge(self.peer.ip(), header);
         let ends = ends.map_err(BadGreeting::Distrust)?;
+        if let Some(ends) = &ends {
+            if ends.transport != Transport::Stream {
+                return Err(BadGreeting::Header(BadHeader::Family));
+            }
+            // The game server is told of him, and may take an address for one that it can speak to.
+            if !is_of_one_host(ends.source) {
+                return Err(BadGreeting::Address);
+            }
+        }
         Ok(Some(self.greeted(ends, len)))
     }
 
@@ -86,7 +92,7 @@ impl Greeting {
     ///
     /// [`BadGreeting`] where it is to be reset.
     pub fn give_up(&mut self, trusted: &TrustedProxies) -> Result<Greeted, BadGreeting> {
-        if self.is_trusted && !self.bytes.is_empty() {
+        if !self.bytes.is_empty() {
             return Err(BadGreeting::Slow);
         }
         let judged = trusted.judge(self.peer.ip(), None);
@@ -105,44 +111,6 @@ impl Greeting {
     }
 }
 
-/// Holds back the first bytes of a connection that comes from no trusted proxy, until they can be no header of the
-/// PROXY protocol: a server that believes headers must not see one of a stranger's.
-///
-/// What the server says passes meanwhile, so a game whose server speaks first does not wait.
-#[derive(Debug, Default)]
-pub struct HeaderScreen {
-    /// Fewer than 536 bytes, and what was given last.
-    held: Vec<u8>,
-}
-
-impl HeaderScreen {
-    /// Takes the next bytes of the connection. Returns all that may pass once they are no header; `None` while they
-    /// may be the start of one.
-    ///
-    /// # Errors
-    ///
-    /// [`BadGreeting`] if the connection is to be reset: they are a header, or begin like one.
-    pub fn take(&mut self, bytes: &[u8]) -> Result<Option<Vec<u8>>, BadGreeting> {
-        self.held.extend_from_slice(bytes);
-        match read(&self.held, LEN_USUAL).map_err(BadGreeting::Header)? {
-            Found::Partial { .. } => Ok(None),
-            Found::Nothing => Ok(Some(self.release())),
-            Found::Header(_) => Err(BadGreeting::Distrust(Distrust::Stranger)),
-        }
-    }
-
-    /// Returns what is held, as nothing more follows.
-    pub fn release(&mut self) -> Vec<u8> {
-        core::mem::take(&mut self.held)
-    }
-
-    /// Returns whether bytes are held back.
-    #[must_use]
-    pub const fn is_holding(&self) -> bool {
-        !self.held.is_empty()
-    }
-}
-
 /// Why a connection is reset at its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -153,6 +121,8 @@ pub enum BadGreeting {
     Distrust(Distrust),
     /// A header was begun and did not end in time.
     Slow,
+    /// It names a player where no host can be: a broadcast, multicast or unspecified address, or port 0.
+    Address,
 }
 
 impl fmt::Display for BadGreeting {
@@ -160,6 +130,7 @@ impl fmt::Display for BadGreeting {
         match self {
             Self::Header(bad) => bad.fmt(f),
             Self::Distrust(distrust) => distrust.fmt(f),
+            Self::Address => f.write_str("a header of the PROXY protocol names no host"),
             Self::Slow => f.write_str("a header of the PROXY protocol did not end within 5 s"),
         }
     }
@@ -184,7 +155,7 @@ mod tests {
     fn greeting(peer: &str, need: Need) -> (TrustedProxies, Greeting) {
         let ends = (peer.parse().unwrap(), "192.0.2.1:443".parse().unwrap());
         let trusted = trusted(need);
-        let greeting = Greeting::new(&trusted, ends, Instant::ZERO);
+        let greeting = Greeting::new(ends, Instant::ZERO);
         (trusted, greeting)
     }
 
@@ -227,25 +198,32 @@ mod tests {
     }
 
     #[test]
-    fn pgx10_bytes_of_a_stranger_are_held_back_while_they_may_be_a_header() {
-        for cut in 1..LINE.len() {
-            let mut screen = HeaderScreen::default();
-            let (first, second) = LINE.split_at(cut);
-            assert_eq!(screen.take(first), Ok(None), "cut at {cut}");
-            assert!(screen.is_holding() && screen.take(second).is_err());
+    fn mesh_c1_a_header_that_names_no_host_or_datagrams_is_refused() {
+        let taken = |bytes: &[u8]| {
+            let (trusted, mut greeting) = greeting("10.0.0.1:9", Need::Required);
+            greeting.take(&trusted, bytes)
+        };
+        for (source, port) in [
+            ("255.255.255.255", 1),
+            ("224.0.0.1", 1),
+            ("0.0.0.0", 1),
+            ("203.0.113.9", 0),
+        ] {
+            let line = format!("PROXY TCP4 {source} 198.51.100.1 {port} 443\r\n");
+            let refused = taken(line.as_bytes());
+            assert_eq!(refused, Err(BadGreeting::Address), "{line}");
         }
-        let mut screen = HeaderScreen::default();
-        assert_eq!(screen.take(b"PRO"), Ok(None));
-        assert_eq!(screen.take(b"BE"), Ok(Some(b"PROBE".to_vec())));
-        assert!(!screen.is_holding());
-        let mut screen = HeaderScreen::default();
-        assert_eq!(screen.take(b"PRO"), Ok(None));
-        assert_eq!(screen.release(), b"PRO");
-        let signature = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\xff\xff";
-        let mut screen = HeaderScreen::default();
-        let taken = signature.iter().chain(&[0; 1_000]);
-        let taken = taken.take_while(|byte| screen.take(&[**byte]).is_ok());
-        assert!(taken.count() < 536);
+        let refused = taken(b"PROXY TCP6 ff02::1 2001:db8::1 1 443\r\n");
+        assert_eq!(refused, Err(BadGreeting::Address));
+        let block = |family: u8| {
+            let addresses = [203, 0, 113, 9, 198, 51, 100, 1, 0, 9, 1, 187];
+            let signature = b"\r\n\r\n\0\r\nQUIT\n";
+            [&signature[..], &[0x21, family, 0, 12], &addresses].concat()
+        };
+        let expected = greeted("203.0.113.9:9", "198.51.100.1:443", b"");
+        assert_eq!(taken(&block(0x11)), Ok(Some(expected)));
+        let refused = taken(&block(0x12));
+        assert_eq!(refused, Err(BadGreeting::Header(BadHeader::Family)));
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! One TCP connection, and the bytes between its socket and the node.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::Shutdown;
+use std::net::{IpAddr, Shutdown};
 
 use crypto::Ring;
 use mio::net::TcpStream;
-use relay_mesh::tunnel::{ConnId, Greeting, HeaderScreen};
+use relay_mesh::proxy_header::{HeaderStart, header_start};
+use relay_mesh::tunnel::{ConnId, Greeting};
 use relay_mesh::{Node, TcpPort};
 use wire::Instant;
 
@@ -18,12 +19,12 @@ pub(super) struct Connection {
     pub(super) stage: Stage,
     /// By when it must have got further.
     pub(super) deadline: Option<Instant>,
+    /// Of a player where only proxies may send a header: the port, until his first bytes can be none.
+    pub(super) guard: Option<TcpPort>,
     /// Bytes read that the node has not taken: at most [`READ_MAX`] and a greeting's.
     pending: Vec<u8>,
     inbound: Inbound,
     may: May,
-    /// Of a player who came by himself to a port with proxies, before he said anything but a part of a header.
-    screen: Option<(TcpPort, HeaderScreen)>,
 }
 
 /// How far a connection is.
@@ -31,12 +32,14 @@ pub(super) struct Connection {
 pub(super) enum Stage {
     /// The node has not been asked.
     Coming,
-    /// A trusted proxy has not sent the header that names the player.
+    /// A proxy has not said yet whom it speaks for.
     Greeting {
         port: TcpPort,
-        /// Whose proxies it is of.
+        /// Whose proxies it may be from.
         game: String,
         greeting: Box<Greeting>,
+        /// The proxy's address.
+        proxy: IpAddr,
     },
     /// A game server has not answered.
     Dialling(ConnId),
@@ -70,8 +73,8 @@ pub(super) enum Passed {
     Broken,
     /// The node knows nothing of it any more.
     Gone,
-    /// It began with a PROXY header that it may not send.
-    Forbidden(TcpPort),
+    /// A player began with the header of a proxy.
+    Header(TcpPort),
 }
 
 impl Connection {
@@ -80,33 +83,14 @@ impl Connection {
             stream,
             stage,
             deadline,
+            guard: None,
             pending: Vec::new(),
             inbound: Inbound::Open,
             may: May {
                 read: true,
                 write: true,
             },
-            screen: None,
         }
-    }
-
-    /// Holds back its first bytes as long as they may be a PROXY header.
-    pub(super) fn screened(mut self, port: TcpPort) -> Self {
-        self.screen = Some((port, HeaderScreen::default()));
-        self
-    }
-
-    /// Lets the bytes pass that are held back: no more followed in time.
-    pub(super) fn release_held(&mut self) {
-        if let Some((_, screen)) = self.screen.as_mut().filter(|(_, it)| it.is_holding()) {
-            self.pending = screen.release();
-            self.screen = None;
-        }
-    }
-
-    /// Returns whether bytes are held back.
-    pub(super) fn is_holding(&self) -> bool {
-        self.screen.as_ref().is_some_and(|(_, it)| it.is_holding())
     }
 
     /// Opens it, with what came behind the greeting.
@@ -151,6 +135,14 @@ impl Connection {
         let Some(conn) = self.open_conn() else {
             return Passed::All;
         };
+        if let Some(port) = self.guard {
+            match self.check_start(room, stats) {
+                Start::Clear => self.guard = None,
+                Start::Unknown => return Passed::All,
+                Start::Header => return Passed::Header(port),
+                Start::Broken => return Passed::Broken,
+            }
+        }
         loop {
             if !self.pending.is_empty() {
                 match node.tcp_write(conn, &self.pending) {
@@ -172,14 +164,6 @@ impl Connection {
                 Taken::Bytes(len) => {
                     stats.bytes_in = stats.bytes_in.saturating_add(len.try_into().unwrap_or(0));
                     let bytes = room.get(..len).unwrap_or_default();
-                    if let Some((port, screen)) = &mut self.screen {
-                        match screen.take(bytes) {
-                            Ok(None) => {}
-                            Ok(Some(rest)) => (self.pending, self.screen) = (rest, None),
-                            Err(_) => return Passed::Forbidden(*port),
-                        }
-                        continue;
-                    }
                     let Ok(taken) = node.tcp_write(conn, bytes) else {
                         return Passed::Gone;
                     };
@@ -187,8 +171,30 @@ impl Connection {
                     self.pending.extend_from_slice(rest);
                 }
                 Taken::Nothing => return Passed::All,
-                Taken::End => self.release_held(),
+                Taken::End => {}
                 Taken::Broken => return Passed::Broken,
+            }
+        }
+    }
+
+    /// Reads a player's first bytes, and holds them back as long as they may be the start of a header.
+    fn check_start(&mut self, room: &mut [u8], stats: &mut TcpStats) -> Start {
+        loop {
+            match header_start(&self.pending) {
+                HeaderStart::Absent => return Start::Clear,
+                HeaderStart::Complete => return Start::Header,
+                HeaderStart::Partial => {}
+            }
+            match self.read(room) {
+                Taken::Bytes(len) => {
+                    stats.bytes_in = stats.bytes_in.saturating_add(len.try_into().unwrap_or(0));
+                    let bytes = room.get(..len).unwrap_or_default();
+                    self.pending.extend_from_slice(bytes);
+                }
+                Taken::Nothing => return Start::Unknown,
+                // No more comes, so no header does.
+                Taken::End => return Start::Clear,
+                Taken::Broken => return Start::Broken,
             }
         }
     }
@@ -241,6 +247,18 @@ impl Connection {
         }
         Taken::Nothing
     }
+}
+
+/// What a player's first bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Start {
+    /// No header.
+    Clear,
+    /// Too few to tell.
+    Unknown,
+    /// A header's.
+    Header,
+    Broken,
 }
 
 /// What a read came to.

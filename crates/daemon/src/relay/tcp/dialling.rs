@@ -22,7 +22,7 @@ impl Sockets {
         conn: ConnId,
         server: SocketAddr,
     ) {
-        if !self.has_place() && !self.evict_greeting(now, node) {
+        if !self.has_place() && !self.end_oldest_wait(now, node) {
             return self.refuse(now, node, conn, Refusal::Crowded);
         }
         let from = self.upstream.filter(|ip| ip.is_ipv4() == server.is_ipv4());
@@ -69,8 +69,8 @@ impl Sockets {
             count(&mut self.stats.lost);
             return;
         }
-        self.pass(now, node, (conn, Way::ToSocket));
-        self.pass(now, node, (conn, Way::ToNode));
+        self.pass(now, node, conn, Way::ToSocket);
+        self.pass(now, node, conn, Way::ToNode);
     }
 
     /// Gives up a dial.

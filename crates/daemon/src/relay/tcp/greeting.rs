@@ -10,80 +10,85 @@ use relay_mesh::{Node, TcpPort};
 use wire::Instant;
 use wire::address::canonical;
 
-use super::Sockets;
 use super::connection::{Connection, Stage, Taken};
 use super::door;
 use super::stats::count;
+use super::{Newcomer, Sockets};
 
 impl Sockets {
-    /// Takes a connection from a door.
-    pub(super) fn welcome(
-        &mut self,
-        now: Instant,
-        node: &mut Node<Ring>,
-        port: TcpPort,
-        (stream, peer): (TcpStream, SocketAddr),
-    ) {
+    /// Takes a connection that was accepted.
+    pub(super) fn welcome(&mut self, now: Instant, node: &mut Node<Ring>, newcomer: Newcomer) {
+        let Newcomer { port, stream, peer } = newcomer;
         let Ok(local) = set_up(&stream) else {
             // It is gone already.
             count(&mut self.stats.broken);
             return;
         };
         let game = node.tcp_game(port).unwrap_or_default();
-        let Some(trusted) = self.setup.proxies.get(game) else {
-            let connection = Connection::new(stream, Stage::Coming, None);
-            self.admit_unnamed(now, node, (connection, port), (peer, local));
-            return;
-        };
-        if !trusted.is_trusted(peer.ip()) {
-            let connection = Connection::new(stream, Stage::Coming, None).screened(port);
-            self.admit_unnamed(now, node, (connection, port), (peer, local));
+        let proxies = self.setup.proxies.get(game);
+        let is_proxy = proxies.is_some_and(|trusted| trusted.is_trusted(peer.ip()));
+        if !is_proxy {
+            let mut connection = Connection::new(stream, Stage::Coming, None);
+            connection.guard = proxies.is_some().then_some(port);
+            if let Ok(token) = self.add(connection) {
+                self.admit(now, node, (token, port), ((peer, local), Vec::new()));
+            } else {
+                count(&mut self.stats.accept_errors);
+            }
             return;
         }
-        let greeting = Greeting::new(trusted, (peer, local), now);
+        let greeting = Greeting::new((peer, local), now);
+        let proxy = peer.ip();
         let deadline = greeting.deadline();
         let game = game.to_owned();
         let stage = Stage::Greeting {
             port,
             game,
             greeting: Box::new(greeting),
+            proxy,
         };
+        if let Some(oldest) = self.waits.oldest_of(proxy, self.setup.waits_max()) {
+            self.end_wait(now, node, oldest);
+        }
         if let Ok(token) = self.add(Connection::new(stream, stage, Some(deadline))) {
-            self.greetings.insert(token);
+            self.waits.add(token, proxy);
             self.on_greeting(now, node, token);
         } else {
             count(&mut self.stats.accept_errors);
         }
     }
 
-    /// Lets a player in who comes by himself.
-    fn admit_unnamed(
-        &mut self,
-        now: Instant,
-        node: &mut Node<Ring>,
-        (connection, port): (Connection, TcpPort),
-        ends: (SocketAddr, SocketAddr),
-    ) {
-        if let Ok(token) = self.add(connection) {
-            self.admit(now, node, (token, port), (ends, Vec::new()));
-        } else {
-            count(&mut self.stats.accept_errors);
+    /// Resets the oldest connection that waits for its header; returns whether there was one.
+    pub(super) fn end_oldest_wait(&mut self, now: Instant, node: &mut Node<Ring>) -> bool {
+        let oldest = self.waits.oldest();
+        if let Some(token) = oldest {
+            self.end_wait(now, node, token);
         }
+        oldest.is_some()
     }
 
-    /// Resets the proxy's connection that has waited longest for its header, to make room; returns whether there was
-    /// one. A header comes with the first segment, so one without has nothing to lose.
-    pub(super) fn evict_greeting(&mut self, now: Instant, node: &mut Node<Ring>) -> bool {
-        let Some(token) = self.greetings.first().copied() else {
-            return false;
-        };
+    /// Resets a connection that waits for its header, for a newcomer.
+    fn end_wait(&mut self, now: Instant, node: &mut Node<Ring>, token: usize) {
         if let Some(connection) = self.remove(token)
             && let Stage::Greeting { port, .. } = connection.stage
         {
-            count(&mut self.stats.greetings_evicted);
+            count(&mut self.stats.greetings_crowded);
             node.tcp_greeting_refused(now, port);
         }
-        true
+    }
+
+    /// Resets the connection of a player who began with a proxy's header.
+    pub(super) fn on_header(
+        &mut self,
+        now: Instant,
+        node: &mut Node<Ring>,
+        (token, port): (usize, TcpPort),
+    ) {
+        count(&mut self.stats.bad_greetings);
+        node.tcp_greeting_refused(now, port);
+        if let Some(conn) = self.remove(token).and_then(|connection| connection.conn()) {
+            node.tcp_reset(conn);
+        }
     }
 
     /// Reads on whom a connection is for.
@@ -151,13 +156,12 @@ impl Sockets {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
-        let Stage::Greeting { port, .. } = &connection.stage else {
+        let Stage::Greeting { port, proxy, .. } = connection.stage else {
             return;
         };
-        let port = *port;
         let deadline = connection.deadline.take();
         self.forget_deadline(token, deadline);
-        self.greetings.remove(&token);
+        self.waits.remove(token, proxy);
         if let Ok(greeted) = told {
             let ends = (greeted.player, greeted.listen);
             self.admit(now, node, (token, port), (ends, greeted.rest));

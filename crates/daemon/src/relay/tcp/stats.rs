@@ -23,15 +23,15 @@ pub struct TcpStats {
     /// Players reset for what they began with: a header that they may not send, a bad one, or none
     /// where one must be.
     pub bad_greetings: u64,
-    /// Connections of trusted proxies reset to make room, since no header had come.
-    pub greetings_evicted: u64,
+    /// Connections of proxies reset before their header came, to make room for newcomers.
+    pub greetings_crowded: u64,
     /// Dials that a game server, or the network, refused.
     pub dials_refused: u64,
     /// Dials that a game server did not answer in time.
     pub dials_slow: u64,
     /// Dials not made: as many connections as there may be, or no descriptor left.
     pub dials_crowded: u64,
-    /// Times that nobody was let in for a while because of the limit of connections.
+    /// Times that nobody was let in for a while: all places were taken, and no connection was idle.
     pub pauses: u64,
     /// Failed accepts, such as for want of a descriptor; a pause follows each.
     pub accept_errors: u64,

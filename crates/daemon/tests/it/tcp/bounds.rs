@@ -4,6 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use daemon::relay::FileAdmin;
+use relay_mesh::TurnedAway;
 
 use super::*;
 use crate::http;
@@ -135,6 +136,29 @@ fn tcp_connections_bounds_them_and_who_comes_beyond_it_waits() {
     let (_, mut server) = row.passed(third).expect("it is let in");
     server.read_exact(&mut [0; 9]).unwrap();
     drop(second);
+}
+
+#[test]
+fn mesh_a7_where_all_places_are_taken_a_silent_connection_gives_way() {
+    let row = Row::new(0, |node, config| {
+        if node == ENTRY {
+            config.limits.tcp_connections = Some(2);
+        }
+    });
+    let (mut first, _server) = row.connect();
+    let _second = until("there is a second place", || {
+        row.passed(dial(row.player_ip(), row.entry()).ok()?)
+    });
+    let third = dial(row.player_ip(), row.entry()).unwrap();
+    let full = row.node(ENTRY).wait_for(PATIENCE, |news| {
+        let News::TurnedAway { reason, .. } = news else {
+            return None;
+        };
+        (reason == TurnedAway::TcpFull).then_some(())
+    });
+    full.expect("the operator is told");
+    row.passed(third).expect("the third is let in");
+    assert_reset(&mut first);
 }
 
 #[test]

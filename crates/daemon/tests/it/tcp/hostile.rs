@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use daemon::relay::{FileLimits, FileProtocol, FileProxies};
+use daemon::relay::{FileProtocol, FileProxies};
 use relay_mesh::proxy_header::{Found, LEN_USUAL, read};
 use relay_mesh::signed_config::ProxyRule;
 
@@ -12,10 +12,6 @@ const LINE: &[u8] = b"PROXY TCP4 203.0.113.9 198.51.100.1 4000 443\r\n";
 
 /// An entry that believes one proxy, and an exit that tells the server of players.
 fn proxied() -> Row {
-    proxied_with(|limits| limits.tcp_per_address = Some(3))
-}
-
-fn proxied_with(change: fn(&mut FileLimits)) -> Row {
     Row::new(0, |node, config| {
         let IpAddr::V4(ip) = config.listen.ip() else {
             panic!("loopback is IPv4");
@@ -28,7 +24,7 @@ fn proxied_with(change: fn(&mut FileLimits)) -> Row {
                 protocol: Some(FileProtocol::Tcp),
             };
             config.proxies = BTreeMap::from([("web".to_owned(), proxies)]);
-            change(&mut config.limits);
+            config.limits.tcp_per_address = Some(3);
         } else {
             config.games[0].proxy_header = Some(ProxyRule::default());
         }
@@ -77,59 +73,77 @@ fn pgx10_headers_are_believed_of_trusted_proxies_alone() {
 }
 
 #[test]
-fn pgx10_a_proxy_that_dribbles_is_reset_and_a_stranger_waits_for_nothing() {
+fn pgx10_headers_that_name_no_host_or_datagrams_are_refused() {
     let row = proxied();
-    let (proxy, stranger) = (row.sandbox.host(150), row.player_ip());
-    until("the way is found", || heard(&row, proxy, &[LINE, b"x"]));
-    // The server may speak first, to a stranger who has said nothing.
-    let mut silent = dial(stranger, row.entry()).unwrap();
-    row.server.set_nonblocking(true).unwrap();
-    let mut server = until("a stranger is let in", || row.server.accept().ok()).0;
-    server.set_nonblocking(false).unwrap();
-    server.write_all(b"220 hello").unwrap();
-    let mut banner = [0; 9];
-    silent.set_read_timeout(Some(PATIENCE)).unwrap();
-    silent.read_exact(&mut banner).unwrap();
-    assert_eq!(&banner, b"220 hello");
-    // And a header of his is still no header, however late.
-    silent.write_all(LINE).unwrap();
-    silent.set_read_timeout(Some(PATIENCE)).unwrap();
-    assert_reset(&mut silent);
-    let mut rest = Vec::new();
-    server.read_to_end(&mut rest).ok();
-    assert_eq!(rest.len(), 28, "the exit's own header alone");
+    let proxy = row.sandbox.host(150);
+    until("a proxy's player has passed", || {
+        heard(&row, proxy, &[LINE, b"GET /"])
+    });
+    for player in [
+        "255.255.255.255 198.51.100.1 1",
+        "0.0.0.0 198.51.100.1 1",
+        "203.0.113.9 198.51.100.1 0",
+    ] {
+        let line = format!("PROXY TCP4 {player} 443\r\n");
+        assert_eq!(heard(&row, proxy, &[line.as_bytes(), b"x"]), None, "{line}");
+    }
+    let datagrams = b"\r\n\r\n\0\r\nQUIT\n\x21\x12\0\x0c\xcb\0\x71\x09\xc6\x33\x64\x01\0\x01\0\x02";
+    assert_eq!(heard(&row, proxy, &[datagrams, b"x"]), None);
+}
 
+#[test]
+fn pgx10_a_proxy_that_dribbles_is_not_waited_for() {
+    let row = proxied();
+    let proxy = row.sandbox.host(150);
+    until("the way is found", || heard(&row, proxy, &[LINE, b"x"]));
     let mut dribble = dial(proxy, row.entry()).unwrap();
     dribble.write_all(&LINE[..10]).unwrap();
     assert!(heard(&row, proxy, &[LINE, b"x"]).is_some());
     dribble.set_read_timeout(Some(PATIENCE)).unwrap();
     assert_reset(&mut dribble);
-    // What a stranger began is his own once the time for a header is over.
-    let mut slow = dial(stranger, row.entry()).unwrap();
-    slow.write_all(b"PRO").unwrap();
-    row.server.set_nonblocking(true).unwrap();
-    let mut server = until("a stranger is let in", || row.server.accept().ok()).0;
-    server.set_nonblocking(false).unwrap();
-    let mut got = [0; 28 + 3];
-    server.set_read_timeout(Some(PATIENCE)).unwrap();
-    server.read_exact(&mut got).unwrap();
-    assert_eq!(&got[28..], b"PRO");
 }
 
-/// Of 64 places, a proxy's 600 silent connections take none that a player needs: they are not waited for, 64 at a
-/// time for 5 s each.
+/// Bytes of the header that the exit writes before what a player says.
+const OWN_HEADER: usize = 28;
+
 #[test]
-fn pgx10_silent_connections_of_a_proxy_keep_no_player_out() {
-    let row = proxied_with(|limits| limits.tcp_connections = Some(64));
+fn pgx10_a_stranger_hears_his_server_at_once_and_no_byte_of_a_header_of_his_passes() {
+    let row = proxied();
     let (proxy, stranger) = (row.sandbox.host(150), row.player_ip());
     until("the way is found", || heard(&row, proxy, &[LINE, b"x"]));
-    let silent: Vec<TcpStream> = (0..600)
-        .map(|_| dial(proxy, row.entry()).unwrap())
-        .collect();
-    for round in 0..3 {
-        let told = heard(&row, proxy, &[LINE, b"GET /"]);
-        assert!(told.is_some(), "a player of the proxy, {round}");
-        assert!(heard(&row, stranger, &[b"PING"]).is_some(), "{round}");
-    }
-    drop(silent);
+    let join = || row.passed(dial(stranger, row.entry()).unwrap()).unwrap();
+    let at_once = Some(Duration::from_secs(2));
+    let hears = |(player, server): &mut (TcpStream, TcpStream)| {
+        player.set_read_timeout(at_once).unwrap();
+        server.write_all(b"220").unwrap();
+        player
+            .read_exact(&mut [0; 3])
+            .expect("the server speaks first");
+        server.read_exact(&mut [0; OWN_HEADER]).unwrap();
+    };
+    let mut pair = join();
+    hears(&mut pair);
+    // What may be the start of a header is held back until it can be none.
+    let (mut player, mut server) = pair;
+    player.write_all(b"PRO").unwrap();
+    server.set_read_timeout(Some(5 * PAUSE)).unwrap();
+    server.read(&mut [0]).unwrap_err();
+    player.write_all(b"BE").unwrap();
+    server.set_read_timeout(at_once).unwrap();
+    let mut got = [0; 5];
+    server.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"PROBE");
+    // Nor does it matter how slowly a header comes.
+    let mut pair = join();
+    hears(&mut pair);
+    let (mut player, mut server) = pair;
+    player.write_all(&LINE[..4]).unwrap();
+    server.set_read_timeout(Some(6 * 10 * PAUSE)).unwrap();
+    let held = server.read(&mut [0]).unwrap_err();
+    assert_eq!(held.kind(), ErrorKind::WouldBlock, "no byte passed in 6 s");
+    player.write_all(&LINE[4..5]).unwrap();
+    player.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_reset(&mut player);
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_reset(&mut server);
 }
