@@ -173,6 +173,7 @@ fn faults_are_one_sentence_and_an_exit_status() {
     scene.config.games[0].listen = vec!["127.0.0.1:0".parse().unwrap()];
     scene.config.games[0].name = "x".repeat(65);
     assert_sentence(&scene.run(), 2, &["64 bytes"]);
+    scene.config.games[0].name = "game".to_owned();
     scene.config.games[0].exits.clear();
     assert_sentence(&scene.run(), 2, &["game", "only one of"]);
     scene.config.games.clear();
