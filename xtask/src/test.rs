@@ -93,14 +93,15 @@ fn run_alone(packages: &[String]) -> Result<Tally, Failure> {
     Ok(pass.tally())
 }
 
-/// Runs the examples in docs.
+/// Runs the examples in docs: those of the crates and of the examples. The other packages have none, and cargo would
+/// build their libraries once more.
 pub(crate) fn run_docs() -> Result<Tally, Failure> {
-    run_cargo(&mut process::cargo([
-        "test",
-        "--workspace",
-        "--all-features",
-        "--doc",
-    ]))
+    let workspace = Workspace::load()?;
+    let with_docs = packages(&workspace, |folder| {
+        folder.starts_with("crates/") || folder == "examples"
+    });
+    let mut command = process::cargo(["test", "--all-features", "--doc"]);
+    run_cargo(command.args(with_docs))
 }
 
 /// Runs the tests that need a server; each that is planned must have run.
