@@ -48,11 +48,7 @@ pub(crate) fn run_changed(absent: Absent, base: &str) -> Result<(), Failure> {
     let plan = need::prepare(&workspace, absent)?;
     let mut tally = run_alone(&packages(&workspace, |_| true))?;
     run_servers(&workspace, &plan, &mut tally)?;
-    let with_docs = packages(&workspace, |folder| folder.starts_with("crates/"));
-    if !with_docs.is_empty() {
-        let mut command = process::cargo(["test", "--all-features", "--doc"]);
-        tally.add(run_cargo(command.args(with_docs))?);
-    }
+    tally.add(run_docs_of(&workspace)?);
     println!("{tally}");
     Ok(())
 }
@@ -96,10 +92,16 @@ fn run_alone(packages: &[String]) -> Result<Tally, Failure> {
 /// Runs the examples in docs: those of the crates and of the examples. The other packages have none, and cargo would
 /// build their libraries once more.
 pub(crate) fn run_docs() -> Result<Tally, Failure> {
-    let workspace = Workspace::load()?;
-    let with_docs = packages(&workspace, |folder| {
+    run_docs_of(&Workspace::load()?)
+}
+
+fn run_docs_of(workspace: &Workspace) -> Result<Tally, Failure> {
+    let with_docs = packages(workspace, |folder| {
         folder.starts_with("crates/") || folder == "examples"
     });
+    if with_docs.is_empty() {
+        return Ok(Tally::default());
+    }
     let mut command = process::cargo(["test", "--all-features", "--doc"]);
     run_cargo(command.args(with_docs))
 }

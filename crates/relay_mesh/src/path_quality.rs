@@ -281,6 +281,9 @@ impl PathQuality {
     }
 
     fn take_samples(&mut self, probe_at: Instant, transit: i64, data: DataReport) {
+        if data.sampled == 0 {
+            return;
+        }
         let Some(limits) = self.late_limits() else {
             return;
         };

@@ -40,9 +40,8 @@ impl From<CloseReason> for Ending {
     }
 }
 
-impl Ending {
-    /// How a dial ended that failed so.
-    pub(super) const fn of_dial(failure: &ConnectFailure) -> Self {
+impl From<ConnectFailure> for Ending {
+    fn from(failure: ConnectFailure) -> Self {
         if matches!(
             failure,
             ConnectFailure::Refused(CloseCode::Full | CloseCode::SourceFull)

@@ -335,7 +335,7 @@ impl<P: Provider> Node<P> {
     }
 
     fn on_failed_dial(&mut self, now: Instant, session: SessionId, failure: ConnectFailure) {
-        let ending = Ending::of_dial(&failure);
+        let ending = Ending::from(failure);
         if let Some(link) = self
             .peers
             .of_session(session)

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use relay_mesh::flow_message::GAME_NAME_MAX;
+use relay_mesh::link_state::Profile;
 use relay_mesh::shard::ShardId;
 use relay_mesh::signed_config::Protocol;
 use relay_mesh::tunnel::TunnelConfig;
@@ -131,9 +133,10 @@ impl FileConfig {
         if let Some(fault) = self.listen_fault() {
             return Some(fault);
         }
-        if let Some(more) = self.advertise.get(ADVERTISE_MAX) {
-            let text = format!("found {more}, the 5th address; expected at most {ADVERTISE_MAX}");
-            return Some(Fault::new(format!("advertise[{ADVERTISE_MAX}]"), text));
+        let most = Profile::ADDRESSES_MAX;
+        if let Some(more) = self.advertise.get(most) {
+            let text = format!("found {more}, one too many; expected at most {most}");
+            return Some(Fault::new(format!("advertise[{most}]"), text));
         }
         let advertised = self.advertise.iter().enumerate();
         let advertised =
@@ -271,8 +274,3 @@ const NAME_LEN_MAX: usize = 32;
 const fn is_nowhere(address: &SocketAddr) -> bool {
     check_destination(*address).is_err()
 }
-
-/// Most addresses of a node's record.
-const ADVERTISE_MAX: usize = 4;
-/// Longest name of a game, bytes.
-const GAME_NAME_MAX: usize = 64;

@@ -16,6 +16,17 @@ const STEPS: [u64; 6] = [8, 16, 100, 500, 1_000, 10_000];
 /// How long the server is away, ms.
 const AWAY: [u64; 5] = [100, 300, 1_000, 3_000, 8_000];
 
+/// A server with resets, which sends nothing of its own, 20 ms away.
+fn scene(seed: u64) -> Scene {
+    let mut scene = Scene::with(Seed::from_number(seed), long_ids(), with_secret(1));
+    scene
+        .world
+        .apply(scene.server, |host, _| host.app.is_echo = false);
+    let link = LinkConfig::default().with_delay(Duration::from_millis(20));
+    scene.world.set_default_link(link);
+    scene
+}
+
 /// A player of a server with resets, over 40 ms of round trip.
 struct Play {
     scene: Scene,
@@ -28,13 +39,7 @@ struct Play {
 
 impl Play {
     fn new(seed: u64, pattern: (usize, u64)) -> Self {
-        let seed = Seed::from_number(seed);
-        let mut scene = Scene::with(seed, long_ids(), with_secret(1));
-        scene
-            .world
-            .apply(scene.server, |host, _| host.app.is_echo = false);
-        let link = LinkConfig::default().with_delay(Duration::from_millis(20));
-        scene.world.set_default_link(link);
+        let mut scene = scene(seed);
         let unix = scene.world.unix_now();
         let client = scene.client();
         let credentials = scene.keys.token(unix, 1, address(SERVER));
@@ -143,13 +148,7 @@ fn sim_twp_t8_a_client_that_was_paused_for_half_a_minute_hears_on_its_return() {
 /// Each player sends 20 bytes at 20 Hz; the server is away for 0.3 s and answers 1,000 lost sessions a second.
 #[test]
 fn sim_twp_t8_a_thousand_players_of_a_killed_server_are_told_within_two_seconds() {
-    let seed = Seed::from_number(77);
-    let mut scene = Scene::with(seed, long_ids(), with_secret(1));
-    scene
-        .world
-        .apply(scene.server, |host, _| host.app.is_echo = false);
-    let link = LinkConfig::default().with_delay(Duration::from_millis(20));
-    scene.world.set_default_link(link);
+    let mut scene = scene(77);
     let players: Vec<_> = (0..1_000)
         .map(|player| {
             scene.run(2);

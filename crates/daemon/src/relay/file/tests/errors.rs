@@ -227,7 +227,7 @@ fn numbers_and_names_that_carry_nothing_are_refused() {
         (
             "\"roles\"",
             "\"advertise\": [\"192.0.2.1:1\", \"192.0.2.1:2\", \"192.0.2.1:3\", \"192.0.2.1:4\", \"192.0.2.1:5\"], \"roles\"",
-            "line 5: advertise[4]: found 192.0.2.1:5, the 5th address; expected at most 4",
+            "line 5: advertise[4]: found 192.0.2.1:5, one too many; expected at most 4",
         ),
         (
             "\"roles\"",
