@@ -14,15 +14,18 @@
 //!
 //! **False alarms.** If data is lost at exactly `p0`, so at 3 % more than probes at least, the mean number of packets
 //! to a false alarm is at least e^8, 3,000 (Lorden, 1971). If data is lost as often as probes are, it is above e^14,
-//! a million, even while probes have shown less loss than there is. That needs packets lost independently of each other, so the packets between two probes count for
-//! [`WEIGHT_MAX`] at most, and for nothing if half of the probes between them were lost too.
+//! a million, even while probes have shown less loss than there is. That needs packets lost independently of each other,
+//! so the packets between two probes count for [`WEIGHT_MAX`] at most, and for nothing if half of the probes between them
+//! were lost too.
 //!
 //! **Detection.** A path that drops all data is found after 5 to 10 packets, one that drops 30 % after 25 on the
 //! average, and one that delays all data after 12 reports with samples, or 37 if it delays six in ten probes as well. If
-//! it delays more of them, the path is slower by its probes too, and the choice leaves it for that.
+//! it delays more of them, the path is slower by its probes too; the choice then goes by what its data takes
+//! ([`PathQuality::data_transit`]), since that is what players wait for.
 
 #![warn(clippy::arithmetic_side_effects)]
 
+use core::time::Duration;
 use std::collections::VecDeque;
 
 use wire::Instant;
@@ -56,6 +59,8 @@ pub(crate) struct PathQuality {
     sampled: VecDeque<(u32, Instant)>,
     /// One-way times of the newest probes by two clocks, in nanoseconds.
     transits: VecDeque<i64>,
+    /// One-way time of sampled packets by the same clocks, smoothed, and when the newest of them was reported.
+    data_transit: Option<(i64, Instant)>,
     /// The newest report, except that `missing` is the most that was ever missing; `None` before the first.
     judged: Option<Report>,
     lost: [Cusum; SIZE_CLASSES],
@@ -114,6 +119,7 @@ impl PathQuality {
             marks: VecDeque::new(),
             sampled: VecDeque::new(),
             transits: VecDeque::new(),
+            data_transit: None,
             judged: None,
             lost: [Cusum(0); SIZE_CLASSES],
             late: Cusum(0),
@@ -163,7 +169,7 @@ impl PathQuality {
     }
 
     /// Takes the echo of a probe; `probe_loss` is how many of the newest probes were lost, and of how many.
-    pub(crate) fn on_echo(&mut self, echo: PathEcho, probe_loss: (u32, u32)) {
+    pub(crate) fn on_echo(&mut self, now: Instant, echo: PathEcho, probe_loss: (u32, u32)) {
         let Some(place) = self
             .marks
             .iter()
@@ -178,7 +184,7 @@ impl PathQuality {
         };
         let transit = echo.transit.cast_signed();
         push_bounded(&mut self.transits, transit, TRANSITS_MAX);
-        self.take_samples(mark.at, transit, echo.data);
+        self.take_samples(now, (mark.at, transit), echo.data);
         let [_, _, large] = echo.data.arrived;
         if self.trial.on_report(large) {
             self.needs_pieces = false;
@@ -224,6 +230,13 @@ impl PathQuality {
         (self.needs_pieces && self.trial.is_due(now)).then_some(WHOLE_MAX)
     }
 
+    /// Returns the one-way time of data by two clocks, as that of a probe's echo, in nanoseconds; `None` where no sampled
+    /// packet was reported for [`DATA_FRESH`].
+    pub(crate) fn data_transit(&self, now: Instant) -> Option<i64> {
+        let (took, at) = self.data_transit?;
+        (now.saturating_since(at) < DATA_FRESH).then_some(took)
+    }
+
     /// Returns what the data lost of late and how much later than probes it came, as the far end reports.
     pub(crate) const fn figures(&self) -> &DataFigures {
         &self.figures
@@ -242,6 +255,7 @@ impl PathQuality {
         self.lost = [Cusum(0); SIZE_CLASSES];
         self.late = Cusum(0);
         self.judged = None;
+        self.data_transit = None;
         self.sampled.clear();
         self.marks.clear();
         self.verdict = DataVerdict::Good;
@@ -280,13 +294,16 @@ impl PathQuality {
         (before.number, before.probes) = (report.number, report.probes);
     }
 
-    fn take_samples(&mut self, probe_at: Instant, transit: i64, data: DataReport) {
+    fn take_samples(
+        &mut self,
+        now: Instant,
+        (probe_at, transit): (Instant, i64),
+        data: DataReport,
+    ) {
         if data.sampled == 0 {
             return;
         }
-        let Some(limits) = self.late_limits() else {
-            return;
-        };
+        let limits = self.late_limits();
         let usual = self.transit_of(TRANSITS_MAX, 2).unwrap_or(transit);
         let (mut late, mut all) = (0, 0);
         for DataSample { id, age } in data.samples.into_iter().take(data.sampled.into()) {
@@ -298,13 +315,21 @@ impl PathQuality {
             let age = i64::from(age).wrapping_mul(1_000);
             let took = transit.wrapping_add(ahead).wrapping_sub(age);
             self.figures.on_sample(took.wrapping_sub(usual));
+            let before = self.data_transit.map_or(took, |(before, _)| before);
+            let step = took.wrapping_sub(before) / DATA_INERTIA;
+            self.data_transit = Some((before.wrapping_add(step), now));
+            let Some(limits) = &limits else {
+                continue;
+            };
             let is_late = took.wrapping_sub(limits.late) > 0;
             let is_good = took.wrapping_sub(limits.good) <= 0;
             late = u32::saturating_add(late, is_late.into());
             all = u32::saturating_add(all, (is_late || is_good).into());
         }
         // They took as long as their neighbours, so those of one probe are one piece of evidence.
-        self.late.add(limits.row, (late, all), 1);
+        if let Some(limits) = limits {
+            self.late.add(limits.row, (late, all), 1);
+        }
     }
 
     /// Which packets are late; `None` before there are probes enough.
@@ -566,6 +591,10 @@ const TRANSITS_NEWEST: usize = 5;
 const TRANSITS_LATELY: usize = 15;
 /// How much later than probes a packet may be, ns.
 const LATE_BY: i64 = 25_000_000;
+/// Sampled packets over which the time that data takes is averaged: as many as probes that tell what is newest.
+const DATA_INERTIA: i64 = 8;
+/// How old a report of a sampled packet may be for the time of data to count.
+const DATA_FRESH: Duration = Duration::from_secs(1);
 /// Packets between two probes for each that is sampled.
 const SAMPLES_WANTED: u32 = 3;
 

@@ -26,6 +26,8 @@ pub(crate) struct PathWatch {
     /// One-way time by two clocks that differ by a constant, in nanoseconds: the mean of lately,
     /// and of long, so that neither the clocks nor steady jitter show in their difference.
     transit: Option<(i64, i64)>,
+    /// Since when the mean of lately is [`GROWN_BY`] over that of long.
+    grown_since: Option<Instant>,
     /// When the newest probe that was answered had left.
     answered: Option<Instant>,
     /// Probes answered so far.
@@ -88,6 +90,7 @@ impl PathWatch {
             pace: PathPace::Busy,
             estimate: None,
             transit: None,
+            grown_since: None,
             answered: None,
             answers: 0,
             asides: 0,
@@ -192,7 +195,8 @@ impl PathWatch {
             EchoWay::Session => self.asides.saturating_add(1),
         };
         if at >= self.awake_since {
-            self.learn(now.saturating_since(at), echo.transit.cast_signed());
+            self.learn_transit(now, echo.transit.cast_signed());
+            self.learn_round_trip(now.saturating_since(at));
         }
         if self.answered.is_none_or(|answered| answered < at) {
             self.answered = Some(at);
@@ -244,12 +248,25 @@ impl PathWatch {
         self.estimate.map(|(smoothed, _)| smoothed)
     }
 
-    /// Returns how much longer packets take this way than they used to.
+    /// Returns how much longer probes take this way than they used to.
     pub(crate) fn excess(&self) -> Duration {
         self.transit.map_or(Duration::ZERO, |(smoothed, usual)| {
-            let nanos = smoothed.saturating_sub(usual);
-            Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
+            from_nanos(smoothed.wrapping_sub(usual))
         })
+    }
+
+    /// Returns how much longer than probes, and than they used to, data takes, whose one-way time by the same clocks is
+    /// `data`.
+    pub(crate) fn data_excess(&self, data: i64) -> Duration {
+        self.transit.map_or(Duration::ZERO, |(smoothed, usual)| {
+            let later = |than: i64| from_nanos(data.wrapping_sub(than));
+            later(smoothed).min(later(usual))
+        })
+    }
+
+    /// Returns since when probes take [`GROWN_BY`] longer than they used to, where they do.
+    pub(crate) const fn grown_since(&self) -> Option<Instant> {
+        self.grown_since
     }
 
     /// Returns how many probes did not arrive of those decided among the newest [`PROBES_MAX`],
@@ -321,17 +338,30 @@ impl PathWatch {
         }
     }
 
-    fn learn(&mut self, sample: Duration, transit: i64) {
+    /// Takes a one-way time. What is usual stays for [`USUAL_HELD`] where the path became slower, so that it is left
+    /// for that before it is forgotten.
+    fn learn_transit(&mut self, now: Instant, transit: i64) {
+        let Some((smoothed, usual)) = &mut self.transit else {
+            self.transit = Some((transit, transit));
+            return;
+        };
         let samples = i64::from(self.answers.max(1));
-        self.transit = Some(match self.transit {
-            None => (transit, transit),
-            Some((smoothed, usual)) => {
-                let part = |step: i64, parts| step.checked_div(parts).unwrap_or(0);
-                let near = part(transit.saturating_sub(smoothed), samples.min(8));
-                let far = part(transit.saturating_sub(usual), samples.min(USUAL_INERTIA));
-                (smoothed.saturating_add(near), usual.saturating_add(far))
+        let part = |step: i64, parts| step.checked_div(parts).unwrap_or(0);
+        let near = part(transit.saturating_sub(*smoothed), samples.min(8));
+        *smoothed = smoothed.saturating_add(near);
+        if smoothed.wrapping_sub(*usual) < GROWN_BY {
+            self.grown_since = None;
+        } else {
+            let since = *self.grown_since.get_or_insert(now);
+            if now.saturating_since(since) < USUAL_HELD {
+                return;
             }
-        });
+        }
+        let far = part(transit.saturating_sub(*usual), samples.min(USUAL_INERTIA));
+        *usual = usual.saturating_add(far);
+    }
+
+    fn learn_round_trip(&mut self, sample: Duration) {
         self.estimate = Some(match self.estimate {
             None => (sample, sample.checked_div(4).unwrap_or_default()),
             Some(estimate)
@@ -353,6 +383,10 @@ impl PathWatch {
     }
 }
 
+fn from_nanos(nanos: i64) -> Duration {
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
+}
+
 /// Stalls pardoned in a row.
 pub(crate) const PARDONS_MAX: u8 = 8;
 /// Probes remembered: of a busy path, those of 4 s.
@@ -371,6 +405,11 @@ const VARIATION_MIN: Duration = Duration::from_millis(20);
 /// Samples over which the usual time is averaged: 10 s of a busy path. Link state has heard of a
 /// change by then.
 const USUAL_INERTIA: i64 = 256;
+/// How much more than usual packets take on a path that became slower, ns: half of what a route is left for at once.
+const GROWN_BY: i64 = 10_000_000;
+/// How long what was usual stays so then: a route that is 20 ms worse than the best is left after 4 s, unless it was
+/// left for nothing before.
+const USUAL_HELD: Duration = Duration::from_secs(5);
 /// How long the first answers may take.
 const PATIENCE_FIRST: Duration = Duration::from_millis(500);
 /// Silence over two patiences after which a path is dead.

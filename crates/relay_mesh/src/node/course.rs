@@ -13,6 +13,7 @@ use super::refuted::Refuted;
 use super::relay_backoff::RelayBackoff;
 use crate::choice::Choice;
 use crate::config::Mode;
+use crate::cost::Cost;
 use crate::flow_key::{FlowId, FlowOpener, FlowSealer};
 use crate::flow_message::FlowEnd;
 use crate::hop::{HOPS_LEFT_MAX, LabelName};
@@ -159,6 +160,8 @@ pub(super) struct CoursePath {
     pub(super) proved_at: Option<Instant>,
     /// Whether it ever took what its links are said to take.
     pub(super) has_fitted: bool,
+    /// What link state said of it before its probes began to take longer.
+    pub(super) cost_before: Option<Cost>,
     /// When padding is sent again in the place of data.
     pub(super) padding_at: Instant,
     /// After a set-up that failed: when to try again.
@@ -314,6 +317,7 @@ impl<A> Course<A> {
             failed_at: None,
             proved_at: None,
             has_fitted: false,
+            cost_before: None,
             padding_at: now,
             retry_at: now,
             failures: 0,

@@ -336,7 +336,7 @@ impl<P: Provider> Node<P> {
         path.watch.on_echo(now, echo, way);
         let loss = path.watch.lost(now);
         if !is_excused {
-            path.quality.on_echo(echo, loss);
+            path.quality.on_echo(now, echo, loss);
         }
         if was != (path.watch.is_proved(), path.quality.verdict()) {
             self.is_untended = true;

@@ -7,7 +7,7 @@ use wire::Instant;
 
 use super::course::{Course, CoursePath};
 use super::known_routes::Routed;
-use crate::choice::{Candidate, DataStanding};
+use crate::choice::{Candidate, ChoiceConfig, DataStanding};
 use crate::cost::{Cost, CostModel, Loss};
 use crate::path_watch::PathState;
 use crate::routes::Path;
@@ -72,6 +72,11 @@ impl LinkState {
 }
 
 impl LinkState {
+    /// What it costs.
+    pub(super) const fn cost(&self) -> Cost {
+        self.cost
+    }
+
     /// What it costs but for loss.
     pub(super) const fn delay(&self) -> Cost {
         self.cost.less(self.loss_price)
@@ -103,7 +108,33 @@ impl<A> Course<A> {
     }
 }
 
+impl<A> Course<A> {
+    /// Takes what link state says of each path whose probes take no longer than usual, or have done so for so long that
+    /// link state says it.
+    pub(super) fn note_costs(&mut self, now: Instant, said: impl Fn(&Path) -> Cost) {
+        for path in self.paths.iter_mut().filter(|path| path.is_watched()) {
+            let grown_for = path.watch.grown_since().map(|at| now.saturating_since(at));
+            if grown_for.is_none_or(|span| span >= CAUGHT_UP) {
+                path.cost_before = Some(said(&path.path)).filter(|cost| cost.is_routable());
+            }
+        }
+    }
+}
+
 impl CoursePath {
+    /// Returns what it cost in the newest 200 ms, where it costs this by link state: more than that if its probes take
+    /// longer and link state has not caught up, or its data takes longer than they do.
+    fn recent(&self, now: Instant, cost: Cost, choice: &ChoiceConfig) -> Cost {
+        let grown = self.cost_before.unwrap_or(cost);
+        let grown = grown.plus(from_span(self.watch.excess()));
+        let data = self
+            .quality
+            .data_transit(now)
+            .filter(|_| choice.judges_data);
+        let data = data.map_or(Duration::ZERO, |data| self.watch.data_excess(data));
+        cost.max(grown).plus(from_span(data))
+    }
+
     /// Takes what a path is said to take and what it takes; returns whether it has never taken what it is said to,
     /// for [`EARLY_PROOF`]; not again while it counts as failing.
     fn is_refuted_early(&mut self, now: Instant, said: Cost, took: Cost) -> bool {
@@ -165,7 +196,8 @@ impl Priced {
                 (said.cost.plus(excess), said.loss_price)
             }
         };
-        let excess = watched.map_or(Duration::ZERO, |path| path.watch.excess());
+        let choice = course.choice.config();
+        let recent = watched.map_or(cost, |path| path.recent(now, cost, choice));
         let standing = if watched.is_some_and(|path| path.is_failing(now)) {
             DataStanding::Failing
         } else if course.backoff.holds(now, &path) {
@@ -182,7 +214,7 @@ impl Priced {
             path,
             cost,
             is_draining: said.is_draining,
-            recent: cost.plus(from_span(excess)),
+            recent,
             loss_price,
             probed,
             said: said.loss,
@@ -227,5 +259,7 @@ const EARLY_PROOF: Duration = Duration::from_millis(1_500);
 /// How much longer than said a path must take to be refuted early, or not to be moved to; also in percent.
 const EARLY_MARGIN: Cost = Cost::from_millis(40);
 const EARLY_MARGIN_PERCENT: u16 = 50;
+/// How long link state may take until it says that a link became slower: half of the 30 s that a link is measured by.
+const CAUGHT_UP: Duration = Duration::from_secs(15);
 /// Probes decided before their loss counts.
 const DECIDED_MIN: u32 = 50;

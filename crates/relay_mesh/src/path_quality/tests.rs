@@ -137,7 +137,7 @@ impl Rig {
         let due = |(at, _): &mut (u64, _)| *at <= self.now;
         let echoes: Vec<_> = self.back.extract_if(.., due).collect();
         for (_, echo) in echoes {
-            self.quality.on_echo(echo, loss);
+            self.quality.on_echo(now, echo, loss);
         }
     }
 }
@@ -299,7 +299,7 @@ fn memory_is_bounded_whatever_the_far_end_reports() {
             sampling,
         };
         if number.is_multiple_of(3) {
-            quality.on_echo(probe.answer(now, number, data), (0, 100));
+            quality.on_echo(now, probe.answer(now, number, data), (0, 100));
         }
         assert!(quality.marks.len() <= MARKS_MAX && quality.sampled.len() <= MARKS_MAX);
         assert!(quality.transits.len() <= TRANSITS_MAX);

@@ -201,6 +201,52 @@ fn a_slower_path_shows_whatever_the_clocks_and_the_way_back() {
     }
 }
 
+/// What was usual is remembered until a route that is a little worse is left for it, and not for longer: link state knows
+/// by then.
+#[test]
+fn a_path_that_became_slower_is_compared_with_what_was_usual_for_5_s() {
+    let mut watch = PathWatch::new(at(0));
+    let mut probe = |now: u64, there: u64, data: Option<u64>| {
+        let number = watch.poll_probe(at(now)).unwrap();
+        watch.on_echo(at(now + there), echo(number, number, there), EchoWay::Path);
+        let data = data.map(|millis| i64::try_from(millis).unwrap() * 1_000_000);
+        let later = data.map_or_else(|| watch.excess(), |data| watch.data_excess(data));
+        later.as_millis()
+    };
+    for round in 0..100 {
+        assert_eq!(probe(round * 40, 30, Some(30)), 0);
+    }
+    assert_eq!(probe(4_000, 30, Some(90)), 60, "data alone takes longer");
+    assert_eq!(
+        probe(4_040, 30, Some(20)),
+        0,
+        "data that is early is no gain"
+    );
+    let grown: Vec<u128> = (102..300)
+        .map(|round| probe(round * 40, 130, None))
+        .collect();
+    let (held, after) = grown.split_at(5_000 / 40);
+    assert!(
+        held.iter()
+            .skip(40)
+            .all(|excess| (99..=100).contains(excess)),
+        "{held:?}"
+    );
+    assert!(
+        after.last().is_some_and(|excess| *excess <= 75),
+        "{after:?}"
+    );
+    for round in 300..1_800 {
+        probe(round * 40, 30, None);
+    }
+    let again = (1_800..1_920).map(|round| probe(round * 40, 130, None));
+    let again = again.last();
+    assert!(
+        again.is_some_and(|excess| (99..=100).contains(&excess)),
+        "{again:?}"
+    );
+}
+
 #[test]
 fn answers_that_nobody_asked_for_count_for_nothing() {
     let mut watch = PathWatch::new(at(0));
