@@ -315,7 +315,8 @@ impl PathQuality {
             let age = i64::from(age).wrapping_mul(1_000);
             let took = transit.wrapping_add(ahead).wrapping_sub(age);
             self.figures.on_sample(took.wrapping_sub(usual));
-            let before = self.data_transit.map_or(took, |(before, _)| before);
+            // What was measured before a pause says nothing of now.
+            let before = self.data_transit(now).unwrap_or(took);
             let step = took.wrapping_sub(before) / DATA_INERTIA;
             self.data_transit = Some((before.wrapping_add(step), now));
             let Some(limits) = &limits else {

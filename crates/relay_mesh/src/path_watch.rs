@@ -256,17 +256,20 @@ impl PathWatch {
     }
 
     /// Returns how much longer than probes, and than they used to, data takes, whose one-way time by the same clocks is
-    /// `data`.
+    /// `data`; nothing where it takes less than [`DATA_LATE_BY`] longer than they used to.
     pub(crate) fn data_excess(&self, data: i64) -> Duration {
         self.transit.map_or(Duration::ZERO, |(smoothed, usual)| {
-            let later = |than: i64| from_nanos(data.wrapping_sub(than));
-            later(smoothed).min(later(usual))
+            let later = |than: i64| data.wrapping_sub(than);
+            if later(usual) < DATA_LATE_BY {
+                return Duration::ZERO;
+            }
+            from_nanos(later(smoothed).min(later(usual)))
         })
     }
 
-    /// Returns since when probes take [`GROWN_BY`] longer than they used to, where they do.
-    pub(crate) const fn grown_since(&self) -> Option<Instant> {
-        self.grown_since
+    /// Returns whether probes take [`GROWN_BY`] longer than they used to.
+    pub(crate) const fn has_grown(&self) -> bool {
+        self.grown_since.is_some()
     }
 
     /// Returns how many probes did not arrive of those decided among the newest [`PROBES_MAX`],
@@ -407,6 +410,9 @@ const VARIATION_MIN: Duration = Duration::from_millis(20);
 const USUAL_INERTIA: i64 = 256;
 /// How much more than usual packets take on a path that became slower, ns: half of what a route is left for at once.
 const GROWN_BY: i64 = 10_000_000;
+/// How much longer than probes data may take without a doubt of the path, ns: it is longer, and on slow lines it takes
+/// longer by itself. As much as a sample of data may be late.
+const DATA_LATE_BY: i64 = 25_000_000;
 /// How long what was usual stays so then: a route that is 20 ms worse than the best is left after 4 s, unless it was
 /// left for nothing before.
 const USUAL_HELD: Duration = Duration::from_secs(5);

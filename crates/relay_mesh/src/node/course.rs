@@ -160,8 +160,8 @@ pub(super) struct CoursePath {
     pub(super) proved_at: Option<Instant>,
     /// Whether it ever took what its links are said to take.
     pub(super) has_fitted: bool,
-    /// What link state said of it before its probes began to take longer.
-    pub(super) cost_before: Option<Cost>,
+    /// What it takes by link state, as of when its probes last took no longer than usual.
+    pub(super) usual_delay: Option<Cost>,
     /// When padding is sent again in the place of data.
     pub(super) padding_at: Instant,
     /// After a set-up that failed: when to try again.
@@ -317,7 +317,7 @@ impl<A> Course<A> {
             failed_at: None,
             proved_at: None,
             has_fitted: false,
-            cost_before: None,
+            usual_delay: None,
             padding_at: now,
             retry_at: now,
             failures: 0,

@@ -245,7 +245,7 @@ impl<P: Provider> Node<P> {
         } else {
             course.refute(now, |path| expected(newest, path, model))
         };
-        course.note_costs(now, |path| LinkState::of(newest, path, model).cost());
+        course.note_delays(|path| LinkState::of(newest, path, model).delay());
         self.stats.paths_refuted = self.stats.paths_refuted.saturating_add(refuted);
         let candidates: Vec<Priced> = paths
             .into_iter()
@@ -467,7 +467,7 @@ impl<P: Provider> Node<P> {
         course.backoff.add(now, &path);
         course.barred.add(now, path, barred::DEGRADED);
         course.decide_at = now;
-        course.note_costs(now, |path| LinkState::of(newest, path, model).cost());
+        course.note_delays(|path| LinkState::of(newest, path, model).delay());
         self.stats.paths_refuted = self.stats.paths_refuted.saturating_add(1);
         self.is_untended = true;
         true

@@ -72,11 +72,6 @@ impl LinkState {
 }
 
 impl LinkState {
-    /// What it costs.
-    pub(super) const fn cost(&self) -> Cost {
-        self.cost
-    }
-
     /// What it costs but for loss.
     pub(super) const fn delay(&self) -> Cost {
         self.cost.less(self.loss_price)
@@ -109,14 +104,11 @@ impl<A> Course<A> {
 }
 
 impl<A> Course<A> {
-    /// Takes what link state says of each path whose probes take no longer than usual, or have done so for so long that
-    /// link state says it.
-    pub(super) fn note_costs(&mut self, now: Instant, said: impl Fn(&Path) -> Cost) {
-        for path in self.paths.iter_mut().filter(|path| path.is_watched()) {
-            let grown_for = path.watch.grown_since().map(|at| now.saturating_since(at));
-            if grown_for.is_none_or(|span| span >= CAUGHT_UP) {
-                path.cost_before = Some(said(&path.path)).filter(|cost| cost.is_routable());
-            }
+    /// Takes what each path takes by link state while its probes take no longer than usual.
+    pub(super) fn note_delays(&mut self, said: impl Fn(&Path) -> Cost) {
+        let paths = self.paths.iter_mut().filter(|path| path.is_watched());
+        for path in paths.filter(|path| !path.watch.has_grown()) {
+            path.usual_delay = Some(said(&path.path)).filter(|cost| cost.is_routable());
         }
     }
 }
@@ -124,9 +116,16 @@ impl<A> Course<A> {
 impl CoursePath {
     /// Returns what it cost in the newest 200 ms, where it costs this by link state: more than that if its probes take
     /// longer and link state has not caught up, or its data takes longer than they do.
-    fn recent(&self, now: Instant, cost: Cost, choice: &ChoiceConfig) -> Cost {
-        let grown = self.cost_before.unwrap_or(cost);
-        let grown = grown.plus(from_span(self.watch.excess()));
+    fn recent(
+        &self,
+        now: Instant,
+        (cost, loss_price): (Cost, Cost),
+        choice: &ChoiceConfig,
+    ) -> Cost {
+        let usual = self
+            .usual_delay
+            .map_or(cost, |delay| delay.plus(loss_price));
+        let grown = usual.plus(from_span(self.watch.excess()));
         let data = self
             .quality
             .data_transit(now)
@@ -197,7 +196,7 @@ impl Priced {
             }
         };
         let choice = course.choice.config();
-        let recent = watched.map_or(cost, |path| path.recent(now, cost, choice));
+        let recent = watched.map_or(cost, |path| path.recent(now, (cost, loss_price), choice));
         let standing = if watched.is_some_and(|path| path.is_failing(now)) {
             DataStanding::Failing
         } else if course.backoff.holds(now, &path) {
@@ -259,7 +258,5 @@ const EARLY_PROOF: Duration = Duration::from_millis(1_500);
 /// How much longer than said a path must take to be refuted early, or not to be moved to; also in percent.
 const EARLY_MARGIN: Cost = Cost::from_millis(40);
 const EARLY_MARGIN_PERCENT: u16 = 50;
-/// How long link state may take until it says that a link became slower: half of the 30 s that a link is measured by.
-const CAUGHT_UP: Duration = Duration::from_secs(15);
 /// Probes decided before their loss counts.
 const DECIDED_MIN: u32 = 50;
