@@ -467,7 +467,6 @@ impl<P: Provider> Node<P> {
         course.backoff.add(now, &path);
         course.barred.add(now, path, barred::DEGRADED);
         course.decide_at = now;
-        course.note_delays(|path| LinkState::of(newest, path, model).delay());
         self.stats.paths_refuted = self.stats.paths_refuted.saturating_add(1);
         self.is_untended = true;
         true

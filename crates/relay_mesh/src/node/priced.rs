@@ -101,9 +101,7 @@ impl<A> Course<A> {
         }
         count
     }
-}
 
-impl<A> Course<A> {
     /// Takes what each path takes by link state while its probes take no longer than usual.
     pub(super) fn note_delays(&mut self, said: impl Fn(&Path) -> Cost) {
         let paths = self.paths.iter_mut().filter(|path| path.is_watched());
