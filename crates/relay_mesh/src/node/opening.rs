@@ -40,6 +40,8 @@ impl<P: Provider> Node<P> {
             for _ in 0..count {
                 course.opens.pop_first();
             }
+            // A search before this left these flows out.
+            course.search_from(now);
             if course.opens.is_empty() {
                 return true;
             }

@@ -3,11 +3,12 @@
 use core::time::Duration;
 
 use netsim::{Handle, for_each_seed, test_site};
+use relay_mesh::Mode;
 use wire::Instant;
 
 use crate::crowd::{Crowd, gather, gather_more};
 use crate::detour::part;
-use crate::harness::{ENTRY, Mesh, START, ms, shape};
+use crate::harness::{ENTRY, EXIT, Mesh, START, Shape, link, ms, shape};
 
 /// How long it takes until `count` players are served who come within 2 s, while a thousand play.
 fn serve(seed: wire::Seed, count: u32) -> Duration {
@@ -70,5 +71,31 @@ fn sim_the_first_datagram_of_a_player_waits_for_no_label() {
             let took = first.expect("an answer").saturating_since(began);
             assert!(took <= ms(2 * way + 5), "{is_parted} {took:?}");
         }
+    });
+}
+
+/// Ends 1 ms apart, a server that never answers: nothing but the opening itself makes the entry ask for labels.
+#[test]
+fn sim_players_who_join_at_short_distance_all_get_labels_if_nobody_answers() {
+    for_each_seed(&test_site!(), 4, |seed| {
+        let near = Shape {
+            relays: 1,
+            mode: Mode::Single,
+            ..Shape::default()
+        };
+        let mut mesh = Mesh::new(seed, &near);
+        let (entry, exit) = (mesh.nodes[ENTRY], mesh.nodes[EXIT]);
+        mesh.world.set_links(entry, exit, link(1));
+        assert!(mesh.world.kill(mesh.server));
+        mesh.stop_player();
+        mesh.run(START);
+        // One each millisecond; a message opens those of 10 ms together.
+        gather(&mut mesh, 400, ms(400));
+        mesh.run(5_000);
+        let before = mesh.process(ENTRY).node.stats().clone();
+        mesh.run(5_000);
+        let after = mesh.process(ENTRY).node.stats();
+        assert_eq!(after.early_dropped, before.early_dropped);
+        assert!(after.carried > before.carried + 4_000);
     });
 }
