@@ -1,9 +1,8 @@
-//! The first server of the page of `tickwire`.
+//! An echo server; the page of `tickwire` and the README show it as it is.
 
 #![expect(clippy::print_stdout, reason = "a program for people to watch")]
 
-use core::num::NonZeroU8;
-use tickwire::{AppId, Event, Server};
+use tickwire::{AppId, Event, HZ_60, Server};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address = std::env::args().nth(1);
@@ -11,7 +10,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut server = Server::bind(address, AppId(1))?;
     println!("{} {}", server.address(), server.key());
     loop {
-        for event in server.wait_tick(NonZeroU8::MIN.saturating_add(59))? {
+        for event in server.wait_tick(HZ_60)? {
             if let Event::Message {
                 session,
                 channel,
@@ -19,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             } = event
                 && server.send(session, channel, &bytes).is_err()
             {
-                // It has left, or asks for more than it acknowledges: its end, not the server's.
+                // The client has left, or its queue is full: end its session, not the server.
                 server.disconnect(session).ok();
             }
         }

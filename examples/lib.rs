@@ -33,3 +33,8 @@ pub fn end(program: &str, outcome: Result<(), Box<dyn Error>>) -> ExitCode {
 #[cfg(doctest)]
 #[doc = include_str!("../docs/determinism.md")]
 mod determinism {}
+
+/// The first page of the repository.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

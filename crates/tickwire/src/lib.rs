@@ -1,6 +1,8 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+use core::num::NonZeroU8;
+
 #[cfg(feature = "accounts")]
 pub mod accounts;
 #[cfg(feature = "tokio")]
@@ -35,7 +37,29 @@ pub use udp_proto::{
     MessageOutcome, SendError, SessionId, SessionStats,
 };
 
+/// 20 ticks per second, for [`Server::wait_tick`], [`Client::wait_tick`] and [`Server::run`].
+pub const HZ_20: NonZeroU8 = NonZeroU8::MIN.saturating_add(19);
+/// 30 ticks per second; see [`HZ_20`].
+pub const HZ_30: NonZeroU8 = NonZeroU8::MIN.saturating_add(29);
+/// 60 ticks per second; see [`HZ_20`].
+pub const HZ_60: NonZeroU8 = NonZeroU8::MIN.saturating_add(59);
+/// 128 ticks per second; see [`HZ_20`].
+pub const HZ_128: NonZeroU8 = NonZeroU8::MIN.saturating_add(127);
+
 /// The channel for state that the next tick replaces: unreliable.
 pub const UNRELIABLE: ChannelId = ChannelId(0);
 /// The channel for what must arrive: reliable and ordered.
 pub const RELIABLE: ChannelId = ChannelId(1);
+
+#[cfg(test)]
+mod tests {
+    use super::{HZ_20, HZ_30, HZ_60, HZ_128};
+
+    #[test]
+    fn tick_rates_are_what_their_names_say() {
+        assert_eq!(
+            [HZ_20, HZ_30, HZ_60, HZ_128].map(u8::from),
+            [20, 30, 60, 128]
+        );
+    }
+}
