@@ -92,7 +92,7 @@ fn sim_players_who_join_at_short_distance_all_get_labels_if_nobody_answers() {
         // One each millisecond; a message opens those of 10 ms together.
         gather(&mut mesh, 400, ms(400));
         mesh.run(5_000);
-        let before = mesh.process(ENTRY).node.stats().clone();
+        let before = *mesh.process(ENTRY).node.stats();
         mesh.run(5_000);
         let after = mesh.process(ENTRY).node.stats();
         assert_eq!(after.early_dropped, before.early_dropped);
