@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::member::Metadata;
 use crate::need::Absent;
 use crate::tree::Workspace;
-use crate::{docs, locks, process, test, tree_check, vectors};
+use crate::{book, docs, locks, process, test, tree_check, vectors};
 
 /// What a gate may ask of the workspace.
 struct Context {
@@ -37,7 +37,7 @@ struct Gate {
     run: fn(&Context) -> Result<Outcome, Failure>,
 }
 
-const GATES: [Gate; 12] = [
+const GATES: [Gate; 13] = [
     Gate {
         name: "format",
         run: |_| cargo(&["fmt", "--all", "--check"]),
@@ -45,6 +45,10 @@ const GATES: [Gate; 12] = [
     Gate {
         name: "tree-check",
         run: |context| tree_check::run(&context.workspace).map(|()| passed()),
+    },
+    Gate {
+        name: "book",
+        run: |context| book::run(&context.workspace).map(|()| passed()),
     },
     Gate {
         name: "vectors",

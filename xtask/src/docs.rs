@@ -70,7 +70,7 @@ fn run_block(block: &Block<'_>) -> Result<(), Failure> {
 }
 
 /// Root pages, `docs/`, and the READMEs of crates.
-fn is_document(path: &str) -> bool {
+pub(crate) fn is_document(path: &str) -> bool {
     let is_readme = path.ends_with("/README.md");
     extension(path) == "md" && (!path.contains('/') || path.starts_with("docs/") || is_readme)
 }
@@ -126,14 +126,14 @@ fn is_included(view: &View<'_>, page: &str) -> bool {
     })
 }
 
-/// The path that `relative` means in `folder`.
-fn resolve(folder: &str, relative: &str) -> String {
-    let mut parts: Vec<_> = folder.split('/').collect();
+/// The path from the root that `relative` means in `folder`, which is empty for the root.
+pub(crate) fn resolve(folder: &str, relative: &str) -> String {
+    let mut parts: Vec<_> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in relative.split('/') {
-        if part == ".." {
-            parts.pop();
-        } else if part != "." {
-            parts.push(part);
+        match part {
+            ".." => drop(parts.pop()),
+            "." | "" => {}
+            _ => parts.push(part),
         }
     }
     parts.join("/")

@@ -6,6 +6,7 @@
     reason = "a command line tells on stdout what it does"
 )]
 
+mod book;
 mod changed;
 mod ci;
 mod docs;
@@ -68,6 +69,8 @@ enum Command {
     },
     /// Run the shell blocks of the documents as they are written.
     DocsRun,
+    /// Check the links and chapters of the documents; render the book if mdbook is installed.
+    Book,
     /// Run a crate's seeded simulations over a range of seeds.
     Sim(sim::Range),
     /// Run many real processes for minutes on the loopback address, and check how they fare.
@@ -121,6 +124,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Footprint { build: true } => ci::footprint(ci::Build::FromNothing),
         Command::Footprint { build: false } => ci::footprint(ci::Build::Not),
         Command::DocsRun => docs::run(&Workspace::load()?),
+        Command::Book => book::run(&Workspace::load()?),
         Command::Sim(range) => sim::run(range, &Workspace::load()?),
         Command::Soak(soak) => soak::run(soak),
         Command::Fuzz(options) => fuzz::run(options),
