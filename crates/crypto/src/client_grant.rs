@@ -102,6 +102,15 @@ impl ClientGrant {
     }
 }
 
+impl core::str::FromStr for ClientGrant {
+    type Err = GrantError;
+
+    /// Reads the text of [`to_text`](Self::to_text), as [`from_text`](Self::from_text) does.
+    fn from_str(text: &str) -> Result<Self, GrantError> {
+        Self::from_text(text)
+    }
+}
+
 /// One to four identity keys of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerKeys(Vec<PublicKey>);

@@ -168,6 +168,20 @@ impl Server {
             .act(|now, endpoint| endpoint.send(now, session, channel, message))
     }
 
+    /// Queues a message to each open session, as [`send`](Self::send) does.
+    ///
+    /// Returns the sessions that did not take it, each with the reason.
+    pub fn broadcast(&mut self, channel: ChannelId, message: &[u8]) -> Vec<(SessionId, SendError)> {
+        let sessions: Vec<SessionId> = self.sessions().collect();
+        let mut failed = Vec::new();
+        for session in sessions {
+            if let Err(error) = self.send(session, channel, message) {
+                failed.push((session, error));
+            }
+        }
+        failed
+    }
+
     /// As [`send`](Self::send), and [`Event::Settled`] tells what became of it, with the number
     /// returned.
     ///

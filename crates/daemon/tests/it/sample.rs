@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use crypto::ClientGrant;
 use daemon::allocator::SlotEnvironment;
 use tickwire::{AppId, Client, Config, Event, RELIABLE};
-use udp_proto::{Credentials, ServerIdentity, Target};
+use udp_proto::Target;
 
 use crate::http::{assigned, submit};
 use crate::net::{Net, until};
@@ -137,15 +137,8 @@ fn the_page_runs_as_it_stands() {
 
 /// Connects with a grant, says something and hears it again.
 fn play(grant: &str) {
-    let grant = ClientGrant::from_text(grant).unwrap();
-    let target = Target {
-        addresses: grant.addresses.as_slice().to_vec(),
-        server: ServerIdentity::Keys(grant.server_keys.as_slice().to_vec()),
-        credentials: Credentials::Token {
-            token: grant.token.as_bytes().to_vec(),
-            psk: grant.psk.clone(),
-        },
-    };
+    let grant: ClientGrant = grant.parse().unwrap();
+    let target = Target::from(&grant);
     let mut client = Client::connect_to(target, AppId(1), Config::default()).unwrap();
     until("the server has answered", || {
         for event in client.wait_tick(NonZeroU8::MAX).unwrap() {

@@ -7,6 +7,7 @@ mod accounts;
 #[cfg(feature = "tokio")]
 mod asynchronous;
 mod background;
+mod broadcast;
 mod door;
 mod exchange;
 mod game;

@@ -16,7 +16,7 @@ use tickwire::servicer::{
     Admission, ClientClose, ClientEvent, Clock, Dest, Dial, JoinRequest, MemberId, ReliableClient,
     ReliableConfig, ReliableServer, ServerEvent, StreamListener, TlsIdentity,
 };
-use tickwire::udp_proto::{Credentials, Listen, Proof, ServerIdentity, Target};
+use tickwire::udp_proto::{Listen, Proof, Target};
 use tickwire::wire::{ClientId, InstanceId, MatchId, NodeId, Seat, Team, UnixTime};
 use tickwire::{
     BackgroundClient, BackgroundServer, Client, Config, Event, RELIABLE, Server, SessionId,
@@ -284,15 +284,8 @@ fn visit(place: Place, name: &str) {
     let Some(ClientEvent::Accepted { welcome }) = tcp.wait_event(LONG) else {
         panic!("{name} was not let in")
     };
-    let grant = ClientGrant::from_text(core::str::from_utf8(&welcome).unwrap()).unwrap();
-    let target = Target {
-        addresses: grant.addresses.as_slice().to_vec(),
-        server: ServerIdentity::Keys(grant.server_keys.as_slice().to_vec()),
-        credentials: Credentials::Token {
-            token: grant.token.as_bytes().to_vec(),
-            psk: grant.psk.clone(),
-        },
-    };
+    let grant: ClientGrant = core::str::from_utf8(&welcome).unwrap().parse().unwrap();
+    let target = Target::from(&grant);
     let mut udp = Client::connect_to(target, APP, Config::default())
         .unwrap()
         .in_background()

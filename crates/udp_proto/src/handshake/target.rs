@@ -2,7 +2,7 @@
 
 use core::net::SocketAddr;
 
-use crypto::{PublicKey, Secret32};
+use crypto::{ClientGrant, PublicKey, Secret32};
 use wire::address::{canonical, check_destination};
 use wire::{InstanceId, NodeId};
 
@@ -63,6 +63,20 @@ impl core::fmt::Debug for Credentials {
             Self::Open => "Open",
             Self::Peer => "Peer",
         })
+    }
+}
+
+impl From<&ClientGrant> for Target {
+    /// A target that connects with the grant's token to the grant's server.
+    fn from(grant: &ClientGrant) -> Self {
+        Self {
+            addresses: grant.addresses.as_slice().to_vec(),
+            server: ServerIdentity::Keys(grant.server_keys.as_slice().to_vec()),
+            credentials: Credentials::Token {
+                token: grant.token.as_bytes().to_vec(),
+                psk: grant.psk.clone(),
+            },
+        }
     }
 }
 

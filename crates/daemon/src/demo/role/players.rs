@@ -15,7 +15,7 @@ use std::time::Duration;
 use crypto::{ClientGrant, Ring};
 use servicer::{Clock, Handle, SocketConfig, UdpServicer, UdpSocket};
 use std::net::SocketAddr;
-use udp_proto::{Config, Credentials, Endpoint, ServerIdentity, Target};
+use udp_proto::{Config, Endpoint, Target};
 use wire::Seat;
 
 use super::post::{self, Reader};
@@ -174,15 +174,8 @@ fn join(
 
 /// Reads a grant as a target to connect to.
 fn target(grant: &str) -> Result<Target, Failure> {
-    let grant = ClientGrant::from_text(grant)?;
-    Ok(Target {
-        addresses: grant.addresses.as_slice().to_vec(),
-        server: ServerIdentity::Keys(grant.server_keys.as_slice().to_vec()),
-        credentials: Credentials::Token {
-            token: grant.token.as_bytes().to_vec(),
-            psk: grant.psk.clone(),
-        },
-    })
+    let grant: ClientGrant = grant.parse()?;
+    Ok(Target::from(&grant))
 }
 
 fn tell(players: &BTreeMap<Seat, Handle<Ask>>, seat: Seat, ask: Ask) -> Result<(), Failure> {
