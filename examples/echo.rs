@@ -12,16 +12,14 @@
 use std::error::Error;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::num::NonZeroU8;
 use std::process::{Command, ExitCode, Stdio};
 
 use clap::Parser;
 use tickwire::{
-    AppId, ChannelId, Client, Event, RELIABLE, SendError, Server, ServerKey, SessionId,
+    AppId, ChannelId, Client, Event, HZ_60, RELIABLE, SendError, Server, ServerKey, SessionId,
 };
 
 const APP: AppId = AppId(0x6563_686f);
-const HZ: NonZeroU8 = NonZeroU8::MIN.saturating_add(59);
 
 /// Sends messages back over encrypted UDP.
 #[derive(Parser)]
@@ -56,7 +54,7 @@ fn serve(address: SocketAddr) -> Result<(), Box<dyn Error>> {
     let mut server = Server::bind(address, APP)?;
     println!("{} {}", server.address(), server.key());
     loop {
-        for event in server.wait_tick(HZ)? {
+        for event in server.wait_tick(HZ_60)? {
             match event {
                 Event::Message {
                     session,
@@ -88,7 +86,7 @@ fn ask(address: SocketAddr, key: ServerKey, message: &str) -> Result<String, Box
     let mut client = Client::connect(address, APP, key)?;
     let mut answer = None;
     loop {
-        for event in client.wait_tick(HZ)? {
+        for event in client.wait_tick(HZ_60)? {
             match event {
                 Event::Connected { .. } => client.send(RELIABLE, message.as_bytes())?,
                 Event::Message { bytes, .. } => {

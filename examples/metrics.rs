@@ -11,16 +11,13 @@
 use std::error::Error;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::num::NonZeroU8;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::Parser;
 use tickwire::servicer::Clock;
-use tickwire::{AppId, Event, Report, Server};
-
-const HZ: NonZeroU8 = NonZeroU8::MIN.saturating_add(59);
+use tickwire::{AppId, Event, HZ_60, Report, Server};
 
 /// Sends messages back over encrypted UDP, and tells over HTTP how that goes.
 #[derive(Parser)]
@@ -54,7 +51,7 @@ fn serve(&Arguments { udp, http }: &Arguments) -> Result<(), Box<dyn Error>> {
         }
     });
     for tick in 0_u64.. {
-        for event in server.wait_tick(HZ)? {
+        for event in server.wait_tick(HZ_60)? {
             if let Event::Message {
                 session,
                 channel,
@@ -65,7 +62,7 @@ fn serve(&Arguments { udp, http }: &Arguments) -> Result<(), Box<dyn Error>> {
                 server.disconnect(session).ok();
             }
         }
-        if tick.is_multiple_of(u64::from(HZ.get())) {
+        if tick.is_multiple_of(u64::from(HZ_60.get())) {
             *shown.lock().unwrap_or_else(PoisonError::into_inner) = server.report();
         }
     }

@@ -184,7 +184,7 @@ pub(crate) fn ask(
         .and_then(|()| http::read(&mut stream));
     let (_, body) = answer.map_err(|error| believe(&error))?;
     match serde_json::from_str(&body)? {
-        Answer::Grant(text) => Ok(ClientGrant::from_text(&text)?),
+        Answer::Grant(text) => Ok(text.parse()?),
         Answer::Error(why) => Err(why.into()),
     }
 }

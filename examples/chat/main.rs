@@ -24,7 +24,6 @@ mod script;
 use std::error::Error;
 use std::io::{self, BufRead};
 use std::net::{SocketAddr, TcpListener};
-use std::num::NonZeroU8;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -37,11 +36,10 @@ use lobby::{ACCOUNTS_MAX, Lobby, Login, Room};
 use tickwire::accounts::{Accounts, Cost, LockoutConfig, MemoryStore};
 use tickwire::crypto::token::TokenKey;
 use tickwire::crypto::{ClientGrant, Identity, Ring, ServerKeys};
-use tickwire::udp_proto::{Credentials, Listen, ServerIdentity, Target};
-use tickwire::{AppId, Client, Config, Event, RELIABLE, SendError, Server};
+use tickwire::udp_proto::{Listen, Target};
+use tickwire::{AppId, Client, Config, Event, HZ_60, RELIABLE, SendError, Server};
 
 const APP: AppId = AppId(0x6368_6174);
-const HZ: NonZeroU8 = NonZeroU8::MIN.saturating_add(59);
 
 /// Talks in a room, after a login over HTTPS.
 #[derive(Parser)]
@@ -172,14 +170,7 @@ fn enter(grant: &ClientGrant) -> Result<Client, Box<dyn Error>> {
     if grant.app_id != APP.0 {
         return Err("the grant is for another game".into());
     }
-    let target = Target {
-        addresses: grant.addresses.as_slice().to_vec(),
-        server: ServerIdentity::Keys(grant.server_keys.as_slice().to_vec()),
-        credentials: Credentials::Token {
-            token: grant.token.as_bytes().to_vec(),
-            psk: grant.psk.clone(),
-        },
-    };
+    let target = Target::from(grant);
     Ok(Client::connect_to(target, APP, Config::default())?)
 }
 
@@ -201,7 +192,7 @@ fn lines() -> Receiver<String> {
 fn say(client: &mut Client, lines: &Receiver<String>) -> Result<(), Box<dyn Error>> {
     let (mut is_open, mut is_leaving) = (false, false);
     loop {
-        for event in client.wait_tick(HZ)? {
+        for event in client.wait_tick(HZ_60)? {
             match event {
                 Event::Connected { .. } => is_open = true,
                 Event::Message { bytes, .. } => println!("{}", room::printable(&bytes)),

@@ -2,14 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::num::NonZeroU8;
 use std::sync::mpsc::{Receiver, TryRecvError};
 
 use tickwire::udp_proto::Proof;
-use tickwire::{Event, RELIABLE, Server, SessionId};
+use tickwire::{Event, HZ_30, RELIABLE, Server, SessionId};
 
-/// Turns of the room in a second.
-const HZ: NonZeroU8 = NonZeroU8::MIN.saturating_add(29);
 /// Longest thing that can be said, in bytes.
 const LINE_MAX: usize = 400;
 /// Lines that one may say in a turn: each is sent to everyone.
@@ -29,7 +26,7 @@ pub(crate) fn serve(server: &mut Server, end: &Receiver<()>) -> Result<(), Box<d
         for guest in guests.values_mut() {
             guest.lines = 0;
         }
-        for event in server.wait_tick(HZ)? {
+        for event in server.wait_tick(HZ_30)? {
             let said = hear(event, server, &mut guests);
             let Some(said) = said else { continue };
             for session in guests.keys() {

@@ -18,19 +18,17 @@ mod terminal;
 use std::error::Error;
 use std::io::{self, BufRead, BufReader, IsTerminal};
 use std::net::SocketAddr;
-use std::num::NonZeroU8;
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 
 use clap::Parser;
 use court::{Court, Move};
 use terminal::Terminal;
 use tickwire::{
-    AppId, ChannelId, Client, Event, RELIABLE, Server, ServerKey, SessionId, UNRELIABLE,
+    AppId, ChannelId, Client, Event, HZ_30, RELIABLE, Server, ServerKey, SessionId, UNRELIABLE,
 };
 use wire::{Reader, Writer};
 
 const APP: AppId = AppId(0x706f_6e67);
-const HZ: NonZeroU8 = NonZeroU8::MIN.saturating_add(29);
 /// Ticks that players may be late for a game, or to leave it.
 const PATIENCE: u32 = 300;
 /// Ticks of a game that nobody watches.
@@ -206,7 +204,7 @@ fn tell_all(server: &mut Server, players: &[Player], channel: ChannelId, bytes: 
 
 /// Takes what has come within a tick.
 fn take(server: &mut Server, players: &mut Vec<Player>) -> Result<(), Box<dyn Error>> {
-    for event in server.wait_tick(HZ)? {
+    for event in server.wait_tick(HZ_30)? {
         match event {
             Event::Connected { session, .. } if players.len() < 2 => {
                 let seat = u8::try_from(players.len())?;
@@ -259,7 +257,7 @@ fn join(
     let mut points = None;
     let mut has_left = false;
     for number in 1.. {
-        for event in client.wait_tick(HZ)? {
+        for event in client.wait_tick(HZ_30)? {
             match event {
                 Event::Message { channel, bytes, .. } if channel == RELIABLE => {
                     if let [own] = *bytes {

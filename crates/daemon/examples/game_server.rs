@@ -1,6 +1,5 @@
 //! A game server that the matchmaker starts. It sends back what players say.
 
-use core::num::NonZeroU8;
 use core::time::Duration;
 use std::error::Error;
 use std::io::Read;
@@ -10,13 +9,11 @@ use daemon::allocator::SlotEnvironment;
 use daemon::link::{GameLink, GameServer, LeaseConfig, LeaseEnd, LinkOptions, Offer};
 use daemon::trust;
 use matchmaker_core::record::{Assign, Verdict};
-use tickwire::{AppId, Config, Event, Server};
+use tickwire::{AppId, Config, Event, HZ_60, Server};
 use udp_proto::{Listen, Proof};
 
 /// As `--app-id` of the matchmaker.
 const APP: AppId = AppId(1);
-/// Ticks a second.
-const HZ: NonZeroU8 = NonZeroU8::MIN.saturating_add(59);
 
 /// What the matchmaker says, on the link's thread.
 struct Game;
@@ -75,7 +72,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
         if let Some(end) = link.wait_end(Duration::ZERO) {
             return Err(end.to_string().into());
         }
-        for event in server.wait_tick(HZ)? {
+        for event in server.wait_tick(HZ_60)? {
             if let Event::Connected { peer, .. } = &event
                 && let Proof::Token(grant) = &peer.proof
             {
