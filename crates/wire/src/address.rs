@@ -1,14 +1,14 @@
-//! What an address stands for: one form for each, the source that limits count, and which
-//! destinations can answer.
+//! Addresses: their canonical form, the source that rate limits count, and which destinations
+//! can answer.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
-/// Returns the one form of `address`: what two addresses that reach the same peer have in common.
+/// Returns the canonical form of `address`: equal for two addresses that reach the same peer.
 ///
 /// An IPv4-mapped address (`::ffff:192.0.2.1`) becomes the IPv4 address. The flow label of an IPv6
-/// address is dropped, and its zone (`%2`) where it is not link-local: such an address is the same
-/// in each zone, and systems report it without.
+/// address is dropped. So is its zone (`%2`), unless the address is link-local: any other address
+/// means the same in each zone, and systems report it without one.
 #[must_use]
 pub fn canonical(address: SocketAddr) -> SocketAddr {
     let SocketAddr::V6(v6) = address else {
@@ -23,16 +23,16 @@ pub fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Whether `ip` means another host in each zone; RFC 4007, section 4.
+/// Whether `ip` means a different host in each zone (RFC 4007, section 4).
 const fn has_zone(ip: Ipv6Addr) -> bool {
     let [_, scope, ..] = ip.octets();
     ip.is_unicast_link_local() || (ip.is_multicast() && scope & 0x0f <= 2)
 }
 
-/// The source of an address, as limits count it: an IPv4 address, or the /64 of an IPv6 address,
-/// since a host has a whole /64 to choose from.
+/// The source that rate limits count for an address: the IPv4 address, or the /64 of an IPv6
+/// address, because one host can use its whole /64.
 ///
-/// An IPv4-mapped address is the source of the IPv4 address.
+/// An IPv4-mapped address has the source of its IPv4 address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceKey(IpAddr);
 
@@ -68,7 +68,7 @@ impl fmt::Display for SourceKey {
 ///
 /// # Errors
 ///
-/// [`BadDestination`], whose text names the address and the reason.
+/// [`BadDestination`] if nothing can answer from it; its text names the address and the reason.
 pub const fn check_destination(address: SocketAddr) -> Result<(), BadDestination> {
     let ip = address.ip().to_canonical();
     let cause = if address.port() == 0 {
@@ -94,7 +94,7 @@ pub const fn check_destination(address: SocketAddr) -> Result<(), BadDestination
 /// An address that no peer can answer from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadDestination {
-    /// The address, as it was given.
+    /// The address as passed in.
     pub address: SocketAddr,
     /// Why nothing can answer.
     pub cause: BadDestinationCause,
@@ -106,13 +106,13 @@ pub struct BadDestination {
 pub enum BadDestinationCause {
     /// Its port is 0.
     Port,
-    /// It is 0.0.0.0 or `::`, which a server may bind but nobody can dial.
+    /// It is 0.0.0.0 or `::`: a server can bind it, but no client can connect to it.
     Unspecified,
     /// It is 255.255.255.255. The broadcast address of a subnet looks like any other.
     Broadcast,
-    /// It names a group.
+    /// It is a multicast address.
     Multicast,
-    /// It is link-local (`fe80::/10`) and names no zone.
+    /// It is link-local (`fe80::/10`) and has no zone.
     NoZone,
 }
 

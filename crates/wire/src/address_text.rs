@@ -1,13 +1,13 @@
-//! Addresses as people write them, and what is wrong with one.
+//! Parses socket addresses, with errors that name the expected form.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// Reads an IP address and port, such as `192.0.2.7:5029` or `[2001:db8::1]:5029`.
+/// Parses an IP address and port, such as `192.0.2.7:5029` or `[2001:db8::1]:5029`.
 ///
 /// # Errors
 ///
-/// [`AddressError`] says what stands there instead.
+/// [`AddressError`] if `text` is anything else; the message states what was found.
 pub fn parse_address(text: &str) -> Result<SocketAddr, AddressError> {
     if let Ok(address) = text.parse() {
         return Ok(address);
@@ -43,11 +43,11 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, AddressError> {
     })
 }
 
-/// Reads a port that can be named as a target.
+/// Parses the port of a destination.
 ///
 /// # Errors
 ///
-/// [`AddressError::Port`] for 0, what is over 65,535, and what is no number.
+/// [`AddressError::Port`] if it is 0, above 65,535, or not a number.
 pub fn check_port(text: &str) -> Result<u16, AddressError> {
     let port = text.parse().ok().filter(|port| *port != 0);
     port.ok_or(AddressError::Port)
@@ -60,19 +60,19 @@ fn is_bracketed(text: &str) -> bool {
     inner.is_some_and(|inner| inner.parse::<Ipv6Addr>().is_ok())
 }
 
-/// Why a text is no IP address and port; the text says what to write.
+/// Why a text is not an IP address and port; the message says what to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AddressError {
-    /// There is no text.
+    /// The text is empty.
     Empty,
     /// The port is missing.
     NoPort,
-    /// The port is no number from 1 to 65,535.
+    /// The port is not a number from 1 to 65,535.
     Port,
     /// An IPv6 address without brackets.
     NoBrackets,
-    /// A host name, where no name is looked up.
+    /// It is a host name, and names are not resolved here.
     HostName,
     /// Anything else.
     Form,

@@ -1,106 +1,106 @@
-//! Byte fields of protocol datagrams and records: big-endian, every read length-checked.
+//! Fields of datagrams and records: big-endian, and every read checks the length.
 
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Takes fields off the front of a slice.
+/// Reads fields from the front of a slice.
 ///
-/// A failed read takes nothing. Cost is that of the copy; nothing is allocated.
+/// A failed read consumes nothing. A read costs one copy and allocates nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
-    /// What is not yet taken.
+    /// The bytes not yet read.
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    /// Starts at the first byte of `bytes`.
+    /// Reads from the first byte of `bytes`.
     #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
-    /// Takes one byte.
+    /// Reads one byte.
     ///
     /// # Errors
     ///
-    /// [`Truncated`] where none is left.
+    /// [`Truncated`] if no byte is left.
     pub fn u8(&mut self) -> Result<u8, Truncated> {
         self.array().map(|[byte]| byte)
     }
 
-    /// Takes 2 bytes as a number.
+    /// Reads 2 bytes as a number.
     ///
     /// # Errors
     ///
-    /// [`Truncated`] where fewer are left.
+    /// [`Truncated`] if fewer bytes are left.
     pub fn u16(&mut self) -> Result<u16, Truncated> {
         self.array().map(u16::from_be_bytes)
     }
 
-    /// Takes 4 bytes as a number.
+    /// Reads 4 bytes as a number.
     ///
     /// # Errors
     ///
-    /// [`Truncated`] where fewer are left.
+    /// [`Truncated`] if fewer bytes are left.
     pub fn u32(&mut self) -> Result<u32, Truncated> {
         self.array().map(u32::from_be_bytes)
     }
 
-    /// Takes 8 bytes as a number.
+    /// Reads 8 bytes as a number.
     ///
     /// # Errors
     ///
-    /// [`Truncated`] where fewer are left.
+    /// [`Truncated`] if fewer bytes are left.
     pub fn u64(&mut self) -> Result<u64, Truncated> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// Takes `LEN` bytes as they are.
+    /// Reads `LEN` bytes.
     ///
     /// # Errors
     ///
-    /// [`Truncated`] where fewer are left.
+    /// [`Truncated`] if fewer bytes are left.
     pub fn array<const LEN: usize>(&mut self) -> Result<[u8; LEN], Truncated> {
         let (head, rest) = self.rest.split_first_chunk().ok_or(Truncated)?;
         self.rest = rest;
         Ok(*head)
     }
 
-    /// Takes `len` bytes without a copy.
+    /// Reads `len` bytes without a copy.
     ///
     /// # Errors
     ///
-    /// [`Truncated`] where fewer are left.
+    /// [`Truncated`] if fewer bytes are left.
     pub fn bytes(&mut self, len: usize) -> Result<&'a [u8], Truncated> {
         let (head, rest) = self.rest.split_at_checked(len).ok_or(Truncated)?;
         self.rest = rest;
         Ok(head)
     }
 
-    /// Takes all that is left.
+    /// Reads all remaining bytes.
     pub const fn take_rest(&mut self) -> &'a [u8] {
         let rest = self.rest;
         self.rest = &[];
         rest
     }
 
-    /// Returns what is left, without taking it.
+    /// Returns the remaining bytes and does not consume them.
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// Returns how many bytes are left.
+    /// Returns how many bytes remain.
     pub const fn len(&self) -> usize {
         self.rest.len()
     }
 
-    /// Returns whether all is taken.
+    /// Returns whether no bytes remain.
     pub const fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 }
 
-/// Fewer bytes are left than the field needs.
+/// Fewer bytes remain than the field needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Truncated;
 
@@ -114,15 +114,15 @@ impl core::error::Error for Truncated {}
 
 /// Appends fields to a vector.
 ///
-/// Lengths are the caller's: a protocol that has a limit checks it before it writes.
+/// It does not limit lengths: a protocol with a limit checks it before it writes.
 #[derive(Debug)]
 pub struct Writer<'a> {
-    /// Where fields go.
+    /// The vector that receives the fields.
     out: &'a mut Vec<u8>,
 }
 
 impl<'a> Writer<'a> {
-    /// Starts behind what `out` holds.
+    /// Appends after the bytes that `out` already holds.
     pub const fn new(out: &'a mut Vec<u8>) -> Self {
         Self { out }
     }
@@ -147,7 +147,7 @@ impl<'a> Writer<'a> {
         self.out.extend_from_slice(&value.to_be_bytes());
     }
 
-    /// Appends `bytes` as they are.
+    /// Appends `bytes`.
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
     }
@@ -158,7 +158,7 @@ impl<'a> Writer<'a> {
         self.out.resize(end, 0);
     }
 
-    /// Returns how many bytes the vector holds, those before this writer's start included.
+    /// Returns the length of the vector, including the bytes that it held before.
     pub const fn position(&self) -> usize {
         self.out.len()
     }

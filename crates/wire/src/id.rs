@@ -1,4 +1,4 @@
-//! Names of things, each a type of its own so that no two can be mixed up.
+//! Identifiers. Each is a type of its own, so the compiler catches a mix-up.
 
 use core::fmt;
 use core::str::FromStr;
@@ -16,7 +16,7 @@ impl fmt::Display for NodeId {
 }
 
 impl fmt::Debug for NodeId {
-    /// The first 8 digits: enough to tell nodes apart in a log.
+    /// Writes the first 8 digits, enough to distinguish nodes in a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_hex(f, self.0.first_chunk::<4>().map_or(&[], |head| head))
     }
@@ -40,13 +40,13 @@ impl FromStr for NodeId {
     }
 }
 
-/// Why a text is no [`NodeId`].
+/// Why a text is not a [`NodeId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NodeIdError {
-    /// It has this many bytes, where 64 are needed.
+    /// It has this many bytes instead of 64.
     Length(usize),
-    /// It holds something else than hexadecimal digits.
+    /// It holds a character that is not a hexadecimal digit.
     Digit,
 }
 
@@ -61,7 +61,7 @@ impl fmt::Display for NodeIdError {
 
 impl core::error::Error for NodeIdError {}
 
-/// One run of one server, drawn at random when it starts.
+/// One run of one server. The server draws it at random when it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InstanceId(pub u64);
 
@@ -71,7 +71,7 @@ impl fmt::Display for InstanceId {
     }
 }
 
-/// A player, as the game's accounts number them.
+/// A player, by the number of the game's account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u64);
 
@@ -105,7 +105,7 @@ impl fmt::Display for Seat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Team(pub u8);
 
-/// One TCP or TLS stream of a driver; not used again after its end.
+/// One TCP or TLS connection of a driver. An id is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u32);
 

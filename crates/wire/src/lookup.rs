@@ -1,4 +1,4 @@
-//! The one hash table of the data planes: keyed, and without iteration.
+//! A keyed hash table without iteration, for the data planes.
 
 use core::fmt;
 use core::hash::{BuildHasher, Hash};
@@ -7,10 +7,10 @@ use siphasher::sip::SipHasher13;
 
 use crate::Generator;
 
-/// A map for look-ups by keys that peers choose.
+/// A map whose keys are chosen by peers.
 ///
-/// It offers no iteration, so its order can reach no wire, event or checksum; and its hash is
-/// keyed, so peers cannot choose keys that collide. Order-dependent uses take a `BTreeMap`.
+/// It offers no iteration, so its order cannot affect the wire, events or checksums. Its hash is
+/// keyed, so peers cannot choose keys that collide. If you need an order, use a `BTreeMap`.
 pub struct Lookup<K, V> {
     /// Never iterated.
     #[expect(
@@ -21,7 +21,7 @@ pub struct Lookup<K, V> {
 }
 
 impl<K: Eq + Hash, V> Lookup<K, V> {
-    /// Makes an empty table with a hash key drawn from `generator`.
+    /// Creates an empty map with a hash key from `generator`.
     #[must_use]
     #[expect(
         clippy::disallowed_types,
@@ -52,7 +52,7 @@ impl<K: Eq + Hash, V> Lookup<K, V> {
         self.entries.get(key)
     }
 
-    /// Returns the value of `key`, to change it.
+    /// Returns a mutable reference to the value of `key`.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         self.entries.get_mut(key)
     }
@@ -62,12 +62,12 @@ impl<K: Eq + Hash, V> Lookup<K, V> {
         self.entries.contains_key(key)
     }
 
-    /// Returns how many keys have a value.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Returns whether no key has a value.
+    /// Returns whether the map is empty.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

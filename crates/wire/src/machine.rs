@@ -1,22 +1,22 @@
-//! The seam between protocol machines and the world: one set of verbs for every crate.
+//! The interface between protocol state machines and I/O, shared by all crates.
 //!
-//! A machine owns no socket, clock, thread or file. A driver, or the simulator, tells it what
-//! happened and asks it what to do. The contract, held for every machine by
-//! `netsim::contract`:
+//! A machine owns no socket, clock, thread or file. A driver, or the simulator, passes in what
+//! happened and takes out what to do. Every machine keeps this contract, which
+//! `netsim::contract` tests:
 //!
-//! 1. `now` comes first and never goes back. (A late clock is a driver bug: debug assertion; in
-//!    release the later value is kept.)
+//! 1. `now` is the first argument and never decreases. (If it does, that is a bug of the driver:
+//!    debug builds assert, release builds keep the later value.)
 //! 2. After input, drain `poll_transmit`, `poll_command` and `poll_event` to `None`. A bounded
 //!    batch of inputs may be handled between two drains; a machine bounds its own outbox.
-//! 3. Draining without input ends: a machine at rest returns `None` until its timeout.
+//! 3. Draining without input ends: an idle machine returns `None` until its timeout.
 //! 4. `handle_timeout` before the deadline changes nothing; after it, `poll_timeout` is later
 //!    than `now` or `None`. (No busy loop.)
 //! 5. Equal configuration, seed, inputs and provider outputs give equal outputs, byte for byte.
 //! 6. No call blocks. None allocates in the steady state beyond what the caller's buffers need.
 //! 7. Nothing a peer sends makes any call panic, loop without bound, or grow memory past the
 //!    configured bound.
-//! 8. A command is completed at most once. A completion that comes late, twice or for an unknown
-//!    id is counted and changes nothing else; one that never comes blocks no other peer.
+//! 8. A command is completed at most once. A completion that is late, repeated or for an unknown
+//!    id is counted and has no other effect. A missing completion blocks no other peer.
 
 use alloc::vec::Vec;
 use core::convert::Infallible;
@@ -25,38 +25,38 @@ use core::num::NonZeroU16;
 
 use crate::{ConnectionId, Instant, NodeId, UnixTime};
 
-/// A machine that speaks in datagrams.
+/// A machine that exchanges datagrams.
 pub trait Machine {
-    /// Whom it speaks to: an address, or a number where addresses do not belong.
+    /// Identifies a peer: an address, or a number if the machine must not know addresses.
     type Peer: Copy;
-    /// What it tells the application.
+    /// Events for the application.
     type Event;
-    /// What it asks the driver to do, besides sending.
+    /// Work for the driver other than sending.
     type Command: Effect;
 
-    /// Takes one datagram, decrypting it in place.
+    /// Handles one datagram, and decrypts it in place.
     fn handle_datagram(&mut self, now: Instant, arrival: Arrival<Self::Peer>, datagram: &mut [u8]);
 
-    /// Returns whether a datagram may be handled after others that came with it: where it begins
-    /// something and they go on with something. By default none may.
+    /// Returns whether a datagram may be handled after others of the same batch, because it starts a
+    /// handshake and they belong to sessions. By default none may.
     fn may_wait(&self, _datagram: &[u8]) -> bool {
         false
     }
 
-    /// Returns whether a datagram is for another machine behind the same port, as far as this one can tell
-    /// at little cost: it names something that is not here, such as a session. By default none is.
+    /// Returns whether a datagram is for another machine behind the same port, judged at little cost:
+    /// it names something unknown here, such as a session. By default none is.
     fn is_stray(&self, _datagram: &[u8]) -> bool {
         false
     }
 
-    /// Tells whom it has something with that has proved who it is, such as a session; by default nobody.
-    /// A driver asks so, once a second at the most, whom it may forget.
+    /// Reports each peer that has proved its identity and is still in use, such as the peer of a session.
+    /// By default it reports none. A driver calls it at most once a second, and may forget other peers.
     fn tell_peers(&self, _tell: &mut dyn FnMut(Self::Peer)) {}
 
     /// Runs every timer due at `now`.
     fn handle_timeout(&mut self, now: Instant);
 
-    /// Takes the outcome of a command; an unknown or repeated id is counted and ignored.
+    /// Handles the outcome of a command. An unknown or repeated id is counted and ignored.
     fn handle_completed(
         &mut self,
         now: Instant,
@@ -64,7 +64,7 @@ pub trait Machine {
         outcome: <Self::Command as Effect>::Outcome,
     );
 
-    /// Takes the wall clock, which only expiry checks look at.
+    /// Sets the wall clock, which only expiry checks use.
     fn set_unix_time(&mut self, _now: Instant, _unix: UnixTime) {}
 
     /// Appends the next datagram to `buf`, or several of equal length; `None` when there is none.
@@ -76,28 +76,28 @@ pub trait Machine {
     /// Returns the next event for the application.
     fn poll_event(&mut self) -> Option<Self::Event>;
 
-    /// Returns when `handle_timeout` is next needed; `None` means never, until new input. Right after a
-    /// drain: what has come in since may have a deadline of its own that it does not know yet.
+    /// Returns when `handle_timeout` is next due; `None` means not before new input. Call it right after
+    /// a drain: input since then may have set a deadline that is not computed yet.
     fn poll_timeout(&self) -> Option<Instant>;
 }
 
-/// A machine that speaks in records over streams; timers, commands and events as in [`Machine`].
+/// A machine that exchanges records over streams. Timers, commands and events are as in [`Machine`].
 pub trait StreamMachine {
-    /// What it tells the application.
+    /// Events for the application.
     type Event;
-    /// What it asks the driver to do, besides sending.
+    /// Work for the driver other than sending.
     type Command: Effect;
 
-    /// Takes a new connection and who has been proved to be at its other end.
+    /// Handles a new connection; `peer` is the identity that the other end has proved.
     fn handle_opened(&mut self, now: Instant, connection: ConnectionId, peer: &PeerIdentity);
 
-    /// Takes one whole record of `connection`.
+    /// Handles one complete record of `connection`.
     fn handle_frame(&mut self, now: Instant, connection: ConnectionId, record: &[u8]);
 
-    /// Takes word that `bytes` more may be written to `connection`.
+    /// Adds `bytes` of send credit to `connection`.
     fn handle_credit(&mut self, now: Instant, connection: ConnectionId, bytes: usize);
 
-    /// Takes the end of `connection`; its id is not used again.
+    /// Handles the end of `connection`; its id is never reused.
     fn handle_closed(&mut self, now: Instant, connection: ConnectionId, cause: CloseCause);
 
     /// Appends the next record to `buf`, never beyond the credit of its connection.
@@ -122,36 +122,36 @@ pub trait StreamMachine {
     fn poll_timeout(&self) -> Option<Instant>;
 }
 
-/// An effect that is not a send: dial, store, spawn, measure.
+/// Work for the driver other than sending: dial, store, spawn, measure.
 pub trait Effect {
-    /// How it ended.
+    /// The outcome.
     type Outcome;
 }
 
-/// For machines that only send.
+/// The command type of a machine that only sends.
 impl Effect for Infallible {
     type Outcome = Self;
 }
 
-/// Names one command of one machine; never used twice.
+/// Identifies one command of one machine; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CommandId(pub u64);
 
-/// What the driver knows about a datagram that came in.
+/// What the driver knows about a received datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival<P> {
-    /// Who sent it, as seen on the wire.
+    /// The sender's address on the wire.
     pub peer: P,
-    /// The player's address as told by a trusted exit; limits and block lists go by it.
+    /// The player's address, as reported by a trusted exit. Limits and block lists use it.
     pub real_source: Option<SocketAddr>,
-    /// The address of ours that it came to, where the host has several.
+    /// The local address that received it, if the host has several.
     pub local: Option<IpAddr>,
     /// Congestion mark.
     pub ecn: Option<Ecn>,
 }
 
 impl<P> From<P> for Arrival<P> {
-    /// An arrival of which only the sender is known.
+    /// An arrival with a known sender only.
     fn from(peer: P) -> Self {
         Self {
             peer,
@@ -162,21 +162,21 @@ impl<P> From<P> for Arrival<P> {
     }
 }
 
-/// Where the bytes that `poll_transmit` wrote shall go.
+/// Where to send the bytes that `poll_transmit` wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit<P> {
-    /// Who shall get them.
+    /// The receiver.
     pub destination: P,
-    /// The address of ours to send from; `None` leaves it to the system.
+    /// The local address to send from; `None` lets the system choose.
     pub source: Option<IpAddr>,
-    /// Set when `buf` holds several datagrams of this length, the last one maybe shorter.
+    /// If set, `buf` holds several datagrams of this length; the last may be shorter.
     pub segment_len: Option<NonZeroU16>,
     /// Congestion mark.
     pub ecn: Option<Ecn>,
 }
 
 impl<P> Transmit<P> {
-    /// One datagram to `destination`, the rest left to the system.
+    /// One datagram to `destination`; the system chooses everything else.
     #[must_use]
     pub const fn to(destination: P) -> Self {
         Self {
@@ -199,23 +199,23 @@ impl<P> Transmit<P> {
 /// Congestion mark of an IP packet; RFC 3168, section 5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ecn {
-    /// Sender understands congestion marks; codepoint 10.
+    /// The sender supports ECN; codepoint 10.
     Ect0,
-    /// Sender understands congestion marks; codepoint 01.
+    /// The sender supports ECN; codepoint 01.
     Ect1,
-    /// A router on the way was congested; codepoint 11.
+    /// A router was congested; codepoint 11.
     CongestionExperienced,
 }
 
-/// Who has been proved to be at the other end of a connection.
+/// The proved identity of the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PeerIdentity {
     /// The holder of the identity key with this hash.
     Node(NodeId),
-    /// The host that was dialled by its name, as its certificate says.
+    /// The host that was dialled by name; its certificate proves the name.
     Host,
-    /// Nobody: the other end proved no key.
+    /// The other end proved no key.
     Anonymous,
 }
 
@@ -223,7 +223,7 @@ pub enum PeerIdentity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CloseCause {
-    /// The other end closed it in order.
+    /// The other end closed it cleanly.
     Finished,
     /// We closed it.
     Local,
@@ -233,7 +233,7 @@ pub enum CloseCause {
     Unreachable,
 }
 
-/// Where the record that `poll_outbound` wrote shall go.
+/// Where to send the record that `poll_outbound` wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outbound {
     /// The connection to write to.

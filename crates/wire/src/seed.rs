@@ -8,13 +8,13 @@ use rand_core::{Rng, SeedableRng};
 
 /// 32 bytes that fix a run: with equal inputs, equal seeds give equal outputs.
 ///
-/// Drivers draw it from the system, tests name theirs. It is no key: whoever sees enough of a
-/// [`Generator`]'s output learns nothing of the seed, but tests print theirs.
+/// Drivers draw it from the system, tests choose it. It is not a key: a [`Generator`]'s output
+/// reveals nothing about the seed, but tests print theirs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Seed(pub [u8; 32]);
 
 impl Seed {
-    /// Makes the seed that a test or a command line names by a number.
+    /// Creates the seed with this number, as tests and command lines name seeds.
     #[must_use]
     pub fn from_number(number: u64) -> Self {
         let mut seed = [0; 32];
@@ -24,10 +24,10 @@ impl Seed {
         Self(seed)
     }
 
-    /// Returns a generator that no other `purpose` shares.
+    /// Returns the generator of one `purpose`; each purpose has its own.
     ///
-    /// Parts of a world that draw from generators of their own do not shift each other's numbers
-    /// when one of them draws more.
+    /// If each part of a simulation has its own generator, one part that draws more numbers does not
+    /// change the numbers of the others.
     #[must_use]
     pub fn generator(self, purpose: u64) -> Generator {
         let mut inner = ChaCha8Rng::from_seed(self.0);
@@ -47,7 +47,7 @@ impl fmt::Debug for Seed {
 impl FromStr for Seed {
     type Err = core::num::ParseIntError;
 
-    /// Reads a decimal number, as replay commands write it.
+    /// Parses a decimal number, as in the command that repeats a failed simulation.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         text.parse().map(Self::from_number)
     }
@@ -55,13 +55,13 @@ impl FromStr for Seed {
 
 /// A `ChaCha8` generator: the same numbers on every platform.
 ///
-/// For what peers may see and what simulations draw. Secrets come from a provider.
+/// Use it for values that peers may see, and in simulations. Secrets come from a crypto provider.
 #[derive(Debug)]
 pub struct Generator {
     inner: ChaCha8Rng,
 }
 
-/// The copy draws what the original will.
+/// The copy returns the same numbers as the original.
 impl Clone for Generator {
     fn clone(&self) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl Generator {
         self.inner.fill_bytes(out);
     }
 
-    /// Returns a number below `bound`; 0 where `bound` is 0.
+    /// Returns a number below `bound`, or 0 if `bound` is 0.
     ///
     /// Lemire's multiply-shift without the rejection step: the bias is below `bound` / 2^64, and
     /// each call draws exactly once, so that streams stay aligned.
@@ -95,7 +95,7 @@ impl Generator {
         u64::try_from(product >> 64).unwrap_or(0)
     }
 
-    /// Returns a number in `low..=high`; `low` where the range is empty.
+    /// Returns a number in `low..=high`, or `low` if the range is empty.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         let span = high.saturating_sub(low).saturating_add(1);
         low.saturating_add(self.below(span))
@@ -106,7 +106,7 @@ impl Generator {
         self.below(1_000_000) < u64::from(per_million)
     }
 
-    /// Returns a seed for a part of this one's world.
+    /// Returns a seed for one part of a simulation.
     pub fn seed(&mut self) -> Seed {
         let mut seed = [0; 32];
         self.fill(&mut seed);

@@ -1,4 +1,4 @@
-//! Points in time: monotonic for everything, wall clock for expiry only.
+//! Monotonic time for everything, wall-clock time for expiry only.
 
 use core::fmt;
 use core::ops::{Add, AddAssign};
@@ -6,13 +6,13 @@ use core::time::Duration;
 
 /// A point of a monotonic clock, in nanoseconds since an origin that the driver chooses.
 ///
-/// std's instant cannot be made from a number, so it fits no trace, test vector or seed file, and
-/// is missing on bare wasm. This one has no `now()`: time comes in as an argument. Arithmetic
+/// `std::time::Instant` cannot be created from a number, so a trace, test vector or seed file cannot
+/// hold it, and bare wasm lacks it. This type has no `now()`: time is an argument. Arithmetic
 /// saturates; 2^64 nanoseconds are 584 years.
 ///
-/// An `Option` of it is twice as large. A `NonZeroU64` in here would save that, and cost a guarantee:
-/// rustc 1.95 (LLVM 22.1.2) at `opt-level = 1` takes `option.map(|at| at.min(other))` for `Some` where it
-/// is `None`, since a minimum of numbers that are not zero is none.
+/// An `Option<Instant>` takes 16 bytes. A `NonZeroU64` inside would halve that, but rustc 1.95 (LLVM
+/// 22.1.2) at `opt-level = 1` then miscompiles `option.map(|at| at.min(other))`: the result of `None` is
+/// `Some`.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
@@ -20,13 +20,13 @@ impl Instant {
     /// The origin.
     pub const ZERO: Self = Self(0);
 
-    /// Makes the point `nanos` nanoseconds after the origin.
+    /// Returns the point `nanos` nanoseconds after the origin.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Makes the point `millis` milliseconds after the origin.
+    /// Returns the point `millis` milliseconds after the origin.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis.saturating_mul(1_000_000))
@@ -44,13 +44,13 @@ impl Instant {
         self.0 / 1_000_000
     }
 
-    /// Returns the time that passed since `earlier`, zero where `earlier` is later.
+    /// Returns the time since `earlier`, or zero if `earlier` is later.
     #[must_use]
     pub const fn saturating_since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// Returns the point `span` earlier, the origin where there is none.
+    /// Returns the point `span` earlier, or the origin if that is out of range.
     #[must_use]
     pub const fn saturating_sub(self, span: Duration) -> Self {
         Self(self.0.saturating_sub(nanos(span)))
@@ -79,19 +79,19 @@ impl fmt::Debug for Instant {
 
 /// A point of the wall clock, in milliseconds since 1970-01-01 00:00:00 UTC.
 ///
-/// It appears only where something expires (tokens, certificates, configurations). No order
-/// between machines is made from it.
+/// Only expiry uses it (tokens, certificates, configurations). It never orders events of different
+/// machines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnixTime(u64);
 
 impl UnixTime {
-    /// Makes the point `millis` milliseconds after the epoch.
+    /// Returns the point `millis` milliseconds after the epoch.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis)
     }
 
-    /// Makes the point `secs` seconds after the epoch, saturating.
+    /// Returns the point `secs` seconds after the epoch; it saturates.
     #[must_use]
     pub const fn from_secs(secs: u64) -> Self {
         Self(secs.saturating_mul(1_000))
@@ -109,7 +109,7 @@ impl UnixTime {
         self.0 / 1_000
     }
 
-    /// Returns the time that passed since `earlier`, zero where `earlier` is later.
+    /// Returns the time since `earlier`, or zero if `earlier` is later.
     #[must_use]
     pub const fn saturating_since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(UnixTime::from_secs(u64::MAX).as_millis(), u64::MAX);
     }
 
-    /// As it would not where [`Instant`] had a niche; see there.
+    /// This fails if [`Instant`] has a niche; see its documentation.
     #[test]
     fn a_point_that_is_missing_stays_so_beside_another() {
         let other = core::hint::black_box(Instant::from_millis(6));
