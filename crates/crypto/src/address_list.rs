@@ -21,7 +21,7 @@ impl AddressList {
     ///
     /// # Errors
     ///
-    /// [`AddressCount`] where there are none or more than eight.
+    /// [`AddressCount`] if there is none, or more than eight.
     pub fn new(addresses: &[SocketAddr]) -> Result<Self, AddressCount> {
         if addresses.is_empty() || addresses.len() > Self::MAX {
             return Err(AddressCount(addresses.len()));
@@ -50,7 +50,7 @@ impl AddressList {
         }
     }
 
-    /// Reads a list; `None` where count, family or an IPv4 mapping is wrong, or bytes lack.
+    /// Reads a list; `None` if count, family or an IPv4 mapping is wrong, or bytes lack.
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Option<Self> {
         let count = usize::from(reader.u8().ok()?);
         if count == 0 || count > Self::MAX {

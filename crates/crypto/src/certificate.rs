@@ -11,11 +11,11 @@ use crate::{Identity, NoEntropy, Provider, PublicKey};
 ///
 /// 145 bytes: `version 1 | key 65 | instance id 8 | end 7 (Unix seconds) | signature 64`. The
 /// signature is by the root key over "tw1 server cert", the application id (8 bytes), and the first
-/// 81 bytes. A value that came off the wire says nothing before [`check`](Self::check).
+/// 81 bytes. Do not trust a value from the wire before [`check`](Self::check).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Certificate([u8; 145]);
 
-/// What a certificate says.
+/// The content of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subject {
     /// The server's identity key.
@@ -26,14 +26,14 @@ pub struct Subject {
     pub not_after: UnixTime,
 }
 
-/// Whom a certificate is checked for.
+/// What a certificate is checked against.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected<'a> {
     /// Root keys that are believed; each costs one signature check at the most.
     pub roots: &'a [PublicKey],
     /// Separates games and builds.
     pub app_id: u64,
-    /// The instance it must be for, where that is known.
+    /// The instance that it must name, if known.
     pub server_id: Option<InstanceId>,
     /// The wall clock; without one nothing is believed.
     pub now: Option<UnixTime>,
@@ -41,7 +41,7 @@ pub struct Expected<'a> {
 
 /// The only version.
 const VERSION: u8 = 1;
-/// Bytes that the signature covers, beside label and application.
+/// Bytes that the signature covers, in addition to label and application.
 const SIGNED_LEN: usize = 81;
 const LABEL: &[u8] = b"tw1 server cert";
 /// Length of what a root signs.
@@ -58,7 +58,7 @@ impl Certificate {
     ///
     /// # Errors
     ///
-    /// [`NoEntropy`] where the provider's source of randomness fails.
+    /// [`NoEntropy`] if the provider has no randomness.
     pub fn issue<P: Provider>(
         provider: &mut P,
         root: &Identity,
@@ -84,7 +84,7 @@ impl Certificate {
         Ok(certificate)
     }
 
-    /// Takes the bytes of a certificate; `None` where its version is not 1.
+    /// Parses a certificate; `None` if its version is not 1.
     #[must_use]
     pub const fn parse(bytes: &[u8; Self::LEN]) -> Option<Self> {
         match bytes {
@@ -98,7 +98,7 @@ impl Certificate {
         &self.0
     }
 
-    /// Returns what it says, which is true only where [`check`](Self::check) agrees.
+    /// Returns its content. It is true only if [`check`](Self::check) returns `Ok`.
     #[must_use]
     pub fn subject(&self) -> Subject {
         let [_, rest @ ..] = &self.0;
@@ -115,13 +115,13 @@ impl Certificate {
         }
     }
 
-    /// Returns whether it vouches for its key, now and for whom it is expected to. Ends are believed
-    /// for 5 s more, as those of tokens: clocks differ.
+    /// Checks that it vouches for its key, now and for what is `expected`. It is accepted for 5 s after its
+    /// end, as tokens are, because clocks differ.
     ///
     /// # Errors
     ///
-    /// [`CertificateError`] names the first fault, the root key's signature before all others: what
-    /// else it says is only looked at where a root has said it.
+    /// [`CertificateError`] names the first fault. The signature is checked first: the content is read only
+    /// if a root key has signed it.
     pub fn check<P: Provider>(
         &self,
         provider: &P,
@@ -179,13 +179,13 @@ impl fmt::Debug for Certificate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CertificateError {
-    /// None of the root keys has signed it, for this application.
+    /// No root key has signed it for this application.
     Issuer,
     /// It is good for another instance.
     OtherServer(InstanceId),
     /// It ended, more than the clock skew ago.
     Expired,
-    /// Nobody has told the time.
+    /// The wall clock was never set.
     NoClock,
 }
 

@@ -17,7 +17,7 @@ use crate::{AddressList, PublicKey, SealedToken, Secret32, TokenError, equal};
 /// As text it is one word: `TWG1`, then base64 (RFC 4648, section 5, unpadded) of app id 8, expiry
 /// 8 (Unix seconds), pre-shared key 32, key count 1 and server keys 65 each, address count 1 and
 /// addresses 19 each, token length 2 and token, and of the first 4 bytes of SHA-256 over all that,
-/// so that a word cut short on its way is told from a server that refuses. At most 1,679 bytes.
+/// so that a truncated word is not mistaken for a server that refuses. At most 1,679 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientGrant {
     /// Separates games and builds.
@@ -28,14 +28,14 @@ pub struct ClientGrant {
     pub psk: Secret32,
     /// Identity keys of the server, any of which is accepted: the present one, and the next.
     pub server_keys: ServerKeys,
-    /// Where to find the server, best first.
+    /// Addresses of the server, best first.
     pub addresses: AddressList,
     /// For the server.
     pub token: SealedToken,
 }
 
 impl ClientGrant {
-    /// Writes it as one word of text, wiped on drop; it holds a secret, so it goes over TLS only.
+    /// Formats it as one word, wiped on drop. It holds a secret: send it over TLS only.
     #[must_use]
     pub fn to_text(&self) -> Zeroizing<String> {
         // Filled without growing: a vector that grows leaves copies behind.
@@ -119,7 +119,7 @@ impl ServerKeys {
     /// Most keys in a list; rotation needs two.
     pub const MAX: usize = 4;
 
-    /// Takes the keys; `None` where there are none or more than four.
+    /// Creates the list; `None` if there is no key, or more than four.
     #[must_use]
     pub fn new(keys: &[PublicKey]) -> Option<Self> {
         let is_allowed = !keys.is_empty() && keys.len() <= Self::MAX;
@@ -155,7 +155,7 @@ impl ServerKeys {
     }
 }
 
-/// Why a text is no grant.
+/// Why a text is not a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GrantError {
@@ -169,9 +169,9 @@ pub enum GrantError {
     Checksum,
     /// A field breaks the format.
     Malformed,
-    /// A server key is no point of the curve.
+    /// A server key is not a point of the curve.
     ServerKey,
-    /// The token in it is none.
+    /// The token is malformed.
     Token(TokenError),
 }
 
@@ -209,7 +209,7 @@ const fn expiry(secs: u64) -> Result<UnixTime, GrantError> {
     }
 }
 
-/// Against accidents, not against attackers: the text comes over TLS.
+/// Detects accidents, not attacks: TLS protects the text.
 fn checksum(fields: &[u8]) -> [u8; 4] {
     let [a, b, c, d, ..] = <[u8; 32]>::from(Sha256::digest(fields));
     [a, b, c, d]

@@ -9,7 +9,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use crate::{NoEntropy, Provider, PublicKey, Secret32};
 
-/// Private key that proves who a server or node is; its [`NodeId`] is the hash of the public half.
+/// Private key of a server or node. The hash of its public key is the [`NodeId`].
 ///
 /// Wiped on drop, never printed. A provider makes it ready for signing by
 /// [`Provider::signing_key`].
@@ -25,7 +25,7 @@ impl Identity {
     ///
     /// # Errors
     ///
-    /// [`NoEntropy`] where the provider's source of randomness fails.
+    /// [`NoEntropy`] if the provider has no randomness.
     pub fn generate<P: Provider>(provider: &mut P) -> Result<Self, NoEntropy> {
         random_scalar(provider).map(Self::from_key)
     }
@@ -112,7 +112,7 @@ pub enum PemError {
     NoKey,
     /// The private key is protected by a passphrase.
     Encrypted,
-    /// The block cannot be read, is no P-256 key, or its two halves do not belong together.
+    /// The block is malformed, is not a P-256 key, or its two halves do not match.
     Malformed,
 }
 

@@ -40,7 +40,7 @@ pub(crate) fn read_text(path: &Path) -> Result<Zeroizing<String>, IdentityFileEr
     Ok(text)
 }
 
-/// The id of this machine as the system keeps it; empty where it keeps none.
+/// The machine id of the operating system; empty if there is none.
 pub(crate) fn machine_id() -> Vec<u8> {
     let mut found = MACHINE_ID_FILES.iter().filter_map(|path| {
         let mut id = Vec::new();
@@ -58,7 +58,7 @@ pub(crate) fn machine_id() -> Vec<u8> {
 ///
 /// # Errors
 ///
-/// [`IdentityFileError::Exists`] where `path` exists, whatever it is; otherwise
+/// [`IdentityFileError::Exists`] if `path` exists, whatever it is; otherwise
 /// [`IdentityFileError::Io`].
 pub fn write_new(path: &Path, identity: &Identity) -> Result<(), IdentityFileError> {
     write_new_text(path, &identity.to_pem())
@@ -83,7 +83,7 @@ pub(crate) fn write_new_text(path: &Path, text: &str) -> Result<(), IdentityFile
     sync_directory(path)
 }
 
-/// Reads the identity in `path`; where there is no file, makes an identity and writes it there.
+/// Reads the identity in `path`. If there is no file, generates an identity and writes it.
 ///
 /// Two processes that start at once end with the same identity.
 ///
@@ -124,7 +124,7 @@ pub enum IdentityFileError {
     TooLong,
     /// Its text holds no usable key.
     Pem(PemError),
-    /// There is a file already, and none is written over.
+    /// The file exists already; existing files are never overwritten.
     Exists,
     /// No identity could be made.
     NoEntropy,
@@ -165,7 +165,7 @@ impl fmt::Display for IdentityFileError {
 
 impl core::error::Error for IdentityFileError {}
 
-/// Creates an empty file beside `path`, for the owner only.
+/// Creates an empty file in the folder of `path`, with mode 0600.
 fn create_draft(path: &Path) -> Result<(PathBuf, File), IdentityFileError> {
     let name = path.file_name().ok_or(IdentityFileError::NotAFile)?;
     // A draft of the same name is what a crash left behind, or another thread's at this moment.
@@ -236,7 +236,7 @@ fn check_mode(_: &fs::Metadata) -> Result<(), IdentityFileError> {
     Ok(())
 }
 
-/// Where systems keep the machine's id.
+/// Files in which systems keep the machine id.
 const MACHINE_ID_FILES: [&str; 2] = ["/etc/machine-id", "/var/lib/dbus/machine-id"];
 /// Most of such a file that is read, bytes: four times the usual length.
 const MACHINE_ID_MAX: u64 = 128;

@@ -207,7 +207,7 @@ impl TrafficSecret {
 
     /// As [`into_sealing_key`](Self::into_sealing_key), from a number other than 0.
     ///
-    /// For tests that start near a wrap, and for directions whose first numbers are spoken for.
+    /// For tests that start near a wrap, and for directions that reserve their first numbers.
     pub fn into_sealing_key_from<P: Provider>(
         self,
         provider: &P,
@@ -217,16 +217,16 @@ impl TrafficSecret {
         SealingKey::new(provider, suite, self, packet_key::Start(first))
     }
 
-    /// Makes the key of the opening side.
+    /// Derives the key that opens packets.
     pub fn opening_key<P: Provider>(&self, provider: &P, suite: Suite) -> OpeningKey<P::Aead> {
         let (aead, iv) = self.expand(provider, suite);
         OpeningKey::new(aead, iv)
     }
 
-    /// Makes AEAD and iv of this phase.
+    /// Derives AEAD key and IV of this phase.
     ///
-    /// For a sealer that makes its nonces otherwise than by counting, and shows that none comes
-    /// twice; packets go through [`into_sealing_key`](Self::into_sealing_key).
+    /// For a sealer that does not count its nonces, and proves that it repeats none. Packets use
+    /// [`into_sealing_key`](Self::into_sealing_key).
     pub fn expand<P: Provider>(&self, provider: &P, suite: Suite) -> (P::Aead, Iv) {
         let key = expand_key(provider, &self.0, KEY, &[], suite);
         let iv = expand_iv(provider, &self.0, IV, &[]);
@@ -240,11 +240,11 @@ impl TrafficSecret {
     }
 }
 
-/// Makes keys for layers above a session, such as the links and flows of a mesh.
+/// Derives keys for layers above a session, such as the links and flows of a mesh.
 pub struct Exporter(Secret32);
 
 impl Exporter {
-    /// Makes a key that no other label or context gives; the same at both ends.
+    /// Derives the key of a label and context, which is equal at both ends.
     pub fn expand<P: Provider, const CONTEXT: usize>(
         &self,
         provider: &P,
@@ -254,8 +254,8 @@ impl Exporter {
         expand(provider, &self.0, label, context)
     }
 
-    /// Makes the exporter of a part, which tells nothing of the rest: for whoever is to make the keys of
-    /// that part and no others.
+    /// Derives the exporter of one part. It reveals nothing about the others, so it can be handed to code that
+    /// derives only the keys of that part.
     #[must_use]
     pub fn branch<P: Provider, const CONTEXT: usize>(
         &self,

@@ -1,4 +1,4 @@
-//! Keys that seal and open packets, and the rule that no nonce comes twice.
+//! Keys that seal and open packets, and never use a nonce twice.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -66,7 +66,7 @@ impl<A: Aead> SealingKey<A> {
     ///
     /// # Errors
     ///
-    /// [`SealError`] where the numbers or the key are used up, or the key is folded; `inout` is
+    /// [`SealError`] if the numbers or the key are used up, or the key is folded; `inout` is
     /// unchanged.
     pub fn seal(
         &mut self,
@@ -112,14 +112,14 @@ impl<A: Aead> SealingKey<A> {
     ///
     /// # Errors
     ///
-    /// [`SealError::NumbersUsedUp`] where none is left.
+    /// [`SealError::NumbersUsedUp`] if no number is left.
     pub fn skip(&mut self) -> Result<u64, SealError> {
         let number = self.next;
         self.next = Self::after(number).ok_or(SealError::NumbersUsedUp)?;
         Ok(number)
     }
 
-    /// Goes to the next key phase; the old key is wiped, and numbers go on. A folded key stays so.
+    /// Advances to the next key phase: wipes the old key and continues the numbers. A folded key stays folded.
     pub fn update<P: Provider<Aead = A>>(&mut self, provider: &P) {
         self.secret = self.secret.next(provider);
         if let Some(expanded) = &mut self.expanded {
@@ -138,7 +138,7 @@ impl<A: Aead> SealingKey<A> {
         self.sealed
     }
 
-    /// The number after `number`; `None` where that is not one.
+    /// The number after `number`; `None` if that is not one.
     const fn after(number: u64) -> Option<u64> {
         if number < NUMBERS_MAX {
             number.checked_add(1)
@@ -163,7 +163,7 @@ impl<A: Aead> OpeningKey<A> {
     ///
     /// # Errors
     ///
-    /// [`OpenError`] where anything was changed or the number is another; `inout` is then garbage.
+    /// [`OpenError`] if anything was changed or the number differs; `inout` is then garbage.
     pub fn open(
         &self,
         number: u64,
@@ -195,7 +195,7 @@ impl<A: Aead> AcceptKey<A> {
     ///
     /// # Errors
     ///
-    /// [`OpenError`] where anything was changed; `inout` is then garbage.
+    /// [`OpenError`] if anything was changed; `inout` is then garbage.
     pub fn open(self, aad: &[u8], inout: &mut [u8], tag: &[u8; 16]) -> Result<(), OpenError> {
         self.aead.open(self.iv.nonce(0), aad, inout, tag)
     }
@@ -208,7 +208,7 @@ impl Iv {
     /// Length in bytes.
     pub const LEN: usize = 12;
 
-    /// Takes bytes and wipes where they were.
+    /// Moves the bytes in and wipes the source.
     pub fn take(bytes: &mut [u8; Self::LEN]) -> Self {
         let iv = Self(*bytes);
         bytes.zeroize();

@@ -42,18 +42,18 @@ pub trait Provider: Send + 'static {
     /// An identity made ready for signing.
     type SigningKey: Send + 'static;
 
-    /// Fills `out` with bytes nobody else can predict.
+    /// Fills `out` with unpredictable bytes.
     ///
     /// # Errors
     ///
-    /// [`NoEntropy`] where the source fails; there is no fallback, and `out` is not to be used.
+    /// [`NoEntropy`] if the source fails. There is no fallback; do not use `out`.
     fn random(&mut self, out: &mut [u8]) -> Result<(), NoEntropy>;
 
     /// Makes a key pair for one handshake.
     ///
     /// # Errors
     ///
-    /// [`NoEntropy`] where the source of randomness fails.
+    /// [`NoEntropy`] if the provider has no randomness.
     fn ephemeral(&mut self, role: Role) -> Result<(Self::Ephemeral, PublicKey), NoEntropy>;
 
     /// Agrees on a secret, the x coordinate of the shared point, with the holder of `peer`.
@@ -64,7 +64,7 @@ pub trait Provider: Send + 'static {
     ///
     /// # Errors
     ///
-    /// [`BadPoint`] where `peer` is no point of the curve in uncompressed form, and where an
+    /// [`BadPoint`] if `peer` is no point of the curve in uncompressed form, and where an
     /// accepter's key is spent.
     fn agree(&self, own: &mut Self::Ephemeral, peer: &PublicKey) -> Result<Secret32, BadPoint>;
 
@@ -75,14 +75,14 @@ pub trait Provider: Send + 'static {
     ///
     /// # Errors
     ///
-    /// [`NoEntropy`] where the source of randomness fails.
+    /// [`NoEntropy`] if the provider has no randomness.
     fn signing_key(&mut self, identity: &Identity) -> Result<Self::SigningKey, NoEntropy>;
 
     /// Signs `message` by ECDSA with SHA-256; the signature is r and s, 32 bytes each.
     ///
     /// # Errors
     ///
-    /// [`NoEntropy`] where the source of randomness fails.
+    /// [`NoEntropy`] if the provider has no randomness.
     fn sign(&mut self, key: &Self::SigningKey, message: &[u8]) -> Result<[u8; 64], NoEntropy>;
 
     /// Returns whether `signature` was made over `message` by the holder of `key`.
@@ -99,8 +99,8 @@ pub trait Provider: Send + 'static {
 
 /// An AEAD with its key; 12 bytes of nonce, 16 of tag.
 ///
-/// Whoever calls [`seal`](Self::seal) answers for the nonce, so packets are sealed by
-/// [`SealingKey`](crate::SealingKey), which takes none.
+/// The caller of [`seal`](Self::seal) is responsible for the nonce. [`SealingKey`](crate::SealingKey), which seals
+/// packets, counts its own.
 pub trait Aead: Send + 'static {
     /// Encrypts `inout` in place and writes its tag.
     ///
@@ -111,7 +111,7 @@ pub trait Aead: Send + 'static {
     ///
     /// # Errors
     ///
-    /// [`OpenError`] where anything was changed or the key is another. `inout` is then garbage,
+    /// [`OpenError`] if anything was changed or the key is another. `inout` is then garbage,
     /// and not to be read.
     fn open(
         &self,
@@ -125,7 +125,7 @@ pub trait Aead: Send + 'static {
 /// Side of a handshake that an ephemeral key is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// Sends HELLO, and agrees with each ACCEPT that comes until one is genuine.
+    /// Sends HELLO, and runs the agreement for each ACCEPT until one is genuine.
     Dialler,
     /// Answers a HELLO, and agrees once.
     Accepter,

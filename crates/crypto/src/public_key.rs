@@ -1,4 +1,4 @@
-//! Public keys: points of P-256 in the one form that goes over the wire.
+//! Public keys: P-256 points in the form that is sent.
 
 use alloc::string::String;
 use core::fmt;
@@ -44,7 +44,7 @@ impl PublicKey {
     ///
     /// # Errors
     ///
-    /// [`BadPoint`] where the bytes are no point of the curve.
+    /// [`BadPoint`] if the bytes are not a point of the curve.
     pub fn to_pem(&self) -> Result<String, BadPoint> {
         self.to_p256()?
             .to_public_key_pem(LineEnding::LF)
@@ -55,7 +55,7 @@ impl PublicKey {
     ///
     /// # Errors
     ///
-    /// [`PemError`] where there is no such block, or where it holds another kind of key.
+    /// [`PemError`] if there is no such block, or if it holds another kind of key.
     pub fn from_pem(text: &str) -> Result<Self, PemError> {
         let block = crate::identity::pem_block(text, "PUBLIC KEY").ok_or(PemError::NoKey)?;
         p256::PublicKey::from_public_key_pem(block)

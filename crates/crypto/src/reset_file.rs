@@ -18,7 +18,7 @@ use crate::identity_file::{IdentityFileError, machine_id, read_text, write_new_t
 use crate::key_schedule::{Label, expand};
 use crate::{NoEntropy, Provider, Secret32};
 
-/// Returns where the secret of a server at `address` is kept, whose identity file is `identity`:
+/// Returns the path of the reset secret of a server at `address` with the identity file `identity`:
 /// `server.pem` at `192.0.2.1:7777` has `server.pem.reset-192.0.2.1-7777`.
 #[must_use]
 pub fn path_beside(identity: &Path, address: SocketAddr) -> PathBuf {
@@ -30,12 +30,12 @@ pub fn path_beside(identity: &Path, address: SocketAddr) -> PathBuf {
     identity.with_file_name(name)
 }
 
-/// Returns the secret for stateless resets of a server that is bound to `address` on this machine, whose identity
-/// file is `identity`. Reads the file at [`path_beside`], or makes it.
+/// Returns the secret for stateless resets of a server on this machine that is bound to `address` and has the
+/// identity file `identity`. Reads the file at [`path_beside`], or creates it.
 ///
-/// The secret is the same after a restart. It is another on a machine with another id (`/etc/machine-id`, or
-/// D-Bus' file where there is none), and for another address. Where a system has neither file, only the address
-/// tells a copy apart.
+/// The secret is the same after a restart. It differs on a machine with another id (`/etc/machine-id`, or D-Bus'
+/// file if that is missing), and for another address. If a system has neither file, a copy of the identity differs
+/// only if its address does.
 ///
 /// # Errors
 ///
@@ -64,9 +64,9 @@ pub fn bound_to<P: Provider>(
     expand(provider, kept, RESET_PLACE, &place)
 }
 
-/// Reads the secret in `path`; where there is no file, draws one and writes it there.
+/// Reads the secret in `path`. If there is no file, draws a secret and writes it.
 ///
-/// It is no secret for resets yet: see [`secret_for`].
+/// Do not use it for resets directly: see [`secret_for`].
 ///
 /// Two processes that start at once end with the same secret.
 ///

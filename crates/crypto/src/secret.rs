@@ -29,14 +29,14 @@ impl Secret32 {
     ///
     /// # Errors
     ///
-    /// [`NoEntropy`] where the provider's source of randomness fails.
+    /// [`NoEntropy`] if the provider has no randomness.
     pub fn random<P: Provider>(provider: &mut P) -> Result<Self, NoEntropy> {
         let mut secret = Self([0; 32]);
         provider.random(&mut secret.0)?;
         Ok(secret)
     }
 
-    /// Takes bytes as a secret and wipes where they were.
+    /// Moves bytes into a secret and wipes the source.
     pub fn take(bytes: &mut [u8; 32]) -> Self {
         let secret = Self(*bytes);
         bytes.zeroize();

@@ -10,7 +10,7 @@ pub enum Suite {
     Aes128Gcm = 1,
     /// AES-256-GCM.
     Aes256Gcm = 2,
-    /// ChaCha20-Poly1305, faster where a processor has no AES instructions.
+    /// ChaCha20-Poly1305, faster on processors without AES instructions.
     ChaCha20Poly1305 = 3,
 }
 

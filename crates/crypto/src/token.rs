@@ -1,4 +1,4 @@
-//! Connect tokens (TWT1): who may take which seat on which server instance, until when.
+//! Connect tokens (TWT1): permit one player to take one seat on one server instance until a time.
 //!
 //! A matchmaker seals, the one instance that holds the key opens. All integers are big-endian.
 //!
@@ -33,20 +33,20 @@ pub use error::{SealTokenError, TokenError};
 pub use sealed::{SealedToken, TokenHeader, TokenId};
 pub use user_data::{UserData, UserDataTooLong};
 
-/// What a token says.
+/// The content of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenGrant {
     /// When it was made; milliseconds count, since the newer of two tokens of a client wins.
     pub issued_at: UnixTime,
     /// When it ends, at most [`LIFETIME_MAX`] after `issued_at`; whole seconds count.
     pub expires_at: UnixTime,
-    /// Whom it lets in.
+    /// The player that may connect.
     pub client_id: ClientId,
     /// What the player proves to hold; a thief of the token alone does not.
     pub psk: Secret32,
     /// The only instance that it is good for.
     pub server_id: InstanceId,
-    /// Where the player may find that instance; advice, not checked.
+    /// Addresses of that instance; advisory, not checked.
     pub addresses: AddressList,
     /// The match that the seat is in.
     pub match_id: MatchId,
@@ -63,7 +63,7 @@ pub struct TokenGrant {
 pub struct ConnectToken {
     /// Its clear fields.
     pub header: TokenHeader,
-    /// What it says.
+    /// Its content.
     pub grant: TokenGrant,
 }
 
@@ -76,7 +76,7 @@ pub struct Audience {
     pub server_id: InstanceId,
 }
 
-/// Symmetric key of one server instance: whoever holds it can let anyone in there.
+/// Symmetric key of one server instance. Its holder can issue tokens for that instance.
 ///
 /// Made at boot, registered with the matchmaker by a call, never on a disk. It has no `Debug` at
 /// all, so that no log can show it, not even in part:
@@ -92,7 +92,7 @@ pub struct Audience {
 )]
 #[derive(Clone)]
 pub struct TokenKey {
-    /// Tells keys of one instance apart, as it rotates them.
+    /// Distinguishes the keys of one instance, which rotate.
     id: u32,
     /// Wiped on drop.
     secret: Secret32,
@@ -106,7 +106,7 @@ impl TokenKey {
     ///
     /// # Errors
     ///
-    /// [`NoEntropy`] where the provider's source of randomness fails.
+    /// [`NoEntropy`] if the provider has no randomness.
     pub fn generate<P: Provider>(provider: &mut P, id: u32) -> Result<Self, NoEntropy> {
         Secret32::random(provider).map(|secret| Self { id, secret })
     }
@@ -142,8 +142,8 @@ impl TokenKey {
     ///
     /// # Errors
     ///
-    /// [`SealTokenError::Lifetime`] where the grant would live for nothing or too long;
-    /// [`SealTokenError::NoEntropy`] where the source of randomness fails.
+    /// [`SealTokenError::Lifetime`] if the grant's lifetime is zero or too long;
+    /// [`SealTokenError::NoEntropy`] if the provider has no randomness.
     pub fn seal<P: Provider>(
         &self,
         provider: &mut P,

@@ -23,7 +23,7 @@ use crate::{BadPoint, Identity, PublicKey, Secret32, Suite};
 /// Provider without a line of C or assembly of its own, for WebAssembly and for whoever has no C
 /// compiler; several times slower than [`Ring`](crate::Ring).
 ///
-/// `E` is where its randomness comes from. Signatures draw none (RFC 6979), so they cannot fail
+/// `E` is its source of randomness. Signatures draw none (RFC 6979), so they cannot fail
 /// and do not depend on it. All keys are wiped on drop.
 pub struct RustCrypto<E = OsEntropy> {
     entropy: E,

@@ -1,4 +1,4 @@
-//! ECDH with keys that are given, which the public API has no way to give.
+//! ECDH with given keys, which the public API does not allow.
 
 use alloc::vec::Vec;
 

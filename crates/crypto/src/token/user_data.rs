@@ -16,7 +16,7 @@ impl UserData {
     ///
     /// # Errors
     ///
-    /// [`UserDataTooLong`] where there are more than [`USER_DATA_MAX`].
+    /// [`UserDataTooLong`] if there are more than [`USER_DATA_MAX`] bytes.
     pub fn new(bytes: &[u8]) -> Result<Self, UserDataTooLong> {
         if bytes.len() > USER_DATA_MAX {
             return Err(UserDataTooLong(bytes.len()));
