@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::docs::{is_document, resolve};
 use crate::failure::Failure;
+use crate::need;
 use crate::process;
 use crate::tree::{Finding, View, Workspace, extension, report};
 
@@ -24,19 +25,14 @@ pub(crate) fn run(workspace: &Workspace) -> Result<(), Failure> {
     }
     report("book", &findings)?;
     println!("book: {count} links lead somewhere");
-    if !is_installed() {
+    let Some(mdbook) = need::find("mdbook") else {
         println!("book: not rendered: mdbook is not installed");
         return Ok(());
-    }
-    process::run(process::program("mdbook").args(["build", "."]))
+    };
+    process::run(process::program(mdbook).args(["build", "."]))
 }
 
-fn is_installed() -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join("mdbook").is_file())
-}
-
-/// Finds pages without a chapter, and chapters without a page.
+/// Finds pages without a chapter. A chapter without a page is a dead link.
 fn chapters(view: &View<'_>) -> Vec<Finding> {
     let text = view.files.get(SUMMARY).map_or("", String::as_str);
     let listed: BTreeSet<String> = links(text)

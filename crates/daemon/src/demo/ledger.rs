@@ -55,6 +55,15 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
+    /// Keeps the first tick that differs in these seats.
+    fn note_desync(&mut self, tick: u32, seats: &[u16]) {
+        let known = self.desyncs.iter_mut().find(|(_, known)| known == seats);
+        match known {
+            Some((first, _)) => *first = tick.min(*first),
+            None => self.desyncs.push((tick, seats.to_vec())),
+        }
+    }
+
     /// Takes down one piece of news; those that call for an act are none of its business.
     pub(super) fn note(&mut self, news: &News) {
         match news {
@@ -80,7 +89,7 @@ impl Ledger {
             } => {
                 self.seated.insert(*player, (given.clone(), played.clone()));
             }
-            News::Desync { tick, seats } => self.desyncs.push((*tick, seats.clone())),
+            News::Desync { tick, seats } => self.note_desync(*tick, seats),
             // At the end everyone goes.
             News::Left { .. } if self.is_over => {}
             News::Left { seat, reason } => self.left.push((*seat, reason.clone())),
@@ -214,6 +223,20 @@ mod tests {
             ticks,
             digest,
         }
+    }
+
+    #[test]
+    fn of_two_desyncs_in_the_same_seats_the_first_tick_counts() {
+        let mut ledger = Ledger::default();
+        for (tick, seats) in [
+            (109, vec![1]),
+            (108, vec![1]),
+            (110, vec![1]),
+            (120, vec![2]),
+        ] {
+            ledger.note(&News::Desync { tick, seats });
+        }
+        assert_eq!(ledger.desyncs, [(108, vec![1]), (120, vec![2])]);
     }
 
     #[test]

@@ -299,6 +299,11 @@ impl Arena {
                 tick: tick.0,
                 seats: seats.into_iter().map(|seat| seat.0).collect(),
             }),
+            // The first tick that differs, also if its hash was lost.
+            ServerEvent::Divergence { seat, tick, .. } => self.voice.say(News::Desync {
+                tick: tick.0,
+                seats: vec![seat.0],
+            }),
             ServerEvent::Left { seat, reason, .. } => self.voice.say(News::Left {
                 seat: seat.0,
                 reason: format!("{reason:?}"),
