@@ -22,7 +22,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use clap::{Args, Parser};
-use daemon::game::{Bot, Buttons, Game};
+use demo::game::{Bot, Buttons, Game};
 use lockstep::{
     ClientConfig, ClientPeer, Config, LeaveReason, MatchServer, PeerId, ServerEvent, TickRate,
 };

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
-use daemon::game::Game;
+use demo::game::Game;
 use lockstep::Tick;
 use lockstep::replay::{
     Difference, Ending, ReplayLimits, ReplayPlayer, ReplayReader, first_difference,

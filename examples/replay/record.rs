@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
-use daemon::game::{Bot, Buttons, Game};
+use demo::game::{Bot, Buttons, Game};
 use lockstep::replay::{ReplayConfig, ReplayWriter};
 use lockstep::{ClientConfig, ClientPeer, Config, MatchServer, PeerId, TickRate};
 use netsim::{Chance, Link, LinkConfig, Loss};

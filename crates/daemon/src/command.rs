@@ -40,11 +40,6 @@ pub enum Command {
     /// Identities, and the join file that says who may join as what.
     #[command(subcommand)]
     Key(KeyCommand),
-    /// Runs the whole stack on this machine, breaks it, and shows that players notice little.
-    Demo(crate::demo::Options),
-    /// One process of the demonstration.
-    #[command(subcommand, hide = true)]
-    Role(crate::demo::role::Role),
     /// One node of the mesh, until SIGTERM or SIGINT; it then drains first.
     Relay(RunRelay),
     /// The mesh's signed configuration, and questions to a running node.
@@ -60,8 +55,6 @@ impl Command {
             Self::Hub(command) => command.run(),
             Self::Matchmaker(command) => command.run(),
             Self::Key(command) => command.run(),
-            Self::Demo(options) => return crate::demo::run(options),
-            Self::Role(role) => return role.run(),
             Self::Relay(relay) => return relay.run(),
             Self::Admin(command) => command.run(),
         };
@@ -84,7 +77,7 @@ impl Command {
             Self::Matchmaker(command) => command.is_json(),
             Self::Key(command) => command.is_json(),
             Self::Admin(command) => command.is_json(),
-            Self::Hub(_) | Self::Demo(_) | Self::Role(_) | Self::Relay(_) => false,
+            Self::Hub(_) | Self::Relay(_) => false,
         }
     }
 }

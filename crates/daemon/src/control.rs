@@ -129,7 +129,7 @@ pub fn write_line<T: Serialize>(output: &mut impl Write, value: &T) -> io::Resul
 }
 
 /// Lets `span` pass.
-pub(crate) fn wait(span: Duration) {
+pub fn wait(span: Duration) {
     let (_open, nothing) = mpsc::channel::<()>();
     // Nothing ever comes: the wait ends by its time.
     nothing.recv_timeout(span).ok();

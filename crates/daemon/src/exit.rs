@@ -49,7 +49,7 @@ impl From<Exit> for ExitCode {
 /// Says on stderr, in one line, why `who` ends.
 ///
 /// Where stderr cannot be written, the exit status alone says it.
-pub(crate) fn say_why(who: &str, why: &dyn fmt::Display) {
+pub fn say_why(who: &str, why: &dyn fmt::Display) {
     let line = format!("{who}: {why}\n");
     io::stderr().write_all(line.as_bytes()).ok();
 }

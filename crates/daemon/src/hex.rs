@@ -1,7 +1,7 @@
 //! Bytes as text.
 
 /// Writes two digits for each byte.
-pub(crate) fn encode(bytes: &[u8]) -> String {
+pub fn encode(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         for digit in [byte >> 4, byte & 15] {
             text.push(char::from_digit(digit.into(), 16).unwrap_or('0'));
@@ -11,7 +11,7 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
 }
 
 /// Reads what [`encode`] writes; `None` where it is something else.
-pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
+pub fn decode(text: &str) -> Option<Vec<u8>> {
     let pairs = text.as_bytes().chunks(2).map(|pair| {
         let digit = |at: usize| char::from(*pair.get(at)?).to_digit(16);
         u8::try_from(digit(0)? << 4 | digit(1)?).ok()

@@ -1,6 +1,6 @@
 //! HTTP/1.1 servers: a thread for each, and connections with limits on their heads and their patience.
 
-pub(crate) mod client;
+pub mod client;
 pub(crate) mod connections;
 pub(crate) mod field;
 mod patience;

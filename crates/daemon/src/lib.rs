@@ -5,15 +5,11 @@
 pub mod allocator;
 pub mod command;
 pub mod control;
-pub mod demo;
 pub mod edge;
 pub mod exit;
-pub mod game;
-mod hex;
-mod http;
-pub mod keyring;
+pub mod hex;
+pub mod http;
 pub mod link;
 pub mod relay;
 pub mod role;
-mod talk;
 pub mod trust;

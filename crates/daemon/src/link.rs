@@ -17,7 +17,7 @@ use servicer::{Clock, RequestError, StreamHandle};
 use wire::{ClientId, InstanceId, MatchId};
 
 use crate::exit::Failure;
-pub(crate) use application::{LinkApplication, Member, attach};
+pub use application::{LinkApplication, Member, attach};
 use lease::Lease;
 pub use lease::{LeaseConfig, LeaseEnd, Offer};
 use server::{Ask, ServerApplication};

@@ -7,6 +7,7 @@
 mod admin;
 mod ask;
 mod beside;
+mod emulation;
 mod file;
 mod host_names;
 mod news;
@@ -19,6 +20,7 @@ mod store;
 mod tcp;
 
 pub use beside::StrayStats;
+pub use emulation::Emulation;
 pub use file::{
     BootstrapNode, ConfigError, FileAdmin, FileConfig, FileGame, FileHopFrames, FileLimits,
     FileLink, FileMinimum, FileMode, FileProbe, FileProtocol, FileProxies, FileRation, FileRole,

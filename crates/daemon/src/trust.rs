@@ -84,11 +84,7 @@ pub fn write_new_join_file(path: &Path, join_file: &JoinFile) -> Result<(), Fail
 
 /// Reads or makes the secret for resets of what is bound to `address` with the identity in the file `identity`.
 /// Returns `None` and logs why if there is none: peers then notice a restart by silence.
-pub(crate) fn reset_secret(
-    identity: &Path,
-    address: SocketAddr,
-    provider: &mut Ring,
-) -> Option<Secret32> {
+pub fn reset_secret(identity: &Path, address: SocketAddr, provider: &mut Ring) -> Option<Secret32> {
     if address.port() == 0 {
         tracing::info!("no resets for peers of the last run: the port is another each time");
         return None;

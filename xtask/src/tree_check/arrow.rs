@@ -5,7 +5,7 @@ use crate::member::{Dependency, Kind, Member};
 use crate::tree::{Finding, View};
 
 /// What each member may import of the others. Nothing points up.
-const ARROWS: [(&str, &[&str]); 17] = [
+const ARROWS: [(&str, &[&str]); 19] = [
     ("wire", &[]),
     ("crypto", &["wire"]),
     ("udp_proto", &["wire", "crypto"]),
@@ -19,7 +19,9 @@ const ARROWS: [(&str, &[&str]); 17] = [
     ("tickwire", LIBRARIES),
     ("bevy_tickwire", LIBRARIES),
     ("daemon", LIBRARIES),
-    ("examples", PROGRAMS),
+    ("demo", PROGRAMS),
+    ("cli", &["daemon", "demo"]),
+    ("examples", EXAMPLES),
     ("benches", PROGRAMS),
     ("fuzz", LIBRARIES),
     ("xtask", &[]),
@@ -38,7 +40,7 @@ const LIBRARIES: &[&str] = &[
     "hub_nats",
     "tickwire",
 ];
-/// Examples and benches may import the daemon too: the stack is its demo.
+/// The demonstration and benches may import the daemon too.
 const PROGRAMS: &[&str] = &[
     "wire",
     "crypto",
@@ -54,8 +56,32 @@ const PROGRAMS: &[&str] = &[
     "bevy_tickwire",
     "daemon",
 ];
+/// Examples may import the demonstration too: some play its game.
+const EXAMPLES: &[&str] = &[
+    "wire",
+    "crypto",
+    "udp_proto",
+    "lockstep",
+    "relay_mesh",
+    "hub",
+    "matchmaker_core",
+    "netsim",
+    "servicer",
+    "hub_nats",
+    "tickwire",
+    "bevy_tickwire",
+    "daemon",
+    "demo",
+];
 /// What drives machines: nothing below may need it even for its tests.
-const DRIVERS: [&str; 4] = ["servicer", "tickwire", "bevy_tickwire", "daemon"];
+const DRIVERS: [&str; 6] = [
+    "servicer",
+    "tickwire",
+    "bevy_tickwire",
+    "daemon",
+    "demo",
+    "cli",
+];
 /// Foreign packages that bring an executor or a socket.
 const IMPURE: [&str; 5] = ["tokio", "async-std", "mio", "socket2", "quinn-udp"];
 /// Required foreign dependencies of a protocol crate.

@@ -12,7 +12,10 @@ pub(super) fn check(view: &View<'_>) -> Vec<Finding> {
             continue;
         };
         for (field, offset) in limits(&source.shipped) {
-            if !view.sources_of(name).any(|it| has_word(&it.tests, field)) {
+            // The program's tests start the daemon's processes.
+            let program = (name == "daemon").then_some("cli");
+            let mut tested = [Some(name), program].into_iter().flatten();
+            if !tested.any(|by| view.sources_of(by).any(|it| has_word(&it.tests, field))) {
                 findings.push(Finding::at(
                     source.path,
                     line_of(&source.shipped, offset),

@@ -8,21 +8,21 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use crate::exit::{Exit, Failure};
-pub(crate) use answer::Answer;
+pub use answer::Answer;
 
 /// A request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Request<'a> {
+pub struct Request<'a> {
     /// Method and path.
-    pub(crate) line: &'a str,
+    pub line: &'a str,
     /// Whole lines without their ends.
-    pub(crate) headers: &'a [String],
+    pub headers: &'a [String],
     /// Content type and body; `None` for no body.
-    pub(crate) body: Option<(&'a str, &'a [u8])>,
+    pub body: Option<(&'a str, &'a [u8])>,
     /// How long the other end may be silent.
-    pub(crate) patience: Duration,
+    pub patience: Duration,
     /// Longest answer, bytes.
-    pub(crate) answer_bytes_max: u64,
+    pub answer_bytes_max: u64,
 }
 
 /// Asks `server`.
@@ -30,7 +30,7 @@ pub(crate) struct Request<'a> {
 /// # Errors
 ///
 /// The system's; `InvalidData` where what comes back is no HTTP, or longer than it may be.
-pub(crate) fn ask(server: SocketAddr, request: Request<'_>) -> io::Result<Answer> {
+pub fn ask(server: SocketAddr, request: Request<'_>) -> io::Result<Answer> {
     let stream = TcpStream::connect_timeout(&server, request.patience)?;
     ask_on(stream, &server.to_string(), request)
 }

@@ -14,7 +14,7 @@ use crate::trust;
 
 /// What one kind of process does with its node. Dials are none of its business: [`Linked`] looks
 /// names up and connects.
-pub(crate) trait LinkApplication {
+pub trait LinkApplication {
     /// What other threads ask of it.
     type Request;
 
@@ -49,13 +49,13 @@ pub(crate) trait LinkApplication {
 
 /// Which node it is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Member<'a> {
+pub struct Member<'a> {
     /// What it proves.
-    pub(crate) identity: &'a Identity,
+    pub identity: &'a Identity,
     /// Where its hub is.
-    pub(crate) join_file: &'a JoinFile,
+    pub join_file: &'a JoinFile,
     /// Which run of it this is.
-    pub(crate) instance: InstanceId,
+    pub instance: InstanceId,
 }
 
 /// Starts a node and what stands beside it, on a thread `name`. It dials the hub until it is there,
@@ -64,7 +64,7 @@ pub(crate) struct Member<'a> {
 /// # Errors
 ///
 /// One sentence: where the join file names no hub with an address, or the system has no thread.
-pub(crate) fn attach<A>(
+pub fn attach<A>(
     name: &str,
     member: Member<'_>,
     config: NodeConfig,

@@ -11,12 +11,12 @@ use crypto::Ring;
 use relay_mesh::{Forwarder, STRAYS_MAX, Stray};
 use serde::Serialize;
 use servicer::{
-    Application, Conditioner, Counters, Direction, Handle, Requests, Rules, SocketIndex,
-    SpawnError, UdpServicer, UdpSocket,
+    Application, Counters, Handle, Requests, SocketIndex, SpawnError, UdpServicer, UdpSocket,
 };
 use wire::{CommandId, Instant, Machine};
 
 use super::ask::Ask;
+use super::emulation::Emulation;
 use super::tcp::Carrier;
 
 /// The threads of a node's shards beside the first. Dropping it ends them.
@@ -30,10 +30,8 @@ pub(super) struct Beside {
 pub(super) struct Surroundings<'a> {
     /// Of the node's thread.
     pub(super) name: &'a str,
-    /// A virtual network for what leaves; no rules for a real one.
-    pub(super) outbound: &'a Rules,
-    /// A virtual network for what arrives.
-    pub(super) inbound: &'a Rules,
+    /// Rules of an emulated network; none for the real one.
+    pub(super) emulation: &'a Emulation,
 }
 
 impl Beside {
@@ -51,11 +49,10 @@ impl Beside {
                 strays: Arc::clone(&strays),
                 dropped: 0,
             };
-            let outbound = Conditioner::new(around.outbound.clone());
-            let inbound = Conditioner::new(around.inbound.clone());
-            let handle = UdpServicer::named(format!("{}-{place}", around.name))
-                .with_conditioner(Direction::Outbound, outbound)
-                .with_conditioner(Direction::Inbound, inbound)
+            let servicer = UdpServicer::named(format!("{}-{place}", around.name));
+            let handle = around
+                .emulation
+                .apply(servicer)
                 .spawn(vec![socket], forwarder, clerk)?;
             handles.push(handle);
         }

@@ -20,16 +20,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crypto::{Identity, Provider, Ring, Secret32, identity_file};
-use netsim::{Chance, Link, LinkConfig, Loss};
 use relay_mesh::config_text::{self, Expected, TextError};
 use relay_mesh::hop::HopKind;
 use relay_mesh::link_state::{Profile, Roles};
 use relay_mesh::signed_config::ProxyRule;
 use relay_mesh::{Bootstrap, Config, EntryGame, ExitGame, Game, Mode};
 use serde::{Deserialize, Serialize};
-use servicer::Rules;
-use wire::{InstanceId, NodeId, Seed};
+use wire::{InstanceId, NodeId};
 
+use super::emulation::Emulation;
 use super::host_names::HostName;
 use super::running::{AdminSetup, Setup};
 use crate::{exit, trust};
@@ -289,19 +288,6 @@ pub struct FileLink {
     pub loss_per_million: u32,
 }
 
-impl FileLink {
-    /// Puts the link into `rules`, with a stream of `seed` to itself.
-    pub(super) fn set(&self, rules: &Rules, seed: u64, stream: u64) {
-        let config = LinkConfig::default()
-            .with_delay(Duration::from_millis(self.delay_ms))
-            .with_loss(Loss::Bernoulli(Chance::per_million(
-                self.loss_per_million.min(1_000_000),
-            )));
-        let generator = Seed::from_number(seed).generator(stream);
-        rules.set(self.remote, Link::new(config, generator));
-    }
-}
-
 impl FileConfig {
     /// Reads the file at `path`; one of `PureGamer`'s five fields too, whose data folder is then made.
     ///
@@ -379,9 +365,9 @@ impl FileConfig {
             .map(|signed| signed.open(directory))
             .transpose()?;
         self.limits.set(&mut node);
-        let outbound = Rules::new();
+        let emulation = Emulation::default();
         for (stream, link) in (0..).zip(&self.links) {
-            link.set(&outbound, self.seed, stream);
+            emulation.set_link(link, self.seed, stream);
         }
         Ok(Setup {
             name: self.name.clone(),
@@ -390,8 +376,7 @@ impl FileConfig {
             listen: self.listen,
             upstream: self.upstream_ip,
             tcp: self.tcp_setup(directory)?,
-            outbound,
-            inbound: Rules::new(),
+            emulation,
             store: self
                 .signed
                 .as_ref()

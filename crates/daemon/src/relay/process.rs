@@ -10,10 +10,11 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread;
 use std::time::Duration;
 
-use servicer::{Clock, Rules};
+use servicer::Clock;
 
 use crate::exit::{Exit, say_why};
 
+use super::emulation::Emulation;
 use super::file::{ConfigError, FileConfig, FileLink, NodeName};
 use super::host_names::{self, HostName, HostNames};
 use super::news::{News, Order};
@@ -75,7 +76,7 @@ fn run_with_names(
 ) -> Result<(), RunError> {
     let setup = config.setup(directory).map_err(RunError::Config)?;
     let node = NodeName(setup.identity.node_id());
-    let rules = setup.outbound.clone();
+    let emulation = setup.emulation.clone();
     if setup.node.tcp.is_some() {
         // Each connection is one; where the system does not say, it does not refuse either.
         let _files = servicer::raise_descriptor_limit();
@@ -105,7 +106,7 @@ fn run_with_names(
     let drain = config.limits.drain_secs.map(Duration::from_secs);
     let obeyed = Orders {
         relay: &relay,
-        rules: &rules,
+        emulation: &emulation,
         seed: config.seed,
         voice: &voice,
         drain: drain.unwrap_or(DRAIN),
@@ -149,7 +150,7 @@ fn watch(
 /// What orders act on.
 struct Orders<'a> {
     relay: &'a Relay,
-    rules: &'a Rules,
+    emulation: &'a Emulation,
     seed: u64,
     voice: &'a SyncSender<News>,
     /// How long what is carried may take to end.
@@ -198,8 +199,13 @@ impl Orders<'_> {
                     delay_ms,
                     loss_per_million,
                 };
-                link.set(self.rules, self.seed, *stream);
-                *stream = stream.wrapping_add(1);
+                if cfg!(feature = "emulation") {
+                    self.emulation.set_link(&link, self.seed, *stream);
+                    *stream = stream.wrapping_add(1);
+                } else {
+                    let text = "this program is built without link emulation".to_owned();
+                    say(self.voice, News::BadOrder { text });
+                }
             }
             Order::Drain => {
                 if let Some(left) = self.relay.drain(ANSWER) {

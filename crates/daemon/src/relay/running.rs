@@ -16,14 +16,15 @@ use relay_mesh::signed_config::HolderStats;
 use relay_mesh::tunnel::TunnelStats;
 use relay_mesh::{Config, Draining, Event, FrameStats, Game, NewError, Node, NodeStats};
 use servicer::{
-    BindError, Clock, Conditioner, Counters, Direction, Handle, ListenError, Report, Rules,
-    SocketConfig, SpawnError, Stack, UdpServicer, UdpSocket, mesh,
+    BindError, Clock, Counters, Handle, ListenError, Report, SocketConfig, SpawnError, Stack,
+    UdpServicer, UdpSocket, mesh,
 };
 use udp_proto::EndpointStats;
 
 use super::admin::{Admin, AdminStart};
 use super::ask::{Ask, Asker};
 use super::beside::{Beside, StrayStats, Surroundings};
+use super::emulation::Emulation;
 use super::operator::Operator;
 use super::probing::{self, Prober};
 use super::store::Store;
@@ -43,10 +44,8 @@ pub struct Setup {
     pub listen: SocketAddr,
     /// The address that packets to game servers leave from; `None` leaves it to the system.
     pub upstream: Option<IpAddr>,
-    /// A virtual network for what leaves; no rules for a real one.
-    pub outbound: Rules,
-    /// A virtual network for what arrives.
-    pub inbound: Rules,
+    /// Rules of an emulated network; none for the real one.
+    pub emulation: Emulation,
     /// What its TCP sockets may do, where it carries TCP games.
     pub tcp: TcpSetup,
     /// Where signed documents are kept; `None` keeps none.
@@ -120,26 +119,19 @@ impl Relay {
         config.opened_max = flows.saturating_add(ports);
         let around = Surroundings {
             name: &setup.name,
-            outbound: &setup.outbound,
-            inbound: &setup.inbound,
+            emulation: &setup.emulation,
         };
-        let handle = UdpServicer::named(&*setup.name)
-            .with_config(config)
-            .with_conditioner(
-                Direction::Outbound,
-                Conditioner::new(setup.outbound.clone()),
-            )
-            .with_conditioner(Direction::Inbound, Conditioner::new(setup.inbound.clone()))
-            .spawn(
-                own,
-                Carrier::new(node, streams),
-                Operator::new(
-                    setup.upstream,
-                    desk.clone(),
-                    probes,
-                    Box::new(move |event| tell(Told::Event(event))),
-                ),
-            )?;
+        let servicer = UdpServicer::named(&*setup.name).with_config(config);
+        let handle = setup.emulation.apply(servicer).spawn(
+            own,
+            Carrier::new(node, streams),
+            Operator::new(
+                setup.upstream,
+                desk.clone(),
+                probes,
+                Box::new(move |event| tell(Told::Event(event))),
+            ),
+        )?;
         let beside = Beside::start(forwarders, &handle.requests(), &around)?;
         let watcher = waiting.map(|waiting| waiting.start(handle.requests()));
         let watcher = watcher.transpose().map_err(SpawnError::from)?;

@@ -7,7 +7,7 @@ pub(super) struct Shown {
     pub(super) id: &'static str,
     /// What holds.
     pub(super) what: &'static str,
-    /// Test functions of `relay_mesh` and of the daemon.
+    /// Test functions of `relay_mesh` and of the program.
     pub(super) tests: &'static [&'static str],
 }
 
@@ -163,7 +163,7 @@ mod tests {
     fn tests_that_show_a_goal_exist() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
         let mut text = String::new();
-        for part in ["relay_mesh/src", "relay_mesh/tests", "daemon/tests"] {
+        for part in ["relay_mesh/src", "relay_mesh/tests", "cli/tests"] {
             read(&root.join(part), &mut text);
         }
         for test in SHOWN.iter().flat_map(|shown| shown.tests) {

@@ -5,9 +5,11 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 
 /// What came back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    pub(crate) body: Vec<u8>,
+pub struct Answer {
+    /// The status code.
+    pub status: u16,
+    /// The body, without its transfer coding.
+    pub body: Vec<u8>,
 }
 
 /// What ends a body.

@@ -53,6 +53,20 @@ impl FileConfig {
             .or_else(|| self.rations_fault())
             .or_else(|| self.signed_fault())
             .or_else(|| self.number_fault())
+            .or_else(|| self.links_fault())
+    }
+
+    /// Emulated links, if this program is built without them.
+    fn links_fault(&self) -> Option<Fault> {
+        let is_built = cfg!(feature = "emulation");
+        (!is_built && !self.links.is_empty()).then(|| {
+            let text = format!(
+                "found {}; expected none: this program is built without link emulation (cargo \
+                 feature \"emulation\")",
+                self.links.len()
+            );
+            Fault::new("links", text)
+        })
     }
 
     /// Numbers with which a node does not start, or carries nothing.

@@ -8,8 +8,24 @@ use relay_mesh::proxy_header::Version;
 use relay_mesh::signed_config::{AdminKeys, ProxyTiming, ProxyVersion};
 
 use super::*;
+#[cfg(feature = "emulation")]
+use crate::relay::Emulation;
 use crate::relay::sandbox::Sandbox;
 
+#[cfg(not(feature = "emulation"))]
+#[test]
+fn links_are_refused_if_emulation_is_not_built() {
+    let mut sandbox = Sandbox::new(&[("one", FileRole::Entry), ("two", FileRole::Exit)]).unwrap();
+    sandbox.link(0, 1, 5);
+    let error = sandbox.config(0).unwrap().setup(sandbox.directory());
+    let text = error.unwrap_err().to_string();
+    assert!(
+        text.contains("links") && text.contains("without link emulation"),
+        "{text}"
+    );
+}
+
+#[cfg(feature = "emulation")]
 #[test]
 fn every_field_of_the_file_reaches_the_node() {
     let sandbox = Sandbox::new(&[("one", FileRole::Entry), ("two", FileRole::Exit)]).unwrap();
@@ -54,7 +70,8 @@ fn every_field_of_the_file_reaches_the_node() {
     assert_eq!(config.upstream_ip, Some(upstream));
     assert_eq!(setup.upstream, config.upstream_ip);
     assert_eq!(config.links.len(), 2);
-    assert_eq!((setup.outbound.len(), setup.inbound.len()), (2, 0));
+    let Emulation { outbound, inbound } = setup.emulation;
+    assert_eq!((outbound.len(), inbound.len()), (2, 0));
 
     let node = setup.node;
     let secret = fs::read_to_string(sandbox.directory().join(&config.secret_file)).unwrap();

@@ -1,0 +1,295 @@
+//! A network in a folder of its own: identities, join file, hub, matchmaker.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::time::Duration;
+
+use crypto::{Identity, Ring, identity_file};
+use daemon::allocator::LocalProcessConfig;
+use daemon::edge::{EdgeConfig, Transport};
+use daemon::exit::{Exit, Failure};
+use daemon::role::hub::{HubOptions, HubProcess};
+use daemon::role::matchmaker::{MatchmakerOptions, MatchmakerProcess};
+use daemon::trust;
+use hub::JoinFile;
+use hub::join_file::{Grant, NetworkSecret};
+use hub::name::Name;
+use hub::role::Role;
+use matchmaker_core::{Config, Rule, TeamSize};
+
+/// Long enough for any condition, however busy the machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+pub(crate) const APP: u64 = 42;
+
+/// Game server identities of every network.
+pub(crate) const SERVERS: usize = 3;
+
+pub(crate) struct Net {
+    folder: PathBuf,
+    pub(crate) hub_address: SocketAddr,
+    /// Held until the hub takes it: no other test gets the port meanwhile.
+    port: Option<TcpListener>,
+}
+
+/// An address of loopback that no other test and no other program uses: the port that is given up
+/// for the hub is not handed to anyone else meanwhile.
+fn own_host() -> Ipv4Addr {
+    static NEXT: AtomicU8 = AtomicU8::new(2);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, high, low, NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+impl Net {
+    pub(crate) fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder =
+            std::env::temp_dir().join(format!("tickwire-cli-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let port = TcpListener::bind((own_host(), 0)).unwrap();
+        let hub_address = port.local_addr().unwrap();
+        let net = Self {
+            folder,
+            hub_address,
+            port: Some(port),
+        };
+        let mut join_file = JoinFile::new(NetworkSecret::new([7; 32]));
+        let mut ring = Ring::new();
+        for name in [
+            "hub",
+            "matchmaker",
+            "server-0",
+            "server-1",
+            "server-2",
+            "guest",
+        ] {
+            let identity = Identity::generate(&mut ring).unwrap();
+            identity_file::write_new(&net.key(name), &identity).unwrap();
+            let role = match name {
+                "hub" => Role::Hub,
+                "matchmaker" => Role::Matchmaker,
+                "guest" => continue,
+                _ => Role::GameNode,
+            };
+            let mut grant = Grant::new(role, identity.node_id());
+            if role == Role::Hub {
+                grant = grant.with_address(&hub_address.to_string());
+            } else if role == Role::Matchmaker {
+                grant = grant.with_service(Name::new("matchmaker").unwrap());
+            }
+            join_file.grants.push(grant);
+        }
+        trust::write_new_join_file(&net.join_path(), &join_file).unwrap();
+        net
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    pub(crate) fn key(&self, name: &str) -> PathBuf {
+        self.path(&format!("{name}.pem"))
+    }
+
+    pub(crate) fn join_path(&self) -> PathBuf {
+        self.path("net.join")
+    }
+
+    pub(crate) fn identity(&self, name: &str) -> Identity {
+        trust::read_identity(&self.key(name)).unwrap()
+    }
+
+    pub(crate) fn join_file(&self) -> JoinFile {
+        trust::read_join_file(&self.join_path()).unwrap()
+    }
+
+    /// Gives up the hub's port to whoever stands there in its place.
+    pub(crate) fn take_hub_port(&mut self) -> TcpListener {
+        self.port.take().unwrap()
+    }
+
+    /// Starts the hub in this process.
+    pub(crate) fn hub(&mut self) -> HubProcess {
+        self.port = None;
+        let identity = self.identity("hub");
+        let data = self.path("data");
+        // A process that another test starts has the port too between its fork and its exec.
+        until("the port is given up", || {
+            let hub = HubProcess::start(HubOptions::new(&identity, self.join_file(), &data));
+            match hub {
+                Err(failure) if failure.exit == Exit::Refused => None,
+                hub => Some(hub.unwrap()),
+            }
+        })
+    }
+
+    /// Starts the hub as a process of its own, whose log goes to a file.
+    pub(crate) fn hub_process(&mut self) -> Program {
+        self.port = None;
+        let mut command = tickwire();
+        command
+            .args(["hub", "run", "--identity"])
+            .arg(self.key("hub"))
+            .arg("--join-file")
+            .arg(self.join_path())
+            .arg("--data")
+            .arg(self.path("data"));
+        Program::start(&mut command, &self.path("hub.log"))
+    }
+
+    /// Starts a matchmaker in this process, for pairs of players, with quick times.
+    pub(crate) fn matchmaker(&self, pool: Option<LocalProcessConfig>) -> MatchmakerProcess {
+        self.matchmaker_with(pool, quick(), edge())
+    }
+
+    pub(crate) fn matchmaker_with(
+        &self,
+        pool: Option<LocalProcessConfig>,
+        config: Config,
+        edge: EdgeConfig,
+    ) -> MatchmakerProcess {
+        self.try_matchmaker(pool, config, edge).unwrap()
+    }
+
+    pub(crate) fn try_matchmaker(
+        &self,
+        pool: Option<LocalProcessConfig>,
+        config: Config,
+        edge: EdgeConfig,
+    ) -> Result<MatchmakerProcess, Failure> {
+        MatchmakerProcess::start(MatchmakerOptions {
+            identity: &self.identity("matchmaker"),
+            join_file: &self.join_file(),
+            app_id: APP,
+            rule: Rule::TeamSize(TeamSize::new(2, 1).unwrap()),
+            config,
+            pool,
+            edge,
+        })
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.folder).ok();
+    }
+}
+
+/// Times for tests that wait for what comes at the end of some.
+pub(crate) fn quick() -> Config {
+    let mut config = Config::default();
+    config.recovery = Duration::from_millis(200);
+    config.heartbeat = Duration::from_millis(500);
+    config.backoff_min = Duration::from_millis(50);
+    config
+}
+
+pub(crate) fn edge() -> EdgeConfig {
+    let mut config = EdgeConfig::new("127.0.0.1:0".parse().unwrap(), Transport::PlainHttp);
+    config.requests_per_second = 10_000;
+    config.requests_burst = 10_000;
+    config
+}
+
+/// The program under test.
+pub(crate) fn tickwire() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_tickwire"))
+}
+
+/// A running program that has said where it listens.
+pub(crate) struct Program {
+    child: Child,
+    /// Kept: a program that prints on finds a reader.
+    stdout: BufReader<ChildStdout>,
+    /// The last word of its first line.
+    pub(crate) said: String,
+}
+
+impl Program {
+    pub(crate) fn start(command: &mut Command, log: &Path) -> Self {
+        let log = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(log)
+            .unwrap();
+        let mut child = command
+            .env("TICKWIRE_LOG", "trace")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        let said = line.split_whitespace().last();
+        let said = said.expect("it says where it listens").to_owned();
+        Self {
+            child,
+            stdout,
+            said,
+        }
+    }
+
+    /// The next line that it prints.
+    pub(crate) fn next_line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line
+    }
+
+    /// SIGKILL: it has no time for anything.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Waits for it to end by itself; returns the exit code.
+    pub(crate) fn wait_end(mut self) -> Option<i32> {
+        until("the program has ended", || self.child.try_wait().unwrap()).code()
+    }
+
+    /// Closes its stdin and waits for its end; returns the exit code.
+    pub(crate) fn release(mut self) -> Option<i32> {
+        drop(self.child.stdin.take());
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// Looks until `probe` finds something.
+pub(crate) fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    let (_open, nothing) = std::sync::mpsc::channel::<()>();
+    let step = Duration::from_millis(20);
+    for _ in 0..PATIENCE.as_millis() / step.as_millis() {
+        if let Some(found) = probe() {
+            return found;
+        }
+        nothing.recv_timeout(step).unwrap_err();
+    }
+    panic!("waited in vain until {what}");
+}
+
+/// All bytes of a file or of all files of a folder.
+pub(crate) fn bytes_under(path: &Path) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if path.is_dir() {
+        for entry in std::fs::read_dir(path).unwrap() {
+            bytes.extend(bytes_under(&entry.unwrap().path()));
+        }
+    } else {
+        let mut file = std::fs::File::open(path).unwrap();
+        file.read_to_end(&mut bytes).unwrap();
+    }
+    bytes
+}

@@ -1,0 +1,65 @@
+//! An emulated network in front of a node's sockets: delay and loss by remote address.
+//!
+//! It is compiled with feature `emulation`. Without it an [`Emulation`] does nothing, and a
+//! configuration file with `links` is refused.
+
+#[cfg(feature = "emulation")]
+use std::time::Duration;
+
+#[cfg(feature = "emulation")]
+use netsim::{Chance, Link, LinkConfig, Loss};
+use servicer::UdpServicer;
+#[cfg(feature = "emulation")]
+use servicer::{Conditioner, Direction, Rules};
+#[cfg(feature = "emulation")]
+use wire::Seed;
+
+use super::file::FileLink;
+
+/// Rules for the datagrams that a node sends and receives. A clone shares the rules.
+#[derive(Clone, Debug, Default)]
+pub struct Emulation {
+    /// Rules for outbound datagrams; none for the real network.
+    #[cfg(feature = "emulation")]
+    pub outbound: Rules,
+    /// Rules for inbound datagrams.
+    #[cfg(feature = "emulation")]
+    pub inbound: Rules,
+}
+
+#[cfg(feature = "emulation")]
+impl Emulation {
+    /// Puts the rules in front of the sockets of `servicer`.
+    pub(super) fn apply(&self, servicer: UdpServicer) -> UdpServicer {
+        servicer
+            .with_conditioner(Direction::Outbound, Conditioner::new(self.outbound.clone()))
+            .with_conditioner(Direction::Inbound, Conditioner::new(self.inbound.clone()))
+    }
+
+    /// Adds or replaces an outbound link. Its losses are drawn from `stream` of `seed`.
+    pub(super) fn set_link(&self, link: &FileLink, seed: u64, stream: u64) {
+        let config = LinkConfig::default()
+            .with_delay(Duration::from_millis(link.delay_ms))
+            .with_loss(Loss::Bernoulli(Chance::per_million(
+                link.loss_per_million.min(1_000_000),
+            )));
+        let generator = Seed::from_number(seed).generator(stream);
+        self.outbound.set(link.remote, Link::new(config, generator));
+    }
+}
+
+#[cfg(not(feature = "emulation"))]
+#[expect(
+    clippy::missing_const_for_fn,
+    clippy::unused_self,
+    reason = "the same calls as with the feature"
+)]
+impl Emulation {
+    /// Returns `servicer` as it is.
+    pub(super) fn apply(&self, servicer: UdpServicer) -> UdpServicer {
+        servicer
+    }
+
+    /// Does nothing.
+    pub(super) fn set_link(&self, _link: &FileLink, _seed: u64, _stream: u64) {}
+}

@@ -1,0 +1,61 @@
+//! A client of the matchmaker's HTTP edge: plain HTTP/1.1 on loopback, answers in JSON.
+
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use daemon::http::client::{self, Request};
+
+/// What an edge answers.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) json: Value,
+}
+
+impl Answer {
+    /// Returns a text of the answer; an empty one where there is none of this name.
+    pub(crate) fn text(&self, name: &str) -> &str {
+        self.json
+            .get(name)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    }
+
+    /// Returns a number of the answer.
+    pub(crate) fn number(&self, name: &str) -> Option<u64> {
+        self.json.get(name).and_then(Value::as_u64)
+    }
+}
+
+/// Asks: `line` is a method and a path, `headers` are whole lines without their ends, and `body`
+/// is JSON, or empty for none.
+///
+/// # Errors
+///
+/// The system's; `InvalidData` where what comes back is no HTTP with JSON, or over 16 KiB.
+pub(crate) fn ask(
+    edge: SocketAddr,
+    line: &str,
+    headers: &[String],
+    body: &str,
+) -> io::Result<Answer> {
+    let request = Request {
+        line,
+        headers,
+        body: (!body.is_empty()).then_some(("application/json", body.as_bytes())),
+        patience: PATIENCE,
+        answer_bytes_max: ANSWER_BYTES_MAX,
+    };
+    let answer = client::ask(edge, request)?;
+    let json = serde_json::from_slice(&answer.body).map_err(|_| ErrorKind::InvalidData)?;
+    let status = answer.status;
+    Ok(Answer { status, json })
+}
+
+/// How long the edge may be silent; above the longest wait that is asked for.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// A ticket with its grant has less than 3 KiB.
+const ANSWER_BYTES_MAX: u64 = 16 << 10;

@@ -1,0 +1,126 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
+
+mod accident;
+mod check;
+pub mod game;
+mod history;
+mod http;
+pub mod keyring;
+mod ledger;
+mod matchmaking;
+pub mod message;
+pub mod plan;
+pub mod process;
+pub mod report;
+pub mod role;
+mod stage;
+pub mod table;
+mod talk;
+pub mod wan;
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser};
+
+use daemon::exit::{Failure, say_why};
+use plan::PlanOptions;
+use report::{Report, ReportFile};
+use role::Role;
+use table::Style;
+
+/// What the user may choose.
+#[derive(Args, Clone, Debug)]
+pub struct Options {
+    /// The run.
+    #[command(flatten)]
+    pub plan: PlanOptions,
+    /// Writes the outcome to this file, as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+}
+
+/// Runs the whole stack on this machine, breaks it, and shows that players notice little.
+#[derive(Parser)]
+#[command(args_conflicts_with_subcommands = true)]
+struct Line {
+    #[command(flatten)]
+    options: Options,
+    #[command(subcommand)]
+    role: Option<Inner>,
+}
+
+/// What the demonstration starts itself with.
+#[derive(clap::Subcommand)]
+enum Inner {
+    /// One process of the demonstration.
+    #[command(subcommand, hide = true)]
+    Role(Role),
+}
+
+/// The program: the demonstration, or one of its processes.
+#[must_use]
+pub fn main() -> ExitCode {
+    let line = Line::parse();
+    match line.role {
+        Some(Inner::Role(role)) => role.run(),
+        None => run(&line.options),
+    }
+}
+
+/// Runs the demonstration and tells its outcome: 0 where every check holds, 1 where one does not
+/// or the run broke off, 2 where the report cannot be written, which is found before anything else.
+#[must_use]
+pub fn run(options: &Options) -> ExitCode {
+    match perform(options) {
+        Ok(report) if report.ok => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(failure) => {
+            say_why("stack", &failure);
+            failure.exit.into()
+        }
+    }
+}
+
+fn perform(options: &Options) -> Result<Report, Failure> {
+    let path = options.report.as_deref();
+    let file = path.map(|path| ReportFile::create(path, &options.plan));
+    let file = file.transpose()?;
+    let report = stage::perform(options.plan);
+    if let Some(file) = file {
+        file.write(&report)?;
+    }
+    let text = summary(&report, Style::of_stdout());
+    // A reader of stdout that has gone has seen enough; the report and the status are there.
+    io::stdout().write_all(text.as_bytes()).ok();
+    Ok(report)
+}
+
+/// Says what a run came to, for people.
+#[must_use]
+pub fn summary(report: &Report, style: Style) -> String {
+    let mut text = format!(
+        "\n{} processes, {} ticks, round trip p50 {:.1} ms accelerated and {:.1} ms direct\n",
+        report.processes, report.ticks, report.accelerated_rtt_ms.p50, report.direct_rtt_ms.p50
+    );
+    for check in &report.checks {
+        let mark = match (style, check.ok) {
+            (Style::Colour, true) => "\x1b[32mok\x1b[0m    ",
+            (Style::Colour, false) => "\x1b[31mFAILED\x1b[0m",
+            (_, true) => "ok    ",
+            (_, false) => "FAILED",
+        };
+        // Writing to a string cannot fail.
+        writeln!(text, "{mark}  {}: {}", check.name, check.detail).ok();
+    }
+    text.push_str(if report.ok {
+        "stack: every check holds\n"
+    } else {
+        "stack: not every check holds\n"
+    });
+    text
+}

@@ -1,0 +1,325 @@
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::ops::ControlFlow;
+use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
+
+use crypto::token::{TokenGrant, TokenKey, UserData};
+use crypto::{AddressList, Identity, PublicKey, Ring, Secret32};
+use matchmaker_core::Seated;
+use servicer::{Clock, Handle, SocketConfig, UdpServicer, UdpSocket};
+use udp_proto::{CloseReason, Config, ConnectFailure, Credentials, Listen, ServerIdentity, Target};
+use wire::{ClientId, InstanceId, Team};
+
+use super::*;
+use crate::keyring::Keyring;
+use crate::message::Place;
+use crate::plan::{APP, Block, Claim, PlanOptions};
+use crate::role::players::player::{Ask as Play, Player};
+use crate::role::players::ways::{Targets, Told};
+use crate::role::post::{self, Writer};
+use crate::talk::{client_of, readers};
+
+const INSTANCE: InstanceId = InstanceId(5);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A game server of one player's match, on a real socket.
+struct Scene {
+    plan: Plan,
+    _claim: Claim,
+    _keyring: Keyring,
+    server_key: PublicKey,
+    key: TokenKey,
+    server: Option<Handle<Ask>>,
+    news: Receiver<News>,
+    told: Receiver<Tell>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let options = PlanOptions {
+            seconds: 6,
+            players: 1,
+            ..PlanOptions::default()
+        };
+        let claim = Block::claim().unwrap();
+        let plan = Plan::new(options, claim.block());
+        let keyring = Keyring::make(&plan).unwrap();
+        let (voice, news) = Voice::heard();
+        let writer = Writer::new(readers(&plan), voice.clone()).unwrap();
+        // No hub is there: mails wait.
+        let post = post::join(keyring.directory(), "mail", writer).unwrap();
+        let identity = Identity::generate(&mut Ring::new()).unwrap();
+        let server_key = *identity.public_key();
+        let key = TokenKey::generate(&mut Ring::new(), 1).unwrap();
+        let now = Clock::new().now();
+        let mut endpoint = Endpoint::new(Config::for_server(), APP, Ring::new(), now).unwrap();
+        endpoint
+            .listen(now, Listen::new(identity, INSTANCE))
+            .unwrap();
+        endpoint.add_token_key(key.clone());
+        let (tell, told) = mpsc::channel();
+        let arena = Arena::new(&plan, (voice, post.requests(), tell));
+        let server = UdpServicer::named("game")
+            .spawn(vec![socket(plan.server())], endpoint, arena)
+            .unwrap();
+        for kind in SessionKind::ALL {
+            server
+                .request(Ask::Assign(Assign {
+                    instance: INSTANCE,
+                    match_id: match_of(kind),
+                    players: vec![Seated {
+                        client_id: client_of(Seat(0), kind),
+                        seat: Seat(0),
+                        team: Team(0),
+                    }],
+                }))
+                .unwrap();
+        }
+        Self {
+            plan,
+            _claim: claim,
+            _keyring: keyring,
+            server_key,
+            key,
+            server: Some(server),
+            news,
+            told,
+        }
+    }
+
+    /// A token that this server opens, for whomever.
+    fn target(&self, client: ClientId, kind: SessionKind, match_id: MatchId) -> Target {
+        let mut ring = Ring::new();
+        let now = Clock::new().unix_time();
+        let psk = Secret32::random(&mut ring).unwrap();
+        let grant = TokenGrant {
+            issued_at: now,
+            expires_at: now + Duration::from_secs(60),
+            client_id: client,
+            psk: psk.clone(),
+            server_id: INSTANCE,
+            addresses: AddressList::new(&[self.plan.server()]).unwrap(),
+            match_id,
+            seat: Seat(0),
+            team: Team(0),
+            user: UserData::new(kind.user()).unwrap(),
+        };
+        let token = self.key.seal(&mut ring, APP.0, &grant).unwrap();
+        Target {
+            addresses: vec![self.plan.server()],
+            server: ServerIdentity::Keys(vec![self.server_key]),
+            credentials: Credentials::Token {
+                token: token.as_bytes().to_vec(),
+                psk,
+            },
+        }
+    }
+
+    fn seated(&self, kind: SessionKind) -> Target {
+        self.target(client_of(Seat(0), kind), kind, match_of(kind))
+    }
+
+    /// Comes with that token, and returns what becomes of it.
+    fn knock(&self, target: Target) -> End {
+        self.knock_with(Config::default(), target)
+    }
+
+    fn knock_with(&self, config: Config, target: Target) -> End {
+        let (_stranger, heard) = self.come(config, target);
+        heard.recv_timeout(PATIENCE).unwrap()
+    }
+
+    /// Comes with that token, to stay where it is let in.
+    fn come(&self, config: Config, target: Target) -> (Handle<Target>, Receiver<End>) {
+        let (told, heard) = mpsc::channel();
+        let now = Clock::new().now();
+        let endpoint = Endpoint::new(config, APP, Ring::new(), now).unwrap();
+        let own = socket(SocketAddr::new(self.plan.player(Seat(1)), 0));
+        let stranger = UdpServicer::named("stranger")
+            .spawn(vec![own], endpoint, Stranger(told))
+            .unwrap();
+        stranger.request(target).unwrap();
+        (stranger, heard)
+    }
+
+    /// Asks what the link asks.
+    fn tell(&self, ask: Ask) {
+        self.server.as_ref().unwrap().request(ask).unwrap();
+    }
+
+    fn wait_for(&self, wanted: impl Fn(&News) -> bool) -> News {
+        loop {
+            let news = self.news.recv_timeout(PATIENCE).unwrap();
+            if wanted(&news) {
+                return news;
+            }
+        }
+    }
+}
+
+/// The match that the sessions of a kind make.
+const fn match_of(kind: SessionKind) -> MatchId {
+    MatchId(
+        [match kind {
+            SessionKind::Play => 9,
+            SessionKind::Measure => 10,
+            SessionKind::Fallback => 11,
+        }; 16],
+    )
+}
+
+/// What became of a session.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    Closed(CloseReason),
+    Failed(ConnectFailure),
+}
+
+/// Connects, and says how its session ended.
+struct Stranger(Sender<End>);
+
+impl Application<Endpoint<Ring>> for Stranger {
+    type Request = Target;
+
+    fn apply_request(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint<Ring>,
+        target: Target,
+    ) -> ControlFlow<()> {
+        endpoint.connect(now, target).unwrap();
+        ControlFlow::Continue(())
+    }
+
+    fn on_event(&mut self, _: Instant, _: &mut Endpoint<Ring>, event: Event) {
+        let end = match event {
+            Event::Closed { reason, .. } => End::Closed(reason),
+            Event::ConnectFailed { failure, .. } => End::Failed(failure),
+            Event::Connected { .. }
+            | Event::Readable { .. }
+            | Event::MtuChecked { .. }
+            | Event::RateChanged { .. }
+            | Event::Settled { .. }
+            | _ => {
+                return;
+            }
+        };
+        self.0.send(end).ok();
+    }
+
+    fn on_command(
+        &mut self,
+        _: Instant,
+        _: &mut Endpoint<Ring>,
+        _: CommandId,
+        command: Infallible,
+    ) {
+        match command {}
+    }
+}
+
+fn socket(address: SocketAddr) -> UdpSocket {
+    UdpSocket::bind(address, &SocketConfig::default()).unwrap()
+}
+
+#[test]
+fn a_token_without_a_seat_is_turned_away_counted_and_the_match_goes_on() {
+    let mut scene = Scene::new();
+    let (voice, told) = Voice::heard();
+    let (samples, _measured) = mpsc::channel();
+    let now = Clock::new().now();
+    let endpoint = Endpoint::new(Config::default(), APP, Ring::new(), now).unwrap();
+    let player = Player::new(&scene.plan, Seat(0), now, (voice, samples));
+    let own = socket(SocketAddr::new(scene.plan.player(Seat(0)), 0));
+    let player = UdpServicer::named("player")
+        .spawn(vec![own], endpoint, player)
+        .unwrap();
+    let targets = Targets {
+        told: Told::Direct,
+        play: scene.seated(SessionKind::Play),
+        fallback: scene.seated(SessionKind::Fallback),
+        measure: scene.seated(SessionKind::Measure),
+    };
+    let place = Place {
+        match_id: match_of(SessionKind::Play).to_string(),
+        seat: 0,
+    };
+    let join = Play::Join(place.clone(), Box::new(targets));
+    player.request(join).unwrap();
+    scene.wait_for(|news| *news == News::Started);
+    let seated = News::Seated {
+        player: 0,
+        given: place.clone(),
+        played: place,
+    };
+    while told.recv_timeout(PATIENCE).unwrap() != seated {}
+
+    let turned_away = End::Closed(CloseReason::Peer(CloseCode::App));
+    // Of the match, and nobody's seat; a seat of a match that nobody has assigned; and a seat
+    // whose token is for a session of another kind.
+    let (play, measure) = (SessionKind::Play, SessionKind::Measure);
+    for (client, kind, match_id) in [
+        (client_of(Seat(1), play), play, match_of(play)),
+        (client_of(Seat(0), play), play, match_of(measure)),
+        (client_of(Seat(0), measure), measure, MatchId([8; 16])),
+        (client_of(Seat(0), measure), play, match_of(measure)),
+    ] {
+        let end = scene.knock(scene.target(client, kind, match_id));
+        assert_eq!(end, turned_away, "{client:?} {kind:?}");
+    }
+
+    let is_last = |news: &News| {
+        let (player, all) = (None, scene.plan.ticks());
+        matches!(news, News::Checkpoint { player: of, ticks, .. } if *of == player && *ticks == all)
+    };
+    scene.wait_for(|news| {
+        assert!(!matches!(news, News::Left { .. }), "{news:?}");
+        is_last(news)
+    });
+    let server = scene.server.take().unwrap();
+    server.shutdown(Duration::from_secs(1));
+    let closed = scene.wait_for(|news| matches!(news, News::Closed { .. }));
+    assert_eq!(closed, News::Closed { joins_refused: 4 });
+}
+
+#[test]
+fn a_token_key_counts_from_when_the_link_says_so_until_it_lapses() {
+    let mut scene = Scene::new();
+    let mut config = Config::default();
+    config.connect_timeout = Duration::from_secs(1);
+    // Whoever is understood is told that it has no seat.
+    let understood = End::Closed(CloseReason::Peer(CloseCode::App));
+    let knock = |scene: &Scene, expected: &End| {
+        let (kind, nobody) = (SessionKind::Play, ClientId(77));
+        let end = scene.knock_with(config.clone(), scene.target(nobody, kind, match_of(kind)));
+        assert_eq!(end, *expected);
+    };
+    let new = TokenKey::generate(&mut Ring::new(), 2).unwrap();
+    scene.tell(Ask::TokenKey(Box::new(new.clone())));
+    knock(&scene, &understood);
+    let old = std::mem::replace(&mut scene.key, new);
+    knock(&scene, &understood);
+    scene.tell(Ask::TokenKeyLapsed(old.id()));
+    knock(&scene, &understood);
+    scene.key = old;
+    let refused = ConnectFailure::RefusedUnproved(CloseCode::TokenInvalid);
+    knock(&scene, &End::Failed(refused));
+}
+
+#[test]
+fn nobody_is_let_in_between_the_end_of_a_lease_and_the_next() {
+    let scene = Scene::new();
+    scene.tell(Ask::Closed(true));
+    let turned_away = End::Closed(CloseReason::Peer(CloseCode::App));
+    for kind in SessionKind::ALL {
+        assert_eq!(scene.knock(scene.seated(kind)), turned_away, "{kind:?}");
+    }
+    assert!(scene.told.try_recv().is_err(), "nobody has entered");
+    scene.tell(Ask::Closed(false));
+    let _stays = scene.come(Config::default(), scene.seated(SessionKind::Play));
+    let Tell::Entered(match_id) = scene.told.recv_timeout(PATIENCE).unwrap() else {
+        panic!("the match has not begun");
+    };
+    assert_eq!(match_id, match_of(SessionKind::Play));
+}

@@ -1,0 +1,64 @@
+//! The matchmaker: seats players who ask its HTTP edge, on the game server that it starts.
+
+use std::time::Duration;
+
+use matchmaker_core::{Config, Rule, TeamSize};
+
+use super::{Failure, Role, RunOptions, Voice};
+use crate::keyring;
+use crate::message::{News, Order};
+use crate::plan::APP;
+use daemon::allocator::{ChildOutput, LocalProcessConfig, PortRange};
+use daemon::control::Leash;
+use daemon::edge::{EdgeConfig, Transport};
+use daemon::role::matchmaker::{MatchmakerOptions, MatchmakerProcess};
+
+/// Serves until the parent lets go; the game server ends with it.
+pub(super) fn run(options: &RunOptions) -> Result<(), Failure> {
+    let leash: Leash<Order> = Leash::hold()?;
+    let (voice, writer) = Voice::raise()?;
+    let plan = options.plan();
+    let identity = keyring::identity(&options.directory, "matchmaker")?;
+    let join_file = keyring::join_file(&options.directory)?;
+    let players = u8::try_from(plan.options().players)?;
+    let matchmaker = MatchmakerProcess::start(MatchmakerOptions {
+        identity: &identity,
+        join_file: &join_file,
+        app_id: APP.0,
+        rule: Rule::TeamSize(TeamSize::new(players, 1)?),
+        config: Config::default(),
+        pool: Some(pool(options)?),
+        edge: EdgeConfig::new(plan.edge(), Transport::PlainHttp),
+    })?;
+    voice.say(News::Ready);
+    while leash.next(Duration::ZERO).is_ok() {
+        matchmaker.wait(PATIENCE)?;
+    }
+    matchmaker.shutdown(LINGER);
+    drop(voice);
+    // The writer has nothing left to write, or nobody to write to.
+    drop(writer.join());
+    Ok(())
+}
+
+/// One game server: this program again, which says its news where this process says its own.
+fn pool(options: &RunOptions) -> Result<LocalProcessConfig, Failure> {
+    let server = options.plan().server();
+    let ports = PortRange::new(server.port(), server.port()).ok_or("the server has no port")?;
+    let arguments = Role::GameServer(options.clone()).arguments();
+    Ok(LocalProcessConfig {
+        output: ChildOutput::Inherit,
+        ..LocalProcessConfig::new(
+            std::env::current_exe()?,
+            arguments.into_iter().map(Into::into).collect(),
+            vec![keyring::key_path(&options.directory, "game")],
+            keyring::join_path(&options.directory),
+            (server.ip(), ports),
+        )
+    })
+}
+
+/// How often to look whether the parent has let go.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// Time to take leave of the hub.
+const LINGER: Duration = Duration::from_millis(200);
