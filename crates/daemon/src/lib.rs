@@ -10,6 +10,7 @@ pub mod exit;
 pub mod hex;
 pub mod http;
 pub mod link;
+mod matchmaking;
 pub mod relay;
 pub mod role;
 pub mod trust;

@@ -1,10 +1,9 @@
 //! The hub link of a process, and what a game server does over it.
 
 mod application;
+mod dial;
 pub mod lease;
-mod lookup;
 mod server;
-mod trouble;
 
 use std::time::Duration;
 

@@ -5,13 +5,13 @@
 //! [`Relay`] is the node on a thread, for whoever has its own way to configure and to report.
 
 mod admin;
-mod ask;
-mod beside;
+mod client;
 mod emulation;
 mod file;
+mod forwarder_threads;
 mod host_names;
+mod machine;
 mod news;
-mod operator;
 mod probing;
 mod process;
 mod running;
@@ -19,17 +19,18 @@ pub mod sandbox;
 mod store;
 mod tcp;
 
-pub use beside::StrayStats;
-pub use emulation::Emulation;
+pub use admin::AdminSetup;
+pub use client::Stats;
+pub use emulation::{Emulation, FileLink};
 pub use file::{
     BootstrapNode, ConfigError, FileAdmin, FileConfig, FileGame, FileHopFrames, FileLimits,
-    FileLink, FileMinimum, FileMode, FileProbe, FileProtocol, FileProxies, FileRation, FileRole,
-    FileSigned,
+    FileMinimum, FileMode, FileProbe, FileProtocol, FileProxies, FileRation, FileRole, FileSigned,
 };
 pub use file::{Member, NodeName};
+pub use forwarder_threads::StrayStats;
 pub use news::{News, Order, RouteCauseName};
 pub use process::{Ending, RunError, main, run};
 pub use relay_mesh::TurnedAway;
-pub use running::{AdminSetup, Relay, Setup, StartError, Stats, Told};
+pub use running::{Relay, Setup, StartError, Told};
 pub(crate) use store::replace;
 pub use tcp::{TcpCounted, TcpSetup, TcpStats};

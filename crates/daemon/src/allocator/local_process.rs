@@ -1,20 +1,19 @@
 //! Game servers as child processes of the matchmaker.
 
-mod child;
-mod program;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::ffi::OsString;
-use std::fmt;
+use std::io::{Error, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::path::{Component, Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::str::FromStr;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use std::{env, fmt, fs, io};
 
 use crossbeam_channel::{Receiver, Sender, select_biased};
 use matchmaker_core::{Outcome, Slot};
@@ -24,7 +23,6 @@ use wire::{CommandId, Instant};
 use super::environment::SlotEnvironment;
 use super::{Order, OrderQueue, Report};
 use crate::exit::Failure;
-use child::{Fate, ServerChild};
 
 /// How game server processes are started.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -180,7 +178,7 @@ impl LocalProcess {
                 config.identities.len()
             )));
         }
-        program::check(&config.program)?;
+        check(&config.program)?;
         let mut pool = Processes {
             config,
             children: BTreeMap::new(),
@@ -374,3 +372,173 @@ const LOOK_PAUSE: Duration = Duration::from_millis(50);
 
 /// How long the thread sleeps where there is nothing to look at.
 const IDLE_PAUSE: Duration = Duration::from_secs(60);
+
+/// A game server process and the pipe that it lives by.
+#[derive(Debug)]
+struct ServerChild {
+    child: Child,
+    /// What started it.
+    run: CommandId,
+    /// Held open until it shall end.
+    stdin: Option<ChildStdin>,
+    /// What to answer once it has ended, and when to kill it.
+    stop: Option<(CommandId, Instant)>,
+}
+
+/// What has become of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It runs.
+    Runs,
+    /// It has ended by itself.
+    Exited(CommandId),
+    /// It has ended as it was told to.
+    Stopped(CommandId),
+}
+
+impl ServerChild {
+    fn spawn(command: &mut Command, run: CommandId) -> io::Result<Self> {
+        let mut child = command.spawn()?;
+        Ok(Self {
+            stdin: child.stdin.take(),
+            child,
+            run,
+            stop: None,
+        })
+    }
+
+    fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Lets go of the process: it shall end by itself until `kill_at`.
+    fn release(&mut self, id: CommandId, kill_at: Instant) {
+        self.stdin = None;
+        let kill_at = self.stop.map_or(kill_at, |(_, earlier)| earlier);
+        self.stop = Some((id, kill_at));
+    }
+
+    /// Returns what has become of the process, which is killed where its time is over.
+    fn look(&mut self, now: Instant) -> Fate {
+        match (self.child.try_wait(), self.stop) {
+            // An error means that the system knows no such child any more.
+            (Ok(Some(_)) | Err(_), Some((id, _))) => Fate::Stopped(id),
+            (Ok(Some(_)) | Err(_), None) => Fate::Exited(self.run),
+            (Ok(None), Some((_, kill_at))) if kill_at <= now => {
+                self.kill();
+                self.look_again()
+            }
+            (Ok(None), _) => Fate::Runs,
+        }
+    }
+
+    /// Ends the process at once, and waits for its end.
+    fn kill(&mut self) {
+        self.stdin = None;
+        // It may have ended by now.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+
+    /// After a kill there is nothing left to wait for.
+    fn look_again(&self) -> Fate {
+        self.stop
+            .map_or(Fate::Exited(self.run), |(id, _)| Fate::Stopped(id))
+    }
+}
+
+impl Drop for ServerChild {
+    fn drop(&mut self) {
+        // One that has ended is not touched: its id may be another's by now.
+        if matches!(self.child.try_wait(), Ok(None)) {
+            self.kill();
+        }
+    }
+}
+
+/// Finds the program as the system does when it is started.
+///
+/// # Errors
+///
+/// One sentence that names it: it is not there, no file, or not executable.
+fn check(program: &Path) -> Result<(), Failure> {
+    let why = |error: &Error| Failure::file(program, format_args!("the game server: {error}"));
+    if !is_searched(program) {
+        return check_file(program).map_err(|error| why(&error));
+    }
+    let folders = env::var_os("PATH").unwrap_or_default();
+    let mut found = env::split_paths(&folders).map(|folder| check_file(&folder.join(program)));
+    if found.any(|of| of.is_ok()) {
+        return Ok(());
+    }
+    let sentence =
+        "the game server: no such program in PATH; a file stands with its folder, such as";
+    let example = Path::new(".").join(program);
+    Err(Failure::file(
+        program,
+        format_args!("{sentence} {}", example.display()),
+    ))
+}
+
+/// Whether it is looked for in the folders of `PATH`: it has no folder of its own.
+fn is_searched(program: &Path) -> bool {
+    let mut parts = program.components();
+    matches!(
+        (parts.next(), parts.next()),
+        (Some(Component::Normal(_)), None)
+    )
+}
+
+fn check_file(path: &Path) -> Result<(), Error> {
+    let mut path = PathBuf::from(path);
+    if !path.exists() && path.extension().is_none() {
+        path.set_extension(env::consts::EXE_EXTENSION);
+    }
+    let metadata = fs::metadata(&path)?;
+    if metadata.is_dir() {
+        return Err(ErrorKind::IsADirectory.into());
+    }
+    #[cfg(unix)]
+    if std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o111 == 0 {
+        return Err(Error::new(
+            ErrorKind::PermissionDenied,
+            "the file is not executable; chmod +x it",
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod program_tests {
+    use super::*;
+    use crate::exit::Exit;
+
+    #[test]
+    fn a_program_is_found_as_the_system_finds_it() {
+        assert_eq!(check(&env::current_exe().unwrap()), Ok(()));
+        #[cfg(unix)]
+        assert_eq!(check(Path::new("sh")), Ok(()));
+        let folder = env::temp_dir();
+        for (path, sentence) in [
+            (Path::new("no-such-game-server"), "no such program in PATH"),
+            (Path::new("./no-such-game-server"), "No such file"),
+            (&folder, "directory"),
+        ] {
+            let failure = check(path).unwrap_err();
+            assert_eq!(failure.exit, Exit::Usage);
+            assert!(failure.sentence.contains(sentence), "{failure}");
+            assert_eq!(failure.file.as_deref(), Some(path));
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_that_may_not_be_run_is_named() {
+        let name = format!("tickwire-program-{}", std::process::id());
+        let path = env::temp_dir().join(name);
+        fs::write(&path, "").unwrap();
+        let failure = check(&path).unwrap_err();
+        fs::remove_file(&path).unwrap();
+        assert!(failure.sentence.contains("chmod +x"), "{failure}");
+    }
+}

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::count::Counts;
 use crate::http::refusal::{FieldFault, Refusal};
-use crate::role::matchmaker::Load;
+use crate::matchmaking::Load;
 
 /// Body of `POST /v1/tickets`.
 #[derive(Debug, PartialEq, Eq)]

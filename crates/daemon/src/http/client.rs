@@ -1,14 +1,11 @@
 //! One request a connection, plain HTTP/1.1.
 
-mod answer;
-
 use std::fmt::{self, Write as _};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use crate::exit::{Exit, Failure};
-pub use answer::Answer;
 
 /// A request.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +64,7 @@ pub(crate) fn ask_on(
             Ok(()) | Err(_) => {}
         }
     }
-    answer::read(stream, request.answer_bytes_max)
+    read(stream, request.answer_bytes_max)
 }
 
 /// Says in a sentence why `who` gave no answer at its address within this time.
@@ -100,4 +97,289 @@ fn is_hung_up(error: &io::Error) -> bool {
         error.kind(),
         ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted
     )
+}
+
+/// What came back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The status code.
+    pub status: u16,
+    /// The body, without its transfer coding.
+    pub body: Vec<u8>,
+}
+
+/// What ends a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Framing {
+    Empty,
+    Length(u64),
+    Chunked,
+    Close,
+}
+
+/// Reads an answer of at most `bytes_max` bytes, head and framing included.
+///
+/// # Errors
+///
+/// The system's; `InvalidData` where it is no HTTP, too long, or cut off.
+fn read(stream: impl Read, bytes_max: u64) -> io::Result<Answer> {
+    let mut input = BufReader::new(stream.take(bytes_max));
+    let (status, framing) = loop {
+        let head = read_head(&mut input)?;
+        let (status, framing) = parse_head(&head).ok_or_else(malformed)?;
+        // Answers that come before the answer (RFC 9110, section 15.2). A change of protocol was not
+        // asked for.
+        match status {
+            101 => return Err(malformed()),
+            100..200 => {}
+            _ => break (status, framing),
+        }
+    };
+    let mut body = Vec::new();
+    match framing {
+        Framing::Empty => {}
+        Framing::Length(len) => read_exactly(&mut input, len, &mut body)?,
+        Framing::Chunked => read_chunks(&mut input, &mut body)?,
+        Framing::Close => {
+            match input.read_to_end(&mut body) {
+                // It says that it has nothing more to say by a reset.
+                Err(error) if !is_hung_up(&error) => return Err(error),
+                Ok(_) | Err(_) => {}
+            }
+            if input.get_ref().limit() == 0 {
+                return Err(malformed());
+            }
+        }
+    }
+    Ok(Answer { status, body })
+}
+
+fn malformed() -> io::Error {
+    ErrorKind::InvalidData.into()
+}
+
+/// Reads up to an empty line.
+fn read_head(input: &mut impl BufRead) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    loop {
+        let line = read_line(input)?;
+        let is_end = line == b"\r\n" || line == b"\n";
+        head.extend_from_slice(&line);
+        if is_end && head.len() > line.len() {
+            return Ok(head);
+        }
+        if head.len() > HEAD_BYTES_MAX {
+            return Err(malformed());
+        }
+    }
+}
+
+/// Reads a line with its end.
+fn read_line(input: &mut impl BufRead) -> io::Result<Vec<u8>> {
+    let mut line = Vec::new();
+    let max = u64::try_from(HEAD_BYTES_MAX).unwrap_or(u64::MAX);
+    input.by_ref().take(max).read_until(b'\n', &mut line)?;
+    if line.last() == Some(&b'\n') {
+        Ok(line)
+    } else {
+        Err(malformed())
+    }
+}
+
+/// Reads a status and how the body ends (RFC 9112, section 6.3).
+fn parse_head(head: &[u8]) -> Option<(u16, Framing)> {
+    let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
+    let mut answer = httparse::Response::new(&mut fields);
+    if !answer.parse(head).ok()?.is_complete() {
+        return None;
+    }
+    let status = answer.code?;
+    if status < 200 || status == 204 || status == 304 {
+        return Some((status, Framing::Empty));
+    }
+    let values = |name: &'static str| {
+        let named = answer
+            .headers
+            .iter()
+            .filter(move |field| field.name.eq_ignore_ascii_case(name));
+        named.map(|field| str::from_utf8(field.value).unwrap_or_default())
+    };
+    let codings: Vec<&str> = values("transfer-encoding").flat_map(elements).collect();
+    let mut lengths = values("content-length").flat_map(elements);
+    let framing = match (codings.as_slice(), lengths.next()) {
+        ([coding], None) if coding.eq_ignore_ascii_case("chunked") => Framing::Chunked,
+        // A coding that is not known here, or a length beside it, which is how answers are smuggled.
+        ([_, ..], _) => return None,
+        ([], Some(length)) => {
+            let is_number = length.bytes().all(|byte| byte.is_ascii_digit());
+            // It may be said more than once, but not differently.
+            if !is_number || lengths.any(|other| other != length) {
+                return None;
+            }
+            Framing::Length(length.parse().ok()?)
+        }
+        ([], None) => Framing::Close,
+    };
+    Some((status, framing))
+}
+
+/// The elements of a list (RFC 9110, section 5.6.1).
+fn elements(list: &str) -> impl Iterator<Item = &str> {
+    let elements = list
+        .split(',')
+        .map(|element| element.trim_matches([' ', '\t']));
+    elements.filter(|element| !element.is_empty())
+}
+
+fn read_exactly(input: &mut impl Read, len: u64, body: &mut Vec<u8>) -> io::Result<()> {
+    let read = input.by_ref().take(len).read_to_end(body)?;
+    if u64::try_from(read) == Ok(len) {
+        Ok(())
+    } else {
+        Err(malformed())
+    }
+}
+
+/// Reads chunks and the trailer behind them (RFC 9112, section 7.1).
+fn read_chunks(input: &mut impl BufRead, body: &mut Vec<u8>) -> io::Result<()> {
+    loop {
+        let line = read_line(input)?;
+        let size = match httparse::parse_chunk_size(&line) {
+            Ok(httparse::Status::Complete((_, size))) => size,
+            Ok(httparse::Status::Partial) | Err(_) => return Err(malformed()),
+        };
+        if size == 0 {
+            break;
+        }
+        read_exactly(input, size, body)?;
+        if read_line(input)? != b"\r\n" {
+            return Err(malformed());
+        }
+    }
+    let mut trailer = 0_usize;
+    loop {
+        let line = read_line(input)?;
+        if line == b"\r\n" {
+            return Ok(());
+        }
+        trailer = trailer.saturating_add(line.len());
+        if trailer > HEAD_BYTES_MAX {
+            return Err(malformed());
+        }
+    }
+}
+
+/// Longest head.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+/// Fields of a head.
+const FIELDS_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAX: u64 = 200_000;
+
+    fn parse(text: &[u8]) -> io::Result<Answer> {
+        read(text, MAX)
+    }
+
+    #[test]
+    fn rfc9112_an_answer_is_read_in_each_framing() {
+        for (text, status, body) in [
+            (
+                "HTTP/1.1 201 Created\r\nx: y\r\n\r\n{\"a\":7}",
+                201,
+                "{\"a\":7}",
+            ),
+            ("HTTP/1.0 200 OK\r\n\r\nabc", 200, "abc"),
+            ("HTTP/1.1 200 \r\n\r\n", 200, ""),
+            ("HTTP/1.1 200\r\n\r\n", 200, ""),
+            (
+                "HTTP/1.1 204 No Content\r\nContent-length: 0\r\n\r\n",
+                204,
+                "",
+            ),
+            ("HTTP/1.1 200 OK\r\nCONTENT-LENGTH:3\r\n\r\nabc", 200, "abc"),
+            // What comes behind is no part of it.
+            (
+                "HTTP/1.1 200 OK\r\ncontent-length: \t3 \r\n\r\nabcdef",
+                200,
+                "abc",
+            ),
+            (
+                "HTTP/1.1 200 OK\r\ncontent-length: 3, 3\r\n\r\nabc",
+                200,
+                "abc",
+            ),
+            (
+                "HTTP/1.1 200 OK\r\ncontent-length: 3\r\nContent-Length: 3\r\n\r\nabc",
+                200,
+                "abc",
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n3\r\nabc\r\nA;x=\"y\"\r\n0123456789\r\n0\r\n\r\n",
+                200,
+                "abc0123456789",
+            ),
+            (
+                "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\nt: railer\r\n\r\n",
+                200,
+                "",
+            ),
+            (
+                "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.1 404 No\r\n\r\nno",
+                404,
+                "no",
+            ),
+        ] {
+            let expected = Answer {
+                status,
+                body: body.as_bytes().to_vec(),
+            };
+            assert_eq!(parse(text.as_bytes()).ok(), Some(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn rfc9112_what_is_no_answer_or_is_cut_off_is_none() {
+        for text in [
+            "",
+            "\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n{}",
+            "HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n{}",
+            "HTTP/1.1 200 OK\r\ncontent-length: +2\r\n\r\n{}",
+            "HTTP/1.1 200 OK\r\ncontent-length: 2, 3\r\n\r\n{}}",
+            "HTTP/1.1 200 OK\r\ncontent-length: 99999999999999999999\r\n\r\n{}",
+            "HTTP/1.1 200 OK\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n",
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabcd\r\n0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nffffffffffffffffff\r\n",
+            "HTTP/1.1 200 OK\r\n",
+            "HTTP/1.1 2",
+            "SSH-2.0-x\r\n\r\n{}",
+            "HTTP/1.1 abc\r\n\r\n{}",
+            "HTTP/2.0 200 OK\r\n\r\n{}",
+            "HTTP/1.1 101 Switching\r\n\r\n",
+        ] {
+            let kind = parse(text.as_bytes()).map_err(|error| error.kind());
+            assert_eq!(kind, Err(ErrorKind::InvalidData), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_held_up_to_its_limit() {
+        for head in [
+            "HTTP/1.1 200 OK\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: 400000\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n61a80\r\n",
+        ] {
+            let answer = head.as_bytes().chain(io::repeat(b'a').take(400_000));
+            let read = read(answer, MAX).map_err(|error| error.kind());
+            assert_eq!(read, Err(ErrorKind::InvalidData), "{head}");
+        }
+        let endless = io::repeat(b'a');
+        assert!(read(endless, u64::MAX).is_err(), "a head has an end");
+    }
 }

@@ -7,8 +7,7 @@ use hub::{DialError, JoinFile, Node, NodeCommand, NodeConfig, NodeEvent};
 use servicer::{Clock, Dial, StreamApplication, StreamHandle, StreamServicer, TlsIdentity};
 use wire::{CommandId, ConnectionId, InstanceId, Instant, StreamMachine as _};
 
-use super::lookup::Lookup;
-use super::trouble::{Reason, Trouble};
+use super::dial::{Lookup, Reason, Trouble};
 use crate::exit::Failure;
 use crate::trust;
 

@@ -4,15 +4,15 @@
 //! end: a game server whose lease is not renewed ends itself, with the last match that is played on it
 //! or after a grace, so that no matchmaker, allocator or broken network can leave one behind.
 
-mod config;
-mod keys;
 #[cfg(test)]
 mod tests;
 
+use core::fmt;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
-use crypto::TokenKey;
+use crypto::token::{CLOCK_SKEW, LIFETIME_MAX};
+use crypto::{AddressList, ServerKeys, TokenKey};
 use hub::record::CallError;
 use matchmaker_core::Seated;
 use matchmaker_core::record::{
@@ -21,9 +21,6 @@ use matchmaker_core::record::{
 };
 use wire::{ClientId, InstanceId, Instant, MatchId};
 use zeroize::Zeroizing;
-
-pub use config::{LeaseConfig, LeaseEnd, Offer};
-use keys::{KeyDue, Keys};
 
 /// What has happened to a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -474,3 +471,168 @@ const HEARTBEAT_MIN: Duration = Duration::from_millis(100);
 
 /// Reports that may wait; 1 KiB each at most.
 const REPORTS_MAX: usize = 1_024;
+
+/// What a game server offers to the matchmaker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// Separates games and builds; that of the matchmaker.
+    pub app_id: u64,
+    /// Seats that it can serve at a time, in all its matches.
+    pub capacity: u16,
+    /// Its identity keys; the one that its hub link proves is among them.
+    pub identity_keys: ServerKeys,
+    /// Where players find it, best first.
+    pub addresses: AddressList,
+}
+
+/// Times of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LeaseConfig {
+    /// How long the instance lives before its first registration; 60 s.
+    pub boot_timeout: Duration,
+    /// How long an answer may take; 5 s.
+    pub call_timeout: Duration,
+    /// Pause before a call that failed is made again; 500 ms.
+    pub retry_pause: Duration,
+    /// How often the lease is renewed, at the least; 10 s. The matchmaker may ask for more.
+    pub heartbeat_max: Duration,
+    /// How long matches that players have entered may go on without a lease; 10 minutes. Meanwhile
+    /// nobody is let in, and with the last of them the instance ends. It bounds how long a server
+    /// whose matchmaker never comes back is left over. Results wait for a matchmaker that comes
+    /// back; one that has given the instance up ([`LeaseEnd::Retired`]) gets none any more.
+    pub lease_grace: Duration,
+    /// How long a token key is in use before another takes its place; 24 h. The one before opens
+    /// tokens for 305 s more, in which they all lapse; it is not changed again meanwhile.
+    pub key_rotation: Duration,
+}
+
+impl Default for LeaseConfig {
+    fn default() -> Self {
+        Self {
+            boot_timeout: Duration::from_secs(60),
+            call_timeout: Duration::from_secs(5),
+            retry_pause: Duration::from_millis(500),
+            heartbeat_max: Duration::from_secs(10),
+            lease_grace: Duration::from_secs(600),
+            key_rotation: Duration::from_secs(24 * 3_600),
+        }
+    }
+}
+
+/// Why an instance must end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LeaseEnd {
+    /// No call has renewed the lease in time, and no match that is played has time left.
+    Expired,
+    /// The matchmaker gave the instance up, or another one has its place.
+    Retired,
+    /// The matchmaker does not take this server at all.
+    Refused(RefuseReason),
+    /// A later run of the same node has joined the hub.
+    Superseded,
+    /// The instance said that it ends, and the matchmaker has heard it or cannot.
+    Left,
+}
+
+impl fmt::Display for LeaseEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Expired => f.write_str("the lease was not renewed"),
+            Self::Retired => f.write_str("the matchmaker gave this instance up"),
+            Self::Refused(reason) => write!(f, "the matchmaker refused this server: {reason:?}"),
+            Self::Superseded => f.write_str("a later run of this node has joined the hub"),
+            Self::Left => f.write_str("the instance has left"),
+        }
+    }
+}
+
+/// The keys of one instance; holds key bytes, so it has no `Debug`.
+struct Keys {
+    current: TokenKey,
+    /// Ids of keys before it, oldest first, and when the last token under each has lapsed; `None`
+    /// while the matchmaker may still seal under it.
+    old: VecDeque<(u32, Option<Instant>)>,
+    /// How long a key is in use.
+    rotation: Duration,
+    rotate_at: Instant,
+}
+
+/// What is due about keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum KeyDue {
+    /// Another key shall take the place of the current one.
+    Rotate,
+    /// No token under this key is good any more.
+    Lapsed(u32),
+}
+
+impl Keys {
+    fn new(current: TokenKey, rotation: Duration, now: Instant) -> Self {
+        Self {
+            current,
+            old: VecDeque::new(),
+            rotation,
+            rotate_at: now + rotation,
+        }
+    }
+
+    const fn current(&self) -> &TokenKey {
+        &self.current
+    }
+
+    /// Another key takes the place of the current one. Returns a key that is given up early, as
+    /// too many are in use.
+    fn replace(&mut self, key: TokenKey) -> Option<u32> {
+        let before = core::mem::replace(&mut self.current, key).id();
+        if before == self.current.id() {
+            return None;
+        }
+        self.old.push_back((before, None));
+        if self.old.len() < KEYS_MAX {
+            return None;
+        }
+        self.old.pop_front().map(|(id, _)| id)
+    }
+
+    /// The matchmaker knows the current key, and seals under no other from now on.
+    fn on_registered(&mut self, now: Instant) {
+        for (_, lapses_at) in &mut self.old {
+            lapses_at.get_or_insert(now + OVERLAP);
+        }
+    }
+
+    /// Returns what is due at `now`, one thing at a time. A key is not changed while an earlier one
+    /// is in use, so that those in use are few however short their time is.
+    fn poll_due(&mut self, now: Instant) -> Option<KeyDue> {
+        if let Some((id, Some(lapses_at))) = self.old.front().copied()
+            && lapses_at <= now
+        {
+            self.old.pop_front();
+            return Some(KeyDue::Lapsed(id));
+        }
+        if self.old.is_empty() && self.rotate_at <= now {
+            self.rotate_at = now + self.rotation.max(ROTATION_MIN);
+            return Some(KeyDue::Rotate);
+        }
+        None
+    }
+
+    /// Returns when something is next due.
+    fn poll_timeout(&self) -> Option<Instant> {
+        match self.old.front() {
+            Some((_, lapses_at)) => *lapses_at,
+            None => Some(self.rotate_at),
+        }
+    }
+}
+
+/// For how long tokens under a key may be good that is sealed under no more.
+const OVERLAP: Duration = LIFETIME_MAX.saturating_add(CLOCK_SKEW);
+
+/// Keys in use at a time; as many as an endpoint opens tokens with.
+const KEYS_MAX: usize = 4;
+
+/// However often keys shall change, it is no more than that.
+const ROTATION_MIN: Duration = Duration::from_millis(100);

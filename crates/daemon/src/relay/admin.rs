@@ -2,8 +2,6 @@
 //!
 //! Its requests and answers are described in `docs/operations.md`.
 
-mod access;
-mod answer;
 mod metrics;
 mod picture;
 mod routes;
@@ -12,15 +10,27 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::{HeaderMap, StatusCode};
+use crypto::Secret32;
 use tokio::net::{TcpListener, TcpStream};
+use wire::NodeId;
 
-use super::ask::Asker;
-use super::running::AdminSetup;
+use super::client::Asker;
 use super::store::Desk;
 use crate::exit::Failure;
 use crate::http::connections::{Connections, Place};
+use crate::http::field::bearer_token;
+use crate::http::refusal::Refusal;
 use crate::http::{ACCEPT_PAUSE, Limits, Port, Server, converse};
-use access::Access;
+
+/// The admin interface of a node.
+#[derive(Debug)]
+pub struct AdminSetup {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// Who knows it may ask anything.
+    pub token: Secret32,
+}
 
 /// What requests are answered from.
 pub(super) struct AdminStart {
@@ -114,3 +124,74 @@ const LIMITS: Limits = Limits {
     write_timeout: Duration::from_secs(10),
     life: Duration::from_secs(300),
 };
+
+/// The token, RFC 6750: `Authorization: Bearer` and 64 hexadecimal digits.
+struct Access(Secret32);
+
+impl Access {
+    const fn new(token: Secret32) -> Self {
+        Self(token)
+    }
+
+    /// Returns whether the request has the token; the time it takes tells nothing of a wrong one.
+    fn admits(&self, headers: &HeaderMap) -> bool {
+        // A node id has the same form.
+        let token: Option<NodeId> = bearer_token(headers).and_then(|token| token.parse().ok());
+        token.is_some_and(|token| crypto::equal(&token.0, self.0.expose()))
+    }
+}
+
+impl Refusal {
+    fn no_token() -> Self {
+        let detail = "expected \"Authorization: Bearer TOKEN\" with the token of this node's token file; \
+                      found none, or another token";
+        Self::new(StatusCode::UNAUTHORIZED, "no_token", detail)
+    }
+
+    fn not_found(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found", detail)
+    }
+
+    /// The node's thread does not answer.
+    fn busy() -> Self {
+        let detail = "the node does not answer";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::{HeaderValue, header};
+
+    use super::*;
+
+    #[test]
+    fn pgx12_the_token_alone_opens() {
+        let access = Access::new(Secret32::new([0xab; 32]));
+        let admits = |values: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(header::AUTHORIZATION, HeaderValue::from_str(value).unwrap());
+            }
+            access.admits(&headers)
+        };
+        let right = format!("Bearer {}", "ab".repeat(32));
+        assert!(admits(&[&right]));
+        assert!(admits(&[&right.replace("Bearer", "bearer")]));
+        let twice = admits(&[&right, &right]);
+        assert!(!twice, "which one counts is nobody's to guess");
+        for wrong in [
+            String::new(),
+            "Bearer".to_owned(),
+            "Bearer ".to_owned(),
+            right.replace("Bearer", "Basic"),
+            right.replace("Bearer ", ""),
+            right.replacen("ab", "ac", 1),
+            format!("{right}ab"),
+            right.replacen("ab", "", 1),
+        ] {
+            assert!(!admits(&[&wrong]), "{wrong}");
+        }
+        assert!(!admits(&[]));
+    }
+}

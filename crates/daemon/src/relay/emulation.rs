@@ -3,18 +3,31 @@
 //! It is compiled with feature `emulation`. Without it an [`Emulation`] does nothing, and a
 //! configuration file with `links` is refused.
 
+use std::net::IpAddr;
 #[cfg(feature = "emulation")]
 use std::time::Duration;
 
 #[cfg(feature = "emulation")]
 use netsim::{Chance, Link, LinkConfig, Loss};
+use serde::{Deserialize, Serialize};
 use servicer::UdpServicer;
 #[cfg(feature = "emulation")]
 use servicer::{Conditioner, Direction, Rules};
 #[cfg(feature = "emulation")]
 use wire::Seed;
 
-use super::file::FileLink;
+/// A link of the virtual network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileLink {
+    /// The host at the other end.
+    pub remote: IpAddr,
+    /// Delay, milliseconds.
+    pub delay_ms: u64,
+    /// Loss, in a million.
+    #[serde(default)]
+    pub loss_per_million: u32,
+}
 
 /// Rules for the datagrams that a node sends and receives. A clone shares the rules.
 #[derive(Clone, Debug, Default)]

@@ -1,15 +1,11 @@
 //! The configuration file of a node.
 
 mod admin;
+mod by_game;
 mod check;
+mod game;
 mod host;
-mod probes;
-mod proxies;
-mod rations;
 mod seed;
-mod server_header;
-mod signed;
-mod tcp;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -23,21 +19,19 @@ use crypto::{Identity, Provider, Ring, Secret32, identity_file};
 use relay_mesh::config_text::{self, Expected, TextError};
 use relay_mesh::hop::HopKind;
 use relay_mesh::link_state::{Profile, Roles};
-use relay_mesh::signed_config::ProxyRule;
-use relay_mesh::{Bootstrap, Config, EntryGame, ExitGame, Game, Mode};
+use relay_mesh::{Bootstrap, Config, Game, TcpConfig};
 use serde::{Deserialize, Serialize};
 use wire::{InstanceId, NodeId};
 
-use super::emulation::Emulation;
+use super::admin::AdminSetup;
+use super::emulation::{Emulation, FileLink};
 use super::host_names::HostName;
-use super::running::{AdminSetup, Setup};
+use super::running::Setup;
+use super::tcp::TcpSetup;
 use crate::{exit, trust};
-pub use admin::FileAdmin;
-pub use probes::FileProbe;
-pub use proxies::FileProxies;
-pub use rations::FileRation;
-pub use signed::{FileMinimum, FileSigned};
-pub use tcp::FileProtocol;
+pub use admin::{FileAdmin, FileMinimum, FileSigned};
+pub use by_game::{FileProbe, FileProxies, FileRation};
+pub use game::{FileGame, FileMode, FileProtocol};
 
 /// What the file holds, as JSON. Paths in it are relative to the file's folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -231,63 +225,6 @@ pub struct Member {
     pub roles: BTreeSet<FileRole>,
 }
 
-/// A game that the mesh carries.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct FileGame {
-    /// The same at entry and exit; at most 64 bytes. A game over UDP and one over TCP may share it.
-    pub name: String,
-    /// Over what it is played; `udp` by default.
-    #[serde(default)]
-    pub protocol: FileProtocol,
-    /// How its packets live through trouble.
-    #[serde(default)]
-    pub mode: FileMode,
-    /// At an entry: where players come in.
-    #[serde(default)]
-    pub listen: Vec<SocketAddr>,
-    /// At an entry: the exits that serve it.
-    #[serde(default)]
-    pub exits: Vec<NodeName>,
-    /// At an exit: where the game server listens; a host name is resolved when the file is read and every
-    /// 10 s.
-    #[serde(default, deserialize_with = "host::optional")]
-    pub server: Option<SocketAddr>,
-    /// At an exit: the entries that may send players; without it, all members.
-    #[serde(default)]
-    pub entries: Option<BTreeSet<NodeName>>,
-    /// At an exit: how the game server is told the player's address, by headers of the PROXY protocol;
-    /// `true`, `false` or an object. Only for servers that expect them of this host.
-    #[serde(default, with = "server_header")]
-    pub proxy_header: Option<ProxyRule>,
-}
-
-/// How a game's packets live through trouble.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FileMode {
-    /// One path.
-    Single,
-    /// A second one is kept warm.
-    #[default]
-    Shadow,
-    /// Two carry every packet.
-    Dup,
-}
-
-/// A link of the virtual network.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct FileLink {
-    /// The host at the other end.
-    pub remote: IpAddr,
-    /// Delay, milliseconds.
-    pub delay_ms: u64,
-    /// Loss, in a million.
-    #[serde(default)]
-    pub loss_per_million: u32,
-}
-
 impl FileConfig {
     /// Reads the file at `path`; one of `PureGamer`'s five fields too, whose data folder is then made.
     ///
@@ -392,30 +329,44 @@ impl FileConfig {
                 .transpose()?,
         })
     }
-}
 
-impl FileGame {
-    fn game(&self) -> Game {
-        Game {
-            name: self.name.clone(),
-            mode: match self.mode {
-                FileMode::Single => Mode::Single,
-                FileMode::Shadow => Mode::Shadow,
-                FileMode::Dup => Mode::Dup,
-            },
-            entry: (!self.listen.is_empty()).then(|| EntryGame {
-                listen: self.listen.clone(),
-                exits: self.exits.iter().map(|exit| exit.0).collect(),
-            }),
-            exit: self.server.map(|server| ExitGame {
-                server,
-                entries: self
-                    .entries
-                    .as_ref()
-                    .map(|entries| entries.iter().map(|entry| entry.0).collect()),
-                header: self.proxy_header.as_ref().map(ProxyRule::header),
-            }),
+    fn games_over(&self, protocol: FileProtocol) -> Vec<Game> {
+        let games = self.games.iter();
+        games
+            .filter(|game| game.protocol == protocol)
+            .map(FileGame::game)
+            .collect()
+    }
+
+    /// TCP games; `None` where there is none, and no document may bring some.
+    fn tcp(&self) -> Option<TcpConfig> {
+        let games = self.games_over(FileProtocol::Tcp);
+        if games.is_empty() && self.signed.is_none() {
+            return None;
         }
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a place in the standard library's time, which nothing is measured by"
+        )]
+        let epoch = std::time::Instant::now();
+        let mut tcp = TcpConfig::new(epoch);
+        tcp.games = games;
+        tcp.connections_max = self.limits.tcp_connections.unwrap_or(tcp.connections_max);
+        let tunnel = &mut tcp.tunnel;
+        tunnel.players_max = self.limits.tcp_connections.unwrap_or(tunnel.players_max);
+        tunnel.per_address_max = self
+            .limits
+            .tcp_per_address
+            .unwrap_or(tunnel.per_address_max);
+        Some(tcp)
+    }
+
+    fn tcp_setup(&self, directory: &Path) -> Result<TcpSetup, ConfigError> {
+        let mut setup = TcpSetup::default();
+        let limits = &self.limits;
+        setup.connections_max = limits.tcp_connections.unwrap_or(setup.connections_max);
+        setup.proxies = self.trusted_proxies(directory, FileProtocol::Tcp)?;
+        Ok(setup)
     }
 }
 

@@ -3,7 +3,6 @@
 //! A thread of its own waits for all probes that are under way, so that what it takes to be heard is not
 //! that of the node's work. Each probe has a socket, which is closed with it.
 
-mod icmp;
 mod probe;
 
 use std::collections::BTreeMap;
@@ -20,7 +19,7 @@ use relay_mesh::{Outcome, ServerProbe};
 use servicer::{Clock, Requests};
 use wire::{CommandId, Instant};
 
-use super::ask::Ask;
+use super::machine::Ask;
 use probe::{Probe, Progress};
 
 /// One measurement to be made.

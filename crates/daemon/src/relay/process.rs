@@ -1,24 +1,21 @@
 //! The process of one node: orders in, news out, until the input ends or a signal says so.
 
-mod signals;
-
-use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
-use std::thread;
 use std::time::Duration;
+use std::{fmt, thread};
 
 use servicer::Clock;
+use tokio::runtime::Builder;
 
-use crate::exit::{Exit, say_why};
-
-use super::emulation::Emulation;
-use super::file::{ConfigError, FileConfig, FileLink, NodeName};
+use super::emulation::{Emulation, FileLink};
+use super::file::{ConfigError, FileConfig, NodeName};
 use super::host_names::{self, HostName, HostNames};
 use super::news::{News, Order};
 use super::running::{Relay, StartError};
+use crate::exit::{Exit, say_why};
 
 /// When a node's process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +97,7 @@ fn run_with_names(
 
     let (heard, orders) = mpsc::sync_channel(ORDERS_MAX);
     if ending == Ending::BySignal {
-        signals::hear(heard.clone()).map_err(RunError::System)?;
+        hear(heard.clone()).map_err(RunError::System)?;
     }
     read_on_a_thread(input, heard).map_err(RunError::System)?;
     let drain = config.limits.drain_secs.map(Duration::from_secs);
@@ -362,6 +359,56 @@ const LEAVE_LOOK: Duration = Duration::from_secs(1);
 const DRAIN: Duration = Duration::from_secs(120);
 /// Streams of the seed below are those of the file's links.
 const FIRST_LATER_LINK: u64 = 1 << 32;
+
+/// Starts the thread that waits for signals. From now on they no longer end the process.
+#[cfg(unix)]
+fn hear(heard: SyncSender<Heard>) -> io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+
+    let runtime = Builder::new_current_thread().enable_io().build()?;
+    let (mut terminate, mut interrupt, mut hang_up) = {
+        let _context = runtime.enter();
+        (
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::hangup())?,
+        )
+    };
+    let wait = move || {
+        runtime.block_on(async move {
+            loop {
+                tokio::select! {
+                    Some(()) = terminate.recv() => {}
+                    Some(()) = interrupt.recv() => {}
+                    Some(()) = hang_up.recv() => {}
+                    else => return,
+                }
+                if heard.send(Heard::Signal).is_err() {
+                    return;
+                }
+            }
+        });
+    };
+    thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(wait)?;
+    Ok(())
+}
+
+/// Starts the thread that waits for Ctrl-C.
+#[cfg(not(unix))]
+fn hear(heard: SyncSender<Heard>) -> io::Result<()> {
+    let runtime = Builder::new_current_thread().enable_io().build()?;
+    let wait = move || {
+        runtime.block_on(async move {
+            while tokio::signal::ctrl_c().await.is_ok() && heard.send(Heard::Signal).is_ok() {}
+        });
+    };
+    thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(wait)?;
+    Ok(())
+}
 
 #[cfg(test)]
 mod tests {

@@ -1,34 +1,33 @@
-//! A node on a thread of its own.
+//! A node on threads of its own.
 
-mod room;
+mod descriptors;
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU8;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crypto::{Identity, Ring, Secret32};
-use relay_mesh::gossip::GossipStats;
-use relay_mesh::link_state::{Roles, TableStats};
+use crypto::{Identity, Ring};
+use relay_mesh::link_state::Roles;
 use relay_mesh::shard::ShardId;
-use relay_mesh::signed_config::HolderStats;
-use relay_mesh::tunnel::TunnelStats;
-use relay_mesh::{Config, Draining, Event, FrameStats, Game, NewError, Node, NodeStats};
+use relay_mesh::{Command, Config, Draining, Event, Game, NewError, Node, Outcome, SocketId};
 use servicer::{
-    BindError, Clock, Counters, Handle, ListenError, Report, SocketConfig, SpawnError, Stack,
-    UdpServicer, UdpSocket, mesh,
+    Application, BindError, Clock, Counters, Handle, ListenError, Report, SocketConfig,
+    SocketIndex, SocketOrder, SocketOutcome, SpawnError, Stack, UdpServicer, UdpSocket, mesh,
 };
-use udp_proto::EndpointStats;
+use wire::{CommandId, Instant};
 
-use super::admin::{Admin, AdminStart};
-use super::ask::{Ask, Asker};
-use super::beside::{Beside, StrayStats, Surroundings};
+use super::admin::{Admin, AdminSetup, AdminStart};
+use super::client::{Asker, Counted, Stats};
 use super::emulation::Emulation;
-use super::operator::Operator;
-use super::probing::{self, Prober};
-use super::store::Store;
-use super::tcp::{Carrier, Sockets, TcpCounted, TcpSetup, Watcher, try_port};
+use super::forwarder_threads::{Beside, Surroundings};
+use super::machine::{Ask, Carrier};
+use super::probing::{self, Counter, Prober};
+use super::store::{Desk, Store};
+use super::tcp::{Sockets, TcpSetup, Watcher, try_port};
 use crate::exit::Failure;
 
 /// What a node needs to run.
@@ -52,15 +51,6 @@ pub struct Setup {
     pub store: Option<PathBuf>,
     /// Where its operator asks it; `None` for nowhere.
     pub admin: Option<AdminSetup>,
-}
-
-/// The admin interface of a node.
-#[derive(Debug)]
-pub struct AdminSetup {
-    /// Where it listens.
-    pub listen: SocketAddr,
-    /// Who knows it may ask anything.
-    pub token: Secret32,
 }
 
 /// A running node. Dropping it ends it.
@@ -94,7 +84,7 @@ impl Relay {
         let (address, sockets) = bind(&mut setup)?;
         let mut sockets = sockets.into_iter();
         let own: Vec<UdpSocket> = sockets.by_ref().take(1).collect();
-        room::fit(&mut setup);
+        descriptors::fit(&mut setup);
         let flows = usize::try_from(setup.node.flows_max).unwrap_or(usize::MAX);
         let is_signed = setup.node.signed.is_some();
         let has_tcp = setup.node.tcp.is_some();
@@ -133,7 +123,10 @@ impl Relay {
             ),
         )?;
         let beside = Beside::start(forwarders, &handle.requests(), &around)?;
-        let watcher = waiting.map(|waiting| waiting.start(handle.requests()));
+        let watcher = waiting.map(|waiting| {
+            let node = handle.requests();
+            waiting.start(move || node.wake())
+        });
         let watcher = watcher.transpose().map_err(SpawnError::from)?;
         let prober = measuring.map(|measuring| measuring.start(handle.requests()));
         let prober = prober.transpose().map_err(SpawnError::from)?;
@@ -281,94 +274,6 @@ pub enum Told {
     },
 }
 
-/// What a node itself counts.
-pub(super) struct Counted {
-    frames: FrameStats,
-    node: NodeStats,
-    records: TableStats,
-    gossip: GossipStats,
-    endpoint: EndpointStats,
-    config: Option<HolderStats>,
-    tcp: Option<TcpCounted>,
-    tunnels: Option<TunnelStats>,
-    labels: u32,
-}
-
-impl Counted {
-    pub(super) fn of(node: &Carrier) -> Self {
-        Self {
-            frames: node.frame_stats(),
-            node: *node.stats(),
-            records: node.table_stats(),
-            gossip: *node.gossip_stats(),
-            endpoint: *node.endpoint_stats(),
-            config: node.config_stats().copied(),
-            tcp: node.tcp(),
-            tunnels: node.tunnel_stats(),
-            labels: node.labels(),
-        }
-    }
-
-    pub(super) const fn with(self, driver: &Counters, strays: StrayStats) -> Stats {
-        Stats {
-            frames: self.frames,
-            node: self.node,
-            records: self.records,
-            gossip: self.gossip,
-            endpoint: self.endpoint,
-            config: self.config,
-            tcp: self.tcp,
-            tunnels: self.tunnels,
-            labels: self.labels,
-            driver: *driver,
-            strays,
-        }
-    }
-}
-
-/// What a node has counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stats {
-    /// Hop frames.
-    pub frames: FrameStats,
-    /// All else of the mesh.
-    pub node: NodeStats,
-    /// Records and deltas of link state that came.
-    pub records: TableStats,
-    /// How they spread.
-    pub gossip: GossipStats,
-    /// Datagrams at the mesh's socket that are no hop frames.
-    pub endpoint: EndpointStats,
-    /// Signed documents offered; `None` where the node goes by none.
-    pub config: Option<HolderStats>,
-    /// TCP sockets; `None` where the node carries no TCP games.
-    pub tcp: Option<TcpCounted>,
-    /// Tunnels of TCP games, ended ones too; `None` where the node carries none.
-    pub tunnels: Option<TunnelStats>,
-    /// Labels given out that have not ended.
-    pub labels: u32,
-    /// Sockets and threads, of all shards.
-    pub driver: Counters,
-    /// What came to the socket of another shard than its own.
-    pub strays: StrayStats,
-}
-
-impl Stats {
-    /// Returns how many hop frames were dropped, for whatever reason.
-    #[must_use]
-    pub fn frames_dropped(&self) -> u64 {
-        let frames = &self.frames;
-        // On their way in, and on their way out.
-        let dropped = [
-            frames.dropped(),
-            frames.no_link,
-            frames.not_sealed,
-            frames.outbox_full,
-        ];
-        dropped.into_iter().fold(0, u64::saturating_add)
-    }
-}
-
 /// Why a node could not be started; the text is one sentence for an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -429,55 +334,89 @@ impl std::error::Error for StartError {}
 /// Ports of games that a signed document may have opened at an entry.
 const PORTS_SIGNED: usize = 1_024;
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Passes a node's events on, hands its documents to the store, and answers questions about it.
+pub(super) struct Operator {
+    upstream: Option<IpAddr>,
+    store: Option<Arc<Desk>>,
+    /// Where game servers are measured; `None` at a node that is no exit.
+    probes: Option<Counter>,
+    tell: Box<dyn FnMut(Event) + Send>,
+}
 
-    #[test]
-    fn every_frame_that_is_dropped_counts_as_dropped() {
-        let drops: [fn(&mut FrameStats) -> &mut u64; 19] = [
-            |frames| &mut frames.truncated,
-            |frames| &mut frames.oversize,
-            |frames| &mut frames.unknown_kind,
-            |frames| &mut frames.bad_trunk,
-            |frames| &mut frames.malformed,
-            |frames| &mut frames.tag_only,
-            |frames| &mut frames.not_tag_only,
-            |frames| &mut frames.unknown_label,
-            |frames| &mut frames.expired,
-            |frames| &mut frames.wrong_link,
-            |frames| &mut frames.not_bound,
-            |frames| &mut frames.replayed,
-            |frames| &mut frames.wrong_tag,
-            |frames| &mut frames.over_rate,
-            |frames| &mut frames.over_owner_rate,
-            |frames| &mut frames.hops_spent,
-            |frames| &mut frames.no_link,
-            |frames| &mut frames.not_sealed,
-            |frames| &mut frames.outbox_full,
-        ];
-        let mut stats = Stats {
-            frames: FrameStats::default(),
-            node: NodeStats::default(),
-            records: TableStats::default(),
-            gossip: GossipStats::default(),
-            endpoint: EndpointStats::default(),
-            config: None,
-            tcp: None,
-            tunnels: None,
-            labels: 0,
-            driver: Counters::default(),
-            strays: StrayStats::default(),
-        };
-        // All but those that went on or arrived: a counter that is new has to be put above.
-        let fields = format!("{:?}", stats.frames).matches(": ").count();
-        assert_eq!(fields, drops.len() + 2);
-        for (drop, expected) in drops.into_iter().zip(1..) {
-            *drop(&mut stats.frames) = 1;
-            assert_eq!(stats.frames_dropped(), expected);
+impl Operator {
+    pub(super) fn new(
+        upstream: Option<IpAddr>,
+        store: Option<Arc<Desk>>,
+        probes: Option<Counter>,
+        tell: Box<dyn FnMut(Event) + Send>,
+    ) -> Self {
+        Self {
+            upstream,
+            store,
+            probes,
+            tell,
         }
-        stats.frames.sealed = 1;
-        stats.frames.arrived = 1;
-        assert_eq!(stats.frames_dropped(), 19);
+    }
+}
+
+impl fmt::Debug for Operator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Operator")
+            .field("upstream", &self.upstream)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Application<Carrier> for Operator {
+    type Request = Ask;
+
+    fn apply_request(&mut self, now: Instant, node: &mut Carrier, ask: Ask) -> ControlFlow<()> {
+        ask.of(now, node);
+        ControlFlow::Continue(())
+    }
+
+    fn on_event(&mut self, _: Instant, node: &mut Carrier, event: Event) {
+        if let (Event::ConfigAccepted(_), Some(store)) = (&event, &self.store)
+            && let (Some(document), Some(bytes)) = (node.document(), node.stored_config())
+        {
+            let number = node.config_stats().map_or(0, |stats| stats.accepted);
+            store.put((number, document.version), bytes);
+        }
+        (self.tell)(event);
+    }
+
+    fn socket_order(&self, command: &Command) -> Option<SocketOrder> {
+        mesh::order(command, self.upstream)
+    }
+
+    fn on_socket(
+        &mut self,
+        now: Instant,
+        node: &mut Carrier,
+        id: CommandId,
+        outcome: SocketOutcome,
+    ) {
+        node.handle_completed(now, id, mesh::outcome(outcome));
+    }
+
+    fn on_receive_drops(
+        &mut self,
+        now: Instant,
+        node: &mut Carrier,
+        SocketIndex(socket): SocketIndex,
+        count: u64,
+    ) {
+        node.note_receive_drops(now, Some(SocketId(socket)), count);
+    }
+
+    fn on_command(&mut self, now: Instant, node: &mut Carrier, id: CommandId, command: Command) {
+        let Command::Measure { server, probe } = command else {
+            // The driver did it.
+            return;
+        };
+        let probes = self.probes.as_ref();
+        if !probes.is_some_and(|probes| probes.take(id, server, probe)) {
+            node.handle_completed(now, id, Outcome::Failed);
+        }
     }
 }

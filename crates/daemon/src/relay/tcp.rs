@@ -9,15 +9,11 @@
 //!   its game server.
 //! - A connection ends by a reset unless both its halves were closed, also where this process is killed.
 
-mod carrier;
 mod connection;
 mod dialling;
-mod door;
-mod doors;
-mod greeting;
-mod header_waits;
+mod inbound;
+mod listener;
 mod readiness;
-mod stats;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -32,22 +28,17 @@ use mio::{Interest, Poll, Registry, Token};
 use relay_mesh::proxy_header::TrustedProxies;
 use relay_mesh::tunnel::{ConnEnd, ConnId};
 use relay_mesh::{Node, TcpConfig, TcpPort, TcpRefused, TcpWork};
-use servicer::Requests;
+use serde::Serialize;
 use wire::Instant;
 use wire::address::canonical;
 
-pub(super) use carrier::Carrier;
-pub(super) use door::is_under_way;
-pub(super) use readiness::Watcher;
-pub use stats::{TcpCounted, TcpStats};
-
-use super::ask::Ask;
 use connection::{Connection, Passed, READ_MAX, Stage};
-use door::Door;
-use doors::Doors;
-use header_waits::HeaderWaits;
+use inbound::HeaderWaits;
+use listener::{Door, Doors};
 use readiness::{Readiness, Ready};
-use stats::count;
+
+pub(super) use listener::is_under_way;
+pub(super) use readiness::Watcher;
 
 /// What a node's TCP sockets may do.
 #[derive(Clone, Debug)]
@@ -124,8 +115,8 @@ pub(super) struct Waiting {
 
 impl Waiting {
     /// Starts the thread, which wakes `node`.
-    pub(super) fn start(self, node: Requests<Ask>) -> io::Result<Watcher> {
-        Watcher::start(self.poll, self.ready, node)
+    pub(super) fn start(self, wake: impl Fn() + Send + 'static) -> io::Result<Watcher> {
+        Watcher::start(self.poll, self.ready, wake)
     }
 }
 
@@ -156,7 +147,7 @@ impl Sockets {
     }
 
     /// Does what the node asks, and what sockets have come to; false where there was nothing.
-    fn pump(&mut self, now: Instant, node: &mut Node<Ring>) -> bool {
+    pub(super) fn pump(&mut self, now: Instant, node: &mut Node<Ring>) -> bool {
         let mut has_any = false;
         while let Some(work) = node.poll_tcp() {
             has_any = true;
@@ -175,7 +166,7 @@ impl Sockets {
         has_any | self.accept(now, node)
     }
 
-    fn poll_timeout(&self) -> Option<Instant> {
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let deadline = self.deadlines.first().map(|(deadline, _)| *deadline);
         [deadline, self.accept_at, self.reclaim_at]
             .into_iter()
@@ -183,7 +174,7 @@ impl Sockets {
             .min()
     }
 
-    fn handle_timeout(&mut self, now: Instant, node: &mut Node<Ring>) {
+    pub(super) fn handle_timeout(&mut self, now: Instant, node: &mut Node<Ring>) {
         while let Some(&(deadline, token)) = self.deadlines.first()
             && deadline <= now
         {
@@ -200,7 +191,7 @@ impl Sockets {
         }
     }
 
-    fn counted(&self) -> TcpCounted {
+    pub(super) fn counted(&self) -> TcpCounted {
         TcpCounted {
             stats: self.stats,
             connections: self.connections.len(),
@@ -233,7 +224,7 @@ impl Sockets {
     }
 
     fn open_door(&mut self, port: TcpPort, at: (SocketAddr, bool)) -> io::Result<()> {
-        let mut io = door::listen(at)?;
+        let mut io = listener::listen(at)?;
         let token = self.token();
         self.registry
             .register(&mut io, Token(token), Interest::READABLE)?;
@@ -427,7 +418,7 @@ impl Sockets {
             return;
         };
         if end == ConnEnd::Done {
-            door::end_orderly(&connection.stream);
+            listener::end_orderly(&connection.stream);
             count(&mut self.stats.done);
         } else {
             count(&mut self.stats.lost);
@@ -494,7 +485,7 @@ impl Sockets {
 
 /// Listens on `port` for a moment.
 pub(super) fn try_port(port: SocketAddr) -> io::Result<()> {
-    door::listen((port, false)).map(drop)
+    listener::listen((port, false)).map(drop)
 }
 
 impl fmt::Debug for Sockets {
@@ -525,3 +516,60 @@ const BREATH: Duration = Duration::from_millis(1);
 const RECLAIM_AGAIN: Duration = Duration::from_millis(250);
 /// Pause after an accept that failed.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
+/// What a node's TCP sockets count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct TcpStats {
+    /// Connections taken from players.
+    pub accepted: u64,
+    /// Game servers dialled.
+    pub dialled: u64,
+    /// Connections whose two halves were closed, at this node's socket.
+    pub done: u64,
+    /// Connections reset by the player or the game server.
+    pub broken: u64,
+    /// Connections reset because the far end, or the way to it, is gone or refused.
+    pub lost: u64,
+    /// Players reset because no exit of their game can be reached, or the node takes no more.
+    pub no_exit: u64,
+    /// Players reset because a limit is reached: of their address, of its /24 or /48, or of a second.
+    pub crowded: u64,
+    /// Players reset for what they began with: a header that they may not send, a bad one, or none
+    /// where one must be.
+    pub bad_greetings: u64,
+    /// Connections of proxies reset before their header came, to make room for newcomers.
+    pub greetings_crowded: u64,
+    /// Dials that a game server, or the network, refused.
+    pub dials_refused: u64,
+    /// Dials that a game server did not answer in time.
+    pub dials_slow: u64,
+    /// Dials not made: as many connections as there may be, or no descriptor left.
+    pub dials_crowded: u64,
+    /// Times that nobody was let in for a while: all places were taken, and no connection was idle.
+    pub pauses: u64,
+    /// Failed accepts, such as for want of a descriptor; a pause follows each.
+    pub accept_errors: u64,
+    /// Ports that could not be opened.
+    pub listens_failed: u64,
+    /// Bytes taken from sockets.
+    pub bytes_in: u64,
+    /// Bytes given to sockets.
+    pub bytes_out: u64,
+}
+
+/// The counters, and what stands now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TcpCounted {
+    /// What was counted.
+    pub stats: TcpStats,
+    /// Sockets of players and to game servers that are open now.
+    pub connections: usize,
+    /// Ports that are listened on now.
+    pub ports: usize,
+}
+
+const fn count(counter: &mut u64) {
+    *counter = counter.saturating_add(1);
+}

@@ -1,8 +1,6 @@
 //! The matchmaker as a process: the machine on its hub link, its allocator, its HTTP edge.
 
 mod application;
-mod request;
-mod waiters;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -22,11 +20,12 @@ use crate::allocator::{LocalProcess, LocalProcessConfig, Orders};
 use crate::edge::{Edge, EdgeConfig};
 use crate::exit::{Exit, Failure};
 use crate::link::{self, MATCHMAKER, Member};
-use crate::trust;
-use application::MatchmakerApplication;
-pub use request::{
+use crate::matchmaking;
+pub use crate::matchmaking::{
     Load, MatchResult, MatchmakerRequest, MatchmakerRequests, Submitted, TicketAsk, Unknown,
 };
+use crate::trust;
+use application::MatchmakerApplication;
 
 /// What a matchmaker process needs.
 #[derive(Debug)]
@@ -116,7 +115,7 @@ impl MatchmakerProcess {
         let allocator = match options.pool {
             Some(pool) => {
                 let requests = handle.requests();
-                let report = move |report| request::report(&requests, report);
+                let report = move |report| matchmaking::report(&requests, report);
                 Some(LocalProcess::start(pool, queue, report)?)
             }
             None => None,

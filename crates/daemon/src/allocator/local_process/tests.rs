@@ -62,10 +62,10 @@ fn a_program_that_is_not_there_is_refused_and_one_that_went_away_fails_and_stops
     );
 
     let name = format!("tickwire-server-{}", std::process::id());
-    config.program = std::env::temp_dir().join(name);
-    std::fs::copy("/bin/sh", &config.program).unwrap();
+    config.program = env::temp_dir().join(name);
+    fs::copy("/bin/sh", &config.program).unwrap();
     let pool = Pool::of(config.clone(), |_| false);
-    std::fs::remove_file(&config.program).unwrap();
+    fs::remove_file(&config.program).unwrap();
     for run in 1..=2 {
         assert!(pool.orders.give(start(run, 0)));
         let failed = Report::Completed(CommandId(run), Outcome::Failed);
@@ -111,7 +111,7 @@ fn dropping_the_orders_ends_every_process() {
 
 #[test]
 fn dropping_it_ends_the_deaf_too_though_orders_may_still_come() {
-    let note = std::env::temp_dir().join(format!("tickwire-deaf-{}", std::process::id()));
+    let note = env::temp_dir().join(format!("tickwire-deaf-{}", std::process::id()));
     let script = format!(
         "trap '' TERM HUP INT; echo $$ > {0}.draft && mv {0}.draft {0}; \
          while :; do sleep 0.1; done",
@@ -121,12 +121,12 @@ fn dropping_it_ends_the_deaf_too_though_orders_may_still_come() {
     assert!(pool.orders.give(start(1, 0)));
     pool.next();
     let pid = loop {
-        match std::fs::read_to_string(&note) {
+        match fs::read_to_string(&note) {
             Ok(text) => break text.trim().to_owned(),
             Err(_) => thread::yield_now(),
         }
     };
-    std::fs::remove_file(&note).unwrap();
+    fs::remove_file(&note).unwrap();
     assert!(lives(&pid));
     let Pool {
         orders,

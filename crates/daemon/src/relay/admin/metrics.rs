@@ -7,7 +7,7 @@ use servicer::Counters;
 use tickwire::stats::Page;
 
 use super::picture::protocol_name;
-use crate::relay::running::Stats;
+use crate::relay::client::Stats;
 
 /// What there is to count.
 pub(super) struct Counts {

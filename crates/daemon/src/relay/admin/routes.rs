@@ -23,7 +23,7 @@ use crate::http::connections::Activity;
 use crate::http::field::has_media_type;
 use crate::http::refusal::Refusal;
 use crate::http::target::normalized;
-use crate::relay::running::Counted;
+use crate::relay::client::Counted;
 
 /// The routes; all but health need the token.
 pub(super) fn routes(shared: Arc<Shared>) -> Router {

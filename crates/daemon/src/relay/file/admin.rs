@@ -1,15 +1,17 @@
-//! `"admin"` of a node's file: where its operator asks it.
+//! `"admin"` and `"signed"` of a node's file: its admin interface, and whose signed documents it follows.
 
 use std::fs;
 use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use crypto::{Provider, Ring, Secret32};
+use relay_mesh::Signed;
+use relay_mesh::signed_config::{AdminKeys, Holder, Minimum, STORED_LEN_MAX};
 use serde::{Deserialize, Serialize};
 use wire::NodeId;
 
-use super::{ConfigError, read_secret};
+use super::{ConfigError, read_secret, read_small};
 use crate::relay::store::replace;
 
 /// The admin interface: HTTP on a loopback address, for whoever holds the token.
@@ -43,3 +45,77 @@ impl FileAdmin {
 }
 
 const FIELD: &str = "admin.token_file";
+
+/// Signed configuration: its games and members take the place of the file's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileSigned {
+    /// The network's name, as documents state it.
+    pub network: String,
+    /// Who signs the first document; each later one is judged by the one before.
+    pub admins: AdminKeys,
+    /// Where the document in force is kept; the node makes this file.
+    pub store: PathBuf,
+    /// A document that what this node takes has to follow from; without it, any that the admins lead to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub minimum: Option<FileMinimum>,
+    /// Addresses of this host that a document's ports are opened on, at an entry.
+    #[serde(default)]
+    pub listen: Vec<IpAddr>,
+}
+
+/// The document that last changed the admin keys, so that keys retired before it are worth nothing here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileMinimum {
+    /// Its version.
+    pub version: u64,
+    /// SHA-256 of its text, 64 hexadecimal digits.
+    #[serde(with = "sha256_hex")]
+    pub sha256: [u8; 32],
+}
+
+mod sha256_hex {
+    use serde::{Deserialize, Deserializer, Serializer, de};
+    use wire::NodeId;
+
+    pub(super) fn serialize<S: Serializer>(hash: &[u8; 32], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&NodeId(*hash))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<[u8; 32], D::Error> {
+        let text = String::deserialize(from)?;
+        let hash = text.parse::<NodeId>();
+        hash.map(|hash| hash.0).map_err(|_| {
+            let found = de::Unexpected::Str(&text);
+            de::Error::invalid_value(found, &"a SHA-256 of 64 hexadecimal digits")
+        })
+    }
+}
+
+impl FileSigned {
+    /// Reads what was stored, and checks it again.
+    pub(super) fn open(&self, directory: &Path) -> Result<Signed, ConfigError> {
+        let path = directory.join(&self.store);
+        let (network, admins) = (self.network.clone(), self.admins.clone());
+        let is_new =
+            matches!(fs::metadata(&path), Err(error) if error.kind() == ErrorKind::NotFound);
+        let mut holder = Holder::new(network, admins);
+        if let Some(FileMinimum { version, sha256 }) = self.minimum {
+            holder = holder.with_minimum(Minimum { version, sha256 });
+        }
+        let holder = if is_new {
+            holder
+        } else {
+            let limit = u64::try_from(STORED_LEN_MAX).unwrap_or(u64::MAX);
+            let stored = read_small(&path, limit)?;
+            holder
+                .load(&Ring::new(), &stored)
+                .map_err(|error| ConfigError::new(&path, &error))?
+        };
+        Ok(Signed {
+            holder,
+            listen: self.listen.clone(),
+        })
+    }
+}

@@ -3,9 +3,9 @@ mod errors;
 use std::net::Ipv4Addr;
 
 use crypto::Identity;
-use relay_mesh::ServerHeader;
 use relay_mesh::proxy_header::Version;
-use relay_mesh::signed_config::{AdminKeys, ProxyTiming, ProxyVersion};
+use relay_mesh::signed_config::{AdminKeys, ProxyRule, ProxyTiming, ProxyVersion};
+use relay_mesh::{EntryGame, ExitGame, Mode, ServerHeader};
 
 use super::*;
 #[cfg(feature = "emulation")]

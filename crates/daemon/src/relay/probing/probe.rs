@@ -13,7 +13,7 @@ use servicer::Clock;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use wire::{CommandId, Instant};
 
-use super::{PATIENCE, icmp};
+use super::PATIENCE;
 
 /// A probe under way.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ enum Io {
     /// Whatever comes is the answer: the system lets through what is the server's alone.
     Query(UdpSocket),
     /// A ping socket, which is read and written as one of datagrams, and the word of the request.
-    Echo(UdpSocket, icmp::Family, icmp::Word),
+    Echo(UdpSocket, Family, Word),
 }
 
 /// How far a probe has come.
@@ -70,15 +70,15 @@ impl Probe {
                 (begun, Io::Connection(TcpStream::from_std(socket.into())))
             }
             ServerProbe::Icmp => {
-                let family = icmp::Family::of(server.ip());
+                let family = Family::of(server.ip());
                 let socket = socket(from, Type::DGRAM, family.protocol())?;
                 // From here on a refusal is a firewall's or a route's, and may be over soon.
                 let to = SockAddr::from(SocketAddr::new(server.ip(), 0));
                 socket.connect(&to).map_err(io::Error::other)?;
-                let mut word = icmp::Word::default();
+                let mut word = Word::default();
                 Ring::new().random(&mut word).map_err(io::Error::other)?;
                 let begun = clock.now();
-                let request = icmp::request(family, &word);
+                let request = request(family, &word);
                 socket.send(&request).map_err(io::Error::other)?;
                 let socket = UdpSocket::from_std(socket.into());
                 (begun, Io::Echo(socket, family, word))
@@ -117,7 +117,7 @@ impl Probe {
             },
             Io::Query(socket) => received(socket, |_| true),
             Io::Echo(socket, family, word) => {
-                received(socket, |answer| icmp::is_answer(*family, word, answer))
+                received(socket, |answer| is_answer(*family, word, answer))
             }
         };
         match is_answered {
@@ -172,3 +172,93 @@ fn socket(from: SocketAddr, kind: Type, protocol: Protocol) -> io::Result<Socket
 const ROOM: usize = 256;
 /// Datagrams read before an answer is given up.
 const READS_MAX: usize = 64;
+
+/// The protocol of a host's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    pub(super) const fn of(ip: IpAddr) -> Self {
+        if ip.is_ipv4() { Self::V4 } else { Self::V6 }
+    }
+
+    pub(super) const fn protocol(self) -> Protocol {
+        match self {
+            Self::V4 => Protocol::ICMPV4,
+            Self::V6 => Protocol::ICMPV6,
+        }
+    }
+
+    /// Types of request and reply.
+    const fn types(self) -> [u8; 2] {
+        match self {
+            Self::V4 => [8, 0],
+            Self::V6 => [128, 129],
+        }
+    }
+}
+
+/// What nobody can know who has not seen the request.
+pub(super) type Word = [u8; 16];
+
+/// | 1 type | 1 code | 2 checksum | 2 identifier | 2 sequence | 16 word | data |
+pub(super) fn request(family: Family, word: &Word) -> Vec<u8> {
+    let [kind, _] = family.types();
+    let head = [kind, 0, 0, 0, 0, 0, 0, 1];
+    [&head[..], word, DATA].concat()
+}
+
+/// Whether it answers that request: some systems put an IP header before it.
+pub(super) fn is_answer(family: Family, word: &Word, datagram: &[u8]) -> bool {
+    let [_, kind] = family.types();
+    let is_it = |bytes: &[u8]| {
+        bytes.first() == Some(&kind)
+            && bytes.get(6..8) == Some(&[0, 1])
+            && bytes.get(8..24) == Some(word)
+            && bytes.get(24..) == Some(DATA)
+    };
+    let behind_header = match datagram.first() {
+        Some(first) if first >> 4 == 4 => datagram.get(usize::from(first & 15) * 4..),
+        _ => None,
+    };
+    is_it(datagram) || behind_header.is_some_and(is_it)
+}
+
+/// With the word, as many bytes as ping(8) sends.
+const DATA: &[u8] = b"tickwire measures a game server here....";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pg5_an_echo_is_the_answer_to_its_request_alone() {
+        for (family, kind) in [(Family::V4, 0), (Family::V6, 129)] {
+            let (word, other) = ([7; 16], [8; 16]);
+            let is_answer = |family, datagram: &[u8]| is_answer(family, &word, datagram);
+            let asked = request(family, &word);
+            assert_eq!(asked.len(), 64);
+            assert!(!is_answer(family, &asked), "a request is none");
+            let mut answer = asked;
+            answer[0] = kind;
+            answer[4..6].copy_from_slice(&[7, 7]);
+            assert!(
+                is_answer(family, &answer),
+                "the system chose the identifier"
+            );
+            let headed = [&[0x45; 20][..], &answer].concat();
+            assert!(is_answer(family, &headed));
+            answer[8..24].copy_from_slice(&other);
+            assert!(!is_answer(family, &answer), "of another request");
+            answer[8..24].copy_from_slice(&word);
+            answer.pop();
+            assert!(!is_answer(family, &answer), "cut");
+        }
+        for datagram in [&[][..], &[0x4F], &[0x45; 30]] {
+            assert!(!is_answer(Family::V4, &[0; 16], datagram));
+        }
+    }
+}

@@ -10,7 +10,7 @@ use relay_mesh::tunnel::{ConnId, Greeting};
 use relay_mesh::{Node, TcpPort};
 use wire::Instant;
 
-use super::stats::TcpStats;
+use super::TcpStats;
 
 /// A player's connection, or one to a game server.
 #[derive(Debug)]

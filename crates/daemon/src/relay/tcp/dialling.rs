@@ -10,8 +10,7 @@ use relay_mesh::tunnel::{ConnId, Refusal};
 use wire::Instant;
 
 use super::connection::{Connection, Stage};
-use super::stats::count;
-use super::{Sockets, Way, door};
+use super::{Sockets, Way, count, listener};
 
 impl Sockets {
     /// Begins to connect to a game server.
@@ -27,7 +26,7 @@ impl Sockets {
         }
         let from = self.upstream.filter(|ip| ip.is_ipv4() == server.is_ipv4());
         let from = from.map(|ip| SocketAddr::new(ip, 0));
-        let added = door::dial(server, from).and_then(|stream| {
+        let added = listener::dial(server, from).and_then(|stream| {
             let deadline = Some(now + DIAL_MAX);
             self.add(Connection::new(stream, Stage::Dialling(conn), deadline))
         });

@@ -8,9 +8,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 use mio::{Events, Poll, Token, Waker};
-use servicer::Requests;
-
-use super::super::ask::Ask;
 
 /// What the system has told of sockets since it was last looked at.
 #[derive(Debug, Default)]
@@ -55,7 +52,7 @@ impl Watcher {
     pub(super) fn start(
         mut poll: Poll,
         ready: Arc<Readiness>,
-        node: Requests<Ask>,
+        wake: impl Fn() + Send + 'static,
     ) -> io::Result<Self> {
         let waker = Waker::new(poll.registry(), WAKER)?;
         let watched = Arc::clone(&ready);
@@ -65,7 +62,7 @@ impl Watcher {
                 match poll.poll(&mut events, None) {
                     Ok(()) => {
                         watched.note(&events);
-                        node.wake();
+                        wake();
                     }
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
                     Err(error) => {

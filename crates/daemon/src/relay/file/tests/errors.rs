@@ -152,7 +152,7 @@ fn a_minimum_is_a_version_and_a_hash() {
 /// What the store holds has to follow from the minimum too.
 #[test]
 fn a_store_that_does_not_follow_from_the_minimum_is_refused_at_the_start() {
-    use super::super::signed::FileMinimum;
+    use super::super::FileMinimum;
     use crypto::Provider;
     use relay_mesh::signed_config::Envelope;
 

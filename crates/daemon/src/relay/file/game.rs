@@ -1,16 +1,104 @@
-//! `"proxy_header"` of a game: what its server is told of whom a flow is for. `true` stands for what is usual, as
-//! an object of no fields does.
+//! Games of a node's file.
 
+use std::collections::BTreeSet;
 use std::fmt;
+use std::net::SocketAddr;
 
 use relay_mesh::signed_config::ProxyRule;
+use relay_mesh::{EntryGame, ExitGame, Game, Mode};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::{NodeName, host};
+
+/// A game that the mesh carries.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileGame {
+    /// The same at entry and exit; at most 64 bytes. A game over UDP and one over TCP may share it.
+    pub name: String,
+    /// Over what it is played; `udp` by default.
+    #[serde(default)]
+    pub protocol: FileProtocol,
+    /// How its packets live through trouble.
+    #[serde(default)]
+    pub mode: FileMode,
+    /// At an entry: where players come in.
+    #[serde(default)]
+    pub listen: Vec<SocketAddr>,
+    /// At an entry: the exits that serve it.
+    #[serde(default)]
+    pub exits: Vec<NodeName>,
+    /// At an exit: where the game server listens; a host name is resolved when the file is read and every
+    /// 10 s.
+    #[serde(default, deserialize_with = "host::optional")]
+    pub server: Option<SocketAddr>,
+    /// At an exit: the entries that may send players; without it, all members.
+    #[serde(default)]
+    pub entries: Option<BTreeSet<NodeName>>,
+    /// At an exit: how the game server is told the player's address, by headers of the PROXY protocol;
+    /// `true`, `false` or an object. Only for servers that expect them of this host.
+    #[serde(
+        default,
+        serialize_with = "write_proxy_header",
+        deserialize_with = "read_proxy_header"
+    )]
+    pub proxy_header: Option<ProxyRule>,
+}
+
+/// How a game's packets live through trouble.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileMode {
+    /// One path.
+    Single,
+    /// A second one is kept warm.
+    #[default]
+    Shadow,
+    /// Two carry every packet.
+    Dup,
+}
+
+/// Over what a game is played.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileProtocol {
+    /// Datagrams.
+    #[default]
+    Udp,
+    /// Connections.
+    Tcp,
+}
+
+impl FileGame {
+    pub(super) fn game(&self) -> Game {
+        Game {
+            name: self.name.clone(),
+            mode: match self.mode {
+                FileMode::Single => Mode::Single,
+                FileMode::Shadow => Mode::Shadow,
+                FileMode::Dup => Mode::Dup,
+            },
+            entry: (!self.listen.is_empty()).then(|| EntryGame {
+                listen: self.listen.clone(),
+                exits: self.exits.iter().map(|exit| exit.0).collect(),
+            }),
+            exit: self.server.map(|server| ExitGame {
+                server,
+                entries: self
+                    .entries
+                    .as_ref()
+                    .map(|entries| entries.iter().map(|entry| entry.0).collect()),
+                header: self.proxy_header.as_ref().map(ProxyRule::header),
+            }),
+        }
+    }
+}
+
 /// Writes `true`, `false`, or the object where it says something.
 #[expect(clippy::ref_option, reason = "serde calls it so")]
-pub(super) fn serialize<S: Serializer>(
+fn write_proxy_header<S: Serializer>(
     header: &Option<ProxyRule>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
@@ -22,7 +110,7 @@ pub(super) fn serialize<S: Serializer>(
 }
 
 /// Reads `true`, `false` or an object.
-pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+fn read_proxy_header<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<ProxyRule>, D::Error> {
     deserializer.deserialize_any(HeaderVisitor)

@@ -15,9 +15,8 @@ use servicer::{
 };
 use wire::{CommandId, Instant, Machine};
 
-use super::ask::Ask;
 use super::emulation::Emulation;
-use super::tcp::Carrier;
+use super::machine::{Ask, Carrier};
 
 /// The threads of a node's shards beside the first. Dropping it ends them.
 #[derive(Debug)]

@@ -86,7 +86,7 @@ pub struct Load {
 }
 
 /// Gives a report of the allocator to the matchmaker, or hands it back.
-pub(super) fn report(requests: &MatchmakerRequests, report: Report) -> Result<(), Report> {
+pub(crate) fn report(requests: &MatchmakerRequests, report: Report) -> Result<(), Report> {
     match requests.send(MatchmakerRequest::Report(report.clone())) {
         // Nobody is there to hear it.
         Ok(()) | Err(RequestError::Ended(_)) => Ok(()),

@@ -1,24 +1,25 @@
 //! A node with its TCP sockets, as one machine.
 
+use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 use crypto::Ring;
 use relay_mesh::{Command, Event, Leg, Node, Outcome};
 use wire::{Arrival, CommandId, Instant, Machine, Transmit, UnixTime};
 
-use super::{Sockets, TcpCounted};
+use super::tcp::{Sockets, TcpCounted};
 
 /// A node, and the TCP sockets that it asks for, if it has TCP games.
 ///
 /// To its driver it is the node. Whenever that has nothing to send, the sockets have their turn.
 #[derive(Debug)]
-pub(in crate::relay) struct Carrier {
+pub(super) struct Carrier {
     node: Node<Ring>,
     sockets: Option<Box<Sockets>>,
 }
 
 impl Carrier {
-    pub(in crate::relay) fn new(node: Node<Ring>, sockets: Option<Sockets>) -> Self {
+    pub(super) fn new(node: Node<Ring>, sockets: Option<Sockets>) -> Self {
         Self {
             node,
             sockets: sockets.map(Box::new),
@@ -26,7 +27,7 @@ impl Carrier {
     }
 
     /// Returns what was counted of TCP; `None` where the node has none.
-    pub(in crate::relay) fn tcp(&self) -> Option<TcpCounted> {
+    pub(super) fn tcp(&self) -> Option<TcpCounted> {
         self.sockets.as_ref().map(|sockets| sockets.counted())
     }
 }
@@ -106,5 +107,26 @@ impl Machine for Carrier {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         }
+    }
+}
+
+type Question = dyn FnOnce(Instant, &mut Carrier) + Send;
+
+/// Something to be done with a node, on its thread.
+pub(super) struct Ask(Box<Question>);
+
+impl Ask {
+    pub(super) fn new(question: impl FnOnce(Instant, &mut Carrier) + Send + 'static) -> Self {
+        Self(Box::new(question))
+    }
+
+    pub(super) fn of(self, now: Instant, node: &mut Carrier) {
+        (self.0)(now, node);
+    }
+}
+
+impl fmt::Debug for Ask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Ask(..)")
     }
 }

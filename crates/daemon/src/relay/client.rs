@@ -1,0 +1,220 @@
+//! What other threads ask of a node.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use relay_mesh::gossip::GossipStats;
+use relay_mesh::link_state::TableStats;
+use relay_mesh::signed_config::HolderStats;
+use relay_mesh::tunnel::TunnelStats;
+use relay_mesh::{FrameStats, NodeStats};
+use servicer::{Counters, Requests};
+use tokio::sync::oneshot;
+use udp_proto::EndpointStats;
+use wire::Instant;
+
+use super::forwarder_threads::{BesideCounts, StrayStats};
+use super::machine::{Ask, Carrier};
+use super::tcp::TcpCounted;
+
+/// Asks a node from another thread.
+#[derive(Clone, Debug)]
+pub(super) struct Asker {
+    node: Requests<Ask>,
+    beside: BesideCounts,
+}
+
+impl Asker {
+    pub(super) const fn new(node: Requests<Ask>, beside: BesideCounts) -> Self {
+        Self { node, beside }
+    }
+
+    /// Asks, and waits up to `patience`; `None` where the node does not answer.
+    pub(super) fn wait<T: Send + 'static>(
+        &self,
+        patience: Duration,
+        question: impl FnOnce(Instant, &mut Carrier) -> T + Send + 'static,
+    ) -> Option<T> {
+        let (answer, answered) = mpsc::sync_channel(1);
+        self.post(move |now, node| {
+            // Whoever asked may have given up.
+            answer.try_send(question(now, node)).ok();
+        })?;
+        answered.recv_timeout(patience).ok()
+    }
+
+    /// Asks, and waits as a task; `None` where the node does not answer within `patience`.
+    pub(super) async fn ask<T: Send + 'static>(
+        &self,
+        patience: Duration,
+        question: impl FnOnce(Instant, &mut Carrier) -> T + Send + 'static,
+    ) -> Option<T> {
+        let (answer, answered) = oneshot::channel();
+        self.post(move |now, node| {
+            answer.send(question(now, node)).ok();
+        })?;
+        tokio::time::timeout(patience, answered).await.ok()?.ok()
+    }
+
+    fn post(&self, ask: impl FnOnce(Instant, &mut Carrier) + Send + 'static) -> Option<()> {
+        self.node.send(Ask::new(ask)).ok()
+    }
+
+    /// Returns what the drivers of the node's shards have counted, its own first.
+    pub(super) fn shards(&self) -> Vec<Counters> {
+        let own = self.node.counters();
+        core::iter::once(own).chain(self.beside.drivers()).collect()
+    }
+
+    /// Returns what they have counted together.
+    pub(super) fn counters(&self) -> Counters {
+        let own = self.node.counters();
+        self.beside.drivers().fold(own, Counters::plus)
+    }
+
+    /// Returns what came to the socket of another shard.
+    pub(super) fn strays(&self) -> StrayStats {
+        self.beside.strays()
+    }
+}
+
+/// What a node itself counts.
+pub(super) struct Counted {
+    frames: FrameStats,
+    node: NodeStats,
+    records: TableStats,
+    gossip: GossipStats,
+    endpoint: EndpointStats,
+    config: Option<HolderStats>,
+    tcp: Option<TcpCounted>,
+    tunnels: Option<TunnelStats>,
+    labels: u32,
+}
+
+impl Counted {
+    pub(super) fn of(node: &Carrier) -> Self {
+        Self {
+            frames: node.frame_stats(),
+            node: *node.stats(),
+            records: node.table_stats(),
+            gossip: *node.gossip_stats(),
+            endpoint: *node.endpoint_stats(),
+            config: node.config_stats().copied(),
+            tcp: node.tcp(),
+            tunnels: node.tunnel_stats(),
+            labels: node.labels(),
+        }
+    }
+
+    pub(super) const fn with(self, driver: &Counters, strays: StrayStats) -> Stats {
+        Stats {
+            frames: self.frames,
+            node: self.node,
+            records: self.records,
+            gossip: self.gossip,
+            endpoint: self.endpoint,
+            config: self.config,
+            tcp: self.tcp,
+            tunnels: self.tunnels,
+            labels: self.labels,
+            driver: *driver,
+            strays,
+        }
+    }
+}
+
+/// What a node has counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stats {
+    /// Hop frames.
+    pub frames: FrameStats,
+    /// All else of the mesh.
+    pub node: NodeStats,
+    /// Records and deltas of link state that came.
+    pub records: TableStats,
+    /// How they spread.
+    pub gossip: GossipStats,
+    /// Datagrams at the mesh's socket that are no hop frames.
+    pub endpoint: EndpointStats,
+    /// Signed documents offered; `None` where the node goes by none.
+    pub config: Option<HolderStats>,
+    /// TCP sockets; `None` where the node carries no TCP games.
+    pub tcp: Option<TcpCounted>,
+    /// Tunnels of TCP games, ended ones too; `None` where the node carries none.
+    pub tunnels: Option<TunnelStats>,
+    /// Labels given out that have not ended.
+    pub labels: u32,
+    /// Sockets and threads, of all shards.
+    pub driver: Counters,
+    /// What came to the socket of another shard than its own.
+    pub strays: StrayStats,
+}
+
+impl Stats {
+    /// Returns how many hop frames were dropped, for whatever reason.
+    #[must_use]
+    pub fn frames_dropped(&self) -> u64 {
+        let frames = &self.frames;
+        // On their way in, and on their way out.
+        let dropped = [
+            frames.dropped(),
+            frames.no_link,
+            frames.not_sealed,
+            frames.outbox_full,
+        ];
+        dropped.into_iter().fold(0, u64::saturating_add)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_frame_that_is_dropped_counts_as_dropped() {
+        let drops: [fn(&mut FrameStats) -> &mut u64; 19] = [
+            |frames| &mut frames.truncated,
+            |frames| &mut frames.oversize,
+            |frames| &mut frames.unknown_kind,
+            |frames| &mut frames.bad_trunk,
+            |frames| &mut frames.malformed,
+            |frames| &mut frames.tag_only,
+            |frames| &mut frames.not_tag_only,
+            |frames| &mut frames.unknown_label,
+            |frames| &mut frames.expired,
+            |frames| &mut frames.wrong_link,
+            |frames| &mut frames.not_bound,
+            |frames| &mut frames.replayed,
+            |frames| &mut frames.wrong_tag,
+            |frames| &mut frames.over_rate,
+            |frames| &mut frames.over_owner_rate,
+            |frames| &mut frames.hops_spent,
+            |frames| &mut frames.no_link,
+            |frames| &mut frames.not_sealed,
+            |frames| &mut frames.outbox_full,
+        ];
+        let mut stats = Stats {
+            frames: FrameStats::default(),
+            node: NodeStats::default(),
+            records: TableStats::default(),
+            gossip: GossipStats::default(),
+            endpoint: EndpointStats::default(),
+            config: None,
+            tcp: None,
+            tunnels: None,
+            labels: 0,
+            driver: Counters::default(),
+            strays: StrayStats::default(),
+        };
+        // All but those that went on or arrived: a counter that is new has to be put above.
+        let fields = format!("{:?}", stats.frames).matches(": ").count();
+        assert_eq!(fields, drops.len() + 2);
+        for (drop, expected) in drops.into_iter().zip(1..) {
+            *drop(&mut stats.frames) = 1;
+            assert_eq!(stats.frames_dropped(), expected);
+        }
+        stats.frames.sealed = 1;
+        stats.frames.arrived = 1;
+        assert_eq!(stats.frames_dropped(), 19);
+    }
+}

@@ -1,0 +1,263 @@
+//! Parts of a node's file that are keyed by a game's name: `"probes"`, `"proxies"` and `"rations"`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use relay_mesh::proxy_header::{Need, TrustError, TrustedProxies};
+use relay_mesh::{RationLimits, ServerProbe};
+use serde::{Deserialize, Serialize};
+
+use super::check::Fault;
+use super::{ConfigError, FileConfig, FileGame, FileProtocol};
+use crate::hex;
+
+/// What is sent to the server of a game, to see how long the answer takes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "by", rename_all = "snake_case", deny_unknown_fields)]
+pub enum FileProbe {
+    /// Nothing.
+    None,
+    /// An ICMP echo request, where `net.ipv4.ping_group_range` permits it.
+    Icmp,
+    /// A TCP connection.
+    Connect {
+        /// To this port of the server's host.
+        port: u16,
+    },
+    /// A datagram to the server; whatever it answers counts.
+    Query {
+        /// Its bytes, two hexadecimal digits each; at most 512 bytes.
+        hex: String,
+    },
+}
+
+impl FileProbe {
+    fn probe(&self) -> Option<ServerProbe> {
+        match self {
+            Self::None => Some(ServerProbe::None),
+            Self::Icmp => Some(ServerProbe::Icmp),
+            Self::Connect { port: 0 } => None,
+            Self::Connect { port } => Some(ServerProbe::Connect { port: *port }),
+            Self::Query { hex } => {
+                let request = hex::decode(hex)?;
+                let fits = request.len() <= ServerProbe::QUERY_LEN_MAX;
+                fits.then_some(ServerProbe::Query { request })
+            }
+        }
+    }
+}
+
+impl FileConfig {
+    pub(super) fn server_probes(
+        &self,
+        directory: &Path,
+    ) -> Result<BTreeMap<String, ServerProbe>, ConfigError> {
+        let probes = self.probes.iter().map(|(game, probe)| {
+            let probe = probe.probe();
+            let probe = probe.ok_or_else(|| ConfigError::new(directory, &bad_probe(game)))?;
+            Ok((game.clone(), probe))
+        });
+        probes.collect()
+    }
+
+    /// Says what is wrong with the probes.
+    pub(super) fn probes_fault(&self) -> Option<Fault> {
+        let is_known = |name: &String| {
+            let mut games = self.games.iter();
+            self.signed.is_some() || games.any(|game| game.name == *name && game.server.is_some())
+        };
+        if let Some(unknown) = self.probes.keys().find(|name| !is_known(name)) {
+            let text =
+                format!("\"probes\" are of {unknown:?}, which is no game with \"server\" here");
+            return Some(Fault::new(format!("probes.{unknown}"), text));
+        }
+        let mut probes = self.probes.iter();
+        let (game, _) = probes.find(|(_, probe)| probe.probe().is_none())?;
+        Some(bad_probe(game))
+    }
+}
+
+fn bad_probe(game: &str) -> Fault {
+    let text = format!(
+        "the probe of game {game:?} has port 0, or a query that is no even number of hexadecimal \
+         digits up to 1,024"
+    );
+    Fault::new(format!("probes.{game}"), text)
+}
+
+/// Proxies before the port of a game.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileProxies {
+    /// Their addresses, as prefixes: `10.0.0.0/8`, `2001:db8::/32`. What comes from elsewhere is a
+    /// player's own, and may not begin with a header.
+    pub from: Vec<String>,
+    /// Whether all connections begin with a header; true. Datagrams all do, whatever stands here.
+    #[serde(default = "is_required")]
+    pub required: bool,
+    /// Over what the game is played; without it they stand before all games of the name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<FileProtocol>,
+}
+
+impl FileProxies {
+    /// Whether they stand before games over `protocol`.
+    fn are_before(&self, protocol: FileProtocol) -> bool {
+        self.protocol.is_none_or(|only| only == protocol)
+    }
+
+    fn trusted(&self) -> Result<TrustedProxies, TrustError> {
+        let need = if self.required {
+            Need::Required
+        } else {
+            Need::Optional
+        };
+        TrustedProxies::parse(self.from.iter().map(String::as_str), need)
+    }
+}
+
+impl FileConfig {
+    pub(super) fn trusted_proxies(
+        &self,
+        directory: &Path,
+        protocol: FileProtocol,
+    ) -> Result<BTreeMap<String, TrustedProxies>, ConfigError> {
+        let fault = |error: TrustError| ConfigError::new(directory, &error);
+        let proxies = self.proxies.iter();
+        proxies
+            .filter(|(_, proxies)| proxies.are_before(protocol))
+            .map(|(game, proxies)| Ok((game.clone(), proxies.trusted().map_err(fault)?)))
+            .collect()
+    }
+
+    /// Says what is wrong with the proxies.
+    pub(super) fn proxies_fault(&self) -> Option<Fault> {
+        let mut proxies = self.proxies.iter();
+        proxies.find_map(|(name, proxies)| {
+            if let Err(error) = proxies.trusted() {
+                return Some(Fault::new(
+                    format!("proxies.{name}.from"),
+                    error.to_string(),
+                ));
+            }
+            let is_there = |protocol| {
+                let mut games = self.games.iter();
+                let is_it = |game: &FileGame| game.name == *name && game.protocol == protocol;
+                // What games a document has is not known yet.
+                proxies.are_before(protocol)
+                    && (self.signed.is_some()
+                        || games.any(|game| is_it(game) && !game.listen.is_empty()))
+            };
+            let fault = match (is_there(FileProtocol::Udp), is_there(FileProtocol::Tcp)) {
+                (true, false) if !proxies.required => {
+                    "have \"required\": false, but over UDP each datagram must begin with a header"
+                }
+                (true, _) | (_, true) => return None,
+                (false, false) => match proxies.protocol {
+                    Some(FileProtocol::Udp) => "are before no game over UDP with \"listen\" here",
+                    Some(FileProtocol::Tcp) => "are before no game over TCP with \"listen\" here",
+                    None => "are before no game with \"listen\" here",
+                },
+            };
+            let text = format!("\"proxies\" of {name:?} {fault}");
+            Some(Fault::new(format!("proxies.{name}"), text))
+        })
+    }
+}
+
+const fn is_required() -> bool {
+    true
+}
+
+/// What players of one /24 or /48 may do in a game over UDP until each has proved that it receives; what is
+/// left out is as [`RationLimits`] has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileRation {
+    /// New players a second; 256.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newcomers_per_second: Option<u32>,
+    /// Players at a time that have not proved it; 1,024.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unproved: Option<u32>,
+    /// Bytes a second of answers to all of them; 1 MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_per_second: Option<u32>,
+}
+
+impl FileRation {
+    fn limits(&self) -> RationLimits {
+        let mut limits = RationLimits::default();
+        limits.newcomers = self.newcomers_per_second.unwrap_or(limits.newcomers);
+        limits.unproved = self.unproved.unwrap_or(limits.unproved);
+        limits.bytes = self.bytes_per_second.unwrap_or(limits.bytes);
+        limits
+    }
+}
+
+impl FileConfig {
+    pub(super) fn ration_limits(&self) -> BTreeMap<String, RationLimits> {
+        let rations = self.rations.iter();
+        rations
+            .map(|(game, ration)| (game.clone(), ration.limits()))
+            .collect()
+    }
+
+    /// Limits of a game that no port of this node is for. Where documents bring games, any name is taken.
+    pub(super) fn rations_fault(&self) -> Option<Fault> {
+        let is_known = |name: &&String| {
+            let mut games = self.games.iter();
+            self.signed.is_some()
+                || games.any(|game| {
+                    let is_udp = game.protocol == FileProtocol::Udp;
+                    game.name == **name && is_udp && !game.listen.is_empty()
+                })
+        };
+        let unknown = self.rations.keys().find(|name| !is_known(name))?;
+        let text =
+            format!("found the game {unknown:?}; expected one over UDP with \"listen\" here");
+        Some(Fault::new(format!("rations.{unknown}"), text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Option<ServerProbe> {
+        serde_json::from_str::<FileProbe>(text).ok()?.probe()
+    }
+
+    #[test]
+    fn pg5_probes_are_read_as_documented_and_nothing_else_is() {
+        assert_eq!(read(r#"{"by": "none"}"#), Some(ServerProbe::None));
+        assert_eq!(read(r#"{"by": "icmp"}"#), Some(ServerProbe::Icmp));
+        let connect = ServerProbe::Connect { port: 80 };
+        assert_eq!(read(r#"{"by": "connect", "port": 80}"#), Some(connect));
+        let request = vec![0, 255];
+        let query = ServerProbe::Query { request };
+        assert_eq!(read(r#"{"by": "query", "hex": "00ff"}"#), Some(query));
+        let long = "00".repeat(513);
+        for bad in [
+            r#"{"by": "ping"}"#,
+            r#"{"by": "connect"}"#,
+            r#"{"by": "connect", "port": 0}"#,
+            r#"{"by": "connect", "port": 80, "host": "other"}"#,
+            r#"{"by": "query", "hex": "0"}"#,
+            &format!(r#"{{"by": "query", "hex": "{long}"}}"#),
+        ] {
+            assert_eq!(read(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_left_out_is_as_the_mesh_has_it() {
+        let read = |json: &str| serde_json::from_str::<FileRation>(json).map(|file| file.limits());
+        assert_eq!(read("{}").unwrap(), RationLimits::default());
+        let mut some = RationLimits::default();
+        (some.newcomers, some.unproved, some.bytes) = (16, 64, 65_536);
+        let json = r#"{"newcomers_per_second": 16, "unproved": 64, "bytes_per_second": 65536}"#;
+        assert_eq!(read(json).unwrap(), some);
+        assert!(read(r#"{"players": 1}"#).is_err());
+    }
+}
