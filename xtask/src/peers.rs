@@ -1,9 +1,8 @@
-//! The same work done by other stacks: builds and runs the packages that measure, judges what they
-//! found.
+//! Comparison with other stacks: builds and runs the packages that measure, and judges their figures.
 //!
-//! Packages with peers lie outside the workspace, since what they compare with is no dependency of
-//! ours; what a relay is compared with is a bare forwarder, which `benches` has.
-//! The goals and the tables are here, where every change's tests reach them.
+//! Packages with peers are outside the workspace, since the peers are no dependencies of Tickwire. The
+//! bare forwarder that a relay is compared with is in `benches`. Goals and tables are here, so that
+//! the workspace's tests cover them.
 
 mod goal;
 mod lockstep;
@@ -19,11 +18,12 @@ use crate::failure::Failure;
 use crate::member::Metadata;
 use crate::process;
 use row::{Row, Rows};
+use table::Tables;
 
-/// The page that the tables stand in.
+/// The page with the summaries. All values are in a file of `benches/results` for each protocol.
 const PAGE: &str = "docs/benchmarks.md";
 
-/// What to measure, and where to tell.
+/// What to measure, and where to write it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Which protocol.
@@ -31,10 +31,10 @@ pub(crate) struct Options {
     /// Writes all rows to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Rounds of what is done in memory.
+    /// Rounds of the cases in memory.
     #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Rounds of what is done over sockets, some 12 s for each stack and case.
+    /// Rounds of the cases over sockets, about 12 s for each stack and case.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     load_rounds: u32,
 }
@@ -50,9 +50,9 @@ enum Protocol {
     Relay,
 }
 
-/// Measures, writes the report and the table, and prints which goals are met.
+/// Measures, writes the report and the tables, and prints which goals are met.
 ///
-/// A goal that is missed is no failure: how fast is not for a shared machine to decide.
+/// A missed goal is no failure, since the speed of a shared machine varies.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     match options.protocol {
         Protocol::Udp => udp::run(options),
@@ -83,7 +83,7 @@ fn collect(program: &Path, arguments: &[&str], rows: &mut Rows) -> Result<(), Fa
     })
 }
 
-/// Writes the rows where that was asked for.
+/// Writes the rows to the file of `--report`, if one is given.
 fn report(rows: &Rows, options: &Options) -> Result<(), Failure> {
     if let Some(path) = &options.report {
         write(path, &rows.to_json())?;
@@ -92,13 +92,17 @@ fn report(rows: &Rows, options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Puts `text` between `marks` of the page.
-fn publish(marks: [&str; 2], text: &str) -> Result<(), Failure> {
+/// Puts the summary between the marks of the page, and writes the file with all goals and values.
+fn publish(tables: &Tables<'_>) -> Result<(), Failure> {
     let page = read(Path::new(PAGE))?;
-    let page = table::replace(&page, marks, text)
+    let page = table::replace(&page, tables.marks, &tables.summary)
         .ok_or_else(|| Failure::Check(format!("{PAGE} has lost the marks of its table")))?;
     write(Path::new(PAGE), &page)?;
-    println!("peers: {PAGE} has the tables");
+    write(Path::new(tables.results), &tables.all)?;
+    println!(
+        "peers: the summary is in {PAGE}, all values are in {}",
+        tables.results
+    );
     Ok(())
 }
 
@@ -116,13 +120,13 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
     })
 }
 
-/// The system's load over a minute, where it tells.
+/// The system's load average over a minute, if it is known.
 fn load() -> String {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().unwrap_or("unknown").to_owned()
 }
 
-/// The processor's name, where the system tells.
+/// The processor's name, if the system has one.
 fn processor() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = text.lines().find_map(|line| {

@@ -34,14 +34,14 @@ pub(super) fn run(options: &Options) -> Result<(), Failure> {
     };
     report(&rows, options)?;
     let judged = goal::judge(&rows);
-    let text = table::markdown(&rows, &judged, &machine);
+    let tables = table::tables(&rows, &judged, &machine);
     for judgement in &judged {
         println!("peers: {}", judgement.line());
     }
     for shown in SHOWN {
         println!("peers: {}", shown.line());
     }
-    publish(table::MARKS, &text)?;
+    publish(&tables)?;
     failures.into_iter().next().map_or(Ok(()), Err)
 }
 

@@ -24,11 +24,11 @@ pub(super) fn run(options: &Options) -> Result<(), Failure> {
     };
     report(&rows, options)?;
     let judged = goal::judge(&rows)?;
-    let text = table::markdown(&rows, &judged, &machine);
+    let tables = table::tables(&rows, &judged, &machine);
     for judgement in &judged {
         println!("peers: {}", judgement.line());
     }
-    publish(table::MARKS, &text)
+    publish(&tables)
 }
 
 /// Builds the package, and has its programs time and count.

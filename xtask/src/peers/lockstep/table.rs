@@ -1,10 +1,11 @@
 //! The tables of lockstep in the page.
 
-use super::super::goal::{Digits, Verdict};
+use super::super::goal::Verdict;
 use super::super::row::Rows;
+use super::super::table::{Tables, title, values};
 use super::goal::{Judgement, MESH, PEER, SERVER};
 
-/// What was measured on.
+/// The machine that was measured on.
 #[derive(Debug)]
 pub(super) struct Machine {
     /// Name of the processor.
@@ -17,18 +18,35 @@ pub(super) struct Machine {
     pub(super) rounds: u32,
 }
 
-/// What the table stands between.
+/// The marks around the summary.
 pub(super) const MARKS: [&str; 2] = [
     "<!-- peers lockstep: written by cargo xtask peers lockstep -->",
     "<!-- peers lockstep: end -->",
 ];
 /// Columns, ours first.
 const STACKS: [&str; 4] = [SERVER, MESH, PEER, "fortress"];
-/// Packages whose versions are told.
+/// Packages with a version in the tables.
 pub(super) const PACKAGES: [&str; 2] = ["ggrs", "fortress-rollback"];
 
-/// Goals and what came of them, and then every value.
-pub(super) fn markdown(rows: &Rows, judged: &[Judgement], machine: &Machine) -> String {
+/// Cases and metrics of the summary, in its order.
+const SUMMARY: [[&str; 2]; 13] = [
+    ["p2", "cpu_us_per_frame"],
+    ["p4", "cpu_us_per_frame"],
+    ["p8", "cpu_us_per_frame"],
+    ["p16", "cpu_us_per_frame"],
+    ["p8/sync-test", "cpu_us_per_frame"],
+    ["p8", "server_ns_per_player_tick"],
+    ["p8", "up_bytes_per_s"],
+    ["p8", "down_bytes_per_s"],
+    ["p8", "latency_ms"],
+    ["p8/client-window", "latency_ms"],
+    ["p8/loss5", "stalled_ms_per_s"],
+    ["p4/desync", "desync_p50_ms"],
+    ["p4/start", "first_step_p50_ms"],
+];
+
+/// The summary and the whole of what was measured.
+pub(super) fn tables(rows: &Rows, judged: &[Judgement], machine: &Machine) -> Tables<'static> {
     let Machine {
         processor,
         load: [before, after],
@@ -36,7 +54,7 @@ pub(super) fn markdown(rows: &Rows, judged: &[Judgement], machine: &Machine) -> 
         rounds,
     } = machine;
     let count = |verdict| judged.iter().filter(|it| it.verdict == verdict).count();
-    let mut lines = vec![
+    let head = vec![
         format!(
             "{processor}, load average {before} before and {after} after; CPU times are medians of \
              {rounds} interleaved rounds, all else is a minute of virtual time. {}.",
@@ -51,34 +69,48 @@ pub(super) fn markdown(rows: &Rows, judged: &[Judgement], machine: &Machine) -> 
             count(None)
         ),
         String::new(),
-        format!("| | what | goal | measured | {PEER} | |"),
-        "|---|---|---|---|---|---|".to_owned(),
     ];
-    lines.extend(judged.iter().map(|judgement| {
-        let Judgement {
-            id,
-            what,
-            aim,
-            measured,
-            peer,
-            ..
-        } = judgement;
-        let verdict = judgement.verdict_name();
-        format!("| {id} | {what} | {aim} | {measured} | {peer} | {verdict} |")
-    }));
-    lines.push(String::new());
-    lines.push(format!("| case | metric | {} |", STACKS.join(" | ")));
-    lines.push(format!("|---|---|{}", "---|".repeat(STACKS.len())));
-    lines.extend(rows.by_case().into_iter().map(|([case, metric], values)| {
-        let cells = STACKS.map(|stack| {
-            values
-                .get(stack)
-                .map_or_else(String::new, |value| Digits(*value).to_string())
-        });
-        format!("| {case} | `{metric}` | {} |", cells.join(" | "))
-    }));
-    lines.push(String::new());
-    lines.join("\n")
+    let goals = |is_listed: fn(&Judgement) -> bool| {
+        let mut lines = vec![
+            format!("| | what | goal | measured | {PEER} | |"),
+            "|---|---|---|---|---|---|".to_owned(),
+        ];
+        lines.extend(judged.iter().filter(|it| is_listed(it)).map(goal_line));
+        lines.push(String::new());
+        lines
+    };
+    let summary = [
+        head.clone(),
+        values(rows, &STACKS, Some(&SUMMARY)),
+        vec![String::new()],
+        goals(|it| it.verdict == Some(Verdict::Missed)),
+    ];
+    let all = [
+        vec![title("lockstep")],
+        head,
+        goals(|_| true),
+        values(rows, &STACKS, None),
+        vec![String::new()],
+    ];
+    Tables {
+        marks: MARKS,
+        summary: summary.concat().join("\n"),
+        results: "benches/results/lockstep.md",
+        all: all.concat().join("\n"),
+    }
+}
+
+fn goal_line(judgement: &Judgement) -> String {
+    let Judgement {
+        id,
+        what,
+        aim,
+        measured,
+        peer,
+        ..
+    } = judgement;
+    let verdict = judgement.verdict_name();
+    format!("| {id} | {what} | {aim} | {measured} | {peer} | {verdict} |")
 }
 
 #[cfg(test)]
@@ -109,7 +141,7 @@ mod tests {
             versions: vec!["ggrs 0.13.0".to_owned()],
             rounds: 11,
         };
-        let text = markdown(&rows, &judged, &machine);
+        let text = tables(&rows, &judged, &machine).all;
         for line in [
             "Of 2 lines of goals 0 are met, 1 are missed, 1 are not measured here.",
             "| G2 | what | less | 29.3 times less | 58.6 | missed |",

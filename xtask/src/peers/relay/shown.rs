@@ -117,7 +117,7 @@ pub(super) const SHOWN: [Shown; 14] = [
     Shown::new(
         "C2",
         "beside direct TCP on hosts of their own: not run here; it needs the right to make \
-         network namespaces, and its figure stands under \"Words over two relays\"",
+         network namespaces, and its figure stands under \"TCP games over the mesh\"",
         &["mesh_c2_words_over_two_relays_and_words_over_a_direct_line_that_loses_as_much"],
     ),
 ];

@@ -1,11 +1,12 @@
 //! The tables of `relay_mesh` in the page.
 
-use super::super::goal::{Digits, OURS, Verdict};
+use super::super::goal::{OURS, Verdict};
 use super::super::row::Rows;
+use super::super::table::{Tables, title, values};
 use super::goal::{Judgement, PLAIN};
 use super::shown::{SHOWN, Shown};
 
-/// What was measured on.
+/// The machine that was measured on.
 #[derive(Debug)]
 pub(super) struct Machine {
     /// Name of the processor.
@@ -16,7 +17,7 @@ pub(super) struct Machine {
     pub(super) rounds: u32,
 }
 
-/// What the table stands between.
+/// The marks around the summary.
 pub(super) const MARKS: [&str; 2] = [
     "<!-- peers relay: written by cargo xtask peers relay -->",
     "<!-- peers relay: end -->",
@@ -24,15 +25,31 @@ pub(super) const MARKS: [&str; 2] = [
 /// Columns, ours first.
 const STACKS: [&str; 3] = [OURS, PLAIN, "mmsg"];
 
-/// Goals and what came of them, and then every value.
-pub(super) fn markdown(rows: &Rows, judged: &[Judgement], machine: &Machine) -> String {
+/// Cases and metrics of the summary, in its order.
+const SUMMARY: [[&str; 2]; 12] = [
+    ["hop100", "cpu_ns_per_packet"],
+    ["sealed100", "cpu_ns_per_packet"],
+    ["spread_sealed100", "cpu_ns_per_packet"],
+    ["trunk100", "cpu_ns_per_packet"],
+    ["clients1000", "cpu_ns_per_packet"],
+    ["paced_sealed100", "latency_us_p50"],
+    ["flows", "bytes_per_label"],
+    ["routes", "routes_n1000/ms"],
+    ["kill_dup", "lost"],
+    ["kill_shadow", "gap_ms_p99"],
+    ["kill_single", "gap_ms_p99"],
+    ["control1000", "bytes_per_s"],
+];
+
+/// The summary and the whole of what was measured.
+pub(super) fn tables(rows: &Rows, judged: &[Judgement], machine: &Machine) -> Tables<'static> {
     let Machine {
         processor,
         load: [before, after],
         rounds,
     } = machine;
     let count = |verdict| judged.iter().filter(|it| it.verdict == verdict).count();
-    let mut lines = vec![
+    let head = vec![
         format!(
             "{processor}, load average {before} before and {after} after; CPU times are medians of \
              {rounds} interleaved rounds."
@@ -46,37 +63,53 @@ pub(super) fn markdown(rows: &Rows, judged: &[Judgement], machine: &Machine) -> 
             count(None)
         ),
         String::new(),
-        "| | what | goal | measured | |".to_owned(),
-        "|---|---|---|---|---|".to_owned(),
     ];
-    lines.extend(judged.iter().map(|judgement| {
-        let Judgement {
-            id,
-            what,
-            aim,
-            measured,
-            ..
-        } = judgement;
-        let verdict = judgement.verdict_name();
-        format!("| {id} | {what} | {aim} | {measured} | {verdict} |")
-    }));
-    lines.push(String::new());
-    lines.push("| | what | shown by |".to_owned());
-    lines.push("|---|---|---|".to_owned());
-    lines.extend(SHOWN.iter().map(Shown::cells));
-    lines.push(String::new());
-    lines.push(format!("| case | metric | {} |", STACKS.join(" | ")));
-    lines.push(format!("|---|---|{}", "---|".repeat(STACKS.len())));
-    lines.extend(rows.by_case().into_iter().map(|([case, metric], values)| {
-        let cells = STACKS.map(|stack| {
-            values
-                .get(stack)
-                .map_or_else(String::new, |value| Digits(*value).to_string())
-        });
-        format!("| {case} | `{metric}` | {} |", cells.join(" | "))
-    }));
-    lines.push(String::new());
-    lines.join("\n")
+    let goals = |is_listed: fn(&Judgement) -> bool| {
+        let mut lines = vec![
+            "| | what | goal | measured | |".to_owned(),
+            "|---|---|---|---|---|".to_owned(),
+        ];
+        lines.extend(judged.iter().filter(|it| is_listed(it)).map(goal_line));
+        lines.push(String::new());
+        lines
+    };
+    let summary = [
+        head.clone(),
+        values(rows, &STACKS, Some(&SUMMARY)),
+        vec![String::new()],
+        goals(|it| it.verdict == Some(Verdict::Missed)),
+    ];
+    let all = [
+        vec![title("relay")],
+        head,
+        goals(|_| true),
+        vec![
+            "| | what | shown by |".to_owned(),
+            "|---|---|---|".to_owned(),
+        ],
+        SHOWN.iter().map(Shown::cells).collect(),
+        vec![String::new()],
+        values(rows, &STACKS, None),
+        vec![String::new()],
+    ];
+    Tables {
+        marks: MARKS,
+        summary: summary.concat().join("\n"),
+        results: "benches/results/relay.md",
+        all: all.concat().join("\n"),
+    }
+}
+
+fn goal_line(judgement: &Judgement) -> String {
+    let Judgement {
+        id,
+        what,
+        aim,
+        measured,
+        ..
+    } = judgement;
+    let verdict = judgement.verdict_name();
+    format!("| {id} | {what} | {aim} | {measured} | {verdict} |")
 }
 
 #[cfg(test)]
@@ -95,7 +128,11 @@ mod tests {
             load: ["1".to_owned(), "2".to_owned()],
             rounds: 7,
         };
-        let text = markdown(&rows, &judge(&rows), &machine);
+        let Tables {
+            summary, all: text, ..
+        } = tables(&rows, &judge(&rows), &machine);
+        assert!(summary.contains("| sealed100 | `cpu_ns_per_packet` | 1000 | 2000 |  |"));
+        assert!(!summary.contains("| F2 |"));
         assert!(text.contains("| sealed100 | `cpu_ns_per_packet` | 1000 | 2000 |  |"));
         assert!(text.contains("| F2 | sealed100 `cpu_ns_per_packet` | at most 1.3 times plain | 0.500 times plain | met |"));
         assert!(text.contains(
