@@ -1,4 +1,5 @@
-//! `docs/` is a book: every page has a chapter, and no link of a document is dead.
+//! `docs/` is a book: every page has a chapter, no link of a document is dead, and the phrases of the
+//! acceptance page are short.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,12 +12,17 @@ use crate::tree::{Finding, View, Workspace, extension, report};
 
 /// The list of chapters, in mdBook's form.
 const SUMMARY: &str = "docs/SUMMARY.md";
+/// The page with the capabilities.
+const ACCEPTANCE: &str = "docs/acceptance.md";
+/// Words that the phrase of a capability may have.
+const PHRASE_WORDS_MAX: usize = 20;
 
 /// Checks chapters and links, then renders the book if mdBook is installed.
 pub(crate) fn run(workspace: &Workspace) -> Result<(), Failure> {
     let view = workspace.view();
     let documents = view.files.iter().filter(|(path, _)| is_document(path));
     let mut findings = chapters(&view);
+    findings.extend(long_phrases(&view));
     let mut count = 0;
     for (path, text) in documents {
         let links = links(text);
@@ -24,7 +30,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<(), Failure> {
         findings.extend(links.iter().filter_map(|link| dead(&view, path, link)));
     }
     report("book", &findings)?;
-    println!("book: {count} links lead somewhere");
+    println!("book: {count} links are good");
     let Some(mdbook) = need::find("mdbook") else {
         println!("book: not rendered: mdbook is not installed");
         return Ok(());
@@ -46,6 +52,22 @@ fn chapters(view: &View<'_>) -> Vec<Finding> {
     pages
         .map(|page| Finding::at(SUMMARY, 1, format!("has no chapter for {page}")))
         .collect()
+}
+
+/// Finds rows of the acceptance page with a phrase, the second cell, of too many words.
+fn long_phrases(view: &View<'_>) -> Vec<Finding> {
+    let text = view.files.get(ACCEPTANCE).map_or("", String::as_str);
+    let mut findings = Vec::new();
+    for (line, row) in (1..).zip(text.lines()) {
+        let phrase = row.strip_prefix('|').and_then(|row| row.split('|').nth(1));
+        let count = phrase.map_or(0, |phrase| phrase.split_whitespace().count());
+        if count > PHRASE_WORDS_MAX {
+            let fault =
+                format!("the phrase has {count} words, over the limit of {PHRASE_WORDS_MAX}");
+            findings.push(Finding::at(ACCEPTANCE, line, fault));
+        }
+    }
+    findings
 }
 
 /// An inline link, `[text](target)`.
@@ -94,7 +116,7 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Tells why a link leads nowhere; one to another site, or to an item of Rust, is not looked at.
+/// The fault of a dead link. Links to other sites and to Rust items are not checked.
 fn dead(view: &View<'_>, page: &str, link: &Link<'_>) -> Option<Finding> {
     let fault = |what: &str| {
         let fault = format!("links to {}: {what}", link.target);
@@ -197,6 +219,17 @@ mod tests {
             let found = fault(bad).unwrap();
             assert_eq!((found.path.as_str(), found.line), ("docs/a.md", 7), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_phrase_of_the_acceptance_page_has_at_most_20_words() {
+        let row = |words: usize| format!("| U1 | {} | `a_test` |\n", "word ".repeat(words));
+        let page = format!("{}\n{}{}", "prose ".repeat(30), row(20), row(21));
+        let files = [(ACCEPTANCE, page.as_str()), ("docs/other.md", &page)];
+        let workspace = Workspace::of(&files);
+        let found = long_phrases(&workspace.view());
+        let found: Vec<_> = found.iter().map(|it| (it.path.as_str(), it.line)).collect();
+        assert_eq!(found, [(ACCEPTANCE, 3)]);
     }
 
     #[test]
