@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use daemon::relay::sandbox::{NodeProcess, Sandbox};
-use daemon::relay::{FileRole, News, NodeName};
+use daemon::relay::{FileRole, NodeName, ProcessEvent};
 
 use download::Download;
 use own_entry::OwnEntry;
@@ -73,7 +73,7 @@ enum Role {
 
 fn main() -> ExitCode {
     match Role::parse() {
-        Role::Node { config } => daemon::relay::main(&config, daemon::relay::Ending::WithInput),
+        Role::Node { config } => daemon::relay::main(&config, daemon::relay::StopOn::StdinClosed),
         Role::Tickwire { command } => command.run(),
         Role::Demo { own_entry } => {
             let entry = if own_entry {
@@ -165,7 +165,7 @@ impl Show {
             admin::game("echo", "udp", (GAME_PORT, echo)),
             admin::game("map", "tcp", (WEB_PORT, map)),
         ];
-        let is_ready = |news| matches!(news, News::AdminReady { .. }).then_some(());
+        let is_ready = |news| matches!(news, ProcessEvent::AdminReady { .. }).then_some(());
         let ready = nodes
             .get(&BOOTSTRAP)
             .and_then(|node| node.wait_for(PATIENCE, is_ready));
@@ -249,9 +249,9 @@ impl Show {
         let tally = self.player.play(span)?;
         let beside = self.nodes.get(&ENTRY).into_iter();
         let within = self.own.iter().flat_map(OwnEntry::heard);
-        let news = beside.flat_map(NodeProcess::heard).chain(within);
+        let news = beside.flat_map(NodeProcess::events).chain(within);
         let routes = news.filter_map(|news| {
-            if let News::Route { relays, cause, .. } = news {
+            if let ProcessEvent::Route { relays, cause, .. } = news {
                 Some((relays, cause))
             } else {
                 None

@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use daemon::relay::sandbox::{NodeProcess, Sandbox};
-use daemon::relay::{FileGame, FileMode, FileProtocol, FileRole, News};
+use daemon::relay::{FileGame, FileMode, FileProtocol, FileRole, ProcessEvent};
 
 use crate::player;
 
@@ -92,8 +92,8 @@ impl Refusals {
             while !is_last {
                 is_last = stopped.recv_timeout(NEWS) != Err(RecvTimeoutError::Timeout);
                 for (node, (name, _)) in nodes.iter().zip(NODES) {
-                    for news in node.heard() {
-                        if let News::TurnedAway { reason, count, .. } = news {
+                    for news in node.events() {
+                        if let ProcessEvent::TurnedAway { reason, count, .. } = news {
                             *counts.entry((name, format!("{reason:?}"))).or_default() += count;
                         }
                     }

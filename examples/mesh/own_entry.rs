@@ -5,12 +5,12 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use daemon::relay::sandbox::Sandbox;
-use daemon::relay::{News, Relay};
+use daemon::relay::{ProcessEvent, Relay};
 
 /// A node on threads of this process, and what it tells.
 pub(crate) struct OwnEntry {
     relay: Relay,
-    news: Receiver<News>,
+    news: Receiver<ProcessEvent>,
 }
 
 impl OwnEntry {
@@ -20,7 +20,7 @@ impl OwnEntry {
         let setup = config.setup(sandbox.directory());
         let (teller, news) = mpsc::channel();
         let relay = Relay::start(setup.map_err(io::Error::other)?, move |told| {
-            if let Some(news) = News::of(told) {
+            if let Some(news) = ProcessEvent::of(told) {
                 // Who does not listen any more is about to end the node.
                 teller.send(news).ok();
             }
@@ -30,7 +30,7 @@ impl OwnEntry {
     }
 
     /// What the node has told since.
-    pub(crate) fn heard(&self) -> impl Iterator<Item = News> {
+    pub(crate) fn heard(&self) -> impl Iterator<Item = ProcessEvent> {
         self.news.try_iter()
     }
 

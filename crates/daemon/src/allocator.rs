@@ -1,6 +1,6 @@
 //! Allocators: what starts and ends the game servers that a matchmaker asks for.
 //!
-//! A matchmaker gives [`Order`]s by a bounded queue and hears [`Report`]s. How many processes there
+//! A matchmaker gives [`AllocatorCommand`]s by a bounded queue and hears [`Report`]s. How many processes there
 //! are, which are warm and when a slot is tried again is decided by
 //! [`Matchmaker`](matchmaker_core::Matchmaker), the same for all allocators.
 
@@ -16,7 +16,7 @@ pub use local_process::{ChildOutput, LocalProcess, LocalProcessConfig, PortRange
 
 /// What an allocator shall do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum AllocatorCommand {
     /// Start a game server; answered by [`Report::Completed`], its end told by [`Report::Exited`].
     Start {
         /// Names the process from now on.
@@ -44,26 +44,26 @@ pub enum Report {
 
 /// The matchmaker's end of the queue to an allocator.
 #[derive(Clone, Debug)]
-pub struct Orders(Sender<Order>);
+pub struct CommandSender(Sender<AllocatorCommand>);
 
 /// The allocator's end.
 #[derive(Debug)]
-pub struct OrderQueue(Receiver<Order>);
+pub struct CommandQueue(Receiver<AllocatorCommand>);
 
-impl Orders {
+impl CommandSender {
     /// Makes a queue. Its bound is far above what a matchmaker has open at a time: one order for
     /// each slot that changes.
     #[must_use]
-    pub fn new() -> (Self, OrderQueue) {
-        let (sender, receiver) = crossbeam_channel::bounded(ORDERS_MAX);
-        (Self(sender), OrderQueue(receiver))
+    pub fn new() -> (Self, CommandQueue) {
+        let (sender, receiver) = crossbeam_channel::bounded(COMMANDS_MAX);
+        (Self(sender), CommandQueue(receiver))
     }
 
     /// Gives an order; returns whether the allocator will see it. Never blocks.
-    pub fn give(&self, order: Order) -> bool {
-        self.0.try_send(order).is_ok()
+    pub fn send(&self, command: AllocatorCommand) -> bool {
+        self.0.try_send(command).is_ok()
     }
 }
 
-/// Orders that may wait.
-const ORDERS_MAX: usize = 1_024;
+/// Commands that may wait in the queue.
+const COMMANDS_MAX: usize = 1_024;

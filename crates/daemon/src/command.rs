@@ -17,7 +17,7 @@ use std::time::Duration;
 use clap::error::ContextKind;
 use clap::{Parser, Subcommand};
 
-use crate::exit::{Failure, say_why};
+use crate::exit::{Failure, print_error};
 pub use admin::{
     AdminCommand, AskGraph, AskHealth, AskRoute, Asked, CheckedDocument, GetConfig, ImportedGames,
     PutConfig, SignedDocument,
@@ -62,9 +62,9 @@ impl Command {
             Ok(()) => ExitCode::SUCCESS,
             Err(failure) => {
                 if self.is_json() {
-                    failure.say_json();
+                    failure.print_json_error();
                 } else {
-                    say_why("tickwire", &failure);
+                    print_error("tickwire", &failure);
                 }
                 failure.exit.into()
             }
@@ -98,7 +98,7 @@ pub fn parse<T: Parser>() -> T {
         if let Some(option) = error.get(ContextKind::InvalidArg) {
             failure = failure.in_field(option.to_string());
         }
-        failure.say_json();
+        failure.print_json_error();
         std::process::exit(failure.exit.code().into());
     }
     error.exit()

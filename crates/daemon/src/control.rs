@@ -14,11 +14,11 @@ use serde::de::DeserializeOwned;
 
 /// The orders of a parent, as a child hears them.
 #[derive(Debug)]
-pub struct Leash<T> {
-    orders: Receiver<T>,
+pub struct ParentPipe<T> {
+    messages: Receiver<T>,
 }
 
-impl<T: DeserializeOwned + Send + 'static> Leash<T> {
+impl<T: DeserializeOwned + Send + 'static> ParentPipe<T> {
     /// Starts the thread that reads stdin.
     ///
     /// Once stdin ends, or holds something else than orders, [`next`](Self::next) says so, and
@@ -29,19 +29,19 @@ impl<T: DeserializeOwned + Send + 'static> Leash<T> {
     /// # Errors
     ///
     /// The system's, where it has no thread left.
-    pub fn hold() -> io::Result<Self> {
-        let (sender, orders) = mpsc::sync_channel(ORDERS_MAX);
+    pub fn open() -> io::Result<Self> {
+        let (sender, messages) = mpsc::sync_channel(MESSAGES_MAX);
         thread::Builder::new()
             .name("leash".to_owned())
             .spawn(move || {
                 let end = forward(&mut io::stdin().lock(), &sender);
                 drop(sender);
-                if end == InputEnd::Released {
+                if end == InputEnd::Closed {
                     wait(GRACE);
                 }
-                process::exit(EXIT_LEASH);
+                process::exit(EXIT_ORPHANED);
             })?;
-        Ok(Self { orders })
+        Ok(Self { messages })
     }
 
     /// Waits up to `patience` for the next order.
@@ -49,39 +49,39 @@ impl<T: DeserializeOwned + Send + 'static> Leash<T> {
     /// # Errors
     ///
     /// [`Released`] once the parent has let go.
-    pub fn next(&self, patience: Duration) -> Result<Option<T>, Released> {
-        match self.orders.recv_timeout(patience) {
-            Ok(order) => Ok(Some(order)),
+    pub fn next(&self, timeout: Duration) -> Result<Option<T>, ParentClosed> {
+        match self.messages.recv_timeout(timeout) {
+            Ok(message) => Ok(Some(message)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => Err(Released),
+            Err(RecvTimeoutError::Disconnected) => Err(ParentClosed),
         }
     }
 }
 
 /// The parent has closed the pipe: it wants an end, or has come to its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Released;
+pub struct ParentClosed;
 
 /// Why no order is read any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InputEnd {
     /// The input has ended, or said what is no order.
-    Released,
+    Closed,
     /// The process takes none.
-    Deaf,
+    QueueFull,
 }
 
 /// Reads orders until the input ends, says what is no order, or nobody takes them. Waits for
 /// nothing but the input, so that its end is seen whatever other threads do.
-fn forward<T: DeserializeOwned>(input: &mut impl BufRead, orders: &SyncSender<T>) -> InputEnd {
+fn forward<T: DeserializeOwned>(input: &mut impl BufRead, messages: &SyncSender<T>) -> InputEnd {
     let mut line = Vec::new();
-    while let Ok(Some(order)) = read_line(input, &mut line) {
+    while let Ok(Some(message)) = read_line(input, &mut line) {
         // Where nobody asks any more, the end of the pipe still counts.
-        if let Err(TrySendError::Full(_)) = orders.try_send(order) {
-            return InputEnd::Deaf;
+        if let Err(TrySendError::Full(_)) = messages.try_send(message) {
+            return InputEnd::QueueFull;
         }
     }
-    InputEnd::Released
+    InputEnd::Closed
 }
 
 /// Reads one line and what it says; `None` at the end of the input.
@@ -142,10 +142,10 @@ pub const LINE_BYTES_MAX: usize = 128 << 10;
 pub const GRACE: Duration = Duration::from_millis(1_500);
 
 /// Orders that wait for a process to take them.
-pub const ORDERS_MAX: usize = 256;
+pub const MESSAGES_MAX: usize = 256;
 
 /// Exit status of a child that had to be ended.
-const EXIT_LEASH: i32 = 70;
+const EXIT_ORPHANED: i32 = 70;
 
 #[cfg(test)]
 mod tests {
@@ -173,22 +173,22 @@ mod tests {
 
     #[test]
     fn a_line_that_is_no_order_ends_the_orders() {
-        let (sender, orders) = mpsc::sync_channel::<u8>(8);
+        let (sender, messages) = mpsc::sync_channel::<u8>(8);
         let end = forward(&mut b"1\n2\nthree\n4\n".as_slice(), &sender);
         drop(sender);
-        assert_eq!(end, InputEnd::Released);
-        assert_eq!(orders.iter().collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(end, InputEnd::Closed);
+        assert_eq!(messages.iter().collect::<Vec<_>>(), [1, 2]);
     }
 
     #[test]
     fn a_process_that_takes_no_orders_does_not_keep_the_end_of_its_input_unseen() {
-        let (sender, orders) = mpsc::sync_channel::<u8>(2);
+        let (sender, messages) = mpsc::sync_channel::<u8>(2);
         let input = b"1\n2\n3\n".as_slice();
-        assert_eq!(forward(&mut &*input, &sender), InputEnd::Deaf);
-        assert_eq!(orders.try_iter().count(), 2);
+        assert_eq!(forward(&mut &*input, &sender), InputEnd::QueueFull);
+        assert_eq!(messages.try_iter().count(), 2);
         // One that has dropped its end is on its way out, and has the time for it.
-        drop(orders);
-        assert_eq!(forward(&mut &*input, &sender), InputEnd::Released);
+        drop(messages);
+        assert_eq!(forward(&mut &*input, &sender), InputEnd::Closed);
     }
 
     #[test]

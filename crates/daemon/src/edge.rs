@@ -4,11 +4,11 @@
 //! holds no state of tickets: every request is put to the matchmaker's thread by a bounded queue,
 //! and waits for the answer there.
 
+mod body;
 mod count;
 mod forwarded;
 mod limit;
 mod proxy;
-mod shape;
 mod ticket;
 
 use std::net::{IpAddr, SocketAddr};
@@ -20,8 +20,8 @@ use tokio::net::{TcpListener, TcpStream};
 use wire::SourceKey;
 
 use crate::exit::Failure;
-use crate::http::connections::Place;
-use crate::http::{ACCEPT_PAUSE, Limits, Port, Server, converse};
+use crate::http::connections::ConnectionSlot;
+use crate::http::{ACCEPT_PAUSE, BoundPort, Limits, Server, serve_connection};
 use crate::matchmaking::MatchmakerRequests;
 use count::ConnectionEnd;
 use ticket::{Peer, Shared};
@@ -110,7 +110,7 @@ impl EdgeConfig {
                 ));
             }
         }
-        let port = Port::bind(self.listen)?;
+        let port = BoundPort::bind(self.listen)?;
         Ok(BoundEdge { config: self, port })
     }
 }
@@ -138,7 +138,7 @@ pub enum ProxyHeader {
 #[derive(Debug)]
 pub(crate) struct BoundEdge {
     config: EdgeConfig,
-    port: Port,
+    port: BoundPort,
 }
 
 impl BoundEdge {
@@ -190,10 +190,10 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
 
 fn admit(stream: TcpStream, peer: SocketAddr, shared: &Arc<Shared>) {
     let ip = peer.ip();
-    let source = (!shared.proxies.has(ip)).then(|| SourceKey::of(ip));
-    if let Some(place) = shared.connections.admit(source) {
-        let open = Open::new(place, Arc::clone(shared));
-        drop(tokio::spawn(talk(stream, Peer(ip), open)));
+    let source = (!shared.proxies.contains(ip)).then(|| SourceKey::of(ip));
+    if let Some(slot) = shared.connections.admit(source) {
+        let open = OpenConnection::new(slot, Arc::clone(shared));
+        drop(tokio::spawn(handle_connection(stream, Peer(ip), open)));
     } else {
         shared.counter.connection_refused();
         tracing::debug!("a connection over the limit was closed");
@@ -201,30 +201,30 @@ fn admit(stream: TcpStream, peer: SocketAddr, shared: &Arc<Shared>) {
 }
 
 /// A connection that counts as open until it is dropped.
-struct Open {
-    place: Place,
+struct OpenConnection {
+    slot: ConnectionSlot,
     shared: Arc<Shared>,
     end: ConnectionEnd,
 }
 
-impl Open {
-    fn new(place: Place, shared: Arc<Shared>) -> Self {
+impl OpenConnection {
+    fn new(slot: ConnectionSlot, shared: Arc<Shared>) -> Self {
         shared.counter.connection_opened();
         Self {
-            place,
+            slot,
             shared,
             end: ConnectionEnd::Cut,
         }
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.shared.counter.connection_ended(self.end);
     }
 }
 
-async fn talk(stream: TcpStream, peer: Peer, mut open: Open) {
+async fn handle_connection(stream: TcpStream, peer: Peer, mut open: OpenConnection) {
     let config = &open.shared.config;
     let limits = Limits {
         head_bytes_max: config.head_bytes_max,
@@ -233,6 +233,6 @@ async fn talk(stream: TcpStream, peer: Peer, mut open: Open) {
         life: config.connection_life,
     };
     let routes = ticket::routes(&open.shared).layer(Extension(peer));
-    let served = converse(stream, routes, limits, &mut open.place).await;
+    let served = serve_connection(stream, routes, limits, &mut open.slot).await;
     open.end = ConnectionEnd::of(&served);
 }

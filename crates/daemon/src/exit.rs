@@ -49,7 +49,7 @@ impl From<Exit> for ExitCode {
 /// Says on stderr, in one line, why `who` ends.
 ///
 /// Where stderr cannot be written, the exit status alone says it.
-pub fn say_why(who: &str, why: &dyn fmt::Display) {
+pub fn print_error(who: &str, why: &dyn fmt::Display) {
     let line = format!("{who}: {why}\n");
     io::stderr().write_all(line.as_bytes()).ok();
 }
@@ -119,7 +119,7 @@ impl Failure {
     /// `message`, `file`, `line` and `field`, of which the last three may be `null`.
     ///
     /// Where stderr cannot be written, the exit status alone says it.
-    pub(crate) fn say_json(&self) {
+    pub(crate) fn print_json_error(&self) {
         let file = self.file.as_ref().map(|path| path.display().to_string());
         let object = json!({
             "schema": 1,

@@ -2,10 +2,10 @@
 
 pub mod client;
 pub(crate) mod connections;
+pub(crate) mod error_response;
 pub(crate) mod field;
-mod patience;
-pub(crate) mod refusal;
 pub(crate) mod target;
+mod timeout_stream;
 
 use std::future::Future;
 use std::io::{self, ErrorKind};
@@ -24,17 +24,17 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::exit::Failure;
-use connections::{Place, track};
-use patience::Patient;
+use connections::{ConnectionSlot, track};
+use timeout_stream::TimeoutStream;
 
 /// A port that is taken and not served yet.
 #[derive(Debug)]
-pub(crate) struct Port {
+pub(crate) struct BoundPort {
     listener: TcpListener,
     address: SocketAddr,
 }
 
-impl Port {
+impl BoundPort {
     /// Takes the port; 0 for one that the system chooses.
     ///
     /// # Errors
@@ -137,7 +137,7 @@ pub(crate) struct Limits {
 
 /// How a connection ended.
 #[derive(Debug)]
-pub(crate) enum Served {
+pub(crate) enum ConnectionOutcome {
     /// As HTTP has it, or badly.
     Ended(Result<(), hyper::Error>),
     /// It was idle, and closed for another one.
@@ -145,19 +145,19 @@ pub(crate) enum Served {
 }
 
 /// Serves one connection until its end.
-pub(crate) async fn converse(
+pub(crate) async fn serve_connection(
     stream: TcpStream,
     routes: Router,
     limits: Limits,
-    place: &mut Place,
-) -> Served {
+    slot: &mut ConnectionSlot,
+) -> ConnectionOutcome {
     let routes = routes
         .layer(middleware::from_fn(track))
-        .layer(Extension(place.activity()));
+        .layer(Extension(slot.activity()));
     tokio::select! {
         biased;
-        served = serve(stream, routes, limits) => Served::Ended(served),
-        () = place.closed() => Served::Evicted,
+        served = serve(stream, routes, limits) => ConnectionOutcome::Ended(served),
+        () = slot.closed() => ConnectionOutcome::Evicted,
     }
 }
 
@@ -169,7 +169,7 @@ async fn serve(stream: TcpStream, routes: Router, limits: Limits) -> Result<(), 
         .header_read_timeout(limits.read_timeout)
         .max_buf_size(limits.head_bytes_max.max(HEAD_BYTES_MIN))
         .max_headers(HEADERS_MAX);
-    let stream = TokioIo::new(Patient::new(stream, limits.write_timeout));
+    let stream = TokioIo::new(TimeoutStream::new(stream, limits.write_timeout));
     let mut connection = pin!(http.serve_connection(stream, TowerToHyperService::new(routes)));
     let served = if let Ok(served) = timeout(limits.life, connection.as_mut()).await {
         served

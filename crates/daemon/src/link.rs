@@ -19,7 +19,7 @@ use crate::exit::Failure;
 pub use application::{LinkApplication, Member, attach};
 use lease::Lease;
 pub use lease::{LeaseConfig, LeaseEnd, Offer};
-use server::{Ask, ServerApplication};
+use server::{LinkRequest, ServerApplication};
 
 /// What the matchmaker serves, as join files name it.
 pub const MATCHMAKER: &str = "matchmaker";
@@ -44,7 +44,7 @@ pub trait GameServer: Send {
     /// seat elsewhere by now. What follows is [`on_registered`](Self::on_registered), or
     /// [`on_ended`](Self::on_ended) with the last match.
     ///
-    /// How it ends is not always told: a matchmaker that has given the instance up
+    /// The end is not always reported: a matchmaker that has given the instance up
     /// ([`LeaseEnd::Retired`]) takes no results of it, so what [`GameLink::finished`] says then is lost.
     fn on_cut_off(&mut self);
 
@@ -93,7 +93,7 @@ pub struct LinkOptions<'a> {
 /// ends.
 #[derive(Debug)]
 pub struct GameLink {
-    handle: StreamHandle<Ask>,
+    handle: StreamHandle<LinkRequest>,
     ended: Receiver<LeaseEnd>,
 }
 
@@ -146,7 +146,7 @@ impl GameLink {
     ///
     /// [`LinkBusy`] where the link is behind or has ended; so do the others.
     pub fn entered(&self, match_id: MatchId) -> Result<(), LinkBusy> {
-        self.ask(Ask::Entered(match_id))
+        self.request(LinkRequest::Entered(match_id))
     }
 
     /// Says that a player has left a match for good, and may play elsewhere.
@@ -155,7 +155,7 @@ impl GameLink {
     ///
     /// As [`entered`](Self::entered).
     pub fn left(&self, match_id: MatchId, client: ClientId) -> Result<(), LinkBusy> {
-        self.ask(Ask::Left(match_id, client))
+        self.request(LinkRequest::Left(match_id, client))
     }
 
     /// Says that a match is over; what is past 1 KiB of `result` is cut off. Said again until the
@@ -165,7 +165,7 @@ impl GameLink {
     ///
     /// As [`entered`](Self::entered).
     pub fn finished(&self, match_id: MatchId, result: Vec<u8>) -> Result<(), LinkBusy> {
-        self.ask(Ask::Finished(match_id, result))
+        self.request(LinkRequest::Finished(match_id, result))
     }
 
     /// Says whether to be given further matches.
@@ -174,7 +174,7 @@ impl GameLink {
     ///
     /// As [`entered`](Self::entered).
     pub fn set_intake(&self, intake: Intake) -> Result<(), LinkBusy> {
-        self.ask(Ask::Intake(intake))
+        self.request(LinkRequest::Intake(intake))
     }
 
     /// Registers another token key, whose id is higher, out of turn; the server opens with it
@@ -184,13 +184,13 @@ impl GameLink {
     ///
     /// As [`entered`](Self::entered).
     pub fn set_token_key(&self, key: TokenKey) -> Result<(), LinkBusy> {
-        self.ask(Ask::TokenKey(Box::new(key)))
+        self.request(LinkRequest::TokenKey(Box::new(key)))
     }
 
-    /// Waits up to `patience` for the end of the lease. Once it has come, it is the answer for
+    /// Waits up to `timeout` for the end of the lease. Once it has come, it is the answer for
     /// ever.
-    pub fn wait_end(&self, patience: Duration) -> Option<LeaseEnd> {
-        match self.ended.recv_timeout(patience) {
+    pub fn wait_end(&self, timeout: Duration) -> Option<LeaseEnd> {
+        match self.ended.recv_timeout(timeout) {
             Ok(end) => Some(end),
             Err(RecvTimeoutError::Timeout) => None,
             // Told before, or the thread is gone: either way nothing renews the lease.
@@ -198,13 +198,13 @@ impl GameLink {
         }
     }
 
-    /// Ends in order: the matchmaker is told within `within`, if it can be.
+    /// Ends in order: the matchmaker is notified within `within`, if it is reachable.
     pub fn shutdown(self, within: Duration) {
         self.handle.shutdown(within);
     }
 
-    fn ask(&self, ask: Ask) -> Result<(), LinkBusy> {
-        self.handle.request(ask).map_err(|error| match error {
+    fn request(&self, request: LinkRequest) -> Result<(), LinkBusy> {
+        self.handle.request(request).map_err(|error| match error {
             RequestError::Full(_) | RequestError::Ended(_) => LinkBusy,
         })
     }

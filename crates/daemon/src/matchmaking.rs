@@ -23,18 +23,27 @@ pub enum MatchmakerRequest {
         oneshot::Sender<Result<Submitted, SubmitError>>,
     ),
     /// What has become of a ticket.
-    Look(TicketAsk, oneshot::Sender<Result<TicketState, Unknown>>),
+    Get(
+        TicketAccess,
+        oneshot::Sender<Result<TicketState, UnknownTicket>>,
+    ),
     /// The same, once it has a seat or has ended.
-    Await(TicketAsk, oneshot::Sender<Result<TicketState, Unknown>>),
+    Wait(
+        TicketAccess,
+        oneshot::Sender<Result<TicketState, UnknownTicket>>,
+    ),
     /// End a waiting ticket.
-    Cancel(TicketAsk, oneshot::Sender<Result<TicketState, CancelError>>),
+    Cancel(
+        TicketAccess,
+        oneshot::Sender<Result<TicketState, CancelError>>,
+    ),
     /// Make another token.
     Reissue(
-        TicketAsk,
+        TicketAccess,
         oneshot::Sender<Result<TicketState, ReissueError>>,
     ),
     /// Tell of every match that ends from now on, in place of whoever was told so far.
-    Follow(Sender<MatchResult>),
+    Subscribe(Sender<MatchResult>),
     /// How much there is to do.
     Load(oneshot::Sender<Load>),
     /// What the allocator tells.
@@ -43,7 +52,7 @@ pub enum MatchmakerRequest {
 
 /// A ticket, and the proof that it is the asker's.
 #[derive(Clone, Debug)]
-pub struct TicketAsk {
+pub struct TicketAccess {
     /// Which.
     pub ticket: TicketId,
     /// What its holder was given.
@@ -72,7 +81,7 @@ pub struct MatchResult {
 
 /// There is no such ticket, or the asker is not its holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unknown;
+pub struct UnknownTicket;
 
 /// How much a matchmaker has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +95,7 @@ pub struct Load {
 }
 
 /// Gives a report of the allocator to the matchmaker, or hands it back.
-pub(crate) fn report(requests: &MatchmakerRequests, report: Report) -> Result<(), Report> {
+pub(crate) fn forward_report(requests: &MatchmakerRequests, report: Report) -> Result<(), Report> {
     match requests.send(MatchmakerRequest::Report(report.clone())) {
         // Nobody is there to hear it.
         Ok(()) | Err(RequestError::Ended(_)) => Ok(()),

@@ -1,7 +1,7 @@
 //! One node of the mesh: from a configuration file, or as a part of a larger process.
 //!
-//! [`main`] is the whole process: it reads a [`FileConfig`], prints [`News`] as one JSON object a
-//! line, takes [`Order`]s the same way, and ends as its [`Ending`] says: with its input, or by a signal.
+//! [`main`] is the whole process: it reads a [`FileConfig`], prints [`ProcessEvent`] as one JSON object a
+//! line, takes [`ProcessCommand`]s the same way, and ends as its [`StopOn`] says: with its input, or by a signal.
 //! [`Relay`] is the node on a thread, for whoever has its own way to configure and to report.
 
 mod admin;
@@ -11,11 +11,11 @@ mod file;
 mod forwarder_threads;
 mod host_names;
 mod machine;
-mod news;
 mod probing;
 mod process;
 mod running;
 pub mod sandbox;
+mod stdio;
 mod store;
 mod tcp;
 
@@ -28,9 +28,9 @@ pub use file::{
 };
 pub use file::{Member, NodeName};
 pub use forwarder_threads::StrayStats;
-pub use news::{News, Order, RouteCauseName};
-pub use process::{Ending, RunError, main, run};
+pub use process::{RunError, StopOn, main, run};
 pub use relay_mesh::TurnedAway;
-pub use running::{Relay, Setup, StartError, Told};
-pub(crate) use store::replace;
+pub use running::{Relay, RelayEvent, Setup, StartError};
+pub use stdio::{ProcessCommand, ProcessEvent, RouteCauseName};
+pub(crate) use store::write_atomic;
 pub use tcp::{TcpCounted, TcpSetup, TcpStats};

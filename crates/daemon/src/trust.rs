@@ -102,20 +102,20 @@ pub fn reset_secret(identity: &Path, address: SocketAddr, provider: &mut Ring) -
 /// # Errors
 ///
 /// Where the system has no randomness.
-pub fn draw_instance(provider: &mut Ring) -> Result<InstanceId, Failure> {
+pub fn random_instance(provider: &mut Ring) -> Result<InstanceId, Failure> {
     let mut id = [0; 8];
-    draw(provider, &mut id)?;
+    fill_random(provider, &mut id)?;
     Ok(InstanceId(u64::from_be_bytes(id)))
 }
 
 /// Draws a seed for what others may see.
-pub(crate) fn draw_seed(provider: &mut Ring) -> Result<Seed, Failure> {
+pub(crate) fn random_seed(provider: &mut Ring) -> Result<Seed, Failure> {
     let mut seed = [0; 32];
-    draw(provider, &mut seed)?;
+    fill_random(provider, &mut seed)?;
     Ok(Seed(seed))
 }
 
-fn draw(provider: &mut Ring, out: &mut [u8]) -> Result<(), Failure> {
+fn fill_random(provider: &mut Ring, out: &mut [u8]) -> Result<(), Failure> {
     provider.random(out).map_err(|NoEntropy| no_entropy())
 }
 

@@ -46,10 +46,10 @@ pub(crate) fn ask(
         line,
         headers,
         body: (!body.is_empty()).then_some(("application/json", body.as_bytes())),
-        patience: PATIENCE,
+        timeout: PATIENCE,
         answer_bytes_max: ANSWER_BYTES_MAX,
     };
-    let answer = client::ask(edge, request)?;
+    let answer = client::request(edge, request)?;
     let json = serde_json::from_slice(&answer.body).map_err(|_| ErrorKind::InvalidData)?;
     let status = answer.status;
     Ok(Answer { status, json })

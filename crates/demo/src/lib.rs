@@ -27,7 +27,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser};
 
-use daemon::exit::{Failure, say_why};
+use daemon::exit::{Failure, print_error};
 use plan::PlanOptions;
 use report::{Report, ReportFile};
 use role::Role;
@@ -80,7 +80,7 @@ pub fn run(options: &Options) -> ExitCode {
         Ok(report) if report.ok => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(failure) => {
-            say_why("stack", &failure);
+            print_error("stack", &failure);
             failure.exit.into()
         }
     }

@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use crate::plan::{Block, Plan, PlanOptions};
-use daemon::exit::say_why;
+use daemon::exit::print_error;
 
 pub(crate) use voice::Voice;
 
@@ -74,7 +74,7 @@ impl Role {
         match result {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                say_why(name, &error);
+                print_error(name, &error);
                 ExitCode::FAILURE
             }
         }

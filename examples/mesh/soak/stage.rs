@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use daemon::relay::sandbox::{NodeProcess, Sandbox};
-use daemon::relay::{FileRole, News, Order};
+use daemon::relay::{FileRole, ProcessCommand, ProcessEvent};
 use serde_json::Value;
 
 use super::flows;
@@ -107,7 +107,7 @@ impl Stage {
         // The old process must have left its ports before the new one binds them.
         drop(self.nodes.remove(&node));
         let process = self.sandbox.start(node, command)?;
-        let is_ready = |news| matches!(news, News::AdminReady { .. }).then_some(());
+        let is_ready = |news| matches!(news, ProcessEvent::AdminReady { .. }).then_some(());
         process
             .wait_for(READY_MAX, is_ready)
             .ok_or(io::ErrorKind::TimedOut)?;
@@ -126,9 +126,9 @@ impl Stage {
         let process = self.nodes.get_mut(&node).ok_or(io::ErrorKind::NotFound)?;
         let end = std::time::Instant::now() + limit;
         while std::time::Instant::now() < end {
-            process.order(&Order::Drain)?;
+            process.send(&ProcessCommand::Drain)?;
             let is_done = process.wait_for(DRAIN_LOOK, |news| {
-                if let News::Draining { flows, labels } = news {
+                if let ProcessEvent::Draining { flows, labels } = news {
                     Some(flows == 0 && labels == 0)
                 } else {
                     None
@@ -153,7 +153,7 @@ impl Stage {
             .find(|&(one, other, _)| (one, other) == (from.min(to), from.max(to)))
             .map_or(0, |(_, _, delay_ms)| delay_ms);
         let process = self.nodes.get_mut(&from).ok_or(io::ErrorKind::NotFound)?;
-        process.order(&Order::Link {
+        process.send(&ProcessCommand::Link {
             remote,
             delay_ms,
             loss_per_million,

@@ -6,7 +6,7 @@ use crate::tree::{Finding, View, crate_of};
 /// Crates whose machines only pass calls on.
 const EXEMPT: [&str; 5] = ["wire", "netsim", "servicer", "hub_nats", "bevy_tickwire"];
 /// Single machines of other crates that only pass calls on, to one held to it and to sockets of the system.
-const PASSES_ON: [(&str, &str); 1] = [("daemon", "Carrier")];
+const PASSES_ON: [(&str, &str); 1] = [("daemon", "NodeMachine")];
 /// What netsim calls its tests of the contract.
 const CONTRACT: [&str; 2] = ["check_contract", "check_stream_contract"];
 
@@ -86,9 +86,9 @@ mod tests {
     #[test]
     fn drivers_are_exempt_and_streams_are_not() {
         assert!(lines(&[("crates/servicer/src/udp.rs", ENDPOINT)]).is_empty());
-        let carrier = "impl Machine for Carrier {}";
-        assert!(lines(&[("crates/daemon/src/relay/tcp/carrier.rs", carrier)]).is_empty());
-        assert_eq!(lines(&[("crates/hub/src/carrier.rs", carrier)]), [1]);
+        let machine = "impl Machine for NodeMachine {}";
+        assert!(lines(&[("crates/daemon/src/relay/machine.rs", machine)]).is_empty());
+        assert_eq!(lines(&[("crates/hub/src/machine.rs", machine)]), [1]);
         let hub = "impl StreamMachine\n    for hub::Node {}";
         assert_eq!(lines(&[("crates/hub/src/node.rs", hub)]), [1]);
     }

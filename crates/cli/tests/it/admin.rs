@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crypto::{Identity, Ring, identity_file};
 use daemon::relay::sandbox::{NodeProcess, Sandbox};
-use daemon::relay::{FileAdmin, FileProbe, FileRole, FileSigned, News};
+use daemon::relay::{FileAdmin, FileProbe, FileRole, FileSigned, ProcessEvent};
 use relay_mesh::signed_config::AdminKeys;
 use serde_json::{Value, json};
 use servicer::Clock;
@@ -84,7 +84,7 @@ impl Scene {
         for node in &nodes {
             let mut met = 0;
             node.wait_for(PATIENCE, |news| {
-                met += u8::from(matches!(news, News::LinkUp { .. }));
+                met += u8::from(matches!(news, ProcessEvent::LinkUp { .. }));
                 (met == 2).then_some(())
             })
             .expect("they meet");
@@ -195,9 +195,10 @@ fn wait(span: Duration) -> bool {
 }
 
 /// Waits until a node says that a version is in force.
-fn in_force(node: &NodeProcess, wanted: u64) -> News {
+fn in_force(node: &NodeProcess, wanted: u64) -> ProcessEvent {
     node.wait_for(PATIENCE, |news| {
-        matches!(news, News::ConfigInForce { version, .. } if version == wanted).then_some(news)
+        matches!(news, ProcessEvent::ConfigInForce { version, .. } if version == wanted)
+            .then_some(news)
     })
     .expect("it comes into force")
 }

@@ -7,7 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use daemon::relay::sandbox::{NodeProcess, Sandbox};
-use daemon::relay::{FileGame, FileMode, FileProtocol, FileRole, News, NodeName, Order};
+use daemon::relay::{
+    FileGame, FileMode, FileProtocol, FileRole, NodeName, ProcessCommand, ProcessEvent,
+};
 use servicer::Clock;
 
 use crate::mesh_node::{PATIENCE, tickwire_relay};
@@ -46,7 +48,7 @@ fn pg9_pgd_p2_a_doom_client_finds_its_server_through_the_mesh() {
     for node in &nodes {
         // Both others; until then an entry would send players by the only way it knows.
         for _ in 0..2 {
-            let met = |news| matches!(news, News::LinkUp { .. }).then_some(());
+            let met = |news| matches!(news, ProcessEvent::LinkUp { .. }).then_some(());
             node.wait_for(PATIENCE, met).unwrap();
         }
     }
@@ -114,8 +116,8 @@ fn carry(sandbox: &mut Sandbox, entry: SocketAddr, server: SocketAddr) {
 
 /// The relays of the route that a node has told of last.
 fn newest_route(node: &NodeProcess) -> Option<Vec<NodeName>> {
-    let routes = node.heard().filter_map(|news| {
-        if let News::Route { relays, .. } = news {
+    let routes = node.events().filter_map(|news| {
+        if let ProcessEvent::Route { relays, .. } = news {
             Some(relays)
         } else {
             None
@@ -138,9 +140,9 @@ fn babble(entry: SocketAddr) {
 
 /// Hop frames that a node has sent on, and bytes that it has heard.
 fn stats(node: &mut NodeProcess) -> (u64, u64) {
-    node.order(&Order::Stats).unwrap();
+    node.send(&ProcessCommand::Stats).unwrap();
     let stats = node.wait_for(PATIENCE, |news| {
-        if let News::Stats {
+        if let ProcessEvent::Stats {
             frames_sealed,
             bytes_in,
             ..

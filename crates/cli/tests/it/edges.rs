@@ -6,7 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use daemon::relay::sandbox::{NodeProcess, Sandbox};
-use daemon::relay::{FileConfig, FileGame, FileMode, FileProbe, FileProtocol, FileRole, News};
+use daemon::relay::{
+    FileConfig, FileGame, FileMode, FileProbe, FileProtocol, FileRole, ProcessEvent,
+};
 use relay_mesh::signed_config::Protocol;
 use socket2::{Domain, Socket, Type};
 
@@ -42,11 +44,11 @@ fn served(name: &str, protocol: FileProtocol, server: SocketAddr) -> FileGame {
 fn judged(node: &NodeProcess, count: usize) -> Vec<(String, Protocol, &'static str)> {
     let mut judged = Vec::new();
     node.wait_for(PATIENCE, |news| {
-        if let News::ServerReached { game, protocol } = news {
+        if let ProcessEvent::ServerReached { game, protocol } = news {
             judged.push((game, protocol, "reached"));
-        } else if let News::ServerLost { game, protocol } = news {
+        } else if let ProcessEvent::ServerLost { game, protocol } = news {
             judged.push((game, protocol, "lost"));
-        } else if let News::ProbeNotPermitted { game, protocol } = news {
+        } else if let ProcessEvent::ProbeNotPermitted { game, protocol } = news {
             judged.push((game, protocol, "not permitted"));
         }
         (judged.len() == count).then_some(())
@@ -195,7 +197,7 @@ fn pg7_one_node_alone_carries_udp_and_tcp_from_its_ports_to_its_servers() {
     });
     let mut ports = 0;
     node.wait_for(PATIENCE, |news| {
-        ports += u8::from(matches!(news, News::Listening { .. }));
+        ports += u8::from(matches!(news, ProcessEvent::Listening { .. }));
         (ports == 2).then_some(())
     })
     .expect("both ports are open");

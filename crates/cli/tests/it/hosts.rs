@@ -14,7 +14,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use daemon::relay::sandbox::{NodeProcess, Sandbox};
-use daemon::relay::{BootstrapNode, FileGame, FileMode, FileProtocol, FileRole, News, NodeName};
+use daemon::relay::{
+    BootstrapNode, FileGame, FileMode, FileProtocol, FileRole, NodeName, ProcessEvent,
+};
 use servicer::Clock;
 
 use crate::mesh_node::PATIENCE;
@@ -141,7 +143,7 @@ impl Stage {
     fn wait_for_links(&self, node: usize, count: usize) {
         let mut up = 0;
         let met = self.node(node).wait_for(PATIENCE, |news| {
-            up += usize::from(matches!(news, News::LinkUp { .. }));
+            up += usize::from(matches!(news, ProcessEvent::LinkUp { .. }));
             (up == count).then_some(())
         });
         met.unwrap_or_else(|| panic!("node {node} met {up} of {count}"));
@@ -211,9 +213,9 @@ impl Stage {
 
     /// The relays in use.
     fn look(&mut self) -> Option<&[NodeName]> {
-        let heard: Vec<News> = self.node(ENTRY).heard().collect();
+        let heard: Vec<ProcessEvent> = self.node(ENTRY).events().collect();
         for news in heard {
-            if let News::Route { relays, .. } = news {
+            if let ProcessEvent::Route { relays, .. } = news {
                 self.route = Some(relays);
             }
         }

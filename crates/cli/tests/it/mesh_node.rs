@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use daemon::relay::sandbox::Sandbox;
 use daemon::relay::{
-    FileConfig, FileGame, FileMode, FileProtocol, FileRole, News, NodeName, Order,
+    FileConfig, FileGame, FileMode, FileProtocol, FileRole, NodeName, ProcessCommand, ProcessEvent,
 };
 
 /// `tickwire relay`, the path of a configuration still to come.
@@ -27,7 +27,7 @@ fn a_node_starts_answers_and_ends_with_its_input() {
     let sandbox = Sandbox::new(&[("relay-1", FileRole::Relay)]).unwrap();
     let mut node = sandbox.start(0, tickwire_relay()).unwrap();
     let ready = node.wait_for(PATIENCE, |news| {
-        if let News::Ready { node, address } = news {
+        if let ProcessEvent::Ready { node, address } = news {
             Some((node, address))
         } else {
             None
@@ -36,12 +36,12 @@ fn a_node_starts_answers_and_ends_with_its_input() {
     let (id, address) = ready.unwrap();
     assert_eq!(Some(id), sandbox.id(0));
     assert_eq!(address.ip(), sandbox.host(1));
-    node.order(&Order::Stats).unwrap();
+    node.send(&ProcessCommand::Stats).unwrap();
     let answer = node.wait_for(PATIENCE, |news| {
-        matches!(news, News::Stats { .. }).then_some(())
+        matches!(news, ProcessEvent::Stats { .. }).then_some(())
     });
     assert!(answer.is_some());
-    let status = node.release(PATIENCE).unwrap().unwrap();
+    let status = node.stop(PATIENCE).unwrap().unwrap();
     assert!(status.success(), "{status}");
 }
 
@@ -51,7 +51,7 @@ fn two_nodes_find_each_other_by_their_keys() {
     let nodes = [0, 1].map(|node| sandbox.start(node, tickwire_relay()).unwrap());
     for (node, other) in nodes.iter().zip([1, 0]) {
         let met = node.wait_for(PATIENCE, |news| {
-            if let News::LinkUp { node, .. } = news {
+            if let ProcessEvent::LinkUp { node, .. } = news {
                 Some(node)
             } else {
                 None

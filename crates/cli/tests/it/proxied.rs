@@ -4,7 +4,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use daemon::relay::sandbox::{NodeProcess, Sandbox};
-use daemon::relay::{FileGame, FileMode, FileProtocol, FileRole, News};
+use daemon::relay::{FileGame, FileMode, FileProtocol, FileRole, ProcessEvent};
 use relay_mesh::signed_config::ProxyRule;
 
 use crate::mesh_node::{PATIENCE, tickwire_relay};
@@ -50,7 +50,7 @@ fn mesh(sandbox: &mut Sandbox, entry: SocketAddr, server: SocketAddr) -> [NodePr
     }];
     let nodes = [0, 1].map(|node| sandbox.start(node, tickwire_relay()).unwrap());
     let met = nodes[0].wait_for(PATIENCE, |news| {
-        matches!(news, News::LinkUp { .. }).then_some(())
+        matches!(news, ProcessEvent::LinkUp { .. }).then_some(())
     });
     assert!(met.is_some());
     nodes

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Stdio};
 
 use crypto::{Identity, Ring};
-use daemon::relay::{News, NodeName};
+use daemon::relay::{NodeName, ProcessEvent};
 use serde_json::{Value, json};
 
 use crate::mesh_node::tickwire_relay;
@@ -62,14 +62,14 @@ impl Running {
         }
     }
 
-    fn news(&mut self) -> News {
+    fn news(&mut self) -> ProcessEvent {
         let line = self.lines.next().unwrap().unwrap();
         serde_json::from_str(&line).unwrap()
     }
 
     fn ready(&mut self) -> (NodeName, SocketAddr) {
         let news = self.news();
-        let News::Ready { node, address } = news else {
+        let ProcessEvent::Ready { node, address } = news else {
             panic!("{news:?}");
         };
         (node, address)
@@ -112,7 +112,7 @@ fn pg1_nodes_start_from_puregamers_file_and_find_each_other() {
     for (node, met) in [(&mut one, other), (&mut two, id)] {
         let up = node.news();
         assert!(
-            matches!(up, News::LinkUp { node, .. } if node == met),
+            matches!(up, ProcessEvent::LinkUp { node, .. } if node == met),
             "{up:?}"
         );
     }

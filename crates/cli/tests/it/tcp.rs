@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use daemon::relay::sandbox::{NodeProcess, Sandbox};
 use daemon::relay::{
-    FileConfig, FileGame, FileMode, FileProbe, FileProtocol, FileRole, News, NodeName,
+    FileConfig, FileGame, FileMode, FileProbe, FileProtocol, FileRole, NodeName, ProcessEvent,
 };
 use socket2::{Domain, SockRef, Socket, Type};
 
@@ -147,8 +147,8 @@ impl Row {
         until("the route is the whole row", || {
             player.write_all(b"x").unwrap();
             server.read_exact(&mut [0]).unwrap();
-            for news in self.node(ENTRY).heard() {
-                if let News::Route { relays, .. } = news {
+            for news in self.node(ENTRY).events() {
+                if let ProcessEvent::Route { relays, .. } = news {
                     route = Some(relays);
                 }
             }

@@ -21,7 +21,7 @@ use servicer::Clock;
 use wire::{CommandId, Instant};
 
 use super::environment::SlotEnvironment;
-use super::{Order, OrderQueue, Report};
+use super::{AllocatorCommand, CommandQueue, Report};
 use crate::exit::Failure;
 
 /// How game server processes are started.
@@ -158,7 +158,7 @@ pub struct LocalProcess {
 
 impl LocalProcess {
     /// Starts the thread that starts, watches and ends the processes. It ends, and they with it,
-    /// once it is told to, or the last [`Orders`](super::Orders) of `queue` is dropped.
+    /// once it is told to, or the last [`CommandSender`](super::CommandSender) of `queue` is dropped.
     ///
     /// `report` hands a report back where it cannot be taken now; it is told again.
     ///
@@ -168,7 +168,7 @@ impl LocalProcess {
     /// no thread left.
     pub fn start(
         config: LocalProcessConfig,
-        queue: OrderQueue,
+        queue: CommandQueue,
         report: impl FnMut(Report) -> Result<(), Report> + Send + 'static,
     ) -> Result<Self, Failure> {
         let last = u16::try_from(config.identities.len().saturating_sub(1)).unwrap_or(u16::MAX);
@@ -199,7 +199,7 @@ impl LocalProcess {
         })
     }
 
-    /// Ends all processes, whoever still holds [`Orders`](super::Orders), and waits until they have
+    /// Ends all processes, whoever still holds [`CommandSender`](super::CommandSender), and waits until they have
     /// ended.
     pub fn shutdown(mut self) {
         self.end();
@@ -232,33 +232,33 @@ struct Processes {
 }
 
 impl Processes {
-    fn run(&mut self, queue: &OrderQueue, stopped: &Receiver<Infallible>) {
+    fn run(&mut self, queue: &CommandQueue, stopped: &Receiver<Infallible>) {
         loop {
             // A child's end has no other sign than this look; with none and nothing to tell, the
             // thread sleeps.
             let pause = if self.children.is_empty() && self.reports.is_empty() {
-                IDLE_PAUSE
+                IDLE_INTERVAL
             } else {
-                LOOK_PAUSE
+                POLL_INTERVAL
             };
             select_biased! {
                 // Nothing is ever sent: it is closed.
                 recv(stopped) -> _ => break,
-                recv(queue.0) -> order => match order {
-                    Ok(order) => self.apply(order),
+                recv(queue.0) -> command => match command {
+                    Ok(command) => self.apply(command),
                     Err(_) => break,
                 },
                 default(pause) => {}
             }
-            self.look();
-            self.tell();
+            self.poll();
+            self.flush_reports();
         }
         self.end_all();
     }
 
-    fn apply(&mut self, order: Order) {
-        match order {
-            Order::Start { run, slot } => {
+    fn apply(&mut self, command: AllocatorCommand) {
+        match command {
+            AllocatorCommand::Start { run, slot } => {
                 let outcome = if self.start(run, slot) {
                     Outcome::Started
                 } else {
@@ -266,8 +266,8 @@ impl Processes {
                 };
                 self.reports.push_back(Report::Completed(run, outcome));
             }
-            Order::Stop { id, slot } => match self.children.get_mut(&slot) {
-                Some(child) => child.release(id, self.clock.now() + self.config.grace),
+            AllocatorCommand::Stop { id, slot } => match self.children.get_mut(&slot) {
+                Some(child) => child.close_stdin(id, self.clock.now() + self.config.grace),
                 None => self
                     .reports
                     .push_back(Report::Completed(id, Outcome::Stopped)),
@@ -320,17 +320,17 @@ impl Processes {
     }
 
     /// Takes note of processes that have ended, and kills those that would not.
-    fn look(&mut self) {
+    fn poll(&mut self) {
         let now = self.clock.now();
         let reports = &mut self.reports;
-        self.children.retain(|slot, child| match child.look(now) {
-            Fate::Runs => true,
-            Fate::Exited(run) => {
+        self.children.retain(|slot, child| match child.poll(now) {
+            ChildState::Running => true,
+            ChildState::Exited(run) => {
                 tracing::warn!(%slot, "a game server has ended by itself");
                 reports.push_back(Report::Exited(run));
                 false
             }
-            Fate::Stopped(id) => {
+            ChildState::Stopped(id) => {
                 tracing::info!(%slot, "a game server has ended");
                 reports.push_back(Report::Completed(id, Outcome::Stopped));
                 false
@@ -339,7 +339,7 @@ impl Processes {
     }
 
     /// Tells what there is to tell, in order.
-    fn tell(&mut self) {
+    fn flush_reports(&mut self) {
         while let Some(report) = self.reports.pop_front() {
             if let Err(report) = (self.report)(report) {
                 self.reports.push_front(report);
@@ -352,26 +352,26 @@ impl Processes {
     fn end_all(&mut self) {
         let kill_at = self.clock.now() + self.config.grace;
         for child in self.children.values_mut() {
-            child.release(CommandId(0), kill_at);
+            child.close_stdin(CommandId(0), kill_at);
         }
         let (_open, nothing) = crossbeam_channel::bounded::<()>(0);
         while !self.children.is_empty() {
             let now: Instant = self.clock.now();
             self.children
-                .retain(|_, child| child.look(now) == Fate::Runs);
+                .retain(|_, child| child.poll(now) == ChildState::Running);
             if !self.children.is_empty() {
                 // Nothing ever comes: the wait ends by its time.
-                nothing.recv_timeout(LOOK_PAUSE).unwrap_or_default();
+                nothing.recv_timeout(POLL_INTERVAL).unwrap_or_default();
             }
         }
     }
 }
 
 /// How often processes are looked at.
-const LOOK_PAUSE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How long the thread sleeps where there is nothing to look at.
-const IDLE_PAUSE: Duration = Duration::from_secs(60);
+const IDLE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A game server process and the pipe that it lives by.
 #[derive(Debug)]
@@ -387,9 +387,9 @@ struct ServerChild {
 
 /// What has become of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum ChildState {
     /// It runs.
-    Runs,
+    Running,
     /// It has ended by itself.
     Exited(CommandId),
     /// It has ended as it was told to.
@@ -412,23 +412,23 @@ impl ServerChild {
     }
 
     /// Lets go of the process: it shall end by itself until `kill_at`.
-    fn release(&mut self, id: CommandId, kill_at: Instant) {
+    fn close_stdin(&mut self, id: CommandId, kill_at: Instant) {
         self.stdin = None;
         let kill_at = self.stop.map_or(kill_at, |(_, earlier)| earlier);
         self.stop = Some((id, kill_at));
     }
 
     /// Returns what has become of the process, which is killed where its time is over.
-    fn look(&mut self, now: Instant) -> Fate {
+    fn poll(&mut self, now: Instant) -> ChildState {
         match (self.child.try_wait(), self.stop) {
             // An error means that the system knows no such child any more.
-            (Ok(Some(_)) | Err(_), Some((id, _))) => Fate::Stopped(id),
-            (Ok(Some(_)) | Err(_), None) => Fate::Exited(self.run),
+            (Ok(Some(_)) | Err(_), Some((id, _))) => ChildState::Stopped(id),
+            (Ok(Some(_)) | Err(_), None) => ChildState::Exited(self.run),
             (Ok(None), Some((_, kill_at))) if kill_at <= now => {
                 self.kill();
                 self.look_again()
             }
-            (Ok(None), _) => Fate::Runs,
+            (Ok(None), _) => ChildState::Running,
         }
     }
 
@@ -441,9 +441,10 @@ impl ServerChild {
     }
 
     /// After a kill there is nothing left to wait for.
-    fn look_again(&self) -> Fate {
-        self.stop
-            .map_or(Fate::Exited(self.run), |(id, _)| Fate::Stopped(id))
+    fn look_again(&self) -> ChildState {
+        self.stop.map_or(ChildState::Exited(self.run), |(id, _)| {
+            ChildState::Stopped(id)
+        })
     }
 }
 

@@ -126,13 +126,13 @@ impl HostPort {
     pub(super) fn ask(&self, who: &str, request: Request<'_>) -> Result<Answer, Failure> {
         let mut failed = None;
         for address in self.addresses(Exit::Unreachable)? {
-            let why = |error| client::why(who, (address, request.patience), &error);
+            let why = |error| client::failure(who, (address, request.timeout), &error);
             match TcpStream::connect_timeout(
                 &address,
-                request.patience.max(Duration::from_millis(1)),
+                request.timeout.max(Duration::from_millis(1)),
             ) {
                 Ok(stream) => {
-                    return client::ask_on(stream, &self.text, request).map_err(why);
+                    return client::request_on(stream, &self.text, request).map_err(why);
                 }
                 Err(error) => failed = Some(why(error)),
             }

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::log::log;
-use crate::exit::say_why;
-use crate::relay::{self, Ending};
+use crate::exit::print_error;
+use crate::relay::{self, StopOn};
 
 /// How to run a node of the mesh.
 #[derive(Args, Clone, Debug)]
@@ -23,12 +23,12 @@ pub struct RunRelay {
 impl RunRelay {
     pub(super) fn run(&self) -> ExitCode {
         let ending = if self.end_with_stdin {
-            Ending::WithInput
+            StopOn::StdinClosed
         } else {
-            Ending::BySignal
+            StopOn::Signal
         };
         if let Err(failure) = log() {
-            say_why("tickwire relay", &failure);
+            print_error("tickwire relay", &failure);
             return failure.exit.into();
         }
         relay::main(&self.config, ending)

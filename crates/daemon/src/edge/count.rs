@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
 
-use crate::http::Served;
+use crate::http::ConnectionOutcome;
 
 /// Counts since the start, as `GET /v1/status` tells them.
 ///
@@ -55,19 +55,23 @@ pub(super) enum ConnectionEnd {
 
 impl ConnectionEnd {
     /// Reads how a connection was served.
-    pub(super) fn of(served: &Served) -> Self {
+    pub(super) fn of(served: &ConnectionOutcome) -> Self {
         match served {
-            Served::Evicted => Self::Evicted,
-            Served::Ended(Ok(())) => Self::Closed,
-            Served::Ended(Err(error)) if error.is_parse() => Self::BadHttp,
-            Served::Ended(Err(error)) if error.is_timeout() || is_late(error) => Self::TooSlow,
-            Served::Ended(Err(_)) => Self::Cut,
+            ConnectionOutcome::Evicted => Self::Evicted,
+            ConnectionOutcome::Ended(Ok(())) => Self::Closed,
+            ConnectionOutcome::Ended(Err(error)) if error.is_parse() => Self::BadHttp,
+            ConnectionOutcome::Ended(Err(error))
+                if error.is_timeout() || is_write_timeout(error) =>
+            {
+                Self::TooSlow
+            }
+            ConnectionOutcome::Ended(Err(_)) => Self::Cut,
         }
     }
 }
 
 /// Whether a stream gave up its other end.
-fn is_late(error: &hyper::Error) -> bool {
+fn is_write_timeout(error: &hyper::Error) -> bool {
     let cause = error.source().and_then(|cause| cause.downcast_ref());
     cause.is_some_and(|cause: &io::Error| cause.kind() == io::ErrorKind::TimedOut)
 }
@@ -107,14 +111,14 @@ impl Counter {
     }
 
     /// Counts a request until its end; one that is dropped before has no asker any more.
-    pub(super) fn request(&self) -> Asked<'_> {
+    pub(super) fn request(&self) -> RequestGuard<'_> {
         self.change(|counts| {
             add(&mut counts.requests);
             add(&mut counts.asked);
         });
-        Asked {
+        RequestGuard {
             counter: self,
-            fate: Fate::Dropped,
+            outcome: RequestOutcome::Dropped,
         }
     }
 
@@ -126,14 +130,14 @@ impl Counter {
 
 /// A request that waits for its answer.
 #[derive(Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct RequestGuard<'a> {
     counter: &'a Counter,
-    fate: Fate,
+    outcome: RequestOutcome,
 }
 
 /// What has become of a request.
 #[derive(Debug)]
-enum Fate {
+enum RequestOutcome {
     /// Nobody has answered it.
     Dropped,
     Answered,
@@ -141,22 +145,22 @@ enum Fate {
     Refused(&'static str),
 }
 
-impl Asked<'_> {
+impl RequestGuard<'_> {
     /// It was done, or refused by this word.
     pub(super) fn end(mut self, refused: Option<&'static str>) {
-        self.fate = refused.map_or(Fate::Answered, Fate::Refused);
+        self.outcome = refused.map_or(RequestOutcome::Answered, RequestOutcome::Refused);
     }
 }
 
-impl Drop for Asked<'_> {
+impl Drop for RequestGuard<'_> {
     fn drop(&mut self) {
         self.counter.change(|counts| {
             counts.asked = counts.asked.saturating_sub(1);
-            add(match self.fate {
-                Fate::Dropped => &mut counts.dropped,
-                Fate::Answered => &mut counts.answered,
+            add(match self.outcome {
+                RequestOutcome::Dropped => &mut counts.dropped,
+                RequestOutcome::Answered => &mut counts.answered,
                 // Words are the edge's own, so they are few.
-                Fate::Refused(word) => counts.refused.entry(word).or_default(),
+                RequestOutcome::Refused(code) => counts.refused.entry(code).or_default(),
             });
         });
     }

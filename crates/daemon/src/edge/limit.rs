@@ -49,14 +49,14 @@ pub(super) struct WaitGuard(#[expect(dead_code, reason = "held for its drop")] G
 
 #[derive(Debug)]
 struct Guard {
-    places: Arc<Mutex<Places>>,
+    slots: Arc<Mutex<Places>>,
     source: SourceKey,
 }
 
 impl Guard {
-    fn take(places: &Arc<Mutex<Places>>, source: SourceKey) -> Option<Self> {
-        lock(places).take(source).then(|| Self {
-            places: Arc::clone(places),
+    fn take(slots: &Arc<Mutex<Places>>, source: SourceKey) -> Option<Self> {
+        lock(slots).take(source).then(|| Self {
+            slots: Arc::clone(slots),
             source,
         })
     }
@@ -64,7 +64,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        lock(&self.places).give_back(self.source);
+        lock(&self.slots).give_back(self.source);
     }
 }
 
@@ -198,14 +198,14 @@ mod tests {
 
     #[test]
     fn places_are_for_all_and_for_each() {
-        let places = Arc::new(Mutex::new(Places::new(3, 2)));
-        let take = |source| Guard::take(&places, source);
+        let slots = Arc::new(Mutex::new(Places::new(3, 2)));
+        let take = |source| Guard::take(&slots, source);
         let (first, _second) = (take(ONE).unwrap(), take(ONE).unwrap());
         assert!(take(ONE).is_none(), "two each");
         let third = take(TWO).unwrap();
         assert!(take(TWO).is_none(), "three in all");
         drop((first, third));
         assert!(take(ONE).is_some());
-        assert_eq!(lock(&places).by_source.len(), 1);
+        assert_eq!(lock(&slots).by_source.len(), 1);
     }
 }

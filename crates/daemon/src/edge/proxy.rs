@@ -24,7 +24,7 @@ impl Proxies {
     }
 
     /// Whether `peer` asks on others' behalf.
-    pub(super) fn has(&self, peer: IpAddr) -> bool {
+    pub(super) fn contains(&self, peer: IpAddr) -> bool {
         self.trusted.contains(&peer.to_canonical())
     }
 
@@ -32,7 +32,7 @@ impl Proxies {
     /// the proxies'. What stands left of it anybody may have written. Where a proxy does not say,
     /// or says what is no address, it is its own.
     pub(super) fn source(&self, peer: IpAddr, headers: &HeaderMap) -> SourceKey {
-        if !self.has(peer) {
+        if !self.contains(peer) {
             return SourceKey::of(peer);
         }
         let name = match self.header {
@@ -42,7 +42,7 @@ impl Proxies {
         let mut last_proxy = peer;
         for value in headers.get_all(name).iter().rev() {
             let nodes = match self.header {
-                ProxyHeader::XForwardedFor => text(value).map(listed),
+                ProxyHeader::XForwardedFor => text(value).map(parse_list),
                 ProxyHeader::Forwarded => text(value).and_then(forwarded::nodes),
             };
             let Some(nodes) = nodes else {
@@ -50,7 +50,7 @@ impl Proxies {
             };
             for node in nodes.into_iter().rev() {
                 match node {
-                    Node::Address(ip) if self.has(ip) => last_proxy = ip,
+                    Node::Address(ip) if self.contains(ip) => last_proxy = ip,
                     Node::Address(ip) => return SourceKey::of(ip),
                     Node::Hidden => return SourceKey::of(last_proxy),
                 }
@@ -61,7 +61,7 @@ impl Proxies {
 }
 
 /// Reads a value of `X-Forwarded-For`, which no RFC has: a list of addresses.
-fn listed(value: &str) -> Vec<Node> {
+fn parse_list(value: &str) -> Vec<Node> {
     let elements = value
         .split(',')
         .map(|element| element.trim_matches([' ', '\t']));

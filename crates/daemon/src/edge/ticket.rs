@@ -20,15 +20,15 @@ use tokio::time::timeout;
 use wire::{ClientId, SourceKey};
 
 use super::EdgeConfig;
+use super::body::{self, CreatedTicket, Status, Ticket, TicketBody};
 use super::count::Counter;
 use super::limit::Limiter;
 use super::proxy::Proxies;
-use super::shape::{self, Made, Status, Ticket, Wish};
 use crate::http::connections::{Activity, Connections};
+use crate::http::error_response::{ErrorCode, ErrorResponse, FieldError};
 use crate::http::field::{bearer_token, has_media_type};
-use crate::http::refusal::{FieldFault, Refusal, Word};
 use crate::http::target::normalized;
-use crate::matchmaking::{MatchmakerRequest, MatchmakerRequests, TicketAsk, Unknown};
+use crate::matchmaking::{MatchmakerRequest, MatchmakerRequests, TicketAccess, UnknownTicket};
 
 /// What all connections share.
 pub(super) struct Shared {
@@ -57,17 +57,17 @@ impl Shared {
 
     /// Puts a request to the matchmaker's thread and waits for the answer, which comes in its next
     /// turn.
-    async fn ask<T>(
+    async fn call<T>(
         &self,
         request: impl FnOnce(oneshot::Sender<T>) -> MatchmakerRequest,
-    ) -> Result<T, Refusal> {
+    ) -> Result<T, ErrorResponse> {
         let (answer, answered) = oneshot::channel();
         self.requests
             .send(request(answer))
-            .map_err(|_| Refusal::unavailable())?;
+            .map_err(|_| ErrorResponse::unavailable())?;
         match timeout(ANSWER_TIMEOUT, answered).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(_)) | Err(_) => Err(Refusal::unavailable()),
+            Ok(Err(_)) | Err(_) => Err(ErrorResponse::unavailable()),
         }
     }
 }
@@ -76,11 +76,11 @@ impl Shared {
 pub(super) fn routes(shared: &Arc<Shared>) -> Router {
     let routes = Router::new()
         .route("/v1/tickets", post(submit))
-        .route("/v1/tickets/{id}", get(look).delete(cancel))
+        .route("/v1/tickets/{id}", get(get_ticket).delete(cancel))
         .route("/v1/tickets/{id}/token", post(reissue))
         .route("/v1/status", get(status))
-        .fallback(no_route)
-        .method_not_allowed_fallback(no_method)
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(unknown_method)
         .layer(DefaultBodyLimit::max(shared.config.body_bytes_max))
         .with_state(Arc::clone(shared));
     let guard = middleware::from_fn_with_state(Arc::clone(shared), guard);
@@ -98,22 +98,21 @@ async fn guard(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let asked = shared.counter.request();
+    let guard = shared.counter.request();
     let source = shared.proxies.source(peer, request.headers());
     request.extensions_mut().insert(source);
     let mut response = match shared.limiter.request(source) {
         Ok(()) => next.run(request).await,
-        Err(wait) => {
-            Refusal::later("too_many_requests", "this source asks too often", wait).into_response()
-        }
+        Err(wait) => ErrorResponse::later("too_many_requests", "this source asks too often", wait)
+            .into_response(),
     };
     response
         .headers_mut()
         .insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    let word = response.extensions().get::<Word>().map(|word| word.0);
+    let code = response.extensions().get::<ErrorCode>().map(|code| code.0);
     // Whatever the router refused in its own words would be counted too.
     let is_done = response.status().is_success();
-    asked.end(word.or_else(|| (!is_done).then_some("other")));
+    guard.end(code.or_else(|| (!is_done).then_some("other")));
     response
 }
 
@@ -122,37 +121,38 @@ async fn submit(
     Extension(activity): Extension<Activity>,
     headers: HeaderMap,
     request: Request,
-) -> Result<Response, Refusal> {
-    let wish = read_wish(&shared, &activity, request).await?;
-    let mut ticket_request = TicketRequest::new(ClientId(wish.client_id)).with_user(wish.user);
+) -> Result<Response, ErrorResponse> {
+    let ticket_body = read_ticket_body(&shared, &activity, request).await?;
+    let mut ticket_request =
+        TicketRequest::new(ClientId(ticket_body.client_id)).with_user(ticket_body.user);
     let mut keys = headers.get_all(IDEMPOTENCY_KEY).iter();
     if let Some(value) = keys.next() {
-        let key = value.to_str().ok().and_then(shape::idempotency_key);
+        let key = value.to_str().ok().and_then(body::idempotency_key);
         let key = key.filter(|_| keys.next().is_none());
         ticket_request = ticket_request.with_idempotency(key.ok_or_else(|| {
-            Refusal::bad(
+            ErrorResponse::bad(
                 "bad_idempotency_key",
                 "Idempotency-Key is no text of 32 hexadecimal digits, given once",
             )
         })?);
     }
     let submitted = shared
-        .ask(|answer| MatchmakerRequest::Submit(ticket_request, answer))
+        .call(|answer| MatchmakerRequest::Submit(ticket_request, answer))
         .await??;
-    let made = Made {
+    let created = CreatedTicket {
         resume_key: &submitted.receipt.resume_key.to_text(),
         ticket: Ticket::new(submitted.receipt.ticket, &submitted.state),
     };
-    Ok((StatusCode::CREATED, Json(made)).into_response())
+    Ok((StatusCode::CREATED, Json(created)).into_response())
 }
 
-async fn read_wish(
+async fn read_ticket_body(
     shared: &Shared,
     activity: &Activity,
     request: Request,
-) -> Result<Wish, Refusal> {
+) -> Result<TicketBody, ErrorResponse> {
     if !has_media_type(request.headers(), "application/json") {
-        return Err(Refusal::new(
+        return Err(ErrorResponse::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "not_json",
             "the body of this request is application/json",
@@ -165,7 +165,7 @@ async fn read_wish(
     .await;
     let body = body
         .map_err(|_| {
-            Refusal::new(
+            ErrorResponse::new(
                 StatusCode::REQUEST_TIMEOUT,
                 "too_slow",
                 "the body did not come in time",
@@ -174,138 +174,143 @@ async fn read_wish(
         .map_err(|rejection| {
             if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
                 let max = shared.config.body_bytes_max;
-                Refusal::new(
+                ErrorResponse::new(
                     StatusCode::PAYLOAD_TOO_LARGE,
                     "body_too_large",
                     format!("the body is over {max} bytes"),
                 )
             } else {
-                Refusal::bad("bad_body", "the body did not come whole")
+                ErrorResponse::bad("bad_body", "the body did not come whole")
             }
         })?;
     activity.busy();
-    Wish::read(&body)
+    TicketBody::read(&body)
 }
 
-async fn look(
+async fn get_ticket(
     State(shared): State<Arc<Shared>>,
     Extension(source): Extension<SourceKey>,
     id: Result<Path<String>, PathRejection>,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Response, Refusal> {
-    let ask = ticket_ask(id, &headers)?;
+) -> Result<Response, ErrorResponse> {
+    let call = ticket_access(id, &headers)?;
     let wait = read_wait(&uri, shared.config.wait_max)?;
-    let id = ask.ticket;
+    let id = call.ticket;
     if wait > Duration::ZERO {
         let _place = shared.limiter.wait(source).ok_or_else(|| {
-            Refusal::later(
+            ErrorResponse::later(
                 "too_many_waits",
                 "too many requests wait; ask without",
                 Duration::from_secs(1),
             )
         })?;
         let (answer, answered) = oneshot::channel();
-        let request = MatchmakerRequest::Await(ask.clone(), answer);
+        let request = MatchmakerRequest::Wait(call.clone(), answer);
         shared
             .requests
             .send(request)
-            .map_err(|_| Refusal::unavailable())?;
+            .map_err(|_| ErrorResponse::unavailable())?;
         match timeout(wait, answered).await {
-            Ok(Ok(state)) => return show(id, state),
-            Ok(Err(_)) => return Err(Refusal::unavailable()),
+            Ok(Ok(state)) => return ticket_response(id, state),
+            Ok(Err(_)) => return Err(ErrorResponse::unavailable()),
             // The time is over: what has become of it so far.
             Err(_) => {}
         }
     }
     let state = shared
-        .ask(|answer| MatchmakerRequest::Look(ask, answer))
+        .call(|answer| MatchmakerRequest::Get(call, answer))
         .await?;
-    show(id, state)
+    ticket_response(id, state)
 }
 
 async fn cancel(
     State(shared): State<Arc<Shared>>,
     id: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
-) -> Result<Response, Refusal> {
-    let ask = ticket_ask(id, &headers)?;
-    let id = ask.ticket;
+) -> Result<Response, ErrorResponse> {
+    let call = ticket_access(id, &headers)?;
+    let id = call.ticket;
     let state = shared
-        .ask(|answer| MatchmakerRequest::Cancel(ask, answer))
+        .call(|answer| MatchmakerRequest::Cancel(call, answer))
         .await??;
-    show(id, Ok(state))
+    ticket_response(id, Ok(state))
 }
 
 async fn reissue(
     State(shared): State<Arc<Shared>>,
     id: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
-) -> Result<Response, Refusal> {
-    let ask = ticket_ask(id, &headers)?;
-    let id = ask.ticket;
+) -> Result<Response, ErrorResponse> {
+    let call = ticket_access(id, &headers)?;
+    let id = call.ticket;
     let state = shared
-        .ask(|answer| MatchmakerRequest::Reissue(ask, answer))
+        .call(|answer| MatchmakerRequest::Reissue(call, answer))
         .await??;
-    show(id, Ok(state))
+    ticket_response(id, Ok(state))
 }
 
-async fn status(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> {
-    let load = shared.ask(MatchmakerRequest::Load).await?;
+async fn status(State(shared): State<Arc<Shared>>) -> Result<Response, ErrorResponse> {
+    let load = shared.call(MatchmakerRequest::Load).await?;
     Ok(Json(Status::new(load, shared.counter.counts())).into_response())
 }
 
-async fn no_route() -> Refusal {
-    Refusal::new(
+async fn unknown_path() -> ErrorResponse {
+    ErrorResponse::new(
         StatusCode::NOT_FOUND,
         "no_route",
         "there is nothing at this path; docs/edge.md lists what there is",
     )
 }
 
-async fn no_method() -> Refusal {
-    Refusal::new(
+async fn unknown_method() -> ErrorResponse {
+    ErrorResponse::new(
         StatusCode::METHOD_NOT_ALLOWED,
         "no_method",
         "this path does not know this method",
     )
 }
 
-fn show(id: TicketId, state: Result<TicketState, Unknown>) -> Result<Response, Refusal> {
-    let state = state.map_err(|Unknown| Refusal::unknown_ticket())?;
+fn ticket_response(
+    id: TicketId,
+    state: Result<TicketState, UnknownTicket>,
+) -> Result<Response, ErrorResponse> {
+    let state = state.map_err(|UnknownTicket| ErrorResponse::unknown_ticket())?;
     Ok(Json(Ticket::new(id, &state)).into_response())
 }
 
 /// Reads which ticket is asked for, and the proof that it is the asker's.
-fn ticket_ask(
+fn ticket_access(
     id: Result<Path<String>, PathRejection>,
     headers: &HeaderMap,
-) -> Result<TicketAsk, Refusal> {
+) -> Result<TicketAccess, ErrorResponse> {
     let ticket = id
         .ok()
         .and_then(|Path(id)| id.parse().ok())
-        .ok_or_else(|| Refusal::bad("bad_ticket_id", "a ticket id has 16 hexadecimal digits"))?;
-    let shown = bearer_token(headers).ok_or_else(|| {
-        Refusal::new(
+        .ok_or_else(|| {
+            ErrorResponse::bad("bad_ticket_id", "a ticket id has 16 hexadecimal digits")
+        })?;
+    let truncated = bearer_token(headers).ok_or_else(|| {
+        ErrorResponse::new(
             StatusCode::UNAUTHORIZED,
             "no_resume_key",
             "show the ticket's resume key: Authorization: Bearer KEY",
         )
     })?;
     // A text that is no key is no ticket's key.
-    let resume_key = ResumeKey::from_text(shown).ok_or_else(Refusal::unknown_ticket)?;
-    Ok(TicketAsk { ticket, resume_key })
+    let resume_key = ResumeKey::from_text(truncated).ok_or_else(ErrorResponse::unknown_ticket)?;
+    Ok(TicketAccess { ticket, resume_key })
 }
 
 /// Reads `wait=SECONDS`, with or without an `s` behind; no wait where it is not given.
-fn read_wait(uri: &Uri, max: Duration) -> Result<Duration, Refusal> {
+fn read_wait(uri: &Uri, max: Duration) -> Result<Duration, ErrorResponse> {
     let fault = |field: &str, found| {
-        let fault = FieldFault {
-            field: shape::shown(field),
+        let fault = FieldError {
+            field: body::truncated(field),
             found,
             expected: WAIT,
         };
-        Err(Refusal::bad_field("bad_wait", fault))
+        Err(ErrorResponse::bad_field("bad_wait", fault))
     };
     // Any bytes are read: what is no text is replaced, and fits nothing.
     let pairs = Query::<Vec<(String, String)>>::try_from_uri(uri).map(|Query(pairs)| pairs);
@@ -314,13 +319,13 @@ fn read_wait(uri: &Uri, max: Duration) -> Result<Duration, Refusal> {
         if name != "wait" {
             return fault(&name, "a parameter of this name".to_owned());
         }
-        let seconds = shape::decimal(value.strip_suffix('s').unwrap_or(&value));
+        let seconds = body::decimal(value.strip_suffix('s').unwrap_or(&value));
         let span = seconds.map(Duration::from_secs);
         let Some(span) = span.filter(|span| *span <= max) else {
             let most = max.as_secs();
             return fault(
                 &name,
-                format!("{:?}, the most is {most}", shape::shown(&value)),
+                format!("{:?}, the most is {most}", body::truncated(&value)),
             );
         };
         if wait.replace(span).is_some() {
@@ -339,15 +344,15 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// The matchmaker answers within a turn; one that does not is stuck.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-impl Refusal {
+impl ErrorResponse {
     /// The matchmaker cannot be asked.
     pub(super) fn unavailable() -> Self {
         let detail = "the matchmaker is behind, or has ended";
         Self::unavailable_for(Duration::from_secs(1), "unavailable", detail)
     }
 
-    fn unavailable_for(wait: Duration, word: &'static str, detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, word, detail).retry_after(wait)
+    fn unavailable_for(wait: Duration, code: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, code, detail).retry_after(wait)
     }
 
     /// There is no such ticket, or it is not the asker's: nobody learns which.
@@ -360,7 +365,7 @@ impl Refusal {
     }
 }
 
-impl From<SubmitError> for Refusal {
+impl From<SubmitError> for ErrorResponse {
     fn from(error: SubmitError) -> Self {
         let detail = error.to_string();
         match error {
@@ -376,7 +381,7 @@ impl From<SubmitError> for Refusal {
     }
 }
 
-impl From<CancelError> for Refusal {
+impl From<CancelError> for ErrorResponse {
     fn from(error: CancelError) -> Self {
         let detail = error.to_string();
         match error {
@@ -387,7 +392,7 @@ impl From<CancelError> for Refusal {
     }
 }
 
-impl From<ReissueError> for Refusal {
+impl From<ReissueError> for ErrorResponse {
     fn from(error: ReissueError) -> Self {
         let detail = error.to_string();
         match error {

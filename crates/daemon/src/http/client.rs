@@ -17,7 +17,7 @@ pub struct Request<'a> {
     /// Content type and body; `None` for no body.
     pub body: Option<(&'a str, &'a [u8])>,
     /// How long the other end may be silent.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// Longest answer, bytes.
     pub answer_bytes_max: u64,
 }
@@ -27,9 +27,9 @@ pub struct Request<'a> {
 /// # Errors
 ///
 /// The system's; `InvalidData` where what comes back is no HTTP, or longer than it may be.
-pub fn ask(server: SocketAddr, request: Request<'_>) -> io::Result<Answer> {
-    let stream = TcpStream::connect_timeout(&server, request.patience)?;
-    ask_on(stream, &server.to_string(), request)
+pub fn request(server: SocketAddr, request: Request<'_>) -> io::Result<Answer> {
+    let stream = TcpStream::connect_timeout(&server, request.timeout)?;
+    request_on(stream, &server.to_string(), request)
 }
 
 /// Asks `host`, with its port, on a connection to it.
@@ -37,13 +37,13 @@ pub fn ask(server: SocketAddr, request: Request<'_>) -> io::Result<Answer> {
 /// # Errors
 ///
 /// As [`ask`].
-pub(crate) fn ask_on(
+pub(crate) fn request_on(
     mut stream: TcpStream,
     host: &str,
     request: Request<'_>,
 ) -> io::Result<Answer> {
-    stream.set_read_timeout(Some(request.patience))?;
-    stream.set_write_timeout(Some(request.patience))?;
+    stream.set_read_timeout(Some(request.timeout))?;
+    stream.set_write_timeout(Some(request.timeout))?;
     let line = request.line;
     let mut head = format!("{line} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
     for header in request.headers {
@@ -60,7 +60,7 @@ pub(crate) fn ask_on(
     if let Some((_, body)) = request.body {
         // A server that refuses a request answers before it has read it whole.
         match stream.write_all(body) {
-            Err(error) if !is_hung_up(&error) => return Err(error),
+            Err(error) if !is_disconnect(&error) => return Err(error),
             Ok(()) | Err(_) => {}
         }
     }
@@ -68,18 +68,18 @@ pub(crate) fn ask_on(
 }
 
 /// Says in a sentence why `who` gave no answer at its address within this time.
-pub(crate) fn why(
+pub(crate) fn failure(
     who: &str,
-    (address, patience): (SocketAddr, Duration),
+    (address, timeout): (SocketAddr, Duration),
     error: &io::Error,
 ) -> Failure {
     let kind = error.kind();
     // What Unix calls a timeout of a socket is the first, what Windows calls it the second.
     if kind == ErrorKind::WouldBlock || kind == ErrorKind::TimedOut {
-        let sentence = format!("{address} did not answer within {} s", patience.as_secs());
+        let sentence = format!("{address} did not answer within {} s", timeout.as_secs());
         Failure::new(Exit::TimedOut, sentence)
     } else if kind == ErrorKind::InvalidData {
-        is_none(who, address)
+        wrong_server(who, address)
     } else {
         let sentence = format!("nobody answers at {address}: {error}");
         Failure::new(Exit::Unreachable, sentence)
@@ -87,12 +87,12 @@ pub(crate) fn why(
 }
 
 /// Something else than `who` answers there, so that `who` cannot be reached.
-pub(crate) fn is_none(who: &str, address: impl fmt::Display) -> Failure {
+pub(crate) fn wrong_server(who: &str, address: impl fmt::Display) -> Failure {
     let sentence = format!("what answers at {address} is no {who}");
     Failure::new(Exit::Unreachable, sentence)
 }
 
-fn is_hung_up(error: &io::Error) -> bool {
+fn is_disconnect(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted
@@ -143,7 +143,7 @@ fn read(stream: impl Read, bytes_max: u64) -> io::Result<Answer> {
         Framing::Close => {
             match input.read_to_end(&mut body) {
                 // It says that it has nothing more to say by a reset.
-                Err(error) if !is_hung_up(&error) => return Err(error),
+                Err(error) if !is_disconnect(&error) => return Err(error),
                 Ok(_) | Err(_) => {}
             }
             if input.get_ref().limit() == 0 {

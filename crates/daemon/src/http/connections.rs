@@ -51,7 +51,7 @@ struct Share {
 
 /// A connection that counts until it is dropped, or closed for another one.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ConnectionSlot {
     activity: Activity,
     /// Resolves when it is closed for another one.
     closed: oneshot::Receiver<()>,
@@ -78,7 +78,7 @@ impl Connections {
 
     /// Takes a connection of `source`, which is idle; closes another one for it where it must.
     /// `None` is many sources at once, so that only the number of all is looked at.
-    pub(crate) fn admit(&self, source: Option<SourceKey>) -> Option<Place> {
+    pub(crate) fn admit(&self, source: Option<SourceKey>) -> Option<ConnectionSlot> {
         let mut table = self.lock();
         if !table.make_room(source) {
             return None;
@@ -98,7 +98,7 @@ impl Connections {
             connections: self.clone(),
             id,
         };
-        Some(Place { activity, closed })
+        Some(ConnectionSlot { activity, closed })
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -186,7 +186,7 @@ impl Table {
     }
 }
 
-impl Place {
+impl ConnectionSlot {
     /// Returns what says whether it is idle.
     pub(crate) fn activity(&self) -> Activity {
         self.activity.clone()
@@ -199,7 +199,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let Activity { connections, id } = &self.activity;
         connections.lock().remove(*id);
@@ -247,53 +247,54 @@ mod tests {
     const TWO: Option<SourceKey> = Some(source(2));
     const PROXY: Option<SourceKey> = None;
 
-    fn is_closed(place: &mut Place) -> bool {
-        place.closed.try_recv() == Err(TryRecvError::Closed)
+    fn is_closed(slot: &mut ConnectionSlot) -> bool {
+        slot.closed.try_recv() == Err(TryRecvError::Closed)
     }
 
-    fn closed(places: &mut [Place]) -> Vec<usize> {
-        let numbered = places.iter_mut().enumerate();
-        let closed = numbered.filter_map(|(number, place)| is_closed(place).then_some(number));
+    fn closed(slots: &mut [ConnectionSlot]) -> Vec<usize> {
+        let numbered = slots.iter_mut().enumerate();
+        let closed = numbered.filter_map(|(number, slot)| is_closed(slot).then_some(number));
         closed.collect()
     }
 
     #[test]
     fn the_oldest_idle_one_gives_way_once_a_source_has_half_of_its_share() {
         let connections = Connections::new(1_024, 256);
-        let mut places: Vec<Place> = (0..128).map(|_| connections.admit(ONE).unwrap()).collect();
-        assert_eq!(closed(&mut places), [0; 0]);
+        let mut slots: Vec<ConnectionSlot> =
+            (0..128).map(|_| connections.admit(ONE).unwrap()).collect();
+        assert_eq!(closed(&mut slots), [0; 0]);
         let _newcomer = connections.admit(ONE).unwrap();
-        assert_eq!(closed(&mut places), [0]);
+        assert_eq!(closed(&mut slots), [0]);
         // Who has asked since is not the oldest.
-        places[1].activity().busy();
-        places[1].activity().idle();
+        slots[1].activity().busy();
+        slots[1].activity().idle();
         let _next = connections.admit(ONE).unwrap();
-        assert_eq!(closed(&mut places), [0, 2]);
+        assert_eq!(closed(&mut slots), [0, 2]);
         // Who waits for an answer is not idle.
-        places[3].activity().busy();
+        slots[3].activity().busy();
         let _third = connections.admit(ONE).unwrap();
-        assert_eq!(closed(&mut places), [0, 2, 4]);
+        assert_eq!(closed(&mut slots), [0, 2, 4]);
         assert_eq!(connections.lock().count(ONE), 128);
     }
 
     #[test]
     fn all_of_a_share_may_be_busy_and_no_more() {
         let connections = Connections::new(1_024, 4);
-        let mut places = Vec::new();
+        let mut slots = Vec::new();
         for _ in 0..4 {
-            let place = connections.admit(ONE).unwrap();
-            place.activity().busy();
-            places.push(place);
+            let slot = connections.admit(ONE).unwrap();
+            slot.activity().busy();
+            slots.push(slot);
         }
         assert!(connections.admit(ONE).is_none());
         assert!(connections.admit(TWO).is_some());
-        places[2].activity().idle();
+        slots[2].activity().idle();
         let _newcomer = connections.admit(ONE).unwrap();
-        assert_eq!(closed(&mut places), [2]);
+        assert_eq!(closed(&mut slots), [2]);
         // One that was closed gives nothing back a second time.
-        places.remove(2);
+        slots.remove(2);
         assert_eq!(connections.lock().count(ONE), 4);
-        drop(places);
+        drop(slots);
         assert_eq!(connections.lock().count(ONE), 1);
         assert!(Connections::new(9, 0).admit(ONE).is_none());
     }
@@ -301,8 +302,10 @@ mod tests {
     #[test]
     fn where_all_places_are_taken_the_source_with_the_most_gives_way() {
         let connections = Connections::new(5, 100);
-        let mut first: Vec<Place> = (0..3).map(|_| connections.admit(ONE).unwrap()).collect();
-        let mut second: Vec<Place> = (0..2).map(|_| connections.admit(TWO).unwrap()).collect();
+        let mut first: Vec<ConnectionSlot> =
+            (0..3).map(|_| connections.admit(ONE).unwrap()).collect();
+        let mut second: Vec<ConnectionSlot> =
+            (0..2).map(|_| connections.admit(TWO).unwrap()).collect();
         let third = connections.admit(Some(source(3))).unwrap();
         assert_eq!((closed(&mut first), closed(&mut second)), (vec![0], vec![]));
         // A source pays for itself, but takes nothing of those that have no more.
@@ -311,8 +314,8 @@ mod tests {
             (closed(&mut first), closed(&mut second)),
             (vec![0], vec![0])
         );
-        for place in first.iter().chain(&second).chain([&third]) {
-            place.activity().busy();
+        for slot in first.iter().chain(&second).chain([&third]) {
+            slot.activity().busy();
         }
         let mut last = connections.admit(TWO).unwrap();
         let _fourth = connections.admit(Some(source(4))).unwrap();
@@ -323,19 +326,20 @@ mod tests {
     #[test]
     fn many_sources_at_once_have_all_places() {
         let connections = Connections::new(3, 1);
-        let mut places: Vec<Place> = (0..3).map(|_| connections.admit(PROXY).unwrap()).collect();
+        let mut slots: Vec<ConnectionSlot> =
+            (0..3).map(|_| connections.admit(PROXY).unwrap()).collect();
         let _one = connections.admit(ONE).unwrap();
-        assert_eq!(closed(&mut places), [0]);
+        assert_eq!(closed(&mut slots), [0]);
         let _another = connections.admit(PROXY).unwrap();
-        assert_eq!(closed(&mut places), [0, 1]);
+        assert_eq!(closed(&mut slots), [0, 1]);
         assert_eq!(connections.lock().by_id.len(), 3);
     }
 
     #[test]
     fn what_has_ended_is_forgotten() {
         let connections = Connections::new(8, 8);
-        let places: Vec<Place> = (0..20).filter_map(|_| connections.admit(ONE)).collect();
-        drop(places);
+        let slots: Vec<ConnectionSlot> = (0..20).filter_map(|_| connections.admit(ONE)).collect();
+        drop(slots);
         let table = connections.lock();
         assert!(table.by_id.is_empty() && table.by_source.is_empty());
     }

@@ -7,7 +7,7 @@ use axum::http::{StatusCode, Uri, Version, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 
-use super::refusal::Refusal;
+use super::error_response::ErrorResponse;
 
 /// Puts before `routes` what holds for all of them: one host, and one form of a path.
 pub(crate) fn normalized(routes: Router) -> Router {
@@ -20,10 +20,10 @@ pub(crate) fn normalized(routes: Router) -> Router {
 async fn normalize(mut request: Request, next: Next) -> Response {
     if !has_one_host(&request) {
         let detail = "a request of HTTP/1.1 has one Host field, with a host and maybe a port";
-        return Refusal::bad("bad_host", detail).into_response();
+        return ErrorResponse::bad("bad_host", detail).into_response();
     }
-    if let Some(refusal) = encoding_fault(&request) {
-        return refusal.into_response();
+    if let Some(error_response) = encoding_fault(&request) {
+        return error_response.into_response();
     }
     if let Some(uri) = with_normal_path(request.uri()) {
         *request.uri_mut() = uri;
@@ -45,7 +45,7 @@ fn has_one_host(request: &Request) -> bool {
 }
 
 /// RFC 9112, section 6.1: of transfer codings this server knows `chunked`, once; 501 for others.
-fn encoding_fault(request: &Request) -> Option<Refusal> {
+fn encoding_fault(request: &Request) -> Option<ErrorResponse> {
     let fields = request.headers().get_all(header::TRANSFER_ENCODING);
     let codings: Vec<&[u8]> = fields
         .iter()
@@ -56,14 +56,14 @@ fn encoding_fault(request: &Request) -> Option<Refusal> {
     let is_chunked = |coding: &&[u8]| coding.eq_ignore_ascii_case(b"chunked");
     if !codings.iter().all(is_chunked) {
         let detail = "of transfer codings, only chunked is known";
-        return Some(Refusal::new(
+        return Some(ErrorResponse::new(
             StatusCode::NOT_IMPLEMENTED,
             "no_coding",
             detail,
         ));
     }
     let detail = "a request is chunked once";
-    (codings.len() > 1).then(|| Refusal::bad("bad_coding", detail))
+    (codings.len() > 1).then(|| ErrorResponse::bad("bad_coding", detail))
 }
 
 /// Whether there is a user in it, which a host does not have.

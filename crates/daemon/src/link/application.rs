@@ -7,11 +7,11 @@ use hub::{DialError, JoinFile, Node, NodeCommand, NodeConfig, NodeEvent};
 use servicer::{Clock, Dial, StreamApplication, StreamHandle, StreamServicer, TlsIdentity};
 use wire::{CommandId, ConnectionId, InstanceId, Instant, StreamMachine as _};
 
-use super::dial::{Lookup, Reason, Trouble};
+use super::dial::{DialFailure, DialLog, Lookup};
 use crate::exit::Failure;
 use crate::trust;
 
-/// What one kind of process does with its node. Dials are none of its business: [`Linked`] looks
+/// What one kind of process does with its node. Dials are none of its business: [`LinkedNode`] looks
 /// names up and connects.
 pub trait LinkApplication {
     /// What other threads ask of it.
@@ -72,7 +72,7 @@ pub fn attach<A>(
 where
     A: LinkApplication<Request: Send> + Send + 'static,
 {
-    let seed = trust::draw_seed(&mut crypto::Ring::new())?;
+    let seed = trust::random_seed(&mut crypto::Ring::new())?;
     let Member {
         identity,
         join_file,
@@ -81,10 +81,10 @@ where
     let node = Node::new(config, join_file, instance, seed, Clock::new().now())
         .ok_or_else(|| Failure::usage("the join file names no hub with an address"))?;
     let tls = TlsIdentity::new(identity).map_err(Failure::usage)?;
-    let linked = Linked {
+    let linked = LinkedNode {
         application,
         lookup: Lookup::default(),
-        trouble: Trouble::new(identity.node_id()),
+        dial_log: DialLog::new(identity.node_id()),
     };
     StreamServicer::named(name)
         .with_identity(&tls)
@@ -93,13 +93,13 @@ where
 }
 
 /// An application, and the dials of its node.
-struct Linked<A> {
+struct LinkedNode<A> {
     application: A,
     lookup: Lookup,
-    trouble: Trouble,
+    dial_log: DialLog,
 }
 
-impl<A: LinkApplication> StreamApplication<Node> for Linked<A> {
+impl<A: LinkApplication> StreamApplication<Node> for LinkedNode<A> {
     type Request = A::Request;
 
     fn apply_request(
@@ -113,7 +113,7 @@ impl<A: LinkApplication> StreamApplication<Node> for Linked<A> {
 
     fn on_event(&mut self, now: Instant, node: &mut Node, event: NodeEvent) {
         if matches!(event, NodeEvent::Joined { .. }) {
-            self.trouble.on_joined();
+            self.dial_log.on_joined();
         }
         self.application.on_event(now, node, event);
     }
@@ -128,7 +128,7 @@ impl<A: LinkApplication> StreamApplication<Node> for Linked<A> {
         let dial = match command {
             NodeCommand::Dial { hub, address } => {
                 if self.lookup.has_failed(&address) {
-                    self.trouble.on_failed(now, Reason::NoAddress);
+                    self.dial_log.on_failed(now, DialFailure::NoAddress);
                 }
                 self.lookup.dial(id, hub, address)
             }
@@ -149,7 +149,7 @@ impl<A: LinkApplication> StreamApplication<Node> for Linked<A> {
     ) {
         self.lookup.on_dialled(id, &result);
         if let Err(error) = &result {
-            self.trouble.on_failed(now, Reason::Dial(*error));
+            self.dial_log.on_failed(now, DialFailure::Dial(*error));
         }
         let outcome = result.map(drop).map_err(|_| DialError);
         node.handle_completed(now, id, outcome);

@@ -103,14 +103,14 @@ const ADDRESSES_MAX: usize = 16;
 
 /// Why the hub was not reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reason {
+pub(super) enum DialFailure {
     /// No address was found behind its name.
     NoAddress,
     /// A dial came to nothing.
     Dial(DialError),
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for DialFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoAddress => f.write_str("no address was found behind its name"),
@@ -124,19 +124,22 @@ impl fmt::Display for Reason {
 
 /// The log of one node's troubles.
 #[derive(Debug)]
-pub(super) struct Trouble {
+pub(super) struct DialLog {
     node: NodeId,
-    told: Option<(Reason, Instant)>,
+    last_logged: Option<(DialFailure, Instant)>,
 }
 
-impl Trouble {
+impl DialLog {
     pub(super) const fn new(node: NodeId) -> Self {
-        Self { node, told: None }
+        Self {
+            node,
+            last_logged: None,
+        }
     }
 
     /// The hub was not reached.
-    pub(super) fn on_failed(&mut self, now: Instant, reason: Reason) {
-        if self.shall_tell(now, reason) {
+    pub(super) fn on_failed(&mut self, now: Instant, reason: DialFailure) {
+        if self.should_log(now, reason) {
             let node = self.node;
             tracing::warn!(%node, %reason, "the hub is not reached; tried again until it is");
         }
@@ -144,26 +147,26 @@ impl Trouble {
 
     /// The hub has let this node join.
     pub(super) fn on_joined(&mut self) {
-        if self.told.take().is_some() {
+        if self.last_logged.take().is_some() {
             tracing::info!(node = %self.node, "the hub is reached");
         }
     }
 
-    fn shall_tell(&mut self, now: Instant, reason: Reason) -> bool {
-        let is_news = self
-            .told
-            .is_none_or(|(told, at)| told != reason || now.saturating_since(at) >= REMINDER);
+    fn should_log(&mut self, now: Instant, reason: DialFailure) -> bool {
+        let is_new = self.last_logged.is_none_or(|(last_logged, at)| {
+            last_logged != reason || now.saturating_since(at) >= REPEAT_INTERVAL
+        });
         // Whoever ends the process knows.
-        let is_fault = reason != Reason::Dial(DialError::Ended);
-        if is_news && is_fault {
-            self.told = Some((reason, now));
+        let is_fault = reason != DialFailure::Dial(DialError::Ended);
+        if is_new && is_fault {
+            self.last_logged = Some((reason, now));
         }
-        is_news && is_fault
+        is_new && is_fault
     }
 }
 
-/// How often a trouble that stands is told.
-const REMINDER: Duration = Duration::from_secs(60);
+/// Interval at which an unchanged failure is logged again.
+const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {
@@ -217,10 +220,10 @@ mod tests {
 
     #[test]
     fn a_reason_is_told_once_a_minute_and_another_one_at_once() {
-        let mut trouble = Trouble::new(NodeId([1; 32]));
+        let mut dial_log = DialLog::new(NodeId([1; 32]));
         let (gone, refused) = (DialError::Gone, DialError::Refused);
         let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);
-        let told: Vec<_> = [
+        let last_logged: Vec<_> = [
             (0, gone),
             (1, gone),
             (59, gone),
@@ -232,12 +235,12 @@ mod tests {
             (121, refused),
         ]
         .into_iter()
-        .filter(|(second, error)| trouble.shall_tell(at(*second), Reason::Dial(*error)))
+        .filter(|(second, error)| dial_log.should_log(at(*second), DialFailure::Dial(*error)))
         .map(|(second, _)| second)
         .collect();
-        assert_eq!(told, [0, 60, 61, 121]);
-        trouble.on_joined();
-        assert!(trouble.shall_tell(at(122), Reason::Dial(refused)));
-        assert!(trouble.shall_tell(at(122), Reason::NoAddress));
+        assert_eq!(last_logged, [0, 60, 61, 121]);
+        dial_log.on_joined();
+        assert!(dial_log.should_log(at(122), DialFailure::Dial(refused)));
+        assert!(dial_log.should_log(at(122), DialFailure::NoAddress));
     }
 }

@@ -24,7 +24,7 @@ use zeroize::Zeroizing;
 
 /// What has happened to a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LeaseNews {
+pub(crate) enum LeaseEvent {
     /// The matchmaker knows this instance and its key.
     Registered,
     /// Nobody got a token for this match: forget it.
@@ -58,21 +58,21 @@ pub(crate) struct Lease {
     /// The call that waits for its answer.
     call: Option<Call>,
     /// When the next call is due.
-    due: Instant,
+    next_call_at: Instant,
     /// Something is to be said at once.
-    is_urgent: bool,
+    is_call_due: bool,
     /// How often the instance had to register anew: an answer to an earlier registration is of a
     /// matchmaker or a key that was.
-    round: u64,
+    registration_epoch: u64,
     /// When the lease is over.
-    until: Instant,
+    expires_at: Instant,
     /// Why there is no lease, where matches come to their end without one.
     cut_off: Option<LeaseEnd>,
     /// Results and departures that the matchmaker has not noted, oldest first.
     reports: VecDeque<Zeroizing<Vec<u8>>>,
     is_leaving: bool,
     end: Option<LeaseEnd>,
-    news: VecDeque<LeaseNews>,
+    events: VecDeque<LeaseEvent>,
     /// Reports dropped because too many waited.
     reports_dropped: u64,
 }
@@ -89,7 +89,7 @@ struct Running {
 struct Call {
     kind: Kind,
     sent_at: Instant,
-    round: u64,
+    registration_epoch: u64,
 }
 
 /// What a call says.
@@ -103,11 +103,11 @@ enum Kind {
 
 /// What to do with a call of the matchmaker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum RequestAction {
     /// Answer this.
     Answer(Verdict),
     /// There is room for this match: ask the game, then [`Lease::take`].
-    Ask(Assign),
+    Assign(Assign),
     /// It is no record.
     Malformed,
 }
@@ -130,15 +130,15 @@ impl Lease {
             is_registered: false,
             is_joined: false,
             call: None,
-            due: now,
-            is_urgent: false,
-            round: 0,
-            until: now + config.boot_timeout,
+            next_call_at: now,
+            is_call_due: false,
+            registration_epoch: 0,
+            expires_at: now + config.boot_timeout,
             cut_off: None,
             reports: VecDeque::new(),
             is_leaving: false,
             end: None,
-            news: VecDeque::new(),
+            events: VecDeque::new(),
             reports_dropped: 0,
         }
     }
@@ -146,7 +146,7 @@ impl Lease {
     /// The hub has let the node join: whatever the matchmaker knew may be gone with an earlier hub.
     pub(crate) const fn handle_joined(&mut self) {
         self.is_joined = true;
-        self.register_anew();
+        self.reregister();
     }
 
     /// The link to the hub has ended; the node fails its calls by itself.
@@ -156,7 +156,7 @@ impl Lease {
 
     /// Another matchmaker is there, which knows nothing.
     pub(crate) const fn handle_matchmaker(&mut self) {
-        self.register_anew();
+        self.reregister();
     }
 
     /// A later run of this node has joined the hub.
@@ -165,15 +165,15 @@ impl Lease {
     }
 
     /// Takes a call of the matchmaker.
-    pub(crate) fn handle_request(&self, body: &[u8]) -> Wish {
+    pub(crate) fn handle_request(&self, body: &[u8]) -> RequestAction {
         let Ok(assign) = Assign::decode(body) else {
-            return Wish::Malformed;
+            return RequestAction::Malformed;
         };
         if assign.instance != self.instance {
-            return Wish::Answer(Verdict::OtherInstance);
+            return RequestAction::Answer(Verdict::OtherInstance);
         }
         if self.matches.contains_key(&assign.match_id) {
-            return Wish::Answer(Verdict::Taken);
+            return RequestAction::Answer(Verdict::Taken);
         }
         let seats = self
             .matches
@@ -187,9 +187,9 @@ impl Lease {
             || self.matches.len() >= MATCHES_MAX
             || registration_len(seats, self.matches.len().saturating_add(1)) > RECORD_BYTES_MAX
         {
-            return Wish::Answer(Verdict::Full);
+            return RequestAction::Answer(Verdict::Full);
         }
-        Wish::Ask(assign)
+        RequestAction::Assign(assign)
     }
 
     /// Keeps the seats of a match that the game has taken.
@@ -208,7 +208,7 @@ impl Lease {
             && !running.is_entered
         {
             running.is_entered = true;
-            self.is_urgent = true;
+            self.is_call_due = true;
         }
     }
 
@@ -234,21 +234,21 @@ impl Lease {
     /// Whether to take new matches from now on.
     pub(crate) const fn set_intake(&mut self, intake: Intake) {
         self.intake = intake;
-        self.is_urgent = true;
+        self.is_call_due = true;
     }
 
     /// Another key takes the place of the present one.
     pub(crate) fn set_token_key(&mut self, key: TokenKey) {
         if let Some(id) = self.keys.replace(key) {
-            self.news.push_back(LeaseNews::KeyLapsed(id));
+            self.events.push_back(LeaseEvent::KeyLapsed(id));
         }
-        self.register_anew();
+        self.reregister();
     }
 
-    /// The instance ends: the matchmaker is told, where it can be.
+    /// The instance ends: the matchmaker is notified if it is reachable.
     pub(crate) fn leave(&mut self) {
         self.is_leaving = true;
-        self.is_urgent = true;
+        self.is_call_due = true;
         if !self.is_joined || !self.is_registered {
             self.finish(LeaseEnd::Left);
         }
@@ -256,17 +256,17 @@ impl Lease {
 
     /// Returns the next call to make; the next comes when this one is answered.
     pub(crate) fn poll_call(&mut self, now: Instant) -> Option<Zeroizing<Vec<u8>>> {
-        let is_due = self.is_urgent || self.due <= now;
+        let is_due = self.is_call_due || self.next_call_at <= now;
         let is_over = self.end.is_some() || self.cut_off == Some(LeaseEnd::Retired);
         if self.call.is_some() || !self.is_joined || is_over || !is_due {
             return None;
         }
         let (kind, body) = self.next_call()?;
-        self.is_urgent = false;
+        self.is_call_due = false;
         self.call = Some(Call {
             kind,
             sent_at: now,
-            round: self.round,
+            registration_epoch: self.registration_epoch,
         });
         Some(body)
     }
@@ -284,25 +284,27 @@ impl Lease {
                 release,
             }) => self.on_renewed(now, call, (lease, heartbeat), release),
             Some(Reply::Noted) => self.on_noted(now, call.kind),
-            Some(Reply::Register) => self.register_anew(),
+            Some(Reply::Register) => self.reregister(),
             Some(Reply::Retired) => self.cut_off(now, LeaseEnd::Retired),
             // As many servers as may be: there may be room later.
-            Some(Reply::Refused(RefuseReason::Full)) => self.due = now + self.config.call_timeout,
+            Some(Reply::Refused(RefuseReason::Full)) => {
+                self.next_call_at = now + self.config.call_timeout;
+            }
             Some(Reply::Refused(reason)) => self.finish(LeaseEnd::Refused(reason)),
             _ if call.kind == Kind::Bye => self.finish(LeaseEnd::Left),
-            _ => self.due = now + self.config.retry_pause,
+            _ => self.next_call_at = now + self.config.retry_pause,
         }
     }
 
     /// Runs what is due.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        if self.until <= now {
+        if self.expires_at <= now {
             self.cut_off(now, self.cut_off.unwrap_or(LeaseEnd::Expired));
         }
-        while let Some(due) = self.keys.poll_due(now) {
-            self.news.push_back(match due {
-                KeyDue::Rotate => LeaseNews::RotateKey(self.keys.current().id()),
-                KeyDue::Lapsed(id) => LeaseNews::KeyLapsed(id),
+        while let Some(next_call_at) = self.keys.poll_due(now) {
+            self.events.push_back(match next_call_at {
+                KeyDue::Rotate => LeaseEvent::RotateKey(self.keys.current().id()),
+                KeyDue::Lapsed(id) => LeaseEvent::KeyLapsed(id),
             });
         }
     }
@@ -311,22 +313,25 @@ impl Lease {
         if self.end.is_some() {
             return None;
         }
-        let until = if self.cut_off.is_some() {
-            self.last_moment()
+        let expires_at = if self.cut_off.is_some() {
+            self.final_deadline()
         } else {
-            self.until
+            self.expires_at
         };
-        let until = self.keys.poll_timeout().map_or(until, |at| at.min(until));
+        let expires_at = self
+            .keys
+            .poll_timeout()
+            .map_or(expires_at, |at| at.min(expires_at));
         let may_call = self.is_joined && self.cut_off != Some(LeaseEnd::Retired);
         Some(if self.call.is_none() && may_call {
-            until.min(self.due)
+            expires_at.min(self.next_call_at)
         } else {
-            until
+            expires_at
         })
     }
 
-    pub(crate) fn poll_news(&mut self) -> Option<LeaseNews> {
-        self.news.pop_front()
+    pub(crate) fn poll_event(&mut self) -> Option<LeaseEvent> {
+        self.events.pop_front()
     }
 
     /// Returns why the instance must end, once it must.
@@ -381,25 +386,26 @@ impl Lease {
         (lease, heartbeat): (Duration, Duration),
         release: Vec<MatchId>,
     ) {
-        self.until = call.sent_at + lease;
+        self.expires_at = call.sent_at + lease;
         let was_cut_off = self.cut_off.take().is_some();
-        let is_new = call.kind == Kind::Register && call.round == self.round;
+        let is_new =
+            call.kind == Kind::Register && call.registration_epoch == self.registration_epoch;
         self.is_registered |= is_new;
         if is_new {
             self.keys.on_registered(now);
         }
         if is_new || (was_cut_off && self.is_registered) {
-            self.news.push_back(LeaseNews::Registered);
+            self.events.push_back(LeaseEvent::Registered);
         }
         for id in release {
             if self.matches.remove(&id).is_some() {
-                self.news.push_back(LeaseNews::Released(id));
+                self.events.push_back(LeaseEvent::Released(id));
             }
         }
         let pause = heartbeat.clamp(HEARTBEAT_MIN, self.config.heartbeat_max.max(HEARTBEAT_MIN));
-        self.due = call.sent_at + pause;
+        self.next_call_at = call.sent_at + pause;
         if !self.reports.is_empty() || self.is_leaving {
-            self.due = now;
+            self.next_call_at = now;
         }
     }
 
@@ -410,7 +416,7 @@ impl Lease {
             Kind::Register | Kind::Heartbeat => {}
         }
         // The next report, or a heartbeat, which names what still runs.
-        self.due = now;
+        self.next_call_at = now;
     }
 
     fn report(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
@@ -422,32 +428,32 @@ impl Lease {
         let mut body = Zeroizing::new(Vec::new());
         encode(&mut body);
         self.reports.push_back(body);
-        self.is_urgent = true;
+        self.is_call_due = true;
     }
 
     /// Registers as soon as the call on its way is answered.
-    const fn register_anew(&mut self) {
+    const fn reregister(&mut self) {
         self.is_registered = false;
-        self.is_urgent = true;
-        self.round = self.round.saturating_add(1);
+        self.is_call_due = true;
+        self.registration_epoch = self.registration_epoch.saturating_add(1);
     }
 
     /// There is no lease any more: without a match that somebody plays the instance ends at once.
     fn cut_off(&mut self, now: Instant, why: LeaseEnd) {
-        self.until = self.until.min(now);
-        if self.last_moment() <= now {
+        self.expires_at = self.expires_at.min(now);
+        if self.final_deadline() <= now {
             self.finish(why);
         } else if self.cut_off.replace(why).is_none() {
-            self.news.push_back(LeaseNews::CutOff);
+            self.events.push_back(LeaseEvent::CutOff);
         }
     }
 
     /// When an instance whose lease is over must end.
-    fn last_moment(&self) -> Instant {
+    fn final_deadline(&self) -> Instant {
         if self.matches.values().any(|running| running.is_entered) && !self.is_leaving {
-            self.until + self.config.lease_grace
+            self.expires_at + self.config.lease_grace
         } else {
-            self.until
+            self.expires_at
         }
     }
 

@@ -16,12 +16,12 @@ use matchmaker_core::record::{Intake, Verdict};
 use wire::{ClientId, InstanceId, Instant, MatchId, NodeId};
 
 use super::application::LinkApplication;
-use super::lease::{Lease, LeaseEnd, LeaseNews, Wish};
+use super::lease::{Lease, LeaseEnd, LeaseEvent, RequestAction};
 use super::{GameServer, MATCHMAKER};
 use crate::exit::Failure;
 
 /// What the game asks of its link.
-pub(super) enum Ask {
+pub(super) enum LinkRequest {
     Entered(MatchId),
     Left(MatchId, ClientId),
     Finished(MatchId, Vec<u8>),
@@ -29,10 +29,10 @@ pub(super) enum Ask {
     TokenKey(Box<TokenKey>),
 }
 
-impl fmt::Debug for Ask {
+impl fmt::Debug for LinkRequest {
     /// Without what it holds, which may be a key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Ask(..)")
+        f.write_str("LinkRequest(..)")
     }
 }
 
@@ -70,7 +70,7 @@ impl ServerApplication {
 
     /// Does what the lease wants: calls, news, its end.
     fn pump(&mut self, now: Instant, node: &mut Node) {
-        self.tell_news();
+        self.dispatch_events();
         while let Some(body) = self.lease.poll_call(now) {
             let to = Addr::Service(self.matchmaker);
             let timeout = self.lease.call_timeout();
@@ -91,17 +91,17 @@ impl ServerApplication {
     }
 
     /// Tells the game what there is to tell.
-    fn tell_news(&mut self) {
-        while let Some(news) = self.lease.poll_news() {
-            match news {
-                LeaseNews::Registered => {
+    fn dispatch_events(&mut self) {
+        while let Some(events) = self.lease.poll_event() {
+            match events {
+                LeaseEvent::Registered => {
                     tracing::info!("registered with the matchmaker");
                     self.server.on_registered();
                 }
-                LeaseNews::Released(match_id) => self.server.on_released(match_id),
-                LeaseNews::RotateKey(id) => self.rotate_key(id),
-                LeaseNews::KeyLapsed(id) => self.server.on_token_key_lapsed(id),
-                LeaseNews::CutOff => {
+                LeaseEvent::Released(match_id) => self.server.on_released(match_id),
+                LeaseEvent::RotateKey(id) => self.rotate_key(id),
+                LeaseEvent::KeyLapsed(id) => self.server.on_token_key_lapsed(id),
+                LeaseEvent::CutOff => {
                     tracing::warn!("the lease is over; matches come to their end");
                     self.server.on_cut_off();
                 }
@@ -124,13 +124,13 @@ impl ServerApplication {
         }
     }
 
-    fn on_request(&mut self, node: &mut Node, now: Instant, ask: (Ticket, NodeId, &[u8])) {
-        let (ticket, from, body) = ask;
+    fn on_request(&mut self, node: &mut Node, now: Instant, request: (Ticket, NodeId, &[u8])) {
+        let (ticket, from, body) = request;
         let verdict = if self.matchmakers.contains(&from) {
             match self.lease.handle_request(body) {
-                Wish::Answer(verdict) => Ok(verdict),
-                Wish::Malformed => Err(CallError::Refused),
-                Wish::Ask(assign) => {
+                RequestAction::Answer(verdict) => Ok(verdict),
+                RequestAction::Malformed => Err(CallError::Refused),
+                RequestAction::Assign(assign) => {
                     let verdict = self.server.on_assigned(&assign);
                     if verdict == Verdict::Taken {
                         self.lease.take(assign);
@@ -172,15 +172,20 @@ impl ServerApplication {
 }
 
 impl LinkApplication for ServerApplication {
-    type Request = Ask;
+    type Request = LinkRequest;
 
-    fn apply_request(&mut self, now: Instant, node: &mut Node, ask: Ask) -> ControlFlow<()> {
-        match ask {
-            Ask::Entered(match_id) => self.lease.entered(match_id),
-            Ask::Left(match_id, client) => self.lease.left(match_id, client),
-            Ask::Finished(match_id, result) => self.lease.ended(match_id, &result),
-            Ask::Intake(intake) => self.lease.set_intake(intake),
-            Ask::TokenKey(key) => self.lease.set_token_key(*key),
+    fn apply_request(
+        &mut self,
+        now: Instant,
+        node: &mut Node,
+        request: LinkRequest,
+    ) -> ControlFlow<()> {
+        match request {
+            LinkRequest::Entered(match_id) => self.lease.entered(match_id),
+            LinkRequest::Left(match_id, client) => self.lease.left(match_id, client),
+            LinkRequest::Finished(match_id, result) => self.lease.ended(match_id, &result),
+            LinkRequest::Intake(intake) => self.lease.set_intake(intake),
+            LinkRequest::TokenKey(key) => self.lease.set_token_key(*key),
         }
         self.pump(now, node);
         ControlFlow::Continue(())

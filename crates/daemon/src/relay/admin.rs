@@ -3,7 +3,7 @@
 //! Its requests and answers are described in `docs/operations.md`.
 
 mod metrics;
-mod picture;
+mod render;
 mod routes;
 
 use std::net::SocketAddr;
@@ -15,13 +15,13 @@ use crypto::Secret32;
 use tokio::net::{TcpListener, TcpStream};
 use wire::NodeId;
 
-use super::client::Asker;
-use super::store::Desk;
+use super::client::NodeClient;
+use super::store::DocumentStore;
 use crate::exit::Failure;
-use crate::http::connections::{Connections, Place};
+use crate::http::connections::{ConnectionSlot, Connections};
+use crate::http::error_response::ErrorResponse;
 use crate::http::field::bearer_token;
-use crate::http::refusal::Refusal;
-use crate::http::{ACCEPT_PAUSE, Limits, Port, Server, converse};
+use crate::http::{ACCEPT_PAUSE, BoundPort, Limits, Server, serve_connection};
 
 /// The admin interface of a node.
 #[derive(Debug)]
@@ -34,22 +34,22 @@ pub struct AdminSetup {
 
 /// What requests are answered from.
 pub(super) struct AdminStart {
-    pub(super) asker: Asker,
+    pub(super) client: NodeClient,
     /// Where documents are stored, if they are.
-    pub(super) store: Option<Arc<Desk>>,
+    pub(super) store: Option<Arc<DocumentStore>>,
 }
 
 /// An admin interface that has its port.
 pub(super) struct BoundAdmin {
-    port: Port,
+    port: BoundPort,
     access: Access,
 }
 
 /// What all connections share.
 struct Shared {
     access: Access,
-    asker: Asker,
-    store: Option<Arc<Desk>>,
+    client: NodeClient,
+    store: Option<Arc<DocumentStore>>,
 }
 
 /// A running admin interface. Dropping it ends it.
@@ -66,7 +66,7 @@ impl Admin {
             )));
         }
         Ok(BoundAdmin {
-            port: Port::bind(setup.listen)?,
+            port: BoundPort::bind(setup.listen)?,
             access: Access::new(setup.token),
         })
     }
@@ -81,7 +81,7 @@ impl BoundAdmin {
     pub(super) fn start(self, start: AdminStart) -> Result<Admin, Failure> {
         let shared = Arc::new(Shared {
             access: self.access,
-            asker: start.asker,
+            client: start.client,
             store: start.store,
         });
         let server = self
@@ -99,8 +99,12 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
         match listener.accept().await {
             // Where all are busy, one more is closed as it is made. All are of this host.
             Ok((stream, _)) => {
-                if let Some(place) = connections.admit(None) {
-                    drop(tokio::spawn(talk(stream, place, Arc::clone(&shared))));
+                if let Some(slot) = connections.admit(None) {
+                    drop(tokio::spawn(handle_connection(
+                        stream,
+                        slot,
+                        Arc::clone(&shared),
+                    )));
                 }
             }
             Err(error) => {
@@ -111,8 +115,8 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-async fn talk(stream: TcpStream, mut place: Place, shared: Arc<Shared>) {
-    drop(converse(stream, routes::routes(shared), LIMITS, &mut place).await);
+async fn handle_connection(stream: TcpStream, mut slot: ConnectionSlot, shared: Arc<Shared>) {
+    drop(serve_connection(stream, routes::routes(shared), LIMITS, &mut slot).await);
 }
 
 /// Connections at a time.
@@ -141,7 +145,7 @@ impl Access {
     }
 }
 
-impl Refusal {
+impl ErrorResponse {
     fn no_token() -> Self {
         let detail = "expected \"Authorization: Bearer TOKEN\" with the token of this node's token file; \
                       found none, or another token";

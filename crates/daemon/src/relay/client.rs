@@ -13,73 +13,75 @@ use tokio::sync::oneshot;
 use udp_proto::EndpointStats;
 use wire::Instant;
 
-use super::forwarder_threads::{BesideCounts, StrayStats};
-use super::machine::{Ask, Carrier};
+use super::forwarder_threads::{ForwarderStats, StrayStats};
+use super::machine::{NodeMachine, NodeRequest};
 use super::tcp::TcpCounted;
 
 /// Asks a node from another thread.
 #[derive(Clone, Debug)]
-pub(super) struct Asker {
-    node: Requests<Ask>,
-    beside: BesideCounts,
+pub(super) struct NodeClient {
+    node: Requests<NodeRequest>,
+    forwarders: ForwarderStats,
 }
 
-impl Asker {
-    pub(super) const fn new(node: Requests<Ask>, beside: BesideCounts) -> Self {
-        Self { node, beside }
+impl NodeClient {
+    pub(super) const fn new(node: Requests<NodeRequest>, forwarders: ForwarderStats) -> Self {
+        Self { node, forwarders }
     }
 
     /// Asks, and waits up to `patience`; `None` where the node does not answer.
-    pub(super) fn wait<T: Send + 'static>(
+    pub(super) fn call_blocking<T: Send + 'static>(
         &self,
-        patience: Duration,
-        question: impl FnOnce(Instant, &mut Carrier) -> T + Send + 'static,
+        timeout: Duration,
+        query: impl FnOnce(Instant, &mut NodeMachine) -> T + Send + 'static,
     ) -> Option<T> {
-        let (answer, answered) = mpsc::sync_channel(1);
-        self.post(move |now, node| {
+        let (reply_sender, reply) = mpsc::sync_channel(1);
+        self.send(move |now, node| {
             // Whoever asked may have given up.
-            answer.try_send(question(now, node)).ok();
+            reply_sender.try_send(query(now, node)).ok();
         })?;
-        answered.recv_timeout(patience).ok()
+        reply.recv_timeout(timeout).ok()
     }
 
     /// Asks, and waits as a task; `None` where the node does not answer within `patience`.
-    pub(super) async fn ask<T: Send + 'static>(
+    pub(super) async fn call<T: Send + 'static>(
         &self,
-        patience: Duration,
-        question: impl FnOnce(Instant, &mut Carrier) -> T + Send + 'static,
+        timeout: Duration,
+        query: impl FnOnce(Instant, &mut NodeMachine) -> T + Send + 'static,
     ) -> Option<T> {
-        let (answer, answered) = oneshot::channel();
-        self.post(move |now, node| {
-            answer.send(question(now, node)).ok();
+        let (reply_sender, reply) = oneshot::channel();
+        self.send(move |now, node| {
+            reply_sender.send(query(now, node)).ok();
         })?;
-        tokio::time::timeout(patience, answered).await.ok()?.ok()
+        tokio::time::timeout(timeout, reply).await.ok()?.ok()
     }
 
-    fn post(&self, ask: impl FnOnce(Instant, &mut Carrier) + Send + 'static) -> Option<()> {
-        self.node.send(Ask::new(ask)).ok()
+    fn send(&self, call: impl FnOnce(Instant, &mut NodeMachine) + Send + 'static) -> Option<()> {
+        self.node.send(NodeRequest::new(call)).ok()
     }
 
     /// Returns what the drivers of the node's shards have counted, its own first.
     pub(super) fn shards(&self) -> Vec<Counters> {
         let own = self.node.counters();
-        core::iter::once(own).chain(self.beside.drivers()).collect()
+        core::iter::once(own)
+            .chain(self.forwarders.drivers())
+            .collect()
     }
 
     /// Returns what they have counted together.
     pub(super) fn counters(&self) -> Counters {
         let own = self.node.counters();
-        self.beside.drivers().fold(own, Counters::plus)
+        self.forwarders.drivers().fold(own, Counters::plus)
     }
 
     /// Returns what came to the socket of another shard.
     pub(super) fn strays(&self) -> StrayStats {
-        self.beside.strays()
+        self.forwarders.strays()
     }
 }
 
 /// What a node itself counts.
-pub(super) struct Counted {
+pub(super) struct NodeCounters {
     frames: FrameStats,
     node: NodeStats,
     records: TableStats,
@@ -91,8 +93,8 @@ pub(super) struct Counted {
     labels: u32,
 }
 
-impl Counted {
-    pub(super) fn of(node: &Carrier) -> Self {
+impl NodeCounters {
+    pub(super) fn of(node: &NodeMachine) -> Self {
         Self {
             frames: node.frame_stats(),
             node: *node.stats(),

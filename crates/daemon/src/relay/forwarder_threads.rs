@@ -16,43 +16,43 @@ use servicer::{
 use wire::{CommandId, Instant, Machine};
 
 use super::emulation::Emulation;
-use super::machine::{Ask, Carrier};
+use super::machine::{NodeMachine, NodeRequest};
 
 /// The threads of a node's shards beside the first. Dropping it ends them.
 #[derive(Debug)]
-pub(super) struct Beside {
+pub(super) struct ForwarderThreads {
     handles: Vec<Handle<Infallible>>,
-    strays: Arc<Strays>,
+    strays: Arc<StrayQueue>,
 }
 
 /// What the threads have in common.
-pub(super) struct Surroundings<'a> {
+pub(super) struct ForwarderContext<'a> {
     /// Of the node's thread.
     pub(super) name: &'a str,
     /// Rules of an emulated network; none for the real one.
     pub(super) emulation: &'a Emulation,
 }
 
-impl Beside {
+impl ForwarderThreads {
     /// Starts a thread for each forwarder and its socket; what is the node's goes to `node`.
     pub(super) fn start(
         forwarders: Vec<(Forwarder<Ring>, UdpSocket)>,
-        node: &Requests<Ask>,
-        around: &Surroundings<'_>,
+        node: &Requests<NodeRequest>,
+        context: &ForwarderContext<'_>,
     ) -> Result<Self, SpawnError> {
-        let strays = Arc::<Strays>::default();
+        let strays = Arc::<StrayQueue>::default();
         let mut handles = Vec::with_capacity(forwarders.len());
         for (place, (forwarder, socket)) in (1..).zip(forwarders) {
-            let clerk = Clerk {
+            let app = ForwarderApp {
                 node: node.clone(),
                 strays: Arc::clone(&strays),
                 dropped: 0,
             };
-            let servicer = UdpServicer::named(format!("{}-{place}", around.name));
-            let handle = around
+            let servicer = UdpServicer::named(format!("{}-{place}", context.name));
+            let handle = context
                 .emulation
                 .apply(servicer)
-                .spawn(vec![socket], forwarder, clerk)?;
+                .spawn(vec![socket], forwarder, app)?;
             handles.push(handle);
         }
         Ok(Self { handles, strays })
@@ -64,8 +64,8 @@ impl Beside {
     }
 
     /// What others may read of it.
-    pub(super) fn counts(&self) -> BesideCounts {
-        BesideCounts {
+    pub(super) fn counts(&self) -> ForwarderStats {
+        ForwarderStats {
             drivers: self.handles.iter().map(Handle::requests).collect(),
             strays: Arc::clone(&self.strays),
         }
@@ -74,12 +74,12 @@ impl Beside {
 
 /// Reads what the threads have counted.
 #[derive(Clone, Debug)]
-pub(super) struct BesideCounts {
+pub(super) struct ForwarderStats {
     drivers: Vec<Requests<Infallible>>,
-    strays: Arc<Strays>,
+    strays: Arc<StrayQueue>,
 }
 
-impl BesideCounts {
+impl ForwarderStats {
     /// Returns what the drivers have counted, of the second shard first.
     pub(super) fn drivers(&self) -> impl Iterator<Item = Counters> {
         self.drivers.iter().map(Requests::counters)
@@ -103,15 +103,15 @@ pub struct StrayStats {
 
 /// What waits for the node.
 #[derive(Debug, Default)]
-struct Strays {
+struct StrayQueue {
     waiting: Mutex<VecDeque<Stray>>,
     /// Whether the node has been asked to take them.
-    is_asked: AtomicBool,
+    is_requested: AtomicBool,
     handed: AtomicU64,
     dropped: AtomicU64,
 }
 
-impl Strays {
+impl StrayQueue {
     fn stats(&self) -> StrayStats {
         StrayStats {
             handed: self.handed.load(Ordering::Relaxed),
@@ -120,24 +120,24 @@ impl Strays {
     }
 
     /// Keeps one; whether the node is to be asked to take what waits.
-    fn keep(&self, stray: Stray) -> bool {
+    fn push(&self, stray: Stray) -> bool {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.len() >= STRAYS_MAX {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         } else {
             waiting.push_back(stray);
         }
-        !self.is_asked.swap(true, Ordering::SeqCst)
+        !self.is_requested.swap(true, Ordering::SeqCst)
     }
 
     /// Takes word that the node could not be asked: the next one that is kept has it asked again.
-    fn not_asked(&self) {
-        self.is_asked.store(false, Ordering::SeqCst);
+    fn request_failed(&self) {
+        self.is_requested.store(false, Ordering::SeqCst);
     }
 
     /// Takes all that waits.
     fn take(&self) -> VecDeque<Stray> {
-        self.is_asked.store(false, Ordering::SeqCst);
+        self.is_requested.store(false, Ordering::SeqCst);
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = std::mem::take(&mut *waiting);
         let count = u64::try_from(taken.len()).unwrap_or(u64::MAX);
@@ -146,7 +146,7 @@ impl Strays {
     }
 
     /// Gives the node what waits, on its thread.
-    fn hand(&self, now: Instant, node: &mut Carrier) {
+    fn deliver(&self, now: Instant, node: &mut NodeMachine) {
         for mut stray in self.take() {
             Machine::handle_datagram(node, now, stray.arrival, &mut stray.datagram);
         }
@@ -154,20 +154,20 @@ impl Strays {
 }
 
 /// Passes on what a forwarder has for the node: however much there is, one request waits.
-struct Clerk {
-    node: Requests<Ask>,
-    strays: Arc<Strays>,
+struct ForwarderApp {
+    node: Requests<NodeRequest>,
+    strays: Arc<StrayQueue>,
     /// What the forwarder has dropped, as far as it is counted.
     dropped: u64,
 }
 
-impl fmt::Debug for Clerk {
+impl fmt::Debug for ForwarderApp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Clerk").finish_non_exhaustive()
+        f.debug_struct("ForwarderApp").finish_non_exhaustive()
     }
 }
 
-impl Application<Forwarder<Ring>> for Clerk {
+impl Application<Forwarder<Ring>> for ForwarderApp {
     type Request = Infallible;
 
     fn apply_request(
@@ -181,16 +181,16 @@ impl Application<Forwarder<Ring>> for Clerk {
 
     fn on_event(&mut self, _: Instant, forwarder: &mut Forwarder<Ring>, stray: Stray) {
         let dropped = forwarder.strays_dropped();
-        let more = dropped.saturating_sub(self.dropped);
-        self.strays.dropped.fetch_add(more, Ordering::Relaxed);
+        let new = dropped.saturating_sub(self.dropped);
+        self.strays.dropped.fetch_add(new, Ordering::Relaxed);
         self.dropped = dropped;
-        if !self.strays.keep(stray) {
+        if !self.strays.push(stray) {
             return;
         }
         let strays = Arc::clone(&self.strays);
-        let ask = Ask::new(move |now, node| strays.hand(now, node));
-        if self.node.send(ask).is_err() {
-            self.strays.not_asked();
+        let request = NodeRequest::new(move |now, node| strays.deliver(now, node));
+        if self.node.send(request).is_err() {
+            self.strays.request_failed();
         }
     }
 
@@ -202,8 +202,8 @@ impl Application<Forwarder<Ring>> for Clerk {
         count: u64,
     ) {
         // Where the node has no room for the word, the driver's counter still tells.
-        let told = Ask::new(move |now, node| node.note_receive_drops(now, None, count));
-        self.node.send(told).ok();
+        let request = NodeRequest::new(move |now, node| node.note_receive_drops(now, None, count));
+        self.node.send(request).ok();
     }
 
     fn on_command(
@@ -232,18 +232,18 @@ mod tests {
 
     #[test]
     fn strays_are_bounded_counted_and_asked_for_once() {
-        let strays = Strays::default();
-        let asked = (0..STRAYS_MAX + 5).filter(|number| strays.keep(stray(*number)));
-        assert_eq!(asked.collect::<Vec<_>>(), [0], "one request waits");
+        let strays = StrayQueue::default();
+        let requested = (0..STRAYS_MAX + 5).filter(|number| strays.push(stray(*number)));
+        assert_eq!(requested.collect::<Vec<_>>(), [0], "one request waits");
         assert_eq!(strays.stats().dropped, 5);
         let taken = strays.take();
         assert_eq!(taken.len(), STRAYS_MAX);
         assert_eq!(taken.front(), Some(&stray(0)), "in order");
         assert_eq!(strays.stats().handed, u64::try_from(STRAYS_MAX).unwrap());
         // There is room again, and the node is asked again.
-        assert!(strays.keep(stray(1)) && !strays.keep(stray(2)));
-        strays.not_asked();
-        assert!(strays.keep(stray(3)), "the request found no room");
+        assert!(strays.push(stray(1)) && !strays.push(stray(2)));
+        strays.request_failed();
+        assert!(strays.push(stray(3)), "the request found no room");
         assert_eq!(strays.take().len(), 3);
         assert!(strays.take().is_empty());
         assert_eq!(strays.stats().dropped, 5);

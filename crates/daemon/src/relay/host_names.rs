@@ -19,7 +19,7 @@ pub(super) struct HostName {
     /// The address in use.
     pub(super) address: SocketAddr,
     /// How many answers in a row had other addresses alone.
-    pub(super) missed: u8,
+    pub(super) misses: u8,
 }
 
 /// Resolves the names of a file from time to time, on a thread of its own, which may wait for a resolver.
@@ -49,9 +49,9 @@ impl HostNames {
     ) -> io::Result<Self> {
         let (stop, stopped) = mpsc::sync_channel(0);
         let watch = move || {
-            while !has_ended(&stopped, interval) {
+            while !is_stopped(&stopped, interval) {
                 for name in &mut names {
-                    look_up(name, &mut resolve, &mut replace);
+                    refresh(name, &mut resolve, &mut replace);
                 }
             }
         };
@@ -67,34 +67,34 @@ pub(super) fn resolve(text: &str) -> io::Result<Vec<SocketAddr>> {
     text.to_socket_addrs().map(Iterator::collect)
 }
 
-fn has_ended(stopped: &Receiver<Infallible>, interval: Duration) -> bool {
+fn is_stopped(stopped: &Receiver<Infallible>, interval: Duration) -> bool {
     stopped.recv_timeout(interval) == Err(RecvTimeoutError::Disconnected)
 }
 
 /// Resolves one name. The address in use stays until [`MISSED`] answers in a row have others alone: a name server may
 /// give a part of a name's addresses, another one each time. One of the family in use is preferred.
-fn look_up(
+fn refresh(
     name: &mut HostName,
     resolve: &mut impl FnMut(&str) -> io::Result<Vec<SocketAddr>>,
     replace: &mut impl FnMut(&HostName, SocketAddr) -> bool,
 ) {
     let found = resolve(&name.text).unwrap_or_default();
     if found.contains(&name.address) {
-        name.missed = 0;
+        name.misses = 0;
         return;
     }
     let same_family = |new: &&SocketAddr| new.is_ipv4() == name.address.is_ipv4();
     let Some(&new) = found.iter().find(same_family).or_else(|| found.first()) else {
         return;
     };
-    name.missed = name.missed.saturating_add(1);
-    if name.missed >= MISSED && replace(name, new) {
-        (name.address, name.missed) = (new, 0);
+    name.misses = name.misses.saturating_add(1);
+    if name.misses >= MISSES_MAX && replace(name, new) {
+        (name.address, name.misses) = (new, 0);
     }
 }
 
 /// Answers in a row without the address in use after which another one is taken.
-const MISSED: u8 = 3;
+const MISSES_MAX: u8 = 3;
 
 #[cfg(test)]
 mod tests {
@@ -109,7 +109,7 @@ mod tests {
             text: "exit.example.org:4500".to_owned(),
             of: AddressUse::Own,
             address: at(1),
-            missed: 0,
+            misses: 0,
         }
     }
 
@@ -140,7 +140,7 @@ mod tests {
                 assert_eq!(text, "exit.example.org:4500");
                 answer.take().unwrap()
             };
-            look_up(&mut name, &mut resolve, &mut |name, new| {
+            refresh(&mut name, &mut resolve, &mut |name, new| {
                 replaced.push((name.address, new));
                 is_taken
             });

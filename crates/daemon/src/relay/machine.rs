@@ -7,19 +7,19 @@ use crypto::Ring;
 use relay_mesh::{Command, Event, Leg, Node, Outcome};
 use wire::{Arrival, CommandId, Instant, Machine, Transmit, UnixTime};
 
-use super::tcp::{Sockets, TcpCounted};
+use super::tcp::{TcpCounted, TcpSockets};
 
 /// A node, and the TCP sockets that it asks for, if it has TCP games.
 ///
 /// To its driver it is the node. Whenever that has nothing to send, the sockets have their turn.
 #[derive(Debug)]
-pub(super) struct Carrier {
+pub(super) struct NodeMachine {
     node: Node<Ring>,
-    sockets: Option<Box<Sockets>>,
+    sockets: Option<Box<TcpSockets>>,
 }
 
-impl Carrier {
-    pub(super) fn new(node: Node<Ring>, sockets: Option<Sockets>) -> Self {
+impl NodeMachine {
+    pub(super) fn new(node: Node<Ring>, sockets: Option<TcpSockets>) -> Self {
         Self {
             node,
             sockets: sockets.map(Box::new),
@@ -32,7 +32,7 @@ impl Carrier {
     }
 }
 
-impl Deref for Carrier {
+impl Deref for NodeMachine {
     type Target = Node<Ring>;
 
     fn deref(&self) -> &Node<Ring> {
@@ -40,13 +40,13 @@ impl Deref for Carrier {
     }
 }
 
-impl DerefMut for Carrier {
+impl DerefMut for NodeMachine {
     fn deref_mut(&mut self) -> &mut Node<Ring> {
         &mut self.node
     }
 }
 
-impl Machine for Carrier {
+impl Machine for NodeMachine {
     type Peer = Leg;
     type Event = Event;
     type Command = Command;
@@ -110,23 +110,23 @@ impl Machine for Carrier {
     }
 }
 
-type Question = dyn FnOnce(Instant, &mut Carrier) + Send;
+type Action = dyn FnOnce(Instant, &mut NodeMachine) + Send;
 
 /// Something to be done with a node, on its thread.
-pub(super) struct Ask(Box<Question>);
+pub(super) struct NodeRequest(Box<Action>);
 
-impl Ask {
-    pub(super) fn new(question: impl FnOnce(Instant, &mut Carrier) + Send + 'static) -> Self {
-        Self(Box::new(question))
+impl NodeRequest {
+    pub(super) fn new(action: impl FnOnce(Instant, &mut NodeMachine) + Send + 'static) -> Self {
+        Self(Box::new(action))
     }
 
-    pub(super) fn of(self, now: Instant, node: &mut Carrier) {
+    pub(super) fn run(self, now: Instant, node: &mut NodeMachine) {
         (self.0)(now, node);
     }
 }
 
-impl fmt::Debug for Ask {
+impl fmt::Debug for NodeRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Ask(..)")
+        f.write_str("NodeRequest(..)")
     }
 }

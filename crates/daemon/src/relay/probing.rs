@@ -19,12 +19,12 @@ use relay_mesh::{Outcome, ServerProbe};
 use servicer::{Clock, Requests};
 use wire::{CommandId, Instant};
 
-use super::machine::Ask;
+use super::machine::NodeRequest;
 use probe::{Probe, Progress};
 
 /// One measurement to be made.
 #[derive(Debug)]
-struct Order {
+struct ProbeRequest {
     id: CommandId,
     server: SocketAddr,
     probe: ServerProbe,
@@ -32,16 +32,16 @@ struct Order {
 
 /// Where a node puts what it wants measured.
 #[derive(Debug)]
-pub(super) struct Counter {
-    orders: SyncSender<Order>,
+pub(super) struct ProbeQueue {
+    requests: SyncSender<ProbeRequest>,
     waker: Arc<Waker>,
 }
 
 /// What probes are waited for with, until the thread for it is started.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct PendingProber {
     poll: Poll,
-    orders: Receiver<Order>,
+    requests: Receiver<ProbeRequest>,
     waker: Arc<Waker>,
     upstream: Option<IpAddr>,
 }
@@ -50,44 +50,47 @@ pub(super) struct Waiting {
 #[derive(Debug)]
 pub(super) struct Prober {
     waker: Arc<Waker>,
-    is_over: Arc<AtomicBool>,
+    is_stopping: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// Makes both ends; what goes to servers leaves from `upstream`, where it is of their family.
-pub(super) fn open(upstream: Option<IpAddr>) -> io::Result<(Counter, Waiting)> {
+pub(super) fn open(upstream: Option<IpAddr>) -> io::Result<(ProbeQueue, PendingProber)> {
     let poll = Poll::new()?;
     let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
-    let (sender, orders) = mpsc::sync_channel(ORDERS_MAX);
-    let counter = Counter {
-        orders: sender,
+    let (sender, requests) = mpsc::sync_channel(REQUESTS_MAX);
+    let queue = ProbeQueue {
+        requests: sender,
         waker: Arc::clone(&waker),
     };
-    let waiting = Waiting {
+    let waiting = PendingProber {
         poll,
-        orders,
+        requests,
         waker,
         upstream,
     };
-    Ok((counter, waiting))
+    Ok((queue, waiting))
 }
 
-impl Counter {
+impl ProbeQueue {
     /// Takes an order; false where it cannot be done.
-    pub(super) fn take(&self, id: CommandId, server: SocketAddr, probe: ServerProbe) -> bool {
-        let is_taken = self.orders.try_send(Order { id, server, probe }).is_ok();
+    pub(super) fn enqueue(&self, id: CommandId, server: SocketAddr, probe: ServerProbe) -> bool {
+        let is_taken = self
+            .requests
+            .try_send(ProbeRequest { id, server, probe })
+            .is_ok();
         is_taken && self.waker.wake().is_ok()
     }
 }
 
-impl Waiting {
+impl PendingProber {
     /// Starts the thread, which tells `node`.
-    pub(super) fn start(self, node: Requests<Ask>) -> io::Result<Prober> {
-        let (waker, is_over) = (Arc::clone(&self.waker), Arc::<AtomicBool>::default());
-        let work = Work {
-            is_over: Arc::clone(&is_over),
+    pub(super) fn start(self, node: Requests<NodeRequest>) -> io::Result<Prober> {
+        let (waker, is_stopping) = (Arc::clone(&self.waker), Arc::<AtomicBool>::default());
+        let probe_loop = ProbeLoop {
+            is_stopping: Arc::clone(&is_stopping),
             poll: self.poll,
-            orders: self.orders,
+            requests: self.requests,
             upstream: self.upstream,
             clock: Clock::new(),
             probes: BTreeMap::new(),
@@ -95,10 +98,10 @@ impl Waiting {
             node,
         };
         let thread = Builder::new().name("probes".to_owned());
-        let thread = thread.spawn(move || work.run())?;
+        let thread = thread.spawn(move || probe_loop.run())?;
         Ok(Prober {
             waker,
-            is_over,
+            is_stopping,
             thread: Some(thread),
         })
     }
@@ -106,7 +109,7 @@ impl Waiting {
 
 impl Drop for Prober {
     fn drop(&mut self) {
-        self.is_over.store(true, Ordering::SeqCst);
+        self.is_stopping.store(true, Ordering::SeqCst);
         let is_woken = self.waker.wake().is_ok();
         if let Some(thread) = self.thread.take().filter(|_| is_woken) {
             thread.join().ok();
@@ -115,28 +118,28 @@ impl Drop for Prober {
 }
 
 /// What the thread has.
-struct Work {
-    is_over: Arc<AtomicBool>,
+struct ProbeLoop {
+    is_stopping: Arc<AtomicBool>,
     poll: Poll,
-    orders: Receiver<Order>,
+    requests: Receiver<ProbeRequest>,
     upstream: Option<IpAddr>,
     clock: Clock,
     /// Those under way, by token: the node has a bound for them, and the channel.
     probes: BTreeMap<usize, Probe>,
     /// Token of the next; none is used twice.
     next: usize,
-    node: Requests<Ask>,
+    node: Requests<NodeRequest>,
 }
 
-impl Work {
+impl ProbeLoop {
     fn run(mut self) {
         let mut events = Events::with_capacity(EVENTS_MAX);
         loop {
-            if self.is_over.load(Ordering::SeqCst) || !self.take_orders() {
+            if self.is_stopping.load(Ordering::SeqCst) || !self.take_requests() {
                 return;
             }
             let now = self.clock.now();
-            let due = self.probes.values().map(Probe::until).min();
+            let due = self.probes.values().map(Probe::deadline).min();
             let wait = due.map(|due| due.saturating_since(now));
             match self.poll.poll(&mut events, wait) {
                 Ok(()) => {}
@@ -148,79 +151,82 @@ impl Work {
             }
             let now = self.clock.now();
             for event in &events {
-                self.look(now, event.token().0);
+                self.poll_probe(now, event.token().0);
             }
-            self.end_overdue(now);
+            self.fail_overdue(now);
         }
     }
 
     /// Begins what is asked; false where nobody asks any more.
-    fn take_orders(&mut self) -> bool {
+    fn take_requests(&mut self) -> bool {
         loop {
-            match self.orders.try_recv() {
-                Ok(order) => self.begin(order),
+            match self.requests.try_recv() {
+                Ok(request) => self.start(request),
                 Err(TryRecvError::Empty) => return true,
                 Err(TryRecvError::Disconnected) => return false,
             }
         }
     }
 
-    fn begin(&mut self, order: Order) {
-        let Order { id, server, probe } = order;
+    fn start(&mut self, request: ProbeRequest) {
+        let ProbeRequest { id, server, probe } = request;
         let token = self.next;
         self.next = self.next.saturating_add(1);
-        let begun = Probe::begin(&self.clock, (id, server), &probe, self.upstream);
-        let begun = begun.and_then(|mut begun| {
-            begun.register(self.poll.registry(), Token(token))?;
-            Ok(begun)
+        let started = Probe::start(&self.clock, (id, server), &probe, self.upstream);
+        let started = started.and_then(|mut probe| {
+            probe.register(self.poll.registry(), Token(token))?;
+            Ok(probe)
         });
-        match begun {
-            Ok(begun) => {
-                self.probes.insert(token, begun);
+        match started {
+            Ok(probe) => {
+                self.probes.insert(token, probe);
             }
-            Err(error) if probe == ServerProbe::Icmp && is_forbidden(&error) => {
-                self.tell(id, Outcome::NotPermitted);
+            Err(error) if probe == ServerProbe::Icmp && is_not_permitted(&error) => {
+                self.complete(id, Outcome::NotPermitted);
             }
-            Err(_) => self.tell(id, Outcome::Failed),
+            Err(_) => self.complete(id, Outcome::Failed),
         }
     }
 
-    fn look(&mut self, now: Instant, token: usize) {
+    fn poll_probe(&mut self, now: Instant, token: usize) {
         let Some(probe) = self.probes.get_mut(&token) else {
             return;
         };
-        let outcome = match probe.look(now) {
-            Progress::Waits => return,
+        let outcome = match probe.poll(now) {
+            Progress::Pending => return,
             Progress::Answered(span) => Outcome::Measured(span),
             Progress::Failed => Outcome::Failed,
         };
-        self.end(token, outcome);
+        self.finish(token, outcome);
     }
 
-    fn end_overdue(&mut self, now: Instant) {
-        let overdue = self.probes.iter().filter(|(_, probe)| probe.until() <= now);
+    fn fail_overdue(&mut self, now: Instant) {
+        let overdue = self
+            .probes
+            .iter()
+            .filter(|(_, probe)| probe.deadline() <= now);
         let overdue: Vec<usize> = overdue.map(|(token, _)| *token).collect();
         for token in overdue {
-            self.end(token, Outcome::Failed);
+            self.finish(token, Outcome::Failed);
         }
     }
 
-    fn end(&mut self, token: usize, outcome: Outcome) {
+    fn finish(&mut self, token: usize, outcome: Outcome) {
         if let Some(mut probe) = self.probes.remove(&token) {
             probe.deregister(self.poll.registry());
-            self.tell(probe.id(), outcome);
+            self.complete(probe.id(), outcome);
         }
     }
 
-    fn tell(&self, id: CommandId, outcome: Outcome) {
-        let ask = Ask::new(move |now, node| node.handle_completed(now, id, outcome));
+    fn complete(&self, id: CommandId, outcome: Outcome) {
+        let ask = NodeRequest::new(move |now, node| node.handle_completed(now, id, outcome));
         // A node that has ended waits for nothing.
         self.node.send(ask).ok();
     }
 }
 
 /// Whether the system says that this process may not, or knows no such sockets.
-fn is_forbidden(error: &io::Error) -> bool {
+fn is_not_permitted(error: &io::Error) -> bool {
     // EPROTONOSUPPORT and EAFNOSUPPORT of errno(3), on Linux and elsewhere.
     let is_unknown = matches!(error.raw_os_error(), Some(93 | 97 | 43 | 47));
     is_unknown
@@ -233,8 +239,8 @@ fn is_forbidden(error: &io::Error) -> bool {
 /// Of the thread itself; probes are counted from 0.
 const WAKER: Token = Token(usize::MAX);
 /// Orders that wait: twice what a node has under way.
-const ORDERS_MAX: usize = 64;
+const REQUESTS_MAX: usize = 64;
 /// Events that one look takes; what does not fit is told by the next.
 const EVENTS_MAX: usize = 64;
 /// How long a server may take to answer: a little less than the node waits.
-const PATIENCE: Duration = Duration::from_millis(1_900);
+const TIMEOUT: Duration = Duration::from_millis(1_900);

@@ -1,4 +1,4 @@
-//! The process of one node: orders in, news out, until the input ends or a signal says so.
+//! The process of one node: orders in, stdio out, until the input ends or a signal says so.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -13,18 +13,18 @@ use tokio::runtime::Builder;
 use super::emulation::{Emulation, FileLink};
 use super::file::{ConfigError, FileConfig, NodeName};
 use super::host_names::{self, HostName, HostNames};
-use super::news::{News, Order};
 use super::running::{Relay, StartError};
-use crate::exit::{Exit, say_why};
+use super::stdio::{ProcessCommand, ProcessEvent};
+use crate::exit::{Exit, print_error};
 
 /// When a node's process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum StopOn {
     /// With its input; a signal ends it as the system does.
-    WithInput,
+    StdinClosed,
     /// At SIGTERM or SIGINT: the node then drains, and the process ends once nothing is left to carry,
     /// after `limits.drain_secs`, or at another such signal. Its input may end before.
-    BySignal,
+    Signal,
 }
 
 /// Is a node as the file at `path` says, on stdin and stdout.
@@ -32,24 +32,24 @@ pub enum Ending {
 /// Exit status: 0 after an orderly end, 1 where the node could not go on, 2 where the configuration
 /// is at fault, 4 where the system refuses a port or a thread; with one sentence on stderr.
 #[must_use]
-pub fn main(path: &Path, ending: Ending) -> ExitCode {
+pub fn main(path: &Path, stop_on: StopOn) -> ExitCode {
     let directory = path.parent().unwrap_or_else(|| Path::new(""));
     let result = FileConfig::read_with_names(path)
         .map_err(RunError::Config)
         .and_then(|(config, names)| {
             let config = (&config, directory);
-            run_with_names((config, names), ending, io::stdin(), io::stdout())
+            run_with_names((config, names), stop_on, io::stdin(), io::stdout())
         });
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say_why("tickwire relay", &error);
+            print_error("tickwire relay", &error);
             error.exit_code()
         }
     }
 }
 
-/// Is a node until its end: takes [`Order`]s from `input`, a line each, and prints [`News`]. The addresses of
+/// Is a node until its end: takes [`ProcessCommand`]s from `input`, a line each, and prints [`ProcessEvent`]. The addresses of
 /// `config` stay.
 ///
 /// # Errors
@@ -57,17 +57,17 @@ pub fn main(path: &Path, ending: Ending) -> ExitCode {
 /// [`RunError`], whose text is one sentence for an operator.
 pub fn run(
     config: (&FileConfig, &Path),
-    ending: Ending,
+    stop_on: StopOn,
     input: impl Read + Send + 'static,
     output: impl Write + Send + 'static,
 ) -> Result<(), RunError> {
-    run_with_names((config, Vec::new()), ending, input, output)
+    run_with_names((config, Vec::new()), stop_on, input, output)
 }
 
 /// Is a node until its end, whose configuration has addresses by these names.
 fn run_with_names(
     ((config, directory), names): ((&FileConfig, &Path), Vec<HostName>),
-    ending: Ending,
+    stop_on: StopOn,
     input: impl Read + Send + 'static,
     output: impl Write + Send + 'static,
 ) -> Result<(), RunError> {
@@ -78,45 +78,45 @@ fn run_with_names(
         // Each connection is one; where the system does not say, it does not refuse either.
         let _files = servicer::raise_descriptor_limit();
     }
-    let (voice, news) = mpsc::sync_channel(NEWS_MAX);
-    let teller = voice.clone();
-    let relay = Relay::start(setup, move |told| {
-        if let Some(news) = News::of(told) {
-            say(&teller, news);
+    let (events, queued) = mpsc::sync_channel(EVENTS_MAX);
+    let sender = events.clone();
+    let relay = Relay::start(setup, move |event| {
+        if let Some(events) = ProcessEvent::of(event) {
+            emit(&sender, events);
         }
     })
     .map_err(RunError::Start)?;
-    let written = write_on_a_thread(news, output).map_err(RunError::System)?;
+    let written = write_on_a_thread(queued, output).map_err(RunError::System)?;
     let address = relay.address();
-    say(&voice, News::Ready { node, address });
+    emit(&events, ProcessEvent::Ready { node, address });
     if let Some(address) = relay.admin_address() {
-        say(&voice, News::AdminReady { address });
+        emit(&events, ProcessEvent::AdminReady { address });
     }
 
-    let names = watch(names, &relay, &voice).map_err(RunError::System)?;
+    let names = watch(names, &relay, &events).map_err(RunError::System)?;
 
-    let (heard, orders) = mpsc::sync_channel(ORDERS_MAX);
-    if ending == Ending::BySignal {
-        hear(heard.clone()).map_err(RunError::System)?;
+    let (input_sender, commands) = mpsc::sync_channel(COMMANDS_MAX);
+    if stop_on == StopOn::Signal {
+        watch_signals(input_sender.clone()).map_err(RunError::System)?;
     }
-    read_on_a_thread(input, heard).map_err(RunError::System)?;
+    read_on_a_thread(input, input_sender).map_err(RunError::System)?;
     let drain = config.limits.drain_secs.map(Duration::from_secs);
-    let obeyed = Orders {
+    let obeyed = CommandLoop {
         relay: &relay,
         emulation: &emulation,
         seed: config.seed,
-        voice: &voice,
-        drain: drain.unwrap_or(DRAIN),
+        events: &events,
+        drain: drain.unwrap_or(DRAIN_TIMEOUT),
     }
-    .obey(&orders);
-    if let Some(stats) = relay.stats(ANSWER) {
-        say(&voice, News::counted(&stats));
+    .run(&commands);
+    if let Some(stats) = relay.stats(CALL_TIMEOUT) {
+        emit(&events, ProcessEvent::stats_of(&stats));
     }
     drop(names);
-    relay.shutdown(LINGER);
-    drop(voice);
+    relay.shutdown(SHUTDOWN_TIMEOUT);
+    drop(events);
     // All is written, or nobody reads it: then the process ends without.
-    written.recv_timeout(LAST_WORDS).ok();
+    written.recv_timeout(WRITE_TIMEOUT).ok();
     obeyed
 }
 
@@ -124,20 +124,20 @@ fn run_with_names(
 fn watch(
     names: Vec<HostName>,
     relay: &Relay,
-    voice: &SyncSender<News>,
+    events: &SyncSender<ProcessEvent>,
 ) -> io::Result<Option<HostNames>> {
     if names.is_empty() {
         return Ok(None);
     }
-    let (asker, voice) = (relay.asker(), voice.clone());
+    let (client, events) = (relay.client(), events.clone());
     let replace = move |name: &HostName, new| {
         let (of, change) = (name.of.clone(), (name.address, new));
-        let answer = asker.wait(ANSWER, move |now, node| {
+        let answer = client.call_blocking(CALL_TIMEOUT, move |now, node| {
             node.replace_address(now, &of, change)
         });
         if answer == Some(true) {
             let (host, address) = (name.text.clone(), new);
-            say(&voice, News::AddressChanged { host, address });
+            emit(&events, ProcessEvent::AddressChanged { host, address });
         }
         answer.is_some()
     };
@@ -145,33 +145,33 @@ fn watch(
 }
 
 /// What orders act on.
-struct Orders<'a> {
+struct CommandLoop<'a> {
     relay: &'a Relay,
     emulation: &'a Emulation,
     seed: u64,
-    voice: &'a SyncSender<News>,
+    events: &'a SyncSender<ProcessEvent>,
     /// How long what is carried may take to end.
     drain: Duration,
 }
 
 /// What a process hears.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum Input {
     /// A line of its input.
-    Line(Result<Order, String>),
+    Line(Result<ProcessCommand, String>),
     /// It is to end.
     Signal,
 }
 
-impl Orders<'_> {
+impl CommandLoop<'_> {
     /// Does what is asked until nobody asks any more, or it is to end.
-    fn obey(&self, heard: &Receiver<Heard>) -> Result<(), RunError> {
+    fn run(&self, input_sender: &Receiver<Input>) -> Result<(), RunError> {
         let mut stream = FIRST_LATER_LINK;
         loop {
-            match heard.recv_timeout(PATIENCE) {
-                Ok(Heard::Line(Ok(order))) => self.obey_order(&order, &mut stream),
-                Ok(Heard::Line(Err(text))) => say(self.voice, News::BadOrder { text }),
-                Ok(Heard::Signal) => return self.leave(heard),
+            match input_sender.recv_timeout(POLL_INTERVAL) {
+                Ok(Input::Line(Ok(command))) => self.run_command(&command, &mut stream),
+                Ok(Input::Line(Err(text))) => emit(self.events, ProcessEvent::BadOrder { text }),
+                Ok(Input::Signal) => return self.drain_and_stop(input_sender),
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 Err(RecvTimeoutError::Timeout) if self.relay.is_running() => {}
                 Err(RecvTimeoutError::Timeout) => return Err(RunError::Ended),
@@ -179,14 +179,14 @@ impl Orders<'_> {
         }
     }
 
-    fn obey_order(&self, order: &Order, stream: &mut u64) {
-        match *order {
-            Order::Stats => {
-                if let Some(stats) = self.relay.stats(ANSWER) {
-                    say(self.voice, News::counted(&stats));
+    fn run_command(&self, command: &ProcessCommand, stream: &mut u64) {
+        match *command {
+            ProcessCommand::Stats => {
+                if let Some(stats) = self.relay.stats(CALL_TIMEOUT) {
+                    emit(self.events, ProcessEvent::stats_of(&stats));
                 }
             }
-            Order::Link {
+            ProcessCommand::Link {
                 remote,
                 delay_ms,
                 loss_per_million,
@@ -201,64 +201,63 @@ impl Orders<'_> {
                     *stream = stream.wrapping_add(1);
                 } else {
                     let text = "this program is built without link emulation".to_owned();
-                    say(self.voice, News::BadOrder { text });
+                    emit(self.events, ProcessEvent::BadOrder { text });
                 }
             }
-            Order::Drain => {
-                if let Some(left) = self.relay.drain(ANSWER) {
-                    say(self.voice, News::draining(left));
+            ProcessCommand::Drain => {
+                if let Some(left) = self.relay.drain(CALL_TIMEOUT) {
+                    emit(self.events, ProcessEvent::draining(left));
                 }
             }
         }
     }
 
     /// Takes leave: until nothing is carried, time is up, or it is said again.
-    fn leave(&self, heard: &Receiver<Heard>) -> Result<(), RunError> {
+    fn drain_and_stop(&self, input_sender: &Receiver<Input>) -> Result<(), RunError> {
         let clock = Clock::new();
         let end = clock.now() + self.drain;
-        let mut left = self.relay.drain(ANSWER);
+        let mut left = self.relay.drain(CALL_TIMEOUT);
         while clock.now() < end {
             if let Some(left) = left {
-                say(self.voice, News::draining(left));
+                emit(self.events, ProcessEvent::draining(left));
                 if left.is_done() {
                     break;
                 }
             }
-            match heard.recv_timeout(LEAVE_LOOK) {
-                Ok(Heard::Signal) | Err(RecvTimeoutError::Disconnected) => break,
-                Ok(Heard::Line(_)) | Err(RecvTimeoutError::Timeout) => {}
+            match input_sender.recv_timeout(DRAIN_POLL_INTERVAL) {
+                Ok(Input::Signal) | Err(RecvTimeoutError::Disconnected) => break,
+                Ok(Input::Line(_)) | Err(RecvTimeoutError::Timeout) => {}
             }
             if !self.relay.is_running() {
                 return Err(RunError::Ended);
             }
             // Said again, since its operator may have taken it back: a signal is for the process.
-            left = self.relay.drain(ANSWER);
+            left = self.relay.drain(CALL_TIMEOUT);
         }
         Ok(())
     }
 }
 
 /// Says it, unless thousands of things wait already: a node does not wait for its readers.
-fn say(voice: &SyncSender<News>, news: News) {
-    voice.try_send(news).ok();
+fn emit(events: &SyncSender<ProcessEvent>, event: ProcessEvent) {
+    events.try_send(event).ok();
 }
 
 /// Starts the thread that writes; the channel closes once it has written all.
 fn write_on_a_thread(
-    news: Receiver<News>,
+    events: Receiver<ProcessEvent>,
     mut output: impl Write + Send + 'static,
 ) -> io::Result<Receiver<()>> {
     let (done, written) = mpsc::sync_channel(1);
     let write = move || {
-        for news in news {
-            let written =
-                serde_json::to_vec(&news)
-                    .map_err(io::Error::from)
-                    .and_then(|mut line| {
-                        line.push(b'\n');
-                        output.write_all(&line)?;
-                        output.flush()
-                    });
+        for event in events {
+            let written = serde_json::to_vec(&event)
+                .map_err(io::Error::from)
+                .and_then(|mut line| {
+                    line.push(b'\n');
+                    output.write_all(&line)?;
+                    output.flush()
+                });
             if written.is_err() {
                 break;
             }
@@ -266,18 +265,21 @@ fn write_on_a_thread(
         drop(done);
     };
     thread::Builder::new()
-        .name("news".to_owned())
+        .name("stdio".to_owned())
         .spawn(write)?;
     Ok(written)
 }
 
 /// Starts the thread that reads; it lets go of the channel at the end of the input.
-fn read_on_a_thread(input: impl Read + Send + 'static, heard: SyncSender<Heard>) -> io::Result<()> {
+fn read_on_a_thread(
+    input: impl Read + Send + 'static,
+    input_sender: SyncSender<Input>,
+) -> io::Result<()> {
     let read = move || {
         let mut input = BufReader::new(input);
         let mut line = Vec::new();
-        while let Some(order) = next_order(&mut input, &mut line) {
-            if heard.send(Heard::Line(order)).is_err() {
+        while let Some(command) = next_command(&mut input, &mut line) {
+            if input_sender.send(Input::Line(command)).is_err() {
                 return;
             }
         }
@@ -289,7 +291,10 @@ fn read_on_a_thread(input: impl Read + Send + 'static, heard: SyncSender<Heard>)
 }
 
 /// Reads one line; `None` at the end. Of a line that is too long the rest counts as another.
-fn next_order(input: &mut impl BufRead, line: &mut Vec<u8>) -> Option<Result<Order, String>> {
+fn next_command(
+    input: &mut impl BufRead,
+    line: &mut Vec<u8>,
+) -> Option<Result<ProcessCommand, String>> {
     line.clear();
     let read = input.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', line);
     match read {
@@ -339,30 +344,30 @@ impl fmt::Display for RunError {
 
 impl std::error::Error for RunError {}
 
-/// News that wait for a slow reader.
-const NEWS_MAX: usize = 4_096;
-/// Orders that wait; more stay in the pipe.
-const ORDERS_MAX: usize = 16;
+/// Events that wait for a slow reader.
+const EVENTS_MAX: usize = 4_096;
+/// Commands that wait; more stay in the pipe.
+const COMMANDS_MAX: usize = 16;
 /// Longest order.
 const LINE_BYTES_MAX: u64 = 4_096;
 /// How often to look whether the node still runs.
-const PATIENCE: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// How long a node may take to tell its counters.
-const ANSWER: Duration = Duration::from_millis(500);
+const CALL_TIMEOUT: Duration = Duration::from_millis(500);
 /// Time for what is on its way out.
-const LINGER: Duration = Duration::from_millis(300);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(300);
 /// Time to write what is left to be said.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+const WRITE_TIMEOUT: Duration = Duration::from_millis(500);
 /// How often a node that drains looks what is left.
-const LEAVE_LOOK: Duration = Duration::from_secs(1);
+const DRAIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// How long what is carried may take to end, where the file does not say.
-const DRAIN: Duration = Duration::from_secs(120);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(120);
 /// Streams of the seed below are those of the file's links.
 const FIRST_LATER_LINK: u64 = 1 << 32;
 
 /// Starts the thread that waits for signals. From now on they no longer end the process.
 #[cfg(unix)]
-fn hear(heard: SyncSender<Heard>) -> io::Result<()> {
+fn watch_signals(input_sender: SyncSender<Input>) -> io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
 
     let runtime = Builder::new_current_thread().enable_io().build()?;
@@ -383,7 +388,7 @@ fn hear(heard: SyncSender<Heard>) -> io::Result<()> {
                     Some(()) = hang_up.recv() => {}
                     else => return,
                 }
-                if heard.send(Heard::Signal).is_err() {
+                if input_sender.send(Input::Signal).is_err() {
                     return;
                 }
             }
@@ -397,11 +402,13 @@ fn hear(heard: SyncSender<Heard>) -> io::Result<()> {
 
 /// Starts the thread that waits for Ctrl-C.
 #[cfg(not(unix))]
-fn hear(heard: SyncSender<Heard>) -> io::Result<()> {
+fn watch_signals(input_sender: SyncSender<Input>) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_io().build()?;
     let wait = move || {
         runtime.block_on(async move {
-            while tokio::signal::ctrl_c().await.is_ok() && heard.send(Heard::Signal).is_ok() {}
+            while tokio::signal::ctrl_c().await.is_ok() && input_sender.send(Input::Signal).is_ok()
+            {
+            }
         });
     };
     thread::Builder::new()
@@ -418,7 +425,7 @@ mod tests {
     fn a_line_without_end_is_held_only_up_to_the_limit() {
         let mut input = BufReader::new(io::repeat(b'1'));
         let mut line = Vec::new();
-        assert!(next_order(&mut input, &mut line).unwrap().is_err());
+        assert!(next_command(&mut input, &mut line).unwrap().is_err());
         assert_eq!(u64::try_from(line.len()).unwrap(), LINE_BYTES_MAX);
     }
 
@@ -426,9 +433,9 @@ mod tests {
     fn what_is_no_order_is_told_and_the_next_is_read() {
         let mut input = b"die\n{\"order\":\"stats\"}".as_slice();
         let mut line = Vec::new();
-        assert!(next_order(&mut input, &mut line).unwrap().is_err());
-        let next = next_order(&mut input, &mut line).unwrap();
-        assert_eq!(next, Ok(Order::Stats));
-        assert_eq!(next_order(&mut input, &mut line), None);
+        assert!(next_command(&mut input, &mut line).unwrap().is_err());
+        let next = next_command(&mut input, &mut line).unwrap();
+        assert_eq!(next, Ok(ProcessCommand::Stats));
+        assert_eq!(next_command(&mut input, &mut line), None);
     }
 }

@@ -21,13 +21,13 @@ use servicer::{
 use wire::{CommandId, Instant};
 
 use super::admin::{Admin, AdminSetup, AdminStart};
-use super::client::{Asker, Counted, Stats};
+use super::client::{NodeClient, NodeCounters, Stats};
 use super::emulation::Emulation;
-use super::forwarder_threads::{Beside, Surroundings};
-use super::machine::{Ask, Carrier};
-use super::probing::{self, Counter, Prober};
-use super::store::{Desk, Store};
-use super::tcp::{Sockets, TcpSetup, Watcher, try_port};
+use super::forwarder_threads::{ForwarderContext, ForwarderThreads};
+use super::machine::{NodeMachine, NodeRequest};
+use super::probing::{self, ProbeQueue, Prober};
+use super::store::{DocumentStore, DocumentWriter};
+use super::tcp::{PollThread, TcpSetup, TcpSockets, check_port};
 use crate::exit::Failure;
 
 /// What a node needs to run.
@@ -58,15 +58,15 @@ pub struct Setup {
 pub struct Relay {
     // First, so that nobody asks a node that has ended.
     admin: Option<Admin>,
-    handle: Handle<Ask>,
+    handle: Handle<NodeRequest>,
     // After the node, which tells its neighbours that it leaves.
-    beside: Beside,
+    forwarder_threads: ForwarderThreads,
     // After the node, whose sockets it waits for.
-    watcher: Option<Watcher>,
+    poll_thread: Option<PollThread>,
     // After the node, whose orders it waits for.
     prober: Option<Prober>,
     // After the node, so that its last document is written.
-    store: Option<Store>,
+    writer: Option<DocumentWriter>,
     address: SocketAddr,
 }
 
@@ -78,13 +78,13 @@ impl Relay {
     /// [`StartError`], whose text is one sentence for an operator.
     pub fn start(
         mut setup: Setup,
-        tell: impl Fn(Told) + Clone + Send + 'static,
+        on_event: impl Fn(RelayEvent) + Clone + Send + 'static,
     ) -> Result<Self, StartError> {
         let ports_max = try_ports(&setup)?;
         let (address, sockets) = bind(&mut setup)?;
         let mut sockets = sockets.into_iter();
         let own: Vec<UdpSocket> = sockets.by_ref().take(1).collect();
-        descriptors::fit(&mut setup);
+        descriptors::limit_to_descriptors(&mut setup);
         let flows = usize::try_from(setup.node.flows_max).unwrap_or(usize::MAX);
         let is_signed = setup.node.signed.is_some();
         let has_tcp = setup.node.tcp.is_some();
@@ -94,54 +94,58 @@ impl Relay {
             .zip(sockets)
             .filter_map(|(place, socket)| Some((node.forwarder(place, Ring::new())?, socket)));
         let forwarders = forwarders.collect();
-        let streams = has_tcp.then(|| Sockets::new(setup.tcp, setup.upstream));
-        let streams = streams.transpose().map_err(SpawnError::from)?;
-        let (streams, waiting) = streams.unzip();
+        let tcp_sockets = has_tcp.then(|| TcpSockets::new(setup.tcp, setup.upstream));
+        let tcp_sockets = tcp_sockets.transpose().map_err(SpawnError::from)?;
+        let (tcp_sockets, poller) = tcp_sockets.unzip();
         let probes = is_exit.then(|| probing::open(setup.upstream));
-        let (probes, measuring) = probes.transpose().map_err(SpawnError::from)?.unzip();
-        let store = setup.store.map(|path| open_store(path, tell.clone()));
-        let store = store.transpose()?;
-        let desk = store.as_ref().map(Store::desk);
+        let (probes, prober_start) = probes.transpose().map_err(SpawnError::from)?.unzip();
+        let writer = setup.store.map(|path| open_store(path, on_event.clone()));
+        let writer = writer.transpose()?;
+        let store = writer.as_ref().map(DocumentWriter::store);
         let port = setup.admin.map(Admin::bind).transpose()?;
         let mut config = servicer::Config::default();
         // A document may name ports by the hundred, as it likes.
-        let ports = if is_signed { PORTS_SIGNED } else { ports_max };
+        let ports = if is_signed {
+            SIGNED_PORTS_MAX
+        } else {
+            ports_max
+        };
         config.opened_max = flows.saturating_add(ports);
-        let around = Surroundings {
+        let context = ForwarderContext {
             name: &setup.name,
             emulation: &setup.emulation,
         };
         let servicer = UdpServicer::named(&*setup.name).with_config(config);
         let handle = setup.emulation.apply(servicer).spawn(
             own,
-            Carrier::new(node, streams),
-            Operator::new(
+            NodeMachine::new(node, tcp_sockets),
+            NodeApp::new(
                 setup.upstream,
-                desk.clone(),
+                store.clone(),
                 probes,
-                Box::new(move |event| tell(Told::Event(event))),
+                Box::new(move |event| on_event(RelayEvent::Event(event))),
             ),
         )?;
-        let beside = Beside::start(forwarders, &handle.requests(), &around)?;
-        let watcher = waiting.map(|waiting| {
+        let forwarder_threads = ForwarderThreads::start(forwarders, &handle.requests(), &context)?;
+        let poll_thread = poller.map(|poller| {
             let node = handle.requests();
-            waiting.start(move || node.wake())
+            poller.start(move || node.wake())
         });
-        let watcher = watcher.transpose().map_err(SpawnError::from)?;
-        let prober = measuring.map(|measuring| measuring.start(handle.requests()));
+        let poll_thread = poll_thread.transpose().map_err(SpawnError::from)?;
+        let prober = prober_start.map(|prober_start| prober_start.start(handle.requests()));
         let prober = prober.transpose().map_err(SpawnError::from)?;
         let start = AdminStart {
-            asker: Asker::new(handle.requests(), beside.counts()),
-            store: desk,
+            client: NodeClient::new(handle.requests(), forwarder_threads.counts()),
+            store,
         };
         let admin = port.map(|port| port.start(start)).transpose()?;
         Ok(Self {
             admin,
             handle,
-            beside,
-            watcher,
+            forwarder_threads,
+            poll_thread,
             prober,
-            store,
+            writer,
             address,
         })
     }
@@ -153,14 +157,14 @@ impl Relay {
 
     /// Asks the node for its counters; `None` where it does not answer within `patience`.
     pub fn stats(&self, patience: Duration) -> Option<Stats> {
-        let asker = self.asker();
-        let counted = asker.wait(patience, |_, node| Counted::of(node))?;
-        Some(counted.with(&asker.counters(), asker.strays()))
+        let client = self.client();
+        let counted = client.call_blocking(patience, |_, node| NodeCounters::of(node))?;
+        Some(counted.with(&client.counters(), client.strays()))
     }
 
     /// Has the node take its leave; `None` where it does not answer within `patience`.
     pub fn drain(&self, patience: Duration) -> Option<Draining> {
-        self.asker().wait(patience, |now, node| {
+        self.client().call_blocking(patience, |now, node| {
             node.drain(now);
             node.draining()
         })?
@@ -168,7 +172,8 @@ impl Relay {
 
     /// Returns what is left to carry; `None` where the node does not drain, or not answer.
     pub fn draining(&self, patience: Duration) -> Option<Draining> {
-        self.asker().wait(patience, |_, node| node.draining())?
+        self.client()
+            .call_blocking(patience, |_, node| node.draining())?
     }
 
     /// Returns where its operator asks it.
@@ -178,26 +183,26 @@ impl Relay {
 
     /// Returns what the drivers of its shards have counted, the node's own first.
     pub fn shards(&self) -> Vec<Counters> {
-        self.asker().shards()
+        self.client().shards()
     }
 
-    pub(super) fn asker(&self) -> Asker {
-        Asker::new(self.handle.requests(), self.beside.counts())
+    pub(super) fn client(&self) -> NodeClient {
+        NodeClient::new(self.handle.requests(), self.forwarder_threads.counts())
     }
 
     /// Returns whether the node's thread is at work, and those of its shards.
     pub fn is_running(&self) -> bool {
-        self.handle.is_running() && self.beside.is_running()
+        self.handle.is_running() && self.forwarder_threads.is_running()
     }
 
     /// Ends the node.
     pub fn shutdown(self, within: Duration) -> Report {
         drop(self.admin);
         let report = self.handle.shutdown(within);
-        drop(self.beside);
-        drop(self.watcher);
+        drop(self.forwarder_threads);
+        drop(self.poll_thread);
         drop(self.prober);
-        drop(self.store);
+        drop(self.writer);
         report
     }
 }
@@ -221,12 +226,15 @@ fn bind(setup: &mut Setup) -> Result<(SocketAddr, Vec<UdpSocket>), StartError> {
 }
 
 /// Opens the store of documents, which tells of what it cannot keep.
-fn open_store(path: PathBuf, tell: impl Fn(Told) + Send + 'static) -> Result<Store, StartError> {
-    let store = Store::start(path, move |version, why| {
+fn open_store(
+    path: PathBuf,
+    on_event: impl Fn(RelayEvent) + Send + 'static,
+) -> Result<DocumentWriter, StartError> {
+    let writer = DocumentWriter::start(path, move |version, why| {
         let why = why.to_owned();
-        tell(Told::NotStored { version, why });
+        on_event(RelayEvent::NotStored { version, why });
     });
-    store.map_err(|_| StartError::Thread)
+    writer.map_err(|_| StartError::Thread)
 }
 
 /// Opens each port of the games once, and lets go of it; returns how many are for datagrams.
@@ -244,7 +252,7 @@ fn try_ports(setup: &Setup) -> Result<usize, StartError> {
     }
     let tcp = setup.node.tcp.as_ref();
     for port in tcp.map(|tcp| ports(&tcp.games)).unwrap_or_default() {
-        try_port(port).map_err(|error| {
+        check_port(port).map_err(|error| {
             let kind = error.kind();
             StartError::Listen(ListenError {
                 address: port,
@@ -262,8 +270,8 @@ fn try_ports(setup: &Setup) -> Result<usize, StartError> {
 /// What a running node tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Told {
-    /// News of the node itself.
+pub enum RelayEvent {
+    /// An event of the node itself.
     Event(Event),
     /// Its document could not be stored; it is tried again.
     NotStored {
@@ -332,57 +340,62 @@ impl fmt::Display for StartError {
 impl std::error::Error for StartError {}
 
 /// Ports of games that a signed document may have opened at an entry.
-const PORTS_SIGNED: usize = 1_024;
+const SIGNED_PORTS_MAX: usize = 1_024;
 
 /// Passes a node's events on, hands its documents to the store, and answers questions about it.
-pub(super) struct Operator {
+struct NodeApp {
     upstream: Option<IpAddr>,
-    store: Option<Arc<Desk>>,
+    store: Option<Arc<DocumentStore>>,
     /// Where game servers are measured; `None` at a node that is no exit.
-    probes: Option<Counter>,
-    tell: Box<dyn FnMut(Event) + Send>,
+    probes: Option<ProbeQueue>,
+    on_event: Box<dyn FnMut(Event) + Send>,
 }
 
-impl Operator {
-    pub(super) fn new(
+impl NodeApp {
+    fn new(
         upstream: Option<IpAddr>,
-        store: Option<Arc<Desk>>,
-        probes: Option<Counter>,
-        tell: Box<dyn FnMut(Event) + Send>,
+        store: Option<Arc<DocumentStore>>,
+        probes: Option<ProbeQueue>,
+        on_event: Box<dyn FnMut(Event) + Send>,
     ) -> Self {
         Self {
             upstream,
             store,
             probes,
-            tell,
+            on_event,
         }
     }
 }
 
-impl fmt::Debug for Operator {
+impl fmt::Debug for NodeApp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Operator")
+        f.debug_struct("NodeApp")
             .field("upstream", &self.upstream)
             .finish_non_exhaustive()
     }
 }
 
-impl Application<Carrier> for Operator {
-    type Request = Ask;
+impl Application<NodeMachine> for NodeApp {
+    type Request = NodeRequest;
 
-    fn apply_request(&mut self, now: Instant, node: &mut Carrier, ask: Ask) -> ControlFlow<()> {
-        ask.of(now, node);
+    fn apply_request(
+        &mut self,
+        now: Instant,
+        node: &mut NodeMachine,
+        request: NodeRequest,
+    ) -> ControlFlow<()> {
+        request.run(now, node);
         ControlFlow::Continue(())
     }
 
-    fn on_event(&mut self, _: Instant, node: &mut Carrier, event: Event) {
+    fn on_event(&mut self, _: Instant, node: &mut NodeMachine, event: Event) {
         if let (Event::ConfigAccepted(_), Some(store)) = (&event, &self.store)
             && let (Some(document), Some(bytes)) = (node.document(), node.stored_config())
         {
             let number = node.config_stats().map_or(0, |stats| stats.accepted);
             store.put((number, document.version), bytes);
         }
-        (self.tell)(event);
+        (self.on_event)(event);
     }
 
     fn socket_order(&self, command: &Command) -> Option<SocketOrder> {
@@ -392,7 +405,7 @@ impl Application<Carrier> for Operator {
     fn on_socket(
         &mut self,
         now: Instant,
-        node: &mut Carrier,
+        node: &mut NodeMachine,
         id: CommandId,
         outcome: SocketOutcome,
     ) {
@@ -402,20 +415,26 @@ impl Application<Carrier> for Operator {
     fn on_receive_drops(
         &mut self,
         now: Instant,
-        node: &mut Carrier,
+        node: &mut NodeMachine,
         SocketIndex(socket): SocketIndex,
         count: u64,
     ) {
         node.note_receive_drops(now, Some(SocketId(socket)), count);
     }
 
-    fn on_command(&mut self, now: Instant, node: &mut Carrier, id: CommandId, command: Command) {
+    fn on_command(
+        &mut self,
+        now: Instant,
+        node: &mut NodeMachine,
+        id: CommandId,
+        command: Command,
+    ) {
         let Command::Measure { server, probe } = command else {
             // The driver did it.
             return;
         };
         let probes = self.probes.as_ref();
-        if !probes.is_some_and(|probes| probes.take(id, server, probe)) {
+        if !probes.is_some_and(|probes| probes.enqueue(id, server, probe)) {
             node.handle_completed(now, id, Outcome::Failed);
         }
     }

@@ -23,14 +23,14 @@ use super::emulation::FileLink;
 use super::file::{
     BootstrapNode, FileConfig, FileHopFrames, FileLimits, FileRole, Member, NodeName,
 };
-use crate::relay::news::{News, Order};
+use crate::relay::stdio::{ProcessCommand, ProcessEvent};
 
 /// Keys and configurations of a few nodes.
 #[derive(Debug)]
 pub struct Sandbox {
     directory: PathBuf,
     /// Tells the sandboxes of this machine apart.
-    block: [u8; 3],
+    address_block: [u8; 3],
     configs: Vec<FileConfig>,
     ids: Vec<NodeName>,
 }
@@ -51,7 +51,7 @@ impl Sandbox {
         builder.create(&directory)?;
         let mut sandbox = Self {
             directory,
-            block: block(pid, number),
+            address_block: address_block(pid, number),
             configs: Vec::new(),
             ids: Vec::new(),
         };
@@ -69,7 +69,7 @@ impl Sandbox {
         }
         sandbox.configs = (1_u8..)
             .zip(nodes)
-            .map(|(host, (name, role))| sandbox.config_of(host, name, *role))
+            .map(|(host, (name, role))| sandbox.default_config(host, name, *role))
             .collect();
         let known: Vec<BootstrapNode> = sandbox
             .ids
@@ -103,7 +103,7 @@ impl Sandbox {
 
     /// Returns a loopback address of this sandbox; the nodes have 1, 2 and so on.
     pub const fn host(&self, number: u8) -> IpAddr {
-        let [a, b, c] = self.block;
+        let [a, b, c] = self.address_block;
         IpAddr::V4(Ipv4Addr::new(a, b, c, number))
     }
 
@@ -155,7 +155,7 @@ impl Sandbox {
         NodeProcess::spawn(command)
     }
 
-    fn config_of(&self, host: u8, name: &str, role: FileRole) -> FileConfig {
+    fn default_config(&self, host: u8, name: &str, role: FileRole) -> FileConfig {
         FileConfig {
             name: name.to_owned(),
             identity_file: key_name(name).into(),
@@ -189,7 +189,7 @@ impl Drop for Sandbox {
 }
 
 /// The first three bytes of the addresses: 127.80.0 to 127.119.255, by process and sandbox.
-const fn block(pid: u32, number: u32) -> [u8; 3] {
+const fn address_block(pid: u32, number: u32) -> [u8; 3] {
     let mixed = pid.wrapping_add(number.wrapping_mul(4_099)) % (40 * 256);
     let [.., high, low] = mixed.to_be_bytes();
     [127, high.saturating_add(80), low]
@@ -220,7 +220,7 @@ pub struct NodeProcess {
     child: Child,
     /// The leash: the node ends when this closes.
     input: Option<ChildStdin>,
-    news: Receiver<News>,
+    events: Receiver<ProcessEvent>,
 }
 
 impl NodeProcess {
@@ -231,8 +231,12 @@ impl NodeProcess {
             .spawn()?;
         let input = child.stdin.take();
         let output = child.stdout.take();
-        let (sender, news) = mpsc::sync_channel(NEWS_MAX);
-        let started = Self { child, input, news };
+        let (sender, events) = mpsc::sync_channel(EVENTS_MAX);
+        let started = Self {
+            child,
+            input,
+            events,
+        };
         thread::Builder::new()
             .name("node".to_owned())
             .spawn(move || {
@@ -241,10 +245,10 @@ impl NodeProcess {
                     .into_iter()
                     .flat_map(BufRead::lines);
                 // What this program has no word for is for others.
-                let news = lines
+                let events = lines
                     .map_while(Result::ok)
                     .filter_map(|line| serde_json::from_str(&line).ok());
-                for one in news {
+                for one in events {
                     // Read on in any case: the node must not wait for us.
                     sender.try_send(one).ok();
                 }
@@ -258,21 +262,21 @@ impl NodeProcess {
     }
 
     /// Returns what the node has said, the oldest first, without waiting.
-    pub fn heard(&self) -> impl Iterator<Item = News> {
-        self.news.try_iter()
+    pub fn events(&self) -> impl Iterator<Item = ProcessEvent> {
+        self.events.try_iter()
     }
 
-    /// Waits for the first news that `wanted` makes something of; drops what came before it.
+    /// Waits for the first stdio that `wanted` makes something of; drops what came before it.
     pub fn wait_for<T>(
         &self,
-        patience: Duration,
-        mut wanted: impl FnMut(News) -> Option<T>,
+        timeout: Duration,
+        mut matching: impl FnMut(ProcessEvent) -> Option<T>,
     ) -> Option<T> {
-        let (clock, end) = (Clock::new(), Clock::new().now() + patience);
+        let (clock, end) = (Clock::new(), Clock::new().now() + timeout);
         loop {
             let left = end.saturating_since(clock.now());
-            let news = self.news.recv_timeout(left).ok()?;
-            if let Some(found) = wanted(news) {
+            let events = self.events.recv_timeout(left).ok()?;
+            if let Some(found) = matching(events) {
                 return Some(found);
             }
         }
@@ -283,8 +287,8 @@ impl NodeProcess {
     /// # Errors
     ///
     /// The system's, where the node has ended.
-    pub fn order(&mut self, order: &Order) -> io::Result<()> {
-        let mut line = serde_json::to_vec(order)?;
+    pub fn send(&mut self, send: &ProcessCommand) -> io::Result<()> {
+        let mut line = serde_json::to_vec(send)?;
         line.push(b'\n');
         match &mut self.input {
             Some(input) => input.write_all(&line),
@@ -307,12 +311,12 @@ impl NodeProcess {
     /// # Errors
     ///
     /// The system's.
-    pub fn release(&mut self, patience: Duration) -> io::Result<Option<ExitStatus>> {
+    pub fn stop(&mut self, timeout: Duration) -> io::Result<Option<ExitStatus>> {
         self.input = None;
-        let (clock, end) = (Clock::new(), Clock::new().now() + patience);
+        let (clock, end) = (Clock::new(), Clock::new().now() + timeout);
         loop {
             let left = end.saturating_since(clock.now());
-            match self.news.recv_timeout(left) {
+            match self.events.recv_timeout(left) {
                 Ok(_) => {}
                 Err(RecvTimeoutError::Timeout) => return Ok(None),
                 // Its output is closed only by its end.
@@ -330,5 +334,5 @@ impl Drop for NodeProcess {
     }
 }
 
-/// News that wait to be read; what is over that is lost.
-const NEWS_MAX: usize = 4_096;
+/// Events that wait to be read; more are dropped.
+const EVENTS_MAX: usize = 4_096;

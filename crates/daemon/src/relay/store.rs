@@ -13,32 +13,32 @@ use servicer::Clock;
 /// before. What cannot be written is tried again each 5 s, until a newer one comes. Dropping it ends
 /// the thread once the newest document is written, or could not be.
 #[derive(Debug)]
-pub(super) struct Store {
-    desk: Arc<Desk>,
+pub(super) struct DocumentWriter {
+    store: Arc<DocumentStore>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// Where documents wait for the thread, and callers for documents.
 #[derive(Debug, Default)]
-pub(super) struct Desk {
-    papers: Mutex<Papers>,
+pub(super) struct DocumentStore {
+    docs: Mutex<SignedDocs>,
     /// Something of it changed.
-    news: Condvar,
+    changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Papers {
+struct SignedDocs {
     /// The newest, with its number and version, as long as it is not written.
     waiting: Option<((u64, u64), Vec<u8>)>,
     /// The number of the document on disk: how many were accepted in this life up to it. A document that
     /// changes the admin keys may have a lower version than the one before it.
     written: u64,
     /// The number of the document that could not be written last, and why; `None` once one was.
-    fault: Option<(u64, String)>,
-    is_over: bool,
+    error: Option<(u64, String)>,
+    is_stopping: bool,
 }
 
-impl Store {
+impl DocumentWriter {
     /// Starts the thread; `tell` hears on it why a document could not be written.
     ///
     /// # Errors
@@ -46,29 +46,29 @@ impl Store {
     /// Where the system has no thread left.
     pub(super) fn start(
         path: PathBuf,
-        tell: impl FnMut(u64, &str) + Send + 'static,
+        on_error: impl FnMut(u64, &str) + Send + 'static,
     ) -> io::Result<Self> {
-        let desk = Arc::new(Desk::default());
-        let of_thread = Arc::clone(&desk);
+        let store = Arc::new(DocumentStore::default());
+        let for_thread = Arc::clone(&store);
         let thread = thread::Builder::new()
             .name("config store".to_owned())
-            .spawn(move || of_thread.serve(&path, tell))?;
+            .spawn(move || for_thread.run(&path, on_error))?;
         Ok(Self {
-            desk,
+            store,
             thread: Some(thread),
         })
     }
 
     /// Returns the place where documents are handed in.
-    pub(super) fn desk(&self) -> Arc<Desk> {
-        Arc::clone(&self.desk)
+    pub(super) fn store(&self) -> Arc<DocumentStore> {
+        Arc::clone(&self.store)
     }
 }
 
-impl Drop for Store {
+impl Drop for DocumentWriter {
     fn drop(&mut self) {
-        self.desk.lock().is_over = true;
-        self.desk.news.notify_all();
+        self.store.lock().is_stopping = true;
+        self.store.changed.notify_all();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -77,14 +77,14 @@ impl Drop for Store {
     }
 }
 
-impl Desk {
+impl DocumentStore {
     /// Hands in a document with its number and version; one that still waits is given up for it.
     pub(super) fn put(&self, (number, version): (u64, u64), bytes: Vec<u8>) {
-        let mut papers = self.lock();
-        papers.waiting = Some(((number, version), bytes));
-        papers.fault = None;
-        drop(papers);
-        self.news.notify_all();
+        let mut docs = self.lock();
+        docs.waiting = Some(((number, version), bytes));
+        docs.error = None;
+        drop(docs);
+        self.changed.notify_all();
     }
 
     /// Waits until the document of this number or a newer one is on disk.
@@ -95,75 +95,79 @@ impl Desk {
     pub(super) fn wait(&self, number: u64, patience: Duration) -> Result<(), String> {
         let clock = Clock::new();
         let end = clock.now() + patience;
-        let mut papers = self.lock();
+        let mut docs = self.lock();
         loop {
-            if papers.written >= number {
+            if docs.written >= number {
                 return Ok(());
             }
             // That of an older one says nothing: this one may not be handed in yet.
-            if let Some((_, fault)) = papers.fault.as_ref().filter(|(of, _)| *of >= number) {
-                return Err(fault.clone());
+            if let Some((_, error)) = docs.error.as_ref().filter(|(of, _)| *of >= number) {
+                return Err(error.clone());
             }
             let left = end.saturating_since(clock.now());
             if left.is_zero() {
                 return Err("the disk is slow".to_owned());
             }
-            papers = self.pause(papers, left);
+            docs = self.wait_for_change(docs, left);
         }
     }
 
-    fn serve(&self, path: &Path, mut tell: impl FnMut(u64, &str)) {
-        let mut papers = self.lock();
+    fn run(&self, path: &Path, mut on_error: impl FnMut(u64, &str)) {
+        let mut docs = self.lock();
         loop {
-            let Some(((number, version), bytes)) = papers.waiting.take() else {
-                if papers.is_over {
+            let Some(((number, version), bytes)) = docs.waiting.take() else {
+                if docs.is_stopping {
                     return;
                 }
-                papers = self.pause(papers, FOR_EVER);
+                docs = self.wait_for_change(docs, IDLE_INTERVAL);
                 continue;
             };
-            drop(papers);
-            let written = replace(path, &bytes);
+            drop(docs);
+            let written = write_atomic(path, &bytes);
             let written = written.map_err(|error| format!("{}: {error}", path.display()));
-            if let Err(fault) = &written {
-                tell(version, fault);
+            if let Err(error) = &written {
+                on_error(version, error);
             }
-            papers = self.lock();
-            let mut is_stuck = false;
+            docs = self.lock();
+            let mut should_back_off = false;
             match written {
                 Ok(()) => {
-                    papers.written = number;
-                    papers.fault = None;
+                    docs.written = number;
+                    docs.error = None;
                 }
-                Err(fault) => {
-                    papers.fault = Some((number, fault));
+                Err(error) => {
+                    docs.error = Some((number, error));
                     // One that came meanwhile has its own turn at once.
-                    is_stuck = papers.waiting.is_none();
-                    papers.waiting.get_or_insert(((number, version), bytes));
+                    should_back_off = docs.waiting.is_none();
+                    docs.waiting.get_or_insert(((number, version), bytes));
                 }
             }
-            self.news.notify_all();
-            if is_stuck {
-                if papers.is_over {
+            self.changed.notify_all();
+            if should_back_off {
+                if docs.is_stopping {
                     return;
                 }
-                papers = self.pause(papers, AGAIN);
+                docs = self.wait_for_change(docs, RETRY_INTERVAL);
             }
         }
     }
 
-    fn pause<'a>(&self, papers: MutexGuard<'a, Papers>, span: Duration) -> MutexGuard<'a, Papers> {
-        let waited = self.news.wait_timeout(papers, span);
+    fn wait_for_change<'a>(
+        &self,
+        docs: MutexGuard<'a, SignedDocs>,
+        span: Duration,
+    ) -> MutexGuard<'a, SignedDocs> {
+        let waited = self.changed.wait_timeout(docs, span);
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    fn lock(&self) -> MutexGuard<'_, Papers> {
-        self.papers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, SignedDocs> {
+        self.docs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Writes a file whole or not at all: beside it, synced, and then under its name.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut draft = path.as_os_str().to_owned();
     draft.push(".new");
     let draft = PathBuf::from(draft);
@@ -195,9 +199,9 @@ fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Wait before what could not be written is tried again.
-const AGAIN: Duration = Duration::from_secs(5);
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// A thread without work looks around now and then.
-const FOR_EVER: Duration = Duration::from_secs(3_600);
+const IDLE_INTERVAL: Duration = Duration::from_secs(3_600);
 
 #[cfg(test)]
 mod tests {
@@ -221,24 +225,24 @@ mod tests {
         }
     }
 
-    const PATIENCE: Duration = Duration::from_secs(30);
+    const TIMEOUT: Duration = Duration::from_secs(30);
 
     #[test]
     fn pgx7_the_newest_document_is_on_disk_once_it_was_waited_for() {
         let folder = Folder::new("store");
         let path = folder.0.join("config");
-        let store = Store::start(path.clone(), |_, _| {}).unwrap();
-        let desk = store.desk();
+        let writer = DocumentWriter::start(path.clone(), |_, _| {}).unwrap();
+        let store = writer.store();
         for version in 1..=20_u64 {
-            desk.put(
+            store.put(
                 (version, 100 - version),
                 vec![u8::try_from(version).unwrap(); 10_000],
             );
         }
-        desk.wait(20, PATIENCE).unwrap();
+        store.wait(20, TIMEOUT).unwrap();
         assert_eq!(fs::read(&path).unwrap(), [20; 10_000]);
-        desk.put((21, 21), vec![21; 5]);
-        drop(store);
+        store.put((21, 21), vec![21; 5]);
+        drop(writer);
         assert_eq!(fs::read(&path).unwrap(), [21; 5], "written before the end");
         assert_eq!(
             fs::read_dir(&folder.0).unwrap().count(),
@@ -251,24 +255,24 @@ mod tests {
     fn pgx7_pgd_p14_a_document_that_cannot_be_written_leaves_the_one_before_and_is_told() {
         let folder = Folder::new("store-full");
         let path = folder.0.join("config");
-        replace(&path, b"one").unwrap();
+        write_atomic(&path, b"one").unwrap();
         // A folder where the draft goes: it cannot be opened, whoever runs this.
         fs::create_dir(folder.0.join("config.new")).unwrap();
-        let (told, tells) = mpsc::channel();
-        let store = Store::start(path.clone(), move |version, fault| {
-            told.send((version, fault.to_owned())).unwrap();
+        let (reported, reports) = mpsc::channel();
+        let writer = DocumentWriter::start(path.clone(), move |version, error| {
+            reported.send((version, error.to_owned())).unwrap();
         })
         .unwrap();
-        let desk = store.desk();
-        desk.put((2, 2), b"two".to_vec());
-        let fault = desk.wait(2, PATIENCE).unwrap_err();
-        assert!(fault.contains("config"), "{fault}");
-        assert_eq!(tells.recv_timeout(PATIENCE).unwrap(), (2, fault));
+        let store = writer.store();
+        store.put((2, 2), b"two".to_vec());
+        let error = store.wait(2, TIMEOUT).unwrap_err();
+        assert!(error.contains("config"), "{error}");
+        assert_eq!(reports.recv_timeout(TIMEOUT).unwrap(), (2, error));
         assert_eq!(fs::read(&path).unwrap(), b"one");
         fs::remove_dir(folder.0.join("config.new")).unwrap();
         // The next one is tried at once.
-        desk.put((3, 3), b"three".to_vec());
-        drop(store);
+        store.put((3, 3), b"three".to_vec());
+        drop(writer);
         assert_eq!(fs::read(&path).unwrap(), b"three");
     }
 
@@ -278,31 +282,31 @@ mod tests {
         let path = folder.0.join("config");
         let draft = folder.0.join("config.new");
         fs::create_dir(&draft).unwrap();
-        let (told, tells) = mpsc::channel();
+        let (reported, reports) = mpsc::channel();
         let (go, gone) = mpsc::channel::<()>();
-        let store = Store::start(path.clone(), move |version, _| {
-            told.send(version).unwrap();
+        let writer = DocumentWriter::start(path.clone(), move |version, _| {
+            reported.send(version).unwrap();
             // Once the other end is dropped there is nothing to wait for.
             gone.recv().ok();
         })
         .unwrap();
-        let desk = store.desk();
-        desk.put((2, 2), b"two".to_vec());
-        assert_eq!(tells.recv_timeout(PATIENCE), Ok(2));
+        let store = writer.store();
+        store.put((2, 2), b"two".to_vec());
+        assert_eq!(reports.recv_timeout(TIMEOUT), Ok(2));
         // The newer one comes while the older one fails.
-        desk.put((3, 3), b"three".to_vec());
+        store.put((3, 3), b"three".to_vec());
         go.send(()).unwrap();
-        assert_eq!(tells.recv_timeout(PATIENCE), Ok(3), "at once");
+        assert_eq!(reports.recv_timeout(TIMEOUT), Ok(3), "at once");
         go.send(()).unwrap();
-        assert!(desk.wait(3, PATIENCE).unwrap_err().contains("config"));
-        assert!(desk.wait(2, PATIENCE).is_err(), "nor is the older one");
+        assert!(store.wait(3, TIMEOUT).unwrap_err().contains("config"));
+        assert!(store.wait(2, TIMEOUT).is_err(), "nor is the older one");
         // Whoever waits for one that is not handed in yet does not hear of the one before.
-        let early = desk.wait(4, Duration::from_millis(20));
+        let early = store.wait(4, Duration::from_millis(20));
         assert_eq!(early, Err("the disk is slow".to_owned()));
         fs::remove_dir(&draft).unwrap();
-        desk.put((4, 4), b"four".to_vec());
-        desk.wait(4, PATIENCE).unwrap();
-        drop((go, store));
+        store.put((4, 4), b"four".to_vec());
+        store.wait(4, TIMEOUT).unwrap();
+        drop((go, writer));
         assert_eq!(fs::read(&path).unwrap(), b"four");
     }
 }

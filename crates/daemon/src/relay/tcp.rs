@@ -32,13 +32,13 @@ use serde::Serialize;
 use wire::Instant;
 use wire::address::canonical;
 
-use connection::{Connection, Passed, READ_MAX, Stage};
-use inbound::HeaderWaits;
-use listener::{Door, Doors};
-use readiness::{Readiness, Ready};
+use connection::{Connection, READ_MAX, Stage, TransferResult};
+use inbound::PendingHeaders;
+use listener::{Listeners, PortListener};
+use readiness::{ReadySet, SocketEvents};
 
-pub(super) use listener::is_under_way;
-pub(super) use readiness::Watcher;
+pub(super) use listener::is_in_progress;
+pub(super) use readiness::PollThread;
 
 /// What a node's TCP sockets may do.
 #[derive(Clone, Debug)]
@@ -63,30 +63,30 @@ impl Default for TcpSetup {
 
 impl TcpSetup {
     /// How many connections of one proxy's address may wait for their header.
-    fn waits_max(&self) -> u32 {
+    fn pending_headers_max(&self) -> u32 {
         TcpConfig::prefix_share(self.connections_max).max(1)
     }
 }
 
 /// The TCP sockets of a node.
-pub(super) struct Sockets {
+pub(super) struct TcpSockets {
     setup: TcpSetup,
     /// The address that connections to game servers leave from.
     upstream: Option<IpAddr>,
     registry: Registry,
-    ready: Arc<Readiness>,
+    ready: Arc<ReadySet>,
     /// What was taken from there, while it is looked at.
-    looked_at: BTreeMap<usize, Ready>,
-    doors: Doors,
+    ready_batch: BTreeMap<usize, SocketEvents>,
+    listeners: Listeners,
     connections: BTreeMap<usize, Connection>,
     by_conn: BTreeMap<ConnId, usize>,
     deadlines: BTreeSet<(Instant, usize)>,
     /// Those that wait for a proxy's header.
-    waits: HeaderWaits,
+    pending_headers: PendingHeaders,
     /// When players are let in again; `None` where they are now.
     accept_at: Option<Instant>,
     /// Who was accepted and has no place yet; nobody else is accepted meanwhile.
-    newcomer: Option<Newcomer>,
+    pending_accept: Option<AcceptedStream>,
     /// When an idle connection is next looked for that gives way to the newcomer.
     reclaim_at: Option<Instant>,
     /// Whether the newcomer waits for want of a place.
@@ -94,13 +94,13 @@ pub(super) struct Sockets {
     /// Token of the next socket; none is used twice.
     next: usize,
     /// What is read at a time.
-    room: Vec<u8>,
+    read_buffer: Vec<u8>,
     stats: TcpStats,
 }
 
 /// Who was accepted.
 #[derive(Debug)]
-struct Newcomer {
+struct AcceptedStream {
     port: TcpPort,
     stream: TcpStream,
     peer: SocketAddr,
@@ -108,42 +108,45 @@ struct Newcomer {
 
 /// What sockets are waited for with, until the thread for it is started.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct PendingPoller {
     poll: Poll,
-    ready: Arc<Readiness>,
+    ready: Arc<ReadySet>,
 }
 
-impl Waiting {
+impl PendingPoller {
     /// Starts the thread, which wakes `node`.
-    pub(super) fn start(self, wake: impl Fn() + Send + 'static) -> io::Result<Watcher> {
-        Watcher::start(self.poll, self.ready, wake)
+    pub(super) fn start(self, wake: impl Fn() + Send + 'static) -> io::Result<PollThread> {
+        PollThread::start(self.poll, self.ready, wake)
     }
 }
 
-impl Sockets {
-    pub(super) fn new(setup: TcpSetup, upstream: Option<IpAddr>) -> io::Result<(Self, Waiting)> {
+impl TcpSockets {
+    pub(super) fn new(
+        setup: TcpSetup,
+        upstream: Option<IpAddr>,
+    ) -> io::Result<(Self, PendingPoller)> {
         let poll = Poll::new()?;
-        let ready = Arc::new(Readiness::default());
+        let ready = Arc::new(ReadySet::default());
         let sockets = Self {
             setup,
             upstream,
             registry: poll.registry().try_clone()?,
             ready: Arc::clone(&ready),
-            looked_at: BTreeMap::new(),
-            doors: Doors::default(),
+            ready_batch: BTreeMap::new(),
+            listeners: Listeners::default(),
             connections: BTreeMap::new(),
             by_conn: BTreeMap::new(),
             deadlines: BTreeSet::new(),
-            waits: HeaderWaits::default(),
+            pending_headers: PendingHeaders::default(),
             accept_at: None,
-            newcomer: None,
+            pending_accept: None,
             reclaim_at: None,
             is_full: false,
             next: 0,
-            room: vec![0; READ_MAX],
+            read_buffer: vec![0; READ_MAX],
             stats: TcpStats::default(),
         };
-        Ok((sockets, Waiting { poll, ready }))
+        Ok((sockets, PendingPoller { poll, ready }))
     }
 
     /// Does what the node asks, and what sockets have come to; false where there was nothing.
@@ -151,17 +154,17 @@ impl Sockets {
         let mut has_any = false;
         while let Some(work) = node.poll_tcp() {
             has_any = true;
-            self.obey(now, node, work);
+            self.handle_work(now, node, work);
         }
-        let mut looked_at = std::mem::take(&mut self.looked_at);
-        self.ready.take(&mut looked_at);
-        while let Some((token, ready)) = looked_at.pop_first() {
+        let mut ready_batch = std::mem::take(&mut self.ready_batch);
+        self.ready.take(&mut ready_batch);
+        while let Some((token, ready)) = ready_batch.pop_first() {
             has_any = true;
             self.on_ready(now, node, token, ready);
         }
-        self.looked_at = looked_at;
-        if self.doors.len() > 0 && node.draining().is_some() {
-            self.close_doors();
+        self.ready_batch = ready_batch;
+        if self.listeners.len() > 0 && node.draining().is_some() {
+            self.close_listeners();
         }
         has_any | self.accept(now, node)
     }
@@ -195,53 +198,53 @@ impl Sockets {
         TcpCounted {
             stats: self.stats,
             connections: self.connections.len(),
-            ports: self.doors.len(),
+            ports: self.listeners.len(),
         }
     }
 
-    fn obey(&mut self, now: Instant, node: &mut Node<Ring>, work: TcpWork) {
+    fn handle_work(&mut self, now: Instant, node: &mut Node<Ring>, work: TcpWork) {
         match work {
             TcpWork::Listen {
                 port,
                 address,
                 is_dual,
             } => {
-                let opened = self.open_door(port, (address, is_dual));
+                let opened = self.open_listener(port, (address, is_dual));
                 if opened.is_err() {
                     count(&mut self.stats.listens_failed);
                 }
                 node.tcp_listening(now, port, opened.map_err(drop));
             }
-            TcpWork::Unlisten { port } => self.doors.close(port),
+            TcpWork::Unlisten { port } => self.listeners.close(port),
             TcpWork::Dial { conn, server } => self.dial(now, node, conn, server),
-            TcpWork::Readable { conn } => self.pass(now, node, conn, Way::ToSocket),
-            TcpWork::Writable { conn } => self.pass(now, node, conn, Way::ToNode),
-            TcpWork::Finished { conn } => self.pass(now, node, conn, Way::End),
+            TcpWork::Readable { conn } => self.transfer(now, node, conn, Transfer::ToSocket),
+            TcpWork::Writable { conn } => self.transfer(now, node, conn, Transfer::ToNode),
+            TcpWork::Finished { conn } => self.transfer(now, node, conn, Transfer::CloseWrite),
             TcpWork::Ended { conn, end } => self.on_ended(conn, end),
             // A driver of an earlier version knows nothing to do.
             _ => {}
         }
     }
 
-    fn open_door(&mut self, port: TcpPort, at: (SocketAddr, bool)) -> io::Result<()> {
+    fn open_listener(&mut self, port: TcpPort, at: (SocketAddr, bool)) -> io::Result<()> {
         let mut io = listener::listen(at)?;
         let token = self.token();
         self.registry
             .register(&mut io, Token(token), Interest::READABLE)?;
-        let door = Door {
+        let listener = PortListener {
             io,
             port,
-            may_hold: true,
+            may_have_pending: true,
         };
-        self.doors.insert(token, door);
+        self.listeners.insert(token, listener);
         Ok(())
     }
 
     /// Lets nobody in any more.
-    fn close_doors(&mut self) {
-        self.doors.clear();
+    fn close_listeners(&mut self) {
+        self.listeners.clear();
         self.is_full = false;
-        self.newcomer = None;
+        self.pending_accept = None;
         self.accept_at = None;
         self.reclaim_at = None;
     }
@@ -253,22 +256,22 @@ impl Sockets {
             if self.accept_at.is_some() {
                 return has_any;
             }
-            if self.newcomer.is_none() {
-                let Some(token) = self.doors.next() else {
+            if self.pending_accept.is_none() {
+                let Some(token) = self.listeners.next() else {
                     return has_any;
                 };
-                has_any |= self.accept_at_door(now, token);
+                has_any |= self.accept_on(now, token);
             }
-            let Some(newcomer) = self.newcomer.take() else {
+            let Some(pending_accept) = self.pending_accept.take() else {
                 continue;
             };
-            if self.has_place() || self.end_oldest_wait(now, node) {
+            if self.has_capacity() || self.evict_oldest_pending(now, node) {
                 self.is_full = false;
-                self.welcome(now, node, newcomer);
+                self.on_accepted(now, node, pending_accept);
                 continue;
             }
-            let port = newcomer.port;
-            self.newcomer = Some(newcomer);
+            let port = pending_accept.port;
+            self.pending_accept = Some(pending_accept);
             if self.reclaim(now, node) {
                 // There is a place once the node's word of it was obeyed.
                 return true;
@@ -281,7 +284,7 @@ impl Sockets {
             return has_any;
         }
         // The rest once others had their turn.
-        self.accept_at = Some(now + BREATH);
+        self.accept_at = Some(now + ACCEPT_PAUSE);
         has_any
     }
 
@@ -293,20 +296,20 @@ impl Sockets {
         }
         let has_any = node.tcp_reclaim(now);
         if !has_any {
-            self.reclaim_at = Some(now + RECLAIM_AGAIN);
+            self.reclaim_at = Some(now + RECLAIM_INTERVAL);
         }
         has_any
     }
 
-    fn accept_at_door(&mut self, now: Instant, token: usize) -> bool {
-        let Some(door) = self.doors.take_turn(token) else {
+    fn accept_on(&mut self, now: Instant, token: usize) -> bool {
+        let Some(listener) = self.listeners.take_turn(token) else {
             return false;
         };
-        let port = door.port;
-        match door.io.accept() {
+        let port = listener.port;
+        match listener.io.accept() {
             Ok((stream, player)) => {
                 count(&mut self.stats.accepted);
-                self.newcomer = Some(Newcomer {
+                self.pending_accept = Some(AcceptedStream {
                     port,
                     stream,
                     peer: canonical(player),
@@ -315,11 +318,11 @@ impl Sockets {
             }
             Err(error) => {
                 if error.kind() == ErrorKind::WouldBlock {
-                    door.may_hold = false;
-                } else if !LEFT_BEFORE.contains(&error.kind()) {
+                    listener.may_have_pending = false;
+                } else if !ACCEPT_RETRY_KINDS.contains(&error.kind()) {
                     // What is wanting, such as a descriptor, seldom comes at once.
                     count(&mut self.stats.accept_errors);
-                    self.accept_at = Some(now + ACCEPT_AGAIN);
+                    self.accept_at = Some(now + ACCEPT_BACKOFF);
                 }
                 false
             }
@@ -342,7 +345,7 @@ impl Sockets {
             Ok(conn) => {
                 connection.open(conn, rest);
                 self.by_conn.insert(conn, token);
-                self.pass(now, node, conn, Way::ToNode);
+                self.transfer(now, node, conn, Transfer::ToNode);
             }
             Err(why) => {
                 count(if why == TcpRefused::Crowded {
@@ -355,18 +358,18 @@ impl Sockets {
         }
     }
 
-    fn on_ready(&mut self, now: Instant, node: &mut Node<Ring>, token: usize, ready: Ready) {
-        if let Some(door) = self.doors.get_mut(token) {
-            door.may_hold = true;
+    fn on_ready(&mut self, now: Instant, node: &mut Node<Ring>, token: usize, ready: SocketEvents) {
+        if let Some(listener) = self.listeners.get_mut(token) {
+            listener.may_have_pending = true;
             return;
         }
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
-        connection.note_ready();
+        connection.set_ready();
         match &connection.stage {
-            Stage::Coming => {}
-            Stage::Greeting { .. } => self.on_greeting(now, node, token),
+            Stage::Accepted => {}
+            Stage::ProxyHeader { .. } => self.on_header_bytes(now, node, token),
             Stage::Dialling(_) => self.on_dialling(now, node, token),
             Stage::Open(conn) => {
                 let conn = *conn;
@@ -377,13 +380,13 @@ impl Sockets {
                     self.on_broken(node, token);
                     return;
                 }
-                self.pass(now, node, conn, Way::ToSocket);
-                self.pass(now, node, conn, Way::ToNode);
+                self.transfer(now, node, conn, Transfer::ToSocket);
+                self.transfer(now, node, conn, Transfer::ToNode);
             }
         }
     }
 
-    fn pass(&mut self, now: Instant, node: &mut Node<Ring>, conn: ConnId, way: Way) {
+    fn transfer(&mut self, now: Instant, node: &mut Node<Ring>, conn: ConnId, way: Transfer) {
         let Some(&token) = self.by_conn.get(&conn) else {
             return;
         };
@@ -391,14 +394,16 @@ impl Sockets {
             return;
         };
         let passed = match way {
-            Way::ToSocket => connection.take(node, &mut self.stats),
-            Way::ToNode => connection.give(node, &mut self.room, &mut self.stats),
-            Way::End => connection.finish(),
+            Transfer::ToSocket => connection.write_to_socket(node, &mut self.stats),
+            Transfer::ToNode => {
+                connection.write_to_node(node, &mut self.read_buffer, &mut self.stats)
+            }
+            Transfer::CloseWrite => connection.close_write(),
         };
         match passed {
-            Passed::All => {}
-            Passed::Broken | Passed::Gone => self.on_broken(node, token),
-            Passed::Header(port) => self.on_header(now, node, (token, port)),
+            TransferResult::Done => {}
+            TransferResult::Broken | TransferResult::UnknownConn => self.on_broken(node, token),
+            TransferResult::ProxyHeader(port) => self.reject_header(now, node, (token, port)),
         }
     }
 
@@ -418,7 +423,7 @@ impl Sockets {
             return;
         };
         if end == ConnEnd::Done {
-            listener::end_orderly(&connection.stream);
+            listener::close_gracefully(&connection.stream);
             count(&mut self.stats.done);
         } else {
             count(&mut self.stats.lost);
@@ -431,9 +436,9 @@ impl Sockets {
         };
         connection.deadline = None;
         match &connection.stage {
-            Stage::Greeting { .. } => self.on_greeting_overdue(now, node, token),
-            Stage::Dialling(_) => self.on_dial_overdue(now, node, token),
-            Stage::Coming | Stage::Open(_) => {}
+            Stage::ProxyHeader { .. } => self.on_header_timeout(now, node, token),
+            Stage::Dialling(_) => self.on_dial_timeout(now, node, token),
+            Stage::Accepted | Stage::Open(_) => {}
         }
     }
 
@@ -455,23 +460,23 @@ impl Sockets {
         let mut connection = self.connections.remove(&token)?;
         // Where the system does not know it any more, closing it is all there is to do.
         self.registry.deregister(&mut connection.stream).ok();
-        self.forget_deadline(token, connection.deadline);
+        self.cancel_deadline(token, connection.deadline);
         if let Some(conn) = connection.conn() {
             self.by_conn.remove(&conn);
         }
-        if let Stage::Greeting { proxy, .. } = &connection.stage {
-            self.waits.remove(token, *proxy);
+        if let Stage::ProxyHeader { proxy, .. } = &connection.stage {
+            self.pending_headers.remove(token, *proxy);
         }
         Some(connection)
     }
 
-    fn forget_deadline(&mut self, token: usize, deadline: Option<Instant>) {
+    fn cancel_deadline(&mut self, token: usize, deadline: Option<Instant>) {
         if let Some(deadline) = deadline {
             self.deadlines.remove(&(deadline, token));
         }
     }
 
-    fn has_place(&self) -> bool {
+    fn has_capacity(&self) -> bool {
         let max = usize::try_from(self.setup.connections_max).unwrap_or(usize::MAX);
         self.connections.len() < max
     }
@@ -484,14 +489,14 @@ impl Sockets {
 }
 
 /// Listens on `port` for a moment.
-pub(super) fn try_port(port: SocketAddr) -> io::Result<()> {
+pub(super) fn check_port(port: SocketAddr) -> io::Result<()> {
     listener::listen((port, false)).map(drop)
 }
 
-impl fmt::Debug for Sockets {
+impl fmt::Debug for TcpSockets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sockets")
-            .field("doors", &self.doors.len())
+        f.debug_struct("TcpSockets")
+            .field("doors", &self.listeners.len())
             .field("connections", &self.connections.len())
             .finish_non_exhaustive()
     }
@@ -499,23 +504,23 @@ impl fmt::Debug for Sockets {
 
 /// Which bytes are to pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Transfer {
     ToSocket,
     ToNode,
-    /// None any more: the socket's half is closed.
-    End,
+    /// No more bytes: shut down the write half of the socket.
+    CloseWrite,
 }
 
 /// Somebody left before being let in, or a signal came; accept(2).
-const LEFT_BEFORE: [ErrorKind; 2] = [ErrorKind::ConnectionAborted, ErrorKind::Interrupted];
+const ACCEPT_RETRY_KINDS: [ErrorKind; 2] = [ErrorKind::ConnectionAborted, ErrorKind::Interrupted];
 /// Connections taken in a row.
 const ACCEPTS_MAX: usize = 64;
 /// Pause after so many.
-const BREATH: Duration = Duration::from_millis(1);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(1);
 /// Pause between two looks for an idle connection while all places are taken.
-const RECLAIM_AGAIN: Duration = Duration::from_millis(250);
+const RECLAIM_INTERVAL: Duration = Duration::from_millis(250);
 /// Pause after an accept that failed.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
 /// What a node's TCP sockets count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

@@ -102,7 +102,7 @@ impl HubProcess {
         let application = HubApplication {
             jobs,
             failure,
-            strangers: Strangers::default(),
+            unlisted: UnlistedNodes::default(),
         };
         let handle = StreamServicer::named("hub")
             .spawn(vec![listener], machine, application)
@@ -133,13 +133,13 @@ impl HubProcess {
     /// # Errors
     ///
     /// The reason. The process shall then end, and be started again with what the disk holds.
-    pub fn wait(&self, patience: Duration) -> Result<(), Failure> {
-        let word = self.failed.recv_timeout(patience);
+    pub fn wait(&self, timeout: Duration) -> Result<(), Failure> {
+        let received = self.failed.recv_timeout(timeout);
         let sentence = if !self.storage.is_running() {
             "the hub's storage thread has ended; start the hub again"
-        } else if word.is_ok() {
+        } else if received.is_ok() {
             "the disk of the hub has failed; start the hub again"
-        } else if word == Err(RecvTimeoutError::Disconnected) || !self.handle.is_running() {
+        } else if received == Err(RecvTimeoutError::Disconnected) || !self.handle.is_running() {
             "the hub's thread has ended"
         } else {
             return Ok(());
@@ -158,7 +158,7 @@ impl HubProcess {
 struct HubApplication {
     jobs: Jobs<(CommandId, Command)>,
     failure: Sender<()>,
-    strangers: Strangers,
+    unlisted: UnlistedNodes,
 }
 
 impl StreamApplication<Hub> for HubApplication {
@@ -216,7 +216,7 @@ impl StreamApplication<Hub> for HubApplication {
     }
 
     fn on_stranger(&mut self, now: Instant, _hub: &mut Hub, claimed: NodeId) {
-        self.strangers.on_stranger(now, claimed);
+        self.unlisted.on_stranger(now, claimed);
     }
 
     fn on_dialled(
@@ -256,7 +256,7 @@ fn open_store(folder: &Path, config: StoreConfig) -> Result<Store<FileSegments>,
             Failure::usage(format_args!("{name}: {error}"))
         }
     })?;
-    let log = LogId(trust::draw_instance(&mut Ring::new())?.0);
+    let log = LogId(trust::random_instance(&mut Ring::new())?.0);
     let store = Store::open(files, config, log).map_err(|OpenFailure { error, .. }| {
         Failure::new(
             Exit::CheckFailed,
@@ -290,7 +290,7 @@ fn check_descriptors(connections_max: usize) {
         return;
     };
     let needed = u64::try_from(connections_max).unwrap_or(u64::MAX);
-    if allowed < needed.saturating_add(DESCRIPTORS_APART) {
+    if allowed < needed.saturating_add(DESCRIPTORS_RESERVED) {
         tracing::warn!(
             allowed,
             connections_max,
@@ -300,47 +300,51 @@ fn check_descriptors(connections_max: usize) {
 }
 
 /// Descriptors that are no connections: segments, the folder, its lock, ports, the wait.
-const DESCRIPTORS_APART: u64 = 64;
+const DESCRIPTORS_RESERVED: u64 = 64;
 
 /// The log of nodes that were turned away.
 #[derive(Debug, Default)]
-struct Strangers {
-    told: Option<(NodeId, Instant)>,
+struct UnlistedNodes {
+    last_logged: Option<(NodeId, Instant)>,
     /// Handshakes since then that were not told of.
-    withheld: u64,
+    suppressed: u64,
 }
 
-impl Strangers {
+impl UnlistedNodes {
     /// A node that is not listed was turned away.
     fn on_stranger(&mut self, now: Instant, node: NodeId) {
-        if let Some(withheld) = self.tell(now, node) {
+        if let Some(suppressed) = self.should_log(now, node) {
             tracing::warn!(
                 %node,
-                withheld,
+                suppressed,
                 "a node was turned away that the join file does not list"
             );
         }
     }
 
     /// Returns how many were not told of before, where this one shall be.
-    fn tell(&mut self, now: Instant, node: NodeId) -> Option<u64> {
-        if let Some((told, at)) = self.told {
-            let pause = if told == node { REMINDER } else { PAUSE };
+    fn should_log(&mut self, now: Instant, node: NodeId) -> Option<u64> {
+        if let Some((last_logged, at)) = self.last_logged {
+            let pause = if last_logged == node {
+                REPEAT_INTERVAL
+            } else {
+                INTERVAL
+            };
             if now.saturating_since(at) < pause {
-                self.withheld = self.withheld.saturating_add(1);
+                self.suppressed = self.suppressed.saturating_add(1);
                 return None;
             }
         }
-        self.told = Some((node, now));
-        Some(std::mem::take(&mut self.withheld))
+        self.last_logged = Some((node, now));
+        Some(std::mem::take(&mut self.suppressed))
     }
 }
 
 /// Between lines about different nodes.
-const PAUSE: Duration = Duration::from_secs(10);
+const INTERVAL: Duration = Duration::from_secs(10);
 
 /// Between lines about the same.
-const REMINDER: Duration = Duration::from_secs(60);
+const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {
@@ -362,7 +366,7 @@ mod tests {
         let mut application = HubApplication {
             jobs,
             failure,
-            strangers: Strangers::default(),
+            unlisted: UnlistedNodes::default(),
         };
         hub.handle_opened(now, link, &PeerIdentity::Node(node));
         let mut join = Vec::new();
@@ -387,10 +391,10 @@ mod tests {
 
     #[test]
     fn strangers_are_told_of_at_a_bounded_rate_and_counted() {
-        let mut strangers = Strangers::default();
+        let mut unlisted = UnlistedNodes::default();
         let [one, other] = [1, 2].map(|byte| NodeId([byte; 32]));
         let mut at =
-            |seconds, node| strangers.tell(Instant::ZERO + Duration::from_secs(seconds), node);
+            |seconds, node| unlisted.should_log(Instant::ZERO + Duration::from_secs(seconds), node);
         assert_eq!(at(0, one), Some(0));
         assert_eq!(at(59, one), None);
         assert_eq!(at(60, one), Some(1));

@@ -16,13 +16,14 @@ use matchmaker_core::{Config, Game, Matchmaker, Rule};
 use servicer::{Clock, StreamHandle};
 use wire::NodeId;
 
-use crate::allocator::{LocalProcess, LocalProcessConfig, Orders};
+use crate::allocator::{CommandSender, LocalProcess, LocalProcessConfig};
 use crate::edge::{Edge, EdgeConfig};
 use crate::exit::{Exit, Failure};
 use crate::link::{self, MATCHMAKER, Member};
 use crate::matchmaking;
 pub use crate::matchmaking::{
-    Load, MatchResult, MatchmakerRequest, MatchmakerRequests, Submitted, TicketAsk, Unknown,
+    Load, MatchResult, MatchmakerRequest, MatchmakerRequests, Submitted, TicketAccess,
+    UnknownTicket,
 };
 use crate::trust;
 use application::MatchmakerApplication;
@@ -95,7 +96,7 @@ impl MatchmakerProcess {
 
         let now = Clock::new().now();
         let mut ring = Ring::new();
-        let instance = trust::draw_instance(&mut ring)?;
+        let instance = trust::random_instance(&mut ring)?;
         let mut matchmaker =
             Matchmaker::new(options.config, game, ring, now).map_err(|_| trust::no_entropy())?;
         matchmaker.handle_link_down(now);
@@ -103,9 +104,9 @@ impl MatchmakerProcess {
         node.role = Role::Matchmaker;
         node.services = vec![service];
         node.watch_nodes = false;
-        let (orders, queue) = Orders::new();
+        let (commands, queue) = CommandSender::new();
         let (fence, fenced) = crossbeam_channel::bounded(1);
-        let application = MatchmakerApplication::new(matchmaker, orders, fence);
+        let application = MatchmakerApplication::new(matchmaker, commands, fence);
         let member = Member {
             identity: options.identity,
             join_file: options.join_file,
@@ -115,7 +116,7 @@ impl MatchmakerProcess {
         let allocator = match options.pool {
             Some(pool) => {
                 let requests = handle.requests();
-                let report = move |report| matchmaking::report(&requests, report);
+                let report = move |report| matchmaking::forward_report(&requests, report);
                 Some(LocalProcess::start(pool, queue, report)?)
             }
             None => None,
@@ -147,8 +148,10 @@ impl MatchmakerProcess {
     ///
     /// Where the matchmaker's thread is behind or has ended.
     pub fn results(&self) -> Result<Receiver<MatchResult>, Failure> {
-        let (follower, results) = crossbeam_channel::bounded(RESULTS_MAX);
-        let followed = self.handle.request(MatchmakerRequest::Follow(follower));
+        let (subscriber, results) = crossbeam_channel::bounded(RESULTS_MAX);
+        let followed = self
+            .handle
+            .request(MatchmakerRequest::Subscribe(subscriber));
         followed.map_err(|_| Failure::refused("the matchmaker's thread takes no requests"))?;
         Ok(results)
     }
@@ -159,9 +162,9 @@ impl MatchmakerProcess {
     /// # Errors
     ///
     /// The reason; the process shall then end.
-    pub fn wait(&self, patience: Duration) -> Result<(), Failure> {
+    pub fn wait(&self, timeout: Duration) -> Result<(), Failure> {
         let failure = |what| Err(Failure::new(Exit::CheckFailed, what));
-        match self.fenced.recv_timeout(patience) {
+        match self.fenced.recv_timeout(timeout) {
             Ok(()) => failure("a later run of this matchmaker has joined the hub"),
             Err(_) if !self.handle.is_running() => failure("the matchmaker's thread has ended"),
             Err(_) if !self.edge.is_running() => failure("the HTTP edge's thread has ended"),

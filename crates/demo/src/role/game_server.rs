@@ -23,18 +23,18 @@ use crate::wan::Weather;
 use arena::{Arena, Tell};
 use beacon::{Beacon, Quiet};
 use daemon::allocator::SlotEnvironment;
-use daemon::control::Leash;
+use daemon::control::ParentPipe;
 use daemon::trust;
 
 /// Serves until the matchmaker lets go, or does not renew the lease.
 pub(super) fn run(plan: &Plan, directory: &Path) -> Result<(), Failure> {
-    let leash: Leash<Order> = Leash::hold()?;
+    let leash: ParentPipe<Order> = ParentPipe::open()?;
     let (voice, writer) = Voice::raise()?;
     let environment = SlotEnvironment::read()?;
     let socket = UdpSocket::bind(environment.listen, &SocketConfig::default())?;
 
     let mut provider = Ring::new();
-    let instance = trust::draw_instance(&mut provider)?;
+    let instance = trust::random_instance(&mut provider)?;
     let token_key = TokenKey::generate(&mut provider, 1)?;
 
     let now = Clock::new().now();

@@ -6,12 +6,12 @@ use std::time::Duration;
 use super::{Failure, Voice};
 use crate::keyring;
 use crate::message::{News, Order};
-use daemon::control::Leash;
+use daemon::control::ParentPipe;
 use daemon::role::hub::{HubOptions, HubProcess};
 
 /// Serves until the parent lets go.
 pub(super) fn run(directory: &Path) -> Result<(), Failure> {
-    let leash: Leash<Order> = Leash::hold()?;
+    let leash: ParentPipe<Order> = ParentPipe::open()?;
     let (voice, writer) = Voice::raise()?;
     let identity = keyring::identity(directory, "hub")?;
     let join_file = keyring::join_file(directory)?;

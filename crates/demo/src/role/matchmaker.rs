@@ -9,13 +9,13 @@ use crate::keyring;
 use crate::message::{News, Order};
 use crate::plan::APP;
 use daemon::allocator::{ChildOutput, LocalProcessConfig, PortRange};
-use daemon::control::Leash;
+use daemon::control::ParentPipe;
 use daemon::edge::{EdgeConfig, Transport};
 use daemon::role::matchmaker::{MatchmakerOptions, MatchmakerProcess};
 
 /// Serves until the parent lets go; the game server ends with it.
 pub(super) fn run(options: &RunOptions) -> Result<(), Failure> {
-    let leash: Leash<Order> = Leash::hold()?;
+    let leash: ParentPipe<Order> = ParentPipe::open()?;
     let (voice, writer) = Voice::raise()?;
     let plan = options.plan();
     let identity = keyring::identity(&options.directory, "matchmaker")?;

@@ -24,14 +24,14 @@ use crate::message::{Medians, News, Order, Quantiles, median};
 use crate::plan::{APP, Duty, Plan};
 use crate::talk::readers;
 use crate::wan::Weather;
-use daemon::control::Leash;
+use daemon::control::ParentPipe;
 use player::{Ask, Measured, Player};
 use scout::{Herald, Scout};
 use ways::{Targets, Told};
 
 /// Plays until the parent lets go.
 pub(super) fn run(plan: &Plan, directory: &Path) -> Result<(), Failure> {
-    let leash: Leash<Order> = Leash::hold()?;
+    let leash: ParentPipe<Order> = ParentPipe::open()?;
     let (voice, writer) = Voice::raise()?;
     let (samples, measured) = mpsc::channel();
     let mut players = BTreeMap::new();

@@ -32,7 +32,7 @@ where
     let member = Member {
         identity: &keyring::identity(directory, name)?,
         join_file: &keyring::join_file(directory)?,
-        instance: trust::draw_instance(&mut Ring::new())?,
+        instance: trust::random_instance(&mut Ring::new())?,
     };
     let handle = link::attach(
         &format!("hub {name}"),

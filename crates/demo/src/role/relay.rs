@@ -16,13 +16,13 @@ use crate::keyring;
 use crate::message::{News, Order, RouteCause};
 use crate::plan::{Duty, Plan, RELAYS};
 use crate::wan::Weather;
-use daemon::control::Leash;
-use daemon::relay::{Emulation, Relay, Setup, TcpSetup, Told};
+use daemon::control::ParentPipe;
+use daemon::relay::{Emulation, Relay, RelayEvent, Setup, TcpSetup};
 use daemon::trust;
 
 /// Relays until the parent lets go.
 pub(super) fn run(plan: &Plan, number: u8, directory: &Path) -> Result<(), Failure> {
-    let leash: Leash<Order> = Leash::hold()?;
+    let leash: ParentPipe<Order> = ParentPipe::open()?;
     let (voice, writer) = Voice::raise()?;
     let join_file = keyring::join_file(directory)?;
     let nodes = nodes(&join_file)?;
@@ -46,8 +46,8 @@ pub(super) fn run(plan: &Plan, number: u8, directory: &Path) -> Result<(), Failu
         nodes,
         voice: voice.clone(),
     };
-    let relay = Relay::start(setup, move |told| {
-        if let Told::Event(event) = told {
+    let relay = Relay::start(setup, move |event| {
+        if let RelayEvent::Event(event) = event {
             teller.tell(event);
         }
     })?;
@@ -94,7 +94,7 @@ fn config(
 ) -> Result<Config, Failure> {
     let mut config = Config::new(
         Secret32::new(*file.network_secret.as_bytes()),
-        trust::draw_instance(&mut Ring::new())?,
+        trust::random_instance(&mut Ring::new())?,
     );
     let numbered = || (0..RELAYS).zip(nodes.iter().copied());
     config.bootstrap = Bootstrap {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use daemon::relay::News;
+use daemon::relay::ProcessEvent;
 use daemon::relay::sandbox::NodeProcess;
 
 use super::{EXIT, RELAY, Scene, assert_refused, text, tickwire_admin};
@@ -12,7 +12,7 @@ use crate::mesh_node::PATIENCE;
 
 fn ready(node: &NodeProcess) {
     let told = node.wait_for(PATIENCE, |news| {
-        matches!(news, News::AdminReady { .. }).then_some(())
+        matches!(news, ProcessEvent::AdminReady { .. }).then_some(())
     });
     assert!(told.is_some());
 }
@@ -125,7 +125,7 @@ fn pgx12_pgd_p13_the_admin_interface_is_on_loopback_alone_and_the_configuration_
         *config = good.clone();
         change(config);
         let mut node = scene.start(RELAY);
-        node.release(PATIENCE).unwrap().unwrap().code()
+        node.stop(PATIENCE).unwrap().unwrap().code()
     };
     let code = refused(&mut scene, &|config| {
         config.admin.as_mut().unwrap().listen = "192.0.2.1:80".parse().unwrap();
@@ -153,7 +153,7 @@ fn pg1_pgd_p14_an_identity_is_made_once() {
     fs::remove_file(&path).unwrap();
     let id = |node: &NodeProcess| {
         node.wait_for(PATIENCE, |news| {
-            if let News::Ready { node, .. } = news {
+            if let ProcessEvent::Ready { node, .. } = news {
                 Some(node)
             } else {
                 None

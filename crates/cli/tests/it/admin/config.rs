@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use daemon::relay::News;
+use daemon::relay::ProcessEvent;
 
 use super::{ENTRY, EXIT, RELAY, Scene, assert_refused, in_force, text, tickwire_admin, wait};
 use crate::mesh_node::PATIENCE;
@@ -23,7 +23,7 @@ fn pg12_pgx7_what_one_node_is_given_is_in_force_at_all_and_survives_a_kill() {
     assert!(put.contains("\"version\":1"), "{put}");
     for node in &nodes {
         let news = in_force(node, 1);
-        let News::ConfigInForce { added, .. } = news else {
+        let ProcessEvent::ConfigInForce { added, .. } = news else {
             panic!("{news:?}")
         };
         assert_eq!(added, ["echo"]);
@@ -64,7 +64,7 @@ fn pg12_pgx7_what_one_node_is_given_is_in_force_at_all_and_survives_a_kill() {
     bytes[last] ^= 1;
     fs::write(&store, bytes).unwrap();
     let mut node = scene.start(RELAY);
-    let status = node.release(PATIENCE).unwrap().unwrap();
+    let status = node.stop(PATIENCE).unwrap().unwrap();
     assert_eq!(status.code(), Some(2));
 }
 
@@ -74,7 +74,7 @@ fn pg14_a_node_that_starts_late_fetches_the_document() {
     let early = [ENTRY, EXIT].map(|node| scene.start(node));
     // Its port answers once it is ready.
     early[0].wait_for(PATIENCE, |news| {
-        matches!(news, News::AdminReady { .. }).then_some(())
+        matches!(news, ProcessEvent::AdminReady { .. }).then_some(())
     });
     text(&scene.put(ENTRY, &scene.document(7, &[scene.echo()]), "admin"));
     for node in &early {
@@ -93,12 +93,12 @@ fn pgx7_a_document_that_cannot_be_stored_is_told_to_who_gave_it() {
     config.signed.as_mut().unwrap().store = "missing/config".into();
     let node = scene.start(RELAY);
     node.wait_for(PATIENCE, |news| {
-        matches!(news, News::AdminReady { .. }).then_some(())
+        matches!(news, ProcessEvent::AdminReady { .. }).then_some(())
     });
     let document = scene.document(1, &[]);
     assert_refused(&scene.put(RELAY, &document, "admin"), 4, "not on disk yet");
     let told = node.wait_for(PATIENCE, |news| {
-        matches!(news, News::ConfigNotStored { version: 1, .. }).then_some(())
+        matches!(news, ProcessEvent::ConfigNotStored { version: 1, .. }).then_some(())
     });
     assert!(told.is_some());
     // It is tried again, until the folder is there.

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use daemon::relay::News;
+use daemon::relay::ProcessEvent;
 use daemon::relay::sandbox::NodeProcess;
 use serde_json::Value;
 
@@ -32,7 +32,7 @@ fn send(signal: &str, node: &NodeProcess) {
 
 fn left(node: &NodeProcess) -> (u32, u32) {
     node.wait_for(PATIENCE, |news| {
-        if let News::Draining { flows, labels } = news {
+        if let ProcessEvent::Draining { flows, labels } = news {
             Some((flows, labels))
         } else {
             None
@@ -47,12 +47,12 @@ fn pgx12_a_signal_drains_a_node_and_ends_it_once_nothing_is_left() {
     for signal in ["-TERM", "-INT", "-HUP"] {
         let mut node = scene.sandbox.start(RELAY, service()).unwrap();
         node.wait_for(PATIENCE, |news| {
-            matches!(news, News::AdminReady { .. }).then_some(())
+            matches!(news, ProcessEvent::AdminReady { .. }).then_some(())
         });
         // Its input may end before it does.
-        assert_eq!(node.release(Duration::from_secs(1)).unwrap(), None);
+        assert_eq!(node.stop(Duration::from_secs(1)).unwrap(), None);
         send(signal, &node);
-        let status = node.release(PATIENCE).unwrap().unwrap();
+        let status = node.stop(PATIENCE).unwrap().unwrap();
         assert_eq!(status.code(), Some(0), "{signal}");
     }
 }
@@ -63,7 +63,7 @@ fn pgx12_an_exit_that_is_to_end_waits_for_its_players_and_no_longer_than_it_may(
     scene.sandbox.config_mut(EXIT).unwrap().limits.drain_secs = Some(4);
     let nodes = [0, 1, 2].map(|node| scene.sandbox.start(node, service()).unwrap());
     nodes[0].wait_for(PATIENCE, |news| {
-        matches!(news, News::AdminReady { .. }).then_some(())
+        matches!(news, ProcessEvent::AdminReady { .. }).then_some(())
     });
     text(&scene.put(0, &scene.document(1, &[scene.echo()]), "admin"));
     for node in &nodes {
@@ -81,7 +81,7 @@ fn pgx12_an_exit_that_is_to_end_waits_for_its_players_and_no_longer_than_it_may(
         (&said["draining"], &said["done"]),
         (&true.into(), &false.into())
     );
-    let status = exit.release(PATIENCE).unwrap().unwrap();
+    let status = exit.stop(PATIENCE).unwrap().unwrap();
     assert_eq!(status.code(), Some(0), "time is up");
 }
 
@@ -112,7 +112,7 @@ fn pgx12_a_second_signal_ends_a_node_at_once() {
     scene.sandbox.config_mut(EXIT).unwrap().limits.drain_secs = Some(3_600);
     let nodes = [0, 1, 2].map(|node| scene.sandbox.start(node, service()).unwrap());
     nodes[0].wait_for(PATIENCE, |news| {
-        matches!(news, News::AdminReady { .. }).then_some(())
+        matches!(news, ProcessEvent::AdminReady { .. }).then_some(())
     });
     text(&scene.put(0, &scene.document(1, &[scene.echo()]), "admin"));
     for node in &nodes {
@@ -124,6 +124,6 @@ fn pgx12_a_second_signal_ends_a_node_at_once() {
     terminate(&exit);
     assert_eq!(left(&exit).0, 1);
     terminate(&exit);
-    let status = exit.release(PATIENCE).unwrap().unwrap();
+    let status = exit.stop(PATIENCE).unwrap().unwrap();
     assert_eq!(status.code(), Some(0));
 }

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use daemon::relay::sandbox::NodeProcess;
-use daemon::relay::{FileProbe, News};
+use daemon::relay::{FileProbe, ProcessEvent};
 use serde_json::Value;
 
 use super::{ENTRY, EXIT, RELAY, Scene, assert_refused, in_force, text, wait};
@@ -210,7 +210,8 @@ fn mesh_a9_the_neighbours_of_a_killed_node_hear_that_their_sessions_are_lost() {
         let paris = scene.sandbox.id(RELAY);
         nodes[other]
             .wait_for(PATIENCE, |news| {
-                let is_up = matches!(news, News::LinkUp { node, .. } if Some(node) == paris);
+                let is_up =
+                    matches!(news, ProcessEvent::LinkUp { node, .. } if Some(node) == paris);
                 is_up.then_some(())
             })
             .expect("they meet again");

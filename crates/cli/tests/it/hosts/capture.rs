@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use daemon::relay::{FileMode, Order};
+use daemon::relay::{FileMode, ProcessCommand};
 
 use super::{ENTRY, EXIT, FAR, NEAR, PATTERN, PLAYER, Stage};
 
@@ -91,12 +91,12 @@ fn pg3_pgx1_mesh_a5_hosts_captures_hold_no_payload_no_player_and_no_number_twice
     // One relay in use after the other gets slow, so that packets move.
     for slow in [NEAR, FAR] {
         for (node, peer) in [(ENTRY, slow), (slow, ENTRY)] {
-            let order = Order::Link {
+            let order = ProcessCommand::Link {
                 remote: stage.network.ip(peer),
                 delay_ms: 150,
                 loss_per_million: 0,
             };
-            stage.nodes[node].as_mut().unwrap().order(&order).unwrap();
+            stage.nodes[node].as_mut().unwrap().send(&order).unwrap();
         }
         let slow = stage.id(slow);
         let took = stage.play_until(|relays| !relays.contains(&slow));

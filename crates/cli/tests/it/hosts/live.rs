@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use daemon::relay::{FileMode, News};
+use daemon::relay::{FileMode, ProcessEvent};
 
 use super::{BOOTSTRAP, ENTRY, EXIT, FAR, NEAR, Stage};
 use crate::mesh_node::PATIENCE;
@@ -58,9 +58,9 @@ fn pg2_pgx3_hosts_outlive_kills_cuts_losses_and_a_bootstrap_that_restarts() {
     assert!(killed.silence < SILENCE_MAX, "{killed:?}");
     let route = stage.look().unwrap();
     assert!(!route.contains(&near), "{route:?}");
-    let closed = stage.node(EXIT).heard();
-    let closed = closed.filter(|news| matches!(news, News::FlowClosed { .. }));
+    let closed = stage.node(EXIT).events();
+    let closed = closed.filter(|news| matches!(news, ProcessEvent::FlowClosed { .. }));
     assert_eq!(closed.count(), 0, "the player's flow lived through it all");
-    let status = stage.nodes[ENTRY].as_mut().unwrap().release(PATIENCE);
+    let status = stage.nodes[ENTRY].as_mut().unwrap().stop(PATIENCE);
     assert!(status.unwrap().unwrap().success());
 }

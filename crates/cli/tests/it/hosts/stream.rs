@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use daemon::relay::sandbox::{NodeProcess, Sandbox};
-use daemon::relay::{BootstrapNode, FileGame, FileMode, FileProtocol, FileRole, News};
+use daemon::relay::{BootstrapNode, FileGame, FileMode, FileProtocol, FileRole, ProcessEvent};
 use servicer::Clock;
 
 use super::network::Network;
@@ -111,7 +111,7 @@ impl Stage {
     /// Waits until the entry sends over two relays.
     fn wait_for_two_relays(&self) {
         let news = self.nodes[ENTRY].wait_for(PATIENCE, |news| {
-            matches!(news, News::Route { relays, .. } if relays.len() == 2).then_some(())
+            matches!(news, ProcessEvent::Route { relays, .. } if relays.len() == 2).then_some(())
         });
         news.expect("a route over two relays");
     }

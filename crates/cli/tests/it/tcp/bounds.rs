@@ -65,12 +65,12 @@ fn pg8_pgd_p1_p3_a_thousand_players_at_once_and_descriptors_come_back() {
     let count = || ends.map(|end| descriptors(row.node(end)));
     // All that is opened from now on is a connection's.
     let open = row.node(ENTRY).wait_for(PATIENCE, |news| {
-        matches!(news, News::Listening { .. }).then_some(())
+        matches!(news, ProcessEvent::Listening { .. }).then_some(())
     });
     open.expect("the port is open");
     for end in ends {
         let met = row.node(end).wait_for(PATIENCE, |news| {
-            matches!(news, News::LinkUp { .. }).then_some(())
+            matches!(news, ProcessEvent::LinkUp { .. }).then_some(())
         });
         met.expect("it has met somebody");
     }
@@ -151,7 +151,7 @@ fn mesh_a7_where_all_places_are_taken_a_silent_connection_gives_way() {
     });
     let third = dial(row.player_ip(), row.entry()).unwrap();
     let full = row.node(ENTRY).wait_for(PATIENCE, |news| {
-        let News::TurnedAway { reason, .. } = news else {
+        let ProcessEvent::TurnedAway { reason, .. } = news else {
             return None;
         };
         (reason == TurnedAway::TcpFull).then_some(())

@@ -1,6 +1,6 @@
 //! Connections that end, and nodes that do.
 
-use daemon::relay::Order;
+use daemon::relay::ProcessCommand;
 
 use super::*;
 
@@ -56,7 +56,7 @@ fn pgx12_a_node_that_drains_shuts_its_tcp_ports_and_keeps_its_connections() {
     row.nodes[ENTRY]
         .as_mut()
         .unwrap()
-        .order(&Order::Drain)
+        .send(&ProcessCommand::Drain)
         .unwrap();
     until("the port is shut", || {
         let refused = dial(row.player_ip(), row.entry()).err()?;
@@ -75,10 +75,10 @@ fn pgx12_a_node_that_drains_shuts_its_tcp_ports_and_keeps_its_connections() {
         row.nodes[ENTRY]
             .as_mut()
             .unwrap()
-            .order(&Order::Drain)
+            .send(&ProcessCommand::Drain)
             .unwrap();
         let left = row.node(ENTRY).wait_for(PATIENCE, |news| {
-            if let News::Draining { flows, .. } = news {
+            if let ProcessEvent::Draining { flows, .. } = news {
                 Some(flows)
             } else {
                 None

@@ -102,7 +102,7 @@ fn mesh_a7_a_proxys_silent_connections_shut_nobody_out() {
     let told = row.node(ENTRY).wait_for(PATIENCE, |news| {
         matches!(
             news,
-            News::TurnedAway {
+            ProcessEvent::TurnedAway {
                 reason: TurnedAway::TcpGreeting,
                 ..
             }

@@ -2,11 +2,11 @@
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 
-use crate::allocator::Orders;
+use crate::allocator::CommandSender;
 
 use super::*;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[test]
 fn a_process_is_started_with_what_it_must_know_and_ends_with_its_pipe() {
@@ -14,10 +14,10 @@ fn a_process_is_started_with_what_it_must_know_and_ends_with_its_pipe() {
                   && test $TICKWIRE_IDENTITY = b.pem && test $TICKWIRE_JOIN_FILE = net.join \
                   && cat >/dev/null";
     let pool = Pool::start(script, 2);
-    assert!(pool.orders.give(start(1, 1)));
+    assert!(pool.commands.send(start(1, 1)));
     let started = Report::Completed(CommandId(1), Outcome::Started);
     assert_eq!(pool.next(), started);
-    assert!(pool.orders.give(stop(2, 1)));
+    assert!(pool.commands.send(stop(2, 1)));
     let stopped = Report::Completed(CommandId(2), Outcome::Stopped);
     assert_eq!(
         pool.next(),
@@ -29,11 +29,11 @@ fn a_process_is_started_with_what_it_must_know_and_ends_with_its_pipe() {
 #[test]
 fn a_process_that_ends_by_itself_is_told_of() {
     let pool = Pool::start("exit 3", 1);
-    assert!(pool.orders.give(start(1, 0)));
+    assert!(pool.commands.send(start(1, 0)));
     let started = Report::Completed(CommandId(1), Outcome::Started);
     assert_eq!(pool.next(), started);
     assert_eq!(pool.next(), Report::Exited(CommandId(1)));
-    assert!(pool.orders.give(stop(2, 0)));
+    assert!(pool.commands.send(stop(2, 0)));
     let stopped = Report::Completed(CommandId(2), Outcome::Stopped);
     assert_eq!(pool.next(), stopped, "there is none: it has ended");
 }
@@ -42,9 +42,9 @@ fn a_process_that_ends_by_itself_is_told_of() {
 fn a_process_that_does_not_let_go_is_killed() {
     // A shell that is told to end by its pipe alone, and does not look at it.
     let pool = Pool::start("trap '' TERM HUP; while :; do sleep 1; done", 1);
-    assert!(pool.orders.give(start(1, 0)));
+    assert!(pool.commands.send(start(1, 0)));
     pool.next();
-    assert!(pool.orders.give(stop(2, 0)));
+    assert!(pool.commands.send(stop(2, 0)));
     let stopped = Report::Completed(CommandId(2), Outcome::Stopped);
     assert_eq!(pool.next(), stopped);
 }
@@ -53,7 +53,7 @@ fn a_process_that_does_not_let_go_is_killed() {
 fn a_program_that_is_not_there_is_refused_and_one_that_went_away_fails_and_stops_nothing() {
     let mut config = config("", 1);
     config.program = "/nonexistent/server".into();
-    let (_orders, queue) = Orders::new();
+    let (_orders, queue) = CommandSender::new();
     let refused = LocalProcess::start(config.clone(), queue, |_| Ok(())).unwrap_err();
     assert_eq!(refused.exit, crate::exit::Exit::Usage);
     assert!(
@@ -67,11 +67,11 @@ fn a_program_that_is_not_there_is_refused_and_one_that_went_away_fails_and_stops
     let pool = Pool::of(config.clone(), |_| false);
     fs::remove_file(&config.program).unwrap();
     for run in 1..=2 {
-        assert!(pool.orders.give(start(run, 0)));
+        assert!(pool.commands.send(start(run, 0)));
         let failed = Report::Completed(CommandId(run), Outcome::Failed);
         assert_eq!(pool.next(), failed);
     }
-    assert!(pool.orders.give(start(3, 7)), "no such slot");
+    assert!(pool.commands.send(start(3, 7)), "no such slot");
     let failed = Report::Completed(CommandId(3), Outcome::Failed);
     assert_eq!(pool.next(), failed);
 }
@@ -83,7 +83,7 @@ fn a_report_that_is_handed_back_is_told_again_in_order() {
         refusals -= 1;
         refusals >= 0
     });
-    assert!(pool.orders.give(start(1, 0)));
+    assert!(pool.commands.send(start(1, 0)));
     let started = Report::Completed(CommandId(1), Outcome::Started);
     assert_eq!(pool.next(), started);
     assert_eq!(pool.next(), Report::Exited(CommandId(1)));
@@ -92,17 +92,17 @@ fn a_report_that_is_handed_back_is_told_again_in_order() {
 #[test]
 fn dropping_the_orders_ends_every_process() {
     let Pool {
-        orders,
+        commands,
         process,
         reports,
     } = Pool::start("cat >/dev/null", 3);
     for slot in 0..3 {
-        assert!(orders.give(start(u64::from(slot) + 1, slot)));
-        reports.recv_timeout(PATIENCE).unwrap();
+        assert!(commands.send(start(u64::from(slot) + 1, slot)));
+        reports.recv_timeout(TIMEOUT).unwrap();
     }
-    drop(orders);
+    drop(commands);
     assert_eq!(
-        reports.recv_timeout(PATIENCE),
+        reports.recv_timeout(TIMEOUT),
         Err(RecvTimeoutError::Disconnected),
         "the thread has ended, and it ends last"
     );
@@ -118,7 +118,7 @@ fn dropping_it_ends_the_deaf_too_though_orders_may_still_come() {
         note.display()
     );
     let pool = Pool::start(&script, 1);
-    assert!(pool.orders.give(start(1, 0)));
+    assert!(pool.commands.send(start(1, 0)));
     pool.next();
     let pid = loop {
         match fs::read_to_string(&note) {
@@ -129,14 +129,14 @@ fn dropping_it_ends_the_deaf_too_though_orders_may_still_come() {
     fs::remove_file(&note).unwrap();
     assert!(lives(&pid));
     let Pool {
-        orders,
+        commands,
         process,
         reports,
     } = pool;
     drop(process);
     assert!(!lives(&pid), "{pid} outlived its allocator");
     assert!(reports.recv().is_err(), "the thread has ended");
-    assert!(!orders.give(start(2, 0)), "nobody hears orders any more");
+    assert!(!commands.send(start(2, 0)), "nobody hears orders any more");
 }
 
 /// Whether there is a process `pid`.
@@ -160,7 +160,7 @@ fn a_port_range_is_read_and_has_a_port_for_each_slot() {
             ports: "40000-40001".parse().unwrap(),
             ..config("", 3)
         },
-        Orders::new().1,
+        CommandSender::new().1,
         |_| Ok(()),
     );
     assert!(few.is_err());
@@ -168,7 +168,7 @@ fn a_port_range_is_read_and_has_a_port_for_each_slot() {
 
 /// An allocator whose reports are heard.
 struct Pool {
-    orders: Orders,
+    commands: CommandSender,
     process: LocalProcess,
     reports: Receiver<Report>,
 }
@@ -182,7 +182,7 @@ impl Pool {
         config: LocalProcessConfig,
         mut is_refused: impl FnMut(&Report) -> bool + Send + 'static,
     ) -> Self {
-        let (orders, queue) = Orders::new();
+        let (commands, queue) = CommandSender::new();
         let (sender, reports) = mpsc::sync_channel(64);
         let report = move |report| {
             if is_refused(&report) {
@@ -193,14 +193,14 @@ impl Pool {
         };
         let process = LocalProcess::start(config, queue, report).unwrap();
         Self {
-            orders,
+            commands,
             process,
             reports,
         }
     }
 
     fn next(&self) -> Report {
-        self.reports.recv_timeout(PATIENCE).unwrap()
+        self.reports.recv_timeout(TIMEOUT).unwrap()
     }
 }
 
@@ -217,15 +217,15 @@ fn config(script: &str, slots: usize) -> LocalProcessConfig {
     config
 }
 
-const fn start(run: u64, slot: u16) -> Order {
-    Order::Start {
+const fn start(run: u64, slot: u16) -> AllocatorCommand {
+    AllocatorCommand::Start {
         run: CommandId(run),
         slot: Slot(slot),
     }
 }
 
-const fn stop(id: u64, slot: u16) -> Order {
-    Order::Stop {
+const fn stop(id: u64, slot: u16) -> AllocatorCommand {
+    AllocatorCommand::Stop {
         id: CommandId(id),
         slot: Slot(slot),
     }

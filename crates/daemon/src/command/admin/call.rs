@@ -14,7 +14,7 @@ use super::document;
 use crate::exit::{Exit, Failure};
 use crate::http::client::{self, Request};
 use crate::http::target;
-use crate::relay::replace;
+use crate::relay::write_atomic;
 
 /// Where a node is asked.
 #[derive(Args, Clone, Debug)]
@@ -118,7 +118,7 @@ impl NodeAddress {
             line,
             headers,
             body: body.map(|body| ("application/octet-stream", body)),
-            patience: Duration::from_secs(self.timeout),
+            timeout: Duration::from_secs(self.timeout),
             answer_bytes_max: ANSWER_BYTES_MAX,
         };
         let answer = self.http.ask(NODE, request)?;
@@ -128,7 +128,7 @@ impl NodeAddress {
         let told: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         let status = answer.status;
         let Some(detail) = told.get("detail").and_then(Value::as_str) else {
-            let mut failure = client::is_none(NODE, &self.http);
+            let mut failure = client::wrong_server(NODE, &self.http);
             failure.sentence = format!("{failure}: {status}");
             return Err(failure);
         };
@@ -189,7 +189,7 @@ impl GetConfig {
             return self.node.show("GET /v1/config");
         };
         let bytes = self.node.ask("GET /v1/config/signed", None)?;
-        replace(path, &bytes).map_err(|error| document::not_written(path, &error))
+        write_atomic(path, &bytes).map_err(|error| document::not_written(path, &error))
     }
 }
 

@@ -13,7 +13,7 @@ use wire::NodeId;
 
 use super::super::say;
 use crate::exit::{Failure, SystemFault};
-use crate::relay::replace;
+use crate::relay::write_atomic;
 use crate::trust;
 
 /// A document to be signed.
@@ -43,7 +43,7 @@ impl SignedDocument {
     pub(super) fn run(&self) -> Result<(), Failure> {
         let envelope = sign(read(&self.document)?, &self.keys)?;
         let bytes = encode(&envelope);
-        replace(&self.out, &bytes).map_err(|error| not_written(&self.out, &error))?;
+        write_atomic(&self.out, &bytes).map_err(|error| not_written(&self.out, &error))?;
         describe(&envelope)
     }
 }

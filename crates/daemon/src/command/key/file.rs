@@ -118,7 +118,7 @@ impl Style {
             failure
         })?;
         if self.json {
-            say_json(None, identity.public_key())
+            print_json_error(None, identity.public_key())
         } else {
             say(&lines(identity.public_key()))
         }
@@ -136,7 +136,7 @@ impl PublicPart {
             let text = key.to_pem().map_err(Failure::usage)?;
             say(text.trim_end())
         } else if self.json {
-            say_json(None, &key)
+            print_json_error(None, &key)
         } else {
             say(&lines(&key))
         }
@@ -151,7 +151,7 @@ impl ShownKey {
     pub(super) fn show(&self) -> Result<(), Failure> {
         let (kind, key) = read(&self.file)?;
         if self.json {
-            say_json(Some(kind), &key)
+            print_json_error(Some(kind), &key)
         } else {
             say(&format!("holds      {kind}\n{}", lines(&key)))
         }
@@ -162,7 +162,7 @@ fn lines(key: &PublicKey) -> String {
     format!("public key {key}\nnode id    {}", key.node_id())
 }
 
-fn say_json(kind: Option<Kind>, key: &PublicKey) -> Result<(), Failure> {
+fn print_json_error(kind: Option<Kind>, key: &PublicKey) -> Result<(), Failure> {
     let shown = Shown {
         schema: 1,
         kind,

@@ -30,12 +30,12 @@ impl AskStatus {
             line: "GET /v1/status",
             headers: &[],
             body: None,
-            patience: Duration::from_secs(self.timeout),
+            timeout: Duration::from_secs(self.timeout),
             answer_bytes_max: ANSWER_BYTES_MAX,
         };
         let answer = self.http.ask(MATCHMAKER, request)?;
         let stranger = |what: &str| {
-            let mut failure = client::is_none(MATCHMAKER, &self.http);
+            let mut failure = client::wrong_server(MATCHMAKER, &self.http);
             failure.sentence = format!("{failure}: {what}");
             failure
         };

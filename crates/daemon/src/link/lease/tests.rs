@@ -8,13 +8,13 @@ const START: Instant = Instant::from_millis(1_000);
 
 #[test]
 fn an_instance_registers_as_soon_as_the_hub_is_there_and_then_renews() {
-    let mut lease = Rig::lease();
+    let mut lease = Harness::lease();
     assert_eq!(lease.poll_call(START), None, "no link is up");
     lease.handle_joined();
     assert_eq!(kind(&mut lease, START), REGISTER);
     assert_eq!(lease.poll_call(START), None, "one call at a time");
     answer(&mut lease, START, &renewed(30, 10));
-    assert_eq!(lease.poll_news(), Some(LeaseNews::Registered));
+    assert_eq!(lease.poll_event(), Some(LeaseEvent::Registered));
     assert_eq!(lease.poll_timeout(), Some(START + secs(10)));
     assert_eq!(lease.poll_call(START + secs(9)), None);
     assert_eq!(kind(&mut lease, START + secs(10)), HEARTBEAT);
@@ -22,7 +22,7 @@ fn an_instance_registers_as_soon_as_the_hub_is_there_and_then_renews() {
 
 #[test]
 fn without_a_renewal_the_instance_ends() {
-    let mut lease = Rig::registered();
+    let mut lease = Harness::registered();
     // The lease counts from when the call was sent, not from when its answer came.
     let sent = START + secs(10);
     assert_eq!(kind(&mut lease, sent), HEARTBEAT);
@@ -44,17 +44,20 @@ fn without_a_renewal_the_instance_ends() {
 
 #[test]
 fn a_match_is_played_to_its_end_without_a_lease() {
-    let mut lease = Rig::registered();
+    let mut lease = Harness::registered();
     lease.take(assign(1, 1));
     lease.take(assign(2, 1));
     lease.entered(id(1));
     lease.handle_hub_down();
     let over = START + secs(30);
     lease.handle_timeout(over);
-    assert_eq!(lease.poll_news(), Some(LeaseNews::CutOff));
-    assert_eq!(wish(&lease, &assign(3, 1)), Wish::Answer(Verdict::Full));
+    assert_eq!(lease.poll_event(), Some(LeaseEvent::CutOff));
+    assert_eq!(
+        wish(&lease, &assign(3, 1)),
+        RequestAction::Answer(Verdict::Full)
+    );
     lease.handle_timeout(over + secs(599));
-    assert_eq!((lease.end(), lease.poll_news()), (None, None));
+    assert_eq!((lease.end(), lease.poll_event()), (None, None));
     lease.ended(id(1), b"won");
     // Due at once: what is left nobody has entered.
     assert_eq!(lease.poll_timeout(), Some(over));
@@ -64,31 +67,34 @@ fn a_match_is_played_to_its_end_without_a_lease() {
 
 #[test]
 fn a_hub_that_comes_back_renews_a_lease_that_was_over() {
-    let mut lease = Rig::registered();
+    let mut lease = Harness::registered();
     lease.take(assign(1, 1));
     lease.entered(id(1));
     lease.handle_hub_down();
     lease.handle_timeout(START + secs(30));
-    assert_eq!(lease.poll_news(), Some(LeaseNews::CutOff));
+    assert_eq!(lease.poll_event(), Some(LeaseEvent::CutOff));
     let back = START + secs(60);
     lease.handle_joined();
     assert_eq!(kind(&mut lease, back), REGISTER);
     answer(&mut lease, back, &renewed(30, 10));
-    assert_eq!(lease.poll_news(), Some(LeaseNews::Registered));
-    assert_eq!(wish(&lease, &assign(3, 1)), Wish::Ask(assign(3, 1)));
+    assert_eq!(lease.poll_event(), Some(LeaseEvent::Registered));
+    assert_eq!(
+        wish(&lease, &assign(3, 1)),
+        RequestAction::Assign(assign(3, 1))
+    );
     lease.handle_timeout(back + secs(29));
-    assert_eq!((lease.end(), lease.poll_news()), (None, None));
+    assert_eq!((lease.end(), lease.poll_event()), (None, None));
 }
 
 #[test]
 fn an_instance_that_was_given_up_plays_to_the_end_and_says_no_more() {
-    let mut lease = Rig::registered();
+    let mut lease = Harness::registered();
     lease.take(assign(1, 1));
     lease.entered(id(1));
     let now = START + secs(1);
     assert_eq!(kind(&mut lease, now), HEARTBEAT);
     answer(&mut lease, now, &Reply::Retired);
-    assert_eq!(lease.poll_news(), Some(LeaseNews::CutOff));
+    assert_eq!(lease.poll_event(), Some(LeaseEvent::CutOff));
     assert_eq!((lease.end(), lease.poll_call(now + secs(60))), (None, None));
     assert_eq!(lease.poll_timeout(), Some(now + secs(600)));
     lease.ended(id(1), b"won");
@@ -98,7 +104,7 @@ fn an_instance_that_was_given_up_plays_to_the_end_and_says_no_more() {
 
 #[test]
 fn an_instance_that_nobody_takes_ends_too() {
-    let mut lease = Rig::lease();
+    let mut lease = Harness::lease();
     lease.handle_timeout(START + secs(59));
     assert_eq!(lease.end(), None);
     assert_eq!(lease.poll_timeout(), Some(START + secs(60)));
@@ -108,18 +114,21 @@ fn an_instance_that_nobody_takes_ends_too() {
 
 #[test]
 fn a_call_that_fails_is_made_again_after_a_pause() {
-    let mut lease = Rig::lease();
+    let mut lease = Harness::lease();
     lease.handle_joined();
     for error in [CallError::Unreachable, CallError::TimedOut, CallError::Busy] {
-        let now = lease.due;
+        let now = lease.next_call_at;
         assert_eq!(kind(&mut lease, now.max(START)), REGISTER);
         lease.handle_answer(now.max(START), Err(error));
-        assert_eq!(lease.due, now.max(START) + Duration::from_millis(500));
+        assert_eq!(
+            lease.next_call_at,
+            now.max(START) + Duration::from_millis(500)
+        );
     }
-    let now = lease.due;
+    let now = lease.next_call_at;
     assert_eq!(kind(&mut lease, now), REGISTER);
     lease.handle_answer(now, Ok(b"junk"));
-    assert_eq!(lease.due, now + Duration::from_millis(500));
+    assert_eq!(lease.next_call_at, now + Duration::from_millis(500));
 }
 
 #[test]
@@ -136,35 +145,35 @@ fn who_comes_back_is_registered_with_again() {
             lease.set_token_key(key);
         },
     ] {
-        let mut lease = Rig::registered();
+        let mut lease = Harness::registered();
         come_back(&mut lease);
         assert_eq!(kind(&mut lease, START + secs(1)), REGISTER);
         answer(&mut lease, START + secs(1), &renewed(30, 10));
-        assert_eq!(lease.poll_news(), Some(LeaseNews::Registered));
+        assert_eq!(lease.poll_event(), Some(LeaseEvent::Registered));
     }
 }
 
 #[test]
 fn an_answer_of_the_matchmaker_before_is_no_registration_with_the_one_now() {
-    let mut lease = Rig::lease();
+    let mut lease = Harness::lease();
     lease.handle_joined();
     assert_eq!(kind(&mut lease, START), REGISTER);
     lease.handle_matchmaker();
     answer(&mut lease, START, &renewed(30, 10));
-    assert_eq!(lease.poll_news(), None);
+    assert_eq!(lease.poll_event(), None);
     assert_eq!(kind(&mut lease, START), REGISTER);
 }
 
 #[test]
 fn the_matchmaker_asks_for_a_registration_or_gives_the_instance_up() {
-    let mut lease = Rig::registered();
+    let mut lease = Harness::registered();
     assert_eq!(kind(&mut lease, START + secs(10)), HEARTBEAT);
     answer(&mut lease, START + secs(10), &Reply::Register);
     assert_eq!(kind(&mut lease, START + secs(10)), REGISTER);
     answer(&mut lease, START + secs(10), &Reply::Retired);
     assert_eq!(lease.end(), Some(LeaseEnd::Retired));
 
-    let mut lease = Rig::lease();
+    let mut lease = Harness::lease();
     lease.handle_joined();
     assert_eq!(kind(&mut lease, START), REGISTER);
     answer(&mut lease, START, &Reply::Refused(RefuseReason::Full));
@@ -179,27 +188,36 @@ fn the_matchmaker_asks_for_a_registration_or_gives_the_instance_up() {
 
 #[test]
 fn a_match_is_taken_where_there_is_room_and_once() {
-    let mut lease = Rig::registered();
+    let mut lease = Harness::registered();
     let first = assign(1, 3);
-    assert_eq!(wish(&lease, &first), Wish::Ask(first.clone()));
+    assert_eq!(wish(&lease, &first), RequestAction::Assign(first.clone()));
     lease.take(first.clone());
-    assert_eq!(wish(&lease, &first), Wish::Answer(Verdict::Taken));
-    assert_eq!(wish(&lease, &assign(2, 2)), Wish::Answer(Verdict::Full));
-    assert_eq!(wish(&lease, &assign(2, 1)), Wish::Ask(assign(2, 1)));
+    assert_eq!(wish(&lease, &first), RequestAction::Answer(Verdict::Taken));
+    assert_eq!(
+        wish(&lease, &assign(2, 2)),
+        RequestAction::Answer(Verdict::Full)
+    );
+    assert_eq!(
+        wish(&lease, &assign(2, 1)),
+        RequestAction::Assign(assign(2, 1))
+    );
     let mut other = assign(3, 1);
     other.instance = InstanceId(8);
-    let verdict = Wish::Answer(Verdict::OtherInstance);
+    let verdict = RequestAction::Answer(Verdict::OtherInstance);
     assert_eq!(wish(&lease, &other), verdict);
-    assert_eq!(lease.handle_request(b"junk"), Wish::Malformed);
+    assert_eq!(lease.handle_request(b"junk"), RequestAction::Malformed);
     lease.set_intake(Intake::Closed);
-    assert_eq!(wish(&lease, &assign(2, 1)), Wish::Answer(Verdict::Full));
+    assert_eq!(
+        wish(&lease, &assign(2, 1)),
+        RequestAction::Answer(Verdict::Full)
+    );
 }
 
 #[test]
 fn a_registration_always_fits_its_record() {
-    let mut lease = Rig::with_capacity(u16::MAX);
+    let mut lease = Harness::with_capacity(u16::MAX);
     let mut taken = 0_u8;
-    while let Wish::Ask(assign) = wish(&lease, &assign(taken, 256)) {
+    while let RequestAction::Assign(assign) = wish(&lease, &assign(taken, 256)) {
         lease.take(assign);
         taken += 1;
     }
@@ -211,7 +229,7 @@ fn a_registration_always_fits_its_record() {
 
 #[test]
 fn results_are_said_until_they_are_noted() {
-    let mut lease = Rig::registered();
+    let mut lease = Harness::registered();
     lease.take(assign(1, 2));
     lease.take(assign(2, 2));
     lease.left(id(2), ClientId(1));
@@ -234,7 +252,7 @@ fn results_are_said_until_they_are_noted() {
 
 #[test]
 fn the_first_entry_into_a_match_is_said_at_once() {
-    let mut lease = Rig::registered();
+    let mut lease = Harness::registered();
     lease.take(assign(1, 2));
     let now = START + secs(1);
     assert_eq!(lease.poll_call(now), None);
@@ -250,7 +268,7 @@ fn the_first_entry_into_a_match_is_said_at_once() {
 
 #[test]
 fn as_many_reports_wait_as_may() {
-    let mut lease = Rig::registered();
+    let mut lease = Harness::registered();
     for number in 0..2_000_u32 {
         let mut match_id = [0; 16];
         match_id[..4].copy_from_slice(&number.to_be_bytes());
@@ -265,7 +283,7 @@ fn as_many_reports_wait_as_may() {
 
 #[test]
 fn what_nobody_got_a_token_for_is_released() {
-    let mut lease = Rig::registered();
+    let mut lease = Harness::registered();
     lease.take(assign(1, 2));
     let now = START + secs(10);
     assert_eq!(kind(&mut lease, now), HEARTBEAT);
@@ -275,15 +293,18 @@ fn what_nobody_got_a_token_for_is_released() {
         release: [id(1), id(5)].into(),
     };
     answer(&mut lease, now, &reply);
-    assert_eq!(lease.poll_news(), Some(LeaseNews::Released(id(1))));
-    assert_eq!(lease.poll_news(), None);
-    assert_eq!(wish(&lease, &assign(2, 4)), Wish::Ask(assign(2, 4)));
+    assert_eq!(lease.poll_event(), Some(LeaseEvent::Released(id(1))));
+    assert_eq!(lease.poll_event(), None);
+    assert_eq!(
+        wish(&lease, &assign(2, 4)),
+        RequestAction::Assign(assign(2, 4))
+    );
 }
 
 #[test]
 fn whatever_heartbeat_is_asked_for_it_is_within_bounds() {
     for (asked_ms, due_ms) in [(0, 100), (50, 100), (500, 500), (3_600_000, 10_000)] {
-        let mut lease = Rig::lease();
+        let mut lease = Harness::lease();
         lease.handle_joined();
         assert_eq!(kind(&mut lease, START), REGISTER);
         let reply = Reply::Renewed {
@@ -292,13 +313,13 @@ fn whatever_heartbeat_is_asked_for_it_is_within_bounds() {
             release: Vec::new(),
         };
         answer(&mut lease, START, &reply);
-        assert_eq!(lease.due, START + Duration::from_millis(due_ms));
+        assert_eq!(lease.next_call_at, START + Duration::from_millis(due_ms));
     }
 }
 
 #[test]
 fn an_instance_that_leaves_says_its_results_and_goodbye() {
-    let mut lease = Rig::registered();
+    let mut lease = Harness::registered();
     lease.take(assign(1, 2));
     lease.ended(id(1), b"won");
     lease.leave();
@@ -310,15 +331,15 @@ fn an_instance_that_leaves_says_its_results_and_goodbye() {
     answer(&mut lease, now, &Reply::Noted);
     assert_eq!(lease.end(), Some(LeaseEnd::Left));
 
-    let mut lease = Rig::lease();
+    let mut lease = Harness::lease();
     lease.leave();
     assert_eq!(lease.end(), Some(LeaseEnd::Left), "nobody to tell");
 }
 
 /// Makes leases.
-struct Rig;
+struct Harness;
 
-impl Rig {
+impl Harness {
     fn lease() -> Lease {
         Self::with_capacity(4)
     }
@@ -341,7 +362,7 @@ impl Rig {
         lease.handle_joined();
         assert_eq!(kind(&mut lease, START), REGISTER);
         answer(&mut lease, START, &renewed(30, 10));
-        assert_eq!(lease.poll_news(), Some(LeaseNews::Registered));
+        assert_eq!(lease.poll_event(), Some(LeaseEvent::Registered));
         lease
     }
 }
@@ -365,7 +386,7 @@ fn renewed(lease: u64, heartbeat: u64) -> Reply {
     }
 }
 
-fn wish(lease: &Lease, assign: &Assign) -> Wish {
+fn wish(lease: &Lease, assign: &Assign) -> RequestAction {
     let mut bytes = Vec::new();
     assign.encode(&mut bytes);
     lease.handle_request(&bytes)
@@ -409,7 +430,7 @@ fn every_time_of_a_lease_decides() {
         lease_grace: secs(11),
         key_rotation: secs(60),
     };
-    let mut lease = Rig::lease();
+    let mut lease = Harness::lease();
     let (offer, key) = (lease.offer.clone(), lease.keys.current().clone());
     lease = Lease::new(config, offer, INSTANCE, key, START);
     assert_eq!(lease.call_timeout(), secs(2));
@@ -440,21 +461,21 @@ fn every_time_of_a_lease_decides() {
     assert_eq!(lease.poll_timeout(), Some(START + secs(60)));
 }
 
-/// Lets `span` pass with an obedient matchmaker; returns what was told.
-fn live(lease: &mut Lease, now: &mut Instant, span: Duration) -> Vec<LeaseNews> {
+/// Lets `span` pass with an obedient matchmaker; returns the events.
+fn live(lease: &mut Lease, now: &mut Instant, span: Duration) -> Vec<LeaseEvent> {
     let end = *now + span;
-    let mut news = Vec::new();
+    let mut events = Vec::new();
     loop {
         lease.handle_timeout(*now);
         while lease.poll_call(*now).is_some() {
             answer(lease, *now, &renewed(30, 10));
         }
-        news.extend(core::iter::from_fn(|| lease.poll_news()));
+        events.extend(core::iter::from_fn(|| lease.poll_event()));
         let next = lease.poll_timeout().unwrap();
         assert!(next > *now, "a busy loop");
         if next > end {
             *now = end;
-            return news;
+            return events;
         }
         *now = next;
     }
@@ -462,18 +483,18 @@ fn live(lease: &mut Lease, now: &mut Instant, span: Duration) -> Vec<LeaseNews> 
 
 #[test]
 fn mm_7_a_key_is_changed_each_day_and_the_one_before_lapses_with_its_last_token() {
-    let mut lease = Rig::registered();
+    let mut lease = Harness::registered();
     let mut now = START;
     assert_eq!(live(&mut lease, &mut now, secs(24 * 3_600 - 2)), []);
     assert_eq!(
         live(&mut lease, &mut now, secs(2)),
-        [LeaseNews::RotateKey(1)]
+        [LeaseEvent::RotateKey(1)]
     );
     // The game does not take it: nothing changes, and it is asked again a day later.
     assert_eq!(live(&mut lease, &mut now, secs(24 * 3_600 - 1)), []);
     assert_eq!(
         live(&mut lease, &mut now, secs(1)),
-        [LeaseNews::RotateKey(1)]
+        [LeaseEvent::RotateKey(1)]
     );
     let key = TokenKey::generate(&mut Ring::new(), 2).unwrap();
     lease.set_token_key(key);
@@ -484,34 +505,34 @@ fn mm_7_a_key_is_changed_each_day_and_the_one_before_lapses_with_its_last_token(
     lease.handle_joined();
     assert_eq!(
         live(&mut lease, &mut now, secs(304)),
-        [LeaseNews::Registered]
+        [LeaseEvent::Registered]
     );
     assert_eq!(
         live(&mut lease, &mut now, secs(1)),
-        [LeaseNews::KeyLapsed(1)]
+        [LeaseEvent::KeyLapsed(1)]
     );
     assert_eq!(live(&mut lease, &mut now, secs(3_600)), []);
 }
 
 #[test]
 fn keys_in_use_are_few_however_often_they_change() {
-    let mut lease = Rig::registered();
+    let mut lease = Harness::registered();
     lease.keys = Keys::new(lease.keys.current().clone(), Duration::ZERO, START);
     let mut now = START;
     for id in 1..4 {
-        let news = live(&mut lease, &mut now, Duration::from_millis(1));
-        assert_eq!(news, [LeaseNews::RotateKey(id)]);
+        let events = live(&mut lease, &mut now, Duration::from_millis(1));
+        assert_eq!(events, [LeaseEvent::RotateKey(id)]);
         let key = TokenKey::generate(&mut Ring::new(), id + 1).unwrap();
         lease.set_token_key(key);
         assert_eq!(
             live(&mut lease, &mut now, secs(304)),
-            [LeaseNews::Registered]
+            [LeaseEvent::Registered]
         );
         // What is due next comes after the one before has lapsed.
         lease.handle_timeout(now + secs(1));
         now += secs(1);
-        assert_eq!(lease.poll_news(), Some(LeaseNews::KeyLapsed(id)));
-        assert_eq!(lease.poll_news(), Some(LeaseNews::RotateKey(id + 1)));
+        assert_eq!(lease.poll_event(), Some(LeaseEvent::KeyLapsed(id)));
+        assert_eq!(lease.poll_event(), Some(LeaseEvent::RotateKey(id + 1)));
         let again = Keys::new(lease.keys.current().clone(), Duration::ZERO, now);
         lease.keys = again;
     }
@@ -519,6 +540,6 @@ fn keys_in_use_are_few_however_often_they_change() {
     for id in 5..9 {
         lease.set_token_key(TokenKey::generate(&mut Ring::new(), id).unwrap());
     }
-    assert_eq!(lease.poll_news(), Some(LeaseNews::KeyLapsed(4)));
-    assert_eq!(lease.poll_news(), None);
+    assert_eq!(lease.poll_event(), Some(LeaseEvent::KeyLapsed(4)));
+    assert_eq!(lease.poll_event(), None);
 }

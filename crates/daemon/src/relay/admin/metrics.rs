@@ -6,7 +6,7 @@ use relay_mesh::{GameEdgeView, LinkView, RouteView};
 use servicer::Counters;
 use tickwire::stats::Page;
 
-use super::picture::protocol_name;
+use super::render::protocol_name;
 use crate::relay::client::Stats;
 
 /// What there is to count.
@@ -53,15 +53,15 @@ pub(super) fn text(counts: &Counts) -> String {
     page.counters("tickwire_mesh_strays_", &stats.strays);
     page.labelled(
         ("tickwire_mesh_shard_datagrams_in_total", "counter"),
-        (0..).zip(&counts.shards).map(|(place, driver): (u8, _)| {
-            let label = format!("shard=\"{place}\"");
+        (0..).zip(&counts.shards).map(|(index, driver): (u8, _)| {
+            let label = format!("shard=\"{index}\"");
             (label, driver.datagrams_in.to_string())
         }),
     );
     page.labelled(
         ("tickwire_mesh_shard_dropped_in_full_total", "counter"),
-        (0..).zip(&counts.shards).map(|(place, driver): (u8, _)| {
-            let label = format!("shard=\"{place}\"");
+        (0..).zip(&counts.shards).map(|(index, driver): (u8, _)| {
+            let label = format!("shard=\"{index}\"");
             (label, driver.dropped_in_full.to_string())
         }),
     );

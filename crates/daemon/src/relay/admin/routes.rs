@@ -18,12 +18,12 @@ use wire::NodeId;
 
 use super::Shared;
 use super::metrics::{self, Counts};
-use super::picture::{self, Form, Way};
+use super::render::{self, Format, RouteAnswer};
 use crate::http::connections::Activity;
+use crate::http::error_response::ErrorResponse;
 use crate::http::field::has_media_type;
-use crate::http::refusal::Refusal;
 use crate::http::target::normalized;
-use crate::relay::client::Counted;
+use crate::relay::client::NodeCounters;
 
 /// The routes; all but health need the token.
 pub(super) fn routes(shared: Arc<Shared>) -> Router {
@@ -36,10 +36,10 @@ pub(super) fn routes(shared: Arc<Shared>) -> Router {
         .route("/metrics", get(metrics))
         .layer(middleware::from_fn_with_state(Arc::clone(&shared), guard))
         .route("/health", get(health))
-        .fallback(async || Refusal::not_found("there is nothing of this name"))
+        .fallback(async || ErrorResponse::not_found("there is nothing of this name"))
         .method_not_allowed_fallback(async || {
             let detail = "there is no such method here";
-            Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "no_method", detail)
+            ErrorResponse::new(StatusCode::METHOD_NOT_ALLOWED, "no_method", detail)
         })
         .with_state(shared);
     normalized(routes)
@@ -49,37 +49,39 @@ async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) 
     if shared.access.admits(request.headers()) {
         next.run(request).await
     } else {
-        Refusal::no_token().into_response()
+        ErrorResponse::no_token().into_response()
     }
 }
 
 /// Whether the node's thread answers.
-async fn health(State(shared): State<Arc<Shared>>) -> Result<Json<Value>, Refusal> {
-    let asked = shared.asker.ask(PATIENCE, |_, node| {
+async fn health(State(shared): State<Arc<Shared>>) -> Result<Json<Value>, ErrorResponse> {
+    let reply = shared.client.call(CALL_TIMEOUT, |_, node| {
         (node.links().count(), node.draining().is_some())
     });
-    let (links, is_draining) = asked.await.ok_or_else(Refusal::busy)?;
+    let (links, is_draining) = reply.await.ok_or_else(ErrorResponse::busy)?;
     let status = if is_draining { "draining" } else { "up" };
     Ok(Json(json!({"status": status, "links": links})))
 }
 
 /// The text of the document in force, as it was signed.
-async fn config(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> {
-    let asked = shared
-        .asker
-        .ask(PATIENCE, |_, node| node.document_text().map(<[u8]>::to_vec));
-    let text = asked.await.ok_or_else(Refusal::busy)?;
-    let text = text.ok_or_else(|| Refusal::not_found("no signed document is in force here"))?;
+async fn config(State(shared): State<Arc<Shared>>) -> Result<Response, ErrorResponse> {
+    let reply = shared.client.call(CALL_TIMEOUT, |_, node| {
+        node.document_text().map(<[u8]>::to_vec)
+    });
+    let text = reply.await.ok_or_else(ErrorResponse::busy)?;
+    let text =
+        text.ok_or_else(|| ErrorResponse::not_found("no signed document is in force here"))?;
     Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 
 /// The document in force with its signatures, as another node would take it.
-async fn signed_config(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> {
-    let asked = shared
-        .asker
-        .ask(PATIENCE, |_, node| node.config_bundle().map(<[u8]>::to_vec));
-    let bytes = asked.await.ok_or_else(Refusal::busy)?;
-    let bytes = bytes.ok_or_else(|| Refusal::not_found("no signed document is in force here"))?;
+async fn signed_config(State(shared): State<Arc<Shared>>) -> Result<Response, ErrorResponse> {
+    let reply = shared.client.call(CALL_TIMEOUT, |_, node| {
+        node.config_bundle().map(<[u8]>::to_vec)
+    });
+    let bytes = reply.await.ok_or_else(ErrorResponse::busy)?;
+    let bytes =
+        bytes.ok_or_else(|| ErrorResponse::not_found("no signed document is in force here"))?;
     Ok(([(header::CONTENT_TYPE, BYTES)], bytes).into_response())
 }
 
@@ -88,9 +90,9 @@ async fn put_config(
     State(shared): State<Arc<Shared>>,
     Extension(activity): Extension<Activity>,
     request: Request,
-) -> Result<Json<Value>, Refusal> {
+) -> Result<Json<Value>, ErrorResponse> {
     if !has_media_type(request.headers(), BYTES) {
-        return Err(Refusal::new(
+        return Err(ErrorResponse::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "not_signed",
             "a node takes signed documents alone, as application/octet-stream; tickwire admin put \
@@ -99,16 +101,16 @@ async fn put_config(
     }
     let body = read_body(request.into_body()).await?;
     activity.busy();
-    let asked = shared.asker.ask(PATIENCE, move |now, node| {
+    let reply = shared.client.call(CALL_TIMEOUT, move |now, node| {
         let offered = node.offer_config(now, &body);
         let version = node.document().map_or(0, |document| document.version);
         let number = node.config_stats().map_or(0, |stats| stats.accepted);
         (offered, version, number)
     });
-    let (offered, version, number) = asked.await.ok_or_else(Refusal::busy)?;
+    let (offered, version, number) = reply.await.ok_or_else(ErrorResponse::busy)?;
     let offered = offered.ok_or_else(|| {
         let detail = "this node goes by no signed document, or does not know the time yet";
-        Refusal::new(StatusCode::CONFLICT, "not_signed_here", detail)
+        ErrorResponse::new(StatusCode::CONFLICT, "not_signed_here", detail)
     })?;
     let is_new = match offered {
         Offered::Accepted(_) => true,
@@ -116,10 +118,10 @@ async fn put_config(
         Offered::Refused(why) => return Err(refused(&why)),
     };
     if is_new && let Some(store) = shared.store.clone() {
-        let wait = move || store.wait(number, STORE_PATIENCE);
+        let wait = move || store.wait(number, STORE_TIMEOUT);
         let stored = tokio::task::spawn_blocking(wait).await;
         if let Ok(Err(why)) = stored {
-            return Err(Refusal::new(
+            return Err(ErrorResponse::new(
                 StatusCode::INSUFFICIENT_STORAGE,
                 "not_stored",
                 format!("version {version} is in force, and not on disk yet: {why}"),
@@ -130,19 +132,19 @@ async fn put_config(
 }
 
 /// Reads a body, within its bounds of bytes and time.
-async fn read_body(body: Body) -> Result<Bytes, Refusal> {
+async fn read_body(body: Body) -> Result<Bytes, ErrorResponse> {
     let too_large = || {
         let detail = format!("a signed document has at most {BUNDLE_LEN_MAX} bytes");
-        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", detail)
+        ErrorResponse::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", detail)
     };
     // What says so is not waited for.
-    let told = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
-    if told > BUNDLE_LEN_MAX {
+    let declared_len = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    if declared_len > BUNDLE_LEN_MAX {
         return Err(too_large());
     }
-    match timeout(BODY_PATIENCE, to_bytes(body, BUNDLE_LEN_MAX)).await {
+    match timeout(BODY_TIMEOUT, to_bytes(body, BUNDLE_LEN_MAX)).await {
         Ok(read) => read.map_err(|_| too_large()),
-        Err(_) => Err(Refusal::new(
+        Err(_) => Err(ErrorResponse::new(
             StatusCode::REQUEST_TIMEOUT,
             "too_slow",
             "the document did not come",
@@ -150,7 +152,7 @@ async fn read_body(body: Body) -> Result<Bytes, Refusal> {
     }
 }
 
-fn refused(why: &Refused) -> Refusal {
+fn refused(why: &Refused) -> ErrorResponse {
     let status = match why {
         Refused::OldVersion { .. }
         | Refused::SameVersionOtherBytes(_)
@@ -168,27 +170,28 @@ fn refused(why: &Refused) -> Refusal {
         | Refused::Expired
         | _ => StatusCode::UNPROCESSABLE_ENTITY,
     };
-    Refusal::new(status, "refused", why.to_string())
+    ErrorResponse::new(status, "refused", why.to_string())
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct GraphQuery {
     #[serde(default)]
-    format: Form,
+    format: Format,
 }
 
 async fn graph(
     State(shared): State<Arc<Shared>>,
     query: Result<Query<GraphQuery>, axum::extract::rejection::QueryRejection>,
-) -> Result<Response, Refusal> {
-    let Query(query) = query.map_err(|error| Refusal::bad("bad_request", error.body_text()))?;
-    let asked = shared.asker.ask(PATIENCE, |_, node| node.mesh());
-    let mesh = asked.await.ok_or_else(Refusal::busy)?;
+) -> Result<Response, ErrorResponse> {
+    let Query(query) =
+        query.map_err(|error| ErrorResponse::bad("bad_request", error.body_text()))?;
+    let reply = shared.client.call(CALL_TIMEOUT, |_, node| node.mesh());
+    let mesh = reply.await.ok_or_else(ErrorResponse::busy)?;
     Ok(match query.format {
-        Form::Json => Json(picture::json(&mesh)).into_response(),
-        Form::Text => picture::text(&mesh).into_response(),
-        Form::Mermaid => picture::mermaid(&mesh, None).into_response(),
+        Format::Json => Json(render::json(&mesh)).into_response(),
+        Format::Text => render::text(&mesh).into_response(),
+        Format::Mermaid => render::mermaid(&mesh, None).into_response(),
     })
 }
 
@@ -200,16 +203,17 @@ struct RouteQuery {
     /// A node's id or name, or a game.
     to: String,
     #[serde(default)]
-    format: Form,
+    format: Format,
 }
 
 async fn route(
     State(shared): State<Arc<Shared>>,
     query: Result<Query<RouteQuery>, axum::extract::rejection::QueryRejection>,
-) -> Result<Response, Refusal> {
-    let Query(query) = query.map_err(|error| Refusal::bad("bad_request", error.body_text()))?;
+) -> Result<Response, ErrorResponse> {
+    let Query(query) =
+        query.map_err(|error| ErrorResponse::bad("bad_request", error.body_text()))?;
     let format = query.format;
-    let asked = shared.asker.ask(PATIENCE, move |_, node| {
+    let reply = shared.client.call(CALL_TIMEOUT, move |_, node| {
         let mesh = node.mesh();
         let find = |text: &str| {
             text.parse::<NodeId>().ok().or_else(|| {
@@ -218,7 +222,7 @@ async fn route(
             })
         };
         let Some(from) = find(&query.from) else {
-            return Err(Refusal::not_found(format!(
+            return Err(ErrorResponse::not_found(format!(
                 "no node is named {:?}",
                 query.from
             )));
@@ -230,10 +234,13 @@ async fn route(
         let route = route.ok_or_else(|| {
             let is_known = find(&query.to).is_some() || node.carries_game(&query.to);
             if !is_known {
-                return Refusal::not_found(format!("no node or game is named {:?}", query.to));
+                return ErrorResponse::not_found(format!(
+                    "no node or game is named {:?}",
+                    query.to
+                ));
             }
             let detail = format!("there is no path to {:?} now", query.to);
-            Refusal::new(StatusCode::NOT_FOUND, "unreachable", detail)
+            ErrorResponse::new(StatusCode::NOT_FOUND, "unreachable", detail)
         })?;
         let in_use = (from == node.node_id()).then(|| {
             let to = find(&query.to);
@@ -246,22 +253,22 @@ async fn route(
         });
         Ok((mesh, from, route, in_use))
     });
-    let (mesh, from, route, in_use) = asked.await.ok_or_else(Refusal::busy)??;
-    let way = Way {
+    let (mesh, from, route, in_use) = reply.await.ok_or_else(ErrorResponse::busy)??;
+    let answer = RouteAnswer {
         from,
         route: &route,
         in_use,
     };
     Ok(match format {
-        Form::Json => Json(picture::route_json(&mesh, &way)).into_response(),
-        Form::Text => picture::route_text(&mesh, &way).into_response(),
-        Form::Mermaid => picture::mermaid(&mesh, Some(&way)).into_response(),
+        Format::Json => Json(render::route_json(&mesh, &answer)).into_response(),
+        Format::Text => render::route_text(&mesh, &answer).into_response(),
+        Format::Mermaid => render::mermaid(&mesh, Some(&answer)).into_response(),
     })
 }
 
-async fn draining(State(shared): State<Arc<Shared>>) -> Result<Json<Value>, Refusal> {
-    let asked = shared.asker.ask(PATIENCE, |_, node| node.draining());
-    let left = asked.await.ok_or_else(Refusal::busy)?;
+async fn draining(State(shared): State<Arc<Shared>>) -> Result<Json<Value>, ErrorResponse> {
+    let reply = shared.client.call(CALL_TIMEOUT, |_, node| node.draining());
+    let left = reply.await.ok_or_else(ErrorResponse::busy)?;
     Ok(Json(left.map_or_else(
         || json!({"draining": false}),
         |left| {
@@ -271,31 +278,33 @@ async fn draining(State(shared): State<Arc<Shared>>) -> Result<Json<Value>, Refu
     )))
 }
 
-async fn drain(state: State<Arc<Shared>>) -> Result<Json<Value>, Refusal> {
-    let asked = state.asker.ask(PATIENCE, |now, node| node.drain(now));
-    asked.await.ok_or_else(Refusal::busy)?;
+async fn drain(state: State<Arc<Shared>>) -> Result<Json<Value>, ErrorResponse> {
+    let reply = state.client.call(CALL_TIMEOUT, |now, node| node.drain(now));
+    reply.await.ok_or_else(ErrorResponse::busy)?;
     draining(state).await
 }
 
-async fn undrain(state: State<Arc<Shared>>) -> Result<Json<Value>, Refusal> {
-    let asked = state.asker.ask(PATIENCE, |now, node| node.undrain(now));
-    asked.await.ok_or_else(Refusal::busy)?;
+async fn undrain(state: State<Arc<Shared>>) -> Result<Json<Value>, ErrorResponse> {
+    let reply = state
+        .client
+        .call(CALL_TIMEOUT, |now, node| node.undrain(now));
+    reply.await.ok_or_else(ErrorResponse::busy)?;
     draining(state).await
 }
 
-async fn metrics(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> {
-    let asked = shared.asker.ask(PATIENCE, |_, node| {
+async fn metrics(State(shared): State<Arc<Shared>>) -> Result<Response, ErrorResponse> {
+    let reply = shared.client.call(CALL_TIMEOUT, |_, node| {
         let links = node.links().collect();
         let (routes, games) = (node.routes().collect(), node.game_edges().collect());
         let version = node.document().map_or(0, |document| document.version);
         let ways = (links, routes, games);
-        (Counted::of(node), ways, (version, node.draining()))
+        (NodeCounters::of(node), ways, (version, node.draining()))
     });
     let (counted, (links, routes, games), (config_version, draining)) =
-        asked.await.ok_or_else(Refusal::busy)?;
+        reply.await.ok_or_else(ErrorResponse::busy)?;
     let counts = Counts {
-        stats: counted.with(&shared.asker.counters(), shared.asker.strays()),
-        shards: shared.asker.shards(),
+        stats: counted.with(&shared.client.counters(), shared.client.strays()),
+        shards: shared.client.shards(),
         links,
         routes,
         games,
@@ -307,10 +316,10 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal>
 }
 
 /// How long the node's thread may take.
-const PATIENCE: Duration = Duration::from_secs(2);
+const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the other end may take to send a document.
-const BODY_PATIENCE: Duration = Duration::from_secs(10);
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a disk may take.
-const STORE_PATIENCE: Duration = Duration::from_secs(10);
+const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The media type of signed documents.
 const BYTES: &str = "application/octet-stream";

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use wire::NodeId;
 
 use super::{ConfigError, read_secret, read_small};
-use crate::relay::store::replace;
+use crate::relay::store::write_atomic;
 
 /// The admin interface: HTTP on a loopback address, for whoever holds the token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,7 +35,7 @@ impl FileAdmin {
                 .map_err(|error| ConfigError::new(&path, &error).in_field(FIELD))?;
             // A node id has the same form.
             let digits = NodeId(token).to_string();
-            replace(&path, digits.as_bytes()).map_err(|error| {
+            write_atomic(&path, digits.as_bytes()).map_err(|error| {
                 let text = format!("the token cannot be written: {error}");
                 ConfigError::new(&path, &text).in_field(FIELD)
             })?;

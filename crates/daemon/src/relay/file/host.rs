@@ -69,7 +69,7 @@ pub(super) fn names(text: &[u8], config: &FileConfig) -> Vec<HostName> {
             text,
             of,
             address,
-            missed: 0,
+            misses: 0,
         })
         .collect()
 }

@@ -18,7 +18,7 @@ use serde::de::IgnoredAny;
 use super::{
     BootstrapNode, ConfigError, FileConfig, FileHopFrames, FileLimits, FileRole, FileSigned,
 };
-use crate::relay::store::replace;
+use crate::relay::store::write_atomic;
 
 /// What tells the one form from the other.
 #[derive(Deserialize)]
@@ -101,7 +101,7 @@ fn make_data(folder: &Path, secret: &str) -> io::Result<()> {
         return Ok(());
     }
     // Whole or not at all: half a secret would let nobody in, at each start again.
-    replace(&path, secret.as_bytes())
+    write_atomic(&path, secret.as_bytes())
 }
 
 /// The address that this host speaks to `far` from, or to anybody; nothing is sent.

@@ -13,30 +13,30 @@ use servicer::Clock;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use wire::{CommandId, Instant};
 
-use super::PATIENCE;
+use super::TIMEOUT;
 
 /// A probe under way.
 #[derive(Debug)]
 pub(super) struct Probe {
     id: CommandId,
-    begun: Instant,
+    started_at: Instant,
     io: Io,
 }
 
 #[derive(Debug)]
 enum Io {
     /// It can be written once it stands.
-    Connection(TcpStream),
+    Connect(TcpStream),
     /// Whatever comes is the answer: the system lets through what is the server's alone.
     Query(UdpSocket),
     /// A ping socket, which is read and written as one of datagrams, and the word of the request.
-    Echo(UdpSocket, Family, Word),
+    Echo(UdpSocket, Family, Nonce),
 }
 
 /// How far a probe has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    Waits,
+    Pending,
     /// After so long.
     Answered(Duration),
     Failed,
@@ -44,7 +44,7 @@ pub(super) enum Progress {
 
 impl Probe {
     /// Begins one: connects, or sends what is to be answered.
-    pub(super) fn begin(
+    pub(super) fn start(
         clock: &Clock,
         (id, server): (CommandId, SocketAddr),
         probe: &ServerProbe,
@@ -57,17 +57,17 @@ impl Probe {
         };
         let upstream = upstream.filter(|ip| ip.is_ipv4() == server.is_ipv4());
         let from = SocketAddr::new(upstream.unwrap_or(any), 0);
-        let (begun, io) = match probe {
+        let (started_at, io) = match probe {
             ServerProbe::Connect { port } => {
                 let socket = socket(from, Type::STREAM, Protocol::TCP)?;
-                let begun = clock.now();
+                let started_at = clock.now();
                 let server = SocketAddr::new(server.ip(), *port);
                 if let Err(error) = socket.connect(&SockAddr::from(server))
-                    && !crate::relay::tcp::is_under_way(&error)
+                    && !crate::relay::tcp::is_in_progress(&error)
                 {
                     return Err(error);
                 }
-                (begun, Io::Connection(TcpStream::from_std(socket.into())))
+                (started_at, Io::Connect(TcpStream::from_std(socket.into())))
             }
             ServerProbe::Icmp => {
                 let family = Family::of(server.ip());
@@ -75,24 +75,24 @@ impl Probe {
                 // From here on a refusal is a firewall's or a route's, and may be over soon.
                 let to = SockAddr::from(SocketAddr::new(server.ip(), 0));
                 socket.connect(&to).map_err(io::Error::other)?;
-                let mut word = Word::default();
-                Ring::new().random(&mut word).map_err(io::Error::other)?;
-                let begun = clock.now();
-                let request = request(family, &word);
+                let mut nonce = Nonce::default();
+                Ring::new().random(&mut nonce).map_err(io::Error::other)?;
+                let started_at = clock.now();
+                let request = echo_request(family, &nonce);
                 socket.send(&request).map_err(io::Error::other)?;
                 let socket = UdpSocket::from_std(socket.into());
-                (begun, Io::Echo(socket, family, word))
+                (started_at, Io::Echo(socket, family, nonce))
             }
             ServerProbe::Query { request } => {
                 let socket = socket(from, Type::DGRAM, Protocol::UDP)?;
                 socket.connect(&SockAddr::from(server))?;
-                let begun = clock.now();
+                let started_at = clock.now();
                 socket.send(request)?;
-                (begun, Io::Query(UdpSocket::from_std(socket.into())))
+                (started_at, Io::Query(UdpSocket::from_std(socket.into())))
             }
             ServerProbe::None | _ => return Err(ErrorKind::Unsupported.into()),
         };
-        Ok(Self { id, begun, io })
+        Ok(Self { id, started_at, io })
     }
 
     pub(super) const fn id(&self) -> CommandId {
@@ -100,14 +100,14 @@ impl Probe {
     }
 
     /// When it has failed.
-    pub(super) fn until(&self) -> Instant {
-        self.begun + PATIENCE
+    pub(super) fn deadline(&self) -> Instant {
+        self.started_at + TIMEOUT
     }
 
     /// Looks what the socket has come to.
-    pub(super) fn look(&mut self, now: Instant) -> Progress {
+    pub(super) fn poll(&mut self, now: Instant) -> Progress {
         let is_answered = match &self.io {
-            Io::Connection(stream) => match stream.take_error() {
+            Io::Connect(stream) => match stream.take_error() {
                 Ok(None) => match stream.peer_addr() {
                     Ok(_) => Ok(true),
                     Err(error) if error.kind() == ErrorKind::NotConnected => Ok(false),
@@ -116,20 +116,20 @@ impl Probe {
                 Ok(Some(error)) | Err(error) => Err(error),
             },
             Io::Query(socket) => received(socket, |_| true),
-            Io::Echo(socket, family, word) => {
-                received(socket, |answer| is_answer(*family, word, answer))
+            Io::Echo(socket, family, nonce) => {
+                received(socket, |answer| is_echo_reply(*family, nonce, answer))
             }
         };
         match is_answered {
-            Ok(true) => Progress::Answered(now.saturating_since(self.begun)),
-            Ok(false) => Progress::Waits,
+            Ok(true) => Progress::Answered(now.saturating_since(self.started_at)),
+            Ok(false) => Progress::Pending,
             Err(_) => Progress::Failed,
         }
     }
 
     pub(super) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         match &mut self.io {
-            Io::Connection(stream) => stream.register(registry, token, Interest::WRITABLE),
+            Io::Connect(stream) => stream.register(registry, token, Interest::WRITABLE),
             Io::Query(socket) | Io::Echo(socket, ..) => {
                 socket.register(registry, token, Interest::READABLE)
             }
@@ -139,7 +139,7 @@ impl Probe {
     /// What the system does not know any more needs no more than to be closed.
     pub(super) fn deregister(&mut self, registry: &Registry) {
         match &mut self.io {
-            Io::Connection(stream) => registry.deregister(stream).ok(),
+            Io::Connect(stream) => registry.deregister(stream).ok(),
             Io::Query(socket) | Io::Echo(socket, ..) => registry.deregister(socket).ok(),
         };
     }
@@ -147,10 +147,10 @@ impl Probe {
 
 /// Reads what there is, up to one that is wanted.
 fn received(socket: &UdpSocket, is_wanted: impl Fn(&[u8]) -> bool) -> io::Result<bool> {
-    let mut room = [0; ROOM];
+    let mut buffer = [0; ANSWER_BYTES_MAX];
     for _ in 0..READS_MAX {
-        match socket.recv(&mut room) {
-            Ok(len) if is_wanted(room.get(..len).unwrap_or_default()) => return Ok(true),
+        match socket.recv(&mut buffer) {
+            Ok(len) if is_wanted(buffer.get(..len).unwrap_or_default()) => return Ok(true),
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -169,7 +169,7 @@ fn socket(from: SocketAddr, kind: Type, protocol: Protocol) -> io::Result<Socket
 }
 
 /// What is read of an answer: of a query its first bytes say enough.
-const ROOM: usize = 256;
+const ANSWER_BYTES_MAX: usize = 256;
 /// Datagrams read before an answer is given up.
 const READS_MAX: usize = 64;
 
@@ -202,22 +202,22 @@ impl Family {
 }
 
 /// What nobody can know who has not seen the request.
-pub(super) type Word = [u8; 16];
+pub(super) type Nonce = [u8; 16];
 
 /// | 1 type | 1 code | 2 checksum | 2 identifier | 2 sequence | 16 word | data |
-pub(super) fn request(family: Family, word: &Word) -> Vec<u8> {
+pub(super) fn echo_request(family: Family, nonce: &Nonce) -> Vec<u8> {
     let [kind, _] = family.types();
     let head = [kind, 0, 0, 0, 0, 0, 0, 1];
-    [&head[..], word, DATA].concat()
+    [&head[..], nonce, DATA].concat()
 }
 
 /// Whether it answers that request: some systems put an IP header before it.
-pub(super) fn is_answer(family: Family, word: &Word, datagram: &[u8]) -> bool {
+pub(super) fn is_echo_reply(family: Family, nonce: &Nonce, datagram: &[u8]) -> bool {
     let [_, kind] = family.types();
     let is_it = |bytes: &[u8]| {
         bytes.first() == Some(&kind)
             && bytes.get(6..8) == Some(&[0, 1])
-            && bytes.get(8..24) == Some(word)
+            && bytes.get(8..24) == Some(nonce)
             && bytes.get(24..) == Some(DATA)
     };
     let behind_header = match datagram.first() {
@@ -237,28 +237,28 @@ mod tests {
     #[test]
     fn pg5_an_echo_is_the_answer_to_its_request_alone() {
         for (family, kind) in [(Family::V4, 0), (Family::V6, 129)] {
-            let (word, other) = ([7; 16], [8; 16]);
-            let is_answer = |family, datagram: &[u8]| is_answer(family, &word, datagram);
-            let asked = request(family, &word);
+            let (nonce, other) = ([7; 16], [8; 16]);
+            let is_echo_reply = |family, datagram: &[u8]| is_echo_reply(family, &nonce, datagram);
+            let asked = echo_request(family, &nonce);
             assert_eq!(asked.len(), 64);
-            assert!(!is_answer(family, &asked), "a request is none");
+            assert!(!is_echo_reply(family, &asked), "a request is none");
             let mut answer = asked;
             answer[0] = kind;
             answer[4..6].copy_from_slice(&[7, 7]);
             assert!(
-                is_answer(family, &answer),
+                is_echo_reply(family, &answer),
                 "the system chose the identifier"
             );
             let headed = [&[0x45; 20][..], &answer].concat();
-            assert!(is_answer(family, &headed));
+            assert!(is_echo_reply(family, &headed));
             answer[8..24].copy_from_slice(&other);
-            assert!(!is_answer(family, &answer), "of another request");
-            answer[8..24].copy_from_slice(&word);
+            assert!(!is_echo_reply(family, &answer), "of another request");
+            answer[8..24].copy_from_slice(&nonce);
             answer.pop();
-            assert!(!is_answer(family, &answer), "cut");
+            assert!(!is_echo_reply(family, &answer), "cut");
         }
         for datagram in [&[][..], &[0x4F], &[0x45; 30]] {
-            assert!(!is_answer(Family::V4, &[0; 16], datagram));
+            assert!(!is_echo_reply(Family::V4, &[0; 16], datagram));
         }
     }
 }

@@ -10,15 +10,15 @@ use crate::relay::TcpSetup;
 
 /// Has a node refuse in time what the system would: a flow of an exit has a socket, and so has each TCP
 /// connection.
-pub(super) fn fit(setup: &mut Setup) {
-    if let Some(files) = files_max() {
-        fit_to(files, &mut setup.node, &mut setup.tcp);
+pub(super) fn limit_to_descriptors(setup: &mut Setup) {
+    if let Some(files) = descriptor_limit() {
+        limit_to(files, &mut setup.node, &mut setup.tcp);
     }
 }
 
 /// The same for a process that may have so many open files.
-fn fit_to(files: u32, node: &mut Config, tcp: &mut TcpSetup) {
-    let mut room = files.saturating_sub(kept_of(files));
+fn limit_to(files: u32, node: &mut Config, tcp: &mut TcpSetup) {
+    let mut room = files.saturating_sub(reserved_of(files));
     if let Some(shared) = &mut node.tcp {
         tcp.connections_max = tcp.connections_max.min(room / 2);
         // What it shares out is what there is.
@@ -38,17 +38,17 @@ fn may_be_exit(node: &Config) -> bool {
 }
 
 /// Of so many open files, those that are no flow's; where there are few, a quarter.
-fn kept_of(files: u32) -> u32 {
-    FILES_KEPT.min(files / 4)
+fn reserved_of(files: u32) -> u32 {
+    RESERVED_FILES.min(files / 4)
 }
 
 /// How many files this process may have open; `None` where the system does not say.
-fn files_max() -> Option<u32> {
-    files_max_of(&fs::read_to_string("/proc/self/limits").ok()?)
+fn descriptor_limit() -> Option<u32> {
+    parse_limit(&fs::read_to_string("/proc/self/limits").ok()?)
 }
 
 /// Reads the soft limit from the table of proc(5), where "unlimited" is no number.
-fn files_max_of(limits: &str) -> Option<u32> {
+fn parse_limit(limits: &str) -> Option<u32> {
     let line = limits
         .lines()
         .find_map(|line| line.strip_prefix("Max open files"));
@@ -58,7 +58,7 @@ fn files_max_of(limits: &str) -> Option<u32> {
 /// Open files that are no flow's: the ports of 190 games, which a document may bring while the node runs,
 /// the sockets of 32 probes of their servers, 32 for 8 shards (a socket each, and what its thread waits and is
 /// woken by), and 34 of the log, the store, and who asks the node.
-const FILES_KEPT: u32 = 288;
+const RESERVED_FILES: u32 = 288;
 
 #[cfg(test)]
 mod tests {
@@ -76,7 +76,7 @@ mod tests {
         let mut node = Config::new(Secret32::new([0; 32]), InstanceId(0));
         node.profile.roles = roles;
         change(&mut node);
-        fit_to(1_024, &mut node, &mut TcpSetup::default());
+        limit_to(1_024, &mut node, &mut TcpSetup::default());
         node.flows_max
     }
 
@@ -114,11 +114,11 @@ mod tests {
         let table = "Limit                     Soft Limit           Hard Limit           Units     \n\
                      Max processes             63704                63704                processes \n\
                      Max open files            1024                 524288               files     \n";
-        assert_eq!(files_max_of(table), Some(1_024));
-        assert_eq!(files_max_of(&table.replace("1024", "unlimited")), None);
-        assert_eq!(files_max_of(""), None);
+        assert_eq!(parse_limit(table), Some(1_024));
+        assert_eq!(parse_limit(&table.replace("1024", "unlimited")), None);
+        assert_eq!(parse_limit(""), None);
         #[cfg(target_os = "linux")]
-        assert!(files_max().is_some_and(|files| files > FILES_KEPT));
+        assert!(descriptor_limit().is_some_and(|files| files > RESERVED_FILES));
     }
 
     #[test]
@@ -130,7 +130,7 @@ mod tests {
         let config = config.clone();
         let mut setup = config.setup(sandbox.directory()).unwrap();
         for (files, connections) in [(524_288, 1_024), (1_024, 384)] {
-            fit_to(files, &mut setup.node, &mut setup.tcp);
+            limit_to(files, &mut setup.node, &mut setup.tcp);
             let shared = setup.node.tcp.as_ref().map(|tcp| tcp.connections_max);
             assert_eq!(shared, Some(connections));
             assert_eq!(setup.tcp.connections_max, connections);
@@ -147,9 +147,9 @@ mod tests {
             (256, 192),
             (0, 0),
         ] {
-            let kept = kept_of(files);
-            assert_eq!(files - kept, flows);
-            assert!(files < 1_152 || kept > games + probes + shards);
+            let reserved = reserved_of(files);
+            assert_eq!(files - reserved, flows);
+            assert!(files < 1_152 || reserved > games + probes + shards);
         }
     }
 }

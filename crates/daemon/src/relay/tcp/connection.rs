@@ -20,20 +20,20 @@ pub(super) struct Connection {
     /// By when it must have got further.
     pub(super) deadline: Option<Instant>,
     /// Of a player where only proxies may send a header: the port, until his first bytes can be none.
-    pub(super) guard: Option<TcpPort>,
+    pub(super) guarded_port: Option<TcpPort>,
     /// Bytes read that the node has not taken: at most [`READ_MAX`] and a greeting's.
     pending: Vec<u8>,
     inbound: Inbound,
-    may: May,
+    ready: Readiness,
 }
 
 /// How far a connection is.
 #[derive(Debug)]
 pub(super) enum Stage {
     /// The node has not been asked.
-    Coming,
+    Accepted,
     /// A proxy has not said yet whom it speaks for.
-    Greeting {
+    ProxyHeader {
         port: TcpPort,
         /// Whose proxies it may be from.
         game: String,
@@ -59,22 +59,22 @@ enum Inbound {
 
 /// What the socket was not found unable to do.
 #[derive(Clone, Copy, Debug)]
-struct May {
-    read: bool,
-    write: bool,
+struct Readiness {
+    readable: bool,
+    writable: bool,
 }
 
 /// What passing bytes came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Passed {
+pub(super) enum TransferResult {
     /// All that goes now.
-    All,
+    Done,
     /// The socket is of no more use.
     Broken,
     /// The node knows nothing of it any more.
-    Gone,
+    UnknownConn,
     /// A player began with the header of a proxy.
-    Header(TcpPort),
+    ProxyHeader(TcpPort),
 }
 
 impl Connection {
@@ -83,12 +83,12 @@ impl Connection {
             stream,
             stage,
             deadline,
-            guard: None,
+            guarded_port: None,
             pending: Vec::new(),
             inbound: Inbound::Open,
-            may: May {
-                read: true,
-                write: true,
+            ready: Readiness {
+                readable: true,
+                writable: true,
             },
         }
     }
@@ -101,10 +101,10 @@ impl Connection {
     }
 
     /// Takes word that the socket may have bytes, and take some.
-    pub(super) const fn note_ready(&mut self) {
-        self.may = May {
-            read: true,
-            write: true,
+    pub(super) const fn set_ready(&mut self) {
+        self.ready = Readiness {
+            readable: true,
+            writable: true,
         };
     }
 
@@ -112,7 +112,7 @@ impl Connection {
     pub(super) const fn open_conn(&self) -> Option<ConnId> {
         match &self.stage {
             Stage::Open(conn) => Some(*conn),
-            Stage::Coming | Stage::Greeting { .. } | Stage::Dialling(_) => None,
+            Stage::Accepted | Stage::ProxyHeader { .. } | Stage::Dialling(_) => None,
         }
     }
 
@@ -120,155 +120,159 @@ impl Connection {
     pub(super) const fn conn(&self) -> Option<ConnId> {
         match &self.stage {
             Stage::Open(conn) | Stage::Dialling(conn) => Some(*conn),
-            Stage::Coming | Stage::Greeting { .. } => None,
+            Stage::Accepted | Stage::ProxyHeader { .. } => None,
         }
     }
 
     /// Gives the node what the socket has, as far as it takes it. What it does not take is asked for
     /// again when it does; the socket is not read meanwhile, and its sender stops.
-    pub(super) fn give(
+    pub(super) fn write_to_node(
         &mut self,
         node: &mut Node<Ring>,
-        room: &mut [u8],
+        read_buffer: &mut [u8],
         stats: &mut TcpStats,
-    ) -> Passed {
+    ) -> TransferResult {
         let Some(conn) = self.open_conn() else {
-            return Passed::All;
+            return TransferResult::Done;
         };
-        if let Some(port) = self.guard {
-            match self.check_start(room, stats) {
-                Start::Clear => self.guard = None,
-                Start::Unknown => return Passed::All,
-                Start::Header => return Passed::Header(port),
-                Start::Broken => return Passed::Broken,
+        if let Some(port) = self.guarded_port {
+            match self.check_first_bytes(read_buffer, stats) {
+                FirstBytes::Plain => self.guarded_port = None,
+                FirstBytes::Undecided => return TransferResult::Done,
+                FirstBytes::ProxyHeader => return TransferResult::ProxyHeader(port),
+                FirstBytes::Broken => return TransferResult::Broken,
             }
         }
         loop {
             if !self.pending.is_empty() {
                 match node.tcp_write(conn, &self.pending) {
                     Ok(taken) => drop(self.pending.drain(..taken.min(self.pending.len()))),
-                    Err(_) => return Passed::Gone,
+                    Err(_) => return TransferResult::UnknownConn,
                 }
             }
             if !self.pending.is_empty() {
-                return Passed::All;
+                return TransferResult::Done;
             }
             if self.inbound == Inbound::Ending {
                 self.inbound = Inbound::Ended;
                 return match node.tcp_finish(conn) {
-                    Ok(()) => Passed::All,
-                    Err(_) => Passed::Gone,
+                    Ok(()) => TransferResult::Done,
+                    Err(_) => TransferResult::UnknownConn,
                 };
             }
-            match self.read(room) {
-                Taken::Bytes(len) => {
+            match self.read(read_buffer) {
+                ReadResult::Bytes(len) => {
                     stats.bytes_in = stats.bytes_in.saturating_add(len.try_into().unwrap_or(0));
-                    let bytes = room.get(..len).unwrap_or_default();
+                    let bytes = read_buffer.get(..len).unwrap_or_default();
                     let Ok(taken) = node.tcp_write(conn, bytes) else {
-                        return Passed::Gone;
+                        return TransferResult::UnknownConn;
                     };
                     let rest = bytes.get(taken..).unwrap_or_default();
                     self.pending.extend_from_slice(rest);
                 }
-                Taken::Nothing => return Passed::All,
-                Taken::End => {}
-                Taken::Broken => return Passed::Broken,
+                ReadResult::WouldBlock => return TransferResult::Done,
+                ReadResult::Eof => {}
+                ReadResult::Broken => return TransferResult::Broken,
             }
         }
     }
 
     /// Reads a player's first bytes, and holds them back as long as they may be the start of a header.
-    fn check_start(&mut self, room: &mut [u8], stats: &mut TcpStats) -> Start {
+    fn check_first_bytes(&mut self, read_buffer: &mut [u8], stats: &mut TcpStats) -> FirstBytes {
         loop {
             match header_start(&self.pending) {
-                HeaderStart::Absent => return Start::Clear,
-                HeaderStart::Complete => return Start::Header,
+                HeaderStart::Absent => return FirstBytes::Plain,
+                HeaderStart::Complete => return FirstBytes::ProxyHeader,
                 HeaderStart::Partial => {}
             }
-            match self.read(room) {
-                Taken::Bytes(len) => {
+            match self.read(read_buffer) {
+                ReadResult::Bytes(len) => {
                     stats.bytes_in = stats.bytes_in.saturating_add(len.try_into().unwrap_or(0));
-                    let bytes = room.get(..len).unwrap_or_default();
+                    let bytes = read_buffer.get(..len).unwrap_or_default();
                     self.pending.extend_from_slice(bytes);
                 }
-                Taken::Nothing => return Start::Unknown,
+                ReadResult::WouldBlock => return FirstBytes::Undecided,
                 // No more comes, so no header does.
-                Taken::End => return Start::Clear,
-                Taken::Broken => return Start::Broken,
+                ReadResult::Eof => return FirstBytes::Plain,
+                ReadResult::Broken => return FirstBytes::Broken,
             }
         }
     }
 
     /// Gives the socket what the node has for it, as far as it takes it.
-    pub(super) fn take(&mut self, node: &mut Node<Ring>, stats: &mut TcpStats) -> Passed {
+    pub(super) fn write_to_socket(
+        &mut self,
+        node: &mut Node<Ring>,
+        stats: &mut TcpStats,
+    ) -> TransferResult {
         let Some(conn) = self.open_conn() else {
-            return Passed::All;
+            return TransferResult::Done;
         };
-        while self.may.write {
+        while self.ready.writable {
             let bytes = node.tcp_readable(conn);
             if bytes.is_empty() {
                 break;
             }
             match self.stream.write(bytes) {
-                Ok(0) => return Passed::Broken,
+                Ok(0) => return TransferResult::Broken,
                 Ok(len) => {
                     stats.bytes_out = stats.bytes_out.saturating_add(len.try_into().unwrap_or(0));
                     node.tcp_consume(conn, len);
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.may.write = false,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.ready.writable = false,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return Passed::Broken,
+                Err(_) => return TransferResult::Broken,
             }
         }
-        Passed::All
+        TransferResult::Done
     }
 
     /// Closes the half that leads to the socket's other end: all for it has been written.
-    pub(super) fn finish(&self) -> Passed {
+    pub(super) fn close_write(&self) -> TransferResult {
         match self.stream.shutdown(Shutdown::Write) {
-            Ok(()) => Passed::All,
-            Err(_) => Passed::Broken,
+            Ok(()) => TransferResult::Done,
+            Err(_) => TransferResult::Broken,
         }
     }
 
     /// Reads into `room`, unless the socket was found empty or at its end.
-    pub(super) fn read(&mut self, room: &mut [u8]) -> Taken {
-        while self.may.read && self.inbound == Inbound::Open {
-            match self.stream.read(room) {
+    pub(super) fn read(&mut self, read_buffer: &mut [u8]) -> ReadResult {
+        while self.ready.readable && self.inbound == Inbound::Open {
+            match self.stream.read(read_buffer) {
                 Ok(0) => {
                     self.inbound = Inbound::Ending;
-                    return Taken::End;
+                    return ReadResult::Eof;
                 }
-                Ok(len) => return Taken::Bytes(len),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.may.read = false,
+                Ok(len) => return ReadResult::Bytes(len),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.ready.readable = false,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return Taken::Broken,
+                Err(_) => return ReadResult::Broken,
             }
         }
-        Taken::Nothing
+        ReadResult::WouldBlock
     }
 }
 
 /// What a player's first bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Start {
+enum FirstBytes {
     /// No header.
-    Clear,
+    Plain,
     /// Too few to tell.
-    Unknown,
+    Undecided,
     /// A header's.
-    Header,
+    ProxyHeader,
     Broken,
 }
 
 /// What a read came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum ReadResult {
     Bytes(usize),
     /// Nothing now.
-    Nothing,
+    WouldBlock,
     /// The other end has closed its half.
-    End,
+    Eof,
     Broken,
 }
 

@@ -10,9 +10,9 @@ use relay_mesh::tunnel::{ConnId, Refusal};
 use wire::Instant;
 
 use super::connection::{Connection, Stage};
-use super::{Sockets, Way, count, listener};
+use super::{TcpSockets, Transfer, count, listener};
 
-impl Sockets {
+impl TcpSockets {
     /// Begins to connect to a game server.
     pub(super) fn dial(
         &mut self,
@@ -21,13 +21,13 @@ impl Sockets {
         conn: ConnId,
         server: SocketAddr,
     ) {
-        if !self.has_place() && !self.end_oldest_wait(now, node) {
-            return self.refuse(now, node, conn, Refusal::Crowded);
+        if !self.has_capacity() && !self.evict_oldest_pending(now, node) {
+            return self.fail_dial(now, node, conn, Refusal::Crowded);
         }
         let from = self.upstream.filter(|ip| ip.is_ipv4() == server.is_ipv4());
         let from = from.map(|ip| SocketAddr::new(ip, 0));
         let added = listener::dial(server, from).and_then(|stream| {
-            let deadline = Some(now + DIAL_MAX);
+            let deadline = Some(now + DIAL_TIMEOUT);
             self.add(Connection::new(stream, Stage::Dialling(conn), deadline))
         });
         match added {
@@ -35,7 +35,7 @@ impl Sockets {
                 count(&mut self.stats.dialled);
                 self.by_conn.insert(conn, token);
             }
-            Err(error) => self.refuse(now, node, conn, refusal_of(&error)),
+            Err(error) => self.fail_dial(now, node, conn, refusal_of(&error)),
         }
     }
 
@@ -58,28 +58,28 @@ impl Sockets {
         };
         if let Some(error) = fault {
             self.remove(token);
-            return self.refuse(now, node, conn, refusal_of(&error));
+            return self.fail_dial(now, node, conn, refusal_of(&error));
         }
         let deadline = connection.deadline.take();
         connection.open(conn, Vec::new());
-        self.forget_deadline(token, deadline);
+        self.cancel_deadline(token, deadline);
         if node.tcp_dialled(now, conn, Ok(())).is_err() {
             self.remove(token);
             count(&mut self.stats.lost);
             return;
         }
-        self.pass(now, node, conn, Way::ToSocket);
-        self.pass(now, node, conn, Way::ToNode);
+        self.transfer(now, node, conn, Transfer::ToSocket);
+        self.transfer(now, node, conn, Transfer::ToNode);
     }
 
     /// Gives up a dial.
-    pub(super) fn on_dial_overdue(&mut self, now: Instant, node: &mut Node<Ring>, token: usize) {
+    pub(super) fn on_dial_timeout(&mut self, now: Instant, node: &mut Node<Ring>, token: usize) {
         if let Some(conn) = self.remove(token).and_then(|dialling| dialling.conn()) {
-            self.refuse(now, node, conn, Refusal::Slow);
+            self.fail_dial(now, node, conn, Refusal::Slow);
         }
     }
 
-    fn refuse(&mut self, now: Instant, node: &mut Node<Ring>, conn: ConnId, why: Refusal) {
+    fn fail_dial(&mut self, now: Instant, node: &mut Node<Ring>, conn: ConnId, why: Refusal) {
         count(if why == Refusal::Crowded {
             &mut self.stats.dials_crowded
         } else if why == Refusal::Slow {
@@ -101,7 +101,7 @@ fn refusal_of(error: &io::Error) -> Refusal {
     let is = |kinds: &[ErrorKind]| kinds.contains(&error.kind());
     if is(&[ErrorKind::TimedOut]) {
         Refusal::Slow
-    } else if is(&NOTHING_LEFT) {
+    } else if is(&EXHAUSTED_KINDS) {
         Refusal::Crowded
     } else {
         Refusal::Server
@@ -109,10 +109,10 @@ fn refusal_of(error: &io::Error) -> Refusal {
 }
 
 /// No port is left, or no memory.
-const NOTHING_LEFT: [ErrorKind; 3] = [
+const EXHAUSTED_KINDS: [ErrorKind; 3] = [
     ErrorKind::AddrInUse,
     ErrorKind::AddrNotAvailable,
     ErrorKind::OutOfMemory,
 ];
 /// How long a game server may take to answer; the node waits 15 s for it.
-const DIAL_MAX: Duration = Duration::from_secs(10);
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);

@@ -11,14 +11,19 @@ use relay_mesh::{Node, TcpPort};
 use wire::Instant;
 use wire::address::canonical;
 
-use super::connection::{Connection, Stage, Taken};
-use super::{Newcomer, Sockets, count, listener};
+use super::connection::{Connection, ReadResult, Stage};
+use super::{AcceptedStream, TcpSockets, count, listener};
 
-impl Sockets {
+impl TcpSockets {
     /// Takes a connection that was accepted.
-    pub(super) fn welcome(&mut self, now: Instant, node: &mut Node<Ring>, newcomer: Newcomer) {
-        let Newcomer { port, stream, peer } = newcomer;
-        let Ok(local) = set_up(&stream) else {
+    pub(super) fn on_accepted(
+        &mut self,
+        now: Instant,
+        node: &mut Node<Ring>,
+        pending_accept: AcceptedStream,
+    ) {
+        let AcceptedStream { port, stream, peer } = pending_accept;
+        let Ok(local) = configure(&stream) else {
             // It is gone already.
             count(&mut self.stats.broken);
             return;
@@ -27,8 +32,8 @@ impl Sockets {
         let proxies = self.setup.proxies.get(game);
         let is_proxy = proxies.is_some_and(|trusted| trusted.is_trusted(peer.ip()));
         if !is_proxy {
-            let mut connection = Connection::new(stream, Stage::Coming, None);
-            connection.guard = proxies.is_some().then_some(port);
+            let mut connection = Connection::new(stream, Stage::Accepted, None);
+            connection.guarded_port = proxies.is_some().then_some(port);
             if let Ok(token) = self.add(connection) {
                 self.admit(now, node, (token, port), ((peer, local), Vec::new()));
             } else {
@@ -40,36 +45,39 @@ impl Sockets {
         let proxy = peer.ip();
         let deadline = greeting.deadline();
         let game = game.to_owned();
-        let stage = Stage::Greeting {
+        let stage = Stage::ProxyHeader {
             port,
             game,
             greeting: Box::new(greeting),
             proxy,
         };
-        if let Some(oldest) = self.waits.oldest_of(proxy, self.setup.waits_max()) {
-            self.end_wait(now, node, oldest);
+        if let Some(oldest) = self
+            .pending_headers
+            .oldest_of(proxy, self.setup.pending_headers_max())
+        {
+            self.evict_pending(now, node, oldest);
         }
         if let Ok(token) = self.add(Connection::new(stream, stage, Some(deadline))) {
-            self.waits.add(token, proxy);
-            self.on_greeting(now, node, token);
+            self.pending_headers.add(token, proxy);
+            self.on_header_bytes(now, node, token);
         } else {
             count(&mut self.stats.accept_errors);
         }
     }
 
     /// Resets the oldest connection that waits for its header; returns whether there was one.
-    pub(super) fn end_oldest_wait(&mut self, now: Instant, node: &mut Node<Ring>) -> bool {
-        let oldest = self.waits.oldest();
+    pub(super) fn evict_oldest_pending(&mut self, now: Instant, node: &mut Node<Ring>) -> bool {
+        let oldest = self.pending_headers.oldest();
         if let Some(token) = oldest {
-            self.end_wait(now, node, token);
+            self.evict_pending(now, node, token);
         }
         oldest.is_some()
     }
 
     /// Resets a connection that waits for its header, for a newcomer.
-    fn end_wait(&mut self, now: Instant, node: &mut Node<Ring>, token: usize) {
+    fn evict_pending(&mut self, now: Instant, node: &mut Node<Ring>, token: usize) {
         if let Some(connection) = self.remove(token)
-            && let Stage::Greeting { port, .. } = connection.stage
+            && let Stage::ProxyHeader { port, .. } = connection.stage
         {
             count(&mut self.stats.greetings_crowded);
             node.tcp_greeting_refused(now, port);
@@ -77,7 +85,7 @@ impl Sockets {
     }
 
     /// Resets the connection of a player who began with a proxy's header.
-    pub(super) fn on_header(
+    pub(super) fn reject_header(
         &mut self,
         now: Instant,
         node: &mut Node<Ring>,
@@ -91,77 +99,72 @@ impl Sockets {
     }
 
     /// Reads on whom a connection is for.
-    pub(super) fn on_greeting(&mut self, now: Instant, node: &mut Node<Ring>, token: usize) {
+    pub(super) fn on_header_bytes(&mut self, now: Instant, node: &mut Node<Ring>, token: usize) {
         loop {
             let Some(connection) = self.connections.get_mut(&token) else {
                 return;
             };
-            let taken = connection.read(&mut self.room);
-            let Stage::Greeting { game, greeting, .. } = &mut connection.stage else {
+            let taken = connection.read(&mut self.read_buffer);
+            let Stage::ProxyHeader { game, greeting, .. } = &mut connection.stage else {
                 return;
             };
             let Some(trusted) = self.setup.proxies.get(game) else {
                 return;
             };
-            let told = match taken {
-                Taken::Nothing => return,
-                Taken::Broken => {
+            let outcome = match taken {
+                ReadResult::WouldBlock => return,
+                ReadResult::Broken => {
                     self.on_broken(node, token);
                     return;
                 }
-                Taken::Bytes(len) => {
-                    let bytes = self.room.get(..len).unwrap_or_default();
+                ReadResult::Bytes(len) => {
+                    let bytes = self.read_buffer.get(..len).unwrap_or_default();
                     greeting.take(trusted, bytes)
                 }
                 // Nothing more comes: as after the deadline.
-                Taken::End => greeting.give_up(trusted).map(Some),
+                ReadResult::Eof => greeting.give_up(trusted).map(Some),
             };
-            let told = match told {
+            let outcome = match outcome {
                 Ok(None) => continue,
                 Ok(Some(greeted)) => Ok(greeted),
                 Err(bad) => Err(bad),
             };
-            self.greet(now, node, token, told);
+            self.finish_header(now, node, token, outcome);
             return;
         }
     }
 
     /// Goes on with a connection that did not say in time whom it is for.
-    pub(super) fn on_greeting_overdue(
-        &mut self,
-        now: Instant,
-        node: &mut Node<Ring>,
-        token: usize,
-    ) {
+    pub(super) fn on_header_timeout(&mut self, now: Instant, node: &mut Node<Ring>, token: usize) {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
-        let Stage::Greeting { game, greeting, .. } = &mut connection.stage else {
+        let Stage::ProxyHeader { game, greeting, .. } = &mut connection.stage else {
             return;
         };
         if let Some(trusted) = self.setup.proxies.get(game) {
-            let told = greeting.give_up(trusted);
-            self.greet(now, node, token, told);
+            let outcome = greeting.give_up(trusted);
+            self.finish_header(now, node, token, outcome);
         }
     }
 
-    fn greet(
+    fn finish_header(
         &mut self,
         now: Instant,
         node: &mut Node<Ring>,
         token: usize,
-        told: Result<Greeted, BadGreeting>,
+        outcome: Result<Greeted, BadGreeting>,
     ) {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
-        let Stage::Greeting { port, proxy, .. } = connection.stage else {
+        let Stage::ProxyHeader { port, proxy, .. } = connection.stage else {
             return;
         };
         let deadline = connection.deadline.take();
-        self.forget_deadline(token, deadline);
-        self.waits.remove(token, proxy);
-        if let Ok(greeted) = told {
+        self.cancel_deadline(token, deadline);
+        self.pending_headers.remove(token, proxy);
+        if let Ok(greeted) = outcome {
             let ends = (greeted.player, greeted.listen);
             self.admit(now, node, (token, port), (ends, greeted.rest));
         } else {
@@ -173,20 +176,20 @@ impl Sockets {
 }
 
 /// Returns the address that the player has reached.
-fn set_up(stream: &TcpStream) -> io::Result<SocketAddr> {
-    listener::set_up(stream)?;
+fn configure(stream: &TcpStream) -> io::Result<SocketAddr> {
+    listener::configure(stream)?;
     stream.local_addr().map(canonical)
 }
 
 /// Connections that wait for their header, by token; tokens ascend, so the first is the oldest.
 #[derive(Debug, Default)]
-pub(super) struct HeaderWaits {
+pub(super) struct PendingHeaders {
     all: BTreeSet<usize>,
     /// The same by the proxy's address; no entry is empty.
     by_proxy: BTreeMap<IpAddr, BTreeSet<usize>>,
 }
 
-impl HeaderWaits {
+impl PendingHeaders {
     /// Adds a connection of `proxy`.
     pub(super) fn add(&mut self, token: usize, proxy: IpAddr) {
         self.all.insert(token);
@@ -196,9 +199,9 @@ impl HeaderWaits {
     /// Removes it; nothing happens where it is not there.
     pub(super) fn remove(&mut self, token: usize, proxy: IpAddr) {
         self.all.remove(&token);
-        if let Some(waits) = self.by_proxy.get_mut(&proxy) {
-            waits.remove(&token);
-            if waits.is_empty() {
+        if let Some(pending_headers) = self.by_proxy.get_mut(&proxy) {
+            pending_headers.remove(&token);
+            if pending_headers.is_empty() {
                 self.by_proxy.remove(&proxy);
             }
         }
@@ -206,9 +209,9 @@ impl HeaderWaits {
 
     /// Returns the oldest of `proxy`, if it has `max` connections or more.
     pub(super) fn oldest_of(&self, proxy: IpAddr, max: u32) -> Option<usize> {
-        let waits = self.by_proxy.get(&proxy)?;
-        let is_full = u32::try_from(waits.len()).map_or(true, |len| len >= max);
-        waits.first().copied().filter(|_| is_full)
+        let pending_headers = self.by_proxy.get(&proxy)?;
+        let is_full = u32::try_from(pending_headers.len()).map_or(true, |len| len >= max);
+        pending_headers.first().copied().filter(|_| is_full)
     }
 
     /// Returns the oldest of all.
@@ -224,18 +227,25 @@ mod tests {
     #[test]
     fn the_oldest_of_a_proxy_that_has_its_share_gives_way() {
         let (one, other) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
-        let mut waits = HeaderWaits::default();
-        assert_eq!((waits.oldest(), waits.oldest_of(one, 0)), (None, None));
-        waits.add(3, other);
-        waits.add(5, one);
-        assert_eq!(waits.oldest_of(one, 2), None);
-        waits.add(9, one);
-        assert_eq!(waits.oldest_of(one, 2), Some(5));
-        assert_eq!(waits.oldest_of(other, 2), None, "it has its own share");
-        assert_eq!(waits.oldest(), Some(3));
+        let mut pending_headers = PendingHeaders::default();
+        assert_eq!(
+            (pending_headers.oldest(), pending_headers.oldest_of(one, 0)),
+            (None, None)
+        );
+        pending_headers.add(3, other);
+        pending_headers.add(5, one);
+        assert_eq!(pending_headers.oldest_of(one, 2), None);
+        pending_headers.add(9, one);
+        assert_eq!(pending_headers.oldest_of(one, 2), Some(5));
+        assert_eq!(
+            pending_headers.oldest_of(other, 2),
+            None,
+            "it has its own share"
+        );
+        assert_eq!(pending_headers.oldest(), Some(3));
         for (token, proxy) in [(3, other), (5, one), (5, one), (9, one)] {
-            waits.remove(token, proxy);
+            pending_headers.remove(token, proxy);
         }
-        assert!(waits.all.is_empty() && waits.by_proxy.is_empty());
+        assert!(pending_headers.all.is_empty() && pending_headers.by_proxy.is_empty());
     }
 }

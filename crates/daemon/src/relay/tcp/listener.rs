@@ -13,11 +13,11 @@ use wire::address::canonical;
 
 /// A port that is listened on.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(super) struct PortListener {
     pub(super) io: TcpListener,
     pub(super) port: TcpPort,
     /// Whether somebody may stand before it.
-    pub(super) may_hold: bool,
+    pub(super) may_have_pending: bool,
 }
 
 /// Listens on `address`, for IPv4 too if `is_dual`, the system can, and nobody has the port there.
@@ -48,10 +48,10 @@ pub(super) fn dial(server: SocketAddr, from: Option<SocketAddr>) -> io::Result<T
         socket.bind(&SockAddr::from(from))?;
     }
     match socket.connect(&SockAddr::from(server)) {
-        Err(error) if !is_under_way(&error) => Err(error),
+        Err(error) if !is_in_progress(&error) => Err(error),
         Ok(()) | Err(_) => {
             let stream = TcpStream::from_std(socket.into());
-            set_up(&stream)?;
+            configure(&stream)?;
             Ok(stream)
         }
     }
@@ -60,20 +60,22 @@ pub(super) fn dial(server: SocketAddr, from: Option<SocketAddr>) -> io::Result<T
 /// Has a connection send at once what it is given, notice after a while that nobody is there any more,
 /// and end by a reset unless [`end_orderly`] says otherwise: whatever kills this process must not look
 /// like the end of what was sent.
-pub(super) fn set_up(stream: &TcpStream) -> io::Result<()> {
+pub(super) fn configure(stream: &TcpStream) -> io::Result<()> {
     let socket = SockRef::from(stream);
     socket.set_tcp_nodelay(true)?;
     socket.set_linger(Some(Duration::ZERO))?;
-    let asks = TcpKeepalive::new().with_time(SILENCE);
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE);
     #[cfg(any(target_os = "android", target_os = "linux"))]
-    let asks = asks.with_interval(ASK_GAP).with_retries(ASKS);
+    let keepalive = keepalive
+        .with_interval(KEEPALIVE_INTERVAL)
+        .with_retries(KEEPALIVE_PROBES);
     #[cfg(any(target_os = "android", target_os = "linux"))]
-    socket.set_tcp_user_timeout(Some(GONE_AFTER))?;
-    socket.set_tcp_keepalive(&asks)
+    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+    socket.set_tcp_keepalive(&keepalive)
 }
 
 /// Lets a connection end as one whose halves are both closed.
-pub(super) fn end_orderly(stream: &TcpStream) {
+pub(super) fn close_gracefully(stream: &TcpStream) {
     // Where it does not go, the other end has all and is told of a reset behind it.
     SockRef::from(stream).set_linger(None).ok();
 }
@@ -92,7 +94,7 @@ fn socket(address: SocketAddr) -> io::Result<Socket> {
 }
 
 /// Whether a connect goes on by itself; connect(2).
-pub(in crate::relay) fn is_under_way(error: &io::Error) -> bool {
+pub(in crate::relay) fn is_in_progress(error: &io::Error) -> bool {
     #[cfg(unix)]
     let in_progress = error.raw_os_error() == Some(IN_PROGRESS);
     #[cfg(not(unix))]
@@ -112,61 +114,64 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// Connections that the system may hold until they are accepted; less where its own limit is lower.
 const BACKLOG: i32 = 1_024;
 /// Silence after which the system asks whether the other end is there.
-const SILENCE: Duration = Duration::from_secs(30);
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 /// Time between two such questions, and how many go unanswered before the connection ends: with [`SILENCE`] that
 /// is [`GONE_AFTER`].
 #[cfg(any(target_os = "android", target_os = "linux"))]
-const ASK_GAP: Duration = Duration::from_secs(10);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 #[cfg(any(target_os = "android", target_os = "linux"))]
-const ASKS: u32 = 9;
+const KEEPALIVE_PROBES: u32 = 9;
 /// How long bytes that were sent may wait to be acknowledged; `TCP_USER_TIMEOUT` of tcp(7). It also ends a
 /// connection whose reader takes nothing for so long.
 #[cfg(any(target_os = "android", target_os = "linux"))]
-const GONE_AFTER: Duration = Duration::from_secs(120);
+const USER_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Ports that are listened on, by token. Those that somebody may stand before take turns, so that a
 /// crowd at one holds up nobody at another.
 #[derive(Debug, Default)]
-pub(super) struct Doors {
-    held: BTreeMap<usize, Door>,
+pub(super) struct Listeners {
+    by_token: BTreeMap<usize, PortListener>,
     /// Who had the last turn.
     last: usize,
 }
 
-impl Doors {
-    pub(super) fn insert(&mut self, token: usize, door: Door) {
-        self.held.insert(token, door);
+impl Listeners {
+    pub(super) fn insert(&mut self, token: usize, listener: PortListener) {
+        self.by_token.insert(token, listener);
     }
 
     /// Listens no more on a port.
     pub(super) fn close(&mut self, port: TcpPort) {
-        self.held.retain(|_, door| door.port != port);
+        self.by_token.retain(|_, listener| listener.port != port);
     }
 
     pub(super) fn clear(&mut self) {
-        self.held.clear();
+        self.by_token.clear();
     }
 
     /// The door whose turn it is, of those that somebody may stand before.
     pub(super) fn next(&self) -> Option<usize> {
         let behind = (Bound::Excluded(self.last), Bound::Unbounded);
-        let round = self.held.range(behind).chain(self.held.range(..=self.last));
-        let mut waiting = round.filter(|(_, door)| door.may_hold);
+        let round = self
+            .by_token
+            .range(behind)
+            .chain(self.by_token.range(..=self.last));
+        let mut waiting = round.filter(|(_, listener)| listener.may_have_pending);
         waiting.next().map(|(token, _)| *token)
     }
 
     /// Gives a door its turn.
-    pub(super) fn take_turn(&mut self, token: usize) -> Option<&mut Door> {
+    pub(super) fn take_turn(&mut self, token: usize) -> Option<&mut PortListener> {
         self.last = token;
         self.get_mut(token)
     }
 
-    pub(super) fn get_mut(&mut self, token: usize) -> Option<&mut Door> {
-        self.held.get_mut(&token)
+    pub(super) fn get_mut(&mut self, token: usize) -> Option<&mut PortListener> {
+        self.by_token.get_mut(&token)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.held.len()
+        self.by_token.len()
     }
 }
 
@@ -184,7 +189,7 @@ mod tests {
         accepted.set_nonblocking(true).unwrap();
         let accepted = TcpStream::from_std(accepted);
         assert!(!SockRef::from(&accepted).keepalive().unwrap(), "by default");
-        set_up(&accepted).unwrap();
+        configure(&accepted).unwrap();
         for stream in [&dialled, &accepted] {
             let socket = SockRef::from(stream);
             assert!(socket.keepalive().unwrap());
@@ -192,10 +197,13 @@ mod tests {
                 socket.tcp_keepalive_time().unwrap(),
                 socket.tcp_keepalive_interval().unwrap(),
             );
-            let asks = socket.tcp_keepalive_retries().unwrap();
-            assert_eq!((idle, gap, asks), (SILENCE, ASK_GAP, ASKS));
-            assert_eq!(idle + gap * asks, GONE_AFTER, "with nothing to send");
-            assert_eq!(socket.tcp_user_timeout().unwrap(), Some(GONE_AFTER));
+            let keepalive = socket.tcp_keepalive_retries().unwrap();
+            assert_eq!(
+                (idle, gap, keepalive),
+                (KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES)
+            );
+            assert_eq!(idle + gap * keepalive, USER_TIMEOUT, "with nothing to send");
+            assert_eq!(socket.tcp_user_timeout().unwrap(), Some(USER_TIMEOUT));
         }
     }
 
@@ -228,58 +236,58 @@ mod tests {
     }
 
     /// A door each for these tokens, none of which anybody stands before.
-    fn doors(tokens: &[usize]) -> Doors {
-        let mut doors = Doors::default();
+    fn listeners(tokens: &[usize]) -> Listeners {
+        let mut listeners = Listeners::default();
         for &token in tokens {
-            let door = Door {
+            let listener = PortListener {
                 io: listen(("127.0.0.1:0".parse().unwrap(), false)).unwrap(),
                 port: TcpPort(u32::try_from(token).unwrap()),
-                may_hold: false,
+                may_have_pending: false,
             };
-            doors.insert(token, door);
+            listeners.insert(token, listener);
         }
-        doors
+        listeners
     }
 
-    fn crowd(doors: &mut Doors, tokens: &[usize]) {
+    fn set_pending(listeners: &mut Listeners, tokens: &[usize]) {
         for &token in tokens {
-            doors.get_mut(token).unwrap().may_hold = true;
+            listeners.get_mut(token).unwrap().may_have_pending = true;
         }
     }
 
     /// Who gets so many turns.
-    fn turns(doors: &mut Doors, count: usize) -> Vec<usize> {
+    fn turns(listeners: &mut Listeners, count: usize) -> Vec<usize> {
         let mut turn = || {
-            let token = doors.next()?;
-            doors.take_turn(token).map(|_| token)
+            let token = listeners.next()?;
+            listeners.take_turn(token).map(|_| token)
         };
         (0..count).map_while(|_| turn()).collect()
     }
 
     #[test]
     fn a_crowd_at_one_door_has_one_turn_of_those_who_wait() {
-        let mut doors = doors(&[0, 3, 7]);
-        assert!(turns(&mut doors, 1).is_empty());
-        crowd(&mut doors, &[0, 7]);
-        assert_eq!(turns(&mut doors, 4), [7, 0, 7, 0]);
-        crowd(&mut doors, &[3]);
-        assert_eq!(turns(&mut doors, 5), [3, 7, 0, 3, 7]);
+        let mut listeners = listeners(&[0, 3, 7]);
+        assert!(turns(&mut listeners, 1).is_empty());
+        set_pending(&mut listeners, &[0, 7]);
+        assert_eq!(turns(&mut listeners, 4), [7, 0, 7, 0]);
+        set_pending(&mut listeners, &[3]);
+        assert_eq!(turns(&mut listeners, 5), [3, 7, 0, 3, 7]);
         for token in [0, 3] {
-            doors.get_mut(token).unwrap().may_hold = false;
+            listeners.get_mut(token).unwrap().may_have_pending = false;
         }
-        assert_eq!(turns(&mut doors, 2), [7, 7]);
+        assert_eq!(turns(&mut listeners, 2), [7, 7]);
     }
 
     #[test]
     fn a_turn_that_is_not_taken_is_not_lost_nor_is_one_whose_door_is_shut() {
-        let mut doors = doors(&[1, 2, 3]);
-        crowd(&mut doors, &[1, 2, 3]);
-        assert_eq!(turns(&mut doors, 1), [1]);
-        assert_eq!([doors.next(), doors.next()], [Some(2), Some(2)]);
-        assert_eq!(turns(&mut doors, 1), [2]);
-        doors.close(TcpPort(2));
-        assert_eq!(turns(&mut doors, 3), [3, 1, 3]);
-        doors.clear();
-        assert_eq!((doors.next(), doors.len()), (None, 0));
+        let mut listeners = listeners(&[1, 2, 3]);
+        set_pending(&mut listeners, &[1, 2, 3]);
+        assert_eq!(turns(&mut listeners, 1), [1]);
+        assert_eq!([listeners.next(), listeners.next()], [Some(2), Some(2)]);
+        assert_eq!(turns(&mut listeners, 1), [2]);
+        listeners.close(TcpPort(2));
+        assert_eq!(turns(&mut listeners, 3), [3, 1, 3]);
+        listeners.clear();
+        assert_eq!((listeners.next(), listeners.len()), (None, 0));
     }
 }

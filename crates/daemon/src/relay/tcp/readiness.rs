@@ -11,29 +11,29 @@ use mio::{Events, Poll, Token, Waker};
 
 /// What the system has told of sockets since it was last looked at.
 #[derive(Debug, Default)]
-pub(super) struct Readiness {
+pub(super) struct ReadySet {
     /// By token, so that a node which is late is told of each socket once.
-    noted: Mutex<BTreeMap<usize, Ready>>,
-    is_over: AtomicBool,
+    events: Mutex<BTreeMap<usize, SocketEvents>>,
+    is_stopping: AtomicBool,
 }
 
 /// What the system says of one socket: that it may be read and written, or has an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Ready {
+pub(super) struct SocketEvents {
     pub(super) has_error: bool,
 }
 
-impl Readiness {
+impl ReadySet {
     /// Takes what was noted, into `into`, which is empty.
-    pub(super) fn take(&self, into: &mut BTreeMap<usize, Ready>) {
-        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
-        mem::swap(&mut *noted, into);
+    pub(super) fn take(&self, into: &mut BTreeMap<usize, SocketEvents>) {
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        mem::swap(&mut *events, into);
     }
 
-    fn note(&self, events: &Events) {
-        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
-        for event in events.iter().filter(|event| event.token() != WAKER) {
-            let ready = noted.entry(event.token().0).or_default();
+    fn note(&self, polled: &Events) {
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        for event in polled.iter().filter(|event| event.token() != WAKER) {
+            let ready = events.entry(event.token().0).or_default();
             ready.has_error |= event.is_error();
         }
     }
@@ -41,24 +41,24 @@ impl Readiness {
 
 /// The thread. Dropping it ends it.
 #[derive(Debug)]
-pub(in crate::relay) struct Watcher {
-    ready: Arc<Readiness>,
+pub(in crate::relay) struct PollThread {
+    ready: Arc<ReadySet>,
     waker: Waker,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Watcher {
+impl PollThread {
     /// Starts to wait for the sockets registered with `poll`.
     pub(super) fn start(
         mut poll: Poll,
-        ready: Arc<Readiness>,
+        ready: Arc<ReadySet>,
         wake: impl Fn() + Send + 'static,
     ) -> io::Result<Self> {
         let waker = Waker::new(poll.registry(), WAKER)?;
         let watched = Arc::clone(&ready);
         let watch = move || {
             let mut events = Events::with_capacity(EVENTS_MAX);
-            while !watched.is_over.load(Ordering::SeqCst) {
+            while !watched.is_stopping.load(Ordering::SeqCst) {
                 match poll.poll(&mut events, None) {
                     Ok(()) => {
                         watched.note(&events);
@@ -81,9 +81,9 @@ impl Watcher {
     }
 }
 
-impl Drop for Watcher {
+impl Drop for PollThread {
     fn drop(&mut self) {
-        self.ready.is_over.store(true, Ordering::SeqCst);
+        self.ready.is_stopping.store(true, Ordering::SeqCst);
         let is_woken = self.waker.wake().is_ok();
         if let Some(thread) = self.thread.take().filter(|_| is_woken) {
             thread.join().ok();

@@ -19,14 +19,16 @@ use servicer::Clock;
 use tokio::sync::oneshot;
 use wire::{CommandId, Instant, MatchId};
 
-use crate::allocator::{Order, Orders, Report};
+use crate::allocator::{AllocatorCommand, CommandSender, Report};
 use crate::link::LinkApplication;
-use crate::matchmaking::{Load, MatchResult, MatchmakerRequest, Submitted, TicketAsk, Unknown};
+use crate::matchmaking::{
+    Load, MatchResult, MatchmakerRequest, Submitted, TicketAccess, UnknownTicket,
+};
 
 /// The application of a matchmaker's node.
 pub(super) struct MatchmakerApplication {
     matchmaker: Matchmaker<Ring>,
-    orders: Orders,
+    commands: CommandSender,
     /// Told when another run of this matchmaker takes over.
     fence: Sender<()>,
     waiters: Waiters,
@@ -34,25 +36,29 @@ pub(super) struct MatchmakerApplication {
     calls: BTreeMap<CallId, CommandId>,
     clock: Clock,
     /// When the matchmaker shall be told the wall clock again.
-    wall_at: Instant,
+    wall_clock_at: Instant,
     /// Replies of the matchmaker, before they are sent.
     reply: Vec<u8>,
     /// Who wants the results of matches.
-    follower: Option<Sender<MatchResult>>,
+    subscriber: Option<Sender<MatchResult>>,
 }
 
 impl MatchmakerApplication {
-    pub(super) fn new(matchmaker: Matchmaker<Ring>, orders: Orders, fence: Sender<()>) -> Self {
+    pub(super) fn new(
+        matchmaker: Matchmaker<Ring>,
+        commands: CommandSender,
+        fence: Sender<()>,
+    ) -> Self {
         Self {
             matchmaker,
-            orders,
+            commands,
             fence,
             waiters: Waiters::default(),
             calls: BTreeMap::new(),
             clock: Clock::new(),
-            wall_at: Instant::ZERO,
+            wall_clock_at: Instant::ZERO,
             reply: Vec::new(),
-            follower: None,
+            subscriber: None,
         }
     }
 
@@ -60,19 +66,21 @@ impl MatchmakerApplication {
     fn pump(&mut self, now: Instant, node: &mut Node) {
         loop {
             if let Some((id, command)) = self.matchmaker.poll_command() {
-                self.on_order(now, node, id, command);
+                self.run_command(now, node, id, command);
             } else if let Some(event) = self.matchmaker.poll_event() {
-                self.on_news(&event);
+                self.on_matchmaker_event(&event);
             } else {
                 return;
             }
         }
     }
 
-    fn on_order(&mut self, now: Instant, node: &mut Node, id: CommandId, command: Command) {
+    fn run_command(&mut self, now: Instant, node: &mut Node, id: CommandId, command: Command) {
         let is_begun = match command {
-            Command::Spawn { slot, .. } => self.orders.give(Order::Start { run: id, slot }),
-            Command::Stop { slot, .. } => self.orders.give(Order::Stop { id, slot }),
+            Command::Spawn { slot, .. } => self
+                .commands
+                .send(AllocatorCommand::Start { run: id, slot }),
+            Command::Stop { slot, .. } => self.commands.send(AllocatorCommand::Stop { id, slot }),
             Command::Call { to, body, timeout } => {
                 let call = node.call(now, Addr::Node(to.node), body.into(), timeout);
                 call.is_ok_and(|call| self.calls.insert(call, id).is_none())
@@ -84,13 +92,13 @@ impl MatchmakerApplication {
         }
     }
 
-    fn on_news(&mut self, event: &Event) {
+    fn on_matchmaker_event(&mut self, event: &Event) {
         match event {
-            Event::Ticket(ticket) => self.wake(*ticket),
+            Event::Ticket(ticket) => self.answer_waiters(*ticket),
             Event::Missed(count) => {
                 tracing::warn!(count, "events were lost; all who wait are looked at");
                 for ticket in self.waiters.tickets() {
-                    self.wake(ticket);
+                    self.answer_waiters(ticket);
                 }
             }
             Event::MatchLive { match_id, server } => {
@@ -102,7 +110,7 @@ impl MatchmakerApplication {
                 result,
             } => {
                 tracing::info!(%match_id, ?end, "a match has ended");
-                self.tell_result(*match_id, *end, result);
+                self.publish_result(*match_id, *end, result);
             }
             Event::ServerUp(server) => tracing::info!(node = %server.node, "a server is up"),
             Event::ServerDown { server, reason } => {
@@ -116,8 +124,8 @@ impl MatchmakerApplication {
     }
 
     /// Hands a match's result on, where somebody wants it.
-    fn tell_result(&mut self, match_id: MatchId, end: MatchEnd, result: &[u8]) {
-        let Some(follower) = &self.follower else {
+    fn publish_result(&mut self, match_id: MatchId, end: MatchEnd, result: &[u8]) {
+        let Some(subscriber) = &self.subscriber else {
             return;
         };
         let result = MatchResult {
@@ -125,19 +133,19 @@ impl MatchmakerApplication {
             end,
             result: result.to_vec(),
         };
-        match follower.try_send(result) {
+        match subscriber.try_send(result) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => {
                 tracing::error!(%match_id, "a result is lost: nobody takes them");
             }
-            Err(TrySendError::Disconnected(_)) => self.follower = None,
+            Err(TrySendError::Disconnected(_)) => self.subscriber = None,
         }
     }
 
     /// Answers all who wait for a ticket, where there is something to tell.
-    fn wake(&mut self, ticket: TicketId) {
+    fn answer_waiters(&mut self, ticket: TicketId) {
         let answer = match self.matchmaker.ticket(ticket) {
-            None => Err(Unknown),
+            None => Err(UnknownTicket),
             Some(state) if is_settled(state) => Ok(state.clone()),
             Some(_) => return,
         };
@@ -149,34 +157,42 @@ impl MatchmakerApplication {
 
     /// Returns what has become of a ticket, for its holder, who is there: a ticket that nobody asks
     /// for ends.
-    fn look(&mut self, now: Instant, ask: &TicketAsk) -> Result<&TicketState, Unknown> {
-        let is_holder = self.matchmaker.is_holder(ask.ticket, &ask.resume_key);
+    fn holder_state(
+        &mut self,
+        now: Instant,
+        access: &TicketAccess,
+    ) -> Result<&TicketState, UnknownTicket> {
+        let is_holder = self.matchmaker.is_holder(access.ticket, &access.resume_key);
         if is_holder {
-            self.matchmaker.keep_ticket(now, ask.ticket);
+            self.matchmaker.keep_ticket(now, access.ticket);
         }
-        let state = self.matchmaker.ticket(ask.ticket);
-        state.filter(|_| is_holder).ok_or(Unknown)
+        let state = self.matchmaker.ticket(access.ticket);
+        state.filter(|_| is_holder).ok_or(UnknownTicket)
     }
 
-    fn cancel(&mut self, now: Instant, ask: &TicketAsk) -> Result<TicketState, CancelError> {
-        let state = self.look(now, ask);
-        let state = state.map_err(|Unknown| CancelError::Unknown)?;
+    fn cancel(&mut self, now: Instant, access: &TicketAccess) -> Result<TicketState, CancelError> {
+        let state = self.holder_state(now, access);
+        let state = state.map_err(|UnknownTicket| CancelError::Unknown)?;
         // Said twice, it is done as well.
         if *state != TicketState::Ended(Ending::Cancelled) {
-            self.matchmaker.cancel(now, ask.ticket)?;
+            self.matchmaker.cancel(now, access.ticket)?;
         }
-        self.look(now, ask)
+        self.holder_state(now, access)
             .cloned()
-            .map_err(|Unknown| CancelError::Unknown)
+            .map_err(|UnknownTicket| CancelError::Unknown)
     }
 
-    fn reissue(&mut self, now: Instant, ask: &TicketAsk) -> Result<TicketState, ReissueError> {
-        let state = self.look(now, ask);
-        state.map_err(|Unknown| ReissueError::Unknown)?;
-        self.matchmaker.reissue(now, ask.ticket)?;
-        self.look(now, ask)
+    fn reissue(
+        &mut self,
+        now: Instant,
+        access: &TicketAccess,
+    ) -> Result<TicketState, ReissueError> {
+        let state = self.holder_state(now, access);
+        state.map_err(|UnknownTicket| ReissueError::Unknown)?;
+        self.matchmaker.reissue(now, access.ticket)?;
+        self.holder_state(now, access)
             .cloned()
-            .map_err(|Unknown| ReissueError::Unknown)
+            .map_err(|UnknownTicket| ReissueError::Unknown)
     }
 
     fn on_server_call(&mut self, now: Instant, node: &mut Node, call: (Ticket, ServerLink, &[u8])) {
@@ -205,8 +221,8 @@ impl MatchmakerApplication {
         }
     }
 
-    fn tell_wall_clock(&mut self, now: Instant) {
-        self.wall_at = now + WALL_INTERVAL;
+    fn update_wall_clock(&mut self, now: Instant) {
+        self.wall_clock_at = now + WALL_CLOCK_INTERVAL;
         self.matchmaker.set_unix_time(now, self.clock.unix_time());
     }
 }
@@ -222,8 +238,8 @@ impl LinkApplication for MatchmakerApplication {
     ) -> ControlFlow<()> {
         // Whoever asked may have gone meanwhile: an answer that is handed back is dropped.
         match request {
-            MatchmakerRequest::Submit(wish, answer) => {
-                let receipt = self.matchmaker.submit(now, &wish);
+            MatchmakerRequest::Submit(request, answer) => {
+                let receipt = self.matchmaker.submit(now, &request);
                 let submitted = receipt.map(|receipt| Submitted {
                     state: self
                         .matchmaker
@@ -234,27 +250,31 @@ impl LinkApplication for MatchmakerApplication {
                 });
                 drop(answer.send(submitted));
             }
-            MatchmakerRequest::Look(ask, answer) => {
-                drop(answer.send(self.look(now, &ask).cloned()));
+            MatchmakerRequest::Get(access, answer) => {
+                drop(answer.send(self.holder_state(now, &access).cloned()));
             }
-            MatchmakerRequest::Await(ask, answer) => {
-                let state = self.look(now, &ask).cloned();
+            MatchmakerRequest::Wait(access, answer) => {
+                let state = self.holder_state(now, &access).cloned();
                 if state.as_ref().is_ok_and(|state| !is_settled(state)) {
-                    let refused = self.waiters.add(ask.ticket, answer);
+                    let refused = self.waiters.add(access.ticket, answer);
                     drop(refused.map_err(|answer| answer.send(state)));
                 } else {
                     drop(answer.send(state));
                 }
             }
-            MatchmakerRequest::Cancel(ask, answer) => drop(answer.send(self.cancel(now, &ask))),
-            MatchmakerRequest::Reissue(ask, answer) => drop(answer.send(self.reissue(now, &ask))),
+            MatchmakerRequest::Cancel(access, answer) => {
+                drop(answer.send(self.cancel(now, &access)));
+            }
+            MatchmakerRequest::Reissue(access, answer) => {
+                drop(answer.send(self.reissue(now, &access)));
+            }
             MatchmakerRequest::Load(answer) => drop(answer.send(Load {
                 is_joined: node.is_joined(),
                 matchmaker: self.matchmaker.load(),
                 stats: self.matchmaker.stats(),
             })),
             MatchmakerRequest::Report(report) => self.on_report(now, report),
-            MatchmakerRequest::Follow(follower) => self.follower = Some(follower),
+            MatchmakerRequest::Subscribe(subscriber) => self.subscriber = Some(subscriber),
         }
         self.pump(now, node);
         ControlFlow::Continue(())
@@ -308,12 +328,12 @@ impl LinkApplication for MatchmakerApplication {
 
     fn poll_timeout(&self) -> Option<Instant> {
         let machine = self.matchmaker.poll_timeout();
-        Some(machine.map_or(self.wall_at, |at| at.min(self.wall_at)))
+        Some(machine.map_or(self.wall_clock_at, |at| at.min(self.wall_clock_at)))
     }
 
     fn handle_timeout(&mut self, now: Instant, node: &mut Node) {
-        if self.wall_at <= now {
-            self.tell_wall_clock(now);
+        if self.wall_clock_at <= now {
+            self.update_wall_clock(now);
         }
         if self.matchmaker.poll_timeout().is_some_and(|at| at <= now) {
             self.matchmaker.handle_timeout(now);
@@ -332,9 +352,9 @@ const fn is_settled(state: &TicketState) -> bool {
 }
 
 /// How often the matchmaker is told the wall clock; its own clock carries on between.
-const WALL_INTERVAL: Duration = Duration::from_secs(5);
+const WALL_CLOCK_INTERVAL: Duration = Duration::from_secs(5);
 
-type Answer = oneshot::Sender<Result<TicketState, Unknown>>;
+type Answer = oneshot::Sender<Result<TicketState, UnknownTicket>>;
 
 /// Who waits for which ticket to have a seat or to end.
 #[derive(Debug, Default)]

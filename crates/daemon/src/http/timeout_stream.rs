@@ -13,39 +13,39 @@ use tokio::time::{Sleep, sleep};
 /// first of it has to wait until a flush, which comes when nothing waits any more: a byte taken now
 /// and then gains nothing.
 #[derive(Debug)]
-pub(super) struct Patient<S> {
+pub(super) struct TimeoutStream<S> {
     stream: S,
     limit: Duration,
     /// When what waits must have left.
-    due: Option<Pin<Box<Sleep>>>,
+    deadline: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Patient<S> {
+impl<S> TimeoutStream<S> {
     pub(super) const fn new(stream: S, limit: Duration) -> Self {
         Self {
             stream,
             limit,
-            due: None,
+            deadline: None,
         }
     }
 
     /// Has `outcome`, where it is to wait, wait no longer than it may.
-    fn hold<T>(
+    fn poll_deadline<T>(
         &mut self,
         context: &mut Context<'_>,
         outcome: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         if outcome.is_pending() {
             let limit = self.limit;
-            let due = self.due.get_or_insert_with(|| Box::pin(sleep(limit)));
-            ready!(due.as_mut().poll(context));
+            let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep(limit)));
+            ready!(deadline.as_mut().poll(context));
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         outcome
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TimeoutStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -55,14 +55,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TimeoutStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let outcome = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.hold(context, outcome)
+        self.poll_deadline(context, outcome)
     }
 
     fn poll_write_vectored(
@@ -71,7 +71,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let outcome = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.hold(context, outcome)
+        self.poll_deadline(context, outcome)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -81,14 +81,14 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let outcome = Pin::new(&mut self.stream).poll_flush(context);
         if outcome.is_ready() {
-            self.due = None;
+            self.deadline = None;
         }
-        self.hold(context, outcome)
+        self.poll_deadline(context, outcome)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let outcome = Pin::new(&mut self.stream).poll_shutdown(context);
-        self.hold(context, outcome)
+        self.poll_deadline(context, outcome)
     }
 }
 
@@ -136,8 +136,8 @@ mod tests {
         let limit = Duration::from_millis(30);
         let mut context = Context::from_waker(Waker::noop());
         let pass = |span| runtime.block_on(async { sleep(span).await });
-        let mut stream = Patient::new(Slow::default(), limit);
-        let mut write = |stream: &mut Patient<Slow>| {
+        let mut stream = TimeoutStream::new(Slow::default(), limit);
+        let mut write = |stream: &mut TimeoutStream<Slow>| {
             Pin::new(stream)
                 .poll_write(&mut context, b"ab")
                 .map(|written| written.map_err(|error| error.kind()))
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(write(&mut stream), late);
 
         // Had all been taken, it would have been in time.
-        let mut stream = Patient::new(Slow::default(), limit);
+        let mut stream = TimeoutStream::new(Slow::default(), limit);
         assert_eq!(write(&mut stream), Poll::Pending);
         assert_eq!(write(&mut stream), Poll::Ready(Ok(1)));
         let mut context = Context::from_waker(Waker::noop());

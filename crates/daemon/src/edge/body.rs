@@ -8,12 +8,12 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::count::Counts;
-use crate::http::refusal::{FieldFault, Refusal};
+use crate::http::error_response::{ErrorResponse, FieldError};
 use crate::matchmaking::Load;
 
 /// Body of `POST /v1/tickets`.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Wish {
+pub(super) struct TicketBody {
     pub(super) client_id: u64,
     /// What the game server gets with the token; nothing by default.
     pub(super) user: UserData,
@@ -22,7 +22,7 @@ pub(super) struct Wish {
 /// The body as JSON has it: what each field must be is judged by name, so that an error has one.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct WishFields {
+struct TicketFields {
     client_id: Field,
     user: Field,
     #[serde(flatten)]
@@ -54,28 +54,33 @@ impl<'de> Deserialize<'de> for Field {
 
 impl Field {
     /// Returns its text; an empty one where it is missing.
-    fn optional(self, name: &str, form: &'static str) -> Result<String, Refusal> {
+    fn optional(self, name: &str, form: &'static str) -> Result<String, ErrorResponse> {
         match self {
             Self::Missing => Ok(String::new()),
-            Self::Text(_) | Self::Other(_) => self.needed(name, form),
+            Self::Text(_) | Self::Other(_) => self.required(name, form),
         }
     }
 
-    fn needed(self, name: &str, form: &'static str) -> Result<String, Refusal> {
+    fn required(self, name: &str, form: &'static str) -> Result<String, ErrorResponse> {
         let found = match self {
             Self::Text(text) => return Ok(text),
             Self::Missing => "nothing".to_owned(),
             Self::Other(found) => found,
         };
-        Err(fault("malformed_json", name, found, form))
+        Err(field_error("malformed_json", name, found, form))
     }
 }
 
-fn fault(word: &'static str, name: &str, found: String, expected: &'static str) -> Refusal {
-    Refusal::bad_field(
-        word,
-        FieldFault {
-            field: shown(name),
+fn field_error(
+    code: &'static str,
+    name: &str,
+    found: String,
+    expected: &'static str,
+) -> ErrorResponse {
+    ErrorResponse::bad_field(
+        code,
+        FieldError {
+            field: truncated(name),
             found,
             expected,
         },
@@ -83,37 +88,42 @@ fn fault(word: &'static str, name: &str, found: String, expected: &'static str) 
 }
 
 /// Shortens what a client has written, to be shown to it.
-pub(super) fn shown(text: &str) -> String {
+pub(super) fn truncated(text: &str) -> String {
     let mut letters = text.chars();
-    let mut short: String = letters.by_ref().take(SHOWN_MAX).collect();
+    let mut short: String = letters.by_ref().take(TRUNCATED_CHARS_MAX).collect();
     if letters.next().is_some() {
         short.push_str("...");
     }
     short
 }
 
-impl Wish {
+impl TicketBody {
     /// Reads a body.
-    pub(super) fn read(body: &[u8]) -> Result<Self, Refusal> {
-        let whole = str::from_utf8(body).map_err(|_| no_json("is no UTF-8"))?;
+    pub(super) fn read(body: &[u8]) -> Result<Self, ErrorResponse> {
+        let whole = str::from_utf8(body).map_err(|_| malformed("is no UTF-8"))?;
         let whole: Value = serde_json::from_str(whole).map_err(|error| {
             let (line, column) = (error.line(), error.column());
-            no_json(&format!("is no JSON, at line {line} column {column}"))
+            malformed(&format!("is no JSON, at line {line} column {column}"))
         })?;
         if !whole.is_object() {
-            return Err(no_json("is no object, such as {\"client_id\": \"42\"}"));
+            return Err(malformed("is no object, such as {\"client_id\": \"42\"}"));
         }
         // A field that is there twice is told here.
-        let fields: WishFields = serde_json::from_slice(body)
-            .map_err(|error| no_json(&format!("cannot be read: {error}")))?;
+        let fields: TicketFields = serde_json::from_slice(body)
+            .map_err(|error| malformed(&format!("cannot be read: {error}")))?;
         if let Some(name) = fields.others.keys().next() {
             let found = "a field of this name".to_owned();
-            return Err(fault("malformed_json", name, found, "client_id or user"));
+            return Err(field_error(
+                "malformed_json",
+                name,
+                found,
+                "client_id or user",
+            ));
         }
-        let id = fields.client_id.needed("client_id", CLIENT_ID)?;
+        let id = fields.client_id.required("client_id", CLIENT_ID)?;
         let client_id = decimal(&id).ok_or_else(|| {
-            let found = format!("{:?}", shown(&id));
-            fault("bad_client_id", "client_id", found, CLIENT_ID)
+            let found = format!("{:?}", truncated(&id));
+            field_error("bad_client_id", "client_id", found, CLIENT_ID)
         })?;
         let user = fields.user.optional("user", USER)?;
         let user = bytes(&user)
@@ -121,21 +131,21 @@ impl Wish {
             .ok_or_else(|| {
                 // Its text is the game's own matter.
                 let found = format!("{} characters", user.chars().count());
-                fault("bad_user", "user", found, USER)
+                field_error("bad_user", "user", found, USER)
             })?;
         Ok(Self { client_id, user })
     }
 }
 
-fn no_json(what: &str) -> Refusal {
-    Refusal::bad("malformed_json", format!("the body {what}"))
+fn malformed(what: &str) -> ErrorResponse {
+    ErrorResponse::bad("malformed_json", format!("the body {what}"))
 }
 
 const CLIENT_ID: &str =
     "a string of decimal digits, below 2^64, without sign and leading zeros, such as \"42\"";
 const USER: &str = "a string of hexadecimal digits, for 0 to 512 bytes, such as \"00ff\"";
 /// Letters of a client's own text in an error.
-const SHOWN_MAX: usize = 64;
+const TRUNCATED_CHARS_MAX: usize = 64;
 
 /// Reads a decimal number in its one spelling: digits, no sign, no zero before others.
 pub(super) fn decimal(text: &str) -> Option<u64> {
@@ -148,7 +158,7 @@ pub(super) fn decimal(text: &str) -> Option<u64> {
 
 /// Answer to `POST /v1/tickets`.
 #[derive(Debug, Serialize)]
-pub(super) struct Made<'a> {
+pub(super) struct CreatedTicket<'a> {
     /// Secret of the holder.
     pub(super) resume_key: &'a str,
     #[serde(flatten)]
@@ -333,28 +343,28 @@ mod tests {
     }
 
     fn refused(body: &str) -> (String, String) {
-        let refusal = Wish::read(body.as_bytes()).unwrap_err();
-        let text = format!("{refusal:?}");
-        let word = text.split('"').nth(1).unwrap().to_owned();
-        (word, text)
+        let error_response = TicketBody::read(body.as_bytes()).unwrap_err();
+        let text = format!("{error_response:?}");
+        let code = text.split('"').nth(1).unwrap().to_owned();
+        (code, text)
     }
 
     #[test]
     fn null_for_an_optional_field_is_its_absence() {
-        let wish = |body: &str| Wish::read(body.as_bytes()).unwrap();
-        let plain = wish(r#"{"client_id":"42"}"#);
-        assert_eq!(wish(r#"{"client_id":"42","user":null}"#), plain);
-        assert_eq!(wish(r#"{"user":"","client_id":"42"}"#), plain);
+        let body = |body: &str| TicketBody::read(body.as_bytes()).unwrap();
+        let plain = body(r#"{"client_id":"42"}"#);
+        assert_eq!(body(r#"{"client_id":"42","user":null}"#), plain);
+        assert_eq!(body(r#"{"user":"","client_id":"42"}"#), plain);
         assert_eq!(plain.client_id, 42);
         assert_eq!(
-            wish(r#"{"client_id":"42","user":"00fF"}"#).user,
+            body(r#"{"client_id":"42","user":"00fF"}"#).user,
             UserData::new(&[0, 255]).unwrap()
         );
     }
 
     #[test]
     fn an_error_names_the_field_what_was_found_and_what_is_expected() {
-        for (body, word, field, found) in [
+        for (body, code, field, found) in [
             ("{}", "malformed_json", "client_id", "nothing"),
             (
                 r#"{"client_id":null}"#,
@@ -405,8 +415,8 @@ mod tests {
                 "a field of this name",
             ),
         ] {
-            let (told, text) = refused(body);
-            assert_eq!(told, word, "{text}");
+            let (found_code, text) = refused(body);
+            assert_eq!(found_code, code, "{text}");
             assert!(text.contains(&format!("field: \"{field}\"")), "{text}");
             assert!(
                 text.contains(found) && text.contains("expected: "),

@@ -13,7 +13,7 @@ use wire::NodeId;
 /// How an answer is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Form {
+pub(super) enum Format {
     #[default]
     Json,
     Text,
@@ -21,7 +21,7 @@ pub(super) enum Form {
 }
 
 /// A route between two ends, in a mesh.
-pub(super) struct Way<'a> {
+pub(super) struct RouteAnswer<'a> {
     pub(super) from: NodeId,
     /// The cheapest.
     pub(super) route: &'a Route,
@@ -39,18 +39,18 @@ pub(super) fn json(mesh: &MeshView) -> Value {
 }
 
 /// A route as JSON.
-pub(super) fn route_json(mesh: &MeshView, way: &Way<'_>) -> Value {
-    let hops: Vec<Value> = way
+pub(super) fn route_json(mesh: &MeshView, answer: &RouteAnswer<'_>) -> Value {
+    let hops: Vec<Value> = answer
         .hops()
         .map(|id| json!({"node": id.to_string(), "name": name(mesh, &id)}))
         .collect();
-    let in_use = way.in_use.as_ref().map(|routes| {
-        let routes = routes.iter().map(|of| used_json(mesh, &way.from, of));
+    let in_use = answer.in_use.as_ref().map(|routes| {
+        let routes = routes.iter().map(|of| used_json(mesh, &answer.from, of));
         routes.collect::<Vec<Value>>()
     });
     json!({
         "schema": 1,
-        "cost_ms": millis(way.route.cost),
+        "cost_ms": millis(answer.route.cost),
         "hops": hops,
         "in_use": in_use,
     })
@@ -111,18 +111,18 @@ pub(super) fn text(mesh: &MeshView) -> String {
 }
 
 /// A route as lines for people: the cheapest, and what flows use now.
-pub(super) fn route_text(mesh: &MeshView, way: &Way<'_>) -> String {
+pub(super) fn route_text(mesh: &MeshView, answer: &RouteAnswer<'_>) -> String {
     let names = |path: &Path| {
-        let names: Vec<String> = hops(&way.from, path).map(|id| name(mesh, &id)).collect();
+        let names: Vec<String> = hops(&answer.from, path).map(|id| name(mesh, &id)).collect();
         names.join(" > ")
     };
     let mut text = format!(
         "cheapest  {}: {:.1} ms\n",
-        route_names(mesh, way),
-        millis(way.route.cost)
+        route_names(mesh, answer),
+        millis(answer.route.cost)
     );
-    let Some(in_use) = &way.in_use else {
-        let from = name(mesh, &way.from);
+    let Some(in_use) = &answer.in_use else {
+        let from = name(mesh, &answer.from);
         writeln!(text, "in use    ask {from}, which alone knows").unwrap_or_default();
         return text;
     };
@@ -156,36 +156,36 @@ pub(super) fn route_text(mesh: &MeshView, way: &Way<'_>) -> String {
 }
 
 /// The mesh as a Mermaid graph, the links of `way` drawn thick.
-pub(super) fn mermaid(mesh: &MeshView, way: Option<&Way<'_>>) -> String {
+pub(super) fn mermaid(mesh: &MeshView, answer: Option<&RouteAnswer<'_>>) -> String {
     let mut text = String::from("graph LR\n");
-    let place = |id: &NodeId| mesh.nodes.binary_search_by(|of| of.node.cmp(id)).ok();
+    let index = |id: &NodeId| mesh.nodes.binary_search_by(|of| of.node.cmp(id)).ok();
     for (index, of) in mesh.nodes.iter().enumerate() {
         writeln!(text, "  n{index}[\"{}\"]", label(of)).unwrap_or_default();
     }
-    let hops: Vec<NodeId> = way.iter().flat_map(|way| way.hops()).collect();
+    let hops: Vec<NodeId> = answer.iter().flat_map(|answer| answer.hops()).collect();
     for of in &mesh.links {
-        let (Some(low), Some(high)) = (place(&of.low), place(&of.high)) else {
+        let (Some(low), Some(high)) = (index(&of.low), index(&of.high)) else {
             continue;
         };
-        let is_on_way = hops
+        let is_on_route = hops
             .windows(2)
             .any(|pair| pair == [of.low, of.high] || pair == [of.high, of.low]);
-        let line = if is_on_way { "===" } else { "---" };
+        let line = if is_on_route { "===" } else { "---" };
         writeln!(text, "  n{low} {line}|{:.1} ms| n{high}", millis(of.cost)).unwrap_or_default();
     }
-    if let Some(way) = way {
-        let cost = millis(way.route.cost);
-        writeln!(text, "  %% {} in {cost:.1} ms", route_names(mesh, way)).unwrap_or_default();
+    if let Some(answer) = answer {
+        let cost = millis(answer.route.cost);
+        writeln!(text, "  %% {} in {cost:.1} ms", route_names(mesh, answer)).unwrap_or_default();
     }
     text
 }
 
-fn route_names(mesh: &MeshView, way: &Way<'_>) -> String {
-    let names: Vec<String> = way.hops().map(|id| name(mesh, &id)).collect();
+fn route_names(mesh: &MeshView, answer: &RouteAnswer<'_>) -> String {
+    let names: Vec<String> = answer.hops().map(|id| name(mesh, &id)).collect();
     names.join(" > ")
 }
 
-impl Way<'_> {
+impl RouteAnswer<'_> {
     /// All nodes on the way, both ends included; one where they are the same.
     fn hops(&self) -> impl Iterator<Item = NodeId> {
         hops(&self.from, &self.route.path)
@@ -248,8 +248,8 @@ fn role_names(roles: Roles) -> Vec<&'static str> {
 /// What a node is called in text: its name, or the first digits of its id. Names are letters, digits and
 /// `. _ -`, so that none breaks out of a drawing.
 fn name(mesh: &MeshView, id: &NodeId) -> String {
-    let place = mesh.nodes.binary_search_by(|of| of.node.cmp(id)).ok();
-    let of = place.and_then(|place| mesh.nodes.get(place));
+    let index = mesh.nodes.binary_search_by(|of| of.node.cmp(id)).ok();
+    let of = index.and_then(|index| mesh.nodes.get(index));
     of.map_or_else(|| short(id), label)
 }
 

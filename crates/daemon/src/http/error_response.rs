@@ -9,17 +9,17 @@ use serde::Serialize;
 
 /// Why a request is not done: a status, a word for programs, a sentence for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct ErrorResponse {
     status: StatusCode,
     error: &'static str,
     detail: String,
-    field: Option<Box<FieldFault>>,
+    field: Option<Box<FieldError>>,
     retry_after: Option<Duration>,
 }
 
 /// What is wrong with one field of a body, or one parameter of a query.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct FieldFault {
+pub(crate) struct FieldError {
     pub(crate) field: String,
     pub(crate) found: String,
     pub(crate) expected: &'static str,
@@ -27,17 +27,17 @@ pub(crate) struct FieldFault {
 
 /// The word of a refusal, beside the answer that says it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Word(pub(crate) &'static str);
+pub(crate) struct ErrorCode(pub(crate) &'static str);
 
 #[derive(Serialize)]
-struct Shape<'a> {
+struct ErrorBody<'a> {
     error: &'a str,
     detail: &'a str,
     #[serde(flatten)]
-    field: Option<&'a FieldFault>,
+    field: Option<&'a FieldError>,
 }
 
-impl Refusal {
+impl ErrorResponse {
     pub(crate) fn new(status: StatusCode, error: &'static str, detail: impl Into<String>) -> Self {
         Self {
             status,
@@ -54,8 +54,8 @@ impl Refusal {
     }
 
     /// A field of the request is not what it must be.
-    pub(crate) fn bad_field(error: &'static str, fault: FieldFault) -> Self {
-        let FieldFault {
+    pub(crate) fn bad_field(error: &'static str, fault: FieldError) -> Self {
+        let FieldError {
             field,
             found,
             expected,
@@ -79,15 +79,15 @@ impl Refusal {
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for ErrorResponse {
     fn into_response(self) -> Response {
-        let shape = Shape {
+        let body = ErrorBody {
             error: self.error,
             detail: &self.detail,
             field: self.field.as_deref(),
         };
-        let mut response = (self.status, Json(shape)).into_response();
-        response.extensions_mut().insert(Word(self.error));
+        let mut response = (self.status, Json(body)).into_response();
+        response.extensions_mut().insert(ErrorCode(self.error));
         let headers = response.headers_mut();
         if let Some(wait) = self.retry_after {
             // Whole seconds (RFC 9110, section 10.2.3), and not too early.

@@ -9,13 +9,13 @@ use udp_proto::{CloseCode, ConnectFailure};
 
 use super::client::Stats;
 use super::file::NodeName;
-use super::running::Told;
+use super::running::RelayEvent;
 
 /// One line that the process prints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum News {
+pub enum ProcessEvent {
     /// The node runs.
     Ready {
         /// Its id.
@@ -113,7 +113,7 @@ pub enum News {
         /// Where.
         address: SocketAddr,
     },
-    /// Counters, as asked for by [`Order::Stats`], and at the end.
+    /// Counters, as asked for by [`ProcessCommand::Stats`], and at the end.
     Stats {
         /// Hop frames sealed and sent: passed on, or of own flows.
         frames_sealed: u64,
@@ -272,7 +272,7 @@ impl From<RouteCause> for RouteCauseName {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
-pub enum Order {
+pub enum ProcessCommand {
     /// Print the counters.
     Stats,
     /// Take leave: let in no new player and no new label. The process does not end by it.
@@ -289,13 +289,13 @@ pub enum Order {
     },
 }
 
-impl News {
+impl ProcessEvent {
     /// Says what a node tells; `None` for what this program has no line for.
     #[must_use]
-    pub fn of(told: Told) -> Option<Self> {
-        match told {
-            Told::Event(event) => Self::of_event(event),
-            Told::NotStored { version, why } => Some(Self::ConfigNotStored { version, why }),
+    pub fn of(event: RelayEvent) -> Option<Self> {
+        match event {
+            RelayEvent::Event(event) => Self::of_event(event),
+            RelayEvent::NotStored { version, why } => Some(Self::ConfigNotStored { version, why }),
         }
     }
 
@@ -320,7 +320,7 @@ impl News {
             } => Self::BootstrapFailed {
                 node: NodeName(node),
                 addresses,
-                why: why_no_link(&failure),
+                why: dial_failure_text(&failure),
                 attempts,
             },
             Event::IdentityInUse { records } => Self::IdentityInUse { records },
@@ -408,7 +408,7 @@ impl News {
     }
 
     /// Says what a node has counted.
-    pub(super) fn counted(stats: &Stats) -> Self {
+    pub(super) fn stats_of(stats: &Stats) -> Self {
         let frames = &stats.frames;
         Self::Stats {
             frames_sealed: frames.sealed,
@@ -424,7 +424,7 @@ impl News {
 }
 
 /// Says why a bootstrap node was not reached, and what to look at.
-fn why_no_link(failure: &ConnectFailure) -> String {
+fn dial_failure_text(failure: &ConnectFailure) -> String {
     let advice = if let ConnectFailure::Timeout = failure {
         "is it up, is the address right, does a firewall pass UDP, and is its network secret the same?"
     } else if let ConnectFailure::NotTheServer { .. } = failure {
@@ -459,8 +459,8 @@ mod tests {
             flows: 2,
         };
         let line = |event| {
-            let news = News::of(Told::Event(event)).unwrap();
-            serde_json::to_value(&news).unwrap()
+            let stdio = ProcessEvent::of(RelayEvent::Event(event)).unwrap();
+            serde_json::to_value(&stdio).unwrap()
         };
         let moved = line(moved);
         assert_eq!(
@@ -484,8 +484,8 @@ mod tests {
                 failure,
                 attempts: 4,
             };
-            let news = News::of(Told::Event(failed)).unwrap();
-            serde_json::to_value(&news).unwrap()
+            let stdio = ProcessEvent::of(RelayEvent::Event(failed)).unwrap();
+            serde_json::to_value(&stdio).unwrap()
         };
         let cases = [
             (ConnectFailure::Timeout, "network secret"),
@@ -509,7 +509,8 @@ mod tests {
             reason: NodeRefusal::WrongSecret,
             count: 7,
         };
-        let refused = serde_json::to_value(News::of(Told::Event(refused)).unwrap()).unwrap();
+        let refused =
+            serde_json::to_value(ProcessEvent::of(RelayEvent::Event(refused)).unwrap()).unwrap();
         let expected = serde_json::json!({
             "event": "nodes_refused", "reason": "wrong_secret", "count": 7,
         });
@@ -518,10 +519,10 @@ mod tests {
 
     #[test]
     fn orders_are_read_as_documented_and_nothing_else_is() {
-        let read = serde_json::from_str::<Order>;
-        assert_eq!(read(r#"{"order":"stats"}"#).unwrap(), Order::Stats);
+        let read = serde_json::from_str::<ProcessCommand>;
+        assert_eq!(read(r#"{"order":"stats"}"#).unwrap(), ProcessCommand::Stats);
         let link = read(r#"{"order":"link","remote":"127.0.0.2","delay_ms":9}"#).unwrap();
-        let expected = Order::Link {
+        let expected = ProcessCommand::Link {
             remote: "127.0.0.2".parse().unwrap(),
             delay_ms: 9,
             loss_per_million: 0,
