@@ -19,8 +19,9 @@ use crate::chain::{CHAIN_LEN, Chain};
 use crate::event::{CloseReason, JoinError, LeaveReason};
 use crate::message::Welcome;
 use crate::repair::RepairLimits;
+use crate::stats::SpectatorStats;
+use crate::tick::{PeerId, Tick};
 use crate::transfer::TransferLimits;
-use crate::{PeerId, SpectatorStats, Tick};
 
 use farewell::Farewells;
 pub(crate) use feed::Guest;

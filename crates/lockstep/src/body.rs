@@ -2,9 +2,9 @@
 
 use core::ops::Range;
 
-use crate::Tick;
 use crate::chain::Chain;
 use crate::repair::{Closed, RepairLimits, Wanted, newest};
+use crate::tick::Tick;
 
 /// Bundles of consecutive ticks, one after the other as datagrams carry them.
 #[derive(Debug, Default)]

@@ -2,9 +2,9 @@
 
 use wire::MatchId;
 
-use crate::Tick;
 use crate::bundle::{self, Shape};
 use crate::checksum::LogHash;
+use crate::tick::Tick;
 use crate::turn::Row;
 
 /// Bundles kept: 17 s at 60 Hz. A client whose acknowledgement is older needs a snapshot.

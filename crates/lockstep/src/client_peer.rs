@@ -16,11 +16,13 @@ use std::collections::VecDeque;
 
 use wire::{Arrival, CommandId, Generator, Instant, Machine, MatchId, Seat, Seed, Transmit};
 
+use crate::config::ClientConfig;
 use crate::event::{ClientEvent, LeaveReason, Phase, SnapshotError, SubmitError};
 use crate::input::{Input, encode_into};
 use crate::message::{Direction, Down, decode_chunk, decode_chunk_ack, write_leave, write_ready};
+use crate::stats::ClientStats;
+use crate::tick::{PeerId, Tick};
 use crate::turn::Turn;
-use crate::{ClientConfig, ClientStats, PeerId, Tick};
 
 use session::Session;
 use snapshots::Exchange;

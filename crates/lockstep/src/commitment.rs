@@ -11,7 +11,7 @@ use core::fmt;
 use sha2::{Digest, Sha256};
 use wire::{MatchId, Seat};
 
-use crate::Tick;
+use crate::tick::Tick;
 
 /// What the salts of one player's commitments are made from: 32 random bytes that nobody else knows.
 ///

@@ -3,8 +3,8 @@
 use core::num::NonZeroU8;
 use core::time::Duration;
 
-use crate::Playout;
 use crate::bundle::Shape;
+use crate::playout::Playout;
 use crate::transfer::TransferLimits;
 
 /// How a [`MatchServer`](crate::MatchServer) runs a match.

@@ -5,7 +5,9 @@ use core::time::Duration;
 
 use wire::{MatchId, Seat};
 
-use crate::{Cause, PeerId, Section, Tick, Width};
+use crate::divergence::{Cause, Section};
+use crate::input::Width;
+use crate::tick::{PeerId, Tick};
 
 /// What a [`MatchServer`](crate::MatchServer) tells the application.
 #[derive(Clone, Debug, PartialEq, Eq)]

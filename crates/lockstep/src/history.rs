@@ -1,7 +1,7 @@
 //! A client's own inputs that the server has not acknowledged yet.
 
-use crate::Tick;
 use crate::message::INPUTS_MAX;
+use crate::tick::Tick;
 
 /// Consecutive inputs, at most [`INPUTS_MAX`], and the one they are coded against.
 #[derive(Debug)]

@@ -41,10 +41,13 @@ use std::collections::VecDeque;
 use wire::{Generator, Instant, MatchId, Seat};
 
 use crate::bundle::Shape;
+use crate::client_peer::ClientPeer;
+use crate::event::Phase;
 use crate::input::Input;
+use crate::match_server::MatchServer;
 use crate::message::{Seats, Ticks, bit};
+use crate::tick::{PeerId, Tick};
 use crate::view::View;
-use crate::{ClientPeer, MatchServer, PeerId, Phase, Tick};
 
 pub use config::{HostedConfig, HostedConfigError};
 pub use event::{HostedClose, HostedEvent, HostedStats};

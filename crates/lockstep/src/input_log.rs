@@ -1,6 +1,6 @@
 //! One seat's own inputs, as the server received them.
 
-use crate::Tick;
+use crate::tick::Tick;
 
 /// Ticks behind the newest closed one whose inputs are kept, to decode what comes late against.
 pub(crate) const BEHIND_MAX: u32 = 256;

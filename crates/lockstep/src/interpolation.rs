@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use wire::Instant;
 
-use crate::Playout;
+use crate::playout::Playout;
 use crate::playout_clock::PlayoutClock;
 
 /// States that a server sends now and then, to be drawn at any moment between.

@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use wire::Instant;
 
-use crate::Playout;
+use crate::playout::Playout;
 use crate::playout_clock::PlayoutClock;
 
 /// What arrives unevenly, out of order or twice, handed out in order, each once, and as evenly as

@@ -12,10 +12,10 @@ use std::collections::VecDeque;
 
 use wire::{Instant, Seat};
 
-use crate::Tick;
 use crate::divergence::{Cause, Section};
 use crate::message::{Answer, Question};
 use crate::rungs::Rungs;
+use crate::tick::Tick;
 
 use inquiry::Inquiry;
 

@@ -24,6 +24,7 @@ use crate::audience::Audience;
 use crate::body::Body;
 use crate::bundle::Shape;
 use crate::chain::{CHAIN_LEN, Chain, ChainReader};
+use crate::config::{ClosePolicy, Config};
 use crate::event::{
     CloseReason, ConfigError, JoinError, LeaveReason, Phase, ReportError, ServerEvent, StartError,
 };
@@ -32,8 +33,9 @@ use crate::ladder::Ladder;
 use crate::ledger::{Haste, Ledger};
 use crate::message::{TURNS_HEAD_LEN_MAX, ladder_ticks_max};
 use crate::repair::{RUN_LEN_SMALL, RepairLimits};
+use crate::stats::ServerStats;
+use crate::tick::{PeerId, Tick};
 use crate::turn::{Row, Turn};
-use crate::{ClosePolicy, Config, PeerId, ServerStats, Tick};
 
 use forwarding::Forwarding;
 use place::{Holder, Place};

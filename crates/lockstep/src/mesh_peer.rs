@@ -28,7 +28,7 @@ use wire::{Arrival, CommandId, Generator, Instant, Machine, MatchId, Seat, Trans
 
 use crate::body::Body;
 use crate::bundle::Shape;
-use crate::checksum::LogHash;
+use crate::checksum::{LogHash, StateHasher};
 use crate::event::{Phase, ReportError, SubmitError};
 use crate::input::{Input, encode_into};
 use crate::ledger::Ledger;
@@ -36,9 +36,9 @@ use crate::message::{MESH_DELAY_MAX, Seats, bit};
 use crate::repair::RepairLimits;
 use crate::step::{Step, Steps};
 use crate::stepper::Stepper;
+use crate::tick::{PeerId, Tick};
 use crate::turn::Row;
 use crate::view::View;
-use crate::{PeerId, StateHasher, Tick};
 
 pub use config::MeshConfig;
 pub use event::{MeshClose, MeshConfigError, MeshEvent, MeshStats};

@@ -4,8 +4,7 @@ use core::time::Duration;
 
 use wire::Instant;
 
-use crate::Playout;
-use crate::playout::PlayoutDelay;
+use crate::playout::{Playout, PlayoutDelay};
 
 /// Arrivals over which the quickest is taken, twice: long enough for a quiet moment, short enough
 /// for a drift of 200 ppm to cost 0.4 ms at 60 Hz.

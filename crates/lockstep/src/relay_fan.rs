@@ -15,7 +15,8 @@ use crate::message::{
     Chunk, Direction, Down, TURNS_HEAD_LEN_MAX, Welcome, decode_chunk, decode_down, write_leave,
 };
 use crate::repair::RepairLimits;
-use crate::{FanStats, PeerId, Tick};
+use crate::stats::FanStats;
+use crate::tick::{PeerId, Tick};
 
 pub use config::FanConfig;
 use upstream::Upstream;

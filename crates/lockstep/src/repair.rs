@@ -4,8 +4,8 @@ use core::ops::Range;
 
 use wire::Instant;
 
-use crate::Tick;
 use crate::chain::Chain;
+use crate::tick::Tick;
 
 /// Round trip assumed before one was seen; RFC 9002, section 6.2.2.
 const INITIAL_RTT_NANOS: u64 = 333_000_000;

@@ -1,7 +1,7 @@
 //! What was reported of each of the last ticks: the rungs of the ladder that a search climbs.
 
-use crate::Tick;
 use crate::checksum::SECTIONS_MAX;
+use crate::tick::Tick;
 
 /// Hashes of the last ticks, those between hash steps too.
 ///

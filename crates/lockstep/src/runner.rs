@@ -4,10 +4,13 @@ use core::time::Duration;
 
 use wire::Instant;
 
+use crate::checksum::StateHasher;
 use crate::costs::Costs;
 use crate::saves::Saves;
+use crate::sim::Sim;
+use crate::step::{Step, Steps};
 use crate::stepper::WINDOW_MAX;
-use crate::{Sim, StateHasher, Step, Steps, Tick};
+use crate::tick::Tick;
 
 /// A game, and the machine that says what it does next: does it, and reports state hashes.
 ///

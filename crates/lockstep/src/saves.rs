@@ -1,6 +1,6 @@
 //! A game's saved states.
 
-use crate::Tick;
+use crate::tick::Tick;
 
 /// The newest saves, in memory that is used again.
 #[derive(Debug)]

@@ -1,6 +1,8 @@
 //! The game, as the library sees it.
 
-use crate::{Input, StateHasher, Turn};
+use crate::checksum::StateHasher;
+use crate::input::Input;
+use crate::turn::Turn;
 
 /// A deterministic game: the same turns from the same state lead to the same state.
 ///

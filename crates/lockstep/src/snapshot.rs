@@ -9,10 +9,10 @@
 
 use wire::{Reader, Writer};
 
-use crate::Tick;
 use crate::bundle::{self, Shape};
 use crate::chain::{ChainReader, REACH};
 use crate::checksum::LogHash;
+use crate::tick::Tick;
 use crate::transfer::TransferLimits;
 use crate::turn::Row;
 

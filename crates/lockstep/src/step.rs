@@ -4,8 +4,11 @@ use core::time::Duration;
 
 use wire::{Instant, MatchId};
 
+use crate::checksum::StateHasher;
 use crate::event::ReportError;
-use crate::{Input, StateHasher, Tick, Turn};
+use crate::input::Input;
+use crate::tick::Tick;
+use crate::turn::Turn;
 
 /// What the game does next. State number `t` is the one before the step of tick `t`.
 ///

@@ -22,8 +22,9 @@ use core::time::Duration;
 use wire::Seat;
 
 use crate::bundle::Shape;
+use crate::config::SavePolicy;
+use crate::tick::Tick;
 use crate::turn::Row;
-use crate::{SavePolicy, Tick};
 
 use foreseen::Foreseen;
 use spacing::Spacing;

@@ -5,10 +5,12 @@ use core::fmt;
 use wire::{Generator, MatchId, Seat};
 
 use crate::bundle::Shape;
-use crate::input::encode_into;
+use crate::checksum::StateHasher;
+use crate::input::{Input, encode_into};
 use crate::saves::Saves;
-use crate::turn::{Origin, Row};
-use crate::{Input, Sim, StateHasher, Tick, Turn};
+use crate::sim::Sim;
+use crate::tick::Tick;
+use crate::turn::{Origin, Row, Turn};
 
 /// Ticks that a test can go back, at most; as many as a window.
 const DISTANCE_MAX: u8 = 32;

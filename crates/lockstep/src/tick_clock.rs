@@ -4,8 +4,8 @@ use core::time::Duration;
 
 use wire::Instant;
 
-use crate::Tick;
 use crate::message::PERIOD_NANOS;
+use crate::tick::Tick;
 
 /// Arrivals over which the fastest is taken, twice: long enough for a quiet moment, short enough
 /// for a drift of 200 ppm to cost 0.4 ms.

@@ -4,8 +4,8 @@ use core::marker::PhantomData;
 
 use wire::Seat;
 
-use crate::Tick;
 use crate::input::{Input, Width, decode};
+use crate::tick::Tick;
 
 /// Where the input of one seat in one tick comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -36,8 +36,8 @@
 //! The latter two make histories differ, which the compared hashes show, since they are over the
 //! inputs too. It cannot do so unseen, nor write for a seat that all who stay hear.
 
-use crate::Tick;
 use crate::message::{Decision, Seats, Statement, Ticks, bit};
+use crate::tick::Tick;
 
 /// One peer's part in the agreement.
 #[derive(Debug)]

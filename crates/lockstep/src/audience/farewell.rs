@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::PeerId;
 use crate::event::CloseReason;
+use crate::tick::PeerId;
 
 /// Who is out and may not know: each is told once, and again when it is heard from.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 use wire::Instant;
 
 use crate::repair::{Repair, RepairLimits};
-use crate::{PeerId, Tick};
+use crate::tick::{PeerId, Tick};
 
 /// What somebody has who watches, and is to get.
 #[derive(Debug)]

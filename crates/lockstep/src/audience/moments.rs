@@ -2,8 +2,8 @@
 
 use wire::Instant;
 
-use crate::Tick;
 use crate::chain::CHAIN_LEN;
+use crate::tick::Tick;
 
 /// When each of the last [`CHAIN_LEN`] ticks was shown.
 #[derive(Debug, Default)]

@@ -15,7 +15,8 @@ use crate::message::{
     write_turns_head, write_welcome,
 };
 use crate::repair::{Ack, Closed, RepairLimits, newest};
-use crate::{PeerId, SpectatorStats, Tick};
+use crate::stats::SpectatorStats;
+use crate::tick::{PeerId, Tick};
 
 /// What all feeds share while turns are written.
 struct Shared<'a> {

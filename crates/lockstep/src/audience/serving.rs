@@ -12,8 +12,9 @@ use crate::chain::REACH;
 use crate::event::{CloseReason, LeaveReason};
 use crate::message::{ChunkAck, Direction};
 use crate::snapshot::{KEEP_TICKS, last_start};
+use crate::stats::SpectatorStats;
+use crate::tick::{PeerId, Tick};
 use crate::transfer::Outgoing;
-use crate::{PeerId, SpectatorStats, Tick};
 
 /// Snapshots that are sent at once; each takes 60 kB. Whoever else wants one waits.
 const DELIVERIES_AT_ONCE: usize = 8;

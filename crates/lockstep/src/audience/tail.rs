@@ -2,9 +2,9 @@
 
 use super::Stage;
 use super::saying::write_turns;
-use crate::Tick;
 use crate::message::TURNS_HEAD_LEN_MAX;
 use crate::repair::{Closed, RepairLimits, Wanted, newest};
+use crate::tick::Tick;
 
 /// Ticks that go out unasked, at most; in a burst more may.
 const TICKS: usize = 8;

@@ -4,10 +4,11 @@ use wire::{MatchId, Seed};
 
 use super::*;
 use crate::bundle::Shape;
+use crate::config::InputDelay;
+use crate::input::Input;
 use crate::message::{Direction, Mode, decode_chunk};
 use crate::snapshot::KEEP_TICKS;
 use crate::transfer::Incoming;
-use crate::{Input, InputDelay};
 
 const PEER: PeerId = PeerId(7);
 

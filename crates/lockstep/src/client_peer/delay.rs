@@ -4,8 +4,9 @@ use core::time::Duration;
 
 use wire::Instant;
 
+use crate::config::InputDelay;
 use crate::margin::Margin;
-use crate::{InputDelay, Tick};
+use crate::tick::Tick;
 
 /// Ticks whose delay is remembered: as many inputs as can be on their way.
 const TICKS: u32 = 64;

@@ -2,9 +2,9 @@
 
 use core::ops::Range;
 
-use crate::Tick;
 use crate::event::ReportError;
 use crate::message::{HASHES_MAX, HashSlice};
+use crate::tick::Tick;
 
 /// State hashes kept for a server that asks again.
 const HASHES_KEPT: u32 = 1_024;

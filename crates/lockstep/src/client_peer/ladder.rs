@@ -6,10 +6,11 @@ use wire::Seat;
 
 use super::session::Session;
 use super::{ClientPeer, EVENTS_MAX, State};
+use crate::checksum::StateHasher;
 use crate::event::{ClientEvent, ReportError};
 use crate::input::Input;
 use crate::message::{Question, write_heard, write_sections, write_ticks};
-use crate::{StateHasher, Tick};
+use crate::tick::Tick;
 
 /// Questions that may wait for their answers; the server asks again what was dropped.
 const QUESTIONS_MAX: usize = 8;

@@ -17,15 +17,17 @@ use super::stepping::Stepping;
 use crate::bundle::Shape;
 use crate::chain::{CHAIN_LEN, Chain, ChainReader};
 use crate::checksum::LogHash;
+use crate::config::ClientConfig;
 use crate::history::History;
 use crate::message::{EarlyInputs, Turns, Welcome};
 use crate::playout::PlayoutDelay;
 use crate::rungs::Rungs;
 use crate::snapshot::{self, SnapshotHead};
+use crate::stats::ClientStats;
 use crate::stepper::Do;
+use crate::tick::Tick;
 use crate::tick_clock::TickClock;
 use crate::turn::{Origin, Row};
-use crate::{ClientConfig, ClientStats, Tick};
 use promised::Promised;
 
 /// A seat in a match, and all that came of it.

@@ -3,12 +3,12 @@
 use wire::Instant;
 
 use super::session::Session;
-use crate::config::snapshot_bytes_max;
+use crate::config::{ClientConfig, snapshot_bytes_max};
 use crate::event::{ClientEvent, SnapshotError};
 use crate::message::{Chunk, ChunkAck, Direction};
 use crate::snapshot;
+use crate::tick::Tick;
 use crate::transfer::{Incoming, Outgoing};
-use crate::{ClientConfig, Tick};
 
 /// What is being transferred.
 #[derive(Debug, Default)]

@@ -4,8 +4,8 @@ use core::time::Duration;
 
 use wire::Instant;
 
-use crate::Tick;
 use crate::event::{ClientEvent, StallCause};
+use crate::tick::Tick;
 
 /// Ticks by which a turn may be late without a word of it: what redundancy brings.
 const LATE_TICKS: u32 = 3;

@@ -15,13 +15,17 @@ use wire::{Instant, MatchId, Seat};
 
 use super::session::Read;
 use super::{ClientPeer, EVENTS_MAX, State};
-use crate::checksum::LogHash;
+use crate::checksum::{LogHash, StateHasher};
+use crate::config::ClientConfig;
 use crate::event::{ClientEvent, ReportError, SnapshotError};
+use crate::input::Input;
 use crate::message::{EarlyInputs, Turns, Welcome};
 use crate::snapshot::SnapshotHead;
+use crate::stats::ClientStats;
+use crate::step::{Step, Steps};
 use crate::stepper::{Do, Stepper, WINDOW_MAX};
-use crate::turn::Row;
-use crate::{ClientConfig, ClientStats, Input, StateHasher, Step, Steps, Tick, Turn};
+use crate::tick::Tick;
+use crate::turn::{Row, Turn};
 
 /// Log hashes kept, of ticks that are closed and not final: up to three windows of 32.
 const LOGS: u32 = 128;

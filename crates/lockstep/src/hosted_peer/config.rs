@@ -5,8 +5,8 @@ use core::time::Duration;
 
 use wire::Seat;
 
+use crate::config::{ClientConfig, Config, SnapshotSource};
 use crate::event::ConfigError;
-use crate::{ClientConfig, Config, SnapshotSource};
 
 /// How a [`HostedPeer`](crate::HostedPeer) plays and, when its turn comes, hosts.
 ///

@@ -7,10 +7,10 @@ use core::time::Duration;
 use wire::{Instant, Seat};
 
 use super::{HostedClose, HostedEvent, HostedPeer, SELF, State};
-use crate::Tick;
 use crate::event::LeaveReason;
 use crate::input::Input;
 use crate::message::{Decision, Seats, Statement, Ticks, bit};
+use crate::tick::Tick;
 use crate::view::Heard;
 
 /// Part of `patience` between two words that we are there: four, so that one that is lost is no

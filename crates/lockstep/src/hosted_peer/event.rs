@@ -2,8 +2,8 @@
 
 use wire::Seat;
 
-use crate::Tick;
 use crate::event::{ClientEvent, CloseReason, LeaveReason, Refusal, ServerEvent};
+use crate::tick::Tick;
 
 /// What a [`HostedPeer`](crate::HostedPeer) tells the application.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,10 +3,12 @@
 use wire::{Instant, Seat};
 
 use super::{HostedClose, HostedEvent, HostedPeer, SELF, State};
+use crate::config::StartPolicy;
 use crate::event::{LeaveReason, Phase};
 use crate::input::Input;
+use crate::match_server::MatchServer;
 use crate::message::{Bundles, bit};
-use crate::{MatchServer, PeerId, StartPolicy, Tick};
+use crate::tick::{PeerId, Tick};
 
 /// Times that a leave is said: at 5 % loss all are lost once in 8,000.
 pub(super) const LEAVE_COPIES: u8 = 3;

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use wire::Instant;
 
-use crate::{PeerId, Tick};
+use crate::tick::{PeerId, Tick};
 
 /// Another player of the match.
 #[derive(Debug)]

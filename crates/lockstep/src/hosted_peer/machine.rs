@@ -5,9 +5,9 @@ use core::convert::Infallible;
 use wire::{Arrival, CommandId, Instant, Machine, Transmit};
 
 use super::{HostedClose, HostedEvent, HostedPeer, State};
-use crate::PeerId;
 use crate::event::{ClientEvent, CloseReason, Phase, ServerEvent};
 use crate::input::Input;
+use crate::tick::PeerId;
 
 /// Times that what is due may make more due, at once: a beat that decides, which seats players, who
 /// are welcomed.

@@ -6,9 +6,13 @@ use wire::{Instant, MatchId, Seat};
 
 use super::hosting::LEAVE_COPIES;
 use super::{HostedClose, HostedEvent, HostedPeer, State};
+use crate::checksum::StateHasher;
 use crate::event::{CloseReason, JoinError, LeaveReason, ReportError, SnapshotError, SubmitError};
 use crate::input::Input;
-use crate::{MatchServer, PeerId, StateHasher, Step, Steps, Tick, Turn};
+use crate::match_server::MatchServer;
+use crate::step::{Step, Steps};
+use crate::tick::{PeerId, Tick};
+use crate::turn::Turn;
 
 impl<I: Input> HostedPeer<I> {
     /// Takes what the player does now, and returns the tick it is for, as

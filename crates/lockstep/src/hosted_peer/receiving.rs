@@ -5,7 +5,7 @@ use wire::{Arrival, Instant};
 use super::{HostedPeer, State};
 use crate::input::Input;
 use crate::message::{DecodeError, HostedMessage, Presence, bit, decode_hosted};
-use crate::{PeerId, Tick};
+use crate::tick::{PeerId, Tick};
 
 impl<I: Input> HostedPeer<I> {
     pub(super) fn receive(&mut self, now: Instant, arrival: Arrival<PeerId>, datagram: &mut [u8]) {

@@ -3,13 +3,12 @@
 use wire::Instant;
 
 use super::{HostedPeer, State};
-use crate::PeerId;
-use crate::Tick;
 use crate::input::Input;
 use crate::message::{
     FORWARD_HEAD_LEN, Presence, Seats, bit, write_hosted_ask, write_hosted_decision,
     write_hosted_forward_head, write_hosted_leave, write_hosted_statement, write_presence,
 };
+use crate::tick::{PeerId, Tick};
 
 /// To whom something is due. At most one datagram of each kind to each player between two drains.
 #[derive(Debug, Default)]

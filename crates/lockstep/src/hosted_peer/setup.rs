@@ -8,10 +8,13 @@ use super::link::Link;
 use super::sending::Due;
 use super::{EVENTS_MAX, HostedConfig, HostedConfigError, HostedPeer, HostedStats, SELF, State};
 use crate::bundle::Shape;
+use crate::client_peer::ClientPeer;
+use crate::config::StartPolicy;
 use crate::input::Input;
+use crate::match_server::MatchServer;
 use crate::message::{MESH_SEATS_MAX, Ticks};
+use crate::tick::PeerId;
 use crate::view::View;
-use crate::{ClientPeer, MatchServer, PeerId, StartPolicy};
 
 impl<I: Input> HostedPeer<I> {
     /// Makes the player of `seat`; `peers` are the driver's numbers for those on all other seats, to

@@ -4,10 +4,10 @@ use wire::{Instant, Seat};
 
 use super::side::{Parts, Said, Side, Topic};
 use super::{Found, Suspicion, Witness};
-use crate::Tick;
 use crate::divergence::{Cause, Section};
 use crate::message::{Answer, Question};
 use crate::rungs::Rungs;
+use crate::tick::Tick;
 
 /// A player who differs, and what has been found out so far.
 #[derive(Debug)]

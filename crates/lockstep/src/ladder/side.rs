@@ -2,10 +2,10 @@
 
 use wire::{Instant, Seat};
 
-use crate::Tick;
 use crate::divergence::SectionName;
 use crate::message::{Answer, Question};
 use crate::rungs::Rungs;
+use crate::tick::Tick;
 
 /// What is being asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 use super::*;
+use crate::input::Width;
+use crate::message;
 use crate::message::{decode_up, write_heard, write_sections, write_ticks};
-use crate::{Width, message};
 
 const NAMES: [&str; 4] = ["random", "units", "shots", "score"];
 

@@ -8,10 +8,11 @@ use super::MatchServer;
 use super::place::{Holder, Place, Player, Standing};
 use crate::bundle;
 use crate::chain::CHAIN_LEN;
+use crate::config::{ClosePolicy, Substitute};
 use crate::event::{CloseReason, LeaveReason, Phase, ServerEvent};
 use crate::input::Input;
+use crate::tick::{PeerId, Tick};
 use crate::turn::Origin;
-use crate::{ClosePolicy, PeerId, Substitute, Tick};
 
 /// Ticks that may be closed late in one go. After a longer pause of the process the match goes on
 /// from where it was: nobody's inputs for the time between could have been heard.

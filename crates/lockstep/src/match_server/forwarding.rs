@@ -9,10 +9,12 @@ use super::MatchServer;
 use super::place::Place;
 use crate::bits::BitWriter;
 use crate::bundle::Shape;
+use crate::config::Config;
 use crate::input::Input;
 use crate::message::{EarlyWriter, write_early_head};
+use crate::stats::ServerStats;
+use crate::tick::Tick;
 use crate::turn::Row;
-use crate::{Config, ServerStats, Tick};
 
 /// Early inputs of one tick, as they stand in front of turns.
 #[derive(Debug)]

@@ -5,10 +5,11 @@ use core::time::Duration;
 use wire::{Instant, Seat};
 
 use super::MatchServer;
+use crate::config::Recovery;
 use crate::event::{ServerEvent, Verdict};
 use crate::input::Input;
 use crate::ledger::{Divergence, Finding};
-use crate::{Recovery, Tick};
+use crate::tick::Tick;
 
 /// How long the hash of a closed tick is waited for, beside [`PATIENCE_TICKS`]: at 100 ms there and
 /// back and 20 % loss each way, one in a million has not come by then.

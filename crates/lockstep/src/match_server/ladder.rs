@@ -6,13 +6,14 @@ use wire::{Instant, Seat};
 
 use super::MatchServer;
 use super::place::Place;
+use crate::checksum::StateHasher;
 use crate::event::{Phase, ReportError, ServerEvent};
 use crate::input::Input;
 use crate::ladder::{Suspicion, WITNESSES_MAX, Witness};
 use crate::ledger::Divergence;
 use crate::message::{Answer, write_question};
 use crate::repair::Repair;
-use crate::{PeerId, StateHasher, Tick};
+use crate::tick::{PeerId, Tick};
 
 /// How long an answer is waited for, beside a round trip and two ticks: at 100 ms there and back
 /// and 20 % loss each way, one in a thousand million has not come by then.
@@ -67,7 +68,7 @@ impl<I: Input> MatchServer<I> {
         let tick = self.tick_of(step);
         // Where nobody decides, the first stands for what is right.
         let named = divergence.seats.iter().copied();
-        let right = (divergence.verdict == crate::Verdict::Undecided)
+        let right = (divergence.verdict == crate::event::Verdict::Undecided)
             .then(|| self.ledger.said(divergence.seats.first().copied(), step))
             .flatten();
         let agreeing: Vec<Seat> = if right.is_some() {

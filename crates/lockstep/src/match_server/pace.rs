@@ -6,8 +6,8 @@ use wire::{Instant, Seat};
 
 use super::MatchServer;
 use super::place::{Place, Standing};
-use crate::SlowPolicy;
 use crate::audience::Guest;
+use crate::config::SlowPolicy;
 use crate::event::{CloseReason, LeaveReason, ServerEvent, SlowCause};
 use crate::input::Input;
 use crate::turn::Origin;

@@ -8,7 +8,7 @@ use super::stretch::Need;
 use crate::input::Width;
 use crate::input_log::InputLog;
 use crate::repair::{Repair, RepairLimits};
-use crate::{PeerId, Tick};
+use crate::tick::{PeerId, Tick};
 
 /// A seat of the match.
 #[derive(Debug)]

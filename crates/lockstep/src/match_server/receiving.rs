@@ -13,7 +13,7 @@ use crate::message::{
     Direction, HashRun, InputRun, Report, Up, decode_chunk, decode_chunk_ack, decode_up,
 };
 use crate::repair::Ack;
-use crate::{PeerId, Tick};
+use crate::tick::{PeerId, Tick};
 
 impl<I: Input> MatchServer<I> {
     pub(super) fn on_datagram(&mut self, now: Instant, peer: PeerId, datagram: &[u8]) {

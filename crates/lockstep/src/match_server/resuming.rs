@@ -4,9 +4,10 @@ use wire::{Instant, MatchId, Seed};
 
 use super::MatchServer;
 use crate::chain::{CHAIN_LEN, Chain, ChainReader};
+use crate::config::{Config, StartPolicy};
 use crate::event::ConfigError;
 use crate::input::Input;
-use crate::{Config, StartPolicy, Tick};
+use crate::tick::Tick;
 
 /// What a participant holds of the ticks that are closed.
 #[derive(Debug)]

@@ -3,11 +3,12 @@
 use wire::{Instant, Seat};
 
 use super::MatchServer;
+use crate::config::ClosePolicy;
 use crate::event::Phase;
 use crate::input::Input;
 use crate::message::{Mode, Welcome, write_bye, write_stretch, write_turns_head, write_welcome};
 use crate::repair::Closed;
-use crate::{ClosePolicy, PeerId, Tick};
+use crate::tick::{PeerId, Tick};
 
 impl<I: Input> MatchServer<I> {
     /// Writes the next datagram and returns who shall get it.

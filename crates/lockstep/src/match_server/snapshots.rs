@@ -15,8 +15,8 @@ use crate::event::{CloseReason, LeaveReason, ServerEvent, SnapshotError};
 use crate::input::Input;
 use crate::message::{ChunkAck, Direction};
 use crate::snapshot::{self, KEEP_TICKS, last_start};
+use crate::tick::{PeerId, Tick};
 use crate::transfer::Outgoing;
-use crate::{PeerId, Tick};
 
 use donation::Donation;
 use wish::Wish;

@@ -7,9 +7,10 @@ use wire::{Instant, Seat};
 use super::MatchServer;
 use super::place::{Holder, Place, Player, Standing};
 use crate::chain::REACH;
+use crate::config::StartPolicy;
 use crate::event::{CloseReason, LeaveReason, Phase, ServerEvent};
 use crate::input::Input;
-use crate::{PeerId, StartPolicy, Tick};
+use crate::tick::{PeerId, Tick};
 
 /// Time between welcomes, give or take a quarter by lot, so that many clients do not pulse.
 const WELCOME_INTERVAL_MILLIS: u64 = 50;

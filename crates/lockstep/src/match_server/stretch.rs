@@ -11,8 +11,8 @@ use wire::{Instant, Seat};
 use super::MatchServer;
 use super::pace::LAG_MAX;
 use super::place::{Place, Standing};
+use crate::config::{Config, SlowPolicy};
 use crate::input::Input;
-use crate::{Config, SlowPolicy};
 
 /// Time from one look at who is behind to the next, while ticks have their usual length.
 const LOOK: Duration = Duration::from_secs(1);

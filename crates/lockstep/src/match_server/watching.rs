@@ -7,10 +7,11 @@ use wire::{Generator, Instant};
 
 use super::MatchServer;
 use crate::audience::{Audience, Guest, SPECTATOR_REPORT_TICKS, Stage, Terms};
+use crate::config::Config;
 use crate::event::{CloseReason, JoinError, LeaveReason, Phase, ServerEvent};
 use crate::input::Input;
 use crate::repair::RepairLimits;
-use crate::{Config, PeerId, Tick};
+use crate::tick::{PeerId, Tick};
 
 /// Ticks that pass between the last tick of a delayed match and the end: what is lost of it comes
 /// again meanwhile.

@@ -3,9 +3,9 @@
 use wire::{MatchId, Seat};
 
 use super::lane::AHEAD_MAX;
-use crate::Tick;
 use crate::chain::Chain;
 use crate::commitment::{Head, Salt, first_head, next_head};
+use crate::tick::Tick;
 
 /// The heads and salts of one other peer.
 ///

@@ -4,10 +4,10 @@ use core::ops::Range;
 
 use wire::{MatchId, Seat};
 
-use crate::Tick;
 use crate::chain::{CHAIN_LEN, Chain};
 use crate::commitment::{CommitSecret, Head, Salt, Salts, first_head, next_head};
 use crate::message::{COMMITTED_SALT_LEN, write_committed_head};
+use crate::tick::Tick;
 
 /// What we committed to, and what of it others may see.
 #[derive(Debug)]

@@ -4,8 +4,8 @@ use core::fmt;
 
 use wire::Seat;
 
-use crate::Tick;
 use crate::event::{LeaveReason, Verdict};
+use crate::tick::Tick;
 
 /// What a [`MeshPeer`](crate::MeshPeer) tells the application.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,9 +2,9 @@
 
 use core::ops::Range;
 
-use crate::Tick;
 use crate::event::ReportError;
 use crate::message::HASHES_MAX;
+use crate::tick::Tick;
 
 /// State hashes kept for peers who ask again: as many as are compared.
 const HASHES_KEPT: u32 = 1_024;

@@ -4,11 +4,11 @@ use wire::Seat;
 
 use super::stepping::log_place;
 use super::{MeshEvent, MeshPeer};
-use crate::Tick;
 use crate::event::ReportError;
 use crate::input::Input;
 use crate::ledger::Finding;
 use crate::message::{LaneHashes, bit};
+use crate::tick::Tick;
 
 /// How long a hash is waited for after our own, in nanoseconds, beside [`PATIENCE_TICKS`]: at 100 ms
 /// there and back and 20 % loss each way, one in a million has not come by then.

@@ -3,10 +3,10 @@
 use wire::Seat;
 
 use super::committed::Committed;
-use crate::Tick;
 use crate::bundle::{self, Shape};
 use crate::chain::Chain;
 use crate::message::{Commitment, QUIET};
+use crate::tick::Tick;
 use crate::turn::{Origin, Row};
 
 /// Ticks past the first that is not confirmed for which inputs are kept. Peers who wait for each

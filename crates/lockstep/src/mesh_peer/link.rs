@@ -5,7 +5,7 @@ use wire::Instant;
 use super::clock::Pace;
 use super::hashes::HashCursor;
 use crate::repair::{Repair, RepairLimits};
-use crate::{PeerId, Tick};
+use crate::tick::{PeerId, Tick};
 
 /// Another peer of the mesh.
 #[derive(Debug)]

@@ -5,10 +5,10 @@ use core::ops::Range;
 use wire::{Instant, Seat};
 
 use super::lane::{Lane, lane_shape};
-use crate::Tick;
 use crate::bundle::{self, Shape};
 use crate::chain::CHAIN_LEN;
 use crate::message::QUIET;
+use crate::tick::Tick;
 use crate::turn::{Origin, Row};
 
 /// Stamps inputs: each tick's change is coded once, against the tick before.

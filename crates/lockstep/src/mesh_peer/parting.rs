@@ -7,10 +7,10 @@ use core::time::Duration;
 use wire::{Instant, Seat};
 
 use super::{MeshClose, MeshEvent, MeshPeer, State};
-use crate::Tick;
 use crate::event::LeaveReason;
 use crate::input::Input;
 use crate::message::{Decision, MeshMessage, Statement, Ticks, bit};
+use crate::tick::Tick;
 use crate::view::Heard;
 
 /// Times that a leave is said: at 5 % loss all are lost once in 8,000.

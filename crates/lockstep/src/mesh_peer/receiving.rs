@@ -12,7 +12,7 @@ use crate::message::{
     decode_mesh, play_bytes,
 };
 use crate::repair::Ack;
-use crate::{PeerId, Tick};
+use crate::tick::{PeerId, Tick};
 
 impl<I: Input> MeshPeer<I> {
     pub(super) fn receive(&mut self, now: Instant, peer: PeerId, datagram: &[u8]) {

@@ -1,7 +1,7 @@
 //! Which seat each of the driver's numbers has.
 
-use crate::PeerId;
 use crate::message::MESH_SEATS_MAX;
+use crate::tick::PeerId;
 
 /// Places for seats, by the low bits of numbers: twice as many as there are seats.
 const HINTS: usize = 2 * MESH_SEATS_MAX as usize;

@@ -10,7 +10,7 @@ use crate::message::{
     write_mesh_leave, write_play_head, write_statement,
 };
 use crate::repair::Closed;
-use crate::{PeerId, Tick};
+use crate::tick::{PeerId, Tick};
 
 /// To whom something is due. At most one datagram of each kind to each peer between two drains.
 #[derive(Debug, Default)]

@@ -28,9 +28,9 @@ use crate::message::{
 };
 use crate::repair::{RUN_LEN_SMALL, RepairLimits};
 use crate::stepper::{Stepper, WINDOW_MAX};
+use crate::tick::{PeerId, Tick};
 use crate::turn::Row;
 use crate::view::View;
-use crate::{PeerId, Tick};
 
 /// Ticks whose log hashes are kept: more than from the oldest save of the longest window to the
 /// newest confirmed tick.

@@ -4,12 +4,12 @@ use wire::{Instant, Seat};
 
 use super::setup::LOGS;
 use super::{MeshPeer, State};
-use crate::Tick;
 use crate::bundle;
 use crate::input::Input;
 use crate::message::bit;
 use crate::step::Step;
 use crate::stepper::Do;
+use crate::tick::Tick;
 use crate::turn::Turn;
 
 impl<I: Input> MeshPeer<I> {

@@ -3,9 +3,9 @@
 use wire::{Instant, Seat};
 
 use super::{MeshEvent, MeshPeer, State};
-use crate::Tick;
 use crate::input::Input;
 use crate::message::bit;
+use crate::tick::Tick;
 
 impl<I: Input> MeshPeer<I> {
     /// Passes the boundaries that are due; where the clock stands, sends again now and then.

@@ -12,9 +12,9 @@ use super::{
     WELCOME,
 };
 use crate::bundle::{self, Shape};
+use crate::config::{InputDelay, Repair};
 use crate::event::CloseReason;
 use crate::input::Width;
-use crate::{InputDelay, Repair};
 
 /// A datagram from the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

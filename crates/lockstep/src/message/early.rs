@@ -215,7 +215,7 @@ impl<'a> EarlyWriter<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Width;
+    use crate::input::Width;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 

@@ -12,8 +12,8 @@ use super::{
     DecodeError, HOSTED_ASK, HOSTED_DECISION, HOSTED_FORWARD, HOSTED_LEAVE, HOSTED_PRESENCE,
     HOSTED_STATEMENT, VERSION,
 };
-use crate::Tick;
 use crate::bundle::Shape;
+use crate::tick::Tick;
 
 /// Bytes that stand before the bundles of a [`HostedMessage::Forward`].
 pub const FORWARD_HEAD_LEN: usize = 5;

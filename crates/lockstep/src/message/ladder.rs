@@ -5,10 +5,10 @@
 use wire::{Reader, Seat, Writer};
 
 use super::{ANSWER, DecodeError, QUESTION};
-use crate::Tick;
 use crate::checksum::SECTIONS_MAX;
 use crate::divergence::{Cause, SectionName};
 use crate::rungs::{Rung, Rungs};
+use crate::tick::Tick;
 
 /// Most ticks of one question.
 pub const LADDER_TICKS_MAX: u8 = u8::MAX;

@@ -10,8 +10,8 @@ use super::{
     DecodeError, MESH_ASK, MESH_COMMITTED, MESH_DECISION, MESH_FORWARD, MESH_HELLO, MESH_LEAVE,
     MESH_PLAY, MESH_STATEMENT, VERSION,
 };
-use crate::Tick;
 use crate::bundle::Shape;
+use crate::tick::Tick;
 
 pub(crate) use committed::write_committed_head;
 pub use committed::{COMMITTED_HEAD_LEN, COMMITTED_SALT_LEN, Commitment};

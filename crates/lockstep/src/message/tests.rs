@@ -5,11 +5,11 @@ use wire::{MatchId, Seat};
 
 use super::hash_run::HashSlice;
 use super::*;
-use crate::Tick;
 use crate::bundle::{Shape, encode};
 use crate::commitment::{CommitSecret, Salts, first_head, next_head};
 use crate::event::{CloseReason, LeaveReason};
 use crate::input::Width;
+use crate::tick::Tick;
 use crate::turn::{Origin, Row};
 
 const PAGE: &str = include_str!("../../../../docs/lockstep-protocol.md");

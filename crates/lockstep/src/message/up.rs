@@ -7,11 +7,11 @@ use wire::Reader;
 use super::hash_run::{HashRun, HashSlice};
 use super::ladder::{Answer, decode_answer};
 use super::{ANSWER, DecodeError, LEAVE, READY, REPORT, REPORT_LOADED, SNAPSHOT_WISH, VERSION};
-use crate::Tick;
 use crate::bits::{BitReader, BitWriter, Malformed};
 use crate::delta;
 use crate::event::LeaveReason;
 use crate::input::Width;
+use crate::tick::Tick;
 
 /// Inputs that one report may carry: what a client may have unacknowledged.
 pub const INPUTS_MAX: u32 = 64;

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::ClientConfig;
+use crate::config::ClientConfig;
 use crate::transfer::TransferLimits;
 
 /// How a [`RelayFan`](crate::RelayFan) runs.

@@ -14,8 +14,9 @@ use crate::message::{
     Chunk, Direction, ReportHead, Turns, Welcome, write_ready, write_report, write_snapshot_wish,
 };
 use crate::snapshot;
+use crate::stats::FanStats;
+use crate::tick::Tick;
 use crate::transfer::Incoming;
-use crate::{FanStats, Tick};
 
 /// Ticks past the first missing one that are kept: as many as the chain has places beside those that
 /// children may lack.

@@ -4,8 +4,8 @@ use wire::codec::Reader;
 
 use super::format::{CHECKSUM_LEN, HEAD_LEN, Head, Kind, Layout, SEAL_LEN_MAX, checksum};
 use super::{ChainHead, Damage, ReplayHeader};
-use crate::Tick;
 use crate::bundle;
+use crate::tick::Tick;
 use crate::turn::Row;
 
 /// Where a walk is in a file.

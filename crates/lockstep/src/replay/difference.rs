@@ -2,7 +2,7 @@
 
 use super::ReplayReader;
 use super::cursor::{Cursor, Item};
-use crate::Tick;
+use crate::tick::Tick;
 
 /// The first tick in which two replays differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

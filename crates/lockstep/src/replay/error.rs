@@ -4,7 +4,7 @@ use core::error::Error;
 use core::fmt::{self, Display};
 
 use super::Mismatch;
-use crate::Tick;
+use crate::tick::Tick;
 
 /// Why a recording does not begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use wire::codec::{Reader, Truncated, Writer};
 
-use crate::Tick;
 use crate::bundle::Shape;
+use crate::tick::Tick;
 
 /// First bytes of a file.
 pub(super) const MAGIC: [u8; 4] = *b"TWRP";

@@ -2,9 +2,11 @@
 
 use super::cursor::{Cursor, Item};
 use super::{ReplayReader, SeekError};
+use crate::checksum::StateHasher;
 use crate::input::{Input, encode_into};
+use crate::sim::{Sim, SnapshotBytes};
+use crate::tick::Tick;
 use crate::turn::Turn;
-use crate::{Sim, SnapshotBytes, StateHasher, Tick};
 
 /// Plays a replay with the game that it is of.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use super::cursor::{Cursor, Item, Stop};
 use super::input_chain::InputChain;
 use super::{ChainHead, Damage, ReplayError, ReplayHeader};
-use crate::Tick;
+use crate::tick::Tick;
 
 /// What a reader accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,8 +9,11 @@ use wire::{Generator, MatchId, Seat, Seed};
 
 use super::*;
 use crate::bits::{BitReader, BitWriter};
+use crate::checksum::StateHasher;
+use crate::input::{Input, Width};
+use crate::sim::{Sim, SnapshotBytes};
+use crate::tick::Tick;
 use crate::turn::{Origin, Row, Turn};
-use crate::{Input, Sim, SnapshotBytes, StateHasher, Tick, Width};
 
 const ID: MatchId = MatchId([0x3c; 16]);
 

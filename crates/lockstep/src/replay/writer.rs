@@ -8,9 +8,11 @@ use super::format::{self, BODY_LEN_MAX, Kind, Layout, SEAL_LEN_MAX};
 use super::input_chain::InputChain;
 use super::{ChainHead, RecordError, ReplayConfigError, ReplayHeader};
 use crate::bundle::{self, Shape};
+use crate::config::TickRate;
 use crate::input::{Input, encode_into};
+use crate::sim::SnapshotBytes;
+use crate::tick::Tick;
 use crate::turn::{Row, Turn};
-use crate::{SnapshotBytes, Tick, TickRate};
 
 /// Ticks of one record, at most: half a second at 60 Hz, which is what a crash costs. More saves
 /// little: 9 bytes stand around a record.

@@ -2,8 +2,8 @@
 
 use wire::Seat;
 
-use crate::Tick;
 use crate::bundle::Shape;
+use crate::tick::Tick;
 use crate::turn::{Origin, Row};
 
 /// Ticks from the first that is not confirmed for which inputs are kept: the longest input delay,

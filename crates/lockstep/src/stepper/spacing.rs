@@ -6,7 +6,8 @@
 
 use core::time::Duration;
 
-use crate::{SavePolicy, Tick};
+use crate::config::SavePolicy;
+use crate::tick::Tick;
 
 /// Distances to choose from: 1, 2, 4, ... 64, twice the widest window.
 const CANDIDATES: usize = 7;

@@ -1,7 +1,7 @@
 //! The stepper against a game that is simulated once, in order, with confirmed rows only.
 
 use super::*;
-use crate::Width;
+use crate::input::Width;
 use crate::turn::Origin;
 use wire::{Generator, Seed};
 
@@ -24,7 +24,7 @@ fn confirmed(inputs: [u8; 3]) -> Row {
 
 /// A step of a game that depends on all it is given, and on the order.
 fn step(state: u64, tick: Tick, row: &Row) -> u64 {
-    let mut hasher = crate::StateHasher::new(wire::MatchId([1; 16]));
+    let mut hasher = crate::checksum::StateHasher::new(wire::MatchId([1; 16]));
     hasher.u64(state);
     hasher.u32(tick.0);
     hasher.bytes(&row.values);

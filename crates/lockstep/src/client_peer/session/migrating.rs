@@ -9,7 +9,8 @@ use crate::client_peer::{ClientPeer, State};
 use crate::input::Input;
 use crate::match_server::Past;
 use crate::message::{Bundles, Welcome};
-use crate::{ClientStats, PeerId, Tick};
+use crate::stats::ClientStats;
+use crate::tick::{PeerId, Tick};
 
 impl<I: Input> ClientPeer<I> {
     /// Goes on with `server`, which closes `next` and all later ticks. What is held of those, and

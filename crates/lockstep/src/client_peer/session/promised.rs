@@ -1,6 +1,6 @@
 //! What the application was told that its inputs are for.
 
-use crate::Tick;
+use crate::tick::Tick;
 
 /// Ticks that were promised and not taken back.
 ///

@@ -3,10 +3,11 @@
 use wire::Instant;
 
 use super::Session;
+use crate::checksum::StateHasher;
 use crate::client_peer::stepping::Stepping;
 use crate::event::ReportError;
 use crate::message::{HashSlice, ReportHead, fitting_inputs, write_report};
-use crate::{StateHasher, Tick};
+use crate::tick::Tick;
 
 /// Reports up to this length, in bytes, are not worth shortening: the transport's own 59 bytes
 /// weigh more.

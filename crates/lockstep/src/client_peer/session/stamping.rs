@@ -5,8 +5,9 @@ use wire::Instant;
 use super::Session;
 use crate::audience::SPECTATOR_REPORT_TICKS;
 use crate::input_log::AHEAD_MAX;
+use crate::stats::ClientStats;
+use crate::tick::Tick;
 use crate::tick_clock::{DUE_MAX, TickClock};
-use crate::{ClientStats, Tick};
 
 /// Ticks left out by a boundary that are filled with the input held: as far as a delay goes up.
 const DELAY_GAP_MAX: u32 = 60;

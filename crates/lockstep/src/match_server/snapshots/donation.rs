@@ -4,14 +4,15 @@ use core::time::Duration;
 
 use wire::{Instant, Seat};
 
+use crate::config::SnapshotSource;
 use crate::event::{CloseReason, LeaveReason};
 use crate::input::Input;
 use crate::match_server::MatchServer;
 use crate::match_server::place::{Place, Standing};
 use crate::message::{Chunk, Direction, write_snapshot_ask};
 use crate::snapshot;
+use crate::tick::Tick;
 use crate::transfer::Incoming;
-use crate::{SnapshotSource, Tick};
 
 /// Time between two words to a player who is asked for a snapshot.
 const ASK_INTERVAL: Duration = Duration::from_millis(100);

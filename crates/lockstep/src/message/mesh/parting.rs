@@ -3,9 +3,9 @@
 use wire::{Reader, Writer};
 
 use super::{MESH_SEATS_MAX, Seats};
-use crate::Tick;
 use crate::bundle::Shape;
 use crate::message::{DecodeError, MESH_DECISION, MESH_STATEMENT};
+use crate::tick::Tick;
 
 /// Whom a peer plays on without, and how far it holds their inputs.
 ///

@@ -4,9 +4,9 @@ use core::ops::Range;
 
 use wire::Reader;
 
-use crate::Tick;
 use crate::bundle::{self, Shape};
 use crate::message::{DecodeError, HASHES_MAX, MESH_PLAY};
+use crate::tick::Tick;
 
 /// What a peer says each tick.
 ///

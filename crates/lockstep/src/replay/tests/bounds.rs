@@ -1,7 +1,7 @@
 //! What is refused, at either end.
 
 use super::*;
-use crate::TickRate;
+use crate::config::TickRate;
 use crate::message::PERIOD_NANOS;
 
 #[test]
