@@ -3,32 +3,22 @@
 //! All get slices of one chain. What most of them get in a tick, the newest few bundles, is laid
 //! out once for all; what remains for each is a choice, a head and a copy.
 
-mod farewell;
-mod feed;
-mod moments;
 mod saying;
 mod serving;
-mod tail;
-
 use core::time::Duration;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use wire::{Generator, Instant, Lookup};
 
 use crate::chain::{CHAIN_LEN, Chain};
 use crate::event::{CloseReason, JoinError, LeaveReason};
-use crate::message::Welcome;
-use crate::repair::RepairLimits;
+use crate::message::{TURNS_HEAD_LEN_MAX, Welcome};
+use crate::repair::{Closed, Repair, RepairLimits, Wanted, newest};
 use crate::stats::SpectatorStats;
 use crate::tick::{PeerId, Tick};
 use crate::transfer::TransferLimits;
-
-use farewell::Farewells;
-pub(crate) use feed::Guest;
-use feed::{Feed, Standing};
-use moments::Moments;
+use saying::write_turns;
 use serving::Serving;
-use tail::Tail;
 
 /// Ticks from one report of a spectator to its next, where it lacks nothing: a quarter of the
 /// datagrams up. What is lost while it is silent, the usual copies bring.
@@ -313,6 +303,282 @@ impl Audience {
 
 fn after(at: Instant, span: Duration) -> Instant {
     at + span
+}
+
+/// Who is out and may not know: each is told once, and again when it is heard from.
+#[derive(Debug, Default)]
+struct Farewells {
+    /// Why each is out, and whether it is in `due`.
+    reasons: BTreeMap<PeerId, (CloseReason, bool)>,
+    /// Who is to be told now.
+    due: VecDeque<PeerId>,
+}
+
+impl Farewells {
+    /// Takes note that `peer` is out, and knows it; of more than `most`, one is forgotten.
+    fn add(&mut self, peer: PeerId, reason: CloseReason, most: usize) {
+        if self.reasons.len() >= most {
+            self.reasons.pop_first();
+        }
+        self.reasons.insert(peer, (reason, false));
+    }
+
+    fn forget(&mut self, peer: PeerId) {
+        if let Some((_, true)) = self.reasons.remove(&peer) {
+            self.due.retain(|due| *due != peer);
+        }
+    }
+
+    fn knows(&self, peer: PeerId) -> bool {
+        self.reasons.contains_key(&peer)
+    }
+
+    /// Has `peer` told; false where it is not known.
+    fn remind(&mut self, peer: PeerId) -> bool {
+        let Some((_, is_due)) = self.reasons.get_mut(&peer) else {
+            return false;
+        };
+        if !core::mem::replace(is_due, true) {
+            self.due.push_back(peer);
+        }
+        true
+    }
+
+    /// Whom to tell, and why it is out.
+    fn poll(&mut self) -> Option<(PeerId, CloseReason)> {
+        loop {
+            let peer = self.due.pop_front()?;
+            if let Some((reason, is_due)) = self.reasons.get_mut(&peer) {
+                *is_due = false;
+                return Some((peer, *reason));
+            }
+        }
+    }
+
+    /// Bytes that it holds.
+    fn memory_len(&self) -> usize {
+        let reason = size_of::<(PeerId, (CloseReason, bool))>();
+        let reasons = self.reasons.len().saturating_mul(reason);
+        let due = self.due.capacity().saturating_mul(size_of::<PeerId>());
+        reasons.saturating_add(due)
+    }
+}
+
+/// What somebody has who watches, and is to get.
+#[derive(Debug)]
+struct Feed {
+    peer: PeerId,
+    guest: Guest,
+    standing: Standing,
+    repair: Repair,
+    /// What was shown when it was last sent turns; it is due some once more is.
+    sent_end: Tick,
+    /// Whether it is due a word though nothing more is shown.
+    is_due: bool,
+    /// Whether it waits for a snapshot.
+    wants_snapshot: bool,
+    /// Snapshots that it got in a row without getting along.
+    deliveries: u8,
+    /// When it may be given another one.
+    snapshot_from: Instant,
+}
+
+/// As what somebody watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Guest {
+    /// For itself.
+    Spectator,
+    /// For others too: it may ask for snapshots that it does not need itself.
+    Fan,
+}
+
+/// How far somebody has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// It does not hold the welcome.
+    Arriving {
+        /// When to send it again.
+        again_at: Instant,
+        /// When it is put out.
+        until: Instant,
+    },
+    /// It lacks more than the chain holds.
+    AwaitsSnapshot,
+    /// It gets turns.
+    Watching,
+}
+
+impl Feed {
+    /// Somebody who is due a welcome at once.
+    const fn new(
+        (peer, guest): (PeerId, Guest),
+        now: Instant,
+        until: Instant,
+        limits: &RepairLimits,
+    ) -> Self {
+        Self {
+            peer,
+            guest,
+            standing: Standing::Arriving {
+                again_at: now,
+                until,
+            },
+            repair: Repair::new(limits),
+            sent_end: Tick(0),
+            is_due: false,
+            wants_snapshot: false,
+            deliveries: 0,
+            snapshot_from: Instant::ZERO,
+        }
+    }
+
+    /// Has it get turns from `next` on.
+    const fn begin_at(&mut self, next: Tick) {
+        self.standing = Standing::Watching;
+        self.repair.begin_at(next);
+        self.sent_end = next;
+        self.deliveries = 0;
+    }
+
+    /// Whether turns go to it now, all before `end` being shown.
+    fn is_due_turns(&self, end: Tick) -> bool {
+        match self.standing {
+            Standing::Watching => self.sent_end != end || self.is_due,
+            Standing::AwaitsSnapshot => self.is_due,
+            Standing::Arriving { .. } => false,
+        }
+    }
+}
+
+/// When each of the last [`CHAIN_LEN`] ticks was shown.
+#[derive(Debug, Default)]
+struct Moments {
+    /// At place `tick % CHAIN_LEN`; empty until somebody watches.
+    at: Vec<Instant>,
+    /// First tick that is remembered.
+    begin: Tick,
+    /// First tick that is not.
+    end: Tick,
+}
+
+impl Moments {
+    /// Takes the memory that it needs.
+    fn prepare(&mut self) {
+        if self.at.is_empty() {
+            let places = usize::try_from(CHAIN_LEN).unwrap_or(0);
+            self.at = vec![Instant::ZERO; places];
+            self.begin = self.end;
+        }
+    }
+
+    /// Takes note that the ticks from `from` to before `end` are shown at `now`.
+    fn set(&mut self, now: Instant, from: Tick, end: Tick) {
+        if from != self.end {
+            self.begin = from;
+        }
+        self.end = end;
+        if self.at.is_empty() {
+            return;
+        }
+        for tick in from.max(end.minus(CHAIN_LEN)).0..end.0 {
+            if let Some(at) = self.at.get_mut(place(Tick(tick))) {
+                *at = now;
+            }
+        }
+    }
+
+    /// When `tick` was shown, where that is known.
+    fn get(&self, tick: Tick) -> Option<Instant> {
+        let oldest = self.begin.max(self.end.minus(CHAIN_LEN));
+        let is_known = oldest <= tick && tick < self.end;
+        is_known
+            .then(|| self.at.get(place(tick)).copied())
+            .flatten()
+    }
+
+    const fn memory_len(&self) -> usize {
+        self.at.len().saturating_mul(size_of::<Instant>())
+    }
+}
+
+fn place(tick: Tick) -> usize {
+    usize::try_from(tick.0 % CHAIN_LEN).unwrap_or(0)
+}
+
+/// Ticks that go out unasked, at most; in a burst more may.
+const TICKS: usize = 8;
+
+/// The datagrams that hold the last tick and up to seven before it.
+#[derive(Debug, Default)]
+struct Tail {
+    /// First tick of the longest datagram.
+    begin: Tick,
+    /// One past the last tick.
+    end: Tick,
+    /// Where the datagram that begins with each tick lies in `bytes`, and one without any.
+    spans: [(u32, u32); TICKS + 1],
+    bytes: Vec<u8>,
+    /// Whether there was room for no more: no datagram holds what lies before `begin`.
+    is_cut: bool,
+}
+
+impl Tail {
+    /// Takes the memory that it needs.
+    fn prepare(&mut self, run_len_max: usize) {
+        let datagram = run_len_max.saturating_add(TURNS_HEAD_LEN_MAX);
+        let most = datagram.saturating_mul(TICKS + 1);
+        self.bytes.reserve(most.saturating_sub(self.bytes.len()));
+    }
+
+    /// Lays out what is shown, where that has not been done.
+    fn lay_out(&mut self, stage: &Stage<'_>, limits: &RepairLimits) {
+        if self.end == stage.end && !self.bytes.is_empty() {
+            return;
+        }
+        let oldest = stage.end.minus(u32::try_from(TICKS).unwrap_or(0));
+        let closed = Closed {
+            chain: stage.chain,
+            end: stage.end,
+            next_at: None,
+        };
+        let oldest = oldest.max(stage.begin);
+        let wanted = Wanted {
+            from: oldest,
+            spare: oldest,
+        };
+        let ticks = newest(&closed, wanted, limits);
+        (self.begin, self.end) = (Tick(ticks.start), stage.end);
+        self.is_cut = self.begin > oldest;
+        self.bytes.clear();
+        for (span, first) in self.spans.iter_mut().zip(ticks.start..=ticks.end) {
+            let start = self.bytes.len();
+            write_turns(&(first..ticks.end), stage, &mut self.bytes);
+            let place = |place: usize| u32::try_from(place).unwrap_or(u32::MAX);
+            *span = (place(start), place(self.bytes.len()));
+        }
+    }
+
+    /// The first tick of what goes to somebody who is to get all from `oldest` on, where that is
+    /// laid out.
+    fn first_from(&self, oldest: Tick) -> Option<Tick> {
+        if oldest >= self.begin {
+            Some(oldest.min(self.end))
+        } else {
+            self.is_cut.then_some(self.begin)
+        }
+    }
+
+    /// The datagram that begins with `first`, one that [`first_from`](Self::first_from) returned.
+    fn datagram(&self, first: Tick) -> &[u8] {
+        let place = |place: u32| usize::try_from(place).unwrap_or(usize::MAX);
+        let span = self.spans.get(place(first.since(self.begin)));
+        let (start, end) = span.copied().unwrap_or_default();
+        self.bytes.get(place(start)..place(end)).unwrap_or_default()
+    }
+
+    const fn memory_len(&self) -> usize {
+        self.bytes.capacity()
+    }
 }
 
 #[cfg(test)]

@@ -2,11 +2,9 @@
 
 mod delay;
 mod hashes;
-mod hearing;
 mod ladder;
 mod session;
 mod snapshots;
-mod stall;
 mod stepping;
 
 use core::convert::Infallible;
@@ -17,16 +15,19 @@ use std::collections::VecDeque;
 use wire::{Arrival, CommandId, Generator, Instant, Machine, MatchId, Seat, Seed, Transmit};
 
 use crate::config::ClientConfig;
-use crate::event::{ClientEvent, LeaveReason, Phase, SnapshotError, SubmitError};
+use crate::event::{
+    ClientEvent, CloseReason, LeaveReason, Phase, Refusal, SnapshotError, StallCause, SubmitError,
+};
 use crate::input::{Input, encode_into};
-use crate::message::{Direction, Down, decode_chunk, decode_chunk_ack, write_leave, write_ready};
+use crate::message::{
+    Chunk, DecodeError, Direction, Down, Turns, Welcome, decode_chunk, decode_chunk_ack,
+    decode_down_knowing, write_leave, write_ready,
+};
 use crate::stats::ClientStats;
 use crate::tick::{PeerId, Tick};
 use crate::turn::Turn;
-
 use session::Session;
 use snapshots::Exchange;
-use stall::StallWatch;
 
 /// Time between words of readiness or leave, give or take a quarter by lot.
 const REPEAT_INTERVAL_MILLIS: u64 = 50;
@@ -495,5 +496,185 @@ impl<I: Input> Machine for ClientPeer<I> {
 
     fn poll_timeout(&self) -> Option<Instant> {
         self.poll_timeout()
+    }
+}
+
+impl<I: Input> ClientPeer<I> {
+    /// Reads what the server sent; bundles that are here already are not checked again.
+    fn decode<'a>(&self, datagram: &'a [u8]) -> Result<Down<'a>, DecodeError> {
+        let session = self.session();
+        let known = |first_low, index| session?.bundle_near(first_low, index);
+        decode_down_knowing(datagram, session.map(Session::shape), known)
+    }
+
+    fn on_welcome(&mut self, now: Instant, welcome: &Welcome) {
+        match &mut self.state {
+            State::Waiting => {}
+            State::Seated {
+                session, ready_at, ..
+            } => {
+                // The server has not heard us: say it again at once, also where turns of a session
+                // before this one came meanwhile.
+                *ready_at = Some(now);
+                if session.lose_seat(welcome) {
+                    let Welcome {
+                        shape, match_id, ..
+                    } = *welcome;
+                    self.events.push_back(ClientEvent::Watching {
+                        seats: shape.seats,
+                        match_id,
+                    });
+                }
+                return;
+            }
+            State::Leaving { .. } | State::Closed => return,
+        }
+        let shape = welcome.shape;
+        let refusal = if shape.width != I::WIDTH {
+            Some(Refusal::Width {
+                theirs: shape.width,
+            })
+        } else if shape.seats > self.config.seats_max
+            || shape.bundle_len_max() > usize::from(self.config.bundle_len_max)
+        {
+            Some(Refusal::TooLarge { seats: shape.seats })
+        } else {
+            None
+        };
+        if let Some(refusal) = refusal {
+            self.events.push_back(ClientEvent::Refused(refusal));
+            self.state = State::Leaving {
+                reason: LeaveReason::Refused,
+                copies: LEAVE_COPIES,
+                at: now,
+                is_due: false,
+            };
+            return;
+        }
+        let mut neutral = Vec::new();
+        encode_into(&I::default(), &mut neutral);
+        self.state = State::Seated {
+            session: Box::new(Session::new(*welcome, neutral, &self.config)),
+            ready_at: Some(now),
+            is_due: false,
+        };
+        self.tell_costs();
+        let (seats, match_id) = (shape.seats, welcome.match_id);
+        self.events.push_back(match welcome.seat {
+            Some(seat) => ClientEvent::Welcome {
+                seat,
+                seats,
+                match_id,
+            },
+            None => ClientEvent::Watching { seats, match_id },
+        });
+    }
+
+    fn on_chunk(&mut self, now: Instant, chunk: &Chunk<'_>) {
+        if let State::Seated {
+            session, ready_at, ..
+        } = &mut self.state
+        {
+            *ready_at = None;
+            let event = self.exchange.on_chunk(now, chunk, session, &self.config);
+            self.events.extend(event);
+        }
+    }
+
+    fn on_turns(&mut self, now: Instant, turns: &Turns<'_>) {
+        if let State::Seated {
+            session, ready_at, ..
+        } = &mut self.state
+        {
+            self.stall.on_heard(now);
+            if let Some(ticks) = session.on_turns(now, turns, &mut self.stats)
+                && self.events.len() < EVENTS_MAX
+            {
+                self.events.push_back(ClientEvent::InputDelay { ticks });
+            }
+            // A spectator hears with its first turns, maybe none yet, that it was heard.
+            if session.boundary().is_some() || session.is_spectator() {
+                *ready_at = None;
+            }
+            if let Some(expected) = session.expected() {
+                self.events.extend(self.stall.on_turns(now, &expected));
+            }
+        }
+    }
+
+    fn on_bye(&mut self, reason: CloseReason) {
+        match &self.state {
+            State::Seated { .. } | State::Waiting => {
+                self.events.push_back(ClientEvent::Closed(reason));
+                self.state = State::Closed;
+            }
+            State::Leaving { .. } => self.state = State::Closed,
+            State::Closed => {}
+        }
+    }
+}
+
+/// Ticks by which a turn may be late without a word of it: what redundancy brings.
+const LATE_TICKS: u32 = 3;
+
+/// Watches for a turn that does not come.
+#[derive(Debug, Default)]
+struct StallWatch {
+    /// The turn that is missing, and when it was expected, once that was told.
+    stalled: Option<(Tick, Instant)>,
+    /// When the server last said anything.
+    heard: Option<Instant>,
+}
+
+/// The first turn that has not arrived.
+#[derive(Clone, Copy, Debug)]
+struct Expected {
+    tick: Tick,
+    /// When it comes if the network is quick.
+    at: Instant,
+    period: Duration,
+}
+
+impl Expected {
+    fn deadline(&self) -> Instant {
+        self.at + self.period.saturating_mul(LATE_TICKS)
+    }
+}
+
+impl StallWatch {
+    const fn on_heard(&mut self, now: Instant) {
+        self.heard = Some(now);
+    }
+
+    /// Takes note of the turns that came; returns what to tell.
+    fn on_turns(&mut self, now: Instant, expected: &Expected) -> Option<ClientEvent> {
+        let (tick, at) = self.stalled.filter(|(tick, _)| *tick < expected.tick)?;
+        self.stalled = None;
+        let late = now.saturating_since(at);
+        Some(ClientEvent::Resumed { tick, late })
+    }
+
+    /// Sees whether a turn is overdue; returns what to tell.
+    fn on_time(&mut self, now: Instant, expected: &Expected) -> Option<ClientEvent> {
+        if self.stalled.is_some() || now < expected.deadline() {
+            return None;
+        }
+        let tick = expected.tick;
+        self.stalled = Some((tick, expected.at));
+        let patience = expected.period.saturating_mul(LATE_TICKS);
+        let is_heard = self
+            .heard
+            .is_some_and(|at| now.saturating_since(at) < patience);
+        let cause = if is_heard {
+            StallCause::Server
+        } else {
+            StallCause::Link
+        };
+        Some(ClientEvent::Stalled { tick, cause })
+    }
+
+    /// When to look, if nothing comes before.
+    fn poll_timeout(&self, expected: &Expected) -> Option<Instant> {
+        self.stalled.is_none().then(|| expected.deadline())
     }
 }

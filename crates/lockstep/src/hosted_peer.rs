@@ -24,36 +24,30 @@
 //! host it can do what a hostile server can; and what it passes on to a next host may be forged,
 //! which the compared state hashes show, since they are over the inputs too.
 
-mod config;
-mod electing;
-mod event;
-mod hosting;
 mod link;
 mod machine;
 mod playing;
-mod receiving;
-mod sending;
-mod setup;
+mod succession;
 
+use core::fmt;
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use wire::{Generator, Instant, MatchId, Seat};
+use wire::{Generator, Instant, MatchId, Seat, Seed};
 
 use crate::bundle::Shape;
 use crate::client_peer::ClientPeer;
-use crate::event::Phase;
+use crate::config::{ClientConfig, Config, SnapshotSource, StartPolicy};
+use crate::event::{
+    ClientEvent, CloseReason, ConfigError, LeaveReason, Phase, Refusal, ServerEvent,
+};
 use crate::input::Input;
 use crate::match_server::MatchServer;
-use crate::message::{Seats, Ticks, bit};
+use crate::message::{MESH_SEATS_MAX, Seats, Ticks, bit};
 use crate::tick::{PeerId, Tick};
 use crate::view::View;
-
-pub use config::{HostedConfig, HostedConfigError};
-pub use event::{HostedClose, HostedEvent, HostedStats};
-
 use link::Link;
-use sending::Due;
+use machine::Due;
 
 /// What our own client and server call each other; no driver's number.
 const SELF: PeerId = PeerId(u32::MAX);
@@ -285,4 +279,279 @@ impl<I: Input> HostedPeer<I> {
         self.due.clear();
         self.events.push_back(HostedEvent::Closed(why));
     }
+}
+
+/// How a [`HostedPeer`](crate::HostedPeer) plays and, when its turn comes, hosts.
+///
+/// `server`, `host` and both patiences must be the same for all players: whoever goes on as host
+/// goes on with its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HostedConfig {
+    /// How the match is run, whoever hosts it; 2 to 16 seats, one for each player. As no host
+    /// simulates, [`Config::snapshots`] is always
+    /// [`SnapshotSource::Players`](crate::SnapshotSource::Players).
+    pub server: Config,
+    /// What we accept of a host.
+    pub client: ClientConfig,
+    /// Who hosts first; seat 0. When the host is gone, the lowest seat of those who stay hosts.
+    pub host: Seat,
+    /// Silence of the host after which the others choose another, if enough of them do not hear it;
+    /// and silence of too many others after which a host closes no more ticks. 1 s, and never
+    /// shorter than 8 ticks or 200 ms. Until the first word of the host `player_patience`.
+    pub patience: Duration,
+    /// Silence after which the host plays on without a player, and a player gives up a host that
+    /// the others still hear; 10 s, and never shorter than twice `patience`. Until the first word
+    /// of the host twice as long.
+    pub player_patience: Duration,
+}
+
+impl Default for HostedConfig {
+    fn default() -> Self {
+        Self {
+            server: Config::default(),
+            client: ClientConfig::default(),
+            host: Seat(0),
+            patience: Duration::from_secs(1),
+            player_patience: Duration::from_secs(10),
+        }
+    }
+}
+
+impl HostedConfig {
+    fn half_patience(&self) -> Duration {
+        self.patience.checked_div(2).unwrap_or_default()
+    }
+
+    /// Raises both patiences to what they are at least, and has players give snapshots.
+    fn settle(&mut self) {
+        let period = Duration::from_nanos(self.server.tick_rate.period_nanos().into());
+        let least = period.saturating_mul(PATIENCE_TICKS).max(PATIENCE_MIN);
+        self.patience = self.patience.max(least);
+        self.player_patience = self.player_patience.max(self.patience.saturating_mul(2));
+        self.server.snapshots = SnapshotSource::Players;
+        let len_max = self.server.datagram_len_max;
+        self.client.datagram_len_max = self.client.datagram_len_max.min(len_max);
+    }
+}
+
+/// Ticks that nobody is given up before.
+const PATIENCE_TICKS: u32 = 8;
+
+/// Time before which nobody is given up: a few words of an election, which are repeated each 40 ms.
+const PATIENCE_MIN: Duration = Duration::from_millis(200);
+
+/// Why a hosted match is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HostedConfigError {
+    /// A hosted match has 2 to 16 seats.
+    Seats,
+    /// The peers are not one for each seat but ours, each with a number of its own.
+    Peers,
+    /// Nobody sits on the seat that is to host first.
+    Host,
+    /// The match has no [`StartPolicy::ByHand`](crate::StartPolicy::ByHand): it begins by itself,
+    /// whoever hosts.
+    Start,
+    /// Hosts could not run such a match.
+    Server(ConfigError),
+}
+
+impl fmt::Display for HostedConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Seats => f.write_str("a hosted match has 2 to 16 seats"),
+            Self::Peers => f.write_str("the peers are not one for each other seat"),
+            Self::Host => f.write_str("nobody sits on the seat that is to host first"),
+            Self::Start => f.write_str("a hosted match begins by itself"),
+            Self::Server(error) => write!(f, "hosts could not run the match: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for HostedConfigError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Server(error) => Some(error),
+            Self::Seats | Self::Peers | Self::Host | Self::Start => None,
+        }
+    }
+}
+
+/// What a [`HostedPeer`](crate::HostedPeer) tells the application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HostedEvent {
+    /// What a client is told; its end is told by [`Closed`](Self::Closed) instead.
+    Client(ClientEvent),
+    /// What a server is told, while we host.
+    Server(ServerEvent),
+    /// The host is gone, and those who stay choose another. Ticks that are closed come as ever.
+    HostLost {
+        /// Who hosted.
+        host: Seat,
+    },
+    /// Those who stay have agreed on who hosts from `tick` on. Inputs that were submitted for it or
+    /// a later one are taken back, and nothing more is said of them; what the player holds counts
+    /// from the first tick on that the new host's clock stamps.
+    Migrated {
+        /// Who hosts; may be ourselves.
+        host: Seat,
+        /// Hosts and players lost so far, at most 15: the number of this view.
+        epoch: u8,
+        /// First tick that the new host closes.
+        tick: Tick,
+    },
+    /// Those who stay have agreed that a player is out; its seat is absent, from a tick on that the
+    /// turns show.
+    Left {
+        /// Who.
+        seat: Seat,
+        /// [`LeaveReason::Quit`] where it said so, else [`LeaveReason::Removed`]: it fell silent,
+        /// or the host put it out.
+        reason: LeaveReason,
+    },
+    /// We are out of the match. Nothing is told after it; the machine is driven on, to tell others,
+    /// until [`poll_timeout`](crate::HostedPeer::poll_timeout) returns `None`.
+    Closed(HostedClose),
+}
+
+/// Why a player's hosted match ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HostedClose {
+    /// Too few others can be heard: no more than half, and not half with the lowest seat among us;
+    /// or the host cannot, for [`player_patience`](crate::HostedConfig::player_patience). Others may
+    /// play on without us, whom we cannot hear.
+    TooFew,
+    /// The others play on without us.
+    LeftOut {
+        /// First tick in which our history may not be theirs, as far as those who told us knew.
+        tick: Tick,
+    },
+    /// We are to host, and cannot: closed ticks are lacking that nobody serves, or the configuration
+    /// is not the one that the match was begun with. The others play on.
+    Unserved,
+    /// The host ended the match, or put us out.
+    Out(CloseReason),
+    /// The host's match is not one we can play.
+    Refused(Refusal),
+}
+
+/// What a [`HostedPeer`](crate::HostedPeer) counted, beside what its client and server did; none of
+/// it ever goes back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HostedStats {
+    /// Datagrams sent that only hosted matches have.
+    pub datagrams_sent: u64,
+    /// Their bytes.
+    pub bytes_sent: u64,
+    /// Times that another host took over, ourselves included.
+    pub migrations: u64,
+    /// Datagrams of closed ticks sent to one who is to host.
+    pub forwards_sent: u64,
+    /// Times that we hosted and closed no ticks, since too few others were heard.
+    pub holds: u64,
+    /// Datagrams dropped: not of this format.
+    pub dropped_malformed: u64,
+    /// Datagrams dropped: from nobody who plays, or from one who is given up.
+    pub dropped_unknown_peer: u64,
+    /// Datagrams dropped: a host's who is none any more, or none yet.
+    pub dropped_stale: u64,
+    /// Statements and decisions dropped: of another view, or no honest ones.
+    pub dropped_view: u64,
+    /// Events not told, since too many waited.
+    pub events_lost: u64,
+}
+
+impl<I: Input> HostedPeer<I> {
+    /// Makes the player of `seat`; `peers` are the driver's numbers for those on all other seats, to
+    /// each of whom it has a session. [`u32::MAX`] is no such number.
+    ///
+    /// Ticks begin as [`HostedConfig::server`] says, or with whoever is there where the first host
+    /// is gone before.
+    ///
+    /// # Errors
+    ///
+    /// [`HostedConfigError`] where no such match can be played.
+    pub fn new(
+        config: HostedConfig,
+        (match_id, seat): (MatchId, Seat),
+        peers: &[(Seat, PeerId)],
+        seed: Seed,
+        now: Instant,
+    ) -> Result<Self, HostedConfigError> {
+        let mut config = config;
+        config.settle();
+        let seats = config.server.seats;
+        if !(2..=MESH_SEATS_MAX).contains(&seats) {
+            return Err(HostedConfigError::Seats);
+        }
+        if config.host.0 >= seats {
+            return Err(HostedConfigError::Host);
+        }
+        if config.server.start == StartPolicy::ByHand {
+            return Err(HostedConfigError::Start);
+        }
+        let links = links(seat, seats, peers, now).ok_or(HostedConfigError::Peers)?;
+        let mut generator = seed.generator(0);
+        // Also on those who do not host yet: who could not host says so before the match.
+        let server = MatchServer::new(config.server.clone(), match_id, generator.seed(), now)
+            .map_err(HostedConfigError::Server)?;
+        let is_host = config.host == seat;
+        let host = links.get(usize::from(config.host.0));
+        let host = host
+            .and_then(|link| Some(link.as_ref()?.peer))
+            .unwrap_or(SELF);
+        let mut peer = Self {
+            match_id,
+            shape: Shape {
+                seats,
+                width: I::WIDTH,
+            },
+            seat,
+            state: State::Playing,
+            links,
+            view: View::new(seat.0, seats),
+            host: config.host,
+            cuts: Ticks::default(),
+            client: ClientPeer::new(config.client.clone(), host, generator.seed(), now),
+            server: is_host.then(|| Box::new(server)),
+            is_held: false,
+            is_doubtful: false,
+            beat_at: now,
+            due: Due::default(),
+            events: VecDeque::with_capacity(EVENTS_MAX.saturating_add(1)),
+            stats: HostedStats::default(),
+            generator,
+            now,
+            config,
+        };
+        peer.seat_members(now);
+        Ok(peer)
+    }
+}
+
+/// One for each seat but `own`, where `peers` are just that.
+fn links(
+    own: Seat,
+    seats: u16,
+    peers: &[(Seat, PeerId)],
+    now: Instant,
+) -> Option<Vec<Option<Link>>> {
+    let link = |seat: u16| {
+        if seat == own.0 {
+            return Some(None);
+        }
+        let mut of_seat = peers.iter().filter(|(at, _)| at.0 == seat);
+        let (_, peer) = of_seat.next()?;
+        let mut alike = peers.iter().filter(|(_, other)| other == peer);
+        let is_alone = of_seat.next().is_none() && alike.nth(1).is_none() && *peer != SELF;
+        is_alone.then(|| Some(Link::new(*peer, now)))
+    };
+    let links: Option<Vec<_>> = (0..seats).map(link).collect();
+    let is_whole = own.0 < seats && peers.len() == usize::from(seats).saturating_sub(1);
+    links.filter(|_| is_whole)
 }

@@ -1,8 +1,5 @@
 //! Others' states, shown a little later than they were, so that there is one on either side.
 
-#[cfg(test)]
-mod tests;
-
 use std::collections::VecDeque;
 
 use core::time::Duration;
@@ -10,7 +7,7 @@ use core::time::Duration;
 use wire::Instant;
 
 use crate::playout::Playout;
-use crate::playout_clock::PlayoutClock;
+use crate::playout::PlayoutClock;
 
 /// States that a server sends now and then, to be drawn at any moment between.
 ///
@@ -290,3 +287,6 @@ const LATE_IN_ROW: u32 = 32;
 
 /// Most states held, so that a wrong number takes no memory to speak of.
 const STATES_MAX: u16 = 1_024;
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,5 @@
 //! What arrives unevenly, handed out as evenly as it was sent.
 
-#[cfg(test)]
-mod tests;
-
 use std::collections::VecDeque;
 
 use core::time::Duration;
@@ -10,7 +7,7 @@ use core::time::Duration;
 use wire::Instant;
 
 use crate::playout::Playout;
-use crate::playout_clock::PlayoutClock;
+use crate::playout::PlayoutClock;
 
 /// What arrives unevenly, out of order or twice, handed out in order, each once, and as evenly as
 /// it was sent.
@@ -168,3 +165,6 @@ const LATE_IN_ROW: u32 = 32;
 
 /// Most items held, so that a wrong number takes no memory to speak of.
 const ITEMS_MAX: u16 = 1_024;
+
+#[cfg(test)]
+mod tests;

@@ -6,16 +6,9 @@
 //! first that differs is the one that is named; where one is missing, and a later one shows that
 //! something is wrong, it is not waited for.
 
-mod column;
-mod early;
-mod verdict;
-mod witness;
-
 use wire::{Instant, Seat};
 
 use crate::event::Verdict;
-
-use column::Column;
 
 /// Hash steps that are kept for comparison, settled or not.
 const STEPS: u32 = 1_024;
@@ -300,6 +293,347 @@ impl Ledger {
         }
         let mut awaited = self.columns.iter().filter(|column| column.is_awaited());
         awaited.all(|column| column.get(step).is_some())
+    }
+}
+
+/// Hashes of the steps from the ledger's floor on.
+#[derive(Debug)]
+struct Column {
+    /// Hash of step `s` at place `s % STEPS`.
+    hashes: Vec<Option<u32>>,
+    /// First step that was neither judged nor given up.
+    judged: u32,
+    /// First step at or after `judged` that has no hash.
+    missing: u32,
+    /// One past the newest step that has a hash.
+    end: u32,
+    /// The newest step in which it was found to be right.
+    right: Option<u32>,
+    /// Whether it is compared.
+    is_active: bool,
+    /// Whether it was waited for in vain, and nothing was judged since.
+    is_silent: bool,
+    /// Steps before it that are missing are not waited for: its hash shows that something is wrong.
+    early: u32,
+    /// When the step `missing` was last asked for.
+    asked: Option<(u32, Instant)>,
+}
+
+impl Column {
+    fn new() -> Self {
+        Self {
+            hashes: vec![None; usize::try_from(STEPS).unwrap_or(usize::MAX)],
+            judged: 0,
+            missing: 0,
+            end: 0,
+            right: None,
+            is_active: false,
+            is_silent: false,
+            early: 0,
+            asked: None,
+        }
+    }
+
+    /// Whether steps wait for it.
+    const fn is_awaited(&self) -> bool {
+        self.is_active && !self.is_silent
+    }
+
+    /// The hash of `step`, which is one that is kept.
+    fn get(&self, step: u32) -> Option<u32> {
+        self.hashes.get(place(step)).copied().flatten()
+    }
+
+    /// Keeps the first word on `step`, and returns whether this is it; hashes are kept from `floor` on.
+    fn insert(&mut self, floor: u32, step: u32, hash: u32) -> bool {
+        self.missing = self.missing.max(floor);
+        if step < self.judged.max(floor) {
+            // A second copy, or one that came too late; both are ordinary.
+            return false;
+        }
+        let Some(kept @ None) = self.hashes.get_mut(place(step)) else {
+            return false;
+        };
+        *kept = Some(hash);
+        self.end = self.end.max(step.saturating_add(1));
+        self.skip_known();
+        true
+    }
+
+    /// Forgets everything, and begins with `step`.
+    fn begin_at(&mut self, step: u32) {
+        self.hashes.fill(None);
+        (self.judged, self.missing, self.end) = (step, step, step);
+        self.early = 0;
+        self.right = None;
+        self.asked = None;
+    }
+
+    /// Whether `step` is the next to be judged, and can be.
+    fn is_heard(&self, step: u32) -> bool {
+        self.is_active && self.judged == step && self.get(step).is_some()
+    }
+
+    /// Whether it had a say on `step`.
+    fn was_heard(&self, step: u32) -> bool {
+        self.judged > step && self.get(step).is_some()
+    }
+
+    /// Takes note that `step` is being compared.
+    fn judge(&mut self, step: u32, counts: &mut Counts) {
+        counts.compared = counts.compared.saturating_add(1);
+        self.is_silent = false;
+        self.pass(step);
+    }
+
+    /// Waits no longer for `step`.
+    fn give_up(&mut self, step: u32) {
+        self.pass(step);
+    }
+
+    /// Forgets the hash of `step`, whose place another one takes.
+    fn forget(&mut self, step: u32) {
+        if let Some(kept) = self.hashes.get_mut(place(step)) {
+            *kept = None;
+        }
+    }
+
+    /// Takes no more part; of what it said, the steps up to `last` count.
+    fn end_after(&mut self, last: u32) {
+        self.is_active = false;
+        for step in last.saturating_add(1)..self.end {
+            self.forget(step);
+        }
+    }
+
+    /// Bytes that it holds.
+    const fn memory_len(&self) -> usize {
+        self.hashes.len().saturating_mul(size_of::<Option<u32>>())
+    }
+
+    fn pass(&mut self, step: u32) {
+        self.judged = step.saturating_add(1);
+        self.missing = self.missing.max(self.judged);
+        self.skip_known();
+    }
+
+    fn skip_known(&mut self) {
+        while self.missing < self.end && self.get(self.missing).is_some() {
+            self.missing = self.missing.saturating_add(1);
+        }
+    }
+}
+
+fn place(step: u32) -> usize {
+    usize::try_from(step % STEPS).unwrap_or(0)
+}
+
+impl Ledger {
+    /// Looks whether the hash of `step` that `seat` reported shows that something is wrong while an
+    /// earlier one is waited for.
+    fn look_ahead(&mut self, seat: Seat, step: u32, hash: u32) {
+        if step > self.next {
+            if self.is_complete(step) && !self.is_unanimous(step) {
+                self.early = self.early.max(step);
+            }
+        } else if step < self.next {
+            let judged = self.columns.get(usize::from(seat.0));
+            if judged.is_none_or(|column| column.judged >= step) {
+                return;
+            }
+            let reference = self.reference(step, Column::was_heard).hash;
+            if reference.is_some_and(|reference| reference != hash)
+                && let Some(column) = self.column_mut(seat)
+            {
+                column.early = column.early.max(step);
+            }
+        }
+    }
+
+    /// Ends the waiting for hashes of `step`, which is settled early and without the server. Where not more
+    /// than half of all that were waited for are the same, nobody is judged by them, now or later: the
+    /// later step names who is wrong.
+    fn settle_for_less(&mut self, step: u32) {
+        let reference = self.reference(step, Column::is_heard).hash;
+        let (mut awaited, mut votes) = (0_usize, 0_usize);
+        for column in &mut self.columns {
+            let is_vote = column.is_heard(step) && column.get(step) == reference;
+            votes = votes.saturating_add(is_vote.into());
+            awaited = awaited.saturating_add(column.is_awaited().into());
+            if column.is_awaited() && column.judged == step && column.get(step).is_none() {
+                column.give_up(step);
+                self.counts.missing = self.counts.missing.saturating_add(1);
+            }
+        }
+        if reference.is_some() && votes.saturating_mul(2) > awaited {
+            return;
+        }
+        for column in &mut self.columns {
+            if column.is_heard(step) {
+                column.give_up(step);
+                column.forget(step);
+            }
+        }
+    }
+
+    /// Whether all hashes of `step` are the same, of players who are to be judged by it or are waited for.
+    fn is_unanimous(&self, step: u32) -> bool {
+        let heard = self
+            .columns
+            .iter()
+            .filter(|column| column.is_awaited() || column.is_heard(step));
+        let mut hashes = heard.filter_map(|column| column.get(step));
+        let first = hashes.next();
+        hashes.all(|hash| Some(hash) == first)
+    }
+}
+
+/// What the hashes of a step are compared with.
+#[derive(Clone, Copy, Debug)]
+struct Reference {
+    /// `None` where no hash has more than half of the players behind it.
+    hash: Option<u32>,
+    verdict: Verdict,
+}
+
+impl Ledger {
+    /// The server's hash of `step`; else the one that more than half of those say whom `counts`
+    /// lets in.
+    fn reference(&self, step: u32, counts: fn(&Column, u32) -> bool) -> Reference {
+        if let hash @ Some(_) = self.server.get(step) {
+            let verdict = Verdict::Server;
+            return Reference { hash, verdict };
+        }
+        let heard = self.columns.iter().filter(|column| counts(column, step));
+        let hash = majority(heard.filter_map(|column| column.get(step)));
+        let verdict = if hash.is_some() {
+            Verdict::Minority
+        } else {
+            Verdict::Undecided
+        };
+        Reference { hash, verdict }
+    }
+
+    /// Compares what came for a step that was settled before with what the others said then. It
+    /// has a vote too: with as many on its side as on theirs, all are named.
+    fn judge_late(&mut self, step: u32, seat: Seat, hash: u32) -> Option<Finding> {
+        let reference = self.reference(step, Column::was_heard);
+        if reference.hash == Some(hash) {
+            if self.is_shared(step)
+                && let Some(column) = self.columns.get_mut(usize::from(seat.0))
+            {
+                column.right = column.right.max(Some(step));
+            }
+            return None;
+        }
+        if reference.hash.is_some() {
+            return self.name(step, vec![seat], reference.verdict);
+        }
+        let seats = (0..=u16::MAX).map(Seat).zip(&self.columns);
+        let heard = seats.filter(|(_, column)| column.is_active && column.was_heard(step));
+        let named = heard.map(|(seat, _)| seat).collect();
+        self.name(step, named, reference.verdict)
+    }
+
+    /// Whether there is more than one to say anything of `step`.
+    fn is_shared(&self, step: u32) -> bool {
+        let heard = self.columns.iter().filter(|column| column.was_heard(step));
+        self.server.get(step).is_some() || heard.take(2).count() > 1
+    }
+
+    /// Leaves `seats` out from now on, and says why.
+    fn name(&mut self, step: u32, seats: Vec<Seat>, verdict: Verdict) -> Option<Finding> {
+        if seats.is_empty() {
+            return None;
+        }
+        for seat in &seats {
+            if let Some(column) = self.columns.get_mut(usize::from(seat.0)) {
+                column.end_after(step);
+            }
+        }
+        Some(Finding::Differs(Divergence {
+            step,
+            seats,
+            verdict,
+        }))
+    }
+
+    /// Gives the places of `step` to another one.
+    fn forget(&mut self, step: Option<u32>) {
+        let Some(step) = step else {
+            return;
+        };
+        for column in self.columns.iter_mut().chain([&mut self.server]) {
+            column.forget(step);
+        }
+    }
+}
+
+/// The value that more than half of `hashes` have; Boyer and Moore, "MJRTY", 1981.
+fn majority(hashes: impl Iterator<Item = u32> + Clone) -> Option<u32> {
+    let mut others = hashes.clone();
+    let first = others.next()?;
+    if others.all(|hash| hash == first) {
+        // As nearly always.
+        return Some(first);
+    }
+    let mut candidate = None;
+    let mut lead = 0_u32;
+    for hash in hashes.clone() {
+        if lead == 0 {
+            candidate = Some(hash);
+        }
+        if candidate == Some(hash) {
+            lead = lead.saturating_add(1);
+        } else {
+            lead = lead.saturating_sub(1);
+        }
+    }
+    let candidate = candidate?;
+    let (mut count, mut votes) = (0_u32, 0_u32);
+    for hash in hashes {
+        count = count.saturating_add(1);
+        votes = votes.saturating_add(u32::from(hash == candidate));
+    }
+    (votes.saturating_mul(2) > count).then_some(candidate)
+}
+
+impl Ledger {
+    /// What `seat`, or the server itself, reported of `step`, where that is kept.
+    pub(crate) fn said(&self, seat: Option<Seat>, step: u32) -> Option<u32> {
+        if step < self.floor() {
+            return None;
+        }
+        self.column(seat)?.get(step)
+    }
+
+    /// The last step before `step` of which both reported the same.
+    pub(crate) fn last_equal(
+        &self,
+        one: Option<Seat>,
+        other: Option<Seat>,
+        step: u32,
+    ) -> Option<u32> {
+        let mut steps = (self.floor()..step).rev();
+        steps.find(|&step| {
+            let said = self.said(one, step);
+            said.is_some() && said == self.said(other, step)
+        })
+    }
+
+    /// Players who had a say on `step` and were not named.
+    pub(crate) fn agreeing(&self, step: u32) -> impl Iterator<Item = Seat> {
+        let seats = (0..=u16::MAX).map(Seat).zip(&self.columns);
+        seats
+            .filter(move |(_, column)| column.is_active && column.was_heard(step))
+            .map(|(seat, _)| seat)
+    }
+
+    fn column(&self, seat: Option<Seat>) -> Option<&Column> {
+        match seat {
+            Some(seat) => self.columns.get(usize::from(seat.0)),
+            None => Some(&self.server),
+        }
     }
 }
 

@@ -1,17 +1,12 @@
 //! The server's role: it closes ticks by its clock, and tells everybody.
 
 mod closing;
-mod forwarding;
-mod judging;
-mod ladder;
+mod datagrams;
+mod desync;
 mod pace;
 mod place;
-mod receiving;
-mod resuming;
-mod sending;
 mod snapshots;
 mod starting;
-mod stretch;
 mod watching;
 
 use core::convert::Infallible;
@@ -37,11 +32,11 @@ use crate::stats::ServerStats;
 use crate::tick::{PeerId, Tick};
 use crate::turn::{Row, Turn};
 
-use forwarding::Forwarding;
+use closing::Forwarding;
+use pace::Stretch;
 use place::{Holder, Place};
-pub(crate) use resuming::Past;
 use snapshots::Snapshots;
-use stretch::Stretch;
+pub(crate) use starting::Past;
 use watching::{Show, audience_of};
 
 /// One match: takes inputs, closes ticks, sends them to all, compares state hashes.

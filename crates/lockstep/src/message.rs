@@ -49,7 +49,6 @@
 mod chunk;
 mod down;
 mod early;
-mod hash_run;
 mod hosted;
 mod ladder;
 mod mesh;
@@ -71,8 +70,6 @@ pub(crate) use down::{
 };
 pub use early::EarlyInputs;
 pub(crate) use early::EarlyWriter;
-pub(crate) use hash_run::HashSlice;
-pub use hash_run::{HASHES_MAX, HashRun};
 pub use hosted::{FORWARD_HEAD_LEN, HostedMessage, Presence, decode_hosted};
 pub(crate) use hosted::{
     write_hosted_ask, write_hosted_decision, write_hosted_forward_head, write_hosted_leave,
@@ -94,6 +91,8 @@ pub(crate) use mesh::{
     decode_known_play, play_bytes, write_ask, write_committed_head, write_decision,
     write_forward_head, write_hello, write_mesh_leave, write_play_head, write_statement,
 };
+pub(crate) use up::HashSlice;
+pub use up::{HASHES_MAX, HashRun};
 pub use up::{INPUTS_MAX, InputRun, Report, Up, decode_up};
 pub(crate) use up::{
     ReportHead, decode_bare_report, fitting_inputs, write_leave, write_ready, write_report,

@@ -1,8 +1,5 @@
 //! Prediction of the own player where a server sends states, and what its word makes of it.
 
-#[cfg(test)]
-mod tests;
-
 /// What a client predicts of itself: its inputs take effect at once, and again on top of each state
 /// that the server sends.
 ///
@@ -253,3 +250,6 @@ const fn low(number: u64) -> u16 {
     let [.., high, low] = number.to_be_bytes();
     u16::from_be_bytes([high, low])
 }
+
+#[cfg(test)]
+mod tests;

@@ -99,20 +99,17 @@
 //! ```
 
 mod cursor;
-mod difference;
 mod error;
 mod format;
-mod header;
-mod input_chain;
 mod player;
 mod reader;
 mod writer;
 
-pub use difference::{Difference, first_difference};
 pub use error::{Damage, RecordError, ReplayConfigError, ReplayError, SeekError};
-pub use header::ReplayHeader;
-pub use input_chain::ChainHead;
+pub use format::ReplayHeader;
+pub use player::{Difference, first_difference};
 pub use player::{Mismatch, ReplayPlayer, Verified};
+pub use reader::ChainHead;
 pub use reader::{Ending, ReplayLimits, ReplayReader};
 pub use writer::{ReplayConfig, ReplayWriter};
 

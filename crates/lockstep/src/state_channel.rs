@@ -46,8 +46,6 @@
 //! # Ok::<(), lockstep::state_channel::PushError>(())
 //! ```
 
-mod assembly;
-mod flight;
 mod marks;
 mod message;
 mod receiver;

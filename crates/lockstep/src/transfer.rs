@@ -15,12 +15,9 @@
 //! receiver's own limit; what it announces costs nothing. A hostile receiver makes a sender send at
 //! the rate set, and nothing else.
 
-mod ahead;
 mod flight;
 mod incoming;
 mod outgoing;
-mod rate;
-mod round_trip;
 
 use core::time::Duration;
 
@@ -31,8 +28,8 @@ use crate::message::{CHUNK_HEAD_LEN, chunk_count};
 pub use flight::TAIL_MAX;
 pub use incoming::{Incoming, IncomingStats};
 pub use outgoing::Outgoing;
-pub(crate) use rate::Rate;
-pub(crate) use round_trip::{ACK_WAIT, RoundTrip};
+pub(crate) use outgoing::Rate;
+pub(crate) use outgoing::{ACK_WAIT, RoundTrip};
 
 /// Time in which nothing new arrives though chunks go out, after which one who waits for a snapshot
 /// is given up: then it is not there, or does not want it. Chunks go out again at least once a

@@ -4,10 +4,10 @@ use core::ops::Range;
 
 use wire::Instant;
 
-use super::feed::{Feed, Standing};
-use super::moments::Moments;
-use super::tail::Tail;
+use super::Moments;
+use super::Tail;
 use super::{Audience, Guest, Stage, WELCOME_INTERVAL_MILLIS, after};
+use super::{Feed, Standing};
 use crate::chain::{CHAIN_LEN, REACH};
 use crate::event::CloseReason;
 use crate::message::{

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use wire::Instant;
 
-use super::feed::Standing;
+use super::Standing;
 use super::{Audience, Stage, after};
 use crate::chain::REACH;
 use crate::event::{CloseReason, LeaveReason};

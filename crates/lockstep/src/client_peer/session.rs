@@ -1,34 +1,35 @@
 //! What a client knows once it is seated: the chain so far, its own inputs, its clock.
 
 mod migrating;
-mod promised;
-mod reporting;
-mod stamping;
 
 use core::time::Duration;
 
 use wire::Instant;
 
+use super::Expected;
 use super::delay::DelayControl;
 use super::hashes::Hashes;
 use super::ladder::Answers;
-use super::stall::Expected;
 use super::stepping::Stepping;
+use crate::audience::SPECTATOR_REPORT_TICKS;
 use crate::bundle::Shape;
 use crate::chain::{CHAIN_LEN, Chain, ChainReader};
-use crate::checksum::LogHash;
+use crate::checksum::{LogHash, StateHasher};
 use crate::config::ClientConfig;
+use crate::event::ReportError;
 use crate::history::History;
-use crate::message::{EarlyInputs, Turns, Welcome};
+use crate::input_log::AHEAD_MAX;
+use crate::message::{
+    EarlyInputs, HashSlice, ReportHead, Turns, Welcome, fitting_inputs, write_report,
+};
 use crate::playout::PlayoutDelay;
 use crate::rungs::Rungs;
 use crate::snapshot::{self, SnapshotHead};
 use crate::stats::ClientStats;
 use crate::stepper::Do;
 use crate::tick::Tick;
-use crate::tick_clock::TickClock;
+use crate::tick_clock::{DUE_MAX, TickClock};
 use crate::turn::{Origin, Row};
-use promised::Promised;
 
 /// A seat in a match, and all that came of it.
 #[derive(Debug)]
@@ -429,4 +430,280 @@ impl Session {
 fn stretched(period_nanos: u32, per_mille: u16) -> u32 {
     let more = u64::from(period_nanos).saturating_mul(per_mille.into()) / 1_000;
     period_nanos.saturating_add(u32::try_from(more).unwrap_or(u32::MAX))
+}
+
+/// Ticks that were promised and not taken back.
+///
+/// One range, until another server takes over; what it took back lies between two. Ranges go once
+/// their ticks were returned, so there is one in the end, and never more than servers there were.
+#[derive(Debug, Default)]
+struct Promised {
+    /// First and last tick of each, in order.
+    ranges: Vec<(Tick, Tick)>,
+    /// Whether the next promise is not one with those before.
+    is_cut: bool,
+}
+
+impl Promised {
+    fn add(&mut self, tick: Tick) {
+        match self.ranges.last_mut().filter(|_| !self.is_cut) {
+            Some((_, last)) => *last = tick.max(*last),
+            None => self.ranges.push((tick, tick)),
+        }
+        self.is_cut = false;
+    }
+
+    /// Forgets `next` and all later ticks, and those before `returned`.
+    fn take_back(&mut self, next: Tick, returned: Tick) {
+        self.ranges
+            .retain(|(first, last)| *first < next && *last >= returned);
+        for (_, last) in &mut self.ranges {
+            *last = (*last).min(next.minus(1));
+        }
+        self.is_cut = true;
+    }
+
+    fn has(&self, tick: Tick) -> bool {
+        let is_in = |(first, last): &(Tick, Tick)| *first <= tick && tick <= *last;
+        self.ranges.iter().any(is_in)
+    }
+
+    /// Bytes that it holds.
+    const fn memory_len(&self) -> usize {
+        self.ranges
+            .capacity()
+            .saturating_mul(size_of::<(Tick, Tick)>())
+    }
+}
+
+/// Ticks left out by a boundary that are filled with the input held: as far as a delay goes up.
+const DELAY_GAP_MAX: u32 = 60;
+
+impl Session {
+    /// Stamps `held` for each boundary behind `now`; returns whether there was one.
+    pub(super) fn pass_boundaries(
+        &mut self,
+        now: Instant,
+        held: &[u8],
+        stats: &mut ClientStats,
+    ) -> bool {
+        let mut has_passed = false;
+        let phase = self.delay.phase();
+        if let Some(clock) = &mut self.clock {
+            clock.set_phase(phase);
+        }
+        for _ in 0..DUE_MAX {
+            let Some(index) = self.clock.as_mut().and_then(|clock| clock.pass(now)) else {
+                break;
+            };
+            if self.is_spectator() {
+                self.unsaid = self.unsaid.saturating_add(1);
+                has_passed |= self.unsaid >= SPECTATOR_REPORT_TICKS || self.is_gap();
+                continue;
+            }
+            has_passed = true;
+            let tick = self.tick_for(index);
+            if let Some(stepping) = &mut self.stepping {
+                stepping.on_boundary(Tick(index), tick);
+            }
+            // The server takes none further ahead than that of what it has closed, and it has closed all
+            // that was seen, past a gap too.
+            if tick >= self.end.max(self.seen_end).plus(AHEAD_MAX) {
+                continue;
+            }
+            // A longer delay leaves ticks between; after a jump there is nothing to go on from.
+            let first = self.stamped.map_or(tick, |last| last.plus(1));
+            let first = if tick.since(first) > DELAY_GAP_MAX {
+                tick
+            } else {
+                first.max(self.end)
+            };
+            for tick in (first.0..=tick.0).map(Tick) {
+                self.history.push(tick, held);
+                self.delay.on_stamped(tick, self.lead(now, tick));
+                self.stamped = Some(tick);
+                if let Some(stepping) = &mut self.stepping {
+                    stepping.on_stamped(tick, held);
+                }
+                stats.inputs = stats.inputs.saturating_add(1);
+            }
+        }
+        stats.input_delay = self.delay.ticks();
+        stats.clock_jumps = self.clock.as_ref().map_or(0, TickClock::jumps);
+        has_passed
+    }
+
+    /// Returns the tick that the next boundary stamps, and remembers that it was promised.
+    pub(super) fn promise(&mut self) -> Option<Tick> {
+        let index = self.clock.as_ref()?.index();
+        let tick = self.tick_for(index);
+        let tick = self.stamped.map_or(tick, |last| tick.max(last.plus(1)));
+        self.promised.add(tick);
+        Some(tick)
+    }
+
+    /// The tick that boundary `index` stamps; never one that is closed.
+    fn tick_for(&self, index: u32) -> Tick {
+        let delay = self.delay.ticks();
+        Tick(index).plus(delay.into()).max(self.end)
+    }
+}
+
+/// Reports up to this length, in bytes, are not worth shortening: the transport's own 59 bytes
+/// weigh more.
+const REPORT_LEN_SMALL: usize = 24;
+
+impl Session {
+    /// Takes the root of a state, and its sections where there are any.
+    pub(super) fn report(
+        &mut self,
+        tick: Tick,
+        root: u64,
+        state: Option<&StateHasher>,
+    ) -> Result<(), ReportError> {
+        let next = self
+            .stepping
+            .as_ref()
+            .map_or_else(|| self.reader.next(), Stepping::settled);
+        if tick.plus(1) != next || tick < self.reported_end {
+            return Err(ReportError::OutOfOrder);
+        }
+        if self.is_spectator() {
+            self.reported_end = tick.plus(1);
+            return Ok(());
+        }
+        let log = self.log();
+        let hash = log.report(root);
+        let interval = u32::from(self.welcome.hash_interval.get());
+        if tick.0.is_multiple_of(interval) && !self.is_spectator() {
+            let step = tick.0.checked_div(interval).unwrap_or(0);
+            self.hashes.push(step, hash)?;
+        }
+        let sections = state.into_iter().flat_map(StateHasher::sections);
+        self.rungs.push(tick, (hash, log.short()), sections);
+        self.reported_end = tick.plus(1);
+        Ok(())
+    }
+
+    /// Appends a report of at most `len_max` bytes.
+    pub(super) fn write_report(&mut self, now: Instant, len_max: usize, out: &mut Vec<u8>) {
+        self.unsaid = 0;
+        if self.is_spectator() {
+            self.write_spectators_report(out);
+            return;
+        }
+        let interval = u32::from(self.welcome.hash_interval.get());
+        let newest = self
+            .end
+            .0
+            .checked_sub(1)
+            .and_then(|tick| tick.checked_div(interval));
+        let reference = self.history.reference();
+        let mut head = ReportHead {
+            loaded: self.loaded,
+            next_low: self.end.low(),
+            is_gap: self.is_gap(),
+            lag: self.lag(now),
+            hashes: newest.map_or_else(HashSlice::default, |newest| self.hashes.take(newest)),
+            ahead: self.history.first().since(self.end),
+            is_fresh: reference.is_none(),
+        };
+        let before = reference.unwrap_or(&self.neutral);
+        let width = self.welcome.shape.width;
+        let start = out.len();
+        write_report(out, &head, width, before, self.history.inputs());
+        let all = self.history.inputs().len();
+        let len = out.len().saturating_sub(start);
+        // Inputs that change all the time: those that would come too late anyway stay out.
+        let mut copies = all;
+        if len > REPORT_LEN_SMALL {
+            copies = copies.min(self.useful_copies());
+        }
+        if len > len_max {
+            // Each input goes out in as many reports as hold it, the newest with the most time left.
+            let fitting = fitting_inputs(len_max, width, &self.neutral, self.history.inputs());
+            copies = copies.min(fitting);
+        }
+        if copies == all {
+            return;
+        }
+        let skipped = all.saturating_sub(copies);
+        out.truncate(start);
+        head.ahead = head
+            .ahead
+            .saturating_add(u32::try_from(skipped).unwrap_or(u32::MAX));
+        head.is_fresh = true;
+        let inputs = self.history.inputs().skip(skipped);
+        write_report(out, &head, width, &self.neutral, inputs);
+    }
+
+    /// Turns that wait for the game: those that have arrived, but for those that are held back.
+    fn lag(&self, now: Instant) -> u32 {
+        let playout = self.playout.get();
+        let due = match &self.clock {
+            Some(clock) if self.stepping.is_none() && !playout.is_zero() => {
+                clock.count_by(now, playout).min(self.end)
+            }
+            Some(_) | None => self.end,
+        };
+        due.since(self.simulated())
+    }
+
+    /// Says what is there; who watches has no more to say, and nobody waits for it.
+    fn write_spectators_report(&self, out: &mut Vec<u8>) {
+        let head = ReportHead {
+            next_low: self.end.low(),
+            is_gap: self.is_gap(),
+            ..ReportHead::default()
+        };
+        let width = self.welcome.shape.width;
+        write_report(out, &head, width, &self.neutral, core::iter::empty());
+    }
+
+    /// How many of the newest inputs can still arrive in time: the newest comes `slack` before its
+    /// tick's close, and each older one a tick less.
+    fn useful_copies(&self) -> usize {
+        let repair = usize::from(self.welcome.repair);
+        let Some(slack) = self.slack else {
+            return usize::MAX;
+        };
+        let ticks = usize::try_from(slack.div_euclid(4)).unwrap_or(0);
+        repair.max(ticks.saturating_add(2))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ls_16_what_another_server_took_back_is_no_promise() {
+        let mut promised = Promised::default();
+        for tick in 10..30 {
+            promised.add(Tick(tick));
+        }
+        promised.take_back(Tick(20), Tick(5));
+        assert!(promised.has(Tick(19)) && !promised.has(Tick(20)));
+        promised.add(Tick(26));
+        promised.add(Tick(28));
+        let held: Vec<_> = (0..40).filter(|tick| promised.has(Tick(*tick))).collect();
+        let kept: Vec<_> = (10..20).chain(26..29).collect();
+        assert_eq!(held, kept);
+        // Another one, before any tick of the one before.
+        promised.take_back(Tick(22), Tick(20));
+        assert_eq!(promised.ranges.len(), 0);
+        promised.add(Tick(30));
+        promised.take_back(Tick(28), Tick(22));
+        assert!(!promised.has(Tick(30)));
+    }
+
+    #[test]
+    fn l9_servers_that_take_over_again_and_again_leave_one_range() {
+        let mut promised = Promised::default();
+        for next in (0..1_000).map(|number| number * 10) {
+            promised.take_back(Tick(next), Tick(next));
+            promised.add(Tick(next + 5));
+        }
+        assert!(promised.memory_len() <= 4 * size_of::<(Tick, Tick)>());
+    }
 }

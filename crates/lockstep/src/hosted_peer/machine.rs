@@ -7,7 +7,12 @@ use wire::{Arrival, CommandId, Instant, Machine, Transmit};
 use super::{HostedClose, HostedEvent, HostedPeer, State};
 use crate::event::{ClientEvent, CloseReason, Phase, ServerEvent};
 use crate::input::Input;
-use crate::tick::PeerId;
+use crate::message::{
+    DecodeError, FORWARD_HEAD_LEN, HostedMessage, Presence, Seats, bit, decode_hosted,
+    write_hosted_ask, write_hosted_decision, write_hosted_forward_head, write_hosted_leave,
+    write_hosted_statement, write_presence,
+};
+use crate::tick::{PeerId, Tick};
 
 /// Times that what is due may make more due, at once: a beat that decides, which seats players, who
 /// are welcomed.
@@ -324,5 +329,249 @@ impl<I: Input> Machine for HostedPeer<I> {
 
     fn poll_timeout(&self) -> Option<Instant> {
         self.poll_timeout()
+    }
+}
+
+impl<I: Input> HostedPeer<I> {
+    pub(super) fn receive(&mut self, now: Instant, arrival: Arrival<PeerId>, datagram: &mut [u8]) {
+        let Some(from) = self.seat_of(arrival.peer) else {
+            let is_standing = self.is_standing(now);
+            match &mut self.server {
+                // Who watches, or holds a seat that no player holds.
+                Some(server) if !is_standing => server.handle_datagram(now, arrival, datagram),
+                Some(_) | None => self.count_unknown(),
+            }
+            return;
+        };
+        match decode_hosted(datagram, self.shape) {
+            Ok(message) => {
+                if self.is_listened_to(from) {
+                    self.on_message(now, from, &message);
+                }
+            }
+            Err(DecodeError::UnknownKind(_)) => {
+                if self.is_listened_to(from) {
+                    self.on_play(now, from, arrival, datagram);
+                }
+            }
+            Err(_) => {
+                self.stats.dropped_malformed = self.stats.dropped_malformed.saturating_add(1);
+            }
+        }
+    }
+
+    /// Returns whether a player is listened to; one who is out is told so.
+    fn is_listened_to(&mut self, from: u16) -> bool {
+        if self.view.members() & bit(from) == 0 {
+            self.due.decision |= bit(from);
+        }
+        let is_so = self.others() & bit(from) != 0;
+        if !is_so {
+            self.count_unknown();
+        }
+        is_so
+    }
+
+    /// Takes what a server or a client says.
+    fn on_play(&mut self, now: Instant, from: u16, arrival: Arrival<PeerId>, datagram: &mut [u8]) {
+        self.on_heard(now, from);
+        if from == self.host.0 && self.state == State::Playing {
+            self.client.handle_datagram(now, arrival, datagram);
+            return;
+        }
+        let is_ours = self.is_host() && !matches!(self.state, State::Ousted { .. });
+        if is_ours && let Some(link) = self.link_mut(from) {
+            link.on_followed(now);
+        }
+        // What comes while it stands would close the tick that waits for it.
+        if is_ours && self.is_standing(now) {
+            return;
+        }
+        self.is_held = false;
+        match &mut self.server {
+            Some(server) if is_ours => server.handle_datagram(now, arrival, datagram),
+            Some(_) | None => {
+                self.stats.dropped_stale = self.stats.dropped_stale.saturating_add(1);
+            }
+        }
+    }
+
+    fn on_message(&mut self, now: Instant, from: u16, message: &HostedMessage<'_>) {
+        match message {
+            HostedMessage::Presence(presence) => self.on_presence(now, from, *presence),
+            HostedMessage::Leave => {
+                if self.view.on_gone(bit(from)) {
+                    self.on_suspicion(now);
+                }
+            }
+            HostedMessage::Statement { epoch, statement } => {
+                self.on_heard(now, from);
+                self.on_statement(now, from, *epoch, statement);
+            }
+            HostedMessage::Decision { epoch, decision } => {
+                self.on_heard(now, from);
+                self.on_decision(now, from, *epoch, decision);
+            }
+            HostedMessage::Ask { first } => {
+                self.on_heard(now, from);
+                if let Some(link) = self.link_mut(from) {
+                    link.asked = Some(*first);
+                    self.due.forward |= bit(from);
+                }
+            }
+            HostedMessage::Forward { first, bundles } => {
+                self.on_heard(now, from);
+                self.fetch(now, *first, bundles);
+            }
+        }
+    }
+
+    fn on_presence(&mut self, now: Instant, from: u16, presence: Presence) {
+        // A host that stands still is as good as none.
+        if from != self.host.0 || !presence.is_doubtful {
+            self.on_heard(now, from);
+        }
+        let epoch = self.view.epoch();
+        if presence.epoch < epoch {
+            self.due.decision |= bit(from);
+        } else if presence.epoch > epoch {
+            // Ours is answered with what we missed.
+            self.due.presence |= bit(from);
+        } else if presence.members == self.view.members() {
+            if let Some(link) = self.link_mut(from) {
+                link.set_doubt(presence.is_doubtful.then_some(now));
+            }
+            self.elect_if_enough(now);
+        } else {
+            self.stats.dropped_view = self.stats.dropped_view.saturating_add(1);
+        }
+    }
+
+    fn on_heard(&mut self, now: Instant, from: u16) {
+        if let Some(link) = self.link_mut(from) {
+            link.on_heard(now);
+        }
+        if from == self.host.0 {
+            self.is_doubtful = false;
+        }
+    }
+
+    /// Up to where we hold the closed ticks; it stands still while the host is suspected.
+    pub(super) fn held_end(&self) -> Tick {
+        Tick(self.client.ticks_confirmed())
+    }
+
+    pub(super) fn seat_of(&self, peer: PeerId) -> Option<u16> {
+        let mut links = self.links.iter().zip(0..);
+        let (_, seat) = links.find(|(link, _)| link.as_ref().is_some_and(|at| at.peer == peer))?;
+        Some(seat)
+    }
+
+    const fn count_unknown(&mut self) {
+        self.stats.dropped_unknown_peer = self.stats.dropped_unknown_peer.saturating_add(1);
+    }
+}
+
+/// To whom something is due. At most one datagram of each kind to each player between two drains.
+#[derive(Debug, Default)]
+pub(super) struct Due {
+    pub(super) presence: Seats,
+    pub(super) statement: Seats,
+    pub(super) decision: Seats,
+    pub(super) leave: Seats,
+    pub(super) forward: Seats,
+    pub(super) ask: Seats,
+}
+
+impl Due {
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// Takes the lowest of `seats`.
+fn take(seats: &mut Seats) -> Option<u16> {
+    let lowest = u16::try_from(seats.trailing_zeros()).ok()?;
+    *seats &= !bit(lowest);
+    (lowest < 16).then_some(lowest)
+}
+
+impl<I: Input> HostedPeer<I> {
+    /// Writes the next datagram of ours and returns who shall get it.
+    pub(super) fn transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<PeerId> {
+        let start = buf.len();
+        let seat = self.write(now, buf)?;
+        let len = u64::try_from(buf.len().saturating_sub(start)).unwrap_or(u64::MAX);
+        self.stats.datagrams_sent = self.stats.datagrams_sent.saturating_add(1);
+        self.stats.bytes_sent = self.stats.bytes_sent.saturating_add(len);
+        Some(self.link(seat)?.peer)
+    }
+
+    fn write(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<u16> {
+        let (seats, epoch) = (self.shape.seats, self.view.epoch());
+        while let Some(seat) = take(&mut self.due.statement) {
+            if let Some(statement) = self.view.statement(&self.held_ends()) {
+                write_hosted_statement(buf, epoch, &statement, seats);
+                return Some(seat);
+            }
+        }
+        while let Some(seat) = take(&mut self.due.decision) {
+            if let Some(decision) = self.view.last() {
+                write_hosted_decision(buf, epoch, decision, seats);
+                return Some(seat);
+            }
+        }
+        if let Some(seat) = take(&mut self.due.ask) {
+            write_hosted_ask(buf, Tick(self.client.ticks_confirmed()));
+            return Some(seat);
+        }
+        while let Some(seat) = take(&mut self.due.forward) {
+            if self.write_forward(seat, buf) {
+                return Some(seat);
+            }
+        }
+        if let Some(seat) = take(&mut self.due.leave) {
+            write_hosted_leave(buf);
+            return Some(seat);
+        }
+        let seat = take(&mut self.due.presence)?;
+        let presence = Presence {
+            epoch,
+            members: self.view.members(),
+            is_doubtful: self.is_in_doubt(now),
+        };
+        write_presence(buf, presence);
+        Some(seat)
+    }
+
+    /// Whether we do not hear the host, or as the host too few others.
+    fn is_in_doubt(&self, now: Instant) -> bool {
+        match self.state {
+            State::Playing if self.is_host() => self.is_standing(now),
+            State::Playing => self.is_doubtful,
+            State::Ousted { .. } => true,
+            State::Electing { .. }
+            | State::Taking { .. }
+            | State::Leaving { .. }
+            | State::Ending { .. }
+            | State::Closed => false,
+        }
+    }
+
+    /// Answers what the player of `to` asked for last: as much as a datagram takes.
+    fn write_forward(&mut self, to: u16, buf: &mut Vec<u8>) -> bool {
+        let Some(first) = self.link_mut(to).and_then(|link| link.asked.take()) else {
+            return false;
+        };
+        let start = buf.len();
+        write_hosted_forward_head(buf, first);
+        let len_max = usize::from(self.config.server.datagram_len_max);
+        let len_max = len_max.saturating_sub(FORWARD_HEAD_LEN);
+        if self.client.write_closed(first, len_max, buf) == 0 {
+            buf.truncate(start);
+            return false;
+        }
+        self.stats.forwards_sent = self.stats.forwards_sent.saturating_add(1);
+        true
     }
 }

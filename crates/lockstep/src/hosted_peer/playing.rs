@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use wire::{Instant, MatchId, Seat};
 
-use super::hosting::LEAVE_COPIES;
+use super::succession::LEAVE_COPIES;
 use super::{HostedClose, HostedEvent, HostedPeer, State};
 use crate::checksum::StateHasher;
 use crate::event::{CloseReason, JoinError, LeaveReason, ReportError, SnapshotError, SubmitError};

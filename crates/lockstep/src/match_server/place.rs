@@ -2,9 +2,9 @@
 
 use wire::Instant;
 
+use super::pace::Need;
 use super::pace::Pace;
 use super::snapshots::{Delivery, Loaded};
-use super::stretch::Need;
 use crate::input::Width;
 use crate::input_log::InputLog;
 use crate::repair::{Repair, RepairLimits};

@@ -4,6 +4,7 @@ use wire::Instant;
 
 use super::clock::Pace;
 use super::hashes::HashCursor;
+use crate::message::MESH_SEATS_MAX;
 use crate::repair::{Repair, RepairLimits};
 use crate::tick::{PeerId, Tick};
 
@@ -70,5 +71,66 @@ impl Link {
     /// Nanoseconds since it was last heard.
     const fn silence(&self, now: Instant) -> u64 {
         now.as_nanos().saturating_sub(self.heard_at.as_nanos())
+    }
+}
+
+/// Places for seats, by the low bits of numbers: twice as many as there are seats.
+const HINTS: usize = 2 * MESH_SEATS_MAX as usize;
+
+/// The driver's numbers of all other peers; each datagram looks its sender up.
+///
+/// A scan ends elsewhere for each sender, which a processor cannot foresee: the more peers, the dearer.
+#[derive(Debug)]
+pub(super) struct Roster {
+    /// By seat; `None` on our own.
+    numbers: Vec<Option<PeerId>>,
+    /// The seat that a number has, unless another one has the same low bits.
+    hints: [u8; HINTS],
+}
+
+impl Roster {
+    pub(super) fn new(numbers: impl Iterator<Item = Option<PeerId>>) -> Self {
+        let numbers: Vec<_> = numbers.collect();
+        let mut hints = [0; HINTS];
+        for (number, seat) in numbers.iter().zip(0..) {
+            if let Some(hint) = number.and_then(|number| hints.get_mut(place(number))) {
+                *hint = seat;
+            }
+        }
+        Self { numbers, hints }
+    }
+
+    /// Returns the seat of `peer`.
+    pub(super) fn seat_of(&self, peer: PeerId) -> Option<u16> {
+        let hint = *self.hints.get(place(peer))?;
+        if self.numbers.get(usize::from(hint)) == Some(&Some(peer)) {
+            return Some(hint.into());
+        }
+        let mut numbers = self.numbers.iter().zip(0..);
+        let (_, seat) = numbers.find(|(number, _)| **number == Some(peer))?;
+        Some(seat)
+    }
+}
+
+fn place(peer: PeerId) -> usize {
+    usize::try_from(peer.0).unwrap_or(0) % HINTS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_number_has_its_seat_also_where_low_bits_are_the_same() {
+        let numbers = [7, 1_000, 39, u32::MAX, 71, 0].map(PeerId);
+        let seats = || numbers.into_iter().zip([0_u16, 1, 2, 4, 5, 6]);
+        let of = |seat| seats().find(|(_, its)| *its == seat).map(|(peer, _)| peer);
+        let roster = Roster::new((0..7).map(of));
+        for (peer, seat) in seats() {
+            assert_eq!(roster.seat_of(peer), Some(seat));
+        }
+        for peer in [8, 32, 103].map(PeerId) {
+            assert_eq!(roster.seat_of(peer), None);
+        }
     }
 }

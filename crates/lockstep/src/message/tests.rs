@@ -3,7 +3,7 @@
 
 use wire::{MatchId, Seat};
 
-use super::hash_run::HashSlice;
+use super::up::HashSlice;
 use super::*;
 use crate::bundle::{Shape, encode};
 use crate::commitment::{CommitSecret, Salts, first_head, next_head};

@@ -125,3 +125,43 @@ fn what_is_missed_in_the_long_run_is_a_tenth_of_a_millisecond_a_second() {
     );
     assert!((millis(30)..=millis(40)).contains(&held), "{held:?}");
 }
+
+fn at(millis: u64) -> Instant {
+    Instant::from_millis(millis)
+}
+
+#[test]
+fn moments_follow_the_quickest_arrival_of_late() {
+    let mut clock = PlayoutClock::new(Playout::Fixed(Duration::from_millis(10)));
+    assert_eq!((clock.played(at(9)), clock.play_at(at(9))), (None, None));
+    clock.on_arrival(at(5_060), at(1_000));
+    clock.on_arrival(at(5_150), at(1_100));
+    clock.on_arrival(at(5_260), at(1_200));
+    assert_eq!(clock.play_at(at(1_300)), Some(at(5_360)));
+    assert_eq!(clock.played(at(5_360)), Some(at(1_300)));
+    assert_eq!(clock.lead(at(5_000), at(1_000)), Duration::from_millis(50));
+    // The path gets 20 ms slower: after a whole window that counts.
+    for sent in (1_300..).step_by(100).take(128) {
+        clock.on_arrival(at(sent + 4_070), at(sent));
+    }
+    assert_eq!(clock.play_at(at(1_300)), Some(at(5_380)));
+    clock.restart();
+    assert_eq!(clock.play_at(at(1_300)), None);
+    clock.on_arrival(at(20_000), at(3));
+    assert_eq!(clock.play_at(at(4)), Some(at(20_011)));
+}
+
+#[test]
+fn no_number_is_a_trap() {
+    let far = Instant::from_nanos(u64::MAX);
+    for sent in [Instant::ZERO, far] {
+        for now in [Instant::ZERO, far] {
+            let max = Duration::MAX;
+            let mut clock = PlayoutClock::new(Playout::Adaptive { max });
+            clock.on_arrival(now, sent);
+            clock.on_ready(far, Instant::ZERO);
+            clock.on_ready(far, Instant::ZERO);
+            assert!(clock.played(now).is_some() && clock.play_at(sent).is_some());
+        }
+    }
+}

@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 use wire::MatchId;
 
 use super::format::{self, BODY_LEN_MAX, Kind, Layout, SEAL_LEN_MAX};
-use super::input_chain::InputChain;
+use super::reader::InputChain;
 use super::{ChainHead, RecordError, ReplayConfigError, ReplayHeader};
 use crate::bundle::{self, Shape};
 use crate::config::TickRate;

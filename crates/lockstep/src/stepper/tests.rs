@@ -300,7 +300,7 @@ fn what_is_foreseen_late_goes_back_once() {
     stepper.foresee(Seat(2), Tick(4), &[9]);
     assert_eq!(asked(&mut stepper, 5), [], "the first word counts");
     stepper.foresee(Seat(2), Tick(0), &[9]);
-    stepper.foresee(Seat(2), Tick(1 + foreseen::FORESEEN_MAX), &[9]);
+    stepper.foresee(Seat(2), Tick(1 + FORESEEN_MAX), &[9]);
     stepper.foresee(Seat(9), Tick(4), &[9]);
     assert_eq!(asked(&mut stepper, 5), [], "closed, too far, nobody");
 }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use wire::Instant;
 
 use super::after;
-use super::round_trip::RoundTrip;
+use super::outgoing::RoundTrip;
 use crate::message::{AHEAD_MAX, ChunkAck};
 
 /// Transmissions at the end that go out a second time unasked; 64, which is 56 ms at 10 Mbit/s.

@@ -1,11 +1,11 @@
 //! The sender of a snapshot.
 
+use core::time::Duration;
 use std::sync::Arc;
 
 use wire::Instant;
 
 use super::flight::Flight;
-use super::rate::Rate;
 use super::{STALL_TIME, TransferLimits, after};
 use crate::message::{
     CHUNK_HEAD_LEN, Chunk, ChunkAck, Direction, chunk_count, chunk_len, chunk_offset, write_chunk,
@@ -147,5 +147,176 @@ impl Outgoing {
     fn datagram_len(&self) -> u32 {
         let head_len = u32::try_from(CHUNK_HEAD_LEN).unwrap_or(0);
         head_len.saturating_add(self.stride.into())
+    }
+}
+
+/// Longest that a receiver waits before it acknowledges.
+pub(crate) const ACK_WAIT: Duration = Duration::from_millis(20);
+
+/// Round trip assumed before one was seen; RFC 9002, section 6.2.2.
+const INITIAL_NANOS: u64 = 333_000_000;
+
+/// Least allowance for variation; `kGranularity` of RFC 9002, section 6.1.2.
+const GRANULARITY_NANOS: u64 = 1_000_000;
+
+/// Smoothed round trip and its variation, RFC 6298, section 2; the receiver's wait included.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RoundTrip {
+    smoothed_nanos: u64,
+    variation_nanos: u64,
+    is_seen: bool,
+}
+
+impl RoundTrip {
+    pub(crate) const fn new() -> Self {
+        Self {
+            smoothed_nanos: INITIAL_NANOS,
+            variation_nanos: INITIAL_NANOS / 2,
+            is_seen: false,
+        }
+    }
+
+    /// Takes the trip of a transmission sent at `sent_at` that is acknowledged at `now`.
+    pub(crate) const fn on_sample(&mut self, now: Instant, sent_at: Instant) {
+        let sample = now.as_nanos().saturating_sub(sent_at.as_nanos());
+        if self.is_seen {
+            let change = self.smoothed_nanos.abs_diff(sample);
+            self.variation_nanos = self
+                .variation_nanos
+                .saturating_mul(3)
+                .saturating_add(change)
+                / 4;
+            self.smoothed_nanos = self.smoothed_nanos.saturating_mul(7).saturating_add(sample) / 8;
+        } else {
+            self.is_seen = true;
+            self.smoothed_nanos = sample;
+            self.variation_nanos = sample / 2;
+        }
+    }
+
+    /// Returns how much later than a lost transmission another was sent, for its arrival to tell.
+    ///
+    /// An eighth of the round trip (RFC 9002, section 6.1.2), more where the path was seen to let
+    /// transmissions be `overtaken` by more, and at most the round trip (RFC 8985, section 6.2):
+    /// paced chunks are reordered by time, and three of them may be less than a millisecond.
+    pub(crate) fn reorder_window(&self, overtaken: Duration) -> Duration {
+        let overtaken = u64::try_from(overtaken.as_nanos()).unwrap_or(u64::MAX);
+        // And an eighth, for the next to be overtaken may be so by a little more.
+        let seen = overtaken.saturating_add(overtaken / 8);
+        let window = seen.max(self.smoothed_nanos / 8);
+        Duration::from_nanos(window.min(self.smoothed_nanos))
+    }
+
+    /// Returns how long an answer may take; RFC 9002, section 6.2.1.
+    ///
+    /// Twice the receiver's wait, for an acknowledgement is itself lost now and then, and the next
+    /// says the same.
+    pub(crate) fn patience(&self) -> Duration {
+        let variation = self.variation_nanos.saturating_mul(4);
+        let nanos = self
+            .smoothed_nanos
+            .saturating_add(variation.max(GRANULARITY_NANOS));
+        Duration::from_nanos(nanos).saturating_add(ACK_WAIT.saturating_mul(2))
+    }
+}
+
+/// Billionths in a byte: nanoseconds in a second.
+const SCALE: u64 = 1_000_000_000;
+
+/// A bucket that fills at a rate up to a burst, in billionths of a byte: exact, in whole numbers.
+#[derive(Debug)]
+pub(crate) struct Rate {
+    bytes_per_s: u32,
+    /// Most that it holds.
+    burst: u64,
+    /// What it held at `at`.
+    level: u64,
+    at: Instant,
+}
+
+impl Rate {
+    /// Makes a full one.
+    pub(crate) fn new(bytes_per_s: u32, burst_bytes: u32, now: Instant) -> Self {
+        let burst = scaled(burst_bytes);
+        Self {
+            bytes_per_s,
+            burst,
+            level: burst,
+            at: now,
+        }
+    }
+
+    /// Adds what was gained since.
+    pub(crate) fn refill(&mut self, now: Instant) {
+        let nanos = now.as_nanos().saturating_sub(self.at.as_nanos());
+        let gained = nanos.saturating_mul(self.bytes_per_s.into());
+        self.level = self.level.saturating_add(gained).min(self.burst);
+        self.at = self.at.max(now);
+    }
+
+    pub(crate) fn holds(&self, bytes: u32) -> bool {
+        self.level >= scaled(bytes)
+    }
+
+    pub(crate) fn spend(&mut self, bytes: u32) {
+        self.level = self.level.saturating_sub(scaled(bytes));
+    }
+
+    /// Returns when it holds `bytes`, if nothing is spent before; `None` for never.
+    pub(crate) fn holds_at(&self, bytes: u32) -> Option<Instant> {
+        let missing = scaled(bytes).saturating_sub(self.level);
+        if missing == 0 {
+            return Some(self.at);
+        }
+        if scaled(bytes) > self.burst || self.bytes_per_s == 0 {
+            return None;
+        }
+        let nanos = missing.div_ceil(self.bytes_per_s.into());
+        Some(after(self.at, Duration::from_nanos(nanos)))
+    }
+}
+
+fn scaled(bytes: u32) -> u64 {
+    u64::from(bytes).saturating_mul(SCALE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patience_follows_the_round_trip() {
+        let mut trip = RoundTrip::new();
+        assert_eq!(trip.patience(), Duration::from_millis(333 + 666 + 40));
+        let start = Instant::from_millis(5);
+        let at = |millis| start + Duration::from_millis(millis);
+        trip.on_sample(at(100), start);
+        assert_eq!(trip.patience(), Duration::from_millis(100 + 200 + 40));
+        (0..100).for_each(|_| trip.on_sample(at(100), start));
+        assert_eq!(trip.patience(), Duration::from_millis(100 + 1 + 40));
+        // An answer from before the question, and one after centuries.
+        trip.on_sample(Instant::ZERO, start);
+        trip.on_sample(Instant::from_nanos(u64::MAX), start);
+        trip.on_sample(Instant::from_nanos(u64::MAX), start);
+        assert!(trip.patience() > Duration::from_secs(1 << 30));
+    }
+
+    #[test]
+    fn it_is_exact_and_holds_no_more_than_its_burst() {
+        let mut rate = Rate::new(3, 10, Instant::ZERO);
+        rate.spend(10);
+        assert_eq!(rate.holds_at(1), Some(Instant::from_nanos(333_333_334)));
+        rate.refill(Instant::from_nanos(333_333_333));
+        assert!(!rate.holds(1));
+        rate.refill(Instant::from_nanos(333_333_334));
+        assert!(rate.holds(1));
+        // A clock that goes back brings nothing, and nothing twice.
+        rate.refill(Instant::ZERO);
+        rate.refill(Instant::from_nanos(333_333_334));
+        assert!(!rate.holds(2));
+        rate.refill(Instant::from_nanos(u64::MAX));
+        assert!(rate.holds(10) && !rate.holds(11));
+        assert_eq!(rate.holds_at(11), None);
+        assert_eq!(Rate::new(0, 0, Instant::ZERO).holds_at(1), None);
     }
 }

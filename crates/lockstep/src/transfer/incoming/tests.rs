@@ -177,3 +177,26 @@ fn an_empty_snapshot_is_one_chunk() {
     assert_eq!(incoming.take(), None);
     assert_eq!(ACK_WAIT, Duration::from_millis(20));
 }
+
+#[test]
+fn what_is_kept_comes_back_and_its_room_is_used_again() {
+    let mut ahead = Ahead::new();
+    for round in 0..100_u32 {
+        let first = round * 700;
+        for index in [first + 3, first + 1, first + 2] {
+            ahead.put(index, 4, &index.to_be_bytes());
+        }
+        // A last chunk may be shorter.
+        ahead.put(first + AHEAD_MAX, 4, &[9]);
+        let past: Vec<_> = ahead.past(first).collect();
+        assert_eq!(past, [first + 1, first + 2, first + 3, first + AHEAD_MAX]);
+        let mut out = Vec::new();
+        assert!(ahead.take(first + 2, 4, 4, &mut out));
+        assert!(!ahead.take(first + 2, 4, 4, &mut out));
+        assert!(ahead.take(first + AHEAD_MAX, 4, 1, &mut out));
+        assert_eq!(out, [&(first + 2).to_be_bytes()[..], &[9]].concat());
+        assert!(ahead.take(first + 1, 4, 4, &mut out) && ahead.take(first + 3, 4, 4, &mut out));
+        assert_eq!(ahead.past(first).count(), 0);
+        assert_eq!(ahead.slots.len(), 16, "four slots, whatever passed through");
+    }
+}
