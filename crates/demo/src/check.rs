@@ -1,4 +1,4 @@
-//! What must hold at the end of a run.
+//! The checks at the end of a run.
 
 pub(super) mod trips;
 
@@ -9,29 +9,29 @@ use hub::id::LogId;
 use hub::log::FileSegments;
 use hub::{Store, StoreConfig};
 
-use super::ledger::Ledger;
 use super::message::{MAILS_AT_KILL_MIN, Place};
+use super::observations::Observations;
 use super::plan::{Plan, RELAYS};
 use super::report::{Check, Mail, Report};
 use super::role::Failure;
 use crate::keyring;
 
-/// Judges the match: all states equal on all players, for every tick.
-pub(super) fn states(plan: &Plan, ledger: &Ledger, report: &mut Report) {
-    report.ticks = ledger.ticks_by_all(plan);
+/// Checks that all players had equal states at every tick.
+pub(super) fn states(plan: &Plan, observed: &Observations, report: &mut Report) {
+    report.ticks = observed.ticks_by_all(plan);
     let is_complete = report.ticks == plan.ticks();
     report.state_hashes_equal =
-        is_complete && ledger.desyncs.is_empty() && ledger.first_difference().is_none();
+        is_complete && observed.desyncs.is_empty() && observed.first_difference().is_none();
     let mut found = vec![format!("{} of {} ticks on all", report.ticks, plan.ticks())];
-    for (tick, seats) in &ledger.desyncs {
-        let names: Vec<String> = seats.iter().map(|seat| ledger.in_seat(*seat)).collect();
+    for (tick, seats) in &observed.desyncs {
+        let names: Vec<String> = seats.iter().map(|seat| observed.in_seat(*seat)).collect();
         found.push(format!(
             "{} differs from tick {tick} on",
             names.join(" and ")
         ));
     }
-    if ledger.desyncs.is_empty()
-        && let Some(ticks) = ledger.first_difference()
+    if observed.desyncs.is_empty()
+        && let Some(ticks) = observed.first_difference()
     {
         found.push(format!("some state before tick {ticks} differs"));
     }
@@ -40,10 +40,10 @@ pub(super) fn states(plan: &Plan, ledger: &Ledger, report: &mut Report) {
         ok: report.state_hashes_equal,
         detail: found.join("; "),
     });
-    let left: Vec<String> = ledger
+    let left: Vec<String> = observed
         .left
         .iter()
-        .map(|(seat, reason)| format!("{}: {reason}", ledger.in_seat(*seat)))
+        .map(|(seat, reason)| format!("{}: {reason}", observed.in_seat(*seat)))
         .collect();
     report.checks.push(Check {
         name: "nobody drops out".to_owned(),
@@ -56,21 +56,21 @@ pub(super) fn states(plan: &Plan, ledger: &Ledger, report: &mut Report) {
     });
 }
 
-/// Judges seats: each player plays in the match, and in the seat, that its ticket and token are for.
-pub(super) fn seats(plan: &Plan, ledger: &Ledger, report: &mut Report) {
+/// Checks that each player plays in the match and the seat of its ticket and token.
+pub(super) fn seats(plan: &Plan, observed: &Observations, report: &mut Report) {
     let players = usize::from(plan.options().players);
     let is_right = |(given, played): &(Place, Place)| given == played;
-    let right = ledger
+    let right = observed
         .seated
         .values()
         .filter(|seats| is_right(seats))
         .count();
-    let taken: BTreeSet<u16> = ledger
+    let taken: BTreeSet<u16> = observed
         .seated
         .values()
         .map(|(_, played)| played.seat)
         .collect();
-    let all: Vec<String> = ledger
+    let all: Vec<String> = observed
         .seated
         .iter()
         .map(|(player, (_, played))| format!("{player} in {}", played.seat))
@@ -82,24 +82,24 @@ pub(super) fn seats(plan: &Plan, ledger: &Ledger, report: &mut Report) {
     });
 }
 
-/// Judges who was let in.
-pub(super) fn joins(plan: &Plan, ledger: &Ledger, report: &mut Report) {
-    report.joins_refused = ledger.joins_refused.unwrap_or(0);
+/// Checks the rejected joins.
+pub(super) fn joins(plan: &Plan, observed: &Observations, report: &mut Report) {
+    report.joins_refused = observed.joins_refused.unwrap_or(0);
     let players = plan.options().players;
     report.checks.push(Check {
         name: "everyone with a token gets in, and nobody else".to_owned(),
-        ok: ledger.joined == players && ledger.joins_refused == Some(0),
+        ok: observed.joined == players && observed.joins_refused == Some(0),
         detail: format!(
             "{} of {players} players in by all their sessions, {} attempts refused",
-            ledger.joined,
-            ledger
+            observed.joined,
+            observed
                 .joins_refused
                 .map_or_else(|| "unknown".to_owned(), |count| count.to_string())
         ),
     });
 }
 
-/// Judges what was alive when the match began: hub, matchmaker, its game server, players, mesh.
+/// Checks that all processes were alive at the start of the match.
 pub(super) fn processes(report: &mut Report) {
     let least = usize::from(RELAYS).saturating_add(4);
     report.checks.push(Check {
@@ -112,7 +112,7 @@ pub(super) fn processes(report: &mut Report) {
     });
 }
 
-/// Judges counts: the hub's disk, which is read after its end, holds each once.
+/// Checks that the hub's disk, read after its end, holds each count once.
 pub(super) fn counts(plan: &Plan, directory: &Path, report: &mut Report) {
     let stored = stored_counts(&keyring::store_path(directory));
     let ticks = u64::from(plan.ticks());
@@ -127,24 +127,24 @@ pub(super) fn counts(plan: &Plan, directory: &Path, report: &mut Report) {
     });
 }
 
-/// Adds up all counts in the folder of a hub that has ended.
+/// Sums all counts in the folder of a hub that has ended.
 fn stored_counts(folder: &Path) -> Result<u64, Failure> {
-    // There is a log, and no new one is begun.
+    // Opens the log without starting a new segment.
     let files = FileSegments::open(folder)?;
     let store = Store::open(files, StoreConfig::default(), LogId(0))?;
     Ok(store.totals().map(|(_, total)| total).sum())
 }
 
-/// Judges mail: each is delivered once, across the death of the hub.
-pub(super) fn mail(ledger: &Ledger, report: &mut Report) {
-    report.mail = ledger.mail;
+/// Checks that each mail is delivered once although the hub was killed.
+pub(super) fn mail(observed: &Observations, report: &mut Report) {
+    report.mail = observed.mail;
     let Mail {
         sent,
         acknowledged,
         delivered,
         duplicates,
         in_flight_at_kill,
-    } = ledger.mail;
+    } = observed.mail;
     let is_whole = sent == acknowledged && acknowledged == delivered && duplicates == 0;
     report.checks.push(Check {
         name: "every mail is delivered once, across the death of the hub".to_owned(),

@@ -16,11 +16,11 @@ pub use bot::Bot;
 #[derive(Clone, Debug, Default)]
 pub struct Game {
     /// One for each seat.
-    movers: Vec<Mover>,
+    avatars: Vec<Avatar>,
     /// Where coins lie; one that is picked up appears elsewhere.
     coins: Vec<Point>,
     /// Decides where; part of the state.
-    luck: Luck,
+    rng: Rng,
     /// Steps made.
     steps: u32,
 }
@@ -29,25 +29,25 @@ impl Game {
     /// Sets the board up for `seats` players.
     #[must_use]
     pub fn new(seed: Seed, seats: u16) -> Self {
-        let mut luck = Luck::new(&mut seed.generator(SETUP));
+        let mut rng = Rng::new(&mut seed.generator(SETUP));
         Self {
-            movers: (0..seats).map(|_| Mover::at(luck.point())).collect(),
-            coins: (0..COINS).map(|_| luck.point()).collect(),
-            luck,
+            avatars: (0..seats).map(|_| Avatar::at(rng.point())).collect(),
+            coins: (0..COINS).map(|_| rng.point()).collect(),
+            rng,
             steps: 0,
         }
     }
 
     /// Makes one step; `inputs` may come in any order, and a seat without one does nothing.
     pub fn step(&mut self, inputs: impl IntoIterator<Item = (Seat, Buttons)>) {
-        let mut pressed = vec![Buttons::default(); self.movers.len()];
+        let mut pressed = vec![Buttons::default(); self.avatars.len()];
         for (seat, buttons) in inputs {
             if let Some(place) = pressed.get_mut(usize::from(seat.0)) {
                 *place = buttons;
             }
         }
-        for (mover, buttons) in self.movers.iter_mut().zip(pressed) {
-            mover.step(buttons);
+        for (avatar, buttons) in self.avatars.iter_mut().zip(pressed) {
+            avatar.step(buttons);
         }
         self.pick_up();
         self.steps = self.steps.wrapping_add(1);
@@ -63,26 +63,26 @@ impl Game {
 
     /// Moves one player by the smallest step there is: what a fault of one machine would do.
     pub fn disturb(&mut self, seat: Seat) {
-        if let Some(mover) = self.movers.get_mut(usize::from(seat.0)) {
-            mover.position.x = mover.position.x.wrapping_add(1);
+        if let Some(avatar) = self.avatars.get_mut(usize::from(seat.0)) {
+            avatar.position.x = avatar.position.x.wrapping_add(1);
         }
     }
 
     /// Returns the coins that each player has picked up, in seat order.
     pub fn scores(&self) -> impl Iterator<Item = u32> {
-        self.movers.iter().map(|mover| mover.score)
+        self.avatars.iter().map(|avatar| avatar.score)
     }
 
     /// Gives each coin to the first mover, in seat order, that touches it.
     fn pick_up(&mut self) {
         for coin in &mut self.coins {
             let taker = self
-                .movers
+                .avatars
                 .iter_mut()
-                .find(|mover| mover.position.touches(*coin));
+                .find(|avatar| avatar.position.touches(*coin));
             if let Some(taker) = taker {
                 taker.score = taker.score.wrapping_add(1);
-                *coin = self.luck.point();
+                *coin = self.rng.point();
             }
         }
     }
@@ -136,7 +136,7 @@ impl Input for Buttons {
 
 /// A player's piece.
 #[derive(Clone, Copy, Debug)]
-struct Mover {
+struct Avatar {
     position: Point,
     /// Per step, in 1/65,536 of the board; negative is left.
     speed_x: i16,
@@ -145,7 +145,7 @@ struct Mover {
     score: u32,
 }
 
-impl Mover {
+impl Avatar {
     const fn at(position: Point) -> Self {
         Self {
             position,
@@ -198,9 +198,9 @@ impl Point {
 
 /// The generator inside the state; `SplitMix64` (Steele, Lea, Flood, 2014).
 #[derive(Clone, Copy, Debug, Default)]
-struct Luck(u64);
+struct Rng(u64);
 
-impl Luck {
+impl Rng {
     fn new(generator: &mut Generator) -> Self {
         Self(generator.next_u64())
     }
@@ -233,7 +233,7 @@ mod tests {
     const ID: MatchId = MatchId([9; 16]);
 
     #[test]
-    fn equal_inputs_give_equal_hashes_in_whatever_order_they_come() {
+    fn equal_inputs_give_equal_hashes_in_any_order() {
         let seed = Seed::from_number(5);
         let mut generator = seed.generator(0);
         let (mut one, mut other) = (Game::new(seed, 8), Game::new(seed, 8));

@@ -1,4 +1,4 @@
-//! What the network was like while the match ran.
+//! The state of the network over the match.
 
 use std::time::Duration;
 
@@ -6,39 +6,38 @@ use wire::Seat;
 
 use super::plan::{Damage, Plan};
 
-/// The states of the network, one after the other.
+/// The states of the network, in order.
 #[derive(Debug)]
 pub(super) struct History {
-    /// When each began, counted from the match's start; the first one at zero.
+    /// Start of each state since the start of the match; the first one at zero.
     states: Vec<(Duration, Damage)>,
 }
 
 impl History {
-    /// Begins with a network that is whole.
+    /// Starts with an undamaged network.
     pub(super) fn new() -> Self {
         Self {
             states: vec![(Duration::ZERO, Damage::default())],
         }
     }
 
-    /// Returns what has been done so far.
+    /// Returns the current damage.
     pub(super) fn damage(&self) -> Damage {
         let last = self.states.last();
         last.map(|(_, damage)| damage.clone()).unwrap_or_default()
     }
 
-    /// Notes what was done at `at`.
+    /// Adds the state from `at` on.
     pub(super) fn push(&mut self, at: Duration, damage: Damage) {
         self.states.push((at, damage));
     }
 
-    /// Returns the median over the whole match of the round trip that the best of all ways had.
+    /// Returns the time-weighted median over the match of the best route's round trip.
     pub(super) fn optimum(&self, plan: &Plan, seat: Seat) -> Duration {
         self.median(plan, |damage| plan.optimum(seat, damage))
     }
 
-    /// Returns the median over the whole match of the round trip that the best way over an entry
-    /// had, as long as there was one.
+    /// Returns the same for the best route over an entry, while there was one.
     pub(super) fn best_over(&self, plan: &Plan, seat: Seat, entry: u8) -> Duration {
         self.median(plan, |damage| {
             let path = plan.best_path(entry, damage);
@@ -46,14 +45,14 @@ impl History {
         })
     }
 
-    /// Returns what `way` was over the whole match: half of the time it was no longer.
-    fn median(&self, plan: &Plan, way: impl Fn(&Damage) -> Duration) -> Duration {
+    /// Returns the time-weighted median of `route` over the match.
+    fn median(&self, plan: &Plan, route: impl Fn(&Damage) -> Duration) -> Duration {
         let ends = self.states.iter().skip(1).map(|(at, _)| *at);
         let mut spans: Vec<(Duration, Duration)> = self
             .states
             .iter()
             .zip(ends.chain([plan.length()]))
-            .map(|((from, damage), to)| (way(damage), to.saturating_sub(*from)))
+            .map(|((from, damage), to)| (route(damage), to.saturating_sub(*from)))
             .collect();
         spans.sort_unstable();
         let mut passed = Duration::ZERO;
@@ -64,24 +63,24 @@ impl History {
         });
         at_half
             .or_else(|| spans.last())
-            .map_or(Duration::ZERO, |(way, _)| *way)
+            .map_or(Duration::ZERO, |(route, _)| *route)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Duty, PlanOptions};
+    use crate::plan::{NodeRole, PlanOptions};
 
     #[test]
-    fn the_optimum_is_that_of_most_of_the_time() {
+    fn the_optimum_is_weighted_by_time() {
         let options = PlanOptions::default();
         let plan = Plan::new(options, "127.70.1".parse().unwrap());
         let whole = Damage::default();
         let carried = |seat: &Seat| plan.optimum(*seat, &whole) < plan.direct(*seat);
         let seat = plan.seats().find(carried).unwrap();
         let mut dead = Damage::default();
-        for entry in plan.on_duty(Duty::Entry) {
+        for entry in plan.on_duty(NodeRole::Entry) {
             dead.kill(entry);
         }
         let after = |seconds| {

@@ -1,4 +1,4 @@
-//! A client of the matchmaker's HTTP edge: plain HTTP/1.1 on loopback, answers in JSON.
+//! A client of the matchmaker's HTTP edge: plain HTTP/1.1 on loopback, JSON answers.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use daemon::http::client::{self, Request};
 
-/// What an edge answers.
+/// An answer of the edge.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -16,7 +16,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// Returns a text of the answer; an empty one where there is none of this name.
+    /// Returns a string field; empty if there is none.
     pub(crate) fn text(&self, name: &str) -> &str {
         self.json
             .get(name)
@@ -24,18 +24,18 @@ impl Answer {
             .unwrap_or_default()
     }
 
-    /// Returns a number of the answer.
+    /// Returns a number field.
     pub(crate) fn number(&self, name: &str) -> Option<u64> {
         self.json.get(name).and_then(Value::as_u64)
     }
 }
 
-/// Asks: `line` is a method and a path, `headers` are whole lines without their ends, and `body`
-/// is JSON, or empty for none.
+/// Sends a request: `line` is method and path, `headers` are lines without their ends, `body` is
+/// JSON or empty.
 ///
 /// # Errors
 ///
-/// The system's; `InvalidData` where what comes back is no HTTP with JSON, or over 16 KiB.
+/// I/O errors; `InvalidData` if the answer is no HTTP with JSON, or over 16 KiB.
 pub(crate) fn ask(
     edge: SocketAddr,
     line: &str,
@@ -55,7 +55,7 @@ pub(crate) fn ask(
     Ok(Answer { status, json })
 }
 
-/// How long the edge may be silent; above the longest wait that is asked for.
+/// Timeout of an answer; above the longest long poll.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// A ticket with its grant has less than 3 KiB.
+/// A ticket with its grant is below 3 KiB.
 const ANSWER_BYTES_MAX: u64 = 16 << 10;

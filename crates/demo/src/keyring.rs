@@ -1,7 +1,7 @@
 //! The join file and the identity keys of one run, in a folder that only its user can read.
 //!
-//! Whoever starts the run makes them, as an operator would for a network of hosts; each process
-//! reads the join file, and the one key that is its own.
+//! The process that starts the run makes them, as an operator does for a network of hosts. Each
+//! process reads the join file and its own key.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -14,27 +14,27 @@ use hub::join_file::{Grant, NetworkSecret};
 use hub::role::Role;
 use servicer::Clock;
 
+use crate::BoxError;
 use crate::plan::{Plan, RELAYS};
-use crate::role::Failure;
 use daemon::control::wait;
 use daemon::{exit, hex, trust};
 
-/// A folder for keys, removed with all that is in it when this is dropped.
+/// A folder for keys. Dropping it removes the folder with all files in it.
 #[derive(Debug)]
 pub struct Keyring {
     directory: PathBuf,
 }
 
 impl Keyring {
-    /// Makes a folder, with nothing in it, whose name nobody can know before.
+    /// Makes an empty folder with an unpredictable name.
     ///
-    /// What ends this process without its leave ends it before the folder is removed: so have
-    /// [`sweep`] called by another one, from before [`fill`](Self::fill) on.
+    /// If this process is killed, nothing removes the folder. So start a process that calls
+    /// [`sweep`] before [`fill`](Self::fill).
     ///
     /// # Errors
     ///
-    /// The system's, and [`crypto::NoEntropy`].
-    pub fn new() -> Result<Self, Failure> {
+    /// I/O errors, and [`crypto::NoEntropy`].
+    pub fn new() -> Result<Self, BoxError> {
         let mut name = [0; 16];
         Ring::new().random(&mut name)?;
         let directory = std::env::temp_dir().join(format!("{PREFIX}{}", hex::encode(&name)));
@@ -43,23 +43,23 @@ impl Keyring {
         Ok(Self { directory })
     }
 
-    /// Makes a folder for the processes of `plan`, with a key for each and the join file.
+    /// Makes a folder with the join file and a key for each process of `plan`.
     ///
     /// # Errors
     ///
     /// As [`new`](Self::new) and [`fill`](Self::fill).
-    pub fn make(plan: &Plan) -> Result<Self, Failure> {
+    pub fn make(plan: &Plan) -> Result<Self, BoxError> {
         let keyring = Self::new()?;
         keyring.fill(plan)?;
         Ok(keyring)
     }
 
-    /// Makes a key for each process of `plan`, and the join file.
+    /// Makes the join file and a key for each process of `plan`.
     ///
     /// # Errors
     ///
-    /// The system's, and [`crypto::NoEntropy`].
-    pub fn fill(&self, plan: &Plan) -> Result<(), Failure> {
+    /// I/O errors, and [`crypto::NoEntropy`].
+    pub fn fill(&self, plan: &Plan) -> Result<(), BoxError> {
         let mut provider = Ring::new();
         let mut secret = [0; 32];
         provider.random(&mut secret)?;
@@ -80,14 +80,14 @@ impl Keyring {
         Ok(())
     }
 
-    /// Returns the folder.
+    /// Returns the path of the folder.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Removes the folder; returns whether it is gone.
+    /// Removes the folder. Returns whether it is gone.
     pub fn clear(&self) -> bool {
-        // What cannot be removed now lies where the system clears up by itself.
+        // If it cannot be removed now, the system clears its temporary folder later.
         fs::remove_dir_all(&self.directory).ok();
         !self.directory.exists()
     }
@@ -99,13 +99,12 @@ impl Drop for Keyring {
     }
 }
 
-/// Removes the folder of a keyring whose process has ended without doing so, and for [`SWEEP_MAX`]
-/// what others of the run, which end too, still write there.
+/// Removes the folder of a keyring whose process was killed. For [`SWEEP_MAX`] it also removes
+/// files that ending processes of the run still write there.
 ///
 /// # Errors
 ///
-/// `InvalidInput` where the name is not that of a keyring's folder; the system's where something
-/// is left.
+/// `InvalidInput` if the name is not that of a keyring's folder; an I/O error if something is left.
 pub fn sweep(directory: &Path) -> io::Result<()> {
     let name = directory.file_name().and_then(|name| name.to_str());
     if name.is_none_or(|name| !name.starts_with(PREFIX)) {
@@ -121,7 +120,7 @@ pub fn sweep(directory: &Path) -> io::Result<()> {
         if clock.now() >= until {
             return if directory.exists() { removed } else { Ok(()) };
         }
-        // Something was there while it was removed.
+        // A process wrote a file meanwhile.
         wait(SWEEP_PAUSE);
     }
     Ok(())
@@ -151,13 +150,13 @@ pub fn relay_name(number: u8) -> String {
     format!("relay-{number}")
 }
 
-/// Who belongs to the network: role, name, and where others find it.
+/// Returns the members of the network: role, name, and address if others dial it.
 fn members(plan: &Plan) -> Vec<(Role, String, Option<String>)> {
     let mut members = vec![
         (Role::Hub, "hub".to_owned(), Some(plan.hub().to_string())),
         (Role::Matchmaker, "matchmaker".to_owned(), None),
         (Role::GameNode, "game".to_owned(), None),
-        // What the game server writes mail and counts by: the link of its lease has its own node.
+        // The game server sends mail and counts as nodes of their own, apart from its lease's link.
         (Role::GameNode, "mail".to_owned(), None),
         (Role::GameNode, "players".to_owned(), None),
     ];
@@ -190,11 +189,11 @@ fn private_directory(path: &Path) -> io::Result<()> {
     builder.create(path)
 }
 
-/// How long [`sweep`] goes on: past the time that the processes of a run have to end.
+/// How long [`sweep`] runs: longer than the processes of a run take to end.
 pub const SWEEP_MAX: Duration = Duration::from_secs(3);
 const SWEEP_PAUSE: Duration = Duration::from_millis(50);
 
-/// What the names of all keyrings' folders begin with.
+/// Prefix of the names of all keyrings' folders.
 pub const PREFIX: &str = "tickwire-demo-";
 /// Name of the join file.
 const JOIN: &str = "join";
@@ -207,7 +206,7 @@ mod tests {
     use crate::plan::{Block, PlanOptions};
 
     #[test]
-    fn every_process_finds_its_key_in_the_join_file_and_nothing_is_left() {
+    fn each_process_finds_its_key_and_the_folder_is_removed() {
         let options = PlanOptions {
             players: 2,
             ..PlanOptions::default()
@@ -233,10 +232,10 @@ mod tests {
     }
 
     #[test]
-    fn no_two_folders_share_a_name_and_one_that_was_left_is_in_nobodys_way() {
+    fn folder_names_are_unique_and_a_leftover_does_no_harm() {
         let (one, other) = (Keyring::new().unwrap(), Keyring::new().unwrap());
         assert_ne!(one.directory(), other.directory());
-        // As a process leaves it that has no time for its end.
+        // A killed process leaves its folder like this.
         let left = one.directory().to_owned();
         std::mem::forget(one);
         fs::write(left.join("relay-0.pem"), "a key").unwrap();

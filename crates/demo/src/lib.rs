@@ -2,23 +2,23 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
-mod accident;
 mod check;
+mod fault;
 pub mod game;
+mod game_protocol;
 mod history;
 mod http;
 pub mod keyring;
-mod ledger;
+pub mod link_faults;
 mod matchmaking;
 pub mod message;
+mod observations;
 pub mod plan;
 pub mod process;
 pub mod report;
 pub mod role;
-mod stage;
+mod run;
 pub mod table;
-mod talk;
-pub mod wan;
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -33,7 +33,10 @@ use report::{Report, ReportFile};
 use role::Role;
 use table::Style;
 
-/// What the user may choose.
+/// Why a process ends early: one sentence.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Options of the demonstration.
 #[derive(Args, Clone, Debug)]
 pub struct Options {
     /// The run.
@@ -44,7 +47,7 @@ pub struct Options {
     pub report: Option<PathBuf>,
 }
 
-/// Runs the whole stack on this machine, breaks it, and shows that players notice little.
+/// Runs the complete stack on this machine, injects faults, and checks what players notice.
 #[derive(Parser)]
 #[command(args_conflicts_with_subcommands = true)]
 struct Line {
@@ -54,7 +57,7 @@ struct Line {
     role: Option<Inner>,
 }
 
-/// What the demonstration starts itself with.
+/// Arguments with which the demonstration starts itself.
 #[derive(clap::Subcommand)]
 enum Inner {
     /// One process of the demonstration.
@@ -72,11 +75,11 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Runs the demonstration and tells its outcome: 0 where every check holds, 1 where one does not
-/// or the run broke off, 2 where the report cannot be written, which is found before anything else.
+/// Runs the demonstration. The exit code is 0 if every check passes, 1 if one fails or the run ends
+/// early, and 2 if the report cannot be written, which is checked first.
 #[must_use]
 pub fn run(options: &Options) -> ExitCode {
-    match perform(options) {
+    match run_demo(options) {
         Ok(report) if report.ok => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(failure) => {
@@ -86,21 +89,21 @@ pub fn run(options: &Options) -> ExitCode {
     }
 }
 
-fn perform(options: &Options) -> Result<Report, Failure> {
+fn run_demo(options: &Options) -> Result<Report, Failure> {
     let path = options.report.as_deref();
     let file = path.map(|path| ReportFile::create(path, &options.plan));
     let file = file.transpose()?;
-    let report = stage::perform(options.plan);
+    let report = run::run_demo(options.plan);
     if let Some(file) = file {
         file.write(&report)?;
     }
     let text = summary(&report, Style::of_stdout());
-    // A reader of stdout that has gone has seen enough; the report and the status are there.
+    // If nobody reads stdout, the report and the exit code are enough.
     io::stdout().write_all(text.as_bytes()).ok();
     Ok(report)
 }
 
-/// Says what a run came to, for people.
+/// Returns the summary of a run, for people.
 #[must_use]
 pub fn summary(report: &Report, style: Style) -> String {
     let mut text = format!(

@@ -1,4 +1,4 @@
-//! What the matchmaker comes to: asked by its HTTP edge at the end of a run.
+//! The matchmaker's state at the end of a run, by its HTTP edge.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use servicer::Clock;
 use super::http::{Answer, ask};
 use super::plan::Plan;
 use super::report::{Check, Report};
-use crate::talk::SESSIONS;
+use crate::game_protocol::SESSIONS;
 use daemon::control::wait;
 
-/// The last status of the matchmaker, or why there is none.
+/// Its last status, or the reason why there is none.
 #[derive(Debug)]
 pub(super) struct Matchmaking(Result<Answer, String>);
 
-/// Asks until the match has ended for the matchmaker too, or time is up.
+/// Polls until the matchmaker has recorded the match's end, or time is up.
 ///
-/// The game server tells the result by a call through the hub, which was killed meanwhile: so the
-/// links of both are there again.
+/// The game server reports the result by a call through the hub. The hub was killed meanwhile, so
+/// both links have reconnected if the result arrives.
 pub(super) fn at_the_end(plan: &Plan) -> Matchmaking {
     let clock = Clock::new();
     let until = clock.now() + NOTED_MAX;
@@ -32,7 +32,7 @@ pub(super) fn at_the_end(plan: &Plan) -> Matchmaking {
 }
 
 impl Matchmaking {
-    /// Judges tickets, tokens, and whether the matchmaker got through to the end.
+    /// Judges tickets, tokens, and whether the matchmaker survived the faults.
     pub(super) fn judge(self, plan: &Plan, report: &mut Report) {
         let number = |name| self.0.as_ref().ok().and_then(|status| status.number(name));
         report.tickets = number("tickets_taken").unwrap_or(0);
@@ -63,7 +63,7 @@ impl Matchmaking {
     }
 }
 
-/// Whether the hub link is up, the server still has its lease, and no match is left.
+/// Whether the hub link is up, the server holds its lease, and no match is left.
 fn is_noted(status: &Answer) -> bool {
     let numbers = ["servers", "matches"].map(|name| status.number(name));
     status.text("hub") == "up" && numbers == [Some(1), Some(0)]
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_match_is_over_only_for_a_matchmaker_with_its_hub_and_its_server() {
+    fn a_match_has_ended_only_if_the_matchmaker_has_hub_and_server() {
         let status = |hub: &str, servers: u64, matches: u64| Answer {
             status: 200,
             json: json!({ "hub": hub, "servers": servers, "matches": matches }),

@@ -1,48 +1,48 @@
-//! What the processes of a run say to each other over their pipes.
+//! Messages between the processes of a run, one JSON object a line over pipes.
 
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::wan::Accident;
+use super::plan::LinkFault;
 
-/// What the orchestrator tells a child.
+/// A command of the orchestrator to a child.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Order {
-    /// Players: ask the matchmaker for seats, and enter the match.
+pub enum ChildCommand {
+    /// Players: get tickets from the matchmaker, and join the match.
     Join,
-    /// Players: something is about to happen to the network; measure what it does to you.
+    /// Players: a fault follows; measure its effect.
     Mark {
-        /// Which accident.
-        accident: u8,
+        /// Number of the fault.
+        fault: u8,
     },
-    /// Players: find out which way is the shortest, and say so.
-    Scout,
-    /// Relay: a link of yours gets worse.
+    /// Players: find the fastest route and report it.
+    FindRoute,
+    /// Relay: degrade a link.
     Degrade {
-        /// Your end.
+        /// The own end.
         host: IpAddr,
-        /// The other one.
+        /// The remote end.
         remote: IpAddr,
-        /// How much.
-        accident: Accident,
+        /// Extra delay and loss.
+        fault: LinkFault,
     },
-    /// Players: say what you have measured.
+    /// Players: report the measurements.
     Conclude,
 }
 
-/// What a child tells the orchestrator.
+/// An event that a child reports to the orchestrator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum News {
+pub enum ChildEvent {
     /// The process serves.
     Ready,
-    /// Game server: the matchmaker knows it, has its token key, and renews its lease.
+    /// Game server: the matchmaker has its token key and renews its lease.
     Leased,
-    /// Game server: the hub says that all counts so far are on its disk.
+    /// Game server: the hub has stored all counts so far.
     Counted {
-        /// What they amount to.
+        /// Their sum.
         ticks: u64,
     },
     /// Player: all sessions are open.
@@ -50,122 +50,121 @@ pub enum News {
         /// Its number in the plan.
         player: u16,
     },
-    /// Player: its first turn is there.
+    /// Player: its first turn arrived.
     Seated {
         /// Its number in the plan.
         player: u16,
-        /// Where its ticket says that it plays.
+        /// The seat of its ticket.
         given: Place,
-        /// Where it plays.
+        /// The seat in which it plays.
         played: Place,
     },
-    /// Game server: tick 0 begins.
+    /// Game server: tick 0 began.
     Started,
-    /// Player: how it goes.
+    /// Player: its current state.
     Status(Status),
-    /// Player or, without one, game server: digest over all state hashes up to a tick.
+    /// Player or, without a number, game server: digest of all state hashes up to a tick.
     Checkpoint {
         /// Its number in the plan; `None` for the server.
         player: Option<u16>,
         /// Ticks that the digest covers.
         ticks: u32,
-        /// Equal where all states were equal.
+        /// Equal if all states were equal.
         digest: u64,
     },
     /// Game server: states differ.
     Desync {
         /// First tick that differs.
         tick: u32,
-        /// Whose.
+        /// Seats whose state differs.
         seats: Vec<u16>,
     },
-    /// Game server: a player is out before the end.
+    /// Game server: a player left before the end.
     Left {
         /// Seat.
         seat: u16,
         /// Why.
         reason: String,
     },
-    /// Player: what an accident did to it.
+    /// Player: effect of a fault.
     Gap {
-        /// Which accident.
-        accident: u8,
+        /// Number of the fault.
+        fault: u8,
         /// Its number in the plan.
         player: u16,
-        /// From the accident to the end of the silence that it caused; 0 where it caused none.
+        /// From the fault to the end of the silence that it caused; 0 if it caused none.
         gap_us: u64,
-        /// Datagrams of the player's that found no answer, from a round trip before the accident
-        /// to the end of the gap.
+        /// Datagrams without an answer, from one round trip before the fault to the end of the gap.
         lost_datagrams: u32,
     },
-    /// Player: where it will enter.
-    Way {
+    /// Player: the route that it will use.
+    RouteFound {
         /// Its number in the plan.
         player: u16,
-        /// The entry; `None` where the direct way is the shortest.
+        /// The entry; `None` if the direct route is the fastest.
         entry: Option<u8>,
-        /// Round trip of the direct way, microseconds; `None` where nothing came back.
+        /// Round trip of the direct route, microseconds; `None` if no ping was answered.
         direct_us: Option<u64>,
-        /// Of the best entry.
+        /// Round trip over the best entry.
         entry_us: Option<u64>,
     },
-    /// Relay: another one is there.
+    /// Relay: a link is up.
     LinkUp {
-        /// Which one says it.
+        /// Number of the reporting relay.
         relay: u8,
     },
-    /// Relay: packets to another one take another path.
+    /// Relay: flows to another node changed their path.
     Route {
-        /// Which one says it.
+        /// Number of the reporting relay.
         relay: u8,
-        /// The nodes that they pass behind it, the end included.
+        /// The nodes after this one, the last one included.
         path: Vec<u8>,
-        /// Why.
+        /// Reason of the change.
         cause: RouteCause,
-        /// How many players' sessions they are of, pings included.
+        /// Number of flows, pings included.
         flows: usize,
     },
-    /// Writer of mails: mails are on their way.
+    /// Mail writer: mails are in flight.
     MailUnderWay {
         /// How many.
         count: usize,
     },
-    /// Writer of mails: the hub has gone.
+    /// Mail writer: the link to the hub is lost.
     HubLost {
-        /// Mails that it had not said to be on disk.
+        /// Mails that the hub had not acknowledged.
         mails_under_way: usize,
     },
-    /// Writer of mails: how many so far.
+    /// Mail writer: totals so far.
     MailWritten {
-        /// Given to the node.
+        /// Mails given to the node.
         sent: u64,
-        /// Said by the hub to be on disk.
+        /// Mails that the hub has stored.
         acknowledged: u64,
     },
-    /// Reader of mails: how many so far.
+    /// Mail reader: totals so far.
     MailRead {
-        /// Different ones.
+        /// Distinct mails.
         delivered: u64,
-        /// Those that had come before.
+        /// Repeated mails.
         duplicates: u64,
     },
     /// Players: round trips of all players over the whole match.
     Measured {
         /// Of direct sessions.
         direct: Quantiles,
-        /// Of the sessions that go the way that each player was told to play by.
+        /// Of the sessions on each player's assigned route.
         accelerated: Quantiles,
-        /// Of those of them that go through the mesh.
+        /// Of those of them that use the mesh.
         mesh: Quantiles,
         /// Of each player.
         players: Vec<Medians>,
     },
     /// Game server: counters at its end.
     Closed {
-        /// Attempts to join that were not let in.
+        /// Rejected joins.
         joins_refused: u64,
     },
-    /// Something went wrong that ends the run.
+    /// An error that ends the run.
     Failed {
         /// One sentence.
         reason: String,
@@ -181,24 +180,24 @@ pub struct Place {
     pub seat: u16,
 }
 
-/// Mails that the hub is killed with at least: as many as its sender keeps under way.
+/// Mails in flight at least if the hub is killed: the writer's window.
 pub const MAILS_AT_KILL_MIN: u64 = 64;
 
-/// Why packets take another path.
+/// Why flows changed their path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RouteCause {
-    /// They had none.
+    /// They had no path.
     First,
-    /// The old one no longer carried.
+    /// The old path failed.
     Killed,
-    /// The old one had become slow or lossy.
+    /// The old path became slow or lossy.
     Degraded,
-    /// The new one had been better for long enough.
+    /// The new path was better for long enough.
     Better,
 }
 
-/// How one player is doing.
+/// Current state of one player.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// Its number in the plan.
@@ -222,17 +221,17 @@ pub struct Status {
 pub struct Medians {
     /// Its number in the plan.
     pub player: u16,
-    /// Whether it was told to play through the mesh.
+    /// Whether its assigned route uses the mesh.
     pub is_mesh: bool,
-    /// Of the session that measures the direct way.
+    /// Of the session on the direct route.
     pub direct_us: u64,
-    /// Of the session that goes the way that it was told to play by, in use or not.
+    /// Of the session on its assigned route, in use or not.
     pub accelerated_us: u64,
-    /// Of the sessions that it played by.
+    /// Of the sessions that it used for play.
     pub played_us: u64,
 }
 
-/// The median of samples, by nearest rank; zero where there are none.
+/// Returns the median by nearest rank; 0 without samples.
 #[must_use]
 pub fn median(mut samples: Vec<u32>) -> u64 {
     samples.sort_unstable();
@@ -241,22 +240,20 @@ pub fn median(mut samples: Vec<u32>) -> u64 {
 
 /// Round trips of several players, in microseconds.
 ///
-/// Players are far apart, so half of all samples lie below a gap between two players' values as
-/// often as not, and a breath of noise would move a common median by the width of the gap. So the
-/// median is that of the players' own medians.
+/// Players are far apart, so the median of all samples would jump between two players' values with
+/// little noise. So the median is that of the players' own medians.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quantiles {
     /// Median of the players' medians; of an even number of players, the mean of the middle two.
     pub p50_us: u64,
-    /// 99 of 100 samples of all players lie below.
+    /// 99th percentile of all players' samples.
     pub p99_us: u64,
-    /// How many samples there were.
+    /// Number of samples.
     pub samples: u64,
 }
 
 impl Quantiles {
-    /// Takes the points from the samples of each player, by nearest rank; zero where there are
-    /// none.
+    /// Computes them from the samples of each player, by nearest rank; 0 without samples.
     #[must_use]
     pub fn of(players: Vec<Vec<u32>>) -> Self {
         let mut all = Vec::new();
@@ -295,10 +292,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_is_that_of_players_and_the_tail_that_of_all() {
+    fn p50_is_of_the_players_medians_and_p99_of_all_samples() {
         let all = Quantiles::of(vec![(1..=100).rev().collect()]);
         assert_eq!((all.p50_us, all.p99_us, all.samples), (50, 99, 100));
-        // Most samples are one player's; each player counts once.
+        // Most samples are of one player, but each player counts once.
         let uneven = Quantiles::of(vec![vec![10; 900], vec![30; 10], vec![90; 10]]);
         assert_eq!((uneven.p50_us, uneven.p99_us), (30, 90));
         assert_eq!(Quantiles::of(vec![vec![10], vec![31]]).p50_us, 20);

@@ -1,9 +1,10 @@
-//! What a run looks like before it begins: who is where, under which address, and what will go
-//! wrong when. All of it follows from the options, so every process makes the same plan.
+//! The plan of a run: addresses, cities, roles of nodes, and when which fault is applied.
+//!
+//! It follows from the options alone, so all processes derive the same plan.
 
 mod block;
-pub(crate) mod errand;
-mod way;
+mod route;
+pub(crate) mod scenario;
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -15,25 +16,25 @@ use udp_proto::AppId;
 use wire::{Seat, Seed};
 
 pub use block::{Block, Claim};
-pub use way::Damage;
+pub use route::{Damage, LinkFault};
 
-/// What all processes of one run are told.
+/// Options that all processes of a run share.
 #[derive(Args, Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlanOptions {
-    /// Number that the map, the bots and the accidents are drawn from.
+    /// Seed of the map, the bots and the faults.
     #[arg(long, default_value_t = PlanOptions::default().seed)]
     pub seed: u64,
-    /// Seconds from the match's first tick to its last.
+    /// Length of the match, seconds.
     #[arg(long, default_value_t = PlanOptions::default().seconds, value_parser = clap::value_parser!(u32).range(6..=3_600))]
     pub seconds: u32,
-    /// Bots that play.
+    /// Number of bots.
     #[arg(long, default_value_t = PlanOptions::default().players, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub players: u16,
-    /// Alters one player's simulation at one tick, which must then be found.
+    /// Alters one player's simulation at one tick. The run must detect that.
     #[arg(long)]
     pub sabotage: bool,
-    /// Takes the first map that the seed draws, whatever the mesh can do there: round trips must
-    /// be no worse then, and how accidents go is reported, not judged.
+    /// Takes the first map of the seed even if the mesh cannot improve it. Round trips must then be
+    /// no worse, and reroutes are reported but not judged.
     #[arg(long)]
     pub any_map: bool,
 }
@@ -50,25 +51,25 @@ impl Default for PlanOptions {
     }
 }
 
-/// Where everything is.
+/// Addresses, cities and roles of one run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     options: PlanOptions,
     block: Block,
     wan: Wan,
-    duties: [Duty; RELAYS as usize],
+    duties: [NodeRole; RELAYS as usize],
 }
 
 impl Plan {
-    /// Draws the map: again, until the mesh has something to do on it, as
-    /// [`has_errand`](Self::has_errand) says; after [`DRAWS_MAX`] draws it is the last one, on which
-    /// a run breaks off before it begins. With [`PlanOptions::any_map`] it is the first.
+    /// Draws maps until [`has_scenario`](Self::has_scenario) accepts one. After [`DRAWS_MAX`] draws
+    /// it keeps the last one, and the run stops before it starts a process. With
+    /// [`PlanOptions::any_map`] it keeps the first.
     #[must_use]
     pub fn new(options: PlanOptions, block: Block) -> Self {
         let mut maps = Seed::from_number(options.seed).generator(MAPS);
         let mut plan = Self::draw(options, block, maps.seed());
         for _ in 1..DRAWS_MAX {
-            if options.any_map || plan.has_errand() {
+            if options.any_map || plan.has_scenario() {
                 break;
             }
             plan = Self::draw(options, block, maps.seed());
@@ -84,37 +85,37 @@ impl Plan {
             wan: Wan::new(map, &roles),
             options,
             block,
-            duties: [Duty::Relay; RELAYS as usize],
+            duties: [NodeRole::Relay; RELAYS as usize],
         };
         plan.duties = plan.assign();
         plan
     }
 
-    /// Returns what it was made from.
+    /// Returns the options.
     #[must_use]
     pub const fn options(&self) -> &PlanOptions {
         &self.options
     }
 
-    /// Returns the addresses that the run has to itself.
+    /// Returns the block of addresses that the run uses alone.
     #[must_use]
     pub const fn block(&self) -> Block {
         self.block
     }
 
-    /// Returns the seed of everything.
+    /// Returns the seed of all random streams.
     #[must_use]
     pub fn seed(&self) -> Seed {
         Seed::from_number(self.options.seed)
     }
 
-    /// Returns how many ticks the match has.
+    /// Returns the number of ticks of the match.
     #[must_use]
     pub const fn ticks(&self) -> u32 {
         self.options.seconds.saturating_mul(TICK_RATE_HZ as u32)
     }
 
-    /// Returns how long the match lasts.
+    /// Returns the length of the match.
     #[must_use]
     pub const fn length(&self) -> Duration {
         Duration::from_secs(self.options.seconds as u64)
@@ -125,61 +126,61 @@ impl Plan {
         (0..self.options.players).map(Seat)
     }
 
-    /// Returns where the hub listens.
+    /// Returns the address of the hub.
     #[must_use]
     pub const fn hub(&self) -> SocketAddr {
         self.block.address(HUB, PORT)
     }
 
-    /// Returns where the matchmaker's HTTP edge listens.
+    /// Returns the address of the matchmaker's HTTP edge.
     #[must_use]
     pub const fn edge(&self) -> SocketAddr {
         self.block.address(MATCHMAKER, PORT)
     }
 
-    /// Returns where the game server listens.
+    /// Returns the address of the game server.
     #[must_use]
     pub const fn server(&self) -> SocketAddr {
         self.block.address(SERVER, PORT)
     }
 
-    /// Returns where relay `number` speaks to other relays; its host is the relay's alone.
+    /// Returns the mesh address of relay `number`. Each relay has a host of its own.
     #[must_use]
     pub const fn relay(&self, number: u8) -> SocketAddr {
         self.block.address(RELAY.saturating_add(number), PORT)
     }
 
-    /// Returns where relay `number` takes players' datagrams.
+    /// Returns the address at which relay `number` accepts players' datagrams.
     #[must_use]
     pub const fn entry(&self, number: u8) -> SocketAddr {
         self.block.address(RELAY.saturating_add(number), ENTRY_PORT)
     }
 
-    /// Returns where the game server's host answers pings.
+    /// Returns the address at which the game server's host answers pings.
     #[must_use]
     pub const fn beacon(&self) -> SocketAddr {
         self.block.address(SERVER, BEACON_PORT)
     }
 
-    /// Returns where relay `number` takes pings for the game server's host.
+    /// Returns the address at which relay `number` accepts pings for the game server's host.
     #[must_use]
     pub const fn beacon_entry(&self, number: u8) -> SocketAddr {
         self.block
             .address(RELAY.saturating_add(number), BEACON_PORT)
     }
 
-    /// Returns what relay `number` does for players.
+    /// Returns the role of relay `number` for players.
     #[must_use]
-    pub fn duty(&self, number: u8) -> Duty {
+    pub fn node_role(&self, number: u8) -> NodeRole {
         self.duties
             .get(usize::from(number))
             .copied()
-            .unwrap_or(Duty::Relay)
+            .unwrap_or(NodeRole::Relay)
     }
 
-    /// Returns the relays with a duty.
-    pub fn on_duty(&self, duty: Duty) -> impl Iterator<Item = u8> + use<'_> {
-        (0..RELAYS).filter(move |number| self.duty(*number) == duty)
+    /// Returns the relays with this role.
+    pub fn on_duty(&self, node_role: NodeRole) -> impl Iterator<Item = u8> + use<'_> {
+        (0..RELAYS).filter(move |number| self.node_role(*number) == node_role)
     }
 
     /// Returns the number of the relay on `host`.
@@ -201,22 +202,22 @@ impl Plan {
         self.block.host(PLAYER.saturating_add(low))
     }
 
-    /// Returns the link from one host to another; `None` where one is no site of the map, such as
-    /// the hub, to which all are near.
+    /// Returns the link from one host to another; `None` if one of them is not on the map. Such
+    /// hosts, like the hub, have no emulated delay.
     #[must_use]
     pub fn link(&self, from: IpAddr, to: IpAddr) -> Option<LinkConfig> {
         let (from, to) = (self.site(from)?, self.site(to)?);
         Some(self.wan.link_between(from, to))
     }
 
-    /// Returns the way between two hosts and back, without jitter.
+    /// Returns the round trip between two hosts, without jitter.
     #[must_use]
     pub fn round_trip(&self, from: IpAddr, to: IpAddr) -> Option<Duration> {
         let (from, to) = (self.site(from)?, self.site(to)?);
         Some(self.wan.delay_between(from, to).saturating_mul(2))
     }
 
-    /// Returns the name of the city that a host is in.
+    /// Returns the city of a host.
     #[must_use]
     pub fn city(&self, host: IpAddr) -> Option<&'static str> {
         self.site(host).map(|site| site.city().name())
@@ -229,7 +230,7 @@ impl Plan {
         players.chain(relays).chain([self.server().ip()])
     }
 
-    /// Returns whose simulation will be altered, and at which tick: in the second quarter.
+    /// Returns the player to sabotage and the tick, in the second quarter of the match.
     #[must_use]
     pub fn sabotage(&self) -> Option<(Seat, u32)> {
         if !self.options.sabotage {
@@ -245,24 +246,26 @@ impl Plan {
         ))
     }
 
-    /// Places duties as an operator would: players leave the mesh beside the server and enter it
-    /// where that helps them most, and the nodes that are left pass packets on.
-    fn assign(&self) -> [Duty; RELAYS as usize] {
-        let way = |from: IpAddr, to: IpAddr| self.round_trip(from, to).unwrap_or(Duration::MAX);
+    /// Assigns roles as an operator would: the exit is the node next to the server, entries are the
+    /// nodes that help players most, and the other nodes relay.
+    fn assign(&self) -> [NodeRole; RELAYS as usize] {
+        let route = |from: IpAddr, to: IpAddr| self.round_trip(from, to).unwrap_or(Duration::MAX);
         let server = self.server().ip();
         let host = |number: u8| self.relay(number).ip();
-        let exit = (0..RELAYS).min_by_key(|number| way(host(*number), server));
+        let exit = (0..RELAYS).min_by_key(|number| route(host(*number), server));
         let exit = exit.unwrap_or(0);
         let over = |player, entry: u8| {
-            way(player, host(entry))
-                .saturating_add(way(host(entry), host(exit)))
-                .saturating_add(way(host(exit), server))
+            route(player, host(entry))
+                .saturating_add(route(host(entry), host(exit)))
+                .saturating_add(route(host(exit), server))
         };
         let total = |entries: [u8; 2]| -> Duration {
             let best = |seat| {
                 let player = self.player(seat);
-                let ways = entries.map(|entry| over(player, entry));
-                ways.into_iter().fold(way(player, server), Duration::min)
+                let routes = entries.map(|entry| over(player, entry));
+                routes
+                    .into_iter()
+                    .fold(route(player, server), Duration::min)
             };
             self.seats().map(best).sum()
         };
@@ -272,12 +275,12 @@ impl Plan {
             later.map(move |other| [one, other])
         });
         let entries = pairs.min_by_key(|pair| total(*pair)).unwrap_or([0, 1]);
-        let mut duties = [Duty::Relay; RELAYS as usize];
-        for (number, duty) in (0..RELAYS).zip(&mut duties) {
+        let mut duties = [NodeRole::Relay; RELAYS as usize];
+        for (number, node_role) in (0..RELAYS).zip(&mut duties) {
             if number == exit {
-                *duty = Duty::Exit;
+                *node_role = NodeRole::Exit;
             } else if entries.contains(&number) {
-                *duty = Duty::Entry;
+                *node_role = NodeRole::Entry;
             }
         }
         duties
@@ -292,7 +295,7 @@ impl Plan {
         };
         let players = usize::from(self.options.players);
         let relays = usize::from(RELAYS);
-        // As `draw` lists them.
+        // In the order of `draw`.
         let at = if number == SERVER {
             players.saturating_add(relays)
         } else if let Some(player) = number.checked_sub(PLAYER) {
@@ -305,22 +308,22 @@ impl Plan {
     }
 }
 
-/// What a node of the mesh does for players.
+/// The role of a mesh node for players.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Duty {
-    /// Players come in here.
+pub enum NodeRole {
+    /// Accepts players' datagrams.
     Entry,
-    /// It passes packets on.
+    /// Forwards packets between nodes.
     Relay,
-    /// Packets leave to the game server here.
+    /// Sends packets to the game server.
     Exit,
 }
 
-/// Mesh nodes.
+/// Number of mesh nodes.
 pub const RELAYS: u8 = 5;
 /// Ticks a second.
 pub const TICK_RATE_HZ: u16 = 30;
-/// The game, among others on the same machine.
+/// Application id of the game.
 pub const APP: AppId = AppId(0x7374_6163_6b00_0001);
 
 /// Hosts within the block.
@@ -330,16 +333,16 @@ const SERVER: u8 = 4;
 const RELAY: u8 = 10;
 const PLAYER: u8 = 100;
 
-/// Every host is alone on its address, so one port does for all. Below the ranges from which
-/// systems draw ports (Linux: 32,768 and up), so that no client's socket sits there.
+/// Each host has an address of its own, so one port number is enough. It lies below the ephemeral
+/// ports (Linux: 32,768 and up), so no client socket holds it.
 const PORT: u16 = 27_700;
 const ENTRY_PORT: u16 = 27_701;
 const BEACON_PORT: u16 = 27_702;
 
-/// Maps that are drawn at the most; of a thousand, four to thirty will do.
+/// Most maps that are drawn. Of a thousand, 4 to 30 are accepted.
 pub const DRAWS_MAX: u32 = 2_048;
 
-/// Streams of the seed.
+/// Stream numbers of the seed.
 const SABOTAGE: u64 = 3 << 40;
 const MAPS: u64 = 7 << 40;
 
@@ -364,23 +367,23 @@ mod tests {
 
     #[test]
     fn equal_seeds_give_equal_plans_and_others_differ() {
-        let ways = |plan: &Plan| -> Vec<_> {
+        let routes = |plan: &Plan| -> Vec<_> {
             let hosts: Vec<_> = plan.hosts().collect();
             let pairs = hosts
                 .iter()
                 .flat_map(|one| hosts.iter().map(move |other| (*one, *other)));
             pairs.map(|(one, other)| plan.link(one, other)).collect()
         };
-        assert_eq!(ways(&plan(1)), ways(&plan(1)));
+        assert_eq!(routes(&plan(1)), routes(&plan(1)));
         assert_eq!(plan(1).sabotage(), plan(1).sabotage());
-        assert_ne!(ways(&plan(1)), ways(&plan(2)));
+        assert_ne!(routes(&plan(1)), routes(&plan(2)));
         let sabotages: std::collections::BTreeSet<_> =
             (0..20).map(|seed| plan(seed).sabotage()).collect();
         assert!(sabotages.len() > 15);
     }
 
     #[test]
-    fn every_host_has_an_address_and_a_place_of_its_own() {
+    fn hosts_have_distinct_addresses_and_places() {
         let options = PlanOptions {
             players: 64,
             ..*plan(1).options()
@@ -396,19 +399,19 @@ mod tests {
     fn one_relay_is_the_exit_two_are_entries_and_two_are_left() {
         for seed in 0..50 {
             let plan = plan(seed);
-            let exit = plan.on_duty(Duty::Exit).next().unwrap();
-            let way = |number| {
+            let exit = plan.on_duty(NodeRole::Exit).next().unwrap();
+            let route = |number| {
                 plan.round_trip(plan.relay(number).ip(), plan.server().ip())
                     .unwrap()
             };
-            assert!((0..RELAYS).all(|other| way(exit) <= way(other)));
-            assert_eq!(plan.on_duty(Duty::Entry).count(), 2);
-            assert_eq!(plan.on_duty(Duty::Relay).count(), 2);
+            assert!((0..RELAYS).all(|other| route(exit) <= route(other)));
+            assert_eq!(plan.on_duty(NodeRole::Entry).count(), 2);
+            assert_eq!(plan.on_duty(NodeRole::Relay).count(), 2);
         }
     }
 
     #[test]
-    fn every_host_is_at_its_own_site_of_the_map_and_no_other_address_is() {
+    fn each_host_has_a_site_and_no_other_address_has() {
         let plan = plan(1);
         for (at, host) in plan.hosts().enumerate() {
             let site = plan.site(host).unwrap();

@@ -1,4 +1,4 @@
-//! The children of a run: started with a role, heard and told by pipes, gone when the run is.
+//! The child processes of a run: started with a role, connected by pipes, ended with the run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -10,24 +10,24 @@ use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 use std::time::Duration;
 
-use super::message::{News, Order};
+use super::message::{ChildCommand, ChildEvent};
 use crate::role::Role;
 use daemon::control::{read_line, wait, write_line};
 
-/// Which child.
+/// Identifies a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Who {
+pub enum ChildId {
     /// The hub.
     Hub,
-    /// The matchmaker, and the game server that it starts, which speaks by the same pipe.
+    /// The matchmaker, and the game server that it starts, which writes to the same pipe.
     Matchmaker,
-    /// A relay, by its number.
+    /// A relay, by number.
     Relay(u8),
     /// All players.
     Players,
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for ChildId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Hub => f.write_str("hub"),
@@ -38,21 +38,21 @@ impl fmt::Display for Who {
     }
 }
 
-/// What comes from a child.
+/// Output of a child.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
-    /// It says something.
-    News(News),
-    /// It says nothing any more: it has ended, or what it says is no news.
-    Silence,
+pub enum ChildOutput {
+    /// An event.
+    Event(ChildEvent),
+    /// The end of its output: it has ended, or wrote something that is no event.
+    End,
 }
 
 /// The children of this process.
 #[derive(Debug)]
 pub struct Children {
-    running: BTreeMap<Who, Running>,
-    sender: SyncSender<(Who, Heard)>,
-    heard: Receiver<(Who, Heard)>,
+    running: BTreeMap<ChildId, Running>,
+    sender: SyncSender<(ChildId, ChildOutput)>,
+    output: Receiver<(ChildId, ChildOutput)>,
 }
 
 #[derive(Debug)]
@@ -62,14 +62,14 @@ struct Running {
 }
 
 impl Children {
-    /// Makes an empty nursery.
+    /// Starts without children.
     #[must_use]
     pub fn new() -> Self {
-        let (sender, heard) = mpsc::sync_channel(HEARD_MAX);
+        let (sender, output) = mpsc::sync_channel(OUTPUT_MAX);
         Self {
             running: BTreeMap::new(),
             sender,
-            heard,
+            output,
         }
     }
 
@@ -77,93 +77,93 @@ impl Children {
     ///
     /// # Errors
     ///
-    /// The system's.
-    pub fn start(&mut self, who: Who, role: &Role) -> io::Result<()> {
+    /// I/O errors.
+    pub fn start(&mut self, id: ChildId, role: &Role) -> io::Result<()> {
         let mut child = this_program(role)?.stdout(Stdio::piped()).spawn()?;
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(io::ErrorKind::BrokenPipe.into());
         };
         let sender = self.sender.clone();
-        self.running.insert(who, Running { child, stdin });
+        self.running.insert(id, Running { child, stdin });
         thread::Builder::new()
-            .name(format!("hear {who}"))
+            .name(format!("read {id}"))
             .spawn(move || {
                 let (mut stdout, mut line) = (BufReader::new(stdout), Vec::new());
-                while let Ok(Some(news)) = read_line(&mut stdout, &mut line) {
-                    if sender.send((who, Heard::News(news))).is_err() {
+                while let Ok(Some(event)) = read_line(&mut stdout, &mut line) {
+                    if sender.send((id, ChildOutput::Event(event))).is_err() {
                         return;
                     }
                 }
-                // Nobody listens any more where the run is over.
-                drop(sender.send((who, Heard::Silence)));
+                // If nobody receives it, the run is over.
+                drop(sender.send((id, ChildOutput::End)));
             })?;
         Ok(())
     }
 
-    /// Waits up to `patience` for what comes next.
-    pub fn hear(&self, patience: Duration) -> Option<(Who, Heard)> {
-        // A sender is ours, so the channel stays open.
-        self.heard.recv_timeout(patience).ok()
+    /// Waits up to `patience` for the next output.
+    pub fn next_output(&self, patience: Duration) -> Option<(ChildId, ChildOutput)> {
+        // This struct holds a sender, so the channel stays open.
+        self.output.recv_timeout(patience).ok()
     }
 
-    /// Returns whether a child was started and neither killed nor let go.
+    /// Returns whether a child was started and neither killed nor released.
     #[must_use]
-    pub fn is_running(&self, who: Who) -> bool {
-        self.running.contains_key(&who)
+    pub fn is_running(&self, id: ChildId) -> bool {
+        self.running.contains_key(&id)
     }
 
-    /// Returns a child that has ended and was neither killed nor let go.
-    pub fn find_ended(&mut self) -> Option<Who> {
-        self.running.iter_mut().find_map(|(who, running)| {
+    /// Returns a child that has ended but was neither killed nor released.
+    pub fn find_ended(&mut self) -> Option<ChildId> {
+        self.running.iter_mut().find_map(|(id, running)| {
             let status = running.child.try_wait();
-            status.is_ok_and(|status| status.is_some()).then_some(*who)
+            status.is_ok_and(|status| status.is_some()).then_some(*id)
         })
     }
 
-    /// Tells a child something.
+    /// Sends a command to a child.
     ///
     /// # Errors
     ///
-    /// `NotFound` where there is no such child; else the system's.
-    pub fn tell(&mut self, who: Who, order: &Order) -> io::Result<()> {
-        let child = self.running.get_mut(&who).ok_or(io::ErrorKind::NotFound)?;
-        write_line(&mut child.stdin, order)
+    /// `NotFound` if there is no such child; else an I/O error.
+    pub fn send(&mut self, id: ChildId, command: &ChildCommand) -> io::Result<()> {
+        let child = self.running.get_mut(&id).ok_or(io::ErrorKind::NotFound)?;
+        write_line(&mut child.stdin, command)
     }
 
-    /// Ends a child by SIGKILL: it has no time for anything.
+    /// Kills a child by SIGKILL.
     ///
     /// # Errors
     ///
-    /// `NotFound` where there is no such child; else the system's.
-    pub fn kill(&mut self, who: Who) -> io::Result<()> {
-        let mut child = self.running.remove(&who).ok_or(io::ErrorKind::NotFound)?;
+    /// `NotFound` if there is no such child; else an I/O error.
+    pub fn kill(&mut self, id: ChildId) -> io::Result<()> {
+        let mut child = self.running.remove(&id).ok_or(io::ErrorKind::NotFound)?;
         child.child.kill()?;
         child.child.wait().map(drop)
     }
 
-    /// Lets go of a child, by closing its pipe, and waits for its end.
+    /// Closes the pipe of a child and waits for its end.
     ///
-    /// Returns whether it ended in time; one that did not is killed.
-    pub fn release(&mut self, who: Who) -> bool {
-        let Some(Running { child, stdin }) = self.running.remove(&who) else {
+    /// Returns whether it ended in time; otherwise it is killed.
+    pub fn release(&mut self, id: ChildId) -> bool {
+        let Some(Running { child, stdin }) = self.running.remove(&id) else {
             return true;
         };
         drop(stdin);
         ended(child)
     }
 
-    /// Lets go of all children at once; returns which did not end in time.
-    pub fn release_all(&mut self) -> Vec<Who> {
+    /// Releases all children at once; returns those that did not end in time.
+    pub fn release_all(&mut self) -> Vec<ChildId> {
         let running = std::mem::take(&mut self.running);
-        let open: Vec<(Who, Child)> = running
+        let open: Vec<(ChildId, Child)> = running
             .into_iter()
-            .map(|(who, Running { child, stdin })| {
+            .map(|(id, Running { child, stdin })| {
                 drop(stdin);
-                (who, child)
+                (id, child)
             })
             .collect();
         open.into_iter()
-            .filter_map(|(who, child)| (!ended(child)).then_some(who))
+            .filter_map(|(id, child)| (!ended(child)).then_some(id))
             .collect()
     }
 }
@@ -176,21 +176,22 @@ impl Default for Children {
 
 impl Drop for Children {
     fn drop(&mut self) {
-        // Whoever was late is dead by now.
+        // Late ones are killed by now.
         drop(self.release_all());
     }
 }
 
-/// The process that removes the keys of a run once this one has gone, by whatever end.
+/// The process that removes the keys of a run even if this one is killed.
 #[derive(Debug)]
 pub struct Sweeper(Option<Child>);
 
 impl Sweeper {
-    /// Has `directory`, the folder of a keyring, removed when this process lets go or is gone.
+    /// Starts a process that removes `directory`, the folder of a keyring, if this process releases
+    /// it or ends.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// I/O errors.
     pub fn start(directory: &Path) -> io::Result<Self> {
         let directory = directory.to_owned();
         let mut command = this_program(&Role::Sweeper { directory })?;
@@ -198,7 +199,7 @@ impl Sweeper {
         Ok(Self(Some(child)))
     }
 
-    /// Lets go of it, and waits for its end; returns whether it ended in time.
+    /// Closes its pipe and waits for its end; returns whether it ended in time.
     pub fn release(&mut self) -> bool {
         let Some(mut child) = self.0.take() else {
             return true;
@@ -210,15 +211,15 @@ impl Sweeper {
 
 impl Drop for Sweeper {
     fn drop(&mut self) {
-        // One that was late is dead by now.
+        // A late one is killed by now.
         self.release();
     }
 }
 
 /// Prepares to start this program again, as `role`, with a pipe to its stdin.
 ///
-/// It gets a process group to itself: a terminal's Ctrl-C ends the run alone, and what it started
-/// goes by its pipe, which leaves time to clear up.
+/// It gets its own process group, so a terminal's Ctrl-C ends the run alone. The children end by
+/// their pipes, which leaves time to clean up.
 fn this_program(role: &Role) -> io::Result<Command> {
     let mut command = Command::new(env::current_exe()?);
     command.args(role.arguments()).stdin(Stdio::piped());
@@ -227,7 +228,7 @@ fn this_program(role: &Role) -> io::Result<Command> {
     Ok(command)
 }
 
-/// Waits for a child whose pipe is closed; kills it where it takes too long.
+/// Waits for a child whose pipe is closed; kills it if it takes too long.
 fn ended(mut child: Child) -> bool {
     for _ in 0..RELEASE_STEPS {
         match child.try_wait() {
@@ -242,11 +243,11 @@ fn ended(mut child: Child) -> bool {
     false
 }
 
-/// Returns the ids of all living processes below `root`: children, their children, and so on.
+/// Returns the ids of all living descendants of `root`.
 ///
 /// # Errors
 ///
-/// The system's, where processes cannot be listed.
+/// An I/O error if processes cannot be listed.
 pub fn descendants(root: u32) -> io::Result<BTreeSet<u32>> {
     let parents = processes()?;
     let mut found = BTreeSet::new();
@@ -274,7 +275,7 @@ fn processes() -> io::Result<Vec<(u32, u32)>> {
         else {
             continue;
         };
-        // One that ends between two lines of this is no descendant any more.
+        // A process may end between listing and reading.
         if let Ok(stat) = std::fs::read_to_string(entry.path().join("stat"))
             && let Some(parent) = parent_in(&stat)
         {
@@ -302,11 +303,10 @@ fn processes() -> io::Result<Vec<(u32, u32)>> {
         .collect())
 }
 
-/// Reads the parent from `/proc/PID/stat`, proc(5); `None` where the process has ended and only
-/// its status is left.
+/// Reads the parent from `/proc/PID/stat`, proc(5); `None` for a zombie.
 #[cfg(target_os = "linux")]
 fn parent_in(stat: &str) -> Option<u32> {
-    // The name before it may hold anything, parentheses and spaces too.
+    // The name before it may hold any character, also parentheses and spaces.
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_whitespace();
     match fields.next()? {
@@ -315,10 +315,10 @@ fn parent_in(stat: &str) -> Option<u32> {
     }
 }
 
-/// News that wait for the orchestrator; past it children wait in their pipes.
-const HEARD_MAX: usize = 16_384;
+/// Events that wait for the orchestrator; beyond it children block on their pipes.
+const OUTPUT_MAX: usize = 16_384;
 
-/// A child has two seconds to end once its pipe is closed.
+/// A child has two seconds to end after its pipe closes.
 const RELEASE_STEPS: u32 = 200;
 const RELEASE_STEP: Duration = Duration::from_millis(10);
 
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_does_not_end_is_killed_and_told_of() {
+    fn a_child_that_does_not_end_is_killed_and_reported() {
         let child = Command::new("sleep").arg("60").spawn().unwrap();
         let id = child.id();
         assert!(!ended(child));

@@ -1,4 +1,4 @@
-//! What a run comes to, for programs.
+//! The report of a run, for programs.
 
 mod file;
 
@@ -11,51 +11,51 @@ pub use file::ReportFile;
 /// The outcome of one run, as `--report` writes it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// What everything was drawn from.
+    /// Seed of the run.
     pub seed: u64,
-    /// Seconds from the first tick to the last.
+    /// Length of the match, seconds.
     pub seconds: u32,
-    /// Bots that played.
+    /// Number of bots.
     pub players: u16,
-    /// Mesh nodes that were started.
+    /// Mesh nodes started.
     pub nodes: u8,
-    /// Living descendants at the match's start.
+    /// Living descendants at the start of the match.
     pub processes: usize,
-    /// Ticks that every player has simulated.
+    /// Ticks that every player simulated.
     pub ticks: u32,
-    /// Whether all players' states were equal after each of them.
+    /// Whether all players' states were equal after each tick.
     pub state_hashes_equal: bool,
-    /// Round trips of the players' second sessions, which go directly.
+    /// Round trips of the players' direct sessions.
     pub direct_rtt_ms: RoundTrips,
-    /// Round trips of the sessions that go the way that each player was told to play by: through
-    /// the mesh or directly, wherever the player turned when its way became worse.
+    /// Round trips of the sessions on each player's assigned route, through the mesh or direct,
+    /// also while the player used another one.
     pub accelerated_rtt_ms: RoundTrips,
-    /// Of those of them that go through the mesh.
+    /// Of those of them that use the mesh.
     pub mesh_rtt_ms: RoundTrips,
-    /// Median of the players' optima, as [`PlayerTrips::optimum`].
+    /// Median of the players' [`PlayerTrips::optimum`].
     pub optimum_rtt_ms: f64,
     /// Round trips of each player.
     pub players_rtt_ms: Vec<PlayerTrips>,
-    /// What each accident did.
+    /// Effect of each fault.
     pub reroutes: Vec<Reroute>,
-    /// Tickets that the matchmaker took.
+    /// Tickets that the matchmaker accepted.
     pub tickets: u64,
-    /// Tokens that it made.
+    /// Tokens that it issued.
     pub tokens_issued: u64,
-    /// Attempts to join that the game server did not let in.
+    /// Joins that the game server rejected.
     pub joins_refused: u64,
     /// Mail through the hub.
     pub mail: Mail,
-    /// What the counts on the hub's disk amount to: ticks that the game server has counted.
+    /// Sum of the counts on the hub's disk: ticks that the game server counted.
     pub stats_events: u64,
-    /// What was checked.
+    /// The checks.
     pub checks: Vec<Check>,
-    /// Whether every check holds.
+    /// Whether all checks passed.
     pub ok: bool,
 }
 
 impl Report {
-    /// Begins the report of a run of which nothing is known yet.
+    /// Starts an empty report.
     #[must_use]
     pub fn new(options: &PlanOptions) -> Self {
         Self {
@@ -67,7 +67,7 @@ impl Report {
         }
     }
 
-    /// Says why the run did not come to its end.
+    /// Adds the reason why the run did not end normally.
     #[must_use]
     pub fn broken_off(mut self, reason: &str) -> Self {
         self.checks.push(Check {
@@ -80,32 +80,31 @@ impl Report {
     }
 }
 
-/// Median round trips of one player, in milliseconds.
+/// Median round trips of one player, milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PlayerTrips {
-    /// Its number in the plan; the seat that it plays in is the matchmaker's choice.
+    /// Its number in the plan. Its seat is the matchmaker's choice.
     pub player: u16,
-    /// Where it is.
+    /// City.
     pub city: String,
-    /// Of the session that measures the direct way.
+    /// Of the session on the direct route.
     pub direct: f64,
-    /// Of the session that goes the way that it was told to play by.
+    /// Of the session on the assigned route.
     pub accelerated: f64,
-    /// The same where that way leads through the mesh.
+    /// The same if that route uses the mesh.
     pub mesh: Option<f64>,
-    /// Of the sessions that it played by, the direct one as long as that was faster.
+    /// Of the sessions used for play.
     pub played: f64,
-    /// What the map gives to who is on the best of all ways at every moment, accidents included:
-    /// found by trying all, from mean delays.
+    /// Of the best route at every moment, faults included, by exhaustive search over mean delays.
     pub optimum: f64,
 }
 
-/// Two points of a distribution, in milliseconds.
+/// Two quantiles, milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RoundTrips {
-    /// Half lie below.
+    /// Median.
     pub p50: f64,
-    /// 99 of 100 lie below.
+    /// 99th percentile.
     pub p99: f64,
 }
 
@@ -118,18 +117,18 @@ impl From<Quantiles> for RoundTrips {
     }
 }
 
-/// What one accident did to the players that it hit.
+/// Effect of one fault on the players that it hit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reroute {
-    /// What happened.
+    /// The fault.
     pub cause: Cause,
-    /// From then to the end of the longest silence that it caused for any player.
+    /// From the fault to the end of the longest silence that it caused for a player.
     pub gap_ms: f64,
     /// Datagrams without an answer, of all players.
     pub lost_datagrams: u32,
 }
 
-/// An accident.
+/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
@@ -142,30 +141,30 @@ pub enum Cause {
 /// Mail through the hub.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mail {
-    /// Given to the hub, repetitions not counted.
+    /// Given to the hub, without retransmissions.
     pub sent: u64,
-    /// Said by the hub to be on disk.
+    /// Stored, as the hub acknowledged.
     pub acknowledged: u64,
-    /// Handed to their readers.
+    /// Delivered to readers.
     pub delivered: u64,
-    /// Handed to a reader a second time.
+    /// Delivered again.
     pub duplicates: u64,
-    /// Not known to be on the hub's disk when its sender lost the hub that was killed.
+    /// Not acknowledged if the sender lost the link to the killed hub.
     pub in_flight_at_kill: u64,
 }
 
-/// One thing that must hold.
+/// One check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
-    /// What must hold.
+    /// What is checked.
     pub name: String,
-    /// Whether it does.
+    /// Whether it passed.
     pub ok: bool,
     /// What was found.
     pub detail: String,
 }
 
-/// Returns microseconds as milliseconds; exact below an hour.
+/// Converts microseconds to milliseconds; exact below an hour.
 #[must_use]
 pub fn millis(micros: u64) -> f64 {
     f64::from(u32::try_from(micros).unwrap_or(u32::MAX)) / 1_000.0
@@ -176,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_report_has_the_fields_that_are_promised() {
+    fn the_report_has_its_documented_fields() {
         let report = Report {
             reroutes: vec![Reroute {
                 cause: Cause::Killed,

@@ -1,18 +1,18 @@
-//! What one process can be.
+//! The processes of a run.
 //!
-//! The demonstration starts itself again with one of these, since cargo builds no other program
-//! beside an example.
+//! The demonstration starts itself again with one of these roles, since cargo builds no other
+//! program with an example.
 
+mod event_writer;
 mod game_server;
 mod hub;
+mod mail;
 mod matchmaker;
 pub(crate) mod players;
-mod post;
 mod relay;
 mod sweeper;
 #[cfg(test)]
 mod tests;
-mod voice;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,20 +22,21 @@ use clap::{Args, Subcommand};
 use crate::plan::{Block, Plan, PlanOptions};
 use daemon::exit::print_error;
 
-pub(crate) use voice::Voice;
+pub(crate) use crate::BoxError as Failure;
+pub(crate) use event_writer::EventWriter;
 
-/// The process that this one shall be.
+/// The role of this process.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Role {
-    /// The switch for messages between nodes, with its store.
+    /// The hub with its store.
     Hub(RunOptions),
-    /// Seats players, and starts the game server.
+    /// Assigns seats, and starts the game server.
     Matchmaker(RunOptions),
-    /// One match, on one UDP socket.
+    /// One match on one UDP socket.
     GameServer(RunOptions),
     /// All players.
     Players(RunOptions),
-    /// One node of the mesh.
+    /// One mesh node.
     Relay {
         /// Its number.
         #[arg(long)]
@@ -44,7 +45,7 @@ pub enum Role {
         #[command(flatten)]
         run: RunOptions,
     },
-    /// What removes the keys once whoever started it has gone.
+    /// Removes the keys after the process that started it has ended.
     Sweeper {
         /// The folder with the run's join file and keys.
         #[arg(long)]
@@ -53,7 +54,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// Is that process until its parent lets go or it has nothing left to do.
+    /// Runs until the parent closes the pipe, or nothing is left to do.
     #[must_use]
     pub fn run(&self) -> ExitCode {
         let (name, result) = match self {
@@ -80,7 +81,7 @@ impl Role {
         }
     }
 
-    /// Returns the command line that makes a process this.
+    /// Returns the arguments that start a process in this role.
     #[must_use]
     pub fn arguments(&self) -> Vec<String> {
         let (name, options) = match self {
@@ -123,7 +124,7 @@ impl Role {
     }
 }
 
-/// Which run the process belongs to.
+/// The run that the process belongs to.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 pub struct RunOptions {
     /// The plan.
@@ -142,6 +143,3 @@ impl RunOptions {
         Plan::new(self.plan, self.block)
     }
 }
-
-/// Why a process ends early: one sentence.
-pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -1,5 +1,5 @@
-//! What people see while it runs: on a terminal a table that is drawn over itself, elsewhere a
-//! plain line a second.
+//! The display during a run: on a terminal a table that is redrawn in place, elsewhere a line a
+//! second.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, IsTerminal, Write};
@@ -7,30 +7,30 @@ use std::time::Duration;
 
 use super::report::millis;
 
-/// Where it is shown.
+/// A display.
 #[derive(Debug)]
 pub struct Screen<W> {
     out: W,
     style: Style,
-    /// Lines of the table on the screen, to go back over.
+    /// Lines of the table on the screen.
     lines: usize,
-    /// Seconds of the latest plain line.
-    told: Option<u64>,
+    /// Second of the latest plain line.
+    assigned: Option<u64>,
 }
 
-/// How it is shown.
+/// Style of the display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// Lines, one after the other.
+    /// One line after the other.
     Plain,
-    /// A table that stays in its place.
+    /// A table that is redrawn in place.
     Live,
-    /// The same, in colours.
+    /// The same, in colour.
     Colour,
 }
 
 impl Style {
-    /// Finds out what stdout is, and what the user wants: a non-empty `NO_COLOR` forbids colours.
+    /// Chooses the style for stdout; a non-empty `NO_COLOR` disables colour.
     #[must_use]
     pub fn of_stdout() -> Self {
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -42,31 +42,31 @@ impl Style {
     }
 }
 
-/// How one player is doing.
+/// State of one player.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
     /// Seat.
     pub player: u16,
-    /// Where it is.
+    /// City.
     pub city: &'static str,
     /// Round trip of the direct session, microseconds.
     pub direct_us: u64,
-    /// Of the accelerated one.
+    /// Round trip of the accelerated session, microseconds.
     pub accelerated_us: u64,
-    /// The nodes that its datagrams pass.
+    /// The nodes on its route.
     pub route: String,
-    /// Lost, in a million.
+    /// Loss, packets per million.
     pub loss_per_million: u64,
     /// Ticks simulated.
     pub ticks: u32,
-    /// State after the last.
+    /// State hash after the last tick.
     pub hash: u64,
 }
 
-/// How far the start is.
+/// Progress of the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Ends of links that are up, and of how many.
+    /// Link ends that are up, and how many there will be.
     pub links: (usize, usize),
     /// Whether the game server is registered.
     pub is_registered: bool,
@@ -74,7 +74,7 @@ pub struct Progress {
     pub measured: usize,
     /// Players that have joined.
     pub joined: usize,
-    /// Players in all.
+    /// Number of players.
     pub players: usize,
 }
 
@@ -95,33 +95,34 @@ impl fmt::Display for Progress {
 }
 
 impl<W: Write> Screen<W> {
-    /// Shows on `out`.
+    /// Displays on `out`.
     pub const fn new(out: W, style: Style) -> Self {
         Self {
             out,
             style,
             lines: 0,
-            told: None,
+            assigned: None,
         }
     }
 
-    /// Shows how all are doing; without a terminal, once a second and in one line.
+    /// Shows the state of all players; without a terminal, one line a second.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// I/O errors.
     pub fn show(&mut self, at: Duration, rows: &[Row]) -> io::Result<()> {
         let style = self.style;
         self.draw(at, &format!("{}\n", line(at, rows)), || table(rows, style))
     }
 
-    /// Writes `plain` once a second, or on a terminal what `live` makes, over what it made before.
+    /// Writes `plain` once a second, or on a terminal the text of `live` in place of the previous
+    /// one.
     fn draw(&mut self, at: Duration, plain: &str, live: impl Fn() -> String) -> io::Result<()> {
         if self.style == Style::Plain {
-            if self.told == Some(at.as_secs()) {
+            if self.assigned == Some(at.as_secs()) {
                 return Ok(());
             }
-            self.told = Some(at.as_secs());
+            self.assigned = Some(at.as_secs());
             self.out.write_all(plain.as_bytes())?;
         } else {
             let live = live();
@@ -135,21 +136,21 @@ impl<W: Write> Screen<W> {
         self.out.flush()
     }
 
-    /// Shows how far the start is; without a terminal, once a second.
+    /// Shows the progress of the start; without a terminal, one line a second.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// I/O errors.
     pub fn show_start(&mut self, at: Duration, progress: &Progress) -> io::Result<()> {
         let text = format!("{:>5.1} s  {progress}\n", at.as_secs_f32());
         self.draw(at, &text, || text.clone())
     }
 
-    /// Says something that stays.
+    /// Writes a line that stays.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// I/O errors.
     pub fn say(&mut self, text: &str) -> io::Result<()> {
         if self.lines > 0 {
             write!(self.out, "\x1b[{}A\x1b[J", self.lines)?;
@@ -159,19 +160,19 @@ impl<W: Write> Screen<W> {
         self.out.flush()
     }
 
-    /// Leaves the table where it is: what comes next goes below, from its own second 0 on.
+    /// Leaves the table on the screen; the next one starts below it, from second 0.
     pub const fn keep(&mut self) {
         self.lines = 0;
-        self.told = None;
+        self.assigned = None;
     }
 
-    /// Returns how it is shown.
+    /// Returns the style.
     pub const fn style(&self) -> Style {
         self.style
     }
 }
 
-/// Draws the table.
+/// Formats the table.
 #[must_use]
 pub fn table(rows: &[Row], style: Style) -> String {
     let mut text = format!(
@@ -201,7 +202,7 @@ pub fn table(rows: &[Row], style: Style) -> String {
     text
 }
 
-/// Says it in one line.
+/// Formats one line.
 #[must_use]
 pub fn line(at: Duration, rows: &[Row]) -> String {
     let count = u64::try_from(rows.len()).unwrap_or(u64::MAX);
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn the_start_is_shown_from_the_first_moment() {
+    fn progress_is_shown_from_the_start() {
         let progress = Progress {
             links: (3, 20),
             is_registered: false,
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_is_drawn_over_and_a_file_gets_a_line_a_second() {
+    fn a_terminal_is_redrawn_and_a_file_gets_a_line_a_second() {
         let mut bytes = Vec::new();
         let mut screen = Screen::new(&mut bytes, Style::Live);
         screen.show(Duration::from_millis(100), &rows()).unwrap();

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::process::{Command, Output, Stdio};
 
 use demo::keyring::Keyring;
-use demo::plan::{Block, Claim, Duty, Plan, PlanOptions};
+use demo::plan::{Block, Claim, NodeRole, Plan, PlanOptions};
 
 struct Scene {
     plan: Plan,
@@ -69,7 +69,7 @@ fn a_busy_port_ends_each_role_with_one_sentence() {
     let scene = Scene::new();
     let Scene { plan, .. } = &scene;
     let number_of = |duty| plan.on_duty(duty).next().unwrap();
-    let (entry, relay) = (number_of(Duty::Entry), number_of(Duty::Relay));
+    let (entry, relay) = (number_of(NodeRole::Entry), number_of(NodeRole::Relay));
     let (at_entry, at_relay) = (format!("--number={entry}"), format!("--number={relay}"));
     let tcp: [(&[&str], SocketAddr); 2] = [(&["hub"], plan.hub()), (&["matchmaker"], plan.edge())];
     for (role, address) in tcp {

@@ -11,20 +11,20 @@ fn plan(seed: u64, players: u16) -> Plan {
 }
 
 #[test]
-fn each_player_must_play_in_a_seat_of_its_own_that_the_matchmaker_gave_it() {
+fn each_player_must_play_in_its_assigned_seat() {
     let plan = plan(1, 2);
     let place = |seat| Place {
         match_id: "m".to_owned(),
         seat,
     };
     let is_ok = |seated: &[(u16, Place, Place)]| {
-        let mut ledger = Ledger::default();
+        let mut observed = Observations::default();
         for (player, given, played) in seated {
             let places = (given.clone(), played.clone());
-            ledger.seated.insert(*player, places);
+            observed.seated.insert(*player, places);
         }
         let mut report = Report::default();
-        seats(&plan, &ledger, &mut report);
+        seats(&plan, &observed, &mut report);
         report.checks[0].ok
     };
     let other = Place {
@@ -39,14 +39,14 @@ fn each_player_must_play_in_a_seat_of_its_own_that_the_matchmaker_gave_it() {
 }
 
 #[test]
-fn mail_is_shown_to_outlive_the_hub_only_by_64_in_flight() {
+fn the_mail_check_needs_64_mails_in_flight() {
     let is_ok = |mail: Mail| {
-        let ledger = Ledger {
+        let observed = Observations {
             mail,
-            ..Ledger::default()
+            ..Observations::default()
         };
         let mut report = Report::default();
-        super::mail(&ledger, &mut report);
+        super::mail(&observed, &mut report);
         assert_eq!(report.mail, mail);
         report.checks[0].ok
     };

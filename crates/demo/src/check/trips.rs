@@ -1,19 +1,19 @@
-//! What round trips must be: measured by the players' packets, judged by the map.
+//! Checks of round trips: measured by the players' packets, compared with the map.
 
 use std::time::Duration;
 
 use wire::Seat;
 
 use crate::history::History;
-use crate::ledger::Ledger;
 use crate::message::Medians;
+use crate::observations::Observations;
 use crate::plan::{Damage, Plan};
 use crate::report::{Check, PlayerTrips, Report, millis};
-use crate::role::players::ways::gain_min;
+use crate::role::players::routes::gain_min;
 
-/// Judges the round trips of all: the mesh gives what the map promises.
-pub(crate) fn all(plan: &Plan, ledger: &Ledger, report: &mut Report) {
-    let [direct, accelerated, mesh] = ledger.measured.unwrap_or_default();
+/// Checks the round trips of all players: the mesh gains what the map promises.
+pub(crate) fn all(plan: &Plan, observed: &Observations, report: &mut Report) {
+    let [direct, accelerated, mesh] = observed.measured.unwrap_or_default();
     report.direct_rtt_ms = direct.into();
     report.accelerated_rtt_ms = accelerated.into();
     report.mesh_rtt_ms = mesh.into();
@@ -44,29 +44,29 @@ pub(crate) fn all(plan: &Plan, ledger: &Ledger, report: &mut Report) {
     if is_any {
         return;
     }
-    let told: Vec<String> = plan
+    let assigned: Vec<String> = plan
         .seats()
-        .filter_map(|player| told_wrong(plan, ledger, player))
+        .filter_map(|player| wrong_assignment(plan, observed, player))
         .collect();
     report.checks.push(Check {
-        name: "each player is told the best way of the map".to_owned(),
-        ok: told.is_empty(),
-        detail: if told.is_empty() {
-            let through = ledger.ways.values().flatten().count();
-            format!("{through} of {} through the mesh", ledger.ways.len())
+        name: "each player is assigned the best route of the map".to_owned(),
+        ok: assigned.is_empty(),
+        detail: if assigned.is_empty() {
+            let through = observed.routes.values().flatten().count();
+            format!("{through} of {} through the mesh", observed.routes.len())
         } else {
-            told.join("; ")
+            assigned.join("; ")
         },
     });
 }
 
-/// Says what is wrong with the way that a player was told before the match.
-fn told_wrong(plan: &Plan, ledger: &Ledger, player: Seat) -> Option<String> {
-    let Some(entry) = ledger.ways.get(&player.0) else {
-        return Some(format!("player {player} was told none"));
+/// Returns what is wrong with the route that a player was assigned before the match.
+fn wrong_assignment(plan: &Plan, observed: &Observations, player: Seat) -> Option<String> {
+    let Some(entry) = observed.routes.get(&player.0) else {
+        return Some(format!("player {player} was assigned none"));
     };
     let whole = Damage::default();
-    let way = match entry {
+    let route = match entry {
         Some(entry) => {
             let path = plan.best_path(*entry, &whole)?;
             plan.over(player, *entry, &path, &whole)
@@ -74,21 +74,21 @@ fn told_wrong(plan: &Plan, ledger: &Ledger, player: Seat) -> Option<String> {
         None => plan.direct(player),
     };
     let best = plan.optimum(player, &whole);
-    (way > best.saturating_add(slack(best))).then(|| {
+    (route > best.saturating_add(tolerance(best))).then(|| {
         format!(
-            "player {player} was told a way of {:.1} ms, the best has {:.1} ms",
-            millis(micros(way)),
+            "player {player} was assigned a route of {:.1} ms, the best has {:.1} ms",
+            millis(micros(route)),
             millis(micros(best))
         )
     })
 }
 
-/// Judges round trips player by player: the mesh finds the best of its ways, and whoever is served
-/// best directly plays directly.
-pub(crate) fn each(plan: &Plan, history: &History, ledger: &Ledger, report: &mut Report) {
+/// Checks round trips by player: the mesh finds the best route, and a player that is fastest
+/// directly plays directly.
+pub(crate) fn each(plan: &Plan, history: &History, observed: &Observations, report: &mut Report) {
     let mut optima = Vec::new();
     let (mut slower, mut longer) = (Vec::new(), Vec::new());
-    for medians in &ledger.medians {
+    for medians in &observed.medians {
         let seat = Seat(medians.player);
         let optimum_us = micros(history.optimum(plan, seat));
         optima.push(optimum_us);
@@ -103,10 +103,10 @@ pub(crate) fn each(plan: &Plan, history: &History, ledger: &Ledger, report: &mut
                 millis(medians.direct_us)
             ));
         }
-        let entry = ledger.ways.get(&medians.player).copied().flatten();
+        let entry = observed.routes.get(&medians.player).copied().flatten();
         if let Some(entry) = entry.filter(|_| medians.is_mesh) {
             let best = history.best_over(plan, seat, entry);
-            if medians.accelerated_us > micros(best.saturating_add(slack(best))) {
+            if medians.accelerated_us > micros(best.saturating_add(tolerance(best))) {
                 longer.push(format!(
                     "player {} has {:.1} ms through the mesh, where {:.1} ms are possible",
                     medians.player,
@@ -120,17 +120,17 @@ pub(crate) fn each(plan: &Plan, history: &History, ledger: &Ledger, report: &mut
     let middle = |at: usize| optima.get(at).copied().unwrap_or(0);
     let (lower, upper) = (optima.len().saturating_sub(1) / 2, optima.len() / 2);
     report.optimum_rtt_ms = millis(u64::midpoint(middle(lower), middle(upper)));
-    let is_measured = ledger.medians.len() == usize::from(plan.options().players);
+    let is_measured = observed.medians.len() == usize::from(plan.options().players);
     let best = format!(
-        "{} players; the best of all ways has a p50 of {:.1} ms",
-        ledger.medians.len(),
+        "{} players; the best of all routes has a p50 of {:.1} ms",
+        observed.medians.len(),
         report.optimum_rtt_ms
     );
     let slower = (
         "nobody is slower than directly by more than what changes sides",
         slower,
     );
-    let longer = ("the mesh takes the best of its ways", longer);
+    let longer = ("the mesh takes the best of its routes", longer);
     let longer = (!plan.options().any_map).then_some(longer);
     for (name, found) in [slower].into_iter().chain(longer) {
         report.checks.push(Check {
@@ -159,9 +159,9 @@ fn trips(plan: &Plan, medians: &Medians, optimum_us: u64) -> PlayerTrips {
     }
 }
 
-/// By how much a measured way may be longer than the best: what nodes save before they change ways,
-/// and what a machine that runs all of this adds.
-fn slack(best: Duration) -> Duration {
+/// How much longer than the best a measured route may be: the hysteresis of nodes, and scheduling
+/// noise.
+fn tolerance(best: Duration) -> Duration {
     SLACK_MIN.max(best.checked_div(10).unwrap_or_default())
 }
 
@@ -169,11 +169,11 @@ fn micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// What the mesh may leave of the direct round trip, in hundredths. Maps promise 3 less, as
-/// [`GAIN_MIN_OF_100`](crate::plan::errand::GAIN_MIN_OF_100) says: what nodes save before they
-/// change ways, and what a machine that runs all of this adds.
+/// Most of the direct round trip that may be left, in hundredths.
+/// [`GAIN_MIN_OF_100`](crate::plan::scenario::GAIN_MIN_OF_100) of maps is 3 more: the hysteresis of
+/// nodes, and scheduling noise.
 const LEFT_MAX_OF_100: u64 = 85;
-/// What the machine may add.
+/// Scheduling noise.
 const NOISE_US: u64 = 1_000;
 const SLACK_MIN: Duration = Duration::from_millis(10);
 
@@ -181,7 +181,7 @@ const SLACK_MIN: Duration = Duration::from_millis(10);
 mod tests {
     use super::*;
     use crate::message::Quantiles;
-    use crate::plan::{Duty, PlanOptions};
+    use crate::plan::{NodeRole, PlanOptions};
 
     fn plan() -> Plan {
         let options = PlanOptions::default();
@@ -196,20 +196,22 @@ mod tests {
         }
     }
 
-    /// What each player is told where all measure what the map has.
-    fn told(plan: &Plan) -> Ledger {
-        let mut ledger = Ledger::default();
+    /// The assignments of all players if they measure what the map has.
+    fn assigned(plan: &Plan) -> Observations {
+        let mut observed = Observations::default();
         let whole = Damage::default();
         for player in plan.seats() {
             let over = |entry| {
                 let path = plan.best_path(entry, &whole)?;
                 Some((plan.over(player, entry, &path, &whole), entry))
             };
-            let best = plan.on_duty(Duty::Entry).filter_map(over).min();
-            let entry = best.filter(|(way, _)| *way < plan.direct(player));
-            ledger.ways.insert(player.0, entry.map(|(_, entry)| entry));
+            let best = plan.on_duty(NodeRole::Entry).filter_map(over).min();
+            let entry = best.filter(|(route, _)| *route < plan.direct(player));
+            observed
+                .routes
+                .insert(player.0, entry.map(|(_, entry)| entry));
             let accelerated_us = micros(plan.optimum(player, &whole));
-            ledger.medians.push(Medians {
+            observed.medians.push(Medians {
                 player: player.0,
                 is_mesh: entry.is_some(),
                 direct_us: micros(plan.direct(player)),
@@ -217,76 +219,76 @@ mod tests {
                 played_us: accelerated_us,
             });
         }
-        ledger
+        observed
     }
 
-    fn verdicts(ledger: &Ledger) -> Vec<bool> {
-        verdicts_on(&plan(), ledger)
+    fn verdicts(observed: &Observations) -> Vec<bool> {
+        verdicts_on(&plan(), observed)
     }
 
-    fn verdicts_on(plan: &Plan, ledger: &Ledger) -> Vec<bool> {
+    fn verdicts_on(plan: &Plan, observed: &Observations) -> Vec<bool> {
         let mut report = Report::default();
-        all(plan, ledger, &mut report);
-        each(plan, &History::new(), ledger, &mut report);
+        all(plan, observed, &mut report);
+        each(plan, &History::new(), observed, &mut report);
         report.checks.iter().map(|check| check.ok).collect()
     }
 
     #[test]
     fn the_mesh_must_gain_15_of_100() {
-        let mut ledger = told(&plan());
+        let mut observed = assigned(&plan());
         let mut judged = |direct, accelerated, mesh| {
-            ledger.measured = Some([direct, accelerated, mesh].map(quantiles));
-            verdicts(&ledger)
+            observed.measured = Some([direct, accelerated, mesh].map(quantiles));
+            verdicts(&observed)
         };
         assert_eq!(judged(200_000, 170_000, 150_000), [true; 5]);
         assert_eq!(judged(200_000, 170_001, 150_000)[..2], [false, true]);
         assert!(judged(200_000, 201_000, 150_000)[1]);
         assert!(!judged(200_000, 201_001, 150_000)[1]);
-        ledger.measured = None;
-        assert_eq!(verdicts(&ledger)[..2], [false; 2], "nothing was measured");
+        observed.measured = None;
+        assert_eq!(verdicts(&observed)[..2], [false; 2], "nothing was measured");
     }
 
     #[test]
-    fn on_any_map_the_mesh_must_make_it_no_worse() {
+    fn on_any_map_the_mesh_must_do_no_harm() {
         let mut options = *plan().options();
         options.any_map = true;
         let plan = Plan::new(options, plan().block());
-        assert!(!plan.has_errand(), "the first map that is drawn");
-        assert_eq!(plan.check_errand(), Ok(()));
-        let mut ledger = told(&plan);
-        ledger.measured = Some([200_000, 201_000, 0].map(quantiles));
-        assert_eq!(verdicts_on(&plan, &ledger), [true; 2]);
-        ledger.measured = Some([200_000, 201_001, 0].map(quantiles));
-        assert_eq!(verdicts_on(&plan, &ledger), [false, true]);
-        ledger.medians[0].played_us = ledger.medians[0].direct_us * 2;
-        assert_eq!(verdicts_on(&plan, &ledger), [false, false]);
+        assert!(!plan.has_scenario(), "the first map that is drawn");
+        assert_eq!(plan.check_scenario(), Ok(()));
+        let mut observed = assigned(&plan);
+        observed.measured = Some([200_000, 201_000, 0].map(quantiles));
+        assert_eq!(verdicts_on(&plan, &observed), [true; 2]);
+        observed.measured = Some([200_000, 201_001, 0].map(quantiles));
+        assert_eq!(verdicts_on(&plan, &observed), [false, true]);
+        observed.medians[0].played_us = observed.medians[0].direct_us * 2;
+        assert_eq!(verdicts_on(&plan, &observed), [false, false]);
     }
 
     #[test]
-    fn a_player_that_is_told_a_longer_way_than_the_best_is_found() {
+    fn a_player_assigned_a_longer_route_is_found() {
         let plan = plan();
-        let mut ledger = told(&plan);
-        assert!(verdicts(&ledger)[2]);
+        let mut observed = assigned(&plan);
+        assert!(verdicts(&observed)[2]);
         let gainer = plan.seats().find(|player| {
             let best = plan.optimum(*player, &Damage::default());
-            best + slack(best) < plan.direct(*player)
+            best + tolerance(best) < plan.direct(*player)
         });
-        ledger.ways.insert(gainer.unwrap().0, None);
-        assert!(!verdicts(&ledger)[2]);
-        ledger = told(&plan);
-        ledger.ways.remove(&0);
-        assert!(!verdicts(&ledger)[2]);
+        observed.routes.insert(gainer.unwrap().0, None);
+        assert!(!verdicts(&observed)[2]);
+        observed = assigned(&plan);
+        observed.routes.remove(&0);
+        assert!(!verdicts(&observed)[2]);
     }
 
     #[test]
-    fn a_mesh_that_is_slow_is_found_although_nobody_plays_by_it() {
-        let mut ledger = told(&plan());
-        assert_eq!(verdicts(&ledger)[3..], [true, true]);
-        let slow = ledger.medians.iter_mut().find(|medians| medians.is_mesh);
+    fn a_slow_mesh_is_found_although_no_player_uses_it() {
+        let mut observed = assigned(&plan());
+        assert_eq!(verdicts(&observed)[3..], [true, true]);
+        let slow = observed.medians.iter_mut().find(|medians| medians.is_mesh);
         slow.unwrap().accelerated_us += 100_000;
-        assert_eq!(verdicts(&ledger)[3..], [true, false]);
-        let mut ledger = told(&plan());
-        ledger.medians[0].played_us = ledger.medians[0].direct_us * 2;
-        assert_eq!(verdicts(&ledger)[3..], [false, true]);
+        assert_eq!(verdicts(&observed)[3..], [true, false]);
+        let mut observed = assigned(&plan());
+        observed.medians[0].played_us = observed.medians[0].direct_us * 2;
+        assert_eq!(verdicts(&observed)[3..], [false, true]);
     }
 }

@@ -44,11 +44,11 @@ impl Bot {
             self.whim = directions.get(at).copied().unwrap_or_default();
             self.whim_steps = 10;
         }
-        let Some(mover) = game.movers.get(usize::from(self.seat.0)) else {
+        let Some(avatar) = game.avatars.get(usize::from(self.seat.0)) else {
             return Buttons::default();
         };
-        let ways = game.coins.iter().map(|coin| mover.position.towards(*coin));
-        let nearest = ways.min_by_key(|(x, y)| {
+        let routes = game.coins.iter().map(|coin| avatar.position.towards(*coin));
+        let nearest = routes.min_by_key(|(x, y)| {
             u32::from(x.unsigned_abs()).saturating_add(u32::from(y.unsigned_abs()))
         });
         let (x, y) = nearest.unwrap_or_default();
@@ -56,10 +56,10 @@ impl Bot {
     }
 }
 
-fn towards(way: i16, less: Buttons, more: Buttons) -> Buttons {
-    if way.unsigned_abs() < NEAR {
+fn towards(route: i16, less: Buttons, more: Buttons) -> Buttons {
+    if route.unsigned_abs() < NEAR {
         Buttons::default()
-    } else if way < 0 {
+    } else if route < 0 {
         less
     } else {
         more

@@ -3,7 +3,7 @@
 use lockstep::{Sim, SnapshotBytes, StateHasher, Turn};
 use wire::codec::{Reader, Truncated, Writer};
 
-use super::{Buttons, COINS, Game, Luck, Mover, Point};
+use super::{Avatar, Buttons, COINS, Game, Point, Rng};
 
 impl Sim for Game {
     type Input = Buttons;
@@ -18,20 +18,20 @@ impl Sim for Game {
     }
 
     fn load(&mut self, from: &Self) {
-        self.movers.clone_from(&from.movers);
+        self.avatars.clone_from(&from.avatars);
         self.coins.clone_from(&from.coins);
-        self.luck = from.luck;
+        self.rng = from.rng;
         self.steps = from.steps;
     }
 
     fn hash(&self, hasher: &mut StateHasher) {
         hasher.u32(self.steps);
-        hasher.u64(self.luck.0);
-        for mover in &self.movers {
-            mover.position.hash(hasher);
-            hasher.i64(mover.speed_x.into());
-            hasher.i64(mover.speed_y.into());
-            hasher.u32(mover.score);
+        hasher.u64(self.rng.0);
+        for avatar in &self.avatars {
+            avatar.position.hash(hasher);
+            hasher.i64(avatar.speed_x.into());
+            hasher.i64(avatar.speed_y.into());
+            hasher.u32(avatar.score);
         }
         for coin in &self.coins {
             coin.hash(hasher);
@@ -44,37 +44,37 @@ impl SnapshotBytes for Game {
     fn write(&self, out: &mut Vec<u8>) {
         let mut writer = Writer::new(out);
         writer.u32(self.steps);
-        writer.u64(self.luck.0);
+        writer.u64(self.rng.0);
         for coin in &self.coins {
             coin.write(&mut writer);
         }
-        for mover in &self.movers {
-            mover.position.write(&mut writer);
-            writer.u16(mover.speed_x.cast_unsigned());
-            writer.u16(mover.speed_y.cast_unsigned());
-            writer.u32(mover.score);
+        for avatar in &self.avatars {
+            avatar.position.write(&mut writer);
+            writer.u16(avatar.speed_x.cast_unsigned());
+            writer.u16(avatar.speed_y.cast_unsigned());
+            writer.u32(avatar.score);
         }
     }
 
     fn read(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(bytes);
-        let (steps, luck) = (reader.u32().ok()?, Luck(reader.u64().ok()?));
+        let (steps, rng) = (reader.u32().ok()?, Rng(reader.u64().ok()?));
         let coins = (0..COINS).map(|_| Point::read(&mut reader));
         let coins = coins.collect::<Result<_, _>>().ok()?;
-        let mut movers = Vec::new();
+        let mut avatars = Vec::new();
         while !reader.is_empty() {
-            movers.push(Mover::read(&mut reader).ok()?);
+            avatars.push(Avatar::read(&mut reader).ok()?);
         }
         Some(Self {
-            movers,
+            avatars,
             coins,
-            luck,
+            rng,
             steps,
         })
     }
 }
 
-impl Mover {
+impl Avatar {
     fn read(reader: &mut Reader<'_>) -> Result<Self, Truncated> {
         Ok(Self {
             position: Point::read(reader)?,

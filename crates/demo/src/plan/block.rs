@@ -1,11 +1,11 @@
-//! The addresses of a run.
+//! The loopback addresses of a run.
 
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::str::FromStr;
 
-/// The 254 loopback addresses 127.a.b.1 to .254, of which one run has a block to itself.
+/// The 254 loopback addresses 127.a.b.1 to .254. One run uses a block alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Block {
     a: u8,
@@ -13,16 +13,16 @@ pub struct Block {
 }
 
 impl Block {
-    /// Finds a block that no other run holds; it is held as long as the claim lives.
+    /// Claims a block that no other run holds, until the claim is dropped.
     ///
     /// # Errors
     ///
-    /// The system's, where loopback has only one address, or all blocks that were tried are held.
+    /// An I/O error if loopback has only one address, or if all blocks that were tried are taken.
     pub fn claim() -> io::Result<Claim> {
         let [.., a, b] = std::process::id().to_be_bytes();
         let mut last = io::Error::from(io::ErrorKind::AddrInUse);
         for step in 0..BLOCKS_TRIED {
-            // The first 64 are left to others: resolvers like to sit at 127.0.x.y.
+            // Skips the first 64: resolvers often listen at 127.0.x.y.
             let block = Self {
                 a: (a % 128).saturating_add(64),
                 b: b.wrapping_add(step),
@@ -71,11 +71,11 @@ impl FromStr for Block {
     }
 }
 
-/// A block that is ours.
+/// A claimed block.
 #[derive(Debug)]
 pub struct Claim {
     block: Block,
-    /// Keeps others out.
+    /// Holds the claim.
     _socket: UdpSocket,
 }
 
@@ -87,10 +87,10 @@ impl Claim {
     }
 }
 
-/// The host of a block whose socket says that it is held.
+/// The host whose socket marks a block as claimed.
 const CLAIM: u8 = 1;
 const CLAIM_PORT: u16 = 27_700;
-/// Blocks looked at before giving up.
+/// Blocks that are tried.
 const BLOCKS_TRIED: u8 = 64;
 
 #[cfg(test)]

@@ -7,22 +7,22 @@ use std::path::{Path, PathBuf};
 use super::{PlanOptions, Report};
 use daemon::exit::Failure;
 
-/// Holds, from the start, the report of this run and of no other.
+/// Holds the report of this run from its start, so that no older one is taken for it.
 #[derive(Debug)]
 pub struct ReportFile {
     path: PathBuf,
-    /// What keeps all that is written to it, such as a pipe: its reader goes with the end of it, and
-    /// a second opening would wait for another one.
+    /// A pipe or device. It stays open: its reader ends with it, and a second open would wait for
+    /// another reader.
     stream: Option<File>,
 }
 
 impl ReportFile {
-    /// Takes the place of what `path` holds: until the run has ended, and for ever where something
-    /// ends it that leaves it no time, the report says that it did not.
+    /// Replaces the contents of `path` by a report of an unfinished run. It stays if the run is
+    /// killed.
     ///
     /// # Errors
     ///
-    /// One sentence that names the file.
+    /// One sentence with the name of the file.
     pub fn create(path: &Path, options: &PlanOptions) -> Result<Self, Failure> {
         let mut report = Self {
             path: path.to_owned(),
@@ -43,7 +43,7 @@ impl ReportFile {
     ///
     /// # Errors
     ///
-    /// One sentence that names the file.
+    /// One sentence with the name of the file.
     pub fn write(mut self, report: &Report) -> Result<(), Failure> {
         let file = match self.stream.take() {
             Some(file) => file,
@@ -80,11 +80,11 @@ mod tests {
 
     use super::*;
 
-    /// Of open(2), on Linux.
+    /// From open(2), on Linux.
     const O_NONBLOCK: i32 = 0o4_000;
 
     #[test]
-    fn the_reader_of_a_named_pipe_stays_for_the_last_report_and_gets_no_other() {
+    fn a_named_pipe_gets_the_last_report_only() {
         let name = format!("tickwire-report-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
         let made = Command::new("mkfifo").arg(&path).status().unwrap();

@@ -1,5 +1,5 @@
 //! The game server, started by the matchmaker: registers its token key, closes the match's ticks,
-//! plays along, and names whoever differs.
+//! simulates them, and reports players whose state differs.
 
 mod arena;
 pub(super) mod beacon;
@@ -14,22 +14,22 @@ use crypto::token::TokenKey;
 use servicer::{Clock, SocketConfig, UdpServicer, UdpSocket};
 use udp_proto::{CidLen, Config, Endpoint, Listen};
 
-use super::post::{self, Writer};
-use super::{Failure, Voice};
-use crate::message::{News, Order};
+use super::mail::{self, Writer};
+use super::{EventWriter, Failure};
+use crate::game_protocol::readers;
+use crate::link_faults::LinkFaults;
+use crate::message::{ChildCommand, ChildEvent};
 use crate::plan::{APP, Plan};
-use crate::talk::readers;
-use crate::wan::Weather;
-use arena::{Arena, Tell};
-use beacon::{Beacon, Quiet};
+use arena::{Arena, MatchNotice};
+use beacon::{Beacon, NoCommands};
 use daemon::allocator::SlotEnvironment;
 use daemon::control::ParentPipe;
 use daemon::trust;
 
-/// Serves until the matchmaker lets go, or does not renew the lease.
+/// Serves until the matchmaker closes the pipe or does not renew the lease.
 pub(super) fn run(plan: &Plan, directory: &Path) -> Result<(), Failure> {
-    let leash: ParentPipe<Order> = ParentPipe::open()?;
-    let (voice, writer) = Voice::raise()?;
+    let parent: ParentPipe<ChildCommand> = ParentPipe::open()?;
+    let (events, writer) = EventWriter::start()?;
     let environment = SlotEnvironment::read()?;
     let socket = UdpSocket::bind(environment.listen, &SocketConfig::default())?;
 
@@ -49,29 +49,29 @@ pub(super) fn run(plan: &Plan, directory: &Path) -> Result<(), Failure> {
     let mut endpoint = Endpoint::new(config, APP, provider, now)?;
     endpoint.listen(now, listen)?;
     endpoint.add_token_key(token_key.clone());
-    let writer_of_mail = Writer::new(readers(plan), voice.clone())?;
-    let node = post::join(directory, "mail", writer_of_mail)?;
-    let (tell, told) = mpsc::channel();
-    let arena = Arena::new(plan, (voice.clone(), node.requests(), tell));
-    let weather = Weather::of(plan, plan.server().ip());
-    let servicer = weather.over(UdpServicer::named("game"));
+    let writer_of_mail = Writer::new(readers(plan), events.clone())?;
+    let node = mail::join(directory, "mail", writer_of_mail)?;
+    let (send, assigned) = mpsc::channel();
+    let arena = Arena::new(plan, (events.clone(), node.requests(), send));
+    let faults = LinkFaults::of(plan, plan.server().ip());
+    let servicer = faults.over(UdpServicer::named("game"));
     let handle = servicer.spawn(vec![socket], endpoint, arena)?;
     let socket = UdpSocket::bind(plan.beacon(), &SocketConfig::default())?;
-    let servicer = weather.over(UdpServicer::named("beacon"));
-    let beacon = servicer.spawn(vec![socket], Beacon::default(), Quiet)?;
-    voice.say(News::Ready);
+    let servicer = faults.over(UdpServicer::named("beacon"));
+    let beacon = servicer.spawn(vec![socket], Beacon::default(), NoCommands)?;
+    events.send(ChildEvent::Ready);
     let link = lease::start(
         &environment,
         plan,
         (instance, token_key),
-        (handle.requests(), voice.clone()),
+        (handle.requests(), events.clone()),
     )?;
 
-    while leash.next(PATIENCE).is_ok() {
-        for tell in told.try_iter() {
-            match tell {
-                Tell::Entered(match_id) => link.entered(match_id)?,
-                Tell::Finished(match_id, result) => link.finished(match_id, result)?,
+    while parent.next(PATIENCE).is_ok() {
+        for send in assigned.try_iter() {
+            match send {
+                MatchNotice::Entered(match_id) => link.entered(match_id)?,
+                MatchNotice::Finished(match_id, result) => link.finished(match_id, result)?,
             }
         }
         if let Some(end) = link.wait_end(Duration::ZERO) {
@@ -84,10 +84,10 @@ pub(super) fn run(plan: &Plan, directory: &Path) -> Result<(), Failure> {
     beacon.shutdown(Duration::ZERO);
     node.shutdown(Duration::ZERO);
     let report = handle.shutdown(LINGER);
-    // The matchmaker that it would tell has ended the process.
+    // The matchmaker has ended this process.
     drop(link);
-    drop(voice);
-    // The writer has nothing left to write, or nobody to write to.
+    drop(events);
+    // Nothing is left to write, or the pipe is closed.
     drop(writer.join());
     if let servicer::End::Panicked(message) = report.end {
         return Err(message.into());
@@ -95,7 +95,7 @@ pub(super) fn run(plan: &Plan, directory: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How often to look whether the game still runs.
+/// Interval of checks that the game runs.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Time to say good-bye to players.
+/// Time to close the players' sessions.
 const LINGER: Duration = Duration::from_millis(700);

@@ -1,22 +1,22 @@
-//! The matchmaker: seats players who ask its HTTP edge, on the game server that it starts.
+//! The matchmaker: assigns seats by its HTTP edge, on the game server that it starts.
 
 use std::time::Duration;
 
 use matchmaker_core::{Config, Rule, TeamSize};
 
-use super::{Failure, Role, RunOptions, Voice};
+use super::{EventWriter, Failure, Role, RunOptions};
 use crate::keyring;
-use crate::message::{News, Order};
+use crate::message::{ChildCommand, ChildEvent};
 use crate::plan::APP;
 use daemon::allocator::{ChildOutput, LocalProcessConfig, PortRange};
 use daemon::control::ParentPipe;
 use daemon::edge::{EdgeConfig, Transport};
 use daemon::role::matchmaker::{MatchmakerOptions, MatchmakerProcess};
 
-/// Serves until the parent lets go; the game server ends with it.
+/// Serves until the parent closes the pipe. The game server ends with it.
 pub(super) fn run(options: &RunOptions) -> Result<(), Failure> {
-    let leash: ParentPipe<Order> = ParentPipe::open()?;
-    let (voice, writer) = Voice::raise()?;
+    let parent: ParentPipe<ChildCommand> = ParentPipe::open()?;
+    let (events, writer) = EventWriter::start()?;
     let plan = options.plan();
     let identity = keyring::identity(&options.directory, "matchmaker")?;
     let join_file = keyring::join_file(&options.directory)?;
@@ -30,18 +30,18 @@ pub(super) fn run(options: &RunOptions) -> Result<(), Failure> {
         pool: Some(pool(options)?),
         edge: EdgeConfig::new(plan.edge(), Transport::PlainHttp),
     })?;
-    voice.say(News::Ready);
-    while leash.next(Duration::ZERO).is_ok() {
+    events.send(ChildEvent::Ready);
+    while parent.next(Duration::ZERO).is_ok() {
         matchmaker.wait(PATIENCE)?;
     }
     matchmaker.shutdown(LINGER);
-    drop(voice);
-    // The writer has nothing left to write, or nobody to write to.
+    drop(events);
+    // Nothing is left to write, or the pipe is closed.
     drop(writer.join());
     Ok(())
 }
 
-/// One game server: this program again, which says its news where this process says its own.
+/// One game server: this program again. It writes its events to the same pipe as this process.
 fn pool(options: &RunOptions) -> Result<LocalProcessConfig, Failure> {
     let server = options.plan().server();
     let ports = PortRange::new(server.port(), server.port()).ok_or("the server has no port")?;
@@ -58,7 +58,7 @@ fn pool(options: &RunOptions) -> Result<LocalProcessConfig, Failure> {
     })
 }
 
-/// How often to look whether the parent has let go.
+/// Interval of checks that the parent is there.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Time to take leave of the hub.
+/// Time to close the link to the hub.
 const LINGER: Duration = Duration::from_millis(200);

@@ -1,11 +1,11 @@
-//! All players, each with an endpoint, a thread and an address of its own.
+//! All players, each with its own endpoint, thread and address.
 
 mod gap;
 pub(in crate::role) mod player;
 mod probe;
-pub(super) mod scout;
+pub(super) mod route_prober;
+pub(crate) mod routes;
 mod tickets;
-pub(crate) mod ways;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,52 +18,52 @@ use std::net::SocketAddr;
 use udp_proto::{Config, Endpoint, Target};
 use wire::Seat;
 
-use super::post::{self, Reader};
-use super::{Failure, Voice};
-use crate::message::{Medians, News, Order, Quantiles, median};
-use crate::plan::{APP, Duty, Plan};
-use crate::talk::readers;
-use crate::wan::Weather;
+use super::mail::{self, Reader};
+use super::{EventWriter, Failure};
+use crate::game_protocol::readers;
+use crate::link_faults::LinkFaults;
+use crate::message::{ChildCommand, ChildEvent, Medians, Quantiles, median};
+use crate::plan::{APP, NodeRole, Plan};
 use daemon::control::ParentPipe;
-use player::{Ask, Measured, Player};
-use scout::{Herald, Scout};
-use ways::{Targets, Told};
+use player::{Measured, Player, PlayerRequest};
+use route_prober::{BeaconProber, RouteProber};
+use routes::{AssignedRoute, Targets};
 
-/// Plays until the parent lets go.
+/// Plays until the parent closes the pipe.
 pub(super) fn run(plan: &Plan, directory: &Path) -> Result<(), Failure> {
-    let leash: ParentPipe<Order> = ParentPipe::open()?;
-    let (voice, writer) = Voice::raise()?;
+    let parent: ParentPipe<ChildCommand> = ParentPipe::open()?;
+    let (events, writer) = EventWriter::start()?;
     let (samples, measured) = mpsc::channel();
     let mut players = BTreeMap::new();
     let mut entries = BTreeMap::new();
     for seat in plan.seats() {
-        players.insert(seat, start(plan, seat, (&voice, &samples))?);
+        players.insert(seat, start(plan, seat, (&events, &samples))?);
     }
-    let reader = post::join(
+    let reader = mail::join(
         directory,
         "players",
-        Reader::new(readers(plan), voice.clone()),
+        Reader::new(readers(plan), events.clone()),
     )?;
     reader
         .request(())
         .map_err(|_| "the reader of mails does not listen")?;
-    voice.say(News::Ready);
-    while let Ok(order) = leash.next(PATIENCE) {
+    events.send(ChildEvent::Ready);
+    while let Ok(order) = parent.next(PATIENCE) {
         match order {
-            Some(Order::Scout) => entries = scout(plan, &voice)?,
-            Some(Order::Join) => join(plan, &entries, &players)?,
-            Some(Order::Mark { accident }) => {
+            Some(ChildCommand::FindRoute) => entries = find_routes(plan, &events)?,
+            Some(ChildCommand::Join) => join(plan, &entries, &players)?,
+            Some(ChildCommand::Mark { fault }) => {
                 for seat in players.keys() {
-                    tell(&players, *seat, Ask::Mark(accident))?;
+                    send(&players, *seat, PlayerRequest::Mark(fault))?;
                 }
             }
-            Some(Order::Conclude) => {
+            Some(ChildCommand::Conclude) => {
                 for seat in players.keys() {
-                    tell(&players, *seat, Ask::Conclude)?;
+                    send(&players, *seat, PlayerRequest::Conclude)?;
                 }
-                voice.say(pool(&measured, players.len()));
+                events.send(pool(&measured, players.len()));
             }
-            Some(Order::Degrade { .. }) | None => {}
+            Some(ChildCommand::Degrade { .. }) | None => {}
         }
         if let Some(seat) = players
             .iter()
@@ -76,8 +76,8 @@ pub(super) fn run(plan: &Plan, directory: &Path) -> Result<(), Failure> {
     for (_, player) in players {
         player.shutdown(LINGER);
     }
-    drop(voice);
-    // The writer has nothing left to write, or nobody to write to.
+    drop(events);
+    // Nothing is left to write, or the pipe is closed.
     drop(writer.join());
     Ok(())
 }
@@ -85,135 +85,139 @@ pub(super) fn run(plan: &Plan, directory: &Path) -> Result<(), Failure> {
 fn start(
     plan: &Plan,
     seat: Seat,
-    (voice, samples): (&Voice, &Sender<Measured>),
-) -> Result<Handle<Ask>, Failure> {
+    (events, samples): (&EventWriter, &Sender<Measured>),
+) -> Result<Handle<PlayerRequest>, Failure> {
     let host = plan.player(seat);
     let socket = UdpSocket::bind(SocketAddr::new(host, 0), &SocketConfig::default())?;
     let now = Clock::new().now();
     let endpoint = Endpoint::new(Config::default(), APP, Ring::new(), now)?;
-    let player = Player::new(plan, seat, now, (voice.clone(), samples.clone()));
+    let player = Player::new(plan, seat, now, (events.clone(), samples.clone()));
     let servicer = UdpServicer::named(format!("player {seat}"));
-    let servicer = Weather::of(plan, host).over(servicer);
+    let servicer = LinkFaults::of(plan, host).over(servicer);
     Ok(servicer.spawn(vec![socket], endpoint, player)?)
 }
 
-/// Lets each player find its shortest way; returns the entries of those who shall take one.
-fn scout(plan: &Plan, voice: &Voice) -> Result<BTreeMap<Seat, u8>, Failure> {
-    let entries: Vec<u8> = plan.on_duty(Duty::Entry).collect();
+/// Lets each player measure its routes. Returns the entries of those that shall use one.
+fn find_routes(plan: &Plan, events: &EventWriter) -> Result<BTreeMap<Seat, u8>, Failure> {
+    let entries: Vec<u8> = plan.on_duty(NodeRole::Entry).collect();
     let mut beacons = vec![plan.beacon()];
     beacons.extend(entries.iter().map(|entry| plan.beacon_entry(*entry)));
-    let (found, heard) = mpsc::channel();
-    let mut scouts = Vec::new();
+    let (found, received) = mpsc::channel();
+    let mut route_probers = Vec::new();
     for seat in plan.seats() {
         let host = plan.player(seat);
         let socket = UdpSocket::bind(SocketAddr::new(host, 0), &SocketConfig::default())?;
-        let herald = Herald {
+        let beacon_prober = BeaconProber {
             seat,
             found: found.clone(),
         };
-        let scout = Scout::new(&beacons, Clock::new().now());
-        let servicer = Weather::of(plan, host).over(UdpServicer::named(format!("scout {seat}")));
-        scouts.push(servicer.spawn(vec![socket], scout, herald)?);
+        let route_prober = RouteProber::new(&beacons, Clock::new().now());
+        let servicer = LinkFaults::of(plan, host).over(UdpServicer::named(format!("scout {seat}")));
+        route_probers.push(servicer.spawn(vec![socket], route_prober, beacon_prober)?);
     }
     let mut chosen = BTreeMap::new();
-    for _ in &scouts {
-        let (seat, ways) = heard.recv_timeout(scout::PATIENCE.saturating_mul(2))?;
-        let (direct, ways) = ways.split_first().ok_or("a scout has no way")?;
-        let best = ways
+    for _ in &route_probers {
+        let (seat, routes) = received.recv_timeout(route_prober::PATIENCE.saturating_mul(2))?;
+        let (direct, routes) = routes.split_first().ok_or("a scout has no way")?;
+        let best = routes
             .iter()
             .zip(&entries)
-            .filter_map(|(way, entry)| Some(((*way)?, *entry)))
+            .filter_map(|(route, entry)| Some(((*route)?, *entry)))
             .min();
-        // An entry that gains nothing is left alone: it would only be one more thing to fail.
+        // An entry that gains nothing is not used.
         let gains =
-            |way: Duration| direct.is_none_or(|direct| way.saturating_add(GAIN_MIN) <= direct);
-        let entry = best.and_then(|(way, entry)| gains(way).then_some(entry));
+            |route: Duration| direct.is_none_or(|direct| route.saturating_add(GAIN_MIN) <= direct);
+        let entry = best.and_then(|(route, entry)| gains(route).then_some(entry));
         let micros = |span: Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
-        voice.say(News::Way {
+        events.send(ChildEvent::RouteFound {
             player: seat.0,
             entry,
             direct_us: direct.map(micros),
-            entry_us: best.map(|(way, _)| micros(way)),
+            entry_us: best.map(|(route, _)| micros(route)),
         });
         if let Some(entry) = entry {
             chosen.insert(seat, entry);
         }
     }
-    for scout in scouts {
-        scout.shutdown(Duration::ZERO);
+    for route_prober in route_probers {
+        route_prober.shutdown(Duration::ZERO);
     }
     Ok(chosen)
 }
 
-/// Has all players ask for seats, and then connect.
+/// Lets all players get tickets and connect.
 fn join(
     plan: &Plan,
     entries: &BTreeMap<Seat, u8>,
-    players: &BTreeMap<Seat, Handle<Ask>>,
+    players: &BTreeMap<Seat, Handle<PlayerRequest>>,
 ) -> Result<(), Failure> {
     for (seat, grants) in tickets::grants(plan)? {
         let mut play = target(&grants.play)?;
-        let told = match entries.get(&seat) {
+        let assigned = match entries.get(&seat) {
             Some(entry) => {
                 play.addresses = vec![plan.entry(*entry)];
-                Told::Through
+                AssignedRoute::Through
             }
-            None => Told::Direct,
+            None => AssignedRoute::Direct,
         };
         let targets = Targets {
-            told,
+            assigned,
             play,
             fallback: target(&grants.fallback)?,
             measure: target(&grants.measure)?,
         };
-        let ask = Ask::Join(grants.place, Box::new(targets));
-        tell(players, seat, ask)?;
+        let ask = PlayerRequest::Join(grants.place, Box::new(targets));
+        send(players, seat, ask)?;
     }
     Ok(())
 }
 
-/// Reads a grant as a target to connect to.
+/// Decodes a grant into a target to connect to.
 fn target(grant: &str) -> Result<Target, Failure> {
     let grant: ClientGrant = grant.parse()?;
     Ok(Target::from(&grant))
 }
 
-fn tell(players: &BTreeMap<Seat, Handle<Ask>>, seat: Seat, ask: Ask) -> Result<(), Failure> {
+fn send(
+    players: &BTreeMap<Seat, Handle<PlayerRequest>>,
+    seat: Seat,
+    request: PlayerRequest,
+) -> Result<(), Failure> {
     let player = players
         .get(&seat)
         .ok_or_else(|| format!("there is no player {seat}"))?;
     player
-        .request(ask)
+        .request(request)
         .map_err(|_| format!("player {seat} does not listen").into())
 }
 
-/// Waits for the samples of `count` players, and joins them.
-fn pool(heard: &Receiver<Measured>, count: usize) -> News {
+/// Waits for the samples of `count` players, and combines them.
+fn pool(received: &Receiver<Measured>, count: usize) -> ChildEvent {
     let (mut direct, mut accelerated, mut mesh) = (Vec::new(), Vec::new(), Vec::new());
     let mut players = Vec::new();
     for _ in 0..count {
         if let Ok(Measured {
             player,
-            told,
+            assigned,
             samples,
-        }) = heard.recv_timeout(POOLING_MAX)
+        }) = received.recv_timeout(POOLING_MAX)
         {
-            let is_mesh = told == Told::Through;
+            let is_mesh = assigned == AssignedRoute::Through;
             players.push(Medians {
                 player: player.0,
                 is_mesh,
                 direct_us: median(samples.direct.clone()),
-                accelerated_us: median(samples.told.clone()),
+                accelerated_us: median(samples.assigned.clone()),
                 played_us: median(samples.played),
             });
             direct.push(samples.direct);
             if is_mesh {
-                mesh.push(samples.told.clone());
+                mesh.push(samples.assigned.clone());
             }
-            accelerated.push(samples.told);
+            accelerated.push(samples.assigned);
         }
     }
-    News::Measured {
+    ChildEvent::Measured {
         direct: Quantiles::of(direct),
         accelerated: Quantiles::of(accelerated),
         mesh: Quantiles::of(mesh),
@@ -221,11 +225,11 @@ fn pool(heard: &Receiver<Measured>, count: usize) -> News {
     }
 }
 
-/// What an entry must save of a round trip to be taken.
+/// Minimum saving of a round trip for which an entry is used.
 const GAIN_MIN: Duration = Duration::from_millis(2);
-/// How often to look whether players still play.
+/// Interval of checks that players run.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// How long one player may take to hand over its samples.
+/// How long one player may take to return its samples.
 const POOLING_MAX: Duration = Duration::from_millis(500);
-/// Time for a player to say good-bye; they do so one after the other.
+/// Time for a player to close its sessions; players end one after the other.
 const LINGER: Duration = Duration::from_millis(50);

@@ -11,22 +11,22 @@ use relay_mesh::link_state::{Profile, Roles};
 use relay_mesh::{Bootstrap, Config, EntryGame, Event, ExitGame, Game, Mode};
 use wire::NodeId;
 
-use super::{Failure, Voice};
+use super::{EventWriter, Failure};
 use crate::keyring;
-use crate::message::{News, Order, RouteCause};
-use crate::plan::{Duty, Plan, RELAYS};
-use crate::wan::Weather;
+use crate::link_faults::LinkFaults;
+use crate::message::{ChildCommand, ChildEvent, RouteCause};
+use crate::plan::{NodeRole, Plan, RELAYS};
 use daemon::control::ParentPipe;
 use daemon::relay::{Emulation, Relay, RelayEvent, Setup, TcpSetup};
 use daemon::trust;
 
-/// Relays until the parent lets go.
+/// Relays until the parent closes the pipe.
 pub(super) fn run(plan: &Plan, number: u8, directory: &Path) -> Result<(), Failure> {
-    let leash: ParentPipe<Order> = ParentPipe::open()?;
-    let (voice, writer) = Voice::raise()?;
+    let parent: ParentPipe<ChildCommand> = ParentPipe::open()?;
+    let (events, writer) = EventWriter::start()?;
     let join_file = keyring::join_file(directory)?;
     let nodes = nodes(&join_file)?;
-    let weather = Weather::of(plan, plan.relay(number).ip());
+    let faults = LinkFaults::of(plan, plan.relay(number).ip());
     let setup = Setup {
         name: keyring::relay_name(number),
         identity: keyring::identity(directory, &keyring::relay_name(number))?,
@@ -34,32 +34,32 @@ pub(super) fn run(plan: &Plan, number: u8, directory: &Path) -> Result<(), Failu
         listen: plan.relay(number),
         upstream: Some(plan.relay(number).ip()),
         emulation: Emulation {
-            outbound: weather.outbound(),
-            inbound: weather.inbound(),
+            outbound: faults.outbound(),
+            inbound: faults.inbound(),
         },
         store: None,
         admin: None,
         tcp: TcpSetup::default(),
     };
-    let teller = Teller {
+    let forwarder = EventForwarder {
         number,
         nodes,
-        voice: voice.clone(),
+        events: events.clone(),
     };
-    let relay = Relay::start(setup, move |event| {
-        if let RelayEvent::Event(event) = event {
-            teller.tell(event);
+    let relay = Relay::start(setup, move |assigned| {
+        if let RelayEvent::Event(event) = assigned {
+            forwarder.send(event);
         }
     })?;
-    voice.say(News::Ready);
+    events.send(ChildEvent::Ready);
 
-    while let Ok(order) = leash.next(PATIENCE) {
-        if let Some(Order::Degrade {
+    while let Ok(order) = parent.next(PATIENCE) {
+        if let Some(ChildCommand::Degrade {
             host,
             remote,
-            accident,
+            fault,
         }) = order
-            && !weather.degrade((host, remote), accident)
+            && !faults.degrade((host, remote), fault)
         {
             return Err(format!("there is no link between {host} and {remote}").into());
         }
@@ -68,13 +68,13 @@ pub(super) fn run(plan: &Plan, number: u8, directory: &Path) -> Result<(), Failu
         }
     }
     relay.shutdown(LINGER);
-    drop(voice);
-    // The writer has nothing left to write, or nobody to write to.
+    drop(events);
+    // Nothing is left to write, or the pipe is closed.
     drop(writer.join());
     Ok(())
 }
 
-/// The relays by number, as the join file has them.
+/// Returns the node ids of the relays, by number, from the join file.
 fn nodes(file: &JoinFile) -> Result<Vec<NodeId>, Failure> {
     (0..RELAYS)
         .map(|number| {
@@ -103,26 +103,26 @@ fn config(
             .collect(),
     };
     config.profile = Profile {
-        roles: roles(plan.duty(number)),
+        roles: roles(plan.node_role(number)),
         name: keyring::relay_name(number),
         addresses: vec![plan.relay(number)],
     };
     let members: BTreeMap<NodeId, Roles> = numbered()
-        .map(|(other, node)| (node, roles(plan.duty(other))))
+        .map(|(other, node)| (node, roles(plan.node_role(other))))
         .collect();
     config.members = Some(members);
     let exits: Vec<NodeId> = numbered()
-        .filter(|(other, _)| plan.duty(*other) == Duty::Exit)
+        .filter(|(other, _)| plan.node_role(*other) == NodeRole::Exit)
         .map(|(_, node)| node)
         .collect();
     let game = |name: &str, listen, server| Game {
         name: name.to_owned(),
         mode: Mode::Shadow,
-        entry: (plan.duty(number) == Duty::Entry).then(|| EntryGame {
+        entry: (plan.node_role(number) == NodeRole::Entry).then(|| EntryGame {
             listen: vec![listen],
             exits: exits.clone(),
         }),
-        exit: (plan.duty(number) == Duty::Exit).then_some(ExitGame {
+        exit: (plan.node_role(number) == NodeRole::Exit).then_some(ExitGame {
             server,
             entries: None,
             header: None,
@@ -135,37 +135,37 @@ fn config(
     Ok(config)
 }
 
-const fn roles(duty: Duty) -> Roles {
-    match duty {
-        Duty::Entry => Roles::ENTRY,
-        Duty::Relay => Roles::RELAY,
-        Duty::Exit => Roles::EXIT,
+const fn roles(node_role: NodeRole) -> Roles {
+    match node_role {
+        NodeRole::Entry => Roles::ENTRY,
+        NodeRole::Relay => Roles::RELAY,
+        NodeRole::Exit => Roles::EXIT,
     }
 }
 
-/// Tells the parent what the node tells.
+/// Forwards the node's events to the parent.
 #[derive(Clone)]
-struct Teller {
+struct EventForwarder {
     number: u8,
     nodes: Vec<NodeId>,
-    voice: Voice,
+    events: EventWriter,
 }
 
-impl Teller {
+impl EventForwarder {
     fn number_of(&self, node: NodeId) -> Option<u8> {
         (0..RELAYS)
             .zip(&self.nodes)
             .find_map(|(number, known)| (*known == node).then_some(number))
     }
 
-    fn tell(&self, event: Event) {
+    fn send(&self, event: Event) {
         match event {
-            Event::LinkUp { .. } => self.voice.say(News::LinkUp { relay: self.number }),
+            Event::LinkUp { .. } => self.events.send(ChildEvent::LinkUp { relay: self.number }),
             Event::RouteChanged {
                 to, cause, flows, ..
             } => {
                 let nodes = to.relays.iter().chain([&to.destination]);
-                self.voice.say(News::Route {
+                self.events.send(ChildEvent::Route {
                     relay: self.number,
                     path: nodes.filter_map(|node| self.number_of(*node)).collect(),
                     cause: match cause {
@@ -179,7 +179,7 @@ impl Teller {
                     flows,
                 });
             }
-            Event::ListenFailed { game, address } => self.voice.say(News::Failed {
+            Event::ListenFailed { game, address } => self.events.send(ChildEvent::Failed {
                 reason: format!("relay {} cannot open {address} for {game}", self.number),
             }),
             Event::LinkDown { .. }
@@ -192,7 +192,7 @@ impl Teller {
     }
 }
 
-/// How often to look whether the relay still runs.
+/// Interval of checks that the relay runs.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// Time to take leave of neighbours.
+/// Time to close links.
 const LINGER: Duration = Duration::from_millis(300);

@@ -1,5 +1,5 @@
-//! What removes the keys of a run, whatever ends the run: its own process, in no group that a
-//! terminal sends signals to, waits for the end of its pipe.
+//! Removes the keys of a run even if the run is killed: a process of its own, outside the process
+//! group that a terminal signals, which waits until its pipe closes.
 
 use std::io;
 use std::path::Path;
@@ -7,9 +7,9 @@ use std::path::Path;
 use super::Failure;
 use crate::keyring;
 
-/// Waits until the parent lets go or is gone.
+/// Waits until the parent closes the pipe or is gone.
 pub(super) fn run(directory: &Path) -> Result<(), Failure> {
-    // An input that cannot be read has nobody at its other end either.
+    // An input that cannot be read has no writer either.
     drop(io::copy(&mut io::stdin().lock(), &mut io::sink()));
     Ok(keyring::sweep(directory)?)
 }

@@ -18,78 +18,78 @@ use udp_proto::{ChannelId, CloseCode, Endpoint, Event, Peer, Proof, SessionId};
 use wire::{Arrival, CommandId, Instant, MatchId, Seat};
 
 use crate::game::{Buttons, Game};
-use crate::message::News;
+use crate::game_protocol::{Digest, ECHO, LOCKSTEP, PING, SessionKind, UNRELIABLE};
+use crate::message::ChildEvent;
 use crate::plan::{Plan, TICK_RATE_HZ};
-use crate::role::post::Write;
-use crate::role::{Failure, Voice};
-use crate::talk::{Digest, ECHO, LOCKSTEP, PING, SessionKind, UNRELIABLE};
-use seats::{Pass, Seats};
+use crate::role::mail::Write;
+use crate::role::{EventWriter, Failure};
+use seats::{Admitted, Seats};
 
-/// What the link to the matchmaker asks of the game.
-pub(super) enum Ask {
-    /// Keep these seats, for who comes with a token for one of them.
+/// A request of the matchmaker's link to the game.
+pub(super) enum GameRequest {
+    /// Keep these seats for clients that hold a token for one of them.
     Assign(Assign),
     /// Forget the seats of a match.
     Release(MatchId),
-    /// Open tokens that are sealed under this key too.
+    /// Accept tokens that are sealed under this key too.
     TokenKey(Box<TokenKey>),
-    /// Open none any more under the key of this id.
+    /// Accept no more tokens under the key of this id.
     TokenKeyLapsed(u32),
-    /// Let nobody in from now on, whatever the token, or let players in again.
+    /// Reject all joins from now on, or accept them again.
     Closed(bool),
 }
 
-impl fmt::Debug for Ask {
-    /// Without what it holds, which may be a key.
+impl fmt::Debug for GameRequest {
+    /// Prints no contents: they may hold a key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Ask(..)")
+        f.write_str("GameRequest(..)")
     }
 }
 
-/// What the matchmaker shall be told.
+/// A notice for the matchmaker.
 #[derive(Debug)]
-pub(super) enum Tell {
+pub(super) enum MatchNotice {
     /// A player has entered a match.
     Entered(MatchId),
-    /// A match is over, and how.
+    /// A match ended with this result.
     Finished(MatchId, Vec<u8>),
 }
 
-/// The match, and who is in it.
+/// The match and its players.
 pub(super) struct Arena {
     plan: Plan,
-    /// From its first player on.
-    bout: Option<Bout>,
-    /// What the matchmaker has assigned.
+    /// `None` until the first player joins.
+    match_run: Option<MatchRun>,
+    /// The seats that the matchmaker assigned.
     seats: Seats,
-    /// Whether there is no lease: who is not here may have a seat elsewhere.
+    /// Whether the lease is lost. A player that joins now may have a seat elsewhere.
     is_closed: bool,
     /// Sessions with a token but without a seat, which were closed.
     strangers: u64,
-    /// The way to the matchmaker.
-    tell: Sender<Tell>,
+    /// Notices for the matchmaker.
+    send: Sender<MatchNotice>,
     /// Sessions that play, up to two for each seat.
     players: BTreeMap<SessionId, Seat>,
-    /// By which of them each player was heard last.
+    /// The session on which each player sent last.
     sessions: BTreeMap<Seat, SessionId>,
-    /// What is received or sent; kept for its memory.
+    /// Scratch buffer for datagrams.
     buffer: Vec<u8>,
-    voice: Voice,
-    /// The way to the node that writes mails.
-    post: StreamRequests<Write>,
+    events: EventWriter,
+    /// Requests to the mail writer.
+    mail: StreamRequests<Write>,
     /// Ticks that were counted.
     counted: u32,
 }
 
-/// The match as the server has it.
-struct Bout {
+/// The server's side of the match.
+struct MatchRun {
     server: MatchServer<Buttons>,
-    /// Played along, so that players are judged by the server's own state.
+    /// Simulated here too, so that players are compared with the server's state.
     game: Game,
     digest: Digest,
 }
 
-impl Bout {
+impl MatchRun {
     fn new(plan: &Plan, match_id: MatchId, now: Instant) -> Result<Self, ConfigError> {
         let mut config = lockstep::Config::default();
         config.seats = plan.options().players;
@@ -107,14 +107,14 @@ impl Bout {
         self.game.hash(self.server.match_id())
     }
 
-    /// Plays the next turn that was closed; returns a checkpoint, and whether there was a turn.
-    fn step(&mut self) -> Option<(Tick, Option<News>)> {
+    /// Simulates the next closed turn. Returns its tick and a checkpoint, if there was a turn.
+    fn step(&mut self) -> Option<(Tick, Option<ChildEvent>)> {
         let turn = self.server.poll_turn()?;
         let tick = turn.tick();
         self.game
             .step(turn.inputs().map(|(seat, buttons, _)| (seat, buttons)));
         let hash = self.hash();
-        // The turn was returned last, so the report is in order.
+        // Turns are closed in order, so the report is accepted.
         self.server.report(tick, hash).ok();
         Some((tick, self.digest.add(tick, hash)))
     }
@@ -123,26 +123,25 @@ impl Bout {
 impl Arena {
     pub(super) fn new(
         plan: &Plan,
-        (voice, post, tell): (Voice, StreamRequests<Write>, Sender<Tell>),
+        (events, mail, send): (EventWriter, StreamRequests<Write>, Sender<MatchNotice>),
     ) -> Self {
         Self {
             plan: plan.clone(),
-            bout: None,
+            match_run: None,
             seats: Seats::default(),
             is_closed: false,
             strangers: 0,
-            tell,
+            send,
             players: BTreeMap::new(),
             sessions: BTreeMap::new(),
             buffer: Vec::new(),
-            voice,
-            post,
+            events,
+            mail,
             counted: 0,
         }
     }
 
-    /// Lets a session in whose token is for a seat that the matchmaker has assigned, while there is
-    /// a lease; closes others.
+    /// Admits a session whose token is for an assigned seat, if the lease is held; closes others.
     fn admit(
         &mut self,
         now: Instant,
@@ -151,26 +150,26 @@ impl Arena {
     ) {
         let Some(pass) = self.pass(peer) else {
             self.strangers = self.strangers.saturating_add(1);
-            // One that has ended by itself needs no end.
+            // A session that has ended needs no close.
             endpoint
                 .close(now, session, CloseCode::App, b"no seat")
                 .ok();
             return;
         };
-        // Nobody listens any more where the process ends.
-        drop(self.tell.send(Tell::Entered(pass.match_id)));
+        // If nobody receives it, the process is ending.
+        drop(self.send.send(MatchNotice::Entered(pass.match_id)));
         if pass.kind != SessionKind::Measure
             && let Err(error) = self.seat(now, session, pass.plays)
         {
             let (_, seat) = pass.plays;
-            self.voice.say(News::Failed {
+            self.events.send(ChildEvent::Failed {
                 reason: format!("seat {seat} was not taken: {error}"),
             });
         }
     }
 
-    /// Returns what the token of a peer is for: only one match is played here.
-    fn pass(&self, peer: &Peer) -> Option<Pass> {
+    /// Returns the seat of a peer's token, if it belongs to this match.
+    fn pass(&self, peer: &Peer) -> Option<Admitted> {
         let Proof::Token(grant) = &peer.proof else {
             return None;
         };
@@ -178,40 +177,45 @@ impl Arena {
             return None;
         }
         let pass = self.seats.pass(grant.into())?;
-        let played = self.bout.as_ref().map(|bout| bout.server.match_id());
+        let played = self
+            .match_run
+            .as_ref()
+            .map(|match_run| match_run.server.match_id());
         let is_played = played.is_none_or(|played| played == pass.plays.0);
         is_played.then_some(pass)
     }
 
-    /// Takes the seat that the matchmaker gave, the first one of a match beginning it.
+    /// Takes the assigned seat. The first seat of a match starts it.
     fn seat(
         &mut self,
         now: Instant,
         session: SessionId,
         (match_id, seat): (MatchId, Seat),
     ) -> Result<(), Failure> {
-        let bout = match &mut self.bout {
-            Some(bout) => bout,
-            None => self.bout.insert(Bout::new(&self.plan, match_id, now)?),
+        let match_run = match &mut self.match_run {
+            Some(match_run) => match_run,
+            None => self
+                .match_run
+                .insert(MatchRun::new(&self.plan, match_id, now)?),
         };
-        // The player's other way has taken it, where there is one.
+        // Unless the player's other session has the seat already.
         if let Entry::Vacant(free) = self.sessions.entry(seat) {
-            bout.server.join(now, PeerId(seat.0.into()), seat)?;
+            match_run.server.join(now, PeerId(seat.0.into()), seat)?;
             free.insert(session);
         }
         self.players.insert(session, seat);
         Ok(())
     }
 
-    /// Lets a player go on by its other session; without one it is out.
+    /// Lets a player continue on its other session; without one the player leaves the match.
     fn lose(&mut self, now: Instant, seat: Seat) {
         let mut others = self.players.iter().filter(|(_, of)| **of == seat);
         if let Some((session, _)) = others.next() {
             self.sessions.insert(seat, *session);
         } else {
             self.sessions.remove(&seat);
-            if let Some(bout) = &mut self.bout {
-                bout.server.leave(now, PeerId(seat.0.into()));
+            if let Some(match_run) = &mut self.match_run {
+                match_run.server.leave(now, PeerId(seat.0.into()));
             }
         }
     }
@@ -222,18 +226,20 @@ impl Arena {
         while let Some(channel) = endpoint.receive(now, session, &mut message) {
             match message.split_first_mut() {
                 Some((&mut LOCKSTEP, datagram)) => {
-                    if let (Some(bout), Some(seat)) = (&mut self.bout, self.players.get(&session)) {
-                        // Answers go the way that the player has chosen.
+                    if let (Some(match_run), Some(seat)) =
+                        (&mut self.match_run, self.players.get(&session))
+                    {
+                        // Answers take the route that the player used last.
                         self.sessions.insert(*seat, session);
                         let from = Arrival::from(PeerId(seat.0.into()));
-                        bout.server.handle_datagram(now, from, datagram);
+                        match_run.server.handle_datagram(now, from, datagram);
                     }
                 }
                 Some((kind @ &mut PING, _)) => {
                     *kind = ECHO;
                     send(now, endpoint, session, channel, &message);
                 }
-                // From a client of another build; nothing here understands it.
+                // From a client of another version.
                 Some(_) | None => {}
             }
             message.clear();
@@ -242,47 +248,51 @@ impl Arena {
         self.advance(now, endpoint);
     }
 
-    /// Plays what was closed, and sends what is due.
+    /// Simulates closed turns, and sends what is due.
     fn advance(&mut self, now: Instant, endpoint: &mut Endpoint<Ring>) {
-        while let Some((tick, checkpoint)) = self.bout.as_mut().and_then(Bout::step) {
+        while let Some((tick, checkpoint)) = self.match_run.as_mut().and_then(MatchRun::step) {
             if let Some(checkpoint) = checkpoint {
-                self.voice.say(checkpoint);
+                self.events.send(checkpoint);
                 self.count(tick.0.saturating_add(1));
             }
         }
         self.send(now, endpoint);
-        while let Some(event) = self.bout.as_mut().and_then(|bout| bout.server.poll_event()) {
+        while let Some(event) = self
+            .match_run
+            .as_mut()
+            .and_then(|match_run| match_run.server.poll_event())
+        {
             self.announce(event);
         }
     }
 
-    /// Counts ticks, has mails written, and after the last tick tells how the match ended.
+    /// Counts ticks, requests mails, and reports the result after the last tick.
     fn count(&mut self, ticks: u32) {
-        // A queue that is full loses the count, and the run's check finds that.
-        self.post
+        // If the queue is full the count is lost, and the run's check finds that.
+        self.mail
             .send(Write::Count(ticks.saturating_sub(self.counted).into()))
             .ok();
         self.counted = ticks;
         let all = self.plan.ticks();
-        write_at(&self.post, ticks, all);
+        write_at(&self.mail, ticks, all);
         if ticks == all {
-            let hash = self.bout.as_ref().map_or(0, Bout::hash);
+            let hash = self.match_run.as_ref().map_or(0, MatchRun::hash);
             for match_id in self.seats.matches() {
                 let result = hash.to_be_bytes().to_vec();
-                // Nobody listens any more where the process ends.
-                drop(self.tell.send(Tell::Finished(match_id, result)));
+                // If nobody receives it, the process is ending.
+                drop(self.send.send(MatchNotice::Finished(match_id, result)));
             }
         }
     }
 
     fn send(&mut self, now: Instant, endpoint: &mut Endpoint<Ring>) {
-        let Some(bout) = &mut self.bout else {
+        let Some(match_run) = &mut self.match_run else {
             return;
         };
         let mut message = std::mem::take(&mut self.buffer);
         message.clear();
         message.push(LOCKSTEP);
-        while let Some(transmit) = bout.server.poll_transmit(now, &mut message) {
+        while let Some(transmit) = match_run.server.poll_transmit(now, &mut message) {
             let seat = Seat(u16::try_from(transmit.destination.0).unwrap_or(u16::MAX));
             if let Some(session) = self.sessions.get(&seat) {
                 send(now, endpoint, *session, UNRELIABLE, &message);
@@ -294,17 +304,17 @@ impl Arena {
 
     fn announce(&self, event: ServerEvent) {
         match event {
-            ServerEvent::Started => self.voice.say(News::Started),
-            ServerEvent::Desync { tick, seats, .. } => self.voice.say(News::Desync {
+            ServerEvent::Started => self.events.send(ChildEvent::Started),
+            ServerEvent::Desync { tick, seats, .. } => self.events.send(ChildEvent::Desync {
                 tick: tick.0,
                 seats: seats.into_iter().map(|seat| seat.0).collect(),
             }),
             // The first tick that differs, also if its hash was lost.
-            ServerEvent::Divergence { seat, tick, .. } => self.voice.say(News::Desync {
+            ServerEvent::Divergence { seat, tick, .. } => self.events.send(ChildEvent::Desync {
                 tick: tick.0,
                 seats: vec![seat.0],
             }),
-            ServerEvent::Left { seat, reason, .. } => self.voice.say(News::Left {
+            ServerEvent::Left { seat, reason, .. } => self.events.send(ChildEvent::Left {
                 seat: seat.0,
                 reason: format!("{reason:?}"),
             }),
@@ -314,24 +324,24 @@ impl Arena {
 }
 
 impl Application<Endpoint<Ring>> for Arena {
-    type Request = Ask;
+    type Request = GameRequest;
 
     fn apply_request(
         &mut self,
         _now: Instant,
         endpoint: &mut Endpoint<Ring>,
-        ask: Ask,
+        request: GameRequest,
     ) -> ControlFlow<()> {
-        match ask {
-            Ask::Assign(assign) => self.seats.assign(&assign),
-            Ask::Release(match_id) => self.seats.release(match_id),
-            Ask::TokenKey(key) => {
+        match request {
+            GameRequest::Assign(assign) => self.seats.assign(&assign),
+            GameRequest::Release(match_id) => self.seats.release(match_id),
+            GameRequest::TokenKey(key) => {
                 endpoint.add_token_key(*key);
             }
-            Ask::TokenKeyLapsed(id) => {
+            GameRequest::TokenKeyLapsed(id) => {
                 endpoint.remove_token_key(id);
             }
-            Ask::Closed(is_closed) => self.is_closed = is_closed,
+            GameRequest::Closed(is_closed) => self.is_closed = is_closed,
         }
         ControlFlow::Continue(())
     }
@@ -368,19 +378,19 @@ impl Application<Endpoint<Ring>> for Arena {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.bout.as_ref()?.server.poll_timeout()
+        self.match_run.as_ref()?.server.poll_timeout()
     }
 
     fn handle_timeout(&mut self, now: Instant, endpoint: &mut Endpoint<Ring>) {
-        if let Some(bout) = &mut self.bout {
-            bout.server.handle_timeout(now);
+        if let Some(match_run) = &mut self.match_run {
+            match_run.server.handle_timeout(now);
         }
         self.advance(now, endpoint);
     }
 
     fn begin_shutdown(&mut self, now: Instant, endpoint: &mut Endpoint<Ring>, _: Instant) {
         let stats = endpoint.stats();
-        self.voice.say(News::Closed {
+        self.events.send(ChildEvent::Closed {
             joins_refused: stats
                 .refused
                 .saturating_add(self.strangers)
@@ -399,7 +409,7 @@ impl Application<Endpoint<Ring>> for Arena {
     }
 }
 
-/// Sends what may be lost anyway: a session that has ended, or is full, loses it.
+/// Sends a datagram. A session that has ended or is full loses it, as the network may.
 fn send(
     now: Instant,
     endpoint: &mut Endpoint<Ring>,
@@ -410,8 +420,8 @@ fn send(
     endpoint.send(now, session, channel, message).ok();
 }
 
-/// Has mails written: a round each second, and without a pause in the middle of the match.
-fn write_at(post: &StreamRequests<Write>, ticks: u32, of: u32) {
+/// Requests mails: a round each second, and a burst in the middle of the match.
+fn write_at(mail: &StreamRequests<Write>, ticks: u32, of: u32) {
     let middle = of / 2;
     let is_middle = (middle..middle.saturating_add(TICK_RATE_HZ.into())).contains(&ticks);
     let ask = if is_middle {
@@ -420,8 +430,8 @@ fn write_at(post: &StreamRequests<Write>, ticks: u32, of: u32) {
         Write::Round
     };
     if ticks < of {
-        // A queue that is full has enough to write.
-        post.send(ask).ok();
+        // If the queue is full, the writer is busy.
+        mail.send(ask).ok();
     }
 }
 

@@ -1,12 +1,12 @@
-//! Answers pings, so that players find the shortest way before they have a token.
+//! Answers pings, so that players can measure routes before they have a token.
 //!
 //! | offset | size | field |
 //! |---|---|---|
-//! | 0 | 1 | 1 asks, 2 answers |
-//! | 1 | 15 | the asker's, returned as they came |
+//! | 0 | 1 | 1 request, 2 answer |
+//! | 1 | 15 | opaque bytes of the request |
 //!
-//! An answer is as long as its question and asks nothing, so a beacon multiplies nobody's bytes
-//! and two of them cannot keep each other busy.
+//! An answer is as long as its request and is never answered, so a beacon amplifies nothing and two
+//! of them cannot loop.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -16,9 +16,9 @@ use std::ops::ControlFlow;
 use servicer::Application;
 use wire::{Arrival, CommandId, Instant, Machine, Transmit};
 
-use crate::talk::{BEACON_ANSWER, BEACON_ASK, BEACON_LEN};
+use crate::game_protocol::{BEACON_ANSWER, BEACON_ASK, BEACON_LEN};
 
-/// Answers each question once.
+/// Answers each request once.
 #[derive(Debug, Default)]
 pub(in crate::role) struct Beacon {
     answers: VecDeque<(SocketAddr, [u8; BEACON_LEN])>,
@@ -27,20 +27,20 @@ pub(in crate::role) struct Beacon {
 
 #[cfg(test)]
 impl Beacon {
-    /// Returns the bytes that it holds.
+    /// Returns the bytes of memory that it holds.
     pub(in crate::role) fn memory_len(&self) -> usize {
         size_of::<Self>() + self.answers.len() * size_of::<(SocketAddr, [u8; BEACON_LEN])>()
     }
 }
 
-/// What became of each datagram.
+/// Counts of datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct BeaconStats {
     answered: u64,
     dropped_length: u64,
-    /// No question.
+    /// Not a request.
     dropped_kind: u64,
-    /// Too many answers wait.
+    /// The answer queue was full.
     dropped_full: u64,
 }
 
@@ -91,10 +91,10 @@ impl Machine for Beacon {
     }
 }
 
-/// The beacon has nothing to tell.
-pub(super) struct Quiet;
+/// A beacon takes no commands.
+pub(super) struct NoCommands;
 
-impl Application<Beacon> for Quiet {
+impl Application<Beacon> for NoCommands {
     type Request = Infallible;
 
     fn apply_request(
@@ -122,7 +122,7 @@ const ANSWERS_MAX: usize = 1_024;
 mod tests {
     use super::*;
 
-    fn hear(beacon: &mut Beacon, datagram: &[u8]) -> Option<Vec<u8>> {
+    fn next_output(beacon: &mut Beacon, datagram: &[u8]) -> Option<Vec<u8>> {
         let peer = SocketAddr::from(([127, 0, 0, 1], 9));
         beacon.handle_datagram(Instant::ZERO, Arrival::from(peer), &mut datagram.to_vec());
         let mut answer = Vec::new();
@@ -132,16 +132,20 @@ mod tests {
     }
 
     #[test]
-    fn questions_are_answered_and_nothing_else() {
+    fn only_requests_are_answered() {
         let mut beacon = Beacon::default();
         let mut question = [7; BEACON_LEN];
         question[0] = BEACON_ASK;
-        let answer = hear(&mut beacon, &question).unwrap();
+        let answer = next_output(&mut beacon, &question).unwrap();
         assert_eq!(answer.len(), question.len());
         assert_eq!(answer[1..], question[1..]);
-        assert_eq!(hear(&mut beacon, &answer), None, "an answer asks nothing");
-        assert_eq!(hear(&mut beacon, &question[1..]), None);
-        assert_eq!(hear(&mut beacon, &[]), None);
+        assert_eq!(
+            next_output(&mut beacon, &answer),
+            None,
+            "an answer asks nothing"
+        );
+        assert_eq!(next_output(&mut beacon, &question[1..]), None);
+        assert_eq!(next_output(&mut beacon, &[]), None);
     }
 
     #[test]
@@ -168,13 +172,13 @@ mod tests {
                         junk[bit / 8] ^= 1 << (bit % 8);
                     }
                 }
-                answers += u64::from(hear(&mut beacon, &junk).is_some());
+                answers += u64::from(next_output(&mut beacon, &junk).is_some());
             }
             let stats = beacon.stats;
             assert_eq!(stats.answered, answers);
             let dropped = stats.dropped_length + stats.dropped_kind + stats.dropped_full;
             assert_eq!(stats.answered + dropped, 10_000, "{stats:?}");
-            // What a question carries is the asker's.
+            // The rest of a request is opaque.
             assert_eq!(stats.answered > 5_000, kind == 2, "{stats:?}");
         }
     }

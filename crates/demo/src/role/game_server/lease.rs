@@ -1,4 +1,4 @@
-//! The game server's lease: what it offers to the matchmaker, and what it is asked.
+//! The game server's lease: its offer to the matchmaker, and the matchmaker's requests.
 
 use crypto::token::TokenKey;
 use crypto::{AddressList, ServerKeys};
@@ -6,21 +6,21 @@ use matchmaker_core::record::{Assign, Verdict};
 use servicer::Requests;
 use wire::{InstanceId, MatchId};
 
-use super::arena::Ask;
-use crate::message::News;
+use super::arena::GameRequest;
+use crate::game_protocol::SESSIONS;
+use crate::message::ChildEvent;
 use crate::plan::{APP, Plan};
-use crate::role::{Failure, Voice};
-use crate::talk::SESSIONS;
+use crate::role::{EventWriter, Failure};
 use daemon::allocator::SlotEnvironment;
 use daemon::link::{GameLink, GameServer, LeaseConfig, LeaseEnd, LinkOptions, Offer};
 use daemon::trust;
 
-/// Starts the link to the matchmaker, with the key that it shall seal tokens with.
+/// Starts the link to the matchmaker, with the key under which it seals tokens.
 pub(super) fn start(
     environment: &SlotEnvironment,
     plan: &Plan,
     (instance, token_key): (InstanceId, TokenKey),
-    (game, voice): (Requests<Ask>, Voice),
+    (game, events): (Requests<GameRequest>, EventWriter),
 ) -> Result<GameLink, Failure> {
     let identity = trust::read_identity(&environment.identity)?;
     let join_file = trust::read_join_file(&environment.join_file)?;
@@ -38,46 +38,48 @@ pub(super) fn start(
         token_key,
         config: LeaseConfig::default(),
     };
-    Ok(GameLink::start(options, Leaser { game, voice })?)
+    Ok(GameLink::start(options, LeaseListener { game, events })?)
 }
 
-/// Hands what the matchmaker says to the game's thread.
-struct Leaser {
-    game: Requests<Ask>,
-    voice: Voice,
+/// Forwards the matchmaker's requests to the game's thread.
+struct LeaseListener {
+    game: Requests<GameRequest>,
+    events: EventWriter,
 }
 
-impl GameServer for Leaser {
+impl GameServer for LeaseListener {
     fn on_assigned(&mut self, assign: &Assign) -> Verdict {
-        // In the queue before any player can have a token for it.
-        match self.game.send(Ask::Assign(assign.clone())) {
+        // Queued before any player can hold a token for it.
+        match self.game.send(GameRequest::Assign(assign.clone())) {
             Ok(()) => Verdict::Taken,
             Err(_) => Verdict::Full,
         }
     }
 
     fn on_released(&mut self, match_id: MatchId) {
-        // Nobody has a token for it, so a seat that stays is taken by nobody.
-        self.game.send(Ask::Release(match_id)).ok();
+        // No player holds a token for it, so a seat that stays is never used.
+        self.game.send(GameRequest::Release(match_id)).ok();
     }
 
     fn on_token_key(&mut self, key: &TokenKey) -> bool {
-        // In the queue before the matchmaker can seal anything under it.
-        self.game.send(Ask::TokenKey(Box::new(key.clone()))).is_ok()
+        // Queued before the matchmaker can seal a token under it.
+        self.game
+            .send(GameRequest::TokenKey(Box::new(key.clone())))
+            .is_ok()
     }
 
     fn on_token_key_lapsed(&mut self, id: u32) {
-        // No token under it is good any more, and of keys that stay the endpoint drops the oldest.
-        self.game.send(Ask::TokenKeyLapsed(id)).ok();
+        // No valid token is left under it; the endpoint drops the oldest of too many keys.
+        self.game.send(GameRequest::TokenKeyLapsed(id)).ok();
     }
 
     fn on_registered(&mut self) {
-        self.game.send(Ask::Closed(false)).ok();
-        self.voice.say(News::Leased);
+        self.game.send(GameRequest::Closed(false)).ok();
+        self.events.send(ChildEvent::Leased);
     }
 
     fn on_cut_off(&mut self) {
-        self.game.send(Ask::Closed(true)).ok();
+        self.game.send(GameRequest::Closed(true)).ok();
     }
 
     fn on_ended(&mut self, _end: LeaseEnd) {

@@ -1,4 +1,4 @@
-//! One player: its sessions, the match before it, and a bot.
+//! One player: its sessions, its side of the match, and a bot.
 
 use std::convert::Infallible;
 use std::ops::ControlFlow;
@@ -12,29 +12,29 @@ use udp_proto::{CloseReason, Endpoint, Event, SessionId};
 use wire::{Arrival, CommandId, Instant, MatchId, Seat};
 
 use super::gap::{Gap, Gaps};
-use super::ways::{Line, Samples, Targets, Told, Ways};
+use super::routes::{AssignedRoute, Line, Routes, Samples, Targets};
 use crate::game::{Bot, Buttons, Game};
-use crate::message::{News, Place, Status};
+use crate::game_protocol::{Digest, ECHO, LOCKSTEP, UNRELIABLE};
+use crate::message::{ChildEvent, Place, Status};
 use crate::plan::Plan;
-use crate::role::Voice;
-use crate::talk::{Digest, ECHO, LOCKSTEP, UNRELIABLE};
+use crate::role::EventWriter;
 
-/// What the process asks of a player.
+/// A request of the process to a player.
 #[derive(Debug)]
-pub(in crate::role) enum Ask {
-    /// Connect all sessions, and play there.
+pub(in crate::role) enum PlayerRequest {
+    /// Connect all sessions and play in this seat.
     Join(Place, Box<Targets>),
-    /// An accident is about to happen.
+    /// A fault follows.
     Mark(u8),
-    /// Hand over the samples.
+    /// Return the samples.
     Conclude,
 }
 
-/// The round trips of one player.
+/// Round trips of one player.
 #[derive(Debug)]
 pub(in crate::role) struct Measured {
     pub(super) player: Seat,
-    pub(super) told: Told,
+    pub(super) assigned: AssignedRoute,
     pub(super) samples: Samples,
 }
 
@@ -43,22 +43,22 @@ pub(in crate::role) struct Player {
     /// Its number in the plan.
     number: Seat,
     plan: Plan,
-    /// Where its ticket says that it plays.
+    /// The seat of its ticket.
     given: Place,
-    ways: Ways,
+    routes: Routes,
     client: ClientPeer<Buttons>,
-    /// From the first turn on, which tells the seat.
+    /// Set by the first turn, which names the seat.
     table: Option<Table>,
     gaps: Gaps,
     status: Status,
     next_ping: Option<Instant>,
     next_status: Instant,
     buffer: Vec<u8>,
-    voice: Voice,
+    events: EventWriter,
     measured: Sender<Measured>,
 }
 
-/// The match, as a player has it before it.
+/// The player's side of the match.
 struct Table {
     match_id: MatchId,
     seat: Seat,
@@ -82,7 +82,7 @@ impl Table {
         }
     }
 
-    /// Makes one step; returns the hash of the state after it.
+    /// Simulates one tick; returns the hash of the state after it.
     fn step(&mut self, tick: Tick, inputs: impl Iterator<Item = (Seat, Buttons)>) -> u64 {
         self.game.step(inputs);
         if self.sabotage == Some(tick.0) {
@@ -97,14 +97,14 @@ impl Player {
         plan: &Plan,
         number: Seat,
         now: Instant,
-        (voice, measured): (Voice, Sender<Measured>),
+        (events, measured): (EventWriter, Sender<Measured>),
     ) -> Self {
         let mut seeds = plan.seed().generator(CLIENTS | u64::from(number.0));
         Self {
             number,
             plan: plan.clone(),
             given: Place::default(),
-            ways: Ways::default(),
+            routes: Routes::default(),
             client: ClientPeer::new(ClientConfig::default(), SERVER, seeds.seed(), now),
             table: None,
             gaps: Gaps::default(),
@@ -115,35 +115,35 @@ impl Player {
             next_ping: None,
             next_status: now,
             buffer: Vec::new(),
-            voice,
+            events,
             measured,
         }
     }
 
     fn connect(&mut self, now: Instant, endpoint: &mut Endpoint<Ring>, targets: Targets) {
-        if let Err(error) = self.ways.connect(now, endpoint, targets) {
-            self.voice.say(News::Failed {
+        if let Err(error) = self.routes.connect(now, endpoint, targets) {
+            self.events.send(ChildEvent::Failed {
                 reason: format!("player {} cannot connect: {error}", self.number),
             });
         }
     }
 
     fn on_connected(&mut self, now: Instant, session: SessionId) {
-        if self.ways.on_connected(session) {
+        if self.routes.on_connected(session) {
             self.next_ping = Some(now);
-            self.voice.say(News::Joined {
+            self.events.send(ChildEvent::Joined {
                 player: self.number.0,
             });
         }
     }
 
     fn fail(&self, what: &str, session: SessionId, why: &dyn std::fmt::Display) {
-        let which = if self.ways.is_for_play(session) {
+        let which = if self.routes.is_for_play(session) {
             "a session to play by"
         } else {
             "the session that measures"
         };
-        self.voice.say(News::Failed {
+        self.events.send(ChildEvent::Failed {
             reason: format!("player {}: {which} {what}: {why}", self.number),
         });
     }
@@ -153,17 +153,17 @@ impl Player {
         message.clear();
         while endpoint.receive(now, session, &mut message).is_some() {
             match message.split_first_mut() {
-                Some((&mut LOCKSTEP, datagram)) if self.ways.is_for_play(session) => {
+                Some((&mut LOCKSTEP, datagram)) if self.routes.is_for_play(session) => {
                     self.gaps.on_arrival(now);
                     self.client
                         .handle_datagram(now, Arrival::from(SERVER), datagram);
                 }
                 Some((&mut ECHO, number)) => {
                     if let Ok(number) = (&*number).try_into() {
-                        self.ways.on_echo(now, session, number);
+                        self.routes.on_echo(now, session, number);
                     }
                 }
-                // From a server of another build; nothing here understands it.
+                // From a server of another version.
                 Some(_) | None => {}
             }
             message.clear();
@@ -172,25 +172,25 @@ impl Player {
         self.advance(now, endpoint);
     }
 
-    /// Plays the turns that came, and sends what is due.
+    /// Simulates the turns that arrived, and sends what is due.
     fn advance(&mut self, now: Instant, endpoint: &mut Endpoint<Ring>) {
         while self.step(now) {}
         let mut message = std::mem::take(&mut self.buffer);
         message.clear();
         message.push(LOCKSTEP);
         while self.client.poll_transmit(now, &mut message).is_some() {
-            if let Some(session) = self.ways.played().session {
-                // A session that has ended is told of by its own event.
+            if let Some(session) = self.routes.played().session {
+                // If a session has ended, its own event reports that.
                 endpoint.send(now, session, UNRELIABLE, &message).ok();
             }
             message.truncate(1);
         }
         self.buffer = message;
-        // Substituted inputs are counted by the client, and no fault here.
+        // The client counts substituted inputs; they are no error here.
         while self.client.poll_event().is_some() {}
     }
 
-    /// Makes one step of the simulation where its turn is there.
+    /// Simulates the next tick if its turn has arrived.
     fn step(&mut self, now: Instant) -> bool {
         let place = self.client.match_id().zip(self.client.seat());
         let Some(turn) = self.client.poll_turn(now) else {
@@ -200,12 +200,12 @@ impl Player {
         if tick.0 >= self.plan.ticks() {
             return true;
         }
-        // A turn comes after the welcome.
+        // A turn follows the welcome.
         let Some(place) = place else {
             return true;
         };
         if tick.0 == 0 {
-            self.ways.clear_samples();
+            self.routes.clear_samples();
         }
         let (plan, number) = (&self.plan, self.number);
         let table = self
@@ -217,11 +217,11 @@ impl Player {
         );
         self.status.ticks = tick.0.saturating_add(1);
         self.status.hash = hash;
-        // The turn was returned last, so the report is in order.
+        // Turns are returned in order, so the report is accepted.
         self.client.report(tick, hash).ok();
         if tick.0 == 0 {
             let (match_id, seat) = place;
-            self.voice.say(News::Seated {
+            self.events.send(ChildEvent::Seated {
                 player: self.number.0,
                 given: self.given.clone(),
                 played: Place {
@@ -231,10 +231,10 @@ impl Player {
             });
         }
         if let Some(checkpoint) = table.digest.add(tick, hash) {
-            self.voice.say(checkpoint);
+            self.events.send(checkpoint);
         }
         let pressed = table.bot.press(&table.game);
-        // Refused only once the match is over.
+        // Refused only after the match.
         self.client.submit(now, &pressed).ok();
         true
     }
@@ -245,10 +245,10 @@ impl Player {
                 .and_then(|session| endpoint.session_stats(session))
         };
         let micros = |span: Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
-        if let Some(stats) = stats(&self.ways.measure) {
+        if let Some(stats) = stats(&self.routes.measure) {
             self.status.direct_us = micros(stats.rtt);
         }
-        if let Some(stats) = stats(self.ways.played()) {
+        if let Some(stats) = stats(self.routes.played()) {
             self.status.accelerated_us = micros(stats.rtt);
             self.status.loss_per_million = stats
                 .packets_lost
@@ -256,48 +256,48 @@ impl Player {
                 .checked_div(stats.packets_sent)
                 .unwrap_or(0);
         }
-        self.status.is_entered = self.ways.is_entered();
-        self.voice.say(News::Status(self.status));
+        self.status.is_entered = self.routes.is_entered();
+        self.events.send(ChildEvent::Status(self.status));
     }
 
     fn tell_gap(&self, gap: &Gap) {
-        // The answer to what was sent a round trip earlier would have come after the accident.
+        // The answer to a datagram of one round trip earlier would have arrived after the fault.
         let round_trip = Duration::from_micros(self.status.accelerated_us);
         let from = gap.at.saturating_sub(round_trip);
-        self.voice.say(News::Gap {
-            accident: gap.accident,
+        self.events.send(ChildEvent::Gap {
+            fault: gap.fault,
             player: self.number.0,
             gap_us: u64::try_from(gap.span.as_micros()).unwrap_or(u64::MAX),
-            lost_datagrams: self.ways.lost(from, gap.at + gap.span),
+            lost_datagrams: self.routes.lost(from, gap.at + gap.span),
         });
     }
 }
 
 impl Application<Endpoint<Ring>> for Player {
-    type Request = Ask;
+    type Request = PlayerRequest;
 
     fn apply_request(
         &mut self,
         now: Instant,
         endpoint: &mut Endpoint<Ring>,
-        ask: Ask,
+        request: PlayerRequest,
     ) -> ControlFlow<()> {
-        match ask {
-            Ask::Join(place, targets) => {
+        match request {
+            PlayerRequest::Join(place, targets) => {
                 self.given = place;
                 self.connect(now, endpoint, *targets);
             }
-            Ask::Mark(accident) => self.gaps.on_accident(now, accident),
-            Ask::Conclude => {
+            PlayerRequest::Mark(fault) => self.gaps.on_fault(now, fault),
+            PlayerRequest::Conclude => {
                 while let Some(gap) = self.gaps.conclude(now) {
                     self.tell_gap(&gap);
                 }
                 let measured = Measured {
                     player: self.number,
-                    told: self.ways.told(),
-                    samples: self.ways.samples.clone(),
+                    assigned: self.routes.assigned(),
+                    samples: self.routes.samples.clone(),
                 };
-                // Nobody waits any more where the process ends.
+                // If nobody receives it, the process is ending.
                 drop(self.measured.send(measured));
             }
         }
@@ -310,12 +310,12 @@ impl Application<Endpoint<Ring>> for Player {
             Event::ConnectFailed { session, failure } => {
                 self.fail("was not opened", session, &failure);
             }
-            // Ours: the process comes to its end.
+            // Closed by this process at its end.
             Event::Closed {
                 reason: CloseReason::Local(_),
                 ..
             } => {}
-            Event::Closed { session, .. } if self.ways.on_lost(session) => {}
+            Event::Closed { session, .. } if self.routes.on_lost(session) => {}
             Event::Closed {
                 session, reason, ..
             } => self.fail("ended", session, &reason),
@@ -350,7 +350,7 @@ impl Application<Endpoint<Ring>> for Player {
         self.client.handle_timeout(now);
         self.advance(now, endpoint);
         if self.next_ping.is_some_and(|at| at <= now) {
-            self.ways.ping(now, endpoint);
+            self.routes.ping(now, endpoint);
             self.next_ping = Some(now + PING_INTERVAL);
         }
         if self.next_status <= now {
@@ -370,9 +370,9 @@ impl Application<Endpoint<Ring>> for Player {
 
 /// The only peer of a client.
 const SERVER: PeerId = PeerId(0);
-/// One ping a tick, on either session.
+/// One ping a tick on each session.
 const PING_INTERVAL: Duration = Duration::from_millis(33);
-/// How often the parent hears of a player.
+/// Interval of status events.
 const STATUS_INTERVAL: Duration = Duration::from_millis(250);
-/// Streams of the seed; the seat is in the low bits.
+/// Stream numbers of the seed; the low bits hold the seat.
 const CLIENTS: u64 = 6 << 40;

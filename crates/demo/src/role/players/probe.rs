@@ -1,20 +1,20 @@
-//! Pings over one session: round trips, and which datagrams found no answer.
+//! Pings over one session: round trips, and pings without an answer.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use wire::Instant;
 
-use crate::talk::PING;
+use crate::game_protocol::PING;
 
 /// The pings of one session.
 #[derive(Debug, Default)]
 pub(super) struct Probe {
-    /// The latest, the oldest first.
+    /// Latest pings, oldest first.
     pings: VecDeque<Ping>,
-    /// Number of the next.
+    /// Number of the next ping.
     next: u32,
-    /// The latest round trips, and when they ended.
+    /// Latest round trips, and when they ended.
     recent: VecDeque<(Instant, Duration)>,
 }
 
@@ -22,17 +22,17 @@ pub(super) struct Probe {
 struct Ping {
     number: u32,
     sent_at: Instant,
-    /// Whether the player played by this session when it was sent.
+    /// Whether the player used this session for play if it was sent.
     is_played: bool,
     is_answered: bool,
 }
 
-/// Whether a session is the one that a player plays by.
+/// Whether a session is in use for play.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
-    /// It is.
+    /// In use.
     Played,
-    /// It stands by, or only measures.
+    /// A fallback, or only for measurement.
     Idle,
 }
 
@@ -54,8 +54,7 @@ impl Probe {
         [PING, a, b, c, d]
     }
 
-    /// Takes what came back, and returns how long that took; a second answer to one ping counts
-    /// for nothing.
+    /// Records an answer and returns its round trip. A second answer to a ping is ignored.
     pub(super) fn on_echo(&mut self, now: Instant, number: [u8; 4]) -> Option<Duration> {
         let number = u32::from_be_bytes(number);
         let oldest = self.pings.front().map(|ping| ping.number)?;
@@ -70,7 +69,7 @@ impl Probe {
         Some(span)
     }
 
-    /// Returns the median of the latest round trips; `None` where nothing has come for a while.
+    /// Returns the median of the latest round trips; `None` after a silence of [`SILENCE_MAX`].
     pub(super) fn recent(&self, now: Instant) -> Option<Duration> {
         let (last, _) = self.recent.back()?;
         if now.saturating_since(*last) >= SILENCE_MAX {
@@ -81,7 +80,7 @@ impl Probe {
         spans.get(spans.len() / 2).copied()
     }
 
-    /// Counts the pings sent from `from` until `to` on the session in use that have no answer.
+    /// Counts the unanswered pings that were sent between `from` and `to` on the session in use.
     pub(super) fn lost(&self, from: Instant, to: Instant) -> u32 {
         let lost = self
             .pings
@@ -93,11 +92,11 @@ impl Probe {
     }
 }
 
-/// Round trips that the median is of: half a second of one a tick.
+/// Round trips in the median: half a second at one a tick.
 const RECENT_MAX: usize = 15;
-/// Six pings in a row without an answer: once in a million at 10 % loss.
+/// Six unanswered pings in a row: probability one in a million at 10 % loss.
 const SILENCE_MAX: Duration = Duration::from_millis(200);
-/// Pings remembered: half a minute of one a tick.
+/// Pings kept: half a minute at one a tick.
 const PINGS_MAX: usize = 1_024;
 #[cfg(test)]
 mod tests {
@@ -108,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn round_trips_and_losses_are_told_apart() {
+    fn round_trips_and_losses_are_distinguished() {
         let mut probe = Probe::default();
         let at = Instant::from_millis;
         let mut pings = Vec::new();
@@ -141,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn old_pings_are_forgotten_and_strangers_ignored() {
+    fn old_pings_are_dropped_and_unknown_ones_ignored() {
         let mut probe = Probe::default();
         let first = number(probe.ping(Instant::ZERO, Use::Idle));
         for _ in 0..PINGS_MAX {

@@ -1,4 +1,4 @@
-//! Tickets: each player asks the matchmaker's edge for its sessions, and waits for the grants.
+//! Tickets: each player requests one for each of its sessions, and waits for the grants.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -7,11 +7,11 @@ use std::time::Duration;
 use servicer::Clock;
 use wire::Seat;
 
+use crate::game_protocol::{SessionKind, client_of};
 use crate::http::{Answer, ask};
 use crate::message::Place;
 use crate::plan::Plan;
 use crate::role::Failure;
-use crate::talk::{SessionKind, client_of};
 use daemon::control::wait;
 use daemon::hex;
 
@@ -20,27 +20,28 @@ use daemon::hex;
 pub(super) struct Grants {
     /// Where it plays.
     pub(super) place: Place,
-    /// To play by the way that it is told.
+    /// For play on the assigned route.
     pub(super) play: String,
-    /// To measure the direct way.
+    /// For measuring the direct route.
     pub(super) measure: String,
-    /// To play directly.
+    /// For play on the direct route.
     pub(super) fallback: String,
 }
 
-/// A ticket, and the key to it.
-struct Held {
+/// A ticket and its secret.
+struct PendingTicket {
     ticket: String,
     resume_key: String,
 }
 
-/// Takes the tickets of all players, and returns the grants once all have come.
+/// Requests tickets for all players, and returns the grants.
 pub(super) fn grants(plan: &Plan) -> Result<BTreeMap<Seat, Grants>, Failure> {
     let edge = plan.edge();
     let mut held = BTreeMap::new();
-    // First come, first served: so nobody's seat is its number in the plan, unless it is alone.
+    // The queue is FIFO, so this order gives every player a seat other than its number, if there
+    // are two.
     let order = || plan.seats().skip(1).chain(plan.seats().take(1));
-    // Kind by kind, each of which makes a match.
+    // The tickets of each kind make one match.
     for kind in SessionKind::ALL {
         for seat in order() {
             held.insert((seat, kind), submit(edge, seat, kind)?);
@@ -64,7 +65,7 @@ pub(super) fn grants(plan: &Plan) -> Result<BTreeMap<Seat, Grants>, Failure> {
     Ok(grants)
 }
 
-fn submit(edge: SocketAddr, seat: Seat, kind: SessionKind) -> Result<Held, Failure> {
+fn submit(edge: SocketAddr, seat: Seat, kind: SessionKind) -> Result<PendingTicket, Failure> {
     let client = client_of(seat, kind);
     let user = hex::encode(kind.user());
     let body = format!(r#"{{"client_id":"{}","user":"{user}"}}"#, client.0);
@@ -72,14 +73,14 @@ fn submit(edge: SocketAddr, seat: Seat, kind: SessionKind) -> Result<Held, Failu
     if answer.status != 201 {
         return Err(refused(&answer).into());
     }
-    Ok(Held {
+    Ok(PendingTicket {
         ticket: answer.text("ticket").to_owned(),
         resume_key: answer.text("resume_key").to_owned(),
     })
 }
 
-/// Waits for the seat of a ticket, and the grant for it.
-fn granted(edge: SocketAddr, held: &Held) -> Result<(Place, String), Failure> {
+/// Waits for the seat and the grant of a ticket.
+fn granted(edge: SocketAddr, held: &PendingTicket) -> Result<(Place, String), Failure> {
     let line = format!("GET /v1/tickets/{}?wait=10", held.ticket);
     let headers = [format!("Authorization: Bearer {}", held.resume_key)];
     let until = Clock::new().now() + SEAT_MAX;
@@ -102,7 +103,7 @@ fn granted(edge: SocketAddr, held: &Held) -> Result<(Place, String), Failure> {
     Err("the matchmaker has no seat in time".into())
 }
 
-/// Asks, and again after a pause where the edge says that it is too much at once.
+/// Sends a request; if the edge answers that the rate is exceeded, retries after a pause.
 fn patiently(
     edge: SocketAddr,
     line: &str,
@@ -127,6 +128,6 @@ fn refused(answer: &Answer) -> String {
 
 /// How long a seat may take.
 const SEAT_MAX: Duration = Duration::from_secs(15);
-/// Pause of one source that has asked too much: it earns 100 requests a second.
+/// Pause after a rate limit: a source earns 100 requests a second.
 const PAUSE: Duration = Duration::from_millis(250);
 const REPEATS_MAX: u32 = 20;

@@ -6,14 +6,14 @@ use std::net::SocketAddr;
 use netsim::contract::{ContractSubject, Limits, Reached, check_contract};
 use wire::{Arrival, CommandId, Generator, Instant, Machine, Seed, Transmit};
 
+use crate::game_protocol::{BEACON_ASK, BEACON_LEN};
 use crate::role::game_server::beacon::Beacon;
-use crate::role::players::scout::Scout;
-use crate::talk::{BEACON_ASK, BEACON_LEN};
+use crate::role::players::route_prober::RouteProber;
 
 /// Either, so that they make one group.
 #[derive(Debug)]
 enum Role {
-    Scout(Scout),
+    RouteProber(RouteProber),
     Beacon(Beacon),
 }
 
@@ -21,7 +21,7 @@ enum Role {
 macro_rules! either {
     ($role:expr, $machine:ident => $call:expr) => {
         match $role {
-            Role::Scout($machine) => $call,
+            Role::RouteProber($machine) => $call,
             Role::Beacon($machine) => $call,
         }
     };
@@ -72,9 +72,9 @@ impl ContractSubject for Pair {
     type Machine = Role;
 
     fn build(&self, _: Seed, now: Instant) -> Vec<Role> {
-        let ways = [SocketAddr::from(BEACON), SocketAddr::from(NOBODY)];
+        let routes = [SocketAddr::from(BEACON), SocketAddr::from(NOBODY)];
         vec![
-            Role::Scout(Scout::new(&ways, now)),
+            Role::RouteProber(RouteProber::new(&routes, now)),
             Role::Beacon(Beacon::default()),
         ]
     }
@@ -114,14 +114,14 @@ impl ContractSubject for Pair {
     fn observe(&self, machines: &[Role], reached: &mut Reached) {
         for machine in machines {
             match machine {
-                Role::Scout(scout) => {
-                    let is_done = scout.poll_timeout().is_none();
+                Role::RouteProber(route_prober) => {
+                    let is_done = route_prober.poll_timeout().is_none();
                     reached.note("the scout has found out", is_done.into());
                 }
                 Role::Beacon(beacon) => {
                     let stats = format!("{beacon:?}");
-                    let heard = !stats.contains("answered: 0,");
-                    reached.note("the beacon answers", heard.into());
+                    let was_answered = !stats.contains("answered: 0,");
+                    reached.note("the beacon answers", was_answered.into());
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! The seats that the matchmaker has assigned, and what a token is for.
+//! The seats that the matchmaker assigned, and what a token is valid for.
 
 use std::collections::BTreeMap;
 
@@ -6,15 +6,15 @@ use matchmaker_core::record::Assign;
 use udp_proto::Grant;
 use wire::{ClientId, MatchId, Seat};
 
-use crate::talk::{SessionKind, playing_client};
+use crate::game_protocol::{SessionKind, playing_client};
 
-/// Who has which seat, of each match that the matchmaker has assigned.
+/// The seats of each assigned match.
 #[derive(Debug, Default)]
 pub(super) struct Seats {
     assigned: BTreeMap<MatchId, BTreeMap<ClientId, Seat>>,
 }
 
-/// What a token says of its holder.
+/// The claims of a token.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Claim<'a> {
     match_id: MatchId,
@@ -34,14 +34,14 @@ impl<'a> From<&'a Grant> for Claim<'a> {
     }
 }
 
-/// What a token lets its holder do.
+/// What a token admits its holder to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Pass {
-    /// The match that the token is for.
+pub(super) struct Admitted {
+    /// The match of the token.
     pub(super) match_id: MatchId,
-    /// What the session is for.
+    /// The purpose of the session.
     pub(super) kind: SessionKind,
-    /// The match and the seat that its player plays by.
+    /// The match and seat in which its player plays.
     pub(super) plays: (MatchId, Seat),
 }
 
@@ -56,16 +56,16 @@ impl Seats {
         self.assigned.remove(&match_id);
     }
 
-    /// Returns all matches that were assigned.
+    /// Returns the assigned matches.
     pub(super) fn matches(&self) -> impl Iterator<Item = MatchId> {
         self.assigned.keys().copied()
     }
 
-    /// Returns what a token is for; `None` where the matchmaker has assigned no such seat.
+    /// Returns what a token is valid for; `None` if the matchmaker assigned no such seat.
     ///
-    /// The token of a session that plays says which seat it plays; one that its player plays by
-    /// besides, or only measures with, leads to the seat of the first.
-    pub(super) fn pass(&self, claim: Claim<'_>) -> Option<Pass> {
+    /// The token of a play session names its own seat. A fallback or measuring session leads to the
+    /// seat of its player's play session.
+    pub(super) fn pass(&self, claim: Claim<'_>) -> Option<Admitted> {
         let kind = SessionKind::of_user(claim.user)?;
         let playing = playing_client(claim.client_id, kind)?;
         let assigned = self.assigned.get(&claim.match_id)?.get(&claim.client_id)?;
@@ -76,7 +76,7 @@ impl Seats {
             SessionKind::Play => (claim.match_id, claim.seat),
             SessionKind::Measure | SessionKind::Fallback => self.seat_of(playing)?,
         };
-        Some(Pass {
+        Some(Admitted {
             match_id: claim.match_id,
             kind,
             plays,
@@ -95,7 +95,7 @@ mod tests {
     use wire::{InstanceId, Team};
 
     use super::*;
-    use crate::talk::client_of;
+    use crate::game_protocol::client_of;
 
     const PLAYED: MatchId = MatchId([1; 16]);
     const FALLBACK: MatchId = MatchId([2; 16]);
@@ -109,7 +109,7 @@ mod tests {
         }
     }
 
-    /// Players 0 and 1 play in seats 1 and 0; their other sessions got seats the other way round.
+    /// Players 0 and 1 play in seats 1 and 0; their other sessions have the opposite seats.
     fn seats() -> Seats {
         let mut seats = Seats::default();
         for (match_id, kind, numbers) in [
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seat_played_is_that_of_the_token_and_all_sessions_of_a_player_lead_there() {
+    fn a_token_names_the_seat_and_all_sessions_of_a_player_lead_to_it() {
         let seats = seats();
         for (player, seat) in [(0, 1), (1, 0)] {
             let plays = (PLAYED, Seat(seat));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_whose_seat_nobody_assigned_is_for_nothing() {
+    fn a_token_without_an_assigned_seat_admits_nobody() {
         let mut seats = seats();
         let (play, fallback) = (SessionKind::Play, SessionKind::Fallback);
         for (what, wrong) in [
@@ -159,7 +159,7 @@ mod tests {
         }
         seats.release(PLAYED);
         assert_eq!(seats.pass(claim(PLAYED, 0, play, 1)), None);
-        // Its player plays nowhere any more.
+        // Its player has no seat any more.
         assert_eq!(seats.pass(claim(FALLBACK, 0, fallback, 0)), None);
         assert_eq!(seats.matches().collect::<Vec<_>>(), [FALLBACK]);
     }

@@ -12,13 +12,13 @@ use udp_proto::{CloseReason, Config, ConnectFailure, Credentials, Listen, Server
 use wire::{ClientId, InstanceId, Team};
 
 use super::*;
+use crate::game_protocol::{client_of, readers};
 use crate::keyring::Keyring;
 use crate::message::Place;
 use crate::plan::{APP, Block, Claim, PlanOptions};
-use crate::role::players::player::{Ask as Play, Player};
-use crate::role::players::ways::{Targets, Told};
-use crate::role::post::{self, Writer};
-use crate::talk::{client_of, readers};
+use crate::role::mail::{self, Writer};
+use crate::role::players::player::{Player, PlayerRequest};
+use crate::role::players::routes::{AssignedRoute, Targets};
 
 const INSTANCE: InstanceId = InstanceId(5);
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -30,9 +30,9 @@ struct Scene {
     _keyring: Keyring,
     server_key: PublicKey,
     key: TokenKey,
-    server: Option<Handle<Ask>>,
-    news: Receiver<News>,
-    told: Receiver<Tell>,
+    server: Option<Handle<GameRequest>>,
+    event: Receiver<ChildEvent>,
+    assigned: Receiver<MatchNotice>,
 }
 
 impl Scene {
@@ -45,10 +45,10 @@ impl Scene {
         let claim = Block::claim().unwrap();
         let plan = Plan::new(options, claim.block());
         let keyring = Keyring::make(&plan).unwrap();
-        let (voice, news) = Voice::heard();
-        let writer = Writer::new(readers(&plan), voice.clone()).unwrap();
+        let (events, event) = EventWriter::observed();
+        let writer = Writer::new(readers(&plan), events.clone()).unwrap();
         // No hub is there: mails wait.
-        let post = post::join(keyring.directory(), "mail", writer).unwrap();
+        let mail = mail::join(keyring.directory(), "mail", writer).unwrap();
         let identity = Identity::generate(&mut Ring::new()).unwrap();
         let server_key = *identity.public_key();
         let key = TokenKey::generate(&mut Ring::new(), 1).unwrap();
@@ -58,14 +58,14 @@ impl Scene {
             .listen(now, Listen::new(identity, INSTANCE))
             .unwrap();
         endpoint.add_token_key(key.clone());
-        let (tell, told) = mpsc::channel();
-        let arena = Arena::new(&plan, (voice, post.requests(), tell));
+        let (send, assigned) = mpsc::channel();
+        let arena = Arena::new(&plan, (events, mail.requests(), send));
         let server = UdpServicer::named("game")
             .spawn(vec![socket(plan.server())], endpoint, arena)
             .unwrap();
         for kind in SessionKind::ALL {
             server
-                .request(Ask::Assign(Assign {
+                .request(GameRequest::Assign(Assign {
                     instance: INSTANCE,
                     match_id: match_of(kind),
                     players: vec![Seated {
@@ -83,8 +83,8 @@ impl Scene {
             server_key,
             key,
             server: Some(server),
-            news,
-            told,
+            event,
+            assigned,
         }
     }
 
@@ -126,33 +126,33 @@ impl Scene {
     }
 
     fn knock_with(&self, config: Config, target: Target) -> End {
-        let (_stranger, heard) = self.come(config, target);
-        heard.recv_timeout(PATIENCE).unwrap()
+        let (_stranger, received) = self.come(config, target);
+        received.recv_timeout(PATIENCE).unwrap()
     }
 
     /// Comes with that token, to stay where it is let in.
     fn come(&self, config: Config, target: Target) -> (Handle<Target>, Receiver<End>) {
-        let (told, heard) = mpsc::channel();
+        let (assigned, received) = mpsc::channel();
         let now = Clock::new().now();
         let endpoint = Endpoint::new(config, APP, Ring::new(), now).unwrap();
         let own = socket(SocketAddr::new(self.plan.player(Seat(1)), 0));
         let stranger = UdpServicer::named("stranger")
-            .spawn(vec![own], endpoint, Stranger(told))
+            .spawn(vec![own], endpoint, RejectedClient(assigned))
             .unwrap();
         stranger.request(target).unwrap();
-        (stranger, heard)
+        (stranger, received)
     }
 
     /// Asks what the link asks.
-    fn tell(&self, ask: Ask) {
-        self.server.as_ref().unwrap().request(ask).unwrap();
+    fn send(&self, request: GameRequest) {
+        self.server.as_ref().unwrap().request(request).unwrap();
     }
 
-    fn wait_for(&self, wanted: impl Fn(&News) -> bool) -> News {
+    fn wait_for(&self, wanted: impl Fn(&ChildEvent) -> bool) -> ChildEvent {
         loop {
-            let news = self.news.recv_timeout(PATIENCE).unwrap();
-            if wanted(&news) {
-                return news;
+            let event = self.event.recv_timeout(PATIENCE).unwrap();
+            if wanted(&event) {
+                return event;
             }
         }
     }
@@ -177,9 +177,9 @@ enum End {
 }
 
 /// Connects, and says how its session ended.
-struct Stranger(Sender<End>);
+struct RejectedClient(Sender<End>);
 
-impl Application<Endpoint<Ring>> for Stranger {
+impl Application<Endpoint<Ring>> for RejectedClient {
     type Request = Target;
 
     fn apply_request(
@@ -224,19 +224,19 @@ fn socket(address: SocketAddr) -> UdpSocket {
 }
 
 #[test]
-fn a_token_without_a_seat_is_turned_away_counted_and_the_match_goes_on() {
+fn a_token_without_a_seat_is_rejected_and_counted() {
     let mut scene = Scene::new();
-    let (voice, told) = Voice::heard();
+    let (events, assigned) = EventWriter::observed();
     let (samples, _measured) = mpsc::channel();
     let now = Clock::new().now();
     let endpoint = Endpoint::new(Config::default(), APP, Ring::new(), now).unwrap();
-    let player = Player::new(&scene.plan, Seat(0), now, (voice, samples));
+    let player = Player::new(&scene.plan, Seat(0), now, (events, samples));
     let own = socket(SocketAddr::new(scene.plan.player(Seat(0)), 0));
     let player = UdpServicer::named("player")
         .spawn(vec![own], endpoint, player)
         .unwrap();
     let targets = Targets {
-        told: Told::Direct,
+        assigned: AssignedRoute::Direct,
         play: scene.seated(SessionKind::Play),
         fallback: scene.seated(SessionKind::Fallback),
         measure: scene.seated(SessionKind::Measure),
@@ -245,15 +245,15 @@ fn a_token_without_a_seat_is_turned_away_counted_and_the_match_goes_on() {
         match_id: match_of(SessionKind::Play).to_string(),
         seat: 0,
     };
-    let join = Play::Join(place.clone(), Box::new(targets));
+    let join = PlayerRequest::Join(place.clone(), Box::new(targets));
     player.request(join).unwrap();
-    scene.wait_for(|news| *news == News::Started);
-    let seated = News::Seated {
+    scene.wait_for(|event| *event == ChildEvent::Started);
+    let seated = ChildEvent::Seated {
         player: 0,
         given: place.clone(),
         played: place,
     };
-    while told.recv_timeout(PATIENCE).unwrap() != seated {}
+    while assigned.recv_timeout(PATIENCE).unwrap() != seated {}
 
     let turned_away = End::Closed(CloseReason::Peer(CloseCode::App));
     // Of the match, and nobody's seat; a seat of a match that nobody has assigned; and a seat
@@ -269,22 +269,22 @@ fn a_token_without_a_seat_is_turned_away_counted_and_the_match_goes_on() {
         assert_eq!(end, turned_away, "{client:?} {kind:?}");
     }
 
-    let is_last = |news: &News| {
+    let is_last = |event: &ChildEvent| {
         let (player, all) = (None, scene.plan.ticks());
-        matches!(news, News::Checkpoint { player: of, ticks, .. } if *of == player && *ticks == all)
+        matches!(event, ChildEvent::Checkpoint { player: of, ticks, .. } if *of == player && *ticks == all)
     };
-    scene.wait_for(|news| {
-        assert!(!matches!(news, News::Left { .. }), "{news:?}");
-        is_last(news)
+    scene.wait_for(|event| {
+        assert!(!matches!(event, ChildEvent::Left { .. }), "{event:?}");
+        is_last(event)
     });
     let server = scene.server.take().unwrap();
     server.shutdown(Duration::from_secs(1));
-    let closed = scene.wait_for(|news| matches!(news, News::Closed { .. }));
-    assert_eq!(closed, News::Closed { joins_refused: 4 });
+    let closed = scene.wait_for(|event| matches!(event, ChildEvent::Closed { .. }));
+    assert_eq!(closed, ChildEvent::Closed { joins_refused: 4 });
 }
 
 #[test]
-fn a_token_key_counts_from_when_the_link_says_so_until_it_lapses() {
+fn a_token_key_is_valid_from_registration_until_it_lapses() {
     let mut scene = Scene::new();
     let mut config = Config::default();
     config.connect_timeout = Duration::from_secs(1);
@@ -296,11 +296,11 @@ fn a_token_key_counts_from_when_the_link_says_so_until_it_lapses() {
         assert_eq!(end, *expected);
     };
     let new = TokenKey::generate(&mut Ring::new(), 2).unwrap();
-    scene.tell(Ask::TokenKey(Box::new(new.clone())));
+    scene.send(GameRequest::TokenKey(Box::new(new.clone())));
     knock(&scene, &understood);
     let old = std::mem::replace(&mut scene.key, new);
     knock(&scene, &understood);
-    scene.tell(Ask::TokenKeyLapsed(old.id()));
+    scene.send(GameRequest::TokenKeyLapsed(old.id()));
     knock(&scene, &understood);
     scene.key = old;
     let refused = ConnectFailure::RefusedUnproved(CloseCode::TokenInvalid);
@@ -308,17 +308,17 @@ fn a_token_key_counts_from_when_the_link_says_so_until_it_lapses() {
 }
 
 #[test]
-fn nobody_is_let_in_between_the_end_of_a_lease_and_the_next() {
+fn no_player_joins_without_a_lease() {
     let scene = Scene::new();
-    scene.tell(Ask::Closed(true));
+    scene.send(GameRequest::Closed(true));
     let turned_away = End::Closed(CloseReason::Peer(CloseCode::App));
     for kind in SessionKind::ALL {
         assert_eq!(scene.knock(scene.seated(kind)), turned_away, "{kind:?}");
     }
-    assert!(scene.told.try_recv().is_err(), "nobody has entered");
-    scene.tell(Ask::Closed(false));
+    assert!(scene.assigned.try_recv().is_err(), "nobody has entered");
+    scene.send(GameRequest::Closed(false));
     let _stays = scene.come(Config::default(), scene.seated(SessionKind::Play));
-    let Tell::Entered(match_id) = scene.told.recv_timeout(PATIENCE).unwrap() else {
+    let MatchNotice::Entered(match_id) = scene.assigned.recv_timeout(PATIENCE).unwrap() else {
         panic!("the match has not begun");
     };
     assert_eq!(match_id, match_of(SessionKind::Play));

@@ -1,6 +1,6 @@
-//! Mail and counts through the hub: one that writes, and one that reads for all players.
+//! Mail and counts through the hub: a writer, and a reader for all players.
 //!
-//! A mail is the number of it, eight bytes: so a reader can tell one that came before.
+//! The body of a mail is its number, eight bytes, so the reader detects duplicates.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -14,9 +14,9 @@ use hub::{Node, NodeConfig, NodeEvent};
 use servicer::StreamHandle;
 use wire::{ClientId, Instant};
 
-use super::{Failure, Voice};
+use super::{EventWriter, Failure};
 use crate::keyring;
-use crate::message::{MAILS_AT_KILL_MIN, News};
+use crate::message::{ChildEvent, MAILS_AT_KILL_MIN};
 use daemon::link::{self, LinkApplication, Member};
 use daemon::trust;
 
@@ -46,34 +46,34 @@ where
 /// Writes to all players in turn.
 pub(super) struct Writer {
     readers: Vec<ClientId>,
-    /// Mails given to the node, which sends each until it is on the hub's disk.
+    /// Mails given to the node. It sends each until the hub has stored it.
     sent: u64,
     acknowledged: u64,
-    /// Mails to be kept under way, for as long as this holds.
+    /// Keeps mails in flight until then.
     busy_until: Option<Instant>,
-    /// What ticks are counted by.
+    /// The key of the tick counter.
     key: CountKey,
-    /// Ticks counted, and how many of them were said to be on the hub's disk.
+    /// Ticks counted, and how many of them the hub has stored.
     counted: u64,
-    counted_told: u64,
-    /// When to look whether they are.
+    counted_sent: u64,
+    /// When to check the stored count.
     look_at: Option<Instant>,
-    voice: Voice,
+    events: EventWriter,
 }
 
-/// What is asked of a writer.
+/// A request to the writer.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Write {
     /// One mail to each player.
     Round,
     /// Mails without a pause, for a while.
     Busily,
-    /// So many ticks more.
+    /// Adds this many ticks.
     Count(u64),
 }
 
 impl Writer {
-    pub(super) fn new(readers: Vec<ClientId>, voice: Voice) -> Result<Self, Failure> {
+    pub(super) fn new(readers: Vec<ClientId>, events: EventWriter) -> Result<Self, Failure> {
         Ok(Self {
             readers,
             sent: 0,
@@ -81,9 +81,9 @@ impl Writer {
             busy_until: None,
             key: CountKey::new("ticks".parse()?, &[])?,
             counted: 0,
-            counted_told: 0,
+            counted_sent: 0,
             look_at: None,
-            voice,
+            events,
         })
     }
 
@@ -102,7 +102,7 @@ impl Writer {
         is_taken
     }
 
-    /// Keeps mails under way while it is the time for it.
+    /// Keeps mails in flight until `busy_until`.
     fn top_up(&mut self, now: Instant, node: &mut Node) {
         if self.busy_until.is_some_and(|until| now >= until) {
             self.busy_until = None;
@@ -114,8 +114,8 @@ impl Writer {
         {}
     }
 
-    fn tell(&self) {
-        self.voice.say(News::MailWritten {
+    fn send(&self) {
+        self.events.send(ChildEvent::MailWritten {
             sent: self.sent,
             acknowledged: self.acknowledged,
         });
@@ -140,12 +140,12 @@ impl LinkApplication for Writer {
             Write::Busily => {
                 self.busy_until = Some(now + BUSY);
                 self.top_up(now, node);
-                self.voice.say(News::MailUnderWay {
+                self.events.send(ChildEvent::MailUnderWay {
                     count: node.mails_waiting(),
                 });
             }
         }
-        self.tell();
+        self.send();
         ControlFlow::Continue(())
     }
 
@@ -154,15 +154,15 @@ impl LinkApplication for Writer {
             self.acknowledged = self.acknowledged.saturating_add(1);
             self.top_up(now, node);
             if node.mails_waiting() == 0 {
-                self.tell();
+                self.send();
             }
         } else if let NodeEvent::MailRefused(_, why) = event {
-            self.voice.say(News::Failed {
+            self.events.send(ChildEvent::Failed {
                 reason: format!("the hub refuses a mail: {why:?}"),
             });
         } else if matches!(event, NodeEvent::HubDown) {
             self.busy_until = None;
-            self.voice.say(News::HubLost {
+            self.events.send(ChildEvent::HubLost {
                 mails_under_way: node.mails_waiting(),
             });
         }
@@ -178,44 +178,44 @@ impl LinkApplication for Writer {
         }
         if !node.is_counted() {
             self.look_at = Some(now + COUNTED_LOOK);
-        } else if self.counted_told != self.counted {
-            self.counted_told = self.counted;
-            self.voice.say(News::Counted {
+        } else if self.counted_sent != self.counted {
+            self.counted_sent = self.counted;
+            self.events.send(ChildEvent::Counted {
                 ticks: self.counted,
             });
         }
     }
 }
 
-/// Reads for all players, and counts what comes twice.
+/// Reads for all players, and counts duplicates.
 pub(super) struct Reader {
     players: Vec<ClientId>,
-    /// Numbers of the mails that came.
+    /// Numbers of the mails received.
     read: BTreeSet<u64>,
     duplicates: u64,
-    voice: Voice,
+    events: EventWriter,
 }
 
 impl Reader {
-    pub(super) const fn new(players: Vec<ClientId>, voice: Voice) -> Self {
+    pub(super) const fn new(players: Vec<ClientId>, events: EventWriter) -> Self {
         Self {
             players,
             read: BTreeSet::new(),
             duplicates: 0,
-            voice,
+            events,
         }
     }
 }
 
 impl LinkApplication for Reader {
-    /// To say that the players are here.
+    /// Announces that the players are present.
     type Request = ();
 
     fn apply_request(&mut self, now: Instant, node: &mut Node, (): ()) -> ControlFlow<()> {
         for player in &self.players {
             let claim = node.claim(now, *player, MailSeq(0), Vec::new().into());
             if let Err(error) = claim {
-                self.voice.say(News::Failed {
+                self.events.send(ChildEvent::Failed {
                     reason: format!("player {player} cannot be claimed: {error}"),
                 });
             }
@@ -234,9 +234,9 @@ impl LinkApplication for Reader {
             if !self.read.insert(number) {
                 self.duplicates = self.duplicates.saturating_add(1);
             }
-            // Where the claim does not stand any more, the mail comes again.
+            // If the claim has expired, the hub delivers the mail again.
             node.acknowledge(now, claim, seq);
-            self.voice.say(News::MailRead {
+            self.events.send(ChildEvent::MailRead {
                 delivered: u64::try_from(self.read.len()).unwrap_or(u64::MAX),
                 duplicates: self.duplicates,
             });
@@ -244,11 +244,11 @@ impl LinkApplication for Reader {
     }
 }
 
-/// How long the hub keeps a mail for a player who is away.
+/// How long the hub keeps a mail for an absent player.
 const KEPT: Duration = Duration::from_secs(3_600);
-/// How long the writer is busy, unless the hub goes first.
+/// How long the writer is busy, unless the link to the hub is lost earlier.
 const BUSY: Duration = Duration::from_secs(5);
 /// Mails of one run: 512 for each of eight players.
 const MAILS_MAX: u64 = 4_096;
-/// How often to look whether all counts are on the hub's disk.
+/// Interval of checks of the stored count.
 const COUNTED_LOOK: Duration = Duration::from_millis(100);

@@ -1,60 +1,60 @@
-//! What the children have said so far.
+//! What the children have reported so far.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::message::{Medians, News, Place, Quantiles, Status};
+use super::message::{ChildEvent, Medians, Place, Quantiles, Status};
 use super::plan::Plan;
 use super::report::Mail;
 
-/// Everything a run is judged by.
+/// All reports that a run is judged by.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(super) struct Observations {
     /// Players whose sessions are open.
     pub(super) joined: u16,
-    /// Times that the game server was registered with the matchmaker, with its token key.
+    /// How often the game server registered with the matchmaker.
     pub(super) leases: u64,
     /// Whether tick 0 has begun.
     pub(super) has_started: bool,
-    /// Whether the last tick has been played and processes may go.
+    /// Whether the last tick was played and processes may end.
     pub(super) is_over: bool,
-    /// Latest of each player.
+    /// Latest status of each player.
     pub(super) statuses: BTreeMap<u16, Status>,
-    /// Digest of each participant (`None` is the server) at each checkpoint.
+    /// Digests of each participant (`None` is the server) by checkpoint.
     pub(super) checkpoints: BTreeMap<u32, BTreeMap<Option<u16>, u64>>,
-    /// Where the matchmaker has put each player, and where it plays.
+    /// The assigned and the used seat of each player.
     pub(super) seated: BTreeMap<u16, (Place, Place)>,
-    /// Ticks that differed, and in which seats.
+    /// Ticks whose states differ, and the seats.
     pub(super) desyncs: Vec<(u32, Vec<u16>)>,
-    /// Seats whose players were out before the end.
+    /// Seats whose players left early, and why.
     pub(super) left: Vec<(u16, String)>,
-    /// What each accident did to each player.
+    /// Effect of each fault on each player.
     pub(super) gaps: Vec<Gap>,
-    /// Links that relays have said to be up, each counted at both ends.
+    /// Links reported as up, each counted at both ends.
     pub(super) links: usize,
-    /// Entry of each player; `None` where the direct way is the shortest.
-    pub(super) ways: BTreeMap<u16, Option<u8>>,
-    /// Players whose pings came back through the mesh.
+    /// Assigned entry of each player; `None` for the direct route.
+    pub(super) routes: BTreeMap<u16, Option<u8>>,
+    /// Players whose pings were answered through the mesh.
     pub(super) pinged: BTreeSet<u16>,
-    /// The way that each entry uses now: the nodes behind it, the exit last.
+    /// Current path of each entry: the nodes after it, the exit last.
     pub(super) paths: BTreeMap<u8, Vec<u8>>,
-    /// How many accidents there were when an entry took a way, which entry, and which way.
+    /// Changes of path: number of faults before it, entry, path.
     pub(super) moves: Vec<(u8, u8, Vec<u8>)>,
-    /// Accidents so far.
-    pub(super) accidents: u8,
-    /// Round trips of direct sessions, of those that go the way that was told, and of those of
-    /// them that go through the mesh.
+    /// Number of faults so far.
+    pub(super) faults: u8,
+    /// Round trips of direct sessions, of sessions on assigned routes, and of those of them that
+    /// use the mesh.
     pub(super) measured: Option<[Quantiles; 3]>,
-    /// Of each player.
+    /// Median round trips of each player.
     pub(super) medians: Vec<Medians>,
     /// Mail through the hub.
     pub(super) mail: Mail,
-    /// Ticks counted by the game server that are on the hub's disk.
+    /// Ticks of the game server that the hub has stored.
     pub(super) counted: u64,
-    /// Attempts that the game server did not let in.
+    /// Joins that the game server rejected.
     pub(super) joins_refused: Option<u64>,
 }
 
-impl Ledger {
+impl Observations {
     /// Keeps the first tick that differs in these seats.
     fn note_desync(&mut self, tick: u32, seats: &[u16]) {
         let known = self.desyncs.iter_mut().find(|(_, known)| known == seats);
@@ -64,17 +64,17 @@ impl Ledger {
         }
     }
 
-    /// Takes down one piece of news; those that call for an act are none of its business.
-    pub(super) fn note(&mut self, news: &News) {
-        match news {
-            News::Joined { .. } => self.joined = self.joined.saturating_add(1),
-            News::Leased => self.leases = self.leases.saturating_add(1),
-            News::Counted { ticks } => self.counted = *ticks,
-            News::Started => self.has_started = true,
-            News::Status(status) => {
+    /// Records one event.
+    pub(super) fn note(&mut self, event: &ChildEvent) {
+        match event {
+            ChildEvent::Joined { .. } => self.joined = self.joined.saturating_add(1),
+            ChildEvent::Leased => self.leases = self.leases.saturating_add(1),
+            ChildEvent::Counted { ticks } => self.counted = *ticks,
+            ChildEvent::Started => self.has_started = true,
+            ChildEvent::Status(status) => {
                 self.statuses.insert(status.player, *status);
             }
-            News::Checkpoint {
+            ChildEvent::Checkpoint {
                 player,
                 ticks,
                 digest,
@@ -82,45 +82,45 @@ impl Ledger {
                 let digests = self.checkpoints.entry(*ticks).or_default();
                 digests.insert(*player, *digest);
             }
-            News::Seated {
+            ChildEvent::Seated {
                 player,
                 given,
                 played,
             } => {
                 self.seated.insert(*player, (given.clone(), played.clone()));
             }
-            News::Desync { tick, seats } => self.note_desync(*tick, seats),
-            // At the end everyone goes.
-            News::Left { .. } if self.is_over => {}
-            News::Left { seat, reason } => self.left.push((*seat, reason.clone())),
-            News::Gap {
-                accident,
+            ChildEvent::Desync { tick, seats } => self.note_desync(*tick, seats),
+            // At the end all players leave.
+            ChildEvent::Left { .. } if self.is_over => {}
+            ChildEvent::Left { seat, reason } => self.left.push((*seat, reason.clone())),
+            ChildEvent::Gap {
+                fault,
                 player,
                 gap_us,
                 lost_datagrams,
             } => self.gaps.push(Gap {
-                accident: *accident,
+                fault: *fault,
                 player: *player,
                 silence_us: *gap_us,
                 lost_datagrams: *lost_datagrams,
             }),
-            News::LinkUp { .. } => self.links = self.links.saturating_add(1),
-            News::Way {
+            ChildEvent::LinkUp { .. } => self.links = self.links.saturating_add(1),
+            ChildEvent::RouteFound {
                 player,
                 entry,
                 entry_us,
                 ..
             } => {
-                self.ways.insert(*player, *entry);
+                self.routes.insert(*player, *entry);
                 if entry_us.is_some() {
                     self.pinged.insert(*player);
                 }
             }
-            News::Route { relay, path, .. } => {
+            ChildEvent::Route { relay, path, .. } => {
                 self.paths.insert(*relay, path.clone());
-                self.moves.push((self.accidents, *relay, path.clone()));
+                self.moves.push((self.faults, *relay, path.clone()));
             }
-            News::Measured {
+            ChildEvent::Measured {
                 direct,
                 accelerated,
                 mesh,
@@ -129,31 +129,33 @@ impl Ledger {
                 self.measured = Some([*direct, *accelerated, *mesh]);
                 self.medians.clone_from(players);
             }
-            News::Closed { joins_refused } => self.joins_refused = Some(*joins_refused),
-            News::MailWritten { .. } | News::MailRead { .. } | News::HubLost { .. } => {
-                self.note_mail(news);
+            ChildEvent::Closed { joins_refused } => self.joins_refused = Some(*joins_refused),
+            ChildEvent::MailWritten { .. }
+            | ChildEvent::MailRead { .. }
+            | ChildEvent::HubLost { .. } => {
+                self.note_mail(event);
             }
-            News::MailUnderWay { .. } | News::Ready | News::Failed { .. } => {}
+            ChildEvent::MailUnderWay { .. } | ChildEvent::Ready | ChildEvent::Failed { .. } => {}
         }
     }
 
-    fn note_mail(&mut self, news: &News) {
-        if let News::MailWritten { sent, acknowledged } = news {
+    fn note_mail(&mut self, event: &ChildEvent) {
+        if let ChildEvent::MailWritten { sent, acknowledged } = event {
             (self.mail.sent, self.mail.acknowledged) = (*sent, *acknowledged);
-        } else if let News::MailRead {
+        } else if let ChildEvent::MailRead {
             delivered,
             duplicates,
-        } = news
+        } = event
         {
             (self.mail.delivered, self.mail.duplicates) = (*delivered, *duplicates);
-        } else if let News::HubLost { mails_under_way } = news {
-            // At the end it goes too, with none left.
+        } else if let ChildEvent::HubLost { mails_under_way } = event {
+            // At the end the hub leaves too, with no mail in flight.
             let count = u64::try_from(*mails_under_way).unwrap_or(u64::MAX);
             self.mail.in_flight_at_kill = self.mail.in_flight_at_kill.max(count);
         }
     }
 
-    /// Names the player in a seat.
+    /// Returns the name of the player in a seat.
     pub(super) fn in_seat(&self, seat: u16) -> String {
         let mut seated = self.seated.iter();
         let player = seated.find(|(_, (_, played))| played.seat == seat);
@@ -163,25 +165,25 @@ impl Ledger {
         )
     }
 
-    /// Returns whether everyone has played to the last tick.
+    /// Returns whether all players played to the last tick.
     #[must_use]
     pub(super) fn is_complete(&self, plan: &Plan) -> bool {
         self.ticks_by_all(plan) == plan.ticks()
     }
 
-    /// Returns whether all mails have been acknowledged and read.
+    /// Returns whether all mails were acknowledged and read.
     #[must_use]
     pub(super) const fn is_all_read(&self) -> bool {
         self.mail.sent == self.mail.acknowledged && self.mail.acknowledged <= self.mail.delivered
     }
 
-    /// Returns whether the hub has said that the count of all ticks is on its disk.
+    /// Returns whether the hub has stored the count of all ticks.
     #[must_use]
     pub(super) fn is_all_counted(&self, plan: &Plan) -> bool {
         self.counted == u64::from(plan.ticks())
     }
 
-    /// Returns how many ticks everyone has simulated, to the last checkpoint.
+    /// Returns how many ticks all players simulated, by the last checkpoint.
     #[must_use]
     pub(super) fn ticks_by_all(&self, plan: &Plan) -> u32 {
         let everyone = usize::from(plan.options().players).saturating_add(1);
@@ -192,7 +194,7 @@ impl Ledger {
             .unwrap_or(0)
     }
 
-    /// Returns the first checkpoint at which not all digests are equal.
+    /// Returns the first checkpoint whose digests differ.
     #[must_use]
     pub(super) fn first_difference(&self) -> Option<u32> {
         self.checkpoints.iter().find_map(|(ticks, digests)| {
@@ -203,12 +205,12 @@ impl Ledger {
     }
 }
 
-/// What one accident did to one player.
+/// Effect of one fault on one player.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gap {
-    pub(super) accident: u8,
+    pub(super) fault: u8,
     pub(super) player: u16,
-    /// From the accident to the end of the silence that it caused.
+    /// From the fault to the end of the silence that it caused.
     pub(super) silence_us: u64,
     pub(super) lost_datagrams: u32,
 }
@@ -217,8 +219,8 @@ pub(super) struct Gap {
 mod tests {
     use super::*;
 
-    fn checkpoint(player: Option<u16>, ticks: u32, digest: u64) -> News {
-        News::Checkpoint {
+    fn checkpoint(player: Option<u16>, ticks: u32, digest: u64) -> ChildEvent {
+        ChildEvent::Checkpoint {
             player,
             ticks,
             digest,
@@ -226,28 +228,28 @@ mod tests {
     }
 
     #[test]
-    fn of_two_desyncs_in_the_same_seats_the_first_tick_counts() {
-        let mut ledger = Ledger::default();
+    fn the_first_of_two_desyncs_in_the_same_seats_counts() {
+        let mut observed = Observations::default();
         for (tick, seats) in [
             (109, vec![1]),
             (108, vec![1]),
             (110, vec![1]),
             (120, vec![2]),
         ] {
-            ledger.note(&News::Desync { tick, seats });
+            observed.note(&ChildEvent::Desync { tick, seats });
         }
-        assert_eq!(ledger.desyncs, [(108, vec![1]), (120, vec![2])]);
+        assert_eq!(observed.desyncs, [(108, vec![1]), (120, vec![2])]);
     }
 
     #[test]
     fn one_digest_that_differs_is_found() {
-        let mut ledger = Ledger::default();
+        let mut observed = Observations::default();
         for player in [None, Some(0), Some(1)] {
-            ledger.note(&checkpoint(player, 30, 7));
-            ledger.note(&checkpoint(player, 60, 8));
+            observed.note(&checkpoint(player, 30, 7));
+            observed.note(&checkpoint(player, 60, 8));
         }
-        assert_eq!(ledger.first_difference(), None);
-        ledger.note(&checkpoint(Some(1), 60, 9));
-        assert_eq!(ledger.first_difference(), Some(60));
+        assert_eq!(observed.first_difference(), None);
+        observed.note(&checkpoint(Some(1), 60, 9));
+        assert_eq!(observed.first_difference(), Some(60));
     }
 }

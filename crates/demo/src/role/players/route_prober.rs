@@ -1,4 +1,4 @@
-//! Which way is the shortest: asks the server's beacon by each of them, for a few seconds.
+//! Finds the fastest route: pings the server's beacon over each route for a few seconds.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -10,36 +10,36 @@ use std::time::Duration;
 use servicer::Application;
 use wire::{Arrival, CommandId, Instant, Machine, Seat, Transmit};
 
-use crate::talk::{BEACON_ANSWER, BEACON_ASK, BEACON_LEN};
+use crate::game_protocol::{BEACON_ANSWER, BEACON_ASK, BEACON_LEN};
 
-/// Asks by all ways of one player.
+/// Pings over all routes of one player.
 #[derive(Debug)]
-pub(in crate::role) struct Scout {
-    ways: Vec<Way>,
-    /// Questions that wait to be sent: which way, and when it was asked.
+pub(in crate::role) struct RouteProber {
+    routes: Vec<EntryRoute>,
+    /// Pings to be sent: route, and when it was queued.
     questions: VecDeque<(SocketAddr, Instant)>,
     next_at: Option<Instant>,
     ends_at: Instant,
-    /// The latest time it was told.
+    /// Latest time passed in.
     latest: Instant,
     found: Option<Vec<Option<Duration>>>,
 }
 
 #[derive(Debug)]
-struct Way {
+struct EntryRoute {
     beacon: SocketAddr,
     round_trips: Vec<Duration>,
 }
 
-impl Scout {
-    /// Begins to ask at `now`.
+impl RouteProber {
+    /// Starts to ping at `now`.
     pub(in crate::role) fn new(beacons: &[SocketAddr], now: Instant) -> Self {
-        let way = |beacon: &SocketAddr| Way {
+        let route = |beacon: &SocketAddr| EntryRoute {
             beacon: *beacon,
             round_trips: Vec::new(),
         };
         Self {
-            ways: beacons.iter().map(way).collect(),
+            routes: beacons.iter().map(route).collect(),
             questions: VecDeque::new(),
             next_at: Some(now),
             ends_at: now + PATIENCE,
@@ -48,36 +48,40 @@ impl Scout {
         }
     }
 
-    /// Takes the present time, which does not go back.
+    /// Advances the clock, which never goes back.
     fn advance(&mut self, now: Instant) -> Instant {
         self.latest = self.latest.max(now);
         self.latest
     }
 
-    /// Returns the bytes that it holds.
+    /// Returns the bytes of memory that it holds.
     #[cfg(test)]
     pub(in crate::role) fn memory_len(&self) -> usize {
-        let answers: usize = self.ways.iter().map(|way| way.round_trips.len()).sum();
+        let answers: usize = self
+            .routes
+            .iter()
+            .map(|route| route.round_trips.len())
+            .sum();
         size_of::<Self>()
             + answers * size_of::<Duration>()
             + self.questions.len() * size_of::<(SocketAddr, Instant)>()
     }
 
-    /// Returns the median round trip of each way, `None` where too few came back.
+    /// Returns the median round trip of each route; `None` if too few pings were answered.
     fn medians(&mut self) -> Vec<Option<Duration>> {
-        let median = |way: &mut Way| {
-            way.round_trips.sort_unstable();
-            let is_sure = way.round_trips.len() >= ANSWERS_MIN;
-            let middle = way.round_trips.get(way.round_trips.len() / 2);
+        let median = |route: &mut EntryRoute| {
+            route.round_trips.sort_unstable();
+            let is_sure = route.round_trips.len() >= ANSWERS_MIN;
+            let middle = route.round_trips.get(route.round_trips.len() / 2);
             middle.copied().filter(|_| is_sure)
         };
-        self.ways.iter_mut().map(median).collect()
+        self.routes.iter_mut().map(median).collect()
     }
 }
 
-impl Machine for Scout {
+impl Machine for RouteProber {
     type Peer = SocketAddr;
-    /// The median round trip of each way, in the order given.
+    /// Median round trip of each route, in the order given.
     type Event = Vec<Option<Duration>>;
     type Command = Infallible;
 
@@ -90,16 +94,19 @@ impl Machine for Scout {
             return;
         };
         let asked_at = Instant::from_nanos(u64::from_be_bytes(*asked_at));
-        let way = self.ways.iter_mut().find(|way| way.beacon == arrival.peer);
-        if let Some(way) = way
-            && way.round_trips.len() < ANSWERS_MAX
+        let route = self
+            .routes
+            .iter_mut()
+            .find(|route| route.beacon == arrival.peer);
+        if let Some(route) = route
+            && route.round_trips.len() < ANSWERS_MAX
         {
-            way.round_trips.push(now.saturating_since(asked_at));
+            route.round_trips.push(now.saturating_since(asked_at));
         }
         if self
-            .ways
+            .routes
             .iter()
-            .all(|way| way.round_trips.len() >= ANSWERS_MAX)
+            .all(|route| route.round_trips.len() >= ANSWERS_MAX)
         {
             self.ends_at = self.ends_at.min(now);
         }
@@ -116,7 +123,7 @@ impl Machine for Scout {
             self.found = Some(self.medians());
         } else if now >= next_at {
             self.questions
-                .extend(self.ways.iter().map(|way| (way.beacon, now)));
+                .extend(self.routes.iter().map(|route| (route.beacon, now)));
             self.next_at = Some(now + INTERVAL);
         }
     }
@@ -147,36 +154,41 @@ impl Machine for Scout {
     }
 }
 
-/// Tells what a scout has found.
-pub(super) struct Herald {
+/// Reports the result of a prober.
+pub(super) struct BeaconProber {
     pub(super) seat: Seat,
     pub(super) found: Sender<(Seat, Vec<Option<Duration>>)>,
 }
 
-impl Application<Scout> for Herald {
+impl Application<RouteProber> for BeaconProber {
     type Request = Infallible;
 
-    fn apply_request(&mut self, _: Instant, _: &mut Scout, request: Infallible) -> ControlFlow<()> {
+    fn apply_request(
+        &mut self,
+        _: Instant,
+        _: &mut RouteProber,
+        request: Infallible,
+    ) -> ControlFlow<()> {
         match request {}
     }
 
-    fn on_event(&mut self, _: Instant, _: &mut Scout, found: Vec<Option<Duration>>) {
-        // Nobody waits any more where the process ends.
+    fn on_event(&mut self, _: Instant, _: &mut RouteProber, found: Vec<Option<Duration>>) {
+        // If nobody receives it, the process is ending.
         drop(self.found.send((self.seat, found)));
     }
 
-    fn on_command(&mut self, _: Instant, _: &mut Scout, _: CommandId, command: Infallible) {
+    fn on_command(&mut self, _: Instant, _: &mut RouteProber, _: CommandId, command: Infallible) {
         match command {}
     }
 }
 
-/// How long to ask where not all answer.
+/// How long to ping if some routes do not answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(6);
-/// Time between two questions by each way.
+/// Interval of pings on each route.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Answers by each way after which nothing more is to be learned.
+/// Answers of each route after which probing ends.
 const ANSWERS_MAX: usize = 25;
-/// Answers without which a way is not believed in.
+/// Minimum answers for a route to count.
 const ANSWERS_MIN: usize = 5;
 
 #[cfg(test)]
@@ -184,15 +196,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_of_each_way_is_found_and_a_silent_way_is_none() {
+    fn each_route_has_its_median_and_a_silent_one_has_none() {
         let beacons = [1, 2, 3].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
-        let mut scout = Scout::new(&beacons, Instant::ZERO);
+        let mut route_prober = RouteProber::new(&beacons, Instant::ZERO);
         let mut now = Instant::ZERO;
         let mut question = Vec::new();
-        while let Some(due) = scout.poll_timeout() {
+        while let Some(due) = route_prober.poll_timeout() {
             now = now.max(due);
-            scout.handle_timeout(now);
-            while let Some(transmit) = scout.poll_transmit(now, &mut question) {
+            route_prober.handle_timeout(now);
+            while let Some(transmit) = route_prober.poll_transmit(now, &mut question) {
                 let delay = match transmit.destination.port() {
                     1 => 40,
                     2 => 30,
@@ -204,18 +216,18 @@ mod tests {
                 question[0] = BEACON_ANSWER;
                 now += Duration::from_millis(delay);
                 let arrival = Arrival::from(transmit.destination);
-                scout.handle_datagram(now, arrival, &mut question);
+                route_prober.handle_datagram(now, arrival, &mut question);
                 question.clear();
             }
         }
-        let found = scout.poll_event().unwrap();
+        let found = route_prober.poll_event().unwrap();
         let millis: Vec<_> = found
             .iter()
-            .map(|way| way.map(|way| way.as_millis()))
+            .map(|route| route.map(|route| route.as_millis()))
             .collect();
-        // The second question of a turn waits here while the first is answered.
+        // The second ping of a round waits while the first is answered.
         assert_eq!(millis, [Some(40), Some(70), None]);
         assert!(now >= Instant::ZERO + PATIENCE);
-        assert_eq!(scout.poll_event(), None);
+        assert_eq!(route_prober.poll_event(), None);
     }
 }

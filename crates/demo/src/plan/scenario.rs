@@ -1,24 +1,24 @@
-//! Whether the mesh has something to do on a map: for some players before and after both accidents,
-//! so much for all together that it shows in their median, and not for everyone.
+//! Whether a map is worth demonstrating on: the mesh helps some players before and after both
+//! faults, the gain shows in the median of all players, and at least one player is best served
+//! directly.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use wire::Seat;
 
-use super::{DRAWS_MAX, Damage, Duty, Plan};
-use crate::wan::Accident;
+use super::LinkFault;
+use super::{DRAWS_MAX, Damage, NodeRole, Plan};
 
 impl Plan {
-    /// Returns whether the map is one to show the mesh on.
+    /// Returns whether the map is worth demonstrating on.
     ///
-    /// Some players are clearly faster through it; they still are when the link that most of them
-    /// use is degraded, over a relay between entry and exit; and behind every entry that used it
-    /// some are when the relay that most of them use is dead. Over a match with both accidents the
-    /// median of all players is shorter by 18 %. And, unless there is one player
-    /// only, somebody's shortest way is the direct one.
+    /// Some players are clearly faster through the mesh. They still are if the link that most of
+    /// them use is degraded. If the relay that most of them use is killed, some are still faster
+    /// behind every entry that used it. Over a match with both faults the median of all players is
+    /// 18 % shorter. With more than one player, the direct route is the shortest for at least one.
     #[must_use]
-    pub fn has_errand(&self) -> bool {
+    pub fn has_scenario(&self) -> bool {
         let assigned = self.assigned();
         if assigned.len() == self.seats().count() && assigned.len() > 1 {
             return false;
@@ -27,13 +27,13 @@ impl Plan {
         states.is_some_and(|states| self.gains(&assigned, &states))
     }
 
-    /// Checks that a map to show the mesh on was found, where one was asked for.
+    /// Checks that a map was found, unless any map was asked for.
     ///
     /// # Errors
     ///
-    /// One sentence: nearly every seed has one, and few have none.
-    pub(crate) fn check_errand(&self) -> Result<(), String> {
-        if self.options.any_map || self.has_errand() {
+    /// One sentence. Nearly every seed has such a map.
+    pub(crate) fn check_scenario(&self) -> Result<(), String> {
+        if self.options.any_map || self.has_scenario() {
             return Ok(());
         }
         Err(format!(
@@ -43,15 +43,15 @@ impl Plan {
         ))
     }
 
-    /// Does both accidents, and returns the network before, between and after them; `None` where
-    /// there is nothing to do them to, or the mesh is of no use then.
+    /// Applies both faults. Returns the network before, between and after them; `None` if no fault
+    /// would hit a player, or the mesh helps nobody afterwards.
     fn survived(&self, assigned: &[(Seat, u8)]) -> Option<[Damage; 3]> {
         let whole = Damage::default();
         let entry = self
             .traffic(assigned, &whole)
             .busiest(|_, entry, _| vec![entry])?;
         let path = self.best_path(entry, &whole)?;
-        let delay = Duration::from_millis(Accident::DEGRADED.delay_ms);
+        let delay = Duration::from_millis(LinkFault::DEGRADED.delay_ms);
         let mut degraded = whole.clone();
         degraded.degrade((entry, *path.first()?), delay);
         let traffic = self.traffic(assigned, &degraded);
@@ -59,11 +59,11 @@ impl Plan {
             return None;
         }
         let victim = traffic.busiest(|plan, _, path| {
-            let is_relay = |node: &u8| plan.duty(*node) == Duty::Relay;
+            let is_relay = |node: &u8| plan.node_role(*node) == NodeRole::Relay;
             path.iter().copied().filter(is_relay).collect()
         })?;
         let hit: Vec<u8> = self
-            .on_duty(Duty::Entry)
+            .on_duty(NodeRole::Entry)
             .filter(|entry| {
                 let path = self.best_path(*entry, &degraded);
                 path.is_some_and(|path| path.contains(&victim)) && traffic.is_used(*entry)
@@ -82,11 +82,11 @@ impl Plan {
         is_carried.then_some([whole, degraded, killed])
     }
 
-    /// Whether the median of all players is clearly shorter by the ways that they are told: each
-    /// has the middle one of what its way is in the three parts of the match.
+    /// Returns whether the median of all players is clearly shorter on their assigned routes. Each
+    /// player counts with the middle value of the three parts of the match.
     fn gains(&self, assigned: &[(Seat, u8)], states: &[Damage; 3]) -> bool {
-        let mut told: Vec<Duration> = self.seats().map(|seat| self.direct(seat)).collect();
-        let direct = middle(&mut told.clone());
+        let mut trips: Vec<Duration> = self.seats().map(|seat| self.direct(seat)).collect();
+        let direct = middle(&mut trips.clone());
         for (seat, entry) in assigned {
             let mut parts = states.each_ref().map(|damage| {
                 let path = self.best_path(*entry, damage);
@@ -96,16 +96,16 @@ impl Plan {
             });
             parts.sort_unstable();
             let [_, part, _] = parts;
-            if let Some(told) = told.get_mut(usize::from(seat.0)) {
-                *told = part;
+            if let Some(trip) = trips.get_mut(usize::from(seat.0)) {
+                *trip = part;
             }
         }
         let most = direct.saturating_mul(100 - GAIN_MIN_OF_100);
-        middle(&mut told) <= most.checked_div(100).unwrap_or_default()
+        middle(&mut trips) <= most.checked_div(100).unwrap_or_default()
     }
 
-    /// Whether an entry is clearly better off with a relay: else a breath of noise decides whether
-    /// it uses it at all.
+    /// Returns whether an entry gains clearly by a relay. Otherwise noise decides whether it is
+    /// used.
     fn needs(&self, entry: u8, relay: u8, damage: &Damage) -> bool {
         let best = |with: bool| {
             let paths = self.paths(entry, damage);
@@ -118,24 +118,24 @@ impl Plan {
         }
     }
 
-    /// The entry of each player who gains by one, on the network as it is before the match.
+    /// The entry of each player that gains by one, on the network before the match.
     fn assigned(&self) -> Vec<(Seat, u8)> {
         let whole = Damage::default();
         let mut paths = BTreeMap::new();
-        for entry in self.on_duty(Duty::Entry) {
+        for entry in self.on_duty(NodeRole::Entry) {
             paths.extend(self.best_path(entry, &whole).map(|path| (entry, path)));
         }
         let entry = |seat| {
             let over = paths
                 .iter()
                 .map(|(entry, path)| (self.over(seat, *entry, path, &whole), *entry));
-            let (way, entry) = over.min()?;
-            (way < self.direct(seat)).then_some((seat, entry))
+            let (route, entry) = over.min()?;
+            (route < self.direct(seat)).then_some((seat, entry))
         };
         self.seats().filter_map(entry).collect()
     }
 
-    /// Who goes where on a network.
+    /// Returns the paths of all players on a damaged network.
     fn traffic(&self, assigned: &[(Seat, u8)], damage: &Damage) -> Traffic<'_> {
         let mut traffic = Traffic {
             plan: self,
@@ -145,10 +145,10 @@ impl Plan {
             let Some(path) = self.best_path(*entry, damage) else {
                 continue;
             };
-            let (direct, way) = (self.direct(*seat), self.over(*seat, *entry, &path, damage));
-            if way < direct {
+            let (direct, route) = (self.direct(*seat), self.over(*seat, *entry, &path, damage));
+            if route < direct {
                 let gain = CLEAR_MIN.max(direct.checked_div(10).unwrap_or_default());
-                let is_clear = way.saturating_add(gain) <= direct;
+                let is_clear = route.saturating_add(gain) <= direct;
                 traffic.carried.push((*entry, path, is_clear));
             }
         }
@@ -156,16 +156,16 @@ impl Plan {
     }
 }
 
-/// The players for whom the mesh is faster.
+/// The players for which the mesh is faster.
 struct Traffic<'a> {
     plan: &'a Plan,
-    /// Entry and path of each, and whether it is clearly so.
+    /// Entry and path of each, and whether the gain is clear.
     carried: Vec<(u8, Vec<u8>, bool)>,
 }
 
 impl Traffic<'_> {
-    /// Of the nodes that `nodes` makes of an entry and its path, the one that most players use,
-    /// however those decide for whom it makes little difference; `None` where that is not clear.
+    /// Returns the node that most players use, of those that `nodes` derives from an entry and its
+    /// path. `None` if that depends on players whose gain is not clear.
     fn busiest(&self, nodes: impl Fn(&Plan, u8, &[u8]) -> Vec<u8>) -> Option<u8> {
         let (mut sure, mut possible) = (BTreeMap::new(), BTreeMap::new());
         for (entry, path, is_clear) in &self.carried {
@@ -182,19 +182,19 @@ impl Traffic<'_> {
         (least > 0 && others.all(|(_, count)| count < least)).then_some(busiest)
     }
 
-    /// Whether somebody is clearly better off by `entry`.
+    /// Returns whether some player gains clearly by `entry`.
     fn is_carried_by(&self, entry: u8) -> bool {
         let mut carried = self.carried.iter();
         carried.any(|(of, _, is_clear)| *of == entry && *is_clear)
     }
 
-    /// Whether somebody may use `entry`.
+    /// Returns whether some player may use `entry`.
     fn is_used(&self, entry: u8) -> bool {
         self.carried.iter().any(|(of, _, _)| *of == entry)
     }
 }
 
-/// The node with the highest count; the lowest number decides between equals.
+/// Returns the node with the highest count; the lowest number if there is a tie.
 pub(crate) fn most(counts: &BTreeMap<u8, usize>) -> Option<u8> {
     let most = counts
         .iter()
@@ -202,7 +202,7 @@ pub(crate) fn most(counts: &BTreeMap<u8, usize>) -> Option<u8> {
     most.map(|(node, _)| *node)
 }
 
-/// The median of several; of an even number, the mean of the middle two.
+/// Returns the median; of an even number of values, the mean of the middle two.
 fn middle(spans: &mut [Duration]) -> Duration {
     spans.sort_unstable();
     let at = |at: usize| spans.get(at).copied().unwrap_or_default();
@@ -211,11 +211,11 @@ fn middle(spans: &mut [Duration]) -> Duration {
     sum.checked_div(2).unwrap_or_default()
 }
 
-/// What the mesh saves of the players' median round trip, in hundredths of the direct one.
+/// Minimum saving of the players' median round trip, percent of the direct one.
 pub(crate) const GAIN_MIN_OF_100: u32 = 18;
 
-/// What a way must save of a round trip to be clearly faster; or a tenth, if that is more. Players
-/// change sides for 3 ms and a twentieth.
+/// Minimum saving of a clear gain; or a tenth, if that is more. Players change routes for 3 ms and
+/// a twentieth.
 const CLEAR_MIN: Duration = Duration::from_millis(8);
 
 #[cfg(test)]
@@ -233,19 +233,19 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_seed_the_mesh_has_something_to_do() {
+    fn every_seed_has_a_map_worth_demonstrating() {
         for players in [1, 2, 8, 64] {
             for seed in 0..50 {
                 let plan = plan(seed, players);
-                assert!(plan.has_errand(), "seed {seed}, {players} players");
+                assert!(plan.has_scenario(), "seed {seed}, {players} players");
                 let whole = Damage::default();
-                let mut ways: Vec<_> = plan.seats().map(|seat| plan.direct(seat)).collect();
-                let direct = middle(&mut ways);
-                let mut ways: Vec<_> = plan
+                let mut routes: Vec<_> = plan.seats().map(|seat| plan.direct(seat)).collect();
+                let direct = middle(&mut routes);
+                let mut routes: Vec<_> = plan
                     .seats()
                     .map(|seat| plan.optimum(seat, &whole))
                     .collect();
-                let best = middle(&mut ways);
+                let best = middle(&mut routes);
                 assert!(
                     best <= direct * 82 / 100,
                     "seed {seed}: {best:?} of {direct:?}"
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_on_which_nobody_or_everybody_gains_is_drawn_again() {
+    fn a_map_is_rejected_if_no_player_or_every_player_gains() {
         let (mut nobody, mut everybody, mut fine) = (0, 0, 0);
         for map in 0..1_000 {
             let options = *plan(0, 4).options();
@@ -269,17 +269,17 @@ mod tests {
             match plan.seats().filter(gains).count() {
                 0 => {
                     nobody += 1;
-                    let told = plan.check_errand().unwrap_err();
+                    let error = plan.check_scenario().unwrap_err();
                     assert!(
-                        told.starts_with("seed 0 has no map for 4 players"),
-                        "{told}"
+                        error.starts_with("seed 0 has no map for 4 players"),
+                        "{error}"
                     );
                 }
                 4 => {
                     everybody += 1;
-                    assert!(!plan.has_errand());
+                    assert!(!plan.has_scenario());
                 }
-                _ => fine += i32::from(plan.check_errand().is_ok()),
+                _ => fine += i32::from(plan.check_scenario().is_ok()),
             }
         }
         assert!(nobody > 0 && everybody > 0, "{nobody} {everybody}");

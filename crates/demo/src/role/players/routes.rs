@@ -1,8 +1,8 @@
-//! The sessions of one player, and by which of them it plays.
+//! The sessions of one player, and which of them it uses for play.
 //!
-//! One goes the way that the player was told to play by: through the mesh, or directly. A second one
-//! goes directly: where the first goes through the mesh, the player plays by the one that is
-//! faster, and keeps the other warm. A third one measures the direct way, whatever the player does.
+//! The first one takes the assigned route: through the mesh, or directly. The second one is direct.
+//! If the first uses the mesh, the player plays on the faster of both and keeps the other warm. The
+//! third one only measures the direct route.
 
 use std::time::Duration;
 
@@ -11,52 +11,52 @@ use udp_proto::{ConnectError, Endpoint, SessionId, Target};
 use wire::Instant;
 
 use super::probe::{Probe, Use};
-use crate::talk::UNRELIABLE;
+use crate::game_protocol::UNRELIABLE;
 
-/// The way that a player was told to play by.
+/// The route that a player was assigned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::role) enum Told {
+pub(in crate::role) enum AssignedRoute {
     /// Through the mesh.
     Through,
-    /// As without one.
+    /// Directly.
     #[default]
     Direct,
 }
 
-/// Whom a player connects to.
+/// Connect targets of a player.
 #[derive(Debug)]
 pub(in crate::role) struct Targets {
-    /// Where `play` leads.
-    pub(in crate::role) told: Told,
-    /// To play by the way that it was told.
+    /// The route of `play`.
+    pub(in crate::role) assigned: AssignedRoute,
+    /// For play on the assigned route.
     pub(in crate::role) play: Target,
-    /// To play directly.
+    /// For play on the direct route.
     pub(in crate::role) fallback: Target,
-    /// To measure the direct way.
+    /// For measuring the direct route.
     pub(in crate::role) measure: Target,
 }
 
 /// The sessions of one player.
 #[derive(Debug, Default)]
-pub(super) struct Ways {
-    told: Told,
+pub(super) struct Routes {
+    assigned: AssignedRoute,
     play: Line,
     fallback: Line,
     pub(super) measure: Line,
-    /// Whether it plays directly although it could go through the mesh.
+    /// Whether the player plays directly although its assigned route uses the mesh.
     is_aside: bool,
-    /// Since when the other way has been better.
+    /// Since when the other route has been faster.
     better_since: Option<Instant>,
     pub(super) samples: Samples,
 }
 
-/// Round trips since the match began, in microseconds.
+/// Round trips since the match began, microseconds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Samples {
-    /// Of the session that measures.
+    /// Of the measuring session.
     pub(super) direct: Vec<u32>,
-    /// Of the session that goes the way that was told, in use or not.
-    pub(super) told: Vec<u32>,
+    /// Of the session on the assigned route, in use or not.
+    pub(super) assigned: Vec<u32>,
     /// Of the session in use.
     pub(super) played: Vec<u32>,
 }
@@ -69,22 +69,22 @@ pub(super) struct Line {
     probe: Probe,
 }
 
-impl Ways {
-    /// Begins to connect all.
+impl Routes {
+    /// Starts to connect all sessions.
     pub(super) fn connect(
         &mut self,
         now: Instant,
         endpoint: &mut Endpoint<Ring>,
         targets: Targets,
     ) -> Result<(), ConnectError> {
-        self.told = targets.told;
+        self.assigned = targets.assigned;
         self.play.session = Some(endpoint.connect(now, targets.play)?);
         self.fallback.session = Some(endpoint.connect(now, targets.fallback)?);
         self.measure.session = Some(endpoint.connect(now, targets.measure)?);
         Ok(())
     }
 
-    /// Takes word that a session is open; returns whether all are.
+    /// Records an open session; returns whether all are open.
     pub(super) fn on_connected(&mut self, session: SessionId) -> bool {
         for line in self.lines() {
             line.is_open |= line.session == Some(session);
@@ -92,9 +92,9 @@ impl Ways {
         self.lines().into_iter().all(|line| line.is_open)
     }
 
-    /// Takes word that a session has ended; returns whether the player goes on without it.
+    /// Records an ended session; returns whether the player continues without it.
     pub(super) fn on_lost(&mut self, session: SessionId) -> bool {
-        let is_lost = self.told == Told::Through && self.play.session == Some(session);
+        let is_lost = self.assigned == AssignedRoute::Through && self.play.session == Some(session);
         if is_lost {
             self.play = Line::default();
             self.is_aside = true;
@@ -102,7 +102,7 @@ impl Ways {
         is_lost
     }
 
-    /// Takes what came back of a ping.
+    /// Records the answer to a ping.
     pub(super) fn on_echo(&mut self, now: Instant, session: SessionId, number: [u8; 4]) {
         let session = Some(session);
         let span = {
@@ -117,10 +117,10 @@ impl Ways {
         let is_of = [&self.measure, &self.play, self.played()].map(|line| line.session == session);
         let Samples {
             direct,
-            told,
+            assigned,
             played,
         } = &mut self.samples;
-        let of = is_of.into_iter().zip([direct, told, played]);
+        let of = is_of.into_iter().zip([direct, assigned, played]);
         for (is_of, samples) in of {
             if is_of && samples.len() < SAMPLES_MAX {
                 samples.push(span);
@@ -128,7 +128,7 @@ impl Ways {
         }
     }
 
-    /// Pings by all sessions, and plays by the faster one from then on.
+    /// Pings on all sessions, and selects the faster one for play.
     pub(super) fn ping(&mut self, now: Instant, endpoint: &mut Endpoint<Ring>) {
         self.choose(now);
         let played = self.played().session;
@@ -140,18 +140,18 @@ impl Ways {
                     Use::Idle
                 };
                 let ping = line.probe.ping(now, used);
-                // A session that has ended is told of by its own event.
+                // If a session has ended, its own event reports that.
                 endpoint.send(now, session, UNRELIABLE, &ping).ok();
             }
         }
     }
 
-    /// Returns the way that the player was told.
-    pub(super) const fn told(&self) -> Told {
-        self.told
+    /// Returns the assigned route.
+    pub(super) const fn assigned(&self) -> AssignedRoute {
+        self.assigned
     }
 
-    /// The session that the player plays by.
+    /// The session in use.
     pub(super) const fn played(&self) -> &Line {
         if self.is_aside {
             &self.fallback
@@ -162,28 +162,28 @@ impl Ways {
 
     /// Returns whether the player plays through the mesh.
     pub(super) const fn is_entered(&self) -> bool {
-        matches!(self.told, Told::Through) && !self.is_aside
+        matches!(self.assigned, AssignedRoute::Through) && !self.is_aside
     }
 
-    /// Returns whether a session is one to play by.
+    /// Returns whether a session is for play.
     pub(super) fn is_for_play(&self, session: SessionId) -> bool {
         let lines = [&self.play, &self.fallback];
         lines.iter().any(|line| line.session == Some(session))
     }
 
-    /// Counts datagrams without an answer.
+    /// Counts unanswered datagrams.
     pub(super) fn lost(&self, from: Instant, to: Instant) -> u32 {
         let lost = [&self.play, &self.fallback].map(|line| line.probe.lost(from, to));
         lost.into_iter().fold(0, u32::saturating_add)
     }
 
-    /// Forgets the round trips so far: the match begins.
+    /// Drops the samples so far: the match begins.
     pub(super) fn clear_samples(&mut self) {
         self.samples = Samples::default();
     }
 
     fn choose(&mut self, now: Instant) {
-        if self.told == Told::Direct {
+        if self.assigned == AssignedRoute::Direct {
             return;
         }
         let (here, there) = if self.is_aside {
@@ -213,15 +213,15 @@ impl Ways {
     }
 }
 
-/// What the other way must save to be taken, of a way of so long: 3 ms, or a twentieth if that is more.
+/// Minimum saving for a change to the other route: 3 ms, or a twentieth of `here` if that is more.
 pub(crate) fn gain_min(here: Duration) -> Duration {
     GAIN_MIN.max(here.checked_div(20).unwrap_or_default())
 }
 
 const GAIN_MIN: Duration = Duration::from_millis(3);
-/// How long it must do so.
+/// How long the saving must last.
 const CONFIRMATION: Duration = Duration::from_millis(500);
-/// Round trips remembered: an hour of one a tick.
+/// Samples kept: an hour at one a tick.
 const SAMPLES_MAX: usize = 108_000;
 
 #[cfg(test)]
@@ -230,42 +230,42 @@ mod tests {
 
     use super::*;
 
-    /// What happens by each session: how long a ping takes there.
+    /// Emulates each session: how long a ping takes there.
     struct Scene {
-        ways: Ways,
+        routes: Routes,
         /// Of the lines, in their order.
         sessions: [SessionId; 3],
         now: Instant,
-        /// Pings that are on their way: when each is back, by which line, and its number.
+        /// Pings in flight: arrival of the answer, line, number.
         under_way: VecDeque<(Instant, usize, [u8; 4])>,
     }
 
     impl Scene {
-        fn new(told: Told) -> Self {
-            let mut ways = Ways {
-                told,
-                ..Ways::default()
+        fn new(assigned: AssignedRoute) -> Self {
+            let mut routes = Routes {
+                assigned,
+                ..Routes::default()
             };
             let sessions = sessions();
-            for (line, session) in ways.lines().into_iter().zip(sessions) {
+            for (line, session) in routes.lines().into_iter().zip(sessions) {
                 line.session = Some(session);
                 line.is_open = true;
             }
             Self {
-                ways,
+                routes,
                 sessions,
                 now: Instant::ZERO,
                 under_way: VecDeque::new(),
             }
         }
 
-        /// Pings each 33 ms for `count` times; lines take so many milliseconds, in their order.
+        /// Pings every 33 ms, `count` times; `millis` are the round trips of the lines, in order.
         fn ping(&mut self, count: u32, millis: [u64; 3]) {
             for _ in 0..count {
-                self.ways.choose(self.now);
+                self.routes.choose(self.now);
                 let at = self.now;
                 for (line, millis) in (0..).zip(millis) {
-                    let [_, number @ ..] = self.ways.lines()[line].probe.ping(at, Use::Idle);
+                    let [_, number @ ..] = self.routes.lines()[line].probe.ping(at, Use::Idle);
                     let back = at + Duration::from_millis(millis);
                     self.under_way.push_back((back, line, number));
                 }
@@ -273,7 +273,7 @@ mod tests {
                 let now = self.now;
                 for (back, line, number) in std::mem::take(&mut self.under_way) {
                     if back <= now {
-                        self.ways.on_echo(back, self.sessions[line], number);
+                        self.routes.on_echo(back, self.sessions[line], number);
                     } else {
                         self.under_way.push_back((back, line, number));
                     }
@@ -284,15 +284,15 @@ mod tests {
         fn medians(&self) -> [u64; 3] {
             let Samples {
                 direct,
-                told,
+                assigned,
                 played,
-            } = self.ways.samples.clone();
+            } = self.routes.samples.clone();
             let of = |samples| crate::message::median(samples) / 1_000;
-            [of(direct), of(told), of(played)]
+            [of(direct), of(assigned), of(played)]
         }
     }
 
-    /// Three that an endpoint has begun.
+    /// Three sessions that an endpoint has opened.
     fn sessions() -> [SessionId; 3] {
         let now = Instant::ZERO;
         let config = udp_proto::Config::default();
@@ -308,37 +308,37 @@ mod tests {
     }
 
     #[test]
-    fn a_mesh_that_became_slow_shows_although_the_player_goes_round_it() {
-        let mut scene = Scene::new(Told::Through);
+    fn a_slow_mesh_is_found_although_players_avoid_it() {
+        let mut scene = Scene::new(AssignedRoute::Through);
         scene.ping(100, [40, 60, 60]);
-        assert!(scene.ways.is_entered());
+        assert!(scene.routes.is_entered());
         assert_eq!(scene.medians(), [60, 40, 40]);
         scene.ping(300, [200, 60, 60]);
-        assert!(!scene.ways.is_entered());
+        assert!(!scene.routes.is_entered());
         assert_eq!(scene.medians(), [60, 200, 60]);
     }
 
     #[test]
-    fn who_is_told_to_go_directly_does_whatever_the_other_session_has() {
-        let mut scene = Scene::new(Told::Direct);
+    fn a_direct_assignment_is_kept_whatever_the_other_session_has() {
+        let mut scene = Scene::new(AssignedRoute::Direct);
         scene.ping(300, [60, 20, 60]);
         assert_eq!(scene.medians(), [60, 60, 60]);
-        assert!(!scene.ways.is_entered());
+        assert!(!scene.routes.is_entered());
         assert!(
-            !scene.ways.on_lost(scene.sessions[0]),
+            !scene.routes.on_lost(scene.sessions[0]),
             "it has no other way"
         );
     }
 
     #[test]
-    fn a_mesh_session_that_ends_leaves_the_direct_one() {
-        let mut scene = Scene::new(Told::Through);
+    fn a_player_continues_directly_if_its_mesh_session_ends() {
+        let mut scene = Scene::new(AssignedRoute::Through);
         scene.ping(10, [40, 60, 60]);
         let [play, fallback, _] = scene.sessions;
-        assert!(!scene.ways.on_lost(fallback));
-        assert!(scene.ways.on_lost(play));
+        assert!(!scene.routes.on_lost(fallback));
+        assert!(scene.routes.on_lost(play));
         scene.ping(100, [40, 60, 60]);
-        assert!(!scene.ways.is_entered());
-        assert_eq!(scene.ways.played().session, Some(fallback));
+        assert!(!scene.routes.is_entered());
+        assert_eq!(scene.routes.played().session, Some(fallback));
     }
 }

@@ -1,32 +1,33 @@
-//! Every way that a player's packets could take, tried one by one.
+//! All routes that a player's packets can take, by exhaustive search.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use netsim::Jitter;
+use netsim::{Chance, Jitter, LinkConfig, Loss};
+use serde::{Deserialize, Serialize};
 use wire::Seat;
 
-use super::{Duty, Plan};
+use super::{NodeRole, Plan};
 
-/// What has been done to the network so far.
+/// Faults applied to the network so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Damage {
-    /// What each link between two nodes, the lower number first, has become longer by, one way.
+    /// Extra one-way delay of each link between two nodes; the lower number is first.
     degraded: BTreeMap<(u8, u8), Duration>,
     dead: BTreeSet<u8>,
 }
 
 impl Damage {
-    /// Makes the link between two nodes longer.
+    /// Adds delay to the link between two nodes.
     pub fn degrade(&mut self, (one, other): (u8, u8), delay: Duration) {
         let link = (one.min(other), one.max(other));
         let added = self.degraded.entry(link).or_default();
         *added = added.saturating_add(delay);
     }
 
-    /// Takes a node away.
+    /// Marks a node as killed.
     pub fn kill(&mut self, node: u8) {
         self.dead.insert(node);
     }
@@ -37,26 +38,61 @@ impl Damage {
     }
 }
 
+/// Extra delay and loss of a link, in each direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkFault {
+    /// Extra delay, milliseconds.
+    pub delay_ms: u64,
+    /// Extra loss, datagrams per million.
+    pub loss_per_million: u32,
+}
+
+impl LinkFault {
+    /// The fault that a run applies after a third of the match.
+    pub const DEGRADED: Self = Self {
+        delay_ms: 100,
+        loss_per_million: 100_000,
+    };
+
+    /// Returns a link with this fault added.
+    pub(crate) fn worsen(self, usual: LinkConfig) -> LinkConfig {
+        // The map has no other loss model.
+        let usual_loss = if let Loss::Bernoulli(chance) = usual.loss {
+            chance.as_per_million()
+        } else {
+            0
+        };
+        // Losses are independent: a datagram passes if both let it through.
+        let passed = |lost: u32| u64::from(1_000_000_u32.saturating_sub(lost));
+        let survives = passed(usual_loss).saturating_mul(passed(self.loss_per_million)) / 1_000_000;
+        let delay = Duration::from_millis(self.delay_ms);
+        let lost = u32::try_from(1_000_000_u64.saturating_sub(survives)).unwrap_or(1_000_000);
+        usual
+            .with_delay(usual.delay.saturating_add(delay))
+            .with_loss(Loss::Bernoulli(Chance::per_million(lost)))
+    }
+}
+
 impl Plan {
-    /// Returns the median round trip of a player's packets that go directly.
+    /// Returns the median round trip of the direct route.
     #[must_use]
     pub fn direct(&self, seat: Seat) -> Duration {
         self.expected(self.player(seat), self.server().ip())
     }
 
-    /// Returns the median round trip by the best of all ways: the direct one, and from each entry
-    /// over any relays in any order to the exit.
+    /// Returns the median round trip of the best route: direct, or from any entry over any relays
+    /// in any order to the exit.
     #[must_use]
     pub fn optimum(&self, seat: Seat, damage: &Damage) -> Duration {
-        let over = self.on_duty(Duty::Entry).filter_map(|entry| {
+        let over = self.on_duty(NodeRole::Entry).filter_map(|entry| {
             let path = self.best_path(entry, damage)?;
             Some(self.over(seat, entry, &path, damage))
         });
         over.fold(self.direct(seat), Duration::min)
     }
 
-    /// Returns the best way from an entry to the exit: the nodes behind the entry, the exit last;
-    /// `None` where the entry or all exits are dead.
+    /// Returns the best path from an entry to the exit: the nodes after the entry, the exit last.
+    /// `None` if the entry or all exits are killed.
     #[must_use]
     pub fn best_path(&self, entry: u8, damage: &Damage) -> Option<Vec<u8>> {
         self.paths(entry, damage)
@@ -72,13 +108,13 @@ impl Plan {
             .saturating_add(self.expected(self.relay(exit).ip(), self.server().ip()))
     }
 
-    /// Lists the ways from an entry to an exit over living nodes, none twice.
+    /// Lists the paths from an entry to an exit over living nodes, each once.
     pub(super) fn paths(&self, entry: u8, damage: &Damage) -> impl Iterator<Item = Vec<u8>> {
         let lives = |node: &u8| !damage.dead.contains(node);
-        let relays: Vec<u8> = self.on_duty(Duty::Relay).filter(lives).collect();
-        let exits: Vec<u8> = self.on_duty(Duty::Exit).filter(lives).collect();
+        let relays: Vec<u8> = self.on_duty(NodeRole::Relay).filter(lives).collect();
+        let exits: Vec<u8> = self.on_duty(NodeRole::Exit).filter(lives).collect();
         let entry = Some(entry).filter(lives);
-        // Longer and longer, as far as there are relays.
+        // Longer and longer, until no relay is left.
         let orders = iter::successors(Some(vec![Vec::new()]), move |shorter: &Vec<Vec<u8>>| {
             let longer = shorter.iter().flat_map(|order: &Vec<u8>| {
                 let left = relays.iter().filter(|relay| !order.contains(relay));
@@ -108,10 +144,10 @@ impl Plan {
         hops.map(one).fold(Duration::ZERO, Duration::saturating_add)
     }
 
-    /// The median time there and back: jitter is uniform, so half of it in each direction.
+    /// Returns the median round trip. Jitter is uniform, so half of it counts in each direction.
     fn expected(&self, from: IpAddr, to: IpAddr) -> Duration {
-        let one_way = |link: netsim::LinkConfig| {
-            // The map knows no other kind.
+        let one_way = |link: LinkConfig| {
+            // The map has no other jitter model.
             if let Jitter::Uniform(most) = link.jitter {
                 let mean = most.checked_div(2).unwrap_or_default();
                 link.delay.saturating_add(mean)
@@ -141,9 +177,9 @@ mod tests {
     #[test]
     fn all_orders_of_two_relays_are_tried() {
         let plan = plan();
-        let entry = plan.on_duty(Duty::Entry).next().unwrap();
-        let exit = plan.on_duty(Duty::Exit).next().unwrap();
-        let [one, other] = plan.on_duty(Duty::Relay).collect::<Vec<_>>()[..] else {
+        let entry = plan.on_duty(NodeRole::Entry).next().unwrap();
+        let exit = plan.on_duty(NodeRole::Exit).next().unwrap();
+        let [one, other] = plan.on_duty(NodeRole::Relay).collect::<Vec<_>>()[..] else {
             panic!("two relays");
         };
         let paths: BTreeSet<Vec<u8>> = plan.paths(entry, &Damage::default()).collect();
@@ -158,10 +194,10 @@ mod tests {
     }
 
     #[test]
-    fn the_dead_carry_nothing_and_what_is_degraded_is_avoided() {
+    fn killed_nodes_carry_nothing_and_degraded_links_are_avoided() {
         let plan = plan();
-        let entry = plan.on_duty(Duty::Entry).next().unwrap();
-        let relays: Vec<u8> = plan.on_duty(Duty::Relay).collect();
+        let entry = plan.on_duty(NodeRole::Entry).next().unwrap();
+        let relays: Vec<u8> = plan.on_duty(NodeRole::Relay).collect();
         let mut damage = Damage::default();
         let best = plan.best_path(entry, &damage).unwrap();
         damage.degrade((best[0], entry), Duration::from_secs(1));
@@ -185,13 +221,13 @@ mod tests {
     }
 
     #[test]
-    fn the_optimum_is_no_longer_than_any_way() {
+    fn the_optimum_is_at_most_any_route() {
         let plan = plan();
         let damage = Damage::default();
         for seat in plan.seats() {
             let optimum = plan.optimum(seat, &damage);
             let mut all = vec![plan.direct(seat)];
-            for entry in plan.on_duty(Duty::Entry) {
+            for entry in plan.on_duty(NodeRole::Entry) {
                 let over = |path: Vec<u8>| plan.over(seat, entry, &path, &damage);
                 all.extend(plan.paths(entry, &damage).map(over));
             }
