@@ -38,3 +38,25 @@ mod determinism {}
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 mod readme {}
+
+/// The first page of the book.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/start.md")]
+mod start {}
+
+/// The guides of the book.
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../docs/guides/client-server.md")]
+    mod client_server {}
+    #[doc = include_str!("../docs/guides/lockstep.md")]
+    mod lockstep {}
+    #[doc = include_str!("../docs/guides/hub.md")]
+    mod hub {}
+    #[doc = include_str!("../docs/guides/matchmaker.md")]
+    mod matchmaker {}
+    #[doc = include_str!("../docs/guides/secure.md")]
+    mod secure {}
+    #[doc = include_str!("../docs/guides/tune.md")]
+    mod tune {}
+}

@@ -90,6 +90,7 @@ fn the_pages_show_the_hello_programs_as_they_run() {
     let page = include_str!("../../../crates/tickwire/README.md");
     assert_eq!(shown(page), programs);
     assert_eq!(shown(include_str!("../../../README.md")), programs);
+    assert_eq!(shown(include_str!("../../../docs/start.md")), programs);
 
     let mut command = example("hello_server");
     command.arg("127.0.0.1:0").stdout(Stdio::piped());
