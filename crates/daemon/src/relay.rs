@@ -1,8 +1,8 @@
-//! One node of the mesh: from a configuration file, or as a part of a larger process.
+//! One node of the mesh, run from a configuration file or embedded in a larger process.
 //!
-//! [`main`] is the whole process: it reads a [`FileConfig`], prints [`ProcessEvent`] as one JSON object a
-//! line, takes [`ProcessCommand`]s the same way, and ends as its [`StopOn`] says: with its input, or by a signal.
-//! [`Relay`] is the node on a thread, for whoever has its own way to configure and to report.
+//! [`main`] is the whole process: it reads a [`FileConfig`], prints [`ProcessEvent`]s and reads
+//! [`ProcessCommand`]s, each as one JSON object per line, and stops on what its [`StopOn`] says.
+//! [`Relay`] runs the node on threads of the caller's process.
 
 mod admin;
 mod client;

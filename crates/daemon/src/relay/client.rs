@@ -1,4 +1,4 @@
-//! What other threads ask of a node.
+//! Requests from other threads to a running node, and the node's counters.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::forwarder_threads::{ForwarderStats, StrayStats};
 use super::machine::{NodeMachine, NodeRequest};
 use super::tcp::TcpCounted;
 
-/// Asks a node from another thread.
+/// Sends requests to a node from another thread.
 #[derive(Clone, Debug)]
 pub(super) struct NodeClient {
     node: Requests<NodeRequest>,
@@ -29,7 +29,7 @@ impl NodeClient {
         Self { node, forwarders }
     }
 
-    /// Asks, and waits up to `patience`; `None` where the node does not answer.
+    /// Blocks up to `timeout` for the result; `None` if the node does not answer.
     pub(super) fn call_blocking<T: Send + 'static>(
         &self,
         timeout: Duration,
@@ -37,13 +37,13 @@ impl NodeClient {
     ) -> Option<T> {
         let (reply_sender, reply) = mpsc::sync_channel(1);
         self.send(move |now, node| {
-            // Whoever asked may have given up.
+            // The caller may have timed out.
             reply_sender.try_send(query(now, node)).ok();
         })?;
         reply.recv_timeout(timeout).ok()
     }
 
-    /// Asks, and waits as a task; `None` where the node does not answer within `patience`.
+    /// Waits up to `timeout` for the result; `None` if the node does not answer.
     pub(super) async fn call<T: Send + 'static>(
         &self,
         timeout: Duration,
@@ -60,7 +60,7 @@ impl NodeClient {
         self.node.send(NodeRequest::new(call)).ok()
     }
 
-    /// Returns what the drivers of the node's shards have counted, its own first.
+    /// Returns the driver counters of each shard, the node's own first.
     pub(super) fn shards(&self) -> Vec<Counters> {
         let own = self.node.counters();
         core::iter::once(own)
@@ -68,19 +68,19 @@ impl NodeClient {
             .collect()
     }
 
-    /// Returns what they have counted together.
+    /// Returns the sum of the driver counters.
     pub(super) fn counters(&self) -> Counters {
         let own = self.node.counters();
         self.forwarders.drivers().fold(own, Counters::plus)
     }
 
-    /// Returns what came to the socket of another shard.
+    /// Returns the counters of datagrams that arrived at another shard's socket.
     pub(super) fn strays(&self) -> StrayStats {
         self.forwarders.strays()
     }
 }
 
-/// What a node itself counts.
+/// Counters that the node itself holds.
 pub(super) struct NodeCounters {
     frames: FrameStats,
     node: NodeStats,
@@ -125,39 +125,39 @@ impl NodeCounters {
     }
 }
 
-/// What a node has counted.
+/// Counters of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stats {
     /// Hop frames.
     pub frames: FrameStats,
-    /// All else of the mesh.
+    /// Everything else of the mesh.
     pub node: NodeStats,
-    /// Records and deltas of link state that came.
+    /// Received link-state records and deltas.
     pub records: TableStats,
-    /// How they spread.
+    /// Gossip of link state.
     pub gossip: GossipStats,
-    /// Datagrams at the mesh's socket that are no hop frames.
+    /// Datagrams at the mesh socket other than hop frames.
     pub endpoint: EndpointStats,
-    /// Signed documents offered; `None` where the node goes by none.
+    /// Signed documents offered; `None` if the node uses none.
     pub config: Option<HolderStats>,
-    /// TCP sockets; `None` where the node carries no TCP games.
+    /// TCP sockets; `None` if the node carries no TCP games.
     pub tcp: Option<TcpCounted>,
-    /// Tunnels of TCP games, ended ones too; `None` where the node carries none.
+    /// Tunnels of TCP games since the start; `None` if the node carries none.
     pub tunnels: Option<TunnelStats>,
-    /// Labels given out that have not ended.
+    /// Labels in use.
     pub labels: u32,
-    /// Sockets and threads, of all shards.
+    /// Sockets and threads of all shards.
     pub driver: Counters,
-    /// What came to the socket of another shard than its own.
+    /// Datagrams that arrived at another shard's socket.
     pub strays: StrayStats,
 }
 
 impl Stats {
-    /// Returns how many hop frames were dropped, for whatever reason.
+    /// Returns the number of dropped hop frames, for all reasons.
     #[must_use]
     pub fn frames_dropped(&self) -> u64 {
         let frames = &self.frames;
-        // On their way in, and on their way out.
+        // Inbound, and outbound.
         let dropped = [
             frames.dropped(),
             frames.no_link,
@@ -208,7 +208,7 @@ mod tests {
             driver: Counters::default(),
             strays: StrayStats::default(),
         };
-        // All but those that went on or arrived: a counter that is new has to be put above.
+        // Every counter except `sealed` and `arrived` must be listed above.
         let fields = format!("{:?}", stats.frames).matches(": ").count();
         assert_eq!(fields, drops.len() + 2);
         for (drop, expected) in drops.into_iter().zip(1..) {

@@ -1,7 +1,7 @@
 //! An emulated network in front of a node's sockets: delay and loss by remote address.
 //!
-//! It is compiled with feature `emulation`. Without it an [`Emulation`] does nothing, and a
-//! configuration file with `links` is refused.
+//! Requires the feature `emulation`. Without it [`Emulation`] does nothing, and a configuration
+//! file with `links` is rejected.
 
 use std::net::IpAddr;
 #[cfg(feature = "emulation")]
@@ -16,15 +16,15 @@ use servicer::{Conditioner, Direction, Rules};
 #[cfg(feature = "emulation")]
 use wire::Seed;
 
-/// A link of the virtual network.
+/// An emulated link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileLink {
-    /// The host at the other end.
+    /// The remote host.
     pub remote: IpAddr,
-    /// Delay, milliseconds.
+    /// One-way delay, milliseconds.
     pub delay_ms: u64,
-    /// Loss, in a million.
+    /// Loss, per million.
     #[serde(default)]
     pub loss_per_million: u32,
 }

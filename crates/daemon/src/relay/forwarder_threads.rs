@@ -1,4 +1,4 @@
-//! The threads that pass frames on beside a node's own.
+//! Threads that forward frames for the shards after the first.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -18,23 +18,23 @@ use wire::{CommandId, Instant, Machine};
 use super::emulation::Emulation;
 use super::machine::{NodeMachine, NodeRequest};
 
-/// The threads of a node's shards beside the first. Dropping it ends them.
+/// The forwarding threads of a node. Dropping it stops them.
 #[derive(Debug)]
 pub(super) struct ForwarderThreads {
     handles: Vec<Handle<Infallible>>,
     strays: Arc<StrayQueue>,
 }
 
-/// What the threads have in common.
+/// Settings shared by the threads.
 pub(super) struct ForwarderContext<'a> {
-    /// Of the node's thread.
+    /// Name of the node's thread.
     pub(super) name: &'a str,
     /// Rules of an emulated network; none for the real one.
     pub(super) emulation: &'a Emulation,
 }
 
 impl ForwarderThreads {
-    /// Starts a thread for each forwarder and its socket; what is the node's goes to `node`.
+    /// Starts a thread per forwarder and socket. Datagrams for the node itself are sent to `node`.
     pub(super) fn start(
         forwarders: Vec<(Forwarder<Ring>, UdpSocket)>,
         node: &Requests<NodeRequest>,
@@ -58,12 +58,13 @@ impl ForwarderThreads {
         Ok(Self { handles, strays })
     }
 
-    /// Returns whether all threads are at work: when one has ended, what the system gives its shard is lost.
+    /// Returns whether all threads run. Datagrams that the system assigns to a stopped thread's
+    /// socket are lost.
     pub(super) fn is_running(&self) -> bool {
         self.handles.iter().all(Handle::is_running)
     }
 
-    /// What others may read of it.
+    /// Returns a handle to the counters.
     pub(super) fn counts(&self) -> ForwarderStats {
         ForwarderStats {
             drivers: self.handles.iter().map(Handle::requests).collect(),
@@ -72,7 +73,7 @@ impl ForwarderThreads {
     }
 }
 
-/// Reads what the threads have counted.
+/// Reads the counters of the threads.
 #[derive(Clone, Debug)]
 pub(super) struct ForwarderStats {
     drivers: Vec<Requests<Infallible>>,
@@ -80,32 +81,32 @@ pub(super) struct ForwarderStats {
 }
 
 impl ForwarderStats {
-    /// Returns what the drivers have counted, of the second shard first.
+    /// Returns the driver counters, starting with the second shard.
     pub(super) fn drivers(&self) -> impl Iterator<Item = Counters> {
         self.drivers.iter().map(Requests::counters)
     }
 
-    /// Returns what came to the socket of another shard.
+    /// Returns the counters of datagrams that arrived at another shard's socket.
     pub(super) fn strays(&self) -> StrayStats {
         self.strays.stats()
     }
 }
 
-/// Datagrams for the node that came to the socket of another shard.
+/// Datagrams for the node that arrived at another shard's socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct StrayStats {
-    /// Handed to the node.
+    /// Passed to the node.
     pub handed: u64,
-    /// Dropped: the node was behind, or too many came at once.
+    /// Dropped because the queue to the node was full.
     pub dropped: u64,
 }
 
-/// What waits for the node.
+/// Datagrams queued for the node.
 #[derive(Debug, Default)]
 struct StrayQueue {
     waiting: Mutex<VecDeque<Stray>>,
-    /// Whether the node has been asked to take them.
+    /// Whether a request to take them is pending.
     is_requested: AtomicBool,
     handed: AtomicU64,
     dropped: AtomicU64,
@@ -119,7 +120,7 @@ impl StrayQueue {
         }
     }
 
-    /// Keeps one; whether the node is to be asked to take what waits.
+    /// Queues one; returns whether the node must be asked to take the queue.
     fn push(&self, stray: Stray) -> bool {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.len() >= STRAYS_MAX {
@@ -130,12 +131,12 @@ impl StrayQueue {
         !self.is_requested.swap(true, Ordering::SeqCst)
     }
 
-    /// Takes word that the node could not be asked: the next one that is kept has it asked again.
+    /// Records that the request could not be sent; the next `push` asks again.
     fn request_failed(&self) {
         self.is_requested.store(false, Ordering::SeqCst);
     }
 
-    /// Takes all that waits.
+    /// Takes the whole queue.
     fn take(&self) -> VecDeque<Stray> {
         self.is_requested.store(false, Ordering::SeqCst);
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -145,7 +146,7 @@ impl StrayQueue {
         taken
     }
 
-    /// Gives the node what waits, on its thread.
+    /// Passes the queue to the node, on the node's thread.
     fn deliver(&self, now: Instant, node: &mut NodeMachine) {
         for mut stray in self.take() {
             Machine::handle_datagram(node, now, stray.arrival, &mut stray.datagram);
@@ -153,11 +154,11 @@ impl StrayQueue {
     }
 }
 
-/// Passes on what a forwarder has for the node: however much there is, one request waits.
+/// Passes a forwarder's datagrams to the node. At most one request is pending at a time.
 struct ForwarderApp {
     node: Requests<NodeRequest>,
     strays: Arc<StrayQueue>,
-    /// What the forwarder has dropped, as far as it is counted.
+    /// Drops of the forwarder that are already counted.
     dropped: u64,
 }
 
@@ -201,7 +202,7 @@ impl Application<Forwarder<Ring>> for ForwarderApp {
         _: SocketIndex,
         count: u64,
     ) {
-        // Where the node has no room for the word, the driver's counter still tells.
+        // If the queue is full, the driver's counter still has the drops.
         let request = NodeRequest::new(move |now, node| node.note_receive_drops(now, None, count));
         self.node.send(request).ok();
     }
@@ -240,7 +241,7 @@ mod tests {
         assert_eq!(taken.len(), STRAYS_MAX);
         assert_eq!(taken.front(), Some(&stray(0)), "in order");
         assert_eq!(strays.stats().handed, u64::try_from(STRAYS_MAX).unwrap());
-        // There is room again, and the node is asked again.
+        // The queue has room and requests again.
         assert!(strays.push(stray(1)) && !strays.push(stray(2)));
         strays.request_failed();
         assert!(strays.push(stray(3)), "the request found no room");

@@ -1,4 +1,4 @@
-//! Host names of a node's file, resolved again while the node runs.
+//! Host names of a node's configuration file, resolved periodically.
 
 use std::convert::Infallible;
 use std::io;
@@ -9,38 +9,39 @@ use std::time::Duration;
 
 use relay_mesh::AddressUse;
 
-/// A host name of the file.
+/// A host name in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HostName {
-    /// `name:port`, as the file has it.
+    /// `name:port`, as in the file.
     pub(super) text: String,
-    /// What its address is for.
+    /// The use of its address.
     pub(super) of: AddressUse,
     /// The address in use.
     pub(super) address: SocketAddr,
-    /// How many answers in a row had other addresses alone.
+    /// Consecutive answers without the address in use.
     pub(super) misses: u8,
 }
 
-/// Resolves the names of a file from time to time, on a thread of its own, which may wait for a resolver.
+/// Resolves the names periodically on its own thread, since resolving blocks.
 ///
-/// Dropping it ends the thread once the name at hand is resolved; nobody waits for that.
+/// Dropping it stops the thread after the current name, without waiting for it.
 #[derive(Debug)]
 pub(super) struct HostNames {
-    /// Closed when the thread is to end.
+    /// Closed to stop the thread.
     _stop: SyncSender<Infallible>,
 }
 
 impl HostNames {
-    /// Time from one look at all names to the next.
+    /// Pause between two passes over all names.
     pub(super) const INTERVAL: Duration = Duration::from_secs(10);
 
-    /// Starts the thread. It calls `replace` with a name and its new address if three answers in a row do not have
-    /// the address in use; `replace` returns whether the new one is in use now.
+    /// Starts the thread. After three consecutive answers without the address in use it calls
+    /// `replace` with the name and the new address; `replace` returns whether the new one is now in
+    /// use.
     ///
     /// # Errors
     ///
-    /// Where the system has no thread left.
+    /// If no thread can be started.
     pub(super) fn start(
         mut names: Vec<HostName>,
         interval: Duration,
@@ -62,7 +63,7 @@ impl HostNames {
     }
 }
 
-/// Asks the system for the addresses of `text`, `name:port`.
+/// Resolves `text`, `name:port`, with the system's resolver.
 pub(super) fn resolve(text: &str) -> io::Result<Vec<SocketAddr>> {
     text.to_socket_addrs().map(Iterator::collect)
 }
@@ -71,8 +72,9 @@ fn is_stopped(stopped: &Receiver<Infallible>, interval: Duration) -> bool {
     stopped.recv_timeout(interval) == Err(RecvTimeoutError::Disconnected)
 }
 
-/// Resolves one name. The address in use stays until [`MISSED`] answers in a row have others alone: a name server may
-/// give a part of a name's addresses, another one each time. One of the family in use is preferred.
+/// Resolves one name. The address in use stays until [`MISSES_MAX`] consecutive answers lack it,
+/// because a name server may return a different subset each time. An address of the same family is
+/// preferred.
 fn refresh(
     name: &mut HostName,
     resolve: &mut impl FnMut(&str) -> io::Result<Vec<SocketAddr>>,
@@ -93,7 +95,7 @@ fn refresh(
     }
 }
 
-/// Answers in a row without the address in use after which another one is taken.
+/// Consecutive answers without the address in use before it is replaced.
 const MISSES_MAX: u8 = 3;
 
 #[cfg(test)]
@@ -123,7 +125,7 @@ mod tests {
             (Ok(vec![at(1)]), true),
             (failed(), true),
             (Ok(Vec::new()), true),
-            // Resolvers change the order from answer to answer, and some give a part of the addresses.
+            // Resolvers rotate the order, and some return a subset.
             (Ok(vec![at(2), at(1)]), true),
             (Ok(vec![at(2)]), true),
             (Ok(vec![at(3)]), true),
@@ -145,7 +147,7 @@ mod tests {
                 is_taken
             });
         }
-        // The node did not answer the first time.
+        // The node did not answer the first call.
         assert_eq!(replaced, [(at(1), at(3)), (at(1), at(3))]);
         assert_eq!(name.address, at(3));
     }

@@ -1,4 +1,4 @@
-//! A node with its TCP sockets, as one machine.
+//! A node and its TCP sockets as one machine.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -9,9 +9,9 @@ use wire::{Arrival, CommandId, Instant, Machine, Transmit, UnixTime};
 
 use super::tcp::{TcpCounted, TcpSockets};
 
-/// A node, and the TCP sockets that it asks for, if it has TCP games.
+/// A node, and its TCP sockets if it carries TCP games.
 ///
-/// To its driver it is the node. Whenever that has nothing to send, the sockets have their turn.
+/// The sockets run whenever the node has nothing to send.
 #[derive(Debug)]
 pub(super) struct NodeMachine {
     node: Node<Ring>,
@@ -26,7 +26,7 @@ impl NodeMachine {
         }
     }
 
-    /// Returns what was counted of TCP; `None` where the node has none.
+    /// Returns the TCP counters; `None` if the node carries no TCP games.
     pub(super) fn tcp(&self) -> Option<TcpCounted> {
         self.sockets.as_ref().map(|sockets| sockets.counted())
     }
@@ -112,7 +112,7 @@ impl Machine for NodeMachine {
 
 type Action = dyn FnOnce(Instant, &mut NodeMachine) + Send;
 
-/// Something to be done with a node, on its thread.
+/// A closure to run with a node on its thread.
 pub(super) struct NodeRequest(Box<Action>);
 
 impl NodeRequest {

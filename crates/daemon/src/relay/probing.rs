@@ -1,7 +1,7 @@
-//! Game servers, measured on real sockets: what does what [`Command::Measure`](relay_mesh::Command::Measure) asks.
+//! Measures game servers with real sockets, for [`Command::Measure`](relay_mesh::Command::Measure).
 //!
-//! A thread of its own waits for all probes that are under way, so that what it takes to be heard is not
-//! that of the node's work. Each probe has a socket, which is closed with it.
+//! One thread polls all probes, so the node's own load does not delay the measurement. Each probe
+//! has its own socket.
 
 mod probe;
 
@@ -22,7 +22,7 @@ use wire::{CommandId, Instant};
 use super::machine::NodeRequest;
 use probe::{Probe, Progress};
 
-/// One measurement to be made.
+/// One measurement.
 #[derive(Debug)]
 struct ProbeRequest {
     id: CommandId,
@@ -30,14 +30,14 @@ struct ProbeRequest {
     probe: ServerProbe,
 }
 
-/// Where a node puts what it wants measured.
+/// Sends measurements to the thread.
 #[derive(Debug)]
 pub(super) struct ProbeQueue {
     requests: SyncSender<ProbeRequest>,
     waker: Arc<Waker>,
 }
 
-/// What probes are waited for with, until the thread for it is started.
+/// The thread's end of the queue, before the thread is started.
 #[derive(Debug)]
 pub(super) struct PendingProber {
     poll: Poll,
@@ -46,7 +46,7 @@ pub(super) struct PendingProber {
     upstream: Option<IpAddr>,
 }
 
-/// The thread; it ends when this is dropped.
+/// The thread. Dropping it stops it.
 #[derive(Debug)]
 pub(super) struct Prober {
     waker: Arc<Waker>,
@@ -54,7 +54,8 @@ pub(super) struct Prober {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Makes both ends; what goes to servers leaves from `upstream`, where it is of their family.
+/// Creates both ends of the queue. Probes leave from `upstream` if it has the server's address
+/// family.
 pub(super) fn open(upstream: Option<IpAddr>) -> io::Result<(ProbeQueue, PendingProber)> {
     let poll = Poll::new()?;
     let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
@@ -73,7 +74,7 @@ pub(super) fn open(upstream: Option<IpAddr>) -> io::Result<(ProbeQueue, PendingP
 }
 
 impl ProbeQueue {
-    /// Takes an order; false where it cannot be done.
+    /// Queues a measurement; false if the queue is full or closed.
     pub(super) fn enqueue(&self, id: CommandId, server: SocketAddr, probe: ServerProbe) -> bool {
         let is_taken = self
             .requests
@@ -84,7 +85,7 @@ impl ProbeQueue {
 }
 
 impl PendingProber {
-    /// Starts the thread, which tells `node`.
+    /// Starts the thread, which reports the results to `node`.
     pub(super) fn start(self, node: Requests<NodeRequest>) -> io::Result<Prober> {
         let (waker, is_stopping) = (Arc::clone(&self.waker), Arc::<AtomicBool>::default());
         let probe_loop = ProbeLoop {
@@ -117,16 +118,16 @@ impl Drop for Prober {
     }
 }
 
-/// What the thread has.
+/// State of the thread.
 struct ProbeLoop {
     is_stopping: Arc<AtomicBool>,
     poll: Poll,
     requests: Receiver<ProbeRequest>,
     upstream: Option<IpAddr>,
     clock: Clock,
-    /// Those under way, by token: the node has a bound for them, and the channel.
+    /// Running probes by token; bounded by the node and the queue.
     probes: BTreeMap<usize, Probe>,
-    /// Token of the next; none is used twice.
+    /// Token of the next probe; never reused.
     next: usize,
     node: Requests<NodeRequest>,
 }
@@ -157,7 +158,7 @@ impl ProbeLoop {
         }
     }
 
-    /// Begins what is asked; false where nobody asks any more.
+    /// Starts the queued measurements; false if the queue is closed.
     fn take_requests(&mut self) -> bool {
         loop {
             match self.requests.try_recv() {
@@ -220,12 +221,12 @@ impl ProbeLoop {
 
     fn complete(&self, id: CommandId, outcome: Outcome) {
         let ask = NodeRequest::new(move |now, node| node.handle_completed(now, id, outcome));
-        // A node that has ended waits for nothing.
+        // The node may have stopped.
         self.node.send(ask).ok();
     }
 }
 
-/// Whether the system says that this process may not, or knows no such sockets.
+/// Whether the process may not open such a socket, or the system has none.
 fn is_not_permitted(error: &io::Error) -> bool {
     // EPROTONOSUPPORT and EAFNOSUPPORT of errno(3), on Linux and elsewhere.
     let is_unknown = matches!(error.raw_os_error(), Some(93 | 97 | 43 | 47));
@@ -236,11 +237,11 @@ fn is_not_permitted(error: &io::Error) -> bool {
         )
 }
 
-/// Of the thread itself; probes are counted from 0.
+/// Token of the waker; probes count from 0.
 const WAKER: Token = Token(usize::MAX);
-/// Orders that wait: twice what a node has under way.
+/// Queued requests: twice the node's limit of running probes.
 const REQUESTS_MAX: usize = 64;
-/// Events that one look takes; what does not fit is told by the next.
+/// Events per poll; the next poll returns the rest.
 const EVENTS_MAX: usize = 64;
-/// How long a server may take to answer: a little less than the node waits.
+/// Time for an answer; slightly less than the node waits.
 const TIMEOUT: Duration = Duration::from_millis(1_900);

@@ -1,4 +1,4 @@
-//! The process of one node: orders in, stdio out, until the input ends or a signal says so.
+//! The process of one node: commands on stdin, events on stdout.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -17,20 +17,20 @@ use super::running::{Relay, StartError};
 use super::stdio::{ProcessCommand, ProcessEvent};
 use crate::exit::{Exit, print_error};
 
-/// When a node's process ends.
+/// What stops a node's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopOn {
-    /// With its input; a signal ends it as the system does.
+    /// The end of stdin; a signal ends the process as usual.
     StdinClosed,
-    /// At SIGTERM or SIGINT: the node then drains, and the process ends once nothing is left to carry,
-    /// after `limits.drain_secs`, or at another such signal. Its input may end before.
+    /// SIGTERM, SIGINT or SIGHUP. The node then drains; the process ends when nothing is left,
+    /// after `limits.drain_secs`, or at a second signal. The end of stdin is ignored.
     Signal,
 }
 
-/// Is a node as the file at `path` says, on stdin and stdout.
+/// Runs the node of the configuration file at `path` on stdin and stdout.
 ///
-/// Exit status: 0 after an orderly end, 1 where the node could not go on, 2 where the configuration
-/// is at fault, 4 where the system refuses a port or a thread; with one sentence on stderr.
+/// The exit status is 0 after an orderly end, 1 if the node failed, 2 if the configuration is
+/// wrong, and 4 if the system refuses a port or a thread. One sentence on stderr gives the reason.
 #[must_use]
 pub fn main(path: &Path, stop_on: StopOn) -> ExitCode {
     let directory = path.parent().unwrap_or_else(|| Path::new(""));
@@ -49,12 +49,12 @@ pub fn main(path: &Path, stop_on: StopOn) -> ExitCode {
     }
 }
 
-/// Is a node until its end: takes [`ProcessCommand`]s from `input`, a line each, and prints [`ProcessEvent`]. The addresses of
-/// `config` stay.
+/// Runs a node until it stops: reads [`ProcessCommand`]s from `input` and prints [`ProcessEvent`]s,
+/// one per line. Host names of `config` are not resolved again.
 ///
 /// # Errors
 ///
-/// [`RunError`], whose text is one sentence for an operator.
+/// [`RunError`].
 pub fn run(
     config: (&FileConfig, &Path),
     stop_on: StopOn,
@@ -64,7 +64,7 @@ pub fn run(
     run_with_names((config, Vec::new()), stop_on, input, output)
 }
 
-/// Is a node until its end, whose configuration has addresses by these names.
+/// As [`run`], and resolves `names` periodically.
 fn run_with_names(
     ((config, directory), names): ((&FileConfig, &Path), Vec<HostName>),
     stop_on: StopOn,
@@ -75,7 +75,7 @@ fn run_with_names(
     let node = NodeName(setup.identity.node_id());
     let emulation = setup.emulation.clone();
     if setup.node.tcp.is_some() {
-        // Each connection is one; where the system does not say, it does not refuse either.
+        // Each TCP connection needs a descriptor. An unknown limit is not enforced.
         let _files = servicer::raise_descriptor_limit();
     }
     let (events, queued) = mpsc::sync_channel(EVENTS_MAX);
@@ -115,12 +115,12 @@ fn run_with_names(
     drop(names);
     relay.shutdown(SHUTDOWN_TIMEOUT);
     drop(events);
-    // All is written, or nobody reads it: then the process ends without.
+    // Waits for the writer; after the timeout the process ends without it.
     written.recv_timeout(WRITE_TIMEOUT).ok();
     obeyed
 }
 
-/// Starts to resolve `names` again from time to time, where there are any.
+/// Starts to resolve `names` periodically, if there are any.
 fn watch(
     names: Vec<HostName>,
     relay: &Relay,
@@ -144,27 +144,27 @@ fn watch(
     HostNames::start(names, HostNames::INTERVAL, host_names::resolve, replace).map(Some)
 }
 
-/// What orders act on.
+/// Runs the commands of a process.
 struct CommandLoop<'a> {
     relay: &'a Relay,
     emulation: &'a Emulation,
     seed: u64,
     events: &'a SyncSender<ProcessEvent>,
-    /// How long what is carried may take to end.
+    /// Longest time to drain.
     drain: Duration,
 }
 
-/// What a process hears.
+/// Input of a process.
 #[derive(Debug)]
 pub(super) enum Input {
-    /// A line of its input.
+    /// A line of stdin.
     Line(Result<ProcessCommand, String>),
-    /// It is to end.
+    /// A signal to stop.
     Signal,
 }
 
 impl CommandLoop<'_> {
-    /// Does what is asked until nobody asks any more, or it is to end.
+    /// Runs commands until the input closes or a signal arrives.
     fn run(&self, input_sender: &Receiver<Input>) -> Result<(), RunError> {
         let mut stream = FIRST_LATER_LINK;
         loop {
@@ -212,7 +212,7 @@ impl CommandLoop<'_> {
         }
     }
 
-    /// Takes leave: until nothing is carried, time is up, or it is said again.
+    /// Drains until nothing is left, the time is over, or another signal arrives.
     fn drain_and_stop(&self, input_sender: &Receiver<Input>) -> Result<(), RunError> {
         let clock = Clock::new();
         let end = clock.now() + self.drain;
@@ -231,19 +231,20 @@ impl CommandLoop<'_> {
             if !self.relay.is_running() {
                 return Err(RunError::Ended);
             }
-            // Said again, since its operator may have taken it back: a signal is for the process.
+            // Repeated because an operator may have cancelled the drain over the admin interface.
             left = self.relay.drain(CALL_TIMEOUT);
         }
         Ok(())
     }
 }
 
-/// Says it, unless thousands of things wait already: a node does not wait for its readers.
+/// Queues an event. If the queue is full, the event is dropped: a node does not wait for its
+/// reader.
 fn emit(events: &SyncSender<ProcessEvent>, event: ProcessEvent) {
     events.try_send(event).ok();
 }
 
-/// Starts the thread that writes; the channel closes once it has written all.
+/// Starts the writer thread; the returned channel closes when all events are written.
 fn write_on_a_thread(
     events: Receiver<ProcessEvent>,
     mut output: impl Write + Send + 'static,
@@ -270,7 +271,7 @@ fn write_on_a_thread(
     Ok(written)
 }
 
-/// Starts the thread that reads; it lets go of the channel at the end of the input.
+/// Starts the reader thread; it closes the channel at the end of the input.
 fn read_on_a_thread(
     input: impl Read + Send + 'static,
     input_sender: SyncSender<Input>,
@@ -290,7 +291,7 @@ fn read_on_a_thread(
     Ok(())
 }
 
-/// Reads one line; `None` at the end. Of a line that is too long the rest counts as another.
+/// Reads one line; `None` at the end. The rest of a line that is too long counts as another line.
 fn next_command(
     input: &mut impl BufRead,
     line: &mut Vec<u8>,
@@ -303,22 +304,22 @@ fn next_command(
     }
 }
 
-/// Why the process ends early; the text is one sentence for an operator.
+/// Why the process ended early. `Display` is one sentence.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RunError {
-    /// The configuration is at fault.
+    /// The configuration is wrong.
     Config(ConfigError),
     /// The node could not be started.
     Start(StartError),
-    /// The system has no thread left.
+    /// No thread is left.
     System(io::Error),
-    /// The node's thread has ended by itself.
+    /// The node's thread has ended.
     Ended,
 }
 
 impl RunError {
-    /// Returns the status that the process ends with.
+    /// Returns the exit status.
     #[must_use]
     pub fn exit_code(&self) -> ExitCode {
         let exit = match self {
@@ -344,28 +345,28 @@ impl fmt::Display for RunError {
 
 impl std::error::Error for RunError {}
 
-/// Events that wait for a slow reader.
+/// Events queued for a slow reader.
 const EVENTS_MAX: usize = 4_096;
-/// Commands that wait; more stay in the pipe.
+/// Commands queued; further ones stay in the pipe.
 const COMMANDS_MAX: usize = 16;
-/// Longest order.
+/// Longest line of input, bytes.
 const LINE_BYTES_MAX: u64 = 4_096;
-/// How often to look whether the node still runs.
+/// How often to check that the node runs.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// How long a node may take to tell its counters.
+/// Time for the node to answer a request.
 const CALL_TIMEOUT: Duration = Duration::from_millis(500);
-/// Time for what is on its way out.
+/// Time for queued packets at the end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(300);
-/// Time to write what is left to be said.
+/// Time to write the last events.
 const WRITE_TIMEOUT: Duration = Duration::from_millis(500);
-/// How often a node that drains looks what is left.
+/// How often a draining node is checked.
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// How long what is carried may take to end, where the file does not say.
+/// Longest time to drain if the file sets none.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(120);
-/// Streams of the seed below are those of the file's links.
+/// Seed streams below this are those of the file's links.
 const FIRST_LATER_LINK: u64 = 1 << 32;
 
-/// Starts the thread that waits for signals. From now on they no longer end the process.
+/// Starts the thread that waits for signals, which no longer end the process.
 #[cfg(unix)]
 fn watch_signals(input_sender: SyncSender<Input>) -> io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};

@@ -1,4 +1,4 @@
-//! A node on threads of its own.
+//! A node on its own threads.
 
 mod descriptors;
 
@@ -30,52 +30,52 @@ use super::store::{DocumentStore, DocumentWriter};
 use super::tcp::{PollThread, TcpSetup, TcpSockets, check_port};
 use crate::exit::Failure;
 
-/// What a node needs to run.
+/// Configuration of a node.
 #[derive(Debug)]
 pub struct Setup {
     /// Name of the thread.
     pub name: String,
-    /// Who the node is.
+    /// The node's identity.
     pub identity: Identity,
-    /// What it is and allows.
+    /// Configuration of the mesh node.
     pub node: Config,
-    /// Where the mesh's socket is bound.
+    /// Address to bind the mesh socket to.
     pub listen: SocketAddr,
-    /// The address that packets to game servers leave from; `None` leaves it to the system.
+    /// Source address of packets to game servers; `None` lets the system choose.
     pub upstream: Option<IpAddr>,
     /// Rules of an emulated network; none for the real one.
     pub emulation: Emulation,
-    /// What its TCP sockets may do, where it carries TCP games.
+    /// Settings of TCP sockets, if the node carries TCP games.
     pub tcp: TcpSetup,
-    /// Where signed documents are kept; `None` keeps none.
+    /// File for signed documents; `None` stores none.
     pub store: Option<PathBuf>,
-    /// Where its operator asks it; `None` for nowhere.
+    /// The admin interface; `None` for none.
     pub admin: Option<AdminSetup>,
 }
 
-/// A running node. Dropping it ends it.
+/// A running node. Dropping it stops it.
 #[derive(Debug)]
 pub struct Relay {
-    // First, so that nobody asks a node that has ended.
+    // Dropped first: it sends requests to the node.
     admin: Option<Admin>,
     handle: Handle<NodeRequest>,
-    // After the node, which tells its neighbours that it leaves.
+    // Dropped after the node, whose close frames they still pass.
     forwarder_threads: ForwarderThreads,
-    // After the node, whose sockets it waits for.
+    // Dropped after the node, whose sockets it polls.
     poll_thread: Option<PollThread>,
-    // After the node, whose orders it waits for.
+    // Dropped after the node, whose requests it serves.
     prober: Option<Prober>,
-    // After the node, so that its last document is written.
+    // Dropped after the node, so that its last document is written.
     writer: Option<DocumentWriter>,
     address: SocketAddr,
 }
 
 impl Relay {
-    /// Starts a node; `tell` hears of it on its threads, and must not block.
+    /// Starts a node. `on_event` runs on the node's threads and must not block.
     ///
     /// # Errors
     ///
-    /// [`StartError`], whose text is one sentence for an operator.
+    /// [`StartError`].
     pub fn start(
         mut setup: Setup,
         on_event: impl Fn(RelayEvent) + Clone + Send + 'static,
@@ -104,7 +104,7 @@ impl Relay {
         let store = writer.as_ref().map(DocumentWriter::store);
         let port = setup.admin.map(Admin::bind).transpose()?;
         let mut config = servicer::Config::default();
-        // A document may name ports by the hundred, as it likes.
+        // A signed document may name hundreds of ports.
         let ports = if is_signed {
             SIGNED_PORTS_MAX
         } else {
@@ -150,19 +150,19 @@ impl Relay {
         })
     }
 
-    /// Returns where the mesh's socket is bound.
+    /// Returns the address of the mesh socket.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Asks the node for its counters; `None` where it does not answer within `patience`.
+    /// Returns the node's counters; `None` if it does not answer within `patience`.
     pub fn stats(&self, patience: Duration) -> Option<Stats> {
         let client = self.client();
         let counted = client.call_blocking(patience, |_, node| NodeCounters::of(node))?;
         Some(counted.with(&client.counters(), client.strays()))
     }
 
-    /// Has the node take its leave; `None` where it does not answer within `patience`.
+    /// Starts to drain the node; `None` if it does not answer within `patience`.
     pub fn drain(&self, patience: Duration) -> Option<Draining> {
         self.client().call_blocking(patience, |now, node| {
             node.drain(now);
@@ -170,18 +170,18 @@ impl Relay {
         })?
     }
 
-    /// Returns what is left to carry; `None` where the node does not drain, or not answer.
+    /// Returns what is left to drain; `None` if the node is not draining or does not answer.
     pub fn draining(&self, patience: Duration) -> Option<Draining> {
         self.client()
             .call_blocking(patience, |_, node| node.draining())?
     }
 
-    /// Returns where its operator asks it.
+    /// Returns the address of the admin interface.
     pub fn admin_address(&self) -> Option<SocketAddr> {
         self.admin.as_ref().map(Admin::address)
     }
 
-    /// Returns what the drivers of its shards have counted, the node's own first.
+    /// Returns the driver counters of each shard, the node's own first.
     pub fn shards(&self) -> Vec<Counters> {
         self.client().shards()
     }
@@ -190,12 +190,12 @@ impl Relay {
         NodeClient::new(self.handle.requests(), self.forwarder_threads.counts())
     }
 
-    /// Returns whether the node's thread is at work, and those of its shards.
+    /// Returns whether all threads of the node run.
     pub fn is_running(&self) -> bool {
         self.handle.is_running() && self.forwarder_threads.is_running()
     }
 
-    /// Ends the node.
+    /// Stops the node; queued packets may be sent until `within` has passed.
     pub fn shutdown(self, within: Duration) -> Report {
         drop(self.admin);
         let report = self.handle.shutdown(within);
@@ -207,7 +207,7 @@ impl Relay {
     }
 }
 
-/// Binds a socket for each shard, and has the node say where they are.
+/// Binds a socket per shard, and fills in advertised ports that are 0.
 fn bind(setup: &mut Setup) -> Result<(SocketAddr, Vec<UdpSocket>), StartError> {
     let shards = NonZeroU8::new(setup.node.shards)
         .filter(|shards| shards.get() <= ShardId::COUNT_MAX)
@@ -225,7 +225,7 @@ fn bind(setup: &mut Setup) -> Result<(SocketAddr, Vec<UdpSocket>), StartError> {
     Ok((address, sockets))
 }
 
-/// Opens the store of documents, which tells of what it cannot keep.
+/// Opens the document store; write errors go to `on_event`.
 fn open_store(
     path: PathBuf,
     on_event: impl Fn(RelayEvent) + Send + 'static,
@@ -237,10 +237,10 @@ fn open_store(
     writer.map_err(|_| StartError::Thread)
 }
 
-/// Opens each port of the games once, and lets go of it; returns how many are for datagrams.
+/// Binds each game port once and closes it again; returns the number of UDP ports.
 ///
-/// The node opens them once it runs, and tries again for ever; a port that is taken from the start
-/// is a fault of the configuration.
+/// The running node opens its ports itself and retries for ever. A port that is in use at the start
+/// is a configuration error.
 fn try_ports(setup: &Setup) -> Result<usize, StartError> {
     let ports = |games: &[Game]| -> Vec<SocketAddr> {
         let entries = games.iter().filter_map(|game| game.entry.as_ref());
@@ -261,42 +261,42 @@ fn try_ports(setup: &Setup) -> Result<usize, StartError> {
         })?;
     }
     if let Some(upstream) = setup.upstream {
-        // Each flow will have a socket there.
+        // Each flow opens a socket on this address.
         UdpSocket::bind(SocketAddr::new(upstream, 0), &SocketConfig::default())?;
     }
     Ok(datagrams.len())
 }
 
-/// What a running node tells.
+/// An event of a running node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RelayEvent {
     /// An event of the node itself.
     Event(Event),
-    /// Its document could not be stored; it is tried again.
+    /// The document in force could not be stored; it is retried.
     NotStored {
-        /// The document's version.
+        /// Version of the document.
         version: u64,
-        /// Why, one sentence.
+        /// The reason, one sentence.
         why: String,
     },
 }
 
-/// Why a node could not be started; the text is one sentence for an operator.
+/// Why a node could not be started. `Display` is one sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StartError {
     /// A socket could not be bound.
     Bind(BindError),
-    /// A TCP port could not be listened on.
+    /// A TCP port could not be opened.
     Listen(ListenError),
-    /// The configuration breaks a bound of the mesh.
+    /// The configuration violates a limit of the mesh.
     Node(NewError),
-    /// The system has no thread or descriptor left.
+    /// No thread or descriptor is left.
     Spawn(SpawnError),
-    /// The system has no thread left for the store.
+    /// No thread is left for the store.
     Thread,
-    /// The admin interface cannot be served.
+    /// The admin interface could not be opened.
     Admin(Failure),
 }
 
@@ -339,14 +339,14 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// Ports of games that a signed document may have opened at an entry.
+/// Game ports that a signed document may open at an entry.
 const SIGNED_PORTS_MAX: usize = 1_024;
 
-/// Passes a node's events on, hands its documents to the store, and answers questions about it.
+/// Publishes a node's events, stores its documents, and runs requests.
 struct NodeApp {
     upstream: Option<IpAddr>,
     store: Option<Arc<DocumentStore>>,
-    /// Where game servers are measured; `None` at a node that is no exit.
+    /// Measures game servers; `None` unless the node is an exit.
     probes: Option<ProbeQueue>,
     on_event: Box<dyn FnMut(Event) + Send>,
 }
@@ -430,7 +430,7 @@ impl Application<NodeMachine> for NodeApp {
         command: Command,
     ) {
         let Command::Measure { server, probe } = command else {
-            // The driver did it.
+            // The driver has done it.
             return;
         };
         let probes = self.probes.as_ref();

@@ -1,8 +1,7 @@
-//! A mesh of processes on this machine, for demonstrations and tests.
+//! A mesh of local processes, for demonstrations and tests.
 //!
-//! Each node gets a loopback address of its own, a key, and a configuration that knows all the
-//! others; the configuration may be changed until the node is started. What was started ends, and
-//! the folder with the keys goes, when this is dropped.
+//! Each node has its own loopback address, a key, and a configuration that lists all nodes. A
+//! configuration may be changed until its node is started. Dropping the sandbox removes its folder.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -25,22 +24,22 @@ use super::file::{
 };
 use crate::relay::stdio::{ProcessCommand, ProcessEvent};
 
-/// Keys and configurations of a few nodes.
+/// Keys and configurations of several nodes.
 #[derive(Debug)]
 pub struct Sandbox {
     directory: PathBuf,
-    /// Tells the sandboxes of this machine apart.
+    /// The first three bytes of the sandbox's addresses.
     address_block: [u8; 3],
     configs: Vec<FileConfig>,
     ids: Vec<NodeName>,
 }
 
 impl Sandbox {
-    /// Makes a folder with keys and a secret for nodes of these names and roles.
+    /// Creates a folder with a key per node and the network's secret.
     ///
     /// # Errors
     ///
-    /// The system's, such as where it gives no randomness or no folder.
+    /// The system's, for example if no folder can be created.
     pub fn new(nodes: &[(&str, FileRole)]) -> io::Result<Self> {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let pid = std::process::id();
@@ -58,7 +57,7 @@ impl Sandbox {
         let mut provider = Ring::new();
         let mut secret = [0; 32];
         provider.random(&mut secret).map_err(io::Error::other)?;
-        // A node id has the same form.
+        // A secret is written like a node id.
         let digits = NodeId(secret).to_string();
         write_private(&sandbox.directory.join(SECRET), digits.as_bytes())?;
         for (name, _) in nodes {
@@ -101,13 +100,13 @@ impl Sandbox {
         &self.directory
     }
 
-    /// Returns a loopback address of this sandbox; the nodes have 1, 2 and so on.
+    /// Returns a loopback address of this sandbox; nodes have 1, 2 and so on.
     pub const fn host(&self, number: u8) -> IpAddr {
         let [a, b, c] = self.address_block;
         IpAddr::V4(Ipv4Addr::new(a, b, c, number))
     }
 
-    /// Returns the id of a node; `None` where there are not that many.
+    /// Returns the id of a node; `None` if there is no such node.
     pub fn id(&self, node: usize) -> Option<NodeName> {
         self.ids.get(node).copied()
     }
@@ -123,12 +122,12 @@ impl Sandbox {
         self.configs.get(node)
     }
 
-    /// Returns the configuration that a node will be started with.
+    /// Returns the configuration of a node, to change it before the start.
     pub fn config_mut(&mut self, node: usize) -> Option<&mut FileConfig> {
         self.configs.get_mut(node)
     }
 
-    /// Makes what two nodes send each other late, in both directions.
+    /// Delays the datagrams between two nodes, in both directions.
     pub fn link(&mut self, one: usize, other: usize, delay_ms: u64) {
         for (from, to) in [(one, other), (other, one)] {
             let remote = self.configs.get(to).map(|config| config.listen.ip());
@@ -142,11 +141,11 @@ impl Sandbox {
         }
     }
 
-    /// Starts a node: `command` with the path of its configuration as last argument.
+    /// Starts a node: runs `command` with the configuration's path as its last argument.
     ///
     /// # Errors
     ///
-    /// The system's; `NotFound` where there is no such node.
+    /// The system's; `NotFound` if there is no such node.
     pub fn start(&self, node: usize, mut command: Command) -> io::Result<NodeProcess> {
         let config = self.configs.get(node).ok_or(io::ErrorKind::NotFound)?;
         let path = self.directory.join(format!("{}.json", config.name));
@@ -183,12 +182,12 @@ impl Sandbox {
 
 impl Drop for Sandbox {
     fn drop(&mut self) {
-        // What cannot be removed now lies where the system clears up by itself.
+        // The system cleans its folder of temporary files.
         fs::remove_dir_all(&self.directory).ok();
     }
 }
 
-/// The first three bytes of the addresses: 127.80.0 to 127.119.255, by process and sandbox.
+/// Chooses 127.80.0 to 127.119.255 by process and sandbox number.
 const fn address_block(pid: u32, number: u32) -> [u8; 3] {
     let mixed = pid.wrapping_add(number.wrapping_mul(4_099)) % (40 * 256);
     let [.., high, low] = mixed.to_be_bytes();
@@ -207,18 +206,18 @@ fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     options.open(path)?.write_all(bytes)
 }
 
-/// Number of the next sandbox of this process.
+/// Number of this process's next sandbox.
 static NEXT: AtomicU32 = AtomicU32::new(0);
-/// Name of the file with the secret.
+/// File name of the network's secret.
 const SECRET: &str = "secret";
-/// Port of all mesh sockets; the addresses differ.
+/// Port of all mesh sockets.
 const MESH_PORT: u16 = 4_500;
 
 /// A running node. Dropping it kills it.
 #[derive(Debug)]
 pub struct NodeProcess {
     child: Child,
-    /// The leash: the node ends when this closes.
+    /// The node stops when this closes.
     input: Option<ChildStdin>,
     events: Receiver<ProcessEvent>,
 }
@@ -244,12 +243,12 @@ impl NodeProcess {
                     .map(BufReader::new)
                     .into_iter()
                     .flat_map(BufRead::lines);
-                // What this program has no word for is for others.
+                // Lines of unknown kinds are skipped.
                 let events = lines
                     .map_while(Result::ok)
                     .filter_map(|line| serde_json::from_str(&line).ok());
                 for one in events {
-                    // Read on in any case: the node must not wait for us.
+                    // Keeps reading: the node must not block on the pipe.
                     sender.try_send(one).ok();
                 }
             })?;
@@ -261,12 +260,12 @@ impl NodeProcess {
         self.child.id()
     }
 
-    /// Returns what the node has said, the oldest first, without waiting.
+    /// Returns the events received so far, oldest first, without waiting.
     pub fn events(&self) -> impl Iterator<Item = ProcessEvent> {
         self.events.try_iter()
     }
 
-    /// Waits for the first stdio that `wanted` makes something of; drops what came before it.
+    /// Waits for the first event that `matching` accepts; drops earlier ones.
     pub fn wait_for<T>(
         &self,
         timeout: Duration,
@@ -282,11 +281,11 @@ impl NodeProcess {
         }
     }
 
-    /// Gives an order.
+    /// Sends a command.
     ///
     /// # Errors
     ///
-    /// The system's, where the node has ended.
+    /// The system's, if the node has ended.
     pub fn send(&mut self, send: &ProcessCommand) -> io::Result<()> {
         let mut line = serde_json::to_vec(send)?;
         line.push(b'\n');
@@ -296,7 +295,7 @@ impl NodeProcess {
         }
     }
 
-    /// Ends the node at once, without a word to anyone.
+    /// Kills the node.
     ///
     /// # Errors
     ///
@@ -306,7 +305,7 @@ impl NodeProcess {
         self.child.wait()
     }
 
-    /// Lets go of the node and waits for its end; `None` where it does not end within `patience`.
+    /// Closes the node's stdin and waits for its end; `None` if it does not end within `timeout`.
     ///
     /// # Errors
     ///
@@ -319,7 +318,7 @@ impl NodeProcess {
             match self.events.recv_timeout(left) {
                 Ok(_) => {}
                 Err(RecvTimeoutError::Timeout) => return Ok(None),
-                // Its output is closed only by its end.
+                // The output closes when the process ends.
                 Err(RecvTimeoutError::Disconnected) => return self.child.wait().map(Some),
             }
         }
@@ -328,7 +327,7 @@ impl NodeProcess {
 
 impl Drop for NodeProcess {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         self.child.kill().ok();
         self.child.wait().ok();
     }

@@ -1,4 +1,4 @@
-//! What a node's process prints and takes: one JSON object a line.
+//! Lines on a node process's stdout and stdin: one JSON object each.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,247 +11,248 @@ use super::client::Stats;
 use super::file::NodeName;
 use super::running::RelayEvent;
 
-/// One line that the process prints.
+/// A line on stdout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ProcessEvent {
-    /// The node runs.
+    /// The node has started.
     Ready {
         /// Its id.
         node: NodeName,
-        /// Where its mesh socket is bound.
+        /// Address of its mesh socket.
         address: SocketAddr,
     },
-    /// A session with a neighbour opened.
+    /// A session with a neighbour was established.
     LinkUp {
-        /// Who it is.
+        /// The neighbour.
         node: NodeName,
-        /// Where its packets come from.
+        /// Its address.
         address: SocketAddr,
     },
-    /// The session with a neighbour ended.
+    /// A session with a neighbour ended.
     LinkDown {
-        /// Who it was.
+        /// The neighbour.
         node: NodeName,
     },
-    /// A bootstrap node could not be reached; printed once a minute for each.
+    /// A bootstrap node could not be reached; at most once a minute for each.
     BootstrapFailed {
-        /// Which node was dialled.
+        /// The node that was dialled.
         node: NodeName,
-        /// Where the file has it.
+        /// Its addresses in the file.
         addresses: Vec<SocketAddr>,
-        /// Why the last dial failed, and what to look at.
+        /// The last failure, and what to check.
         why: String,
-        /// How many dials failed since the last such line.
+        /// Failed dials since the last such line.
         attempts: u64,
     },
-    /// Nodes asked for a link and were refused; printed once a minute for each reason.
+    /// Other nodes' link requests were refused; at most once a minute for each reason.
     NodesRefused {
-        /// Why.
+        /// The reason.
         reason: NodeRefusal,
-        /// How often since the last such line.
+        /// Number since the last such line.
         count: u64,
     },
-    /// Another node has a copy of this node's identity file; printed once a minute.
+    /// Another node uses a copy of this node's identity file; at most once a minute.
     IdentityInUse {
-        /// Records of this node that it did not make, since the last such line.
+        /// Records in this node's name that it did not make, since the last such line.
         records: u64,
     },
-    /// This node does not keep up: it moves no flows for what it sees meanwhile.
+    /// The node is overloaded; it changes no routes for measurements made meanwhile.
     Overloaded {
-        /// How late it ran since it was last told, milliseconds.
+        /// Lateness since the last such line, milliseconds.
         late_ms: u64,
-        /// Datagrams that its own queues dropped since.
+        /// Datagrams dropped by its own queues since the last such line.
         dropped: u64,
     },
-    /// A neighbour's path carries datagrams of 1,200 bytes only, so that long ones of players travel in two pieces.
+    /// A neighbour's path carries at most 1,200 bytes; longer datagrams of players are split in
+    /// two.
     LinkTooSmall {
-        /// Who it is.
+        /// The neighbour.
         node: NodeName,
     },
-    /// Flows took another route.
+    /// Flows changed their route.
     Route {
-        /// Where they go.
+        /// The node at the other end.
         far_end: NodeName,
-        /// The relays on the way; empty where the way is direct.
+        /// The relays in order; empty for a direct route.
         relays: Vec<NodeName>,
-        /// Why.
+        /// The reason.
         cause: RouteCauseName,
-        /// How many flows they are.
+        /// Number of flows.
         flows: usize,
     },
-    /// A player's packets are carried.
+    /// A flow was opened.
     FlowOpened {
         /// The game.
         game: String,
-        /// Whose.
+        /// The player's address.
         player: SocketAddr,
         /// The node at the other end.
         far_end: NodeName,
     },
-    /// They no longer are.
+    /// A flow was closed.
     FlowClosed {
         /// The game.
         game: String,
-        /// Whose.
+        /// The player's address.
         player: SocketAddr,
-        /// Why, in lower case.
+        /// The reason, in lower case.
         reason: String,
     },
     /// A game's port is open.
     Listening {
         /// The game.
         game: String,
-        /// Where.
+        /// The address.
         address: SocketAddr,
     },
-    /// A game's port could not be opened; it is tried again.
+    /// A game's port could not be opened; it is retried.
     ListenFailed {
         /// The game.
         game: String,
-        /// Where.
+        /// The address.
         address: SocketAddr,
     },
-    /// Counters, as asked for by [`ProcessCommand::Stats`], and at the end.
+    /// Counters, printed for [`ProcessCommand::Stats`] and at the end.
     Stats {
-        /// Hop frames sealed and sent: passed on, or of own flows.
+        /// Hop frames sealed and sent, forwarded ones included.
         frames_sealed: u64,
-        /// Hop frames dropped, whatever for.
+        /// Hop frames dropped, for all reasons.
         frames_dropped: u64,
-        /// Datagrams handed to players and game servers.
+        /// Datagrams delivered to players and game servers.
         delivered: u64,
-        /// Times that flows took another route.
+        /// Route changes of flows.
         route_changes: u64,
         /// Datagrams received by all sockets.
         datagrams_in: u64,
-        /// Bytes in them.
+        /// Bytes received.
         bytes_in: u64,
         /// Datagrams sent by all sockets.
         datagrams_out: u64,
-        /// Sockets opened while the node ran.
+        /// Sockets opened since the start.
         sockets_opened: u64,
     },
-    /// A signed document came into force. It is being stored.
+    /// A signed document came into force and is being stored.
     ConfigInForce {
         /// Its version.
         version: u64,
-        /// Games that are new, by name.
+        /// Names of added games.
         added: Vec<String>,
-        /// Games that are gone.
+        /// Names of removed games.
         removed: Vec<String>,
-        /// Games of which something is different.
+        /// Names of changed games.
         changed: Vec<String>,
     },
-    /// A document came into force to which the keys of this node's file do not lead any more.
+    /// A document came into force that the admin keys of this node's file no longer lead to.
     ConfigAdrift {
         /// Its version.
         version: u64,
     },
-    /// A neighbour's document was refused.
+    /// A neighbour's document was rejected.
     ConfigRefused {
-        /// Whose.
+        /// The neighbour.
         node: NodeName,
-        /// Why, one sentence.
+        /// The reason, one sentence.
         why: String,
     },
-    /// The time of the document in force is over.
+    /// The document in force expired.
     ConfigEnded {
         /// Its version.
         version: u64,
     },
-    /// The document in force could not be stored; it is tried again each 5 s.
+    /// The document in force could not be stored; it is retried every 5 s.
     ConfigNotStored {
         /// Its version.
         version: u64,
-        /// Why, one sentence.
+        /// The reason, one sentence.
         why: String,
     },
     /// A game of the document in force is not carried here.
     GameLeftOut {
         /// The game.
         game: String,
-        /// Why, one sentence.
+        /// The reason, one sentence.
         why: String,
     },
-    /// No exit of a game can be reached, and a player came for it; told at most each 10 s.
+    /// A player was rejected because no exit of the game is reachable; at most every 10 s.
     NoExit {
         /// The game.
         game: String,
     },
-    /// Players or packets of a game were turned away for one reason; printed once a minute for each game and
-    /// reason.
+    /// Players or packets of a game were rejected; at most once a minute for each game and reason.
     TurnedAway {
         /// The game.
         game: String,
-        /// Why.
+        /// The reason.
         reason: TurnedAway,
-        /// How often since the last such line.
+        /// Number since the last such line.
         count: u64,
     },
-    /// The server of a game answers, which did not, or was not asked before.
+    /// A game's server answers: it did not before, or was probed for the first time.
     ServerReached {
         /// The game.
         game: String,
-        /// Over what it is played.
+        /// The game's protocol.
         protocol: Protocol,
     },
-    /// The server of a game did not answer three times in a row: new players go out elsewhere.
+    /// A game's server missed three probes in a row; new players use other exits.
     ServerLost {
         /// The game.
         game: String,
-        /// Over what it is played.
+        /// The game's protocol.
         protocol: Protocol,
     },
-    /// The system does not permit to measure a game's server as configured; it is not measured.
+    /// The system does not permit the configured probe of a game's server; the server is not
+    /// measured.
     ProbeNotPermitted {
         /// The game.
         game: String,
-        /// Over what it is played.
+        /// The game's protocol.
         protocol: Protocol,
     },
-    /// A host name of the configuration has another address, which is used from now on.
+    /// A host name of the configuration resolves to a new address, which is now in use.
     AddressChanged {
-        /// The name and the port, as the file has them.
+        /// `name:port`, as in the file.
         host: String,
-        /// The address.
+        /// The new address.
         address: SocketAddr,
     },
-    /// The admin interface answers.
+    /// The admin interface is open.
     AdminReady {
-        /// Where.
+        /// Its address.
         address: SocketAddr,
     },
-    /// The node takes its leave.
+    /// The node is draining.
     Draining {
-        /// Flows of its own players and game servers that still run.
+        /// Open flows of its own players and game servers.
         flows: u32,
-        /// Labels of others' flows that still pass frames.
+        /// Labels of other nodes' flows that still carry frames.
         labels: u32,
     },
-    /// A line of the input was no order.
+    /// A line of stdin was not a command.
     BadOrder {
-        /// What is wrong with it.
+        /// The parse error.
         text: String,
     },
 }
 
-/// Why flows took another route.
+/// Why flows changed their route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RouteCauseName {
-    /// They had none.
+    /// They had no route before.
     First,
-    /// The old one no longer carried.
+    /// The old route failed.
     Killed,
-    /// The old one had become slow or lossy.
+    /// The old route became slow or lossy.
     Degraded,
-    /// The new one had been better for long enough.
+    /// The new route was better for long enough.
     Better,
-    /// A relay of the old one takes no flows any more.
+    /// A relay of the old route is draining.
     Drained,
-    /// One that this program has no name for.
+    /// A reason that this version does not know.
     Other,
 }
 
@@ -268,29 +269,29 @@ impl From<RouteCause> for RouteCauseName {
     }
 }
 
-/// One line that the process takes.
+/// A line on stdin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum ProcessCommand {
     /// Print the counters.
     Stats,
-    /// Take leave: let in no new player and no new label. The process does not end by it.
+    /// Start to drain: accept no new players or labels. The process keeps running.
     Drain,
-    /// Change a link of the virtual network, for what leaves to `remote`.
+    /// Replace an emulated link for datagrams to `remote`.
     Link {
-        /// The host at the other end.
+        /// The remote host.
         remote: IpAddr,
-        /// Delay, milliseconds.
+        /// One-way delay, milliseconds.
         delay_ms: u64,
-        /// Loss, in a million.
+        /// Loss, per million.
         #[serde(default)]
         loss_per_million: u32,
     },
 }
 
 impl ProcessEvent {
-    /// Says what a node tells; `None` for what this program has no line for.
+    /// Converts an event of a node; `None` for one that has no line.
     #[must_use]
     pub fn of(event: RelayEvent) -> Option<Self> {
         match event {
@@ -399,7 +400,7 @@ impl ProcessEvent {
         })
     }
 
-    /// Says what a node that drains still carries.
+    /// Makes the line for a draining node.
     pub(super) const fn draining(left: Draining) -> Self {
         Self::Draining {
             flows: left.flows,
@@ -407,7 +408,7 @@ impl ProcessEvent {
         }
     }
 
-    /// Says what a node has counted.
+    /// Makes the line for a node's counters.
     pub(super) fn stats_of(stats: &Stats) -> Self {
         let frames = &stats.frames;
         Self::Stats {
@@ -423,7 +424,7 @@ impl ProcessEvent {
     }
 }
 
-/// Says why a bootstrap node was not reached, and what to look at.
+/// Describes a failed dial and what to check.
 fn dial_failure_text(failure: &ConnectFailure) -> String {
     let advice = if let ConnectFailure::Timeout = failure {
         "is it up, is the address right, does a firewall pass UDP, and is its network secret the same?"

@@ -1,4 +1,4 @@
-//! The signed document in force, on disk.
+//! Storage of the signed document in force.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -9,41 +9,43 @@ use std::time::Duration;
 
 use servicer::Clock;
 
-/// Writes documents on a thread of its own, whole or not at all: a kill or a full disk leaves the one
-/// before. What cannot be written is tried again each 5 s, until a newer one comes. Dropping it ends
-/// the thread once the newest document is written, or could not be.
+/// Writes documents atomically on its own thread: after a crash or on a full disk the previous one
+/// is still there. A failed write is retried every 5 s until a newer document arrives. Dropping it
+/// stops the thread after one more attempt.
 #[derive(Debug)]
 pub(super) struct DocumentWriter {
     store: Arc<DocumentStore>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Where documents wait for the thread, and callers for documents.
+/// Queue between callers and the writer thread.
 #[derive(Debug, Default)]
 pub(super) struct DocumentStore {
     docs: Mutex<SignedDocs>,
-    /// Something of it changed.
+    /// Signalled on every change.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct SignedDocs {
-    /// The newest, with its number and version, as long as it is not written.
+    /// The newest document that is not written yet, with its number and version.
     waiting: Option<((u64, u64), Vec<u8>)>,
-    /// The number of the document on disk: how many were accepted in this life up to it. A document that
-    /// changes the admin keys may have a lower version than the one before it.
+    /// Number of the document on disk: the count of documents accepted since the start. Versions do
+    /// not order documents: one that changes the admin keys may have a lower version than its
+    /// predecessor.
     written: u64,
-    /// The number of the document that could not be written last, and why; `None` once one was.
+    /// Number of the last failed document and the reason; `None` after a successful write.
     error: Option<(u64, String)>,
     is_stopping: bool,
 }
 
 impl DocumentWriter {
-    /// Starts the thread; `tell` hears on it why a document could not be written.
+    /// Starts the thread. `on_error` is called on it with the version and the reason of each failed
+    /// write.
     ///
     /// # Errors
     ///
-    /// Where the system has no thread left.
+    /// If no thread can be started.
     pub(super) fn start(
         path: PathBuf,
         on_error: impl FnMut(u64, &str) + Send + 'static,
@@ -59,7 +61,7 @@ impl DocumentWriter {
         })
     }
 
-    /// Returns the place where documents are handed in.
+    /// Returns the queue of documents.
     pub(super) fn store(&self) -> Arc<DocumentStore> {
         Arc::clone(&self.store)
     }
@@ -78,7 +80,7 @@ impl Drop for DocumentWriter {
 }
 
 impl DocumentStore {
-    /// Hands in a document with its number and version; one that still waits is given up for it.
+    /// Queues a document with its number and version, replacing one that is still queued.
     pub(super) fn put(&self, (number, version): (u64, u64), bytes: Vec<u8>) {
         let mut docs = self.lock();
         docs.waiting = Some(((number, version), bytes));
@@ -87,11 +89,11 @@ impl DocumentStore {
         self.changed.notify_all();
     }
 
-    /// Waits until the document of this number or a newer one is on disk.
+    /// Waits until the document `number` or a newer one is on disk.
     ///
     /// # Errors
     ///
-    /// Why it is not, after `patience` or once an attempt has failed.
+    /// The reason, after a failed attempt or after `patience`.
     pub(super) fn wait(&self, number: u64, patience: Duration) -> Result<(), String> {
         let clock = Clock::new();
         let end = clock.now() + patience;
@@ -100,7 +102,7 @@ impl DocumentStore {
             if docs.written >= number {
                 return Ok(());
             }
-            // That of an older one says nothing: this one may not be handed in yet.
+            // An older document's error is ignored: this one may not be queued yet.
             if let Some((_, error)) = docs.error.as_ref().filter(|(of, _)| *of >= number) {
                 return Err(error.clone());
             }
@@ -137,7 +139,7 @@ impl DocumentStore {
                 }
                 Err(error) => {
                     docs.error = Some((number, error));
-                    // One that came meanwhile has its own turn at once.
+                    // A newer document is written at once.
                     should_back_off = docs.waiting.is_none();
                     docs.waiting.get_or_insert(((number, version), bytes));
                 }
@@ -166,18 +168,18 @@ impl DocumentStore {
     }
 }
 
-/// Writes a file whole or not at all: beside it, synced, and then under its name.
+/// Writes a file atomically: writes and syncs a draft next to it, then renames the draft.
 pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut draft = path.as_os_str().to_owned();
     draft.push(".new");
     let draft = PathBuf::from(draft);
     let written = write_synced(&draft, bytes).and_then(|()| fs::rename(&draft, path));
     if written.is_err() {
-        // Half a file helps nobody, and may be what fills the disk.
+        // A partial draft may be what fills the disk.
         fs::remove_file(&draft).ok();
     }
     written?;
-    // The name itself is on disk only once its folder is.
+    // The rename is durable once the folder is synced.
     #[cfg(unix)]
     {
         let folder = path
@@ -198,9 +200,9 @@ fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Wait before what could not be written is tried again.
+/// Pause before a failed write is retried.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
-/// A thread without work looks around now and then.
+/// Longest wait of an idle thread.
 const IDLE_INTERVAL: Duration = Duration::from_secs(3_600);
 
 #[cfg(test)]
@@ -256,7 +258,7 @@ mod tests {
         let folder = Folder::new("store-full");
         let path = folder.0.join("config");
         write_atomic(&path, b"one").unwrap();
-        // A folder where the draft goes: it cannot be opened, whoever runs this.
+        // The draft's name is a folder, so opening it fails for every user.
         fs::create_dir(folder.0.join("config.new")).unwrap();
         let (reported, reports) = mpsc::channel();
         let writer = DocumentWriter::start(path.clone(), move |version, error| {
@@ -270,7 +272,7 @@ mod tests {
         assert_eq!(reports.recv_timeout(TIMEOUT).unwrap(), (2, error));
         assert_eq!(fs::read(&path).unwrap(), b"one");
         fs::remove_dir(folder.0.join("config.new")).unwrap();
-        // The next one is tried at once.
+        // The next document is tried at once.
         store.put((3, 3), b"three".to_vec());
         drop(writer);
         assert_eq!(fs::read(&path).unwrap(), b"three");
@@ -286,21 +288,21 @@ mod tests {
         let (go, gone) = mpsc::channel::<()>();
         let writer = DocumentWriter::start(path.clone(), move |version, _| {
             reported.send(version).unwrap();
-            // Once the other end is dropped there is nothing to wait for.
+            // Returns an error once the sender is dropped.
             gone.recv().ok();
         })
         .unwrap();
         let store = writer.store();
         store.put((2, 2), b"two".to_vec());
         assert_eq!(reports.recv_timeout(TIMEOUT), Ok(2));
-        // The newer one comes while the older one fails.
+        // The newer document arrives while the older one fails.
         store.put((3, 3), b"three".to_vec());
         go.send(()).unwrap();
         assert_eq!(reports.recv_timeout(TIMEOUT), Ok(3), "at once");
         go.send(()).unwrap();
         assert!(store.wait(3, TIMEOUT).unwrap_err().contains("config"));
         assert!(store.wait(2, TIMEOUT).is_err(), "nor is the older one");
-        // Whoever waits for one that is not handed in yet does not hear of the one before.
+        // A wait for a document that is not queued yet ignores the previous one's error.
         let early = store.wait(4, Duration::from_millis(20));
         assert_eq!(early, Err("the disk is slow".to_owned()));
         fs::remove_dir(&draft).unwrap();

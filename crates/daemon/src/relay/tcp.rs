@@ -1,13 +1,14 @@
-//! TCP games on real sockets: what does what [`TcpWork`] asks.
+//! TCP games on real sockets: executes the node's [`TcpWork`].
 //!
-//! All sockets are read and written on the node's own thread, between its turns, straight from and
-//! into what the node has; a second thread waits for them and wakes the first. So nothing is locked
-//! but the list of sockets that something happened to, and no byte is copied between threads.
+//! The node's own thread reads and writes all sockets, straight from and into the node's buffers. A
+//! second thread polls the sockets and wakes the first. So only the set of ready sockets is locked,
+//! and no byte is copied between threads.
 //!
-//! - A player's bytes are read once the node takes them: a game server that is slow stops the player.
-//! - Bytes for a socket are taken from the node once the socket takes them: a player who is slow stops
-//!   its game server.
-//! - A connection ends by a reset unless both its halves were closed, also where this process is killed.
+//! - A player's socket is read only while the node accepts bytes: a slow game server slows the
+//!   player down.
+//! - Bytes leave the node only while the socket accepts them: a slow player slows its game server
+//!   down.
+//! - A connection ends with a reset unless both halves were closed; also if the process is killed.
 
 mod connection;
 mod dialling;
@@ -40,15 +41,16 @@ use readiness::{ReadySet, SocketEvents};
 pub(super) use listener::is_in_progress;
 pub(super) use readiness::PollThread;
 
-/// What a node's TCP sockets may do.
+/// Settings of a node's TCP sockets.
 #[derive(Clone, Debug)]
 pub struct TcpSetup {
-    /// Connections at a time, of players and to game servers together; 1,024. Who comes beyond it waits
-    /// at the door until one ends.
+    /// Open connections, of players and to game servers together; 1,024. Further players wait in
+    /// the listen backlog.
     pub connections_max: u32,
-    /// Proxies before the ports of games, by the games' names: what they send begins with a header of the
-    /// PROXY protocol that says who the player is. A quarter of the places may wait for the headers of one
-    /// proxy's address; the oldest gives way to the next, and to any newcomer once all places are taken.
+    /// Trusted proxies in front of the ports of games, by game name. What they send begins with a
+    /// PROXY header that names the player. At most a quarter of all connections may wait for a
+    /// header from one proxy address. If a limit is reached, the oldest waiting connection is
+    /// reset.
     pub proxies: BTreeMap<String, TrustedProxies>,
 }
 
@@ -62,7 +64,7 @@ impl Default for TcpSetup {
 }
 
 impl TcpSetup {
-    /// How many connections of one proxy's address may wait for their header.
+    /// Connections of one proxy address that may wait for their header.
     fn pending_headers_max(&self) -> u32 {
         TcpConfig::prefix_share(self.connections_max).max(1)
     }
@@ -71,34 +73,34 @@ impl TcpSetup {
 /// The TCP sockets of a node.
 pub(super) struct TcpSockets {
     setup: TcpSetup,
-    /// The address that connections to game servers leave from.
+    /// Source address of connections to game servers.
     upstream: Option<IpAddr>,
     registry: Registry,
     ready: Arc<ReadySet>,
-    /// What was taken from there, while it is looked at.
+    /// Ready sockets being processed; kept for its allocation.
     ready_batch: BTreeMap<usize, SocketEvents>,
     listeners: Listeners,
     connections: BTreeMap<usize, Connection>,
     by_conn: BTreeMap<ConnId, usize>,
     deadlines: BTreeSet<(Instant, usize)>,
-    /// Those that wait for a proxy's header.
+    /// Connections that wait for a PROXY header.
     pending_headers: PendingHeaders,
-    /// When players are let in again; `None` where they are now.
+    /// When accepting resumes; `None` if it is not paused.
     accept_at: Option<Instant>,
-    /// Who was accepted and has no place yet; nobody else is accepted meanwhile.
+    /// An accepted connection without a slot; no other is accepted meanwhile.
     pending_accept: Option<AcceptedStream>,
-    /// When an idle connection is next looked for that gives way to the newcomer.
+    /// When an idle connection is next searched for eviction.
     reclaim_at: Option<Instant>,
-    /// Whether the newcomer waits for want of a place.
+    /// Whether `pending_accept` waits for a slot.
     is_full: bool,
-    /// Token of the next socket; none is used twice.
+    /// Token of the next socket; never reused.
     next: usize,
-    /// What is read at a time.
+    /// Buffer of one read.
     read_buffer: Vec<u8>,
     stats: TcpStats,
 }
 
-/// Who was accepted.
+/// An accepted connection.
 #[derive(Debug)]
 struct AcceptedStream {
     port: TcpPort,
@@ -106,7 +108,7 @@ struct AcceptedStream {
     peer: SocketAddr,
 }
 
-/// What sockets are waited for with, until the thread for it is started.
+/// The poll and its ready set, before the thread is started.
 #[derive(Debug)]
 pub(super) struct PendingPoller {
     poll: Poll,
@@ -114,7 +116,7 @@ pub(super) struct PendingPoller {
 }
 
 impl PendingPoller {
-    /// Starts the thread, which wakes `node`.
+    /// Starts the thread, which calls `wake` when a socket is ready.
     pub(super) fn start(self, wake: impl Fn() + Send + 'static) -> io::Result<PollThread> {
         PollThread::start(self.poll, self.ready, wake)
     }
@@ -149,7 +151,7 @@ impl TcpSockets {
         Ok((sockets, PendingPoller { poll, ready }))
     }
 
-    /// Does what the node asks, and what sockets have come to; false where there was nothing.
+    /// Runs the node's work and the ready sockets; returns false if there was nothing to do.
     pub(super) fn pump(&mut self, now: Instant, node: &mut Node<Ring>) -> bool {
         let mut has_any = false;
         while let Some(work) = node.poll_tcp() {
@@ -221,7 +223,7 @@ impl TcpSockets {
             TcpWork::Writable { conn } => self.transfer(now, node, conn, Transfer::ToNode),
             TcpWork::Finished { conn } => self.transfer(now, node, conn, Transfer::CloseWrite),
             TcpWork::Ended { conn, end } => self.on_ended(conn, end),
-            // A driver of an earlier version knows nothing to do.
+            // Work that a later version of relay_mesh adds.
             _ => {}
         }
     }
@@ -240,7 +242,7 @@ impl TcpSockets {
         Ok(())
     }
 
-    /// Lets nobody in any more.
+    /// Stops accepting.
     fn close_listeners(&mut self) {
         self.listeners.clear();
         self.is_full = false;
@@ -249,7 +251,7 @@ impl TcpSockets {
         self.reclaim_at = None;
     }
 
-    /// Lets in who stands at the doors; returns whether anybody did.
+    /// Accepts connections; returns whether there were any.
     fn accept(&mut self, now: Instant, node: &mut Node<Ring>) -> bool {
         let mut has_any = false;
         for _ in 0..ACCEPTS_MAX {
@@ -273,7 +275,7 @@ impl TcpSockets {
             let port = pending_accept.port;
             self.pending_accept = Some(pending_accept);
             if self.reclaim(now, node) {
-                // There is a place once the node's word of it was obeyed.
+                // The slot is free after the node's next work.
                 return true;
             }
             if !self.is_full {
@@ -283,13 +285,13 @@ impl TcpSockets {
             self.is_full = true;
             return has_any;
         }
-        // The rest once others had their turn.
+        // The rest after other work.
         self.accept_at = Some(now + ACCEPT_PAUSE);
         has_any
     }
 
-    /// Has the node end an idle connection for the newcomer; false where there is none, or was none a
-    /// moment ago.
+    /// Asks the node to end an idle connection; false if none is idle, or none was within
+    /// [`RECLAIM_INTERVAL`].
     fn reclaim(&mut self, now: Instant, node: &mut Node<Ring>) -> bool {
         if self.reclaim_at.is_some() {
             return false;
@@ -320,7 +322,7 @@ impl TcpSockets {
                 if error.kind() == ErrorKind::WouldBlock {
                     listener.may_have_pending = false;
                 } else if !ACCEPT_RETRY_KINDS.contains(&error.kind()) {
-                    // What is wanting, such as a descriptor, seldom comes at once.
+                    // A missing descriptor is seldom available at once.
                     count(&mut self.stats.accept_errors);
                     self.accept_at = Some(now + ACCEPT_BACKOFF);
                 }
@@ -329,7 +331,7 @@ impl TcpSockets {
         }
     }
 
-    /// Gives a player's connection, whose first bytes are `rest`, to the node.
+    /// Passes a player's connection to the node; `rest` are its first bytes.
     fn admit(
         &mut self,
         now: Instant,
@@ -373,7 +375,7 @@ impl TcpSockets {
             Stage::Dialling(_) => self.on_dialling(now, node, token),
             Stage::Open(conn) => {
                 let conn = *conn;
-                // A reset is told even where nothing is to be read or written now.
+                // A reset is handled even if nothing is to be read or written.
                 let is_broken =
                     ready.has_error && !matches!(connection.stream.take_error(), Ok(None));
                 if is_broken {
@@ -407,7 +409,7 @@ impl TcpSockets {
         }
     }
 
-    /// Resets a connection that its other end has reset, or that is of no more use.
+    /// Resets a connection that is broken or unknown to the node.
     fn on_broken(&mut self, node: &mut Node<Ring>, token: usize) {
         count(&mut self.stats.broken);
         if let Some(conn) = self.remove(token).and_then(|connection| connection.conn()) {
@@ -442,7 +444,7 @@ impl TcpSockets {
         }
     }
 
-    /// Waits for a connection's socket, and returns its token.
+    /// Registers a connection's socket; returns its token.
     fn add(&mut self, mut connection: Connection) -> io::Result<usize> {
         let token = self.token();
         let both = Interest::READABLE | Interest::WRITABLE;
@@ -455,10 +457,10 @@ impl TcpSockets {
         Ok(token)
     }
 
-    /// Forgets a connection, which is reset once it is dropped.
+    /// Removes a connection; dropping it sends a reset.
     fn remove(&mut self, token: usize) -> Option<Connection> {
         let mut connection = self.connections.remove(&token)?;
-        // Where the system does not know it any more, closing it is all there is to do.
+        // Fails if the poll no longer knows the socket, which is closed in any case.
         self.registry.deregister(&mut connection.stream).ok();
         self.cancel_deadline(token, connection.deadline);
         if let Some(conn) = connection.conn() {
@@ -488,7 +490,7 @@ impl TcpSockets {
     }
 }
 
-/// Listens on `port` for a moment.
+/// Opens `port` and closes it again.
 pub(super) fn check_port(port: SocketAddr) -> io::Result<()> {
     listener::listen((port, false)).map(drop)
 }
@@ -502,76 +504,75 @@ impl fmt::Debug for TcpSockets {
     }
 }
 
-/// Which bytes are to pass.
+/// What to do with a connection's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Transfer {
     ToSocket,
     ToNode,
-    /// No more bytes: shut down the write half of the socket.
+    /// Shut down the socket's write half.
     CloseWrite,
 }
 
-/// Somebody left before being let in, or a signal came; accept(2).
+/// The peer reset the connection first, or a signal arrived; accept(2).
 const ACCEPT_RETRY_KINDS: [ErrorKind; 2] = [ErrorKind::ConnectionAborted, ErrorKind::Interrupted];
-/// Connections taken in a row.
+/// Connections accepted in a row.
 const ACCEPTS_MAX: usize = 64;
-/// Pause after so many.
+/// Pause after [`ACCEPTS_MAX`] connections.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(1);
-/// Pause between two looks for an idle connection while all places are taken.
+/// Pause between two searches for an idle connection.
 const RECLAIM_INTERVAL: Duration = Duration::from_millis(250);
-/// Pause after an accept that failed.
+/// Pause after a failed accept.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
-/// What a node's TCP sockets count.
+/// Counters of a node's TCP sockets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TcpStats {
-    /// Connections taken from players.
+    /// Connections accepted from players.
     pub accepted: u64,
-    /// Game servers dialled.
+    /// Connections started to game servers.
     pub dialled: u64,
-    /// Connections whose two halves were closed, at this node's socket.
+    /// Connections of which both halves were closed.
     pub done: u64,
     /// Connections reset by the player or the game server.
     pub broken: u64,
-    /// Connections reset because the far end, or the way to it, is gone or refused.
+    /// Connections reset because the far end or the path to it failed or refused.
     pub lost: u64,
-    /// Players reset because no exit of their game can be reached, or the node takes no more.
+    /// Players reset because no exit of the game is reachable, or the node is draining.
     pub no_exit: u64,
-    /// Players reset because a limit is reached: of their address, of its /24 or /48, or of a second.
+    /// Players reset by a limit: per address, per /24 or /48, or per second.
     pub crowded: u64,
-    /// Players reset for what they began with: a header that they may not send, a bad one, or none
-    /// where one must be.
+    /// Players reset because of a PROXY header that is forbidden, malformed, or missing.
     pub bad_greetings: u64,
-    /// Connections of proxies reset before their header came, to make room for newcomers.
+    /// Connections of proxies reset before their header arrived, to free a slot.
     pub greetings_crowded: u64,
-    /// Dials that a game server, or the network, refused.
+    /// Connections that a game server or the network refused.
     pub dials_refused: u64,
-    /// Dials that a game server did not answer in time.
+    /// Connections that a game server did not accept in time.
     pub dials_slow: u64,
-    /// Dials not made: as many connections as there may be, or no descriptor left.
+    /// Connections not started because all slots or descriptors were in use.
     pub dials_crowded: u64,
-    /// Times that nobody was let in for a while: all places were taken, and no connection was idle.
+    /// Times that accepting paused because all slots were in use and no connection was idle.
     pub pauses: u64,
-    /// Failed accepts, such as for want of a descriptor; a pause follows each.
+    /// Failed accepts; accepting pauses after each.
     pub accept_errors: u64,
     /// Ports that could not be opened.
     pub listens_failed: u64,
-    /// Bytes taken from sockets.
+    /// Bytes read from sockets.
     pub bytes_in: u64,
-    /// Bytes given to sockets.
+    /// Bytes written to sockets.
     pub bytes_out: u64,
 }
 
-/// The counters, and what stands now.
+/// Counters and gauges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TcpCounted {
-    /// What was counted.
+    /// The counters.
     pub stats: TcpStats,
-    /// Sockets of players and to game servers that are open now.
+    /// Open sockets of players and to game servers.
     pub connections: usize,
-    /// Ports that are listened on now.
+    /// Open ports.
     pub ports: usize,
 }
 

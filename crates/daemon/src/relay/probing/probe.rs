@@ -1,4 +1,4 @@
-//! One probe of a game server, and its socket.
+//! One probe of a game server.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,7 +15,7 @@ use wire::{CommandId, Instant};
 
 use super::TIMEOUT;
 
-/// A probe under way.
+/// A running probe.
 #[derive(Debug)]
 pub(super) struct Probe {
     id: CommandId,
@@ -25,25 +25,25 @@ pub(super) struct Probe {
 
 #[derive(Debug)]
 enum Io {
-    /// It can be written once it stands.
+    /// Writable once connected.
     Connect(TcpStream),
-    /// Whatever comes is the answer: the system lets through what is the server's alone.
+    /// Any datagram is the answer: the socket is connected to the server.
     Query(UdpSocket),
-    /// A ping socket, which is read and written as one of datagrams, and the word of the request.
+    /// A ping socket, and the nonce of the request.
     Echo(UdpSocket, Family, Nonce),
 }
 
-/// How far a probe has come.
+/// State of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     Pending,
-    /// After so long.
+    /// With the round-trip time.
     Answered(Duration),
     Failed,
 }
 
 impl Probe {
-    /// Begins one: connects, or sends what is to be answered.
+    /// Starts a probe: connects, or sends the request.
     pub(super) fn start(
         clock: &Clock,
         (id, server): (CommandId, SocketAddr),
@@ -72,7 +72,7 @@ impl Probe {
             ServerProbe::Icmp => {
                 let family = Family::of(server.ip());
                 let socket = socket(from, Type::DGRAM, family.protocol())?;
-                // From here on a refusal is a firewall's or a route's, and may be over soon.
+                // From here on an error comes from a firewall or a route and may be temporary.
                 let to = SockAddr::from(SocketAddr::new(server.ip(), 0));
                 socket.connect(&to).map_err(io::Error::other)?;
                 let mut nonce = Nonce::default();
@@ -99,12 +99,12 @@ impl Probe {
         self.id
     }
 
-    /// When it has failed.
+    /// When the probe fails.
     pub(super) fn deadline(&self) -> Instant {
         self.started_at + TIMEOUT
     }
 
-    /// Looks what the socket has come to.
+    /// Checks the socket.
     pub(super) fn poll(&mut self, now: Instant) -> Progress {
         let is_answered = match &self.io {
             Io::Connect(stream) => match stream.take_error() {
@@ -136,7 +136,7 @@ impl Probe {
         }
     }
 
-    /// What the system does not know any more needs no more than to be closed.
+    /// Removes the socket from the poll.
     pub(super) fn deregister(&mut self, registry: &Registry) {
         match &mut self.io {
             Io::Connect(stream) => registry.deregister(stream).ok(),
@@ -145,7 +145,7 @@ impl Probe {
     }
 }
 
-/// Reads what there is, up to one that is wanted.
+/// Reads datagrams until one matches.
 fn received(socket: &UdpSocket, is_wanted: impl Fn(&[u8]) -> bool) -> io::Result<bool> {
     let mut buffer = [0; ANSWER_BYTES_MAX];
     for _ in 0..READS_MAX {
@@ -157,7 +157,7 @@ fn received(socket: &UdpSocket, is_wanted: impl Fn(&[u8]) -> bool) -> io::Result
             Err(error) => return Err(error),
         }
     }
-    // Who sends so much else does not answer.
+    // The server floods the socket without answering.
     Err(ErrorKind::InvalidData.into())
 }
 
@@ -168,12 +168,16 @@ fn socket(from: SocketAddr, kind: Type, protocol: Protocol) -> io::Result<Socket
     Ok(socket)
 }
 
-/// What is read of an answer: of a query its first bytes say enough.
+/// Bytes read of a datagram; enough to recognize any answer.
 const ANSWER_BYTES_MAX: usize = 256;
-/// Datagrams read before an answer is given up.
+/// Datagrams read per poll before the probe fails.
 const READS_MAX: usize = 64;
 
-/// The protocol of a host's address.
+/// Echo requests of RFC 792 and RFC 4443 on a ping socket, icmp(7).
+///
+/// A process in a group of `net.ipv4.ping_group_range` may open one. The kernel fills in identifier
+/// and checksum, and delivers every reply to that identifier from any source; so each request
+/// carries a nonce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
     V4,
@@ -201,17 +205,17 @@ impl Family {
     }
 }
 
-/// What nobody can know who has not seen the request.
+/// Proves that the sender of a reply has seen the request.
 pub(super) type Nonce = [u8; 16];
 
-/// | 1 type | 1 code | 2 checksum | 2 identifier | 2 sequence | 16 word | data |
+/// | 1 type | 1 code | 2 checksum | 2 identifier | 2 sequence | 16 nonce | data |
 pub(super) fn echo_request(family: Family, nonce: &Nonce) -> Vec<u8> {
     let [kind, _] = family.types();
     let head = [kind, 0, 0, 0, 0, 0, 0, 1];
     [&head[..], nonce, DATA].concat()
 }
 
-/// Whether it answers that request: some systems put an IP header before it.
+/// Whether `datagram` answers the request. Some systems prepend an IP header.
 pub(super) fn is_echo_reply(family: Family, nonce: &Nonce, datagram: &[u8]) -> bool {
     let [_, kind] = family.types();
     let is_it = |bytes: &[u8]| {
@@ -227,7 +231,7 @@ pub(super) fn is_echo_reply(family: Family, nonce: &Nonce, datagram: &[u8]) -> b
     is_it(datagram) || behind_header.is_some_and(is_it)
 }
 
-/// With the word, as many bytes as ping(8) sends.
+/// With the nonce, as long as what ping(8) sends.
 const DATA: &[u8] = b"tickwire measures a game server here....";
 
 #[cfg(test)]

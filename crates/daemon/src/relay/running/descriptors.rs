@@ -1,4 +1,4 @@
-//! How many sockets a node may open, by how many files its process may.
+//! Limits of sockets by the process's limit of open files.
 
 use std::fs;
 
@@ -8,20 +8,20 @@ use relay_mesh::link_state::Roles;
 use super::Setup;
 use crate::relay::TcpSetup;
 
-/// Has a node refuse in time what the system would: a flow of an exit has a socket, and so has each TCP
-/// connection.
+/// Lowers the limits of flows and TCP connections so that the node rejects them before the system
+/// does. Each flow of an exit and each TCP connection needs a descriptor.
 pub(super) fn limit_to_descriptors(setup: &mut Setup) {
     if let Some(files) = descriptor_limit() {
         limit_to(files, &mut setup.node, &mut setup.tcp);
     }
 }
 
-/// The same for a process that may have so many open files.
+/// As [`limit_to_descriptors`], with a limit of `files`.
 fn limit_to(files: u32, node: &mut Config, tcp: &mut TcpSetup) {
     let mut room = files.saturating_sub(reserved_of(files));
     if let Some(shared) = &mut node.tcp {
         tcp.connections_max = tcp.connections_max.min(room / 2);
-        // What it shares out is what there is.
+        // The node shares out the same number.
         shared.connections_max = tcp.connections_max;
         room = room.saturating_sub(tcp.connections_max);
     }
@@ -30,24 +30,23 @@ fn limit_to(files: u32, node: &mut Config, tcp: &mut TcpSetup) {
     }
 }
 
-/// Whether a flow may have a socket here: games to serve are there from the start, or a document may bring
-/// some while the node runs.
+/// Whether flows may need sockets: the node serves games, or a signed document may add some later.
 fn may_be_exit(node: &Config) -> bool {
     let is_exit = node.profile.roles.contains(Roles::EXIT);
     (node.signed.is_some() && is_exit) || node.games.iter().any(|game| game.exit.is_some())
 }
 
-/// Of so many open files, those that are no flow's; where there are few, a quarter.
+/// Descriptors reserved for other uses: [`RESERVED_FILES`], but at most a quarter of `files`.
 fn reserved_of(files: u32) -> u32 {
     RESERVED_FILES.min(files / 4)
 }
 
-/// How many files this process may have open; `None` where the system does not say.
+/// The process's soft limit of open files; `None` if it is unknown.
 fn descriptor_limit() -> Option<u32> {
     parse_limit(&fs::read_to_string("/proc/self/limits").ok()?)
 }
 
-/// Reads the soft limit from the table of proc(5), where "unlimited" is no number.
+/// Parses the soft limit from `/proc/self/limits`; `None` for "unlimited".
 fn parse_limit(limits: &str) -> Option<u32> {
     let line = limits
         .lines()
@@ -55,9 +54,9 @@ fn parse_limit(limits: &str) -> Option<u32> {
     line?.split_whitespace().next()?.parse().ok()
 }
 
-/// Open files that are no flow's: the ports of 190 games, which a document may bring while the node runs,
-/// the sockets of 32 probes of their servers, 32 for 8 shards (a socket each, and what its thread waits and is
-/// woken by), and 34 of the log, the store, and who asks the node.
+/// Descriptors that are not flows: ports of 190 games, which a document may add at run time, 32
+/// server probes, 32 for 8 shards (socket, poll, waker), and 34 for log, store and admin
+/// connections.
 const RESERVED_FILES: u32 = 288;
 
 #[cfg(test)]
@@ -71,7 +70,7 @@ mod tests {
     use crate::relay::FileRole;
     use crate::relay::sandbox::Sandbox;
 
-    /// Flows that a node may have whose process may have 1,024 open files.
+    /// Flow limit of a node whose process may open 1,024 files.
     fn flows(roles: Roles, change: impl FnOnce(&mut Config)) -> u32 {
         let mut node = Config::new(Secret32::new([0; 32]), InstanceId(0));
         node.profile.roles = roles;
@@ -104,7 +103,7 @@ mod tests {
         };
         assert_eq!(flows(Roles::EXIT, with_game), 768);
         assert_eq!(flows(Roles::EXIT, by_documents), 768);
-        // A player of an entry has no socket of his own.
+        // An entry needs no socket per player.
         assert_eq!(flows(Roles::ENTRY, by_documents), 16_384);
         assert_eq!(flows(Roles::EXIT, |_| {}), 16_384);
     }

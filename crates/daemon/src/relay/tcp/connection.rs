@@ -1,4 +1,4 @@
-//! One TCP connection, and the bytes between its socket and the node.
+//! One TCP connection, and the transfer between its socket and the node.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown};
@@ -12,68 +12,70 @@ use wire::Instant;
 
 use super::TcpStats;
 
-/// A player's connection, or one to a game server.
+/// A connection of a player or to a game server.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) stream: TcpStream,
     pub(super) stage: Stage,
-    /// By when it must have got further.
+    /// When the current stage times out.
     pub(super) deadline: Option<Instant>,
-    /// Of a player where only proxies may send a header: the port, until his first bytes can be none.
+    /// The port, if only proxies may send a PROXY header on it and the player's first bytes are not
+    /// checked yet.
     pub(super) guarded_port: Option<TcpPort>,
-    /// Bytes read that the node has not taken: at most [`READ_MAX`] and a greeting's.
+    /// Bytes read that the node has not accepted: at most [`READ_MAX`], plus what followed a PROXY
+    /// header.
     pending: Vec<u8>,
     inbound: Inbound,
     ready: Readiness,
 }
 
-/// How far a connection is.
+/// State of a connection.
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// The node has not been asked.
+    /// Not known to the node yet.
     Accepted,
-    /// A proxy has not said yet whom it speaks for.
+    /// Waiting for a proxy's header.
     ProxyHeader {
         port: TcpPort,
-        /// Whose proxies it may be from.
+        /// The game whose proxies are trusted.
         game: String,
         greeting: Box<Greeting>,
         /// The proxy's address.
         proxy: IpAddr,
     },
-    /// A game server has not answered.
+    /// Connecting to a game server.
     Dialling(ConnId),
-    /// Bytes pass.
+    /// Transferring bytes.
     Open(ConnId),
 }
 
-/// The half that leads to the node.
+/// State of the read half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Inbound {
     Open,
-    /// The socket has no more; the node does not know yet.
+    /// Read to the end; not yet reported to the node.
     Ending,
-    /// The node knows.
+    /// Reported to the node.
     Ended,
 }
 
-/// What the socket was not found unable to do.
+/// Whether the socket may be readable or writable: cleared by `WouldBlock`, set by a poll event.
 #[derive(Clone, Copy, Debug)]
 struct Readiness {
     readable: bool,
     writable: bool,
 }
 
-/// What passing bytes came to.
+/// Result of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TransferResult {
-    /// All that goes now.
+    /// Nothing more can be transferred now.
     Done,
-    /// The socket is of no more use.
+    /// The socket failed.
     Broken,
-    /// The node knows nothing of it any more.
+    /// The node no longer knows the connection.
     UnknownConn,
-    /// A player began with the header of a proxy.
+    /// A player sent a PROXY header.
     ProxyHeader(TcpPort),
 }
 
@@ -93,14 +95,14 @@ impl Connection {
         }
     }
 
-    /// Opens it, with what came behind the greeting.
+    /// Starts to transfer; `rest` are bytes that followed the PROXY header.
     pub(super) fn open(&mut self, conn: ConnId, rest: Vec<u8>) {
         self.stage = Stage::Open(conn);
         self.deadline = None;
         self.pending = rest;
     }
 
-    /// Takes word that the socket may have bytes, and take some.
+    /// Marks the socket as possibly readable and writable.
     pub(super) const fn set_ready(&mut self) {
         self.ready = Readiness {
             readable: true,
@@ -108,7 +110,7 @@ impl Connection {
         };
     }
 
-    /// Returns the node's name of a connection that is open.
+    /// Returns the node's id of an open connection.
     pub(super) const fn open_conn(&self) -> Option<ConnId> {
         match &self.stage {
             Stage::Open(conn) => Some(*conn),
@@ -116,7 +118,7 @@ impl Connection {
         }
     }
 
-    /// Returns the node's name of it.
+    /// Returns the node's id of the connection.
     pub(super) const fn conn(&self) -> Option<ConnId> {
         match &self.stage {
             Stage::Open(conn) | Stage::Dialling(conn) => Some(*conn),
@@ -124,8 +126,8 @@ impl Connection {
         }
     }
 
-    /// Gives the node what the socket has, as far as it takes it. What it does not take is asked for
-    /// again when it does; the socket is not read meanwhile, and its sender stops.
+    /// Moves bytes from the socket to the node as long as the node accepts them. If it does not,
+    /// the socket is not read, which stops its sender, until the node asks again.
     pub(super) fn write_to_node(
         &mut self,
         node: &mut Node<Ring>,
@@ -177,7 +179,7 @@ impl Connection {
         }
     }
 
-    /// Reads a player's first bytes, and holds them back as long as they may be the start of a header.
+    /// Reads a player's first bytes, and holds them while they may be the start of a PROXY header.
     fn check_first_bytes(&mut self, read_buffer: &mut [u8], stats: &mut TcpStats) -> FirstBytes {
         loop {
             match header_start(&self.pending) {
@@ -192,14 +194,14 @@ impl Connection {
                     self.pending.extend_from_slice(bytes);
                 }
                 ReadResult::WouldBlock => return FirstBytes::Undecided,
-                // No more comes, so no header does.
+                // No header follows.
                 ReadResult::Eof => return FirstBytes::Plain,
                 ReadResult::Broken => return FirstBytes::Broken,
             }
         }
     }
 
-    /// Gives the socket what the node has for it, as far as it takes it.
+    /// Moves bytes from the node to the socket as long as the socket accepts them.
     pub(super) fn write_to_socket(
         &mut self,
         node: &mut Node<Ring>,
@@ -227,7 +229,7 @@ impl Connection {
         TransferResult::Done
     }
 
-    /// Closes the half that leads to the socket's other end: all for it has been written.
+    /// Shuts down the write half after all bytes were written.
     pub(super) fn close_write(&self) -> TransferResult {
         match self.stream.shutdown(Shutdown::Write) {
             Ok(()) => TransferResult::Done,
@@ -235,7 +237,7 @@ impl Connection {
         }
     }
 
-    /// Reads into `room`, unless the socket was found empty or at its end.
+    /// Reads into `read_buffer`, unless the socket is known to be empty or at its end.
     pub(super) fn read(&mut self, read_buffer: &mut [u8]) -> ReadResult {
         while self.ready.readable && self.inbound == Inbound::Open {
             match self.stream.read(read_buffer) {
@@ -253,28 +255,28 @@ impl Connection {
     }
 }
 
-/// What a player's first bytes are.
+/// Kind of a player's first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FirstBytes {
-    /// No header.
+    /// Not a header.
     Plain,
-    /// Too few to tell.
+    /// Too few bytes to decide.
     Undecided,
-    /// A header's.
+    /// The start of a header.
     ProxyHeader,
     Broken,
 }
 
-/// What a read came to.
+/// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReadResult {
     Bytes(usize),
-    /// Nothing now.
+    /// Nothing to read now.
     WouldBlock,
-    /// The other end has closed its half.
+    /// The peer has closed its half.
     Eof,
     Broken,
 }
 
-/// Bytes read from a socket at a time.
+/// Bytes per read.
 pub(super) const READ_MAX: usize = 16 << 10;

@@ -13,7 +13,7 @@ use super::connection::{Connection, Stage};
 use super::{TcpSockets, Transfer, count, listener};
 
 impl TcpSockets {
-    /// Begins to connect to a game server.
+    /// Starts to connect to a game server.
     pub(super) fn dial(
         &mut self,
         now: Instant,
@@ -39,7 +39,7 @@ impl TcpSockets {
         }
     }
 
-    /// Looks how a dial went.
+    /// Checks a connection that is being established.
     pub(super) fn on_dialling(&mut self, now: Instant, node: &mut Node<Ring>, token: usize) {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
@@ -50,7 +50,7 @@ impl TcpSockets {
         let fault = match connection.stream.take_error() {
             Ok(None) => match connection.stream.peer_addr() {
                 Ok(_) => None,
-                // It goes on.
+                // Still in progress.
                 Err(error) if error.kind() == ErrorKind::NotConnected => return,
                 Err(error) => Some(error),
             },
@@ -72,7 +72,7 @@ impl TcpSockets {
         self.transfer(now, node, conn, Transfer::ToNode);
     }
 
-    /// Gives up a dial.
+    /// Fails a connection that was not established in time.
     pub(super) fn on_dial_timeout(&mut self, now: Instant, node: &mut Node<Ring>, token: usize) {
         if let Some(conn) = self.remove(token).and_then(|dialling| dialling.conn()) {
             self.fail_dial(now, node, conn, Refusal::Slow);
@@ -87,14 +87,14 @@ impl TcpSockets {
         } else {
             &mut self.stats.dials_refused
         });
-        // Nobody may wait for it any more.
+        // The node may have dropped the connection already.
         node.tcp_dialled(now, conn, Err(why)).ok();
     }
 }
 
-/// What a player is told of a dial that failed.
+/// The reason that the player's side is given.
 fn refusal_of(error: &io::Error) -> Refusal {
-    // ENFILE and EMFILE of errno(3), for which there is no kind.
+    // ENFILE and EMFILE of errno(3); std has no kind for them.
     if matches!(error.raw_os_error(), Some(23 | 24)) {
         return Refusal::Crowded;
     }
@@ -108,11 +108,11 @@ fn refusal_of(error: &io::Error) -> Refusal {
     }
 }
 
-/// No port is left, or no memory.
+/// No port or memory is left.
 const EXHAUSTED_KINDS: [ErrorKind; 3] = [
     ErrorKind::AddrInUse,
     ErrorKind::AddrNotAvailable,
     ErrorKind::OutOfMemory,
 ];
-/// How long a game server may take to answer; the node waits 15 s for it.
+/// Time to connect to a game server; the node waits 15 s.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! Players who come, and proxies that say whom they come for.
+//! Accepted connections, and PROXY headers that name the player.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,7 +15,7 @@ use super::connection::{Connection, ReadResult, Stage};
 use super::{AcceptedStream, TcpSockets, count, listener};
 
 impl TcpSockets {
-    /// Takes a connection that was accepted.
+    /// Handles an accepted connection.
     pub(super) fn on_accepted(
         &mut self,
         now: Instant,
@@ -24,7 +24,7 @@ impl TcpSockets {
     ) {
         let AcceptedStream { port, stream, peer } = pending_accept;
         let Ok(local) = configure(&stream) else {
-            // It is gone already.
+            // Already closed by the peer.
             count(&mut self.stats.broken);
             return;
         };
@@ -74,7 +74,7 @@ impl TcpSockets {
         oldest.is_some()
     }
 
-    /// Resets a connection that waits for its header, for a newcomer.
+    /// Resets a connection that waits for its header, to free its slot.
     fn evict_pending(&mut self, now: Instant, node: &mut Node<Ring>, token: usize) {
         if let Some(connection) = self.remove(token)
             && let Stage::ProxyHeader { port, .. } = connection.stage
@@ -84,7 +84,7 @@ impl TcpSockets {
         }
     }
 
-    /// Resets the connection of a player who began with a proxy's header.
+    /// Resets a player's connection that began with a PROXY header.
     pub(super) fn reject_header(
         &mut self,
         now: Instant,
@@ -98,7 +98,7 @@ impl TcpSockets {
         }
     }
 
-    /// Reads on whom a connection is for.
+    /// Reads a PROXY header.
     pub(super) fn on_header_bytes(&mut self, now: Instant, node: &mut Node<Ring>, token: usize) {
         loop {
             let Some(connection) = self.connections.get_mut(&token) else {
@@ -121,7 +121,7 @@ impl TcpSockets {
                     let bytes = self.read_buffer.get(..len).unwrap_or_default();
                     greeting.take(trusted, bytes)
                 }
-                // Nothing more comes: as after the deadline.
+                // The same as after the timeout.
                 ReadResult::Eof => greeting.give_up(trusted).map(Some),
             };
             let outcome = match outcome {
@@ -134,7 +134,7 @@ impl TcpSockets {
         }
     }
 
-    /// Goes on with a connection that did not say in time whom it is for.
+    /// Handles a connection whose header did not arrive in time.
     pub(super) fn on_header_timeout(&mut self, now: Instant, node: &mut Node<Ring>, token: usize) {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
@@ -175,17 +175,17 @@ impl TcpSockets {
     }
 }
 
-/// Returns the address that the player has reached.
+/// Configures the socket; returns the local address.
 fn configure(stream: &TcpStream) -> io::Result<SocketAddr> {
     listener::configure(stream)?;
     stream.local_addr().map(canonical)
 }
 
-/// Connections that wait for their header, by token; tokens ascend, so the first is the oldest.
+/// Connections that wait for their header, by token. Tokens ascend, so the first is the oldest.
 #[derive(Debug, Default)]
 pub(super) struct PendingHeaders {
     all: BTreeSet<usize>,
-    /// The same by the proxy's address; no entry is empty.
+    /// The same by proxy address; no set is empty.
     by_proxy: BTreeMap<IpAddr, BTreeSet<usize>>,
 }
 
@@ -196,7 +196,7 @@ impl PendingHeaders {
         self.by_proxy.entry(proxy).or_default().insert(token);
     }
 
-    /// Removes it; nothing happens where it is not there.
+    /// Removes a connection, if it is there.
     pub(super) fn remove(&mut self, token: usize, proxy: IpAddr) {
         self.all.remove(&token);
         if let Some(pending_headers) = self.by_proxy.get_mut(&proxy) {
@@ -207,14 +207,14 @@ impl PendingHeaders {
         }
     }
 
-    /// Returns the oldest of `proxy`, if it has `max` connections or more.
+    /// Returns the oldest of `proxy` if it has at least `max` connections.
     pub(super) fn oldest_of(&self, proxy: IpAddr, max: u32) -> Option<usize> {
         let pending_headers = self.by_proxy.get(&proxy)?;
         let is_full = u32::try_from(pending_headers.len()).map_or(true, |len| len >= max);
         pending_headers.first().copied().filter(|_| is_full)
     }
 
-    /// Returns the oldest of all.
+    /// Returns the oldest of all proxies.
     pub(super) fn oldest(&self) -> Option<usize> {
         self.all.first().copied()
     }

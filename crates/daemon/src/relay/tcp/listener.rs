@@ -1,4 +1,4 @@
-//! The TCP ports of games.
+//! Listening sockets of TCP games, and socket options of connections.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,24 +11,25 @@ use relay_mesh::TcpPort;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use wire::address::canonical;
 
-/// A port that is listened on.
+/// An open port.
 #[derive(Debug)]
 pub(super) struct PortListener {
     pub(super) io: TcpListener,
     pub(super) port: TcpPort,
-    /// Whether somebody may stand before it.
+    /// Whether a connection may be waiting; cleared when accept would block.
     pub(super) may_have_pending: bool,
 }
 
-/// Listens on `address`, for IPv4 too if `is_dual`, the system can, and nobody has the port there.
+/// Listens on `address`; also for IPv4 if `is_dual`, the system supports it, and the port is free
+/// there.
 pub(super) fn listen((address, is_dual): (SocketAddr, bool)) -> io::Result<TcpListener> {
     let address = canonical(address);
     let socket = socket(address)?;
     if address.is_ipv6() && is_dual {
-        // OpenBSD has no sockets for both.
+        // OpenBSD has no dual-stack sockets.
         socket.set_only_v6(false).ok();
     }
-    // Elsewhere this would let two programs have the port at once.
+    // On Windows this would let two programs share the port.
     #[cfg(unix)]
     socket.set_reuse_address(true)?;
     let is_taken = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
@@ -41,7 +42,7 @@ pub(super) fn listen((address, is_dual): (SocketAddr, bool)) -> io::Result<TcpLi
     }
 }
 
-/// Begins to connect to `server`; what it comes to is told once the socket may be written.
+/// Starts to connect to `server`; the socket becomes writable when the result is known.
 pub(super) fn dial(server: SocketAddr, from: Option<SocketAddr>) -> io::Result<TcpStream> {
     let socket = socket(server)?;
     if let Some(from) = from {
@@ -57,9 +58,8 @@ pub(super) fn dial(server: SocketAddr, from: Option<SocketAddr>) -> io::Result<T
     }
 }
 
-/// Has a connection send at once what it is given, notice after a while that nobody is there any more,
-/// and end by a reset unless [`end_orderly`] says otherwise: whatever kills this process must not look
-/// like the end of what was sent.
+/// Disables Nagle's algorithm, detects a vanished peer, and makes a close a reset unless
+/// [`close_gracefully`] is called: killing this process must not look like the end of the stream.
 pub(super) fn configure(stream: &TcpStream) -> io::Result<()> {
     let socket = SockRef::from(stream);
     socket.set_tcp_nodelay(true)?;
@@ -74,9 +74,9 @@ pub(super) fn configure(stream: &TcpStream) -> io::Result<()> {
     socket.set_tcp_keepalive(&keepalive)
 }
 
-/// Lets a connection end as one whose halves are both closed.
+/// Makes the close of this connection an orderly one.
 pub(super) fn close_gracefully(stream: &TcpStream) {
-    // Where it does not go, the other end has all and is told of a reset behind it.
+    // On failure the peer has all bytes and sees a reset after them.
     SockRef::from(stream).set_linger(None).ok();
 }
 
@@ -87,13 +87,13 @@ fn socket(address: SocketAddr) -> io::Result<Socket> {
         socket.set_only_v6(true)?;
     }
     socket.set_nonblocking(true)?;
-    // Before it listens or connects, so that the window told to the other end fits.
+    // Set before listen and connect, so that the advertised window fits.
     socket.set_recv_buffer_size(BUFFER_BYTES)?;
     socket.set_send_buffer_size(BUFFER_BYTES)?;
     Ok(socket)
 }
 
-/// Whether a connect goes on by itself; connect(2).
+/// Whether a connect continues in the background; connect(2).
 pub(in crate::relay) fn is_in_progress(error: &io::Error) -> bool {
     #[cfg(unix)]
     let in_progress = error.raw_os_error() == Some(IN_PROGRESS);
@@ -105,33 +105,32 @@ pub(in crate::relay) fn is_in_progress(error: &io::Error) -> bool {
 /// `EINPROGRESS` of errno(3).
 #[cfg(any(target_os = "android", target_os = "linux"))]
 const IN_PROGRESS: i32 = 115;
-/// The same elsewhere.
+/// `EINPROGRESS` on other systems.
 #[cfg(all(unix, not(any(target_os = "android", target_os = "linux"))))]
 const IN_PROGRESS: i32 = 36;
-/// Asked of the system for each direction of a connection, which takes twice as much (socket(7)): a slow
-/// reader holds up so much, and not the megabytes that the system would grow to.
+/// Buffer per direction and connection; the system reserves twice as much (socket(7)). It bounds
+/// what a slow reader holds up; the system's default grows to megabytes.
 const BUFFER_BYTES: usize = 256 << 10;
-/// Connections that the system may hold until they are accepted; less where its own limit is lower.
+/// Connections that the system queues before accept; its own limit may be lower.
 const BACKLOG: i32 = 1_024;
-/// Silence after which the system asks whether the other end is there.
+/// Idle time before the first keep-alive probe.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
-/// Time between two such questions, and how many go unanswered before the connection ends: with [`SILENCE`] that
-/// is [`GONE_AFTER`].
+/// Interval and number of keep-alive probes; with [`KEEPALIVE_IDLE`] they take [`USER_TIMEOUT`].
 #[cfg(any(target_os = "android", target_os = "linux"))]
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 #[cfg(any(target_os = "android", target_os = "linux"))]
 const KEEPALIVE_PROBES: u32 = 9;
-/// How long bytes that were sent may wait to be acknowledged; `TCP_USER_TIMEOUT` of tcp(7). It also ends a
-/// connection whose reader takes nothing for so long.
+/// Time that sent bytes may stay unacknowledged, `TCP_USER_TIMEOUT` of tcp(7). It also ends a
+/// connection whose peer keeps its window closed for that long.
 #[cfg(any(target_os = "android", target_os = "linux"))]
 const USER_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Ports that are listened on, by token. Those that somebody may stand before take turns, so that a
-/// crowd at one holds up nobody at another.
+/// Open ports by token. Ports with waiting connections take turns, so that a busy port does not
+/// delay another.
 #[derive(Debug, Default)]
 pub(super) struct Listeners {
     by_token: BTreeMap<usize, PortListener>,
-    /// Who had the last turn.
+    /// The port that had the last turn.
     last: usize,
 }
 
@@ -140,7 +139,7 @@ impl Listeners {
         self.by_token.insert(token, listener);
     }
 
-    /// Listens no more on a port.
+    /// Closes a port.
     pub(super) fn close(&mut self, port: TcpPort) {
         self.by_token.retain(|_, listener| listener.port != port);
     }
@@ -149,7 +148,7 @@ impl Listeners {
         self.by_token.clear();
     }
 
-    /// The door whose turn it is, of those that somebody may stand before.
+    /// Returns the next port in turn that may have a waiting connection.
     pub(super) fn next(&self) -> Option<usize> {
         let behind = (Bound::Excluded(self.last), Bound::Unbounded);
         let round = self
@@ -160,7 +159,7 @@ impl Listeners {
         waiting.next().map(|(token, _)| *token)
     }
 
-    /// Gives a door its turn.
+    /// Records a port's turn and returns it.
     pub(super) fn take_turn(&mut self, token: usize) -> Option<&mut PortListener> {
         self.last = token;
         self.get_mut(token)
@@ -179,7 +178,7 @@ impl Listeners {
 mod tests {
     use super::*;
 
-    /// What the kernel has, for both sides: a player's connection and one to a game server.
+    /// Reads the options back from the kernel, for both directions of dialling.
     #[test]
     #[cfg(any(target_os = "android", target_os = "linux"))]
     fn mesh_a7_the_system_ends_a_connection_whose_peer_vanished_after_two_minutes() {
@@ -211,7 +210,7 @@ mod tests {
     fn u1_a_port_on_all_ipv6_addresses_accepts_ipv4_if_the_node_says_so() {
         let any = "[::]:0".parse().unwrap();
         let Ok(dual) = listen((any, true)) else {
-            // A host without IPv6.
+            // No IPv6 on this host.
             return;
         };
         let port = dual.local_addr().unwrap().port();
@@ -226,7 +225,7 @@ mod tests {
         let other = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
         let port = other.local_addr().unwrap().port();
         let all = SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, port));
-        // A host without IPv6 says so.
+        // No IPv6 on this host.
         let Ok(ours) = listen((all, true)) else {
             return;
         };
@@ -235,7 +234,7 @@ mod tests {
         assert!(ours.accept().is_ok());
     }
 
-    /// A door each for these tokens, none of which anybody stands before.
+    /// Listeners with these tokens, none of which has a waiting connection.
     fn listeners(tokens: &[usize]) -> Listeners {
         let mut listeners = Listeners::default();
         for &token in tokens {
@@ -255,7 +254,7 @@ mod tests {
         }
     }
 
-    /// Who gets so many turns.
+    /// The ports of the next `count` turns.
     fn turns(listeners: &mut Listeners, count: usize) -> Vec<usize> {
         let mut turn = || {
             let token = listeners.next()?;

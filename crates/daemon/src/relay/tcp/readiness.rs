@@ -1,4 +1,4 @@
-//! The thread that waits for TCP sockets, and wakes the node's.
+//! The thread that polls TCP sockets and wakes the node's thread.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -9,22 +9,22 @@ use std::thread::{Builder, JoinHandle};
 
 use mio::{Events, Poll, Token, Waker};
 
-/// What the system has told of sockets since it was last looked at.
+/// Sockets with events since the last `take`.
 #[derive(Debug, Default)]
 pub(super) struct ReadySet {
-    /// By token, so that a node which is late is told of each socket once.
+    /// By token, so that a slow node sees each socket once.
     events: Mutex<BTreeMap<usize, SocketEvents>>,
     is_stopping: AtomicBool,
 }
 
-/// What the system says of one socket: that it may be read and written, or has an error.
+/// Events of one socket. Any event means that it may be readable and writable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SocketEvents {
     pub(super) has_error: bool,
 }
 
 impl ReadySet {
-    /// Takes what was noted, into `into`, which is empty.
+    /// Swaps the set with `into`, which must be empty.
     pub(super) fn take(&self, into: &mut BTreeMap<usize, SocketEvents>) {
         let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         mem::swap(&mut *events, into);
@@ -39,7 +39,7 @@ impl ReadySet {
     }
 }
 
-/// The thread. Dropping it ends it.
+/// The polling thread. Dropping it stops it.
 #[derive(Debug)]
 pub(in crate::relay) struct PollThread {
     ready: Arc<ReadySet>,
@@ -48,7 +48,7 @@ pub(in crate::relay) struct PollThread {
 }
 
 impl PollThread {
-    /// Starts to wait for the sockets registered with `poll`.
+    /// Starts to poll the sockets registered with `poll`.
     pub(super) fn start(
         mut poll: Poll,
         ready: Arc<ReadySet>,
@@ -91,7 +91,7 @@ impl Drop for PollThread {
     }
 }
 
-/// Of the thread itself; sockets are counted from 0.
+/// Token of the waker; sockets count from 0.
 const WAKER: Token = Token(usize::MAX);
-/// Events that one look takes; what does not fit is told by the next.
+/// Events per poll; the next poll returns the rest.
 const EVENTS_MAX: usize = 256;
