@@ -1,8 +1,8 @@
-//! Allocators: what starts and ends the game servers that a matchmaker asks for.
+//! Allocators, which start and stop game servers for a matchmaker.
 //!
-//! A matchmaker gives [`AllocatorCommand`]s by a bounded queue and hears [`Report`]s. How many processes there
-//! are, which are warm and when a slot is tried again is decided by
-//! [`Matchmaker`](matchmaker_core::Matchmaker), the same for all allocators.
+//! A matchmaker sends [`AllocatorCommand`]s over a bounded queue and receives [`Report`]s.
+//! [`Matchmaker`](matchmaker_core::Matchmaker) decides how many processes run, which are kept warm,
+//! and when a slot is retried.
 
 mod environment;
 mod local_process;
@@ -14,31 +14,32 @@ use wire::CommandId;
 pub use environment::{EnvironmentError, SlotEnvironment};
 pub use local_process::{ChildOutput, LocalProcess, LocalProcessConfig, PortRange, PortRangeError};
 
-/// What an allocator shall do.
+/// A command to an allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AllocatorCommand {
-    /// Start a game server; answered by [`Report::Completed`], its end told by [`Report::Exited`].
+    /// Start a game server; answered by [`Report::Completed`], followed by [`Report::Exited`] when
+    /// it exits.
     Start {
-        /// Names the process from now on.
+        /// Id of this process from now on.
         run: CommandId,
-        /// Which slot of the pool: it decides identity and port.
+        /// Slot in the pool; determines identity and port.
         slot: Slot,
     },
-    /// End the process in the slot; answered by [`Report::Completed`] once it has ended.
+    /// Stop the process in the slot; answered by [`Report::Completed`] when it has exited.
     Stop {
-        /// What to answer.
+        /// Id of the answer.
         id: CommandId,
-        /// Which slot of the pool.
+        /// Slot in the pool.
         slot: Slot,
     },
 }
 
-/// What an allocator tells.
+/// A report of an allocator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// How an order ended.
+    /// Outcome of a command.
     Completed(CommandId, Outcome),
-    /// The process that this order started has ended by itself.
+    /// The process of this start command exited by itself.
     Exited(CommandId),
 }
 
@@ -51,19 +52,19 @@ pub struct CommandSender(Sender<AllocatorCommand>);
 pub struct CommandQueue(Receiver<AllocatorCommand>);
 
 impl CommandSender {
-    /// Makes a queue. Its bound is far above what a matchmaker has open at a time: one order for
-    /// each slot that changes.
+    /// Creates a queue. Its limit is far above the number of outstanding commands, one for each
+    /// slot.
     #[must_use]
     pub fn new() -> (Self, CommandQueue) {
         let (sender, receiver) = crossbeam_channel::bounded(COMMANDS_MAX);
         (Self(sender), CommandQueue(receiver))
     }
 
-    /// Gives an order; returns whether the allocator will see it. Never blocks.
+    /// Sends a command without blocking; returns false if the queue is full or closed.
     pub fn send(&self, command: AllocatorCommand) -> bool {
         self.0.try_send(command).is_ok()
     }
 }
 
-/// Commands that may wait in the queue.
+/// Queued commands.
 const COMMANDS_MAX: usize = 1_024;

@@ -1,7 +1,8 @@
-//! How a process and its children talk: one JSON object a line, over the child's stdin and stdout.
+//! Messages between a process and its children: one JSON object per line, over the child's stdin
+//! and stdout.
 //!
-//! The pipe is also the leash: a child whose stdin closes ends within two seconds, whatever its
-//! threads are doing, so that no descendant outlives whoever started it.
+//! A child whose stdin closes ends within two seconds, whatever its threads are doing, so that no
+//! descendant outlives the parent.
 
 use std::io::{self, BufRead, Read, Write};
 use std::process;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The orders of a parent, as a child hears them.
+/// Messages of the parent process.
 #[derive(Debug)]
 pub struct ParentPipe<T> {
     messages: Receiver<T>,
@@ -21,14 +22,14 @@ pub struct ParentPipe<T> {
 impl<T: DeserializeOwned + Send + 'static> ParentPipe<T> {
     /// Starts the thread that reads stdin.
     ///
-    /// Once stdin ends, or holds something else than orders, [`next`](Self::next) says so, and
-    /// the process is ended [`GRACE`] later if it has not ended by itself. It is ended at once
-    /// where it leaves [`ORDERS_MAX`] orders untaken and gets another: whoever does not take
-    /// orders would not hear that the parent is gone either.
+    /// After the end of stdin or a malformed line, [`next`](Self::next) returns an error, and the
+    /// process is ended [`GRACE`] later. It is ended at once if [`MESSAGES_MAX`] messages are
+    /// queued and another arrives, since a process that reads none would not notice the end of
+    /// stdin either.
     ///
     /// # Errors
     ///
-    /// The system's, where it has no thread left.
+    /// The system's, if no thread can be started.
     pub fn open() -> io::Result<Self> {
         let (sender, messages) = mpsc::sync_channel(MESSAGES_MAX);
         thread::Builder::new()
@@ -44,11 +45,11 @@ impl<T: DeserializeOwned + Send + 'static> ParentPipe<T> {
         Ok(Self { messages })
     }
 
-    /// Waits up to `patience` for the next order.
+    /// Waits up to `timeout` for the next message.
     ///
     /// # Errors
     ///
-    /// [`Released`] once the parent has let go.
+    /// [`ParentClosed`] after the parent has closed the pipe.
     pub fn next(&self, timeout: Duration) -> Result<Option<T>, ParentClosed> {
         match self.messages.recv_timeout(timeout) {
             Ok(message) => Ok(Some(message)),
@@ -58,25 +59,25 @@ impl<T: DeserializeOwned + Send + 'static> ParentPipe<T> {
     }
 }
 
-/// The parent has closed the pipe: it wants an end, or has come to its own.
+/// The parent has closed the pipe or has exited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParentClosed;
 
-/// Why no order is read any more.
+/// Why reading stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InputEnd {
-    /// The input has ended, or said what is no order.
+    /// The end of the input, or a malformed line.
     Closed,
-    /// The process takes none.
+    /// The process takes no messages.
     QueueFull,
 }
 
-/// Reads orders until the input ends, says what is no order, or nobody takes them. Waits for
-/// nothing but the input, so that its end is seen whatever other threads do.
+/// Queues messages until the input ends, is malformed, or the queue is full. Blocks only on the
+/// input, so that its end is always noticed.
 fn forward<T: DeserializeOwned>(input: &mut impl BufRead, messages: &SyncSender<T>) -> InputEnd {
     let mut line = Vec::new();
     while let Ok(Some(message)) = read_line(input, &mut line) {
-        // Where nobody asks any more, the end of the pipe still counts.
+        // Without a receiver the end of the pipe still counts.
         if let Err(TrySendError::Full(_)) = messages.try_send(message) {
             return InputEnd::QueueFull;
         }
@@ -84,13 +85,13 @@ fn forward<T: DeserializeOwned>(input: &mut impl BufRead, messages: &SyncSender<
     InputEnd::Closed
 }
 
-/// Reads one line and what it says; `None` at the end of the input.
+/// Reads and parses one line; `None` at the end of the input.
 ///
-/// `line` is a buffer to be used again. At most [`LINE_BYTES_MAX`] bytes are held.
+/// `line` is a reusable buffer, of at most [`LINE_BYTES_MAX`] bytes.
 ///
 /// # Errors
 ///
-/// `InvalidData` where a line is too long or is no `T`; else the system's.
+/// `InvalidData` if the line is too long or not a `T`; otherwise the system's.
 pub fn read_line<T: DeserializeOwned>(
     input: &mut impl BufRead,
     line: &mut Vec<u8>,
@@ -110,11 +111,11 @@ pub fn read_line<T: DeserializeOwned>(
     serde_json::from_slice(line).map(Some).map_err(Into::into)
 }
 
-/// Writes what `value` says as one line, in one piece.
+/// Writes `value` as one line, in one write.
 ///
 /// # Errors
 ///
-/// `InvalidData` where the line would be too long to be read; else the system's.
+/// `InvalidData` if the line would be too long to be read; otherwise the system's.
 pub fn write_line<T: Serialize>(output: &mut impl Write, value: &T) -> io::Result<()> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
@@ -128,23 +129,23 @@ pub fn write_line<T: Serialize>(output: &mut impl Write, value: &T) -> io::Resul
     output.flush()
 }
 
-/// Lets `span` pass.
+/// Blocks for `span`.
 pub fn wait(span: Duration) {
     let (_open, nothing) = mpsc::channel::<()>();
-    // Nothing ever comes: the wait ends by its time.
+    // Nothing is sent: the wait ends by its timeout.
     nothing.recv_timeout(span).ok();
 }
 
-/// Longest line, in bytes: grants for 64 players in one order are 108 KiB.
+/// Longest line, bytes: grants for 64 players in one message take 108 KiB.
 pub const LINE_BYTES_MAX: usize = 128 << 10;
 
-/// How long a child may take for an orderly end once its parent has let go.
+/// Time for an orderly end after the parent has closed the pipe.
 pub const GRACE: Duration = Duration::from_millis(1_500);
 
-/// Orders that wait for a process to take them.
+/// Queued messages.
 pub const MESSAGES_MAX: usize = 256;
 
-/// Exit status of a child that had to be ended.
+/// Exit status of a process that was ended by the pipe.
 const EXIT_ORPHANED: i32 = 70;
 
 #[cfg(test)]
@@ -186,7 +187,7 @@ mod tests {
         let input = b"1\n2\n3\n".as_slice();
         assert_eq!(forward(&mut &*input, &sender), InputEnd::QueueFull);
         assert_eq!(messages.try_iter().count(), 2);
-        // One that has dropped its end is on its way out, and has the time for it.
+        // A process that has dropped the receiver is ending, and has the time for it.
         drop(messages);
         assert_eq!(forward(&mut &*input, &sender), InputEnd::Closed);
     }

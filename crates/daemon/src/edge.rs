@@ -1,8 +1,7 @@
-//! The HTTP edge of the matchmaker: how players get tickets and, for them, seats.
+//! The HTTP edge of the matchmaker: players create tickets and receive seats.
 //!
-//! Its requests and answers are described in `docs/edge.md`. It runs on a thread of its own and
-//! holds no state of tickets: every request is put to the matchmaker's thread by a bounded queue,
-//! and waits for the answer there.
+//! `docs/edge.md` describes its requests and responses. It runs on its own thread and holds no
+//! tickets: each request is queued to the matchmaker's thread and waits for the answer.
 
 mod body;
 mod count;
@@ -26,50 +25,50 @@ use crate::matchmaking::MatchmakerRequests;
 use count::ConnectionEnd;
 use ticket::{Peer, Shared};
 
-/// Where the edge listens, and its limits.
+/// Address and limits of an edge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EdgeConfig {
-    /// Where it listens; port 0 for one that the system chooses.
+    /// Address to listen on; with port 0 the system chooses one.
     pub listen: SocketAddr,
-    /// How it speaks.
+    /// Plain HTTP or TLS.
     pub transport: Transport,
-    /// Proxies whose word about who asks is taken; none. Their connections count for all, and not
-    /// for one source.
+    /// Proxies whose forwarding header is trusted; none by default. Their connections have no limit
+    /// per source.
     pub trusted_proxies: Vec<IpAddr>,
-    /// Where these proxies say it.
+    /// The forwarding header of these proxies.
     pub proxy_header: ProxyHeader,
-    /// Connections at once; 1,024. One more is closed as it is made.
+    /// Concurrent connections; 1,024. Further ones are closed at once.
     pub connections_max: usize,
-    /// Connections at once of one source, which is an IPv4 address or 64 bits of an IPv6 one; 256.
+    /// Concurrent connections of one source, which is an IPv4 address or an IPv6 /64; 256.
     pub connections_per_source_max: usize,
-    /// Longest body of a request, bytes; 4,096.
+    /// Longest request body, bytes; 4,096.
     pub body_bytes_max: usize,
-    /// Longest head of a request, bytes; 16 KiB.
+    /// Longest request head, bytes; 16 KiB.
     pub head_bytes_max: usize,
-    /// Time from the first byte of a request, or from the end of the one before, to the end of its
-    /// head, and again to the end of its body; 10 s.
+    /// Time for a request's head, from its first byte or the end of the previous request, and again
+    /// for its body; 10 s.
     pub read_timeout: Duration,
-    /// Time from when an answer has to wait, since the other end does not take it, until it and all
-    /// behind it are on their way; 10 s.
+    /// Time for responses that the client does not read, from the first blocked write until nothing
+    /// is left to write; 10 s.
     pub write_timeout: Duration,
-    /// How long a connection may serve, however busy; 5 minutes. It ends with the request that is
-    /// then under way, so that nobody keeps a place for ever.
+    /// Lifetime of a connection, busy or not; 5 minutes. It ends after the current request, so that
+    /// no client keeps a slot for ever.
     pub connection_life: Duration,
-    /// Longest wait that a request may ask for; 30 s.
+    /// Longest wait of a long poll; 30 s.
     pub wait_max: Duration,
-    /// Requests that wait at a time; 512.
+    /// Concurrent long polls; 512.
     pub waits_max: usize,
-    /// Requests of one source that wait at a time; 128.
+    /// Concurrent long polls of one source; 128.
     pub waits_per_source_max: usize,
-    /// Requests of one source, each second; 100.
+    /// Requests per second of one source; 100.
     pub requests_per_second: u32,
-    /// Requests that one source may make at once; 200.
+    /// Burst of requests of one source; 200.
     pub requests_burst: u32,
 }
 
 impl EdgeConfig {
-    /// A configuration with the default limits.
+    /// Returns the default limits.
     #[must_use]
     pub const fn new(listen: SocketAddr, transport: Transport) -> Self {
         Self {
@@ -92,7 +91,7 @@ impl EdgeConfig {
         }
     }
 
-    /// Takes the port.
+    /// Opens the port.
     pub(crate) fn bind(self) -> Result<BoundEdge, Failure> {
         let listen = self.listen;
         match self.transport {
@@ -115,17 +114,17 @@ impl EdgeConfig {
     }
 }
 
-/// How an edge speaks.
+/// Transport of an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// HTTP without TLS, on loopback addresses only: whoever reads a grant can take the seat.
+    /// HTTP without TLS; loopback only, since a grant is a bearer secret.
     PlainHttp,
-    /// HTTP over TLS; not served yet.
+    /// HTTP over TLS; not supported yet.
     Tls,
 }
 
-/// The header in which a proxy says on whose behalf it asks. It must set this one, or add to it,
-/// whatever came in: a header that it passes on as it is would let anybody say anything.
+/// The header in which a proxy names the client. The proxy must set it or append to it; if it
+/// passes a client's header on unchanged, the client can forge any source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyHeader {
     /// `X-Forwarded-For`, a list of addresses.
@@ -134,7 +133,7 @@ pub enum ProxyHeader {
     Forwarded,
 }
 
-/// An edge that has its port and does not answer yet.
+/// An edge whose port is open but not served.
 #[derive(Debug)]
 pub(crate) struct BoundEdge {
     config: EdgeConfig,
@@ -142,7 +141,7 @@ pub(crate) struct BoundEdge {
 }
 
 impl BoundEdge {
-    /// Starts to answer, by asking `requests`.
+    /// Starts to serve, with the matchmaker behind `requests`.
     pub(crate) fn start(self, requests: MatchmakerRequests) -> Result<Edge, Failure> {
         let shared = Arc::new(Shared::new(self.config, requests));
         let server = self
@@ -159,12 +158,12 @@ impl BoundEdge {
 pub struct Edge(Server);
 
 impl Edge {
-    /// Returns where it listens.
+    /// Returns its address.
     pub const fn address(&self) -> SocketAddr {
         self.0.address()
     }
 
-    /// Returns whether its thread is at work.
+    /// Returns whether its thread runs.
     pub fn is_running(&self) -> bool {
         self.0.is_running()
     }
@@ -175,7 +174,7 @@ impl Edge {
     }
 }
 
-/// Serves for as long as it is polled.
+/// Accepts connections until it is dropped.
 async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     loop {
         match listener.accept().await {
@@ -200,7 +199,7 @@ fn admit(stream: TcpStream, peer: SocketAddr, shared: &Arc<Shared>) {
     }
 }
 
-/// A connection that counts as open until it is dropped.
+/// A connection that is counted as open until it is dropped.
 struct OpenConnection {
     slot: ConnectionSlot,
     shared: Arc<Shared>,

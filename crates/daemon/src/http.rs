@@ -1,4 +1,4 @@
-//! HTTP/1.1 servers: a thread for each, and connections with limits on their heads and their patience.
+//! HTTP/1.1 servers on threads of their own, with limits per connection.
 
 pub mod client;
 pub(crate) mod connections;
@@ -27,7 +27,7 @@ use crate::exit::Failure;
 use connections::{ConnectionSlot, track};
 use timeout_stream::TimeoutStream;
 
-/// A port that is taken and not served yet.
+/// A port that is open but not served.
 #[derive(Debug)]
 pub(crate) struct BoundPort {
     listener: TcpListener,
@@ -35,11 +35,11 @@ pub(crate) struct BoundPort {
 }
 
 impl BoundPort {
-    /// Takes the port; 0 for one that the system chooses.
+    /// Opens the port; with port 0 the system chooses one.
     ///
     /// # Errors
     ///
-    /// One sentence that names the address.
+    /// One sentence with the address.
     pub(crate) fn bind(listen: SocketAddr) -> Result<Self, Failure> {
         let fail = |error: io::Error| {
             Failure::refused(if error.kind() == ErrorKind::AddrInUse {
@@ -54,7 +54,7 @@ impl BoundPort {
         Ok(Self { listener, address })
     }
 
-    /// Starts a thread of this name that does as `serve` says.
+    /// Starts a thread of this name that runs `serve`.
     pub(crate) fn serve<F>(
         self,
         name: &str,
@@ -77,7 +77,7 @@ impl BoundPort {
             .name(name.to_owned())
             .spawn(move || {
                 runtime.spawn(served);
-                // Closed by the handle; what still runs then is dropped.
+                // Ends when the handle is dropped; running tasks are dropped then.
                 drop(runtime.block_on(stopped));
                 runtime.shutdown_background();
             })?;
@@ -98,12 +98,12 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Returns where it listens.
+    /// Returns its address.
     pub(crate) const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns whether its thread is at work.
+    /// Returns whether its thread runs.
     pub(crate) fn is_running(&self) -> bool {
         let thread = self.thread.as_ref();
         thread.is_some_and(|thread| !thread.is_finished())
@@ -121,30 +121,29 @@ impl Drop for Server {
     }
 }
 
-/// What one connection may take.
+/// Limits of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Longest head of a request, bytes.
+    /// Longest request head, bytes.
     pub(crate) head_bytes_max: usize,
-    /// Time from the first byte of a request, or from the end of the one before, to the end of its
-    /// head.
+    /// Time for a request's head, from its first byte or the end of the previous request.
     pub(crate) read_timeout: Duration,
-    /// Time from when an answer has to wait until it is on its way.
+    /// Time for a blocked response to be written.
     pub(crate) write_timeout: Duration,
-    /// How long it may serve; it ends with the request that is then under way.
+    /// Lifetime; the connection ends after the current request.
     pub(crate) life: Duration,
 }
 
 /// How a connection ended.
 #[derive(Debug)]
 pub(crate) enum ConnectionOutcome {
-    /// As HTTP has it, or badly.
+    /// Closed, in order or with an error.
     Ended(Result<(), hyper::Error>),
-    /// It was idle, and closed for another one.
+    /// Idle, and closed to free a slot.
     Evicted,
 }
 
-/// Serves one connection until its end.
+/// Serves one connection until it ends.
 pub(crate) async fn serve_connection(
     stream: TcpStream,
     routes: Router,
@@ -162,7 +161,7 @@ pub(crate) async fn serve_connection(
 }
 
 async fn serve(stream: TcpStream, routes: Router, limits: Limits) -> Result<(), hyper::Error> {
-    // Answers are one small segment each; waiting to fill it gains nothing.
+    // A response is one small segment.
     drop(stream.set_nodelay(true));
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
@@ -174,7 +173,7 @@ async fn serve(stream: TcpStream, routes: Router, limits: Limits) -> Result<(), 
     let served = if let Ok(served) = timeout(limits.life, connection.as_mut()).await {
         served
     } else {
-        // What is under way has limits of its own, and nothing comes after it.
+        // The current request has limits of its own; no other follows.
         connection.as_mut().graceful_shutdown();
         connection.await
     };
@@ -184,11 +183,11 @@ async fn serve(stream: TcpStream, routes: Router, limits: Limits) -> Result<(), 
     served
 }
 
-/// hyper takes no less.
+/// hyper's minimum.
 const HEAD_BYTES_MIN: usize = 8_192;
 
-/// Headers of one request.
+/// Header fields of a request.
 const HEADERS_MAX: usize = 64;
 
-/// Pause after an accept that failed: out of descriptors, trying again at once would spin.
+/// Pause after a failed accept, which would fail again at once without descriptors.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

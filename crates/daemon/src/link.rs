@@ -1,4 +1,4 @@
-//! The hub link of a process, and what a game server does over it.
+//! The link of a process to the hub, and a game server's lease over it.
 
 mod application;
 mod dial;
@@ -21,51 +21,51 @@ use lease::Lease;
 pub use lease::{LeaseConfig, LeaseEnd, Offer};
 use server::{LinkRequest, ServerApplication};
 
-/// What the matchmaker serves, as join files name it.
+/// Name of the matchmaker's service in join files.
 pub const MATCHMAKER: &str = "matchmaker";
 
-/// A game server as its link sees it. All methods run on the link's thread, and none may block:
-/// hand what they say to the thread that runs the game.
+/// A game server, as called by its link. All methods run on the link's thread and must not block;
+/// forward their arguments to the game's thread.
 pub trait GameServer: Send {
-    /// Takes a match: keeps its seats and lets in who holds a token for one of them. The players
-    /// get their tokens when this returns [`Verdict::Taken`]; the link has counted the seats.
+    /// Accepts or rejects a match: reserves its seats for players with a token. Players receive
+    /// their tokens when this returns [`Verdict::Taken`]. The link has checked the capacity.
     fn on_assigned(&mut self, assign: &Assign) -> Verdict;
 
-    /// Forgets a match that it has taken: nobody has entered it, and nobody will, since no token
-    /// for it was given out or the last one has lapsed.
+    /// A match was released: no player entered it, and none can, since no token was issued or the
+    /// last one has expired.
     fn on_released(&mut self, _match_id: MatchId) {}
 
-    /// The matchmaker knows this instance, its present token key and its matches: let players in,
-    /// also where [`on_cut_off`](Self::on_cut_off) came before.
+    /// The matchmaker knows this instance, its token key and its matches: admit players, also after
+    /// [`on_cut_off`](Self::on_cut_off).
     fn on_registered(&mut self) {}
 
-    /// The lease is over while matches are played. They may come to their end within
-    /// [`LeaseConfig::lease_grace`]; let nobody in meanwhile, since whoever is not there may have a
-    /// seat elsewhere by now. What follows is [`on_registered`](Self::on_registered), or
-    /// [`on_ended`](Self::on_ended) with the last match.
+    /// The lease ended while matches are running. They may finish within
+    /// [`LeaseConfig::lease_grace`]. Admit no players meanwhile: they may have been seated
+    /// elsewhere. Next comes [`on_registered`](Self::on_registered), or
+    /// [`on_ended`](Self::on_ended) after the last match.
     ///
-    /// The end is not always reported: a matchmaker that has given the instance up
-    /// ([`LeaseEnd::Retired`]) takes no results of it, so what [`GameLink::finished`] says then is lost.
+    /// If the matchmaker has retired the instance ([`LeaseEnd::Retired`]), it accepts no results,
+    /// and those passed to [`GameLink::finished`] are lost.
     fn on_cut_off(&mut self);
 
-    /// Opens tokens that are sealed under `key` too, from now on, beside those under the keys before;
-    /// returns whether it does. Where it does, the matchmaker seals under this one from now on, and
-    /// [`on_token_key_lapsed`](Self::on_token_key_lapsed) says when the one before is done with.
-    /// Comes every [`LeaseConfig::key_rotation`].
+    /// Accepts tokens sealed under `key` from now on, in addition to those under earlier keys;
+    /// returns whether it does. If so, the matchmaker seals under `key` from now on, and
+    /// [`on_token_key_lapsed`](Self::on_token_key_lapsed) follows for the previous one. Called
+    /// every [`LeaseConfig::key_rotation`].
     ///
-    /// By default it does not, and the key that the link was started with stays.
+    /// The default returns false, which keeps the key of [`LinkOptions`].
     fn on_token_key(&mut self, _key: &TokenKey) -> bool {
         false
     }
 
-    /// Opens no token any more that is sealed under the key of this id: all of them have expired.
+    /// All tokens under the key of this id have expired; stop accepting it.
     fn on_token_key_lapsed(&mut self, _id: u32) {}
 
-    /// The instance must end now: let nobody in any more, and end the process.
+    /// The instance must end now: admit no players and end the process.
     fn on_ended(&mut self, end: LeaseEnd);
 }
 
-/// What a game server's link needs.
+/// Options of a game server's link.
 ///
 /// It holds the token key, so it has no `Debug`.
 #[expect(
@@ -73,24 +73,24 @@ pub trait GameServer: Send {
     reason = "a token key must not be printable"
 )]
 pub struct LinkOptions<'a> {
-    /// What the link proves; the join file lists it as a game node.
+    /// Identity of the node; the join file lists it as a game node.
     pub identity: &'a Identity,
-    /// Who the hub and the matchmaker are.
+    /// The join file.
     pub join_file: &'a JoinFile,
-    /// Which run this is; the same that tokens are opened with.
+    /// Id of this run; tokens are opened with the same id.
     pub instance: InstanceId,
     /// What the server offers.
     pub offer: Offer,
-    /// What tokens for this instance are sealed under: the server opens with it already.
+    /// Key of this instance's tokens; the server already accepts it.
     pub token_key: TokenKey,
-    /// Times.
+    /// Timeouts of the lease.
     pub config: LeaseConfig,
 }
 
-/// A game server's link: registered with the matchmaker, its lease renewed, its calls answered.
+/// A game server's link: registers with the matchmaker, renews the lease, and answers calls.
 ///
-/// Dropping it ends the link without a word; the matchmaker gives the instance up when its lease
-/// ends.
+/// Dropping it ends the link without notice; the matchmaker retires the instance when its lease
+/// expires.
 #[derive(Debug)]
 pub struct GameLink {
     handle: StreamHandle<LinkRequest>,
@@ -98,12 +98,12 @@ pub struct GameLink {
 }
 
 impl GameLink {
-    /// Starts the link on a thread of its own. It dials the hub until it is there, and registers
-    /// whenever the hub or the matchmaker comes back.
+    /// Starts the link on its own thread. It dials the hub until it is reached, and registers again
+    /// after every restart of the hub or the matchmaker.
     ///
     /// # Errors
     ///
-    /// One sentence: where the join file names no hub, or does not list this node as a game node.
+    /// One sentence, if the join file names no hub or does not list this node as a game node.
     pub fn start(
         options: LinkOptions<'_>,
         server: impl GameServer + 'static,
@@ -138,18 +138,18 @@ impl GameLink {
         Ok(Self { handle, ended })
     }
 
-    /// Says that a player has entered a match with a token. A match of which nobody says so is
-    /// released when its last token has lapsed, some 80 s after it was assigned; and should the
-    /// matchmaker restart, it takes on those of which somebody did.
+    /// Reports that a player has entered a match. A match without such a report is released when
+    /// its last token expires, about 80 s after the assignment; a restarted matchmaker adopts
+    /// matches with one.
     ///
     /// # Errors
     ///
-    /// [`LinkBusy`] where the link is behind or has ended; so do the others.
+    /// [`LinkBusy`] if the link's queue is full or the link has ended, as for the other methods.
     pub fn entered(&self, match_id: MatchId) -> Result<(), LinkBusy> {
         self.request(LinkRequest::Entered(match_id))
     }
 
-    /// Says that a player has left a match for good, and may play elsewhere.
+    /// Reports that a player has left a match for good and may play elsewhere.
     ///
     /// # Errors
     ///
@@ -158,8 +158,8 @@ impl GameLink {
         self.request(LinkRequest::Left(match_id, client))
     }
 
-    /// Says that a match is over; what is past 1 KiB of `result` is cut off. Said again until the
-    /// matchmaker has noted it.
+    /// Reports the end of a match; `result` is truncated to 1 KiB. Repeated until the matchmaker
+    /// has acknowledged it.
     ///
     /// # Errors
     ///
@@ -168,7 +168,7 @@ impl GameLink {
         self.request(LinkRequest::Finished(match_id, result))
     }
 
-    /// Says whether to be given further matches.
+    /// Opens or closes the intake of new matches.
     ///
     /// # Errors
     ///
@@ -177,8 +177,8 @@ impl GameLink {
         self.request(LinkRequest::Intake(intake))
     }
 
-    /// Registers another token key, whose id is higher, out of turn; the server opens with it
-    /// already, and with the one before until [`GameServer::on_token_key_lapsed`] names it.
+    /// Registers a token key with a higher id now, outside the rotation. The server already accepts
+    /// it, and keeps accepting the previous one until [`GameServer::on_token_key_lapsed`].
     ///
     /// # Errors
     ///
@@ -187,18 +187,17 @@ impl GameLink {
         self.request(LinkRequest::TokenKey(Box::new(key)))
     }
 
-    /// Waits up to `timeout` for the end of the lease. Once it has come, it is the answer for
-    /// ever.
+    /// Waits up to `timeout` for the end of the lease, which is final.
     pub fn wait_end(&self, timeout: Duration) -> Option<LeaseEnd> {
         match self.ended.recv_timeout(timeout) {
             Ok(end) => Some(end),
             Err(RecvTimeoutError::Timeout) => None,
-            // Told before, or the thread is gone: either way nothing renews the lease.
+            // Returned before, or the thread has ended: nothing renews the lease.
             Err(RecvTimeoutError::Disconnected) => Some(LeaseEnd::Expired),
         }
     }
 
-    /// Ends in order: the matchmaker is notified within `within`, if it is reachable.
+    /// Ends in order; the matchmaker is notified within `within` if it is reachable.
     pub fn shutdown(self, within: Duration) {
         self.handle.shutdown(within);
     }
@@ -210,7 +209,7 @@ impl GameLink {
     }
 }
 
-/// The link is behind, or has ended.
+/// The link's queue is full, or the link has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkBusy;
 

@@ -1,4 +1,4 @@
-//! What other threads ask of the matchmaker's.
+//! Requests to the matchmaker's thread.
 
 use crossbeam_channel::Sender;
 use matchmaker_core::{
@@ -11,93 +11,93 @@ use wire::MatchId;
 
 use crate::allocator::Report;
 
-/// Sends requests to the matchmaker's thread; never blocks.
+/// Sends requests to the matchmaker's thread without blocking.
 pub type MatchmakerRequests = StreamRequests<MatchmakerRequest>;
 
-/// What other threads ask of the matchmaker's. An answer that nobody waits for is dropped.
+/// A request to the matchmaker's thread. The answer is dropped if its receiver is gone.
 #[derive(Debug)]
 pub enum MatchmakerRequest {
-    /// A player's wish to play.
+    /// Create a ticket.
     Submit(
         TicketRequest,
         oneshot::Sender<Result<Submitted, SubmitError>>,
     ),
-    /// What has become of a ticket.
+    /// Return a ticket's state.
     Get(
         TicketAccess,
         oneshot::Sender<Result<TicketState, UnknownTicket>>,
     ),
-    /// The same, once it has a seat or has ended.
+    /// Return a ticket's state once it has a seat or has ended.
     Wait(
         TicketAccess,
         oneshot::Sender<Result<TicketState, UnknownTicket>>,
     ),
-    /// End a waiting ticket.
+    /// Cancel a waiting ticket.
     Cancel(
         TicketAccess,
         oneshot::Sender<Result<TicketState, CancelError>>,
     ),
-    /// Make another token.
+    /// Issue another token.
     Reissue(
         TicketAccess,
         oneshot::Sender<Result<TicketState, ReissueError>>,
     ),
-    /// Tell of every match that ends from now on, in place of whoever was told so far.
+    /// Send the result of every match that ends from now on; replaces an earlier subscription.
     Subscribe(Sender<MatchResult>),
-    /// How much there is to do.
+    /// Return the load.
     Load(oneshot::Sender<Load>),
-    /// What the allocator tells.
+    /// A report of the allocator.
     Report(Report),
 }
 
-/// A ticket, and the proof that it is the asker's.
+/// A ticket, and the proof of its holder.
 #[derive(Clone, Debug)]
 pub struct TicketAccess {
-    /// Which.
+    /// The ticket.
     pub ticket: TicketId,
-    /// What its holder was given.
+    /// Its resume key.
     pub resume_key: ResumeKey,
 }
 
-/// A ticket that was made or found.
+/// A created or existing ticket.
 #[derive(Clone, Debug)]
 pub struct Submitted {
-    /// For its holder.
+    /// The holder's receipt.
     pub receipt: Receipt,
-    /// What has become of it.
+    /// The ticket's state.
     pub state: TicketState,
 }
 
 /// A match that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MatchResult {
-    /// Which.
+    /// The match.
     pub match_id: MatchId,
-    /// Why.
+    /// Why it ended.
     pub end: MatchEnd,
-    /// What its server said of it, up to 1 KiB of the game's own; empty where it said nothing.
+    /// The server's result, at most 1 KiB; may be empty.
     pub result: Vec<u8>,
 }
 
-/// There is no such ticket, or the asker is not its holder.
+/// The ticket does not exist, or the key is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownTicket;
 
-/// How much a matchmaker has to do.
+/// Load of a matchmaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Whether the link to the hub is up.
+    /// Whether the node has joined the hub.
     pub is_joined: bool,
     /// Tickets and matches.
     pub matchmaker: matchmaker_core::Load,
-    /// What was counted since the start.
+    /// Counters since the start.
     pub stats: matchmaker_core::Stats,
 }
 
-/// Gives a report of the allocator to the matchmaker, or hands it back.
+/// Sends an allocator's report to the matchmaker; returns it if the queue is full.
 pub(crate) fn forward_report(requests: &MatchmakerRequests, report: Report) -> Result<(), Report> {
     match requests.send(MatchmakerRequest::Report(report.clone())) {
-        // Nobody is there to hear it.
+        // The matchmaker has ended.
         Ok(()) | Err(RequestError::Ended(_)) => Ok(()),
         Err(RequestError::Full(_)) => Err(report),
     }

@@ -1,4 +1,4 @@
-//! What one process can be.
+//! Processes: hub and matchmaker.
 
 pub mod hub;
 pub mod matchmaker;

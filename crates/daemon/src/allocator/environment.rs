@@ -1,5 +1,5 @@
-//! What a game server that an allocator starts is told: by environment variables, so that its own
-//! command line stays its own.
+//! The environment variables of a game server that an allocator starts. Its command line stays its
+//! own.
 
 use std::env;
 use std::fmt;
@@ -7,35 +7,35 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What a game server process is told.
+/// Parameters of a game server process.
 ///
 /// | variable | holds |
 /// |---|---|
 /// | `TICKWIRE_IDENTITY` | path of its identity file |
 /// | `TICKWIRE_JOIN_FILE` | path of the join file |
-/// | `TICKWIRE_LISTEN` | where players shall find it, as `IP:PORT` |
-/// | `TICKWIRE_SLOT` | its place in the pool, from 0 |
+/// | `TICKWIRE_LISTEN` | address for players, `IP:PORT` |
+/// | `TICKWIRE_SLOT` | slot in the pool, from 0 |
 ///
-/// Its stdin is a pipe that the allocator holds open and writes nothing to: when it ends, the
-/// process shall end within two seconds.
+/// Its stdin is a pipe to which the allocator writes nothing. When the pipe closes, the process
+/// must exit within two seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotEnvironment {
     /// Its identity file.
     pub identity: PathBuf,
     /// The join file.
     pub join_file: PathBuf,
-    /// Where players shall find it.
+    /// Address for players.
     pub listen: SocketAddr,
-    /// Its place in the pool.
+    /// Slot in the pool.
     pub slot: u16,
 }
 
 impl SlotEnvironment {
-    /// Reads what this process was told.
+    /// Reads the variables of this process.
     ///
     /// # Errors
     ///
-    /// [`EnvironmentError`] names the variable that is missing or wrong.
+    /// [`EnvironmentError`] names the missing or malformed variable.
     pub fn read() -> Result<Self, EnvironmentError> {
         let text = |name| env::var(name).map_err(|_| EnvironmentError(name));
         Ok(Self {
@@ -52,7 +52,7 @@ impl SlotEnvironment {
         })
     }
 
-    /// Has `command` tell all this to what it starts.
+    /// Sets the variables of `command`.
     pub(super) fn write(&self, command: &mut Command) {
         command
             .env(IDENTITY, &self.identity)
@@ -62,7 +62,7 @@ impl SlotEnvironment {
     }
 }
 
-/// This variable is missing, or holds something else than it should.
+/// This variable is missing or malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EnvironmentError(pub &'static str);
 

@@ -29,25 +29,25 @@ use crate::exit::Failure;
 pub struct LocalProcessConfig {
     /// The program.
     pub program: PathBuf,
-    /// Its arguments, the same for all; what differs is told by [`SlotEnvironment`].
+    /// Its arguments; what differs between slots is in [`SlotEnvironment`].
     pub arguments: Vec<OsString>,
     /// Identity files, one for each slot, in the order of
     /// [`Game::slots`](matchmaker_core::Game::slots).
     pub identities: Vec<PathBuf>,
     /// The join file.
     pub join_file: PathBuf,
-    /// The address that players find all of them at.
+    /// Their address for players.
     pub ip: IpAddr,
     /// Their ports, one for each slot.
     pub ports: PortRange,
-    /// What becomes of what they print.
+    /// Where their stdout goes.
     pub output: ChildOutput,
-    /// Time that a process gets to end once its pipe is closed, before it is killed; 2 s.
+    /// Time from closing a process's stdin to killing it; 2 s.
     pub grace: Duration,
 }
 
 impl LocalProcessConfig {
-    /// A configuration that throws away what game servers print.
+    /// A configuration that discards the output of game servers.
     #[must_use]
     pub const fn new(
         program: PathBuf,
@@ -69,17 +69,17 @@ impl LocalProcessConfig {
     }
 }
 
-/// What becomes of what game servers print to stdout; stderr is the matchmaker's own.
+/// Where game servers' stdout goes; stderr is inherited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChildOutput {
-    /// It is thrown away.
+    /// Discarded.
     #[default]
     Discard,
-    /// It goes where the matchmaker's own goes.
+    /// To the matchmaker's stdout.
     Inherit,
 }
 
-/// Ports next to each other, as `40000-40015`.
+/// A range of ports, such as `40000-40015`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortRange {
     first: u16,
@@ -87,7 +87,7 @@ pub struct PortRange {
 }
 
 impl PortRange {
-    /// Accepts ports from `first` to `last`, both included.
+    /// Returns the range from `first` to `last`, inclusive.
     #[must_use]
     pub const fn new(first: u16, last: u16) -> Option<Self> {
         if first == 0 || first > last {
@@ -96,7 +96,7 @@ impl PortRange {
         Some(Self { first, last })
     }
 
-    /// Returns the port of a slot, where the range reaches so far.
+    /// Returns the port of a slot; `None` beyond the range.
     #[must_use]
     pub fn port(self, slot: Slot) -> Option<u16> {
         let port = self.first.checked_add(slot.0)?;
@@ -105,7 +105,7 @@ impl PortRange {
 }
 
 impl PortRange {
-    /// Returns how many ports there are.
+    /// Returns the number of ports.
     #[must_use]
     pub const fn count(self) -> u32 {
         // Both are at most 65,535, and `last` is not below `first`.
@@ -131,7 +131,7 @@ impl FromStr for PortRange {
     }
 }
 
-/// A text is no [`PortRange`].
+/// The text is not a [`PortRange`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortRangeError;
 
@@ -143,29 +143,28 @@ impl fmt::Display for PortRangeError {
 
 impl std::error::Error for PortRangeError {}
 
-/// Runs game servers as child processes. Dropping it ends them all, which takes as long as they do,
-/// but not much longer than [`LocalProcessConfig::grace`].
+/// Runs game servers as child processes. Dropping it stops them all, which takes slightly longer
+/// than [`LocalProcessConfig::grace`] at most.
 ///
-/// A process can leak in no way: it is killed where it does not end when told to; it holds a pipe
-/// from this one, which the system closes whatever ends this one, and ends itself when the pipe
-/// does; and it ends itself when its lease is not renewed.
+/// No process can leak: it is killed if it does not stop in time; it exits when its stdin closes,
+/// which happens however this process ends; and it exits when its lease expires.
 #[derive(Debug)]
 pub struct LocalProcess {
-    /// Dropped to have the thread end. `None` once ended, as the thread.
+    /// Dropped to stop the thread.
     stop: Option<Sender<Infallible>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl LocalProcess {
-    /// Starts the thread that starts, watches and ends the processes. It ends, and they with it,
-    /// once it is told to, or the last [`CommandSender`](super::CommandSender) of `queue` is dropped.
+    /// Starts the thread. It stops all processes and ends on request, or when the last
+    /// [`CommandSender`](super::CommandSender) of `queue` is dropped.
     ///
-    /// `report` hands a report back where it cannot be taken now; it is told again.
+    /// `report` returns a report that cannot be handled now; it is repeated.
     ///
     /// # Errors
     ///
-    /// One sentence: the program cannot be run, there are fewer ports than slots, or the system has
-    /// no thread left.
+    /// One sentence: the program cannot be run, there are fewer ports than slots, or no thread can
+    /// be started.
     pub fn start(
         config: LocalProcessConfig,
         queue: CommandQueue,
@@ -199,8 +198,8 @@ impl LocalProcess {
         })
     }
 
-    /// Ends all processes, whoever still holds [`CommandSender`](super::CommandSender), and waits until they have
-    /// ended.
+    /// Stops all processes and waits for them, even if a [`CommandSender`](super::CommandSender)
+    /// remains.
     pub fn shutdown(mut self) {
         self.end();
     }
@@ -221,11 +220,11 @@ impl Drop for LocalProcess {
     }
 }
 
-/// What runs on the thread.
+/// State of the thread.
 struct Processes {
     config: LocalProcessConfig,
     children: BTreeMap<Slot, ServerChild>,
-    /// Reports that were handed back; two for each slot at most wait.
+    /// Unsent reports; at most two per slot.
     reports: VecDeque<Report>,
     report: Box<dyn FnMut(Report) -> Result<(), Report> + Send>,
     clock: Clock,
@@ -234,15 +233,15 @@ struct Processes {
 impl Processes {
     fn run(&mut self, queue: &CommandQueue, stopped: &Receiver<Infallible>) {
         loop {
-            // A child's end has no other sign than this look; with none and nothing to tell, the
-            // thread sleeps.
+            // The exit of a child is only found by polling; without children or reports the thread
+            // sleeps.
             let pause = if self.children.is_empty() && self.reports.is_empty() {
                 IDLE_INTERVAL
             } else {
                 POLL_INTERVAL
             };
             select_biased! {
-                // Nothing is ever sent: it is closed.
+                // Nothing is sent: the channel closes.
                 recv(stopped) -> _ => break,
                 recv(queue.0) -> command => match command {
                     Ok(command) => self.apply(command),
@@ -319,7 +318,7 @@ impl Processes {
             .map_err(|error| format!("{}: {error}", config.program.display()))
     }
 
-    /// Takes note of processes that have ended, and kills those that would not.
+    /// Reports exited processes, and kills those that are overdue.
     fn poll(&mut self) {
         let now = self.clock.now();
         let reports = &mut self.reports;
@@ -338,7 +337,7 @@ impl Processes {
         });
     }
 
-    /// Tells what there is to tell, in order.
+    /// Sends the queued reports in order.
     fn flush_reports(&mut self) {
         while let Some(report) = self.reports.pop_front() {
             if let Err(report) = (self.report)(report) {
@@ -348,7 +347,7 @@ impl Processes {
         }
     }
 
-    /// Ends all processes: lets go of them at once, and kills who is late.
+    /// Stops all processes, and kills those that are overdue.
     fn end_all(&mut self) {
         let kill_at = self.clock.now() + self.config.grace;
         for child in self.children.values_mut() {
@@ -360,39 +359,39 @@ impl Processes {
             self.children
                 .retain(|_, child| child.poll(now) == ChildState::Running);
             if !self.children.is_empty() {
-                // Nothing ever comes: the wait ends by its time.
+                // Nothing is sent: the wait ends by its timeout.
                 nothing.recv_timeout(POLL_INTERVAL).unwrap_or_default();
             }
         }
     }
 }
 
-/// How often processes are looked at.
+/// How often processes are polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How long the thread sleeps where there is nothing to look at.
+/// How long the thread sleeps without processes.
 const IDLE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// A game server process and the pipe that it lives by.
+/// A game server process and its stdin pipe.
 #[derive(Debug)]
 struct ServerChild {
     child: Child,
-    /// What started it.
+    /// The command that started it.
     run: CommandId,
-    /// Held open until it shall end.
+    /// Open until the process is to stop.
     stdin: Option<ChildStdin>,
-    /// What to answer once it has ended, and when to kill it.
+    /// Id of the answer, and when to kill the process.
     stop: Option<(CommandId, Instant)>,
 }
 
-/// What has become of a process.
+/// State of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChildState {
     /// It runs.
     Running,
-    /// It has ended by itself.
+    /// Exited by itself.
     Exited(CommandId),
-    /// It has ended as it was told to.
+    /// Exited on request.
     Stopped(CommandId),
 }
 
@@ -411,17 +410,17 @@ impl ServerChild {
         self.child.id()
     }
 
-    /// Lets go of the process: it shall end by itself until `kill_at`.
+    /// Closes the process's stdin; it is killed at `kill_at`.
     fn close_stdin(&mut self, id: CommandId, kill_at: Instant) {
         self.stdin = None;
         let kill_at = self.stop.map_or(kill_at, |(_, earlier)| earlier);
         self.stop = Some((id, kill_at));
     }
 
-    /// Returns what has become of the process, which is killed where its time is over.
+    /// Returns the state; kills a process that is overdue.
     fn poll(&mut self, now: Instant) -> ChildState {
         match (self.child.try_wait(), self.stop) {
-            // An error means that the system knows no such child any more.
+            // On an error the system no longer knows the child.
             (Ok(Some(_)) | Err(_), Some((id, _))) => ChildState::Stopped(id),
             (Ok(Some(_)) | Err(_), None) => ChildState::Exited(self.run),
             (Ok(None), Some((_, kill_at))) if kill_at <= now => {
@@ -432,15 +431,15 @@ impl ServerChild {
         }
     }
 
-    /// Ends the process at once, and waits for its end.
+    /// Kills the process and waits for its exit.
     fn kill(&mut self) {
         self.stdin = None;
-        // It may have ended by now.
+        // It may have exited already.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 
-    /// After a kill there is nothing left to wait for.
+    /// The state after a kill.
     fn look_again(&self) -> ChildState {
         self.stop.map_or(ChildState::Exited(self.run), |(id, _)| {
             ChildState::Stopped(id)
@@ -450,18 +449,18 @@ impl ServerChild {
 
 impl Drop for ServerChild {
     fn drop(&mut self) {
-        // One that has ended is not touched: its id may be another's by now.
+        // An exited process is not killed: its id may have been reused.
         if matches!(self.child.try_wait(), Ok(None)) {
             self.kill();
         }
     }
 }
 
-/// Finds the program as the system does when it is started.
+/// Finds the program as the system does.
 ///
 /// # Errors
 ///
-/// One sentence that names it: it is not there, no file, or not executable.
+/// One sentence: it does not exist, is not a file, or is not executable.
 fn check(program: &Path) -> Result<(), Failure> {
     let why = |error: &Error| Failure::file(program, format_args!("the game server: {error}"));
     if !is_searched(program) {
@@ -481,7 +480,7 @@ fn check(program: &Path) -> Result<(), Failure> {
     ))
 }
 
-/// Whether it is looked for in the folders of `PATH`: it has no folder of its own.
+/// Whether the program is searched in `PATH`: its path has no folder.
 fn is_searched(program: &Path) -> bool {
     let mut parts = program.components();
     matches!(

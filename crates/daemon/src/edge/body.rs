@@ -1,4 +1,4 @@
-//! The JSON shapes of requests and answers.
+//! JSON bodies of requests and responses.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ use crate::matchmaking::Load;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TicketBody {
     pub(super) client_id: u64,
-    /// What the game server gets with the token; nothing by default.
+    /// Data that the game server receives with the token; empty by default.
     pub(super) user: UserData,
 }
 
-/// The body as JSON has it: what each field must be is judged by name, so that an error has one.
+/// The body with fields of any type, so that errors can name the field.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct TicketFields {
@@ -29,7 +29,7 @@ struct TicketFields {
     others: BTreeMap<String, Value>,
 }
 
-/// A field of a body, of whatever type.
+/// A field of any type.
 #[derive(Debug, Default)]
 enum Field {
     #[default]
@@ -41,7 +41,7 @@ enum Field {
 impl<'de> Deserialize<'de> for Field {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(match Value::deserialize(deserializer)? {
-            // `null` for a field is its absence.
+            // `null` counts as absent.
             Value::Null => Self::Missing,
             Value::String(text) => Self::Text(text),
             Value::Bool(value) => Self::Other(format!("the boolean {value}")),
@@ -53,7 +53,7 @@ impl<'de> Deserialize<'de> for Field {
 }
 
 impl Field {
-    /// Returns its text; an empty one where it is missing.
+    /// Returns the text, or an empty one if the field is missing.
     fn optional(self, name: &str, form: &'static str) -> Result<String, ErrorResponse> {
         match self {
             Self::Missing => Ok(String::new()),
@@ -87,7 +87,7 @@ fn field_error(
     )
 }
 
-/// Shortens what a client has written, to be shown to it.
+/// Shortens a client's text for an error message.
 pub(super) fn truncated(text: &str) -> String {
     let mut letters = text.chars();
     let mut short: String = letters.by_ref().take(TRUNCATED_CHARS_MAX).collect();
@@ -98,7 +98,7 @@ pub(super) fn truncated(text: &str) -> String {
 }
 
 impl TicketBody {
-    /// Reads a body.
+    /// Parses a body.
     pub(super) fn read(body: &[u8]) -> Result<Self, ErrorResponse> {
         let whole = str::from_utf8(body).map_err(|_| malformed("is no UTF-8"))?;
         let whole: Value = serde_json::from_str(whole).map_err(|error| {
@@ -108,7 +108,7 @@ impl TicketBody {
         if !whole.is_object() {
             return Err(malformed("is no object, such as {\"client_id\": \"42\"}"));
         }
-        // A field that is there twice is told here.
+        // Rejects duplicate fields.
         let fields: TicketFields = serde_json::from_slice(body)
             .map_err(|error| malformed(&format!("cannot be read: {error}")))?;
         if let Some(name) = fields.others.keys().next() {
@@ -129,7 +129,7 @@ impl TicketBody {
         let user = bytes(&user)
             .and_then(|bytes| UserData::new(&bytes).ok())
             .ok_or_else(|| {
-                // Its text is the game's own matter.
+                // The text is the game's and is not echoed.
                 let found = format!("{} characters", user.chars().count());
                 field_error("bad_user", "user", found, USER)
             })?;
@@ -144,10 +144,10 @@ fn malformed(what: &str) -> ErrorResponse {
 const CLIENT_ID: &str =
     "a string of decimal digits, below 2^64, without sign and leading zeros, such as \"42\"";
 const USER: &str = "a string of hexadecimal digits, for 0 to 512 bytes, such as \"00ff\"";
-/// Letters of a client's own text in an error.
+/// Characters of a client's text in an error message.
 const TRUNCATED_CHARS_MAX: usize = 64;
 
-/// Reads a decimal number in its one spelling: digits, no sign, no zero before others.
+/// Parses a decimal number without sign or leading zeros.
 pub(super) fn decimal(text: &str) -> Option<u64> {
     let is_one = match text.as_bytes() {
         [b'0', _, ..] => false,
@@ -156,16 +156,16 @@ pub(super) fn decimal(text: &str) -> Option<u64> {
     text.parse().ok().filter(|_| is_one)
 }
 
-/// Answer to `POST /v1/tickets`.
+/// Response to `POST /v1/tickets`.
 #[derive(Debug, Serialize)]
 pub(super) struct CreatedTicket<'a> {
-    /// Secret of the holder.
+    /// Secret of the ticket's holder.
     pub(super) resume_key: &'a str,
     #[serde(flatten)]
     pub(super) ticket: Ticket<'a>,
 }
 
-/// What has become of a ticket.
+/// State of a ticket.
 #[derive(Debug, Serialize)]
 pub(super) struct Ticket<'a> {
     #[serde(rename = "ticket")]
@@ -188,7 +188,7 @@ struct Seat<'a> {
     /// Unix time, seconds.
     expires_at: u64,
     server: Server,
-    /// A client grant, `TWG1...`: secret of the holder.
+    /// A client grant, `TWG1...`; secret of the ticket's holder.
     grant: &'a str,
 }
 
@@ -244,7 +244,7 @@ impl<'a> From<&'a Assignment> for Seat<'a> {
     }
 }
 
-/// The word for why a ticket has ended.
+/// The reason code of an ended ticket.
 const fn reason(ending: Ending) -> &'static str {
     match ending {
         Ending::Cancelled => "cancelled",
@@ -261,10 +261,10 @@ const fn reason(ending: Ending) -> &'static str {
     }
 }
 
-/// Answer to `GET /v1/status`.
+/// Response to `GET /v1/status`.
 #[derive(Debug, Serialize)]
 pub(super) struct Status {
-    /// Version of this shape.
+    /// Version of this format.
     schema: u8,
     /// `up` or `down`.
     hub: &'static str,
@@ -273,7 +273,7 @@ pub(super) struct Status {
     tickets_waiting: usize,
     matches: usize,
     players: usize,
-    /// Since the start.
+    /// Since the start, as the next one.
     tickets_taken: u64,
     tokens_made: u64,
     edge: Counts,
@@ -296,8 +296,8 @@ impl Status {
     }
 }
 
-/// Reads an idempotency key: 32 hexadecimal digits, as a UUID with its dashes too, in quotes or
-/// not (a structured header field, RFC 9651, section 3.3.3, has them).
+/// Parses an idempotency key: 32 hexadecimal digits, optionally with the dashes of a UUID and in
+/// quotes (a structured field string, RFC 9651, section 3.3.3).
 pub(super) fn idempotency_key(text: &str) -> Option<IdempotencyKey> {
     let text = text.trim();
     let text = text
@@ -308,7 +308,7 @@ pub(super) fn idempotency_key(text: &str) -> Option<IdempotencyKey> {
     bytes(&digits)?.try_into().ok().map(IdempotencyKey)
 }
 
-/// Reads pairs of hexadecimal digits.
+/// Parses pairs of hexadecimal digits.
 pub(super) fn bytes(text: &str) -> Option<Vec<u8>> {
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
     if !rest.is_empty() {

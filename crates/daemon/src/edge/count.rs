@@ -1,4 +1,4 @@
-//! What the edge has counted: every connection and every request once, by how it ended.
+//! Counters of the edge: every connection and request once, by outcome.
 
 use std::collections::BTreeMap;
 use std::error::Error as _;
@@ -9,37 +9,37 @@ use serde::Serialize;
 
 use crate::http::ConnectionOutcome;
 
-/// Counts since the start, as `GET /v1/status` tells them.
+/// Counters since the start, as in `GET /v1/status`.
 ///
-/// `connections` is the sum of `open`, `closed`, `bad_http`, `too_slow`, `cut` and `evicted`; `requests` is the
-/// sum of `asked`, `answered`, `dropped` and all of `refused`.
+/// `connections` is the sum of `open`, `closed`, `bad_http`, `too_slow`, `cut` and `evicted`;
+/// `requests` is the sum of `asked`, `answered`, `dropped` and all of `refused`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Counts {
-    /// Connections that were let in.
+    /// Accepted connections.
     connections: u64,
-    /// Connections over a limit, closed as they were made.
+    /// Connections closed at once because of a limit.
     connections_refused: u64,
-    /// Connections that are there now.
+    /// Open connections.
     open: u64,
-    /// That ended as HTTP has it.
+    /// Closed in order.
     closed: u64,
-    /// That said what is no HTTP, or had too large a head.
+    /// Closed because of malformed HTTP or too large a head.
     bad_http: u64,
-    /// Whose head did not come in time, or that did not take an answer in time.
+    /// Closed because the client was too slow to send a head or to read a response.
     too_slow: u64,
-    /// That broke off in the middle of a request or an answer.
+    /// Broken within a request or response.
     cut: u64,
-    /// That were idle, and closed for new ones.
+    /// Idle, and closed to free a slot.
     evicted: u64,
-    /// Requests whose head was understood.
+    /// Requests with a valid head.
     requests: u64,
-    /// Requests that wait for their answer now.
+    /// Requests being handled.
     asked: u64,
-    /// Requests that were done.
+    /// Requests that succeeded.
     answered: u64,
-    /// Requests whose connection was gone before the answer was ready.
+    /// Requests whose connection closed before the response.
     dropped: u64,
-    /// Requests that were not done, by the word that was answered.
+    /// Failed requests by error code.
     refused: BTreeMap<&'static str, u64>,
 }
 
@@ -54,7 +54,7 @@ pub(super) enum ConnectionEnd {
 }
 
 impl ConnectionEnd {
-    /// Reads how a connection was served.
+    /// Classifies the end of a connection.
     pub(super) fn of(served: &ConnectionOutcome) -> Self {
         match served {
             ConnectionOutcome::Evicted => Self::Evicted,
@@ -70,18 +70,18 @@ impl ConnectionEnd {
     }
 }
 
-/// Whether a stream gave up its other end.
+/// Whether a write timed out.
 fn is_write_timeout(error: &hyper::Error) -> bool {
     let cause = error.source().and_then(|cause| cause.downcast_ref());
     cause.is_some_and(|cause: &io::Error| cause.kind() == io::ErrorKind::TimedOut)
 }
 
-/// Counts, shared by all connections; no lock is held across a wait.
+/// The shared counters; never locked across an await.
 #[derive(Debug, Default)]
 pub(super) struct Counter(Mutex<Counts>);
 
 impl Counter {
-    /// Returns what was counted so far, all at one moment.
+    /// Returns a consistent copy.
     pub(super) fn counts(&self) -> Counts {
         self.change(|counts| counts.clone())
     }
@@ -110,7 +110,7 @@ impl Counter {
         });
     }
 
-    /// Counts a request until its end; one that is dropped before has no asker any more.
+    /// Counts a request until the guard is dropped or ended.
     pub(super) fn request(&self) -> RequestGuard<'_> {
         self.change(|counts| {
             add(&mut counts.requests);
@@ -123,30 +123,30 @@ impl Counter {
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Counts) -> T) -> T {
-        // A count is right after a panic too.
+        // The counters stay valid after a panic.
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// A request that waits for its answer.
+/// A request being handled.
 #[derive(Debug)]
 pub(super) struct RequestGuard<'a> {
     counter: &'a Counter,
     outcome: RequestOutcome,
 }
 
-/// What has become of a request.
+/// Outcome of a request.
 #[derive(Debug)]
 enum RequestOutcome {
-    /// Nobody has answered it.
+    /// No response was sent.
     Dropped,
     Answered,
-    /// By this word.
+    /// With this error code.
     Refused(&'static str),
 }
 
 impl RequestGuard<'_> {
-    /// It was done, or refused by this word.
+    /// Records success, or the error code.
     pub(super) fn end(mut self, refused: Option<&'static str>) {
         self.outcome = refused.map_or(RequestOutcome::Answered, RequestOutcome::Refused);
     }
@@ -159,7 +159,7 @@ impl Drop for RequestGuard<'_> {
             add(match self.outcome {
                 RequestOutcome::Dropped => &mut counts.dropped,
                 RequestOutcome::Answered => &mut counts.answered,
-                // Words are the edge's own, so they are few.
+                // Codes are constants of the edge, so there are few.
                 RequestOutcome::Refused(code) => counts.refused.entry(code).or_default(),
             });
         });

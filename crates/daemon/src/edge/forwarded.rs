@@ -1,23 +1,22 @@
-//! The field `Forwarded`, RFC 7239.
+//! The header field `Forwarded`, RFC 7239.
 //!
-//! The crates that read it cut its value at each comma, also within a quoted string, so that
-//! `host="a,for=192.0.2.1"` names any source (rfc7239 0.1.3, forwarded-header-value 0.1.1).
+//! Published parsers split the value at every comma, even in a quoted string, so that
+//! `host="a,for=192.0.2.1"` forges a source (rfc7239 0.1.3, forwarded-header-value 0.1.1).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Who asked the proxy that wrote an element.
+/// The client in one element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Node {
     Address(IpAddr),
-    /// The element does not say, says `unknown`, has a name that the proxy made up, or what is no
-    /// node.
+    /// Missing, `unknown`, obfuscated, or malformed.
     Hidden,
 }
 
-/// Reads one value of the field: the node of each element, in their order.
+/// Parses a value of the field; returns the node of each element, in order.
 ///
-/// `None` where it is no such value as a whole: what stands in a part of it may be another part's
-/// text, since anybody may have written the first half of a quoted string.
+/// Returns `None` if any part is malformed: a client may have opened a quoted string that swallows
+/// what a proxy appended.
 ///
 /// ```text
 /// Forwarded         = 1#forwarded-element
@@ -25,7 +24,7 @@ pub(super) enum Node {
 /// forwarded-pair    = token "=" ( token / quoted-string )
 /// ```
 ///
-/// Space is taken around `;` too, where the grammar has none and proxies write some.
+/// Space around `;` is accepted: the grammar has none, but some proxies write it.
 pub(super) fn nodes(value: &str) -> Option<Vec<Node>> {
     let mut reader = Reader(value);
     let mut nodes = Vec::new();
@@ -40,7 +39,7 @@ pub(super) fn nodes(value: &str) -> Option<Vec<Node>> {
     }
 }
 
-/// What is not read yet.
+/// The unparsed rest.
 struct Reader<'a>(&'a str);
 
 impl<'a> Reader<'a> {
@@ -61,8 +60,8 @@ impl<'a> Reader<'a> {
         self.0 = self.0.trim_start_matches([' ', '\t']);
     }
 
-    /// Reads one element: its node, or none of an empty one, which counts for nothing in a list (RFC 9110,
-    /// section 5.6.1.2).
+    /// Parses one element; `[]` for an empty one, which a list may have (RFC 9110, section
+    /// 5.6.1.2).
     fn element(&mut self) -> Option<Vec<Node>> {
         let mut names = Vec::new();
         let mut asker = None;
@@ -77,7 +76,7 @@ impl<'a> Reader<'a> {
                 if name == "for" {
                     asker = node(&value);
                 }
-                // Each parameter once (RFC 7239, section 4).
+                // Each parameter occurs once (RFC 7239, section 4).
                 if names.contains(&name) {
                     return None;
                 }
@@ -99,7 +98,7 @@ impl<'a> Reader<'a> {
         token
     }
 
-    /// Reads a token or a quoted string (RFC 9110, section 5.6.4).
+    /// Parses a token or a quoted string (RFC 9110, section 5.6.4).
     fn value(&mut self) -> Option<String> {
         if !self.skip('"') {
             return self.token().map(str::to_owned);
@@ -121,12 +120,12 @@ fn is_token_letter(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(letter)
 }
 
-/// What may stand in a quoted string, by itself or behind a backslash.
+/// Whether a character may occur in a quoted string or after a backslash.
 fn is_text(letter: char) -> bool {
     letter == '\t' || !letter.is_control()
 }
 
-/// Reads a node (RFC 7239, section 6): `None` where it is none.
+/// Parses a node (RFC 7239, section 6).
 ///
 /// ```text
 /// node     = nodename [ ":" node-port ]
@@ -162,7 +161,7 @@ fn is_port(text: &str) -> bool {
     is_number || is_obfuscated(text)
 }
 
-/// `obfnode` and `obfport`: `_` and some of `A-Za-z0-9._-`.
+/// `obfnode` and `obfport`: `_` and characters of `A-Za-z0-9._-`.
 fn is_obfuscated(text: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let rest = text.strip_prefix('_');
@@ -192,7 +191,7 @@ mod tests {
                 "for=192.0.2.43, for=198.51.100.17",
                 vec![of("192.0.2.43"), of("198.51.100.17")],
             ),
-            // Section 6 and 7.
+            // Sections 6 and 7.
             (
                 "for=192.0.2.43, for=\"[2001:db8:cafe::17]\"",
                 vec![of("192.0.2.43"), v6()],
@@ -200,7 +199,7 @@ mod tests {
             ("for=\"192.0.2.43:47011\"", vec![of("192.0.2.43")]),
             ("for=_hidden, for=_SEVKISEK", vec![Node::Hidden; 2]),
             ("for=unknown;proto=https", vec![Node::Hidden]),
-            // Section 7.1 to 7.5.
+            // Sections 7.1 to 7.5.
             (
                 "for=192.0.2.43,for=\"[2001:db8:cafe::17]\",for=unknown",
                 vec![of("192.0.2.43"), v6(), Node::Hidden],
@@ -234,9 +233,9 @@ mod tests {
             // empty list elements, and spaces around commas
             ",, for=192.0.2.1\t,",
             " \tfor=192.0.2.1 ",
-            // extensions
+            // extension parameters
             "for=192.0.2.1;a!#$%&'*+-.^_`|~9=b",
-            // what a quoted string may hold
+            // quoted strings
             "for=192.0.2.1;host=\"\"",
             "host=\"a,for=1.2.3.4\";for=192.0.2.1",
             "host=\"a;for=1.2.3.4;\\\"\\\\,\";for=192.0.2.1",
@@ -260,7 +259,7 @@ mod tests {
     #[test]
     fn rfc7239_what_is_no_value_names_nobody() {
         for value in [
-            // Strings without an end: what a proxy adds to one is a part of it, or breaks it.
+            // Unterminated strings: what a proxy appends becomes a part of them or breaks them.
             "host=\"a, for=192.0.2.1",
             "host=\"a, for=\"192.0.2.1\"",
             "host=\"a\\\", for=\"192.0.2.1\"",
@@ -269,7 +268,7 @@ mod tests {
             "for=192.0.2.1;host=\"\u{7f}\"",
             "for=\"192.0.2.1\"x",
             "for=x\"192.0.2.1\"",
-            // no token
+            // not a token
             "for=192.0.2.1:80",
             "for=[2001:db8::1]",
             "for=2001:db8::1",
@@ -281,11 +280,11 @@ mod tests {
             "f\u{f6}r=192.0.2.1",
             "for=192.0.2.1 for=192.0.2.2",
             "192.0.2.1",
-            // twice
+            // duplicate parameters
             "for=192.0.2.1;for=192.0.2.2",
             "for=192.0.2.1;For=192.0.2.2",
             "for=192.0.2.1;a=b;A=b",
-            // one of several
+            // one element of several
             "for=192.0.2.1, for=\"",
             "for, for=192.0.2.1",
         ] {

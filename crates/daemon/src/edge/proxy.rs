@@ -1,4 +1,4 @@
-//! Who asks, where a proxy asks on others' behalf.
+//! The source of a request that a proxy forwards.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,7 +8,7 @@ use wire::SourceKey;
 use super::ProxyHeader;
 use super::forwarded::{self, Node};
 
-/// Whose word about addresses is taken, and where they say it.
+/// Trusted proxies and their forwarding header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Proxies {
     trusted: Vec<IpAddr>,
@@ -23,14 +23,14 @@ impl Proxies {
         }
     }
 
-    /// Whether `peer` asks on others' behalf.
+    /// Whether `peer` is a trusted proxy.
     pub(super) fn contains(&self, peer: IpAddr) -> bool {
         self.trusted.contains(&peer.to_canonical())
     }
 
-    /// Returns whose request it is that `peer` passes on: the right-most address that is none of
-    /// the proxies'. What stands left of it anybody may have written. Where a proxy does not say,
-    /// or says what is no address, it is its own.
+    /// Returns the source of a request: the right-most address that is not a trusted proxy.
+    /// Anything to the left of it may be forged. If the header is missing or malformed, the proxy
+    /// itself is the source.
     pub(super) fn source(&self, peer: IpAddr, headers: &HeaderMap) -> SourceKey {
         if !self.contains(peer) {
             return SourceKey::of(peer);
@@ -60,7 +60,7 @@ impl Proxies {
     }
 }
 
-/// Reads a value of `X-Forwarded-For`, which no RFC has: a list of addresses.
+/// Parses a value of `X-Forwarded-For`, a list of addresses that no RFC specifies.
 fn parse_list(value: &str) -> Vec<Node> {
     let elements = value
         .split(',')
@@ -71,7 +71,7 @@ fn parse_list(value: &str) -> Vec<Node> {
         .collect()
 }
 
-/// Reads an address with or without a port; IPv6 may stand in brackets (RFC 7239, section 6).
+/// Parses an address, with or without a port; IPv6 also in brackets (RFC 7239, section 6).
 fn node(text: &str) -> Option<IpAddr> {
     let bare = || {
         let inner = text.strip_prefix('[')?.strip_suffix(']')?;
@@ -81,7 +81,7 @@ fn node(text: &str) -> Option<IpAddr> {
     text.parse().ok().or_else(with_port).or_else(bare)
 }
 
-/// A quoted string may hold letters beyond ASCII.
+/// A quoted string may contain non-ASCII characters.
 fn text(value: &HeaderValue) -> Option<&str> {
     str::from_utf8(value.as_bytes()).ok()
 }
@@ -151,7 +151,8 @@ mod tests {
             of("192.0.2.1")
         );
         assert_eq!(source(&["host=\"a,for=1.2.3.4\""]), of(PROXY));
-        // What a player leaves open does not reach into what its proxy says on a line of its own.
+        // A quoted string that a client opens does not reach into the next field line, which the
+        // proxy wrote.
         let open = "for=1.2.3.4;host=\"";
         assert_eq!(source(&[open, "for=192.0.2.1"]), of("192.0.2.1"));
         assert_eq!(source(&["for=junk, for=192.0.2.1"]), of("192.0.2.1"));
@@ -182,7 +183,7 @@ mod tests {
             let values = &["192.0.2.1", "for=192.0.2.1"];
             assert_eq!(source(header, "192.0.2.66", values), of("192.0.2.66"));
         }
-        // A trusted address is the same however it is written.
+        // An IPv4-mapped address is trusted as the IPv4 address.
         let mapped = source(
             ProxyHeader::XForwardedFor,
             "::ffff:127.0.0.1",

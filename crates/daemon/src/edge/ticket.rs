@@ -1,4 +1,4 @@
-//! The requests of players: routes, and what each asks of the matchmaker.
+//! Handlers of player requests.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::http::field::{bearer_token, has_media_type};
 use crate::http::target::normalized;
 use crate::matchmaking::{MatchmakerRequest, MatchmakerRequests, TicketAccess, UnknownTicket};
 
-/// What all connections share.
+/// State shared by all connections.
 pub(super) struct Shared {
     pub(super) config: EdgeConfig,
     pub(super) limiter: Limiter,
@@ -55,8 +55,7 @@ impl Shared {
         }
     }
 
-    /// Puts a request to the matchmaker's thread and waits for the answer, which comes in its next
-    /// turn.
+    /// Sends a request to the matchmaker's thread and waits for the answer.
     async fn call<T>(
         &self,
         request: impl FnOnce(oneshot::Sender<T>) -> MatchmakerRequest,
@@ -87,11 +86,11 @@ pub(super) fn routes(shared: &Arc<Shared>) -> Router {
     normalized(routes).layer(guard)
 }
 
-/// The other end of a connection.
+/// The peer address of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer(pub(super) IpAddr);
 
-/// Holds every request to its source's rate, counts it, and marks every answer as nobody else's.
+/// Applies the rate limit, counts the request, and forbids caching of the response.
 async fn guard(
     State(shared): State<Arc<Shared>>,
     Extension(Peer(peer)): Extension<Peer>,
@@ -110,7 +109,7 @@ async fn guard(
         .headers_mut()
         .insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     let code = response.extensions().get::<ErrorCode>().map(|code| code.0);
-    // Whatever the router refused in its own words would be counted too.
+    // A response of the router itself has no error code.
     let is_done = response.status().is_success();
     guard.end(code.or_else(|| (!is_done).then_some("other")));
     response
@@ -214,7 +213,7 @@ async fn get_ticket(
         match timeout(wait, answered).await {
             Ok(Ok(state)) => return ticket_response(id, state),
             Ok(Err(_)) => return Err(ErrorResponse::unavailable()),
-            // The time is over: what has become of it so far.
+            // Timed out: returns the current state.
             Err(_) => {}
         }
     }
@@ -279,7 +278,7 @@ fn ticket_response(
     Ok(Json(Ticket::new(id, &state)).into_response())
 }
 
-/// Reads which ticket is asked for, and the proof that it is the asker's.
+/// Parses the ticket id and the resume key.
 fn ticket_access(
     id: Result<Path<String>, PathRejection>,
     headers: &HeaderMap,
@@ -297,12 +296,12 @@ fn ticket_access(
             "show the ticket's resume key: Authorization: Bearer KEY",
         )
     })?;
-    // A text that is no key is no ticket's key.
+    // A malformed key belongs to no ticket.
     let resume_key = ResumeKey::from_text(truncated).ok_or_else(ErrorResponse::unknown_ticket)?;
     Ok(TicketAccess { ticket, resume_key })
 }
 
-/// Reads `wait=SECONDS`, with or without an `s` behind; no wait where it is not given.
+/// Parses `wait=SECONDS`, with or without an `s`; zero if absent.
 fn read_wait(uri: &Uri, max: Duration) -> Result<Duration, ErrorResponse> {
     let fault = |field: &str, found| {
         let fault = FieldError {
@@ -312,7 +311,7 @@ fn read_wait(uri: &Uri, max: Duration) -> Result<Duration, ErrorResponse> {
         };
         Err(ErrorResponse::bad_field("bad_wait", fault))
     };
-    // Any bytes are read: what is no text is replaced, and fits nothing.
+    // Invalid UTF-8 is replaced, and then matches nothing.
     let pairs = Query::<Vec<(String, String)>>::try_from_uri(uri).map(|Query(pairs)| pairs);
     let mut wait = None;
     for (name, value) in pairs.unwrap_or_default() {
@@ -335,17 +334,17 @@ fn read_wait(uri: &Uri, max: Duration) -> Result<Duration, ErrorResponse> {
     Ok(wait.unwrap_or_default())
 }
 
-/// What a query may have.
+/// The accepted query.
 const WAIT: &str = "wait=SECONDS, whole seconds, such as wait=10";
 
 /// draft-ietf-httpapi-idempotency-key-header.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
-/// The matchmaker answers within a turn; one that does not is stuck.
+/// The matchmaker answers within one turn of its loop.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl ErrorResponse {
-    /// The matchmaker cannot be asked.
+    /// The matchmaker does not answer.
     pub(super) fn unavailable() -> Self {
         let detail = "the matchmaker is behind, or has ended";
         Self::unavailable_for(Duration::from_secs(1), "unavailable", detail)
@@ -355,7 +354,7 @@ impl ErrorResponse {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, code, detail).retry_after(wait)
     }
 
-    /// There is no such ticket, or it is not the asker's: nobody learns which.
+    /// No such ticket, or the key is wrong: the response does not tell which.
     pub(super) fn unknown_ticket() -> Self {
         Self::new(
             StatusCode::NOT_FOUND,

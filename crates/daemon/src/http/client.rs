@@ -1,4 +1,4 @@
-//! One request a connection, plain HTTP/1.1.
+//! A blocking HTTP/1.1 client without TLS: one request per connection.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
@@ -12,31 +12,31 @@ use crate::exit::{Exit, Failure};
 pub struct Request<'a> {
     /// Method and path.
     pub line: &'a str,
-    /// Whole lines without their ends.
+    /// Header lines without line ends.
     pub headers: &'a [String],
     /// Content type and body; `None` for no body.
     pub body: Option<(&'a str, &'a [u8])>,
-    /// How long the other end may be silent.
+    /// Timeout of each read and write.
     pub timeout: Duration,
-    /// Longest answer, bytes.
+    /// Longest response, bytes.
     pub answer_bytes_max: u64,
 }
 
-/// Asks `server`.
+/// Sends a request to `server`.
 ///
 /// # Errors
 ///
-/// The system's; `InvalidData` where what comes back is no HTTP, or longer than it may be.
+/// The system's; `InvalidData` if the response is malformed or too long.
 pub fn request(server: SocketAddr, request: Request<'_>) -> io::Result<Answer> {
     let stream = TcpStream::connect_timeout(&server, request.timeout)?;
     request_on(stream, &server.to_string(), request)
 }
 
-/// Asks `host`, with its port, on a connection to it.
+/// Sends a request to `host`, `HOST:PORT`, on an open connection.
 ///
 /// # Errors
 ///
-/// As [`ask`].
+/// As [`request`].
 pub(crate) fn request_on(
     mut stream: TcpStream,
     host: &str,
@@ -58,7 +58,7 @@ pub(crate) fn request_on(
     head.push_str("\r\n");
     stream.write_all(head.as_bytes())?;
     if let Some((_, body)) = request.body {
-        // A server that refuses a request answers before it has read it whole.
+        // A server may respond with an error before it has read the body.
         match stream.write_all(body) {
             Err(error) if !is_disconnect(&error) => return Err(error),
             Ok(()) | Err(_) => {}
@@ -67,14 +67,14 @@ pub(crate) fn request_on(
     read(stream, request.answer_bytes_max)
 }
 
-/// Says in a sentence why `who` gave no answer at its address within this time.
+/// Describes why `who` did not respond at an address.
 pub(crate) fn failure(
     who: &str,
     (address, timeout): (SocketAddr, Duration),
     error: &io::Error,
 ) -> Failure {
     let kind = error.kind();
-    // What Unix calls a timeout of a socket is the first, what Windows calls it the second.
+    // Unix reports a socket timeout as `WouldBlock`, Windows as `TimedOut`.
     if kind == ErrorKind::WouldBlock || kind == ErrorKind::TimedOut {
         let sentence = format!("{address} did not answer within {} s", timeout.as_secs());
         Failure::new(Exit::TimedOut, sentence)
@@ -86,7 +86,7 @@ pub(crate) fn failure(
     }
 }
 
-/// Something else than `who` answers there, so that `who` cannot be reached.
+/// A different server than `who` responds at the address.
 pub(crate) fn wrong_server(who: &str, address: impl fmt::Display) -> Failure {
     let sentence = format!("what answers at {address} is no {who}");
     Failure::new(Exit::Unreachable, sentence)
@@ -99,16 +99,16 @@ fn is_disconnect(error: &io::Error) -> bool {
     )
 }
 
-/// What came back.
+/// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The status code.
     pub status: u16,
-    /// The body, without its transfer coding.
+    /// The body without its transfer coding.
     pub body: Vec<u8>,
 }
 
-/// What ends a body.
+/// Framing of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Framing {
     Empty,
@@ -117,18 +117,17 @@ enum Framing {
     Close,
 }
 
-/// Reads an answer of at most `bytes_max` bytes, head and framing included.
+/// Reads a response of at most `bytes_max` bytes, head and framing included.
 ///
 /// # Errors
 ///
-/// The system's; `InvalidData` where it is no HTTP, too long, or cut off.
+/// The system's; `InvalidData` if it is malformed, too long, or truncated.
 fn read(stream: impl Read, bytes_max: u64) -> io::Result<Answer> {
     let mut input = BufReader::new(stream.take(bytes_max));
     let (status, framing) = loop {
         let head = read_head(&mut input)?;
         let (status, framing) = parse_head(&head).ok_or_else(malformed)?;
-        // Answers that come before the answer (RFC 9110, section 15.2). A change of protocol was not
-        // asked for.
+        // Interim responses (RFC 9110, section 15.2). An upgrade was not requested.
         match status {
             101 => return Err(malformed()),
             100..200 => {}
@@ -142,7 +141,7 @@ fn read(stream: impl Read, bytes_max: u64) -> io::Result<Answer> {
         Framing::Chunked => read_chunks(&mut input, &mut body)?,
         Framing::Close => {
             match input.read_to_end(&mut body) {
-                // It says that it has nothing more to say by a reset.
+                // Some servers end the body with a reset.
                 Err(error) if !is_disconnect(&error) => return Err(error),
                 Ok(_) | Err(_) => {}
             }
@@ -158,7 +157,7 @@ fn malformed() -> io::Error {
     ErrorKind::InvalidData.into()
 }
 
-/// Reads up to an empty line.
+/// Reads up to and including an empty line.
 fn read_head(input: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
     loop {
@@ -174,7 +173,7 @@ fn read_head(input: &mut impl BufRead) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Reads a line with its end.
+/// Reads a line with its line end.
 fn read_line(input: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let mut line = Vec::new();
     let max = u64::try_from(HEAD_BYTES_MAX).unwrap_or(u64::MAX);
@@ -186,7 +185,7 @@ fn read_line(input: &mut impl BufRead) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Reads a status and how the body ends (RFC 9112, section 6.3).
+/// Parses status and framing (RFC 9112, section 6.3).
 fn parse_head(head: &[u8]) -> Option<(u16, Framing)> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut answer = httparse::Response::new(&mut fields);
@@ -208,11 +207,11 @@ fn parse_head(head: &[u8]) -> Option<(u16, Framing)> {
     let mut lengths = values("content-length").flat_map(elements);
     let framing = match (codings.as_slice(), lengths.next()) {
         ([coding], None) if coding.eq_ignore_ascii_case("chunked") => Framing::Chunked,
-        // A coding that is not known here, or a length beside it, which is how answers are smuggled.
+        // An unknown coding, or one with a length, which enables response smuggling.
         ([_, ..], _) => return None,
         ([], Some(length)) => {
             let is_number = length.bytes().all(|byte| byte.is_ascii_digit());
-            // It may be said more than once, but not differently.
+            // Repeated lengths must be equal.
             if !is_number || lengths.any(|other| other != length) {
                 return None;
             }
@@ -240,7 +239,7 @@ fn read_exactly(input: &mut impl Read, len: u64, body: &mut Vec<u8>) -> io::Resu
     }
 }
 
-/// Reads chunks and the trailer behind them (RFC 9112, section 7.1).
+/// Reads chunks and the trailer (RFC 9112, section 7.1).
 fn read_chunks(input: &mut impl BufRead, body: &mut Vec<u8>) -> io::Result<()> {
     loop {
         let line = read_line(input)?;
@@ -269,7 +268,7 @@ fn read_chunks(input: &mut impl BufRead, body: &mut Vec<u8>) -> io::Result<()> {
     }
 }
 
-/// Longest head.
+/// Longest head, bytes.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 /// Fields of a head.
 const FIELDS_MAX: usize = 64;
@@ -301,7 +300,7 @@ mod tests {
                 "",
             ),
             ("HTTP/1.1 200 OK\r\nCONTENT-LENGTH:3\r\n\r\nabc", 200, "abc"),
-            // What comes behind is no part of it.
+            // Bytes after the body are ignored.
             (
                 "HTTP/1.1 200 OK\r\ncontent-length: \t3 \r\n\r\nabcdef",
                 200,

@@ -1,10 +1,9 @@
-//! The connections of one server: how many there are of each source, and which one is closed for a
-//! new one.
+//! Connections of one server: limits per source, and eviction of idle ones.
 //!
-//! A connection is idle while the server waits for its client: before a request, within its head or
-//! body, and after an answer. Idle connections keep nobody out. Once a source has half of its share,
-//! each new connection of it closes its oldest idle one; once there are as many as may be in all, it
-//! closes the oldest idle one of the source that has the most.
+//! A connection is idle while the server waits for the client: before a request, within its head or
+//! body, and after a response. Idle connections keep no client out: a new connection evicts the
+//! oldest idle one of its source if the source has half of its share, and the oldest idle one of
+//! the largest source if all slots are taken.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +16,7 @@ use axum::response::Response;
 use tokio::sync::oneshot;
 use wire::SourceKey;
 
-/// The connections of one server; no lock is held across a wait.
+/// The connections of one server; never locked across an await.
 #[derive(Clone, Debug)]
 pub(crate) struct Connections(Arc<Mutex<Table>>);
 
@@ -26,38 +25,38 @@ struct Table {
     total_max: usize,
     each_max: usize,
     by_id: BTreeMap<u64, Entry>,
-    /// By source; `None` is many sources at once, which have no share.
+    /// By source; `None` for trusted proxies, which carry many sources and have no share.
     by_source: BTreeMap<Option<SourceKey>, Share>,
-    /// Names connections, and orders them by when they became idle.
+    /// Next connection id, and next order of becoming idle.
     next: u64,
 }
 
 #[derive(Debug)]
 struct Entry {
     source: Option<SourceKey>,
-    /// Its place among the idle ones.
+    /// Key in [`Share::idle`].
     idle: Option<u64>,
-    /// Dropped to close it.
+    /// Dropped to close the connection.
     _close: oneshot::Sender<()>,
 }
 
-/// What one source has.
+/// Connections of one source.
 #[derive(Debug, Default)]
 struct Share {
     connections: usize,
-    /// The idle ones, the oldest first.
+    /// Idle connections, oldest first.
     idle: BTreeMap<u64, u64>,
 }
 
-/// A connection that counts until it is dropped, or closed for another one.
+/// An open connection; dropping it frees its slot.
 #[derive(Debug)]
 pub(crate) struct ConnectionSlot {
     activity: Activity,
-    /// Resolves when it is closed for another one.
+    /// Resolves on eviction.
     closed: oneshot::Receiver<()>,
 }
 
-/// Says whether a connection is idle.
+/// Marks a connection busy or idle.
 #[derive(Clone, Debug)]
 pub(crate) struct Activity {
     connections: Connections,
@@ -65,7 +64,7 @@ pub(crate) struct Activity {
 }
 
 impl Connections {
-    /// At most `total_max` connections, and `each_max` of one source.
+    /// Allows `total_max` connections, and `each_max` of one source.
     pub(crate) fn new(total_max: usize, each_max: usize) -> Self {
         Self(Arc::new(Mutex::new(Table {
             total_max,
@@ -76,8 +75,8 @@ impl Connections {
         })))
     }
 
-    /// Takes a connection of `source`, which is idle; closes another one for it where it must.
-    /// `None` is many sources at once, so that only the number of all is looked at.
+    /// Admits an idle connection of `source`, evicting another if necessary. `None` stands for many
+    /// sources, which only the total limits.
     pub(crate) fn admit(&self, source: Option<SourceKey>) -> Option<ConnectionSlot> {
         let mut table = self.lock();
         if !table.make_room(source) {
@@ -102,7 +101,7 @@ impl Connections {
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
-        // A count is right after a panic too.
+        // The table stays valid after a panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -114,7 +113,7 @@ impl Table {
         name
     }
 
-    /// Whether there is room for one more of `source`, after one was closed where that helps.
+    /// Whether another connection of `source` fits, after an eviction if that helps.
     fn make_room(&mut self, source: Option<SourceKey>) -> bool {
         if source.is_some() {
             if self.count(source) >= self.each_max.div_ceil(2) {
@@ -142,7 +141,7 @@ impl Table {
         share.map_or(0, |share| share.connections)
     }
 
-    /// Closes the connection of a source that is idle for the longest, if any is.
+    /// Evicts the oldest idle connection of a source; returns whether there was one.
     fn close_oldest(&mut self, source: Option<SourceKey>) -> bool {
         let share = self.by_source.get(&source);
         let oldest = share.and_then(|share| share.idle.values().next().copied());
@@ -158,7 +157,7 @@ impl Table {
         }
     }
 
-    /// It is the one that is idle for the shortest time.
+    /// Marks it as the most recently idle one.
     fn set_idle(&mut self, id: u64) {
         self.set_busy(id);
         let since = self.name();
@@ -170,7 +169,7 @@ impl Table {
         }
     }
 
-    /// Forgets a connection; whether it was there.
+    /// Removes a connection; returns whether it existed.
     fn remove(&mut self, id: u64) -> bool {
         self.set_busy(id);
         let Some(entry) = self.by_id.remove(&id) else {
@@ -187,14 +186,14 @@ impl Table {
 }
 
 impl ConnectionSlot {
-    /// Returns what says whether it is idle.
+    /// Returns the handle that marks it busy or idle.
     pub(crate) fn activity(&self) -> Activity {
         self.activity.clone()
     }
 
-    /// Waits until it is closed for another connection.
+    /// Waits for the eviction.
     pub(crate) async fn closed(&mut self) {
-        // Nothing is ever sent: the sender is dropped.
+        // The sender sends nothing and is dropped.
         drop((&mut self.closed).await);
     }
 }
@@ -207,7 +206,7 @@ impl Drop for ConnectionSlot {
 }
 
 impl Activity {
-    /// The server has all that it needs of a request.
+    /// The server has received the whole request.
     pub(crate) fn busy(&self) {
         self.connections.lock().set_busy(self.id);
     }
@@ -217,8 +216,8 @@ impl Activity {
     }
 }
 
-/// A layer around all routes: a request without a body is the server's to answer; one with a body
-/// is once its handler has read it, and says so by [`Activity::busy`].
+/// Middleware around all routes: a request without a body is busy at once; the handler of one with
+/// a body calls [`Activity::busy`] after reading it.
 pub(crate) async fn track(
     Extension(activity): Extension<Activity>,
     request: Request,
@@ -265,12 +264,12 @@ mod tests {
         assert_eq!(closed(&mut slots), [0; 0]);
         let _newcomer = connections.admit(ONE).unwrap();
         assert_eq!(closed(&mut slots), [0]);
-        // Who has asked since is not the oldest.
+        // A connection that was busy since is not the oldest.
         slots[1].activity().busy();
         slots[1].activity().idle();
         let _next = connections.admit(ONE).unwrap();
         assert_eq!(closed(&mut slots), [0, 2]);
-        // Who waits for an answer is not idle.
+        // A connection that waits for its response is not idle.
         slots[3].activity().busy();
         let _third = connections.admit(ONE).unwrap();
         assert_eq!(closed(&mut slots), [0, 2, 4]);
@@ -291,7 +290,7 @@ mod tests {
         slots[2].activity().idle();
         let _newcomer = connections.admit(ONE).unwrap();
         assert_eq!(closed(&mut slots), [2]);
-        // One that was closed gives nothing back a second time.
+        // Dropping an evicted connection frees nothing again.
         slots.remove(2);
         assert_eq!(connections.lock().count(ONE), 4);
         drop(slots);
@@ -308,7 +307,7 @@ mod tests {
             (0..2).map(|_| connections.admit(TWO).unwrap()).collect();
         let third = connections.admit(Some(source(3))).unwrap();
         assert_eq!((closed(&mut first), closed(&mut second)), (vec![0], vec![]));
-        // A source pays for itself, but takes nothing of those that have no more.
+        // A new connection evicts one of its own source, not one of a source with fewer.
         let _own = connections.admit(TWO).unwrap();
         assert_eq!(
             (closed(&mut first), closed(&mut second)),

@@ -1,4 +1,4 @@
-//! Answers that are no success, in the one form of all HTTP servers here.
+//! Error responses in the JSON format of all HTTP servers here.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-/// Why a request is not done: a status, a word for programs, a sentence for people.
+/// An error response: status, code for programs, and a sentence for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ErrorResponse {
     status: StatusCode,
@@ -17,7 +17,7 @@ pub(crate) struct ErrorResponse {
     retry_after: Option<Duration>,
 }
 
-/// What is wrong with one field of a body, or one parameter of a query.
+/// An invalid field of a body or parameter of a query.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct FieldError {
     pub(crate) field: String,
@@ -25,7 +25,7 @@ pub(crate) struct FieldError {
     pub(crate) expected: &'static str,
 }
 
-/// The word of a refusal, beside the answer that says it.
+/// The error code, as an extension of the response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ErrorCode(pub(crate) &'static str);
 
@@ -48,12 +48,12 @@ impl ErrorResponse {
         }
     }
 
-    /// The request is not understood.
+    /// A malformed request.
     pub(crate) fn bad(error: &'static str, detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, error, detail)
     }
 
-    /// A field of the request is not what it must be.
+    /// An invalid field.
     pub(crate) fn bad_field(error: &'static str, fault: FieldError) -> Self {
         let FieldError {
             field,
@@ -67,13 +67,13 @@ impl ErrorResponse {
         }
     }
 
-    /// The client shall repeat the request no sooner than `wait` from now.
+    /// Adds `Retry-After`.
     pub(crate) const fn retry_after(mut self, wait: Duration) -> Self {
         self.retry_after = Some(wait);
         self
     }
 
-    /// The client may repeat the request after `wait`.
+    /// 429 with `Retry-After`.
     pub(crate) fn later(error: &'static str, detail: impl Into<String>, wait: Duration) -> Self {
         Self::new(StatusCode::TOO_MANY_REQUESTS, error, detail).retry_after(wait)
     }
@@ -90,7 +90,7 @@ impl IntoResponse for ErrorResponse {
         response.extensions_mut().insert(ErrorCode(self.error));
         let headers = response.headers_mut();
         if let Some(wait) = self.retry_after {
-            // Whole seconds (RFC 9110, section 10.2.3), and not too early.
+            // Whole seconds (RFC 9110, section 10.2.3), rounded up.
             let seconds = wait.as_millis().div_ceil(1_000).max(1);
             if let Ok(value) = HeaderValue::from_str(&seconds.to_string()) {
                 headers.insert(header::RETRY_AFTER, value);
@@ -102,7 +102,8 @@ impl IntoResponse for ErrorResponse {
                 let scheme = HeaderValue::from_static("Bearer");
                 headers.insert(header::WWW_AUTHENTICATE, scheme);
             }
-            // RFC 9110, section 15.5.9, and RFC 9112, section 6.1: the rest of the request may still be on its way.
+            // RFC 9110, section 15.5.9, and RFC 9112, section 6.1: the rest of the request may
+            // still arrive.
             StatusCode::REQUEST_TIMEOUT | StatusCode::NOT_IMPLEMENTED => {
                 headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
             }

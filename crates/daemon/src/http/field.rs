@@ -1,11 +1,11 @@
-//! Header fields that several servers read, by their RFCs.
+//! Header fields that several servers read.
 
 use axum::http::{HeaderMap, header};
 
 /// Returns the token of `Authorization: Bearer TOKEN` (RFC 6750, section 2.1).
 ///
-/// The scheme may have any case and any number of spaces behind it (RFC 9110, section 11.4). With
-/// two such fields there is none: which one counts would be anyone's guess.
+/// The scheme is case-insensitive and may be followed by several spaces (RFC 9110, section 11.4).
+/// Two such fields count as none.
 pub(crate) fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let (Some(value), None) = (values.next(), values.next()) else {
@@ -16,15 +16,15 @@ pub(crate) fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && is_token68(token)).then_some(token)
 }
 
-/// Whether `text` has the form of credentials (`token68`, RFC 9110, section 11.2).
+/// Whether `text` is a `token68` (RFC 9110, section 11.2).
 fn is_token68(text: &str) -> bool {
     let body = text.trim_end_matches('=');
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/".contains(&byte);
     !body.is_empty() && body.bytes().all(is_allowed)
 }
 
-/// Whether the body is said to be of the media type `expected`, whatever its case and parameters
-/// (RFC 9110, section 8.3.1).
+/// Whether the body's media type is `expected`; case and parameters are ignored (RFC 9110, section
+/// 8.3.1).
 pub(crate) fn has_media_type(headers: &HeaderMap, expected: &str) -> bool {
     let mut values = headers.get_all(header::CONTENT_TYPE).iter();
     let (Some(value), None) = (values.next(), values.next()) else {
@@ -46,7 +46,7 @@ mod tests {
     fn headers(name: &str, values: &[&str]) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for value in values {
-            // Field names have no case (RFC 9110, section 5.1).
+            // Field names are case-insensitive (RFC 9110, section 5.1).
             let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
             headers.append(name, HeaderValue::from_str(value).unwrap());
         }

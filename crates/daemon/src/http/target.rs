@@ -1,4 +1,4 @@
-//! What a request is for: its target and its host, in one form before anything is routed.
+//! Validation and normalization of requests before routing.
 
 use axum::Router;
 use axum::extract::Request;
@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::error_response::ErrorResponse;
 
-/// Puts before `routes` what holds for all of them: one host, and one form of a path.
+/// Wraps `routes`: checks host and transfer codings, and normalizes the path.
 pub(crate) fn normalized(routes: Router) -> Router {
     // A layer of `routes` itself would run after routing.
     Router::new()
@@ -31,12 +31,12 @@ async fn normalize(mut request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
-/// RFC 9112, section 3.2: a request without a host, with two, or with what is none, is a bad one.
+/// RFC 9112, section 3.2: 400 for a request with no host, two hosts, or an invalid one.
 fn has_one_host(request: &Request) -> bool {
     let mut hosts = request.headers().get_all(header::HOST).iter();
     match (hosts.next(), hosts.next()) {
         (None, _) => request.version() < Version::HTTP_11,
-        // Who asks for a target without an authority sends an empty one.
+        // A target without an authority has an empty host.
         (Some(host), None) => {
             host.is_empty() || Authority::try_from(host.as_bytes()).is_ok_and(|host| is_host(&host))
         }
@@ -44,7 +44,7 @@ fn has_one_host(request: &Request) -> bool {
     }
 }
 
-/// RFC 9112, section 6.1: of transfer codings this server knows `chunked`, once; 501 for others.
+/// RFC 9112, section 6.1: only `chunked`, once; 501 for other transfer codings.
 fn encoding_fault(request: &Request) -> Option<ErrorResponse> {
     let fields = request.headers().get_all(header::TRANSFER_ENCODING);
     let codings: Vec<&[u8]> = fields
@@ -66,16 +66,16 @@ fn encoding_fault(request: &Request) -> Option<ErrorResponse> {
     (codings.len() > 1).then(|| ErrorResponse::bad("bad_coding", detail))
 }
 
-/// Whether there is a user in it, which a host does not have.
+/// A host has no user information.
 fn is_host(authority: &Authority) -> bool {
     !authority.as_str().contains('@')
 }
 
-/// Returns `uri` with its path in normal form; `None` where it has it.
+/// Returns `uri` with a normalized path; `None` if it is normal.
 ///
-/// RFC 3986, section 6.2.2: a letter, a digit, or one of `-._~` means the same whether it is
-/// percent-encoded or not, and so do digits of percent-encoding in either case. All else stays as
-/// it is: an encoded `/` is no separator, and a `%` without two digits fits no route.
+/// RFC 3986, section 6.2.2: decodes percent-encoded letters, digits and `-._~`, and writes other
+/// encodings in upper case. An encoded `/` stays encoded; a `%` without two digits stays as it is
+/// and matches no route.
 fn with_normal_path(uri: &Uri) -> Option<Uri> {
     let path = normal_path(uri.path())?;
     let whole = match uri.query() {
@@ -123,7 +123,7 @@ const fn is_unreserved(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || matches!(letter, '-' | '.' | '_' | '~')
 }
 
-/// Percent-encodes all of `text` but what needs it nowhere in a URI.
+/// Percent-encodes all characters of `text` that are not unreserved.
 pub(crate) fn encode(text: &str) -> String {
     let mut encoded = String::new();
     for byte in text.bytes() {
@@ -163,7 +163,7 @@ mod tests {
             ("/%", "/%"),
         ] {
             assert_eq!(normal_path(path).as_deref(), Some(normal), "{path}");
-            // It is the form of itself.
+            // Normalizing is idempotent.
             let again = normal_path(normal);
             assert_eq!(again.as_deref().unwrap_or(normal), normal, "{path}");
         }

@@ -1,5 +1,4 @@
-//! A connection whose other end must take what it is sent: HTTP has limits for what is read, and
-//! none for what is written.
+//! A stream with a write timeout, which hyper does not have.
 
 use std::io;
 use std::pin::Pin;
@@ -9,14 +8,13 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// A stream on which all that waits to be written must leave within a time. It runs from when the
-/// first of it has to wait until a flush, which comes when nothing waits any more: a byte taken now
-/// and then gains nothing.
+/// A stream whose blocked writes time out. The timeout runs from the first blocked write until a
+/// flush succeeds, so a peer that reads a byte now and then does not extend it.
 #[derive(Debug)]
 pub(super) struct TimeoutStream<S> {
     stream: S,
     limit: Duration,
-    /// When what waits must have left.
+    /// When blocked writes must be flushed; `None` if nothing is blocked.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
@@ -29,7 +27,7 @@ impl<S> TimeoutStream<S> {
         }
     }
 
-    /// Has `outcome`, where it is to wait, wait no longer than it may.
+    /// Turns a pending `outcome` into `TimedOut` after the deadline.
     fn poll_deadline<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -100,7 +98,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes one byte of each write that it is asked for twice.
+    /// Accepts one byte in every second call.
     #[derive(Debug, Default)]
     struct Slow {
         is_ready: bool,
@@ -145,11 +143,11 @@ mod tests {
         assert_eq!(write(&mut stream), Poll::Pending);
         assert_eq!(write(&mut stream), Poll::Ready(Ok(1)));
         pass(limit * 2);
-        // What was taken in between did not help.
+        // Partial writes do not extend the deadline.
         let late = Poll::Ready(Err(io::ErrorKind::TimedOut));
         assert_eq!(write(&mut stream), late);
 
-        // Had all been taken, it would have been in time.
+        // A flush does.
         let mut stream = TimeoutStream::new(Slow::default(), limit);
         assert_eq!(write(&mut stream), Poll::Pending);
         assert_eq!(write(&mut stream), Poll::Ready(Ok(1)));

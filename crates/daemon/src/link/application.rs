@@ -1,4 +1,4 @@
-//! What stands beside a node of the hub on its thread: the part that all of them share.
+//! The application around a hub node, shared by all kinds of processes.
 
 use std::ops::ControlFlow;
 
@@ -11,13 +11,12 @@ use super::dial::{DialFailure, DialLog, Lookup};
 use crate::exit::Failure;
 use crate::trust;
 
-/// What one kind of process does with its node. Dials are none of its business: [`LinkedNode`] looks
-/// names up and connects.
+/// What one kind of process does with its node. [`LinkedNode`] resolves names and dials.
 pub trait LinkApplication {
-    /// What other threads ask of it.
+    /// A request of another thread.
     type Request;
 
-    /// Takes a request; `Break` ends the thread.
+    /// Handles a request; `Break` ends the thread.
     fn apply_request(
         &mut self,
         now: Instant,
@@ -25,7 +24,7 @@ pub trait LinkApplication {
         request: Self::Request,
     ) -> ControlFlow<()>;
 
-    /// Takes one event of the node.
+    /// Handles an event of the node.
     fn on_event(&mut self, now: Instant, node: &mut Node, event: NodeEvent);
 
     /// As [`StreamApplication::poll_timeout`].
@@ -36,8 +35,7 @@ pub trait LinkApplication {
     /// As [`StreamApplication::handle_timeout`].
     fn handle_timeout(&mut self, _now: Instant, _node: &mut Node) {}
 
-    /// As [`StreamApplication::begin_shutdown`], where the end of the thread does not depend on
-    /// the time that is left.
+    /// As [`StreamApplication::begin_shutdown`], without the deadline.
     fn begin_shutdown(&mut self, _now: Instant, _node: &mut Node) {}
 
     /// As [`StreamApplication::is_drained`].
@@ -46,23 +44,23 @@ pub trait LinkApplication {
     }
 }
 
-/// Which node it is.
+/// Identity of a hub node.
 #[derive(Clone, Copy, Debug)]
 pub struct Member<'a> {
-    /// What it proves.
+    /// Its identity key.
     pub identity: &'a Identity,
-    /// Where its hub is.
+    /// The join file.
     pub join_file: &'a JoinFile,
-    /// Which run of it this is.
+    /// Id of this run.
     pub instance: InstanceId,
 }
 
-/// Starts a node and what stands beside it, on a thread `name`. It dials the hub until it is there,
-/// and again whenever the link has ended.
+/// Starts a node and its application on a thread `name`. It dials the hub until it is reached, and
+/// again after every disconnect.
 ///
 /// # Errors
 ///
-/// One sentence: where the join file names no hub with an address, or the system has no thread.
+/// One sentence, if the join file names no hub with an address or no thread can be started.
 pub fn attach<A>(
     name: &str,
     member: Member<'_>,
@@ -92,7 +90,7 @@ where
         .map_err(Failure::refused)
 }
 
-/// An application, and the dials of its node.
+/// An application, and the dialing of its node.
 struct LinkedNode<A> {
     application: A,
     lookup: Lookup,

@@ -10,21 +10,20 @@ use crossbeam_channel::{Receiver, TryRecvError};
 use servicer::{Dial, DialError};
 use wire::{CommandId, Instant, NodeId};
 
-/// The addresses behind the names of a join file, one look-up at a time.
+/// Resolves the host names of a join file, one at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Lookup {
-    /// What each name was last said to mean.
+    /// The last answer for each name.
     known: BTreeMap<String, Vec<SocketAddr>>,
     running: Option<(String, Receiver<Vec<SocketAddr>>)>,
-    /// The dial that runs, and the name it was for.
+    /// The running dial, and its name.
     dialled: Option<(CommandId, String)>,
-    /// Dials so far; a name with several addresses has them tried in turn.
+    /// Number of dials; a name's addresses are tried in turn.
     turn: usize,
 }
 
 impl Lookup {
-    /// Returns where to dial for `address`, `host:port`; `None` where that is not known yet. Asked
-    /// again a moment later, it may be.
+    /// Returns where to dial for `address`, `host:port`; `None` while it is being resolved.
     pub(crate) fn dial(&mut self, id: CommandId, node: NodeId, address: String) -> Option<Dial> {
         if let Ok(address) = address.parse() {
             return Some(Dial {
@@ -47,14 +46,13 @@ impl Lookup {
         })
     }
 
-    /// Returns whether the last look-up of `address` found nothing.
+    /// Returns whether the last resolution of `address` found nothing.
     pub(crate) fn has_failed(&mut self, address: &str) -> bool {
         self.take_answer();
         self.known.get(address).is_some_and(Vec::is_empty)
     }
 
-    /// Takes the end of a dial: a name behind which nobody was reached may mean another address by
-    /// now.
+    /// Handles the end of a dial. After a failure the name is resolved again.
     pub(crate) fn on_dialled<T, E>(&mut self, id: CommandId, result: &Result<T, E>) {
         if let Some((_, address)) = self.dialled.take_if(|(dialled, _)| *dialled == id)
             && result.is_err()
@@ -89,7 +87,7 @@ impl Lookup {
             .spawn(move || {
                 let found = asked.to_socket_addrs();
                 let found = found.map(|found| found.take(ADDRESSES_MAX).collect());
-                // The link may be gone by now.
+                // The link may have ended.
                 drop(sender.send(found.unwrap_or_default()));
             });
         if spawned.is_ok() {
@@ -98,15 +96,15 @@ impl Lookup {
     }
 }
 
-/// Addresses of one name that are tried.
+/// Addresses tried per name.
 const ADDRESSES_MAX: usize = 16;
 
 /// Why the hub was not reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DialFailure {
-    /// No address was found behind its name.
+    /// Its name has no address.
     NoAddress,
-    /// A dial came to nothing.
+    /// The dial failed.
     Dial(DialError),
 }
 
@@ -122,7 +120,7 @@ impl fmt::Display for DialFailure {
     }
 }
 
-/// The log of one node's troubles.
+/// Logs a node's failed dials: a new reason at once, an unchanged one every minute.
 #[derive(Debug)]
 pub(super) struct DialLog {
     node: NodeId,
@@ -137,7 +135,7 @@ impl DialLog {
         }
     }
 
-    /// The hub was not reached.
+    /// Handles a failed dial.
     pub(super) fn on_failed(&mut self, now: Instant, reason: DialFailure) {
         if self.should_log(now, reason) {
             let node = self.node;
@@ -145,7 +143,7 @@ impl DialLog {
         }
     }
 
-    /// The hub has let this node join.
+    /// Handles a successful join.
     pub(super) fn on_joined(&mut self) {
         if self.last_logged.take().is_some() {
             tracing::info!(node = %self.node, "the hub is reached");
@@ -156,7 +154,7 @@ impl DialLog {
         let is_new = self.last_logged.is_none_or(|(last_logged, at)| {
             last_logged != reason || now.saturating_since(at) >= REPEAT_INTERVAL
         });
-        // Whoever ends the process knows.
+        // A deliberate shutdown is not logged.
         let is_fault = reason != DialFailure::Dial(DialError::Ended);
         if is_new && is_fault {
             self.last_logged = Some((reason, now));
@@ -199,7 +197,7 @@ mod tests {
         assert_eq!(dial.address.port(), 7_400);
         assert!(matches!(dial.peer, DialPeer::Node(HUB)));
         assert!(!lookup.has_failed("localhost:7400"));
-        // Nobody was there: the name is looked up anew, and still dialled meanwhile.
+        // After a failed dial the name is resolved again; meanwhile the old address is dialed.
         lookup.on_dialled(CommandId(id), &Err::<(), _>(()));
         assert!(lookup.running.is_some());
         let again = lookup.dial(CommandId(id + 1), HUB, "localhost:7400".to_owned());
@@ -208,7 +206,7 @@ mod tests {
     #[test]
     fn a_name_that_means_nothing_is_known_to_have_failed() {
         let mut lookup = Lookup::default();
-        // RFC 6761, section 6.4: nothing has this name.
+        // RFC 6761, section 6.4: this name never resolves.
         let name = "hub.invalid:7400";
         assert!(!lookup.has_failed(name), "nobody has looked");
         assert!(lookup.dial(CommandId(1), HUB, name.to_owned()).is_none());

@@ -1,8 +1,7 @@
-//! The lease of one game server instance: a machine without I/O.
+//! The lease of one game server instance, as a machine without I/O.
 //!
-//! It says what to call the matchmaker with, takes the answers, and knows when the instance must
-//! end: a game server whose lease is not renewed ends itself, with the last match that is played on it
-//! or after a grace, so that no matchmaker, allocator or broken network can leave one behind.
+//! A game server whose lease is not renewed ends itself, after its last match or a grace period. So
+//! no matchmaker, allocator or network failure can leave one running.
 
 #[cfg(test)]
 mod tests;
@@ -22,18 +21,18 @@ use matchmaker_core::record::{
 use wire::{ClientId, InstanceId, Instant, MatchId};
 use zeroize::Zeroizing;
 
-/// What has happened to a lease.
+/// Events of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeaseEvent {
     /// The matchmaker knows this instance and its key.
     Registered,
-    /// Nobody got a token for this match: forget it.
+    /// A match without issued tokens was released.
     Released(MatchId),
-    /// There is no lease: let nobody in; matches that run may come to their end.
+    /// The lease ended; running matches may finish.
     CutOff,
-    /// Another token key shall take the place of the one of this id.
+    /// Replace the token key of this id.
     RotateKey(u32),
-    /// No token under the key of this id is good any more.
+    /// All tokens under the key of this id have expired.
     KeyLapsed(u32),
 }
 
@@ -51,40 +50,39 @@ pub(crate) struct Lease {
     keys: Keys,
     intake: Intake,
     matches: BTreeMap<MatchId, Running>,
-    /// Whether the matchmaker knows this instance and its present key.
+    /// Whether the matchmaker knows this instance and its current key.
     is_registered: bool,
-    /// Whether a link to the hub is up.
+    /// Whether the node has joined the hub.
     is_joined: bool,
-    /// The call that waits for its answer.
+    /// The outstanding call.
     call: Option<Call>,
     /// When the next call is due.
     next_call_at: Instant,
-    /// Something is to be said at once.
+    /// Whether a call is due at once.
     is_call_due: bool,
-    /// How often the instance had to register anew: an answer to an earlier registration is of a
-    /// matchmaker or a key that was.
+    /// Incremented for each registration; an answer to an earlier one is outdated.
     registration_epoch: u64,
-    /// When the lease is over.
+    /// When the lease expires.
     expires_at: Instant,
-    /// Why there is no lease, where matches come to their end without one.
+    /// Why the lease ended, while running matches finish.
     cut_off: Option<LeaseEnd>,
-    /// Results and departures that the matchmaker has not noted, oldest first.
+    /// Unacknowledged results and departures, oldest first.
     reports: VecDeque<Zeroizing<Vec<u8>>>,
     is_leaving: bool,
     end: Option<LeaseEnd>,
     events: VecDeque<LeaseEvent>,
-    /// Reports dropped because too many waited.
+    /// Reports dropped because the queue was full.
     reports_dropped: u64,
 }
 
-/// A match that the instance runs.
+/// A running match.
 struct Running {
-    /// Who has a seat and has not left for good.
+    /// Players who have not left for good.
     players: Vec<Seated>,
     is_entered: bool,
 }
 
-/// A call on its way.
+/// An outstanding call.
 #[derive(Clone, Copy)]
 struct Call {
     kind: Kind,
@@ -92,7 +90,7 @@ struct Call {
     registration_epoch: u64,
 }
 
-/// What a call says.
+/// Kind of a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Register,
@@ -101,14 +99,14 @@ enum Kind {
     Bye,
 }
 
-/// What to do with a call of the matchmaker.
+/// Response to a call of the matchmaker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RequestAction {
     /// Answer this.
     Answer(Verdict),
-    /// There is room for this match: ask the game, then [`Lease::take`].
+    /// The match fits: ask the game, then call [`Lease::take`].
     Assign(Assign),
-    /// It is no record.
+    /// Malformed.
     Malformed,
 }
 
@@ -143,18 +141,18 @@ impl Lease {
         }
     }
 
-    /// The hub has let the node join: whatever the matchmaker knew may be gone with an earlier hub.
+    /// The node has joined the hub. An earlier hub's matchmaker state may be lost.
     pub(crate) const fn handle_joined(&mut self) {
         self.is_joined = true;
         self.reregister();
     }
 
-    /// The link to the hub has ended; the node fails its calls by itself.
+    /// The link to the hub ended; the node fails its calls.
     pub(crate) const fn handle_hub_down(&mut self) {
         self.is_joined = false;
     }
 
-    /// Another matchmaker is there, which knows nothing.
+    /// A new run of the matchmaker is there.
     pub(crate) const fn handle_matchmaker(&mut self) {
         self.reregister();
     }
@@ -164,7 +162,7 @@ impl Lease {
         self.finish(LeaseEnd::Superseded);
     }
 
-    /// Takes a call of the matchmaker.
+    /// Handles a call of the matchmaker.
     pub(crate) fn handle_request(&self, body: &[u8]) -> RequestAction {
         let Ok(assign) = Assign::decode(body) else {
             return RequestAction::Malformed;
@@ -192,7 +190,7 @@ impl Lease {
         RequestAction::Assign(assign)
     }
 
-    /// Keeps the seats of a match that the game has taken.
+    /// Reserves the seats of a match that the game has accepted.
     pub(crate) fn take(&mut self, assign: Assign) {
         let running = Running {
             players: assign.players,
@@ -201,8 +199,8 @@ impl Lease {
         self.matches.insert(assign.match_id, running);
     }
 
-    /// A player has entered the match with a token; of the first the matchmaker hears at once, as
-    /// it ends a match that nobody enters.
+    /// A player has entered a match. The first one is reported at once, since the matchmaker ends a
+    /// match that no player enters.
     pub(crate) fn entered(&mut self, match_id: MatchId) {
         if let Some(running) = self.matches.get_mut(&match_id)
             && !running.is_entered
@@ -212,7 +210,7 @@ impl Lease {
         }
     }
 
-    /// A player has left the match for good.
+    /// A player has left a match for good.
     pub(crate) fn left(&mut self, match_id: MatchId, client: ClientId) {
         let Some(running) = self.matches.get_mut(&match_id) else {
             return;
@@ -224,20 +222,20 @@ impl Lease {
         }
     }
 
-    /// The match is over.
+    /// A match has ended.
     pub(crate) fn ended(&mut self, match_id: MatchId, result: &[u8]) {
         if self.matches.remove(&match_id).is_some() {
             self.report(|out| record::encode_result(match_id, result, out));
         }
     }
 
-    /// Whether to take new matches from now on.
+    /// Opens or closes the intake of new matches.
     pub(crate) const fn set_intake(&mut self, intake: Intake) {
         self.intake = intake;
         self.is_call_due = true;
     }
 
-    /// Another key takes the place of the present one.
+    /// Replaces the token key.
     pub(crate) fn set_token_key(&mut self, key: TokenKey) {
         if let Some(id) = self.keys.replace(key) {
             self.events.push_back(LeaseEvent::KeyLapsed(id));
@@ -245,7 +243,7 @@ impl Lease {
         self.reregister();
     }
 
-    /// The instance ends: the matchmaker is notified if it is reachable.
+    /// Ends the instance; the matchmaker is notified if it is reachable.
     pub(crate) fn leave(&mut self) {
         self.is_leaving = true;
         self.is_call_due = true;
@@ -254,7 +252,7 @@ impl Lease {
         }
     }
 
-    /// Returns the next call to make; the next comes when this one is answered.
+    /// Returns the next call. At most one is outstanding.
     pub(crate) fn poll_call(&mut self, now: Instant) -> Option<Zeroizing<Vec<u8>>> {
         let is_due = self.is_call_due || self.next_call_at <= now;
         let is_over = self.end.is_some() || self.cut_off == Some(LeaseEnd::Retired);
@@ -271,7 +269,7 @@ impl Lease {
         Some(body)
     }
 
-    /// Takes the answer to the call on its way, or why there is none.
+    /// Handles the answer to the outstanding call.
     pub(crate) fn handle_answer(&mut self, now: Instant, answer: Result<&[u8], CallError>) {
         let Some(call) = self.call.take() else {
             return;
@@ -286,7 +284,7 @@ impl Lease {
             Some(Reply::Noted) => self.on_noted(now, call.kind),
             Some(Reply::Register) => self.reregister(),
             Some(Reply::Retired) => self.cut_off(now, LeaseEnd::Retired),
-            // As many servers as may be: there may be room later.
+            // The matchmaker is at its limit of servers; this may change.
             Some(Reply::Refused(RefuseReason::Full)) => {
                 self.next_call_at = now + self.config.call_timeout;
             }
@@ -296,7 +294,7 @@ impl Lease {
         }
     }
 
-    /// Runs what is due.
+    /// Runs due timers.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         if self.expires_at <= now {
             self.cut_off(now, self.cut_off.unwrap_or(LeaseEnd::Expired));
@@ -415,13 +413,13 @@ impl Lease {
             Kind::Bye => self.finish(LeaseEnd::Left),
             Kind::Register | Kind::Heartbeat => {}
         }
-        // The next report, or a heartbeat, which names what still runs.
+        // The next report, or a heartbeat that lists the running matches.
         self.next_call_at = now;
     }
 
     fn report(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
         if self.reports.len() >= REPORTS_MAX {
-            // The heartbeat tells which matches run, so the end is known, and the result lost.
+            // The next heartbeat lacks the match, so its end is known; the result is lost.
             self.reports_dropped = self.reports_dropped.saturating_add(1);
             return;
         }
@@ -431,14 +429,14 @@ impl Lease {
         self.is_call_due = true;
     }
 
-    /// Registers as soon as the call on its way is answered.
+    /// Registers as soon as the outstanding call is answered.
     const fn reregister(&mut self) {
         self.is_registered = false;
         self.is_call_due = true;
         self.registration_epoch = self.registration_epoch.saturating_add(1);
     }
 
-    /// There is no lease any more: without a match that somebody plays the instance ends at once.
+    /// Handles the end of the lease. Without an entered match the instance ends at once.
     fn cut_off(&mut self, now: Instant, why: LeaseEnd) {
         self.expires_at = self.expires_at.min(now);
         if self.final_deadline() <= now {
@@ -448,7 +446,7 @@ impl Lease {
         }
     }
 
-    /// When an instance whose lease is over must end.
+    /// When an instance without a lease must end.
     fn final_deadline(&self) -> Instant {
         if self.matches.values().any(|running| running.is_entered) && !self.is_leaving {
             self.expires_at + self.config.lease_grace
@@ -462,9 +460,8 @@ impl Lease {
     }
 }
 
-/// What a registration takes at most, bytes: what names the server, then 19 for each match and 11
-/// for each seat ([`matchmaker_core::record`]). A match that would make it too long to be sent is
-/// not taken.
+/// Upper bound of a registration's length, bytes: a fixed part, 19 for each match and 11 for each
+/// seat ([`matchmaker_core::record`]). A match with which it would be too long is rejected.
 const fn registration_len(seats: usize, matches: usize) -> usize {
     seats
         .saturating_mul(11)
@@ -472,44 +469,44 @@ const fn registration_len(seats: usize, matches: usize) -> usize {
         .saturating_add(1_024)
 }
 
-/// However often a matchmaker asks to be called, it is no more than that.
+/// Shortest interval between heartbeats, whatever the matchmaker asks for.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(100);
 
-/// Reports that may wait; 1 KiB each at most.
+/// Queued reports; at most 1 KiB each.
 const REPORTS_MAX: usize = 1_024;
 
 /// What a game server offers to the matchmaker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// Separates games and builds; that of the matchmaker.
+    /// Id of the game and its build; equal to the matchmaker's.
     pub app_id: u64,
-    /// Seats that it can serve at a time, in all its matches.
+    /// Concurrent seats, over all matches.
     pub capacity: u16,
-    /// Its identity keys; the one that its hub link proves is among them.
+    /// Its identity keys; includes the key of its hub link.
     pub identity_keys: ServerKeys,
-    /// Where players find it, best first.
+    /// Addresses for players, best first.
     pub addresses: AddressList,
 }
 
-/// Times of a lease.
+/// Timeouts of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeaseConfig {
-    /// How long the instance lives before its first registration; 60 s.
+    /// Time from the start to the first registration; 60 s.
     pub boot_timeout: Duration,
-    /// How long an answer may take; 5 s.
+    /// Time for an answer; 5 s.
     pub call_timeout: Duration,
-    /// Pause before a call that failed is made again; 500 ms.
+    /// Pause before a failed call is retried; 500 ms.
     pub retry_pause: Duration,
-    /// How often the lease is renewed, at the least; 10 s. The matchmaker may ask for more.
+    /// Longest interval between renewals; 10 s. The matchmaker may ask for a shorter one.
     pub heartbeat_max: Duration,
-    /// How long matches that players have entered may go on without a lease; 10 minutes. Meanwhile
-    /// nobody is let in, and with the last of them the instance ends. It bounds how long a server
-    /// whose matchmaker never comes back is left over. Results wait for a matchmaker that comes
-    /// back; one that has given the instance up ([`LeaseEnd::Retired`]) gets none any more.
+    /// Time for entered matches to finish without a lease; 10 minutes. No players are admitted
+    /// meanwhile, and the instance ends with the last match. This bounds the life of a server whose
+    /// matchmaker never returns. Results are kept for a matchmaker that does; one that has retired
+    /// the instance ([`LeaseEnd::Retired`]) gets none.
     pub lease_grace: Duration,
-    /// How long a token key is in use before another takes its place; 24 h. The one before opens
-    /// tokens for 305 s more, in which they all lapse; it is not changed again meanwhile.
+    /// Time that a token key is in use; 24 h. The previous key is accepted for 305 s more, until
+    /// all its tokens have expired; there is no other rotation meanwhile.
     pub key_rotation: Duration,
 }
 
@@ -530,15 +527,15 @@ impl Default for LeaseConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LeaseEnd {
-    /// No call has renewed the lease in time, and no match that is played has time left.
+    /// The lease expired, and no entered match has time left.
     Expired,
-    /// The matchmaker gave the instance up, or another one has its place.
+    /// The matchmaker retired the instance, or another one replaced it.
     Retired,
-    /// The matchmaker does not take this server at all.
+    /// The matchmaker rejected the server.
     Refused(RefuseReason),
     /// A later run of the same node has joined the hub.
     Superseded,
-    /// The instance said that it ends, and the matchmaker has heard it or cannot.
+    /// The instance ended itself; the matchmaker has acknowledged it or is unreachable.
     Left,
 }
 
@@ -554,23 +551,23 @@ impl fmt::Display for LeaseEnd {
     }
 }
 
-/// The keys of one instance; holds key bytes, so it has no `Debug`.
+/// Token keys of one instance. It holds key bytes, so it has no `Debug`.
 struct Keys {
     current: TokenKey,
-    /// Ids of keys before it, oldest first, and when the last token under each has lapsed; `None`
+    /// Ids of previous keys, oldest first, with the time at which their last token expires; `None`
     /// while the matchmaker may still seal under it.
     old: VecDeque<(u32, Option<Instant>)>,
-    /// How long a key is in use.
+    /// Time that a key is in use.
     rotation: Duration,
     rotate_at: Instant,
 }
 
-/// What is due about keys.
+/// A due change of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KeyDue {
-    /// Another key shall take the place of the current one.
+    /// Replace the current key.
     Rotate,
-    /// No token under this key is good any more.
+    /// All tokens under this key have expired.
     Lapsed(u32),
 }
 
@@ -588,8 +585,8 @@ impl Keys {
         &self.current
     }
 
-    /// Another key takes the place of the current one. Returns a key that is given up early, as
-    /// too many are in use.
+    /// Replaces the current key. Returns the id of a key that is dropped early because too many are
+    /// in use.
     fn replace(&mut self, key: TokenKey) -> Option<u32> {
         let before = core::mem::replace(&mut self.current, key).id();
         if before == self.current.id() {
@@ -602,15 +599,15 @@ impl Keys {
         self.old.pop_front().map(|(id, _)| id)
     }
 
-    /// The matchmaker knows the current key, and seals under no other from now on.
+    /// The matchmaker knows the current key and seals only under it.
     fn on_registered(&mut self, now: Instant) {
         for (_, lapses_at) in &mut self.old {
             lapses_at.get_or_insert(now + OVERLAP);
         }
     }
 
-    /// Returns what is due at `now`, one thing at a time. A key is not changed while an earlier one
-    /// is in use, so that those in use are few however short their time is.
+    /// Returns one due change. A key is not rotated while a previous one is in use, which bounds
+    /// the number of keys.
     fn poll_due(&mut self, now: Instant) -> Option<KeyDue> {
         if let Some((id, Some(lapses_at))) = self.old.front().copied()
             && lapses_at <= now
@@ -625,7 +622,7 @@ impl Keys {
         None
     }
 
-    /// Returns when something is next due.
+    /// Returns when a change is next due.
     fn poll_timeout(&self) -> Option<Instant> {
         match self.old.front() {
             Some((_, lapses_at)) => *lapses_at,
@@ -634,11 +631,11 @@ impl Keys {
     }
 }
 
-/// For how long tokens under a key may be good that is sealed under no more.
+/// Longest validity of a token after its key was replaced.
 const OVERLAP: Duration = LIFETIME_MAX.saturating_add(CLOCK_SKEW);
 
-/// Keys in use at a time; as many as an endpoint opens tokens with.
+/// Keys in use; as many as an endpoint accepts.
 const KEYS_MAX: usize = 4;
 
-/// However often keys shall change, it is no more than that.
+/// Shortest rotation interval.
 const ROTATION_MIN: Duration = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! What joins a game server's lease to its hub node.
+//! The application of a game server's hub node: connects lease, game and hub.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -20,7 +20,7 @@ use super::lease::{Lease, LeaseEnd, LeaseEvent, RequestAction};
 use super::{GameServer, MATCHMAKER};
 use crate::exit::Failure;
 
-/// What the game asks of its link.
+/// A request of the game.
 pub(super) enum LinkRequest {
     Entered(MatchId),
     Left(MatchId, ClientId),
@@ -30,7 +30,7 @@ pub(super) enum LinkRequest {
 }
 
 impl fmt::Debug for LinkRequest {
-    /// Without what it holds, which may be a key.
+    /// Without the contents, which may be a key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("LinkRequest(..)")
     }
@@ -40,12 +40,12 @@ impl fmt::Debug for LinkRequest {
 pub(super) struct ServerApplication {
     lease: Lease,
     server: Box<dyn GameServer>,
-    /// Who may assign matches.
+    /// Nodes that may assign matches.
     matchmakers: BTreeSet<NodeId>,
     matchmaker: Name,
-    /// The matchmaker that was last seen.
+    /// The run of the matchmaker seen last.
     seen: Option<(NodeId, InstanceId)>,
-    /// The lease's call on its way.
+    /// The lease's outstanding call.
     call: Option<CallId>,
     ended: Option<Sender<LeaseEnd>>,
 }
@@ -68,7 +68,7 @@ impl ServerApplication {
         })
     }
 
-    /// Does what the lease wants: calls, news, its end.
+    /// Makes the lease's calls, dispatches its events, and handles its end.
     fn pump(&mut self, now: Instant, node: &mut Node) {
         self.dispatch_events();
         while let Some(body) = self.lease.poll_call(now) {
@@ -84,13 +84,13 @@ impl ServerApplication {
         {
             tracing::warn!(%end, "the lease has ended");
             self.server.on_ended(end);
-            // Nobody waits where the link was dropped.
+            // The receiver may be gone.
             ended.try_send(end).unwrap_or_default();
             node.leave(now);
         }
     }
 
-    /// Tells the game what there is to tell.
+    /// Calls the game for each event.
     fn dispatch_events(&mut self) {
         while let Some(events) = self.lease.poll_event() {
             match events {
@@ -109,7 +109,7 @@ impl ServerApplication {
         }
     }
 
-    /// Makes a token key and hands it to the game, and to the matchmaker where the game takes it.
+    /// Makes a token key; registers it if the game accepts it.
     fn rotate_key(&mut self, id: u32) {
         let Some(Ok(key)) = id
             .checked_add(1)

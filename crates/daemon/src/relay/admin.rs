@@ -1,6 +1,6 @@
-//! The admin interface of a node: HTTP on a loopback address, for whoever holds the token.
+//! The admin interface of a node: HTTP on a loopback address, with a bearer token.
 //!
-//! Its requests and answers are described in `docs/operations.md`.
+//! `docs/operations.md` describes its requests and responses.
 
 mod metrics;
 mod render;
@@ -23,41 +23,41 @@ use crate::http::error_response::ErrorResponse;
 use crate::http::field::bearer_token;
 use crate::http::{ACCEPT_PAUSE, BoundPort, Limits, Server, serve_connection};
 
-/// The admin interface of a node.
+/// Settings of the admin interface.
 #[derive(Debug)]
 pub struct AdminSetup {
-    /// Where it listens.
+    /// Its address.
     pub listen: SocketAddr,
-    /// Who knows it may ask anything.
+    /// The token that authorizes every request.
     pub token: Secret32,
 }
 
-/// What requests are answered from.
+/// Sources of the responses.
 pub(super) struct AdminStart {
     pub(super) client: NodeClient,
-    /// Where documents are stored, if they are.
+    /// The document store, if there is one.
     pub(super) store: Option<Arc<DocumentStore>>,
 }
 
-/// An admin interface that has its port.
+/// An admin interface whose port is open.
 pub(super) struct BoundAdmin {
     port: BoundPort,
     access: Access,
 }
 
-/// What all connections share.
+/// State shared by all connections.
 struct Shared {
     access: Access,
     client: NodeClient,
     store: Option<Arc<DocumentStore>>,
 }
 
-/// A running admin interface. Dropping it ends it.
+/// A running admin interface. Dropping it stops it.
 #[derive(Debug)]
 pub(super) struct Admin(Server);
 
 impl Admin {
-    /// Takes the port.
+    /// Opens the port.
     pub(super) fn bind(setup: AdminSetup) -> Result<BoundAdmin, Failure> {
         if !setup.listen.ip().is_loopback() {
             return Err(Failure::usage(format_args!(
@@ -71,7 +71,7 @@ impl Admin {
         })
     }
 
-    /// Returns where it listens.
+    /// Returns its address.
     pub(super) const fn address(&self) -> SocketAddr {
         self.0.address()
     }
@@ -97,7 +97,7 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     let connections = Connections::new(CONNECTIONS_MAX, CONNECTIONS_MAX);
     loop {
         match listener.accept().await {
-            // Where all are busy, one more is closed as it is made. All are of this host.
+            // A connection beyond the limit is closed at once. All are from this host.
             Ok((stream, _)) => {
                 if let Some(slot) = connections.admit(None) {
                     drop(tokio::spawn(handle_connection(
@@ -119,7 +119,7 @@ async fn handle_connection(stream: TcpStream, mut slot: ConnectionSlot, shared: 
     drop(serve_connection(stream, routes::routes(shared), LIMITS, &mut slot).await);
 }
 
-/// Connections at a time.
+/// Concurrent connections.
 const CONNECTIONS_MAX: usize = 64;
 
 const LIMITS: Limits = Limits {
@@ -129,7 +129,7 @@ const LIMITS: Limits = Limits {
     life: Duration::from_secs(300),
 };
 
-/// The token, RFC 6750: `Authorization: Bearer` and 64 hexadecimal digits.
+/// The bearer token of RFC 6750: 64 hexadecimal digits.
 struct Access(Secret32);
 
 impl Access {
@@ -137,9 +137,9 @@ impl Access {
         Self(token)
     }
 
-    /// Returns whether the request has the token; the time it takes tells nothing of a wrong one.
+    /// Returns whether the request has the token, in constant time.
     fn admits(&self, headers: &HeaderMap) -> bool {
-        // A node id has the same form.
+        // A token is written like a node id.
         let token: Option<NodeId> = bearer_token(headers).and_then(|token| token.parse().ok());
         token.is_some_and(|token| crypto::equal(&token.0, self.0.expose()))
     }

@@ -33,68 +33,71 @@ pub use admin::{FileAdmin, FileMinimum, FileSigned};
 pub use by_game::{FileProbe, FileProxies, FileRation};
 pub use game::{FileGame, FileMode, FileProtocol};
 
-/// What the file holds, as JSON. Paths in it are relative to the file's folder.
+/// A node's configuration, as JSON. Paths are relative to the file's folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileConfig {
-    /// For people; at most 32 of `A-Z a-z 0-9 . _ -`.
+    /// Display name; 1 to 32 of `A-Z a-z 0-9 . _ -`.
     pub name: String,
-    /// The node's private key, a PEM file of mode 0600. The node makes it where there is none.
+    /// The node's private key, a PEM file of mode 0600. The node creates it if it does not exist.
     pub identity_file: PathBuf,
     /// The secret that all nodes share: 64 hexadecimal digits in a file of mode 0600.
     pub secret_file: PathBuf,
-    /// Where the mesh's socket is bound.
+    /// Address of the mesh socket.
     pub listen: SocketAddr,
-    /// Where others reach it, best first, at most 4; host names are resolved when the file is read and every
-    /// 10 s; `listen` where there is none, which then must be an address of this host. Port 0 of `listen`
-    /// stands for the one that the system chooses.
+    /// Addresses at which other nodes reach it, best first; at most 4. Host names are resolved when
+    /// the file is read and every 10 s. Without it, `listen` is advertised, which must then be an
+    /// address of this host. If `listen` has port 0, the system chooses the port.
     #[serde(default, deserialize_with = "host::addresses")]
     pub advertise: Vec<SocketAddr>,
-    /// What it does.
+    /// Roles of the node.
     pub roles: BTreeSet<FileRole>,
-    /// Whom it knows from the start.
+    /// Nodes to dial at the start.
     #[serde(default)]
     pub bootstrap: Vec<BootstrapNode>,
-    /// Who may be a member, and as what; without it, all that hold the secret, as anything.
+    /// Members and their roles; without it, every node that holds the secret is a member with any
+    /// role.
     #[serde(default)]
     pub members: Option<Vec<Member>>,
-    /// The games that it carries.
+    /// Games that it carries.
     #[serde(default)]
     pub games: Vec<FileGame>,
-    /// At an entry: proxies before the ports of games, by the games' names, those of signed documents too.
+    /// At an entry: trusted proxies in front of game ports, by game name; also for games of signed
+    /// documents.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub proxies: BTreeMap<String, FileProxies>,
-    /// At an entry: what networks may do whose players have not proved to receive, by the names of games over
-    /// UDP, those of signed documents too.
+    /// At an entry: limits of networks whose players have not proved that they receive, by name of
+    /// a UDP game; also for games of signed documents.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub rations: BTreeMap<String, FileRation>,
-    /// At an exit: how its way to game servers is measured, by the games' names, those of signed documents
-    /// too. Without it they are not measured.
+    /// At an exit: how game servers are measured, by game name; also for games of signed documents.
+    /// Without it they are not measured.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub probes: BTreeMap<String, FileProbe>,
-    /// Whose signed documents say what games there are, and who is a member; then neither stands here.
+    /// Signed documents to take games and members from; the file then has neither.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signed: Option<FileSigned>,
-    /// Where its operator asks it; nowhere by default.
+    /// The admin interface; none by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admin: Option<FileAdmin>,
-    /// What it allows, where that is not the default.
+    /// Limits that differ from the defaults.
     #[serde(default)]
     pub limits: FileLimits,
-    /// The address that packets to game servers leave from.
+    /// Source address of packets to game servers.
     #[serde(default)]
     pub upstream_ip: Option<IpAddr>,
-    /// Threads that pass frames on, each with its part of the labels, 1 to 8; 1. More than one needs Linux.
+    /// Threads that forward frames, each with its share of the labels; 1 to 8, default 1. More than
+    /// one requires Linux.
     #[serde(default = "one_shard", skip_serializing_if = "is_one_shard")]
     pub shards: u8,
-    /// How frames with other nodes are protected, where those have it so too.
+    /// Protection of frames with other nodes that are configured alike.
     #[serde(default)]
     pub hop_frames: FileHopFrames,
-    /// A virtual network, for demonstrations and tests: what leaves to these hosts is late or
-    /// lost.
+    /// An emulated network, for demonstrations and tests: delay and loss of datagrams to these
+    /// hosts.
     #[serde(default)]
     pub links: Vec<FileLink>,
-    /// Decides which datagrams that network loses.
+    /// Seed of the losses of `links`.
     #[serde(default)]
     pub seed: u64,
 }
@@ -108,35 +111,34 @@ const fn is_one_shard(shards: &u8) -> bool {
     *shards == 1
 }
 
-/// Bounds of a node; what is left out is as [`relay_mesh::Config`] has it.
+/// Limits of a node. Defaults are those of [`relay_mesh::Config`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileLimits {
-    /// Flows at a time; an exit, by its file or by signed documents, takes at most as many as it may open
-    /// files, less 288, or a quarter where that is less, and less its TCP connections. 1 to 1,048,576.
+    /// Concurrent flows; 1 to 1,048,576. An exit has at most its limit of open files, less 288 or a
+    /// quarter, whichever is smaller, and less its TCP connections.
     #[serde(default)]
     pub flows: Option<u32>,
-    /// Silence after which a flow ends, seconds; 1 to 86,400.
+    /// Idle time after which a flow ends, seconds; 1 to 86,400.
     #[serde(default)]
     pub idle_secs: Option<u64>,
-    /// Neighbours at a time; 1 to 4,096.
+    /// Concurrent neighbours; 1 to 4,096.
     #[serde(default)]
     pub links: Option<usize>,
-    /// Bytes a second of one direction of one flow; 1 MiB of a player over UDP, 16 MiB of all TCP connections of
-    /// one mode between two nodes. 1,500 to 1 GiB.
+    /// Bytes per second in one direction of a flow; 1,500 to 1 GiB. Defaults: 1 MiB for a player
+    /// over UDP, 16 MiB for all TCP connections of one mode between two nodes.
     #[serde(default)]
     pub flow_bytes_per_second: Option<u32>,
-    /// TCP connections at a time, of players and to game servers together; 1,024. At most half of the
-    /// files that may be open, less 288, or a quarter where that is less. Another entry has at most seven
-    /// eighths of them, and players of one /24 or /48 a quarter. At most 65,536,
-    /// and 1 at least where the file has TCP games.
+    /// Concurrent TCP connections, of players and to game servers together; default 1,024, at most
+    /// 65,536, and at least 1 if the file has TCP games. It is lowered to half of the limit of open
+    /// files, less 288 or a quarter, whichever is smaller. One other entry can use seven eighths of
+    /// them, and players of one /24 or /48 a quarter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp_connections: Option<u32>,
-    /// Of them, those of one address with one exit; 64. 1 to 65,536.
+    /// Of these, connections of one address with one exit; default 64, 1 to 65,536.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp_per_address: Option<u32>,
-    /// After a signal to end, how long what is carried may take to end, seconds; 120. At
-    /// most 86,400.
+    /// Longest drain after a signal, seconds; default 120, at most 86,400.
     #[serde(default)]
     pub drain_secs: Option<u64>,
 }
@@ -151,7 +153,7 @@ impl FileLimits {
     }
 }
 
-/// The id of a node, 64 hexadecimal digits.
+/// A node's id, 64 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct NodeName(pub NodeId);
@@ -171,27 +173,27 @@ impl From<NodeName> for String {
     }
 }
 
-/// What a node does for others.
+/// A role of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileRole {
-    /// Players come in.
+    /// Accepts players.
     Entry,
-    /// Packets pass.
+    /// Forwards packets between nodes.
     Relay,
-    /// Packets leave to game servers.
+    /// Sends packets to game servers.
     Exit,
 }
 
-/// How frames with other nodes are protected.
+/// Protection of frames between nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileHopFrames {
-    /// Each is sealed once more under a key of the link.
+    /// Each is sealed again under a key of the link.
     #[default]
     Sealed,
-    /// Each bears a tag, which does not cover the payload: who sees a frame and is faster than it can
-    /// cost its flow that packet. For lines that are measured and trusted.
+    /// Each carries a tag that does not cover the payload. An attacker who sees a frame and
+    /// overtakes it can make the flow lose that packet; for trusted, measured lines only.
     TagOnly,
 }
 
@@ -204,42 +206,42 @@ impl FileHopFrames {
     }
 }
 
-/// A node to dial.
+/// A node to dial at the start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BootstrapNode {
-    /// Who it is.
+    /// Its id.
     pub node: NodeName,
-    /// Where it listens; a host name is resolved when the file is read and every 10 s.
+    /// Its address; a host name is resolved when the file is read and every 10 s.
     #[serde(deserialize_with = "host::address")]
     pub address: SocketAddr,
 }
 
-/// Who may be a member.
+/// A member of the mesh.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Member {
-    /// Who it is.
+    /// Its id.
     pub node: NodeName,
-    /// What it may do.
+    /// Its permitted roles.
     pub roles: BTreeSet<FileRole>,
 }
 
 impl FileConfig {
-    /// Reads the file at `path`; one of `PureGamer`'s five fields too, whose data folder is then made.
+    /// Reads the file at `path`. If it has `PureGamer`'s five fields, the data folder is created.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`], whose text is one sentence for an operator.
+    /// [`ConfigError`].
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         Self::read_with_names(path).map(|(config, _)| config)
     }
 
-    /// Reads the file at `path` as [`read`](Self::read) does, and tells the host names in it.
+    /// As [`read`](Self::read), and returns the host names in the file.
     ///
     /// # Errors
     ///
-    /// As those of [`read`](Self::read).
+    /// As [`read`](Self::read).
     pub(super) fn read_with_names(path: &Path) -> Result<(Self, Vec<HostName>), ConfigError> {
         let text = read_small(path, CONFIG_BYTES_MAX)?;
         if seed::is_seed(&text) {
@@ -255,11 +257,12 @@ impl FileConfig {
         Ok((config, names))
     }
 
-    /// Makes of it what a node needs, with the files that it names; `directory` is its folder.
+    /// Builds the node's configuration and reads the files that it names; `directory` is the folder
+    /// of relative paths.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`], whose text is one sentence for an operator.
+    /// [`ConfigError`].
     pub fn setup(&self, directory: &Path) -> Result<Setup, ConfigError> {
         if let Some(fault) = self.fault() {
             return Err(ConfigError::new(directory, &fault));
@@ -338,7 +341,7 @@ impl FileConfig {
             .collect()
     }
 
-    /// TCP games; `None` where there is none, and no document may bring some.
+    /// TCP games; `None` if there are none and no signed document can add some.
     fn tcp(&self) -> Option<TcpConfig> {
         let games = self.games_over(FileProtocol::Tcp);
         if games.is_empty() && self.signed.is_none() {
@@ -388,7 +391,8 @@ fn roles(names: &BTreeSet<FileRole>) -> Roles {
     })
 }
 
-/// Reads the node's identity; makes one if there is no such file, and says so, as the name may be misspelt.
+/// Reads the node's identity. If the file does not exist, creates it and logs a warning, as the
+/// name may be misspelt.
 fn open_or_create_identity(path: &Path) -> Result<Identity, ConfigError> {
     let is_there = path.exists();
     let identity = identity_file::read_or_create(path, &mut Ring::new())
@@ -413,7 +417,7 @@ fn read_secret(path: &Path) -> Result<Secret32, ConfigError> {
         }
     }
     let bytes = read_small(path, SECRET_BYTES_MAX)?;
-    // A node id has the same form: 64 digits for 32 bytes.
+    // A secret is written like a node id: 64 digits for 32 bytes.
     let text = str::from_utf8(&bytes).map(config_text::without_mark);
     let secret: NodeId = text.unwrap_or_default().trim_end().parse().map_err(|_| {
         let fault = if bytes.is_empty() {
@@ -442,7 +446,7 @@ fn read_small(path: &Path, max: u64) -> Result<Vec<u8>, ConfigError> {
     }
 }
 
-/// What is wrong with a configuration; the text is one sentence for an operator.
+/// What is wrong with a configuration. `Display` is one sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     path: PathBuf,
@@ -457,19 +461,19 @@ impl ConfigError {
         }
     }
 
-    /// Says which field of the configuration names the file.
+    /// Adds the configuration field that names the file.
     fn in_field(mut self, field: &str) -> Self {
         self.fault = format!("{} ({field:?} names this file)", self.fault);
         self
     }
 
-    /// Says what the system refused.
+    /// An error of the system.
     fn of_system(path: &Path, error: &io::Error) -> Self {
         Self::new(path, &exit::SystemFault(error))
     }
 }
 
-/// What belongs into a field of the file where its type does not say it.
+/// The expected value of a field whose type does not tell.
 fn expected(field: &str) -> Option<Expected> {
     Some(match field {
         "listen" | "games.listen" | "admin.listen" => Expected::Address,
@@ -503,9 +507,9 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// Longest configuration file: a thousand members and games.
+/// Longest configuration file, for a thousand members and games.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
-/// Longest secret file: a byte order mark, its digits and the end of the line.
+/// Longest secret file: a byte order mark, the digits and the line end.
 const SECRET_BYTES_MAX: u64 = 69;
 
 #[cfg(test)]

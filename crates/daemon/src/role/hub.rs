@@ -1,4 +1,4 @@
-//! The hub as a process: the machine on TLS connections, its store on a thread and a folder.
+//! The hub as a process: TLS connections, and a store on a thread and a folder.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -25,25 +25,25 @@ use wire::{CommandId, ConnectionId, Instant, NodeId, StreamMachine, UnixTime};
 use crate::exit::{Exit, Failure};
 use crate::trust;
 
-/// What a hub process needs.
+/// Options of a hub process.
 #[derive(Debug)]
 pub struct HubOptions<'a> {
-    /// What it proves; the join file lists it as the hub.
+    /// Its identity; the join file lists it as the hub.
     pub identity: &'a Identity,
-    /// Who may join.
+    /// The join file.
     pub join_file: JoinFile,
-    /// Where it listens; `None` for the first address that the join file gives it.
+    /// Address to listen on; `None` for the first address in the join file.
     pub listen: Option<SocketAddr>,
-    /// Where it keeps mail; made where it does not exist.
+    /// Folder for mail; created if it does not exist.
     pub data: &'a Path,
-    /// Limits and times of the machine.
+    /// Limits and timeouts of the hub.
     pub config: HubConfig,
     /// Limits of the store.
     pub store: StoreConfig,
 }
 
 impl<'a> HubOptions<'a> {
-    /// Options with the default limits.
+    /// Returns the default limits.
     #[must_use]
     pub fn new(identity: &'a Identity, join_file: JoinFile, data: &'a Path) -> Self {
         Self {
@@ -66,17 +66,17 @@ pub struct HubProcess {
     address: SocketAddr,
 }
 
-/// The outcomes of one batch of the store.
+/// Outcomes of one batch of the store.
 #[derive(Debug)]
 struct HubRequest(Vec<(CommandId, Outcome)>);
 
 impl HubProcess {
-    /// Opens the store, takes the port and lets nodes in.
+    /// Opens the store and the port, and accepts nodes.
     ///
     /// # Errors
     ///
-    /// One sentence: the join file does not list the hub, the folder is in use or damaged, the port
-    /// is busy.
+    /// One sentence: the join file does not list the hub, the folder is in use or damaged, or the
+    /// port is in use.
     pub fn start(options: HubOptions<'_>) -> Result<Self, Failure> {
         let node = options.identity.node_id();
         let listen = match options.listen {
@@ -118,21 +118,21 @@ impl HubProcess {
         })
     }
 
-    /// Returns where it listens.
+    /// Returns its address.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns what its port has counted.
+    /// Returns the counters of its port.
     pub fn counters(&self) -> StreamCounters {
         self.handle.counters()
     }
 
-    /// Waits up to `patience` for a reason to end: a disk that failed, a thread that stopped.
+    /// Waits up to `timeout` for a failure: of the disk, or of a thread.
     ///
     /// # Errors
     ///
-    /// The reason. The process shall then end, and be started again with what the disk holds.
+    /// The failure. End the process and start it again; it recovers from the disk.
     pub fn wait(&self, timeout: Duration) -> Result<(), Failure> {
         let received = self.failed.recv_timeout(timeout);
         let sentence = if !self.storage.is_running() {
@@ -147,14 +147,14 @@ impl HubProcess {
         Err(Failure::new(Exit::CheckFailed, sentence))
     }
 
-    /// Ends in order: what was taken is put on disk.
+    /// Ends in order; what was accepted is written to disk.
     pub fn shutdown(self, within: Duration) {
         self.handle.shutdown(within);
         self.storage.shutdown(within);
     }
 }
 
-/// What joins the hub to its store.
+/// Connects the hub to its store.
 struct HubApplication {
     jobs: Jobs<(CommandId, Command)>,
     failure: Sender<()>,
@@ -191,7 +191,7 @@ impl StreamApplication<Hub> for HubApplication {
             }
             HubEvent::StoreFailed => {
                 tracing::error!("the disk has failed");
-                // Said once is enough.
+                // One message is enough.
                 self.failure.try_send(()).unwrap_or_default();
             }
             _ => {}
@@ -207,9 +207,9 @@ impl StreamApplication<Hub> for HubApplication {
     ) -> Option<Dial> {
         match self.jobs.submit((id, command)) {
             Ok(()) => {}
-            // The hub keeps fewer in flight than the queue holds; what is refused is not lost.
+            // The hub has fewer commands outstanding than the queue holds, and retries.
             Err(RequestError::Full(_)) => hub.handle_completed(now, id, Err(StoreError::Busy)),
-            // Nothing will ever be stored again.
+            // The storage thread has ended.
             Err(RequestError::Ended(_)) => hub.handle_completed(now, id, Err(StoreError::Failed)),
         }
         None
@@ -230,7 +230,7 @@ impl StreamApplication<Hub> for HubApplication {
     }
 }
 
-/// The first address that the join file gives to the hub itself.
+/// Returns the hub's first address in the join file.
 fn listed_address(join_file: &JoinFile, node: NodeId) -> Result<SocketAddr, Failure> {
     let grant = join_file.grant(node, Role::Hub).ok_or_else(|| {
         Failure::usage(format_args!(
@@ -267,7 +267,7 @@ fn open_store(folder: &Path, config: StoreConfig) -> Result<Store<FileSegments>,
     Ok(store)
 }
 
-/// Says what the disk held, louder where it has lost what it had confirmed.
+/// Logs what was recovered; an error if acknowledged records are lost.
 fn log_recovery(found: &Recovery) {
     let Recovery {
         segments, records, ..
@@ -284,7 +284,7 @@ fn log_recovery(found: &Recovery) {
     }
 }
 
-/// Has the system allow as many open files as connections may need.
+/// Raises the limit of open files; warns if it is less than the connections need.
 fn check_descriptors(connections_max: usize) {
     let Some(allowed) = raise_descriptor_limit() else {
         return;
@@ -299,19 +299,19 @@ fn check_descriptors(connections_max: usize) {
     }
 }
 
-/// Descriptors that are no connections: segments, the folder, its lock, ports, the wait.
+/// Descriptors for segments, folder, lock, ports and poll.
 const DESCRIPTORS_RESERVED: u64 = 64;
 
-/// The log of nodes that were turned away.
+/// Logs rejected nodes that the join file does not list, at a bounded rate.
 #[derive(Debug, Default)]
 struct UnlistedNodes {
     last_logged: Option<(NodeId, Instant)>,
-    /// Handshakes since then that were not told of.
+    /// Rejections not logged since.
     suppressed: u64,
 }
 
 impl UnlistedNodes {
-    /// A node that is not listed was turned away.
+    /// Handles a rejection.
     fn on_stranger(&mut self, now: Instant, node: NodeId) {
         if let Some(suppressed) = self.should_log(now, node) {
             tracing::warn!(
@@ -322,7 +322,7 @@ impl UnlistedNodes {
         }
     }
 
-    /// Returns how many were not told of before, where this one shall be.
+    /// Returns the number of suppressed rejections if this one is to be logged.
     fn should_log(&mut self, now: Instant, node: NodeId) -> Option<u64> {
         if let Some((last_logged, at)) = self.last_logged {
             let pause = if last_logged == node {
@@ -343,7 +343,7 @@ impl UnlistedNodes {
 /// Between lines about different nodes.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Between lines about the same.
+/// Between lines about the same node.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The matchmaker as a process: the machine on its hub link, its allocator, its HTTP edge.
+//! The matchmaker as a process: hub link, allocator and HTTP edge.
 
 mod application;
 
@@ -28,30 +28,29 @@ pub use crate::matchmaking::{
 use crate::trust;
 use application::MatchmakerApplication;
 
-/// What a matchmaker process needs.
+/// Options of a matchmaker process.
 #[derive(Debug)]
 pub struct MatchmakerOptions<'a> {
-    /// What it proves; the join file lists it as a matchmaker with the service `matchmaker`.
+    /// Its identity; the join file lists it as a matchmaker with the service `matchmaker`.
     pub identity: &'a Identity,
-    /// Who the hub is, and who may be a game server.
+    /// The join file.
     pub join_file: &'a JoinFile,
-    /// Separates games and builds.
+    /// Id of the game and its build.
     pub app_id: u64,
-    /// Which tickets make a match.
+    /// Which tickets form a match.
     pub rule: Rule,
-    /// Limits and times of the machine.
+    /// Limits and timeouts of the matchmaker.
     pub config: Config,
-    /// How game servers are started; `None` where others start them.
+    /// How game servers are started; `None` if they are started by others.
     pub pool: Option<LocalProcessConfig>,
-    /// How players reach it.
+    /// The HTTP edge.
     pub edge: EdgeConfig,
 }
 
 /// A running matchmaker. Dropping it ends it, and the game servers that it started.
 #[derive(Debug)]
 pub struct MatchmakerProcess {
-    // In the order in which they end: nobody asks any more, nothing is ordered any more, and then
-    // the processes go.
+    // In the order of their ends: no more requests, no more commands, then the game servers.
     edge: Edge,
     handle: StreamHandle<MatchmakerRequest>,
     allocator: Option<LocalProcess>,
@@ -59,12 +58,12 @@ pub struct MatchmakerProcess {
 }
 
 impl MatchmakerProcess {
-    /// Takes the edge's port, joins the hub, and starts what the pool holds warm.
+    /// Opens the edge's port, joins the hub, and starts warm game servers.
     ///
     /// # Errors
     ///
-    /// One sentence: the join file does not list the matchmaker or a slot, a file is missing, the
-    /// port is busy.
+    /// One sentence: the join file does not list the matchmaker or a slot, a file is missing, or
+    /// the port is in use.
     pub fn start(options: MatchmakerOptions<'_>) -> Result<Self, Failure> {
         let node_id = options.identity.node_id();
         let service = Name::new(MATCHMAKER).map_err(Failure::usage)?;
@@ -130,23 +129,22 @@ impl MatchmakerProcess {
         })
     }
 
-    /// Returns where the edge listens.
+    /// Returns the edge's address.
     pub const fn address(&self) -> SocketAddr {
         self.edge.address()
     }
 
-    /// Returns a sender of requests, such as for an edge of another kind.
+    /// Returns a sender of requests, for example for another kind of edge.
     pub fn requests(&self) -> MatchmakerRequests {
         self.handle.requests()
     }
 
-    /// Returns the results of matches that end from now on, as their servers say them: each once,
-    /// where the matchmaker does not restart in between. Up to 1,024 wait to be taken; those past
-    /// that are lost, and the log says so. Whoever asked before hears no more.
+    /// Subscribes to the results of matches that end from now on, each at most once. Up to 1,024
+    /// are queued; further ones are dropped and logged. An earlier subscription ends.
     ///
     /// # Errors
     ///
-    /// Where the matchmaker's thread is behind or has ended.
+    /// If the matchmaker's queue is full or its thread has ended.
     pub fn results(&self) -> Result<Receiver<MatchResult>, Failure> {
         let (subscriber, results) = crossbeam_channel::bounded(RESULTS_MAX);
         let followed = self
@@ -156,12 +154,11 @@ impl MatchmakerProcess {
         Ok(results)
     }
 
-    /// Waits up to `patience` for a reason to end: a thread that stopped, or another matchmaker
-    /// with this identity.
+    /// Waits up to `timeout` for a failure: of a thread, or a later run with the same identity.
     ///
     /// # Errors
     ///
-    /// The reason; the process shall then end.
+    /// The failure; the process must end.
     pub fn wait(&self, timeout: Duration) -> Result<(), Failure> {
         let failure = |what| Err(Failure::new(Exit::CheckFailed, what));
         match self.fenced.recv_timeout(timeout) {
@@ -172,8 +169,8 @@ impl MatchmakerProcess {
         }
     }
 
-    /// Ends in order: the edge, the hub link, then the game servers; these also where a thread of
-    /// the others does not end.
+    /// Ends the edge, the hub link, and then the game servers, which end even if another thread
+    /// does not.
     pub fn shutdown(self, within: Duration) {
         self.edge.shutdown();
         self.handle.shutdown(within);
@@ -183,7 +180,7 @@ impl MatchmakerProcess {
     }
 }
 
-/// The nodes of the identity files of a pool.
+/// Reads the node ids of a pool's identity files.
 fn slots(identities: &[PathBuf], join_file: &JoinFile) -> Result<Vec<NodeId>, Failure> {
     let mut slots = Vec::with_capacity(identities.len());
     for path in identities {
@@ -205,11 +202,11 @@ fn slots(identities: &[PathBuf], join_file: &JoinFile) -> Result<Vec<NodeId>, Fa
     Ok(slots)
 }
 
-/// The game servers that others start.
+/// Game servers that are started by others.
 fn fleet(join_file: &JoinFile, slots: &[NodeId]) -> BTreeSet<NodeId> {
     let nodes = join_file.with_role(Role::GameNode).map(|grant| grant.node);
     nodes.filter(|node| !slots.contains(node)).collect()
 }
 
-/// Results that may wait to be taken; 1 KiB each at most.
+/// Queued results; at most 1 KiB each.
 const RESULTS_MAX: usize = 1_024;

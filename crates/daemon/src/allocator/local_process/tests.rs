@@ -40,7 +40,7 @@ fn a_process_that_ends_by_itself_is_told_of() {
 
 #[test]
 fn a_process_that_does_not_let_go_is_killed() {
-    // A shell that is told to end by its pipe alone, and does not look at it.
+    // A shell that ignores signals and never reads its stdin.
     let pool = Pool::start("trap '' TERM HUP; while :; do sleep 1; done", 1);
     assert!(pool.commands.send(start(1, 0)));
     pool.next();
@@ -139,7 +139,7 @@ fn dropping_it_ends_the_deaf_too_though_orders_may_still_come() {
     assert!(!commands.send(start(2, 0)), "nobody hears orders any more");
 }
 
-/// Whether there is a process `pid`.
+/// Whether process `pid` exists.
 fn lives(pid: &str) -> bool {
     let mut kill = Command::new("kill");
     let status = kill.args(["-0", pid]).stderr(Stdio::null()).status();
@@ -166,7 +166,7 @@ fn a_port_range_is_read_and_has_a_port_for_each_slot() {
     assert!(few.is_err());
 }
 
-/// An allocator whose reports are heard.
+/// An allocator, and its reports.
 struct Pool {
     commands: CommandSender,
     process: LocalProcess,

@@ -23,7 +23,7 @@ fn an_instance_registers_as_soon_as_the_hub_is_there_and_then_renews() {
 #[test]
 fn without_a_renewal_the_instance_ends() {
     let mut lease = Harness::registered();
-    // The lease counts from when the call was sent, not from when its answer came.
+    // The lease counts from when the call was sent, not from when it was answered.
     let sent = START + secs(10);
     assert_eq!(kind(&mut lease, sent), HEARTBEAT);
     answer(&mut lease, sent + secs(4), &renewed(30, 10));
@@ -59,7 +59,7 @@ fn a_match_is_played_to_its_end_without_a_lease() {
     lease.handle_timeout(over + secs(599));
     assert_eq!((lease.end(), lease.poll_event()), (None, None));
     lease.ended(id(1), b"won");
-    // Due at once: what is left nobody has entered.
+    // Due at once: no remaining match was entered.
     assert_eq!(lease.poll_timeout(), Some(over));
     lease.handle_timeout(over + secs(599));
     assert_eq!(lease.end(), Some(LeaseEnd::Expired));
@@ -336,7 +336,7 @@ fn an_instance_that_leaves_says_its_results_and_goodbye() {
     assert_eq!(lease.end(), Some(LeaseEnd::Left), "nobody to tell");
 }
 
-/// Makes leases.
+/// Constructors of leases.
 struct Harness;
 
 impl Harness {
@@ -461,7 +461,7 @@ fn every_time_of_a_lease_decides() {
     assert_eq!(lease.poll_timeout(), Some(START + secs(60)));
 }
 
-/// Lets `span` pass with an obedient matchmaker; returns the events.
+/// Runs for `span` with a matchmaker that answers every call; returns the events.
 fn live(lease: &mut Lease, now: &mut Instant, span: Duration) -> Vec<LeaseEvent> {
     let end = *now + span;
     let mut events = Vec::new();
@@ -490,7 +490,7 @@ fn mm_7_a_key_is_changed_each_day_and_the_one_before_lapses_with_its_last_token(
         live(&mut lease, &mut now, secs(2)),
         [LeaseEvent::RotateKey(1)]
     );
-    // The game does not take it: nothing changes, and it is asked again a day later.
+    // The game rejects it: nothing changes, and it is asked again a day later.
     assert_eq!(live(&mut lease, &mut now, secs(24 * 3_600 - 1)), []);
     assert_eq!(
         live(&mut lease, &mut now, secs(1)),
@@ -498,7 +498,7 @@ fn mm_7_a_key_is_changed_each_day_and_the_one_before_lapses_with_its_last_token(
     );
     let key = TokenKey::generate(&mut Ring::new(), 2).unwrap();
     lease.set_token_key(key);
-    // A token may be sealed under the old one for as long as the matchmaker has not heard.
+    // Until the matchmaker has the new key, tokens may be sealed under the old one.
     lease.handle_hub_down();
     now += secs(20);
     lease.handle_timeout(now);
@@ -528,7 +528,7 @@ fn keys_in_use_are_few_however_often_they_change() {
             live(&mut lease, &mut now, secs(304)),
             [LeaseEvent::Registered]
         );
-        // What is due next comes after the one before has lapsed.
+        // The next rotation waits until the old key has expired.
         lease.handle_timeout(now + secs(1));
         now += secs(1);
         assert_eq!(lease.poll_event(), Some(LeaseEvent::KeyLapsed(id)));
@@ -536,7 +536,7 @@ fn keys_in_use_are_few_however_often_they_change() {
         let again = Keys::new(lease.keys.current().clone(), Duration::ZERO, now);
         lease.keys = again;
     }
-    // By hand, out of turn: the oldest of more than an endpoint holds is given up.
+    // By hand, outside the rotation: beyond an endpoint's limit the oldest key is dropped.
     for id in 5..9 {
         lease.set_token_key(TokenKey::generate(&mut Ring::new(), id).unwrap());
     }

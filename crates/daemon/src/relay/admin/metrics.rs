@@ -1,4 +1,4 @@
-//! A node's counters as Prometheus text.
+//! A node's counters in Prometheus text format.
 
 use relay_mesh::cost::Cost;
 use relay_mesh::measure::LinkReport;
@@ -9,21 +9,22 @@ use tickwire::stats::Page;
 use super::render::protocol_name;
 use crate::relay::client::Stats;
 
-/// What there is to count.
+/// The values to print.
 pub(super) struct Counts {
     pub(super) stats: Stats,
-    /// What the drivers of its shards have counted.
+    /// Driver counters of each shard.
     pub(super) shards: Vec<Counters>,
     pub(super) links: Vec<LinkView>,
     pub(super) routes: Vec<RouteView>,
     pub(super) games: Vec<GameEdgeView>,
-    /// Version of the document in force; 0 where there is none.
+    /// Version of the document in force; 0 for none.
     pub(super) config_version: u64,
     pub(super) is_draining: bool,
 }
 
-/// Writes them: `tickwire_mesh_*` for frames, node, link state and document, `tickwire_relay_tcp_*` for
-/// TCP games, `tickwire_endpoint_*` for what else came to the mesh's socket, `tickwire_driver_*` for the sockets.
+/// Prints them: `tickwire_mesh_*` for frames, node, link state and document, `tickwire_relay_tcp_*`
+/// for TCP games, `tickwire_endpoint_*` for other datagrams at the mesh socket, `tickwire_driver_*`
+/// for the sockets.
 pub(super) fn text(counts: &Counts) -> String {
     let mut page = Page::default();
     let stats = &counts.stats;
@@ -115,7 +116,7 @@ fn edge_label(edge: &GameEdgeView) -> String {
     format!("game=\"{game}\",protocol=\"{protocol}\",exit=\"{exit}\"")
 }
 
-/// A label's value: a configuration file may name games as it likes.
+/// Escapes a label's value, since game names are arbitrary.
 fn escaped(name: &str) -> String {
     let name = name.replace('\\', "\\\\").replace('"', "\\\"");
     name.replace('\n', "\\n")

@@ -1,4 +1,4 @@
-//! The mesh and a route through it: as JSON, as text, as a Mermaid graph.
+//! The mesh and routes as JSON, as text, and as a Mermaid graph.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use relay_mesh::{EdgeView, GameEdgeView, MeshView, NodeView, RouteView};
 use serde_json::{Value, json};
 use wire::NodeId;
 
-/// How an answer is written.
+/// Format of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Format {
@@ -20,13 +20,13 @@ pub(super) enum Format {
     Mermaid,
 }
 
-/// A route between two ends, in a mesh.
+/// A route between two nodes.
 pub(super) struct RouteAnswer<'a> {
     pub(super) from: NodeId,
-    /// The cheapest.
+    /// The route of the lowest cost.
     pub(super) route: &'a Route,
-    /// What flows of `from` use now, for each end that they may have there; `None` where `from` is
-    /// another node, which alone knows.
+    /// Routes in use by flows of `from`, for each of their far ends; `None` if `from` is another
+    /// node, which alone knows them.
     pub(super) in_use: Option<Vec<RouteView>>,
 }
 
@@ -56,7 +56,7 @@ pub(super) fn route_json(mesh: &MeshView, answer: &RouteAnswer<'_>) -> Value {
     })
 }
 
-/// What flows use, as JSON.
+/// A route in use as JSON.
 fn used_json(mesh: &MeshView, from: &NodeId, of: &RouteView) -> Value {
     let hops = |path: &Path| -> Vec<Value> {
         hops(from, path)
@@ -75,13 +75,13 @@ fn used_json(mesh: &MeshView, from: &NodeId, of: &RouteView) -> Value {
     })
 }
 
-/// The mesh as lines for people.
+/// The mesh as text.
 pub(super) fn text(mesh: &MeshView) -> String {
     let mut text = String::new();
     for of in &mesh.nodes {
         let roles = role_names(of.roles).join(",");
         let roles = if roles.is_empty() { "none" } else { &roles };
-        // Writing to a string does not fail; so below.
+        // Writing to a string does not fail.
         writeln!(text, "{:<32} {roles:<17} {}", label(of), of.node).unwrap_or_default();
     }
     for of in &mesh.links {
@@ -110,7 +110,7 @@ pub(super) fn text(mesh: &MeshView) -> String {
     text
 }
 
-/// A route as lines for people: the cheapest, and what flows use now.
+/// The route of the lowest cost, and the routes in use, as text.
 pub(super) fn route_text(mesh: &MeshView, answer: &RouteAnswer<'_>) -> String {
     let names = |path: &Path| {
         let names: Vec<String> = hops(&answer.from, path).map(|id| name(mesh, &id)).collect();
@@ -155,7 +155,7 @@ pub(super) fn route_text(mesh: &MeshView, answer: &RouteAnswer<'_>) -> String {
     text
 }
 
-/// The mesh as a Mermaid graph, the links of `way` drawn thick.
+/// The mesh as a Mermaid graph, with the links of the route drawn thick.
 pub(super) fn mermaid(mesh: &MeshView, answer: Option<&RouteAnswer<'_>>) -> String {
     let mut text = String::from("graph LR\n");
     let index = |id: &NodeId| mesh.nodes.binary_search_by(|of| of.node.cmp(id)).ok();
@@ -186,13 +186,13 @@ fn route_names(mesh: &MeshView, answer: &RouteAnswer<'_>) -> String {
 }
 
 impl RouteAnswer<'_> {
-    /// All nodes on the way, both ends included; one where they are the same.
+    /// All nodes of the route, both ends included; a single one if they are equal.
     fn hops(&self) -> impl Iterator<Item = NodeId> {
         hops(&self.from, &self.route.path)
     }
 }
 
-/// All nodes of a path from `from`, both ends included; one where they are the same.
+/// All nodes of a path from `from`, both ends included; a single one if they are equal.
 fn hops(from: &NodeId, path: &Path) -> impl Iterator<Item = NodeId> {
     let end = (path.destination != *from).then_some(path.destination);
     core::iter::once(*from)
@@ -245,8 +245,8 @@ fn role_names(roles: Roles) -> Vec<&'static str> {
     held.map(|(_, name)| name).collect()
 }
 
-/// What a node is called in text: its name, or the first digits of its id. Names are letters, digits and
-/// `. _ -`, so that none breaks out of a drawing.
+/// A node's name, or the first digits of its id. Names consist of letters, digits and `. _ -`, so
+/// they need no escaping.
 fn name(mesh: &MeshView, id: &NodeId) -> String {
     let index = mesh.nodes.binary_search_by(|of| of.node.cmp(id)).ok();
     let of = index.and_then(|index| mesh.nodes.get(index));
@@ -265,7 +265,7 @@ fn short(id: &NodeId) -> String {
     id.to_string().chars().take(16).collect()
 }
 
-/// Costs are tenths of a millisecond.
+/// A cost unit is a tenth of a millisecond.
 fn millis(cost: Cost) -> f64 {
     f64::from(cost.units()) / 10.0
 }

@@ -1,4 +1,4 @@
-//! The requests of operators, and what each asks of the node.
+//! Handlers of the admin interface.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use crate::http::field::has_media_type;
 use crate::http::target::normalized;
 use crate::relay::client::NodeCounters;
 
-/// The routes; all but health need the token.
+/// The routes; all but `/health` require the token.
 pub(super) fn routes(shared: Arc<Shared>) -> Router {
     let routes = Router::new()
         .route("/v1/config", get(config).put(put_config))
@@ -63,7 +63,7 @@ async fn health(State(shared): State<Arc<Shared>>) -> Result<Json<Value>, ErrorR
     Ok(Json(json!({"status": status, "links": links})))
 }
 
-/// The text of the document in force, as it was signed.
+/// The text of the document in force, as signed.
 async fn config(State(shared): State<Arc<Shared>>) -> Result<Response, ErrorResponse> {
     let reply = shared.client.call(CALL_TIMEOUT, |_, node| {
         node.document_text().map(<[u8]>::to_vec)
@@ -74,7 +74,7 @@ async fn config(State(shared): State<Arc<Shared>>) -> Result<Response, ErrorResp
     Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 
-/// The document in force with its signatures, as another node would take it.
+/// The document in force with its signatures, as other nodes accept it.
 async fn signed_config(State(shared): State<Arc<Shared>>) -> Result<Response, ErrorResponse> {
     let reply = shared.client.call(CALL_TIMEOUT, |_, node| {
         node.config_bundle().map(<[u8]>::to_vec)
@@ -85,7 +85,7 @@ async fn signed_config(State(shared): State<Arc<Shared>>) -> Result<Response, Er
     Ok(([(header::CONTENT_TYPE, BYTES)], bytes).into_response())
 }
 
-/// Takes a signed document; answers once it is in force here, and on disk.
+/// Offers a signed document; responds when it is in force and on disk.
 async fn put_config(
     State(shared): State<Arc<Shared>>,
     Extension(activity): Extension<Activity>,
@@ -131,13 +131,13 @@ async fn put_config(
     Ok(Json(json!({"version": version, "is_new": is_new})))
 }
 
-/// Reads a body, within its bounds of bytes and time.
+/// Reads a body, within its limits of size and time.
 async fn read_body(body: Body) -> Result<Bytes, ErrorResponse> {
     let too_large = || {
         let detail = format!("a signed document has at most {BUNDLE_LEN_MAX} bytes");
         ErrorResponse::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", detail)
     };
-    // What says so is not waited for.
+    // A body that declares too large a length is not read.
     let declared_len = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if declared_len > BUNDLE_LEN_MAX {
         return Err(too_large());
@@ -200,7 +200,7 @@ async fn graph(
 struct RouteQuery {
     /// A node's id or name.
     from: String,
-    /// A node's id or name, or a game.
+    /// A node's id or name, or a game's name.
     to: String,
     #[serde(default)]
     format: Format,
@@ -315,11 +315,11 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> Result<Response, ErrorRes
     Ok(([(header::CONTENT_TYPE, kind)], metrics::text(&counts)).into_response())
 }
 
-/// How long the node's thread may take.
+/// Time for the node's thread to answer.
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long the other end may take to send a document.
+/// Time to receive a document.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a disk may take.
+/// Time to write a document to disk.
 const STORE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The media type of signed documents.
+/// Media type of signed documents.
 const BYTES: &str = "application/octet-stream";

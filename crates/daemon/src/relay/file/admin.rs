@@ -1,4 +1,4 @@
-//! `"admin"` and `"signed"` of a node's file: its admin interface, and whose signed documents it follows.
+//! `"admin"` and `"signed"` of a node's file: the admin interface, and signed documents.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -14,18 +14,19 @@ use wire::NodeId;
 use super::{ConfigError, read_secret, read_small};
 use crate::relay::store::write_atomic;
 
-/// The admin interface: HTTP on a loopback address, for whoever holds the token.
+/// The admin interface: HTTP on a loopback address, with a bearer token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileAdmin {
-    /// Where it listens; a loopback address, since it speaks without TLS.
+    /// Its address; loopback only, since it has no TLS.
     pub listen: SocketAddr,
-    /// The token: 64 hexadecimal digits in a file of mode 0600. The node makes it where there is none.
+    /// The token: 64 hexadecimal digits in a file of mode 0600. The node creates it if it does not
+    /// exist.
     pub token_file: PathBuf,
 }
 
 impl FileAdmin {
-    /// Reads the token, or makes it.
+    /// Reads the token, or creates it.
     pub(super) fn token(&self, directory: &Path) -> Result<Secret32, ConfigError> {
         let path = directory.join(&self.token_file);
         if matches!(fs::metadata(&path), Err(error) if error.kind() == ErrorKind::NotFound) {
@@ -33,7 +34,7 @@ impl FileAdmin {
             Ring::new()
                 .random(&mut token)
                 .map_err(|error| ConfigError::new(&path, &error).in_field(FIELD))?;
-            // A node id has the same form.
+            // A token is written like a node id.
             let digits = NodeId(token).to_string();
             write_atomic(&path, digits.as_bytes()).map_err(|error| {
                 let text = format!("the token cannot be written: {error}");
@@ -46,25 +47,25 @@ impl FileAdmin {
 
 const FIELD: &str = "admin.token_file";
 
-/// Signed configuration: its games and members take the place of the file's.
+/// Signed configuration, whose games and members replace the file's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileSigned {
-    /// The network's name, as documents state it.
+    /// The network's name in documents.
     pub network: String,
-    /// Who signs the first document; each later one is judged by the one before.
+    /// Signers of the first document; each later document is checked against the previous one.
     pub admins: AdminKeys,
-    /// Where the document in force is kept; the node makes this file.
+    /// File for the document in force; the node creates it.
     pub store: PathBuf,
-    /// A document that what this node takes has to follow from; without it, any that the admins lead to.
+    /// A document that later ones must descend from; without it, any that the admins' keys lead to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub minimum: Option<FileMinimum>,
-    /// Addresses of this host that a document's ports are opened on, at an entry.
+    /// At an entry: addresses of this host on which a document's ports are opened.
     #[serde(default)]
     pub listen: Vec<IpAddr>,
 }
 
-/// The document that last changed the admin keys, so that keys retired before it are worth nothing here.
+/// The document that last changed the admin keys. Keys retired before it are not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileMinimum {
@@ -94,7 +95,7 @@ mod sha256_hex {
 }
 
 impl FileSigned {
-    /// Reads what was stored, and checks it again.
+    /// Reads the stored document and verifies it again.
     pub(super) fn open(&self, directory: &Path) -> Result<Signed, ConfigError> {
         let path = directory.join(&self.store);
         let (network, admins) = (self.network.clone(), self.admins.clone());

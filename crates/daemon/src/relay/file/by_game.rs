@@ -1,4 +1,4 @@
-//! Parts of a node's file that are keyed by a game's name: `"probes"`, `"proxies"` and `"rations"`.
+//! Parts of a node's file keyed by game name: `"probes"`, `"proxies"` and `"rations"`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,22 +11,22 @@ use super::check::Fault;
 use super::{ConfigError, FileConfig, FileGame, FileProtocol};
 use crate::hex;
 
-/// What is sent to the server of a game, to see how long the answer takes.
+/// How the round trip to a game's server is measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "by", rename_all = "snake_case", deny_unknown_fields)]
 pub enum FileProbe {
-    /// Nothing.
+    /// Not measured.
     None,
-    /// An ICMP echo request, where `net.ipv4.ping_group_range` permits it.
+    /// An ICMP echo request, if `net.ipv4.ping_group_range` permits it.
     Icmp,
     /// A TCP connection.
     Connect {
-        /// To this port of the server's host.
+        /// The port on the server's host.
         port: u16,
     },
-    /// A datagram to the server; whatever it answers counts.
+    /// A datagram to the server; any answer counts.
     Query {
-        /// Its bytes, two hexadecimal digits each; at most 512 bytes.
+        /// Its bytes as hexadecimal digits; at most 512 bytes.
         hex: String,
     },
 }
@@ -60,7 +60,7 @@ impl FileConfig {
         probes.collect()
     }
 
-    /// Says what is wrong with the probes.
+    /// Returns what is wrong with the probes.
     pub(super) fn probes_fault(&self) -> Option<Fault> {
         let is_known = |name: &String| {
             let mut games = self.games.iter();
@@ -85,23 +85,24 @@ fn bad_probe(game: &str) -> Fault {
     Fault::new(format!("probes.{game}"), text)
 }
 
-/// Proxies before the port of a game.
+/// Trusted proxies in front of a game's ports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileProxies {
-    /// Their addresses, as prefixes: `10.0.0.0/8`, `2001:db8::/32`. What comes from elsewhere is a
-    /// player's own, and may not begin with a header.
+    /// Their addresses as prefixes, such as `10.0.0.0/8` or `2001:db8::/32`. Any other peer is a
+    /// player and may not send a PROXY header.
     pub from: Vec<String>,
-    /// Whether all connections begin with a header; true. Datagrams all do, whatever stands here.
+    /// Whether every connection must begin with a header; default true. Every datagram must,
+    /// whatever this says.
     #[serde(default = "is_required")]
     pub required: bool,
-    /// Over what the game is played; without it they stand before all games of the name.
+    /// The game's protocol; without it, both protocols of the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<FileProtocol>,
 }
 
 impl FileProxies {
-    /// Whether they stand before games over `protocol`.
+    /// Whether they apply to games over `protocol`.
     fn are_before(&self, protocol: FileProtocol) -> bool {
         self.protocol.is_none_or(|only| only == protocol)
     }
@@ -130,7 +131,7 @@ impl FileConfig {
             .collect()
     }
 
-    /// Says what is wrong with the proxies.
+    /// Returns what is wrong with the proxies.
     pub(super) fn proxies_fault(&self) -> Option<Fault> {
         let mut proxies = self.proxies.iter();
         proxies.find_map(|(name, proxies)| {
@@ -143,7 +144,7 @@ impl FileConfig {
             let is_there = |protocol| {
                 let mut games = self.games.iter();
                 let is_it = |game: &FileGame| game.name == *name && game.protocol == protocol;
-                // What games a document has is not known yet.
+                // The games of documents are not known yet.
                 proxies.are_before(protocol)
                     && (self.signed.is_some()
                         || games.any(|game| is_it(game) && !game.listen.is_empty()))
@@ -169,18 +170,18 @@ const fn is_required() -> bool {
     true
 }
 
-/// What players of one /24 or /48 may do in a game over UDP until each has proved that it receives; what is
-/// left out is as [`RationLimits`] has it.
+/// Limits of a UDP game's players in one /24 or /48 who have not proved that they receive. Defaults
+/// are those of [`RationLimits`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileRation {
-    /// New players a second; 256.
+    /// New players per second; 256.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newcomers_per_second: Option<u32>,
-    /// Players at a time that have not proved it; 1,024.
+    /// Concurrent unproved players; 1,024.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unproved: Option<u32>,
-    /// Bytes a second of answers to all of them; 1 MiB.
+    /// Bytes per second sent to all of them; 1 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_per_second: Option<u32>,
 }
@@ -203,7 +204,7 @@ impl FileConfig {
             .collect()
     }
 
-    /// Limits of a game that no port of this node is for. Where documents bring games, any name is taken.
+    /// Returns limits of a game without a port here. With signed documents every name is accepted.
     pub(super) fn rations_fault(&self) -> Option<Fault> {
         let is_known = |name: &&String| {
             let mut games = self.games.iter();

@@ -1,4 +1,4 @@
-//! What a configuration must not leave to be found out later.
+//! Checks of a configuration before the node starts.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,12 +13,12 @@ use wire::address::{canonical, check_destination};
 
 use super::{FileConfig, FileGame, FileProtocol, FileRole};
 
-/// A value that breaks a rule.
+/// An invalid value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     /// The field, such as `games[1].server`.
     pub(super) field: String,
-    /// The rule, in one sentence.
+    /// What is wrong, one sentence.
     pub(super) text: String,
 }
 
@@ -38,8 +38,7 @@ impl fmt::Display for Fault {
 }
 
 impl FileConfig {
-    /// Says in one sentence why a node with this configuration could not do its work; `None` where
-    /// it could.
+    /// Returns the first value with which a node could not work.
     pub(super) fn fault(&self) -> Option<Fault> {
         if self.roles.is_empty() {
             let text = "\"roles\" is empty; expected one or more of \"entry\", \"relay\", \"exit\"";
@@ -56,7 +55,7 @@ impl FileConfig {
             .or_else(|| self.links_fault())
     }
 
-    /// Emulated links, if this program is built without them.
+    /// Emulated links without the feature.
     fn links_fault(&self) -> Option<Fault> {
         let is_built = cfg!(feature = "emulation");
         (!is_built && !self.links.is_empty()).then(|| {
@@ -69,7 +68,7 @@ impl FileConfig {
         })
     }
 
-    /// Numbers with which a node does not start, or carries nothing.
+    /// Numbers with which a node does not start or carries nothing.
     fn number_fault(&self) -> Option<Fault> {
         if !(1..=ShardId::COUNT_MAX).contains(&self.shards) {
             let text = format!(
@@ -82,7 +81,7 @@ impl FileConfig {
         self.limits_fault()
     }
 
-    /// A limit of which a machine cannot hold so much, or with which a node carries nothing.
+    /// Limits that exceed a machine, or with which a node carries nothing.
     fn limits_fault(&self) -> Option<Fault> {
         let limits = &self.limits;
         let has_tcp = self
@@ -167,7 +166,7 @@ impl FileConfig {
         ))
     }
 
-    /// Nothing can be sent from a broadcast or multicast address.
+    /// Addresses to listen on: no broadcast and no multicast.
     fn listen_fault(&self) -> Option<Fault> {
         let own = ("listen".to_owned(), &self.listen);
         let games = self.games.iter().enumerate();
@@ -271,20 +270,20 @@ fn header_fault(game: &FileGame) -> Option<&'static str> {
     header.does_not_go_with(protocol).then_some(fault)
 }
 
-/// Most flows: some gigabytes of memory.
+/// Highest number of flows; some gigabytes of memory.
 const FLOWS_MAX: u64 = 1 << 20;
-/// Most neighbours: each has a session and is measured all the time.
+/// Highest number of neighbours; each has a session and is probed.
 const LINKS_MAX: u64 = 4_096;
-/// Lowest rate of a flow, bytes a second: one datagram of the longest that players send.
+/// Lowest rate of a flow, bytes per second: one datagram of the longest size.
 const RATE_MIN: u64 = 1_500;
-/// Highest rate of a flow, bytes a second: 8 Gbit/s.
+/// Highest rate of a flow, bytes per second; 8 Gbit/s.
 const RATE_MAX: u64 = 1 << 30;
-/// Longest time that a limit may name.
+/// Longest time of a limit.
 const DAY_SECS: u64 = 86_400;
 /// Longest name of a node, bytes.
 const NAME_LEN_MAX: usize = 32;
 
-/// Whether no packet can be meant for `address`.
+/// Whether no packet can be sent to `address`.
 const fn is_nowhere(address: &SocketAddr) -> bool {
     check_destination(*address).is_err()
 }

@@ -16,29 +16,29 @@ use super::{NodeName, host};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileGame {
-    /// The same at entry and exit; at most 64 bytes. A game over UDP and one over TCP may share it.
+    /// The same at entry and exit; at most 64 bytes. A UDP game and a TCP game may share a name.
     pub name: String,
-    /// Over what it is played; `udp` by default.
+    /// Its protocol; default `udp`.
     #[serde(default)]
     pub protocol: FileProtocol,
-    /// How its packets live through trouble.
+    /// Paths that its packets use.
     #[serde(default)]
     pub mode: FileMode,
-    /// At an entry: where players come in.
+    /// At an entry: addresses that players connect to.
     #[serde(default)]
     pub listen: Vec<SocketAddr>,
-    /// At an entry: the exits that serve it.
+    /// At an entry: exits that serve the game.
     #[serde(default)]
     pub exits: Vec<NodeName>,
-    /// At an exit: where the game server listens; a host name is resolved when the file is read and every
-    /// 10 s.
+    /// At an exit: the game server's address; a host name is resolved when the file is read and
+    /// every 10 s.
     #[serde(default, deserialize_with = "host::optional")]
     pub server: Option<SocketAddr>,
-    /// At an exit: the entries that may send players; without it, all members.
+    /// At an exit: entries that may send players; without it, all members.
     #[serde(default)]
     pub entries: Option<BTreeSet<NodeName>>,
-    /// At an exit: how the game server is told the player's address, by headers of the PROXY protocol;
-    /// `true`, `false` or an object. Only for servers that expect them of this host.
+    /// At an exit: PROXY headers that give the game server the player's address; `true`, `false` or
+    /// an object. Only for servers that expect them from this host.
     #[serde(
         default,
         serialize_with = "write_proxy_header",
@@ -47,20 +47,20 @@ pub struct FileGame {
     pub proxy_header: Option<ProxyRule>,
 }
 
-/// How a game's packets live through trouble.
+/// Paths that a game's packets use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileMode {
     /// One path.
     Single,
-    /// A second one is kept warm.
+    /// A second path is kept ready.
     #[default]
     Shadow,
-    /// Two carry every packet.
+    /// Every packet is sent over two paths.
     Dup,
 }
 
-/// Over what a game is played.
+/// A game's transport protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileProtocol {
@@ -96,7 +96,7 @@ impl FileGame {
     }
 }
 
-/// Writes `true`, `false`, or the object where it says something.
+/// Writes `true` for the default rule, `false` for none, otherwise the object.
 #[expect(clippy::ref_option, reason = "serde calls it so")]
 fn write_proxy_header<S: Serializer>(
     header: &Option<ProxyRule>,
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
     use crate::relay::FileGame;
 
-    /// A game whose `"proxy_header"` is `text`.
+    /// A game with this `"proxy_header"`.
     fn game(text: &str) -> Result<FileGame, String> {
         let text =
             format!(r#"{{"name": "doom", "server": "127.0.0.1:9", "proxy_header": {text}}}"#);

@@ -1,7 +1,7 @@
-//! Addresses of others in a node's file: an IP address or a host name, and a port.
+//! Addresses in a node's file: an IP address or a host name, and a port.
 //!
-//! A name is resolved as the file is read and before the node runs, in at most [`PATIENCE`];
-//! [`HostNames`](super::super::host_names::HostNames) does so again later.
+//! Names are resolved when the file is read, within [`RESOLVE_TIMEOUT`] each;
+//! [`HostNames`](super::super::host_names::HostNames) resolves them again later.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -39,7 +39,7 @@ impl<'de> Deserialize<'de> for Target {
     }
 }
 
-/// The host names among the addresses of `config`, which was read from `text`.
+/// Returns the host names among the addresses of `config`, which was read from `text`.
 pub(super) fn names(text: &[u8], config: &FileConfig) -> Vec<HostName> {
     let Ok(targets) = config_text::read_json::<Targets>(text, |_| None) else {
         return Vec::new();
@@ -74,7 +74,7 @@ pub(super) fn names(text: &[u8], config: &FileConfig) -> Vec<HostName> {
         .collect()
 }
 
-/// The addresses of a file, as it has them.
+/// The addresses of a file as text.
 #[derive(Deserialize)]
 struct Targets {
     #[serde(default)]
@@ -96,7 +96,7 @@ struct GameTarget {
     server: Option<String>,
 }
 
-/// Reads an address, or looks a name up.
+/// Parses an address or resolves a name.
 fn resolve(text: &str) -> Result<SocketAddr, Fault> {
     match parse_address(text) {
         Err(AddressError::HostName) => {}
@@ -108,18 +108,18 @@ fn resolve(text: &str) -> Result<SocketAddr, Fault> {
         .name("lookup".to_owned())
         .spawn(move || {
             let found = name.to_socket_addrs().map(|mut found| found.next());
-            // Nobody waits any more where it took too long.
+            // The caller may have timed out.
             answer.send(found.unwrap_or_default()).ok();
         });
     spawned.map_err(|_| Fault::NoAnswer)?;
-    match found.recv_timeout(PATIENCE) {
+    match found.recv_timeout(RESOLVE_TIMEOUT) {
         Ok(Some(address)) => Ok(address),
         Ok(None) => Err(Fault::NoAddress),
         Err(_) => Err(Fault::NoAnswer),
     }
 }
 
-/// Why a text leads to no address.
+/// Why a text gives no address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     Form(AddressError),
@@ -137,8 +137,8 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Time for one name.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Time to resolve one name.
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
@@ -149,7 +149,7 @@ mod tests {
         let found = resolve("localhost:4500").unwrap();
         assert!(found.ip().is_loopback() && found.port() == 4_500);
         assert_eq!(resolve("192.0.2.7:9"), Ok("192.0.2.7:9".parse().unwrap()));
-        // RFC 6761, section 6.4: nothing has this name.
+        // RFC 6761, section 6.4: this name never resolves.
         let none = resolve("node.invalid:4500");
         assert!(
             matches!(none, Err(Fault::NoAddress | Fault::NoAnswer)),

@@ -1,9 +1,9 @@
-//! `PureGamer`'s `config.json` of five fields, as the configuration of a node here.
+//! `PureGamer`'s `config.json` of five fields as a node configuration.
 //!
-//! A node there may be entry, relay and exit at once, and so it is here; the games' lists say which. What it
-//! has no field for is made of what it has: who is let in is a secret in the data folder, which the node
-//! makes of the admin's public key where there is none. A network that anybody may join who knows that key
-//! is what it was there; a secret of one's own closes it.
+//! Such a node is entry, relay and exit at once, as it is there; the games' lists decide which. The
+//! network secret, for which the format has no field, is a file in the data folder, which the node
+//! derives from the admin's public key if it does not exist. As there, anyone who knows that key
+//! can join; a secret of your own closes the network.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
@@ -20,19 +20,19 @@ use super::{
 };
 use crate::relay::store::write_atomic;
 
-/// What tells the one form from the other.
+/// The field that distinguishes the two formats.
 #[derive(Deserialize)]
 struct Kind {
     super_admin_pub_key: Option<IgnoredAny>,
 }
 
-/// Returns whether a file is of the five fields, right or wrong.
+/// Returns whether a file has the five fields, valid or not.
 pub(super) fn is_seed(text: &[u8]) -> bool {
     let text = text.strip_prefix("\u{FEFF}".as_bytes()).unwrap_or(text);
     serde_json::from_slice::<Kind>(text).is_ok_and(|kind| kind.super_admin_pub_key.is_some())
 }
 
-/// Reads the five fields, and makes the data folder and its secret where they are not there.
+/// Reads the five fields, and creates the data folder and its secret if they do not exist.
 pub(super) fn read(path: &Path, text: &[u8]) -> Result<FileConfig, ConfigError> {
     let file = NodeFile::read(text).map_err(|error| ConfigError::new(path, &error))?;
     let nodes = file.bootstrap_nodes.iter().map(node);
@@ -100,11 +100,11 @@ fn make_data(folder: &Path, secret: &str) -> io::Result<()> {
     if fs::exists(&path)? {
         return Ok(());
     }
-    // Whole or not at all: half a secret would let nobody in, at each start again.
+    // Atomic: with half a secret no start would succeed again.
     write_atomic(&path, secret.as_bytes())
 }
 
-/// The address that this host speaks to `far` from, or to anybody; nothing is sent.
+/// The local address of a route to `far`, or to a documentation address; nothing is sent.
 fn own_ip(far: Option<SocketAddr>) -> IpAddr {
     let far = far.unwrap_or(SOMEBODY);
     let any: IpAddr = match far {
@@ -115,14 +115,14 @@ fn own_ip(far: Option<SocketAddr>) -> IpAddr {
         socket.connect(far)?;
         socket.local_addr()
     });
-    // A host without a way to anybody has itself.
+    // A host without a route uses loopback.
     chosen.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |address| address.ip())
 }
 
-/// The network's name there, as nodes find each other by it.
+/// The network's name in that format.
 const NETWORK: &str = "PureGamerNetwork-0";
 const SECRET: &str = "secret";
-/// Of documentation, RFC 5737.
+/// A documentation address, RFC 5737.
 const SOMEBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 9);
 
 #[cfg(test)]
@@ -133,7 +133,7 @@ mod tests {
     fn pg1_a_secret_that_cannot_be_written_whole_is_made_at_the_next_start() {
         let name = format!("tickwire-seed-secret-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
-        // A folder where the draft goes: it cannot be opened, whoever runs this.
+        // The draft's name is a folder, so opening it fails for every user.
         let draft = folder.join("secret.new");
         fs::create_dir_all(&draft).unwrap();
         assert!(make_data(&folder, "of the admin").is_err());

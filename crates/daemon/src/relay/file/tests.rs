@@ -182,7 +182,7 @@ fn without_an_address_to_advertise_the_bound_one_is_told() {
     assert_eq!(setup.node.profile.roles, Roles::RELAY);
 }
 
-/// A game of an entry.
+/// A game at an entry.
 fn doom() -> FileGame {
     FileGame {
         name: "doom".to_owned(),
@@ -196,7 +196,7 @@ fn doom() -> FileGame {
     }
 }
 
-/// Why an entry's configuration is no good after a change to it; the game may be put into it.
+/// The fault of an entry's configuration after `change`, which may add the game.
 fn fault_of(change: impl FnOnce(&mut FileConfig, FileGame)) -> Option<String> {
     let mut sandbox = Sandbox::new(&[("one", FileRole::Entry)]).unwrap();
     let mut config = sandbox.config_mut(0).unwrap().clone();
@@ -205,7 +205,7 @@ fn fault_of(change: impl FnOnce(&mut FileConfig, FileGame)) -> Option<String> {
     setup.err().map(|error| error.to_string())
 }
 
-/// As [`fault_of`], after a change to its only game.
+/// As [`fault_of`], with its only game changed.
 fn with(change: impl FnOnce(&mut FileGame)) -> Option<String> {
     fault_of(|config, mut game| {
         change(&mut game);
@@ -322,7 +322,7 @@ fn the_configurations_of_the_pages_are_good() {
     let blocks = page.split("```json\n").skip(1);
     let files: Vec<FileConfig> = blocks
         .filter_map(|rest| rest.split_once("```"))
-        // The others are parts of files.
+        // The other blocks are parts of files.
         .filter(|(block, _)| block.contains("identity_file"))
         .map(|(block, _)| serde_json::from_str(block).unwrap())
         .collect();
@@ -394,7 +394,7 @@ fn a_tcp_game_that_cannot_work_is_refused_in_one_sentence() {
     )]);
 }
 
-/// Proxies before a game named doom, as the file has them.
+/// Proxies of a game named doom.
 fn before_doom(more: &str) -> BTreeMap<String, FileProxies> {
     let text = format!("{{\"doom\": {{\"from\": [\"10.0.0.0/8\"]{more}}}}}");
     serde_json::from_str(&text).unwrap()
@@ -420,7 +420,7 @@ fn proxies_stand_before_all_games_of_a_name_or_those_over_one_protocol() {
     }
 }
 
-/// What games there are, over what, only the document knows.
+/// The protocol is known only from the document.
 #[test]
 fn proxies_without_a_protocol_stand_before_a_game_of_a_document_over_either() {
     let mut sandbox = Sandbox::new(&[("one", FileRole::Entry)]).unwrap();
@@ -446,7 +446,7 @@ fn proxies_without_a_protocol_stand_before_a_game_of_a_document_over_either() {
     assert_eq!(fault.as_deref(), Some(NOT_REQUIRED));
 }
 
-/// Said of proxies before datagrams alone.
+/// The fault of UDP proxies.
 const NOT_REQUIRED: &str = "\"proxies\" of \"doom\" have \"required\": false, but over UDP each datagram \
                             must begin with a header";
 

@@ -1,4 +1,5 @@
-//! What joins the matchmaker to its hub node, its allocator and its edge: all on one thread.
+//! The application of the matchmaker's hub node: connects matchmaker, allocator and edge on one
+//! thread.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -29,17 +30,17 @@ use crate::matchmaking::{
 pub(super) struct MatchmakerApplication {
     matchmaker: Matchmaker<Ring>,
     commands: CommandSender,
-    /// Told when another run of this matchmaker takes over.
+    /// Signalled when a later run of this matchmaker takes over.
     fence: Sender<()>,
     waiters: Waiters,
-    /// Calls to servers on their way, and the commands they do.
+    /// Outstanding calls to servers, and their commands.
     calls: BTreeMap<CallId, CommandId>,
     clock: Clock,
-    /// When the matchmaker shall be told the wall clock again.
+    /// When the wall clock is next set.
     wall_clock_at: Instant,
-    /// Replies of the matchmaker, before they are sent.
+    /// Buffer of replies.
     reply: Vec<u8>,
-    /// Who wants the results of matches.
+    /// Receiver of match results.
     subscriber: Option<Sender<MatchResult>>,
 }
 
@@ -62,7 +63,7 @@ impl MatchmakerApplication {
         }
     }
 
-    /// Does what the matchmaker asks for, and tells what it tells.
+    /// Runs the matchmaker's commands and handles its events.
     fn pump(&mut self, now: Instant, node: &mut Node) {
         loop {
             if let Some((id, command)) = self.matchmaker.poll_command() {
@@ -123,7 +124,7 @@ impl MatchmakerApplication {
         }
     }
 
-    /// Hands a match's result on, where somebody wants it.
+    /// Sends a match's result to the subscriber, if there is one.
     fn publish_result(&mut self, match_id: MatchId, end: MatchEnd, result: &[u8]) {
         let Some(subscriber) = &self.subscriber else {
             return;
@@ -142,7 +143,7 @@ impl MatchmakerApplication {
         }
     }
 
-    /// Answers all who wait for a ticket, where there is something to tell.
+    /// Answers the long polls of a ticket if its state has settled.
     fn answer_waiters(&mut self, ticket: TicketId) {
         let answer = match self.matchmaker.ticket(ticket) {
             None => Err(UnknownTicket),
@@ -150,13 +151,13 @@ impl MatchmakerApplication {
             Some(_) => return,
         };
         for waiter in self.waiters.take(ticket) {
-            // Its time may be over.
+            // The long poll may have timed out.
             drop(waiter.send(answer.clone()));
         }
     }
 
-    /// Returns what has become of a ticket, for its holder, who is there: a ticket that nobody asks
-    /// for ends.
+    /// Returns the state of a ticket to its holder, and keeps the ticket alive: one that is never
+    /// polled expires.
     fn holder_state(
         &mut self,
         now: Instant,
@@ -173,7 +174,7 @@ impl MatchmakerApplication {
     fn cancel(&mut self, now: Instant, access: &TicketAccess) -> Result<TicketState, CancelError> {
         let state = self.holder_state(now, access);
         let state = state.map_err(|UnknownTicket| CancelError::Unknown)?;
-        // Said twice, it is done as well.
+        // Cancelling twice succeeds.
         if *state != TicketState::Ended(Ending::Cancelled) {
             self.matchmaker.cancel(now, access.ticket)?;
         }
@@ -202,7 +203,7 @@ impl MatchmakerApplication {
             .handle_call(now, link, body, &mut self.reply);
         let answer = Bytes::copy_from_slice(&self.reply);
         if node.reply(now, ticket, Ok(answer)).is_err() {
-            // The server calls again.
+            // The server retries.
             tracing::debug!("an answer found no room");
         }
     }
@@ -236,7 +237,7 @@ impl LinkApplication for MatchmakerApplication {
         node: &mut Node,
         request: MatchmakerRequest,
     ) -> ControlFlow<()> {
-        // Whoever asked may have gone meanwhile: an answer that is handed back is dropped.
+        // The receiver may be gone.
         match request {
             MatchmakerRequest::Submit(request, answer) => {
                 let receipt = self.matchmaker.submit(now, &request);
@@ -307,7 +308,7 @@ impl LinkApplication for MatchmakerApplication {
             NodeEvent::Refused(reason) => {
                 tracing::error!(%reason, "the hub refuses the matchmaker");
                 if reason == DownReason::Fenced {
-                    // Said once is enough.
+                    // One message is enough.
                     self.fence.try_send(()).unwrap_or_default();
                 }
             }
@@ -346,17 +347,17 @@ impl LinkApplication for MatchmakerApplication {
     }
 }
 
-/// Returns whether a ticket has what its holder waits for.
+/// Returns whether a ticket has a seat or has ended.
 const fn is_settled(state: &TicketState) -> bool {
     matches!(state, TicketState::Assigned(_) | TicketState::Ended(_))
 }
 
-/// How often the matchmaker is told the wall clock; its own clock carries on between.
+/// Interval at which the matchmaker's wall clock is set.
 const WALL_CLOCK_INTERVAL: Duration = Duration::from_secs(5);
 
 type Answer = oneshot::Sender<Result<TicketState, UnknownTicket>>;
 
-/// Who waits for which ticket to have a seat or to end.
+/// Long polls by ticket.
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
     by_ticket: BTreeMap<TicketId, Vec<Answer>>,
@@ -364,10 +365,10 @@ pub(super) struct Waiters {
 }
 
 impl Waiters {
-    /// Adds one who waits; hands it back where no more may wait.
+    /// Adds a long poll; returns it if there are too many.
     pub(super) fn add(&mut self, ticket: TicketId, answer: Answer) -> Result<(), Answer> {
         if self.count >= WAITERS_MAX {
-            // Those whose time is over are known only by a look.
+            // Timed-out polls are only found by looking at each.
             self.drop_closed();
             if self.count >= WAITERS_MAX {
                 return Err(answer);
@@ -382,14 +383,14 @@ impl Waiters {
         Ok(())
     }
 
-    /// Returns all who wait for `ticket`, who wait no longer.
+    /// Removes and returns the long polls of a ticket.
     pub(super) fn take(&mut self, ticket: TicketId) -> Vec<Answer> {
         let waiting = self.by_ticket.remove(&ticket).unwrap_or_default();
         self.count = self.count.saturating_sub(waiting.len());
         waiting
     }
 
-    /// Returns the tickets that somebody waits for.
+    /// Returns the tickets with long polls.
     pub(super) fn tickets(&self) -> Vec<TicketId> {
         self.by_ticket.keys().copied().collect()
     }
@@ -403,7 +404,7 @@ impl Waiters {
     }
 }
 
-/// How many may wait at a time; the edge allows fewer.
+/// Concurrent long polls; the edge allows fewer.
 const WAITERS_MAX: usize = 65_536;
 
 #[cfg(test)]
