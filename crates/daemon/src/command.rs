@@ -1,4 +1,4 @@
-//! The command line: a noun, a verb, and how it ends.
+//! The command line.
 
 mod admin;
 mod host;
@@ -28,27 +28,27 @@ use log::log;
 pub use matchmaker::{AskStatus, MatchmakerCommand, RunMatchmaker};
 pub use relay::RunRelay;
 
-/// What an operator can ask for.
+/// Commands of an operator.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
     /// The message switch between game servers and matchmaker.
     #[command(subcommand)]
     Hub(HubCommand),
-    /// The matchmaker, its HTTP edge and the game servers that it starts.
+    /// The matchmaker, its HTTP edge, and the game servers that it starts.
     #[command(subcommand)]
     Matchmaker(MatchmakerCommand),
-    /// Identities, and the join file that says who may join as what.
+    /// Identities, and the join file that lists the members and their roles.
     #[command(subcommand)]
     Key(KeyCommand),
-    /// One node of the mesh, until SIGTERM or SIGINT; it then drains first.
+    /// One node of the mesh, until SIGTERM or SIGINT, on which it drains first.
     Relay(RunRelay),
-    /// The mesh's signed configuration, and questions to a running node.
+    /// The mesh's signed configuration, and requests to a running node.
     #[command(subcommand)]
     Admin(AdminCommand),
 }
 
 impl Command {
-    /// Does it; the exit code says how it ended, and a sentence on stderr why.
+    /// Runs it; prints a failure to stderr and returns the exit status.
     #[must_use]
     pub fn run(&self) -> ExitCode {
         let result = match self {
@@ -71,7 +71,7 @@ impl Command {
         }
     }
 
-    /// Whether a program reads the answer.
+    /// Whether output and failures are JSON.
     const fn is_json(&self) -> bool {
         match self {
             Self::Matchmaker(command) => command.is_json(),
@@ -82,8 +82,8 @@ impl Command {
     }
 }
 
-/// Reads the command line; where it is wrong, says so and ends the process with status 2, also in
-/// JSON where `--json` is on it.
+/// Parses the command line. On an error prints it, as JSON if `--json` is given, and exits with
+/// status 2.
 #[must_use]
 pub fn parse<T: Parser>() -> T {
     let error = match T::try_parse() {
@@ -104,11 +104,11 @@ pub fn parse<T: Parser>() -> T {
     error.exit()
 }
 
-/// What closes when stdin does: whoever started the process lets go of it so.
+/// A channel that closes with stdin.
 struct StdinEnd(Receiver<()>);
 
 impl StdinEnd {
-    /// Starts the thread that reads stdin, and throws away what it reads.
+    /// Starts the thread that reads and discards stdin.
     fn watch() -> Result<Self, Failure> {
         let (open, end) = mpsc::channel();
         thread::Builder::new()
@@ -129,11 +129,11 @@ impl StdinEnd {
     }
 }
 
-/// Says one thing to whoever reads stdout: the answer of a command.
+/// Prints a line to stdout.
 ///
 /// # Errors
 ///
-/// Where stdout cannot be written. A process that goes on does so without.
+/// If stdout cannot be written. A running process goes on without it.
 fn say(text: &str) -> Result<(), Failure> {
     let line = format!("{text}\n");
     io::stdout()
@@ -141,7 +141,7 @@ fn say(text: &str) -> Result<(), Failure> {
         .map_err(|error| Failure::refused(format_args!("the answer cannot be written: {error}")))
 }
 
-/// How often a process looks whether all of it is at work.
+/// How often a process checks its threads.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Time for an orderly end.

@@ -99,12 +99,12 @@ impl EdgeConfig {
             Transport::PlainHttp => {
                 return Err(Failure::usage(format_args!(
                     "plain HTTP is served on loopback addresses only, since grants hold keys; \
-                     {listen} is none"
+                     {listen} is not one"
                 )));
             }
             Transport::Tls => {
                 return Err(Failure::usage(
-                    "this release serves the edge without TLS only: say --plain-http, listen on \
+                    "this release serves the edge without TLS only: use --plain-http, listen on \
                      a loopback address, and put a TLS proxy in front for other hosts",
                 ));
             }
@@ -180,7 +180,7 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
         match listener.accept().await {
             Ok((stream, peer)) => admit(stream, peer, &shared),
             Err(error) => {
-                tracing::debug!(error = %error.kind(), "a connection was not accepted");
+                tracing::debug!(error = %error.kind(), "an accept failed");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -1,4 +1,4 @@
-//! How a command ends: a code for scripts, a sentence for people.
+//! Results of commands: an exit status for scripts and a sentence for people.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -8,19 +8,20 @@ use std::process::ExitCode;
 use relay_mesh::config_text::TextError;
 use serde_json::json;
 
-/// What the exit status of a command says; each number has one meaning in all commands.
+/// Exit status of a command; each number has one meaning in all commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// What was asked about is not as it should be, or is not there: no link to the hub, no path, no
-    /// document in force. Also a process that could not go on.
+    /// A check failed: the state asked about is wrong or missing, such as no link to the hub, no
+    /// path, or no document in force. Also a process that failed.
     CheckFailed = 1,
-    /// The command line, an environment variable, or a file that one of them names, is wrong.
+    /// The command line, an environment variable, or a file that one of them names is wrong.
     Usage = 2,
-    /// Whoever was asked is not there: nobody answers, somebody else does, or the host has no address.
+    /// The other side could not be reached: no response, a different server, or a host without an
+    /// address.
     Unreachable = 3,
-    /// The system, or whoever was asked, does not do it: a busy port, a folder in use, a file that
-    /// exists, a full disk, a wrong token, a document that is not accepted.
+    /// The system or the other side refused: a port or folder in use, an existing file, a full
+    /// disk, a wrong token, a rejected document.
     Refused = 4,
     /// It took too long.
     TimedOut = 5,
@@ -46,31 +47,30 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Says on stderr, in one line, why `who` ends.
-///
-/// Where stderr cannot be written, the exit status alone says it.
+/// Prints to stderr, in one line, why `who` failed. If stderr cannot be written, only the exit
+/// status tells.
 pub fn print_error(who: &str, why: &dyn fmt::Display) {
     let line = format!("{who}: {why}\n");
     io::stderr().write_all(line.as_bytes()).ok();
 }
 
-/// Why a command or process ends early: one sentence that names what to look at.
+/// Why a command or process failed: one sentence that names what to look at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What the exit status shall say.
+    /// The exit status.
     pub exit: Exit,
-    /// For people; holds no secret.
+    /// The sentence; holds no secret.
     pub sentence: String,
-    /// The file that is at fault.
+    /// The file with the error.
     pub file: Option<PathBuf>,
-    /// The line of that file, from 1.
+    /// The line of the error in that file, from 1.
     pub line: Option<u32>,
-    /// The field, option or variable that is at fault.
+    /// The field, option or variable with the error.
     pub field: Option<String>,
 }
 
 impl Failure {
-    /// Makes a failure of what `sentence` shows.
+    /// Makes a failure with this sentence.
     pub fn new(exit: Exit, sentence: impl fmt::Display) -> Self {
         Self {
             exit,
@@ -81,12 +81,12 @@ impl Failure {
         }
     }
 
-    /// Makes a failure for whoever wrote the file at `path`, of what `sentence` shows.
+    /// Makes a usage failure in the file at `path`.
     pub fn file(path: &Path, sentence: impl fmt::Display) -> Self {
         Self::usage(format_args!("{}: {sentence}", path.display())).in_file(path)
     }
 
-    /// Makes a failure for the author of the file at `path`, whose text has `error`.
+    /// Makes a usage failure for a parse error in the file at `path`.
     pub fn text(path: &Path, error: &TextError) -> Self {
         let mut failure = Self::file(path, error);
         failure.line = u32::try_from(error.line).ok().filter(|line| *line > 0);
@@ -94,31 +94,30 @@ impl Failure {
         failure
     }
 
-    /// Says for programs which file is at fault; the sentence says it for people.
+    /// Sets the file, for programs; the sentence names it for people.
     #[must_use]
     pub fn in_file(mut self, path: &Path) -> Self {
         self.file = Some(path.to_owned());
         self
     }
 
-    /// Says for programs which line of the file is at fault.
+    /// Sets the line of the file, for programs.
     #[must_use]
     pub const fn at_line(mut self, line: u32) -> Self {
         self.line = Some(line);
         self
     }
 
-    /// Says for programs which field, option or variable is at fault.
+    /// Sets the field, option or variable, for programs.
     #[must_use]
     pub fn in_field(mut self, name: impl Into<String>) -> Self {
         self.field = Some(name.into());
         self
     }
 
-    /// Says on stderr for programs, in one line, why a command ends: an object with `schema`, `code`,
-    /// `message`, `file`, `line` and `field`, of which the last three may be `null`.
-    ///
-    /// Where stderr cannot be written, the exit status alone says it.
+    /// Prints the failure to stderr as one line of JSON: an object with `schema`, `code`,
+    /// `message`, `file`, `line` and `field`, the last three of which may be `null`. If stderr
+    /// cannot be written, only the exit status tells.
     pub(crate) fn print_json_error(&self) {
         let file = self.file.as_ref().map(|path| path.display().to_string());
         let object = json!({
@@ -133,12 +132,12 @@ impl Failure {
         io::stderr().write_all(line.as_bytes()).ok();
     }
 
-    /// Makes a failure for whoever wrote the command line or a file.
+    /// Makes a usage failure: the command line or a file is wrong.
     pub fn usage(sentence: impl fmt::Display) -> Self {
         Self::new(Exit::Usage, sentence)
     }
 
-    /// Makes a failure of what the system or another process does not give.
+    /// Makes a failure of the system or of another process.
     pub fn refused(sentence: impl fmt::Display) -> Self {
         Self::new(Exit::Refused, sentence)
     }
@@ -152,7 +151,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// What a kind of error says of a file.
+/// Texts for errors of files.
 const SYSTEM_FAULTS: [(io::ErrorKind, &str); 4] = [
     (io::ErrorKind::NotFound, "there is no such file"),
     (
@@ -166,7 +165,7 @@ const SYSTEM_FAULTS: [(io::ErrorKind, &str); 4] = [
     (io::ErrorKind::InvalidData, "the text is not UTF-8"),
 ];
 
-/// What the system refused of a file, in words for whoever named the file.
+/// An error of the system, in words for the person who named the file.
 pub(crate) struct SystemFault<'a>(pub(crate) &'a io::Error);
 
 impl fmt::Display for SystemFault<'_> {

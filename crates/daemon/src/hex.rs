@@ -1,6 +1,6 @@
-//! Bytes as text.
+//! Hexadecimal text.
 
-/// Writes two digits for each byte.
+/// Encodes bytes, two digits each.
 pub fn encode(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         for digit in [byte >> 4, byte & 15] {
@@ -10,7 +10,7 @@ pub fn encode(bytes: &[u8]) -> String {
     })
 }
 
-/// Reads what [`encode`] writes; `None` where it is something else.
+/// Decodes what [`encode`] returns, in either case; `None` for anything else.
 pub fn decode(text: &str) -> Option<Vec<u8>> {
     let pairs = text.as_bytes().chunks(2).map(|pair| {
         let digit = |at: usize| char::from(*pair.get(at)?).to_digit(16);

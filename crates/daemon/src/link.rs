@@ -215,7 +215,7 @@ pub struct LinkBusy;
 
 impl std::fmt::Display for LinkBusy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the link to the hub is behind, or has ended")
+        f.write_str("the link's queue is full, or the link has ended")
     }
 }
 

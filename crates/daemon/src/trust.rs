@@ -1,4 +1,4 @@
-//! What a process starts with: its identity, and the join file.
+//! The identity and the join file of a process, and random ids.
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -12,21 +12,21 @@ use zeroize::Zeroizing;
 
 use crate::exit::{Exit, Failure, SystemFault};
 
-/// Reads the identity in `path`.
+/// Reads the identity file at `path`.
 ///
 /// # Errors
 ///
-/// One sentence that names the file.
+/// One sentence with the path.
 pub fn read_identity(path: &Path) -> Result<Identity, Failure> {
     identity_file::read(path).map_err(|error| Failure::file(path, error))
 }
 
-/// Reads the join file in `path`. Since it holds the network's secret, one that others may read is
-/// refused.
+/// Reads the join file at `path`. It holds the network's secret, so a file that others may read is
+/// rejected.
 ///
 /// # Errors
 ///
-/// One sentence that names the file and, where its text is wrong, the line.
+/// One sentence with the path, and the line of a parse error.
 pub fn read_join_file(path: &Path) -> Result<JoinFile, Failure> {
     let fail =
         |what: &dyn std::fmt::Display| Failure::file(path, format_args!("join file: {what}"));
@@ -41,7 +41,7 @@ pub fn read_join_file(path: &Path) -> Result<JoinFile, Failure> {
         ))
     })?;
     let limit = u64::try_from(JoinFile::BYTES_MAX).unwrap_or(u64::MAX);
-    // Filled without growing: a string that grows leaves copies behind.
+    // Filled without growing, since growing leaves copies in memory.
     let len = usize::try_from(metadata.len().min(limit)).unwrap_or_default();
     let mut text = Zeroizing::new(String::with_capacity(len.saturating_add(1)));
     fs::File::open(path)
@@ -56,11 +56,11 @@ pub fn read_join_file(path: &Path) -> Result<JoinFile, Failure> {
     })
 }
 
-/// Writes `join_file` to `path`, which must not exist, for its owner only.
+/// Writes `join_file` to a new file at `path`, readable by its owner only.
 ///
 /// # Errors
 ///
-/// One sentence that names the file.
+/// One sentence with the path.
 pub fn write_new_join_file(path: &Path, join_file: &JoinFile) -> Result<(), Failure> {
     let text = Zeroizing::new(join_file.to_text());
     let mut options = OpenOptions::new();
@@ -82,8 +82,9 @@ pub fn write_new_join_file(path: &Path, join_file: &JoinFile) -> Result<(), Fail
     })
 }
 
-/// Reads or makes the secret for resets of what is bound to `address` with the identity in the file `identity`.
-/// Returns `None` and logs why if there is none: peers then notice a restart by silence.
+/// Reads or creates the secret of stateless resets for the socket at `address` and the identity
+/// file `identity`. Returns `None` and logs the reason on failure; peers then notice a restart only
+/// by a timeout.
 pub fn reset_secret(identity: &Path, address: SocketAddr, provider: &mut Ring) -> Option<Secret32> {
     if address.port() == 0 {
         tracing::info!("no resets for peers of the last run: the port is another each time");
@@ -101,14 +102,14 @@ pub fn reset_secret(identity: &Path, address: SocketAddr, provider: &mut Ring) -
 ///
 /// # Errors
 ///
-/// Where the system has no randomness.
+/// If the system has no randomness.
 pub fn random_instance(provider: &mut Ring) -> Result<InstanceId, Failure> {
     let mut id = [0; 8];
     fill_random(provider, &mut id)?;
     Ok(InstanceId(u64::from_be_bytes(id)))
 }
 
-/// Draws a seed for what others may see.
+/// Draws a seed for values that peers can see.
 pub(crate) fn random_seed(provider: &mut Ring) -> Result<Seed, Failure> {
     let mut seed = [0; 32];
     fill_random(provider, &mut seed)?;
@@ -119,7 +120,7 @@ fn fill_random(provider: &mut Ring, out: &mut [u8]) -> Result<(), Failure> {
     provider.random(out).map_err(|NoEntropy| no_entropy())
 }
 
-/// The system gave no randomness.
+/// The system has no randomness.
 pub(crate) fn no_entropy() -> Failure {
     Failure::new(
         Exit::CheckFailed,
@@ -137,7 +138,7 @@ fn check_mode(metadata: &fs::Metadata) -> Result<(), u32> {
     }
 }
 
-/// Bits of a mode that are about others than the owner.
+/// Mode bits of group and others.
 #[cfg(unix)]
 const OTHERS_BITS: u32 = 6;
 

@@ -206,7 +206,7 @@ fn a_status_says_by_its_exit_code_how_it_went() {
         .unwrap()
         .local_addr()
         .unwrap();
-    ask(&free.to_string(), &[]).assert(3, "nobody answers");
+    ask(&free.to_string(), &[]).assert(3, "no response from");
     // Somebody is there, and says nothing.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap().to_string();
@@ -220,7 +220,7 @@ fn a_status_says_by_its_exit_code_how_it_went() {
         assert!(stream.read(&mut [0; 1_024]).unwrap() > 0);
         stream.write_all(b"220 mail.example ESMTP\r\n").unwrap();
     });
-    ask(&address, &[]).assert(3, "no matchmaker");
+    ask(&address, &[]).assert(3, "is not a matchmaker");
     answering.join().unwrap();
     // The matchmaker is there, and its hub is not; then it is.
     let matchmaker = net.matchmaker(None);

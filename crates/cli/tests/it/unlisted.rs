@@ -48,7 +48,7 @@ fn a_node_says_why_it_does_not_reach_its_hub_and_the_hub_whom_it_does_not_list()
     drop(net.take_hub_port());
     let node = net.identity("matchmaker").node_id().to_string();
     let _matchmaker = matchmaker(&net);
-    let words = ["the hub is not reached", node.as_str(), "refused"];
+    let words = ["the hub cannot be reached", node.as_str(), "refused"];
     wait_warned(&net, "matchmaker.log", &words);
 
     let mut join_file = net.join_file();
@@ -58,7 +58,11 @@ fn a_node_says_why_it_does_not_reach_its_hub_and_the_hub_whom_it_does_not_list()
     let without = net.path("without.join");
     trust::write_new_join_file(&without, &join_file).unwrap();
     let stranger = hub(&net, &without);
-    let words = ["the hub is not reached", node.as_str(), "join file lists"];
+    let words = [
+        "the hub cannot be reached",
+        node.as_str(),
+        "join file lists",
+    ];
     assert_eq!(wait_warned(&net, "matchmaker.log", &words), 1);
     let words = ["does not list", node.as_str()];
     assert_eq!(wait_warned(&net, "hub.log", &words), 1);
@@ -68,6 +72,6 @@ fn a_node_says_why_it_does_not_reach_its_hub_and_the_hub_whom_it_does_not_list()
     let _hub = hub(&net, &net.join_path());
     until("it is said that the hub is reached", || {
         let text = std::fs::read_to_string(net.path("matchmaker.log")).unwrap();
-        text.contains("the hub is reached").then_some(())
+        text.contains("reached the hub").then_some(())
     });
 }

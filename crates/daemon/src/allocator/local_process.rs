@@ -325,7 +325,7 @@ impl Processes {
         self.children.retain(|slot, child| match child.poll(now) {
             ChildState::Running => true,
             ChildState::Exited(run) => {
-                tracing::warn!(%slot, "a game server has ended by itself");
+                tracing::warn!(%slot, "a game server exited by itself");
                 reports.push_back(Report::Exited(run));
                 false
             }
@@ -471,8 +471,7 @@ fn check(program: &Path) -> Result<(), Failure> {
     if found.any(|of| of.is_ok()) {
         return Ok(());
     }
-    let sentence =
-        "the game server: no such program in PATH; a file stands with its folder, such as";
+    let sentence = "the game server: no such program in PATH; give a file with its folder, such as";
     let example = Path::new(".").join(program);
     Err(Failure::file(
         program,

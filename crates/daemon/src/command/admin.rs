@@ -11,30 +11,30 @@ pub use call::{AskGraph, AskHealth, AskRoute, Asked, GetConfig, PutConfig};
 pub use document::{CheckedDocument, SignedDocument};
 pub use import::ImportedGames;
 
-/// What the admin of a mesh does.
+/// Commands of a mesh's admin.
 #[derive(Clone, Debug, Subcommand)]
 pub enum AdminCommand {
-    /// Signs a document, or adds a signature to a signed one; needs no network.
+    /// Signs a document, or adds a signature to a signed one; works offline.
     Sign(SignedDocument),
-    /// Says what a document, signed or not, is, or what is wrong with it.
+    /// Describes a document, signed or not, or says what is wrong with it.
     Check(CheckedDocument),
-    /// Makes the games of a document out of a game configuration of `PureGamer`.
+    /// Converts a game configuration of `PureGamer` to a document's games.
     ImportGames(ImportedGames),
-    /// Gives a node a signed document; its neighbours fetch it.
+    /// Sends a signed document to a node; its neighbours fetch it.
     Put(PutConfig),
-    /// Shows the document in force.
+    /// Prints the document in force.
     Get(GetConfig),
-    /// Shows all nodes and links that a node knows.
+    /// Prints all nodes and links that a node knows.
     Graph(AskGraph),
-    /// Shows the cheapest path between two nodes, or to a game, and what flows use now.
+    /// Prints the cheapest path between two nodes or to a game, and the paths that flows use now.
     Route(AskRoute),
-    /// Has a node let in nobody new, and send what it passes on another way.
+    /// Drains a node: it accepts no new players, and other nodes route around it.
     Drain(Asked),
-    /// Has a draining node serve as before.
+    /// Cancels the drain of a node.
     Undrain(Asked),
-    /// Shows a node's counters as Prometheus text.
+    /// Prints a node's counters in Prometheus text format.
     Metrics(Asked),
-    /// Asks whether a node is at work; needs no token.
+    /// Checks whether a node is running; needs no token.
     Health(AskHealth),
 }
 

@@ -8,14 +8,14 @@ use std::time::Duration;
 use crate::exit::{Exit, Failure};
 use crate::http::client::{self, Answer, Request};
 
-/// A host, by name or address, and a port.
+/// A host name or address, and a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HostPort {
-    /// As the command line gives it, without a scheme.
+    /// As on the command line, without a scheme.
     text: String,
 }
 
-/// A text is no [`HostPort`].
+/// The text is not a [`HostPort`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HostPortError {
     NoPort,
@@ -49,7 +49,7 @@ impl FromStr for HostPort {
     type Err = HostPortError;
 
     fn from_str(text: &str) -> Result<Self, HostPortError> {
-        // A process prints where it listens as a URL.
+        // Processes print their address as a URL.
         let text = match text.split_once("://") {
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => {
                 rest.strip_suffix('/').unwrap_or(rest)
@@ -93,12 +93,12 @@ impl fmt::Display for HostPort {
 }
 
 impl HostPort {
-    /// Returns the addresses of the host, those of IPv4 first; at least one.
+    /// Returns the addresses of the host, IPv4 first; at least one.
     ///
     /// # Errors
     ///
-    /// Where the system knows none; with `exit`, since who is asked cannot be reached, but who
-    /// listens has written a wrong name.
+    /// A failure with status `exit` if the host has no address: unreachable for a client, wrong
+    /// usage for a listener.
     fn addresses(&self, exit: Exit) -> Result<Vec<SocketAddr>, Failure> {
         let fail = |why: &dyn fmt::Display| {
             Failure::new(exit, format_args!("{self}: the host has no address: {why}"))
@@ -118,11 +118,11 @@ impl HostPort {
         first.ok_or_else(|| Failure::usage(format_args!("{self}: the host has no address")))
     }
 
-    /// Asks `who`, who listens there, at the first of its addresses that takes a connection.
+    /// Sends a request to `who` at the first of its addresses that accepts a connection.
     ///
     /// # Errors
     ///
-    /// A sentence that names the address, and why there is no answer.
+    /// One sentence with the address and the reason.
     pub(super) fn ask(&self, who: &str, request: Request<'_>) -> Result<Answer, Failure> {
         let mut failed = None;
         for address in self.addresses(Exit::Unreachable)? {

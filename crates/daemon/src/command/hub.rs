@@ -10,26 +10,26 @@ use crate::exit::Failure;
 use crate::role::hub::{HubOptions, HubProcess};
 use crate::trust;
 
-/// What can be done with a hub.
+/// Commands of a hub.
 #[derive(Clone, Debug, Subcommand)]
 pub enum HubCommand {
-    /// Runs one until it is killed, which loses nothing that it acknowledged.
+    /// Runs a hub until it is killed, which loses no acknowledged message.
     Run(RunHub),
 }
 
-/// How to run a hub.
+/// Options of `hub run`.
 #[derive(Args, Clone, Debug)]
 pub struct RunHub {
-    /// Its identity file; the join file lists its key as a hub.
+    /// Identity file; the join file lists its key as a hub.
     #[arg(long)]
     identity: PathBuf,
-    /// The join file.
+    /// Join file.
     #[arg(long)]
     join_file: PathBuf,
-    /// Where it keeps mail; made where it does not exist.
+    /// Folder for mail; created if it does not exist.
     #[arg(long)]
     data: PathBuf,
-    /// Where it listens, as HOST:PORT; the join file's address by default.
+    /// Address to listen on, as HOST:PORT; default: its address in the join file.
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<HostPort>,
     /// Ends in order when stdin closes.
@@ -52,7 +52,7 @@ impl RunHub {
         let mut options = HubOptions::new(&identity, join_file, &self.data);
         options.listen = self.listen.as_ref().map(HostPort::listen).transpose()?;
         let hub = HubProcess::start(options)?;
-        // Whoever started it may not listen.
+        // The reader of stdout may be gone.
         say(&format!(
             "hub {} listens on {}",
             identity.node_id(),

@@ -20,29 +20,29 @@ use crate::link::MATCHMAKER;
 use crate::trust;
 pub use file::{CopiedKey, NewKey, PublicPart, ShownKey};
 
-/// What can be done with keys.
+/// Commands for keys.
 #[derive(Clone, Debug, Subcommand)]
 pub enum KeyCommand {
-    /// Makes an identity, writes it to a new file, and shows its public part.
+    /// Creates an identity, writes it to a new file, and prints its public part.
     New(NewKey),
-    /// Writes the identity in a PEM file, such as openssl makes, to a new file, and shows its
+    /// Imports an identity from a PEM file, for example of openssl, into a new file, and prints its
     /// public part.
     Import(CopiedKey),
-    /// Shows the public part of an identity.
+    /// Prints the public part of an identity.
     Public(PublicPart),
-    /// Shows what a key file holds, and nothing secret of it.
+    /// Describes a key file without printing secrets.
     Show(ShownKey),
-    /// Writes a new join file: one secret for the network, and who may join as what.
+    /// Writes a new join file: a secret for the network, and the members with their roles.
     JoinFile(NewJoinFile),
 }
 
-/// A join file to be made.
+/// Options of `key join-file`.
 #[derive(Args, Clone, Debug)]
 pub struct NewJoinFile {
-    /// The file to be made.
+    /// File to create.
     file: PathBuf,
     /// ROLE=KEY[,name=NAME][,service=NAME][,address=HOST:PORT]; KEY is an identity file or a node
-    /// id. A hub needs an address; a matchmaker serves `matchmaker` by itself.
+    /// id. A hub needs an address; a matchmaker has the service `matchmaker` by default.
     #[arg(required = true, value_name = "GRANT")]
     grants: Vec<GrantText>,
 }
@@ -83,8 +83,8 @@ impl NewJoinFile {
             let sentence = "a join file names a hub: give hub=KEY,address=HOST:PORT";
             return Err(Failure::usage(sentence));
         }
-        // What would be refused when it is read is not written. Each grant was looked at alone before; what is
-        // left concerns the file as a whole.
+        // Parsed again before it is written: each grant was checked alone, the file as a whole was
+        // not.
         JoinFile::parse(&join_file.to_text()).map_err(|error| Failure::usage(error.fault))?;
         trust::write_new_join_file(&self.file, &join_file)?;
         for grant in &join_file.grants {
@@ -94,11 +94,11 @@ impl NewJoinFile {
     }
 }
 
-/// One grant of a join file, as the command line gives it.
+/// A grant of a join file on the command line.
 #[derive(Clone, Debug)]
 struct GrantText {
     role: Role,
-    /// An identity file, or a node id.
+    /// An identity file or a node id.
     key: String,
     name: Option<Name>,
     services: Vec<Name>,
@@ -161,7 +161,7 @@ impl FromStr for GrantText {
     }
 }
 
-/// Why a text is no grant.
+/// The text is not a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GrantTextError {
     Form,

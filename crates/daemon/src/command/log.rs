@@ -9,11 +9,11 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::exit::Failure;
 
-/// Writes logs to stderr, as the environment variable `TICKWIRE_LOG` filters them.
+/// Writes logs to stderr, filtered by the environment variable `TICKWIRE_LOG`.
 ///
 /// # Errors
 ///
-/// Where the variable is no filter: a process whose log is silent by a mistake is not started.
+/// If the variable is not a valid filter: a process must not be silent because of a typo.
 pub(super) fn log() -> Result<(), Failure> {
     let filter = match env::var(VARIABLE) {
         Ok(text) => text,
@@ -30,21 +30,21 @@ pub(super) fn log() -> Result<(), Failure> {
         Failure::usage(sentence).in_field(VARIABLE)
     })?;
     let lines = tracing_subscriber::fmt::layer()
-        // A line that cannot be written is lost; told of on the same stderr, it would end the thread.
+        // Reporting a failed write on the same stderr would end the thread.
         .log_internal_errors(false)
         .with_writer(io::stderr);
     let subscriber = tracing_subscriber::registry().with(lines).with(targets);
-    // One that is set already, by a program that embeds this, stays.
+    // A subscriber that the embedding program has set stays.
     drop(subscriber.try_init());
     Ok(())
 }
 
-/// Reads a filter: directives, separated by commas, each a level for all targets or `TARGET=LEVEL`.
-/// Targets that none names, and names none by its beginning, have level `info` by default.
+/// Parses a filter: comma-separated directives, each a level for all targets or `TARGET=LEVEL`.
+/// Targets without a directive have level `info`.
 ///
 /// # Errors
 ///
-/// The first directive that is none.
+/// The first invalid directive.
 fn parse(filter: &str) -> Result<Targets, &str> {
     let mut targets = Targets::new().with_default(LevelFilter::INFO);
     for directive in filter.split(',') {
@@ -66,7 +66,7 @@ fn parse(filter: &str) -> Result<Targets, &str> {
     Ok(targets)
 }
 
-/// Whether `text` is a path of modules.
+/// Whether `text` is a module path.
 fn is_target(text: &str) -> bool {
     text.split("::").all(|name| {
         let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
@@ -96,7 +96,7 @@ mod tests {
                 Some(Level::DEBUG),
             ),
             ("off,daemon::edge=debug", "daemon::role", None),
-            // What is not named keeps its level.
+            // Targets without a directive keep their level.
             ("daemon=debug", "servicer", Some(Level::INFO)),
             (" warn , daemon = Debug ,", "daemon", Some(Level::DEBUG)),
         ] {

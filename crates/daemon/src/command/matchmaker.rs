@@ -23,35 +23,35 @@ use crate::trust;
 use limit::{EdgeLimits, MatchLimits};
 pub use status::AskStatus;
 
-/// What can be done with a matchmaker.
+/// Commands of a matchmaker.
 #[derive(Clone, Debug, Subcommand)]
 pub enum MatchmakerCommand {
-    /// Runs one until it is killed; the game servers that it started end with it.
+    /// Runs a matchmaker until it is killed; the game servers that it started end with it.
     Run(Box<RunMatchmaker>),
-    /// Asks one how it is; exits with 1 where it has no link to its hub.
+    /// Prints the state of a matchmaker; exits with 1 if it has no link to its hub.
     Status(AskStatus),
 }
 
-/// How to run a matchmaker.
+/// Options of `matchmaker run`.
 #[derive(Args, Clone, Debug)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a switch of the command line"
 )]
 pub struct RunMatchmaker {
-    /// Its identity file; the join file lists its key as a matchmaker.
+    /// Identity file; the join file lists its key as a matchmaker.
     #[arg(long)]
     identity: PathBuf,
-    /// The join file.
+    /// Join file.
     #[arg(long)]
     join_file: PathBuf,
-    /// Where players ask, as HOST:PORT.
+    /// Address of the HTTP edge, as HOST:PORT.
     #[arg(long, value_name = "HOST:PORT")]
     http: HostPort,
-    /// Speaks HTTP without TLS, on a loopback address only.
+    /// Serves HTTP without TLS, on a loopback address only.
     #[arg(long)]
     plain_http: bool,
-    /// Separates games and builds.
+    /// Id of the game and its build.
     #[arg(long)]
     app_id: u64,
     /// Teams of a match.
@@ -60,13 +60,13 @@ pub struct RunMatchmaker {
     /// Players of a team.
     #[arg(long, default_value_t = 1)]
     team_size: u8,
-    /// Servers with room that are held ready.
+    /// Servers with free seats that are kept ready.
     #[arg(long, default_value_t = 1)]
     warm: u16,
-    /// Identity file of one game server that may be started; once for each.
+    /// Identity file of a game server to start; repeat for each slot.
     #[arg(long = "slot", value_name = "IDENTITY")]
     slots: Vec<PathBuf>,
-    /// The address that players find these game servers at.
+    /// Address of these game servers for players.
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     server_ip: IpAddr,
     /// Their ports, one for each slot, as FIRST-LAST.
@@ -76,13 +76,13 @@ pub struct RunMatchmaker {
         required_unless_present = "no_servers"
     )]
     ports: Option<PortRange>,
-    /// Starts no game server: others do.
+    /// Starts no game servers; they are started by others.
     #[arg(long, conflicts_with_all = ["slots", "ports", "server"])]
     no_servers: bool,
-    /// Lets game servers print to this process's stdout.
+    /// Prints the stdout of game servers to this process's stdout.
     #[arg(long)]
     server_output: bool,
-    /// Prints a line of JSON for each match that ends: its id, why, and what its server said.
+    /// Prints a line of JSON for each match that ends: its id, the reason, and the server's result.
     #[arg(long)]
     results: bool,
     /// Ends in order when stdin closes.
@@ -92,7 +92,7 @@ pub struct RunMatchmaker {
     edge: EdgeLimits,
     #[command(flatten)]
     matches: MatchLimits,
-    /// The game server program and its arguments, behind `--`.
+    /// Game server program and its arguments, after `--`.
     #[arg(
         last = true,
         value_name = "PROGRAM",
@@ -139,7 +139,7 @@ impl RunMatchmaker {
             pool: self.pool()?,
             edge: self.edge.config(self.http.listen()?, transport),
         })?;
-        // Whoever started it may not listen.
+        // The reader of stdout may be gone.
         say(&format!(
             "matchmaker {} listens on http://{}",
             identity.node_id(),
@@ -163,7 +163,7 @@ impl RunMatchmaker {
                 break Err(failure);
             }
         };
-        // Also where it ends for a fault: its successor starts game servers with the same keys.
+        // After a failure too: its successor starts game servers with the same keys.
         matchmaker.shutdown(LINGER);
         result
     }
@@ -218,7 +218,7 @@ impl RunMatchmaker {
     }
 }
 
-/// A match that has ended, as `--results` prints it.
+/// The line of `--results` for an ended match.
 fn line(ended: &MatchResult) -> String {
     let end = match ended.end {
         MatchEnd::Reported => "reported",

@@ -9,13 +9,13 @@ use super::log::log;
 use crate::exit::print_error;
 use crate::relay::{self, StopOn};
 
-/// How to run a node of the mesh.
+/// Options of `relay`.
 #[derive(Args, Clone, Debug)]
 pub struct RunRelay {
-    /// Its configuration, JSON.
+    /// Configuration file, JSON.
     #[arg(long)]
     config: PathBuf,
-    /// Ends in order when stdin closes, and at signals as any program.
+    /// Ends in order when stdin closes; a signal ends it at once.
     #[arg(long)]
     end_with_stdin: bool,
 }

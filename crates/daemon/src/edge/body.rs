@@ -100,13 +100,15 @@ pub(super) fn truncated(text: &str) -> String {
 impl TicketBody {
     /// Parses a body.
     pub(super) fn read(body: &[u8]) -> Result<Self, ErrorResponse> {
-        let whole = str::from_utf8(body).map_err(|_| malformed("is no UTF-8"))?;
+        let whole = str::from_utf8(body).map_err(|_| malformed("is not UTF-8"))?;
         let whole: Value = serde_json::from_str(whole).map_err(|error| {
             let (line, column) = (error.line(), error.column());
-            malformed(&format!("is no JSON, at line {line} column {column}"))
+            malformed(&format!("is not JSON, at line {line} column {column}"))
         })?;
         if !whole.is_object() {
-            return Err(malformed("is no object, such as {\"client_id\": \"42\"}"));
+            return Err(malformed(
+                "is not an object, such as {\"client_id\": \"42\"}",
+            ));
         }
         // Rejects duplicate fields.
         let fields: TicketFields = serde_json::from_slice(body)

@@ -102,8 +102,12 @@ async fn guard(
     request.extensions_mut().insert(source);
     let mut response = match shared.limiter.request(source) {
         Ok(()) => next.run(request).await,
-        Err(wait) => ErrorResponse::later("too_many_requests", "this source asks too often", wait)
-            .into_response(),
+        Err(wait) => ErrorResponse::later(
+            "too_many_requests",
+            "too many requests from this source",
+            wait,
+        )
+        .into_response(),
     };
     response
         .headers_mut()
@@ -131,7 +135,7 @@ async fn submit(
         ticket_request = ticket_request.with_idempotency(key.ok_or_else(|| {
             ErrorResponse::bad(
                 "bad_idempotency_key",
-                "Idempotency-Key is no text of 32 hexadecimal digits, given once",
+                "Idempotency-Key must be 32 hexadecimal digits, given once",
             )
         })?);
     }
@@ -167,7 +171,7 @@ async fn read_ticket_body(
             ErrorResponse::new(
                 StatusCode::REQUEST_TIMEOUT,
                 "too_slow",
-                "the body did not come in time",
+                "the body was not received in time",
             )
         })?
         .map_err(|rejection| {
@@ -179,7 +183,7 @@ async fn read_ticket_body(
                     format!("the body is over {max} bytes"),
                 )
             } else {
-                ErrorResponse::bad("bad_body", "the body did not come whole")
+                ErrorResponse::bad("bad_body", "the body is incomplete")
             }
         })?;
     activity.busy();
@@ -200,7 +204,7 @@ async fn get_ticket(
         let _place = shared.limiter.wait(source).ok_or_else(|| {
             ErrorResponse::later(
                 "too_many_waits",
-                "too many requests wait; ask without",
+                "too many long polls; retry without wait",
                 Duration::from_secs(1),
             )
         })?;
@@ -258,7 +262,7 @@ async fn unknown_path() -> ErrorResponse {
     ErrorResponse::new(
         StatusCode::NOT_FOUND,
         "no_route",
-        "there is nothing at this path; docs/edge.md lists what there is",
+        "no such path; docs/edge.md lists all",
     )
 }
 
@@ -266,7 +270,7 @@ async fn unknown_method() -> ErrorResponse {
     ErrorResponse::new(
         StatusCode::METHOD_NOT_ALLOWED,
         "no_method",
-        "this path does not know this method",
+        "the method is not allowed at this path",
     )
 }
 
@@ -293,7 +297,7 @@ fn ticket_access(
         ErrorResponse::new(
             StatusCode::UNAUTHORIZED,
             "no_resume_key",
-            "show the ticket's resume key: Authorization: Bearer KEY",
+            "the ticket's resume key is required: Authorization: Bearer KEY",
         )
     })?;
     // A malformed key belongs to no ticket.
@@ -346,7 +350,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 impl ErrorResponse {
     /// The matchmaker does not answer.
     pub(super) fn unavailable() -> Self {
-        let detail = "the matchmaker is behind, or has ended";
+        let detail = "the matchmaker is overloaded or has ended";
         Self::unavailable_for(Duration::from_secs(1), "unavailable", detail)
     }
 
@@ -359,7 +363,7 @@ impl ErrorResponse {
         Self::new(
             StatusCode::NOT_FOUND,
             "unknown_ticket",
-            "there is no such ticket, or the resume key is not its own",
+            "no such ticket, or the resume key is wrong",
         )
     }
 }

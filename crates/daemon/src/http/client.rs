@@ -81,14 +81,14 @@ pub(crate) fn failure(
     } else if kind == ErrorKind::InvalidData {
         wrong_server(who, address)
     } else {
-        let sentence = format!("nobody answers at {address}: {error}");
+        let sentence = format!("no response from {address}: {error}");
         Failure::new(Exit::Unreachable, sentence)
     }
 }
 
 /// A different server than `who` responds at the address.
 pub(crate) fn wrong_server(who: &str, address: impl fmt::Display) -> Failure {
-    let sentence = format!("what answers at {address} is no {who}");
+    let sentence = format!("the server at {address} is not a {who}");
     Failure::new(Exit::Unreachable, sentence)
 }
 

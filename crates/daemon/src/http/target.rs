@@ -19,7 +19,8 @@ pub(crate) fn normalized(routes: Router) -> Router {
 
 async fn normalize(mut request: Request, next: Next) -> Response {
     if !has_one_host(&request) {
-        let detail = "a request of HTTP/1.1 has one Host field, with a host and maybe a port";
+        let detail =
+            "an HTTP/1.1 request must have one Host field, with a host and an optional port";
         return ErrorResponse::bad("bad_host", detail).into_response();
     }
     if let Some(error_response) = encoding_fault(&request) {
@@ -55,14 +56,14 @@ fn encoding_fault(request: &Request) -> Option<ErrorResponse> {
         .collect();
     let is_chunked = |coding: &&[u8]| coding.eq_ignore_ascii_case(b"chunked");
     if !codings.iter().all(is_chunked) {
-        let detail = "of transfer codings, only chunked is known";
+        let detail = "the only supported transfer coding is chunked";
         return Some(ErrorResponse::new(
             StatusCode::NOT_IMPLEMENTED,
             "no_coding",
             detail,
         ));
     }
-    let detail = "a request is chunked once";
+    let detail = "chunked must be applied once";
     (codings.len() > 1).then(|| ErrorResponse::bad("bad_coding", detail))
 }
 

@@ -111,9 +111,9 @@ pub(super) enum DialFailure {
 impl fmt::Display for DialFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoAddress => f.write_str("no address was found behind its name"),
+            Self::NoAddress => f.write_str("its name has no address"),
             Self::Dial(DialError::Refused) => f.write_str(
-                "it refused the handshake; see whether the hub's join file lists this node",
+                "it refused the handshake; check that the hub's join file lists this node",
             ),
             Self::Dial(error) => error.fmt(f),
         }
@@ -139,14 +139,14 @@ impl DialLog {
     pub(super) fn on_failed(&mut self, now: Instant, reason: DialFailure) {
         if self.should_log(now, reason) {
             let node = self.node;
-            tracing::warn!(%node, %reason, "the hub is not reached; tried again until it is");
+            tracing::warn!(%node, %reason, "the hub cannot be reached; retrying");
         }
     }
 
     /// Handles a successful join.
     pub(super) fn on_joined(&mut self) {
         if self.last_logged.take().is_some() {
-            tracing::info!(node = %self.node, "the hub is reached");
+            tracing::info!(node = %self.node, "reached the hub");
         }
     }
 

@@ -102,7 +102,7 @@ impl ServerApplication {
                 LeaseEvent::RotateKey(id) => self.rotate_key(id),
                 LeaseEvent::KeyLapsed(id) => self.server.on_token_key_lapsed(id),
                 LeaseEvent::CutOff => {
-                    tracing::warn!("the lease is over; matches come to their end");
+                    tracing::warn!("the lease expired; running matches may finish");
                     self.server.on_cut_off();
                 }
             }
@@ -119,7 +119,7 @@ impl ServerApplication {
             return;
         };
         if self.server.on_token_key(&key) {
-            tracing::info!(id = key.id(), "another token key");
+            tracing::info!(id = key.id(), "new token key");
             self.lease.set_token_key(key);
         }
     }
@@ -147,7 +147,7 @@ impl ServerApplication {
             Bytes::from(answer)
         });
         if node.reply(now, ticket, answer).is_err() {
-            tracing::debug!("an answer found no room");
+            tracing::debug!("an answer was dropped: the queue is full");
         }
     }
 

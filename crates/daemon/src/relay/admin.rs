@@ -61,7 +61,7 @@ impl Admin {
     pub(super) fn bind(setup: AdminSetup) -> Result<BoundAdmin, Failure> {
         if !setup.listen.ip().is_loopback() {
             return Err(Failure::usage(format_args!(
-                "the admin interface speaks without TLS, so on a loopback address only; {} is none",
+                "the admin interface has no TLS, so it requires a loopback address; {} is not one",
                 setup.listen
             )));
         }
@@ -108,7 +108,7 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
                 }
             }
             Err(error) => {
-                tracing::debug!(error = %error.kind(), "a connection was not accepted");
+                tracing::debug!(error = %error.kind(), "an accept failed");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

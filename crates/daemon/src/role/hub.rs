@@ -185,8 +185,8 @@ impl StreamApplication<Hub> for HubApplication {
                 tracing::warn!(
                     read,
                     believed,
-                    "the wall clock reads what it should not, and is not believed; see to it: \
-                     mail expires by it once the reading has stood for hours"
+                    "the wall clock is implausible and is ignored; check it: mail expires by it if it \
+                     stays so for hours"
                 );
             }
             HubEvent::StoreFailed => {
@@ -317,7 +317,7 @@ impl UnlistedNodes {
             tracing::warn!(
                 %node,
                 suppressed,
-                "a node was turned away that the join file does not list"
+                "rejected a node that the join file does not list"
             );
         }
     }

@@ -76,7 +76,7 @@ impl MatchmakerProcess {
         }
         if options.edge.wait_max >= options.config.ask_timeout {
             return Err(Failure::usage(format_args!(
-                "a request may wait for {} s, but a ticket that nobody asks for ends after {} s",
+                "a request may wait for {} s, but a ticket that is not polled expires after {} s",
                 options.edge.wait_max.as_secs(),
                 options.config.ask_timeout.as_secs()
             )));

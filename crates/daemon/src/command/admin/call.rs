@@ -1,4 +1,4 @@
-//! Questions to a running node.
+//! Requests to a running node.
 
 use std::fmt;
 use std::fs;
@@ -16,18 +16,18 @@ use crate::http::client::{self, Request};
 use crate::http::target;
 use crate::relay::write_atomic;
 
-/// Where a node is asked.
+/// Address of a node's admin interface.
 #[derive(Args, Clone, Debug)]
 struct NodeAddress {
-    /// Where its admin interface listens, as HOST:PORT.
+    /// Address of its admin interface, as HOST:PORT.
     #[arg(long, value_name = "HOST:PORT")]
     http: HostPort,
-    /// Seconds to wait for an answer.
+    /// Timeout, seconds.
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=300))]
     timeout: u64,
 }
 
-/// Which node to ask.
+/// The node to send a request to.
 #[derive(Args, Clone, Debug)]
 pub struct Asked {
     #[command(flatten)]
@@ -37,63 +37,63 @@ pub struct Asked {
     token_file: PathBuf,
 }
 
-/// Which node to ask how it is.
+/// The node to check.
 #[derive(Args, Clone, Debug)]
 pub struct AskHealth {
     #[command(flatten)]
     node: NodeAddress,
-    /// Not read: anybody may ask.
+    /// Ignored: the check needs no token.
     #[arg(long, hide = true)]
     token_file: Option<PathBuf>,
 }
 
-/// A signed document for a node.
+/// Options of `admin put`.
 #[derive(Args, Clone, Debug)]
 pub struct PutConfig {
     #[command(flatten)]
     node: Asked,
-    /// The signed document, or one that is signed now.
+    /// The signed document, or one to be signed now.
     document: PathBuf,
-    /// The key file of an admin who signs it now; once for each.
+    /// Key file of an admin to sign with now; repeat for each.
     #[arg(long = "key")]
     keys: Vec<PathBuf>,
 }
 
-/// The document in force.
+/// Options of `admin get`.
 #[derive(Args, Clone, Debug)]
 pub struct GetConfig {
     #[command(flatten)]
     node: Asked,
-    /// Writes it to this file with its signatures, as other nodes take it.
+    /// Writes the document with its signatures to this file, as other nodes accept it.
     #[arg(long)]
     signed_to: Option<PathBuf>,
 }
 
-/// A picture of the mesh.
+/// Options of `admin graph`.
 #[derive(Args, Clone, Debug)]
 pub struct AskGraph {
     #[command(flatten)]
     node: Asked,
-    /// How it is written.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
 
-/// A way through the mesh.
+/// Options of `admin route`.
 #[derive(Args, Clone, Debug)]
 pub struct AskRoute {
     #[command(flatten)]
     node: Asked,
-    /// A node, by id or name.
+    /// A node's id or name.
     from: String,
-    /// A node, by id or name, or a game.
+    /// A node's id or name, or a game's name.
     to: String,
-    /// How it is written.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
 
-/// How an answer is written.
+/// Output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Format {
     #[default]
@@ -133,9 +133,9 @@ impl NodeAddress {
             return Err(failure);
         };
         let exit = match status {
-            // The question is not understood, such as by an older node.
+            // The request is not understood, for example by an older node.
             400 | 405 => Exit::Usage,
-            // What was asked about is not there.
+            // The resource does not exist.
             404 => Exit::CheckFailed,
             408 | 503 => Exit::TimedOut,
             _ => Exit::Refused,
@@ -145,14 +145,14 @@ impl NodeAddress {
 }
 
 impl AskHealth {
-    /// Asks, and shows what comes back.
+    /// Sends the request and prints the response.
     pub(super) fn show(&self) -> Result<(), Failure> {
         show(&self.node.ask("GET /health", &[], None)?)
     }
 }
 
 impl Asked {
-    /// Asks, and shows what comes back.
+    /// Sends the request and prints the response.
     pub(super) fn show(&self, line: &str) -> Result<(), Failure> {
         show(&self.ask(line, None)?)
     }
@@ -218,7 +218,7 @@ impl AskRoute {
     }
 }
 
-/// Shows an answer as it is, and ends its last line.
+/// Prints a response, and ends its last line.
 fn show(bytes: &[u8]) -> Result<(), Failure> {
     let fail = |error| Failure::refused(format_args!("the answer cannot be written: {error}"));
     let mut out = io::stdout().lock();
@@ -229,7 +229,7 @@ fn show(bytes: &[u8]) -> Result<(), Failure> {
     out.flush().map_err(fail)
 }
 
-/// A graph of 1,088 nodes in JSON: each pair at most 200 bytes.
+/// A graph of 1,088 nodes in JSON; each pair takes at most 200 bytes.
 const ANSWER_BYTES_MAX: u64 = 128 << 20;
-/// Who is asked.
+/// Name of the server in failures.
 const NODE: &str = "mesh node";

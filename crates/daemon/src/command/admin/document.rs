@@ -1,4 +1,4 @@
-//! Documents and their signatures, without a network.
+//! Documents and their signatures, offline.
 
 use std::fs;
 use std::io::Read;
@@ -16,25 +16,25 @@ use crate::exit::{Failure, SystemFault};
 use crate::relay::write_atomic;
 use crate::trust;
 
-/// A document to be signed.
+/// Options of `admin sign`.
 #[derive(Args, Clone, Debug)]
 pub struct SignedDocument {
     /// The document, JSON, or a signed one that gets another signature.
     document: PathBuf,
-    /// The key file of an admin; once for each that signs here.
+    /// Key file of an admin; repeat for each signature.
     #[arg(long = "key", required = true)]
     keys: Vec<PathBuf>,
-    /// Where the signed document goes; what is there is written over.
+    /// File for the signed document; overwritten if it exists.
     #[arg(long)]
     out: PathBuf,
 }
 
-/// A document to be looked at.
+/// Options of `admin check`.
 #[derive(Args, Clone, Debug)]
 pub struct CheckedDocument {
     /// The document, JSON or signed.
     document: PathBuf,
-    /// Answers in JSON.
+    /// Prints JSON.
     #[arg(long)]
     json: bool,
 }
@@ -74,7 +74,7 @@ impl CheckedDocument {
     }
 }
 
-/// Signs with each of the keys.
+/// Signs with each key.
 pub(super) fn sign(mut envelope: Envelope, keys: &[PathBuf]) -> Result<Envelope, Failure> {
     let mut provider = Ring::new();
     for path in keys {
@@ -108,7 +108,7 @@ pub(super) fn read(path: &Path) -> Result<Envelope, Failure> {
     Envelope::new(bytes.clone()).map_err(|error| at(with_line(&bytes, error)))
 }
 
-/// Says on which line of `text` a value breaks a rule, and what stands there.
+/// Adds the line and the found value to an error in `text`.
 fn with_line(text: &[u8], error: DocumentError) -> TextError {
     if let DocumentError::At { place, fault } = error {
         TextError::of_rule(text, &place.to_string(), &fault.to_string())
@@ -119,13 +119,13 @@ fn with_line(text: &[u8], error: DocumentError) -> TextError {
     }
 }
 
-/// The system does not take what is written to `path`.
+/// `path` could not be written.
 pub(super) fn not_written(path: &Path, error: &std::io::Error) -> Failure {
     let sentence = format!("{}: {error}", path.display());
     Failure::refused(sentence).in_file(path)
 }
 
-/// The bytes that a node takes.
+/// The encoding that a node accepts.
 pub(super) fn encode(envelope: &Envelope) -> Vec<u8> {
     let mut bytes = Vec::new();
     envelope.encode(&mut bytes);
@@ -151,13 +151,13 @@ fn describe(envelope: &Envelope) -> Result<(), Failure> {
     ))
 }
 
-/// The hash of the text, as a node's file names it in `minimum`.
+/// The hash of the text, as in `minimum` of a node's file.
 fn sha256(envelope: &Envelope) -> NodeId {
-    // A node id has the same form.
+    // A hash is written like a node id.
     NodeId(Ring::new().sha256(&[envelope.document()]))
 }
 
-/// What a signed document begins with; the text of one begins with a brace.
+/// Start of a signed document; an unsigned one starts with a brace.
 const MAGIC: &[u8] = b"tw1 conf";
 
 #[cfg(test)]

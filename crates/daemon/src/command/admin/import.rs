@@ -1,4 +1,4 @@
-//! Games of `PureGamer`, as games of a document.
+//! Conversion of `PureGamer`'s games to a document's games.
 
 use std::fs;
 use std::net::IpAddr;
@@ -11,15 +11,15 @@ use wire::NodeId;
 use super::super::say;
 use crate::exit::Failure;
 
-/// A game configuration to be taken over.
+/// Options of `admin import-games`.
 #[derive(Args, Clone, Debug)]
 pub struct ImportedGames {
     /// The game configuration.
     file: PathBuf,
-    /// What a node named there is called here, as PEER=NODE; once for each that a list names.
+    /// Id here of a node named there, as PEER=NODE; repeat for each in a list.
     #[arg(long = "node", value_name = "PEER=NODE", value_parser = pair::<NodeId>)]
     nodes: Vec<(String, NodeId)>,
-    /// The address of a host named there, as NAME=IP; once for each.
+    /// Address of a host named there, as NAME=IP; repeat for each.
     #[arg(long = "host", value_name = "NAME=IP", value_parser = pair::<IpAddr>)]
     hosts: Vec<(String, IpAddr)>,
 }
@@ -43,7 +43,7 @@ impl ImportedGames {
     }
 }
 
-/// Reads a name and what it stands for.
+/// Parses NAME=VALUE.
 fn pair<T: std::str::FromStr>(text: &str) -> Result<(String, T), String>
 where
     T::Err: std::fmt::Display,

@@ -1,4 +1,4 @@
-//! Key files of one identity: made, taken over, shown.
+//! Key files: create, import, show.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -14,61 +14,61 @@ use super::super::say;
 use crate::exit::{Exit, Failure};
 use crate::trust;
 
-/// An identity to be made.
+/// Options of `key new`.
 #[derive(Args, Clone, Debug)]
 pub struct NewKey {
-    /// The file to be made, of mode 0600.
+    /// File to create, with mode 0600.
     file: PathBuf,
     #[command(flatten)]
     style: Style,
 }
 
-/// An identity to be taken over.
+/// Options of `key import`.
 #[derive(Args, Clone, Debug)]
 pub struct CopiedKey {
     /// PEM of a P-256 key, PKCS#8 or SEC1, without a passphrase; - for stdin.
     from: PathBuf,
-    /// The file to be made, of mode 0600.
+    /// File to create, with mode 0600.
     file: PathBuf,
     #[command(flatten)]
     style: Style,
 }
 
-/// An identity whose public part is wanted.
+/// Options of `key public`.
 #[derive(Args, Clone, Debug)]
 pub struct PublicPart {
-    /// The identity file, in PEM, or one of a public key.
+    /// Identity file in PEM, or file of a public key.
     file: PathBuf,
-    /// Shows it as PEM, as other programs read it.
+    /// Prints PEM for other programs.
     #[arg(long, conflicts_with = "json")]
     pem: bool,
-    /// Answers in JSON.
+    /// Prints JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// A key file to be shown.
+/// Options of `key show`.
 #[derive(Args, Clone, Debug)]
 pub struct ShownKey {
-    /// An identity file, in PEM, or one of a public key.
+    /// Identity file in PEM, or file of a public key.
     file: PathBuf,
-    /// Answers in JSON.
+    /// Prints JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// How a file is written, and told of.
+/// Format of the file and of the output.
 #[derive(Args, Clone, Debug)]
 struct Style {
-    /// How the key is written.
+    /// PEM format of the private key.
     #[arg(long, value_enum, default_value_t)]
     form: Form,
-    /// Answers in JSON.
+    /// Prints JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// How PEM holds a private key.
+/// PEM format of a private key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Form {
     /// `PRIVATE KEY`; RFC 5958.
@@ -174,7 +174,7 @@ fn print_json_error(kind: Option<Kind>, key: &PublicKey) -> Result<(), Failure> 
 
 #[derive(Serialize)]
 struct Shown {
-    /// Version of this shape.
+    /// Version of this format.
     schema: u8,
     #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<Kind>,
@@ -182,7 +182,7 @@ struct Shown {
     node_id: String,
 }
 
-/// What a key file holds.
+/// Kind of a key file.
 #[derive(Clone, Copy, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Kind {
@@ -199,14 +199,14 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Reads the public part of what a file holds.
+/// Reads the public part of a key file.
 fn read(path: &Path) -> Result<(Kind, PublicKey), Failure> {
     let error = match identity_file::read(path) {
         Ok(identity) => return Ok((Kind::Identity, *identity.public_key())),
         Err(error) => error,
     };
     let fail = |why: &dyn fmt::Display| Failure::file(path, why);
-    // A public key may lie open, and is no identity.
+    // A public key may be readable by others, and is not an identity.
     let may_be_public = matches!(
         error,
         IdentityFileError::TooOpen { .. } | IdentityFileError::Pem(PemError::NoKey)
@@ -219,7 +219,7 @@ fn read(path: &Path) -> Result<(Kind, PublicKey), Failure> {
     match (Identity::from_pem(&text), PublicKey::from_pem(&text)) {
         (Err(PemError::NoKey), Ok(key)) => Ok((Kind::PublicKey, key)),
         (Err(PemError::NoKey), Err(why)) => Err(fail(&why)),
-        // A private key lies in it, which others may have read.
+        // A private key that others may have read.
         (Ok(_) | Err(_), _) => Err(fail(&error)),
     }
 }
@@ -230,9 +230,9 @@ fn from_stdin() -> Result<Identity, Failure> {
     Identity::from_pem(&text).map_err(|error| fail(&error))
 }
 
-/// Reads a text that may hold a key; none is longer than an identity file.
+/// Reads at most the length of an identity file.
 fn bounded(from: impl Read) -> Result<Zeroizing<String>, IdentityFileError> {
-    // Filled without growing: a string that grows leaves copies behind.
+    // Filled without growing, since growing leaves copies in memory.
     let mut text = Zeroizing::new(String::with_capacity(FILE_LEN_MAX.saturating_add(1)));
     let limit = u64::try_from(FILE_LEN_MAX)
         .unwrap_or(u64::MAX)

@@ -1,4 +1,4 @@
-//! Limits and times of a matchmaker and its edge, as options.
+//! Limits and timeouts of a matchmaker and its edge, as options.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -12,51 +12,51 @@ use matchmaker_core::{Config, TokenLifetime};
 use crate::edge::{EdgeConfig, ProxyHeader, Transport};
 use crate::exit::Failure;
 
-/// How much the edge takes, and from whom.
+/// Limits of the edge.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Limits of the HTTP edge")]
 pub(super) struct EdgeLimits {
-    /// A proxy in front, whose word is taken about who asks; once for each. Without one, all that
-    /// comes through a proxy counts as one source.
+    /// Address of a trusted proxy in front; repeat for each. Without it, all clients behind a proxy
+    /// count as one source.
     #[arg(long = "trusted-proxy", value_name = "IP")]
     trusted_proxies: Vec<IpAddr>,
-    /// The header in which it says that; it must set it itself, or add to it.
+    /// Header in which the proxy names the client; the proxy must set it or append to it.
     #[arg(long, value_enum, default_value_t = HeaderName::XForwardedFor)]
     proxy_header: HeaderName,
-    /// Connections at once.
+    /// Concurrent connections.
     #[arg(long, default_value_t = EDGE.connections_max)]
     http_connections: usize,
-    /// Connections at once of one source.
+    /// Concurrent connections of one source.
     #[arg(long, default_value_t = EDGE.connections_per_source_max)]
     http_source_connections: usize,
-    /// Requests that wait at a time.
+    /// Concurrent long polls.
     #[arg(long, default_value_t = EDGE.waits_max)]
     http_waits: usize,
-    /// Requests of one source that wait at a time.
+    /// Concurrent long polls of one source.
     #[arg(long, default_value_t = EDGE.waits_per_source_max)]
     http_source_waits: usize,
-    /// Requests of one source, each second.
+    /// Requests per second of one source.
     #[arg(long, default_value_t = EDGE.requests_per_second)]
     http_rate: u32,
-    /// Requests that one source may make at once.
+    /// Burst of requests of one source.
     #[arg(long, default_value_t = EDGE.requests_burst)]
     http_burst: u32,
-    /// Longest wait that a request may ask for, seconds.
+    /// Longest wait of a long poll, seconds.
     #[arg(long, default_value_t = Seconds::of(EDGE.wait_max))]
     http_wait: Seconds,
-    /// Time for the head of a request, and again for its body, seconds.
+    /// Time for a request's head, and again for its body, seconds.
     #[arg(long, default_value_t = Seconds::of(EDGE.read_timeout))]
     http_read_timeout: Seconds,
-    /// Time for the other end to take an answer, seconds.
+    /// Time for the client to read a response, seconds.
     #[arg(long, default_value_t = Seconds::of(EDGE.write_timeout))]
     http_write_timeout: Seconds,
-    /// How long a connection may serve, seconds.
+    /// Lifetime of a connection, seconds.
     #[arg(long, default_value_t = Seconds::of(EDGE.connection_life))]
     http_connection_life: Seconds,
-    /// Longest body of a request, bytes.
+    /// Longest request body, bytes.
     #[arg(long, default_value_t = EDGE.body_bytes_max)]
     http_body: usize,
-    /// Longest head of a request, bytes.
+    /// Longest request head, bytes.
     #[arg(long, default_value_t = EDGE.head_bytes_max)]
     http_head: usize,
 }
@@ -86,7 +86,7 @@ impl EdgeLimits {
     }
 }
 
-/// The headers that proxies use.
+/// Forwarding headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum HeaderName {
     /// A list of addresses.
@@ -95,65 +95,65 @@ enum HeaderName {
     Forwarded,
 }
 
-/// How much the matchmaker holds, and how long it waits.
+/// Limits and timeouts of the matchmaker.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Limits of the matchmaker (times in seconds)")]
 pub(super) struct MatchLimits {
-    /// Tickets that may wait.
+    /// Waiting tickets.
     #[arg(long, default_value_t = Config::default().tickets_max)]
     tickets: usize,
-    /// How long a ticket may wait.
+    /// Longest wait of a ticket.
     #[arg(long, default_value_t = Seconds::of(Config::default().ticket_ttl))]
     ticket_ttl: Seconds,
-    /// How long a ticket may wait without being asked for; more than `--http-wait`.
+    /// Time after which a waiting ticket that is not polled expires; more than `--http-wait`.
     #[arg(long, default_value_t = Seconds::of(Config::default().ask_timeout))]
     ask_timeout: Seconds,
-    /// Tickets that have ended and can still be asked for.
+    /// Ended tickets that are kept for polling.
     #[arg(long, default_value_t = Config::default().ended_max)]
     ended_tickets: usize,
-    /// How long they can.
+    /// Time for which they are kept.
     #[arg(long, default_value_t = Seconds::of(Config::default().ended_kept))]
     ended_kept: Seconds,
-    /// How often a match is tried before its tickets fail.
+    /// Attempts to start a match before its tickets fail.
     #[arg(long, default_value_t = Config::default().attempts_max)]
     attempts: NonZeroU8,
-    /// How long a match waits for a server.
+    /// Time for a match to get a server.
     #[arg(
         long,
         default_value_t = Seconds::of(Config::default().allocate_timeout)
     )]
     allocate_timeout: Seconds,
-    /// How long a server may take to answer.
+    /// Time for a server to answer.
     #[arg(long, default_value_t = Seconds::of(Config::default().call_timeout))]
     call_timeout: Seconds,
-    /// Matches that may exist.
+    /// Concurrent matches.
     #[arg(long, default_value_t = Config::default().matches_max)]
     matches: usize,
-    /// Life of a token, at most 300.
+    /// Lifetime of a token, at most 300.
     #[arg(
         long,
         default_value_t = Seconds::of(Config::default().token_lifetime.get())
     )]
     token_lifetime: Seconds,
-    /// Game servers that may be registered.
+    /// Registered game servers.
     #[arg(long, default_value_t = Config::default().servers_max)]
     servers: usize,
-    /// How long a game server lives without a heartbeat.
+    /// Time after which a game server without a heartbeat is lost.
     #[arg(long, default_value_t = Seconds::of(Config::default().lease))]
     lease: Seconds,
-    /// How often it shall renew its lease.
+    /// Interval of heartbeats.
     #[arg(long, default_value_t = Seconds::of(Config::default().heartbeat))]
     heartbeat: Seconds,
-    /// Time after a start, or when the hub is back, in which game servers find the way back.
+    /// Time for game servers to return after a start or after the hub is back.
     #[arg(long, default_value_t = Seconds::of(Config::default().recovery))]
     recovery: Seconds,
-    /// How long a process may take to register.
+    /// Time for a process to register.
     #[arg(long, default_value_t = Seconds::of(Config::default().ready_timeout))]
     ready_timeout: Seconds,
-    /// How long a process may take to end before it is told again.
+    /// Time for a process to end before it is told again.
     #[arg(long, default_value_t = Seconds::of(Config::default().stop_timeout))]
     stop_timeout: Seconds,
-    /// How long a process beyond the warm ones stands unused.
+    /// Time for which a process beyond the warm ones stays unused.
     #[arg(
         long,
         default_value_t = Seconds::of(Config::default().unused_timeout)
@@ -164,7 +164,7 @@ pub(super) struct MatchLimits {
 impl MatchLimits {
     /// # Errors
     ///
-    /// Where a token would live longer than any may, or a lease is shorter than two heartbeats.
+    /// If tokens would live too long, or a lease is shorter than two heartbeats.
     pub(super) fn config(&self) -> Result<Config, Failure> {
         let token_lifetime = TokenLifetime::new(self.token_lifetime.span());
         if self.lease.0 < self.heartbeat.0.saturating_mul(2) {
@@ -196,7 +196,7 @@ impl MatchLimits {
     }
 }
 
-/// A span in whole seconds: 1 to 86,400.
+/// Whole seconds, 1 to 86,400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seconds(u64);
 
@@ -225,7 +225,7 @@ impl FromStr for Seconds {
     }
 }
 
-/// For its defaults.
+/// For the defaults.
 const EDGE: EdgeConfig = EdgeConfig::new(
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
     Transport::PlainHttp,

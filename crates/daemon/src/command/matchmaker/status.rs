@@ -10,16 +10,16 @@ use super::super::say;
 use crate::exit::{Exit, Failure};
 use crate::http::client::{self, Request};
 
-/// Which matchmaker to ask, and how to show the answer.
+/// Options of `matchmaker status`.
 #[derive(Args, Clone, Debug)]
 pub struct AskStatus {
-    /// Where its edge listens, as HOST:PORT.
+    /// Address of its edge, as HOST:PORT.
     #[arg(long, value_name = "HOST:PORT")]
     http: HostPort,
-    /// Seconds to wait for an answer.
+    /// Timeout, seconds.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=300))]
     timeout: u64,
-    /// Answers in JSON.
+    /// Prints JSON.
     #[arg(long)]
     pub(super) json: bool,
 }
@@ -77,7 +77,7 @@ impl AskStatus {
     }
 }
 
-/// Who is asked.
+/// Name of the server in failures.
 const MATCHMAKER: &str = "matchmaker";
-/// A status has a few hundred.
+/// A status has a few hundred bytes.
 const ANSWER_BYTES_MAX: u64 = 16 << 10;

@@ -36,9 +36,9 @@ pub(super) fn routes(shared: Arc<Shared>) -> Router {
         .route("/metrics", get(metrics))
         .layer(middleware::from_fn_with_state(Arc::clone(&shared), guard))
         .route("/health", get(health))
-        .fallback(async || ErrorResponse::not_found("there is nothing of this name"))
+        .fallback(async || ErrorResponse::not_found("no such path"))
         .method_not_allowed_fallback(async || {
-            let detail = "there is no such method here";
+            let detail = "the method is not allowed at this path";
             ErrorResponse::new(StatusCode::METHOD_NOT_ALLOWED, "no_method", detail)
         })
         .with_state(shared);
@@ -109,7 +109,7 @@ async fn put_config(
     });
     let (offered, version, number) = reply.await.ok_or_else(ErrorResponse::busy)?;
     let offered = offered.ok_or_else(|| {
-        let detail = "this node goes by no signed document, or does not know the time yet";
+        let detail = "this node uses no signed documents, or does not know the time yet";
         ErrorResponse::new(StatusCode::CONFLICT, "not_signed_here", detail)
     })?;
     let is_new = match offered {
@@ -147,7 +147,7 @@ async fn read_body(body: Body) -> Result<Bytes, ErrorResponse> {
         Err(_) => Err(ErrorResponse::new(
             StatusCode::REQUEST_TIMEOUT,
             "too_slow",
-            "the document did not come",
+            "the document was not received in time",
         )),
     }
 }

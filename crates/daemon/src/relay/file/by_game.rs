@@ -155,9 +155,9 @@ impl FileConfig {
                 }
                 (true, _) | (_, true) => return None,
                 (false, false) => match proxies.protocol {
-                    Some(FileProtocol::Udp) => "are before no game over UDP with \"listen\" here",
-                    Some(FileProtocol::Tcp) => "are before no game over TCP with \"listen\" here",
-                    None => "are before no game with \"listen\" here",
+                    Some(FileProtocol::Udp) => "match no UDP game with \"listen\" here",
+                    Some(FileProtocol::Tcp) => "match no TCP game with \"listen\" here",
+                    None => "match no game with \"listen\" here",
                 },
             };
             let text = format!("\"proxies\" of {name:?} {fault}");

@@ -138,7 +138,7 @@ impl FileConfig {
     fn address_fault(&self) -> Option<Fault> {
         if self.advertise.is_empty() && self.listen.ip().is_unspecified() {
             let text = format!(
-                "others cannot reach {}; say in \"advertise\" where they can",
+                "other nodes cannot reach {}; set \"advertise\"",
                 self.listen
             );
             return Some(Fault::new("listen", text));
@@ -162,7 +162,7 @@ impl FileConfig {
             .find(|(_, address)| is_nowhere(address))?;
         Some(Fault::new(
             field,
-            format!("nobody can be reached at {nowhere}"),
+            format!("{nowhere} is not a reachable address"),
         ))
     }
 
@@ -187,32 +187,30 @@ impl FileConfig {
 
     fn signed_fault(&self) -> Option<Fault> {
         let signed = self.signed.as_ref();
-        let (field, text) = if signed.is_some()
-            && (!self.games.is_empty() || self.members.is_some())
-        {
-            let field = if self.games.is_empty() {
-                "members"
+        let (field, text) =
+            if signed.is_some() && (!self.games.is_empty() || self.members.is_some()) {
+                let field = if self.games.is_empty() {
+                    "members"
+                } else {
+                    "games"
+                };
+                let text = "with \"signed\", \"games\" and \"members\" are the signed document's";
+                (field, text)
+            } else if signed.is_some_and(|signed| signed.listen.is_empty())
+                && self.roles.contains(&FileRole::Entry)
+            {
+                let text = "\"signed\" of an entry has no \"listen\", so no player could connect";
+                ("signed.listen", text)
+            } else if self
+                .admin
+                .as_ref()
+                .is_some_and(|admin| !admin.listen.ip().is_loopback())
+            {
+                let text = "\"admin\" has no TLS, so it requires a loopback address";
+                ("admin.listen", text)
             } else {
-                "games"
+                return None;
             };
-            let text =
-                "\"games\" and \"members\" are the signed document's where there is \"signed\"";
-            (field, text)
-        } else if signed.is_some_and(|signed| signed.listen.is_empty())
-            && self.roles.contains(&FileRole::Entry)
-        {
-            let text = "\"signed\" of an entry has no \"listen\", so that no player could come in";
-            ("signed.listen", text)
-        } else if self
-            .admin
-            .as_ref()
-            .is_some_and(|admin| !admin.listen.ip().is_loopback())
-        {
-            let text = "\"admin\" speaks without TLS, so on a loopback address only";
-            ("admin.listen", text)
-        } else {
-            return None;
-        };
         Some(Fault::new(field, text))
     }
 
@@ -222,7 +220,7 @@ impl FileConfig {
             let (field, fault) = if names.insert((&game.name, game.protocol)) {
                 self.game_fault(game)?
             } else {
-                (".name", "stands there twice")
+                (".name", "is listed twice")
             };
             let text = format!("game {:?} {fault}", game.name);
             Some(Fault::new(format!("games[{index}]{field}"), text))
@@ -242,11 +240,14 @@ impl FileConfig {
             let text = "has only one of \"listen\" and \"exits\", and an entry needs both";
             ("", text)
         } else if !game.listen.is_empty() && !is(FileRole::Entry) {
-            (".listen", "has \"listen\", and this node is no entry")
+            (".listen", "has \"listen\", but this node is not an entry")
         } else if game.server.is_some() && !is(FileRole::Exit) {
-            (".server", "has \"server\", and this node is no exit")
+            (".server", "has \"server\", but this node is not an exit")
         } else if game.server.as_ref().is_some_and(is_nowhere) {
-            (".server", "has a \"server\" that nobody can be reached at")
+            (
+                ".server",
+                "has a \"server\" that is not a reachable address",
+            )
         } else if game.entries.is_some() && game.server.is_none() {
             (".entries", "has \"entries\" without \"server\"")
         } else {
@@ -260,11 +261,11 @@ fn header_fault(game: &FileGame) -> Option<&'static str> {
     let (protocol, fault) = match game.protocol {
         FileProtocol::Udp => (
             Protocol::Udp,
-            "is of datagrams, which version 1 of \"proxy_header\" knows nothing of",
+            "uses UDP, which version 1 of \"proxy_header\" does not support",
         ),
         FileProtocol::Tcp => (
             Protocol::Tcp,
-            "is of connections, and its \"proxy_header\" of datagrams, or a line with extensions",
+            "uses TCP, but its \"proxy_header\" is for datagrams, or is version 1 with extensions",
         ),
     };
     header.does_not_go_with(protocol).then_some(fault)

@@ -132,7 +132,7 @@ impl fmt::Display for Fault {
         match self {
             Self::Form(error) => error.fmt(f),
             Self::NoAddress => f.write_str("no address is known for this host name"),
-            Self::NoAnswer => f.write_str("the look-up of this host name took over 5 s"),
+            Self::NoAnswer => f.write_str("resolving this host name took over 5 s"),
         }
     }
 }

@@ -241,14 +241,14 @@ fn a_game_that_cannot_work_is_refused_in_one_sentence() {
                 config.roles = [FileRole::Relay].into();
                 config.games = vec![game];
             }),
-            "game \"doom\" has \"listen\", and this node is no entry",
+            "game \"doom\" has \"listen\", but this node is not an entry",
         ),
         (
             fault_of(|config, mut game| {
                 game.server = Some("127.0.0.1:10".parse().unwrap());
                 config.games = vec![game];
             }),
-            "game \"doom\" has \"server\", and this node is no exit",
+            "game \"doom\" has \"server\", but this node is not an exit",
         ),
         (
             fault_of(|config, mut game| {
@@ -256,7 +256,7 @@ fn a_game_that_cannot_work_is_refused_in_one_sentence() {
                 game.server = Some("0.0.0.0:0".parse().unwrap());
                 config.games = vec![game];
             }),
-            "game \"doom\" has a \"server\" that nobody can be reached at",
+            "game \"doom\" has a \"server\" that is not a reachable address",
         ),
         (
             with(|game| game.entries = Some(BTreeSet::new())),
@@ -269,7 +269,7 @@ fn a_game_that_cannot_work_is_refused_in_one_sentence() {
                     ..ProxyRule::default()
                 });
             }),
-            "game \"doom\" is of datagrams, which version 1 of \"proxy_header\" knows nothing of",
+            "game \"doom\" uses UDP, which version 1 of \"proxy_header\" does not support",
         ),
     ]);
 }
@@ -279,15 +279,15 @@ fn a_node_that_cannot_work_is_refused_in_one_sentence() {
     assert_faults([
         (
             fault_of(|config, _| config.listen = "0.0.0.0:4500".parse().unwrap()),
-            "others cannot reach 0.0.0.0:4500; say in \"advertise\" where they can",
+            "other nodes cannot reach 0.0.0.0:4500; set \"advertise\"",
         ),
         (
             fault_of(|config, _| config.advertise = vec!["192.0.2.1:0".parse().unwrap()]),
-            "nobody can be reached at 192.0.2.1:0",
+            "192.0.2.1:0 is not a reachable address",
         ),
         (
             fault_of(|config, game| config.games = vec![game.clone(), game]),
-            "game \"doom\" stands there twice",
+            "game \"doom\" is listed twice",
         ),
         (
             fault_of(|config, _| config.roles.clear()),
@@ -300,7 +300,7 @@ fn a_node_that_cannot_work_is_refused_in_one_sentence() {
                     address: "0.0.0.0:4500".parse().unwrap(),
                 }];
             }),
-            "nobody can be reached at 0.0.0.0:4500",
+            "0.0.0.0:4500 is not a reachable address",
         ),
     ]);
 }
@@ -389,7 +389,7 @@ fn a_tcp_game_that_cannot_work_is_refused_in_one_sentence() {
     assert_eq!(tcp(Some(rule(Version::One, ProxyTiming::First))), None);
     assert_faults([(
         tcp(Some(rule(Version::Two, ProxyTiming::Each))),
-        "game \"doom\" is of connections, and its \"proxy_header\" of datagrams, or a line \
+        "game \"doom\" uses TCP, but its \"proxy_header\" is for datagrams, or is version 1 \
              with extensions",
     )]);
 }
@@ -477,15 +477,15 @@ fn proxies_that_cannot_work_are_refused_in_one_sentence() {
     assert_faults([
         (
             elsewhere,
-            "\"proxies\" of \"doom\" are before no game with \"listen\" here",
+            "\"proxies\" of \"doom\" match no game with \"listen\" here",
         ),
         (
             before(udp, r#", "protocol": "tcp""#),
-            "\"proxies\" of \"doom\" are before no game over TCP with \"listen\" here",
+            "\"proxies\" of \"doom\" match no TCP game with \"listen\" here",
         ),
         (
             before(tcp, r#", "protocol": "udp""#),
-            "\"proxies\" of \"doom\" are before no game over UDP with \"listen\" here",
+            "\"proxies\" of \"doom\" match no UDP game with \"listen\" here",
         ),
         (
             before(udp, r#", "protocol": "udp", "required": false"#),

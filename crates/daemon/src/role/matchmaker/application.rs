@@ -97,7 +97,7 @@ impl MatchmakerApplication {
         match event {
             Event::Ticket(ticket) => self.answer_waiters(*ticket),
             Event::Missed(count) => {
-                tracing::warn!(count, "events were lost; all who wait are looked at");
+                tracing::warn!(count, "events were lost; checking all long polls");
                 for ticket in self.waiters.tickets() {
                     self.answer_waiters(ticket);
                 }
@@ -115,10 +115,10 @@ impl MatchmakerApplication {
             }
             Event::ServerUp(server) => tracing::info!(node = %server.node, "a server is up"),
             Event::ServerDown { server, reason } => {
-                tracing::warn!(node = %server.node, ?reason, "a server is gone");
+                tracing::warn!(node = %server.node, ?reason, "a server is down");
             }
             Event::SpawnFailed { slot, failures } => {
-                tracing::warn!(%slot, failures, "no server came of a slot");
+                tracing::warn!(%slot, failures, "the server of a slot did not start");
             }
             _ => {}
         }
@@ -137,7 +137,7 @@ impl MatchmakerApplication {
         match subscriber.try_send(result) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => {
-                tracing::error!(%match_id, "a result is lost: nobody takes them");
+                tracing::error!(%match_id, "a result was dropped: the queue of results is full");
             }
             Err(TrySendError::Disconnected(_)) => self.subscriber = None,
         }
@@ -204,7 +204,7 @@ impl MatchmakerApplication {
         let answer = Bytes::copy_from_slice(&self.reply);
         if node.reply(now, ticket, Ok(answer)).is_err() {
             // The server retries.
-            tracing::debug!("an answer found no room");
+            tracing::debug!("an answer was dropped: the queue is full");
         }
     }
 
@@ -302,7 +302,7 @@ impl LinkApplication for MatchmakerApplication {
                 self.matchmaker.handle_link_up(now);
             }
             NodeEvent::HubDown => {
-                tracing::warn!("the link to the hub has ended; leases stand still");
+                tracing::warn!("the link to the hub has ended; leases are frozen");
                 self.matchmaker.handle_link_down(now);
             }
             NodeEvent::Refused(reason) => {

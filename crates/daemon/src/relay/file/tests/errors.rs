@@ -47,7 +47,7 @@ fn each_wrong_file_names_line_field_what_is_found_and_what_is_expected() {
         (listen, "\"127.0.0.1:99999\"", "line 4: listen: found \"127.0.0.1:99999\"; the port is not within 1 to 65535".to_owned()),
         (listen, "\"localhost:4500\"", format!("line 4: listen: found \"localhost:4500\"; host names are not resolved here; {form}")),
         (listen, "\"::1:17700\"", "line 4: listen: found \"::1:17700\"; an IPv6 address with a port needs brackets, like [::1]:5029".to_owned()),
-        (listen, "\"0.0.0.0:4500\"", "line 4: listen: others cannot reach 0.0.0.0:4500; say in \"advertise\" where they can".to_owned()),
+        (listen, "\"0.0.0.0:4500\"", "line 4: listen: other nodes cannot reach 0.0.0.0:4500; set \"advertise\"".to_owned()),
         ("\"secret_file\": \"secret\",", "", "line 1: the field \"secret_file\" is missing".to_owned()),
         ("\"secret\"", "7", "line 3: secret_file: found 7; expected the path of a file, relative to this file's folder".to_owned()),
         ("\"one\"", "\"\"", "line 2: name: found \"\"; expected 1 to 32 of A-Z a-z 0-9 . _ -".to_owned()),
@@ -61,8 +61,8 @@ fn each_wrong_file_names_line_field_what_is_found_and_what_is_expected() {
         ("\"192.0.2.7:5029\"", "\"game.invalid:5029\"", "line 7: games[1].server: found \"game.invalid:5029\"; no address is known for this host name".to_owned()),
         ("\"name\": \"b\", ", "", "line 7: games[1]: the field \"name\" is missing".to_owned()),
         ("\"b\"", "\"\"", "line 7: games[1].name: game \"\" has no name".to_owned()),
-        ("192.0.2.7:5029", "0.0.0.0:5029", "line 7: games[1].server: game \"b\" has a \"server\" that nobody can be reached at".to_owned()),
-        ("127.0.0.1:4800", "0.0.0.0:4800", "line 8: admin.listen: \"admin\" speaks without TLS, so on a loopback address only".to_owned()),
+        ("192.0.2.7:5029", "0.0.0.0:5029", "line 7: games[1].server: game \"b\" has a \"server\" that is not a reachable address".to_owned()),
+        ("127.0.0.1:4800", "0.0.0.0:4800", "line 8: admin.listen: \"admin\" has no TLS, so it requires a loopback address".to_owned()),
         ("\"token_file\": \"token\"", "\"colour\": 7", "line 9: admin.colour: unknown field \"colour\", expected \"listen\" or \"token_file\"".to_owned()),
         ("\"admin\"", "// remark\n\"admin\"", "line 8: JSON has no comments; remove this one".to_owned()),
         ("\n}", "\n", "line 10: the text ends within its JSON: a } or ] is missing".to_owned()),
@@ -222,7 +222,7 @@ fn numbers_and_names_that_carry_nothing_are_refused() {
         (
             "\"192.0.2.7:5029\"",
             "\"255.255.255.255:5029\"",
-            "line 7: games[1].server: game \"b\" has a \"server\" that nobody can be reached at",
+            "line 7: games[1].server: game \"b\" has a \"server\" that is not a reachable address",
         ),
         (
             "\"roles\"",
