@@ -118,7 +118,7 @@ fn is_bounded(answer: &Answer<'_>) -> bool {
             let is_text = |name: &str| name.len() <= 32 && !name.contains(char::is_control);
             known.iter().count() <= 64 && known.iter().all(|(_, name)| is_text(name.as_str()))
         }),
-        Answer::Heard { .. } => true,
+        Answer::Acknowledged { .. } => true,
     }
 }
 

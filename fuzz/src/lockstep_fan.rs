@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use lockstep::{FanConfig, PeerId, RelayFan};
+use lockstep::{PeerId, SpectatorRelay, SpectatorRelayConfig};
 use wire::{Arrival, Instant, Seed};
 
 /// Plays a script of `op 1, length 1, bytes` to a fan; it comes to rest after each, wakes no more
@@ -31,7 +31,7 @@ fn run(mut data: &[u8]) -> Fan {
 }
 
 struct Fan {
-    machine: RelayFan,
+    machine: SpectatorRelay,
     now: Instant,
     /// How much more time a script may take.
     time_left: Duration,
@@ -52,13 +52,13 @@ const HELD_MAX: usize = 512 << 10;
 impl Fan {
     fn new() -> Self {
         let now = Instant::from_millis(1);
-        let mut config = FanConfig::default();
+        let mut config = SpectatorRelayConfig::default();
         config.children_max = CHILDREN;
         config.seats_max = 4;
         config.bundle_len_max = 64;
         config.snapshot_len_max = 4_096;
         Self {
-            machine: RelayFan::new(config, SERVER, Seed::from_number(1), now),
+            machine: SpectatorRelay::new(config, SERVER, Seed::from_number(1), now),
             now,
             time_left: Duration::from_secs(20),
         }
@@ -81,7 +81,7 @@ impl Fan {
                 let is_full = self.machine.child_count() >= 3;
                 // One of them serves others.
                 let is_in = if child == PeerId(1) {
-                    self.machine.watch_as_fan(self.now, child).is_ok()
+                    self.machine.watch_as_relay(self.now, child).is_ok()
                 } else {
                     self.machine.watch(self.now, child).is_ok()
                 };

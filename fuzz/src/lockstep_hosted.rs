@@ -21,23 +21,26 @@ pub fn datagram(data: &[u8]) {
             assert!(u16::from(presence.epoch) < MESH_SEATS_MAX);
             out.extend_from_slice(&[0x50, VERSION, presence.epoch]);
             write_numbers(&mut out, [presence.members]);
-            out.push(presence.is_doubtful.into());
+            out.push(presence.host_suspected.into());
         }
         HostedMessage::Leave => out.push(0x51),
         HostedMessage::Statement { epoch, statement } => {
             assert_ne!(statement.members, statement.suspects);
-            assert!(is_within(statement.members | statement.gone, shape));
+            assert!(is_within(statement.members | statement.leaving, shape));
             out.extend_from_slice(&[0x52, epoch]);
             write_numbers(&mut out, [statement.members, statement.suspects]);
-            write_numbers(&mut out, [statement.gone]);
+            write_numbers(&mut out, [statement.leaving]);
             let staying = statement.members & !statement.suspects;
             write_ticks(&mut out, &statement.held, staying, shape);
         }
         HostedMessage::Decision { epoch, decision } => {
             assert!(decision.next != 0 && decision.next != decision.members);
-            assert!(is_within(decision.members | decision.gone, shape));
+            assert!(is_within(decision.members | decision.leaving, shape));
             out.extend_from_slice(&[0x53, epoch]);
-            write_numbers(&mut out, [decision.members, decision.next, decision.gone]);
+            write_numbers(
+                &mut out,
+                [decision.members, decision.next, decision.leaving],
+            );
             write_ticks(&mut out, &decision.cuts, decision.next, shape);
         }
         HostedMessage::Ask { first } => {

@@ -19,15 +19,15 @@ pub fn datagram(data: &[u8]) {
     assert_eq!(written(&message, shape), datagram, "two ways: {message:?}");
     match message {
         MeshMessage::Hello(hello) => {
-            assert!(hello.seat < hello.terms.seats && hello.delay <= MESH_DELAY_MAX);
+            assert!(hello.seat < hello.parameters.seats && hello.delay <= MESH_DELAY_MAX);
         }
         MeshMessage::Statement(statement) => {
             assert_ne!(statement.members, statement.suspects);
-            assert!(is_within(statement.members | statement.gone, shape));
+            assert!(is_within(statement.members | statement.leaving, shape));
         }
         MeshMessage::Decision(decision) => {
             assert!(decision.next != 0 && decision.next != decision.members);
-            assert!(is_within(decision.members | decision.gone, shape));
+            assert!(is_within(decision.members | decision.leaving, shape));
         }
         MeshMessage::Ask { seat, .. } | MeshMessage::Forward { seat, .. } => {
             assert!(u16::from(seat) < shape.seats);
@@ -71,13 +71,16 @@ fn written(message: &MeshMessage<'_>, shape: Shape) -> Vec<u8> {
         MeshMessage::Statement(statement) => {
             out.push(0x43);
             write_numbers(&mut out, [statement.members, statement.suspects]);
-            write_numbers(&mut out, [statement.gone]);
+            write_numbers(&mut out, [statement.leaving]);
             let staying = statement.members & !statement.suspects;
             write_ticks(&mut out, &statement.held, staying, shape);
         }
         MeshMessage::Decision(decision) => {
             out.push(0x44);
-            write_numbers(&mut out, [decision.members, decision.next, decision.gone]);
+            write_numbers(
+                &mut out,
+                [decision.members, decision.next, decision.leaving],
+            );
             write_ticks(&mut out, &decision.cuts, decision.next, shape);
         }
         MeshMessage::Ask { seat, first } => write_at(&mut out, 0x45, *seat, *first),
@@ -94,16 +97,16 @@ fn written(message: &MeshMessage<'_>, shape: Shape) -> Vec<u8> {
 }
 
 fn write_hello(out: &mut Vec<u8>, hello: &Hello) {
-    let terms = &hello.terms;
-    out.extend_from_slice(&[0x40, VERSION, terms.seats, hello.seat]);
-    out.extend_from_slice(&terms.width.to_be_bytes());
-    out.extend_from_slice(&terms.period_nanos.to_be_bytes());
-    out.push(terms.hash_interval);
-    out.push(terms.commits.into());
-    out.extend_from_slice(&terms.match_id.0);
-    out.extend_from_slice(&terms.content.to_be_bytes());
+    let parameters = &hello.parameters;
+    out.extend_from_slice(&[0x40, VERSION, parameters.seats, hello.seat]);
+    out.extend_from_slice(&parameters.width.to_be_bytes());
+    out.extend_from_slice(&parameters.period_nanos.to_be_bytes());
+    out.push(parameters.hash_interval);
+    out.push(parameters.commits.into());
+    out.extend_from_slice(&parameters.match_id.0);
+    out.extend_from_slice(&parameters.content.to_be_bytes());
     out.push(hello.delay);
-    write_numbers(out, [hello.heard]);
+    write_numbers(out, [hello.received]);
     out.extend_from_slice(&hello.sent.to_be_bytes());
     out.extend_from_slice(&hello.echo.to_be_bytes());
     out.extend_from_slice(&hello.held.unwrap_or(u32::MAX).to_be_bytes());

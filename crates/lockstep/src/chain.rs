@@ -135,7 +135,7 @@ impl ChainReader {
     }
 
     /// Goes on from a state that another participant saved.
-    pub(crate) fn go_on_from(&mut self, next: Tick, row: &Row, log: LogHash) {
+    pub(crate) fn resume_from(&mut self, next: Tick, row: &Row, log: LogHash) {
         self.next = next;
         self.row.copy_from(row);
         self.log = log;

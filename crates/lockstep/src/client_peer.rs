@@ -1,8 +1,8 @@
 //! A player's role: it says what the player does, and hears what all do.
 
+mod bisect;
 mod delay;
 mod hashes;
-mod ladder;
 mod session;
 mod snapshots;
 mod stepping;
@@ -242,7 +242,7 @@ impl<I: Input> ClientPeer<I> {
         } = &mut self.state
         {
             session.forget_acks();
-            self.exchange.begin_anew();
+            self.exchange.restart();
             *ready_at = Some(now);
         }
     }
@@ -558,7 +558,7 @@ impl<I: Input> ClientPeer<I> {
             ready_at: Some(now),
             is_due: false,
         };
-        self.tell_costs();
+        self.forward_costs();
         let (seats, match_id) = (shape.seats, welcome.match_id);
         self.events.push_back(match welcome.seat {
             Some(seat) => ClientEvent::Welcome {
@@ -623,7 +623,7 @@ struct StallWatch {
     /// The turn that is missing, and when it was expected, once that was told.
     stalled: Option<(Tick, Instant)>,
     /// When the server last said anything.
-    heard: Option<Instant>,
+    last_received: Option<Instant>,
 }
 
 /// The first turn that has not arrived.
@@ -643,7 +643,7 @@ impl Expected {
 
 impl StallWatch {
     const fn on_heard(&mut self, now: Instant) {
-        self.heard = Some(now);
+        self.last_received = Some(now);
     }
 
     /// Takes note of the turns that came; returns what to tell.
@@ -661,10 +661,10 @@ impl StallWatch {
         }
         let tick = expected.tick;
         self.stalled = Some((tick, expected.at));
-        let patience = expected.period.saturating_mul(LATE_TICKS);
+        let grace = expected.period.saturating_mul(LATE_TICKS);
         let is_heard = self
-            .heard
-            .is_some_and(|at| now.saturating_since(at) < patience);
+            .last_received
+            .is_some_and(|at| now.saturating_since(at) < grace);
         let cause = if is_heard {
             StallCause::Server
         } else {

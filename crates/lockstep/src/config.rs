@@ -87,8 +87,8 @@ impl Default for Config {
             snapshots: SnapshotSource::Server,
             snapshot_len_max: SNAPSHOT_LEN_MAX,
             transfer: TransferLimits::default(),
-            recovery: Recovery::Tell,
-            slow: SlowPolicy::Tell,
+            recovery: Recovery::Report,
+            slow: SlowPolicy::Report,
             spectators_max: 64,
             spectator_delay: 0,
             start: StartPolicy::AllReady,
@@ -355,9 +355,9 @@ pub enum StartPolicy {
 pub enum SlowPolicy {
     /// They are named by [`ServerEvent::Slow`](crate::ServerEvent::Slow). Where ticks close by the
     /// clock they delay nobody.
-    Tell,
+    Report,
     /// They are named, and put out.
-    PutOut,
+    Kick,
     /// They are named, lose their seat and watch from then on, as
     /// [`MatchServer::watch`](crate::MatchServer::watch) lets in. Where as many watch as may, or
     /// spectators are shown the match later than players, they are put out; so are players of a
@@ -416,10 +416,10 @@ pub enum SnapshotSource {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovery {
     /// They are named, and left out of comparison.
-    Tell,
+    Report,
     /// They are named, and load a snapshot as soon as it is known where they began to differ, which
     /// takes a round trip or two; where nobody can say who is wrong, nobody does. Nor does whoever
     /// got four without having been right for 600 ticks after one: that player is named, as with
-    /// `Tell`.
+    /// `Report`.
     Reload,
 }

@@ -15,8 +15,8 @@
 //!   with the others when it comes back.
 //! - Views of two groups share a member ([`View`] says why at most one of them can decide more). A
 //!   host closes ticks only while enough of its view have spoken to it as to their host within
-//!   `patience`. Whoever is in another group's view does not; so the host that is in none of the
-//!   later ones stands still, at most `patience` after the last of them turned away.
+//!   `host_timeout`. Whoever is in another group's view does not; so the host that is in none of the
+//!   later ones stands still, at most `host_timeout` after the last of them turned away.
 //! - Until then it may close ticks that nobody who stays holds, and those who still heard it alone
 //!   may have simulated them. They are out, and are told up to where their history is the others'.
 //!
@@ -82,10 +82,10 @@ pub struct HostedPeer<I> {
     server: Option<Box<MatchServer<I>>>,
     /// Whether the server stands still, since too few are heard.
     is_held: bool,
-    /// Whether the host was not heard for longer than `patience`.
-    is_doubtful: bool,
+    /// Whether the host was not heard for longer than `host_timeout`.
+    host_suspected: bool,
     /// When to say again that we are there, and to look who is.
-    beat_at: Instant,
+    heartbeat_at: Instant,
     due: Due,
     events: VecDeque<HostedEvent>,
     stats: HostedStats,
@@ -101,7 +101,7 @@ enum State {
     /// The host is suspected.
     Electing { since: Instant },
     /// We are to host, from `next` on, and fetch or gather.
-    Taking {
+    TakingOver {
         /// When we began, or had all that is closed.
         since: Instant,
         /// When we last got a tick that we lacked.
@@ -109,7 +109,7 @@ enum State {
         next: Tick,
     },
     /// The others play on without us, as one of them said; they say up to where we shared.
-    Ousted { until: Instant },
+    Evicted { until: Instant },
     /// The player goes, and says so.
     Leaving { copies: u8, at: Instant },
     /// The match is over; those who have not heard it are told.
@@ -123,13 +123,13 @@ impl State {
     fn sleep(&mut self, span: Duration) {
         match self {
             Self::Electing { since } => *since += span,
-            Self::Taking {
+            Self::TakingOver {
                 since, fetched_at, ..
             } => {
                 *since += span;
                 *fetched_at += span;
             }
-            Self::Ousted { until } => *until += span,
+            Self::Evicted { until } => *until += span,
             Self::Playing | Self::Leaving { .. } | Self::Ending { .. } | Self::Closed => {}
         }
     }
@@ -143,16 +143,16 @@ impl<I: Input> HostedPeer<I> {
             State::Leaving { .. } | State::Ending { .. } | State::Closed => Phase::Closed,
             State::Playing
             | State::Electing { .. }
-            | State::Taking { .. }
-            | State::Ousted { .. }
+            | State::TakingOver { .. }
+            | State::Evicted { .. }
                 if self.client.ticks_confirmed() > 0 =>
             {
                 Phase::Running
             }
             State::Playing
             | State::Electing { .. }
-            | State::Taking { .. }
-            | State::Ousted { .. } => self.client.phase(),
+            | State::TakingOver { .. }
+            | State::Evicted { .. } => self.client.phase(),
         }
     }
 
@@ -221,7 +221,7 @@ impl<I: Input> HostedPeer<I> {
     fn advance(&mut self, now: Instant) -> Instant {
         debug_assert!(now >= self.now, "the driver's clock went back");
         let passed = now.saturating_since(self.now);
-        if passed > self.config.half_patience() {
+        if passed > self.config.half_timeout() {
             for link in self.links.iter_mut().flatten() {
                 link.wake(now);
             }
@@ -249,7 +249,7 @@ impl<I: Input> HostedPeer<I> {
     }
 
     /// Those of `seats` whose link is as `is_so` says.
-    fn those(&self, seats: Seats, is_so: impl Fn(&Link) -> bool) -> Seats {
+    fn filter_seats(&self, seats: Seats, is_so: impl Fn(&Link) -> bool) -> Seats {
         let links = self.links.iter().zip(0..);
         links.fold(0, |all, (link, seat)| match link {
             Some(link) if seats & bit(seat) != 0 && is_so(link) => all | bit(seat),
@@ -258,7 +258,7 @@ impl<I: Input> HostedPeer<I> {
     }
 
     /// After our end nothing is told.
-    fn tell(&mut self, event: HostedEvent) {
+    fn push_event(&mut self, event: HostedEvent) {
         if self.is_over() {
             return;
         }
@@ -298,12 +298,12 @@ pub struct HostedConfig {
     pub host: Seat,
     /// Silence of the host after which the others choose another, if enough of them do not hear it;
     /// and silence of too many others after which a host closes no more ticks. 1 s, and never
-    /// shorter than 8 ticks or 200 ms. Until the first word of the host `player_patience`.
-    pub patience: Duration,
+    /// shorter than 8 ticks or 200 ms. Until the first word of the host `player_timeout`.
+    pub host_timeout: Duration,
     /// Silence after which the host plays on without a player, and a player gives up a host that
-    /// the others still hear; 10 s, and never shorter than twice `patience`. Until the first word
+    /// the others still hear; 10 s, and never shorter than twice `host_timeout`. Until the first word
     /// of the host twice as long.
-    pub player_patience: Duration,
+    pub player_timeout: Duration,
 }
 
 impl Default for HostedConfig {
@@ -312,23 +312,23 @@ impl Default for HostedConfig {
             server: Config::default(),
             client: ClientConfig::default(),
             host: Seat(0),
-            patience: Duration::from_secs(1),
-            player_patience: Duration::from_secs(10),
+            host_timeout: Duration::from_secs(1),
+            player_timeout: Duration::from_secs(10),
         }
     }
 }
 
 impl HostedConfig {
-    fn half_patience(&self) -> Duration {
-        self.patience.checked_div(2).unwrap_or_default()
+    fn half_timeout(&self) -> Duration {
+        self.host_timeout.checked_div(2).unwrap_or_default()
     }
 
     /// Raises both patiences to what they are at least, and has players give snapshots.
     fn settle(&mut self) {
         let period = Duration::from_nanos(self.server.tick_rate.period_nanos().into());
-        let least = period.saturating_mul(PATIENCE_TICKS).max(PATIENCE_MIN);
-        self.patience = self.patience.max(least);
-        self.player_patience = self.player_patience.max(self.patience.saturating_mul(2));
+        let least = period.saturating_mul(TIMEOUT_TICKS).max(TIMEOUT_MIN);
+        self.host_timeout = self.host_timeout.max(least);
+        self.player_timeout = self.player_timeout.max(self.host_timeout.saturating_mul(2));
         self.server.snapshots = SnapshotSource::Players;
         let len_max = self.server.datagram_len_max;
         self.client.datagram_len_max = self.client.datagram_len_max.min(len_max);
@@ -336,10 +336,10 @@ impl HostedConfig {
 }
 
 /// Ticks that nobody is given up before.
-const PATIENCE_TICKS: u32 = 8;
+const TIMEOUT_TICKS: u32 = 8;
 
 /// Time before which nobody is given up: a few words of an election, which are repeated each 40 ms.
-const PATIENCE_MIN: Duration = Duration::from_millis(200);
+const TIMEOUT_MIN: Duration = Duration::from_millis(200);
 
 /// Why a hosted match is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -422,11 +422,11 @@ pub enum HostedEvent {
 #[non_exhaustive]
 pub enum HostedClose {
     /// Too few others can be heard: no more than half, and not half with the lowest seat among us;
-    /// or the host cannot, for [`player_patience`](crate::HostedConfig::player_patience). Others may
+    /// or the host cannot, for [`player_timeout`](crate::HostedConfig::player_timeout). Others may
     /// play on without us, whom we cannot hear.
     TooFew,
     /// The others play on without us.
-    LeftOut {
+    Excluded {
         /// First tick in which our history may not be theirs, as far as those who told us knew.
         tick: Tick,
     },
@@ -520,8 +520,8 @@ impl<I: Input> HostedPeer<I> {
             client: ClientPeer::new(config.client.clone(), host, generator.seed(), now),
             server: is_host.then(|| Box::new(server)),
             is_held: false,
-            is_doubtful: false,
-            beat_at: now,
+            host_suspected: false,
+            heartbeat_at: now,
             due: Due::default(),
             events: VecDeque::with_capacity(EVENTS_MAX.saturating_add(1)),
             stats: HostedStats::default(),

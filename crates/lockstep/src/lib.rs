@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
-mod audience;
+mod bisect;
 pub mod bits;
 mod body;
 pub mod bundle;
@@ -14,29 +14,29 @@ mod config;
 pub mod delta;
 mod divergence;
 mod event;
+mod hash_comparator;
+mod hash_history;
 mod history;
 mod hosted_peer;
 mod input;
 mod input_log;
 mod interpolation;
 mod jitter_buffer;
-mod ladder;
-mod ledger;
 mod margin;
 mod match_server;
 mod mesh_peer;
 pub mod message;
 mod playout;
 mod prediction;
-mod relay_fan;
 mod repair;
 #[cfg(feature = "replay")]
 pub mod replay;
-mod rungs;
 mod runner;
 mod saves;
 mod sim;
 mod snapshot;
+mod spectator_relay;
+mod spectators;
 pub mod state_channel;
 mod stats;
 mod step;
@@ -70,10 +70,10 @@ pub use match_server::MatchServer;
 pub use mesh_peer::{MeshClose, MeshConfig, MeshConfigError, MeshEvent, MeshPeer, MeshStats};
 pub use playout::Playout;
 pub use prediction::{Correction, HistoryFull, Prediction, PredictionStats};
-pub use relay_fan::{FanConfig, FanEvent, RelayFan};
 pub use runner::Rollback;
 pub use sim::{Sim, SnapshotBytes};
-pub use stats::{ClientStats, FanStats, ServerStats, SpectatorStats};
+pub use spectator_relay::{SpectatorRelay, SpectatorRelayConfig, SpectatorRelayEvent};
+pub use stats::{ClientStats, ServerStats, SpectatorRelayStats, SpectatorStats};
 pub use step::{Step, Steps};
 pub use sync_test::{Divergence, SyncFault, SyncTest};
 pub use tick::{PeerId, Tick};

@@ -1,13 +1,13 @@
 //! The server's role: it closes ticks by its clock, and tells everybody.
 
-mod closing;
+mod close;
 mod datagrams;
 mod desync;
 mod pace;
 mod place;
 mod snapshots;
-mod starting;
-mod watching;
+mod spectators;
+mod start;
 
 use core::convert::Infallible;
 use core::marker::PhantomData;
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use wire::{Arrival, CommandId, Generator, Instant, Machine, MatchId, Seat, Seed, Transmit};
 
-use crate::audience::Audience;
+use crate::bisect::DesyncBisect;
 use crate::body::Body;
 use crate::bundle::Shape;
 use crate::chain::{CHAIN_LEN, Chain, ChainReader};
@@ -23,21 +23,21 @@ use crate::config::{ClosePolicy, Config};
 use crate::event::{
     CloseReason, ConfigError, JoinError, LeaveReason, Phase, ReportError, ServerEvent, StartError,
 };
+use crate::hash_comparator::{HashComparator, SettlePolicy};
 use crate::input::{Input, encode_into};
-use crate::ladder::Ladder;
-use crate::ledger::{Haste, Ledger};
-use crate::message::{TURNS_HEAD_LEN_MAX, ladder_ticks_max};
+use crate::message::{TURNS_HEAD_LEN_MAX, bisect_ticks_max};
 use crate::repair::{RUN_LEN_SMALL, RepairLimits};
+use crate::spectators::SpectatorSet;
 use crate::stats::ServerStats;
 use crate::tick::{PeerId, Tick};
 use crate::turn::{Row, Turn};
 
-use closing::Forwarding;
+use close::Forwarding;
 use pace::Stretch;
 use place::{Holder, Place};
 use snapshots::Snapshots;
-pub(crate) use starting::Past;
-use watching::{Show, audience_of};
+use spectators::{SpectatorDelay, spectator_set};
+pub(crate) use start::Past;
 
 /// One match: takes inputs, closes ticks, sends them to all, compares state hashes.
 ///
@@ -89,17 +89,17 @@ pub struct MatchServer<I> {
     stretch: Stretch,
     /// For a server that simulates.
     reader: ChainReader,
-    ledger: Ledger,
+    hash_comparator: HashComparator,
     /// Where those began to differ whom the ledger named.
-    ladder: Ladder,
+    bisect: DesyncBisect,
     limits: RepairLimits,
     /// Inputs of open ticks, for those who predict.
     forwarding: Forwarding,
     snapshots: Snapshots,
     /// Those who watch.
-    audience: Audience,
+    spectators: SpectatorSet,
     /// What of the match they are shown.
-    show: Show,
+    show: SpectatorDelay,
     /// No seat below it has a datagram due.
     transmit_from: usize,
     events: VecDeque<ServerEvent>,
@@ -145,7 +145,7 @@ impl<I: Input> MatchServer<I> {
         let initial = Row::initial(shape.seats, shape.width, &neutral);
         let chain_len = CHAIN_LEN.saturating_add(config.spectator_delay.into());
         let places = usize::try_from(CHAIN_LEN).unwrap_or(usize::MAX);
-        let audience = audience_of(&config, limits, &mut seed.generator(1));
+        let spectators = spectator_set(&config, limits, &mut seed.generator(1));
         let mut server = Self {
             match_id,
             shape,
@@ -168,17 +168,17 @@ impl<I: Input> MatchServer<I> {
             body: Body::with_capacity(len_max),
             stretch: Stretch::default(),
             reader: ChainReader::new(shape, &neutral, match_id),
-            ledger: Ledger::new(shape.seats, Haste::Early),
-            ladder: Ladder::new(
+            hash_comparator: HashComparator::new(shape.seats, SettlePolicy::Early),
+            bisect: DesyncBisect::new(
                 config.hashes_kept,
-                ladder_ticks_max(config.datagram_len_max),
+                bisect_ticks_max(config.datagram_len_max),
             ),
             neutral,
             limits,
             forwarding: Forwarding::new(&config, shape),
             snapshots: Snapshots::default(),
-            audience,
-            show: Show::default(),
+            spectators,
+            show: SpectatorDelay::default(),
             transmit_from: 0,
             events: VecDeque::new(),
             stats: ServerStats::default(),
@@ -186,7 +186,7 @@ impl<I: Input> MatchServer<I> {
             input: PhantomData,
             config,
         };
-        server.audience.set_welcome(server.welcome(None));
+        server.spectators.set_welcome(server.welcome(None));
         Ok(server)
     }
 
@@ -203,7 +203,7 @@ impl<I: Input> MatchServer<I> {
         if self.phase == Phase::Closed {
             return Err(JoinError::Closed);
         }
-        if self.peers.contains_key(&peer) || self.audience.has(peer) {
+        if self.peers.contains_key(&peer) || self.spectators.has(peer) {
             return Err(JoinError::PeerTaken);
         }
         let place = self.places.get(usize::from(seat.0));
@@ -237,7 +237,7 @@ impl<I: Input> MatchServer<I> {
     ///
     /// For a session that the transport lost as well as for a player to be removed.
     pub fn leave(&mut self, now: Instant, peer: PeerId) {
-        self.put_out(now, peer);
+        self.kick(now, peer);
         self.close_if_complete(self.now);
     }
 
@@ -293,8 +293,8 @@ impl<I: Input> MatchServer<I> {
         self.run_show(now);
         self.close_due(now);
         // Behind what sees that the process was paused.
-        self.pursue_snapshots(now);
-        self.pulse(now);
+        self.poll_donation(now);
+        self.count_waiting(now);
     }
 
     /// Appends the next datagram to `buf`; `None` when there is none.
@@ -372,8 +372,8 @@ impl<I: Input> MatchServer<I> {
         let departed = size_of::<(PeerId, (CloseReason, bool))>();
         [
             self.chain.memory_len(),
-            self.ledger.memory_len(),
-            self.ladder.memory_len(),
+            self.hash_comparator.memory_len(),
+            self.bisect.memory_len(),
             self.forwarding.memory_len(),
             self.closed_at.len().saturating_mul(size_of::<Instant>()),
             self.places.len().saturating_mul(size_of::<Place>()),
@@ -385,7 +385,7 @@ impl<I: Input> MatchServer<I> {
             self.scratch.capacity(),
             self.snapshots.memory_len(),
             self.body.memory_len(),
-            self.audience.memory_len(),
+            self.spectators.memory_len(),
         ]
         .into_iter()
         .chain(logs)
@@ -412,7 +412,7 @@ impl<I: Input> MatchServer<I> {
         place.holder = Holder::Empty;
         self.stop_waiting();
         self.peers.remove(&peer);
-        self.ledger.dismiss(seat);
+        self.hash_comparator.exclude(seat);
         self.search_without(seat);
         if self.departed.len() >= self.places.len() {
             self.departed.pop_first();

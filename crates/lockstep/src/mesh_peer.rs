@@ -25,8 +25,8 @@ use crate::checksum::{LogHash, StateHasher};
 use crate::commitment::CommitSecret;
 use crate::config::{Repair, SavePolicy, TickRate};
 use crate::event::{Phase, ReportError, SubmitError};
+use crate::hash_comparator::HashComparator;
 use crate::input::{Input, encode_into};
-use crate::ledger::Ledger;
 use crate::message::{MESH_DELAY_MAX, Seats, bit};
 use crate::repair::RepairLimits;
 use crate::step::{Step, Steps};
@@ -78,7 +78,7 @@ const EVENTS_MAX: usize = 64;
 pub struct MeshPeer<I> {
     config: MeshConfig,
     /// Silence after which a peer is given up, in nanoseconds: never shorter than 8 ticks.
-    patience: u64,
+    peer_timeout: u64,
     match_id: MatchId,
     /// Seats and input width.
     shape: Shape,
@@ -102,7 +102,7 @@ pub struct MeshPeer<I> {
     /// Ticks by which the game may be behind the clock before that stands.
     lag: u32,
     /// When to send again though no boundary was passed.
-    beat_at: Instant,
+    resend_at: Instant,
     /// First tick that some seat's input is missing of, and the seats it is.
     known: Tick,
     awaited: Seats,
@@ -121,7 +121,7 @@ pub struct MeshPeer<I> {
     /// The tick that became final last, until its hash is reported.
     last: Option<Tick>,
     hashes: OwnHashes,
-    ledger: Ledger,
+    hash_comparator: HashComparator,
     limits: RepairLimits,
     due: Due,
     /// Whom the clock stands for, as the application was told.
@@ -194,7 +194,7 @@ impl<I: Input> MeshPeer<I> {
         let (repeated, dropped) = self.own.set_delay(delay, index);
         if let State::Running { .. } = self.state {
             let tick = self.own.tick_for(index);
-            self.tell(MeshEvent::InputDelay {
+            self.push_event(MeshEvent::InputDelay {
                 delay,
                 tick,
                 repeated,
@@ -314,7 +314,7 @@ impl<I: Input> MeshPeer<I> {
                 let next = if self.clock.index() <= self.limit() {
                     deadline
                 } else {
-                    deadline.max(self.beat_at)
+                    deadline.max(self.resend_at)
                 };
                 if self.view.suspects() == 0 {
                     Some(next)
@@ -394,7 +394,7 @@ impl<I: Input> MeshPeer<I> {
     }
 
     /// Keeps an event, where there is room.
-    fn tell(&mut self, event: MeshEvent) {
+    fn push_event(&mut self, event: MeshEvent) {
         if self.events.len() < EVENTS_MAX {
             self.events.push_back(event);
         }
@@ -414,7 +414,7 @@ impl<I: Input> MeshPeer<I> {
     fn advance(&mut self, now: Instant) -> Instant {
         debug_assert!(now >= self.now, "the driver's clock went back");
         let now = self.now.max(now);
-        if now.as_nanos().saturating_sub(self.now.as_nanos()) > self.patience / 4 {
+        if now.as_nanos().saturating_sub(self.now.as_nanos()) > self.peer_timeout / 4 {
             for link in self.links.iter_mut().flatten() {
                 link.forgive(now);
             }
@@ -518,7 +518,7 @@ pub struct MeshConfig {
     /// Bytes that a peer behind may get at once; 16,000.
     pub catch_up_burst: u32,
     /// Silence after which the others play on without a peer; 2 s. They wait until then.
-    pub patience: Duration,
+    pub peer_timeout: Duration,
     /// Has nobody see an input for a tick before having committed to an own one, where there is a
     /// secret; `None`. Else who sends last sees first.
     ///
@@ -526,7 +526,7 @@ pub struct MeshConfig {
     /// others' heads are over the same ticks (the lockstep protocol of Baughman and Levine, "Cheat-proof
     /// playout for centralized and distributed online games", INFOCOM 2001, without its turns). Inputs
     /// that are not what was committed to never count, and who shows them is given up:
-    /// [`MeshEvent::Breach`](crate::MeshEvent::Breach).
+    /// [`MeshEvent::CommitViolation`](crate::MeshEvent::CommitViolation).
     ///
     /// Costs one more way of latency (the input delay covers the way twice, two ticks, and one for each
     /// datagram lost in a row), 21 bytes a datagram and 8 for each tick in it, a SHA-256 for each input
@@ -549,7 +549,7 @@ impl Default for MeshConfig {
             datagram_len_max: 1_100,
             catch_up_rate: 36_000,
             catch_up_burst: 16_000,
-            patience: Duration::from_secs(2),
+            peer_timeout: Duration::from_secs(2),
             commit: None,
             content: 0,
         }

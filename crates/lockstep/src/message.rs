@@ -46,11 +46,11 @@
 //! `0x5f` hosted matches; welcome
 //! modes past 2; the extension bit of a bundle.
 
+mod bisect;
 mod chunk;
 mod down;
 mod early;
 mod hosted;
-mod ladder;
 mod mesh;
 mod up;
 
@@ -58,6 +58,13 @@ use core::fmt;
 
 use crate::bits::Malformed;
 
+pub use bisect::{
+    ANSWER_LEN_MAX, Answer, BISECT_SECTIONS_LEN_MAX, BISECT_TICKS_MAX, Question, SectionHashes,
+    TickHashes,
+};
+pub(crate) use bisect::{
+    bisect_ticks_max, write_acknowledged, write_question, write_sections, write_ticks,
+};
 pub use chunk::{
     AHEAD_MAX, CHUNK_HEAD_LEN, Chunk, ChunkAck, Direction, chunk_count, chunk_len, decode_chunk,
     decode_chunk_ack,
@@ -75,17 +82,10 @@ pub(crate) use hosted::{
     write_hosted_ask, write_hosted_decision, write_hosted_forward_head, write_hosted_leave,
     write_hosted_statement, write_presence,
 };
-pub use ladder::{
-    ANSWER_LEN_MAX, Answer, LADDER_SECTIONS_LEN_MAX, LADDER_TICKS_MAX, Question, SectionHashes,
-    TickHashes,
-};
-pub(crate) use ladder::{
-    ladder_ticks_max, write_heard, write_question, write_sections, write_ticks,
-};
 pub use mesh::{
     COMMITTED_HEAD_LEN, COMMITTED_SALT_LEN, Commitment, Decision, Hello, LEAD_UNKNOWN, LaneBundles,
-    LaneHashes, MESH_DELAY_MAX, MESH_SEATS_MAX, MeshMessage, PLAY_HEAD_LEN_MAX, Play, PlayHead,
-    QUIET, Seats, Statement, Terms, Ticks, bit, decode_mesh,
+    LaneHashes, MESH_DELAY_MAX, MESH_SEATS_MAX, MatchParameters, MeshMessage, PLAY_HEAD_LEN_MAX,
+    Play, PlayHead, QUIET, Seats, Statement, Ticks, bit, decode_mesh,
 };
 pub(crate) use mesh::{
     decode_known_play, play_bytes, write_ask, write_committed_head, write_decision,
@@ -96,7 +96,7 @@ pub use up::{HASHES_MAX, HashRun};
 pub use up::{INPUTS_MAX, InputRun, Report, Up, decode_up};
 pub(crate) use up::{
     ReportHead, decode_bare_report, fitting_inputs, write_leave, write_ready, write_report,
-    write_snapshot_wish,
+    write_snapshot_request,
 };
 
 /// Version of the format; a side that meets another one refuses it.
@@ -113,7 +113,7 @@ const REPORT: u8 = 0x02;
 const REPORT_LOADED: u8 = 0x09;
 const LEAVE: u8 = 0x03;
 const ANSWER: u8 = 0x06;
-const SNAPSHOT_WISH: u8 = 0x0b;
+const SNAPSHOT_REQUEST: u8 = 0x0b;
 const WELCOME: u8 = 0x81;
 const TURNS: u8 = 0x82;
 const TURNS_ASKING: u8 = 0x83;

@@ -29,7 +29,7 @@ pub(crate) struct Repair {
     /// While it is behind: the next tick to send again, and when sending began at `next`.
     catching_up: Option<(Tick, Instant)>,
     /// When it last said anything.
-    heard: Option<Instant>,
+    last_received: Option<Instant>,
     /// Smoothed round trip in nanoseconds, the client's wait for its tick included.
     rtt_nanos: Option<u64>,
     /// Bytes that it may get above its share.
@@ -104,7 +104,7 @@ impl Repair {
             is_gap: false,
             unsent: Tick(0),
             catching_up: None,
-            heard: None,
+            last_received: None,
             rtt_nanos: None,
             budget: limits.burst,
             is_newest_due: false,
@@ -125,7 +125,7 @@ impl Repair {
         next_at: Option<Instant>,
         limits: &RepairLimits,
     ) -> bool {
-        age(now, next_at) <= self.patience(limits)
+        age(now, next_at) <= self.age_max(limits)
     }
 
     /// Takes the client's word of what it has.
@@ -135,7 +135,7 @@ impl Repair {
             is_gap,
             sent_at,
         } = *ack;
-        self.heard = Some(now);
+        self.last_received = Some(now);
         if next < self.next {
             return;
         }
@@ -242,7 +242,7 @@ impl Repair {
     }
 
     /// How old the oldest tick may be that a client lacks who gets all that is sent.
-    fn patience(&self, limits: &RepairLimits) -> u64 {
+    fn age_max(&self, limits: &RepairLimits) -> u64 {
         let ticks = u64::from(limits.ticks).saturating_add(limits.report_ticks);
         let copies = limits.period_nanos.saturating_mul(ticks.saturating_sub(1));
         self.answer_nanos(limits).saturating_add(copies)
@@ -256,7 +256,7 @@ impl Repair {
         limits: &RepairLimits,
     ) -> Option<Slice> {
         let end = closed.end;
-        let is_behind = self.is_gap || age(now, closed.next_at) > self.patience(limits);
+        let is_behind = self.is_gap || age(now, closed.next_at) > self.age_max(limits);
         if self.next >= end || !is_behind {
             self.catching_up = None;
             return None;
@@ -264,7 +264,7 @@ impl Repair {
         // Sending again to one that cannot be heard would spend its budget on an outage; its first
         // word after it says where to begin.
         let silence = self
-            .heard
+            .last_received
             .map_or(u64::MAX, |at| now.as_nanos().saturating_sub(at.as_nanos()));
         let silent_ticks = limits.report_ticks.saturating_mul(SILENT_TICKS);
         let is_silent = silence > limits.period_nanos.saturating_mul(silent_ticks);

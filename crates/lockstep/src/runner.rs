@@ -97,7 +97,7 @@ impl<S: Sim, M: Steps<Input = S::Input>> Rollback<S, M> {
         mut clock: impl FnMut() -> Duration,
     ) -> Option<Instant> {
         let until = self.run_by(now, || Some(clock()));
-        if let Some((save, step)) = self.costs.tell() {
+        if let Some((save, step)) = self.costs.poll_means() {
             self.set_costs(save, step);
         }
         until
@@ -277,7 +277,7 @@ impl Costs {
     }
 
     /// Returns what a save and a step take, now and then.
-    pub(crate) fn tell(&mut self) -> Option<(Duration, Duration)> {
+    pub(crate) fn poll_means(&mut self) -> Option<(Duration, Duration)> {
         if self.untold < SAMPLES_PER_WORD || !self.save.is_known() || !self.step.is_known() {
             return None;
         }
@@ -295,31 +295,31 @@ mod tests {
         Duration::from_micros(micros)
     }
 
-    fn told(costs: &mut Costs, save: u64, step: u64) -> Vec<(Duration, Duration)> {
-        let mut told = Vec::new();
+    fn means(costs: &mut Costs, save: u64, step: u64) -> Vec<(Duration, Duration)> {
+        let mut means = Vec::new();
         for _ in 0..64 {
             costs.on_save(micros(5), micros(5 + save));
             costs.on_step(micros(5), micros(5 + step));
-            told.extend(costs.tell());
+            means.extend(costs.poll_means());
         }
-        told
+        means
     }
 
     #[test]
     fn means_are_told_each_64_samples_and_follow_what_is_measured() {
         let mut costs = Costs::default();
-        assert_eq!(told(&mut costs, 3, 40), [(micros(3), micros(40)); 2]);
-        let (save, step) = *told(&mut costs, 30, 4).last().unwrap();
+        assert_eq!(means(&mut costs, 3, 40), [(micros(3), micros(40)); 2]);
+        let (save, step) = *means(&mut costs, 30, 4).last().unwrap();
         assert!(save > micros(20) && step < micros(10), "{save:?} {step:?}");
     }
 
     #[test]
     fn one_spike_and_a_clock_that_goes_back_change_little() {
         let mut costs = Costs::default();
-        told(&mut costs, 10, 10);
+        means(&mut costs, 10, 10);
         costs.on_step(micros(0), micros(1_000_000));
         costs.on_save(micros(9), micros(3));
-        let (save, step) = told(&mut costs, 10, 10)[0];
+        let (save, step) = means(&mut costs, 10, 10)[0];
         assert!(save > micros(9) && step < micros(12), "{save:?} {step:?}");
     }
 
@@ -328,7 +328,7 @@ mod tests {
         let mut costs = Costs::default();
         for _ in 0..1_000 {
             costs.on_step(micros(1), micros(2));
-            assert_eq!(costs.tell(), None);
+            assert_eq!(costs.poll_means(), None);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::stepper::Do;
+use crate::stepper::StepAction;
 
 /// What a [`MatchServer`](crate::MatchServer) counted; none of it ever goes back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,11 +40,11 @@ pub struct ServerStats {
     pub hashes_refused: u64,
     /// Questions sent about where players began to differ, repetitions and word of the end
     /// included.
-    pub ladder_questions: u64,
+    pub bisect_questions: u64,
     /// Answers to them that counted.
-    pub ladder_answers: u64,
+    pub bisect_answers: u64,
     /// Answers that nobody asked for, or not any more, or that contradict what was reported.
-    pub ladder_refused: u64,
+    pub bisect_refused: u64,
     /// Times the clock was set back because the process had been paused.
     pub pauses: u64,
     /// Datagrams dropped: not of this format.
@@ -77,10 +77,10 @@ pub struct SpectatorStats {
     pub dropped_inputs: u64,
 }
 
-/// What a [`RelayFan`](crate::RelayFan) counted.
+/// What a [`SpectatorRelay`](crate::SpectatorRelay) counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct FanStats {
+pub struct SpectatorRelayStats {
     /// Ticks passed on.
     pub ticks: u64,
     /// Bundles that arrived and were there already.
@@ -133,9 +133,9 @@ pub struct ClientStats {
     /// How long turns are held back now.
     pub playout: Duration,
     /// Answers sent about where states began to differ.
-    pub ladder_answers: u64,
+    pub bisect_answers: u64,
     /// Questions about it that were dropped because others waited.
-    pub ladder_dropped: u64,
+    pub bisect_dropped: u64,
     /// Times the tick clock jumped by more than 15 ticks.
     pub clock_jumps: u64,
     /// Datagrams dropped: not of this format.
@@ -151,12 +151,12 @@ pub struct ClientStats {
 
 impl ClientStats {
     /// Counts what the game was asked for.
-    pub(crate) const fn on_step(&mut self, next: Do) {
+    pub(crate) const fn on_step(&mut self, next: StepAction) {
         let count = match next {
-            Do::Save(_) => &mut self.saves,
-            Do::Load(_) => &mut self.loads,
-            Do::Advance { .. } => &mut self.steps,
-            Do::Settled(_) => return,
+            StepAction::Save(_) => &mut self.saves,
+            StepAction::Load(_) => &mut self.loads,
+            StepAction::Advance { .. } => &mut self.steps,
+            StepAction::Settled(_) => return,
         };
         *count = count.saturating_add(1);
     }

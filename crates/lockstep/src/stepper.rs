@@ -27,7 +27,7 @@ pub(crate) const WINDOW_MAX: u8 = 32;
 
 /// What the game does next. State number `t` is the one before the step of tick `t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Do {
+pub(crate) enum StepAction {
     /// Save the state, which is number `.0`. At most `window + 1` saves, the newest, are ever
     /// loaded.
     Save(Tick),
@@ -57,7 +57,7 @@ pub(crate) struct Stepper {
     /// Row before tick 0.
     initial: Row,
     /// What seats will probably do.
-    foreseen: Foreseen,
+    predicted_inputs: PredictedInputs,
     /// First tick that is not confirmed.
     end: Tick,
     /// Next tick that the game simulates.
@@ -89,7 +89,7 @@ impl Stepper {
             window: window.into(),
             rows: vec![initial.clone(); places],
             initial,
-            foreseen: Foreseen::new(shape, window),
+            predicted_inputs: PredictedInputs::new(shape, window),
             end: Tick(0),
             at: Tick(0),
             settled: Tick(0),
@@ -119,14 +119,14 @@ impl Stepper {
             known.copy_from(row);
         }
         if is_wrong {
-            self.doubt(tick);
+            self.mark_predicted(tick);
         }
         self.end = tick.plus(1);
     }
 
     /// Goes on from another participant's state, the one before tick `next`, which inputs `before`
     /// led to. All that was saved or predicted is void; what is foreseen stays.
-    pub(crate) fn go_on_from(&mut self, next: Tick, before: &Row) {
+    pub(crate) fn resume_from(&mut self, next: Tick, before: &Row) {
         (self.end, self.at, self.settled) = (next, next, next);
         self.wrong = None;
         self.saves.clear();
@@ -141,8 +141,8 @@ impl Stepper {
     /// ahead it is forgotten, and once the tick is confirmed it means nothing.
     ///
     /// Where the tick was simulated with something else, the game goes back to it.
-    pub(crate) fn foresee(&mut self, seat: Seat, tick: Tick, bits: &[u8]) {
-        if !self.foreseen.insert(self.end, seat, tick, bits) || tick >= self.at {
+    pub(crate) fn predict_input(&mut self, seat: Seat, tick: Tick, bits: &[u8]) {
+        if !self.predicted_inputs.insert(self.end, seat, tick, bits) || tick >= self.at {
             return;
         }
         let is_as_simulated = self
@@ -150,24 +150,24 @@ impl Stepper {
             .get(self.place(tick))
             .is_some_and(|row| row.value(seat) == bits && row.is_confirmed(seat));
         if !is_as_simulated {
-            self.doubt(tick);
+            self.mark_predicted(tick);
         }
     }
 
     /// Forgets what was foreseen of `next` and all later ticks; what was simulated with it stands
     /// until it proves wrong.
-    pub(crate) fn forget_foreseen(&mut self, next: Tick) {
-        self.foreseen.forget_from(next);
+    pub(crate) fn forget_predicted(&mut self, next: Tick) {
+        self.predicted_inputs.forget_from(next);
     }
 
     /// Returns what the game does next; `None` where it waits for a row, or for `target`, the
     /// first tick that it may not simulate yet.
-    pub(crate) fn next(&mut self, target: Tick) -> Option<Do> {
+    pub(crate) fn next(&mut self, target: Tick) -> Option<StepAction> {
         let stable = self.stable();
         if self.settled < stable {
             let tick = self.settled;
             self.settled = tick.plus(1);
-            return Some(Do::Settled(tick));
+            return Some(StepAction::Settled(tick));
         }
         if let Some(wrong) = self.wrong.take() {
             self.spacing.on_rollback(wrong, self.at, self.end);
@@ -181,7 +181,7 @@ impl Stepper {
             debug_assert_eq!(self.settled, tick, "all that it stands on is final");
             self.at = tick.plus(1);
             self.settled = self.at;
-            return Some(Do::Advance {
+            return Some(StepAction::Advance {
                 tick,
                 is_last: true,
             });
@@ -230,12 +230,12 @@ impl Stepper {
         self.rows
             .len()
             .saturating_mul(row.saturating_add(size_of::<Row>()))
-            .saturating_add(self.foreseen.memory_len())
+            .saturating_add(self.predicted_inputs.memory_len())
             .saturating_add(self.saves.capacity().saturating_mul(size_of::<Tick>()))
     }
 
     /// The step of a tick that is not confirmed, where the window allows one.
-    fn predict(&mut self) -> Option<Do> {
+    fn predict(&mut self) -> Option<StepAction> {
         let tick = self.at;
         if tick.since(self.end) >= self.window {
             return None;
@@ -255,24 +255,24 @@ impl Stepper {
                 self.spacing.on_confirmed_save(tick);
             }
             self.saves.push_back(tick);
-            return Some(Do::Save(tick));
+            return Some(StepAction::Save(tick));
         }
         let (before, place) = (self.place(tick.minus(1)), self.place(tick));
         let before = if tick == Tick(0) { 0 } else { before };
         if let Ok([before, row]) = self.rows.get_disjoint_mut([before, place]) {
             row.copy_from(before);
-            self.foreseen.apply(tick, row);
+            self.predicted_inputs.apply(tick, row);
         }
         self.spacing.on_predicted(tick);
         self.at = tick.plus(1);
-        Some(Do::Advance {
+        Some(StepAction::Advance {
             tick,
             is_last: false,
         })
     }
 
     /// Goes back to the newest save at or before `tick`.
-    fn load(&mut self, tick: Tick) -> Do {
+    fn load(&mut self, tick: Tick) -> StepAction {
         while self.saves.len() > 1 && self.saves.back().is_some_and(|save| *save > tick) {
             self.saves.pop_back();
         }
@@ -282,7 +282,7 @@ impl Stepper {
             "no game goes ahead of what is final without a save"
         );
         self.at = save.unwrap_or(self.settled);
-        Do::Load(self.at)
+        StepAction::Load(self.at)
     }
 
     /// First tick that may still be simulated again; forgets saves that no load needs any more.
@@ -302,7 +302,7 @@ impl Stepper {
     }
 
     /// Takes note that `tick` was simulated with inputs that are not its own.
-    fn doubt(&mut self, tick: Tick) {
+    fn mark_predicted(&mut self, tick: Tick) {
         self.wrong = Some(self.wrong.map_or(tick, |wrong| wrong.min(tick)));
     }
 
@@ -315,21 +315,21 @@ impl Stepper {
 
 /// Ticks from the first that is not confirmed for which inputs are kept: the longest input delay,
 /// 60, and the longest window, 32, fit.
-const FORESEEN_MAX: u32 = 128;
+const PREDICTED_MAX: u32 = 128;
 
 /// Inputs by seat and tick; memory never grows.
 #[derive(Debug)]
-struct Foreseen {
+struct PredictedInputs {
     /// Bytes of one input.
     stride: usize,
-    /// Tick plus 1 of place `tick % FORESEEN_MAX` of each seat, one seat after the other; 0 where
+    /// Tick plus 1 of place `tick % PREDICTED_MAX` of each seat, one seat after the other; 0 where
     /// nothing is known. Empty where nothing is ever predicted.
     ticks: Vec<u32>,
     /// `stride` bytes for each place.
     values: Vec<u8>,
 }
 
-impl Foreseen {
+impl PredictedInputs {
     /// Makes one that keeps nothing where there is no `window`.
     fn new(shape: Shape, window: u8) -> Self {
         let places = if window == 0 { 0 } else { places() };
@@ -345,7 +345,7 @@ impl Foreseen {
     /// Keeps what `seat` does in `tick`, unless it is known or out of the range that begins with
     /// `end`; returns whether it was kept.
     fn insert(&mut self, end: Tick, seat: Seat, tick: Tick, bits: &[u8]) -> bool {
-        if tick < end || tick.since(end) >= FORESEEN_MAX || bits.len() != self.stride {
+        if tick < end || tick.since(end) >= PREDICTED_MAX || bits.len() != self.stride {
             return false;
         }
         let place = place(seat, tick);
@@ -396,11 +396,11 @@ impl Foreseen {
 }
 
 fn places() -> usize {
-    usize::try_from(FORESEEN_MAX).unwrap_or(usize::MAX)
+    usize::try_from(PREDICTED_MAX).unwrap_or(usize::MAX)
 }
 
 fn place(seat: Seat, tick: Tick) -> usize {
-    let place = usize::try_from(tick.0 % FORESEEN_MAX).unwrap_or(0);
+    let place = usize::try_from(tick.0 % PREDICTED_MAX).unwrap_or(0);
     usize::from(seat.0)
         .saturating_mul(places())
         .saturating_add(place)

@@ -47,7 +47,7 @@ pub(crate) struct View {
     /// Members that are given up; grows until a decision.
     suspects: Seats,
     /// Who said that it goes.
-    gone: Seats,
+    leaving: Seats,
     /// The newest statement of each member of this view.
     stated: [Option<Statement>; 16],
     /// The decision that made this view.
@@ -58,7 +58,7 @@ pub(crate) struct View {
 
 /// What became of a decision that was heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum DecisionOutcome {
     /// It is of another view, or no honest one.
     Ignored,
     /// It made a new view.
@@ -73,7 +73,7 @@ impl View {
             me,
             members: (0..seats).map(bit).fold(0, |all, one| all | one),
             suspects: 0,
-            gone: 0,
+            leaving: 0,
             stated: [None; 16],
             last: None,
             epoch: 0,
@@ -98,8 +98,8 @@ impl View {
         self.members & !self.suspects & !bit(self.me)
     }
 
-    pub(crate) const fn gone(&self) -> Seats {
-        self.gone
+    pub(crate) const fn leaving(&self) -> Seats {
+        self.leaving
     }
 
     pub(crate) const fn last(&self) -> Option<&Decision> {
@@ -114,9 +114,9 @@ impl View {
     }
 
     /// Takes word of `seats` that they go; returns whether any was listened to.
-    pub(crate) fn on_gone(&mut self, seats: Seats) -> bool {
-        self.gone |= seats & self.members & !bit(self.me);
-        self.suspect(self.gone)
+    pub(crate) fn on_leaving(&mut self, seats: Seats) -> bool {
+        self.leaving |= seats & self.members & !bit(self.me);
+        self.suspect(self.leaving)
     }
 
     /// Takes a statement; returns whether whom we suspect has changed. `alive` are those whom we
@@ -131,7 +131,7 @@ impl View {
         if let Some(stated) = self.stated.get_mut(usize::from(from)) {
             *stated = Some(*statement);
         }
-        let mut has_changed = self.on_gone(statement.gone);
+        let mut has_changed = self.on_leaving(statement.leaving);
         for seat in 0..16 {
             if statement.suspects & !self.suspects & bit(seat) == 0 {
                 continue;
@@ -162,7 +162,7 @@ impl View {
         Some(Statement {
             members: self.members,
             suspects: self.suspects,
-            gone: self.gone,
+            leaving: self.leaving,
             held: stated,
         })
     }
@@ -175,7 +175,7 @@ impl View {
     /// Returns whether `seats` are more than half of the members who have not said that they go, or
     /// half with the lowest seat among them.
     pub(crate) const fn is_enough(&self, seats: Seats) -> bool {
-        let counted = self.members & !self.gone;
+        let counted = self.members & !self.leaving;
         let seats = seats & counted;
         let (all, twice) = (counted.count_ones(), seats.count_ones().saturating_mul(2));
         twice > all || (twice == all && seats & lowest(counted) != 0)
@@ -199,7 +199,7 @@ impl View {
         let decision = Decision {
             members: self.members,
             next: self.staying(),
-            gone: self.gone,
+            leaving: self.leaving,
             cuts,
         };
         self.install(&decision);
@@ -207,7 +207,12 @@ impl View {
     }
 
     /// Takes a decision of another member.
-    pub(crate) fn on_decision(&mut self, from: u16, decision: &Decision, held: &Ticks) -> Heard {
+    pub(crate) fn on_decision(
+        &mut self,
+        from: u16,
+        decision: &Decision,
+        held: &Ticks,
+    ) -> DecisionOutcome {
         let Decision {
             members,
             next,
@@ -215,13 +220,13 @@ impl View {
             ..
         } = *decision;
         if self.others() & next & bit(from) == 0 {
-            return Heard::Ignored;
+            return DecisionOutcome::Ignored;
         }
         if next & bit(self.me) == 0 {
             // We may have missed the views between, or made ours of a word that its speaker went
             // beyond.
-            if members & !self.members != 0 && !self.is_rival(decision) {
-                return Heard::Ignored;
+            if members & !self.members != 0 && !self.conflicts(decision) {
+                return DecisionOutcome::Ignored;
             }
             // Others may have been left out before us, in such a view: of them we may have more.
             let out = (self.members | members) & !next;
@@ -229,24 +234,24 @@ impl View {
                 .iter()
                 .zip(0..)
                 .filter(|(_, seat)| out & bit(*seat) != 0);
-            return Heard::Out(cuts.map(|(cut, _)| *cut).min().unwrap_or_default());
+            return DecisionOutcome::Out(cuts.map(|(cut, _)| *cut).min().unwrap_or_default());
         }
         // An honest one is made of our own statement too.
         let is_stated = self.members & !next & !self.suspects == 0;
         let mut kept = cuts.iter().zip(held).zip(0..);
         let is_kept = kept.all(|((cut, held), seat)| next & bit(seat) != 0 || cut >= held);
         if members != self.members || !is_stated || !is_kept {
-            return Heard::Ignored;
+            return DecisionOutcome::Ignored;
         }
         self.install(decision);
-        Heard::Installed(*decision)
+        DecisionOutcome::Installed(*decision)
     }
 
     /// Returns whether a decision without us is made of the view that ours was made of too.
     ///
     /// Whoever stated what ours is made of, and then heard one of its members no more, decides with
     /// the others: with fewer, who are enough, while we wait for them.
-    pub(crate) fn is_rival(&self, decision: &Decision) -> bool {
+    pub(crate) fn conflicts(&self, decision: &Decision) -> bool {
         decision.next & bit(self.me) == 0
             && self.last.is_some_and(|last| {
                 decision.members == last.members && decision.next & !last.next == 0
@@ -256,7 +261,7 @@ impl View {
     fn install(&mut self, decision: &Decision) {
         self.members = decision.next;
         self.suspects &= decision.next;
-        self.gone |= decision.gone & !bit(self.me);
+        self.leaving |= decision.leaving & !bit(self.me);
         self.stated = [None; 16];
         self.last = Some(*decision);
         self.epoch = self.epoch.saturating_add(1);

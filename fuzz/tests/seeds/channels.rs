@@ -114,12 +114,12 @@ fn fans() -> Vec<Input> {
         piece(3, &[3, 0]),
         piece(5, &[]),
     ];
-    let put_out = [welcome, turns(0), piece(0, &[0x84, 2])];
+    let kick = [welcome, turns(0), piece(0, &[0x84, 2])];
     let mut large = vec![0x81, 2, 0, 0, 200, 0xff, 0xff, 0, 16];
     large.extend_from_slice(&fields);
     vec![
         ("lockstep_fan", "serves", serves.concat()),
-        ("lockstep_fan", "is_put_out", put_out.concat()),
+        ("lockstep_fan", "is_put_out", kick.concat()),
         ("lockstep_fan", "a_match_too_large", piece(0, &large)),
     ]
 }

@@ -131,14 +131,14 @@ pub(crate) fn clients() -> Vec<Input> {
     ];
     let script = |period: u32| [welcome(period), four_turns()].concat();
     let left = [welcome(16_666_666), four_turns(), piece(255, &[])];
-    let put_out = [welcome(16_666_666), piece(0, &[0x84, 2])];
+    let kick = [welcome(16_666_666), piece(0, &[0x84, 2])];
     vec![
         ("lockstep_client", "plays", plays.concat()),
         ("lockstep_client", "a_tick_of_1_ms", script(1_000_000)),
         ("lockstep_client", "a_tick_of_1_s", script(1_000_000_000)),
         ("lockstep_client", "a_tick_of_1_ns", script(1)),
         ("lockstep_client", "leaves", left.concat()),
-        ("lockstep_client", "is_put_out", put_out.concat()),
+        ("lockstep_client", "is_put_out", kick.concat()),
     ]
 }
 

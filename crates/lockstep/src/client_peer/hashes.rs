@@ -59,7 +59,7 @@ impl Hashes {
     }
 
     /// Takes reports from `step` on, also where there were some before.
-    pub(super) fn go_on_from(&mut self, step: u32) {
+    pub(super) fn resume_from(&mut self, step: u32) {
         self.kept.fill(None);
         (self.end, self.unsent) = (step, step);
         self.wanted = None;

@@ -1,32 +1,32 @@
 //! What a client knows once it is seated: the chain so far, its own inputs, its clock.
 
-mod migrating;
+mod migration;
 
 use core::time::Duration;
 
 use wire::Instant;
 
 use super::Expected;
+use super::bisect::Answers;
 use super::delay::DelayControl;
 use super::hashes::Hashes;
-use super::ladder::Answers;
 use super::stepping::Stepping;
-use crate::audience::SPECTATOR_REPORT_TICKS;
 use crate::bundle::Shape;
 use crate::chain::{CHAIN_LEN, Chain, ChainReader};
 use crate::checksum::{LogHash, StateHasher};
 use crate::config::ClientConfig;
 use crate::event::ReportError;
+use crate::hash_history::HashHistory;
 use crate::history::History;
 use crate::input_log::AHEAD_MAX;
 use crate::message::{
     EarlyInputs, HashSlice, ReportHead, Turns, Welcome, fitting_inputs, write_report,
 };
 use crate::playout::PlayoutDelay;
-use crate::rungs::Rungs;
 use crate::snapshot::{self, SnapshotHead};
+use crate::spectators::SPECTATOR_REPORT_TICKS;
 use crate::stats::ClientStats;
-use crate::stepper::Do;
+use crate::stepper::StepAction;
 use crate::tick::Tick;
 use crate::tick_clock::{DUE_MAX, TickClock};
 use crate::turn::{Origin, Row};
@@ -71,7 +71,7 @@ pub(super) struct Session {
     loaded: Option<u8>,
     /// First tick that the application has not reported, of those that were returned.
     reported_end: Tick,
-    pub(super) rungs: Rungs,
+    pub(super) hash_history: HashHistory,
     pub(super) answers: Answers,
     /// Boundaries since a spectator said what it has.
     unsaid: u32,
@@ -108,7 +108,7 @@ impl Session {
             hashes: Hashes::new(),
             loaded: None,
             reported_end: Tick(0),
-            rungs: Rungs::new(config.hashes_kept),
+            hash_history: HashHistory::new(config.hashes_kept),
             answers: Answers::new(),
             unsaid: 0,
         }
@@ -159,12 +159,12 @@ impl Session {
     }
 
     /// Goes on from another participant's state. What came of later ticks stays.
-    pub(super) fn go_on_from(&mut self, head: &SnapshotHead, transfer: u8) {
+    pub(super) fn resume_from(&mut self, head: &SnapshotHead, transfer: u8) {
         self.loaded = Some(transfer);
         let next = head.next;
-        self.reader.go_on_from(next, &head.row, head.log);
+        self.reader.resume_from(next, &head.row, head.log);
         if let Some(stepping) = &mut self.stepping {
-            stepping.go_on_from(head);
+            stepping.resume_from(head);
         }
         if next > self.end || !self.chain.has(next) {
             self.end = next;
@@ -175,7 +175,7 @@ impl Session {
         self.seen_end = self.seen_end.max(self.end);
         let interval = u32::from(self.welcome.hash_interval.get());
         let step = next.minus(1).0.div_ceil(interval);
-        self.hashes.go_on_from(step);
+        self.hashes.resume_from(step);
         // The tick that the snapshot is of may be reported as well.
         self.reported_end = next.minus(1);
         self.history.forget_before(self.end);
@@ -235,7 +235,7 @@ impl Session {
     }
 
     /// Returns what a game with rollback does next.
-    pub(super) fn next_do(&mut self) -> Option<Do> {
+    pub(super) fn next_action(&mut self) -> Option<StepAction> {
         self.stepping.as_mut()?.next(self.end)
     }
 
@@ -348,7 +348,7 @@ impl Session {
             .saturating_add(self.history.memory_len())
             .saturating_add(self.hashes.memory_len())
             .saturating_add(self.delay.memory_len())
-            .saturating_add(self.rungs.memory_len())
+            .saturating_add(self.hash_history.memory_len())
             .saturating_add(self.answers.memory_len())
             .saturating_add(self.reader.row().memory_len())
     }
@@ -580,7 +580,7 @@ impl Session {
             self.hashes.push(step, hash)?;
         }
         let sections = state.into_iter().flat_map(StateHasher::sections);
-        self.rungs.push(tick, (hash, log.short()), sections);
+        self.hash_history.push(tick, (hash, log.short()), sections);
         self.reported_end = tick.plus(1);
         Ok(())
     }

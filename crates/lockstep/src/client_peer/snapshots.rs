@@ -28,7 +28,7 @@ pub(super) struct Exchange {
 impl Exchange {
     /// Forgets what is under way: in a new session it begins anew, and another server numbers its
     /// transfers by itself. A state that came stays, as what it is of is final.
-    pub(super) fn begin_anew(&mut self) {
+    pub(super) fn restart(&mut self) {
         let state = self.state.take();
         *self = Self {
             state,
@@ -53,7 +53,7 @@ impl Exchange {
         let (head, state) = snapshot::read(&bytes, session.shape(), session.neutral())?;
         let head_len = bytes.len().saturating_sub(state.len());
         let next = head.next;
-        session.go_on_from(&head, chunk.id);
+        session.resume_from(&head, chunk.id);
         bytes.drain(..head_len);
         self.state = Some(bytes);
         Some(ClientEvent::Snapshot { next })

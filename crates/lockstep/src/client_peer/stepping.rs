@@ -23,7 +23,7 @@ use crate::message::{EarlyInputs, Turns, Welcome};
 use crate::snapshot::SnapshotHead;
 use crate::stats::ClientStats;
 use crate::step::{Step, Steps};
-use crate::stepper::{Do, Stepper, WINDOW_MAX};
+use crate::stepper::{StepAction, Stepper, WINDOW_MAX};
 use crate::tick::Tick;
 use crate::turn::{Row, Turn};
 
@@ -64,22 +64,22 @@ impl Stepping {
     /// Takes the boundary at which bundle `heard` comes if the network is quick, and which stamps
     /// inputs for `tick`: that tick is simulated now, or as many ticks later as the window is too
     /// small.
-    pub(super) fn on_boundary(&mut self, heard: Tick, tick: Tick) {
-        let reach = heard.plus(self.window);
+    pub(super) fn on_boundary(&mut self, received: Tick, tick: Tick) {
+        let reach = received.plus(self.window);
         self.target = self.target.max(tick.plus(1).min(reach));
     }
 
     /// Begins anew with a server that closes `next` and all later ticks: what was heard of those
     /// before it took over is void, and its clock begins where the game is.
-    pub(super) fn begin_anew(&mut self, next: Tick) {
-        self.stepper.forget_foreseen(next);
+    pub(super) fn restart(&mut self, next: Tick) {
+        self.stepper.forget_predicted(next);
         self.target = self.stepper.at();
     }
 
     /// Takes what our own player does in `tick`.
     pub(super) fn on_stamped(&mut self, tick: Tick, input: &[u8]) {
         if let Some(own) = self.own {
-            self.stepper.foresee(own, tick, input);
+            self.stepper.predict_input(own, tick, input);
         }
     }
 
@@ -91,7 +91,7 @@ impl Stepping {
     /// Takes what another player does in `tick`, as the server heard it.
     pub(super) fn on_early(&mut self, seat: Seat, tick: Tick, input: &[u8]) {
         if Some(seat) != self.own {
-            self.stepper.foresee(seat, tick, input);
+            self.stepper.predict_input(seat, tick, input);
         }
     }
 
@@ -109,8 +109,8 @@ impl Stepping {
     }
 
     /// Goes on from another participant's state.
-    pub(super) fn go_on_from(&mut self, head: &SnapshotHead) {
-        self.stepper.go_on_from(head.next, &head.row);
+    pub(super) fn resume_from(&mut self, head: &SnapshotHead) {
+        self.stepper.resume_from(head.next, &head.row);
         if let Some(log) = self.logs.get_mut(place(head.next.minus(1))) {
             *log = head.log;
         }
@@ -125,7 +125,7 @@ impl Stepping {
     }
 
     /// Returns what the game does next; what has arrived, before `end`, it may always simulate.
-    pub(super) fn next(&mut self, end: Tick) -> Option<Do> {
+    pub(super) fn next(&mut self, end: Tick) -> Option<StepAction> {
         self.stepper.next(self.target.max(end))
     }
 
@@ -216,16 +216,16 @@ impl<I: Input> ClientPeer<I> {
         while let Some(read) = session.confirm_next() {
             note(read, &mut self.events, &mut self.stats);
         }
-        let Some(next) = session.next_do() else {
+        let Some(next) = session.next_action() else {
             let until = session.wait_until();
             return Step::Wait { until };
         };
         self.stats.on_step(next);
         match next {
-            Do::Save(tick) => Step::Save(tick),
-            Do::Load(tick) => Step::Load(tick),
-            Do::Settled(tick) => Step::Settled(tick),
-            Do::Advance { tick, is_last } => Step::Advance {
+            StepAction::Save(tick) => Step::Save(tick),
+            StepAction::Load(tick) => Step::Load(tick),
+            StepAction::Settled(tick) => Step::Settled(tick),
+            StepAction::Advance { tick, is_last } => Step::Advance {
                 turn: Turn::new(tick, session.row()),
                 is_last,
             },
@@ -272,11 +272,11 @@ impl<I: Input> ClientPeer<I> {
     /// [`SavePolicy::Auto`](crate::SavePolicy::Auto).
     pub fn set_costs(&mut self, save: Duration, step: Duration) {
         self.costs = Some((save, step));
-        self.tell_costs();
+        self.forward_costs();
     }
 
     /// Hands on what was told of costs, once there is a match.
-    pub(super) fn tell_costs(&mut self) {
+    pub(super) fn forward_costs(&mut self) {
         let Some((save, step)) = self.costs else {
             return;
         };

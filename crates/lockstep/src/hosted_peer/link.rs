@@ -12,13 +12,13 @@ pub(super) struct Link {
     /// The driver's number for it.
     pub(super) peer: PeerId,
     /// When it was last heard, other than in doubt; at first, when we began.
-    heard_at: Instant,
+    received_at: Instant,
     /// Whether it ever was.
-    is_met: bool,
+    was_received: bool,
     /// When it last spoke to us as to its host.
     followed_at: Option<Instant>,
     /// When it last said that it does not hear the host.
-    doubted_at: Option<Instant>,
+    suspected_at: Option<Instant>,
     /// Since when its silence counts towards giving it up: no earlier than we last
     /// slept, or the host changed.
     awake_at: Instant,
@@ -31,16 +31,16 @@ pub(super) struct Link {
 }
 
 /// How long a doubt lasts: those who doubt say so each 40 ms.
-const DOUBT_LASTS: Duration = Duration::from_millis(250);
+const SUSPICION_TTL: Duration = Duration::from_millis(250);
 
 impl Link {
     pub(super) const fn new(peer: PeerId, now: Instant) -> Self {
         Self {
             peer,
-            heard_at: now,
-            is_met: false,
+            received_at: now,
+            was_received: false,
             followed_at: None,
-            doubted_at: None,
+            suspected_at: None,
             awake_at: now,
             woken_at: now,
             held: Tick(0),
@@ -48,9 +48,9 @@ impl Link {
         }
     }
 
-    pub(super) const fn on_heard(&mut self, now: Instant) {
-        self.heard_at = now;
-        self.is_met = true;
+    pub(super) const fn mark_alive(&mut self, now: Instant) {
+        self.received_at = now;
+        self.was_received = true;
     }
 
     /// Takes note that it takes us for its host.
@@ -59,14 +59,14 @@ impl Link {
     }
 
     /// Takes its word that it does not hear the host, or does again.
-    pub(super) const fn set_doubt(&mut self, at: Option<Instant>) {
-        self.doubted_at = at;
+    pub(super) const fn set_suspicion(&mut self, at: Option<Instant>) {
+        self.suspected_at = at;
     }
 
     /// Takes note that somebody new hosts: what was before does not count towards giving it up.
     pub(super) const fn forgive(&mut self, now: Instant) {
         self.awake_at = now;
-        self.doubted_at = None;
+        self.suspected_at = None;
     }
 
     /// Takes note that we slept.
@@ -75,35 +75,39 @@ impl Link {
         self.woken_at = now;
     }
 
-    /// Whether it was silent for longer than `patience`, while we were awake.
-    pub(super) fn is_silent(&self, now: Instant, patience: Duration) -> bool {
-        now.saturating_since(self.heard_at.max(self.woken_at)) > patience
+    /// Whether it was silent for longer than `host_timeout`, while we were awake.
+    pub(super) fn is_silent(&self, now: Instant, host_timeout: Duration) -> bool {
+        now.saturating_since(self.received_at.max(self.woken_at)) > host_timeout
     }
 
-    /// Since when it counts as given up, if it stays silent: `patience` after its last word, or
+    /// Since when it counts as given up, if it stays silent: `host_timeout` after its last word, or
     /// twice that where it never said one.
-    pub(super) fn lost_at(&self, patience: Duration) -> Instant {
-        let patience = if self.is_met {
-            patience
+    pub(super) fn lost_at(&self, host_timeout: Duration) -> Instant {
+        let host_timeout = if self.was_received {
+            host_timeout
         } else {
-            patience.saturating_mul(2)
+            host_timeout.saturating_mul(2)
         };
-        self.heard_at.max(self.awake_at) + patience
+        self.received_at.max(self.awake_at) + host_timeout
     }
 
-    /// When it is doubted: after `patience`, or where it was never heard after `first`.
-    pub(super) fn doubt_at(&self, patience: Duration, first: Duration) -> Instant {
-        let patience = if self.is_met { patience } else { first };
-        self.heard_at.max(self.awake_at) + patience
+    /// When it is doubted: after `host_timeout`, or where it was never heard after `first`.
+    pub(super) fn suspect_at(&self, host_timeout: Duration, first: Duration) -> Instant {
+        let host_timeout = if self.was_received {
+            host_timeout
+        } else {
+            first
+        };
+        self.received_at.max(self.awake_at) + host_timeout
     }
 
-    pub(super) fn is_following(&self, now: Instant, patience: Duration) -> bool {
+    pub(super) fn is_following(&self, now: Instant, host_timeout: Duration) -> bool {
         self.followed_at
-            .is_some_and(|at| now.saturating_since(at) <= patience)
+            .is_some_and(|at| now.saturating_since(at) <= host_timeout)
     }
 
-    pub(super) fn is_doubtful(&self, now: Instant) -> bool {
-        self.doubted_at
-            .is_some_and(|at| now.saturating_since(at) <= DOUBT_LASTS)
+    pub(super) fn suspects_host(&self, now: Instant) -> bool {
+        self.suspected_at
+            .is_some_and(|at| now.saturating_since(at) <= SUSPICION_TTL)
     }
 }

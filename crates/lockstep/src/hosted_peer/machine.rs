@@ -32,8 +32,8 @@ impl<I: Input> HostedPeer<I> {
             }
             State::Playing
             | State::Electing { .. }
-            | State::Taking { .. }
-            | State::Ousted { .. } => self.receive(now, arrival, datagram),
+            | State::TakingOver { .. }
+            | State::Evicted { .. } => self.receive(now, arrival, datagram),
         }
         self.absorb(now);
     }
@@ -43,7 +43,7 @@ impl<I: Input> HostedPeer<I> {
         let now = self.advance(now);
         match self.state {
             State::Closed => {}
-            State::Leaving { copies, at } => self.say_leave(now, copies, at),
+            State::Leaving { copies, at } => self.repeat_leave(now, copies, at),
             State::Ending { until } => {
                 self.serve(now);
                 if until <= now {
@@ -53,8 +53,8 @@ impl<I: Input> HostedPeer<I> {
             }
             State::Playing
             | State::Electing { .. }
-            | State::Taking { .. }
-            | State::Ousted { .. } => self.run(now),
+            | State::TakingOver { .. }
+            | State::Evicted { .. } => self.run(now),
         }
     }
 
@@ -110,11 +110,14 @@ impl<I: Input> HostedPeer<I> {
             State::Ending { until } => self.server_timeout().into_iter().chain([until]).min(),
             State::Playing
             | State::Electing { .. }
-            | State::Taking { .. }
-            | State::Ousted { .. } => {
+            | State::TakingOver { .. }
+            | State::Evicted { .. } => {
                 let client = self.client.poll_timeout();
                 let others = client.into_iter().chain(self.server_timeout());
-                others.chain(self.doubt_at()).chain([self.beat_at]).min()
+                others
+                    .chain(self.suspect_at())
+                    .chain([self.heartbeat_at])
+                    .min()
             }
         }
     }
@@ -128,8 +131,8 @@ impl<I: Input> HostedPeer<I> {
         }
         let transmit = self.client.poll_transmit(now, buf)?;
         if Self::is_own(transmit.destination) {
-            let is_standing = self.is_standing(now);
-            if let Some(server) = self.server.as_mut().filter(|_| !is_standing) {
+            let is_paused = self.is_paused(now);
+            if let Some(server) = self.server.as_mut().filter(|_| !is_paused) {
                 let datagram = buf.get_mut(start..).unwrap_or_default();
                 server.handle_datagram(now, Arrival::from(transmit.destination), datagram);
             }
@@ -138,8 +141,8 @@ impl<I: Input> HostedPeer<I> {
         let is_heard = match self.state {
             State::Playing | State::Leaving { .. } => true,
             State::Electing { .. }
-            | State::Taking { .. }
-            | State::Ousted { .. }
+            | State::TakingOver { .. }
+            | State::Evicted { .. }
             | State::Ending { .. }
             | State::Closed => false,
         };
@@ -152,48 +155,51 @@ impl<I: Input> HostedPeer<I> {
             if self.is_over() || self.poll_timeout().is_none_or(|at| at > now) {
                 return;
             }
-            if self.doubt_at().is_some_and(|at| at <= now) {
-                self.is_doubtful = true;
-                self.beat_at = now;
+            if self.suspect_at().is_some_and(|at| at <= now) {
+                self.host_suspected = true;
+                self.heartbeat_at = now;
             }
             if self.client.poll_timeout().is_some_and(|at| at <= now) {
                 self.client.handle_timeout(now);
             }
             self.serve(now);
-            if self.beat_at <= now {
-                self.beat(now);
+            if self.heartbeat_at <= now {
+                self.heartbeat(now);
             }
             self.absorb(now);
         }
     }
 
     /// When the host is silent for too long, if it was not by now.
-    fn doubt_at(&self) -> Option<Instant> {
-        if self.is_doubtful || self.is_host() || self.state != State::Playing {
+    fn suspect_at(&self) -> Option<Instant> {
+        if self.host_suspected || self.is_host() || self.state != State::Playing {
             return None;
         }
-        let (patience, first) = (self.config.patience, self.config.player_patience);
-        Some(self.link(self.host.0)?.doubt_at(patience, first))
+        let (host_timeout, first) = (self.config.host_timeout, self.config.player_timeout);
+        Some(self.link(self.host.0)?.suspect_at(host_timeout, first))
     }
 
     /// Looks who is there, and says that we are.
-    fn beat(&mut self, now: Instant) {
-        let patience = self.config.patience;
+    fn heartbeat(&mut self, now: Instant) {
+        let host_timeout = self.config.host_timeout;
         match self.state {
-            State::Playing => self.look(now),
+            State::Playing => self.on_check(now),
             State::Electing { since } => {
                 let waited = now.saturating_since(since);
-                if waited > self.config.player_patience {
+                if waited > self.config.player_timeout {
                     self.close(HostedClose::TooFew);
-                } else if waited >= self.recent() {
-                    let silent = self.those(self.others(), |link| link.is_silent(now, patience));
+                } else if waited >= self.heartbeat_interval() {
+                    let silent =
+                        self.filter_seats(self.others(), |link| link.is_silent(now, host_timeout));
                     self.suspect(now, silent);
                 }
             }
-            State::Taking { .. } => self.take(now),
-            State::Ousted { until } if until <= now => self.close(HostedClose::TooFew),
-            State::Ousted { .. } | State::Leaving { .. } | State::Ending { .. } | State::Closed => {
-            }
+            State::TakingOver { .. } => self.take(now),
+            State::Evicted { until } if until <= now => self.close(HostedClose::TooFew),
+            State::Evicted { .. }
+            | State::Leaving { .. }
+            | State::Ending { .. }
+            | State::Closed => {}
         }
         if matches!(
             self.state,
@@ -207,29 +213,31 @@ impl<I: Input> HostedPeer<I> {
             self.due.statement = self.others();
         }
         let is_calm =
-            self.state == State::Playing && !self.is_doubtful && self.view.suspects() == 0;
-        self.beat_at = if is_calm {
-            now + self.spread(self.recent())
+            self.state == State::Playing && !self.host_suspected && self.view.suspects() == 0;
+        self.heartbeat_at = if is_calm {
+            now + self.jittered(self.heartbeat_interval())
         } else {
             self.repeat_at(now)
         };
     }
 
     /// While all is well: whether somebody is gone for good.
-    fn look(&mut self, now: Instant) {
-        let patience = self.config.player_patience;
+    fn on_check(&mut self, now: Instant) {
+        let host_timeout = self.config.player_timeout;
         if !self.is_host() {
-            let lost_at = self.link(self.host.0).map(|link| link.lost_at(patience));
+            let lost_at = self
+                .link(self.host.0)
+                .map(|link| link.lost_at(host_timeout));
             if lost_at.is_some_and(|at| at <= now) {
                 self.close(HostedClose::TooFew);
             } else {
-                self.elect_if_enough(now);
+                self.start_election(now);
             }
         } else if self
             .server()
             .is_some_and(|server| server.phase() == Phase::Running)
         {
-            let lost = self.those(self.others(), |link| link.lost_at(patience) <= now);
+            let lost = self.filter_seats(self.others(), |link| link.lost_at(host_timeout) <= now);
             self.suspect(now, lost);
         }
     }
@@ -240,9 +248,9 @@ impl<I: Input> HostedPeer<I> {
             if let ClientEvent::Closed(reason) = event {
                 self.on_client_closed(now, reason);
             } else if let ClientEvent::Refused(why) = event {
-                self.resign(now, HostedClose::Refused(why));
+                self.step_down(now, HostedClose::Refused(why));
             } else {
-                self.tell(HostedEvent::Client(event));
+                self.push_event(HostedEvent::Client(event));
             }
         }
         while let Some(event) = self.server.as_mut().and_then(|server| server.poll_event()) {
@@ -251,12 +259,12 @@ impl<I: Input> HostedPeer<I> {
             } else {
                 None
             };
-            self.tell(HostedEvent::Server(event));
+            self.push_event(HostedEvent::Server(event));
             if let Some((seat, reason)) = left {
                 self.on_server_left(now, seat, reason);
             }
         }
-        if let State::Taking { .. } = self.state {
+        if let State::TakingOver { .. } = self.state {
             // Somebody may be ready who was not.
             self.begin_if_ready(now);
         }
@@ -266,19 +274,19 @@ impl<I: Input> HostedPeer<I> {
         match self.state {
             State::Playing
             | State::Electing { .. }
-            | State::Taking { .. }
-            | State::Ousted { .. } => {}
+            | State::TakingOver { .. }
+            | State::Evicted { .. } => {}
             State::Leaving { .. } | State::Ending { .. } | State::Closed => return,
         }
         if reason == CloseReason::Ended {
             self.close(HostedClose::Out(reason));
         } else {
-            self.resign(now, HostedClose::Out(reason));
+            self.step_down(now, HostedClose::Out(reason));
         }
     }
 
     /// Says again that we go, and is over in the end.
-    pub(super) fn say_leave(&mut self, now: Instant, copies: u8, at: Instant) {
+    pub(super) fn repeat_leave(&mut self, now: Instant, copies: u8, at: Instant) {
         if !self.is_host() {
             self.client.handle_timeout(now);
         }
@@ -335,22 +343,22 @@ impl<I: Input> Machine for HostedPeer<I> {
 impl<I: Input> HostedPeer<I> {
     pub(super) fn receive(&mut self, now: Instant, arrival: Arrival<PeerId>, datagram: &mut [u8]) {
         let Some(from) = self.seat_of(arrival.peer) else {
-            let is_standing = self.is_standing(now);
+            let is_paused = self.is_paused(now);
             match &mut self.server {
                 // Who watches, or holds a seat that no player holds.
-                Some(server) if !is_standing => server.handle_datagram(now, arrival, datagram),
+                Some(server) if !is_paused => server.handle_datagram(now, arrival, datagram),
                 Some(_) | None => self.count_unknown(),
             }
             return;
         };
         match decode_hosted(datagram, self.shape) {
             Ok(message) => {
-                if self.is_listened_to(from) {
+                if self.accept_from(from) {
                     self.on_message(now, from, &message);
                 }
             }
             Err(DecodeError::UnknownKind(_)) => {
-                if self.is_listened_to(from) {
+                if self.accept_from(from) {
                     self.on_play(now, from, arrival, datagram);
                 }
             }
@@ -361,7 +369,7 @@ impl<I: Input> HostedPeer<I> {
     }
 
     /// Returns whether a player is listened to; one who is out is told so.
-    fn is_listened_to(&mut self, from: u16) -> bool {
+    fn accept_from(&mut self, from: u16) -> bool {
         if self.view.members() & bit(from) == 0 {
             self.due.decision |= bit(from);
         }
@@ -374,17 +382,17 @@ impl<I: Input> HostedPeer<I> {
 
     /// Takes what a server or a client says.
     fn on_play(&mut self, now: Instant, from: u16, arrival: Arrival<PeerId>, datagram: &mut [u8]) {
-        self.on_heard(now, from);
+        self.mark_alive(now, from);
         if from == self.host.0 && self.state == State::Playing {
             self.client.handle_datagram(now, arrival, datagram);
             return;
         }
-        let is_ours = self.is_host() && !matches!(self.state, State::Ousted { .. });
+        let is_ours = self.is_host() && !matches!(self.state, State::Evicted { .. });
         if is_ours && let Some(link) = self.link_mut(from) {
             link.on_followed(now);
         }
         // What comes while it stands would close the tick that waits for it.
-        if is_ours && self.is_standing(now) {
+        if is_ours && self.is_paused(now) {
             return;
         }
         self.is_held = false;
@@ -400,27 +408,27 @@ impl<I: Input> HostedPeer<I> {
         match message {
             HostedMessage::Presence(presence) => self.on_presence(now, from, *presence),
             HostedMessage::Leave => {
-                if self.view.on_gone(bit(from)) {
-                    self.on_suspicion(now);
+                if self.view.on_leaving(bit(from)) {
+                    self.on_host_suspected(now);
                 }
             }
             HostedMessage::Statement { epoch, statement } => {
-                self.on_heard(now, from);
+                self.mark_alive(now, from);
                 self.on_statement(now, from, *epoch, statement);
             }
             HostedMessage::Decision { epoch, decision } => {
-                self.on_heard(now, from);
+                self.mark_alive(now, from);
                 self.on_decision(now, from, *epoch, decision);
             }
             HostedMessage::Ask { first } => {
-                self.on_heard(now, from);
+                self.mark_alive(now, from);
                 if let Some(link) = self.link_mut(from) {
                     link.asked = Some(*first);
                     self.due.forward |= bit(from);
                 }
             }
             HostedMessage::Forward { first, bundles } => {
-                self.on_heard(now, from);
+                self.mark_alive(now, from);
                 self.fetch(now, *first, bundles);
             }
         }
@@ -428,8 +436,8 @@ impl<I: Input> HostedPeer<I> {
 
     fn on_presence(&mut self, now: Instant, from: u16, presence: Presence) {
         // A host that stands still is as good as none.
-        if from != self.host.0 || !presence.is_doubtful {
-            self.on_heard(now, from);
+        if from != self.host.0 || !presence.host_suspected {
+            self.mark_alive(now, from);
         }
         let epoch = self.view.epoch();
         if presence.epoch < epoch {
@@ -439,20 +447,20 @@ impl<I: Input> HostedPeer<I> {
             self.due.presence |= bit(from);
         } else if presence.members == self.view.members() {
             if let Some(link) = self.link_mut(from) {
-                link.set_doubt(presence.is_doubtful.then_some(now));
+                link.set_suspicion(presence.host_suspected.then_some(now));
             }
-            self.elect_if_enough(now);
+            self.start_election(now);
         } else {
             self.stats.dropped_view = self.stats.dropped_view.saturating_add(1);
         }
     }
 
-    fn on_heard(&mut self, now: Instant, from: u16) {
+    fn mark_alive(&mut self, now: Instant, from: u16) {
         if let Some(link) = self.link_mut(from) {
-            link.on_heard(now);
+            link.mark_alive(now);
         }
         if from == self.host.0 {
-            self.is_doubtful = false;
+            self.host_suspected = false;
         }
     }
 
@@ -538,20 +546,20 @@ impl<I: Input> HostedPeer<I> {
         let presence = Presence {
             epoch,
             members: self.view.members(),
-            is_doubtful: self.is_in_doubt(now),
+            host_suspected: self.is_isolated(now),
         };
         write_presence(buf, presence);
         Some(seat)
     }
 
     /// Whether we do not hear the host, or as the host too few others.
-    fn is_in_doubt(&self, now: Instant) -> bool {
+    fn is_isolated(&self, now: Instant) -> bool {
         match self.state {
-            State::Playing if self.is_host() => self.is_standing(now),
-            State::Playing => self.is_doubtful,
-            State::Ousted { .. } => true,
+            State::Playing if self.is_host() => self.is_paused(now),
+            State::Playing => self.host_suspected,
+            State::Evicted { .. } => true,
             State::Electing { .. }
-            | State::Taking { .. }
+            | State::TakingOver { .. }
             | State::Leaving { .. }
             | State::Ending { .. }
             | State::Closed => false,

@@ -111,7 +111,7 @@ impl<I: Input> HostedPeer<I> {
     /// [`JoinError`]; nothing has changed then.
     pub fn join(&mut self, now: Instant, peer: PeerId, seat: Seat) -> Result<(), JoinError> {
         let now = self.advance(now);
-        self.guests_server(peer)?.join(now, peer, seat)
+        self.server_for(peer)?.join(now, peer, seat)
     }
 
     /// While we host: lets somebody watch, as [`MatchServer::watch`](crate::MatchServer::watch)
@@ -122,37 +122,37 @@ impl<I: Input> HostedPeer<I> {
     /// [`JoinError`]; nothing has changed then.
     pub fn watch(&mut self, now: Instant, peer: PeerId) -> Result<(), JoinError> {
         let now = self.advance(now);
-        self.guests_server(peer)?.watch(now, peer)
+        self.server_for(peer)?.watch(now, peer)
     }
 
-    /// While we host: lets a [`RelayFan`](crate::RelayFan) watch, as
-    /// [`MatchServer::watch_as_fan`](crate::MatchServer::watch_as_fan) does. It comes to the next
+    /// While we host: lets a [`SpectatorRelay`](crate::SpectatorRelay) watch, as
+    /// [`MatchServer::watch_as_relay`](crate::MatchServer::watch_as_relay) does. It comes to the next
     /// host anew.
     ///
     /// # Errors
     ///
     /// [`JoinError`]; nothing has changed then.
-    pub fn watch_as_fan(&mut self, now: Instant, peer: PeerId) -> Result<(), JoinError> {
+    pub fn watch_as_relay(&mut self, now: Instant, peer: PeerId) -> Result<(), JoinError> {
         let now = self.advance(now);
-        self.guests_server(peer)?.watch_as_fan(now, peer)
+        self.server_for(peer)?.watch_as_relay(now, peer)
     }
 
     /// While we host: puts out somebody whom [`join`](Self::join), [`watch`](Self::watch) or
-    /// [`watch_as_fan`](Self::watch_as_fan) let in, or whom the transport has lost. Players are put
+    /// [`watch_as_relay`](Self::watch_as_relay) let in, or whom the transport has lost. Players are put
     /// out by [`remove`](Self::remove), and ignored here; so is who is unknown.
-    pub fn put_out(&mut self, now: Instant, peer: PeerId) {
+    pub fn kick(&mut self, now: Instant, peer: PeerId) {
         let now = self.advance(now);
-        if let Ok(server) = self.guests_server(peer) {
-            server.put_out(now, peer);
+        if let Ok(server) = self.server_for(peer) {
+            server.kick(now, peer);
             if !self.is_over() {
-                self.go_on_if_followed(now);
+                self.resume_if_quorum(now);
             }
         }
     }
 
     /// The server that lets in `peer`, who is none of the players: they come by themselves, and who
     /// is out of them stays out.
-    fn guests_server(&mut self, peer: PeerId) -> Result<&mut MatchServer<I>, JoinError> {
+    fn server_for(&mut self, peer: PeerId) -> Result<&mut MatchServer<I>, JoinError> {
         let is_players = Self::is_own(peer) || self.seat_of(peer).is_some();
         let server = self.server.as_deref_mut().ok_or(JoinError::NotHost)?;
         if is_players {
@@ -172,22 +172,22 @@ impl<I: Input> HostedPeer<I> {
         self.due.clear();
         self.server = None;
         self.client.leave(now, reason);
-        self.say_leave(now, LEAVE_COPIES, now);
+        self.repeat_leave(now, LEAVE_COPIES, now);
     }
 
     /// Gives up the player of `seat`, as after a silence: the transport has lost it, or it shall be
     /// out. Where it hosts, the others have to think so too. Ourselves and who is out are ignored.
     pub fn remove(&mut self, now: Instant, seat: Seat) {
         let now = self.advance(now);
-        let is_playing = matches!(self.state, State::Playing | State::Taking { .. });
+        let is_playing = matches!(self.state, State::Playing | State::TakingOver { .. });
         if !is_playing {
             return;
         }
         if self.is_host() {
             self.suspect(now, crate::message::bit(seat.0));
-        } else if seat == self.host && !self.is_doubtful {
-            self.is_doubtful = true;
-            self.beat_at = now;
+        } else if seat == self.host && !self.host_suspected {
+            self.host_suspected = true;
+            self.heartbeat_at = now;
         }
     }
 
@@ -197,14 +197,14 @@ impl<I: Input> HostedPeer<I> {
         let Some(server) = self.server.as_mut() else {
             return;
         };
-        if !matches!(self.state, State::Playing | State::Taking { .. }) {
+        if !matches!(self.state, State::Playing | State::TakingOver { .. }) {
             return;
         }
         server.close(now);
         self.is_held = false;
         self.due.clear();
         self.state = State::Ending {
-            until: now + self.config.patience.saturating_mul(2),
+            until: now + self.config.host_timeout.saturating_mul(2),
         };
         let ended = HostedClose::Out(CloseReason::Ended);
         self.events.push_back(HostedEvent::Closed(ended));
@@ -233,8 +233,8 @@ impl<I: Input> HostedPeer<I> {
             State::Leaving { .. } | State::Ending { .. } | State::Closed => true,
             State::Playing
             | State::Electing { .. }
-            | State::Taking { .. }
-            | State::Ousted { .. } => false,
+            | State::TakingOver { .. }
+            | State::Evicted { .. } => false,
         }
     }
 }

@@ -13,55 +13,55 @@ use crate::input::Input;
 use crate::match_server::MatchServer;
 use crate::message::{Bundles, Decision, Seats, Statement, Ticks, bit};
 use crate::tick::{PeerId, Tick};
-use crate::view::Heard;
+use crate::view::DecisionOutcome;
 
-/// Part of `patience` between two words that we are there: four, so that one that is lost is no
+/// Part of `host_timeout` between two words that we are there: four, so that one that is lost is no
 /// silence. Who was not heard for so long in an election, in which all speak more often, may be gone.
-const PRESENCES: u32 = 4;
+const HEARTBEATS: u32 = 4;
 
 /// Time between statements, doubts and questions, give or take a quarter by lot.
 const REPEAT_INTERVAL: Duration = Duration::from_millis(40);
 
 impl<I: Input> HostedPeer<I> {
     /// Suspects the host, where those who do not hear it are enough for a view.
-    pub(super) fn elect_if_enough(&mut self, now: Instant) {
-        if self.state != State::Playing || self.is_host() || !self.is_doubtful {
+    pub(super) fn start_election(&mut self, now: Instant) {
+        if self.state != State::Playing || self.is_host() || !self.host_suspected {
             return;
         }
         let others = self.others() & !bit(self.host.0);
-        let doubtful = self.those(others, |link| link.is_doubtful(now)) | bit(self.seat.0);
+        let doubtful = self.filter_seats(others, |link| link.suspects_host(now)) | bit(self.seat.0);
         if self.view.is_enough(doubtful) && self.view.suspect(bit(self.host.0)) {
-            self.on_suspicion(now);
+            self.on_host_suspected(now);
         }
     }
 
     /// Tells the others whom we give up now, and decides where that can be.
-    pub(super) fn on_suspicion(&mut self, now: Instant) {
+    pub(super) fn on_host_suspected(&mut self, now: Instant) {
         if self.view.is_too_few() {
             if self.is_host() {
                 // Who still hears us need not wait for our silence.
-                self.resign(now, HostedClose::TooFew);
+                self.step_down(now, HostedClose::TooFew);
             } else {
                 self.close(HostedClose::TooFew);
             }
             return;
         }
         if self.view.suspects() & bit(self.host.0) != 0
-            && matches!(self.state, State::Playing | State::Taking { .. })
+            && matches!(self.state, State::Playing | State::TakingOver { .. })
         {
             self.state = State::Electing { since: now };
-            self.tell(HostedEvent::HostLost { host: self.host });
+            self.push_event(HostedEvent::HostLost { host: self.host });
         }
         self.due.presence = 0;
         self.due.statement = self.others();
-        self.beat_at = self.repeat_at(now);
+        self.heartbeat_at = self.repeat_at(now);
         self.decide(now);
     }
 
     /// Gives up `seats`, who are silent or were put out.
     pub(super) fn suspect(&mut self, now: Instant, seats: Seats) {
         if seats & self.others() != 0 && self.view.suspect(seats) {
-            self.on_suspicion(now);
+            self.on_host_suspected(now);
         }
     }
 
@@ -82,12 +82,12 @@ impl<I: Input> HostedPeer<I> {
             self.count_view();
             return;
         }
-        if let State::Ousted { .. } = self.state {
+        if let State::Evicted { .. } = self.state {
             return;
         }
         let is_against_us = statement.suspects & bit(self.seat.0) != 0;
         if is_against_us && (self.is_host() || from == self.host.0) {
-            self.on_ousted(now);
+            self.on_evicted(now);
             return;
         }
         let host = usize::from(self.host.0);
@@ -96,13 +96,15 @@ impl<I: Input> HostedPeer<I> {
             link.held = held;
         }
         // Enough did not hear the host before any of them stated so.
-        let recent = self.recent();
-        let alive = self.those(self.others(), |link| !link.is_silent(now, recent));
+        let heartbeat_interval = self.heartbeat_interval();
+        let alive = self.filter_seats(self.others(), |link| {
+            !link.is_silent(now, heartbeat_interval)
+        });
         if self
             .view
             .on_statement(from, statement, alive & !bit(self.host.0))
         {
-            self.on_suspicion(now);
+            self.on_host_suspected(now);
         } else {
             self.decide(now);
         }
@@ -114,37 +116,37 @@ impl<I: Input> HostedPeer<I> {
         }
         let is_next = epoch == self.view.epoch().saturating_add(1);
         let is_in = decision.next & bit(self.seat.0) != 0;
-        let is_rival = epoch == self.view.epoch() && self.view.is_rival(decision);
-        if (is_in && !is_next) || (epoch <= self.view.epoch() && !is_rival) {
+        let conflicts = epoch == self.view.epoch() && self.view.conflicts(decision);
+        if (is_in && !is_next) || (epoch <= self.view.epoch() && !conflicts) {
             self.count_view();
             return;
         }
         let left = self.view.members() & !decision.next;
         match self.view.on_decision(from, decision, &self.held_ends()) {
-            Heard::Ignored => self.count_view(),
-            Heard::Out(_) => {
+            DecisionOutcome::Ignored => self.count_view(),
+            DecisionOutcome::Out(_) => {
                 // The first change of hosts that we were not part of.
                 let cuts = decision.cuts.iter().zip(0..);
                 let cuts = cuts.filter(|(_, seat)| left & bit(*seat) != 0);
                 let cut = cuts.map(|(cut, _)| *cut).min().unwrap_or_default();
                 let tick = cut.min(self.held_end());
-                self.close(HostedClose::LeftOut { tick });
+                self.close(HostedClose::Excluded { tick });
             }
-            Heard::Installed(decision) => self.on_installed(now, &decision),
+            DecisionOutcome::Installed(decision) => self.on_installed(now, &decision),
         }
     }
 
     /// Waits to be told up to where our history is the others'.
-    fn on_ousted(&mut self, now: Instant) {
+    fn on_evicted(&mut self, now: Instant) {
         self.server = None;
-        self.state = State::Ousted {
-            until: now + self.config.patience.saturating_mul(4),
+        self.state = State::Evicted {
+            until: now + self.config.host_timeout.saturating_mul(4),
         };
-        self.beat_at = self.repeat_at(now);
+        self.heartbeat_at = self.repeat_at(now);
     }
 
     fn decide(&mut self, now: Instant) {
-        if let State::Ousted { .. } = self.state {
+        if let State::Evicted { .. } = self.state {
             return;
         }
         if let Some(decision) = self.view.decide(&self.held_ends()) {
@@ -164,15 +166,15 @@ impl<I: Input> HostedPeer<I> {
         for link in self.links.iter_mut().flatten() {
             link.forgive(now);
         }
-        self.is_doubtful = false;
+        self.host_suspected = false;
         self.due.statement = 0;
-        self.beat_at = now;
+        self.heartbeat_at = now;
         if left & bit(host.0) != 0 {
             self.follow_next(now, cut.unwrap_or_default());
         }
-        self.go_on_if_followed(now);
+        self.resume_if_quorum(now);
         if self.view.suspects() != 0 {
-            self.on_suspicion(now);
+            self.on_host_suspected(now);
         }
     }
 
@@ -184,14 +186,14 @@ impl<I: Input> HostedPeer<I> {
         let peer = self.link(seat.0).map(|link| link.peer);
         if let (Some(server), Some(peer)) = (&mut self.server, peer) {
             // Whether a tick closes without it is seen once the view is the next one.
-            server.put_out(now, peer);
+            server.kick(now, peer);
         }
-        let reason = if self.view.gone() & bit(seat.0) == 0 {
+        let reason = if self.view.leaving() & bit(seat.0) == 0 {
             LeaveReason::Removed
         } else {
             LeaveReason::Quit
         };
-        self.tell(HostedEvent::Left { seat, reason });
+        self.push_event(HostedEvent::Left { seat, reason });
     }
 
     /// Goes on with the next host, which closes `next` and all later ticks.
@@ -201,14 +203,14 @@ impl<I: Input> HostedPeer<I> {
         self.stats.migrations = self.stats.migrations.saturating_add(1);
         let peer = self.link(self.host.0).map_or(SELF, |link| link.peer);
         self.client.migrate(now, peer, next);
-        self.tell(HostedEvent::Migrated {
+        self.push_event(HostedEvent::Migrated {
             host: self.host,
             epoch: self.view.epoch(),
             tick: next,
         });
         self.state = State::Playing;
         if self.is_host() {
-            self.state = State::Taking {
+            self.state = State::TakingOver {
                 since: now,
                 fetched_at: now,
                 next,
@@ -235,17 +237,17 @@ impl<I: Input> HostedPeer<I> {
     }
 
     pub(super) fn repeat_at(&mut self, now: Instant) -> Instant {
-        now + self.spread(REPEAT_INTERVAL)
+        now + self.jittered(REPEAT_INTERVAL)
     }
 
     /// The time between two words that we are there.
     #[expect(clippy::arithmetic_side_effects, reason = "`PRESENCES` is not 0")]
-    pub(super) fn recent(&self) -> Duration {
-        self.config.patience / PRESENCES
+    pub(super) fn heartbeat_interval(&self) -> Duration {
+        self.config.host_timeout / HEARTBEATS
     }
 
     /// `span`, give or take a quarter by lot.
-    pub(super) fn spread(&mut self, span: Duration) -> Duration {
+    pub(super) fn jittered(&mut self, span: Duration) -> Duration {
         let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         let quarter = nanos / 4;
         let (low, high) = (nanos.saturating_sub(quarter), nanos.saturating_add(quarter));
@@ -280,7 +282,7 @@ impl<I: Input> HostedPeer<I> {
 
     /// Goes on taking the match over: fetches what is lacking, gathers the others, begins.
     pub(super) fn take(&mut self, now: Instant) {
-        let State::Taking {
+        let State::TakingOver {
             mut since,
             fetched_at,
             next,
@@ -291,15 +293,15 @@ impl<I: Input> HostedPeer<I> {
         if self.server.is_none() {
             if self.held_end() < next {
                 let waited = now.saturating_since(fetched_at);
-                if waited > self.config.patience.saturating_mul(2) {
-                    self.resign(now, HostedClose::Unserved);
+                if waited > self.config.host_timeout.saturating_mul(2) {
+                    self.step_down(now, HostedClose::Unserved);
                 } else {
                     self.ask();
                 }
                 return;
             }
             let Some(server) = self.resume(now, next) else {
-                self.resign(now, HostedClose::Unserved);
+                self.step_down(now, HostedClose::Unserved);
                 return;
             };
             self.server = Some(Box::new(server));
@@ -307,15 +309,15 @@ impl<I: Input> HostedPeer<I> {
             self.seat_members(now);
             // Until now they could not take their seats.
             since = now;
-            self.state = State::Taking {
+            self.state = State::TakingOver {
                 since,
                 fetched_at,
                 next,
             };
         }
         self.begin_if_ready(now);
-        if let State::Taking { .. } = self.state
-            && now.saturating_since(since) > self.config.player_patience
+        if let State::TakingOver { .. } = self.state
+            && now.saturating_since(since) > self.config.player_timeout
         {
             self.close(HostedClose::TooFew);
         }
@@ -323,14 +325,14 @@ impl<I: Input> HostedPeer<I> {
 
     /// Has ticks close, once all have come who stay, or enough of them have waited for the others.
     pub(super) fn begin_if_ready(&mut self, now: Instant) {
-        let State::Taking { since, .. } = self.state else {
+        let State::TakingOver { since, .. } = self.state else {
             return;
         };
-        let is_enough = self.has_followers(now);
+        let is_enough = self.has_quorum(now);
         let Some(server) = &mut self.server else {
             return;
         };
-        let is_overdue = now.saturating_since(since) > self.config.half_patience();
+        let is_overdue = now.saturating_since(since) > self.config.half_timeout();
         if is_enough && (is_overdue || server.is_everybody_ready()) {
             let started = server.start(now);
             debug_assert!(started.is_ok(), "it gathers until then");
@@ -339,23 +341,24 @@ impl<I: Input> HostedPeer<I> {
     }
 
     /// Whether enough of the view have spoken to us as to their host of late.
-    pub(super) fn has_followers(&self, now: Instant) -> bool {
-        let patience = self.config.patience;
-        let following = self.those(self.others(), |link| link.is_following(now, patience));
+    pub(super) fn has_quorum(&self, now: Instant) -> bool {
+        let host_timeout = self.config.host_timeout;
+        let following =
+            self.filter_seats(self.others(), |link| link.is_following(now, host_timeout));
         self.view.is_enough(following | bit(self.seat.0))
     }
 
     /// Whether ticks would close, and do not since too few follow.
-    pub(super) fn is_standing(&self, now: Instant) -> bool {
+    pub(super) fn is_paused(&self, now: Instant) -> bool {
         let is_running = self
             .server()
             .is_some_and(|server| server.phase() == Phase::Running);
-        is_running && !self.has_followers(now)
+        is_running && !self.has_quorum(now)
     }
 
     /// Where enough follow: has the server go on that stood still, or waits for nobody any more.
-    pub(super) fn go_on_if_followed(&mut self, now: Instant) {
-        if self.is_standing(now) {
+    pub(super) fn resume_if_quorum(&mut self, now: Instant) {
+        if self.is_paused(now) {
             return;
         }
         self.is_held = false;
@@ -367,7 +370,7 @@ impl<I: Input> HostedPeer<I> {
     /// Takes a closed tick, or none, of those that we lack as the next host.
     pub(super) fn fetch(&mut self, now: Instant, first: Tick, bundles: &Bundles<'_>) {
         let before = self.held_end();
-        let State::Taking {
+        let State::TakingOver {
             fetched_at, next, ..
         } = &mut self.state
         else {
@@ -388,11 +391,11 @@ impl<I: Input> HostedPeer<I> {
         if !is_due {
             return;
         }
-        let has_followers = self.has_followers(now);
+        let has_quorum = self.has_quorum(now);
         let Some(server) = &mut self.server else {
             return;
         };
-        if server.phase() == Phase::Running && !has_followers {
+        if server.phase() == Phase::Running && !has_quorum {
             self.is_held = true;
             self.stats.holds = self.stats.holds.saturating_add(1);
         } else {
@@ -411,24 +414,24 @@ impl<I: Input> HostedPeer<I> {
             return;
         }
         let is_news = if reason.is_players() {
-            self.view.on_gone(bit(seat.0))
+            self.view.on_leaving(bit(seat.0))
         } else {
             self.view.suspect(bit(seat.0))
         };
         if is_news {
-            self.on_suspicion(now);
+            self.on_host_suspected(now);
         }
     }
 
     /// Leaves, since we cannot do what is ours to do.
-    pub(super) fn resign(&mut self, now: Instant, why: HostedClose) {
+    pub(super) fn step_down(&mut self, now: Instant, why: HostedClose) {
         if self.is_over() {
             return;
         }
         self.due.clear();
         self.server = None;
         self.events.push_back(HostedEvent::Closed(why));
-        self.say_leave(now, LEAVE_COPIES, now);
+        self.repeat_leave(now, LEAVE_COPIES, now);
     }
 
     /// Asks one of the others for closed ticks: the one that holds most, else any by lot.

@@ -3,8 +3,8 @@
 use wire::{Instant, Seat};
 
 use super::MatchServer;
-use super::place::{Place, Standing};
-use super::starting::LAG_IN_STEP;
+use super::place::{Place, PlayerState};
+use super::start::LAG_IN_STEP;
 use crate::chain::CHAIN_LEN;
 use crate::config::ClosePolicy;
 use crate::event::{CloseReason, Phase};
@@ -46,7 +46,7 @@ impl<I: Input> MatchServer<I> {
         match decode_up(datagram, I::WIDTH) {
             Ok(Up::Ready { next }) => self.on_ready(now, seat, next),
             Ok(Up::Report(report)) => self.on_report(now, seat, &report),
-            Ok(Up::Answer(answer)) => self.on_ladder_answer(seat, &answer),
+            Ok(Up::Answer(answer)) => self.on_bisect_answer(seat, &answer),
             Ok(Up::Leave(reason)) => self.remove(seat, reason, CloseReason::Removed),
             // A player asks for none: it is given one.
             Ok(Up::SnapshotAsk) | Err(_) => {
@@ -81,14 +81,14 @@ impl<I: Input> MatchServer<I> {
         };
         player.repair.on_ack(now, &ack);
         player.lag = report.lag;
-        player.pace.on_heard(now);
+        player.pace.on_received(now);
         // Of a state that was replaced nothing counts any more.
         let counts = player.loaded.map(|loaded| loaded.id) == report.loaded;
         let is_in_step = !report.is_gap
             && report.lag <= LAG_IN_STEP
             && player.repair.is_level(now, next_at, &self.limits);
-        if player.standing == Standing::CatchingUp && is_in_step {
-            player.standing = Standing::InStep;
+        if player.state == PlayerState::CatchingUp && is_in_step {
+            player.state = PlayerState::InStep;
         }
         if report.hashes.count > 0 && counts {
             self.on_hashes(seat, next, &report.hashes);
@@ -113,7 +113,10 @@ impl<I: Input> MatchServer<I> {
             return;
         };
         for (hash, index) in hashes.iter().zip(0..) {
-            if !self.ledger.insert(seat, first.saturating_add(index), hash) {
+            if !self
+                .hash_comparator
+                .insert(seat, first.saturating_add(index), hash)
+            {
                 self.stats.hashes_refused = self.stats.hashes_refused.saturating_add(1);
             }
         }
@@ -165,7 +168,7 @@ impl<I: Input> MatchServer<I> {
                 .and_then(Place::player_mut)
             {
                 player.slack = slack;
-                if let Standing::Playing { awaited_from } = &mut player.standing
+                if let PlayerState::Playing { awaited_from } = &mut player.state
                     && tick >= end
                 {
                     awaited_from.get_or_insert(tick);
@@ -207,7 +210,7 @@ impl<I: Input> MatchServer<I> {
                 return Some(peer);
             }
         }
-        if let Some(peer) = self.transmit_to_audience(now, buf) {
+        if let Some(peer) = self.transmit_to_spectators(now, buf) {
             return Some(peer);
         }
         if self.phase == Phase::Running
@@ -257,7 +260,7 @@ impl<I: Input> MatchServer<I> {
             self.transmit_from = usize::from(seat.0);
         }
         let wait = player.repair.answer_nanos(&self.limits);
-        let wanted = self.ledger.ask(now, seat, wait);
+        let wanted = self.hash_comparator.ask(now, seat, wait);
         write_stretch(buf, self.stretch.per_mille);
         let start = buf.len();
         self.forwarding.put(buf);

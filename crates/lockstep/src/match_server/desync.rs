@@ -6,12 +6,12 @@ use wire::{Instant, Seat};
 
 use super::MatchServer;
 use super::place::Place;
+use crate::bisect::{DesyncReport, WITNESSES_MAX, Witness};
 use crate::checksum::StateHasher;
 use crate::config::Recovery;
 use crate::event::{Phase, ReportError, ServerEvent, Verdict};
+use crate::hash_comparator::{Divergence, Finding};
 use crate::input::Input;
-use crate::ladder::{Suspicion, WITNESSES_MAX, Witness};
-use crate::ledger::{Divergence, Finding};
 use crate::message::{Answer, write_question};
 use crate::repair::Repair;
 use crate::tick::{PeerId, Tick};
@@ -31,7 +31,7 @@ impl<I: Input> MatchServer<I> {
     /// Compares the hash steps that everybody reported who is waited for.
     pub(super) fn settle_hashes(&mut self) {
         let closed_steps = self.end.0.div_ceil(self.hash_interval());
-        while let Some(settled) = self.ledger.settle(closed_steps) {
+        while let Some(settled) = self.hash_comparator.settle(closed_steps) {
             if let Some(finding) = settled.finding {
                 self.tell(finding);
             }
@@ -41,7 +41,7 @@ impl<I: Input> MatchServer<I> {
 
     /// Compares what `seat` reported of steps that are settled.
     pub(super) fn review_hashes(&mut self, seat: Seat) {
-        while let Some(finding) = self.ledger.review(seat) {
+        while let Some(finding) = self.hash_comparator.review(seat) {
             self.tell(finding);
         }
         self.count_hashes();
@@ -49,12 +49,12 @@ impl<I: Input> MatchServer<I> {
 
     /// Waits no longer for the hashes of ticks that were closed too long ago.
     pub(super) fn expire_hashes(&mut self, now: Instant) {
-        let before = self.ledger.overdue();
-        while self.is_overdue(now, self.ledger.overdue()) {
-            self.ledger.expire();
+        let before = self.hash_comparator.overdue();
+        while self.is_overdue(now, self.hash_comparator.overdue()) {
+            self.hash_comparator.expire();
         }
         self.settle_hashes();
-        if self.ledger.overdue() > before {
+        if self.hash_comparator.overdue() > before {
             for seat in (0..self.shape.seats).map(Seat) {
                 self.review_hashes(seat);
             }
@@ -68,9 +68,12 @@ impl<I: Input> MatchServer<I> {
         let tick = self.tick_of(step);
         let ticks = HASH_TIMEOUT_TICKS.saturating_add(u64::from(interval).saturating_mul(2));
         let nanos = self.limits.period_nanos.saturating_mul(ticks);
-        let patience = HASH_TIMEOUT.saturating_add(Duration::from_nanos(nanos));
+        let hash_timeout = HASH_TIMEOUT.saturating_add(Duration::from_nanos(nanos));
         // A tick that the chain has lost was closed long ago.
-        tick < self.end && self.closed_at(tick).is_none_or(|at| at + patience <= now)
+        tick < self.end
+            && self
+                .closed_at(tick)
+                .is_none_or(|at| at + hash_timeout <= now)
     }
 
     fn hash_interval(&self) -> u32 {
@@ -115,7 +118,7 @@ impl<I: Input> MatchServer<I> {
         if reload {
             for seat in divergence.seats {
                 // Who loads another state has nothing more to say about its own.
-                if self.ladder.reload_after(seat) {
+                if self.bisect.reload_after(seat) {
                     continue;
                 }
                 self.resync(now, seat);
@@ -124,7 +127,7 @@ impl<I: Input> MatchServer<I> {
     }
 
     const fn count_hashes(&mut self) {
-        let counts = self.ledger.counts();
+        let counts = self.hash_comparator.counts();
         self.stats.hashes_compared = counts.compared;
         self.stats.hashes_missing = counts.missing;
     }
@@ -162,14 +165,14 @@ impl<I: Input> MatchServer<I> {
         }
         let log = self.reader.log();
         let hash = log.report(root);
-        if !self.ladder.own.has(tick) {
+        if !self.bisect.own.has(tick) {
             let sections = state.into_iter().flat_map(StateHasher::sections);
-            self.ladder.own.push(tick, (hash, log.short()), sections);
+            self.bisect.own.push(tick, (hash, log.short()), sections);
         }
         let interval = u32::from(self.config.hash_interval.get());
         if tick.0.is_multiple_of(interval) {
             let step = tick.0.checked_div(interval).unwrap_or(0);
-            if !self.ledger.insert_server(step, hash) {
+            if !self.hash_comparator.insert_server(step, hash) {
                 self.stats.hashes_refused = self.stats.hashes_refused.saturating_add(1);
             }
             self.settle_hashes();
@@ -184,18 +187,21 @@ impl<I: Input> MatchServer<I> {
         // Where nobody decides, the first stands for what is right.
         let named = divergence.seats.iter().copied();
         let right = (divergence.verdict == Verdict::Undecided)
-            .then(|| self.ledger.said(divergence.seats.first().copied(), step))
+            .then(|| {
+                self.hash_comparator
+                    .reported(divergence.seats.first().copied(), step)
+            })
             .flatten();
         let agreeing: Vec<Seat> = if right.is_some() {
             let seats = named.clone();
             let mut agreeing: Vec<_> = seats.collect();
-            agreeing.retain(|seat| self.ledger.said(Some(*seat), step) == right);
+            agreeing.retain(|seat| self.hash_comparator.reported(Some(*seat), step) == right);
             agreeing
         } else {
-            self.ledger.agreeing(step).collect()
+            self.hash_comparator.agreeing(step).collect()
         };
         for (seat, index) in named.zip(0_usize..) {
-            let Some(report) = self.ledger.said(Some(seat), step) else {
+            let Some(report) = self.hash_comparator.reported(Some(seat), step) else {
                 continue;
             };
             if right == Some(report) {
@@ -210,55 +216,55 @@ impl<I: Input> MatchServer<I> {
             self.add_server(&mut witnesses, seat, step);
             witnesses.retain(|witness| witness.report != report);
             witnesses.truncate(WITNESSES_MAX);
-            let suspicion = Suspicion {
+            let suspicion = DesyncReport {
                 seat,
                 report,
                 tick,
                 witnesses,
             };
-            self.ladder.begin(suspicion, self.ladder_deadline());
+            self.bisect.begin(suspicion, self.bisect_deadline());
         }
-        self.tell_found();
+        self.report_found();
     }
 
-    pub(super) fn on_ladder_answer(&mut self, seat: Seat, answer: &Answer<'_>) {
-        let counter = if self.ladder.on_answer(seat, answer, self.ladder_deadline()) {
-            &mut self.stats.ladder_answers
+    pub(super) fn on_bisect_answer(&mut self, seat: Seat, answer: &Answer<'_>) {
+        let counter = if self.bisect.on_answer(seat, answer, self.bisect_deadline()) {
+            &mut self.stats.bisect_answers
         } else {
-            &mut self.stats.ladder_refused
+            &mut self.stats.bisect_refused
         };
         *counter = counter.saturating_add(1);
-        self.tell_found();
+        self.report_found();
     }
 
     /// Asks again, and waits no longer.
     pub(super) fn search_on(&mut self, now: Instant) {
-        let deadline = self.ladder_deadline();
+        let deadline = self.bisect_deadline();
         let (places, limits) = (&self.places, &self.limits);
         let wait_nanos = |seat: Seat| {
             let player = places.get(usize::from(seat.0)).and_then(Place::player);
             let nanos = player.map_or(0, |player| Repair::answer_nanos(&player.repair, limits));
             nanos.max(WAIT_NANOS_MIN)
         };
-        self.ladder.on_tick(now, deadline, wait_nanos);
-        self.tell_found();
+        self.bisect.on_tick(now, deadline, wait_nanos);
+        self.report_found();
     }
 
     /// Searches on without the player of `seat`, who left.
     pub(super) fn search_without(&mut self, seat: Seat) {
-        self.ladder.on_left(seat, self.ladder_deadline());
-        self.tell_found();
+        self.bisect.on_left(seat, self.bisect_deadline());
+        self.report_found();
     }
 
     pub(super) fn transmit_question(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<PeerId> {
         if self.phase != Phase::Running {
             return None;
         }
-        let (seat, question) = self.ladder.poll_question(now)?;
+        let (seat, question) = self.bisect.poll_question(now)?;
         let place = self.places.get(usize::from(seat.0));
         let peer = place.and_then(Place::player)?.peer;
         write_question(buf, question);
-        self.stats.ladder_questions = self.stats.ladder_questions.saturating_add(1);
+        self.stats.bisect_questions = self.stats.bisect_questions.saturating_add(1);
         Some(peer)
     }
 
@@ -269,28 +275,28 @@ impl<I: Input> MatchServer<I> {
             return;
         };
         let mut ticks = (server.first.0..=tick.0).map(Tick);
-        if ticks.all(|tick| self.ladder.own.has(tick)) {
+        if ticks.all(|tick| self.bisect.own.has(tick)) {
             witnesses.insert(0, server);
-        } else if self.ladder.own.has(tick) {
+        } else if self.bisect.own.has(tick) {
             witnesses.push(server);
         }
     }
 
     /// What `witness` can say of `seat`, who differs in `step`.
     fn witness(&self, witness: Option<Seat>, seat: Seat, step: u32) -> Option<Witness> {
-        let equal = self.ledger.last_equal(witness, Some(seat), step);
+        let equal = self.hash_comparator.last_equal(witness, Some(seat), step);
         let first = equal.map_or(Tick(0), |equal| self.tick_of(equal).plus(1));
         // No ring is asked for more than the default one keeps.
         let oldest = self.tick_of(step).minus(1_023);
         Some(Witness {
             seat: witness,
-            report: self.ledger.said(witness, step)?,
+            report: self.hash_comparator.reported(witness, step)?,
             first: first.max(oldest),
         })
     }
 
-    fn tell_found(&mut self) {
-        while let Some(found) = self.ladder.poll_found() {
+    fn report_found(&mut self) {
+        while let Some(found) = self.bisect.poll_found() {
             self.events.push_back(ServerEvent::Divergence {
                 seat: found.seat,
                 against: found.against,
@@ -304,7 +310,7 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    fn ladder_deadline(&self) -> Instant {
+    fn bisect_deadline(&self) -> Instant {
         let ticks = self.limits.period_nanos.saturating_mul(2);
         self.now + ANSWER_TIMEOUT.saturating_add(Duration::from_nanos(ticks))
     }

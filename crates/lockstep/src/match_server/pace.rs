@@ -5,11 +5,11 @@ use core::time::Duration;
 use wire::{Instant, Seat};
 
 use super::MatchServer;
-use super::place::{Place, Standing};
-use crate::audience::Guest;
+use super::place::{Place, PlayerState};
 use crate::config::{Config, SlowPolicy};
 use crate::event::{CloseReason, LeaveReason, ServerEvent, SlowCause};
 use crate::input::Input;
+use crate::spectators::SpectatorKind;
 use crate::turn::Origin;
 
 /// Time over which a player is judged: more than half of its ticks count, as a median does, so that
@@ -34,7 +34,7 @@ pub(super) struct Pace {
     /// Whether the tick that closes next waits for it, or did.
     is_awaited: bool,
     /// When it last said anything.
-    heard: Option<Instant>,
+    last_received: Option<Instant>,
     /// What was told of it last.
     cause: Option<SlowCause>,
 }
@@ -48,13 +48,13 @@ enum Change {
 
 impl Pace {
     /// Takes note that something came.
-    pub(super) const fn on_heard(&mut self, now: Instant) {
-        self.heard = Some(now);
+    pub(super) const fn on_received(&mut self, now: Instant) {
+        self.last_received = Some(now);
     }
 
     /// Whether it said something of late.
-    pub(super) fn is_heard(&self, now: Instant) -> bool {
-        let silence = self.heard.map(|at| now.saturating_since(at));
+    pub(super) fn is_alive(&self, now: Instant) -> bool {
+        let silence = self.last_received.map(|at| now.saturating_since(at));
         silence.is_some_and(|silence| silence < SILENCE)
     }
 
@@ -65,7 +65,7 @@ impl Pace {
 
     /// Takes the time while a tick waits, whoever it waits for; returns what to tell, where that
     /// changed.
-    fn on_pulse(&mut self, now: Instant) -> Option<Change> {
+    fn on_waiting(&mut self, now: Instant) -> Option<Change> {
         if self.is_silent(now) {
             self.find(Some(SlowCause::Link))
         } else {
@@ -101,7 +101,7 @@ impl Pace {
     }
 
     fn is_silent(&mut self, now: Instant) -> bool {
-        now.saturating_since(*self.heard.get_or_insert(now)) >= SILENCE
+        now.saturating_since(*self.last_received.get_or_insert(now)) >= SILENCE
     }
 
     /// Takes what is slow now; returns what to tell, where that changed.
@@ -128,12 +128,12 @@ impl<I: Input> MatchServer<I> {
             let Some(player) = place.and_then(Place::player_mut) else {
                 continue;
             };
-            if !matches!(player.standing, Standing::Playing { .. }) {
+            if !matches!(player.state, PlayerState::Playing { .. }) {
                 continue;
             }
             let origin = origin.unwrap_or(Origin::Absent);
             let change = player.pace.on_tick(now, origin, player.lag, window);
-            self.tell_pace(now, seat, change);
+            self.report_pace(now, seat, change);
         }
     }
 
@@ -142,16 +142,16 @@ impl<I: Input> MatchServer<I> {
         for index in 0..self.shape.seats {
             let place = self.places.get_mut(usize::from(index));
             if let Some(player) = place.and_then(Place::player_mut)
-                && matches!(player.standing, Standing::Playing { .. })
+                && matches!(player.state, PlayerState::Playing { .. })
             {
-                let change = player.pace.on_pulse(now);
-                self.tell_pace(now, Seat(index), change);
+                let change = player.pace.on_waiting(now);
+                self.report_pace(now, Seat(index), change);
             }
         }
     }
 
     /// Tells the application what has changed of the player of `seat`.
-    fn tell_pace(&mut self, now: Instant, seat: Seat, change: Option<Change>) {
+    fn report_pace(&mut self, now: Instant, seat: Seat, change: Option<Change>) {
         let tick = self.end.minus(1);
         match change {
             None => {}
@@ -171,8 +171,8 @@ impl<I: Input> MatchServer<I> {
     /// Does with a player whose simulation is slow what is asked for.
     fn on_slow(&mut self, now: Instant, seat: Seat) {
         match self.config.slow {
-            SlowPolicy::Tell | SlowPolicy::Stretch { .. } => {}
-            SlowPolicy::PutOut => self.remove(seat, LeaveReason::Slow, CloseReason::Slow),
+            SlowPolicy::Report | SlowPolicy::Stretch { .. } => {}
+            SlowPolicy::Kick => self.remove(seat, LeaveReason::Slow, CloseReason::Slow),
             SlowPolicy::Demote => self.demote(now, seat),
         }
     }
@@ -186,7 +186,10 @@ impl<I: Input> MatchServer<I> {
         self.remove(seat, LeaveReason::Slow, CloseReason::Slow);
         // With a delay, what it holds is not shown yet.
         if self.config.spectator_delay == 0
-            && self.audience.let_in(now, peer, Guest::Spectator).is_ok()
+            && self
+                .spectators
+                .admit(now, peer, SpectatorKind::Spectator)
+                .is_ok()
         {
             self.departed.remove(&peer);
         }
@@ -194,7 +197,7 @@ impl<I: Input> MatchServer<I> {
 }
 
 /// Time from one look at who is behind to the next, while ticks have their usual length.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// By how much of a tick they are longer after a look that found somebody behind, and not catching up,
 /// in thousandths.
@@ -227,7 +230,7 @@ pub(super) struct Need {
     /// Turns that waited for it at the last look.
     lag: u32,
     /// Looks for which longer ticks are put down to it.
-    looks: u8,
+    checks: u8,
     /// For how long it has had ticks longer, less what was given back; who comes back to the seat
     /// has as much left.
     held: Duration,
@@ -236,15 +239,15 @@ pub(super) struct Need {
 impl Need {
     /// Takes what a look of so many ticks found, and how much longer they may be after it; returns
     /// whether ticks should be longer for it, where it was behind.
-    fn look(&mut self, ticks: u32, lag: Option<u32>, per_mille: u16) -> Option<bool> {
+    fn on_check(&mut self, ticks: u32, lag: Option<u32>, per_mille: u16) -> Option<bool> {
         let is_behind = core::mem::take(&mut self.behind) > ticks / 2 && lag.is_some();
         let lag = lag.unwrap_or(0);
         let before = core::mem::replace(&mut self.lag, lag);
         if !is_behind {
-            self.looks = self.looks.saturating_sub(1);
+            self.checks = self.checks.saturating_sub(1);
             return None;
         }
-        self.looks = u8::try_from(per_mille / DOWN).unwrap_or(u8::MAX).max(NEEDS);
+        self.checks = u8::try_from(per_mille / DOWN).unwrap_or(u8::MAX).max(NEEDS);
         // By an eighth in a second is fast enough: it is through in some ten.
         let is_catching_up = before.saturating_sub(lag) >= (lag / 8).max(1);
         Some(!is_catching_up)
@@ -253,7 +256,7 @@ impl Need {
     /// Takes note that `span` went by, in which ticks were longer by `extra` nanoseconds; returns for how
     /// long it has had them longer.
     fn spend(&mut self, span: Duration, extra: u64) -> Duration {
-        self.held = if extra > 0 && self.looks > 0 {
+        self.held = if extra > 0 && self.checks > 0 {
             self.held.saturating_add(span)
         } else {
             self.held
@@ -286,14 +289,14 @@ impl<I: Input> MatchServer<I> {
         }
         self.stretch.ticks = self.stretch.ticks.saturating_add(1);
         let period = self.limits.period_nanos.max(1);
-        let look = u64::try_from(LOOK.as_nanos()).unwrap_or(u64::MAX);
-        let look = look.checked_div(period).unwrap_or(u64::MAX);
-        if u64::from(self.stretch.ticks) >= look {
-            self.look_who_is_behind(now, (percent_max, hold));
+        let on_check = u64::try_from(CHECK_INTERVAL.as_nanos()).unwrap_or(u64::MAX);
+        let on_check = on_check.checked_div(period).unwrap_or(u64::MAX);
+        if u64::from(self.stretch.ticks) >= on_check {
+            self.check_lag(now, (percent_max, hold));
         }
     }
 
-    fn look_who_is_behind(&mut self, now: Instant, (percent_max, hold): (u8, Duration)) {
+    fn check_lag(&mut self, now: Instant, (percent_max, hold): (u8, Duration)) {
         let ticks = core::mem::take(&mut self.stretch.ticks);
         let extra = self.stretch_nanos();
         let each = self.limits.period_nanos.saturating_add(extra);
@@ -306,7 +309,7 @@ impl<I: Input> MatchServer<I> {
                 continue;
             };
             let lag = playing_lag(place, now);
-            let wants_more = place.need.look(ticks, lag, more);
+            let wants_more = place.need.on_check(ticks, lag, more);
             // Who keeps up is not taken out for what was, maybe by somebody else.
             if place.need.spend(span, extra) > hold && wants_more.is_some() {
                 place.need = Need::default();
@@ -330,8 +333,8 @@ const PERCENT_MAX: u8 = 100;
 /// knows.
 fn playing_lag(place: &Place, now: Instant) -> Option<u32> {
     let player = place.player()?;
-    let is_playing = matches!(player.standing, Standing::Playing { .. });
-    (is_playing && player.pace.is_heard(now)).then_some(player.lag)
+    let is_playing = matches!(player.state, PlayerState::Playing { .. });
+    (is_playing && player.pace.is_alive(now)).then_some(player.lag)
 }
 
 impl Config {
@@ -339,7 +342,7 @@ impl Config {
     pub(super) const fn stretch_len(&self) -> usize {
         match self.slow {
             SlowPolicy::Stretch { .. } => crate::message::STRETCH_LEN,
-            SlowPolicy::Tell | SlowPolicy::PutOut | SlowPolicy::Demote => 0,
+            SlowPolicy::Report | SlowPolicy::Kick | SlowPolicy::Demote => 0,
         }
     }
 }
@@ -354,21 +357,21 @@ mod tests {
             behind: 60,
             ..Need::default()
         };
-        assert_eq!(need.look(60, Some(40), 50), Some(true));
+        assert_eq!(need.on_check(60, Some(40), 50), Some(true));
         need.behind = 31;
-        assert_eq!(need.look(60, Some(37), 100), Some(true), "too slow");
+        assert_eq!(need.on_check(60, Some(37), 100), Some(true), "too slow");
         need.behind = 31;
-        assert_eq!(need.look(60, Some(32), 100), Some(false));
+        assert_eq!(need.on_check(60, Some(32), 100), Some(false));
         // A short while is nothing, and nor is who plays no more.
         need.behind = 30;
-        assert_eq!(need.look(60, Some(32), 100), None);
+        assert_eq!(need.on_check(60, Some(32), 100), None);
         need.behind = 60;
-        assert_eq!(need.look(60, None, 100), None);
-        assert_eq!(need.looks, NEEDS - 2);
+        assert_eq!(need.on_check(60, None, 100), None);
+        assert_eq!(need.checks, NEEDS - 2);
         // Ticks that are twice as long have their usual length after a hundred looks.
         need.behind = 60;
-        assert_eq!(need.look(60, Some(32), 1_000), Some(true));
-        assert_eq!(need.looks, 100);
+        assert_eq!(need.on_check(60, Some(32), 1_000), Some(true));
+        assert_eq!(need.checks, 100);
     }
 
     #[test]
@@ -376,7 +379,7 @@ mod tests {
         let second = Duration::from_secs(1);
         let mut need = Need::default();
         assert_eq!(need.spend(second, 1), Duration::ZERO, "it needs nothing");
-        need.looks = NEEDS;
+        need.checks = NEEDS;
         for held in 1..=5 {
             assert_eq!(need.spend(second, 1), second * held);
         }

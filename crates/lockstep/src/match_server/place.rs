@@ -31,7 +31,7 @@ pub(super) enum Holder {
 #[derive(Debug)]
 pub(super) struct Player {
     pub(super) peer: PeerId,
-    pub(super) standing: Standing,
+    pub(super) state: PlayerState,
     /// Whether it is due a welcome or turns.
     pub(super) is_due: bool,
     pub(super) repair: Repair,
@@ -53,7 +53,7 @@ pub(super) struct Player {
 
 /// How far somebody has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum PlayerState {
     /// It does not hold the welcome.
     Welcomed {
         /// When to send it again.
@@ -114,7 +114,7 @@ impl Player {
     ) -> Self {
         Self {
             peer,
-            standing: Standing::Welcomed {
+            state: PlayerState::Welcomed {
                 again_at: now,
                 until,
             },
@@ -131,35 +131,35 @@ impl Player {
     }
 
     pub(super) const fn is_ready(&self) -> bool {
-        !matches!(self.standing, Standing::Welcomed { .. })
+        !matches!(self.state, PlayerState::Welcomed { .. })
     }
 
     /// Whether `tick` waits for its input, where the policy lets it.
     pub(super) fn is_awaited(&self, tick: Tick) -> bool {
-        match self.standing {
-            Standing::Playing { awaited_from } => awaited_from.is_some_and(|from| from <= tick),
-            Standing::Welcomed { .. }
-            | Standing::AwaitsSnapshot
-            | Standing::CatchingUp
-            | Standing::InStep => false,
+        match self.state {
+            PlayerState::Playing { awaited_from } => awaited_from.is_some_and(|from| from <= tick),
+            PlayerState::Welcomed { .. }
+            | PlayerState::AwaitsSnapshot
+            | PlayerState::CatchingUp
+            | PlayerState::InStep => false,
         }
     }
 
     /// Whether it is sent turns.
     pub(super) const fn has_turns(&self) -> bool {
-        self.is_ready() && !matches!(self.standing, Standing::AwaitsSnapshot)
+        self.is_ready() && !matches!(self.state, PlayerState::AwaitsSnapshot)
     }
 
     /// When to send the welcome again, or to give it up.
     pub(super) fn welcome_at(&self) -> Option<Instant> {
-        match self.standing {
-            Standing::Welcomed { again_at, until } => {
+        match self.state {
+            PlayerState::Welcomed { again_at, until } => {
                 Some(until.map_or(again_at, |until| again_at.min(until)))
             }
-            Standing::AwaitsSnapshot
-            | Standing::CatchingUp
-            | Standing::InStep
-            | Standing::Playing { .. } => None,
+            PlayerState::AwaitsSnapshot
+            | PlayerState::CatchingUp
+            | PlayerState::InStep
+            | PlayerState::Playing { .. } => None,
         }
     }
 }

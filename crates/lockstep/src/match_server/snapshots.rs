@@ -10,7 +10,7 @@ use crate::config::SnapshotSource;
 use crate::event::{CloseReason, LeaveReason, ServerEvent, SnapshotError};
 use crate::input::Input;
 use crate::match_server::MatchServer;
-use crate::match_server::place::{Place, Player, Standing};
+use crate::match_server::place::{Place, Player, PlayerState};
 use crate::message::{Chunk, ChunkAck, Direction, write_snapshot_ask};
 use crate::snapshot;
 use crate::snapshot::{KEEP_TICKS, last_start};
@@ -29,11 +29,11 @@ const SOUND_TICKS: u32 = 600;
 pub(super) struct Snapshots {
     offered: Option<Offered>,
     /// While the application is asked for one.
-    wish: Option<Wish>,
+    request: Option<SnapshotRequest>,
     donation: Option<Donation>,
     /// Seats whose players gave none in time, or a wrong one: each once, until a snapshot proves
     /// right.
-    passed_over: Vec<Seat>,
+    failed_donors: Vec<Seat>,
     /// Id of the last transfer or question.
     last_id: u8,
 }
@@ -76,7 +76,7 @@ impl Player {
     /// When it is put out for not taking the snapshot that it cannot do without.
     fn stalls_at(&self) -> Option<Instant> {
         let delivery = self.delivery.as_ref()?;
-        let has_nothing = self.standing == Standing::AwaitsSnapshot;
+        let has_nothing = self.state == PlayerState::AwaitsSnapshot;
         delivery.outgoing.stalls_at().filter(|_| has_nothing)
     }
 }
@@ -87,9 +87,9 @@ impl Snapshots {
         self.last_id
     }
 
-    fn pass_over(&mut self, seat: Seat) {
-        if !self.passed_over.contains(&seat) {
-            self.passed_over.push(seat);
+    fn mark_donor_failed(&mut self, seat: Seat) {
+        if !self.failed_donors.contains(&seat) {
+            self.failed_donors.push(seat);
         }
     }
 
@@ -148,12 +148,12 @@ impl<I: Input> MatchServer<I> {
             && player.is_ready()
             && player.delivery.is_none()
         {
-            self.want_for(now, seat);
+            self.request_for(now, seat);
         }
     }
 
     /// Has `seat` get a snapshot, unless it got too many.
-    pub(super) fn want_for(&mut self, now: Instant, seat: Seat) {
+    pub(super) fn request_for(&mut self, now: Instant, seat: Seat) {
         let place = self.places.get_mut(usize::from(seat.0));
         let Some(player) = place.and_then(Place::player_mut) else {
             return;
@@ -161,7 +161,7 @@ impl<I: Input> MatchServer<I> {
         if player.deliveries < DELIVERIES_MAX {
             player.waits_since.get_or_insert(now);
             self.serve_snapshots(now);
-        } else if player.standing == Standing::AwaitsSnapshot {
+        } else if player.state == PlayerState::AwaitsSnapshot {
             self.remove(seat, LeaveReason::Behind, CloseReason::Behind);
         }
     }
@@ -169,13 +169,13 @@ impl<I: Input> MatchServer<I> {
     /// Whether somebody waits for a snapshot.
     fn is_snapshot_wanted(&self) -> bool {
         let is_wanted = |place: &Place| place.player().is_some_and(Player::is_waiting);
-        self.places.iter().any(is_wanted) || self.audience_wants_snapshot()
+        self.places.iter().any(is_wanted) || self.spectators_want_snapshot()
     }
 
     /// Starts the transfers that are wanted, or sees that there is something to transfer.
     pub(super) fn serve_snapshots(&mut self, now: Instant) {
         if !self.is_snapshot_wanted() {
-            self.snapshots.wish = None;
+            self.snapshots.request = None;
             self.snapshots.donation = None;
             return;
         }
@@ -183,17 +183,17 @@ impl<I: Input> MatchServer<I> {
         let is_fresh = |offered: &Offered| end <= offered.last;
         if !self.snapshots.offered.as_ref().is_some_and(is_fresh) {
             self.snapshots.offered = None;
-            self.want_snapshot(now);
+            self.find_snapshot(now);
             return;
         }
-        self.snapshots.wish = None;
+        self.snapshots.request = None;
         self.snapshots.donation = None;
         let Some(offered) = &self.snapshots.offered else {
             return;
         };
         let (next, donor) = (offered.next, offered.donor);
         let bytes = Arc::clone(&offered.bytes);
-        self.stock_audience(now, next, Arc::clone(&bytes));
+        self.offer_to_spectators(now, next, Arc::clone(&bytes));
         for place in &mut self.places {
             let Some(player) = place.player_mut().filter(|player| player.is_waiting()) else {
                 continue;
@@ -234,11 +234,11 @@ impl<I: Input> MatchServer<I> {
         player.delivery = None;
         if self.end.since(next) > REACH {
             // It took so long that the chain has moved on.
-            self.want_for(now, seat);
+            self.request_for(now, seat);
             return;
         }
-        if player.standing == Standing::AwaitsSnapshot {
-            player.standing = Standing::CatchingUp;
+        if player.state == PlayerState::AwaitsSnapshot {
+            player.state = PlayerState::CatchingUp;
             player.repair.begin_at(next);
         }
         player.loaded = Some(loaded);
@@ -247,7 +247,7 @@ impl<I: Input> MatchServer<I> {
         // The state itself is the first that is compared.
         let interval = u32::from(self.config.hash_interval.get());
         let step = next.minus(1).0.div_ceil(interval);
-        self.ledger.admit_late(seat, step);
+        self.hash_comparator.admit_late(seat, step);
     }
 
     /// Whether what `seat` is said to have wrong came with a snapshot that another player gave:
@@ -262,7 +262,7 @@ impl<I: Input> MatchServer<I> {
             return false;
         };
         // The state itself is compared first, unless that hash was lost.
-        if tick >= loaded.next.plus(interval) && self.ledger.last_right(seat).is_some() {
+        if tick >= loaded.next.plus(interval) && self.hash_comparator.last_match(seat).is_some() {
             return false;
         }
         let Some(donor) = loaded.donor.take() else {
@@ -272,9 +272,9 @@ impl<I: Input> MatchServer<I> {
             .push_back(ServerEvent::SnapshotRefuted { donor, seat });
         self.snapshots.offered = None;
         self.snapshots.donation = None;
-        self.snapshots.pass_over(donor);
-        self.audience.forget_stock();
-        self.want_for(now, seat);
+        self.snapshots.mark_donor_failed(donor);
+        self.spectators.withdraw_snapshot();
+        self.request_for(now, seat);
         true
     }
 
@@ -291,15 +291,15 @@ impl<I: Input> MatchServer<I> {
             let delivery = player.delivery.as_ref();
             if delivery.is_some_and(|delivery| self.end.since(delivery.next) > REACH) {
                 player.delivery = None;
-                self.want_for(self.now, seat);
+                self.request_for(self.now, seat);
             } else if player.deliveries > 0
                 && let Some(loaded) = player.loaded
-                && let Some(step) = self.ledger.last_right(seat)
+                && let Some(step) = self.hash_comparator.last_match(seat)
                 && step.saturating_mul(interval) >= loaded.next.plus(SOUND_TICKS).0
             {
                 player.deliveries = 0;
                 // Who gave none, or was contradicted then, may give the next.
-                self.snapshots.passed_over.clear();
+                self.snapshots.failed_donors.clear();
             }
         }
     }
@@ -319,9 +319,9 @@ impl<I: Input> MatchServer<I> {
     }
 
     /// Gives the application the time again in which the process was paused.
-    pub(super) fn excuse_wish(&mut self, pause: Duration) {
-        if let Some(wish) = &mut self.snapshots.wish {
-            wish.excuse(pause);
+    pub(super) fn extend_deadline(&mut self, pause: Duration) {
+        if let Some(request) = &mut self.snapshots.request {
+            request.extend(pause);
         }
     }
 
@@ -439,7 +439,7 @@ impl<I: Input> MatchServer<I> {
         let last = donation.last.or_else(|| self.last_start(asked, total));
         let end = self.end;
         let Some(last) = last.filter(|last| chunk.total <= len_max && end <= *last) else {
-            self.pass_over(now, seat);
+            self.mark_donor_failed(now, seat);
             return;
         };
         let Some(donation) = &mut self.snapshots.donation else {
@@ -458,20 +458,20 @@ impl<I: Input> MatchServer<I> {
             .filter(|next| *next <= end)
             .is_some_and(|next| self.offer(now, next, bytes.into(), Some(seat)));
         if !is_taken {
-            self.pass_over(now, seat);
+            self.mark_donor_failed(now, seat);
         }
     }
 
     /// Asks again, and gives up on players who give nothing, or take nothing.
-    pub(super) fn pursue_snapshots(&mut self, now: Instant) {
+    pub(super) fn poll_donation(&mut self, now: Instant) {
         self.drop_stalled(now);
-        self.pursue_wish(now);
+        self.poll_request(now);
         let Some(donation) = &mut self.snapshots.donation else {
             return;
         };
         if donation.until <= now {
             let seat = donation.seat;
-            self.pass_over(now, seat);
+            self.mark_donor_failed(now, seat);
         } else if donation.ask_at.is_some_and(|at| at <= now) {
             donation.ask_at = Some(now);
         }
@@ -483,14 +483,14 @@ impl<I: Input> MatchServer<I> {
             && donation.last.is_some_and(|last| last < self.end)
         {
             let seat = donation.seat;
-            self.pass_over(self.now, seat);
+            self.mark_donor_failed(self.now, seat);
         }
     }
 
     /// Takes note that the player of `seat` is out.
     pub(super) fn on_donor_gone(&mut self, seat: Seat) {
         // Whoever gets the seat is another one.
-        self.snapshots.passed_over.retain(|other| *other != seat);
+        self.snapshots.failed_donors.retain(|other| *other != seat);
         if self
             .snapshots
             .donation
@@ -503,7 +503,7 @@ impl<I: Input> MatchServer<I> {
     }
 
     /// Asks the application, or the next player.
-    fn want_snapshot(&mut self, now: Instant) {
+    fn find_snapshot(&mut self, now: Instant) {
         match self.config.snapshots {
             SnapshotSource::Server => self.ask_application(now),
             SnapshotSource::Players if self.snapshots.donation.is_none() => self.ask_player(now),
@@ -514,18 +514,18 @@ impl<I: Input> MatchServer<I> {
     /// Asks the player with the fewest turns waiting; where all have been asked in vain, nobody is
     /// left who could give one.
     fn ask_player(&mut self, now: Instant) {
-        let passed_over = &self.snapshots.passed_over;
+        let failed_donors = &self.snapshots.failed_donors;
         let seats = (0..=u16::MAX).map(Seat).zip(&self.places);
         let donors = seats.filter_map(|(seat, place)| {
             let player = place.player()?;
-            let can_give = matches!(player.standing, Standing::Playing { .. })
+            let can_give = matches!(player.state, PlayerState::Playing { .. })
                 && player.waits_since.is_none()
                 && player.delivery.is_none()
-                && self.ledger.is_sound(seat);
-            (can_give && !passed_over.contains(&seat)).then_some((player.lag, seat))
+                && self.hash_comparator.is_compared(seat);
+            (can_give && !failed_donors.contains(&seat)).then_some((player.lag, seat))
         });
         let Some((_, seat)) = donors.min() else {
-            self.snapshots.passed_over.clear();
+            self.snapshots.failed_donors.clear();
             self.give_up_on_snapshots(now, Duration::ZERO);
             return;
         };
@@ -542,9 +542,9 @@ impl<I: Input> MatchServer<I> {
         });
     }
 
-    fn pass_over(&mut self, now: Instant, seat: Seat) {
+    fn mark_donor_failed(&mut self, now: Instant, seat: Seat) {
         self.snapshots.donation = None;
-        self.snapshots.pass_over(seat);
+        self.snapshots.mark_donor_failed(seat);
         self.serve_snapshots(now);
     }
 
@@ -563,11 +563,11 @@ impl<I: Input> MatchServer<I> {
                 continue;
             }
             player.waits_since = None;
-            if player.standing == Standing::AwaitsSnapshot {
+            if player.state == PlayerState::AwaitsSnapshot {
                 self.remove(seat, LeaveReason::Behind, CloseReason::Behind);
             }
         }
-        self.give_up_on_audience(now, waited);
+        self.give_up_on_spectators(now, waited);
     }
 }
 
@@ -580,16 +580,16 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The application was asked.
 #[derive(Clone, Copy, Debug)]
-struct Wish {
+struct SnapshotRequest {
     /// When to ask again; `None` unless what it gave was refused.
     again_at: Option<Instant>,
     /// When it was asked first, of all who have waited since without anybody being served.
     begun: Instant,
 }
 
-impl Wish {
+impl SnapshotRequest {
     /// Does not count so long, in which the process was paused.
-    fn excuse(&mut self, pause: Duration) {
+    fn extend(&mut self, pause: Duration) {
         self.begun += pause;
     }
 }
@@ -597,8 +597,8 @@ impl Wish {
 impl<I: Input> MatchServer<I> {
     /// Asks the application, once.
     fn ask_application(&mut self, now: Instant) {
-        if self.snapshots.wish.is_none() {
-            self.snapshots.wish = Some(Wish {
+        if self.snapshots.request.is_none() {
+            self.snapshots.request = Some(SnapshotRequest {
                 again_at: None,
                 begun: now,
             });
@@ -608,44 +608,44 @@ impl<I: Input> MatchServer<I> {
 
     /// Takes note that what the application gave is of no use.
     fn on_snapshot_refused(&mut self, now: Instant) {
-        if let Some(wish) = &mut self.snapshots.wish {
-            wish.again_at.get_or_insert(now + ASK_AGAIN);
+        if let Some(request) = &mut self.snapshots.request {
+            request.again_at.get_or_insert(now + ASK_AGAIN);
         }
     }
 
     /// Asks again where what was given was refused, and gives up on those who have waited for too
     /// long.
-    fn pursue_wish(&mut self, now: Instant) {
-        if self.snapshots.wish.is_some() && !self.is_snapshot_wanted() {
-            self.snapshots.wish = None;
+    fn poll_request(&mut self, now: Instant) {
+        if self.snapshots.request.is_some() && !self.is_snapshot_wanted() {
+            self.snapshots.request = None;
         }
-        let is_vain = self.vain_at().is_some_and(|at| at <= now);
-        if is_vain {
+        let is_expired = self.expires_at().is_some_and(|at| at <= now);
+        if is_expired {
             self.give_up_on_snapshots(now, REQUEST_TIMEOUT);
         }
         let is_wanted = self.is_snapshot_wanted();
-        let Some(wish) = &mut self.snapshots.wish else {
+        let Some(request) = &mut self.snapshots.request else {
             return;
         };
         if !is_wanted {
-            self.snapshots.wish = None;
-        } else if is_vain || wish.again_at.is_some_and(|at| at <= now) {
-            wish.again_at = None;
+            self.snapshots.request = None;
+        } else if is_expired || request.again_at.is_some_and(|at| at <= now) {
+            request.again_at = None;
             self.events.push_back(ServerEvent::SnapshotWanted);
         }
     }
 
     fn wish_timeout(&self) -> Option<Instant> {
-        let again_at = self.snapshots.wish?.again_at;
-        again_at.into_iter().chain(self.vain_at()).min()
+        let again_at = self.snapshots.request?.again_at;
+        again_at.into_iter().chain(self.expires_at()).min()
     }
 
     /// When the application was asked in vain for the one who has waited longest.
-    fn vain_at(&self) -> Option<Instant> {
-        let wish = self.snapshots.wish?;
+    fn expires_at(&self) -> Option<Instant> {
+        let request = self.snapshots.request?;
         let players = self.places.iter().filter_map(Place::player);
         let players = players.filter_map(|player| player.waits_since);
-        let since = players.chain(self.audience_waits_since()).min()?;
-        Some(since.max(wish.begun) + REQUEST_TIMEOUT)
+        let since = players.chain(self.spectators_wait_since()).min()?;
+        Some(since.max(request.begun) + REQUEST_TIMEOUT)
     }
 }

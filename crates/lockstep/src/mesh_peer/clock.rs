@@ -127,7 +127,7 @@ pub(super) struct Pace {
     /// The largest of it since the last boundary, in 1/256 tick: the quickest datagram.
     sample: Option<i64>,
     /// What it sees of us, in fine units.
-    told: Option<i64>,
+    announced: Option<i64>,
 }
 
 impl Pace {
@@ -139,7 +139,7 @@ impl Pace {
         let ahead = i64::from(i32::from_be_bytes([a, b, c, 0]) >> 8);
         self.sample = Some(self.sample.map_or(ahead, |known| known.max(ahead)));
         if lead != LEAD_UNKNOWN {
-            self.told = Some(i64::from(lead).saturating_mul(LEAD));
+            self.announced = Some(i64::from(lead).saturating_mul(LEAD));
         }
     }
 
@@ -156,9 +156,9 @@ impl Pace {
 
     /// Returns how far it is ahead of us, in fine units; 0 while that is not known.
     pub(super) fn ahead(&self) -> i64 {
-        match (self.seen, self.told) {
+        match (self.seen, self.announced) {
             // What we told of it, so that both see the same difference, to the sign.
-            (Some(seen), Some(told)) => lead_of(seen).saturating_sub(told) / 2,
+            (Some(seen), Some(announced)) => lead_of(seen).saturating_sub(announced) / 2,
             (None, _) | (_, None) => 0,
         }
     }

@@ -21,11 +21,11 @@ pub(super) struct Committing {
     /// Ticks by which a head that is sent may be over more than the one before.
     step: u32,
     /// First tick that no head that was sent is over.
-    told: Tick,
+    announced: Tick,
     /// First tick that the head to send is not over.
-    telling: Tick,
+    announcing: Tick,
     /// First tick that nobody may see.
-    shown: Tick,
+    revealed: Tick,
     /// Salt of tick `t` at place `t % CHAIN_LEN`; made once, sent to everybody a few times.
     kept: Vec<Salt>,
 }
@@ -45,9 +45,9 @@ impl Committing {
             heads: vec![first_head(match_id, seat); places],
             end: begin,
             step,
-            told: begin,
-            telling: begin,
-            shown: begin,
+            announced: begin,
+            announcing: begin,
+            revealed: begin,
             kept: vec![Salt::default(); places],
         }
     }
@@ -70,43 +70,48 @@ impl Committing {
 
     /// Sends the newest head next, or after many ticks at once the ones between first: nothing before
     /// a head is proved until others have committed to as much, and they go no further without.
-    pub(super) fn tell(&mut self) {
-        self.told = self.told.plus(self.step).min(self.end);
-        self.telling = self.told;
+    pub(super) fn push_event(&mut self) {
+        self.announced = self.announced.plus(self.step).min(self.end);
+        self.announcing = self.announced;
     }
 
-    /// As [`tell`](Self::tell), and once all were sent, those past `known` again, in turn: others may
+    /// As [`push_event`](Self::push_event), and once all were sent, those past `known` again, in turn: others may
     /// lack them, and take none that is over many ticks more than those that they have.
-    pub(super) fn tell_again(&mut self, known: Tick) {
-        if self.told < self.end {
-            self.tell();
+    pub(super) fn announce_again(&mut self, known: Tick) {
+        if self.announced < self.end {
+            self.push_event();
             return;
         }
-        let from = if self.telling < self.end {
-            self.telling.max(known)
+        let from = if self.announcing < self.end {
+            self.announcing.max(known)
         } else {
             known
         };
-        self.telling = from.plus(self.step).min(self.end);
+        self.announcing = from.plus(self.step).min(self.end);
     }
 
     /// Lets others see the ticks before `end` that are committed to, and returns those that they did
     /// not see yet.
-    pub(super) fn show(&mut self, end: Tick) -> Range<u32> {
-        let before = self.shown;
-        self.shown = end.min(self.end).max(before);
-        before.0..self.shown.0
+    pub(super) fn reveal(&mut self, end: Tick) -> Range<u32> {
+        let before = self.revealed;
+        self.revealed = end.min(self.end).max(before);
+        before.0..self.revealed.0
     }
 
     /// Returns the first tick that nobody may see.
-    pub(super) const fn shown_end(&self) -> Tick {
-        self.shown
+    pub(super) const fn revealed_end(&self) -> Tick {
+        self.revealed
     }
 
     /// Appends what stands before a datagram of play with the inputs of `ticks`.
     pub(super) fn write(&self, out: &mut Vec<u8>, ticks: &Range<u32>) {
         let count = u16::try_from(ticks.len()).unwrap_or(u16::MAX);
-        write_committed_head(out, self.telling.low(), self.head(self.telling), count);
+        write_committed_head(
+            out,
+            self.announcing.low(),
+            self.head(self.announcing),
+            count,
+        );
         for tick in ticks.clone().take(count.into()) {
             let salt = self.kept.get(place(Tick(tick)));
             out.extend_from_slice(salt.unwrap_or(&[0; COMMITTED_SALT_LEN]));

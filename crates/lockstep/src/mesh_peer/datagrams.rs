@@ -4,7 +4,7 @@ use wire::{Instant, Seat};
 
 use super::clock::low_place;
 use super::lane::{AHEAD_MAX, Lane};
-use super::setup::Greeting;
+use super::setup::HelloOutcome;
 use super::{MeshEvent, MeshPeer, State};
 use crate::chain::CHAIN_LEN;
 use crate::input::Input;
@@ -26,21 +26,21 @@ impl<I: Input> MeshPeer<I> {
         let known = |first_low, index| lane?.bundle_near(first_low, index);
         if let Some(bytes) = play_bytes(datagram) {
             match &decode_known_play(bytes, self.shape, known) {
-                Ok(play) if self.is_heard(now, from) => self.on_bare_play(now, from, play),
+                Ok(play) if self.accept_from(now, from) => self.on_bare_play(now, from, play),
                 Ok(_) => {}
                 Err(error) => self.on_malformed(from, *error),
             }
             return;
         }
         match decode_mesh(datagram, self.shape) {
-            Ok(message) if self.is_heard(now, from) => self.on_message(now, from, &message),
+            Ok(message) if self.accept_from(now, from) => self.on_message(now, from, &message),
             Ok(_) => {}
             Err(error) => self.on_malformed(from, error),
         }
     }
 
     /// Takes note of a sound datagram, and returns whether its sender is listened to.
-    fn is_heard(&mut self, now: Instant, from: u16) -> bool {
+    fn accept_from(&mut self, now: Instant, from: u16) -> bool {
         match self.state {
             State::Gathering { .. } | State::Running { .. } => {}
             State::Leaving { .. } | State::Closed => return false,
@@ -56,7 +56,7 @@ impl<I: Input> MeshPeer<I> {
             return false;
         }
         if let Some(Some(link)) = self.links.get_mut(usize::from(from)) {
-            link.on_heard(now, self.patience);
+            link.on_heard(now, self.peer_timeout);
         }
         true
     }
@@ -84,9 +84,9 @@ impl<I: Input> MeshPeer<I> {
     fn on_malformed(&mut self, from: u16, error: DecodeError) {
         self.stats.dropped_malformed = self.stats.dropped_malformed.saturating_add(1);
         if let (DecodeError::Version(_), State::Gathering { .. }) = (error, self.state)
-            && self.gathering.on_strange(from)
+            && self.gathering.on_mismatched(from)
         {
-            self.tell(MeshEvent::Mismatch { seat: Seat(from) });
+            self.push_event(MeshEvent::Mismatch { seat: Seat(from) });
         }
     }
 
@@ -103,8 +103,8 @@ impl<I: Input> MeshPeer<I> {
             State::Leaving { .. } | State::Closed => return,
         }
         match self.gathering.on_hello(now, from, hello) {
-            Greeting::Known => {}
-            Greeting::News => {
+            HelloOutcome::Known => {}
+            HelloOutcome::New => {
                 self.due.hello = self.others();
                 if let Some(lane) = self.lanes.get_mut(usize::from(from))
                     && lane.next() == Tick(0)
@@ -112,7 +112,7 @@ impl<I: Input> MeshPeer<I> {
                     lane.begin(hello.delay);
                 }
             }
-            Greeting::Strange => self.tell(MeshEvent::Mismatch { seat: Seat(from) }),
+            HelloOutcome::Mismatched => self.push_event(MeshEvent::Mismatch { seat: Seat(from) }),
         }
     }
 
@@ -137,7 +137,7 @@ impl<I: Input> MeshPeer<I> {
             self.stats.dropped_malformed = self.stats.dropped_malformed.saturating_add(1);
             return;
         }
-        let is_known = self.gathering.heard() & bit(from) != 0;
+        let is_known = self.gathering.received() & bit(from) != 0;
         let stamped = self.own.end();
         let Some(lane) = self.lanes.get_mut(usize::from(from)) else {
             return;
@@ -152,24 +152,25 @@ impl<I: Input> MeshPeer<I> {
         self.on_play(now, from, play);
         match self.lanes.get_mut(usize::from(from)).map(Lane::prove) {
             Some(Ok(())) => self.on_more_known(from, before),
-            Some(Err(tick)) => self.on_breach(now, Seat(from), tick),
+            Some(Err(tick)) => self.on_violation(now, Seat(from), tick),
             None => {}
         }
     }
 
     /// Gives up one who showed other inputs than it committed to.
-    fn on_breach(&mut self, now: Instant, seat: Seat, tick: Tick) {
+    fn on_violation(&mut self, now: Instant, seat: Seat, tick: Tick) {
         if let State::Running { .. } = self.state
             && self.view.suspect(bit(seat.0))
         {
             // Once for each seat at most.
-            self.events.push_back(MeshEvent::Breach { seat, tick });
+            self.events
+                .push_back(MeshEvent::CommitViolation { seat, tick });
             self.on_suspicion(now);
         }
     }
 
     fn on_play(&mut self, now: Instant, from: u16, play: &Play<'_>) {
-        if self.gathering.heard() & bit(from) == 0 {
+        if self.gathering.received() & bit(from) == 0 {
             // Not before we know that it plays the same match.
             self.stats.dropped_window = self.stats.dropped_window.saturating_add(1);
             return;
@@ -193,7 +194,7 @@ impl<I: Input> MeshPeer<I> {
             State::Running { .. } => Some(self.clock.place(now)),
             State::Gathering { .. } | State::Leaving { .. } | State::Closed => None,
         };
-        let end = self.shown_end();
+        let end = self.revealed_end();
         let Some(Some(link)) = self.links.get_mut(usize::from(from)) else {
             return;
         };
@@ -269,14 +270,14 @@ impl<I: Input> MeshPeer<I> {
                 self.refresh_known();
             }
         }
-        self.foresee(Seat(seat));
+        self.predict_input(Seat(seat));
     }
 
     /// Those who are heard, and were of late.
     pub(super) fn alive(&self, now: Instant) -> Seats {
         let links = self.links.iter().zip(0..);
         links.fold(0, |alive, (link, seat)| match link {
-            Some(link) if link.is_alive(now, self.patience) => alive | bit(seat),
+            Some(link) if link.is_alive(now, self.peer_timeout) => alive | bit(seat),
             Some(_) | None => alive,
         })
     }
@@ -358,13 +359,13 @@ impl<I: Input> MeshPeer<I> {
     }
 
     fn write_play(&mut self, now: Instant, seat: u16, buf: &mut Vec<u8>) -> Option<PeerId> {
-        let (to, shown_end) = (usize::from(seat), self.shown_end());
+        let (to, revealed_end) = (usize::from(seat), self.revealed_end());
         let theirs = self.lanes.get(to)?;
         let ours = self.lanes.get(usize::from(self.seat.0))?;
         let link = self.links.get_mut(to)?.as_mut()?;
         let closed = Closed {
             chain: ours.chain(),
-            end: shown_end,
+            end: revealed_end,
             next_at: self.own.ready_at(link.repair.next()),
         };
         let body = &mut self.body;
@@ -372,7 +373,7 @@ impl<I: Input> MeshPeer<I> {
             body.newest(&closed, wanted, &self.limits)
         });
         let wait = link.repair.answer_nanos(&self.limits);
-        let wanted = self.ledger.ask(now, Seat(seat), wait);
+        let wanted = self.hash_comparator.ask(now, Seat(seat), wait);
         let steps = self.hashes.take(&mut link.hashes);
         let place = match self.state {
             State::Running { .. } => self.clock.place(now),

@@ -35,7 +35,7 @@ pub enum MeshEvent {
     /// Inputs that a player showed are not the ones it had committed to; it is given up, and they do
     /// not count. Where the others hear both of us well and its seat is the lower, it is we who are left
     /// out: nobody can show them what it said to us.
-    Breach {
+    CommitViolation {
         /// Whose.
         seat: Seat,
         /// First tick that is not proved.
@@ -94,7 +94,7 @@ pub enum MeshClose {
     /// simulated is most likely theirs too.
     TooFew,
     /// The others play on without us.
-    LeftOut {
+    Excluded {
         /// First tick without us, or without another one whose leave we did not hear of: up to it our
         /// history is theirs. Less of it is where they lose another member before that has passed on
         /// inputs of ours that it alone held.

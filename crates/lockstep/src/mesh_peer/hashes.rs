@@ -7,8 +7,8 @@ use wire::Seat;
 use super::ticking::log_place;
 use super::{MeshEvent, MeshPeer};
 use crate::event::ReportError;
+use crate::hash_comparator::Finding;
 use crate::input::Input;
-use crate::ledger::Finding;
 use crate::message::{HASHES_MAX, LaneHashes, bit};
 use crate::tick::Tick;
 
@@ -114,12 +114,12 @@ fn place(step: u32) -> usize {
     usize::try_from(step % HASHES_KEPT).unwrap_or(0)
 }
 
-/// How long a hash is waited for after our own, in nanoseconds, beside [`PATIENCE_TICKS`]: at 100 ms
+/// How long a hash is waited for after our own, in nanoseconds, beside [`TIMEOUT_TICKS`]: at 100 ms
 /// there and back and 20 % loss each way, one in a million has not come by then.
-const PATIENCE_NANOS: u64 = 2_000_000_000;
+const TIMEOUT_NANOS: u64 = 2_000_000_000;
 
 /// Ticks in which a hash goes out, comes, is missed and asked for.
-const PATIENCE_TICKS: u64 = 4;
+const TIMEOUT_TICKS: u64 = 4;
 
 impl<I: Input> MeshPeer<I> {
     /// Takes the hash of our own state after `tick`.
@@ -128,7 +128,7 @@ impl<I: Input> MeshPeer<I> {
         let hash = log.unwrap_or(self.log).report(state_hash);
         let step = tick.0.checked_div(self.hash_interval()).unwrap_or(0);
         self.hashes.push(step, hash)?;
-        self.ledger.insert(self.seat, step, hash);
+        self.hash_comparator.insert(self.seat, step, hash);
         Ok(())
     }
 
@@ -139,7 +139,7 @@ impl<I: Input> MeshPeer<I> {
             return;
         };
         for (hash, step) in hashes.iter().zip(first.0..) {
-            if !self.ledger.insert(seat, step, hash) {
+            if !self.hash_comparator.insert(seat, step, hash) {
                 self.stats.hashes_refused = self.stats.hashes_refused.saturating_add(1);
             }
         }
@@ -149,15 +149,15 @@ impl<I: Input> MeshPeer<I> {
     /// long ago.
     pub(super) fn compare_hashes(&mut self) {
         let interval = u64::from(self.hash_interval());
-        let ticks = PATIENCE_NANOS
+        let ticks = TIMEOUT_NANOS
             .checked_div(self.limits.period_nanos)
             .unwrap_or(0)
-            .saturating_add(PATIENCE_TICKS)
+            .saturating_add(TIMEOUT_TICKS)
             .saturating_add(interval.saturating_mul(2));
         let steps = ticks.checked_div(interval).unwrap_or(0);
         let steps = u32::try_from(steps).unwrap_or(u32::MAX);
-        while self.ledger.overdue() < self.hashes.end().saturating_sub(steps) {
-            self.ledger.expire();
+        while self.hash_comparator.overdue() < self.hashes.end().saturating_sub(steps) {
+            self.hash_comparator.expire();
         }
         self.settle_hashes();
         let mut is_any_found = false;
@@ -172,7 +172,7 @@ impl<I: Input> MeshPeer<I> {
     }
 
     fn settle_hashes(&mut self) {
-        while let Some(settled) = self.ledger.settle(self.hashes.end()) {
+        while let Some(settled) = self.hash_comparator.settle(self.hashes.end()) {
             if let Some(finding) = settled.finding {
                 self.tell_finding(finding);
             }
@@ -182,8 +182,8 @@ impl<I: Input> MeshPeer<I> {
     /// Returns whether something was found.
     fn review_hashes(&mut self, seat: Seat) -> bool {
         let mut is_any_found = false;
-        while self.ledger.has_unjudged(seat)
-            && let Some(finding) = self.ledger.review(seat)
+        while self.hash_comparator.has_unjudged(seat)
+            && let Some(finding) = self.hash_comparator.review(seat)
         {
             self.tell_finding(finding);
             is_any_found = true;
@@ -203,7 +203,7 @@ impl<I: Input> MeshPeer<I> {
             }),
             Finding::Silent { seat, step } if self.view.members() & bit(seat.0) != 0 => {
                 let tick = tick(step);
-                self.tell(MeshEvent::Silent { seat, tick });
+                self.push_event(MeshEvent::Silent { seat, tick });
             }
             Finding::Silent { .. } => {}
         }
@@ -214,7 +214,7 @@ impl<I: Input> MeshPeer<I> {
     }
 
     const fn count_hashes(&mut self) {
-        let counts = self.ledger.counts();
+        let counts = self.hash_comparator.counts();
         self.stats.hashes_compared = counts.compared;
         self.stats.hashes_missing = counts.missing;
     }

@@ -15,8 +15,8 @@ use crate::turn::{Origin, Row};
 /// other are never further apart: twice the longest delay, window and lag (60 + 32 + 100).
 pub(super) const AHEAD_MAX: u32 = 512;
 
-/// Ticks that a walk of [`Lane::foresee`] reads at once: more than a datagram brings in play.
-const FORESEE_MAX: u32 = 64;
+/// Ticks that a walk of [`Lane::predict_input`] reads at once: more than a datagram brings in play.
+const PREDICT_MAX: u32 = 64;
 
 /// What is known of one seat's inputs.
 #[derive(Debug)]
@@ -123,10 +123,10 @@ impl Lane {
     /// Calls `on_input(tick, bits)` for the ticks that have come since the last call, in order and
     /// at most a datagram's worth. Those before `end` are passed over, and those in which nothing
     /// changed: that is what whoever predicts expects without being told.
-    pub(super) fn foresee(&mut self, end: Tick, mut on_input: impl FnMut(Tick, &[u8])) {
+    pub(super) fn predict_input(&mut self, end: Tick, mut on_input: impl FnMut(Tick, &[u8])) {
         let proved = self.proved_end();
         let (row, ahead) = &mut self.ahead;
-        for _ in 0..FORESEE_MAX {
+        for _ in 0..PREDICT_MAX {
             if *ahead >= proved {
                 return;
             }
@@ -303,7 +303,7 @@ impl Own {
     }
 
     /// Takes it that `ticks` are shown from now on, where that is later than they are stamped.
-    pub(super) fn show(&mut self, now: Instant, ticks: Range<u32>) {
+    pub(super) fn reveal(&mut self, now: Instant, ticks: Range<u32>) {
         for tick in ticks {
             if let Some(at) = self.ready_at.get_mut(place(Tick(tick))) {
                 *at = now;
@@ -369,7 +369,7 @@ mod tests {
 
     fn inputs(lane: &mut Lane) -> Vec<u8> {
         let mut inputs: Vec<u8> = Vec::new();
-        lane.foresee(Tick(0), |tick, bits| {
+        lane.predict_input(Tick(0), |tick, bits| {
             // In ticks that are passed over nothing changes.
             let held = inputs.last().copied().unwrap_or(0);
             inputs.resize(usize::try_from(tick.0).unwrap(), held);

@@ -40,11 +40,11 @@ impl Link {
         }
     }
 
-    /// Takes a datagram's arrival. After half of `patience`, in nanoseconds, in silence it is doubted for another
-    /// `patience`: others may have given it up.
-    pub(super) const fn on_heard(&mut self, now: Instant, patience: u64) {
-        if self.is_quiet(now, patience) {
-            self.doubted_until = Instant::from_nanos(now.as_nanos().saturating_add(patience));
+    /// Takes a datagram's arrival. After half of `peer_timeout`, in nanoseconds, in silence it is doubted for another
+    /// `peer_timeout`: others may have given it up.
+    pub(super) const fn on_heard(&mut self, now: Instant, peer_timeout: u64) {
+        if self.is_quiet(now, peer_timeout) {
+            self.doubted_until = Instant::from_nanos(now.as_nanos().saturating_add(peer_timeout));
         }
         self.heard_at = now;
     }
@@ -54,18 +54,18 @@ impl Link {
         self.heard_at = now;
     }
 
-    /// Returns whether it was silent for longer than `patience`.
-    pub(super) const fn is_silent(&self, now: Instant, patience: u64) -> bool {
-        self.silence(now) > patience
+    /// Returns whether it was silent for longer than `peer_timeout`.
+    pub(super) const fn is_silent(&self, now: Instant, peer_timeout: u64) -> bool {
+        self.silence(now) > peer_timeout
     }
 
     /// Returns whether it is heard, and was of late.
-    pub(super) fn is_alive(&self, now: Instant, patience: u64) -> bool {
-        !self.is_quiet(now, patience) && self.doubted_until <= now
+    pub(super) fn is_alive(&self, now: Instant, peer_timeout: u64) -> bool {
+        !self.is_quiet(now, peer_timeout) && self.doubted_until <= now
     }
 
-    const fn is_quiet(&self, now: Instant, patience: u64) -> bool {
-        self.silence(now) > patience / 2
+    const fn is_quiet(&self, now: Instant, peer_timeout: u64) -> bool {
+        self.silence(now) > peer_timeout / 2
     }
 
     /// Nanoseconds since it was last heard.

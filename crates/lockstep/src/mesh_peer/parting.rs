@@ -11,7 +11,7 @@ use crate::event::LeaveReason;
 use crate::input::Input;
 use crate::message::{Decision, MeshMessage, Statement, Ticks, bit};
 use crate::tick::Tick;
-use crate::view::Heard;
+use crate::view::DecisionOutcome;
 
 /// Times that a leave is said: at 5 % loss all are lost once in 8,000.
 pub(super) const LEAVE_COPIES: u8 = 3;
@@ -24,7 +24,7 @@ impl<I: Input> MeshPeer<I> {
     pub(super) fn on_parting(&mut self, now: Instant, from: u16, message: &MeshMessage<'_>) {
         match message {
             MeshMessage::Leave => {
-                if self.view.on_gone(bit(from)) {
+                if self.view.on_leaving(bit(from)) {
                     self.on_suspicion(now);
                 }
             }
@@ -96,7 +96,7 @@ impl<I: Input> MeshPeer<I> {
         };
         let since = *self.asking_since.get_or_insert(now);
         let waited = now.as_nanos().saturating_sub(since.as_nanos());
-        if waited > self.patience.saturating_mul(2) {
+        if waited > self.peer_timeout.saturating_mul(2) {
             self.close(Some(MeshClose::Unserved));
             return;
         }
@@ -134,11 +134,11 @@ impl<I: Input> MeshPeer<I> {
 
     fn on_decision(&mut self, now: Instant, from: u16, decision: &Decision) {
         match self.view.on_decision(from, decision, &self.held_ends()) {
-            Heard::Ignored => {
+            DecisionOutcome::Ignored => {
                 self.stats.dropped_window = self.stats.dropped_window.saturating_add(1);
             }
-            Heard::Out(tick) => self.close(Some(MeshClose::LeftOut { tick })),
-            Heard::Installed(decision) => {
+            DecisionOutcome::Out(tick) => self.close(Some(MeshClose::Excluded { tick })),
+            DecisionOutcome::Installed(decision) => {
                 self.install(&decision);
                 if self.view.suspects() != 0 {
                     self.on_suspicion(now);
@@ -165,8 +165,8 @@ impl<I: Input> MeshPeer<I> {
             if left & bit(seat.0) == 0 {
                 continue;
             }
-            self.ledger.dismiss(seat);
-            let reason = if self.view.gone() & bit(seat.0) == 0 {
+            self.hash_comparator.exclude(seat);
+            let reason = if self.view.leaving() & bit(seat.0) == 0 {
                 LeaveReason::Removed
             } else {
                 LeaveReason::Quit

@@ -16,11 +16,11 @@ use super::{EVENTS_MAX, MeshConfig, MeshConfigError, MeshEvent, MeshPeer, MeshSt
 use crate::body::Body;
 use crate::bundle::Shape;
 use crate::checksum::LogHash;
+use crate::hash_comparator::{HashComparator, SettlePolicy};
 use crate::input::{Input, encode_into};
-use crate::ledger::{Haste, Ledger};
 use crate::message::{
-    COMMITTED_HEAD_LEN, COMMITTED_SALT_LEN, Hello, MESH_DELAY_MAX, MESH_SEATS_MAX,
-    PLAY_HEAD_LEN_MAX, Seats, Terms, bit,
+    COMMITTED_HEAD_LEN, COMMITTED_SALT_LEN, Hello, MESH_DELAY_MAX, MESH_SEATS_MAX, MatchParameters,
+    PLAY_HEAD_LEN_MAX, Seats, bit,
 };
 use crate::repair::{RUN_LEN_SMALL, RepairLimits};
 use crate::stepper::{Stepper, WINDOW_MAX};
@@ -42,7 +42,7 @@ const LAG_NANOS: u32 = 100_000_000;
 const HELLO_INTERVAL_MILLIS: u64 = 50;
 
 /// Ticks that nobody is given up before.
-const PATIENCE_TICKS: u32 = 8;
+const TIMEOUT_TICKS: u32 = 8;
 
 impl<I: Input> MeshPeer<I> {
     /// Makes the peer of `seat`; `peers` are the driver's numbers for those on all other seats.
@@ -67,7 +67,7 @@ impl<I: Input> MeshPeer<I> {
         let mut neutral = Vec::new();
         encode_into(&I::default(), &mut neutral);
         let period = config.tick_rate.period_nanos();
-        let terms = Terms {
+        let parameters = MatchParameters {
             seats: u8::try_from(config.seats).unwrap_or(u8::MAX),
             width: I::WIDTH.get(),
             period_nanos: period,
@@ -78,17 +78,17 @@ impl<I: Input> MeshPeer<I> {
         };
         let log = LogHash::new(match_id);
         let row = Row::initial(shape.seats, shape.width, &neutral);
-        let mut ledger = Ledger::new(shape.seats, Haste::First);
-        (0..shape.seats).for_each(|seat| ledger.admit(Seat(seat)));
-        let ticks = Duration::from_nanos(period.into()).saturating_mul(PATIENCE_TICKS);
+        let mut hash_comparator = HashComparator::new(shape.seats, SettlePolicy::First);
+        (0..shape.seats).for_each(|seat| hash_comparator.admit(Seat(seat)));
+        let ticks = Duration::from_nanos(period.into()).saturating_mul(TIMEOUT_TICKS);
         Ok(Self {
-            patience: nanos(config.patience.max(ticks)),
+            peer_timeout: nanos(config.peer_timeout.max(ticks)),
             match_id,
             shape,
             seat,
             generator: seed.generator(0),
             state: State::Gathering { hello_at: now },
-            gathering: Gathering::new(seat.0, terms, config.input_delay, now),
+            gathering: Gathering::new(seat.0, parameters, config.input_delay, now),
             roster: Roster::new(links.iter().map(|link| link.as_ref().map(|link| link.peer))),
             links,
             view: View::new(seat.0, shape.seats),
@@ -97,7 +97,7 @@ impl<I: Input> MeshPeer<I> {
             committing: committing(&config, match_id, seat),
             clock: MeshClock::new(now, period),
             lag: lag(&config),
-            beat_at: now,
+            resend_at: now,
             body: Body::with_capacity(usize::from(config.datagram_len_max)),
             known: Tick(0),
             awaited: 0,
@@ -109,7 +109,7 @@ impl<I: Input> MeshPeer<I> {
             logs: vec![log; usize::try_from(LOGS).unwrap_or(usize::MAX)],
             last: None,
             hashes: OwnHashes::new(),
-            ledger,
+            hash_comparator,
             limits,
             due: Due::default(),
             stalled: None,
@@ -141,7 +141,7 @@ impl<I: Input> MeshPeer<I> {
             .saturating_add(self.body.memory_len())
             .saturating_add(size_of::<LogHash>().saturating_mul(self.logs.len()))
             .saturating_add(self.hashes.memory_len())
-            .saturating_add(self.ledger.memory_len())
+            .saturating_add(self.hash_comparator.memory_len())
             .saturating_add(self.held.capacity())
             .saturating_add(self.neutral.capacity())
             .saturating_add(events)
@@ -175,7 +175,7 @@ impl<I: Input> MeshPeer<I> {
             link.forgive(now);
         }
         self.state = State::Running { state_at: now };
-        self.tell(MeshEvent::Started);
+        self.push_event(MeshEvent::Started);
         self.tick(now, now);
     }
 }
@@ -298,14 +298,14 @@ const STARTS_IN_MICROS_MAX: i32 = 8_000_000;
 #[derive(Debug)]
 pub(super) struct Gathering {
     me: u16,
-    terms: Terms,
+    parameters: MatchParameters,
     /// Our input delay when ticks begin.
     delay: u8,
     /// Origin of the clock in hellos.
     origin: Instant,
     all: Seats,
     /// Whose hello came, and ourselves.
-    heard: Seats,
+    received: Seats,
     /// Who means another match; told once.
     strange: Seats,
     others: [Other; 16],
@@ -317,7 +317,7 @@ pub(super) struct Gathering {
 #[derive(Clone, Copy, Debug, Default)]
 struct Other {
     /// Whom it had heard.
-    heard: Seats,
+    received: Seats,
     /// Its newest clock, and when that came.
     echo: Option<(u32, Instant)>,
     /// Quickest round trip, in microseconds.
@@ -326,25 +326,25 @@ struct Other {
 
 /// What a hello came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Greeting {
+pub(super) enum HelloOutcome {
     /// Nothing that others need to know.
     Known,
     /// Something that all others wait for.
-    News,
+    New,
     /// It means another match, for the first time.
-    Strange,
+    Mismatched,
 }
 
 impl Gathering {
-    pub(super) fn new(me: u16, terms: Terms, delay: u8, now: Instant) -> Self {
-        let seats = u16::from(terms.seats);
+    pub(super) fn new(me: u16, parameters: MatchParameters, delay: u8, now: Instant) -> Self {
+        let seats = u16::from(parameters.seats);
         Self {
             me,
-            terms,
+            parameters,
             delay,
             origin: now,
             all: (0..seats).map(bit).fold(0, |all, one| all | one),
-            heard: bit(me),
+            received: bit(me),
             strange: 0,
             others: [Other::default(); 16],
             start_at: None,
@@ -352,21 +352,21 @@ impl Gathering {
     }
 
     /// Takes a hello of the peer on seat `from`.
-    pub(super) fn on_hello(&mut self, now: Instant, from: u16, hello: &Hello) -> Greeting {
-        if hello.terms != self.terms || u16::from(hello.seat) != from {
-            return if self.on_strange(from) {
-                Greeting::Strange
+    pub(super) fn on_hello(&mut self, now: Instant, from: u16, hello: &Hello) -> HelloOutcome {
+        if hello.parameters != self.parameters || u16::from(hello.seat) != from {
+            return if self.on_mismatched(from) {
+                HelloOutcome::Mismatched
             } else {
-                Greeting::Known
+                HelloOutcome::Known
             };
         }
         let micros = self.micros(now);
         let Some(other) = self.others.get_mut(usize::from(from)) else {
-            return Greeting::Known;
+            return HelloOutcome::Known;
         };
-        let mut is_news = self.heard & bit(from) == 0;
-        self.heard |= bit(from);
-        other.heard |= hello.heard & self.all;
+        let mut is_news = self.received & bit(from) == 0;
+        self.received |= bit(from);
+        other.received |= hello.received & self.all;
         other.echo = Some((hello.sent, now));
         if let Some(held) = hello.held {
             let rtt = micros.wrapping_sub(hello.echo).wrapping_sub(held);
@@ -376,21 +376,21 @@ impl Gathering {
         }
         // Whoever knows a start was told of all, and has told so; else we would begin without some.
         if self.start_at.is_none()
-            && self.heard == self.all
+            && self.received == self.all
             && let Some(start_at) = self.find_start(now, from, hello.starts_in)
         {
             self.start_at = Some(start_at);
             is_news = true;
         }
         if is_news {
-            Greeting::News
+            HelloOutcome::New
         } else {
-            Greeting::Known
+            HelloOutcome::Known
         }
     }
 
     /// Takes note that the peer on seat `from` means another match; returns whether that is new.
-    pub(super) fn on_strange(&mut self, from: u16) -> bool {
+    pub(super) fn on_mismatched(&mut self, from: u16) -> bool {
         let is_new = self.strange & bit(from) == 0;
         self.strange |= bit(from);
         is_new
@@ -401,10 +401,10 @@ impl Gathering {
         let echo = self.others.get(usize::from(to)).and_then(|it| it.echo);
         let (echo, at) = echo.map_or((0, None), |(echo, at)| (echo, Some(at)));
         Hello {
-            terms: self.terms,
+            parameters: self.parameters,
             seat: u8::try_from(self.me).unwrap_or(u8::MAX),
             delay: self.delay,
-            heard: self.heard,
+            received: self.received,
             sent: self.micros(now),
             echo,
             held: at.map(|at| {
@@ -417,8 +417,8 @@ impl Gathering {
     }
 
     /// Returns whose hello came, and ourselves.
-    pub(super) const fn heard(&self) -> Seats {
-        self.heard
+    pub(super) const fn received(&self) -> Seats {
+        self.received
     }
 
     /// Returns when tick 0 begins, once that is known.
@@ -439,17 +439,17 @@ impl Gathering {
             return Some(Instant::from_nanos(start));
         }
         let others = (0..16).filter(|seat| (self.all & !bit(self.me)) & bit(*seat) != 0);
-        let is_ready = self.heard == self.all
+        let is_ready = self.received == self.all
             && others.clone().all(|seat| {
                 let other = self.others.get(usize::from(seat));
-                other.is_some_and(|other| other.heard == self.all)
+                other.is_some_and(|other| other.received == self.all)
             });
         if self.me != 0 || !is_ready {
             return None;
         }
         let longest = others.map(|seat| self.way_micros(seat)).max().unwrap_or(0);
         let wait = Duration::from_micros(longest.into());
-        let tick = Duration::from_nanos(self.terms.period_nanos.into());
+        let tick = Duration::from_nanos(self.parameters.period_nanos.into());
         Some(later(now, wait.saturating_add(tick)))
     }
 

@@ -8,7 +8,7 @@ use crate::bundle;
 use crate::input::Input;
 use crate::message::bit;
 use crate::step::Step;
-use crate::stepper::Do;
+use crate::stepper::StepAction;
 use crate::tick::Tick;
 use crate::turn::Turn;
 
@@ -21,7 +21,7 @@ impl<I: Input> MeshPeer<I> {
             has_passed = true;
             self.on_boundary(now, index);
         }
-        let is_beat = self.clock.is_held() && self.beat_at <= now;
+        let is_beat = self.clock.is_held() && self.resend_at <= now;
         if has_passed {
             self.on_resumed();
         } else if is_beat {
@@ -29,8 +29,8 @@ impl<I: Input> MeshPeer<I> {
             self.on_held();
         }
         if has_passed || is_beat {
-            self.beat_at = now + self.period();
-            self.show(now);
+            self.resend_at = now + self.period();
+            self.reveal(now);
             self.due.play = self.others();
             self.settle_paces();
             self.ask_for_missing(now);
@@ -53,14 +53,14 @@ impl<I: Input> MeshPeer<I> {
             self.stats.inputs = self.stats.inputs.saturating_add(count.into());
         }
         self.refresh_known();
-        self.foresee(self.seat);
+        self.predict_input(self.seat);
         for link in self.links.iter_mut().flatten() {
             link.repair.on_tick(&self.limits);
         }
     }
 
     /// Commits to what is stamped, and shows what all others have committed to as well.
-    fn show(&mut self, now: Instant) {
+    fn reveal(&mut self, now: Instant) {
         let Some(committing) = &mut self.committing else {
             return;
         };
@@ -74,17 +74,17 @@ impl<I: Input> MeshPeer<I> {
             }
         }
         if self.clock.is_held() {
-            committing.tell_again(self.known);
+            committing.announce_again(self.known);
         } else {
-            committing.tell();
+            committing.push_event();
         }
-        self.own.show(now, committing.show(end));
+        self.own.reveal(now, committing.reveal(end));
     }
 
     /// Returns the first tick whose input others may not see yet.
-    pub(super) const fn shown_end(&self) -> Tick {
+    pub(super) const fn revealed_end(&self) -> Tick {
         match &self.committing {
-            Some(committing) => committing.shown_end(),
+            Some(committing) => committing.revealed_end(),
             None => self.own.end(),
         }
     }
@@ -115,7 +115,7 @@ impl<I: Input> MeshPeer<I> {
         let mut silent = 0;
         for (link, seat) in self.links.iter().zip(0..) {
             if let Some(link) = link
-                && link.is_silent(now, self.patience)
+                && link.is_silent(now, self.peer_timeout)
             {
                 silent |= bit(seat);
             }
@@ -141,14 +141,14 @@ impl<I: Input> MeshPeer<I> {
         {
             self.stalled = Some(seat);
             let tick = self.known;
-            self.tell(MeshEvent::Stalled { seat, tick });
+            self.push_event(MeshEvent::Stalled { seat, tick });
         }
     }
 
     fn on_resumed(&mut self) {
         if self.stalled.take().is_some() {
             let tick = self.known;
-            self.tell(MeshEvent::Resumed { tick });
+            self.push_event(MeshEvent::Resumed { tick });
         }
     }
 
@@ -167,13 +167,13 @@ impl<I: Input> MeshPeer<I> {
         }
         let target = Tick(self.clock.index());
         match self.stepper.next(target) {
-            Some(Do::Save(tick)) => Step::Save(tick),
-            Some(Do::Load(tick)) => Step::Load(tick),
-            Some(Do::Settled(tick)) => {
+            Some(StepAction::Save(tick)) => Step::Save(tick),
+            Some(StepAction::Load(tick)) => Step::Load(tick),
+            Some(StepAction::Settled(tick)) => {
                 self.last = Some(tick);
                 Step::Settled(tick)
             }
-            Some(Do::Advance { tick, is_last }) => {
+            Some(StepAction::Advance { tick, is_last }) => {
                 if is_last {
                     self.last = Some(tick);
                 }
@@ -210,13 +210,15 @@ impl<I: Input> MeshPeer<I> {
     }
 
     /// Tells the stepper what `seat` does in ticks that are not confirmed.
-    pub(super) fn foresee(&mut self, seat: Seat) {
+    pub(super) fn predict_input(&mut self, seat: Seat) {
         if self.config.window == 0 {
             return;
         }
         let stepper = &mut self.stepper;
         if let Some(lane) = self.lanes.get_mut(usize::from(seat.0)) {
-            lane.foresee(self.read, |tick, bits| stepper.foresee(seat, tick, bits));
+            lane.predict_input(self.read, |tick, bits| {
+                stepper.predict_input(seat, tick, bits);
+            });
         }
     }
 

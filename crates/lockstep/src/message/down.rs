@@ -5,8 +5,8 @@ use core::ops::RangeInclusive;
 
 use wire::{MatchId, Reader, Seat, Writer};
 
+use super::bisect::{Question, decode_question};
 use super::early::{self, EarlyInputs};
-use super::ladder::{Question, decode_question};
 use super::{
     BYE, DecodeError, EARLY, QUESTION, SNAPSHOT_ASK, STRETCHED, TURNS, TURNS_ASKING, VERSION,
     WELCOME,

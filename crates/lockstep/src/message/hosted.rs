@@ -54,7 +54,7 @@ pub enum HostedMessage<'a> {
     },
 }
 
-/// Word that a player is there, some times in [`patience`](crate::HostedConfig::patience).
+/// Word that a player is there, some times in [`peer_timeout`](crate::HostedConfig::peer_timeout).
 ///
 /// | field | bytes |
 /// |---|---|
@@ -69,7 +69,7 @@ pub struct Presence {
     /// Who plays, as the sender knows.
     pub members: Seats,
     /// Whether the sender has not heard the host of late; or, as the host, too few of the others.
-    pub is_doubtful: bool,
+    pub host_suspected: bool,
 }
 
 /// Reads a datagram of a hosted match of `shape`, which has at most [`MESH_SEATS_MAX`] seats.
@@ -125,7 +125,7 @@ fn decode_presence(reader: &mut Reader<'_>, shape: Shape) -> Result<Presence, De
     Ok(Presence {
         epoch,
         members,
-        is_doubtful: doubt == 1,
+        host_suspected: doubt == 1,
     })
 }
 
@@ -146,7 +146,7 @@ pub(crate) fn write_presence(out: &mut Vec<u8>, presence: Presence) {
     writer.u8(VERSION);
     writer.u8(presence.epoch);
     writer.u16(presence.members);
-    writer.u8(presence.is_doubtful.into());
+    writer.u8(presence.host_suspected.into());
 }
 
 /// Appends word that we go.

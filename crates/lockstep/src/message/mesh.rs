@@ -80,14 +80,14 @@ pub type Seats = u16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// What must be equal.
-    pub terms: Terms,
+    pub parameters: MatchParameters,
     /// The sender's seat.
     pub seat: u8,
     /// Ticks from the first on in which the sender does nothing: its input delay, at most
     /// [`MESH_DELAY_MAX`].
     pub delay: u8,
     /// Whose hellos the sender has, and its own seat.
-    pub heard: Seats,
+    pub received: Seats,
     /// The sender's clock, in microseconds; wraps.
     pub sent: u32,
     /// The newest `sent` of the receiver.
@@ -100,7 +100,7 @@ pub struct Hello {
 
 /// What all peers of a match must have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct MatchParameters {
     /// Seats of the match.
     pub seats: u8,
     /// Bits of one input.
@@ -198,7 +198,7 @@ fn decode_hello(reader: &mut Reader<'_>) -> Result<Hello, DecodeError> {
     }
     let seats = reader.u8()?;
     let seat = reader.u8()?;
-    let terms = Terms {
+    let parameters = MatchParameters {
         seats,
         width: reader.u16()?,
         period_nanos: reader.u32()?,
@@ -212,7 +212,7 @@ fn decode_hello(reader: &mut Reader<'_>) -> Result<Hello, DecodeError> {
         content: reader.u64()?,
     };
     let delay = reader.u8()?;
-    let heard = reader.u16()?;
+    let received = reader.u16()?;
     let sent = reader.u32()?;
     let echo = reader.u32()?;
     let held = reader.u32()?;
@@ -222,10 +222,10 @@ fn decode_hello(reader: &mut Reader<'_>) -> Result<Hello, DecodeError> {
         return Err(DecodeError::Malformed);
     }
     Ok(Hello {
-        terms,
+        parameters,
         seat,
         delay,
-        heard,
+        received,
         sent,
         echo,
         held: is_echo_there.then_some(held),
@@ -238,16 +238,16 @@ pub(crate) fn write_hello(out: &mut Vec<u8>, hello: &Hello) {
     let mut writer = Writer::new(out);
     writer.u8(MESH_HELLO);
     writer.u8(VERSION);
-    writer.u8(hello.terms.seats);
+    writer.u8(hello.parameters.seats);
     writer.u8(hello.seat);
-    writer.u16(hello.terms.width);
-    writer.u32(hello.terms.period_nanos);
-    writer.u8(hello.terms.hash_interval);
-    writer.u8(hello.terms.commits.into());
-    writer.bytes(&hello.terms.match_id.0);
-    writer.u64(hello.terms.content);
+    writer.u16(hello.parameters.width);
+    writer.u32(hello.parameters.period_nanos);
+    writer.u8(hello.parameters.hash_interval);
+    writer.u8(hello.parameters.commits.into());
+    writer.bytes(&hello.parameters.match_id.0);
+    writer.u64(hello.parameters.content);
     writer.u8(hello.delay);
-    writer.u16(hello.heard);
+    writer.u16(hello.received);
     writer.u32(hello.sent);
     writer.u32(hello.held.map_or(0, |_| hello.echo));
     writer.u32(hello.held.unwrap_or(u32::MAX));
@@ -289,7 +289,7 @@ pub struct Statement {
     /// Whom the sender plays on without.
     pub suspects: Seats,
     /// Who said that it goes.
-    pub gone: Seats,
+    pub leaving: Seats,
     /// By seat: first tick that the sender lacks, of those who are not to stay; else 0.
     pub held: Ticks,
 }
@@ -308,7 +308,7 @@ pub struct Decision {
     /// Who stays.
     pub next: Seats,
     /// Who said that it goes.
-    pub gone: Seats,
+    pub leaving: Seats,
     /// By seat: first tick without it; 0 for those who stay.
     pub cuts: Ticks,
 }
@@ -322,15 +322,15 @@ pub(super) fn decode_statement(
 ) -> Result<Statement, DecodeError> {
     let members = reader.u16()?;
     let suspects = reader.u16()?;
-    let gone = reader.u16()?;
+    let leaving = reader.u16()?;
     let is_sound = suspects & !members == 0 && suspects != members && is_within(members, shape);
-    if !is_sound || !is_within(gone, shape) {
+    if !is_sound || !is_within(leaving, shape) {
         return Err(DecodeError::Malformed);
     }
     Ok(Statement {
         members,
         suspects,
-        gone,
+        leaving,
         held: decode_ticks(reader, shape, members & !suspects)?,
     })
 }
@@ -341,15 +341,15 @@ pub(super) fn decode_decision(
 ) -> Result<Decision, DecodeError> {
     let members = reader.u16()?;
     let next = reader.u16()?;
-    let gone = reader.u16()?;
+    let leaving = reader.u16()?;
     let is_sound = next & !members == 0 && next != members && next != 0;
-    if !is_sound || !is_within(members, shape) || !is_within(gone, shape) {
+    if !is_sound || !is_within(members, shape) || !is_within(leaving, shape) {
         return Err(DecodeError::Malformed);
     }
     Ok(Decision {
         members,
         next,
-        gone,
+        leaving,
         cuts: decode_ticks(reader, shape, next)?,
     })
 }
@@ -394,7 +394,7 @@ pub(super) fn write_statement_body(out: &mut Vec<u8>, statement: &Statement, sea
     let mut writer = Writer::new(out);
     writer.u16(statement.members);
     writer.u16(statement.suspects);
-    writer.u16(statement.gone);
+    writer.u16(statement.leaving);
     let staying = statement.members & !statement.suspects;
     write_ticks(&mut writer, &statement.held, seats, staying);
 }
@@ -410,7 +410,7 @@ pub(super) fn write_decision_body(out: &mut Vec<u8>, decision: &Decision, seats:
     let mut writer = Writer::new(out);
     writer.u16(decision.members);
     writer.u16(decision.next);
-    writer.u16(decision.gone);
+    writer.u16(decision.leaving);
     write_ticks(&mut writer, &decision.cuts, seats, decision.next);
 }
 

@@ -283,7 +283,7 @@ fn the_page_has_the_bounds_and_codes_that_are_enforced() {
         format!("The format version is {VERSION}."),
         format!(
             "hashes and names {} bytes",
-            with_comma(u32::try_from(LADDER_SECTIONS_LEN_MAX).unwrap())
+            with_comma(u32::try_from(BISECT_SECTIONS_LEN_MAX).unwrap())
         ),
     ];
     for bound in bounds {
@@ -296,15 +296,15 @@ fn the_page_has_the_bounds_and_codes_that_are_enforced() {
         (CloseReason::NotReady, "not ready"),
         (CloseReason::Slow, "slow"),
     ];
-    let told = close.map(|(reason, name)| format!("{} {name}", reason.code()));
-    assert!(PAGE.contains(&told.join(", ")), "{told:?}");
+    let codes = close.map(|(reason, name)| format!("{} {name}", reason.code()));
+    assert!(PAGE.contains(&codes.join(", ")), "{codes:?}");
     let leave = [
         (LeaveReason::Quit, "quit"),
         (LeaveReason::Finished, "finished"),
         (LeaveReason::Refused, "refused"),
     ];
-    let told = leave.map(|(reason, name)| format!("{} {name}", reason.code()));
-    assert!(PAGE.contains(&told.join(", ")), "{told:?}");
+    let codes = leave.map(|(reason, name)| format!("{} {name}", reason.code()));
+    assert!(PAGE.contains(&codes.join(", ")), "{codes:?}");
     let codes = 0..=u8::MAX;
     assert_eq!(
         codes.clone().filter_map(CloseReason::from_code).count(),

@@ -4,8 +4,8 @@ use core::ops::Range;
 
 use wire::Reader;
 
-use super::ladder::{Answer, decode_answer};
-use super::{ANSWER, DecodeError, LEAVE, READY, REPORT, REPORT_LOADED, SNAPSHOT_WISH, VERSION};
+use super::bisect::{Answer, decode_answer};
+use super::{ANSWER, DecodeError, LEAVE, READY, REPORT, REPORT_LOADED, SNAPSHOT_REQUEST, VERSION};
 use crate::bits::{BitReader, BitWriter, Malformed};
 use crate::delta;
 use crate::event::LeaveReason;
@@ -244,8 +244,8 @@ pub(crate) fn write_ready(out: &mut Vec<u8>, next: Tick) {
 }
 
 /// Appends word that a spectator wants a snapshot for others.
-pub(crate) fn write_snapshot_wish(out: &mut Vec<u8>) {
-    out.push(SNAPSHOT_WISH);
+pub(crate) fn write_snapshot_request(out: &mut Vec<u8>) {
+    out.push(SNAPSHOT_REQUEST);
 }
 
 /// Appends word that the client goes; a reason that is the server's to give is none of its.
@@ -297,7 +297,7 @@ pub fn decode_up(datagram: &[u8], width: Width) -> Result<Up<'_>, DecodeError> {
             end(&reader).map(|()| Up::Leave(reason))
         }
         ANSWER => decode_answer(reader).map(Up::Answer),
-        SNAPSHOT_WISH => end(&reader).map(|()| Up::SnapshotAsk),
+        SNAPSHOT_REQUEST => end(&reader).map(|()| Up::SnapshotAsk),
         unknown => Err(DecodeError::UnknownKind(unknown)),
     }
 }

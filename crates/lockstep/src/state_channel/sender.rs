@@ -51,7 +51,7 @@ pub struct StateSender {
     /// When that was told, or when sending began after a pause.
     known_at: Instant,
     /// When the receiver last said anything new, or when sending began after a pause.
-    heard: Instant,
+    last_received: Instant,
     /// What [`poll_timeout`](Self::poll_timeout) returns.
     due: Option<Instant>,
     stats: StateSenderStats,
@@ -101,7 +101,7 @@ impl StateSender {
             recent: vec![Sent::default(); RECENT],
             acknowledged: 0,
             known_at: now,
-            heard: now,
+            last_received: now,
             due: None,
             stats: StateSenderStats::default(),
         }
@@ -218,7 +218,7 @@ impl StateSender {
         if ack.whole > self.acknowledged {
             self.acknowledged = ack.whole;
             self.known_at = now;
-            self.heard = now;
+            self.last_received = now;
             self.measure(now, ack.whole, |_| true);
         }
         self.measure(now, ack.partial, |last| {
@@ -230,7 +230,7 @@ impl StateSender {
         if ack.whole == newest {
             self.flight = None;
         } else if ack.partial == newest {
-            self.heard = now;
+            self.last_received = now;
             ack.arrived().for_each(|index| flight.on_arrived(index));
         }
         true
@@ -269,12 +269,12 @@ impl StateSender {
         } else {
             PAUSE_MAX
         };
-        let patience = Patience {
-            answer: self.trip.patience(),
-            heard: self.heard,
+        let retransmit_timer = RetransmitTimer {
+            answer: self.trip.probe_timeout(),
+            last_received: self.last_received,
             pause_max,
         };
-        flight.next(now, &self.sent_at, &patience)
+        flight.next(now, &self.sent_at, &retransmit_timer)
     }
 
     /// When the state that is being sent is done with or left for a newer one; `None` before all of
@@ -307,7 +307,7 @@ impl StateSender {
         if self.flight.is_some() {
             self.stats.left = self.stats.left.saturating_add(1);
         } else {
-            self.heard = now;
+            self.last_received = now;
         }
         let given_up = self.limits.gap_max.saturating_mul(HOLD_GAPS);
         if self.flight.is_none() || now.saturating_since(self.known_at) >= given_up {
@@ -416,11 +416,11 @@ pub(super) struct Flight {
 
 /// How long to wait before a part is sent again.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(super) struct RetransmitTimer {
     /// How long an answer may take.
     pub(super) answer: Duration,
     /// When the receiver last said anything new.
-    pub(super) heard: Instant,
+    pub(super) last_received: Instant,
     /// Longest wait for one that says nothing, unless an answer may take longer.
     pub(super) pause_max: Duration,
 }
@@ -449,7 +449,7 @@ impl Flight {
         &self,
         now: Instant,
         sent_at: &[Instant],
-        patience: &Patience,
+        retransmit_timer: &RetransmitTimer,
     ) -> Option<Next> {
         if self.unsent < self.state.count {
             let (index, at) = (self.unsent, now);
@@ -459,8 +459,10 @@ impl Flight {
         let missing = parts.filter(|(index, _)| !self.arrived.has(*index));
         let due = missing.map(|(index, sent)| {
             // A pause as long as the silence before it: they double.
-            let silence = sent.saturating_since(patience.heard);
-            let pause = silence.min(patience.pause_max).max(patience.answer);
+            let silence = sent.saturating_since(retransmit_timer.last_received);
+            let pause = silence
+                .min(retransmit_timer.pause_max)
+                .max(retransmit_timer.answer);
             let at = after(*sent, pause);
             Next { index, at }
         });

@@ -89,9 +89,9 @@ impl Game {
         }
     }
 
-    fn act(&mut self, next: Do, target: Tick) {
+    fn act(&mut self, next: StepAction, target: Tick) {
         match next {
-            Do::Save(tick) => {
+            StepAction::Save(tick) => {
                 assert_eq!(tick, self.at);
                 assert!(self.window > 0);
                 self.saves += 1;
@@ -102,7 +102,7 @@ impl Game {
                 }
                 self.slots.push((tick, self.state));
             }
-            Do::Load(tick) => {
+            StepAction::Load(tick) => {
                 assert!(tick >= self.settled, "{tick} is final");
                 assert!(tick < self.at);
                 self.loads += 1;
@@ -111,7 +111,7 @@ impl Game {
                 self.state = slot.expect("among the newest saves").1;
                 self.at = tick;
             }
-            Do::Advance { tick, is_last } => {
+            StepAction::Advance { tick, is_last } => {
                 assert_eq!(tick, self.at);
                 assert!(tick < target);
                 assert_eq!(is_last, tick < self.stepper.end());
@@ -126,7 +126,7 @@ impl Game {
                     self.settled = tick.plus(1);
                 }
             }
-            Do::Settled(tick) => {
+            StepAction::Settled(tick) => {
                 assert_eq!(tick, self.settled, "final in order, each once");
                 assert!(tick < self.at && tick < self.stepper.end());
                 self.settled = tick.plus(1);
@@ -195,7 +195,7 @@ fn ls_2_what_is_final_stays_and_ls_3_is_what_lockstep_makes_of_it() {
                     Some(row) if generator.chance(800_000) => row.value(seat),
                     Some(_) | None => &guess,
                 };
-                game.stepper.foresee(seat, Tick(tick), bits);
+                game.stepper.predict_input(seat, Tick(tick), bits);
             }
             let target = target.max(known.min(400));
             game.run(&log, known, Tick(target));
@@ -221,40 +221,40 @@ fn a_prediction_repeats_what_is_known_and_cannot_be_told_from_a_closed_tick() {
     let mut stepper = Stepper::new(SHAPE, &[0], 8, SavePolicy::Dense);
     let origins = [Origin::Confirmed, Origin::Substituted, Origin::Absent];
     stepper.confirm(&row([5, 6, 0], origins));
-    stepper.foresee(Seat(0), Tick(1), &[7]);
-    stepper.foresee(Seat(1), Tick(3), &[9]);
+    stepper.predict_input(Seat(0), Tick(1), &[7]);
+    stepper.predict_input(Seat(1), Tick(3), &[9]);
     let mut rows = Vec::new();
     while let Some(next) = stepper.next(Tick(5)) {
-        if let Do::Advance { tick, is_last } = next {
+        if let StepAction::Advance { tick, is_last } = next {
             assert_eq!(is_last, tick == Tick(0));
             rows.push(stepper.row().clone());
         }
     }
-    let foreseen = [Origin::Confirmed, Origin::Confirmed, Origin::Absent];
+    let predicted_inputs = [Origin::Confirmed, Origin::Confirmed, Origin::Absent];
     let expected = [
         row([5, 6, 0], origins),
         row([7, 6, 0], origins),
         row([7, 6, 0], origins),
-        row([7, 9, 0], foreseen),
-        row([7, 9, 0], foreseen),
+        row([7, 9, 0], predicted_inputs),
+        row([7, 9, 0], predicted_inputs),
     ];
     assert_eq!(rows, expected);
 }
 
 /// What the stepper asks for until it waits.
-fn asked(stepper: &mut Stepper, target: u32) -> Vec<Do> {
+fn asked(stepper: &mut Stepper, target: u32) -> Vec<StepAction> {
     core::iter::from_fn(|| stepper.next(Tick(target))).collect()
 }
 
-const fn last(tick: u32) -> Do {
-    Do::Advance {
+const fn last(tick: u32) -> StepAction {
+    StepAction::Advance {
         tick: Tick(tick),
         is_last: true,
     }
 }
 
-const fn predicted(tick: u32) -> Do {
-    Do::Advance {
+const fn predicted(tick: u32) -> StepAction {
+    StepAction::Advance {
         tick: Tick(tick),
         is_last: false,
     }
@@ -273,16 +273,21 @@ fn a_wrong_value_or_origin_goes_back_and_a_right_one_settles() {
         stepper.confirm(&confirmed([0; 3]));
         let first = [
             last(0),
-            Do::Save(Tick(1)),
+            StepAction::Save(Tick(1)),
             predicted(1),
-            Do::Save(Tick(2)),
+            StepAction::Save(Tick(2)),
             predicted(2),
         ];
         assert_eq!(asked(&mut stepper, 3), first);
         stepper.confirm(&confirmed([0; 3]));
-        assert_eq!(asked(&mut stepper, 3), [Do::Settled(Tick(1))]);
+        assert_eq!(asked(&mut stepper, 3), [StepAction::Settled(Tick(1))]);
         stepper.confirm(&wrong);
-        let back = [Do::Load(Tick(2)), last(2), Do::Save(Tick(3)), predicted(3)];
+        let back = [
+            StepAction::Load(Tick(2)),
+            last(2),
+            StepAction::Save(Tick(3)),
+            predicted(3),
+        ];
         assert_eq!(asked(&mut stepper, 4), back);
     }
 }
@@ -292,16 +297,19 @@ fn what_is_foreseen_late_goes_back_once() {
     let mut stepper = Stepper::new(SHAPE, &[0], 8, SavePolicy::Dense);
     stepper.confirm(&confirmed([0; 3]));
     asked(&mut stepper, 5);
-    stepper.foresee(Seat(2), Tick(3), &[0]);
+    stepper.predict_input(Seat(2), Tick(3), &[0]);
     assert_eq!(asked(&mut stepper, 5), [], "as it was simulated");
-    stepper.foresee(Seat(2), Tick(4), &[8]);
-    assert_eq!(asked(&mut stepper, 5), [Do::Load(Tick(4)), predicted(4)]);
+    stepper.predict_input(Seat(2), Tick(4), &[8]);
+    assert_eq!(
+        asked(&mut stepper, 5),
+        [StepAction::Load(Tick(4)), predicted(4)]
+    );
     assert_eq!(stepper.row().value(Seat(2)), [8]);
-    stepper.foresee(Seat(2), Tick(4), &[9]);
+    stepper.predict_input(Seat(2), Tick(4), &[9]);
     assert_eq!(asked(&mut stepper, 5), [], "the first word counts");
-    stepper.foresee(Seat(2), Tick(0), &[9]);
-    stepper.foresee(Seat(2), Tick(1 + FORESEEN_MAX), &[9]);
-    stepper.foresee(Seat(9), Tick(4), &[9]);
+    stepper.predict_input(Seat(2), Tick(0), &[9]);
+    stepper.predict_input(Seat(2), Tick(1 + PREDICTED_MAX), &[9]);
+    stepper.predict_input(Seat(9), Tick(4), &[9]);
     assert_eq!(asked(&mut stepper, 5), [], "closed, too far, nobody");
 }
 
@@ -310,7 +318,7 @@ fn without_a_window_it_is_lockstep() {
     let mut stepper = Stepper::new(SHAPE, &[0], 0, SavePolicy::Auto);
     assert_eq!(asked(&mut stepper, 9), []);
     for tick in 0..5 {
-        stepper.foresee(Seat(0), Tick(tick + 1), &[3]);
+        stepper.predict_input(Seat(0), Tick(tick + 1), &[3]);
         let inputs = confirmed([u8::try_from(tick).unwrap(); 3]);
         stepper.confirm(&inputs);
         assert_eq!(asked(&mut stepper, tick), [], "not due");

@@ -22,12 +22,12 @@ const PASSED_MIN: u32 = 3;
 const LOG_LEN: u32 = 2_048;
 
 /// Chunks sent again where nothing is heard any more; RFC 9002, section 6.2.4.
-const NUDGES: u8 = 2;
+const PROBE_CHUNKS: u8 = 2;
 
 /// Longest wait between such, or patience where that is longer. RFC 9002, section 6.2.1, has no
 /// bound, but whoever waits for a game does not wait for minutes, and two datagrams a second burden
 /// no line.
-const SILENCE_MAX: Duration = Duration::from_secs(1);
+const PROBE_TIMEOUT_MAX: Duration = Duration::from_secs(1);
 
 /// Chunks under way, by index and by transmission. All memory is taken at the start.
 #[derive(Debug)]
@@ -49,14 +49,14 @@ pub(super) struct Flight {
     /// Greatest number that is known to have arrived, and when it was sent.
     latest: Option<(u32, Instant)>,
     /// Longest time by which a transmission was seen to be overtaken by later ones.
-    overtaken: Duration,
+    reordering: Duration,
     /// Chunks found lost; some may have been acknowledged since.
     lost: VecDeque<u32>,
     /// Once every chunk was sent: the next transmission to copy.
     tail: Option<u32>,
     trip: RoundTrip,
     /// When the receiver was last heard; before that, when the first chunk was sent.
-    heard: Option<Instant>,
+    last_received: Option<Instant>,
     /// When the first chunk was sent of which, or of another since, no arrival is known; `None` while
     /// nothing was sent since the last arrival.
     unanswered_from: Option<Instant>,
@@ -115,11 +115,11 @@ impl Flight {
             log: vec![nothing; usize::try_from(LOG_LEN).unwrap_or(0)],
             unjudged: 0,
             latest: None,
-            overtaken: Duration::ZERO,
+            reordering: Duration::ZERO,
             lost: VecDeque::with_capacity(places),
             tail: None,
             trip: RoundTrip::new(),
-            heard: None,
+            last_received: None,
             unanswered_from: None,
             last: Instant::ZERO,
             silences: 0,
@@ -134,7 +134,7 @@ impl Flight {
         if ack.next > self.unsent || ack.next < self.base || ack.latest >= self.number {
             return;
         }
-        self.heard = Some(now);
+        self.last_received = Some(now);
         self.silences = 0;
         self.nudges = 0;
         let before = self.latest;
@@ -170,9 +170,9 @@ impl Flight {
             }
             self.unjudged = self.unjudged.saturating_add(1);
         }
-        if self.silence_ends().is_some_and(|at| at <= now) {
+        if self.probe_at().is_some_and(|at| at <= now) {
             self.silences = self.silences.saturating_add(1);
-            self.nudges = NUDGES;
+            self.nudges = PROBE_CHUNKS;
             self.nudge_from = self.base;
             self.last = now;
         }
@@ -237,7 +237,7 @@ impl Flight {
             }
         }
         self.last = now;
-        self.heard.get_or_insert(now);
+        self.last_received.get_or_insert(now);
         self.unanswered_from.get_or_insert(now);
         number
     }
@@ -255,8 +255,8 @@ impl Flight {
         let late = (self.unjudged..self.number)
             .find_map(|number| Some((number, self.awaited(number)?)))
             .filter(|(number, _)| self.latest.is_some_and(|(latest, _)| latest > *number))
-            .map(|(_, transmission)| after(transmission.at, self.trip.patience()));
-        match (late, self.silence_ends()) {
+            .map(|(_, transmission)| after(transmission.at, self.trip.probe_timeout()));
+        match (late, self.probe_at()) {
             (Some(late), Some(silence)) => Some(late.min(silence)),
             (late, silence) => late.or(silence),
         }
@@ -292,8 +292,8 @@ impl Flight {
             && before > arrived
             && let Some(transmission) = self.transmission(arrived)
         {
-            let overtaken = before_at.saturating_since(transmission.at);
-            self.overtaken = self.overtaken.max(overtaken);
+            let reordering = before_at.saturating_since(transmission.at);
+            self.reordering = self.reordering.max(reordering);
         }
     }
 
@@ -303,9 +303,9 @@ impl Flight {
             return false;
         };
         let passed = latest.saturating_sub(number);
-        let window = self.trip.reorder_window(self.overtaken);
+        let window = self.trip.reorder_window(self.reordering);
         let is_overtaken = passed >= PASSED_MIN && after(transmission.at, window) <= latest_at;
-        let is_late = passed > 0 && after(transmission.at, self.trip.patience()) <= now;
+        let is_late = passed > 0 && after(transmission.at, self.trip.probe_timeout()) <= now;
         is_overtaken || is_late
     }
 
@@ -313,28 +313,28 @@ impl Flight {
     fn may_begin(&self, now: Instant) -> bool {
         self.unsent < self.count
             && self.unsent.saturating_sub(self.base) <= AHEAD_MAX
-            && !self.is_quiet(now)
+            && !self.is_unanswered(now)
     }
 
     /// The next transmission that may want a copy.
     fn next_in_tail(&self, now: Instant) -> Option<u32> {
         self.tail
-            .filter(|&number| number < self.number && !self.is_quiet(now))
+            .filter(|&number| number < self.number && !self.is_unanswered(now))
     }
 
     /// Whether an answer is overdue: the more is sent now, the more may be in vain.
-    fn is_quiet(&self, now: Instant) -> bool {
-        let is_overdue = |heard| after(heard, self.trip.patience()) <= now;
-        self.base < self.unsent && self.heard.is_some_and(is_overdue)
+    fn is_unanswered(&self, now: Instant) -> bool {
+        let is_overdue = |last_received| after(last_received, self.trip.probe_timeout()) <= now;
+        self.base < self.unsent && self.last_received.is_some_and(is_overdue)
     }
 
     /// When patience ends, unless something is sent or heard.
-    fn silence_ends(&self) -> Option<Instant> {
+    fn probe_at(&self) -> Option<Instant> {
         let factor = 1_u32.checked_shl(self.silences).unwrap_or(u32::MAX);
-        let patience = self.trip.patience();
-        let wait = patience
+        let probe_timeout = self.trip.probe_timeout();
+        let wait = probe_timeout
             .saturating_mul(factor)
-            .min(patience.max(SILENCE_MAX));
+            .min(probe_timeout.max(PROBE_TIMEOUT_MAX));
         (self.base < self.unsent).then(|| after(self.last, wait))
     }
 

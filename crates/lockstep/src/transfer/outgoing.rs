@@ -197,12 +197,12 @@ impl RoundTrip {
     /// Returns how much later than a lost transmission another was sent, for its arrival to tell.
     ///
     /// An eighth of the round trip (RFC 9002, section 6.1.2), more where the path was seen to let
-    /// transmissions be `overtaken` by more, and at most the round trip (RFC 8985, section 6.2):
+    /// transmissions be `reordering` by more, and at most the round trip (RFC 8985, section 6.2):
     /// paced chunks are reordered by time, and three of them may be less than a millisecond.
-    pub(crate) fn reorder_window(&self, overtaken: Duration) -> Duration {
-        let overtaken = u64::try_from(overtaken.as_nanos()).unwrap_or(u64::MAX);
+    pub(crate) fn reorder_window(&self, reordering: Duration) -> Duration {
+        let reordering = u64::try_from(reordering.as_nanos()).unwrap_or(u64::MAX);
         // And an eighth, for the next to be overtaken may be so by a little more.
-        let seen = overtaken.saturating_add(overtaken / 8);
+        let seen = reordering.saturating_add(reordering / 8);
         let window = seen.max(self.smoothed_nanos / 8);
         Duration::from_nanos(window.min(self.smoothed_nanos))
     }
@@ -211,7 +211,7 @@ impl RoundTrip {
     ///
     /// Twice the receiver's wait, for an acknowledgement is itself lost now and then, and the next
     /// says the same.
-    pub(crate) fn patience(&self) -> Duration {
+    pub(crate) fn probe_timeout(&self) -> Duration {
         let variation = self.variation_nanos.saturating_mul(4);
         let nanos = self
             .smoothed_nanos
@@ -285,20 +285,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patience_follows_the_round_trip() {
+    fn the_probe_timeout_follows_the_round_trip() {
         let mut trip = RoundTrip::new();
-        assert_eq!(trip.patience(), Duration::from_millis(333 + 666 + 40));
+        assert_eq!(trip.probe_timeout(), Duration::from_millis(333 + 666 + 40));
         let start = Instant::from_millis(5);
         let at = |millis| start + Duration::from_millis(millis);
         trip.on_sample(at(100), start);
-        assert_eq!(trip.patience(), Duration::from_millis(100 + 200 + 40));
+        assert_eq!(trip.probe_timeout(), Duration::from_millis(100 + 200 + 40));
         (0..100).for_each(|_| trip.on_sample(at(100), start));
-        assert_eq!(trip.patience(), Duration::from_millis(100 + 1 + 40));
+        assert_eq!(trip.probe_timeout(), Duration::from_millis(100 + 1 + 40));
         // An answer from before the question, and one after centuries.
         trip.on_sample(Instant::ZERO, start);
         trip.on_sample(Instant::from_nanos(u64::MAX), start);
         trip.on_sample(Instant::from_nanos(u64::MAX), start);
-        assert!(trip.patience() > Duration::from_secs(1 << 30));
+        assert!(trip.probe_timeout() > Duration::from_secs(1 << 30));
     }
 
     #[test]

@@ -108,13 +108,13 @@ impl Group {
             }
             Mail::Gone => {
                 if peer.view.others() & bit(from) != 0 {
-                    peer.view.on_gone(bit(from));
+                    peer.view.on_leaving(bit(from));
                 }
             }
             Mail::Decision(decision) => match peer.view.on_decision(from, decision, &peer.held) {
-                Heard::Installed(decision) => peer.path.push(decision),
-                Heard::Out(_) => peer.is_over = true,
-                Heard::Ignored => {}
+                DecisionOutcome::Installed(decision) => peer.path.push(decision),
+                DecisionOutcome::Out(_) => peer.is_over = true,
+                DecisionOutcome::Ignored => {}
             },
         }
     }
@@ -239,7 +239,7 @@ fn statement(members: Seats, suspects: Seats, held: &[u32]) -> Statement {
     let mut stated = Statement {
         members,
         suspects,
-        gone: 0,
+        leaving: 0,
         held: Ticks::default(),
     };
     for (tick, held) in stated.held.iter_mut().zip(held) {
@@ -284,11 +284,11 @@ fn two_against_two_the_lowest_seat_stays_and_the_others_are_too_few() {
     assert!(without.is_too_few());
     // Who said that it goes is not counted.
     let mut view = View::new(2, 3);
-    view.on_gone(0b001);
+    view.on_leaving(0b001);
     view.suspect(0b010);
     assert!(view.is_too_few(), "two are left, and the other is lower");
     let mut view = View::new(2, 3);
-    view.on_gone(0b011);
+    view.on_leaving(0b011);
     assert!(!view.is_too_few());
 }
 
@@ -315,13 +315,13 @@ fn a_decision_must_be_of_this_view_of_what_was_stated_and_keep_what_is_held() {
     let decision = |members, next, cut| Decision {
         members,
         next,
-        gone: 0,
+        leaving: 0,
         cuts: held(&[0, 0, cut]),
     };
     let mut view = View::new(1, 3);
     assert_eq!(
         view.on_decision(0, &decision(7, 3, 60), &ours),
-        Heard::Ignored,
+        DecisionOutcome::Ignored,
         "not stated"
     );
     view.suspect(0b100);
@@ -332,11 +332,17 @@ fn a_decision_must_be_of_this_view_of_what_was_stated_and_keep_what_is_held() {
         (5, decision(7, 3, 60)),
     ] {
         // The second puts us out, and that is to be believed.
-        let heard = view.on_decision(from, &wrong, &ours);
-        assert!(matches!(heard, Heard::Ignored | Heard::Out(_)), "{wrong:?}");
+        let outcome = view.on_decision(from, &wrong, &ours);
+        assert!(
+            matches!(outcome, DecisionOutcome::Ignored | DecisionOutcome::Out(_)),
+            "{wrong:?}"
+        );
     }
     let right = decision(7, 3, 61);
-    assert_eq!(view.on_decision(0, &right, &ours), Heard::Installed(right));
+    assert_eq!(
+        view.on_decision(0, &right, &ours),
+        DecisionOutcome::Installed(right)
+    );
     assert_eq!((view.members(), view.suspects()), (3, 0));
 }
 
@@ -346,29 +352,35 @@ fn a_decision_without_us_of_the_view_that_ours_was_made_of_puts_us_out() {
     let decision = |members, next, cuts: [u32; 3]| Decision {
         members,
         next,
-        gone: 0b100,
+        leaving: 0b100,
         cuts: held(&cuts),
     };
     let mut view = View::new(1, 3);
     let made = decision(0b111, 0b011, [0, 0, 60]);
-    view.on_gone(0b100);
-    assert_eq!(view.on_decision(0, &made, &ours), Heard::Installed(made));
+    view.on_leaving(0b100);
+    assert_eq!(
+        view.on_decision(0, &made, &ours),
+        DecisionOutcome::Installed(made)
+    );
     for (from, wrong) in [
         // Of other members, with somebody whom ours left out, of one who is in neither.
         (0, decision(0b1111, 0b001, [0, 50, 60])),
         (0, decision(0b111, 0b101, [0, 50, 60])),
         (2, decision(0b111, 0b101, [0, 50, 60])),
     ] {
-        assert!(!view.is_rival(&wrong));
-        assert_eq!(view.on_decision(from, &wrong, &ours), Heard::Ignored);
+        assert!(!view.conflicts(&wrong));
+        assert_eq!(
+            view.on_decision(from, &wrong, &ours),
+            DecisionOutcome::Ignored
+        );
     }
-    assert!(!view.is_rival(&made), "we are in it");
+    assert!(!view.conflicts(&made), "we are in it");
     // Ours counts up to where either of those whom it leaves out does.
     for (cuts, tick) in [([0, 50, 60], 50), ([0, 70, 60], 60)] {
         let rival = decision(0b111, 0b001, cuts);
-        assert!(view.is_rival(&rival));
-        let heard = view.on_decision(0, &rival, &ours);
-        assert_eq!(heard, Heard::Out(Tick(tick)));
+        assert!(view.conflicts(&rival));
+        let outcome = view.on_decision(0, &rival, &ours);
+        assert_eq!(outcome, DecisionOutcome::Out(Tick(tick)));
     }
 }
 
@@ -381,7 +393,7 @@ fn a_view_is_enough_with_more_than_half_or_half_with_the_lowest() {
         assert_eq!(view.is_enough(seats), is_enough, "{seats:#06b}");
     }
     // Who said that it goes is counted no more, also where it was the lowest.
-    view.on_gone(1);
+    view.on_leaving(1);
     assert!(view.is_enough(0b0110));
     assert!(view.is_enough(0b1100));
     assert!(!view.is_enough(0b0011), "one of three");

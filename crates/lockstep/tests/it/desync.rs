@@ -253,7 +253,7 @@ fn sim_ls_12_hashes_that_are_left_out_raise_no_alarm() {
 #[test]
 fn a_silent_player_is_named_and_delays_no_more_than_one_report() {
     // 60 Hz: 2 s, four ticks, and the hash interval twice.
-    for (interval, patience) in [(1, 2_100), (8, 2_334), (255, 10_567)] {
+    for (interval, peer_timeout) in [(1, 2_100), (8, 2_334), (255, 10_567)] {
         let mut config = config(4);
         config.hash_interval = interval.try_into().unwrap();
         let mut world = World::new(5, config, Link::lossy(2), pad);
@@ -262,8 +262,12 @@ fn a_silent_player_is_named_and_delays_no_more_than_one_report() {
         // When the first hash that shows it is closed.
         let step = 20_u32.next_multiple_of(interval.into());
         run_until_closed(&mut world, step + 1);
-        let patience = Duration::from_millis(patience);
-        let wait = time_until_named(&mut world, Seat(0), patience + Duration::from_millis(100));
+        let peer_timeout = Duration::from_millis(peer_timeout);
+        let wait = time_until_named(
+            &mut world,
+            Seat(0),
+            peer_timeout + Duration::from_millis(100),
+        );
         assert!(wait.is_some(), "interval {interval}");
         let found = [(Tick(step), vec![Seat(0)], Verdict::Minority)];
         assert_eq!(desyncs(&world), found);

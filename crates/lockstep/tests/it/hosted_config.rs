@@ -44,8 +44,8 @@ fn a_hosted_match_that_cannot_be_played_is_refused() {
     assert!(matches!(error, Some(HostedConfigError::Server(_))));
     // Patience is at least 8 ticks, and player_patience twice that.
     let mut config = hosted(3, 0);
-    config.patience = Duration::ZERO;
-    config.player_patience = Duration::ZERO;
+    config.host_timeout = Duration::ZERO;
+    config.player_timeout = Duration::ZERO;
     let mut world = HostedWorld::new(Seed::from_number(1), &config, Link::perfect(), pad);
     world.run_for(Duration::from_secs(2));
     world.assert_progress(&[0, 1, 2]);
@@ -57,7 +57,7 @@ fn ls_16_a_word_that_is_lost_is_no_silence_however_short_ticks_are() {
     // Eight ticks are 33 ms.
     let mut config = hosted(3, 0);
     config.server.tick_rate = TickRate::new(240).unwrap();
-    config.patience = Duration::ZERO;
+    config.host_timeout = Duration::ZERO;
     let link = Link {
         latency: Duration::from_millis(5),
         ..Link::perfect()

@@ -113,7 +113,7 @@ fn ls_16_who_goes_on_with_one_who_has_given_it_up_is_told_so() {
     world.run_for(Duration::from_secs(6));
     let closed = world.players[1].closed();
     assert!(
-        matches!(closed, Some(HostedClose::LeftOut { .. })),
+        matches!(closed, Some(HostedClose::Excluded { .. })),
         "{closed:?}"
     );
     world.assert_progress(&[0]);

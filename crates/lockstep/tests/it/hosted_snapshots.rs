@@ -224,7 +224,7 @@ fn ls_16_a_guest_is_put_out_and_no_player_is_let_in_as_one() {
         let refused = Err(JoinError::PeerTaken);
         assert_eq!(machine.join(now, known, Seat(2)), refused);
         assert_eq!(machine.watch(now, known), refused);
-        machine.put_out(now, known);
+        machine.kick(now, known);
     }
     assert_eq!(machine.join(now, GUEST, Seat(2)), Ok(()));
     crowd.guest = Some(Guest::new(&crowd.world, 0));
@@ -232,7 +232,7 @@ fn ls_16_a_guest_is_put_out_and_no_player_is_let_in_as_one() {
     let guest = crowd.guest.as_ref().unwrap();
     assert_eq!(guest.last, Some((7, Origin::Confirmed)));
     let now = crowd.world.local(0);
-    crowd.world.players[0].machine.put_out(now, GUEST);
+    crowd.world.players[0].machine.kick(now, GUEST);
     crowd.run_for(Duration::from_secs(1));
     let closed = ClientEvent::Closed(CloseReason::Removed);
     let guest = crowd.guest.as_ref().unwrap();
@@ -244,7 +244,7 @@ fn ls_16_a_guest_is_put_out_and_no_player_is_let_in_as_one() {
     let now = crowd.world.local(0);
     let machine = &mut crowd.world.players[0].machine;
     assert_eq!(machine.watch(now, GUEST), Ok(()));
-    machine.put_out(now, GUEST);
+    machine.kick(now, GUEST);
     assert_eq!(machine.join(now, GUEST, Seat(2)), Ok(()));
 }
 
@@ -256,7 +256,7 @@ fn ls_16_a_guest_who_is_a_fan_may_ask_for_snapshots_and_no_other() {
         let now = crowd.world.local(0);
         let machine = &mut crowd.world.players[0].machine;
         let let_in = if is_fan {
-            machine.watch_as_fan(now, GUEST)
+            machine.watch_as_relay(now, GUEST)
         } else {
             machine.watch(now, GUEST)
         };

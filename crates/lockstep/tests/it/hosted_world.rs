@@ -447,7 +447,7 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> HostedWorld<I> {
             assert_eq!(player.hosts(), first.hosts());
         }
         for player in &self.players {
-            if let Some(HostedClose::LeftOut { tick }) = player.closed() {
+            if let Some(HostedClose::Excluded { tick }) = player.closed() {
                 let shared = usize::try_from(tick.0).unwrap().min(player.states.len());
                 assert!(player.turns[..shared] == first.turns[..shared]);
             }

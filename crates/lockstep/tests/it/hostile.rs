@@ -387,7 +387,7 @@ proptest! {
             let count = match answer {
                 Answer::Ticks(ticks) => ticks.iter().count(),
                 Answer::Sections { known, .. } => known.map_or(0, |known| known.iter().count() * 4),
-                Answer::Heard { .. } => 0,
+                Answer::Acknowledged { .. } => 0,
             };
             // 255 ticks, or 64 sections of some 4 bytes and a name.
             assert!(count <= 256 && count <= 8 * datagram.len());

@@ -352,14 +352,14 @@ fn a_match_begins_without_whoever_lets_the_others_wait() {
     assert_eq!(server.phase(), Phase::Gathering);
     // Seat 1 is held by somebody who never says a word, seat 2 by nobody.
     let (mut server, events) = gather(&[(0, 1_000)], 5_100);
-    let put_out = ServerEvent::Left {
+    let kick = ServerEvent::Left {
         seat: Seat(1),
         peer: PeerId(1),
         tick: Tick(0),
         reason: LeaveReason::NotReady,
     };
     let ready = ServerEvent::Ready { seat: Seat(0) };
-    assert_eq!(events, [ready, put_out, ServerEvent::Started]);
+    assert_eq!(events, [ready, kick, ServerEvent::Started]);
     let turn = server.poll_turn().unwrap();
     let origins: Vec<_> = turn.inputs().map(|(.., origin)| origin).collect();
     assert_eq!(

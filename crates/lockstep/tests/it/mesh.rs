@@ -359,7 +359,7 @@ fn ls_8_mesh_repair_is_bounded_and_each_input_is_encoded_once() {
     config.catch_up_rate = 6_000;
     config.catch_up_burst = 2_000;
     config.repair = Repair::new(3).unwrap();
-    config.patience = Duration::from_secs(6);
+    config.peer_timeout = Duration::from_secs(6);
     config.input_delay = 30;
     let mut world = MeshWorld::new(Seed::from_number(3), &config, Link::lossy(10), stick);
     world.run_for(Duration::from_secs(2));

@@ -48,21 +48,21 @@ fn assert_nobody_saw_first(world: &MeshWorld<u16>, seats: u16, delay: u8) {
     let mut shown = vec![begin; count];
     let record = world.record.as_ref().unwrap();
     for (from, to, datagram) in record {
-        let Some((end, show)) = ends(datagram, seats, committed[*from][*to]) else {
+        let Some((end, reveal)) = ends(datagram, seats, committed[*from][*to]) else {
             continue;
         };
         committed[*from][*to] = committed[*from][*to].max(end);
-        if show > shown[*from] {
-            shown[*from] = show;
+        if reveal > shown[*from] {
+            shown[*from] = reveal;
             for other in (0..count).filter(|other| other != from) {
                 assert!(
-                    committed[other][*from] >= show,
-                    "seat {from} showed all before {show}, seat {other} had not committed to that"
+                    committed[other][*from] >= reveal,
+                    "seat {from} showed all before {reveal}, seat {other} had not committed to that"
                 );
             }
         }
         let end = committed[*from][*to];
-        assert!(end >= show, "what is shown was committed to");
+        assert!(end >= reveal, "what is shown was committed to");
     }
     assert!(shown.iter().all(|end| end.0 > 100), "{shown:?}");
 }
@@ -86,7 +86,7 @@ fn sim_mesh_commit_nobody_sees_an_input_before_having_committed_to_an_own_one() 
         assert_agreement(&all(&world));
         assert_nobody_saw_first(&world, seats, config.input_delay);
         for player in &world.players {
-            let breach = |event: &MeshEvent| matches!(event, MeshEvent::Breach { .. });
+            let breach = |event: &MeshEvent| matches!(event, MeshEvent::CommitViolation { .. });
             assert!(!player.events.iter().any(breach), "{:?}", player.events);
             // Everybody's input counts as it was given.
             for (tick, turn) in (0..).map(Tick).zip(&player.turns) {
@@ -190,7 +190,7 @@ fn mesh_commit_who_shows_other_inputs_than_it_committed_to_is_given_up() {
     world.run_for(Duration::from_secs(1));
     for player in &world.players[1..] {
         let breach = player.events.iter().find_map(|event| {
-            if let MeshEvent::Breach { seat, tick } = event {
+            if let MeshEvent::CommitViolation { seat, tick } = event {
                 Some((*seat, *tick))
             } else {
                 None

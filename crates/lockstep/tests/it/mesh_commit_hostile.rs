@@ -43,14 +43,14 @@ fn shown_early(world: &MeshWorld<u16>, begin: Tick) -> Vec<u32> {
     let (mut committed, mut shown) = (begin, begin);
     let mut early = Vec::new();
     for (from, to, datagram) in world.record.as_ref().unwrap() {
-        let Some((end, show)) = ends(datagram, 3, committed) else {
+        let Some((end, reveal)) = ends(datagram, 3, committed) else {
             continue;
         };
         if (*from, *to) == (0, 1) {
             committed = committed.max(end);
         } else if *from == 1 {
-            early.extend(committed.max(shown).0..show.0);
-            shown = shown.max(show);
+            early.extend(committed.max(shown).0..reveal.0);
+            shown = shown.max(reveal);
         }
     }
     early
@@ -128,7 +128,8 @@ fn mesh_commit_what_nobody_proved_counts_for_nobody_when_its_sender_is_left_out(
     inject(&mut world, 0, peer(2), datagram);
     world.run_for(Duration::from_secs(3));
     let (one, other) = (&world.players[0], &world.players[1]);
-    let breach = |event: &MeshEvent| matches!(event, MeshEvent::Breach { seat: Seat(2), .. });
+    let breach =
+        |event: &MeshEvent| matches!(event, MeshEvent::CommitViolation { seat: Seat(2), .. });
     assert!(one.events.iter().any(breach), "{:?}", one.events);
     assert_eq!(one.left(), other.left());
     assert!(one.left()[0].1 > known, "the other one had more");

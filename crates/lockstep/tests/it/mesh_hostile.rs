@@ -162,7 +162,7 @@ fn mesh_numbers_outside_every_window_are_counted_and_dropped() {
 fn mesh_inputs_that_nobody_serves_end_the_match_in_the_end() {
     // Seat 0 lies to seat 1 of how far it holds the inputs of seat 2, who leaves, and goes silent.
     let mut config = mesh(3);
-    config.patience = Duration::from_millis(500);
+    config.peer_timeout = Duration::from_millis(500);
     let mut world = MeshWorld::new(Seed::from_number(3), &config, Link::perfect(), pad);
     world.run_for(Duration::from_secs(1));
     world.players[2].is_paused = true;

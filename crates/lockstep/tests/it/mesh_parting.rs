@@ -32,7 +32,7 @@ fn assert_one_match(world: &MeshWorld<u16>) {
         assert!(near < 60, "{near} ticks behind");
     }
     for (index, player) in world.players.iter().enumerate() {
-        if let Some(MeshClose::LeftOut { tick }) = player.closed() {
+        if let Some(MeshClose::Excluded { tick }) = player.closed() {
             let is_absent = |turn: &Vec<(u16, Origin)>| turn[index].1 == Origin::Absent;
             let cut = first.turns.iter().position(is_absent).unwrap_or(usize::MAX);
             let told = usize::try_from(tick.0).unwrap();
@@ -260,7 +260,7 @@ fn mesh_a_player_who_says_that_it_goes_is_gone_at_once() {
 #[test]
 fn mesh_whoever_slept_too_long_is_told_up_to_where_it_was_in_the_match() {
     let mut config = mesh(3);
-    config.patience = Duration::from_millis(700);
+    config.peer_timeout = Duration::from_millis(700);
     let mut world = MeshWorld::new(Seed::from_number(7), &config, Link::lossy(1), pad);
     world.run_for(Duration::from_secs(2));
     world.players[0].is_paused = true;
@@ -271,7 +271,10 @@ fn mesh_whoever_slept_too_long_is_told_up_to_where_it_was_in_the_match() {
         panic!("{:?}", world.players[1].events);
     };
     assert_eq!(left, Seat(0));
-    assert_eq!(world.players[0].closed(), Some(MeshClose::LeftOut { tick }));
+    assert_eq!(
+        world.players[0].closed(),
+        Some(MeshClose::Excluded { tick })
+    );
     assert_one_match(&world);
     assert!(tick > Tick(60));
     assert_eq!(all(&world).len(), 3);

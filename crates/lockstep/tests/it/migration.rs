@@ -143,7 +143,7 @@ fn sim_ls_16_a_host_that_sleeps_or_is_cut_off_finds_itself_out() {
         }
         world.run_for(Duration::from_secs(3));
         let closed = world.players[host].closed();
-        let Some(HostedClose::LeftOut { tick }) = closed else {
+        let Some(HostedClose::Excluded { tick }) = closed else {
             panic!("{closed:?}");
         };
         // The others' first tick with another host is no earlier.
@@ -304,7 +304,7 @@ fn ls_16_who_is_gone_for_good_is_counted_no_more() {
     for index in [0, 3] {
         let closed = world.players[index].closed();
         assert!(
-            matches!(closed, Some(HostedClose::LeftOut { .. })),
+            matches!(closed, Some(HostedClose::Excluded { .. })),
             "{index} {closed:?}"
         );
     }

@@ -295,7 +295,7 @@ fn a_slow_player_is_named_with_what_is_slow() {
 #[test]
 fn a_player_whose_simulation_is_slow_is_put_out_where_that_is_asked_for() {
     let mut config = config(3);
-    config.slow = SlowPolicy::PutOut;
+    config.slow = SlowPolicy::Kick;
     let mut world = World::new(11, config, Link::perfect(), pad);
     world.run(120);
     world.players[1].is_frozen = true;

@@ -12,12 +12,12 @@ use crate::world::{Link, MATCH, World, config, pad};
 
 /// The game of [`World`]: order-sensitive over all inputs and origins.
 #[derive(Clone, Debug, Default)]
-struct Ledger(u64);
+struct HashComparator(u64);
 
 #[derive(Debug, Default)]
 struct Page(u64);
 
-impl Sim for Ledger {
+impl Sim for HashComparator {
     type Input = u16;
     type Snapshot = Page;
 
@@ -56,7 +56,7 @@ impl SnapshotBytes for Page {
 /// Records what the server closes, as a server that simulates does.
 struct Recorder {
     writer: ReplayWriter<u16>,
-    game: Ledger,
+    game: HashComparator,
     file: Vec<u8>,
 }
 
@@ -65,7 +65,7 @@ impl Recorder {
         let mut file = Vec::new();
         Self {
             writer: ReplayWriter::new(config, &mut file).unwrap(),
-            game: Ledger::default(),
+            game: HashComparator::default(),
             file,
         }
     }
@@ -121,7 +121,7 @@ fn sim_ls_3_replay_equals_lockstep() {
         assert_eq!(replays[0].head(), replays[1].head());
         for replay in &replays {
             assert_eq!(replay.ending(), Ending::Complete);
-            let mut player = ReplayPlayer::new(replay, Ledger::default()).unwrap();
+            let mut player = ReplayPlayer::new(replay, HashComparator::default()).unwrap();
             assert_eq!(player.verify().unwrap().ticks, replay.ticks());
             for tick in 0..replay.ticks() {
                 player.seek(Tick(tick + 1)).unwrap();
@@ -159,7 +159,7 @@ fn ls_9_recording_and_playing_allocate_nothing() {
     let replay = ReplayReader::open(&file, &ReplayLimits::default()).unwrap();
     assert!(replay.ticks() > 11_000, "{}", replay.ticks());
     assert!(replay.keyframes().count() > 110);
-    let mut player = ReplayPlayer::new(&replay, Ledger::default()).unwrap();
+    let mut player = ReplayPlayer::new(&replay, HashComparator::default()).unwrap();
     let before = allocations();
     player.verify().unwrap();
     for tick in (0..replay.ticks()).step_by(777) {

@@ -305,7 +305,7 @@ fn sim_ls_12_clean_matches_with_sections_raise_no_alarm() {
             game.run_for(Duration::from_secs(4));
         }
         assert_eq!(alarms(&game.world), 0, "{:?}", game.world.server_events);
-        assert_eq!(game.world.server.stats().ladder_questions, 0);
+        assert_eq!(game.world.server.stats().bisect_questions, 0);
         let stats = game.world.server.stats();
         assert!(stats.hashes_compared > 0, "{stats:?}");
     });

@@ -226,7 +226,7 @@ fn sim_ls_14_who_joins_past_the_chain_loads_a_snapshot_of_server_or_player() {
         } else {
             SnapshotSource::Players
         };
-        let mut crowd = Crowd::new(seed, source, Recovery::Tell, Link::lossy(percent));
+        let mut crowd = Crowd::new(seed, source, Recovery::Report, Link::lossy(percent));
         crowd.run(LATE + u32::try_from(generator.below(500)).unwrap());
         crowd.world.join_anew(3);
         let joined = crowd.world.server.ticks_closed();
@@ -250,7 +250,7 @@ fn ls_g14_a_mebibyte_at_10_mbit_is_in_step_within_1_4_s_and_stalls_nobody() {
     let mut waits = Vec::new();
     for seed in 0..5 {
         let seed = Seed::from_number(seed);
-        let mut crowd = Crowd::new(seed, SnapshotSource::Server, Recovery::Tell, link);
+        let mut crowd = Crowd::new(seed, SnapshotSource::Server, Recovery::Report, link);
         crowd.ballast = (1 << 20) - 8;
         crowd.run(LATE);
         let from = crowd.world.players[0].turned_at.len();
@@ -337,7 +337,7 @@ fn sim_ls_14_a_player_who_gives_a_wrong_state_is_found_out_and_passed_over() {
         let mut crowd = Crowd::new(
             seed,
             SnapshotSource::Players,
-            Recovery::Tell,
+            Recovery::Report,
             Link::lossy(2),
         );
         crowd.run(LATE);
@@ -365,7 +365,7 @@ fn sim_ls_14_a_player_who_gives_a_wrong_state_is_found_out_and_passed_over() {
 fn sim_ls_14_who_gives_a_wrong_state_is_found_out_though_first_hashes_are_lost() {
     for_each_seed(&test_site!(), 30, |seed| {
         let (source, link) = (SnapshotSource::Players, Link::lossy(2));
-        let mut crowd = Crowd::new(seed, source, Recovery::Tell, link);
+        let mut crowd = Crowd::new(seed, source, Recovery::Report, link);
         crowd.run(LATE);
         crowd.liars = vec![0];
         crowd.world.links[3].loss = 400_000;
@@ -380,7 +380,7 @@ fn sim_ls_14_who_gives_a_wrong_state_is_found_out_though_first_hashes_are_lost()
 fn a_pause_of_the_process_is_not_time_in_which_a_snapshot_was_due() {
     let seed = Seed::from_number(8);
     let (source, link) = (SnapshotSource::Server, Link::lossy(1));
-    let mut crowd = Crowd::new(seed, source, Recovery::Tell, link);
+    let mut crowd = Crowd::new(seed, source, Recovery::Report, link);
     crowd.run(LATE);
     crowd.world.join_anew(3);
     while !crowd
@@ -405,7 +405,7 @@ fn where_nobody_gives_a_snapshot_the_newcomer_is_told() {
     let mut crowd = Crowd::new(
         seed,
         SnapshotSource::Players,
-        Recovery::Tell,
+        Recovery::Report,
         Link::lossy(1),
     );
     crowd.run(LATE);
@@ -429,7 +429,7 @@ fn a_snapshot_is_given_when_it_is_wanted_and_in_bounds() {
     let mut crowd = Crowd::new(
         seed,
         SnapshotSource::Server,
-        Recovery::Tell,
+        Recovery::Report,
         Link::perfect(),
     );
     let now = crowd.world.now;

@@ -149,5 +149,5 @@ fn ls_16_who_sleeps_during_an_election_for_too_long_is_told_where_it_was_left_ou
     world.assert_progress(&[1, 2, 3]);
     let closed = world.players[4].closed();
     let next = world.players[1].hosts()[0].1;
-    assert_eq!(closed, Some(HostedClose::LeftOut { tick: next }));
+    assert_eq!(closed, Some(HostedClose::Excluded { tick: next }));
 }

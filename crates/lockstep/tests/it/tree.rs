@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use lockstep::bundle::Shape;
 use lockstep::message::{Down, decode_down};
 use lockstep::{
-    ClientConfig, ClientEvent, ClientPeer, Config, FanConfig, FanEvent, Input, MatchServer, PeerId,
-    RelayFan, ServerEvent, StateHasher, Tick, Turn,
+    ClientConfig, ClientEvent, ClientPeer, Config, Input, MatchServer, PeerId, ServerEvent,
+    SpectatorRelay, SpectatorRelayConfig, SpectatorRelayEvent, StateHasher, Tick, Turn,
 };
 use wire::{Arrival, Generator, Instant, Seat, Seed};
 
@@ -28,7 +28,7 @@ pub(crate) struct Node {
 #[derive(Debug)]
 pub(crate) enum Role {
     Client(Box<Viewer>),
-    Fan(Box<RelayFan>, Vec<FanEvent>),
+    Fan(Box<SpectatorRelay>, Vec<SpectatorRelayEvent>),
 }
 
 /// A client with its game.
@@ -124,8 +124,8 @@ impl Tree {
     }
 
     /// Adds a fan below `parent`.
-    pub(crate) fn fan(&mut self, parent: usize, config: FanConfig) -> usize {
-        let fan = RelayFan::new(config, UP, self.seeds.seed(), self.now);
+    pub(crate) fn fan(&mut self, parent: usize, config: SpectatorRelayConfig) -> usize {
+        let fan = SpectatorRelay::new(config, UP, self.seeds.seed(), self.now);
         let node = self.add(Role::Fan(Box::new(fan), Vec::new()), parent);
         self.let_watch(parent, node);
         node
@@ -135,11 +135,11 @@ impl Tree {
         let (now, peer) = (self.now, peer(node));
         let is_fan = matches!(self.nodes[node].role, Role::Fan(..));
         if parent == SERVER && is_fan {
-            self.server.watch_as_fan(now, peer).unwrap();
+            self.server.watch_as_relay(now, peer).unwrap();
         } else if parent == SERVER {
             self.server.watch(now, peer).unwrap();
         } else if is_fan {
-            self.as_fan(parent).watch_as_fan(now, peer).unwrap();
+            self.as_fan(parent).watch_as_relay(now, peer).unwrap();
         } else {
             self.as_fan(parent).watch(now, peer).unwrap();
         }
@@ -174,7 +174,7 @@ impl Tree {
         }
     }
 
-    pub(crate) fn as_fan(&mut self, node: usize) -> &mut RelayFan {
+    pub(crate) fn as_fan(&mut self, node: usize) -> &mut SpectatorRelay {
         match &mut self.nodes[node].role {
             Role::Client(_) => panic!("{node} is no fan"),
             Role::Fan(fan, _) => fan,

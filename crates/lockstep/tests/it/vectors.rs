@@ -282,7 +282,7 @@ fn ladder_vectors_mean_what_they_meant() {
     let known = None;
     let unknown = Ok(Up::Answer(Answer::Sections { tick_low, known }));
     assert_eq!(decode_up(&vector(UP, "answer_unknown"), PAD), unknown);
-    let heard = Ok(Up::Answer(Answer::Heard { tick_low, seat }));
+    let heard = Ok(Up::Answer(Answer::Acknowledged { tick_low, seat }));
     assert_eq!(decode_up(&vector(UP, "answer_heard"), PAD), heard);
 }
 

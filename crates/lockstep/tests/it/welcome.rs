@@ -8,14 +8,14 @@ use wire::{Arrival, Instant, Seed};
 
 /// What a server may choose in its welcome.
 #[derive(Clone, Copy, Debug)]
-struct Terms {
+struct MatchParameters {
     period_nanos: u32,
     input_delay: u8,
     repair: u8,
     hash_interval: u8,
 }
 
-const ORDINARY: Terms = Terms {
+const ORDINARY: MatchParameters = MatchParameters {
     period_nanos: 16_666_666,
     input_delay: 6,
     repair: 4,
@@ -23,11 +23,11 @@ const ORDINARY: Terms = Terms {
 };
 
 /// A welcome to a match of one seat and 16 buttons.
-fn welcome(terms: Terms) -> Vec<u8> {
+fn welcome(parameters: MatchParameters) -> Vec<u8> {
     let mut out = vec![0x81, 2, 0, 0, 1, 0, 0, 0, 16];
-    out.extend_from_slice(&terms.period_nanos.to_be_bytes());
-    out.extend_from_slice(&[terms.input_delay; 2]);
-    out.extend_from_slice(&[terms.repair, terms.hash_interval]);
+    out.extend_from_slice(&parameters.period_nanos.to_be_bytes());
+    out.extend_from_slice(&[parameters.input_delay; 2]);
+    out.extend_from_slice(&[parameters.repair, parameters.hash_interval]);
     out.extend_from_slice(&[7; 16]);
     out
 }
@@ -46,11 +46,11 @@ fn give(client: &mut ClientPeer<u16>, now: Instant, mut datagram: Vec<u8>) {
 
 /// How often a client wakes in `span` after a welcome and one turn, and how much it says; ends
 /// after `most` of either.
-fn wakes(terms: Terms, span: Duration, most: u64) -> (u64, u64) {
+fn wakes(parameters: MatchParameters, span: Duration, most: u64) -> (u64, u64) {
     let beginning = Instant::from_millis(1);
     let seed = Seed::from_number(1);
     let mut client = ClientPeer::<u16>::new(ClientConfig::default(), PeerId(0), seed, beginning);
-    give(&mut client, beginning, welcome(terms));
+    give(&mut client, beginning, welcome(parameters));
     give(&mut client, beginning, turns(0, 1));
     let (mut wakes, mut said, mut buf) = (0, 0, Vec::new());
     while let Some(now) = client.poll_timeout().filter(|at| *at <= beginning + span) {
@@ -68,20 +68,24 @@ fn wakes(terms: Terms, span: Duration, most: u64) -> (u64, u64) {
 }
 
 /// How a field is set, which values are taken, and which are refused.
-type Field = (fn(&mut Terms, u32), &'static [u32], &'static [u32]);
+type Field = (
+    fn(&mut MatchParameters, u32),
+    &'static [u32],
+    &'static [u32],
+);
 
 /// Whether a client, and the decoder by itself, refuses a welcome as malformed.
-fn is_refused(change: fn(&mut Terms, u32), value: u32) -> bool {
-    let mut terms = ORDINARY;
-    change(&mut terms, value);
-    let datagram = welcome(terms);
+fn is_refused(change: fn(&mut MatchParameters, u32), value: u32) -> bool {
+    let mut parameters = ORDINARY;
+    change(&mut parameters, value);
+    let datagram = welcome(parameters);
     let now = Instant::from_millis(1);
     let seed = Seed::from_number(1);
     let mut client = ClientPeer::<u16>::new(ClientConfig::default(), PeerId(0), seed, now);
     give(&mut client, now, datagram.clone());
     match decode_down(&datagram, None) {
         Ok(Down::Welcome(_)) => {
-            assert!(client.poll_event().is_some(), "{terms:?}");
+            assert!(client.poll_event().is_some(), "{parameters:?}");
             false
         }
         Err(DecodeError::Malformed) => {
@@ -90,16 +94,21 @@ fn is_refused(change: fn(&mut Terms, u32), value: u32) -> bool {
             assert_eq!(client.stats().dropped_malformed, 1);
             true
         }
-        other => panic!("{terms:?}: {other:?}"),
+        other => panic!("{parameters:?}: {other:?}"),
     }
 }
 
 #[test]
 fn what_no_sender_writes_is_no_welcome() {
-    let period = |terms: &mut Terms, value| terms.period_nanos = value;
-    let delay = |terms: &mut Terms, value| terms.input_delay = u8::try_from(value).unwrap();
-    let repair = |terms: &mut Terms, value| terms.repair = u8::try_from(value).unwrap();
-    let interval = |terms: &mut Terms, value| terms.hash_interval = u8::try_from(value).unwrap();
+    let period = |parameters: &mut MatchParameters, value| parameters.period_nanos = value;
+    let delay = |parameters: &mut MatchParameters, value| {
+        parameters.input_delay = u8::try_from(value).unwrap();
+    };
+    let repair =
+        |parameters: &mut MatchParameters, value| parameters.repair = u8::try_from(value).unwrap();
+    let interval = |parameters: &mut MatchParameters, value| {
+        parameters.hash_interval = u8::try_from(value).unwrap();
+    };
     let fields: [Field; 4] = [
         (
             period,
@@ -123,15 +132,18 @@ fn no_welcome_makes_a_client_spin() {
     let span = Duration::from_secs(300);
     for period_nanos in [1, 999_999, 1_000_000, 1_000_000_000, u32::MAX] {
         for (input_delay, repair, hash_interval) in [(1, 1, 1), (60, 8, u8::MAX), (0, 0, 0)] {
-            let terms = Terms {
+            let parameters = MatchParameters {
                 period_nanos,
                 input_delay,
                 repair,
                 hash_interval,
             };
             let most = 310_000;
-            let (wakes, said) = wakes(terms, span, most);
-            assert!(wakes < most && said < most, "{terms:?}: {wakes} {said}");
+            let (wakes, said) = wakes(parameters, span, most);
+            assert!(
+                wakes < most && said < most,
+                "{parameters:?}: {wakes} {said}"
+            );
         }
     }
 }
@@ -144,11 +156,11 @@ fn a_client_that_slept_for_years_wakes_in_a_few_steps() {
         let seed = Seed::from_number(1);
         let mut client =
             ClientPeer::<u16>::new(ClientConfig::default(), PeerId(0), seed, beginning);
-        let terms = Terms {
+        let parameters = MatchParameters {
             period_nanos: 1_000_000,
             ..ORDINARY
         };
-        give(&mut client, beginning, welcome(terms));
+        give(&mut client, beginning, welcome(parameters));
         give(&mut client, beginning, turns(0, 1));
         let now = Instant::from_millis(millis);
         client.handle_timeout(now);

@@ -5,7 +5,9 @@
 
 use core::time::Duration;
 
-use lockstep::{Config, FanConfig, InputDelay, MeshConfig, MeshEvent, Origin, PeerId, ServerEvent};
+use lockstep::{
+    Config, InputDelay, MeshConfig, MeshEvent, Origin, PeerId, ServerEvent, SpectatorRelayConfig,
+};
 use wire::{Instant, Seat, Seed};
 
 use crate::hosted_world::{HostedWorld, hosted};
@@ -129,7 +131,7 @@ fn ls_1_fans_and_late_spectators_see_tick_65_536_as_it_was() {
         }
     };
     run(&mut tree, NEAR - 1_100);
-    let root = tree.fan(SERVER, FanConfig::default());
+    let root = tree.fan(SERVER, SpectatorRelayConfig::default());
     let early = tree.watch(root);
     run(&mut tree, NEAR);
     tree.link = lossy();
@@ -206,7 +208,9 @@ fn mesh_across(config: &MeshConfig) {
         let is_bad = |event: &&MeshEvent| {
             matches!(
                 event,
-                MeshEvent::Desync { .. } | MeshEvent::Breach { .. } | MeshEvent::Silent { .. }
+                MeshEvent::Desync { .. }
+                    | MeshEvent::CommitViolation { .. }
+                    | MeshEvent::Silent { .. }
             )
         };
         assert_eq!(player.events.iter().find(is_bad), None);

@@ -56,14 +56,14 @@ fn ticks() -> Ticks {
 
 #[test]
 fn hosted_vectors_mean_what_they_meant() {
-    let (members, next, gone) = (0x0e, 0x06, 0x08);
+    let (members, next, leaving) = (0x0e, 0x06, 0x08);
     let meanings = [
         (
             "presence",
             HostedMessage::Presence(Presence {
                 epoch: 0,
                 members: 0x0f,
-                is_doubtful: false,
+                host_suspected: false,
             }),
         ),
         (
@@ -71,7 +71,7 @@ fn hosted_vectors_mean_what_they_meant() {
             HostedMessage::Presence(Presence {
                 epoch: 2,
                 members: 6,
-                is_doubtful: true,
+                host_suspected: true,
             }),
         ),
         ("leave", HostedMessage::Leave),
@@ -82,7 +82,7 @@ fn hosted_vectors_mean_what_they_meant() {
                 statement: Statement {
                     members,
                     suspects: 8,
-                    gone,
+                    leaving,
                     held: ticks(),
                 },
             },
@@ -94,7 +94,7 @@ fn hosted_vectors_mean_what_they_meant() {
                 decision: Decision {
                     members,
                     next,
-                    gone,
+                    leaving,
                     cuts: ticks(),
                 },
             },

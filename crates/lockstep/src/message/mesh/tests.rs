@@ -77,7 +77,7 @@ fn assert_means(name: &str, message: &MeshMessage<'_>) {
 #[test]
 fn mesh_vectors_mean_what_they_meant() {
     let hello = Hello {
-        terms: Terms {
+        parameters: MatchParameters {
             seats: 4,
             width: 16,
             period_nanos: 16_666_666,
@@ -88,7 +88,7 @@ fn mesh_vectors_mean_what_they_meant() {
         },
         seat: 2,
         delay: 6,
-        heard: 0b0110,
+        received: 0b0110,
         sent: 1_000,
         echo: 0,
         held: None,
@@ -96,10 +96,10 @@ fn mesh_vectors_mean_what_they_meant() {
     };
     assert_means("hello_first", &MeshMessage::Hello(hello));
     let mut commits = hello;
-    commits.terms.commits = true;
+    commits.parameters.commits = true;
     assert_means("hello_commits", &MeshMessage::Hello(commits));
     let hello = Hello {
-        heard: 0b1111,
+        received: 0b1111,
         echo: 900,
         held: Some(50),
         starts_in: Some(-2),
@@ -110,14 +110,14 @@ fn mesh_vectors_mean_what_they_meant() {
     let statement = Statement {
         members: 0b1111,
         suspects: 0b1000,
-        gone: 0,
+        leaving: 0,
         held: ticks([0, 0, 0, 300]),
     };
     assert_means("statement", &MeshMessage::Statement(statement));
     let decision = Decision {
         members: 0b0111,
         next: 0b0101,
-        gone: 0b0010,
+        leaving: 0b0010,
         cuts: ticks([0, 77, 0, 300]),
     };
     assert_means("decision", &MeshMessage::Decision(decision));
@@ -242,8 +242,8 @@ proptest! {
     }
 
     #[test]
-    fn any_statement_and_decision_comes_back(members: u16, other: u16, gone: u16, held: [u32; 4]) {
-        let (members, gone) = (members & 15, gone & 15);
+    fn any_statement_and_decision_comes_back(members: u16, other: u16, leaving: u16, held: [u32; 4]) {
+        let (members, leaving) = (members & 15, leaving & 15);
         let part = other & members;
         prop_assume!(part != members);
         let kept = |staying: Seats| {
@@ -258,7 +258,7 @@ proptest! {
         let statement = MeshMessage::Statement(Statement {
             members,
             suspects: part,
-            gone,
+            leaving,
             held: kept(members & !part),
         });
         let bytes = written(&statement);
@@ -267,7 +267,7 @@ proptest! {
         let decision = MeshMessage::Decision(Decision {
             members,
             next: part,
-            gone,
+            leaving,
             cuts: kept(part),
         });
         let bytes = written(&decision);

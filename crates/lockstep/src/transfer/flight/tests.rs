@@ -81,7 +81,7 @@ fn where_the_path_reorders_it_waits_for_longer() {
     hear(&mut flight, 71, 0, 31, &(1..32).collect::<Vec<_>>());
     assert_eq!(send(&mut flight, 71, 1), [0]);
     hear(&mut flight, 72, 32, 32, &[]);
-    assert_eq!(flight.overtaken, Duration::from_millis(31));
+    assert_eq!(flight.reordering, Duration::from_millis(31));
     // So 34 ms are not enough now, and 35 are: an eighth more than what was seen.
     hear(&mut flight, 98, 33, 58, &(34..59).collect::<Vec<_>>());
     hear(&mut flight, 99, 33, 59, &(34..60).collect::<Vec<_>>());
@@ -95,11 +95,11 @@ fn what_is_overtaken_by_a_round_trip_is_lost() {
     let mut flight = Flight::new(2_000);
     for now in 0..900 {
         send(&mut flight, now, 1);
-        let heard = u32::try_from(now).unwrap().checked_sub(20);
-        if let Some(latest) = heard.filter(|latest| *latest >= 100) {
+        let last_received = u32::try_from(now).unwrap().checked_sub(20);
+        if let Some(latest) = last_received.filter(|latest| *latest >= 100) {
             let arrived: Vec<_> = (101..=latest).collect();
             hear(&mut flight, now, 100, latest, &arrived);
-        } else if let Some(latest) = heard {
+        } else if let Some(latest) = last_received {
             hear(&mut flight, now, latest + 1, latest, &[]);
         }
     }
@@ -130,8 +130,8 @@ fn where_nothing_is_heard_two_go_out_in_ever_longer_waits() {
     let mut flight = Flight::new(100);
     send(&mut flight, 0, 10);
     hear(&mut flight, 100, 1, 0, &[]);
-    let patience = flight.trip.patience();
-    assert_eq!(patience, Duration::from_millis(100 + 4 * 50 + 40));
+    let probe_timeout = flight.trip.probe_timeout();
+    assert_eq!(probe_timeout, Duration::from_millis(100 + 4 * 50 + 40));
     assert_eq!(send(&mut flight, 100, 3), [10, 11, 12]);
     assert_eq!(send(&mut flight, 439, 1), [13]);
     // 340 ms after the last word nothing new begins, and 340 ms after the last chunk it asks.

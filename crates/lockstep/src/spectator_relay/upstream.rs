@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use wire::Instant;
 
-use super::FanConfig;
-use crate::audience::{SPECTATOR_REPORT_TICKS, Stage};
+use super::SpectatorRelayConfig;
 use crate::bundle::Shape;
 use crate::chain::{CHAIN_LEN, Chain};
 use crate::config::snapshot_bytes_max;
 use crate::message::{
-    Chunk, Direction, ReportHead, Turns, Welcome, write_ready, write_report, write_snapshot_wish,
+    Chunk, Direction, ReportHead, Turns, Welcome, write_ready, write_report, write_snapshot_request,
 };
 use crate::snapshot;
-use crate::stats::FanStats;
+use crate::spectators::{SPECTATOR_REPORT_TICKS, ShownTicks};
+use crate::stats::SpectatorRelayStats;
 use crate::tick::Tick;
 use crate::transfer::Incoming;
 
@@ -26,10 +26,10 @@ const AHEAD_MAX: u32 = 256;
 const REPEAT_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Time from one wish for a snapshot to its repetition.
-const WISH_INTERVAL: Duration = Duration::from_millis(500);
+const REQUEST_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How long a snapshot is waited for that children want: its pieces come at the pace of its sender.
-const WISH_TIME: Duration = Duration::from_secs(20);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A match as it comes in.
 #[derive(Debug)]
@@ -48,13 +48,13 @@ pub(super) struct Upstream {
     /// When to say next what is there; `None` until turns come.
     report_at: Option<Instant>,
     /// While children want a snapshot.
-    wish: Option<Wish>,
+    request: Option<SnapshotRequest>,
     /// Which of these are due.
     due: Due,
 }
 
 #[derive(Debug)]
-struct Wish {
+struct SnapshotRequest {
     /// When to repeat it.
     again_at: Instant,
     /// When to give it up.
@@ -67,11 +67,11 @@ enum Due {
     Nothing,
     Ready,
     Report,
-    Wish,
+    SnapshotRequest,
 }
 
 impl Upstream {
-    pub(super) fn new(now: Instant, welcome: Welcome, config: &FanConfig) -> Self {
+    pub(super) fn new(now: Instant, welcome: Welcome, config: &SpectatorRelayConfig) -> Self {
         let shape = welcome.shape;
         Self {
             welcome,
@@ -82,13 +82,13 @@ impl Upstream {
             incoming: incoming(shape, config),
             ready_at: Some(now),
             report_at: None,
-            wish: None,
+            request: None,
             due: Due::Nothing,
         }
     }
 
-    pub(super) const fn stage(&self) -> Stage<'_> {
-        Stage {
+    pub(super) const fn shown_ticks(&self) -> ShownTicks<'_> {
+        ShownTicks {
             chain: &self.chain,
             begin: self.begin,
             end: self.end,
@@ -97,10 +97,10 @@ impl Upstream {
 
     /// Goes on in a new session, maybe with another server, which numbers its transfers by itself:
     /// what is under way is forgotten, and a wish is said again.
-    pub(super) fn begin_anew(&mut self, now: Instant, config: &FanConfig) {
+    pub(super) fn restart(&mut self, now: Instant, config: &SpectatorRelayConfig) {
         self.incoming = incoming(self.welcome.shape, config);
-        if let Some(wish) = &mut self.wish {
-            wish.again_at = now;
+        if let Some(request) = &mut self.request {
+            request.again_at = now;
         }
         self.say_ready(now);
     }
@@ -111,7 +111,12 @@ impl Upstream {
     }
 
     /// Takes closed ticks.
-    pub(super) fn on_turns(&mut self, now: Instant, turns: &Turns<'_>, stats: &mut FanStats) {
+    pub(super) fn on_turns(
+        &mut self,
+        now: Instant,
+        turns: &Turns<'_>,
+        stats: &mut SpectatorRelayStats,
+    ) {
         self.ready_at = None;
         let Some(first) = self.end.widen_near(turns.first_low) else {
             stats.dropped_window = stats.dropped_window.saturating_add(1);
@@ -144,7 +149,7 @@ impl Upstream {
         &mut self,
         now: Instant,
         chunk: &Chunk<'_>,
-        stats: &mut FanStats,
+        stats: &mut SpectatorRelayStats,
     ) -> Option<(Tick, Arc<[u8]>)> {
         self.ready_at = None;
         self.incoming.on_chunk(now, chunk);
@@ -164,21 +169,21 @@ impl Upstream {
     }
 
     /// Whether to wish for a snapshot, children wanting one; false where that has been in vain.
-    pub(super) fn wish(&mut self, now: Instant) -> bool {
-        let wish = self.wish.get_or_insert_with(|| Wish {
+    pub(super) fn request(&mut self, now: Instant) -> bool {
+        let request = self.request.get_or_insert_with(|| SnapshotRequest {
             again_at: now,
-            until: after(now, WISH_TIME),
+            until: after(now, REQUEST_TIMEOUT),
         });
-        let has_time = wish.until > now;
+        let has_time = request.until > now;
         if !has_time {
-            self.wish = None;
+            self.request = None;
         }
         has_time
     }
 
     /// Nobody wants one any more.
-    pub(super) const fn unwish(&mut self) {
-        self.wish = None;
+    pub(super) const fn cancel_request(&mut self) {
+        self.request = None;
     }
 
     pub(super) fn on_timeout(&mut self, now: Instant) {
@@ -195,11 +200,11 @@ impl Upstream {
             self.report_at = Some(after(now, wait));
             self.due = Due::Report;
         }
-        if let Some(wish) = &mut self.wish
-            && wish.again_at <= now
+        if let Some(request) = &mut self.request
+            && request.again_at <= now
         {
-            wish.again_at = after(now, WISH_INTERVAL);
-            self.due = Due::Wish;
+            request.again_at = after(now, REQUEST_INTERVAL);
+            self.due = Due::SnapshotRequest;
         }
     }
 
@@ -217,17 +222,20 @@ impl Upstream {
                 let width = self.welcome.shape.width;
                 write_report(out, &head, width, &[], core::iter::empty());
             }
-            Due::Wish => write_snapshot_wish(out),
+            Due::SnapshotRequest => write_snapshot_request(out),
         }
         true
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        let wish = self.wish.as_ref().map(|wish| wish.again_at.min(wish.until));
+        let request = self
+            .request
+            .as_ref()
+            .map(|request| request.again_at.min(request.until));
         [
             self.ready_at,
             self.report_at,
-            wish,
+            request,
             self.incoming.poll_timeout(),
         ]
         .into_iter()
@@ -242,7 +250,7 @@ impl Upstream {
             .saturating_add(self.chain.memory_len())
     }
 
-    fn advance(&mut self, stats: &mut FanStats) {
+    fn advance(&mut self, stats: &mut SpectatorRelayStats) {
         while self.chain.has(self.end) {
             self.end = self.end.plus(1);
             stats.ticks = stats.ticks.saturating_add(1);
@@ -263,7 +271,7 @@ impl Upstream {
     }
 }
 
-fn incoming(shape: Shape, config: &FanConfig) -> Box<Incoming> {
+fn incoming(shape: Shape, config: &SpectatorRelayConfig) -> Box<Incoming> {
     let len_max = snapshot_bytes_max(config.snapshot_len_max, shape);
     Box::new(Incoming::new(Direction::Down, len_max))
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::input::Width;
 use crate::message;
-use crate::message::{decode_up, write_heard, write_sections, write_ticks};
+use crate::message::{decode_up, write_acknowledged, write_sections, write_ticks};
 
 const NAMES: [&str; 4] = ["random", "units", "shots", "score"];
 
@@ -9,8 +9,8 @@ const NAMES: [&str; 4] = ["random", "units", "shots", "score"];
 const WAIT: u64 = 130_000_000;
 
 /// A player who differs in section `section` from tick `from` on; past the last, in its log.
-fn hashes(from: u32, section: usize, ticks: impl Iterator<Item = u32>) -> Rungs {
-    let mut rungs = Rungs::new(1_024);
+fn hashes(from: u32, section: usize, ticks: impl Iterator<Item = u32>) -> HashHistory {
+    let mut hash_history = HashHistory::new(1_024);
     for tick in ticks {
         let is_wrong = tick >= from;
         let sections = NAMES.into_iter().zip(tick..).enumerate();
@@ -24,15 +24,15 @@ fn hashes(from: u32, section: usize, ticks: impl Iterator<Item = u32>) -> Rungs 
         } else {
             tick
         };
-        rungs.push(Tick(tick), (report, log), sections);
+        hash_history.push(Tick(tick), (report, log), sections);
     }
-    rungs
+    hash_history
 }
 
 /// Seats 0 (who differs) and up, each with what it keeps; the server with nothing.
 struct Search {
-    ladder: Ladder,
-    players: Vec<Rungs>,
+    bisect: DesyncBisect,
+    players: Vec<HashHistory>,
     now: Instant,
     asked: Vec<(Seat, Question)>,
     found: Vec<Found>,
@@ -42,28 +42,28 @@ struct Search {
 
 impl Search {
     /// Seat 0 is suspected for `tick`; all of `first..=tick` may differ.
-    fn new(players: Vec<Rungs>, first: u32, tick: u32) -> Self {
+    fn new(players: Vec<HashHistory>, first: u32, tick: u32) -> Self {
         let report = |seat: usize| players[seat].get(Tick(tick)).unwrap().report;
         let witnesses = (1..players.len()).map(|seat| Witness {
             seat: Some(Seat(u16::try_from(seat).unwrap())),
             report: report(seat),
             first: Tick(first),
         });
-        let suspicion = Suspicion {
+        let suspicion = DesyncReport {
             seat: Seat(0),
             report: report(0),
             tick: Tick(tick),
             witnesses: witnesses.collect(),
         };
         let mut search = Self {
-            ladder: Ladder::new(1_024, u8::MAX),
+            bisect: DesyncBisect::new(1_024, u8::MAX),
             players,
             now: Instant::from_millis(1),
             asked: Vec::new(),
             found: Vec::new(),
             silent: Vec::new(),
         };
-        search.ladder.begin(suspicion, search.deadline());
+        search.bisect.begin(suspicion, search.deadline());
         search
     }
 
@@ -73,15 +73,15 @@ impl Search {
 
     /// Has all questions asked and answered that are due.
     fn exchange(&mut self) {
-        while let Some((seat, question)) = self.ladder.poll_question(self.now) {
+        while let Some((seat, question)) = self.bisect.poll_question(self.now) {
             self.asked.push((seat, question));
             if !self.silent.contains(&seat) {
-                let rungs = &self.players[usize::from(seat.0)];
-                let datagram = answer(rungs, question);
+                let hash_history = &self.players[usize::from(seat.0)];
+                let datagram = answer(hash_history, question);
                 assert!(self.say(seat, &datagram), "{question:?}");
             }
         }
-        while let Some(found) = self.ladder.poll_found() {
+        while let Some(found) = self.bisect.poll_found() {
             self.found.push(found);
         }
     }
@@ -91,13 +91,13 @@ impl Search {
         let Ok(message::Up::Answer(answer)) = decode_up(datagram, Width::bits::<8>()) else {
             panic!("no answer: {datagram:?}");
         };
-        self.ladder.on_answer(seat, &answer, self.deadline())
+        self.bisect.on_answer(seat, &answer, self.deadline())
     }
 
     fn pass(&mut self, millis: u64) {
         self.now += core::time::Duration::from_millis(millis);
         let deadline = self.deadline();
-        self.ladder.on_tick(self.now, deadline, |_| WAIT);
+        self.bisect.on_tick(self.now, deadline, |_| WAIT);
         self.exchange();
     }
 
@@ -111,23 +111,23 @@ impl Search {
     }
 }
 
-fn answer(rungs: &Rungs, question: Question) -> Vec<u8> {
+fn answer(hash_history: &HashHistory, question: Question) -> Vec<u8> {
     let mut out = Vec::new();
     match question {
         Question::Ticks { first_low, count } => {
             let place = (Some(Tick(first_low.into())), first_low);
-            write_ticks(&mut out, rungs, place, count);
+            write_ticks(&mut out, hash_history, place, count);
         }
         Question::Sections { tick_low } => {
-            let rung = rungs.get(Tick(tick_low.into()));
-            write_sections(&mut out, (tick_low, 1_100), rung, rungs.names());
+            let entry = hash_history.get(Tick(tick_low.into()));
+            write_sections(&mut out, (tick_low, 1_100), entry, hash_history.names());
         }
-        Question::Diverged { tick_low, seat, .. } => write_heard(&mut out, tick_low, seat),
+        Question::Diverged { tick_low, seat, .. } => write_acknowledged(&mut out, tick_low, seat),
     }
     out
 }
 
-fn right(ticks: core::ops::Range<u32>) -> Rungs {
+fn right(ticks: core::ops::Range<u32>) -> HashHistory {
     hashes(u32::MAX, 0, ticks)
 }
 
@@ -144,7 +144,7 @@ fn a_tick_that_is_known_takes_one_question_each() {
     );
     // And both are told.
     assert_eq!(search.asked.len(), 4);
-    assert_eq!((search.ladder.inquiries.len(), search.found.len()), (0, 1));
+    assert_eq!((search.bisect.inquiries.len(), search.found.len()), (0, 1));
 }
 
 #[test]
@@ -211,12 +211,12 @@ fn inputs_that_differ_are_told_from_states() {
 #[test]
 fn a_game_without_sections_has_its_tick_named() {
     let bare = |from| {
-        let mut rungs = Rungs::new(1_024);
+        let mut hash_history = HashHistory::new(1_024);
         for tick in 0..60 {
             let report = if tick >= from { !tick } else { tick };
-            rungs.push(Tick(tick), (report, tick), core::iter::empty());
+            hash_history.push(Tick(tick), (report, tick), core::iter::empty());
         }
-        rungs
+        hash_history
     };
     let mut search = Search::new(vec![bare(45), bare(u32::MAX)], 41, 50);
     search.exchange();
@@ -226,7 +226,7 @@ fn a_game_without_sections_has_its_tick_named() {
 #[test]
 fn a_section_that_one_alone_has_is_named() {
     let fewer = hashes(u32::MAX, 0, 0..60);
-    let mut more = Rungs::new(1_024);
+    let mut more = HashHistory::new(1_024);
     for tick in 0..60 {
         let names = NAMES.into_iter().chain(["ghosts"]);
         more.push(Tick(tick), (!tick, tick), names.zip(tick..));
@@ -241,8 +241,8 @@ fn a_section_that_one_alone_has_is_named() {
 fn the_server_itself_is_not_asked() {
     let players = vec![hashes(45, 1, 0..60)];
     let mut search = Search::new(players, 41, 50);
-    search.ladder.own = right(0..60);
-    let suspicion = Suspicion {
+    search.bisect.own = right(0..60);
+    let suspicion = DesyncReport {
         seat: Seat(0),
         report: !50,
         tick: Tick(50),
@@ -254,14 +254,14 @@ fn the_server_itself_is_not_asked() {
     };
     let deadline = search.deadline();
     // In place of the search that `new` began, which has nobody to ask.
-    search.ladder.begin(suspicion, deadline);
+    search.bisect.begin(suspicion, deadline);
     search.exchange();
     assert_eq!(search.found[1].against, None);
     let units = Some("units".to_owned());
     assert_eq!(search.results()[1..], [(45, Cause::State, units)]);
     assert!(search.asked.iter().all(|(seat, _)| *seat == Seat(0)));
     assert_eq!(search.asked.len(), 3);
-    assert!(search.ladder.inquiries.is_empty());
+    assert!(search.bisect.inquiries.is_empty());
 }
 
 #[test]
@@ -306,14 +306,14 @@ fn a_witness_that_does_not_answer_is_replaced() {
 fn a_witness_that_keeps_the_tick_no_more_is_replaced() {
     let players = vec![hashes(50, 1, 0..60), right(0..60), right(0..60)];
     let mut search = Search::new(players, 50, 50);
-    search.players[1] = Rungs::new(0);
+    search.players[1] = HashHistory::new(0);
     search.exchange();
     let units = Some("units".to_owned());
     assert_eq!(search.results(), [(50, Cause::State, units)]);
     assert_eq!(search.found[0].against, Some(Seat(2)));
     // Nobody has it.
     let mut search = Search::new(vec![hashes(50, 1, 0..60), right(0..60)], 50, 50);
-    search.players[1] = Rungs::new(0);
+    search.players[1] = HashHistory::new(0);
     search.exchange();
     assert_eq!(search.results(), [(50, Cause::Unknown, None)]);
 }
@@ -338,7 +338,7 @@ fn who_never_answers_is_given_up_in_bounded_time_and_questions() {
         let millis = search.now.as_millis();
         assert!(millis <= limit * 1_000 + 200, "{silent:?}: {millis}");
         // Whoever is told and does not say so is waited for as long.
-        while !search.ladder.inquiries.is_empty() {
+        while !search.bisect.inquiries.is_empty() {
             search.pass(16);
         }
         assert!(search.now.as_millis() <= millis + 4_100);
@@ -385,7 +385,7 @@ fn answers_that_nobody_asked_for_or_that_contradict_a_report_change_nothing() {
     assert!(!search.say(Seat(0), &sections));
     let (tick_low, seat) = (50, Seat(0));
     let mut heard = Vec::new();
-    write_heard(&mut heard, tick_low, seat);
+    write_acknowledged(&mut heard, tick_low, seat);
     assert!(!search.say(Seat(0), &heard));
     let lie = answer(&search.players[1], ticks);
     assert!(
@@ -408,39 +408,39 @@ fn whoever_leaves_is_not_waited_for() {
     // The player: what is known is told.
     let three = || vec![hashes(45, 1, 0..60), right(0..60), right(0..60)];
     let mut search = Search::new(three(), 41, 50);
-    search.ladder.on_left(Seat(0), search.deadline());
+    search.bisect.on_left(Seat(0), search.deadline());
     search.silent = vec![Seat(0)];
     search.exchange();
     assert_eq!(search.results(), [(50, Cause::Unknown, None)]);
-    assert!(search.ladder.inquiries.is_empty(), "the witness was told");
+    assert!(search.bisect.inquiries.is_empty(), "the witness was told");
     // The witness: there is another one.
     let mut search = Search::new(three(), 41, 50);
-    search.ladder.on_left(Seat(1), search.deadline());
+    search.bisect.on_left(Seat(1), search.deadline());
     search.silent = vec![Seat(1)];
     search.exchange();
     assert_eq!(search.found[0].against, Some(Seat(2)));
     assert_eq!(search.found[0].cause, Cause::State);
     // And then there is none.
     let mut search = Search::new(three(), 41, 50);
-    search.ladder.on_left(Seat(2), search.deadline());
-    search.ladder.on_left(Seat(1), search.deadline());
+    search.bisect.on_left(Seat(2), search.deadline());
+    search.bisect.on_left(Seat(1), search.deadline());
     search.exchange();
     assert_eq!(search.results(), [(50, Cause::Unknown, None)]);
-    assert!(search.ladder.inquiries.is_empty());
+    assert!(search.bisect.inquiries.is_empty());
     // Both, before they were told.
     let mut search = Search::new(three(), 50, 50);
-    search.ladder.on_left(Seat(0), search.deadline());
-    search.ladder.on_left(Seat(1), search.deadline());
-    assert!(search.ladder.inquiries.is_empty());
-    assert_eq!(search.ladder.poll_question(search.now), None);
+    search.bisect.on_left(Seat(0), search.deadline());
+    search.bisect.on_left(Seat(1), search.deadline());
+    assert!(search.bisect.inquiries.is_empty());
+    assert_eq!(search.bisect.poll_question(search.now), None);
 }
 
 #[test]
 fn a_player_loads_another_state_when_its_own_was_searched() {
     let mut search = Search::new(vec![hashes(45, 1, 0..60), right(0..60)], 41, 50);
-    assert!(search.ladder.reload_after(Seat(0)));
+    assert!(search.bisect.reload_after(Seat(0)));
     assert!(
-        !search.ladder.reload_after(Seat(1)),
+        !search.bisect.reload_after(Seat(1)),
         "nobody searches there"
     );
     search.silent = vec![Seat(0)];
@@ -449,12 +449,12 @@ fn a_player_loads_another_state_when_its_own_was_searched() {
         search.pass(16);
     }
     assert!(search.found[0].then_reload, "also where nothing was found");
-    assert!(!search.ladder.reload_after(Seat(0)), "it is told already");
+    assert!(!search.bisect.reload_after(Seat(0)), "it is told already");
 }
 
 #[test]
 fn memory_is_bounded_by_what_two_answers_can_hold() {
-    let mut most = Rungs::new(1_024);
+    let mut most = HashHistory::new(1_024);
     for tick in 0..60 {
         let names = NAMES.into_iter().cycle().take(64);
         most.push(Tick(tick), (!tick, tick), names.zip(0..));
@@ -462,14 +462,14 @@ fn memory_is_bounded_by_what_two_answers_can_hold() {
     let mut search = Search::new(vec![most, right(0..60)], 50, 50);
     search.silent = vec![Seat(0), Seat(1)];
     search.exchange();
-    let before = search.ladder.memory_len();
+    let before = search.bisect.memory_len();
     let datagram = answer(&search.players[0], Question::Sections { tick_low: 50 });
     assert!(search.say(Seat(0), &datagram));
-    let held = search.ladder.memory_len() - before;
+    let held = search.bisect.memory_len() - before;
     assert!((64 * 36..=64 * 40).contains(&held), "{held}");
-    while !search.ladder.inquiries.is_empty() {
+    while !search.bisect.inquiries.is_empty() {
         search.pass(16);
     }
-    let found = search.ladder.found.capacity() * size_of::<Found>();
-    assert!(search.ladder.memory_len() <= before + found);
+    let found = search.bisect.found.capacity() * size_of::<Found>();
+    assert!(search.bisect.memory_len() <= before + found);
 }

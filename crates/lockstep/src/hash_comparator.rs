@@ -18,11 +18,11 @@ const SETTLED: u32 = 512;
 
 /// Every player's hashes of the last steps.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct HashComparator {
     /// One for each seat.
-    columns: Vec<Column>,
+    by_seat: Vec<SeatHashes>,
     /// The server's own.
-    server: Column,
+    server: SeatHashes,
     /// First step not yet settled.
     next: u32,
     /// First step that is still waited for.
@@ -30,13 +30,13 @@ pub(crate) struct Ledger {
     /// All steps before it are settled with what is there: everybody reported it, and not alike.
     early: u32,
     /// Whether there is such a step, ever.
-    haste: Haste,
+    policy: SettlePolicy,
     counts: Counts,
 }
 
 /// What a divergence is told by, where hashes were lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Haste {
+pub(crate) enum SettlePolicy {
     /// The first step that differs, however long it is waited for: nobody looks for it later.
     First,
     /// The first one that can be judged.
@@ -75,12 +75,12 @@ pub(crate) struct Settled {
     pub(crate) finding: Option<Finding>,
 }
 
-impl Ledger {
-    pub(crate) fn new(seats: u16, haste: Haste) -> Self {
+impl HashComparator {
+    pub(crate) fn new(seats: u16, policy: SettlePolicy) -> Self {
         Self {
-            haste,
-            columns: (0..seats).map(|_| Column::new()).collect(),
-            server: Column::new(),
+            policy,
+            by_seat: (0..seats).map(|_| SeatHashes::new()).collect(),
+            server: SeatHashes::new(),
             next: 0,
             overdue: 0,
             early: 0,
@@ -96,8 +96,8 @@ impl Ledger {
 
     /// Has `seat` take part from now on.
     pub(crate) fn admit(&mut self, seat: Seat) {
-        if let Some(column) = self.column_mut(seat) {
-            column.is_active = true;
+        if let Some(seat_hashes) = self.seat_hashes_mut(seat) {
+            seat_hashes.is_active = true;
         }
     }
 
@@ -105,28 +105,28 @@ impl Ledger {
     /// its was compared.
     pub(crate) fn admit_late(&mut self, seat: Seat, step: u32) {
         let step = step.max(self.floor());
-        if let Some(column) = self.column_mut(seat) {
-            column.begin_at(step);
-            column.is_active = true;
-            column.is_silent = true;
+        if let Some(seat_hashes) = self.seat_hashes_mut(seat) {
+            seat_hashes.begin_at(step);
+            seat_hashes.is_active = true;
+            seat_hashes.is_silent = true;
         }
     }
 
     /// Whether `seat` takes part: nothing was found wrong with it.
-    pub(crate) fn is_sound(&self, seat: Seat) -> bool {
-        let column = self.columns.get(usize::from(seat.0));
-        column.is_some_and(|column| column.is_active)
+    pub(crate) fn is_compared(&self, seat: Seat) -> bool {
+        let seat_hashes = self.by_seat.get(usize::from(seat.0));
+        seat_hashes.is_some_and(|seat_hashes| seat_hashes.is_active)
     }
 
     /// The newest step in which the hash of `seat` was found to be right, since it takes part.
-    pub(crate) fn last_right(&self, seat: Seat) -> Option<u32> {
-        self.columns.get(usize::from(seat.0))?.right
+    pub(crate) fn last_match(&self, seat: Seat) -> Option<u32> {
+        self.by_seat.get(usize::from(seat.0))?.matched
     }
 
     /// Leaves `seat` out from now on.
-    pub(crate) fn dismiss(&mut self, seat: Seat) {
-        if let Some(column) = self.column_mut(seat) {
-            column.is_active = false;
+    pub(crate) fn exclude(&mut self, seat: Seat) {
+        if let Some(seat_hashes) = self.seat_hashes_mut(seat) {
+            seat_hashes.is_active = false;
         }
     }
 
@@ -134,10 +134,10 @@ impl Ledger {
     /// part. The first word counts, and what is judged or given up already is ignored.
     pub(crate) fn insert(&mut self, seat: Seat, step: u32, hash: u32) -> bool {
         let floor = self.floor();
-        match self.column_mut(seat) {
-            Some(column) if column.is_active && step < floor.saturating_add(STEPS) => {
-                if column.insert(floor, step, hash) && self.haste == Haste::Early {
-                    self.look_ahead(seat, step, hash);
+        match self.seat_hashes_mut(seat) {
+            Some(seat_hashes) if seat_hashes.is_active && step < floor.saturating_add(STEPS) => {
+                if seat_hashes.insert(floor, step, hash) && self.policy == SettlePolicy::Early {
+                    self.compare_early(seat, step, hash);
                 }
                 true
             }
@@ -190,17 +190,17 @@ impl Ledger {
             self.server.is_silent = true;
         }
         if !is_late && step < self.early && self.server.get(step).is_none() {
-            self.settle_for_less(step);
+            self.settle_early(step);
         }
-        let reference = self.reference(step, Column::is_heard);
+        let reference = self.reference(step, SeatHashes::is_ready);
         let mut differing = Vec::new();
-        for (column, seat) in self.columns.iter_mut().zip((0..=u16::MAX).map(Seat)) {
-            if !column.is_heard(step) {
+        for (seat_hashes, seat) in self.by_seat.iter_mut().zip((0..=u16::MAX).map(Seat)) {
+            if !seat_hashes.is_ready(step) {
                 continue;
             }
-            column.judge(step, &mut self.counts);
-            if column.get(step) == reference.hash {
-                column.right = Some(step);
+            seat_hashes.judge(step, &mut self.counts);
+            if seat_hashes.get(step) == reference.hash {
+                seat_hashes.matched = Some(step);
             } else {
                 differing.push(seat);
             }
@@ -208,40 +208,41 @@ impl Ledger {
         self.next = step.saturating_add(1);
         self.forget(step.checked_sub(SETTLED));
         Some(Settled {
-            finding: self.name(step, differing, reference.verdict),
+            finding: self.exclude_named(step, differing, reference.verdict),
         })
     }
 
     /// Whether a settled step of `seat` was not judged yet.
     pub(crate) fn has_unjudged(&self, seat: Seat) -> bool {
-        let column = self.columns.get(usize::from(seat.0));
-        column.is_some_and(|column| column.is_active && column.judged < self.next)
+        let seat_hashes = self.by_seat.get(usize::from(seat.0));
+        seat_hashes
+            .is_some_and(|seat_hashes| seat_hashes.is_active && seat_hashes.judged < self.next)
     }
 
     /// Judges what `seat` reported of settled steps; call it until it finds nothing.
     pub(crate) fn review(&mut self, seat: Seat) -> Option<Finding> {
         loop {
             let (next, overdue, floor) = (self.next, self.overdue, self.floor());
-            let column = self
-                .columns
+            let seat_hashes = self
+                .by_seat
                 .get_mut(usize::from(seat.0))
-                .filter(|column| column.is_active)?;
-            let step = column.judged;
+                .filter(|seat_hashes| seat_hashes.is_active)?;
+            let step = seat_hashes.judged;
             if step >= next {
                 return None;
             }
-            if let Some(hash) = column.get(step).filter(|_| step >= floor) {
-                column.judge(step, &mut self.counts);
+            if let Some(hash) = seat_hashes.get(step).filter(|_| step >= floor) {
+                seat_hashes.judge(step, &mut self.counts);
                 if let Some(finding) = self.judge_late(step, seat, hash) {
                     return Some(finding);
                 }
-            } else if step < column.early {
-                column.give_up(step);
+            } else if step < seat_hashes.early {
+                seat_hashes.give_up(step);
                 self.counts.missing = self.counts.missing.saturating_add(1);
             } else if step < overdue.max(floor) {
-                column.give_up(step);
+                seat_hashes.give_up(step);
                 self.counts.missing = self.counts.missing.saturating_add(1);
-                if !core::mem::replace(&mut column.is_silent, true) {
+                if !core::mem::replace(&mut seat_hashes.is_silent, true) {
                     return Some(Finding::Silent { seat, step });
                 }
             } else {
@@ -253,28 +254,28 @@ impl Ledger {
     /// Returns the first step that never came from `seat` though a later one did, and notes that
     /// it is being asked for; at most once in `wait_nanos`.
     pub(crate) fn ask(&mut self, now: Instant, seat: Seat, wait_nanos: u64) -> Option<u32> {
-        let column = self.column_mut(seat)?;
-        if !column.is_active || column.missing >= column.end {
+        let seat_hashes = self.seat_hashes_mut(seat)?;
+        if !seat_hashes.is_active || seat_hashes.missing >= seat_hashes.end {
             return None;
         }
-        if let Some((step, at)) = column.asked
-            && step == column.missing
+        if let Some((step, at)) = seat_hashes.asked
+            && step == seat_hashes.missing
             && now.as_nanos().saturating_sub(at.as_nanos()) < wait_nanos
         {
             return None;
         }
-        column.asked = Some((column.missing, now));
-        Some(column.missing)
+        seat_hashes.asked = Some((seat_hashes.missing, now));
+        Some(seat_hashes.missing)
     }
 
     /// Bytes that it holds.
     pub(crate) fn memory_len(&self) -> usize {
-        let columns = self.columns.iter().chain([&self.server]);
-        columns.map(Column::memory_len).sum()
+        let by_seat = self.by_seat.iter().chain([&self.server]);
+        by_seat.map(SeatHashes::memory_len).sum()
     }
 
-    fn column_mut(&mut self, seat: Seat) -> Option<&mut Column> {
-        self.columns.get_mut(usize::from(seat.0))
+    fn seat_hashes_mut(&mut self, seat: Seat) -> Option<&mut SeatHashes> {
+        self.by_seat.get_mut(usize::from(seat.0))
     }
 
     /// Oldest step of which hashes are kept.
@@ -291,14 +292,17 @@ impl Ledger {
                 return self.server.get(step).is_some();
             }
         }
-        let mut awaited = self.columns.iter().filter(|column| column.is_awaited());
-        awaited.all(|column| column.get(step).is_some())
+        let mut awaited = self
+            .by_seat
+            .iter()
+            .filter(|seat_hashes| seat_hashes.is_awaited());
+        awaited.all(|seat_hashes| seat_hashes.get(step).is_some())
     }
 }
 
 /// Hashes of the steps from the ledger's floor on.
 #[derive(Debug)]
-struct Column {
+struct SeatHashes {
     /// Hash of step `s` at place `s % STEPS`.
     hashes: Vec<Option<u32>>,
     /// First step that was neither judged nor given up.
@@ -308,7 +312,7 @@ struct Column {
     /// One past the newest step that has a hash.
     end: u32,
     /// The newest step in which it was found to be right.
-    right: Option<u32>,
+    matched: Option<u32>,
     /// Whether it is compared.
     is_active: bool,
     /// Whether it was waited for in vain, and nothing was judged since.
@@ -319,14 +323,14 @@ struct Column {
     asked: Option<(u32, Instant)>,
 }
 
-impl Column {
+impl SeatHashes {
     fn new() -> Self {
         Self {
             hashes: vec![None; usize::try_from(STEPS).unwrap_or(usize::MAX)],
             judged: 0,
             missing: 0,
             end: 0,
-            right: None,
+            matched: None,
             is_active: false,
             is_silent: false,
             early: 0,
@@ -365,17 +369,17 @@ impl Column {
         self.hashes.fill(None);
         (self.judged, self.missing, self.end) = (step, step, step);
         self.early = 0;
-        self.right = None;
+        self.matched = None;
         self.asked = None;
     }
 
     /// Whether `step` is the next to be judged, and can be.
-    fn is_heard(&self, step: u32) -> bool {
+    fn is_ready(&self, step: u32) -> bool {
         self.is_active && self.judged == step && self.get(step).is_some()
     }
 
     /// Whether it had a say on `step`.
-    fn was_heard(&self, step: u32) -> bool {
+    fn was_judged(&self, step: u32) -> bool {
         self.judged > step && self.get(step).is_some()
     }
 
@@ -428,24 +432,24 @@ fn place(step: u32) -> usize {
     usize::try_from(step % STEPS).unwrap_or(0)
 }
 
-impl Ledger {
+impl HashComparator {
     /// Looks whether the hash of `step` that `seat` reported shows that something is wrong while an
     /// earlier one is waited for.
-    fn look_ahead(&mut self, seat: Seat, step: u32, hash: u32) {
+    fn compare_early(&mut self, seat: Seat, step: u32, hash: u32) {
         if step > self.next {
             if self.is_complete(step) && !self.is_unanimous(step) {
                 self.early = self.early.max(step);
             }
         } else if step < self.next {
-            let judged = self.columns.get(usize::from(seat.0));
-            if judged.is_none_or(|column| column.judged >= step) {
+            let judged = self.by_seat.get(usize::from(seat.0));
+            if judged.is_none_or(|seat_hashes| seat_hashes.judged >= step) {
                 return;
             }
-            let reference = self.reference(step, Column::was_heard).hash;
+            let reference = self.reference(step, SeatHashes::was_judged).hash;
             if reference.is_some_and(|reference| reference != hash)
-                && let Some(column) = self.column_mut(seat)
+                && let Some(seat_hashes) = self.seat_hashes_mut(seat)
             {
-                column.early = column.early.max(step);
+                seat_hashes.early = seat_hashes.early.max(step);
             }
         }
     }
@@ -453,36 +457,39 @@ impl Ledger {
     /// Ends the waiting for hashes of `step`, which is settled early and without the server. Where not more
     /// than half of all that were waited for are the same, nobody is judged by them, now or later: the
     /// later step names who is wrong.
-    fn settle_for_less(&mut self, step: u32) {
-        let reference = self.reference(step, Column::is_heard).hash;
+    fn settle_early(&mut self, step: u32) {
+        let reference = self.reference(step, SeatHashes::is_ready).hash;
         let (mut awaited, mut votes) = (0_usize, 0_usize);
-        for column in &mut self.columns {
-            let is_vote = column.is_heard(step) && column.get(step) == reference;
+        for seat_hashes in &mut self.by_seat {
+            let is_vote = seat_hashes.is_ready(step) && seat_hashes.get(step) == reference;
             votes = votes.saturating_add(is_vote.into());
-            awaited = awaited.saturating_add(column.is_awaited().into());
-            if column.is_awaited() && column.judged == step && column.get(step).is_none() {
-                column.give_up(step);
+            awaited = awaited.saturating_add(seat_hashes.is_awaited().into());
+            if seat_hashes.is_awaited()
+                && seat_hashes.judged == step
+                && seat_hashes.get(step).is_none()
+            {
+                seat_hashes.give_up(step);
                 self.counts.missing = self.counts.missing.saturating_add(1);
             }
         }
         if reference.is_some() && votes.saturating_mul(2) > awaited {
             return;
         }
-        for column in &mut self.columns {
-            if column.is_heard(step) {
-                column.give_up(step);
-                column.forget(step);
+        for seat_hashes in &mut self.by_seat {
+            if seat_hashes.is_ready(step) {
+                seat_hashes.give_up(step);
+                seat_hashes.forget(step);
             }
         }
     }
 
     /// Whether all hashes of `step` are the same, of players who are to be judged by it or are waited for.
     fn is_unanimous(&self, step: u32) -> bool {
-        let heard = self
-            .columns
+        let ready = self
+            .by_seat
             .iter()
-            .filter(|column| column.is_awaited() || column.is_heard(step));
-        let mut hashes = heard.filter_map(|column| column.get(step));
+            .filter(|seat_hashes| seat_hashes.is_awaited() || seat_hashes.is_ready(step));
+        let mut hashes = ready.filter_map(|seat_hashes| seat_hashes.get(step));
         let first = hashes.next();
         hashes.all(|hash| Some(hash) == first)
     }
@@ -496,16 +503,19 @@ struct Reference {
     verdict: Verdict,
 }
 
-impl Ledger {
+impl HashComparator {
     /// The server's hash of `step`; else the one that more than half of those say whom `counts`
     /// lets in.
-    fn reference(&self, step: u32, counts: fn(&Column, u32) -> bool) -> Reference {
+    fn reference(&self, step: u32, counts: fn(&SeatHashes, u32) -> bool) -> Reference {
         if let hash @ Some(_) = self.server.get(step) {
             let verdict = Verdict::Server;
             return Reference { hash, verdict };
         }
-        let heard = self.columns.iter().filter(|column| counts(column, step));
-        let hash = majority(heard.filter_map(|column| column.get(step)));
+        let ready = self
+            .by_seat
+            .iter()
+            .filter(|seat_hashes| counts(seat_hashes, step));
+        let hash = majority(ready.filter_map(|seat_hashes| seat_hashes.get(step)));
         let verdict = if hash.is_some() {
             Verdict::Minority
         } else {
@@ -517,38 +527,42 @@ impl Ledger {
     /// Compares what came for a step that was settled before with what the others said then. It
     /// has a vote too: with as many on its side as on theirs, all are named.
     fn judge_late(&mut self, step: u32, seat: Seat, hash: u32) -> Option<Finding> {
-        let reference = self.reference(step, Column::was_heard);
+        let reference = self.reference(step, SeatHashes::was_judged);
         if reference.hash == Some(hash) {
             if self.is_shared(step)
-                && let Some(column) = self.columns.get_mut(usize::from(seat.0))
+                && let Some(seat_hashes) = self.by_seat.get_mut(usize::from(seat.0))
             {
-                column.right = column.right.max(Some(step));
+                seat_hashes.matched = seat_hashes.matched.max(Some(step));
             }
             return None;
         }
         if reference.hash.is_some() {
-            return self.name(step, vec![seat], reference.verdict);
+            return self.exclude_named(step, vec![seat], reference.verdict);
         }
-        let seats = (0..=u16::MAX).map(Seat).zip(&self.columns);
-        let heard = seats.filter(|(_, column)| column.is_active && column.was_heard(step));
-        let named = heard.map(|(seat, _)| seat).collect();
-        self.name(step, named, reference.verdict)
+        let seats = (0..=u16::MAX).map(Seat).zip(&self.by_seat);
+        let ready =
+            seats.filter(|(_, seat_hashes)| seat_hashes.is_active && seat_hashes.was_judged(step));
+        let named = ready.map(|(seat, _)| seat).collect();
+        self.exclude_named(step, named, reference.verdict)
     }
 
     /// Whether there is more than one to say anything of `step`.
     fn is_shared(&self, step: u32) -> bool {
-        let heard = self.columns.iter().filter(|column| column.was_heard(step));
-        self.server.get(step).is_some() || heard.take(2).count() > 1
+        let ready = self
+            .by_seat
+            .iter()
+            .filter(|seat_hashes| seat_hashes.was_judged(step));
+        self.server.get(step).is_some() || ready.take(2).count() > 1
     }
 
     /// Leaves `seats` out from now on, and says why.
-    fn name(&mut self, step: u32, seats: Vec<Seat>, verdict: Verdict) -> Option<Finding> {
+    fn exclude_named(&mut self, step: u32, seats: Vec<Seat>, verdict: Verdict) -> Option<Finding> {
         if seats.is_empty() {
             return None;
         }
         for seat in &seats {
-            if let Some(column) = self.columns.get_mut(usize::from(seat.0)) {
-                column.end_after(step);
+            if let Some(seat_hashes) = self.by_seat.get_mut(usize::from(seat.0)) {
+                seat_hashes.end_after(step);
             }
         }
         Some(Finding::Differs(Divergence {
@@ -563,8 +577,8 @@ impl Ledger {
         let Some(step) = step else {
             return;
         };
-        for column in self.columns.iter_mut().chain([&mut self.server]) {
-            column.forget(step);
+        for seat_hashes in self.by_seat.iter_mut().chain([&mut self.server]) {
+            seat_hashes.forget(step);
         }
     }
 }
@@ -598,13 +612,13 @@ fn majority(hashes: impl Iterator<Item = u32> + Clone) -> Option<u32> {
     (votes.saturating_mul(2) > count).then_some(candidate)
 }
 
-impl Ledger {
+impl HashComparator {
     /// What `seat`, or the server itself, reported of `step`, where that is kept.
-    pub(crate) fn said(&self, seat: Option<Seat>, step: u32) -> Option<u32> {
+    pub(crate) fn reported(&self, seat: Option<Seat>, step: u32) -> Option<u32> {
         if step < self.floor() {
             return None;
         }
-        self.column(seat)?.get(step)
+        self.seat_hashes(seat)?.get(step)
     }
 
     /// The last step before `step` of which both reported the same.
@@ -616,22 +630,22 @@ impl Ledger {
     ) -> Option<u32> {
         let mut steps = (self.floor()..step).rev();
         steps.find(|&step| {
-            let said = self.said(one, step);
-            said.is_some() && said == self.said(other, step)
+            let reported = self.reported(one, step);
+            reported.is_some() && reported == self.reported(other, step)
         })
     }
 
     /// Players who had a say on `step` and were not named.
     pub(crate) fn agreeing(&self, step: u32) -> impl Iterator<Item = Seat> {
-        let seats = (0..=u16::MAX).map(Seat).zip(&self.columns);
+        let seats = (0..=u16::MAX).map(Seat).zip(&self.by_seat);
         seats
-            .filter(move |(_, column)| column.is_active && column.was_heard(step))
+            .filter(move |(_, seat_hashes)| seat_hashes.is_active && seat_hashes.was_judged(step))
             .map(|(seat, _)| seat)
     }
 
-    fn column(&self, seat: Option<Seat>) -> Option<&Column> {
+    fn seat_hashes(&self, seat: Option<Seat>) -> Option<&SeatHashes> {
         match seat {
-            Some(seat) => self.columns.get(usize::from(seat.0)),
+            Some(seat) => self.by_seat.get(usize::from(seat.0)),
             None => Some(&self.server),
         }
     }

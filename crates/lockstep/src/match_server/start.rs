@@ -5,7 +5,7 @@ use core::time::Duration;
 use wire::{Instant, MatchId, Seat, Seed};
 
 use super::MatchServer;
-use super::place::{Holder, Place, Player, Standing};
+use super::place::{Holder, Place, Player, PlayerState};
 use crate::chain::{CHAIN_LEN, Chain, ChainReader, REACH};
 use crate::config::{Config, StartPolicy};
 use crate::event::{CloseReason, ConfigError, LeaveReason, Phase, ServerEvent};
@@ -30,15 +30,15 @@ impl<I: Input> MatchServer<I> {
         place.log.clear();
         place.holder = Holder::Held(Player::new(peer, now, until, &self.limits));
         self.departed.remove(&peer);
-        self.audience.forget(peer);
+        self.spectators.forget(peer);
         self.peers.insert(peer, seat);
         if self.phase == Phase::Gathering {
             debug_assert_eq!(end, self.base, "no tick closes before the start");
             if end == Tick(0) {
-                self.ledger.admit(seat);
+                self.hash_comparator.admit(seat);
             } else {
                 let step = self.step_after(end);
-                self.ledger.admit_late(seat, step);
+                self.hash_comparator.admit_late(seat, step);
             }
         }
     }
@@ -64,7 +64,7 @@ impl<I: Input> MatchServer<I> {
             }
             player.repair.begin_at(next);
         }
-        player.standing = Standing::Playing { awaited_from: None };
+        player.state = PlayerState::Playing { awaited_from: None };
         player.is_due = false;
         self.events.push_back(ServerEvent::Ready { seat });
         if self.phase != Phase::Gathering || self.config.start != StartPolicy::AllReady {
@@ -87,16 +87,17 @@ impl<I: Input> MatchServer<I> {
         player.is_due = false;
         self.events.push_back(ServerEvent::Ready { seat });
         if !is_in_reach {
-            player.standing = Standing::AwaitsSnapshot;
-            self.want_for(now, seat);
+            player.state = PlayerState::AwaitsSnapshot;
+            self.request_for(now, seat);
             return;
         }
-        player.standing = Standing::CatchingUp;
+        player.state = PlayerState::CatchingUp;
         player.repair.begin_at(next);
         player.is_due = true;
         self.transmit_from = 0;
         let interval = u32::from(self.config.hash_interval.get());
-        self.ledger.admit_late(seat, next.0.div_ceil(interval));
+        self.hash_comparator
+            .admit_late(seat, next.0.div_ceil(interval));
     }
 
     /// Whether somebody who lacks ticks from `next` on can be given them.
@@ -117,7 +118,7 @@ impl<I: Input> MatchServer<I> {
             let Some(player) = place.and_then(Place::player_mut) else {
                 continue;
             };
-            let Standing::Welcomed { again_at, until } = &mut player.standing else {
+            let PlayerState::Welcomed { again_at, until } = &mut player.state else {
                 continue;
             };
             if until.is_some_and(|until| until <= now) {
@@ -167,7 +168,7 @@ impl<I: Input> MatchServer<I> {
         let late = Some(now + self.config.start_timeout);
         for place in &mut self.places {
             if let Some(player) = place.player_mut()
-                && let Standing::Welcomed { until, .. } = &mut player.standing
+                && let PlayerState::Welcomed { until, .. } = &mut player.state
             {
                 *until = late;
             }
@@ -211,9 +212,9 @@ impl<I: Input> MatchServer<I> {
         server.before.copy_from(past.reader.row());
         server
             .reader
-            .go_on_from(end, past.reader.row(), past.reader.log());
+            .resume_from(end, past.reader.row(), past.reader.log());
         let step = server.step_after(end);
-        server.ledger.begin_at(step);
+        server.hash_comparator.begin_at(step);
         server.skip_show();
         Ok(server)
     }

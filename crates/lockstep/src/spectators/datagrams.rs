@@ -4,10 +4,10 @@ use core::ops::Range;
 
 use wire::Instant;
 
-use super::Moments;
 use super::Tail;
-use super::{Audience, Guest, Stage, WELCOME_INTERVAL_MILLIS, after};
-use super::{Feed, Standing};
+use super::TickTimes;
+use super::{ShownTicks, SpectatorKind, SpectatorSet, WELCOME_INTERVAL_MILLIS, after};
+use super::{Spectator, SpectatorState};
 use crate::chain::{CHAIN_LEN, REACH};
 use crate::event::CloseReason;
 use crate::message::{
@@ -20,80 +20,80 @@ use crate::tick::{PeerId, Tick};
 
 /// What all feeds share while turns are written.
 struct Shared<'a> {
-    stage: &'a Stage<'a>,
+    shown_ticks: &'a ShownTicks<'a>,
     tail: &'a Tail,
-    moments: &'a Moments,
+    tick_times: &'a TickTimes,
     limits: &'a RepairLimits,
 }
 
-impl Audience {
+impl SpectatorSet {
     /// Writes the next datagram and returns who shall get it.
     pub(crate) fn transmit(
         &mut self,
         now: Instant,
-        stage: &Stage<'_>,
+        shown_ticks: &ShownTicks<'_>,
         buf: &mut Vec<u8>,
         stats: &mut SpectatorStats,
     ) -> Option<PeerId> {
-        if self.cursor < self.feeds.len() {
-            self.tail.lay_out(stage, &self.terms.limits);
+        if self.cursor < self.members.len() {
+            self.tail.lay_out(shown_ticks, &self.set_config.limits);
         }
         let shared = Shared {
-            stage,
+            shown_ticks,
             tail: &self.tail,
-            moments: &self.moments,
-            limits: &self.terms.limits,
+            tick_times: &self.tick_times,
+            limits: &self.set_config.limits,
         };
-        while let Some(feed) = self.feeds.get_mut(self.cursor) {
+        while let Some(spectator) = self.members.get_mut(self.cursor) {
             self.cursor = self.cursor.saturating_add(1);
-            if feed.is_due_turns(stage.end) {
-                write_feed(feed, now, &shared, buf, stats);
-                if feed.repair.is_newest_due() {
+            if spectator.is_due_turns(shown_ticks.end) {
+                write_spectator(spectator, now, &shared, buf, stats);
+                if spectator.repair.is_newest_due() {
                     self.cursor = self.cursor.saturating_sub(1);
                 }
-                return Some(feed.peer);
+                return Some(spectator.peer);
             }
-            if let Standing::Arriving { .. } = feed.standing
+            if let SpectatorState::Arriving { .. } = spectator.state
                 && let Some(welcome) = &self.welcome
-                && core::mem::take(&mut feed.is_due)
+                && core::mem::take(&mut spectator.is_due)
             {
                 write_welcome(buf, welcome);
-                return Some(feed.peer);
+                return Some(spectator.peer);
             }
         }
-        self.serving
+        self.transfers
             .transmit(now, buf)
-            .or_else(|| self.transmit_farewell(buf))
+            .or_else(|| self.transmit_close(buf))
     }
 
     /// Writes the next word to those who watch no more.
-    pub(crate) fn transmit_farewell(&mut self, buf: &mut Vec<u8>) -> Option<PeerId> {
-        let (peer, reason) = self.farewells.poll()?;
+    pub(crate) fn transmit_close(&mut self, buf: &mut Vec<u8>) -> Option<PeerId> {
+        let (peer, reason) = self.closing.poll()?;
         write_bye(buf, reason);
         Some(peer)
     }
 
     /// Takes what `peer` says while there is no match; false where nobody knows it.
     pub(crate) fn on_early_datagram(&mut self, peer: PeerId) -> bool {
-        self.has(peer) || self.farewells.remind(peer)
+        self.has(peer) || self.closing.mark_due(peer)
     }
 
     /// Takes what `peer` says; false where nobody knows it.
     pub(crate) fn on_datagram(
         &mut self,
         now: Instant,
-        stage: &Stage<'_>,
+        shown_ticks: &ShownTicks<'_>,
         (peer, datagram): (PeerId, &[u8]),
         stats: &mut SpectatorStats,
     ) -> bool {
         let place = self.places.get(&peer).copied();
-        if place.is_none() && !self.farewells.knows(peer) {
+        if place.is_none() && !self.closing.knows(peer) {
             return false;
         }
         if let Some(place) = place
             && let Some((next_low, is_gap)) = decode_bare_report(datagram)
         {
-            self.on_ack(now, stage, (place, next_low, is_gap), stats);
+            self.on_ack(now, shown_ticks, (place, next_low, is_gap), stats);
             return true;
         }
         let width = self.welcome.as_ref().map(|welcome| welcome.shape.width);
@@ -101,12 +101,12 @@ impl Audience {
         let Some(place) = place else {
             // Whoever still watches has not heard that it does not.
             let is_watching = matches!(up, Some(Up::Ready { .. } | Up::Report(_)));
-            return is_watching && self.farewells.remind(peer);
+            return is_watching && self.closing.mark_due(peer);
         };
         match up {
-            Some(Up::Report(report)) => self.on_report(now, stage, (place, &report), stats),
-            Some(Up::Ready { next }) => self.on_ready(now, stage, (place, next), stats),
-            Some(Up::SnapshotAsk) => self.on_asked(now, stage, place, stats),
+            Some(Up::Report(report)) => self.on_report(now, shown_ticks, (place, &report), stats),
+            Some(Up::Ready { next }) => self.on_ready(now, shown_ticks, (place, next), stats),
+            Some(Up::SnapshotAsk) => self.on_snapshot_request(now, shown_ticks, place, stats),
             Some(Up::Leave(reason)) => {
                 self.remove(peer, reason, CloseReason::Removed);
             }
@@ -116,8 +116,8 @@ impl Audience {
             }
             None => {
                 if let Ok(ack) = decode_chunk_ack(datagram, Direction::Up) {
-                    self.on_snapshot_ack(now, stage, peer, &ack);
-                    self.serve(now, stage, stats);
+                    self.on_snapshot_ack(now, shown_ticks, peer, &ack);
+                    self.serve(now, shown_ticks, stats);
                 } else {
                     stats.dropped_malformed = stats.dropped_malformed.saturating_add(1);
                 }
@@ -129,32 +129,34 @@ impl Audience {
     fn on_ready(
         &mut self,
         now: Instant,
-        stage: &Stage<'_>,
+        shown_ticks: &ShownTicks<'_>,
         (place, next): (usize, Tick),
         stats: &mut SpectatorStats,
     ) {
-        let Some(feed) = self.feeds.get_mut(place) else {
+        let Some(spectator) = self.members.get_mut(place) else {
             return;
         };
-        let peer = feed.peer;
-        if let Standing::Arriving { .. } = feed.standing {
-            feed.is_due = false;
-            let is_in_reach =
-                stage.begin <= next && next <= stage.end && stage.end.since(next) <= REACH;
+        let peer = spectator.peer;
+        if let SpectatorState::Arriving { .. } = spectator.state {
+            spectator.is_due = false;
+            let is_in_reach = shown_ticks.begin <= next
+                && next <= shown_ticks.end
+                && shown_ticks.end.since(next) <= REACH;
             if is_in_reach {
-                feed.begin_at(next);
+                spectator.begin_at(next);
             } else {
-                feed.repair.begin_at(next);
-                feed.standing = Standing::AwaitsSnapshot;
-                self.want_for(now, peer);
-                self.serve(now, stage, stats);
+                spectator.repair.begin_at(next);
+                spectator.state = SpectatorState::AwaitsSnapshot;
+                self.request_for(now, peer);
+                self.serve(now, shown_ticks, stats);
             }
         }
         // It is heard, though there may be nothing for it yet.
-        if let Some(feed) = self.feeds.get_mut(place)
-            && (feed.standing == Standing::AwaitsSnapshot || feed.repair.next() >= stage.end)
+        if let Some(spectator) = self.members.get_mut(place)
+            && (spectator.state == SpectatorState::AwaitsSnapshot
+                || spectator.repair.next() >= shown_ticks.end)
         {
-            feed.is_due = true;
+            spectator.is_due = true;
             let wait = core::time::Duration::from_millis(WELCOME_INTERVAL_MILLIS);
             self.wake_at(after(now, wait));
         }
@@ -163,7 +165,7 @@ impl Audience {
     fn on_report(
         &mut self,
         now: Instant,
-        stage: &Stage<'_>,
+        shown_ticks: &ShownTicks<'_>,
         (place, report): (usize, &Report<'_>),
         stats: &mut SpectatorStats,
     ) {
@@ -171,22 +173,27 @@ impl Audience {
             stats.dropped_inputs = stats.dropped_inputs.saturating_add(1);
             return;
         }
-        self.on_ack(now, stage, (place, report.next_low, report.is_gap), stats);
+        self.on_ack(
+            now,
+            shown_ticks,
+            (place, report.next_low, report.is_gap),
+            stats,
+        );
     }
 
     /// Takes the word of the feed in `place` of what it has.
     fn on_ack(
         &mut self,
         now: Instant,
-        stage: &Stage<'_>,
+        shown_ticks: &ShownTicks<'_>,
         (place, next_low, is_gap): (usize, u16, bool),
         stats: &mut SpectatorStats,
     ) {
-        let next = stage.end.widen_back(next_low);
-        let next = next.filter(|next| stage.end.since(*next) <= CHAIN_LEN);
-        let feed = self.feeds.get_mut(place);
-        let feed = feed.filter(|feed| feed.standing == Standing::Watching);
-        let (Some(next), Some(feed)) = (next, feed) else {
+        let next = shown_ticks.end.widen_back(next_low);
+        let next = next.filter(|next| shown_ticks.end.since(*next) <= CHAIN_LEN);
+        let spectator = self.members.get_mut(place);
+        let spectator = spectator.filter(|spectator| spectator.state == SpectatorState::Watching);
+        let (Some(next), Some(spectator)) = (next, spectator) else {
             stats.dropped_ack = stats.dropped_ack.saturating_add(1);
             return;
         };
@@ -194,77 +201,79 @@ impl Audience {
         let ack = Ack {
             next,
             is_gap,
-            sent_at: before.and_then(|tick| self.moments.get(tick)),
+            sent_at: before.and_then(|tick| self.tick_times.get(tick)),
         };
-        feed.repair.on_ack(now, &ack);
+        spectator.repair.on_ack(now, &ack);
     }
 
     /// Takes the wish of one who serves others.
-    fn on_asked(
+    fn on_snapshot_request(
         &mut self,
         now: Instant,
-        stage: &Stage<'_>,
+        shown_ticks: &ShownTicks<'_>,
         place: usize,
         stats: &mut SpectatorStats,
     ) {
-        let Some(feed) = self.feeds.get(place) else {
+        let Some(spectator) = self.members.get(place) else {
             return;
         };
-        let peer = feed.peer;
-        if feed.guest == Guest::Spectator {
+        let peer = spectator.peer;
+        if spectator.kind == SpectatorKind::Spectator {
             stats.dropped_malformed = stats.dropped_malformed.saturating_add(1);
             return;
         }
-        let may_have = feed.standing == Standing::Watching
-            && feed.snapshot_from <= now
+        let may_have = spectator.state == SpectatorState::Watching
+            && spectator.snapshot_from <= now
             && !self.is_served(peer);
         if may_have {
-            self.want_for(now, peer);
-            self.serve(now, stage, stats);
+            self.request_for(now, peer);
+            self.serve(now, shown_ticks, stats);
         }
     }
 }
 
-fn write_feed(
-    feed: &mut Feed,
+fn write_spectator(
+    spectator: &mut Spectator,
     now: Instant,
     shared: &Shared<'_>,
     buf: &mut Vec<u8>,
     stats: &mut SpectatorStats,
 ) {
     let Shared {
-        stage,
+        shown_ticks,
         tail,
-        moments,
+        tick_times,
         limits,
     } = shared;
-    feed.is_due = false;
-    if feed.standing != Standing::Watching {
-        write_turns_head(buf, 0, i8::MIN, feed.repair.next().low(), None);
+    spectator.is_due = false;
+    if spectator.state != SpectatorState::Watching {
+        write_turns_head(buf, 0, i8::MIN, spectator.repair.next().low(), None);
         return;
     }
-    feed.repair.on_ticks(stage.end.since(feed.sent_end), limits);
-    feed.sent_end = stage.end;
+    spectator
+        .repair
+        .on_ticks(shown_ticks.end.since(spectator.sent_end), limits);
+    spectator.sent_end = shown_ticks.end;
     let closed = Closed {
-        chain: stage.chain,
-        end: stage.end,
-        next_at: moments.get(feed.repair.next()),
+        chain: shown_ticks.chain,
+        end: shown_ticks.end,
+        next_at: tick_times.get(spectator.repair.next()),
     };
     let mut is_laid_out = false;
-    let slice = feed.repair.slice_by(now, &closed, limits, |wanted| {
+    let slice = spectator.repair.slice_by(now, &closed, limits, |wanted| {
         tail.first_from(wanted.from).map_or_else(
             || newest(&closed, wanted, limits),
             |first| {
                 is_laid_out = true;
-                first.0..stage.end.0
+                first.0..shown_ticks.end.0
             },
         )
     });
-    feed.is_due = feed.repair.is_newest_due();
+    spectator.is_due = spectator.repair.is_newest_due();
     if is_laid_out {
         buf.extend_from_slice(tail.datagram(Tick(slice.ticks.start)));
     } else {
-        write_turns(&slice.ticks, stage, buf);
+        write_turns(&slice.ticks, shown_ticks, buf);
     }
     let catch_up = u64::from(slice.is_catch_up);
     stats.turns_sent = stats.turns_sent.saturating_add(1);
@@ -272,9 +281,9 @@ fn write_feed(
 }
 
 /// Writes a datagram with the bundles of `ticks`, as anybody may get it.
-pub(super) fn write_turns(ticks: &Range<u32>, stage: &Stage<'_>, buf: &mut Vec<u8>) {
+pub(super) fn write_turns(ticks: &Range<u32>, shown_ticks: &ShownTicks<'_>, buf: &mut Vec<u8>) {
     write_turns_head(buf, 0, i8::MIN, Tick(ticks.start).low(), None);
     for tick in ticks.clone() {
-        buf.extend_from_slice(stage.chain.get(Tick(tick)).unwrap_or_default());
+        buf.extend_from_slice(shown_ticks.chain.get(Tick(tick)).unwrap_or_default());
     }
 }

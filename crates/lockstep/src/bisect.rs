@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 use wire::{Instant, Seat};
 
 use crate::divergence::{Cause, Section, SectionName};
+use crate::hash_history::HashHistory;
 use crate::message::{Answer, Question};
-use crate::rungs::Rungs;
 use crate::tick::Tick;
 
 /// Witnesses that an inquiry goes to, one after the other, where they do not answer.
@@ -19,9 +19,9 @@ pub(crate) const WITNESSES_MAX: usize = 3;
 
 /// All inquiries of a match, and what the server itself knows.
 #[derive(Debug)]
-pub(crate) struct Ladder {
+pub(crate) struct DesyncBisect {
     /// The server's own hashes; empty where it does not simulate.
-    pub(crate) own: Rungs,
+    pub(crate) own: HashHistory,
     /// At most one for each seat.
     inquiries: Vec<Inquiry>,
     /// Most ticks of one question, so that its answer fits a datagram.
@@ -32,7 +32,7 @@ pub(crate) struct Ladder {
 
 /// A player who differs, and with whom it may be compared.
 #[derive(Debug)]
-pub(crate) struct Suspicion {
+pub(crate) struct DesyncReport {
     pub(crate) seat: Seat,
     /// What it reported of `tick`.
     pub(crate) report: u32,
@@ -65,20 +65,20 @@ pub(crate) struct Found {
     pub(crate) then_reload: bool,
 }
 
-impl Ladder {
+impl DesyncBisect {
     /// Keeps the server's own hashes of the last `hashes_kept` ticks; asks for at most `ticks_max`
     /// at once.
     pub(crate) const fn new(hashes_kept: u16, ticks_max: u8) -> Self {
         Self {
             ticks_max,
-            own: Rungs::new(hashes_kept),
+            own: HashHistory::new(hashes_kept),
             inquiries: Vec::new(),
             found: VecDeque::new(),
         }
     }
 
     /// Begins to search; in place of an older search for the same player.
-    pub(crate) fn begin(&mut self, suspicion: Suspicion, deadline: Instant) {
+    pub(crate) fn begin(&mut self, suspicion: DesyncReport, deadline: Instant) {
         self.inquiries
             .retain(|inquiry| inquiry.seat() != suspicion.seat);
         let mut inquiry = Inquiry::new(suspicion, self.ticks_max);
@@ -101,7 +101,7 @@ impl Ladder {
         for inquiry in &mut self.inquiries {
             if inquiry.on_answer(seat, answer) {
                 counts = true;
-                self.found.extend(inquiry.go_on(&self.own, deadline));
+                self.found.extend(inquiry.advance(&self.own, deadline));
             }
         }
         self.inquiries.retain(|inquiry| !inquiry.is_over());
@@ -178,7 +178,7 @@ struct Side {
     seat: Option<Seat>,
     /// What it reported of the tick that differs.
     report: u32,
-    said: Option<Said>,
+    given: Option<SideAnswer>,
     /// When it was asked last.
     asked_at: Option<Instant>,
     is_due: bool,
@@ -186,13 +186,13 @@ struct Side {
 
 /// An answer, or what the server knows itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Said {
+enum SideAnswer {
     /// Hash of each tick, where it is known; at most 255.
     Ticks(Vec<Option<u32>>),
     /// `None` where the tick is not kept.
     Sections(Option<Parts>),
     /// Nothing was asked but to be heard.
-    Heard,
+    Acknowledged,
 }
 
 /// Sections of a state; at most 64.
@@ -208,71 +208,71 @@ impl Side {
         Self {
             seat,
             report,
-            said: None,
+            given: None,
             asked_at: None,
             is_due: false,
         }
     }
 
     /// Is asked about `topic` from now on.
-    fn ask(&mut self, topic: Topic, own: &Rungs) {
-        self.said = None;
+    fn ask(&mut self, topic: Topic, own: &HashHistory) {
+        self.given = None;
         self.asked_at = None;
         self.is_due = self.seat.is_some();
         if self.seat.is_none() {
-            self.said = Some(known(topic, own));
+            self.given = Some(known(topic, own));
         }
     }
 
     /// Is told of the end from now on.
-    fn tell(&mut self) {
-        self.said = self.seat.is_none().then_some(Said::Heard);
+    fn notify(&mut self) {
+        self.given = self.seat.is_none().then_some(SideAnswer::Acknowledged);
         self.asked_at = None;
         self.is_due = self.seat.is_some();
     }
 
     /// Waits for no word of it any more.
-    fn dismiss(&mut self) {
-        self.said = Some(Said::Heard);
+    fn stop_waiting(&mut self) {
+        self.given = Some(SideAnswer::Acknowledged);
         self.is_due = false;
     }
 
     const fn is_waiting(&self) -> bool {
-        self.said.is_none()
+        self.given.is_none()
     }
 
     /// Keeps what answers `topic`; false where it does not, or contradicts what was reported of
     /// `tick`.
     fn on_answer(&mut self, topic: Topic, tick: Tick, answer: &Answer<'_>) -> bool {
-        let said = match (topic, answer) {
+        let given = match (topic, answer) {
             (Topic::Ticks { first, count }, Answer::Ticks(ticks)) => {
                 let hashes: Vec<_> = ticks.iter().collect();
                 let differing = usize::try_from(tick.since(first)).ok();
                 let hash = differing.and_then(|index| hashes.get(index).copied());
                 let is_true = tick < first || hash.is_none_or(|hash| hash == Some(self.report));
                 let is_asked = ticks.first_low == first.low() && ticks.count == count;
-                (is_asked && is_true).then_some(Said::Ticks(hashes))
+                (is_asked && is_true).then_some(SideAnswer::Ticks(hashes))
             }
             (Topic::Sections { tick }, Answer::Sections { tick_low, known }) => {
                 let parts = known.map(|known| Parts {
                     log: known.log,
                     sections: known.iter().collect(),
                 });
-                (*tick_low == tick.low()).then_some(Said::Sections(parts))
+                (*tick_low == tick.low()).then_some(SideAnswer::Sections(parts))
             }
             _ => None,
         };
-        self.take(said)
+        self.take(given)
     }
 
     /// Takes note that it heard of the end.
-    fn on_heard(&mut self) -> bool {
-        self.take(Some(Said::Heard))
+    fn on_acknowledged(&mut self) -> bool {
+        self.take(Some(SideAnswer::Acknowledged))
     }
 
     /// Asks again at `now` where the answer has taken longer than `wait_nanos`.
     fn ask_again(&mut self, now: Instant, wait_nanos: impl Fn(Seat) -> u64) {
-        if let (None, Some(at), Some(seat)) = (&self.said, self.asked_at, self.seat)
+        if let (None, Some(at), Some(seat)) = (&self.given, self.asked_at, self.seat)
             && now.as_nanos().saturating_sub(at.as_nanos()) >= wait_nanos(seat)
         {
             self.is_due = true;
@@ -289,20 +289,22 @@ impl Side {
 
     /// Bytes that it holds.
     const fn memory_len(&self) -> usize {
-        match &self.said {
-            Some(Said::Ticks(ticks)) => ticks.capacity().saturating_mul(size_of::<Option<u32>>()),
-            Some(Said::Sections(Some(parts))) => parts
+        match &self.given {
+            Some(SideAnswer::Ticks(ticks)) => {
+                ticks.capacity().saturating_mul(size_of::<Option<u32>>())
+            }
+            Some(SideAnswer::Sections(Some(parts))) => parts
                 .sections
                 .capacity()
                 .saturating_mul(size_of::<(u32, SectionName)>()),
-            Some(Said::Sections(None) | Said::Heard) | None => 0,
+            Some(SideAnswer::Sections(None) | SideAnswer::Acknowledged) | None => 0,
         }
     }
 
-    fn take(&mut self, said: Option<Said>) -> bool {
-        let counts = self.said.is_none() && said.is_some();
+    fn take(&mut self, given: Option<SideAnswer>) -> bool {
+        let counts = self.given.is_none() && given.is_some();
         if counts {
-            self.said = said;
+            self.given = given;
             self.is_due = false;
         }
         counts
@@ -310,19 +312,19 @@ impl Side {
 }
 
 /// What the server itself answers.
-fn known(topic: Topic, own: &Rungs) -> Said {
+fn known(topic: Topic, own: &HashHistory) -> SideAnswer {
     match topic {
         Topic::Ticks { first, count } => {
             let ticks = (0..count).map(|index| first.plus(index.into()));
-            Said::Ticks(ticks.map(|tick| Some(own.get(tick)?.report)).collect())
+            SideAnswer::Ticks(ticks.map(|tick| Some(own.get(tick)?.report)).collect())
         }
-        Topic::Sections { tick } => Said::Sections(own.get(tick).map(|rung| {
+        Topic::Sections { tick } => SideAnswer::Sections(own.get(tick).map(|entry| {
             let names = own.names().iter().copied().chain(core::iter::repeat(""));
-            let sections = rung.sections.iter().zip(names);
+            let sections = entry.sections.iter().zip(names);
             let sections = sections
                 .map(|(hash, name)| (*hash, SectionName::shortened(name, SectionName::LEN_MAX)));
             Parts {
-                log: rung.log,
+                log: entry.log,
                 sections: sections.collect(),
             }
         })),
@@ -358,12 +360,12 @@ struct Inquiry {
 enum Stage {
     Asking(Topic),
     /// Both are told what was found.
-    Telling(Found),
+    Notifying(Found),
     Over,
 }
 
 impl Inquiry {
-    fn new(suspicion: Suspicion, ticks_max: u8) -> Self {
+    fn new(suspicion: DesyncReport, ticks_max: u8) -> Self {
         let mut others = suspicion.witnesses;
         others.reverse();
         Self {
@@ -382,7 +384,7 @@ impl Inquiry {
     }
 
     /// Begins with the next witness; where there is none, ends.
-    fn begin(&mut self, own: &Rungs, deadline: Instant) -> Option<Found> {
+    fn begin(&mut self, own: &HashHistory, deadline: Instant) -> Option<Found> {
         self.found = self.tick;
         let Some(witness) = self.others.pop() else {
             return Some(self.conclude(Cause::Unknown, None, deadline));
@@ -394,7 +396,7 @@ impl Inquiry {
         } else {
             self.ask(Topic::Sections { tick: self.tick }, own, deadline);
         }
-        self.go_on(own, deadline)
+        self.advance(own, deadline)
     }
 
     /// Takes an answer; false where it is not waited for.
@@ -407,10 +409,10 @@ impl Inquiry {
             }
             counts |= match (stage, answer) {
                 (Stage::Asking(topic), _) => side.on_answer(topic, tick, answer),
-                (Stage::Telling(found), Answer::Heard { tick_low, seat }) => {
-                    *tick_low == found.tick.low() && *seat == found.seat && side.on_heard()
+                (Stage::Notifying(found), Answer::Acknowledged { tick_low, seat }) => {
+                    *tick_low == found.tick.low() && *seat == found.seat && side.on_acknowledged()
                 }
-                (Stage::Telling(_) | Stage::Over, _) => false,
+                (Stage::Notifying(_) | Stage::Over, _) => false,
             };
         }
         counts
@@ -419,19 +421,23 @@ impl Inquiry {
     /// Goes to the next stages, as far as both have answered.
     ///
     /// Ends: each turn of the loop goes to earlier ticks, to a later stage, or to another witness.
-    fn go_on(&mut self, own: &Rungs, deadline: Instant) -> Option<Found> {
+    fn advance(&mut self, own: &HashHistory, deadline: Instant) -> Option<Found> {
         while !(self.player.is_waiting() || self.witness.is_waiting()) {
             match (
                 self.stage,
-                self.player.said.take(),
-                self.witness.said.take(),
+                self.player.given.take(),
+                self.witness.given.take(),
             ) {
                 (
                     Stage::Asking(Topic::Ticks { first, .. }),
-                    Some(Said::Ticks(one)),
-                    Some(Said::Ticks(other)),
+                    Some(SideAnswer::Ticks(one)),
+                    Some(SideAnswer::Ticks(other)),
                 ) => self.compare_ticks(first, (&one, &other), own, deadline),
-                (Stage::Asking(_), Some(Said::Sections(one)), Some(Said::Sections(other))) => {
+                (
+                    Stage::Asking(_),
+                    Some(SideAnswer::Sections(one)),
+                    Some(SideAnswer::Sections(other)),
+                ) => {
                     let (cause, section) = match (one, other) {
                         (Some(one), Some(other)) => compare_sections(&one, &other),
                         (Some(_), None) if !self.others.is_empty() => {
@@ -452,13 +458,13 @@ impl Inquiry {
 
     /// Ends a stage in which somebody did not answer: takes another witness where it was the
     /// witness alone.
-    fn give_up(&mut self, own: &Rungs, deadline: Instant) -> Option<Found> {
+    fn give_up(&mut self, own: &HashHistory, deadline: Instant) -> Option<Found> {
         match self.stage {
             Stage::Asking(_) if !self.player.is_waiting() && !self.others.is_empty() => {
                 self.begin(own, deadline)
             }
             Stage::Asking(_) => Some(self.conclude(Cause::Unknown, None, deadline)),
-            Stage::Telling(_) | Stage::Over => {
+            Stage::Notifying(_) | Stage::Over => {
                 self.stage = Stage::Over;
                 None
             }
@@ -466,7 +472,7 @@ impl Inquiry {
     }
 
     /// Goes on without `seat`: an inquiry about it ends, one that asks it takes another witness.
-    fn on_left(&mut self, seat: Seat, own: &Rungs, deadline: Instant) -> Option<Found> {
+    fn on_left(&mut self, seat: Seat, own: &HashHistory, deadline: Instant) -> Option<Found> {
         self.others.retain(|witness| witness.seat != Some(seat));
         let is_player = self.seat == seat;
         if !is_player && self.witness.seat != Some(seat) {
@@ -484,9 +490,9 @@ impl Inquiry {
         } else {
             &mut self.witness
         };
-        side.dismiss();
+        side.stop_waiting();
         // It is over where nobody else is to be told.
-        let other = self.go_on(own, deadline);
+        let other = self.advance(own, deadline);
         found.or(other)
     }
 
@@ -506,7 +512,7 @@ impl Inquiry {
             Stage::Asking(Topic::Sections { tick }) => Question::Sections {
                 tick_low: tick.low(),
             },
-            Stage::Telling(found) => Question::Diverged {
+            Stage::Notifying(found) => Question::Diverged {
                 tick_low: found.tick.low(),
                 seat: found.seat,
                 cause: found.cause,
@@ -546,13 +552,13 @@ impl Inquiry {
     }
 
     /// Asks for the last ticks before `end` that may differ.
-    fn ask_before(&mut self, end: Tick, own: &Rungs, deadline: Instant) {
+    fn ask_before(&mut self, end: Tick, own: &HashHistory, deadline: Instant) {
         let first = end.minus(self.ticks_max.into()).max(self.first);
         let count = u8::try_from(end.since(first)).unwrap_or(self.ticks_max);
         self.ask(Topic::Ticks { first, count }, own, deadline);
     }
 
-    fn ask(&mut self, topic: Topic, own: &Rungs, deadline: Instant) {
+    fn ask(&mut self, topic: Topic, own: &HashHistory, deadline: Instant) {
         self.stage = Stage::Asking(topic);
         self.deadline = deadline;
         self.player.ask(topic, own);
@@ -563,7 +569,7 @@ impl Inquiry {
         &mut self,
         first: Tick,
         (one, other): (&[Option<u32>], &[Option<u32>]),
-        own: &Rungs,
+        own: &HashHistory,
         deadline: Instant,
     ) {
         let mut is_bounded = false;
@@ -595,10 +601,10 @@ impl Inquiry {
             section,
             then_reload: self.then_reload,
         };
-        self.stage = Stage::Telling(found);
+        self.stage = Stage::Notifying(found);
         self.deadline = deadline;
-        self.player.tell();
-        self.witness.tell();
+        self.player.notify();
+        self.witness.notify();
         found
     }
 }

@@ -8,14 +8,14 @@ use std::collections::VecDeque;
 
 use wire::{Arrival, CommandId, Generator, Instant, Machine, MatchId, Seed, Transmit};
 
-use crate::audience::{Audience, Guest, SPECTATOR_REPORT_TICKS, Terms};
 use crate::config::ClientConfig;
 use crate::event::{CloseReason, JoinError, LeaveReason, Phase, Refusal};
 use crate::message::{
     Chunk, Direction, Down, TURNS_HEAD_LEN_MAX, Welcome, decode_chunk, decode_down, write_leave,
 };
 use crate::repair::RepairLimits;
-use crate::stats::FanStats;
+use crate::spectators::{SPECTATOR_REPORT_TICKS, SpectatorKind, SpectatorSet, SpectatorSetConfig};
+use crate::stats::SpectatorRelayStats;
 use crate::tick::{PeerId, Tick};
 use crate::transfer::TransferLimits;
 use upstream::Upstream;
@@ -33,18 +33,18 @@ use upstream::Upstream;
 /// is put out with [`CloseReason::Behind`]: each level takes the time of a transfer, and all of them
 /// together have some 768 ticks, so a deep tree needs short snapshots or quick transfers.
 ///
-/// Memory is taken when the welcome comes, within what [`FanConfig`] allows, and for children and
+/// Memory is taken when the welcome comes, within what [`SpectatorRelayConfig`] allows, and for children and
 /// snapshots as they come.
 #[derive(Debug)]
-pub struct RelayFan {
-    config: FanConfig,
+pub struct SpectatorRelay {
+    config: SpectatorRelayConfig,
     server: PeerId,
     /// Spreads what is repeated.
     generator: Generator,
     state: State,
-    audience: Audience,
-    events: VecDeque<FanEvent>,
-    stats: FanStats,
+    spectators: SpectatorSet,
+    events: VecDeque<SpectatorRelayEvent>,
+    stats: SpectatorRelayStats,
     /// Latest time told.
     now: Instant,
 }
@@ -64,10 +64,10 @@ enum State {
     Closed,
 }
 
-/// What a [`RelayFan`] tells the application.
+/// What a [`SpectatorRelay`] tells the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum FanEvent {
+pub enum SpectatorRelayEvent {
     /// The server lets us watch.
     Watching {
         /// Seats of the match.
@@ -93,14 +93,14 @@ const LEAVE_COPIES: u8 = 3;
 
 const LEAVE_INTERVAL: Duration = Duration::from_millis(50);
 
-impl RelayFan {
+impl SpectatorRelay {
     /// Makes a fan that waits for the welcome of `server`, which is a
     /// [`MatchServer`](crate::MatchServer) or another fan.
     #[must_use]
-    pub fn new(config: FanConfig, server: PeerId, seed: Seed, now: Instant) -> Self {
+    pub fn new(config: SpectatorRelayConfig, server: PeerId, seed: Seed, now: Instant) -> Self {
         let mut generator = seed.generator(0);
-        let terms = Terms {
-            feeds_max: usize::try_from(config.children_max).unwrap_or(usize::MAX),
+        let terms = SpectatorSetConfig {
+            spectators_max: usize::try_from(config.children_max).unwrap_or(usize::MAX),
             ready_timeout: config.ready_timeout,
             transfer: config.transfer,
             limits: RepairLimits {
@@ -115,13 +115,13 @@ impl RelayFan {
             },
         };
         Self {
-            audience: Audience::new(terms, &mut generator),
+            spectators: SpectatorSet::new(terms, &mut generator),
             config,
             server,
             generator,
             state: State::Waiting,
             events: VecDeque::new(),
-            stats: FanStats::default(),
+            stats: SpectatorRelayStats::default(),
             now,
         }
     }
@@ -132,7 +132,7 @@ impl RelayFan {
     ///
     /// [`JoinError`]; nothing has changed then.
     pub fn watch(&mut self, now: Instant, peer: PeerId) -> Result<(), JoinError> {
-        self.let_watch(now, peer, Guest::Spectator)
+        self.let_watch(now, peer, SpectatorKind::Spectator)
     }
 
     /// Lets another fan watch: as [`watch`](Self::watch), but for snapshots that it asks for, since
@@ -144,11 +144,16 @@ impl RelayFan {
     /// # Errors
     ///
     /// [`JoinError`]; nothing has changed then.
-    pub fn watch_as_fan(&mut self, now: Instant, peer: PeerId) -> Result<(), JoinError> {
-        self.let_watch(now, peer, Guest::Fan)
+    pub fn watch_as_relay(&mut self, now: Instant, peer: PeerId) -> Result<(), JoinError> {
+        self.let_watch(now, peer, SpectatorKind::Relay)
     }
 
-    fn let_watch(&mut self, now: Instant, peer: PeerId, guest: Guest) -> Result<(), JoinError> {
+    fn let_watch(
+        &mut self,
+        now: Instant,
+        peer: PeerId,
+        kind: SpectatorKind,
+    ) -> Result<(), JoinError> {
         let now = self.advance(now);
         if matches!(self.state, State::Leaving { .. } | State::Closed) {
             return Err(JoinError::Closed);
@@ -156,15 +161,15 @@ impl RelayFan {
         if peer == self.server {
             return Err(JoinError::PeerTaken);
         }
-        self.audience.let_in(now, peer, guest)
+        self.spectators.admit(now, peer, kind)
     }
 
     /// Puts a child out. Unknown peers are ignored.
     pub fn leave(&mut self, now: Instant, peer: PeerId) {
         self.advance(now);
-        self.audience
+        self.spectators
             .remove(peer, LeaveReason::Removed, CloseReason::Removed);
-        self.tell_gone();
+        self.report_departures();
     }
 
     /// Watches no more: says so upward a few times, and to all children.
@@ -184,7 +189,7 @@ impl RelayFan {
         let now = self.advance(now);
         self.server = server;
         if let State::Following(upstream) = &mut self.state {
-            upstream.begin_anew(now, &self.config);
+            upstream.restart(now, &self.config);
         }
     }
 
@@ -198,15 +203,15 @@ impl RelayFan {
         } else {
             self.on_servers_datagram(now, datagram);
         }
-        self.wish_for_snapshot(now);
-        self.tell_gone();
+        self.request_snapshot(now);
+        self.report_departures();
     }
 
     /// Says what is due, up and down.
     pub fn handle_timeout(&mut self, now: Instant) {
         let now = self.advance(now);
-        self.audience.on_timeout(now, &mut self.generator);
-        self.wish_for_snapshot(now);
+        self.spectators.on_timeout(now, &mut self.generator);
+        self.request_snapshot(now);
         match &mut self.state {
             State::Following(upstream) => upstream.on_timeout(now),
             State::Leaving { copies: 0, at, .. } if *at <= now => self.state = State::Closed,
@@ -217,7 +222,7 @@ impl RelayFan {
             }
             State::Waiting | State::Leaving { .. } | State::Closed => {}
         }
-        self.tell_gone();
+        self.report_departures();
     }
 
     /// Appends the next datagram to `buf`; `None` when there is none.
@@ -232,7 +237,7 @@ impl RelayFan {
     }
 
     /// Returns the next event.
-    pub fn poll_event(&mut self) -> Option<FanEvent> {
+    pub fn poll_event(&mut self) -> Option<SpectatorRelayEvent> {
         self.events.pop_front()
     }
 
@@ -244,14 +249,17 @@ impl RelayFan {
             State::Leaving { at, .. } => Some(*at),
             State::Waiting | State::Closed => None,
         };
-        upward.into_iter().chain(self.audience.poll_timeout()).min()
+        upward
+            .into_iter()
+            .chain(self.spectators.poll_timeout())
+            .min()
     }
 
     /// Returns what the match is doing, as far as is known.
     #[must_use]
     pub fn phase(&self) -> Phase {
         match &self.state {
-            State::Following(upstream) if upstream.stage().end > Tick(0) => Phase::Running,
+            State::Following(upstream) if upstream.shown_ticks().end > Tick(0) => Phase::Running,
             State::Waiting | State::Following(_) => Phase::Gathering,
             State::Leaving { .. } | State::Closed => Phase::Closed,
         }
@@ -261,7 +269,7 @@ impl RelayFan {
     #[must_use]
     pub fn ticks_confirmed(&self) -> u32 {
         match &self.state {
-            State::Following(upstream) => upstream.stage().end.0,
+            State::Following(upstream) => upstream.shown_ticks().end.0,
             State::Waiting | State::Leaving { .. } | State::Closed => 0,
         }
     }
@@ -269,12 +277,12 @@ impl RelayFan {
     /// Returns how many watch here.
     #[must_use]
     pub const fn child_count(&self) -> usize {
-        self.audience.len()
+        self.spectators.len()
     }
 
     /// Returns the counters.
     #[must_use]
-    pub const fn stats(&self) -> &FanStats {
+    pub const fn stats(&self) -> &SpectatorRelayStats {
         &self.stats
     }
 
@@ -286,9 +294,12 @@ impl RelayFan {
             State::Following(upstream) => upstream.memory_len(),
             State::Waiting | State::Leaving { .. } | State::Closed => 0,
         };
-        let events = self.events.capacity().saturating_mul(size_of::<FanEvent>());
+        let events = self
+            .events
+            .capacity()
+            .saturating_mul(size_of::<SpectatorRelayEvent>());
         upstream
-            .saturating_add(self.audience.memory_len())
+            .saturating_add(self.spectators.memory_len())
             .saturating_add(events)
     }
 
@@ -298,9 +309,9 @@ impl RelayFan {
                 if upstream.transmit(now, buf) {
                     return Some(self.server);
                 }
-                let stage = upstream.stage();
-                self.audience
-                    .transmit(now, &stage, buf, &mut self.stats.children)
+                let shown_ticks = upstream.shown_ticks();
+                self.spectators
+                    .transmit(now, &shown_ticks, buf, &mut self.stats.children)
             }
             State::Leaving {
                 is_due: is_due @ true,
@@ -311,19 +322,19 @@ impl RelayFan {
                 Some(self.server)
             }
             State::Waiting | State::Leaving { .. } | State::Closed => {
-                self.audience.transmit_farewell(buf)
+                self.spectators.transmit_close(buf)
             }
         }
     }
 
     fn on_childs_datagram(&mut self, now: Instant, peer: PeerId, datagram: &[u8]) {
-        let said = (peer, datagram);
+        let received = (peer, datagram);
         let is_known = if let State::Following(upstream) = &self.state {
-            let stage = upstream.stage();
-            self.audience
-                .on_datagram(now, &stage, said, &mut self.stats.children)
+            let shown_ticks = upstream.shown_ticks();
+            self.spectators
+                .on_datagram(now, &shown_ticks, received, &mut self.stats.children)
         } else {
-            self.audience.on_early_datagram(peer)
+            self.spectators.on_early_datagram(peer)
         };
         let unknown = u64::from(!is_known);
         self.stats.dropped_unknown_peer = self.stats.dropped_unknown_peer.saturating_add(unknown);
@@ -337,9 +348,9 @@ impl RelayFan {
         };
         match (decode_down(datagram, shape), &mut self.state) {
             (Ok(Down::Turns(turns)), State::Following(upstream)) => {
-                let shown = upstream.stage().end;
+                let shown = upstream.shown_ticks().end;
                 upstream.on_turns(now, &turns, &mut self.stats);
-                if upstream.stage().end > shown {
+                if upstream.shown_ticks().end > shown {
                     self.show(now, shown);
                 }
             }
@@ -350,7 +361,7 @@ impl RelayFan {
             (Ok(Down::Bye(reason)), _) => {
                 self.state = State::Closed;
                 self.dismiss(LeaveReason::Finished, reason);
-                self.events.push_back(FanEvent::Closed(reason));
+                self.events.push_back(SpectatorRelayEvent::Closed(reason));
             }
             // Who watches has no state of its own to give, and no seat.
             (Ok(_) | Err(_), _) => {
@@ -364,7 +375,7 @@ impl RelayFan {
         let bundle_len_max = usize::from(self.config.bundle_len_max).min(run_len_max(&self.config));
         if shape.seats > self.config.seats_max || shape.bundle_len_max() > bundle_len_max {
             let seats = shape.seats;
-            let refusal = FanEvent::Refused(Refusal::TooLarge { seats });
+            let refusal = SpectatorRelayEvent::Refused(Refusal::TooLarge { seats });
             self.events.push_back(refusal);
             self.go(now);
             self.dismiss(LeaveReason::Removed, CloseReason::Removed);
@@ -373,10 +384,10 @@ impl RelayFan {
         let period = u64::from(welcome.period_nanos);
         let rate = u64::from(self.config.catch_up_rate);
         let gain = rate.saturating_mul(period) / 1_000_000_000;
-        self.audience
+        self.spectators
             .follow(welcome, u32::try_from(gain).unwrap_or(u32::MAX));
         self.state = State::Following(Box::new(Upstream::new(now, welcome, &self.config)));
-        self.events.push_back(FanEvent::Watching {
+        self.events.push_back(SpectatorRelayEvent::Watching {
             seats: shape.seats,
             match_id: welcome.match_id,
         });
@@ -386,14 +397,14 @@ impl RelayFan {
         let State::Following(upstream) = &mut self.state else {
             return;
         };
-        let shown = upstream.stage().end;
+        let shown = upstream.shown_ticks().end;
         let Some((next, bytes)) = upstream.on_chunk(now, chunk, &mut self.stats) else {
             return;
         };
-        let stage = upstream.stage();
-        self.audience.stock(next, bytes);
+        let shown_ticks = upstream.shown_ticks();
+        self.spectators.offer_snapshot(next, bytes);
         if next > shown {
-            self.audience.begin_anew(now, &stage);
+            self.spectators.restart(now, &shown_ticks);
         }
         let from = if next > shown { next } else { shown };
         self.show(now, from);
@@ -402,21 +413,21 @@ impl RelayFan {
     /// Lets children have what is there since `shown`.
     fn show(&mut self, now: Instant, shown: Tick) {
         if let State::Following(upstream) = &self.state {
-            let stage = upstream.stage();
-            self.audience
-                .on_shown(now, &stage, shown, &mut self.stats.children);
+            let shown_ticks = upstream.shown_ticks();
+            self.spectators
+                .on_shown(now, &shown_ticks, shown, &mut self.stats.children);
         }
     }
 
     /// Sees that a snapshot comes where children want one.
-    fn wish_for_snapshot(&mut self, now: Instant) {
+    fn request_snapshot(&mut self, now: Instant) {
         let State::Following(upstream) = &mut self.state else {
             return;
         };
-        if !self.audience.wants_snapshot(&upstream.stage()) {
-            upstream.unwish();
-        } else if !upstream.wish(now) {
-            self.audience.give_up_on_waiting(now, Duration::ZERO);
+        if !self.spectators.wants_snapshot(&upstream.shown_ticks()) {
+            upstream.cancel_request();
+        } else if !upstream.request(now) {
+            self.spectators.give_up_on_waiting(now, Duration::ZERO);
         }
     }
 
@@ -429,15 +440,15 @@ impl RelayFan {
     }
 
     fn dismiss(&mut self, reason: LeaveReason, close: CloseReason) {
-        self.audience.remove_all(reason, close);
-        self.tell_gone();
+        self.spectators.remove_all(reason, close);
+        self.report_departures();
     }
 
-    fn tell_gone(&mut self) {
-        while let Some(gone) = self.audience.poll_gone() {
-            self.events.push_back(FanEvent::ChildLeft {
-                peer: gone.peer,
-                reason: gone.reason,
+    fn report_departures(&mut self) {
+        while let Some(departures) = self.spectators.poll_departure() {
+            self.events.push_back(SpectatorRelayEvent::ChildLeft {
+                peer: departures.peer,
+                reason: departures.reason,
             });
         }
     }
@@ -451,13 +462,13 @@ impl RelayFan {
 }
 
 /// Longest run of bundles for a child, in bytes.
-fn run_len_max(config: &FanConfig) -> usize {
+fn run_len_max(config: &SpectatorRelayConfig) -> usize {
     usize::from(config.datagram_len_max).saturating_sub(TURNS_HEAD_LEN_MAX)
 }
 
-impl Machine for RelayFan {
+impl Machine for SpectatorRelay {
     type Peer = PeerId;
-    type Event = FanEvent;
+    type Event = SpectatorRelayEvent;
     type Command = Infallible;
 
     fn handle_datagram(&mut self, now: Instant, arrival: Arrival<PeerId>, datagram: &mut [u8]) {
@@ -480,7 +491,7 @@ impl Machine for RelayFan {
         None
     }
 
-    fn poll_event(&mut self) -> Option<FanEvent> {
+    fn poll_event(&mut self) -> Option<SpectatorRelayEvent> {
         self.poll_event()
     }
 
@@ -489,10 +500,10 @@ impl Machine for RelayFan {
     }
 }
 
-/// How a [`RelayFan`](crate::RelayFan) runs.
+/// How a [`SpectatorRelay`](crate::SpectatorRelay) runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct FanConfig {
+pub struct SpectatorRelayConfig {
     /// Most who may have the match from this one; 64. Each costs some 200 bytes, and a datagram a
     /// tick.
     pub children_max: u32,
@@ -515,7 +526,7 @@ pub struct FanConfig {
     pub catch_up_burst: u32,
 }
 
-impl Default for FanConfig {
+impl Default for SpectatorRelayConfig {
     fn default() -> Self {
         let client = ClientConfig::default();
         Self {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use wire::Instant;
 
-use super::Standing;
-use super::{Audience, Stage, after};
+use super::SpectatorState;
+use super::{ShownTicks, SpectatorSet, after};
 use crate::chain::REACH;
 use crate::event::{CloseReason, LeaveReason};
 use crate::message::{ChunkAck, Direction};
@@ -23,12 +23,12 @@ const DELIVERIES_AT_ONCE: usize = 8;
 const DELIVERIES_MAX: u8 = 4;
 
 /// Time from one snapshot for one who watches already, and asks for others, to its next.
-const ASKED_INTERVAL: Duration = Duration::from_secs(5);
+const REQUEST_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The snapshot at hand, and who gets it.
 #[derive(Debug, Default)]
-pub(super) struct Serving {
-    stock: Option<Stock>,
+pub(super) struct SnapshotTransfers {
+    offer_snapshot: Option<OfferedSnapshot>,
     deliveries: Vec<Delivery>,
     /// Who waits, the longest first; each once.
     waiting: VecDeque<Waiting>,
@@ -44,7 +44,7 @@ struct Waiting {
 }
 
 #[derive(Debug)]
-struct Stock {
+struct OfferedSnapshot {
     /// First tick that is not part of it.
     next: Tick,
     /// Last tick up to whose showing it is given away; `None` until it is shown itself.
@@ -59,7 +59,7 @@ struct Delivery {
     outgoing: Box<Outgoing>,
 }
 
-impl Serving {
+impl SnapshotTransfers {
     pub(super) fn queue(&mut self, now: Instant, peer: PeerId) {
         self.waiting.push_back(Waiting { peer, since: now });
     }
@@ -94,26 +94,33 @@ impl Serving {
 
     pub(super) fn memory_len(&self) -> usize {
         let waiting = self.waiting.capacity().saturating_mul(size_of::<Waiting>());
-        let stock = self.stock.as_ref().map_or(0, |stock| stock.bytes.len());
-        waiting.saturating_add(stock)
+        let offer_snapshot = self
+            .offer_snapshot
+            .as_ref()
+            .map_or(0, |offer_snapshot| offer_snapshot.bytes.len());
+        waiting.saturating_add(offer_snapshot)
     }
 }
 
-impl Audience {
+impl SpectatorSet {
     /// Whether somebody waits for a snapshot, and there is none to give, nor will be.
-    pub(crate) fn wants_snapshot(&self, stage: &Stage<'_>) -> bool {
-        !self.serving.waiting.is_empty()
+    pub(crate) fn wants_snapshot(&self, shown_ticks: &ShownTicks<'_>) -> bool {
+        !self.transfers.waiting.is_empty()
             && self
-                .serving
-                .stock
+                .transfers
+                .offer_snapshot
                 .as_ref()
-                .is_none_or(|stock| stock.last.is_some_and(|last| last < stage.end))
+                .is_none_or(|offer_snapshot| {
+                    offer_snapshot
+                        .last
+                        .is_some_and(|last| last < shown_ticks.end)
+                })
     }
 
     /// Takes a snapshot for those who wait, and for those who come; it is given away once all before
     /// `next` is shown.
-    pub(crate) fn stock(&mut self, next: Tick, bytes: Arc<[u8]>) {
-        self.serving.stock = Some(Stock {
+    pub(crate) fn offer_snapshot(&mut self, next: Tick, bytes: Arc<[u8]>) {
+        self.transfers.offer_snapshot = Some(OfferedSnapshot {
             next,
             last: None,
             bytes,
@@ -121,79 +128,93 @@ impl Audience {
     }
 
     /// Takes word that the snapshot is a wrong one.
-    pub(crate) fn forget_stock(&mut self) {
-        self.serving.stock = None;
+    pub(crate) fn withdraw_snapshot(&mut self) {
+        self.transfers.offer_snapshot = None;
     }
 
     /// Since when the one who has waited longest does.
     pub(crate) fn waits_since(&self) -> Option<Instant> {
-        Some(self.serving.waiting.front()?.since)
+        Some(self.transfers.waiting.front()?.since)
     }
 
     /// Puts out who has waited for a snapshot for so long: there will be none.
     pub(crate) fn give_up_on_waiting(&mut self, now: Instant, waited: Duration) {
-        while let Some(Waiting { peer, since }) = self.serving.waiting.front().copied()
+        while let Some(Waiting { peer, since }) = self.transfers.waiting.front().copied()
             && now.saturating_since(since) >= waited
         {
-            self.serving.waiting.pop_front();
-            let Some(feed) = self
+            self.transfers.waiting.pop_front();
+            let Some(spectator) = self
                 .places
                 .get(&peer)
-                .and_then(|place| self.feeds.get_mut(*place))
+                .and_then(|place| self.members.get_mut(*place))
             else {
                 continue;
             };
-            feed.wants_snapshot = false;
-            if feed.standing == Standing::AwaitsSnapshot {
+            spectator.wants_snapshot = false;
+            if spectator.state == SpectatorState::AwaitsSnapshot {
                 self.remove(peer, LeaveReason::Behind, CloseReason::Behind);
             }
         }
     }
 
     /// Begins the transfers that can.
-    pub(crate) fn serve(&mut self, now: Instant, stage: &Stage<'_>, stats: &mut SpectatorStats) {
-        let terms = &self.terms;
-        let serving = &mut self.serving;
-        if let Some(stock) = &mut serving.stock
-            && stock.last.is_none()
-            && stock.next <= stage.end
+    pub(crate) fn serve(
+        &mut self,
+        now: Instant,
+        shown_ticks: &ShownTicks<'_>,
+        stats: &mut SpectatorStats,
+    ) {
+        let set_config = &self.set_config;
+        let transfers = &mut self.transfers;
+        if let Some(offer_snapshot) = &mut transfers.offer_snapshot
+            && offer_snapshot.last.is_none()
+            && offer_snapshot.next <= shown_ticks.end
         {
-            let (transfer, period) = (&terms.transfer, terms.limits.period_nanos);
-            let last = last_start(stock.next, stock.bytes.len(), transfer, period);
+            let (transfer, period) = (&set_config.transfer, set_config.limits.period_nanos);
+            let last = last_start(
+                offer_snapshot.next,
+                offer_snapshot.bytes.len(),
+                transfer,
+                period,
+            );
             // Before any tick where it takes too long for everybody.
             let last = last.unwrap_or(Tick(0));
-            stock.last = Some(last.min(stage.end.plus(KEEP_TICKS)));
+            offer_snapshot.last = Some(last.min(shown_ticks.end.plus(KEEP_TICKS)));
         }
-        if serving.waiting.is_empty() {
+        if transfers.waiting.is_empty() {
             return;
         }
-        let is_fresh = |stock: &&Stock| stock.last.is_some_and(|last| stage.end <= last);
-        let Some(stock) = serving.stock.as_ref().filter(is_fresh) else {
+        let is_fresh = |offer_snapshot: &&OfferedSnapshot| {
+            offer_snapshot
+                .last
+                .is_some_and(|last| shown_ticks.end <= last)
+        };
+        let Some(offer_snapshot) = transfers.offer_snapshot.as_ref().filter(is_fresh) else {
             return;
         };
-        while serving.deliveries.len() < DELIVERIES_AT_ONCE {
-            let Some(Waiting { peer, .. }) = serving.waiting.pop_front() else {
+        while transfers.deliveries.len() < DELIVERIES_AT_ONCE {
+            let Some(Waiting { peer, .. }) = transfers.waiting.pop_front() else {
                 return;
             };
-            let Some(feed) = self
+            let Some(spectator) = self
                 .places
                 .get(&peer)
-                .and_then(|place| self.feeds.get_mut(*place))
+                .and_then(|place| self.members.get_mut(*place))
             else {
                 continue;
             };
-            feed.wants_snapshot = false;
-            feed.deliveries = feed.deliveries.saturating_add(1);
-            feed.snapshot_from = after(now, ASKED_INTERVAL);
-            serving.last_id = serving.last_id.wrapping_add(1);
-            let bytes = Arc::clone(&stock.bytes);
-            let id = serving.last_id;
-            let transfer = &terms.transfer;
+            spectator.wants_snapshot = false;
+            spectator.deliveries = spectator.deliveries.saturating_add(1);
+            spectator.snapshot_from = after(now, REQUEST_INTERVAL);
+            transfers.last_id = transfers.last_id.wrapping_add(1);
+            let bytes = Arc::clone(&offer_snapshot.bytes);
+            let id = transfers.last_id;
+            let transfer = &set_config.transfer;
             if let Some(outgoing) = Outgoing::new(Direction::Down, id, bytes, transfer, now) {
                 stats.snapshots_begun = stats.snapshots_begun.saturating_add(1);
-                serving.deliveries.push(Delivery {
+                transfers.deliveries.push(Delivery {
                     peer,
-                    next: stock.next,
+                    next: offer_snapshot.next,
                     outgoing: Box::new(outgoing),
                 });
             }
@@ -203,44 +224,44 @@ impl Audience {
     /// Ends the transfers to those who do not take them. Who waits for one is out; others gave up
     /// nothing but a snapshot for those whom they serve.
     pub(super) fn drop_stalled(&mut self, now: Instant) {
-        while let Some(peer) = self.serving.take_where(|delivery| {
+        while let Some(peer) = self.transfers.take_where(|delivery| {
             let stalls_at = delivery.outgoing.stalls_at();
             stalls_at.is_some_and(|at| at <= now)
         }) {
-            if self.standing(peer) == Some(Standing::AwaitsSnapshot) {
+            if self.state(peer) == Some(SpectatorState::AwaitsSnapshot) {
                 self.remove(peer, LeaveReason::Behind, CloseReason::Behind);
             }
         }
     }
 
     /// Ends the transfers that take so long that what follows is no longer there.
-    pub(super) fn drop_late(&mut self, now: Instant, stage: &Stage<'_>) {
-        while let Some(peer) = self.serving.take_where(|delivery| {
+    pub(super) fn drop_late(&mut self, now: Instant, shown_ticks: &ShownTicks<'_>) {
+        while let Some(peer) = self.transfers.take_where(|delivery| {
             let next = delivery.next;
-            next < stage.begin || stage.end.since(next) > REACH
+            next < shown_ticks.begin || shown_ticks.end.since(next) > REACH
         }) {
-            if self.standing(peer) == Some(Standing::AwaitsSnapshot) {
-                self.want_for(now, peer);
+            if self.state(peer) == Some(SpectatorState::AwaitsSnapshot) {
+                self.request_for(now, peer);
             }
         }
     }
 
     /// Has `peer` wait for a snapshot, unless it got too many.
-    pub(super) fn want_for(&mut self, now: Instant, peer: PeerId) {
-        let Some(feed) = self
+    pub(super) fn request_for(&mut self, now: Instant, peer: PeerId) {
+        let Some(spectator) = self
             .places
             .get(&peer)
-            .and_then(|place| self.feeds.get_mut(*place))
+            .and_then(|place| self.members.get_mut(*place))
         else {
             return;
         };
-        if feed.wants_snapshot {
+        if spectator.wants_snapshot {
             return;
         }
-        if feed.deliveries < DELIVERIES_MAX {
-            feed.wants_snapshot = true;
-            self.serving.queue(now, peer);
-        } else if feed.standing == Standing::AwaitsSnapshot {
+        if spectator.deliveries < DELIVERIES_MAX {
+            spectator.wants_snapshot = true;
+            self.transfers.queue(now, peer);
+        } else if spectator.state == SpectatorState::AwaitsSnapshot {
             self.remove(peer, LeaveReason::Behind, CloseReason::Behind);
         }
     }
@@ -249,11 +270,11 @@ impl Audience {
     pub(super) fn on_snapshot_ack(
         &mut self,
         now: Instant,
-        stage: &Stage<'_>,
+        shown_ticks: &ShownTicks<'_>,
         peer: PeerId,
         ack: &ChunkAck<'_>,
     ) {
-        let deliveries = &mut self.serving.deliveries;
+        let deliveries = &mut self.transfers.deliveries;
         let Some(index) = deliveries.iter().position(|delivery| delivery.peer == peer) else {
             return;
         };
@@ -266,32 +287,32 @@ impl Audience {
         }
         let next = delivery.next;
         deliveries.swap_remove(index);
-        let Some(feed) = self
+        let Some(spectator) = self
             .places
             .get(&peer)
-            .and_then(|place| self.feeds.get_mut(*place))
+            .and_then(|place| self.members.get_mut(*place))
         else {
             return;
         };
-        if feed.standing != Standing::AwaitsSnapshot {
+        if spectator.state != SpectatorState::AwaitsSnapshot {
             // It was for those whom it serves.
-            feed.deliveries = 0;
-        } else if next < stage.begin || stage.end.since(next) > REACH {
+            spectator.deliveries = 0;
+        } else if next < shown_ticks.begin || shown_ticks.end.since(next) > REACH {
             // It took so long that the chain has moved on.
-            self.want_for(now, peer);
+            self.request_for(now, peer);
         } else {
-            feed.begin_at(next);
+            spectator.begin_at(next);
         }
     }
 
-    fn standing(&self, peer: PeerId) -> Option<Standing> {
+    fn state(&self, peer: PeerId) -> Option<SpectatorState> {
         let place = self.places.get(&peer)?;
-        Some(self.feeds.get(*place)?.standing)
+        Some(self.members.get(*place)?.state)
     }
 
     /// Whether `peer` gets a snapshot now.
     pub(super) fn is_served(&self, peer: PeerId) -> bool {
-        self.serving
+        self.transfers
             .deliveries
             .iter()
             .any(|delivery| delivery.peer == peer)

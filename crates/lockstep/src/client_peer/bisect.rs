@@ -9,28 +9,28 @@ use super::{ClientPeer, EVENTS_MAX, State};
 use crate::checksum::StateHasher;
 use crate::event::{ClientEvent, ReportError};
 use crate::input::Input;
-use crate::message::{Question, write_heard, write_sections, write_ticks};
+use crate::message::{Question, write_acknowledged, write_sections, write_ticks};
 use crate::tick::Tick;
 
 /// Questions that may wait for their answers; the server asks again what was dropped.
 const QUESTIONS_MAX: usize = 8;
 
 /// Divergences that are remembered, so that none is told twice; repetitions come within seconds.
-const TOLD_MAX: usize = 16;
+const REPORTED_MAX: usize = 16;
 
 /// Questions that wait for their answers.
 #[derive(Debug)]
 pub(super) struct Answers {
     waiting: VecDeque<Question>,
     /// Divergences that the application was told of last.
-    told: VecDeque<(Tick, Seat)>,
+    reported: VecDeque<(Tick, Seat)>,
 }
 
 impl Answers {
     pub(super) fn new() -> Self {
         Self {
             waiting: VecDeque::with_capacity(QUESTIONS_MAX),
-            told: VecDeque::with_capacity(TOLD_MAX),
+            reported: VecDeque::with_capacity(REPORTED_MAX),
         }
     }
 
@@ -47,15 +47,15 @@ impl Answers {
     }
 
     /// Whether the application was not told of this yet; from now on it was.
-    fn is_news(&mut self, tick: Tick, seat: Seat) -> bool {
-        let is_news = !self.told.contains(&(tick, seat));
-        if is_news {
-            if self.told.len() >= TOLD_MAX {
-                self.told.pop_front();
+    fn is_new(&mut self, tick: Tick, seat: Seat) -> bool {
+        let is_new = !self.reported.contains(&(tick, seat));
+        if is_new {
+            if self.reported.len() >= REPORTED_MAX {
+                self.reported.pop_front();
             }
-            self.told.push_back((tick, seat));
+            self.reported.push_back((tick, seat));
         }
-        is_news
+        is_new
     }
 
     /// Bytes that it holds.
@@ -64,8 +64,8 @@ impl Answers {
             .waiting
             .capacity()
             .saturating_mul(size_of::<Question>());
-        let told = self.told.capacity();
-        waiting.saturating_add(told.saturating_mul(size_of::<(Tick, Seat)>()))
+        let reported = self.reported.capacity();
+        waiting.saturating_add(reported.saturating_mul(size_of::<(Tick, Seat)>()))
     }
 }
 
@@ -104,7 +104,7 @@ impl<I: Input> ClientPeer<I> {
             return;
         };
         if !session.answers.push(question) {
-            self.stats.ladder_dropped = self.stats.ladder_dropped.saturating_add(1);
+            self.stats.bisect_dropped = self.stats.bisect_dropped.saturating_add(1);
             return;
         }
         if let Question::Diverged {
@@ -114,10 +114,10 @@ impl<I: Input> ClientPeer<I> {
             section,
         } = question
             && let Some(tick) = session.next_turn().widen_back(tick_low)
-            && session.answers.is_news(tick, seat)
+            && session.answers.is_new(tick, seat)
             && self.events.len() < EVENTS_MAX
         {
-            let names = session.rungs.names();
+            let names = session.hash_history.names();
             let section = section.and_then(|index| names.get(usize::from(index)).copied());
             self.events.push_back(ClientEvent::Diverged {
                 tick,
@@ -137,22 +137,22 @@ impl<I: Input> ClientPeer<I> {
             return false;
         };
         answer(session, question, self.config.report_len_max(), buf);
-        self.stats.ladder_answers = self.stats.ladder_answers.saturating_add(1);
+        self.stats.bisect_answers = self.stats.bisect_answers.saturating_add(1);
         true
     }
 }
 
 fn answer(session: &Session, question: Question, len_max: usize, buf: &mut Vec<u8>) {
-    let rungs = &session.rungs;
+    let hash_history = &session.hash_history;
     let widen = |low| session.next_turn().widen_back(low);
     match question {
         Question::Ticks { first_low, count } => {
-            write_ticks(buf, rungs, (widen(first_low), first_low), count);
+            write_ticks(buf, hash_history, (widen(first_low), first_low), count);
         }
         Question::Sections { tick_low } => {
-            let rung = widen(tick_low).and_then(|tick| rungs.get(tick));
-            write_sections(buf, (tick_low, len_max), rung, rungs.names());
+            let entry = widen(tick_low).and_then(|tick| hash_history.get(tick));
+            write_sections(buf, (tick_low, len_max), entry, hash_history.names());
         }
-        Question::Diverged { tick_low, seat, .. } => write_heard(buf, tick_low, seat),
+        Question::Diverged { tick_low, seat, .. } => write_acknowledged(buf, tick_low, seat),
     }
 }

@@ -3,8 +3,8 @@
 //! All get slices of one chain. What most of them get in a tick, the newest few bundles, is laid
 //! out once for all; what remains for each is a choice, a head and a copy.
 
-mod saying;
-mod serving;
+mod datagrams;
+mod snapshots;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,8 +17,8 @@ use crate::repair::{Closed, Repair, RepairLimits, Wanted, newest};
 use crate::stats::SpectatorStats;
 use crate::tick::{PeerId, Tick};
 use crate::transfer::TransferLimits;
-use saying::write_turns;
-use serving::Serving;
+use datagrams::write_turns;
+use snapshots::SnapshotTransfers;
 
 /// Ticks from one report of a spectator to its next, where it lacks nothing: a quarter of the
 /// datagrams up. What is lost while it is silent, the usual copies bring.
@@ -28,13 +28,13 @@ pub(crate) const SPECTATOR_REPORT_TICKS: u32 = 4;
 const WELCOME_INTERVAL_MILLIS: u64 = 50;
 
 /// Ticks from one look at who is too far behind to the next.
-const LOOK_TICKS: u32 = 64;
+const LAG_CHECK_TICKS: u32 = 64;
 
 /// What holds for all who watch.
 #[derive(Clone, Debug)]
-pub(crate) struct Terms {
+pub(crate) struct SpectatorSetConfig {
     /// Most who may watch.
-    pub(crate) feeds_max: usize,
+    pub(crate) spectators_max: usize,
     /// How long to wait for somebody's first word.
     pub(crate) ready_timeout: Duration,
     /// How fast each gets a snapshot.
@@ -44,7 +44,7 @@ pub(crate) struct Terms {
 
 /// What there is to see.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stage<'a> {
+pub(crate) struct ShownTicks<'a> {
     pub(crate) chain: &'a Chain,
     /// First tick from which on the chain has all, or had.
     pub(crate) begin: Tick,
@@ -54,25 +54,25 @@ pub(crate) struct Stage<'a> {
 
 /// Somebody watches no more.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Gone {
+pub(crate) struct Departure {
     pub(crate) peer: PeerId,
     pub(crate) reason: LeaveReason,
 }
 
 /// All who watch.
 #[derive(Debug)]
-pub(crate) struct Audience {
-    terms: Terms,
+pub(crate) struct SpectatorSet {
+    set_config: SpectatorSetConfig,
     /// What they are told of the match, once that is known.
     welcome: Option<Welcome>,
     /// In no order.
-    feeds: Vec<Feed>,
-    /// Where each is in `feeds`.
+    members: Vec<Spectator>,
+    /// Where each is in `members`.
     places: Lookup<PeerId, usize>,
-    farewells: Farewells,
-    serving: Serving,
+    closing: ClosingSpectators,
+    transfers: SnapshotTransfers,
     /// When ticks were shown.
-    moments: Moments,
+    tick_times: TickTimes,
     /// The newest bundles.
     tail: Tail,
     /// No feed below it has a datagram due.
@@ -80,23 +80,23 @@ pub(crate) struct Audience {
     /// When somebody is due a word without a tick.
     timer: Option<Instant>,
     /// What the application was not told yet.
-    gone: VecDeque<Gone>,
+    departures: VecDeque<Departure>,
 }
 
-impl Audience {
-    pub(crate) fn new(terms: Terms, generator: &mut Generator) -> Self {
+impl SpectatorSet {
+    pub(crate) fn new(set_config: SpectatorSetConfig, generator: &mut Generator) -> Self {
         Self {
-            terms,
+            set_config,
             welcome: None,
-            feeds: Vec::new(),
+            members: Vec::new(),
             places: Lookup::new(generator),
-            farewells: Farewells::default(),
-            serving: Serving::default(),
-            moments: Moments::default(),
+            closing: ClosingSpectators::default(),
+            transfers: SnapshotTransfers::default(),
+            tick_times: TickTimes::default(),
             tail: Tail::default(),
             cursor: 0,
             timer: None,
-            gone: VecDeque::new(),
+            departures: VecDeque::new(),
         }
     }
 
@@ -107,33 +107,37 @@ impl Audience {
 
     /// Takes what there is to know of a match that others close, and what its ticks add to budgets.
     pub(crate) const fn follow(&mut self, welcome: Welcome, gain: u32) {
-        let limits = &mut self.terms.limits;
+        let limits = &mut self.set_config.limits;
         limits.ticks = welcome.repair as u32;
         limits.period_nanos = welcome.period_nanos as u64;
         limits.gain = gain;
         self.set_welcome(welcome);
     }
 
-    /// Lets `peer` watch; `guest` is what it may ask for.
-    pub(crate) fn let_in(
+    /// Lets `peer` watch; `kind` is what it may ask for.
+    pub(crate) fn admit(
         &mut self,
         now: Instant,
         peer: PeerId,
-        guest: Guest,
+        kind: SpectatorKind,
     ) -> Result<(), JoinError> {
         if self.has(peer) {
             return Err(JoinError::PeerTaken);
         }
-        if self.feeds.len() >= self.terms.feeds_max {
+        if self.members.len() >= self.set_config.spectators_max {
             return Err(JoinError::Full);
         }
-        self.moments.prepare();
-        self.tail.prepare(self.terms.limits.len_max);
-        self.farewells.forget(peer);
-        self.places.insert(peer, self.feeds.len());
-        let until = after(now, self.terms.ready_timeout);
-        self.feeds
-            .push(Feed::new((peer, guest), now, until, &self.terms.limits));
+        self.tick_times.prepare();
+        self.tail.prepare(self.set_config.limits.len_max);
+        self.closing.forget(peer);
+        self.places.insert(peer, self.members.len());
+        let until = after(now, self.set_config.ready_timeout);
+        self.members.push(Spectator::new(
+            (peer, kind),
+            now,
+            until,
+            &self.set_config.limits,
+        ));
         self.wake_at(now);
         Ok(())
     }
@@ -143,26 +147,27 @@ impl Audience {
         let Some(place) = self.places.remove(&peer) else {
             return false;
         };
-        if place < self.feeds.len() {
-            self.feeds.swap_remove(place);
+        if place < self.members.len() {
+            self.members.swap_remove(place);
         }
-        if let Some(moved) = self.feeds.get(place) {
+        if let Some(moved) = self.members.get(place) {
             self.places.insert(moved.peer, place);
         }
         // Whoever was moved down may be due.
         self.cursor = self.cursor.min(place);
-        self.serving.forget(peer);
-        self.farewells.add(peer, close, self.terms.feeds_max);
+        self.transfers.forget(peer);
+        self.closing
+            .add(peer, close, self.set_config.spectators_max);
         if !reason.is_players() {
-            self.farewells.remind(peer);
+            self.closing.mark_due(peer);
         }
-        self.gone.push_back(Gone { peer, reason });
+        self.departures.push_back(Departure { peer, reason });
         true
     }
 
     /// Puts all out.
     pub(crate) fn remove_all(&mut self, reason: LeaveReason, close: CloseReason) {
-        while let Some(last) = self.feeds.last() {
+        while let Some(last) = self.members.last() {
             let peer = last.peer;
             self.remove(peer, reason, close);
         }
@@ -170,43 +175,45 @@ impl Audience {
 
     /// Forgets that `peer` watched once: it is told so no more.
     pub(crate) fn forget(&mut self, peer: PeerId) {
-        self.farewells.forget(peer);
+        self.closing.forget(peer);
     }
 
-    /// Takes note that all before `stage.end` is shown, and all before `shown` was.
+    /// Takes note that all before `shown_ticks.end` is shown, and all before `shown` was.
     pub(crate) fn on_shown(
         &mut self,
         now: Instant,
-        stage: &Stage<'_>,
+        shown_ticks: &ShownTicks<'_>,
         shown: Tick,
         stats: &mut SpectatorStats,
     ) {
-        self.moments.set(now, shown, stage.end);
+        self.tick_times.set(now, shown, shown_ticks.end);
         self.cursor = 0;
-        if stage.end.0 / LOOK_TICKS != shown.0 / LOOK_TICKS {
-            self.put_out_those_behind(stage);
+        if shown_ticks.end.0 / LAG_CHECK_TICKS != shown.0 / LAG_CHECK_TICKS {
+            self.evict_lagging(shown_ticks);
         }
-        self.drop_late(now, stage);
-        self.serve(now, stage, stats);
+        self.drop_late(now, shown_ticks);
+        self.serve(now, shown_ticks, stats);
     }
 
     /// Has all get turns again who lack some, though nothing more is shown.
-    pub(crate) fn remind(&mut self, stage: &Stage<'_>) {
-        for feed in &mut self.feeds {
-            feed.is_due |= feed.repair.next() < stage.end;
+    pub(crate) fn mark_due(&mut self, shown_ticks: &ShownTicks<'_>) {
+        for spectator in &mut self.members {
+            spectator.is_due |= spectator.repair.next() < shown_ticks.end;
         }
         self.cursor = 0;
     }
 
-    /// Has all who watch get a snapshot, or be out: what lies before `stage.begin` is lost.
-    pub(crate) fn begin_anew(&mut self, now: Instant, stage: &Stage<'_>) {
-        for feed in &mut self.feeds {
-            if feed.standing == Standing::Watching && feed.repair.next() < stage.begin {
-                feed.standing = Standing::AwaitsSnapshot;
-                feed.wants_snapshot = true;
+    /// Has all who watch get a snapshot, or be out: what lies before `shown_ticks.begin` is lost.
+    pub(crate) fn restart(&mut self, now: Instant, shown_ticks: &ShownTicks<'_>) {
+        for spectator in &mut self.members {
+            if spectator.state == SpectatorState::Watching
+                && spectator.repair.next() < shown_ticks.begin
+            {
+                spectator.state = SpectatorState::AwaitsSnapshot;
+                spectator.wants_snapshot = true;
                 // What is on its way to it is too old, and two at once would hold each other up.
-                self.serving.forget(feed.peer);
-                self.serving.queue(now, feed.peer);
+                self.transfers.forget(spectator.peer);
+                self.transfers.queue(now, spectator.peer);
             }
         }
     }
@@ -221,13 +228,13 @@ impl Audience {
         self.timer = None;
         self.cursor = 0;
         let mut place = 0;
-        while let Some(feed) = self.feeds.get_mut(place) {
-            let Standing::Arriving { again_at, until } = &mut feed.standing else {
+        while let Some(spectator) = self.members.get_mut(place) {
+            let SpectatorState::Arriving { again_at, until } = &mut spectator.state else {
                 place = place.saturating_add(1);
                 continue;
             };
             if *until <= now {
-                let peer = feed.peer;
+                let peer = spectator.peer;
                 self.remove(peer, LeaveReason::NotReady, CloseReason::NotReady);
                 continue;
             }
@@ -239,7 +246,7 @@ impl Audience {
                 );
                 let wait = Duration::from_millis(generator.between(low, high));
                 *again_at = after(now, wait);
-                feed.is_due = true;
+                spectator.is_due = true;
             }
             let at = (*again_at).min(*until);
             self.wake_at(at);
@@ -249,13 +256,13 @@ impl Audience {
 
     /// When [`on_timeout`](Self::on_timeout) is due, or a piece of a snapshot.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        let pieces = self.serving.poll_timeout();
+        let pieces = self.transfers.poll_timeout();
         self.timer.into_iter().chain(pieces).min()
     }
 
     /// Who is gone.
-    pub(crate) fn poll_gone(&mut self) -> Option<Gone> {
-        self.gone.pop_front()
+    pub(crate) fn poll_departure(&mut self) -> Option<Departure> {
+        self.departures.pop_front()
     }
 
     pub(crate) fn has(&self, peer: PeerId) -> bool {
@@ -263,19 +270,23 @@ impl Audience {
     }
 
     pub(crate) const fn len(&self) -> usize {
-        self.feeds.len()
+        self.members.len()
     }
 
     /// Bytes that it holds on the heap, snapshots left out.
     pub(crate) fn memory_len(&self) -> usize {
         let place = size_of::<(PeerId, usize)>().saturating_add(1);
         [
-            self.feeds.capacity().saturating_mul(size_of::<Feed>()),
+            self.members
+                .capacity()
+                .saturating_mul(size_of::<Spectator>()),
             self.places.len().saturating_mul(place.saturating_mul(2)),
-            self.gone.capacity().saturating_mul(size_of::<Gone>()),
-            self.farewells.memory_len(),
-            self.serving.memory_len(),
-            self.moments.memory_len(),
+            self.departures
+                .capacity()
+                .saturating_mul(size_of::<Departure>()),
+            self.closing.memory_len(),
+            self.transfers.memory_len(),
+            self.tick_times.memory_len(),
             self.tail.memory_len(),
         ]
         .into_iter()
@@ -286,13 +297,13 @@ impl Audience {
         self.timer = Some(self.timer.map_or(at, |timer| timer.min(at)));
     }
 
-    fn put_out_those_behind(&mut self, stage: &Stage<'_>) {
+    fn evict_lagging(&mut self, shown_ticks: &ShownTicks<'_>) {
         let mut place = 0;
-        while let Some(feed) = self.feeds.get(place) {
-            let is_lost = feed.standing == Standing::Watching
-                && stage.end.since(feed.repair.next()) > CHAIN_LEN;
+        while let Some(spectator) = self.members.get(place) {
+            let is_lost = spectator.state == SpectatorState::Watching
+                && shown_ticks.end.since(spectator.repair.next()) > CHAIN_LEN;
             if is_lost {
-                let peer = feed.peer;
+                let peer = spectator.peer;
                 self.remove(peer, LeaveReason::Behind, CloseReason::Behind);
             } else {
                 place = place.saturating_add(1);
@@ -307,14 +318,14 @@ fn after(at: Instant, span: Duration) -> Instant {
 
 /// Who is out and may not know: each is told once, and again when it is heard from.
 #[derive(Debug, Default)]
-struct Farewells {
+struct ClosingSpectators {
     /// Why each is out, and whether it is in `due`.
     reasons: BTreeMap<PeerId, (CloseReason, bool)>,
     /// Who is to be told now.
     due: VecDeque<PeerId>,
 }
 
-impl Farewells {
+impl ClosingSpectators {
     /// Takes note that `peer` is out, and knows it; of more than `most`, one is forgotten.
     fn add(&mut self, peer: PeerId, reason: CloseReason, most: usize) {
         if self.reasons.len() >= most {
@@ -334,7 +345,7 @@ impl Farewells {
     }
 
     /// Has `peer` told; false where it is not known.
-    fn remind(&mut self, peer: PeerId) -> bool {
+    fn mark_due(&mut self, peer: PeerId) -> bool {
         let Some((_, is_due)) = self.reasons.get_mut(&peer) else {
             return false;
         };
@@ -366,10 +377,10 @@ impl Farewells {
 
 /// What somebody has who watches, and is to get.
 #[derive(Debug)]
-struct Feed {
+struct Spectator {
     peer: PeerId,
-    guest: Guest,
-    standing: Standing,
+    kind: SpectatorKind,
+    state: SpectatorState,
     repair: Repair,
     /// What was shown when it was last sent turns; it is due some once more is.
     sent_end: Tick,
@@ -385,16 +396,16 @@ struct Feed {
 
 /// As what somebody watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Guest {
+pub(crate) enum SpectatorKind {
     /// For itself.
     Spectator,
     /// For others too: it may ask for snapshots that it does not need itself.
-    Fan,
+    Relay,
 }
 
 /// How far somebody has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum SpectatorState {
     /// It does not hold the welcome.
     Arriving {
         /// When to send it again.
@@ -408,18 +419,18 @@ enum Standing {
     Watching,
 }
 
-impl Feed {
+impl Spectator {
     /// Somebody who is due a welcome at once.
     const fn new(
-        (peer, guest): (PeerId, Guest),
+        (peer, kind): (PeerId, SpectatorKind),
         now: Instant,
         until: Instant,
         limits: &RepairLimits,
     ) -> Self {
         Self {
             peer,
-            guest,
-            standing: Standing::Arriving {
+            kind,
+            state: SpectatorState::Arriving {
                 again_at: now,
                 until,
             },
@@ -434,7 +445,7 @@ impl Feed {
 
     /// Has it get turns from `next` on.
     const fn begin_at(&mut self, next: Tick) {
-        self.standing = Standing::Watching;
+        self.state = SpectatorState::Watching;
         self.repair.begin_at(next);
         self.sent_end = next;
         self.deliveries = 0;
@@ -442,17 +453,17 @@ impl Feed {
 
     /// Whether turns go to it now, all before `end` being shown.
     fn is_due_turns(&self, end: Tick) -> bool {
-        match self.standing {
-            Standing::Watching => self.sent_end != end || self.is_due,
-            Standing::AwaitsSnapshot => self.is_due,
-            Standing::Arriving { .. } => false,
+        match self.state {
+            SpectatorState::Watching => self.sent_end != end || self.is_due,
+            SpectatorState::AwaitsSnapshot => self.is_due,
+            SpectatorState::Arriving { .. } => false,
         }
     }
 }
 
 /// When each of the last [`CHAIN_LEN`] ticks was shown.
 #[derive(Debug, Default)]
-struct Moments {
+struct TickTimes {
     /// At place `tick % CHAIN_LEN`; empty until somebody watches.
     at: Vec<Instant>,
     /// First tick that is remembered.
@@ -461,7 +472,7 @@ struct Moments {
     end: Tick,
 }
 
-impl Moments {
+impl TickTimes {
     /// Takes the memory that it needs.
     fn prepare(&mut self) {
         if self.at.is_empty() {
@@ -531,28 +542,28 @@ impl Tail {
     }
 
     /// Lays out what is shown, where that has not been done.
-    fn lay_out(&mut self, stage: &Stage<'_>, limits: &RepairLimits) {
-        if self.end == stage.end && !self.bytes.is_empty() {
+    fn lay_out(&mut self, shown_ticks: &ShownTicks<'_>, limits: &RepairLimits) {
+        if self.end == shown_ticks.end && !self.bytes.is_empty() {
             return;
         }
-        let oldest = stage.end.minus(u32::try_from(TICKS).unwrap_or(0));
+        let oldest = shown_ticks.end.minus(u32::try_from(TICKS).unwrap_or(0));
         let closed = Closed {
-            chain: stage.chain,
-            end: stage.end,
+            chain: shown_ticks.chain,
+            end: shown_ticks.end,
             next_at: None,
         };
-        let oldest = oldest.max(stage.begin);
+        let oldest = oldest.max(shown_ticks.begin);
         let wanted = Wanted {
             from: oldest,
             spare: oldest,
         };
         let ticks = newest(&closed, wanted, limits);
-        (self.begin, self.end) = (Tick(ticks.start), stage.end);
+        (self.begin, self.end) = (Tick(ticks.start), shown_ticks.end);
         self.is_cut = self.begin > oldest;
         self.bytes.clear();
         for (span, first) in self.spans.iter_mut().zip(ticks.start..=ticks.end) {
             let start = self.bytes.len();
-            write_turns(&(first..ticks.end), stage, &mut self.bytes);
+            write_turns(&(first..ticks.end), shown_ticks, &mut self.bytes);
             let place = |place: usize| u32::try_from(place).unwrap_or(u32::MAX);
             *span = (place(start), place(self.bytes.len()));
         }

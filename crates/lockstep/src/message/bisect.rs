@@ -7,21 +7,21 @@ use wire::{Reader, Seat, Writer};
 use super::{ANSWER, DecodeError, QUESTION};
 use crate::checksum::SECTIONS_MAX;
 use crate::divergence::{Cause, SectionName};
-use crate::rungs::{Rung, Rungs};
+use crate::hash_history::{HashHistory, TickRecord};
 use crate::tick::Tick;
 
 /// Most ticks of one question.
-pub const LADDER_TICKS_MAX: u8 = u8::MAX;
+pub const BISECT_TICKS_MAX: u8 = u8::MAX;
 
 /// Bytes that the sections of an answer may take, hashes and names with their lengths.
-pub const LADDER_SECTIONS_LEN_MAX: usize = 1_000;
+pub const BISECT_SECTIONS_LEN_MAX: usize = 1_000;
 
 /// Returns the most ticks of one question whose answer fits `datagram_len_max` bytes; at least 1.
-pub(crate) fn ladder_ticks_max(datagram_len_max: u16) -> u8 {
+pub(crate) fn bisect_ticks_max(datagram_len_max: u16) -> u8 {
     // Eight ticks take a byte of bits and eight hashes.
     let room = datagram_len_max.saturating_sub(ANSWER_HEAD_LEN);
     let ticks = (room / 33).saturating_mul(8);
-    u8::try_from(ticks).unwrap_or(LADDER_TICKS_MAX).max(1)
+    u8::try_from(ticks).unwrap_or(BISECT_TICKS_MAX).max(1)
 }
 
 /// What stands before the bits of an answer about ticks, in bytes.
@@ -105,7 +105,7 @@ pub enum Answer<'a> {
         known: Option<SectionHashes<'a>>,
     },
     /// Word of a divergence came.
-    Heard {
+    Acknowledged {
         /// Low half of its tick.
         tick_low: u16,
         /// Its seat.
@@ -191,15 +191,15 @@ pub(crate) fn write_question(out: &mut Vec<u8>, question: Question) {
     }
 }
 
-/// Appends the hashes that `rungs` keeps of the ticks from `first` on; none where there is no such
+/// Appends the hashes that `hash_history` keeps of the ticks from `first` on; none where there is no such
 /// tick.
 pub(crate) fn write_ticks(
     out: &mut Vec<u8>,
-    rungs: &Rungs,
+    hash_history: &HashHistory,
     (first, first_low): (Option<Tick>, u16),
     count: u8,
 ) {
-    let report = |index: u8| Some(rungs.get(first?.plus(index.into()))?.report);
+    let report = |index: u8| Some(hash_history.get(first?.plus(index.into()))?.report);
     let mut writer = Writer::new(out);
     writer.u8(ANSWER);
     writer.u8(TICKS);
@@ -222,28 +222,28 @@ pub(crate) fn write_ticks(
 pub(crate) fn write_sections(
     out: &mut Vec<u8>,
     (tick_low, len_max): (u16, usize),
-    rung: Option<Rung<'_>>,
+    entry: Option<TickRecord<'_>>,
     names: &[&'static str],
 ) {
     let mut writer = Writer::new(out);
     writer.u8(ANSWER);
     writer.u8(SECTIONS);
     writer.u16(tick_low);
-    let Some(rung) = rung else {
+    let Some(entry) = entry else {
         writer.u8(0);
         return;
     };
     writer.u8(1);
-    writer.u32(rung.log);
-    let count = rung.sections.len();
+    writer.u32(entry.log);
+    let count = entry.sections.len();
     writer.u8(u8::try_from(count).unwrap_or(u8::MAX));
-    for hash in rung.sections {
+    for hash in entry.sections {
         writer.u32(*hash);
     }
     let len = name_len_max(count, len_max);
     // A tick of more sections than the newest has some without a name.
     let names = names.iter().copied().chain(core::iter::repeat(""));
-    for (name, _) in names.zip(rung.sections) {
+    for (name, _) in names.zip(entry.sections) {
         let name = SectionName::shortened(name, len);
         let bytes = name.as_str().as_bytes();
         writer.u8(u8::try_from(bytes.len()).unwrap_or(u8::MAX));
@@ -252,7 +252,7 @@ pub(crate) fn write_sections(
 }
 
 /// Appends word that a divergence was heard of.
-pub(crate) fn write_heard(out: &mut Vec<u8>, tick_low: u16, seat: Seat) {
+pub(crate) fn write_acknowledged(out: &mut Vec<u8>, tick_low: u16, seat: Seat) {
     let mut writer = Writer::new(out);
     writer.u8(ANSWER);
     writer.u8(DIVERGED);
@@ -306,7 +306,7 @@ pub(super) fn decode_answer(mut reader: Reader<'_>) -> Result<Answer<'_>, Decode
                 known,
             }
         }
-        DIVERGED => Answer::Heard {
+        DIVERGED => Answer::Acknowledged {
             tick_low: low,
             seat: Seat(reader.u16()?),
         },
@@ -352,7 +352,7 @@ fn decode_sections<'a>(reader: &mut Reader<'a>) -> Result<SectionHashes<'a>, Dec
     }
     let names_len = names.len().saturating_sub(reader.len());
     let names = names.get(..names_len).ok_or(DecodeError::Malformed)?;
-    if hashes.len().saturating_add(names_len) > LADDER_SECTIONS_LEN_MAX {
+    if hashes.len().saturating_add(names_len) > BISECT_SECTIONS_LEN_MAX {
         return Err(DecodeError::Malformed);
     }
     Ok(SectionHashes { log, hashes, names })
@@ -366,7 +366,7 @@ fn read_name(reader: &mut Reader<'_>) -> Result<SectionName, DecodeError> {
 /// How much of each name fits beside `count` hashes in an answer of `len_max` bytes.
 fn name_len_max(count: usize, len_max: usize) -> usize {
     let room = len_max.saturating_sub(SECTIONS_HEAD_LEN);
-    let share = room.min(LADDER_SECTIONS_LEN_MAX).checked_div(count);
+    let share = room.min(BISECT_SECTIONS_LEN_MAX).checked_div(count);
     share.map_or(SectionName::LEN_MAX, |share| share.saturating_sub(5))
 }
 
@@ -383,13 +383,13 @@ fn is_set(bits: &[u8], index: u8) -> bool {
 mod tests {
     use super::*;
 
-    fn rungs(ticks: core::ops::Range<u32>, names: &[&'static str]) -> Rungs {
-        let mut rungs = Rungs::new(1_024);
+    fn hash_history(ticks: core::ops::Range<u32>, names: &[&'static str]) -> HashHistory {
+        let mut hash_history = HashHistory::new(1_024);
         for tick in ticks {
             let sections = names.iter().copied().zip(tick..);
-            rungs.push(Tick(tick), (tick * 3, tick * 5), sections);
+            hash_history.push(Tick(tick), (tick * 3, tick * 5), sections);
         }
-        rungs
+        hash_history
     }
 
     fn read(datagram: &[u8]) -> Answer<'_> {
@@ -399,11 +399,11 @@ mod tests {
 
     #[test]
     fn ticks_come_back_as_they_were_kept() {
-        let rungs = rungs(10..300, &[]);
+        let hash_history = hash_history(10..300, &[]);
         for (first, count) in [(10, 255), (0, 20), (290, 17), (299, 1), (400, 8)] {
             let mut out = Vec::new();
             let place = (Some(Tick(first)), Tick(first).low());
-            write_ticks(&mut out, &rungs, place, count);
+            write_ticks(&mut out, &hash_history, place, count);
             let Answer::Ticks(ticks) = read(&out) else {
                 panic!("no ticks");
             };
@@ -412,32 +412,32 @@ mod tests {
             assert!(ticks.iter().eq(kept), "{first} {count}");
         }
         let mut out = Vec::new();
-        write_ticks(&mut out, &rungs, (None, 7), 9);
+        write_ticks(&mut out, &hash_history, (None, 7), 9);
         assert_eq!(out, [6, 0, 0, 7, 9, 0, 0]);
     }
 
     #[test]
     fn answers_fit_whatever_length_is_allowed() {
         let long = "x".repeat(40).leak();
-        let rungs = rungs(0..300, &vec![&*long; 64]);
+        let hash_history = hash_history(0..300, &vec![&*long; 64]);
         for len_max in 400..=1_100_u16 {
             let mut out = Vec::new();
-            let count = ladder_ticks_max(len_max);
-            write_ticks(&mut out, &rungs, (Some(Tick(0)), 0), count);
+            let count = bisect_ticks_max(len_max);
+            write_ticks(&mut out, &hash_history, (Some(Tick(0)), 0), count);
             let fits = |out: &[u8]| out.len() <= len_max.into();
             assert!(fits(&out), "{} of {len_max}", out.len());
             out.clear();
             write_sections(
                 &mut out,
                 (2, len_max.into()),
-                rungs.get(Tick(2)),
-                rungs.names(),
+                hash_history.get(Tick(2)),
+                hash_history.names(),
             );
             assert!(fits(&out), "{} of {len_max}", out.len());
             read(&out);
         }
-        assert_eq!(ladder_ticks_max(1_100), LADDER_TICKS_MAX);
-        assert_eq!(ladder_ticks_max(0), 1);
+        assert_eq!(bisect_ticks_max(1_100), BISECT_TICKS_MAX);
+        assert_eq!(bisect_ticks_max(0), 1);
     }
 
     #[test]
@@ -445,9 +445,14 @@ mod tests {
         let long = "x".repeat(40).leak();
         for (count, len) in [(0, 0), (1, 32), (27, 32), (28, 30), (64, 10)] {
             let names: Vec<&'static str> = vec![long; count];
-            let rungs = rungs(0..3, &names);
+            let hash_history = hash_history(0..3, &names);
             let mut out = Vec::new();
-            write_sections(&mut out, (2, 1_100), rungs.get(Tick(2)), rungs.names());
+            write_sections(
+                &mut out,
+                (2, 1_100),
+                hash_history.get(Tick(2)),
+                hash_history.names(),
+            );
             let Answer::Sections { known, .. } = read(&out) else {
                 panic!("no sections");
             };

@@ -18,7 +18,7 @@ impl<I: Input> ClientPeer<I> {
     pub(crate) fn migrate(&mut self, now: Instant, server: PeerId, next: Tick) {
         self.reconnect(now, server);
         if let State::Seated { session, .. } = &mut self.state {
-            session.begin_anew(next);
+            session.restart(next);
         }
     }
 
@@ -67,7 +67,7 @@ impl<I: Input> ClientPeer<I> {
 impl Session {
     /// Begins anew with a server that closes `next`, which is not before what has arrived in one
     /// piece, and all later ticks; it has none of our inputs, and a clock of its own.
-    fn begin_anew(&mut self, next: Tick) {
+    fn restart(&mut self, next: Tick) {
         debug_assert!(next >= self.end, "nobody goes on before what we hold");
         // What came out of order of later ones was closed by the server before.
         self.chain.forget_from(next);
@@ -78,7 +78,7 @@ impl Session {
         // Of earlier ticks the owner is told still.
         self.promised.take_back(next, self.returned_end);
         if let Some(stepping) = &mut self.stepping {
-            stepping.begin_anew(next);
+            stepping.restart(next);
         }
         self.slack = None;
         self.clock = None;

@@ -5,7 +5,7 @@ use core::time::Duration;
 use wire::{Instant, Seat};
 
 use super::MatchServer;
-use super::place::{Holder, Place, Player, Standing};
+use super::place::{Holder, Place, Player, PlayerState};
 use crate::bits::BitWriter;
 use crate::bundle;
 use crate::bundle::Shape;
@@ -37,12 +37,12 @@ impl<I: Input> MatchServer<I> {
     }
 
     /// As [`leave`](Self::leave), and closes nothing.
-    pub(crate) fn put_out(&mut self, now: Instant, peer: PeerId) {
+    pub(crate) fn kick(&mut self, now: Instant, peer: PeerId) {
         self.advance(now);
         if let Some(seat) = self.peers.get(&peer).copied() {
             self.remove(seat, LeaveReason::Removed, CloseReason::Removed);
         }
-        self.unwatch(peer);
+        self.remove_spectator(peer);
     }
 
     /// Closes the tick that waits, where nobody is missing any more.
@@ -54,7 +54,7 @@ impl<I: Input> MatchServer<I> {
 
     /// Says something once a tick also while a tick waits: that it does, and what was lost; and looks
     /// who is silent.
-    pub(super) fn pulse(&mut self, now: Instant) {
+    pub(super) fn count_waiting(&mut self, now: Instant) {
         if self.pulse_at.is_none_or(|at| now < at) {
             return;
         }
@@ -80,7 +80,7 @@ impl<I: Input> MatchServer<I> {
             self.origin += skipped;
             self.waits_until = None;
             self.pulse_at = None;
-            self.excuse_wish(skipped);
+            self.extend_deadline(skipped);
             self.stats.pauses = self.stats.pauses.saturating_add(1);
         }
     }
@@ -137,8 +137,8 @@ impl<I: Input> MatchServer<I> {
     fn is_complete(&self, tick: Tick) -> bool {
         let (mut there, mut missing) = (0_u16, 0_u16);
         for place in &self.places {
-            let Some(Standing::Playing { awaited_from }) =
-                place.player().map(|player| player.standing)
+            let Some(PlayerState::Playing { awaited_from }) =
+                place.player().map(|player| player.state)
             else {
                 continue;
             };
@@ -175,7 +175,7 @@ impl<I: Input> MatchServer<I> {
         for (place, seat) in self.places.iter_mut().zip((0..=u16::MAX).map(Seat)) {
             let is_missing = place.log.get(tick).is_none();
             if let Some(player) = place.player_mut()
-                && let Standing::Playing { awaited_from } = &mut player.standing
+                && let PlayerState::Playing { awaited_from } = &mut player.state
                 && is_missing
                 && awaited_from.is_some_and(|from| from <= tick)
             {
@@ -192,10 +192,10 @@ impl<I: Input> MatchServer<I> {
             let Place { holder, log, .. } = place;
             let input = log.get(tick);
             if let Holder::Held(player) = holder
-                && player.standing == Standing::InStep
+                && player.state == PlayerState::InStep
                 && input.is_some()
             {
-                player.standing = Standing::Playing {
+                player.state = PlayerState::Playing {
                     awaited_from: Some(tick),
                 };
                 self.events.push_back(ServerEvent::Entered { seat, tick });
@@ -203,7 +203,7 @@ impl<I: Input> MatchServer<I> {
             let is_playing = matches!(
                 holder,
                 Holder::Held(Player {
-                    standing: Standing::Playing { .. },
+                    state: PlayerState::Playing { .. },
                     ..
                 })
             );

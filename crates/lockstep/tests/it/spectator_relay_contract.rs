@@ -3,8 +3,8 @@
 use core::convert::Infallible;
 
 use lockstep::{
-    ClientConfig, ClientPeer, FanConfig, LeaveReason, MatchServer, PeerId, Phase, RelayFan,
-    StartPolicy,
+    ClientConfig, ClientPeer, LeaveReason, MatchServer, PeerId, Phase, SpectatorRelay,
+    SpectatorRelayConfig, StartPolicy,
 };
 use netsim::contract::{ContractSubject, Limits, Reached, check_contract};
 use wire::{Arrival, CommandId, Generator, Instant, Machine, Seat, Seed, Transmit};
@@ -15,7 +15,7 @@ use crate::world::{MATCH, config};
 enum Role {
     Server(Box<MatchServer<u16>>),
     Client(Box<ClientPeer<u16>>),
-    Fan(Box<RelayFan>),
+    Fan(Box<SpectatorRelay>),
 }
 
 /// Calls the same method of any role.
@@ -80,16 +80,16 @@ impl ContractSubject for Branches {
         config.spectator_delay = 10;
         let mut server = MatchServer::new(config, MATCH, seeds.seed(), now).unwrap();
         server.join(now, PeerId(1), Seat(0)).unwrap();
-        server.watch_as_fan(now, PeerId(2)).unwrap();
+        server.watch_as_relay(now, PeerId(2)).unwrap();
         server.watch(now, PeerId(4)).unwrap();
         server.start(now).unwrap();
         let mut group = vec![Role::Server(Box::new(server))];
         for (place, parent) in PARENTS.into_iter().enumerate().skip(1) {
             let (seed, up) = (seeds.seed(), peer(parent));
             group.push(if matches!(place, 2 | 3) {
-                let mut fan = RelayFan::new(FanConfig::default(), up, seed, now);
+                let mut fan = SpectatorRelay::new(SpectatorRelayConfig::default(), up, seed, now);
                 if place == 2 {
-                    fan.watch_as_fan(now, PeerId(3)).unwrap();
+                    fan.watch_as_relay(now, PeerId(3)).unwrap();
                 } else {
                     fan.watch(now, PeerId(5)).unwrap();
                 }
@@ -144,7 +144,7 @@ impl ContractSubject for Branches {
                     fan.watch(now, PeerId(77)).ok();
                 }
                 11..=20 => {
-                    fan.watch_as_fan(now, PeerId(77)).ok();
+                    fan.watch_as_relay(now, PeerId(77)).ok();
                 }
                 21 => fan.close(now),
                 _ => {}

@@ -6,36 +6,38 @@ use std::sync::Arc;
 use wire::{Generator, Instant};
 
 use super::MatchServer;
-use crate::audience::{Audience, Guest, SPECTATOR_REPORT_TICKS, Stage, Terms};
 use crate::config::Config;
 use crate::event::{CloseReason, JoinError, LeaveReason, Phase, ServerEvent};
 use crate::input::Input;
 use crate::repair::RepairLimits;
+use crate::spectators::{
+    SPECTATOR_REPORT_TICKS, ShownTicks, SpectatorKind, SpectatorSet, SpectatorSetConfig,
+};
 use crate::tick::{PeerId, Tick};
 
 /// Ticks that pass between the last tick of a delayed match and the end: what is lost of it comes
 /// again meanwhile.
-const CURTAIN_TICKS: u32 = 60;
+const CLOSING_TICKS: u32 = 60;
 
 /// What of the match is shown.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Show {
+pub(super) struct SpectatorDelay {
     /// First tick that is not shown.
     end: Tick,
     /// After the end of a match whose spectators are behind: when the next tick is shown.
     next_at: Option<Instant>,
     /// Ticks since the last was shown.
-    curtain: u32,
+    closing_ticks: u32,
 }
 
 /// Nobody yet.
-pub(super) fn audience_of(
+pub(super) fn spectator_set(
     config: &Config,
     limits: RepairLimits,
     generator: &mut Generator,
-) -> Audience {
-    let terms = Terms {
-        feeds_max: usize::try_from(config.spectators_max).unwrap_or(usize::MAX),
+) -> SpectatorSet {
+    let terms = SpectatorSetConfig {
+        spectators_max: usize::try_from(config.spectators_max).unwrap_or(usize::MAX),
         ready_timeout: config.start_timeout,
         transfer: config.transfer,
         limits: RepairLimits {
@@ -46,13 +48,13 @@ pub(super) fn audience_of(
             ..limits
         },
     };
-    Audience::new(terms, generator)
+    SpectatorSet::new(terms, generator)
 }
 
 /// What is shown of a server's match.
-macro_rules! stage {
+macro_rules! shown_ticks {
     ($server:ident) => {
-        Stage {
+        ShownTicks {
             chain: &$server.chain,
             begin: Tick(0),
             end: $server.show.end,
@@ -61,12 +63,12 @@ macro_rules! stage {
 }
 
 /// Calls a method of the audience, with what it is shown and what was counted of it.
-macro_rules! audience {
+macro_rules! spectators {
     ($server:ident.$method:ident($now:expr, $($argument:expr),*)) => {{
-        let stage = stage!($server);
+        let shown_ticks = shown_ticks!($server);
         $server
-            .audience
-            .$method($now, &stage, $($argument,)* &mut $server.stats.spectators)
+            .spectators
+            .$method($now, &shown_ticks, $($argument,)* &mut $server.stats.spectators)
     }};
 }
 
@@ -81,10 +83,10 @@ impl<I: Input> MatchServer<I> {
     ///
     /// [`JoinError`]; nothing has changed then.
     pub fn watch(&mut self, now: Instant, peer: PeerId) -> Result<(), JoinError> {
-        self.let_watch(now, peer, Guest::Spectator)
+        self.admit_spectator(now, peer, SpectatorKind::Spectator)
     }
 
-    /// Lets a [`RelayFan`](crate::RelayFan) watch: as [`watch`](Self::watch), but for snapshots that
+    /// Lets a [`SpectatorRelay`](crate::SpectatorRelay) watch: as [`watch`](Self::watch), but for snapshots that
     /// it asks for, since whom it serves may need one, though itself it needs none.
     ///
     /// Each may cost the application one, or a player who gives it the line, though not more often
@@ -93,11 +95,16 @@ impl<I: Input> MatchServer<I> {
     /// # Errors
     ///
     /// [`JoinError`]; nothing has changed then.
-    pub fn watch_as_fan(&mut self, now: Instant, peer: PeerId) -> Result<(), JoinError> {
-        self.let_watch(now, peer, Guest::Fan)
+    pub fn watch_as_relay(&mut self, now: Instant, peer: PeerId) -> Result<(), JoinError> {
+        self.admit_spectator(now, peer, SpectatorKind::Relay)
     }
 
-    fn let_watch(&mut self, now: Instant, peer: PeerId, guest: Guest) -> Result<(), JoinError> {
+    fn admit_spectator(
+        &mut self,
+        now: Instant,
+        peer: PeerId,
+        kind: SpectatorKind,
+    ) -> Result<(), JoinError> {
         let now = self.advance(now);
         if self.phase == Phase::Closed {
             return Err(JoinError::Closed);
@@ -105,7 +112,7 @@ impl<I: Input> MatchServer<I> {
         if self.peers.contains_key(&peer) {
             return Err(JoinError::PeerTaken);
         }
-        self.audience.let_in(now, peer, guest)?;
+        self.spectators.admit(now, peer, kind)?;
         self.departed.remove(&peer);
         Ok(())
     }
@@ -113,13 +120,13 @@ impl<I: Input> MatchServer<I> {
     /// Returns how many watch.
     #[must_use]
     pub const fn spectator_count(&self) -> usize {
-        self.audience.len()
+        self.spectators.len()
     }
 
-    pub(super) fn unwatch(&mut self, peer: PeerId) {
-        self.audience
+    pub(super) fn remove_spectator(&mut self, peer: PeerId) {
+        self.spectators
             .remove(peer, LeaveReason::Removed, CloseReason::Removed);
-        self.tell_gone();
+        self.report_departures();
     }
 
     /// Takes what somebody says who plays not; false where it watches not either, nor did.
@@ -129,20 +136,20 @@ impl<I: Input> MatchServer<I> {
         peer: PeerId,
         datagram: &[u8],
     ) -> bool {
-        let is_known = audience!(self.on_datagram(now, (peer, datagram)));
+        let is_known = spectators!(self.on_datagram(now, (peer, datagram)));
         if is_known {
-            self.tell_gone();
-            self.serve_audience(now);
+            self.report_departures();
+            self.serve_spectators(now);
         }
         is_known
     }
 
-    pub(super) fn transmit_to_audience(
+    pub(super) fn transmit_to_spectators(
         &mut self,
         now: Instant,
         buf: &mut Vec<u8>,
     ) -> Option<PeerId> {
-        audience!(self.transmit(now, buf))
+        spectators!(self.transmit(now, buf))
     }
 
     /// Shows what is old enough, a tick having been closed.
@@ -158,8 +165,8 @@ impl<I: Input> MatchServer<I> {
 
     /// After the end: shows the rest to those who are behind, in its time.
     pub(super) fn run_show(&mut self, now: Instant) {
-        self.audience.on_timeout(now, &mut self.generator);
-        self.tell_gone();
+        self.spectators.on_timeout(now, &mut self.generator);
+        self.report_departures();
         if self.show.next_at.is_none_or(|at| at > now) {
             return;
         }
@@ -167,76 +174,76 @@ impl<I: Input> MatchServer<I> {
         self.show.next_at = Some(now + period);
         if self.show.end < self.end {
             self.show_until(now, self.show.end.plus(1));
-        } else if self.show.curtain < CURTAIN_TICKS && self.audience.len() > 0 {
-            self.show.curtain = self.show.curtain.saturating_add(1);
-            self.audience.remind(&stage!(self));
+        } else if self.show.closing_ticks < CLOSING_TICKS && self.spectators.len() > 0 {
+            self.show.closing_ticks = self.show.closing_ticks.saturating_add(1);
+            self.spectators.mark_due(&shown_ticks!(self));
         } else {
             self.show.next_at = None;
-            self.dismiss_audience();
+            self.close_spectators();
         }
     }
 
     /// The match is over: so it is for those who watch, once they have seen all.
     pub(super) fn end_show(&mut self) {
-        if self.config.spectator_delay > 0 && self.audience.len() > 0 {
+        if self.config.spectator_delay > 0 && self.spectators.len() > 0 {
             self.show.next_at = Some(self.now);
         } else {
-            self.dismiss_audience();
+            self.close_spectators();
         }
     }
 
     pub(super) fn show_timeout(&self) -> Option<Instant> {
-        let audience = self.audience.poll_timeout();
-        audience.into_iter().chain(self.show.next_at).min()
+        let spectators = self.spectators.poll_timeout();
+        spectators.into_iter().chain(self.show.next_at).min()
     }
 
     /// Whether somebody watches who cannot go on without a snapshot.
-    pub(super) fn audience_wants_snapshot(&self) -> bool {
-        self.phase == Phase::Running && self.audience.wants_snapshot(&stage!(self))
+    pub(super) fn spectators_want_snapshot(&self) -> bool {
+        self.phase == Phase::Running && self.spectators.wants_snapshot(&shown_ticks!(self))
     }
 
-    pub(super) fn stock_audience(&mut self, now: Instant, next: Tick, bytes: Arc<[u8]>) {
-        if self.audience_wants_snapshot() {
-            self.audience.stock(next, bytes);
-            audience!(self.serve(now,));
+    pub(super) fn offer_to_spectators(&mut self, now: Instant, next: Tick, bytes: Arc<[u8]>) {
+        if self.spectators_want_snapshot() {
+            self.spectators.offer_snapshot(next, bytes);
+            spectators!(self.serve(now,));
         }
     }
 
     /// Since when the one who has waited for a snapshot longest does, where there is none to give.
-    pub(super) fn audience_waits_since(&self) -> Option<Instant> {
-        let waits_since = self.audience.waits_since();
-        waits_since.filter(|_| self.audience_wants_snapshot())
+    pub(super) fn spectators_wait_since(&self) -> Option<Instant> {
+        let waits_since = self.spectators.waits_since();
+        waits_since.filter(|_| self.spectators_want_snapshot())
     }
 
-    pub(super) fn give_up_on_audience(&mut self, now: Instant, waited: Duration) {
-        self.audience.give_up_on_waiting(now, waited);
-        self.tell_gone();
+    pub(super) fn give_up_on_spectators(&mut self, now: Instant, waited: Duration) {
+        self.spectators.give_up_on_waiting(now, waited);
+        self.report_departures();
     }
 
-    fn serve_audience(&mut self, now: Instant) {
-        if self.audience_wants_snapshot() {
+    fn serve_spectators(&mut self, now: Instant) {
+        if self.spectators_want_snapshot() {
             self.serve_snapshots(now);
         }
     }
 
     fn show_until(&mut self, now: Instant, end: Tick) {
         let shown = core::mem::replace(&mut self.show.end, end);
-        audience!(self.on_shown(now, shown));
-        self.tell_gone();
-        self.serve_audience(now);
+        spectators!(self.on_shown(now, shown));
+        self.report_departures();
+        self.serve_spectators(now);
     }
 
-    fn dismiss_audience(&mut self) {
-        self.audience
+    fn close_spectators(&mut self) {
+        self.spectators
             .remove_all(LeaveReason::Finished, CloseReason::Ended);
-        self.tell_gone();
+        self.report_departures();
     }
 
-    fn tell_gone(&mut self) {
-        while let Some(gone) = self.audience.poll_gone() {
+    fn report_departures(&mut self) {
+        while let Some(departures) = self.spectators.poll_departure() {
             self.events.push_back(ServerEvent::SpectatorLeft {
-                peer: gone.peer,
-                reason: gone.reason,
+                peer: departures.peer,
+                reason: departures.reason,
             });
         }
     }

@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use lockstep::{
-    ClientEvent, CloseReason, FanConfig, FanEvent, JoinError, LeaveReason, PeerId, Phase, Refusal,
-    RelayFan, SnapshotSource,
+    ClientEvent, CloseReason, JoinError, LeaveReason, PeerId, Phase, Refusal, SnapshotSource,
+    SpectatorRelay, SpectatorRelayConfig, SpectatorRelayEvent,
 };
 use netsim::{for_each_seed, test_site};
 use wire::{Arrival, Instant, Seed};
@@ -16,7 +16,7 @@ use crate::world::{Link, MATCH, config};
 /// Ticks after which the chain does not reach back to the first.
 const LATE: u32 = 1_100;
 
-fn fan_events(tree: &Tree, node: usize) -> &[FanEvent] {
+fn fan_events(tree: &Tree, node: usize) -> &[SpectatorRelayEvent] {
     match &tree.nodes[node].role {
         Role::Fan(_, events) => events,
         Role::Client(_) => panic!("no fan"),
@@ -32,10 +32,10 @@ fn sim_ls_1_two_levels_of_fans_show_what_players_play() {
         let delay = u32::from(config.spectator_delay);
         let loss = u32::try_from(whims.below(8)).unwrap();
         let mut tree = Tree::new(seed, config, Link::lossy(loss));
-        let root = tree.fan(SERVER, FanConfig::default());
+        let root = tree.fan(SERVER, SpectatorRelayConfig::default());
         tree.run(u32::try_from(whims.below(100)).unwrap());
         let branches: Vec<_> = (0..3)
-            .map(|_| tree.fan(root, FanConfig::default()))
+            .map(|_| tree.fan(root, SpectatorRelayConfig::default()))
             .collect();
         for branch in &branches {
             (0..3).for_each(|_| {
@@ -49,7 +49,7 @@ fn sim_ls_1_two_levels_of_fans_show_what_players_play() {
         // Past it: the root wishes for a snapshot, and a branch wishes for it from the root.
         tree.run(LATE + delay);
         let late = [tree.watch(branches[1]), tree.watch(root)];
-        let newer = tree.fan(branches[2], FanConfig::default());
+        let newer = tree.fan(branches[2], SpectatorRelayConfig::default());
         let last = tree.watch(newer);
         tree.run(tree.server.ticks_closed() + 600 + delay);
         tree.assert_all_saw(70 + delay);
@@ -67,14 +67,14 @@ fn sim_ls_1_two_levels_of_fans_show_what_players_play() {
 #[test]
 fn a_fan_sends_bundles_as_they_came_and_answers_for_its_children() {
     let mut tree = Tree::new(Seed::from_number(1), config(2), Link::perfect());
-    let root = tree.fan(SERVER, FanConfig::default());
+    let root = tree.fan(SERVER, SpectatorRelayConfig::default());
     let node = tree.watch(root);
     tree.run(300);
     tree.assert_saw(node, 295);
     // The server hears one spectator: a report each four ticks, not one for each child.
     let log = tree.viewer(node).machine.log_hash();
     assert!(log.is_some(), "bundles are hashed as they are");
-    let watching = FanEvent::Watching {
+    let watching = SpectatorRelayEvent::Watching {
         seats: 2,
         match_id: MATCH,
     };
@@ -88,11 +88,11 @@ fn a_fan_sends_bundles_as_they_came_and_answers_for_its_children() {
 #[test]
 fn a_child_that_says_nothing_is_put_out_and_delays_nobody() {
     let mut tree = Tree::new(Seed::from_number(2), config(2), Link::lossy(1));
-    let root = tree.fan(SERVER, FanConfig::default());
+    let root = tree.fan(SERVER, SpectatorRelayConfig::default());
     let (silent, other) = (tree.watch(root), tree.watch(root));
     tree.run(100);
     tree.nodes[silent].is_paused = true;
-    let gone = FanEvent::ChildLeft {
+    let gone = SpectatorRelayEvent::ChildLeft {
         peer: peer(silent),
         reason: LeaveReason::Behind,
     };
@@ -109,7 +109,7 @@ fn a_child_that_says_nothing_is_put_out_and_delays_nobody() {
 #[test]
 fn an_outage_above_a_fan_is_made_up_for_all_below() {
     let mut tree = Tree::new(Seed::from_number(3), config(2), Link::lossy(2));
-    let root = tree.fan(SERVER, FanConfig::default());
+    let root = tree.fan(SERVER, SpectatorRelayConfig::default());
     let node = tree.watch(root);
     tree.run(100);
     let back = tree.now + Duration::from_secs(2);
@@ -121,7 +121,7 @@ fn an_outage_above_a_fan_is_made_up_for_all_below() {
 #[test]
 fn a_fan_whose_session_was_lost_for_long_goes_on_by_snapshot_with_its_children() {
     let mut tree = Tree::new(Seed::from_number(4), config(2), Link::lossy(2));
-    let root = tree.fan(SERVER, FanConfig::default());
+    let root = tree.fan(SERVER, SpectatorRelayConfig::default());
     let node = tree.watch(root);
     tree.run(100);
     let back = tree.now + Duration::from_secs(31);
@@ -140,10 +140,10 @@ fn a_fan_whose_session_was_lost_for_long_goes_on_by_snapshot_with_its_children()
 #[test]
 fn ls_14_who_goes_to_another_fan_takes_its_snapshots_too() {
     let mut tree = Tree::new(Seed::from_number(6), config(2), Link::lossy(2));
-    let roots = [(); 2].map(|()| tree.fan(SERVER, FanConfig::default()));
+    let roots = [(); 2].map(|()| tree.fan(SERVER, SpectatorRelayConfig::default()));
     tree.run(LATE);
     // Both come late, and each root numbers its snapshots from 1 on.
-    let branch = tree.fan(roots[0], FanConfig::default());
+    let branch = tree.fan(roots[0], SpectatorRelayConfig::default());
     let below = tree.watch(branch);
     tree.run(LATE + 300);
     let node = tree.watch(roots[1]);
@@ -175,7 +175,7 @@ fn ls_14_who_goes_to_another_fan_takes_its_snapshots_too() {
 fn where_no_snapshot_comes_late_children_are_put_out() {
     let mut tree = Tree::new(Seed::from_number(5), config(2), Link::lossy(1));
     tree.is_stingy = true;
-    let root = tree.fan(SERVER, FanConfig::default());
+    let root = tree.fan(SERVER, SpectatorRelayConfig::default());
     tree.run(LATE);
     let late = tree.watch(root);
     tree.run_for(Duration::from_secs(22));
@@ -188,7 +188,7 @@ fn where_no_snapshot_comes_late_children_are_put_out() {
 fn ls_14_a_fan_at_which_snapshots_come_too_late_keeps_nobody_waiting() {
     let mut tree = Tree::new(Seed::from_number(9), config(2), Link::perfect());
     tree.ballast = 100_000;
-    let mut config = FanConfig::default();
+    let mut config = SpectatorRelayConfig::default();
     // 20 s a snapshot: what follows it is gone by then.
     config.transfer.rate_bytes_per_s = 5_000;
     let root = tree.fan(SERVER, config);
@@ -210,8 +210,11 @@ fn ls_10_a_child_of_a_fan_that_needs_no_snapshot_has_nobody_give_one() {
     let mut config = config(2);
     config.snapshots = SnapshotSource::Players;
     let mut tree = Tree::new(Seed::from_number(8), config, Link::perfect());
-    let root = tree.fan(SERVER, FanConfig::default());
-    let (child, branch) = (tree.watch(root), tree.fan(root, FanConfig::default()));
+    let root = tree.fan(SERVER, SpectatorRelayConfig::default());
+    let (child, branch) = (
+        tree.watch(root),
+        tree.fan(root, SpectatorRelayConfig::default()),
+    );
     let was_asked = |tree: &mut Tree| {
         let wanted = ClientEvent::SnapshotWanted;
         (1..=2).any(|player| tree.viewer(player).events.contains(&wanted))
@@ -239,14 +242,14 @@ fn ls_10_a_child_of_a_fan_that_needs_no_snapshot_has_nobody_give_one() {
 #[test]
 fn the_end_above_is_the_end_below() {
     let mut tree = Tree::new(Seed::from_number(6), config(2), Link::lossy(5));
-    let root = tree.fan(SERVER, FanConfig::default());
+    let root = tree.fan(SERVER, SpectatorRelayConfig::default());
     let node = tree.watch(root);
     tree.run(100);
     tree.server.close(tree.now);
     tree.run_for(Duration::from_secs(1));
     let ended = ClientEvent::Closed(CloseReason::Ended);
     assert_eq!(tree.viewer(node).events.last(), Some(&ended));
-    let ended = FanEvent::Closed(CloseReason::Ended);
+    let ended = SpectatorRelayEvent::Closed(CloseReason::Ended);
     assert_eq!(fan_events(&tree, root).last(), Some(&ended));
     let now = tree.now;
     let fan = tree.as_fan(root);
@@ -257,7 +260,7 @@ fn the_end_above_is_the_end_below() {
 #[test]
 fn a_fan_that_goes_says_so_up_and_down() {
     let mut tree = Tree::new(Seed::from_number(7), config(2), Link::lossy(5));
-    let root = tree.fan(SERVER, FanConfig::default());
+    let root = tree.fan(SERVER, SpectatorRelayConfig::default());
     let node = tree.watch(root);
     tree.run(100);
     let now = tree.now;
@@ -278,20 +281,20 @@ fn welcome(seats: u8, own: [u8; 2]) -> Vec<u8> {
     out
 }
 
-fn give(fan: &mut RelayFan, now: Instant, from: PeerId, datagram: &[u8]) {
+fn give(fan: &mut SpectatorRelay, now: Instant, from: PeerId, datagram: &[u8]) {
     fan.handle_datagram(now, Arrival::from(from), &mut datagram.to_vec());
 }
 
 #[test]
 fn a_fan_holds_no_more_than_it_was_told_to() {
     let now = Instant::from_millis(1);
-    let fan = |config| RelayFan::new(config, UP, Seed::from_number(1), now);
-    let refusal = |seats: u8, change: fn(&mut FanConfig)| {
-        let mut config = FanConfig::default();
+    let fan = |config| SpectatorRelay::new(config, UP, Seed::from_number(1), now);
+    let refusal = |seats: u8, change: fn(&mut SpectatorRelayConfig)| {
+        let mut config = SpectatorRelayConfig::default();
         change(&mut config);
         let mut fan = fan(config);
         give(&mut fan, now, UP, &welcome(seats, [0xff; 2]));
-        let is_refused = matches!(fan.poll_event(), Some(FanEvent::Refused(_)));
+        let is_refused = matches!(fan.poll_event(), Some(SpectatorRelayEvent::Refused(_)));
         assert!(fan.memory_len() < 1_280 * 400 + 10_000);
         is_refused
     };
@@ -300,19 +303,19 @@ fn a_fan_holds_no_more_than_it_was_told_to() {
     assert!(refusal(3, |config| config.seats_max = 2));
     assert!(refusal(8, |config| config.bundle_len_max = 20));
     assert!(refusal(8, |config| config.datagram_len_max = 20));
-    let too_large = FanEvent::Refused(Refusal::TooLarge { seats: 65 });
-    let mut whole = fan(FanConfig::default());
+    let too_large = SpectatorRelayEvent::Refused(Refusal::TooLarge { seats: 65 });
+    let mut whole = fan(SpectatorRelayConfig::default());
     give(&mut whole, now, UP, &welcome(65, [0xff; 2]));
     assert_eq!(whole.poll_event(), Some(too_large));
     // A seat is not for it.
-    let mut seated = fan(FanConfig::default());
+    let mut seated = fan(SpectatorRelayConfig::default());
     give(&mut seated, now, UP, &welcome(2, [0, 1]));
     assert_eq!(
         (seated.poll_event(), seated.stats().dropped_malformed),
         (None, 1)
     );
     // Children.
-    let mut config = FanConfig::default();
+    let mut config = SpectatorRelayConfig::default();
     config.children_max = 1;
     config.ready_timeout = Duration::from_secs(2);
     let mut fan = fan(config);
@@ -321,18 +324,21 @@ fn a_fan_holds_no_more_than_it_was_told_to() {
     assert_eq!(fan.watch(now, PeerId(2)), Err(JoinError::Full));
     fan.handle_timeout(Instant::from_millis(2_001));
     let (peer, reason) = (PeerId(1), LeaveReason::NotReady);
-    assert_eq!(fan.poll_event(), Some(FanEvent::ChildLeft { peer, reason }));
+    assert_eq!(
+        fan.poll_event(),
+        Some(SpectatorRelayEvent::ChildLeft { peer, reason })
+    );
 }
 
 #[test]
 fn ls_10_a_hostile_server_makes_a_fan_hold_a_chain_and_a_snapshot() {
     let now = Instant::from_millis(1);
-    let mut config = FanConfig::default();
+    let mut config = SpectatorRelayConfig::default();
     config.snapshot_len_max = 10_000;
     config.transfer.datagram_len_max = 1_100;
     config.catch_up_rate = 1_000;
     config.catch_up_burst = 2_000;
-    let mut fan = RelayFan::new(config, UP, Seed::from_number(1), now);
+    let mut fan = SpectatorRelay::new(config, UP, Seed::from_number(1), now);
     give(&mut fan, now, UP, &welcome(2, [0xff; 2]));
     fan.watch(now, PeerId(1)).unwrap();
     give(&mut fan, now, PeerId(1), &[0x01, 2, 0, 0, 0, 0]);
@@ -377,7 +383,12 @@ fn ls_10_a_hostile_server_makes_a_fan_hold_a_chain_and_a_snapshot() {
 #[test]
 fn ls_9_nothing_is_allocated_by_a_fan() {
     let now = Instant::from_millis(1);
-    let mut fan = RelayFan::new(FanConfig::default(), UP, Seed::from_number(1), now);
+    let mut fan = SpectatorRelay::new(
+        SpectatorRelayConfig::default(),
+        UP,
+        Seed::from_number(1),
+        now,
+    );
     give(&mut fan, now, UP, &welcome(2, [0xff; 2]));
     for child in 0..30 {
         fan.watch(now, PeerId(child)).unwrap();

@@ -4,8 +4,8 @@
 use core::time::Duration;
 
 use lockstep::{
-    CloseReason, FanConfig, InputDelay, Origin, PeerId, Recovery, RelayFan, ServerEvent,
-    SnapshotSource,
+    CloseReason, InputDelay, Origin, PeerId, Recovery, ServerEvent, SnapshotSource, SpectatorRelay,
+    SpectatorRelayConfig,
 };
 use wire::{Arrival, Instant, Seat, Seed};
 
@@ -15,7 +15,7 @@ use crate::world::{Link, MATCH, World, config, pad};
 
 /// Two fans, each of which has the match from the other.
 struct Ring {
-    fans: [RelayFan; 2],
+    fans: [SpectatorRelay; 2],
     now: Instant,
     /// Datagrams between the two.
     sent: u32,
@@ -38,8 +38,8 @@ impl Ring {
         welcome.extend_from_slice(&[6, 6, 4, 1]);
         welcome.extend_from_slice(&MATCH.0);
         let fans = ticks.map(|ticks| {
-            let config = FanConfig::default();
-            let mut fan = RelayFan::new(config, ABOVE, Seed::from_number(1), now);
+            let config = SpectatorRelayConfig::default();
+            let mut fan = SpectatorRelay::new(config, ABOVE, Seed::from_number(1), now);
             fan.handle_datagram(now, Arrival::from(ABOVE), &mut welcome.clone());
             for tick in 0..ticks {
                 let [.., high, low] = tick.to_be_bytes();
@@ -49,7 +49,7 @@ impl Ring {
             }
             assert_eq!(fan.ticks_confirmed(), ticks);
             fan.reconnect(now, ABOVE);
-            fan.watch_as_fan(now, BELOW).unwrap();
+            fan.watch_as_relay(now, BELOW).unwrap();
             fan
         });
         Self {
@@ -196,10 +196,10 @@ fn places(tick: u32) -> usize {
 #[test]
 fn ls_1_five_levels_of_fans_show_the_match_and_one_that_lies_deceives_those_below_it_alone() {
     let mut tree = Tree::new(Seed::from_number(72), config(2), Link::lossy(2));
-    let mut levels = vec![tree.fan(SERVER, FanConfig::default())];
+    let mut levels = vec![tree.fan(SERVER, SpectatorRelayConfig::default())];
     for _ in 0..4 {
         let parent = *levels.last().unwrap();
-        levels.push(tree.fan(parent, FanConfig::default()));
+        levels.push(tree.fan(parent, SpectatorRelayConfig::default()));
     }
     let early: Vec<_> = levels.iter().map(|fan| tree.watch(*fan)).collect();
     tree.run(LATE);

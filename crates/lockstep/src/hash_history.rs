@@ -8,7 +8,7 @@ use crate::tick::Tick;
 /// Memory is taken with the first tick, and once more where a tick has more sections than those
 /// before it.
 #[derive(Debug)]
-pub(crate) struct Rungs {
+pub(crate) struct HashHistory {
     /// Ticks that are kept.
     len: u16,
     /// Tick `t` at place `t % len`; empty until the first.
@@ -33,7 +33,7 @@ struct Kept {
 
 /// One tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rung<'a> {
+pub(crate) struct TickRecord<'a> {
     /// Over log and state, as players report it.
     pub(crate) report: u32,
     /// Over the log of closed ticks.
@@ -42,7 +42,7 @@ pub(crate) struct Rung<'a> {
     pub(crate) sections: &'a [u32],
 }
 
-impl Rungs {
+impl HashHistory {
     /// Keeps the last `len` ticks.
     pub(crate) const fn new(len: u16) -> Self {
         Self {
@@ -84,7 +84,7 @@ impl Rungs {
         }
     }
 
-    pub(crate) fn get(&self, tick: Tick) -> Option<Rung<'_>> {
+    pub(crate) fn get(&self, tick: Tick) -> Option<TickRecord<'_>> {
         let place = self.place(tick)?;
         let kept = self.kept.get(place)?;
         if kept.tag != tick.0.saturating_add(1) {
@@ -92,7 +92,7 @@ impl Rungs {
         }
         let start = place.saturating_mul(self.stride);
         let end = start.saturating_add(kept.section_count.into());
-        Some(Rung {
+        Some(TickRecord {
             report: kept.report,
             log: kept.log,
             sections: self.sections.get(start..end).unwrap_or_default(),
@@ -155,56 +155,64 @@ mod tests {
     const NAMES: [&str; 3] = ["one", "two", "three"];
 
     /// Pushes `tick` with sections that begin with `hash`.
-    fn push(rungs: &mut Rungs, tick: u32, hash: u32, count: usize) {
+    fn push(hash_history: &mut HashHistory, tick: u32, hash: u32, count: usize) {
         let sections = NAMES.into_iter().zip(hash..).take(count);
-        rungs.push(Tick(tick), (tick * 2, tick * 3), sections);
+        hash_history.push(Tick(tick), (tick * 2, tick * 3), sections);
     }
 
     #[test]
     fn the_last_ticks_are_kept_and_no_others() {
-        let mut rungs = Rungs::new(4);
-        assert_eq!((rungs.get(Tick(0)), rungs.memory_len()), (None, 0));
+        let mut hash_history = HashHistory::new(4);
+        assert_eq!(
+            (hash_history.get(Tick(0)), hash_history.memory_len()),
+            (None, 0)
+        );
         for tick in 0..10 {
             if tick != 8 {
-                push(&mut rungs, tick, tick * 10, 2);
+                push(&mut hash_history, tick, tick * 10, 2);
             }
         }
-        let kept: Vec<_> = (0..12).filter(|&tick| rungs.has(Tick(tick))).collect();
+        let kept: Vec<_> = (0..12)
+            .filter(|&tick| hash_history.has(Tick(tick)))
+            .collect();
         assert_eq!(kept, [4, 6, 7, 9], "8 was left out, and 4 is not gone");
-        let expected = Rung {
+        let expected = TickRecord {
             report: 14,
             log: 21,
             sections: &[70, 71],
         };
-        assert_eq!(rungs.get(Tick(7)), Some(expected));
-        assert_eq!(rungs.names(), ["one", "two"]);
+        assert_eq!(hash_history.get(Tick(7)), Some(expected));
+        assert_eq!(hash_history.names(), ["one", "two"]);
     }
 
     #[test]
     fn more_sections_leave_what_was_kept_as_it_was() {
-        let mut rungs = Rungs::new(4);
-        push(&mut rungs, 0, 0, 0);
-        push(&mut rungs, 1, 10, 1);
-        push(&mut rungs, 2, 20, 3);
-        push(&mut rungs, 3, 30, 2);
-        let sections = |tick| rungs.get(Tick(tick)).unwrap().sections.to_vec();
+        let mut hash_history = HashHistory::new(4);
+        push(&mut hash_history, 0, 0, 0);
+        push(&mut hash_history, 1, 10, 1);
+        push(&mut hash_history, 2, 20, 3);
+        push(&mut hash_history, 3, 30, 2);
+        let sections = |tick| hash_history.get(Tick(tick)).unwrap().sections.to_vec();
         assert_eq!(sections(0), []);
         assert_eq!(sections(1), [10]);
         assert_eq!(sections(2), [20, 21, 22]);
         assert_eq!(sections(3), [30, 31]);
-        assert_eq!(rungs.memory_len(), 4 * 16 + 4 * 3 * 4 + 3 * 16);
+        assert_eq!(hash_history.memory_len(), 4 * 16 + 4 * 3 * 4 + 3 * 16);
     }
 
     #[test]
     fn nobody_can_ask_for_more_than_64_sections_or_a_ring_of_none() {
-        let mut rungs = Rungs::new(2);
-        rungs.push(
+        let mut hash_history = HashHistory::new(2);
+        hash_history.push(
             Tick(0),
             (0, 0),
             NAMES.into_iter().cycle().take(100).zip(0..),
         );
-        assert_eq!(rungs.get(Tick(0)).unwrap().sections.len(), SECTIONS_MAX);
-        let mut none = Rungs::new(0);
+        assert_eq!(
+            hash_history.get(Tick(0)).unwrap().sections.len(),
+            SECTIONS_MAX
+        );
+        let mut none = HashHistory::new(0);
         push(&mut none, 0, 0, 3);
         assert_eq!((none.has(Tick(0)), none.memory_len()), (false, 0));
     }

@@ -19,7 +19,7 @@ const SHAPE: Shape = Shape {
 
 /// An audience of one, and what of a match it is shown.
 struct Room {
-    audience: Audience,
+    spectators: SpectatorSet,
     chain: Chain,
     begin: Tick,
     end: Tick,
@@ -49,14 +49,14 @@ impl Room {
             burst: 64_000,
             gain: 1_200,
         };
-        let terms = Terms {
-            feeds_max: 10,
+        let set_config = SpectatorSetConfig {
+            spectators_max: 10,
             ready_timeout: Duration::from_secs(30),
             transfer,
             limits,
         };
-        let mut audience = Audience::new(terms, &mut Seed::from_number(1).generator(0));
-        audience.set_welcome(Welcome {
+        let mut spectators = SpectatorSet::new(set_config, &mut Seed::from_number(1).generator(0));
+        spectators.set_welcome(Welcome {
             mode: Mode::Clock,
             shape: SHAPE,
             seat: None,
@@ -67,7 +67,7 @@ impl Room {
             match_id: MatchId([7; 16]),
         });
         Self {
-            audience,
+            spectators,
             chain: Chain::new(SHAPE),
             begin: Tick(0),
             end: Tick(0),
@@ -80,14 +80,17 @@ impl Room {
     }
 
     fn say(&mut self, datagram: &[u8]) {
-        let stage = Stage {
+        let shown_ticks = ShownTicks {
             chain: &self.chain,
             begin: self.begin,
             end: self.end,
         };
-        let said = (PEER, datagram);
+        let received = (PEER, datagram);
         let (now, stats) = (self.now, &mut self.stats);
-        assert!(self.audience.on_datagram(now, &stage, said, stats));
+        assert!(
+            self.spectators
+                .on_datagram(now, &shown_ticks, received, stats)
+        );
     }
 
     /// Shows all before `end`, of which nothing changes.
@@ -97,20 +100,22 @@ impl Room {
         for tick in shown.0.max(end.saturating_sub(CHAIN_LEN))..end {
             self.chain.put(Tick(tick), &[0x20]);
         }
-        let stage = Stage {
+        let shown_ticks = ShownTicks {
             chain: &self.chain,
             begin: self.begin,
             end: self.end,
         };
         let stats = &mut self.stats;
-        self.audience.on_shown(self.now, &stage, shown, stats);
+        self.spectators
+            .on_shown(self.now, &shown_ticks, shown, stats);
         // It has all of it, as it says.
         let [.., high, low] = end.to_be_bytes();
         self.say(&[0x02, high, low, 0x70]);
     }
 
-    fn stock(&mut self, next: u32, byte: u8) {
-        self.audience.stock(Tick(next), vec![byte; 50_000].into());
+    fn offer_snapshot(&mut self, next: u32, byte: u8) {
+        self.spectators
+            .offer_snapshot(Tick(next), vec![byte; 50_000].into());
     }
 
     /// Lets `span` pass, in which what is sent arrives, and is answered.
@@ -119,7 +124,7 @@ impl Room {
         while self.now < end {
             self.now += Duration::from_millis(5);
             let mut generator = Seed::from_number(2).generator(0);
-            self.audience.on_timeout(self.now, &mut generator);
+            self.spectators.on_timeout(self.now, &mut generator);
             self.exchange();
         }
     }
@@ -128,13 +133,15 @@ impl Room {
         let mut buf = Vec::new();
         loop {
             buf.clear();
-            let stage = Stage {
+            let shown_ticks = ShownTicks {
                 chain: &self.chain,
                 begin: self.begin,
                 end: self.end,
             };
             let stats = &mut self.stats;
-            let sent = self.audience.transmit(self.now, &stage, &mut buf, stats);
+            let sent = self
+                .spectators
+                .transmit(self.now, &shown_ticks, &mut buf, stats);
             if sent.is_none() {
                 break;
             }
@@ -161,30 +168,32 @@ const ASK: [u8; 1] = [0x0b];
 #[test]
 fn a_snapshot_under_way_to_a_fan_makes_room_for_a_newer_one_that_it_needs() {
     let mut room = Room::new(50_000);
-    room.audience.let_in(room.now, PEER, Guest::Fan).unwrap();
+    room.spectators
+        .admit(room.now, PEER, SpectatorKind::Relay)
+        .unwrap();
     room.say(&READY_AT_0);
     room.show(100);
     // For those whom it serves.
     room.say(&ASK);
-    room.stock(90, 1);
+    room.offer_snapshot(90, 1);
     room.show(101);
     room.run_for(Duration::from_millis(400));
     assert_eq!((room.stats.snapshots_begun, room.whole.len()), (1, 0));
     // All that is shown from now on lies past what it has.
     (room.begin, room.end) = (Tick(3_000), Tick(3_000));
-    room.stock(3_000, 2);
-    let stage = Stage {
+    room.offer_snapshot(3_000, 2);
+    let shown_ticks = ShownTicks {
         chain: &room.chain,
         begin: room.begin,
         end: room.end,
     };
-    room.audience.begin_anew(room.now, &stage);
+    room.spectators.restart(room.now, &shown_ticks);
     room.show(3_001);
     room.run_for(Duration::from_secs(3));
     assert_eq!(room.whole, [2]);
-    assert_eq!(room.audience.feeds[0].standing, Standing::Watching);
+    assert_eq!(room.spectators.members[0].state, SpectatorState::Watching);
     assert!(
-        room.audience.serving.poll_timeout().is_none(),
+        room.spectators.transfers.poll_timeout().is_none(),
         "all is done"
     );
     let turns = room.turns;
@@ -196,36 +205,38 @@ fn a_snapshot_under_way_to_a_fan_makes_room_for_a_newer_one_that_it_needs() {
 #[test]
 fn a_snapshot_that_came_late_is_given_to_all_who_wait_and_to_others_for_a_while() {
     let mut room = Room::new(1_250_000);
-    room.audience.let_in(room.now, PEER, Guest::Fan).unwrap();
+    room.spectators
+        .admit(room.now, PEER, SpectatorKind::Relay)
+        .unwrap();
     room.say(&READY_AT_0);
     room.show(1_000);
     room.say(&ASK);
     // It took 300 ticks to come.
-    room.stock(700, 1);
+    room.offer_snapshot(700, 1);
     room.show(1_001);
     room.run_for(Duration::from_millis(100));
     assert_eq!(room.whole, [1]);
     let wants = |room: &Room| {
-        let stage = Stage {
+        let shown_ticks = ShownTicks {
             chain: &room.chain,
             begin: room.begin,
             end: room.end,
         };
-        room.audience.wants_snapshot(&stage)
+        room.spectators.wants_snapshot(&shown_ticks)
     };
     // 256 ticks later it is given no more: 50 kB would arrive in time still.
-    room.audience.feeds[0].snapshot_from = Instant::ZERO;
+    room.spectators.members[0].snapshot_from = Instant::ZERO;
     room.show(1_001 + KEEP_TICKS);
     room.say(&ASK);
     assert!(!wants(&room));
     room.run_for(Duration::from_millis(100));
     assert_eq!(room.whole, [1, 1]);
-    room.audience.feeds[0].snapshot_from = Instant::ZERO;
+    room.spectators.members[0].snapshot_from = Instant::ZERO;
     room.show(1_002 + KEEP_TICKS);
     room.say(&ASK);
     assert!(wants(&room));
     // One that would come too late is not sent at all.
-    room.stock(400, 2);
+    room.offer_snapshot(400, 2);
     room.show(1_003 + KEEP_TICKS);
     room.run_for(Duration::from_millis(100));
     assert_eq!(room.whole, [1, 1]);

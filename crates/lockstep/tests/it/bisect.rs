@@ -129,8 +129,8 @@ fn who_never_answers_holds_nobody_up_and_costs_a_bounded_number_of_questions() {
         assert!(table.server.ticks_closed() > 1_700);
         table.pass(Duration::from_secs(10));
         assert_eq!(
-            table.server.stats().ladder_questions,
-            stats.ladder_questions
+            table.server.stats().bisect_questions,
+            stats.bisect_questions
         );
     }
 }
@@ -155,7 +155,7 @@ fn answers_that_nobody_asked_for_are_counted_and_cost_no_memory() {
     let ticks = vec![6, 0, 0, 0, 1, 0x80, 0, 0, 0, 7];
     let heard = vec![6, 2, 0, 0, 0, 1];
     let before = held();
-    let refused = table.server.stats().ladder_refused;
+    let refused = table.server.stats().bisect_refused;
     for _ in 0..1_000 {
         // Of another tick, of another form, and by one who is not asked.
         table.say(1, sections(1, b"units"));
@@ -163,7 +163,7 @@ fn answers_that_nobody_asked_for_are_counted_and_cost_no_memory() {
         table.say(1, heard.clone());
         table.say(2, sections(0, b"units"));
     }
-    assert_eq!(table.server.stats().ladder_refused, refused + 4_000);
+    assert_eq!(table.server.stats().bisect_refused, refused + 4_000);
     assert_eq!(held(), before);
     assert_eq!(table.found(), []);
     // Names are text, or the datagram is none.
@@ -174,8 +174,8 @@ fn answers_that_nobody_asked_for_are_counted_and_cost_no_memory() {
     for _ in 0..3 {
         table.say(1, sections(0, b"units"));
     }
-    assert_eq!(table.server.stats().ladder_answers, 1);
-    assert_eq!(table.server.stats().ladder_refused, refused + 4_002);
+    assert_eq!(table.server.stats().bisect_answers, 1);
+    assert_eq!(table.server.stats().bisect_refused, refused + 4_002);
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn all_seats_at_once_are_bounded() {
     assert_eq!(table.found().len(), 64);
     table.pass(Duration::from_secs(5));
     assert_eq!(
-        table.server.stats().ladder_questions,
+        table.server.stats().bisect_questions,
         table.asked.len() as u64
     );
     assert!(table.asked.len() <= 64 * 42, "{}", table.asked.len());
