@@ -2,7 +2,6 @@
 
 pub(crate) mod byte_queue;
 mod msg;
-pub(crate) mod outgoing;
 pub(crate) mod reliable;
 mod table;
 pub(crate) mod unreliable;
@@ -10,11 +9,11 @@ pub(crate) mod unreliable;
 use core::fmt;
 use core::time::Duration;
 
+use crate::fragment::FragmentError;
+
 pub use msg::{MsgFrame, MsgHeader};
 pub(crate) use msg::{WITH_LENGTH, encode_plain, length_len, plain_len};
 pub use table::{ChannelTable, TableError};
-
-use crate::fragment::FragmentError;
 
 /// One of up to 32 streams of messages of a session: its row in the [`ChannelTable`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -374,6 +373,43 @@ pub(crate) fn widen(expected: u64, low: u16) -> u64 {
 pub(crate) const fn truncate(id: u64) -> u16 {
     let [.., high_byte, low_byte] = id.to_be_bytes();
     u16::from_be_bytes([high_byte, low_byte])
+}
+
+/// What a channel has for a packet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Next {
+    /// Nothing, or nothing before an acknowledgement comes.
+    Idle,
+    /// A message that cannot begin before the peer grants more.
+    Waiting,
+    /// A frame.
+    Frame(Outgoing),
+}
+
+/// A MSG frame that is not yet written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outgoing {
+    /// All of it but length and data.
+    pub(crate) header: MsgHeader,
+    /// Number of its message on the channel.
+    pub(crate) message: u64,
+    /// Which fragment of the message it is; 0 where it is whole.
+    pub(crate) fragment: u16,
+    /// Offset of its data in the channel's queue.
+    pub(crate) start: u64,
+    /// Bytes of data.
+    pub(crate) len: usize,
+    /// What its message takes of the peer's window, all of it with the first fragment; 0 in others.
+    pub(crate) credit: usize,
+    /// Whether the channel wants to hear what became of it.
+    pub(crate) is_told: bool,
+}
+
+impl Outgoing {
+    /// Returns what the record of its packet keeps of it.
+    pub(crate) const fn content(&self) -> Content {
+        Content::new(self.header.channel, MessageId(self.message), self.fragment)
+    }
 }
 
 #[cfg(test)]

@@ -1,16 +1,18 @@
 //! What comes in: from MSG frames to messages for the application.
 
-mod credit;
-mod store;
 mod unread;
 
 use wire::Instant;
 
-use crate::channel::reliable;
 use crate::channel::unreliable::{self, Note, Progress, Reassembly, SplitMessage};
-use crate::channel::{ChannelConfig, ChannelError, ChannelId, ChannelTable, Delivery, MsgFrame};
-use crate::fragment::{FRAGMENT_LEN, Fragment, FragmentError, Position, REASSEMBLY_LIFE};
-pub(crate) use store::{Stock, Store};
+use crate::channel::{
+    ChannelConfig, ChannelError, ChannelId, ChannelTable, Delivery, MsgFrame, reliable,
+};
+use crate::fragment::{
+    FRAGMENT_LEN, Fragment, FragmentError, Position, REASSEMBLY_LIFE, Reassembler,
+    UNRELIABLE_BUDGET,
+};
+use unread::{UNRELIABLE_UNREAD_MAX, Unread};
 
 /// The receiving half of a session's channels.
 ///
@@ -374,3 +376,219 @@ pub struct InboxCounts {
 
 /// The place of the one fragment of an unreliable message that has a number and is not split.
 const SINGLE: Position = Position { index: 0, count: 1 };
+
+/// What the channels of a session share.
+#[derive(Debug)]
+pub(crate) struct Store {
+    /// What is there; `None` where nothing is, and nothing has come for long.
+    stock: Option<Box<Stock>>,
+    /// What the peer may still send of reliable messages.
+    pub(crate) credit: Credit,
+    /// Unreliable messages that were dropped while there was another stock.
+    dropped: u64,
+}
+
+/// Messages on their way from packets to the application.
+#[derive(Debug, Default)]
+pub(crate) struct Stock {
+    /// Those that are not complete, or not in turn.
+    pub(crate) reassembler: Reassembler,
+    /// Those that wait for the application.
+    pub(crate) unread: Unread,
+}
+
+impl Store {
+    /// Makes an empty one, for a peer who was granted `window` bytes.
+    const fn new(window: u64) -> Self {
+        Self {
+            stock: None,
+            credit: Credit::new(window),
+            dropped: 0,
+        }
+    }
+
+    /// Returns what is there, or a place for what comes.
+    #[inline]
+    pub(crate) fn stock(&mut self) -> &mut Stock {
+        self.stock.get_or_insert_default()
+    }
+
+    /// Once all parts together keep more than one of them that grew alone, has those give back memory
+    /// that hold little of what they grew to: a peer who sends in one form after the other fills
+    /// each part in its turn.
+    fn tidy(&mut self) {
+        let window = usize::try_from(self.credit.window()).unwrap_or(usize::MAX);
+        let alone = window.saturating_add(window / 2).max(UNRELIABLE_MEMORY_MAX);
+        let Stock {
+            reassembler,
+            unread,
+        } = self.stock();
+        let kept = reassembler.stores_memory();
+        if kept.saturating_add(unread.memory()) > alone {
+            reassembler.tidy();
+            unread.tidy();
+        }
+    }
+
+    /// Gives back the memory of all that is empty.
+    fn shrink(&mut self) {
+        let Some(stock) = &mut self.stock else {
+            return;
+        };
+        stock.unread.shrink();
+        stock.reassembler.shrink();
+        if stock.unread.is_empty() && stock.reassembler.is_empty() {
+            self.dropped = self.dropped();
+            self.stock = None;
+        }
+    }
+
+    fn dropped(&self) -> u64 {
+        let of_this = self
+            .stock
+            .as_ref()
+            .map_or(0, |stock| stock.unread.dropped());
+        self.dropped.saturating_add(of_this)
+    }
+
+    /// Returns the heap memory it keeps, bytes.
+    fn memory(&self) -> usize {
+        self.stock.as_ref().map_or(0, |stock| {
+            size_of::<Stock>()
+                .saturating_add(stock.reassembler.memory())
+                .saturating_add(stock.unread.memory())
+        })
+    }
+}
+
+/// What unreliable messages take that are put together and that wait, with what vectors that grow by half
+/// keep.
+const UNRELIABLE_MEMORY_MAX: usize = (UNRELIABLE_BUDGET + UNRELIABLE_UNREAD_MAX) * 8 / 5;
+
+/// The receiver's side of flow control; TWP/1, section 7.2.
+///
+/// All counts are cumulative since the session's start.
+#[derive(Debug)]
+pub(crate) struct Credit {
+    /// Bytes that may be received and not yet read.
+    window: u64,
+    /// What the peer may send. At first the window, which it knows from the handshake.
+    granted: u64,
+    /// What it sent.
+    spent: u64,
+    /// What the application has read of it.
+    read: u64,
+    /// The highest grant that the peer is known to have.
+    acknowledged: u64,
+    /// Whether the grant is to be sent, for the first time or again.
+    is_due: bool,
+}
+
+impl Credit {
+    /// Grants one window.
+    const fn new(window: u64) -> Self {
+        Self {
+            window,
+            granted: window,
+            spent: 0,
+            read: 0,
+            acknowledged: window,
+            is_due: false,
+        }
+    }
+
+    /// Returns the bytes that may be received and not yet read.
+    const fn window(&self) -> u64 {
+        self.window
+    }
+
+    /// Takes what a new frame costs from the grant.
+    pub(crate) const fn spend(&mut self, credit: usize) -> Result<(), ChannelError> {
+        let spent = self.spent.saturating_add(credit as u64);
+        if spent > self.granted {
+            return Err(ChannelError::Flow);
+        }
+        self.spent = spent;
+        Ok(())
+    }
+
+    /// Takes note that the application read a message whose frames cost `credit`.
+    const fn on_read(&mut self, credit: usize) {
+        self.read = self.read.saturating_add(credit as u64);
+        let grant = self.read.saturating_add(self.window);
+        // A grant for each message would be a frame for each.
+        if grant.saturating_sub(self.granted) >= self.window / 4 {
+            self.granted = grant;
+            self.is_due = true;
+        }
+    }
+
+    /// Returns the grant to be sent.
+    fn due(&self) -> Option<u64> {
+        self.is_due.then_some(self.granted)
+    }
+
+    /// Takes note that `grant` left in a packet.
+    const fn on_sent(&mut self, grant: u64) {
+        if grant == self.granted {
+            self.is_due = false;
+        }
+    }
+
+    /// Takes note that the peer has `grant`.
+    fn on_acknowledged(&mut self, grant: u64) {
+        self.acknowledged = self.acknowledged.max(grant.min(self.granted));
+        if self.acknowledged == self.granted {
+            self.is_due = false;
+        }
+    }
+
+    /// Takes note that a packet with `grant` is lost. An older one is worth nothing any more.
+    const fn on_lost(&mut self, grant: u64) {
+        if grant == self.granted && self.acknowledged < self.granted {
+            self.is_due = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grants_at_a_quarter_read_and_again_until_acknowledged() {
+        let mut credit = Credit::new(400);
+        assert_eq!(credit.spend(401), Err(ChannelError::Flow));
+        assert_eq!(credit.spend(400), Ok(()));
+        assert_eq!(credit.spend(1), Err(ChannelError::Flow));
+        credit.on_read(99);
+        assert_eq!(credit.due(), None);
+        credit.on_read(1);
+        assert_eq!(credit.due(), Some(500));
+        credit.on_sent(500);
+        assert_eq!(credit.due(), None, "it is on its way");
+        credit.on_lost(500);
+        assert_eq!(credit.due(), Some(500));
+        credit.on_sent(500);
+        credit.on_read(100);
+        assert_eq!(credit.due(), Some(600));
+        credit.on_sent(600);
+        credit.on_lost(500);
+        assert_eq!(credit.due(), None, "a newer grant is on its way");
+        credit.on_acknowledged(600);
+        credit.on_lost(600);
+        assert_eq!(credit.due(), None, "the peer has it");
+        assert_eq!(credit.spend(200), Ok(()));
+        assert_eq!(credit.spend(1), Err(ChannelError::Flow));
+    }
+
+    #[test]
+    fn an_acknowledgement_of_what_was_never_granted_changes_nothing() {
+        let mut credit = Credit::new(400);
+        credit.on_acknowledged(u64::MAX);
+        credit.on_read(100);
+        credit.on_sent(500);
+        credit.on_lost(500);
+        assert_eq!(credit.due(), Some(500), "nobody has it yet");
+    }
+}

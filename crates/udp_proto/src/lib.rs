@@ -7,7 +7,6 @@ pub mod budget;
 pub mod channel;
 pub mod codec;
 mod config;
-mod deadline;
 mod endpoint;
 mod error;
 mod event;

@@ -1,27 +1,26 @@
 //! What goes out: from the application's messages to MSG frames in packets.
 
-mod expiry;
-mod intake;
-mod page;
-mod rest;
-mod round;
+mod packet_builder;
 mod senders;
 mod tracker;
 
+use core::time::Duration;
+
 use wire::Instant;
 
-use crate::channel::outgoing::Next;
-use crate::channel::unreliable::Fate;
-use crate::channel::{ChannelId, ChannelTable, Content};
-use crate::outcome::MessageOutcome;
-use expiry::Expiry;
-use page::{Page, bit_of, has_channel};
-use rest::Numbers;
-use round::{Class, Round};
+use crate::channel::Next;
+use crate::channel::unreliable::{Fate, Use};
+use crate::channel::{
+    ChannelId, ChannelTable, Content, MessageId, SendError, frame_count, message_credit, reliable,
+    unreliable,
+};
+use crate::outcome::{Message, MessageOutcome, Settled};
+use packet_builder::{Page, bit_of, has_channel};
+use senders::{Class, Round};
 use senders::{Outbound, Senders};
 use tracker::Tracker;
 
-pub use page::{End, Lead, Room, Written};
+pub use packet_builder::{End, Lead, Room, Written};
 
 /// The sending half of a session's channels.
 ///
@@ -507,4 +506,228 @@ pub struct OutboxCounts {
     pub expired: u64,
     /// Unreliable frames reported lost.
     pub lost: u64,
+}
+
+/// Gives up what is too old, and has it counted and told.
+struct Expiry<'a> {
+    /// The time.
+    now: Instant,
+    /// What was given up so far.
+    counts: &'a mut OutboxCounts,
+    /// Who wants to know.
+    tracker: Option<&'a mut Tracker>,
+}
+
+impl Expiry<'_> {
+    /// Gives up what of channel `id` is too old.
+    fn run(&mut self, id: ChannelId, outbound: &mut unreliable::Outbound) {
+        outbound.expire(self.now, |message, outcome| {
+            if outcome == MessageOutcome::Expired {
+                self.counts.expired = self.counts.expired.saturating_add(1);
+            }
+            if let Some(tracker) = &mut self.tracker {
+                tracker.settle(id, message, outcome);
+            }
+        });
+    }
+
+    /// Looks at the message that has come to the front of channel `id`, whose time may be over though
+    /// it was not that of the one before.
+    #[inline]
+    fn look_at_front(&mut self, id: ChannelId, outbound: &mut unreliable::Outbound) {
+        if outbound.expires().is_some_and(|at| at <= self.now) {
+            self.run(id, outbound);
+        }
+    }
+}
+
+impl Outbox {
+    /// Queues a copy of `message`.
+    ///
+    /// A full unreliable channel gives up its oldest messages for it.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`]; the message is then not taken.
+    pub fn send(
+        &mut self,
+        now: Instant,
+        channel: ChannelId,
+        message: &[u8],
+    ) -> Result<MessageId, SendError> {
+        self.queue(now, &Message::new(channel, message))
+    }
+
+    /// As [`send`](Self::send), and what becomes of the message comes once from
+    /// [`poll_settled`](Self::poll_settled).
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`]; the message is then not taken.
+    pub fn send_tracked(
+        &mut self,
+        now: Instant,
+        message: &Message<'_>,
+    ) -> Result<MessageId, SendError> {
+        if self
+            .tracker
+            .as_ref()
+            .is_some_and(|tracker| tracker.is_full())
+        {
+            return Err(SendError::TooManyTracked);
+        }
+        let number = self.queue(now, message)?;
+        self.tracker.get_or_insert_default().begin(
+            message.channel,
+            number.0,
+            frame_count(message.bytes.len()),
+        );
+        Ok(number)
+    }
+
+    /// Changes how long unreliable messages of `channel` may wait that do not say so themselves, from
+    /// the next one on; returns whether there is such a channel.
+    pub fn set_ttl(&mut self, channel: ChannelId, ttl: Duration) -> bool {
+        let Some(table) = self.table.with_ttl(channel, ttl) else {
+            return false;
+        };
+        self.table = table;
+        true
+    }
+
+    /// Returns what became of the next tracked message.
+    pub fn poll_settled(&mut self) -> Option<Settled> {
+        self.tracker.as_mut()?.poll()
+    }
+
+    /// Returns whether [`poll_settled`](Self::poll_settled) has something to tell.
+    #[must_use]
+    pub fn has_settled(&self) -> bool {
+        self.tracker
+            .as_ref()
+            .is_some_and(|tracker| tracker.has_settled())
+    }
+
+    /// Takes note that nothing more will be heard of messages: the session has ended.
+    pub fn abandon(&mut self) {
+        if let Some(tracker) = &mut self.tracker {
+            tracker.drop_all();
+        }
+    }
+
+    /// Queues a copy of `message`.
+    fn queue(&mut self, now: Instant, message: &Message<'_>) -> Result<MessageId, SendError> {
+        let Message {
+            channel,
+            bytes,
+            ttl,
+            is_repeated,
+        } = *message;
+        if self.resting.is_some() {
+            self.wake();
+        }
+        let unknown = SendError::UnknownChannel(channel);
+        let config = self.table.get(channel).ok_or(unknown)?;
+        let outbound = self
+            .senders
+            .channels
+            .get_mut(usize::from(channel.0))
+            .ok_or(unknown)?;
+        let len = bytes.len();
+        let mut max = config.message_bytes_max;
+        if config.delivery.is_reliable() {
+            max = max.min(self.credit_max);
+        }
+        let is_short = !config.delivery.is_reliable() || message_credit(len) <= self.credit_max;
+        if len > max || !is_short {
+            return Err(SendError::TooLarge { len, max });
+        }
+        let (counts, tracker) = (&mut self.counts, &mut self.tracker);
+        match outbound {
+            Outbound::Unreliable(outbound) => {
+                let usage = Use {
+                    now,
+                    expires: now + ttl.unwrap_or(config.ttl),
+                    is_repeated,
+                };
+                let id = outbound.push(usage, config, bytes, |displaced| {
+                    counts.displaced = counts.displaced.saturating_add(1);
+                    if let Some(tracker) = tracker {
+                        tracker.settle(channel, displaced, MessageOutcome::Displaced);
+                    }
+                });
+                self.busy |= bit_of(channel.0.into());
+                if is_repeated {
+                    self.keeping |= bit_of(channel.0.into());
+                }
+                Ok(MessageId(id))
+            }
+            Outbound::Reliable(outbound) => {
+                let id = outbound.push(config, bytes).ok_or(SendError::Full)?;
+                self.busy |= bit_of(channel.0.into());
+                Ok(MessageId(id))
+            }
+        }
+    }
+}
+
+/// The numbers that a channel goes on with, which had nothing to send.
+#[derive(Clone, Copy, Debug)]
+struct Numbers {
+    /// What the next message is to its sender.
+    message: u64,
+    /// What it is on the wire.
+    on_wire: u64,
+}
+
+impl Outbox {
+    /// Keeps only the numbers of the channels, until the next message; nothing changes where something
+    /// waits, is in flight, or is not told.
+    pub fn rest(&mut self) {
+        if self.resting.is_some() || !self.is_empty() || self.keeping != 0 {
+            return;
+        }
+        let numbers = self.senders.channels.iter().map(|channel| match channel {
+            Outbound::Reliable(outbound) => Numbers {
+                message: outbound.next_message(),
+                on_wire: 0,
+            },
+            Outbound::Unreliable(outbound) => {
+                let (message, on_wire) = outbound.next_numbers();
+                Numbers { message, on_wire }
+            }
+        });
+        self.resting = Some(numbers.collect());
+        self.senders.channels = Vec::new();
+        self.rounds = Vec::new();
+        self.busy = 0;
+    }
+
+    /// Makes the halves of the channels again, as they were.
+    #[cold]
+    fn wake(&mut self) {
+        let Some(resting) = self.resting.take() else {
+            return;
+        };
+        let rows = (0..).map(ChannelId).zip(self.table.rows());
+        self.senders.channels = rows
+            .zip(resting)
+            .map(|((id, row), numbers)| {
+                let Numbers { message, on_wire } = numbers;
+                if row.delivery.is_reliable() {
+                    Outbound::Reliable(reliable::Outbound::new(id, message))
+                } else {
+                    let numbers = (message, on_wire);
+                    Outbound::Unreliable(unreliable::Outbound::new(id, row.delivery, numbers))
+                }
+            })
+            .collect();
+        self.rounds = Round::of(&self.table);
+    }
+
+    /// Returns the heap memory that takes, bytes.
+    fn resting_memory(&self) -> usize {
+        let channels = self.resting.as_ref().map_or(0, |resting| resting.len());
+        channels.saturating_mul(size_of::<Numbers>())
+    }
 }

@@ -1,17 +1,14 @@
 //! Receiver's side of acknowledgement: what arrived, what to report, and when.
 
-mod told;
-
 use core::time::Duration;
 
 use wire::Instant;
 
-use crate::deadline::Deadline;
 use crate::frame::{AckFrame, Elicits, Frame};
+use crate::nanos::Deadline;
 use crate::nanos::Nanos;
 use crate::packet::{Form, PacketNumber};
 use crate::replay::{ReplayWindow, Verdict};
-use told::Told;
 
 /// Packets that arrived: the replay window, and how far the peer knows of what is in it.
 ///
@@ -409,3 +406,35 @@ fn trailing_zeros(bytes: &[u8]) -> usize {
 
 #[cfg(test)]
 mod tests;
+
+/// The replay window without what is withheld from the peer. There is one only while numbers that are
+/// withheld lie in the window.
+#[derive(Clone, Debug)]
+struct Told {
+    /// What is told.
+    window: ReplayWindow,
+    /// The largest number that is not.
+    last: PacketNumber,
+}
+
+impl Told {
+    /// Tells of all in `window`, and not of `number`, which is not marked there.
+    fn without(number: PacketNumber, window: &ReplayWindow) -> Self {
+        Self {
+            window: window.clone(),
+            last: number,
+        }
+    }
+
+    /// Takes note of a further number that is withheld.
+    fn withhold(&mut self, number: PacketNumber) {
+        self.last = self.last.max(number);
+    }
+
+    /// Returns whether it is the same as `all`, what opened, and stays so.
+    fn is_whole(&self, all: &ReplayWindow) -> bool {
+        let largest = all.largest();
+        largest == self.window.largest()
+            && largest.is_some_and(|largest| largest.distance_from(self.last) >= ReplayWindow::LEN)
+    }
+}

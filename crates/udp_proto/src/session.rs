@@ -1,61 +1,54 @@
 //! One peer: composes keys, windows, acknowledgement, loss and channels, and owns no algorithm.
 
-mod base_delay;
 mod breaker;
-mod close;
 mod congestion;
-mod control;
-mod deadlines;
-mod fates;
 mod flow;
-mod gate;
-mod key_update;
+mod inbound_limiter;
 mod mtu;
-mod opening;
-mod pacer;
+mod opening_keys;
 mod path;
 mod receive;
-mod roam;
 mod send;
-mod start;
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
-use crypto::{Aead, Exporter, Role, SealingKey};
-use wire::Instant;
+use crypto::{Aead, Exporter, Provider, Role, SealingKey, SessionSecrets, Suite};
+use wire::{Generator, Instant};
 
 use crate::channel::{ChannelId, ChannelTable, Content as MessageContent, MessageId, SendError};
-use crate::config::Mtu;
+use crate::config::{Config, Mtu};
+use crate::endpoint::STALL_MAX;
 use crate::error::CloseReason;
 use crate::event::Proof;
+use crate::handshake::params::{ACK_DELAY_MAX, Params};
 use crate::handshake::peer::{CONFIRM_LEN, IDENTITY_LEN};
 use crate::handshake::reset::ResetToken;
 use crate::inbox::Inbox;
 use crate::nanos::Nanos;
 use crate::outbox::Outbox;
 use crate::outcome::{Message, Settled};
-use crate::packet::Cid;
+use crate::packet::{Cid, PacketNumber};
 use crate::received::Received;
 use crate::rtt::RttEstimator;
-use crate::sent::{SentPacket, SentPackets, Summary};
+use crate::sent::{SentPacket, SentPackets, Summary, Timeout};
 use crate::skip::SkipPolicy;
 use crate::stats::SessionStats;
-use crate::timeouts::Silence;
-use close::Phase;
-use fates::Fates;
-pub(crate) use flow::cap;
+use crate::timeouts::{Silence, Timeouts};
 use flow::{Flow, Moment};
-use gate::Gate;
-pub(crate) use key_update::Keying;
-use key_update::SealingPhase;
+use inbound_limiter::Gate;
 use mtu::MtuProbing;
+use opening_keys::OpeningKeys;
+use receive::Phase;
+use receive::SealingPhase;
+use receive::Tokens;
+use send::Fates;
+
+pub(crate) use flow::cap;
 pub(crate) use mtu::Outcome;
-use opening::OpeningKeys;
 pub(crate) use path::Path;
+pub(crate) use receive::Keying;
 pub(crate) use receive::{Opened, open};
-use roam::Tokens;
-pub(crate) use start::SessionStart;
 
 /// Shared keys and state between two peers, from the end of the handshake to the last CLOSE.
 pub(crate) struct Session<A: Aead> {
@@ -473,5 +466,225 @@ impl<A: Aead> Session<A> {
         if let Some(rate) = self.flow.take_rate_news() {
             self.news.realtime_rate = Some(rate);
         }
+    }
+}
+
+/// What a session starts from.
+pub(crate) struct SessionStart {
+    pub(crate) role: Role,
+    pub(crate) path: Path,
+    pub(crate) peer_cid: Cid,
+    pub(crate) suite: Suite,
+    pub(crate) secrets: SessionSecrets,
+    pub(crate) peer_params: Params,
+    /// How long the handshake took, as a first sample; `None` where something was sent twice.
+    pub(crate) round_trip: Option<Duration>,
+    /// What the dialler sends until it is acknowledged.
+    pub(crate) confirm: Option<Confirm>,
+    pub(crate) proof: Proof,
+    pub(crate) source: Option<IpAddr>,
+    /// Ours, as they were announced.
+    pub(crate) timeouts: Timeouts,
+}
+
+impl<A: Aead> Session<A> {
+    pub(crate) fn new<P: Provider<Aead = A>>(
+        now: Instant,
+        config: &Config,
+        provider: &P,
+        generator: &mut Generator,
+        start: SessionStart,
+    ) -> Self {
+        let (ours, theirs, exporter) = start.secrets.split(start.role);
+        let mut rtt = RttEstimator::new(start.peer_params.ack_delay_max);
+        if let Some(round_trip) = start.round_trip {
+            rtt.on_sample(round_trip, Duration::ZERO);
+        }
+        let silence = Silence::new(
+            &start.timeouts,
+            start.peer_params.idle_timeout,
+            start.peer_params.keepalive,
+        );
+        let window = usize::try_from(start.peer_params.receive_window).unwrap_or(usize::MAX);
+        // A client keeps nothing that outlives it; a node does, whichever end dialled.
+        let may_reset = start.role == Role::Dialler || matches!(start.proof, Proof::Node(_));
+        let confirm = start
+            .confirm
+            .map(|confirm| (Box::new(confirm), Sending::Due));
+        Self {
+            phase: Phase::Open,
+            path: start.path,
+            tokens: Tokens::default(),
+            peer_cid: start.peer_cid,
+            role: start.role,
+            boot_id: start.peer_params.boot_id,
+            // With shorter ids, others could have collected it.
+            reset_token: start
+                .peer_params
+                .reset_token
+                .filter(|_| may_reset && start.peer_cid.len() == Cid::LEN_MAX),
+            proof: start.proof,
+            source: start.source,
+            sealing: ours.into_sealing_key(provider, start.suite),
+            sealing_phase: SealingPhase::new(now),
+            opening: OpeningKeys::new(provider, start.suite, theirs),
+            exporter,
+            received: Received::new(PacketNumber::ZERO, ACK_DELAY_MAX),
+            sent: SentPackets::new(PacketNumber::ZERO),
+            skips: SkipPolicy::new(PacketNumber::ZERO, generator),
+            rtt,
+            outbox: Outbox::new(config.channels.clone(), window, 0),
+            inbox: Inbox::new(config.channels.clone(), config.receive_window(), 0),
+            flow: Flow::new(now, config),
+            gate: Gate::new(now, &config.inbound),
+            reliable_channels: config.channels.reliable_bits(),
+            channels: config.channels.clone(),
+            // An accepter speaks at once: the dialler repeats CONFIRM until it hears.
+            ping: if confirm.is_none() {
+                Ping::Due
+            } else {
+                Ping::None
+            },
+            confirm,
+            crowding: Crowding::None,
+            mtu: MtuProbing::new(config, start.peer_params.datagram_max),
+            silence,
+            keepalive_at: now + silence.keepalive,
+            is_resting: false,
+            message_at: now,
+            rest_at: now,
+            padded_at: now,
+            opened_at: now,
+            heard_at: now,
+            deaf_for: Nanos::ZERO,
+            checked_at: now,
+            is_readable_told: false,
+            news: News::default(),
+            tally: Tally::default(),
+        }
+    }
+}
+
+impl<A: Aead> Session<A> {
+    /// Returns when `handle_timeout` is next needed. Deadlines that were seen to and wait for the
+    /// drain are left out.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        let pending = |at: &Instant| *at > self.checked_at;
+        match &self.phase {
+            Phase::Open => Some(self.first_deadline()),
+            Phase::Flushing { until, .. } => Some(self.first_deadline().min(*until)),
+            Phase::Closing { gone_at, closes } => closes
+                .next_at
+                .filter(pending)
+                .map_or(Some(*gone_at), |next| Some(next.min(*gone_at))),
+            Phase::Draining { gone_at } => Some(*gone_at),
+            Phase::Gone => None,
+        }
+    }
+
+    /// The earliest deadline of an open session. Asked for in each drain: no list is made of them.
+    fn first_deadline(&self) -> Instant {
+        let mut first = self.heard_at + self.idle_span();
+        let mut always = |at: Option<Instant>| {
+            if let Some(at) = at {
+                first = first.min(at);
+            }
+        };
+        always(self.sent.poll_timeout(&self.rtt));
+        always(self.outbox.poll_timeout());
+        always(self.inbox.poll_timeout());
+        always(self.opening.poll_timeout());
+        always(self.mtu.poll_timeout());
+        let mut pending = |at: Option<Instant>| {
+            if let Some(at) = at
+                && at > self.checked_at
+            {
+                first = first.min(at);
+            }
+        };
+        pending(self.received.poll_timeout());
+        pending(Some(self.keepalive_at));
+        pending(self.path.poll_timeout());
+        pending(self.flow.wake_at());
+        first
+    }
+
+    /// Runs every timer due at `now`.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        self.checked_at = self.checked_at.max(now);
+        self.opening.handle_timeout(now);
+        self.run_phase(now);
+        if !matches!(self.phase, Phase::Open | Phase::Flushing { .. }) {
+            return;
+        }
+        if now >= self.heard_at + self.idle_span() {
+            self.end(CloseReason::Timeout, Box::default());
+            self.phase = Phase::Gone;
+            self.news.is_gone = true;
+            return;
+        }
+        self.outbox.handle_timeout(now);
+        self.inbox.handle_timeout(now);
+        self.mtu.handle_timeout(now);
+        if now >= self.keepalive_at {
+            // A whole keepalive without a packet of ours.
+            self.is_resting = true;
+            self.shrink(now);
+        }
+        // Where packets were lost, a probe for those behind them may be due by now, too.
+        self.run_recovery(now);
+        self.run_recovery(now);
+    }
+
+    /// Counts as lost what is due, or sends a probe.
+    fn run_recovery(&mut self, now: Instant) {
+        let (sent, rtt, mut fates) = self.parts(now);
+        let timeout = sent.on_timeout(now, rtt, |content, _| fates.on_lost(content));
+        match timeout {
+            Timeout::Checked(summary) => self.count(now, &summary),
+            Timeout::Probe => {
+                if self.flow.look_for_silence(now, &self.rtt) {
+                    self.mtu.on_hole(now);
+                }
+                self.sent.set_recovery(self.flow.recovery());
+                self.tell_rate();
+                self.outbox.probe();
+                if let Some((_, sending)) = &mut self.confirm {
+                    *sending = Sending::Due;
+                }
+                self.ping = if self.outbox.is_keeping() {
+                    Ping::Alone
+                } else {
+                    Ping::Due
+                };
+            }
+        }
+    }
+
+    /// Changes how long either end may be silent; returns what holds.
+    pub(crate) fn set_timeouts(
+        &mut self,
+        now: Instant,
+        timeouts: &Timeouts,
+    ) -> (Duration, Duration) {
+        self.silence.set(timeouts);
+        // Sooner than before, or not before the next packet.
+        self.keepalive_at = self.keepalive_at.min(now + self.silence.keepalive);
+        (self.silence.idle.get(), self.silence.keepalive.get())
+    }
+
+    /// Changes how long unreliable messages of a channel may wait; returns whether there is one.
+    pub(crate) fn set_ttl(&mut self, channel: ChannelId, ttl: Duration) -> bool {
+        self.outbox.set_ttl(channel, ttl)
+    }
+
+    /// Moves the idle deadline by a stall of our own process.
+    pub(crate) fn on_stall(&mut self, span: Duration) {
+        self.deaf_for = (self.deaf_for + Nanos::of(span)).min(Nanos::of(STALL_MAX));
+    }
+
+    /// Silence after which the session is given up: never less than three probes take.
+    fn idle_span(&self) -> Nanos {
+        self.silence.idle.max(self.rtt.ptos(3)) + self.deaf_for
     }
 }

@@ -5,11 +5,11 @@ mod arrivals;
 use std::collections::VecDeque;
 
 use super::byte_queue::ByteQueue;
-use super::outgoing::{Next, Outgoing};
 use super::{
     ChannelConfig, ChannelId, ID_WINDOW, MsgHeader, QUEUE_RECORD_LEN, frame_count, message_credit,
     truncate,
 };
+use super::{Next, Outgoing};
 use crate::fragment::{FRAGMENT_LEN, Position, tail_len};
 
 pub(crate) use arrivals::Inbound;

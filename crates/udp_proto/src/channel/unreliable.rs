@@ -1,24 +1,24 @@
 //! Unreliable channels, sequenced or not: what is lost stays lost, what is late is dropped.
 
 mod arrivals;
-mod kept;
+mod partial_reliable;
 
 use std::collections::VecDeque;
 
 use wire::Instant;
 
 use super::byte_queue::ByteQueue;
-use super::outgoing::{Next, Outgoing};
 use super::{
     ChannelConfig, ChannelId, Delivery, MessageId, MsgHeader, QUEUE_RECORD_LEN, WHOLE_MAX,
     frame_count, truncate,
 };
+use super::{Next, Outgoing};
 use crate::fragment::{FRAGMENT_LEN, Position, REASSEMBLY_LIFE, fragment_count};
 use crate::outcome::MessageOutcome;
-use kept::{Again, Kept, Leaving};
+use partial_reliable::{Again, Kept, Leaving};
 
 pub(crate) use arrivals::{Inbound, Note, Progress, Reassembly, SplitMessage};
-pub(crate) use kept::{Fate, STRAGGLERS};
+pub(crate) use partial_reliable::{Fate, STRAGGLERS};
 
 /// The sending half of an unreliable channel: messages that wait for a packet, oldest first.
 #[derive(Debug)]

@@ -1,21 +1,25 @@
 //! What an application asks of an endpoint.
 
 use core::net::{IpAddr, SocketAddr};
-use std::collections::BTreeSet;
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crypto::token::TokenKey;
 use crypto::{Certificate, Exporter, Provider, PublicKey, Role, SuiteSet};
-use wire::{Instant, NodeId};
+use wire::{ClientId, Instant, NodeId};
 
-use super::listener::{Listen, Listener, Network, TOKEN_KEYS_MAX};
+use super::admission::Admitted;
+use super::listener::{Listen, Listener, Network, TOKEN_KEYS_MAX, is_exempt, is_trusted_exit};
 use super::{Endpoint, Slot};
+use crate::block_list::{BlockError, BlockList, Prefix};
 use crate::channel::{ChannelId, MessageId, SendError};
-use crate::error::{CloseCode, ConnectError, ConnectFailure, ListenError, NoSession};
+use crate::error::{CloseCode, CloseReason, ConnectError, ConnectFailure, ListenError, NoSession};
 use crate::event::{Event, Proof};
 use crate::handshake::dial::{Dial, DialStart, HelloForm};
+use crate::handshake::half_open::HalfOpen;
 use crate::handshake::target::{Credentials, Target};
 use crate::outcome::Message;
-use crate::session::Session;
+use crate::session::{Outcome, Session};
 use crate::slots::{CidLen, SessionId};
 use crate::stats::SessionStats;
 use crate::timeouts::Timeouts;
@@ -386,5 +390,368 @@ impl<P: Provider> Endpoint<P> {
             Some(Slot::Session(session)) => Some(session),
             _ => None,
         }
+    }
+}
+
+impl<P: Provider> Endpoint<P> {
+    /// Changes the idle timeout and the keepalive of a session, from now on; `connect` says nothing
+    /// here. Returns the idle timeout and the keepalive that hold then.
+    ///
+    /// The peer does not hear of it. So the idle timeout is never longer than what both ends
+    /// announced when the session began, nor shorter than three keepalives of the peer's take; and the
+    /// keepalive never more than a third of what was announced.
+    ///
+    /// # Errors
+    ///
+    /// [`NoSession`] where it is not open.
+    pub fn set_timeouts(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        timeouts: &Timeouts,
+    ) -> Result<(Duration, Duration), NoSession> {
+        let now = self.advance(now);
+        match self.slots.get_mut(session) {
+            Some(Slot::Session(open)) if open.is_open() => {
+                let held = open.set_timeouts(now, timeouts);
+                self.arm(session);
+                Ok(held)
+            }
+            Some(Slot::Session(_) | Slot::Dial(_) | Slot::HalfOpen(_)) | None => Err(NoSession),
+        }
+    }
+
+    /// Changes how long unreliable messages of `channel` may wait in this session, from the next one
+    /// on: those that do not say so [themselves](crate::Message::with_ttl). Returns whether there is
+    /// such a channel. The session then holds a channel table of its own, some 40 bytes a channel.
+    ///
+    /// # Errors
+    ///
+    /// [`NoSession`] where it is not open.
+    pub fn set_ttl(
+        &mut self,
+        session: SessionId,
+        channel: ChannelId,
+        ttl: Duration,
+    ) -> Result<bool, NoSession> {
+        match self.slots.get_mut(session) {
+            Some(Slot::Session(open)) if open.is_open() => Ok(open.set_ttl(channel, ttl)),
+            Some(Slot::Session(_) | Slot::Dial(_) | Slot::HalfOpen(_)) | None => Err(NoSession),
+        }
+    }
+}
+
+impl<P: Provider> Endpoint<P> {
+    /// Ends a session at once with [`CloseCode::Kicked`]: what is queued is not sent, and what became
+    /// of it not waited for. The end comes as an event. The peer is told `reason`, cut at 128 bytes: no
+    /// address and no secret belongs in it.
+    ///
+    /// # Errors
+    ///
+    /// [`NoSession`] where its slot is free again. While one that has ended says so to its peer, nothing
+    /// happens.
+    pub fn kick(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        reason: &[u8],
+    ) -> Result<(), NoSession> {
+        let at = self.advance(now);
+        let Some(Slot::Session(open)) = self.slots.get_mut(session) else {
+            return self.close(now, session, CloseCode::Kicked, reason);
+        };
+        open.kick(at, reason);
+        self.settle(at, session);
+        Ok(())
+    }
+
+    /// Hears nothing from `prefix` any more, from the next datagram on, for `span` or until
+    /// [`unblock`](Self::unblock); of two calls for one prefix the later counts. Sessions from there
+    /// end by their silence; [`kick`](Self::kick) ends them at once.
+    ///
+    /// What a trusted exit sends for a player is judged by the player's address, and where it does not
+    /// say whom it speaks for it is always heard.
+    ///
+    /// # Errors
+    ///
+    /// [`BlockError::Full`] where 65,536 prefixes are blocked.
+    pub fn block(
+        &mut self,
+        now: Instant,
+        prefix: Prefix,
+        span: Option<Duration>,
+    ) -> Result<(), BlockError> {
+        let now = self.advance(now);
+        self.blocked
+            .insert(now, prefix, span.map(|span| now + span))
+    }
+
+    /// Hears `prefix` again; returns whether it was blocked. Longer and shorter prefixes that are
+    /// blocked stay so.
+    pub fn unblock(&mut self, prefix: &Prefix) -> bool {
+        self.blocked.remove(prefix)
+    }
+
+    /// Returns the blocked prefixes.
+    pub const fn blocked(&self) -> &BlockList {
+        &self.blocked
+    }
+
+    /// Returns whether nothing of a datagram is looked at.
+    pub(super) fn is_blocked(
+        &mut self,
+        now: Instant,
+        (peer, real_source): (SocketAddr, Option<SocketAddr>),
+    ) -> bool {
+        if real_source.is_none() && is_trusted_exit(&self.config, peer) {
+            return false;
+        }
+        self.blocked.contains(now, real_source.unwrap_or(peer).ip())
+    }
+
+    /// Lets a player in again whom [`Config::block_breaches`](crate::Config::block_breaches) keeps
+    /// out; returns whether he was kept out.
+    pub fn pardon(&mut self, player: ClientId) -> bool {
+        self.barred.until.remove(&player).is_some()
+    }
+
+    /// Keeps out whose session ended with a breach of the protocol, where that is asked for: a player
+    /// by his id, else the address, and that only where he has answered from there. Nobody else
+    /// can have sent what was sealed.
+    pub(super) fn judge_end(&mut self, now: Instant, id: SessionId, reason: CloseReason) {
+        let Some(span) = self.config.block_breaches else {
+            return;
+        };
+        let CloseReason::Local(code) = reason else {
+            return;
+        };
+        let Some(session) = self
+            .session(id)
+            .filter(|session| is_breach(code) && session.role() == Role::Accepter)
+        else {
+            return;
+        };
+        let is_added = match session.proof() {
+            Proof::Token(grant) => {
+                let player = grant.client_id;
+                self.barred.insert(now, player, now + span)
+            }
+            Proof::Anonymous if session.is_at_proved_address() => {
+                let peer = session.peer_address();
+                let told = session.counted_source();
+                let source = told.filter(|_| is_trusted_exit(&self.config, peer));
+                let source = SocketAddr::new(source.unwrap_or_else(|| peer.ip()), 0);
+                let prefix = Prefix::of_host(source.ip());
+                !is_exempt(&self.config, source)
+                    && self.blocked.insert(now, prefix, Some(now + span)).is_ok()
+            }
+            Proof::Anonymous | Proof::Node(_) | Proof::Server(_) => false,
+        };
+        self.stats.blocked_for_breaches = self
+            .stats
+            .blocked_for_breaches
+            .saturating_add(u64::from(is_added));
+    }
+}
+
+/// Returns whether only a peer that keeps to no protocol makes us close with `code`.
+const fn is_breach(code: CloseCode) -> bool {
+    matches!(
+        code,
+        CloseCode::Frame
+            | CloseCode::AckUnsent
+            | CloseCode::Fragment
+            | CloseCode::Flow
+            | CloseCode::KeyUpdate
+            | CloseCode::Flood
+    )
+}
+
+/// Players who are not let in.
+#[derive(Debug, Default)]
+pub(crate) struct Barred {
+    until: BTreeMap<ClientId, Instant>,
+}
+
+/// Most players who are kept out at a time.
+const BARRED_MAX: usize = 65_536;
+
+impl Barred {
+    pub(super) fn contains(&self, now: Instant, player: ClientId) -> bool {
+        self.until.get(&player).is_some_and(|until| *until > now)
+    }
+
+    /// Returns whether there was room.
+    fn insert(&mut self, now: Instant, player: ClientId, until: Instant) -> bool {
+        if self.until.len() >= BARRED_MAX && !self.until.contains_key(&player) {
+            // Rare: each entry has cost its player a token and a session.
+            self.until.retain(|_, until| *until > now);
+            if self.until.len() >= BARRED_MAX {
+                return false;
+            }
+        }
+        self.until.insert(player, until);
+        true
+    }
+}
+
+impl<P: Provider> Endpoint<P> {
+    /// After a session was touched: passes its news on, and lets it send or frees its slot.
+    pub(crate) fn settle(&mut self, now: Instant, id: SessionId) {
+        self.pass_on_news(now, id);
+        if self.slots.get(id).is_some() {
+            self.arm(id);
+        }
+    }
+
+    /// Passes a session's news on, and frees the slot where it is over and its end was told.
+    pub(crate) fn pass_on_news(&mut self, now: Instant, id: SessionId) {
+        let Some(Slot::Session(session)) = self.slots.get_mut(id) else {
+            return;
+        };
+        if !session.has_news() {
+            if session.take_readable() {
+                self.events.push_back(Event::Readable { session: id });
+            }
+            return;
+        }
+        while let Some(settled) = session.poll_settled() {
+            self.events.push_back(Event::Settled {
+                session: id,
+                channel: settled.channel,
+                message: settled.message,
+                outcome: settled.outcome,
+            });
+        }
+        let news = session.take_news();
+        let address = session.peer_address();
+        if news.moved.is_some() {
+            self.move_resettable(id);
+            self.events.push_back(Event::AddressChanged {
+                session: id,
+                address,
+            });
+        }
+        if let Some(Outcome(mtu)) = news.mtu_checked {
+            self.events
+                .push_back(Event::MtuChecked { session: id, mtu });
+        }
+        if let Some(realtime_rate) = news.realtime_rate {
+            self.events.push_back(Event::RateChanged {
+                session: id,
+                realtime_rate,
+            });
+        }
+        if news.is_readable {
+            self.events.push_back(Event::Readable { session: id });
+        }
+        if let Some((reason, text)) = news.closed.map(|told| *told) {
+            self.judge_end(now, id, reason);
+            self.forget_peer(id);
+            self.ended.insert(id, false);
+            self.events.push_back(Event::Closed {
+                session: id,
+                reason,
+                text,
+            });
+        }
+        if news.is_gone {
+            match self.ended.get_mut(&id) {
+                Some(is_gone) => *is_gone = true,
+                None => self.remove(now, id),
+            }
+        }
+    }
+
+    /// Lets go of the session whose end was told last: whoever heard of it has read what he wanted.
+    pub(crate) fn forget_told_end(&mut self) {
+        if let Some(id) = self.told_end.take()
+            && self.ended.remove(&id) == Some(true)
+        {
+            self.remove(self.now, id);
+        }
+    }
+
+    /// Frees a slot and all that points to it.
+    pub(crate) fn remove(&mut self, now: Instant, id: SessionId) {
+        self.forget_peer(id);
+        let Some(slot) = self.slots.remove(now, id) else {
+            return;
+        };
+        self.timers.set(id.index, None);
+        match slot {
+            Slot::Dial(dial) => {
+                self.dials.remove(&dial.hello_id());
+            }
+            Slot::HalfOpen(half_open) => {
+                self.release_half_open(&half_open);
+                self.sources.remove(half_open.source.ip());
+                if let Admitted::Token(grant) = &half_open.grant {
+                    self.tokens.end(grant.token_id);
+                }
+            }
+            Slot::Session(session) => {
+                if self.by_address.get(&session.peer_address()) == Some(&id) {
+                    self.by_address.remove(&session.peer_address());
+                }
+                let is_found = self.resettable.remove(&(session.peer_address(), id));
+                if session.is_resettable() && !is_found {
+                    self.resettable.retain(|(_, other)| *other != id);
+                }
+                if let Some(source) = session.counted_source() {
+                    self.sources.remove(source);
+                }
+            }
+        }
+    }
+
+    /// Takes an attempt off the tables that find half-open ones.
+    pub(crate) fn release_half_open(&mut self, half_open: &HalfOpen<Admitted>) {
+        if let Some(listener) = &mut self.listener {
+            listener.release(half_open);
+        }
+    }
+
+    /// Lets the player or node of a session that has ended come again.
+    fn forget_peer(&mut self, id: SessionId) {
+        let Some(Slot::Session(session)) = self.slots.get(id) else {
+            return;
+        };
+        match session.proof() {
+            Proof::Token(grant) => {
+                if self
+                    .players
+                    .get(&grant.client_id)
+                    .is_some_and(|present| present.session == id)
+                {
+                    self.players.remove(&grant.client_id);
+                }
+            }
+            Proof::Node(node) => {
+                if self.nodes.get(node) == Some(&id) {
+                    self.nodes.remove(node);
+                }
+            }
+            Proof::Anonymous | Proof::Server(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn u13_at_most_65_536_players_are_kept_out_and_those_whose_time_is_over_make_place() {
+        let mut barred = Barred::default();
+        let at = Instant::from_millis;
+        for player in 0..65_536 {
+            assert!(barred.insert(at(0), ClientId(player), at(10)));
+        }
+        assert!(!barred.insert(at(9), ClientId(70_000), at(20)));
+        assert!(barred.insert(at(9), ClientId(1), at(20)), "again");
+        assert!(barred.insert(at(10), ClientId(70_000), at(20)));
+        assert_eq!(barred.until.len(), 2);
+        assert!(barred.contains(at(19), ClientId(1)) && !barred.contains(at(20), ClientId(1)));
     }
 }

@@ -1,19 +1,28 @@
 //! Where a datagram goes: by its first byte, then by the attempt or session that it names.
 
 use core::net::SocketAddr;
+use core::time::Duration;
 
-use crypto::{Provider, Role};
-use wire::{Arrival, Instant};
+use crypto::token::CLOCK_SKEW;
+use crypto::{Initial, Provider, Role};
+use wire::{Arrival, Instant, NodeId};
 
-use super::admission::Fate;
-use super::first_packet::confirm_body;
-use super::{Endpoint, Slot};
-use crate::event::{Event, Proof};
+use super::admission::confirm_body;
+use super::admission::{Admitted, Candidate, Fate};
+use super::listener::{Listener, is_exempt};
+use super::{Endpoint, Present, ReplyBody, Slot};
+use crate::budget::prefix_of;
+use crate::config::DuplicatePolicy;
+use crate::error::CloseCode;
+use crate::event::{Event, Grant, Peer, Proof};
 use crate::handshake::dial::{Accepted, Clock};
+use crate::handshake::half_open::{self, AcceptForm, Answer, AnswerError, HalfOpen};
 use crate::handshake::params::{DATAGRAM_MAX, Params};
 use crate::handshake::peer::IdentityClaim;
 use crate::handshake::reply::{Refuse, Retry, Versions};
-use crate::packet::{Header, Kind};
+use crate::handshake::reset::{self, ResetToken};
+use crate::handshake::token_cache::TokenBusy;
+use crate::packet::{Cid, Header, Kind};
 use crate::session::{Keying, Opened, Path, Session, SessionStart};
 use crate::slots::SessionId;
 use crate::timeouts::Timeouts;
@@ -298,4 +307,394 @@ fn hello_id(datagram: &[u8]) -> Option<u64> {
     };
     let bytes = datagram.get(at..)?.first_chunk::<8>()?;
     Some(u64::from_be_bytes(*bytes))
+}
+
+/// Sessions with one address that a datagram may be compared with.
+const COMPARED_MAX: usize = 32;
+/// Dials whose HELLO a packet of an unknown session may repeat.
+const RESENT_MAX: usize = 64;
+
+impl<P: Provider> Endpoint<P> {
+    /// Answers a packet of `len` bytes for a session that is not known, where there is a secret.
+    pub(super) fn offer_reset(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival<SocketAddr>,
+        (cid, len): (Cid, usize),
+    ) {
+        let resets = self
+            .listener
+            .as_mut()
+            .and_then(|listener| listener.resets.as_mut());
+        let source = prefix_of(arrival.peer.ip());
+        if resets.is_some_and(|resets| resets.take(now, source, len)) {
+            self.stats.resets_sent = self.stats.resets_sent.saturating_add(1);
+            self.reply(arrival, ReplyBody::Reset(cid));
+        }
+    }
+
+    /// Appends the reset for `cid`; returns whether there is one.
+    pub(super) fn write_reset(&mut self, cid: Cid, buf: &mut Vec<u8>) -> bool {
+        let resets = self
+            .listener
+            .as_ref()
+            .and_then(|listener| listener.resets.as_ref());
+        let Some(token) = resets.and_then(|resets| resets.token(&self.provider, cid)) else {
+            return false;
+        };
+        reset::encode(&token, &mut self.generator, buf);
+        true
+    }
+
+    /// Returns the token that ends the session that a dial of ours becomes, for its peer; `None` where we do not
+    /// listen with a secret.
+    pub(super) fn token_of_dial(&self, id: SessionId) -> Option<ResetToken> {
+        let Some(Slot::Dial(dial)) = self.slots.get(id) else {
+            return None;
+        };
+        let resets = self.listener.as_ref()?.resets.as_ref()?;
+        resets.token(&self.provider, dial.client_cid())
+    }
+
+    /// Enters a session whose peer may reset it, at the address where the peer is now.
+    pub(super) fn note_resettable(&mut self, id: SessionId) {
+        if let Some(session) = self.session(id).filter(|session| session.is_resettable()) {
+            let entry = (session.peer_address(), id);
+            self.resettable.insert(entry);
+        }
+    }
+
+    /// Takes note that the peer of a session has moved.
+    pub(super) fn move_resettable(&mut self, id: SessionId) {
+        if self.session(id).is_some_and(Session::is_resettable) {
+            self.resettable.retain(|(_, other)| *other != id);
+            self.note_resettable(id);
+        }
+    }
+
+    /// Repeats the HELLOs of dials to `from`, where a packet of an unknown session came from: the peer still has a
+    /// session that ended here, and the path carries packets again.
+    pub(super) fn resend_hellos_to(&mut self, now: Instant, from: SocketAddr) {
+        let mut resent = Vec::new();
+        for id in self.dials.values().take(RESENT_MAX) {
+            if let Some(Slot::Dial(dial)) = self.slots.get_mut(*id)
+                && dial.on_packet_from(now, from)
+            {
+                resent.push(*id);
+            }
+        }
+        for id in resent {
+            self.arm(id);
+        }
+    }
+
+    /// Looks at a datagram that opened no packet: it may be a reset of the peer's.
+    pub(super) fn on_unopened(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival<SocketAddr>,
+        datagram: &[u8],
+    ) {
+        if self.resettable.is_empty() || datagram.len() < reset::LEN {
+            return;
+        }
+        let from_server = (arrival.peer, SessionId::MIN)..=(arrival.peer, SessionId::MAX);
+        let ended = self
+            .resettable
+            .range(from_server)
+            .take(COMPARED_MAX)
+            .map(|(_, id)| *id)
+            .find(|id| match self.slots.get_mut(*id) {
+                Some(Slot::Session(session)) => session.on_reset(datagram),
+                _ => false,
+            });
+        if let Some(id) = ended {
+            self.stats.resets_taken = self.stats.resets_taken.saturating_add(1);
+            self.settle(now, id);
+        }
+    }
+}
+
+/// How long an attempt waits for its first packet.
+const HALF_OPEN_LIFE: Duration = Duration::from_secs(5);
+/// How long it waits at least, once slots are scarce: the longest round trip of a player's path.
+const HALF_OPEN_LIFE_MIN: Duration = Duration::from_secs(1);
+
+/// Networks looked at for one that waits for longer than that: some 10 microseconds.
+const EVICTION_SCAN: usize = 128;
+
+impl<P: Provider> Endpoint<P> {
+    /// Step 10: at most an eighth of the half-open slots goes to one prefix.
+    pub(super) fn accept(
+        &mut self,
+        listener: &mut Listener<P>,
+        candidate: &Candidate<'_>,
+        (admitted, initial): (Admitted, Initial),
+    ) -> Fate {
+        let prefix = prefix_of(candidate.source.ip());
+        self.evict_half_open(candidate.now, listener);
+        let slot = if is_exempt(&self.config, candidate.source) {
+            listener.half_open_shares.take_exempt(prefix)
+        } else {
+            listener.half_open_shares.take(prefix)
+        };
+        if slot.is_err() {
+            return Fate::NoHalfOpenSlot;
+        }
+        let fate = self.accept_in_slot(listener, candidate, admitted, &initial);
+        if fate != Fate::Accepted {
+            listener.half_open_shares.release(prefix);
+        }
+        fate
+    }
+
+    /// Once more than half of the half-open slots are taken, frees that of the oldest attempt of the
+    /// network that holds most, where it has waited for longer than a round trip takes.
+    fn evict_half_open(&mut self, now: Instant, listener: &mut Listener<P>) {
+        if !listener.half_open_shares.is_above_half() {
+            return;
+        }
+        // The fullest one may have come within the last second; then it is the next one's turn.
+        let oldest = listener
+            .half_open_shares
+            .fullest()
+            .take(EVICTION_SCAN)
+            .filter_map(|prefix| listener.attempts.oldest_of(prefix))
+            .find(|(accepted_at, _)| now.saturating_since(*accepted_at) >= HALF_OPEN_LIFE_MIN);
+        let Some((_, id)) = oldest else {
+            return;
+        };
+        let Some(Slot::HalfOpen(half_open)) = self.slots.remove(now, id) else {
+            return;
+        };
+        self.timers.set(id.index, None);
+        listener.release(&half_open);
+        self.sources.remove(half_open.source.ip());
+        if let Admitted::Token(grant) = &half_open.grant {
+            self.tokens.end(grant.token_id);
+        }
+        self.stats.half_open_evicted = self.stats.half_open_evicted.saturating_add(1);
+    }
+
+    /// Step 11: the token's attempts, and then the budget.
+    fn accept_in_slot(
+        &mut self,
+        listener: &mut Listener<P>,
+        candidate: &Candidate<'_>,
+        admitted: Admitted,
+        initial: &Initial,
+    ) -> Fate {
+        let token = match &admitted {
+            Admitted::Token(grant) => Some((grant.token_id, grant.expires_at + CLOCK_SKEW)),
+            Admitted::Open | Admitted::Peer => None,
+        };
+        let capacity = self.config.token_cache_max;
+        if let Some((token, forget_at)) = token {
+            // Before the budget: who may not begin must not spend what others need.
+            match self.tokens.check(token, forget_at, capacity) {
+                Ok(()) => {}
+                Err(TokenBusy::Consumed | TokenBusy::Attempts) => return Fate::TokenUsed,
+                Err(TokenBusy::CacheFull) => return Fate::Overload,
+            }
+        }
+        let budget = if candidate.has_cookie {
+            &mut listener.ec_validated
+        } else {
+            &mut listener.ec_unvalidated
+        };
+        let ration = if is_exempt(&self.config, candidate.source) {
+            budget.take_exempt(candidate.now)
+        } else {
+            budget.take(candidate.now, prefix_of(candidate.source.ip()))
+        };
+        if ration.is_err() {
+            return Fate::OverAcceptBudget;
+        }
+        if let Some((token, forget_at)) = token {
+            self.tokens.begin(token, candidate.sender, forget_at);
+        }
+        let fate = match self.make_half_open(listener, candidate, admitted, initial) {
+            Ok(slot) => {
+                self.sources.add(candidate.source.ip());
+                self.arm(slot);
+                self.reply(candidate.arrival, ReplyBody::Accept(slot));
+                return Fate::Accepted;
+            }
+            Err(AnswerError::BadPoint) => Fate::BadPoint,
+            Err(AnswerError::NoEntropy) => Fate::Overload,
+        };
+        if let Some((token, _)) = token {
+            self.tokens.end(token);
+        }
+        fate
+    }
+
+    /// Step 12: one key generation, one agreement, one signature.
+    fn make_half_open(
+        &mut self,
+        listener: &mut Listener<P>,
+        candidate: &Candidate<'_>,
+        admitted: Admitted,
+        initial: &Initial,
+    ) -> Result<SessionId, AnswerError> {
+        let attempt = self.provider.sha256(&candidate.hello0.parts());
+        let hello_id = candidate.hello.hello_id;
+        let (config, provider) = (&self.config, &mut self.provider);
+        let mut failure = AnswerError::NoEntropy;
+        let slot = self
+            .slots
+            .try_insert(candidate.now, &mut self.generator, |id, tag| {
+                let server_cid = tag.cid(id.index, config.cid_len);
+                let mut params = Params::of(config, listener.boot_id());
+                let resets = listener.resets.as_ref();
+                params.reset_token = resets.and_then(|resets| resets.token(provider, server_cid));
+                let form = AcceptForm {
+                    server_cid,
+                    suite: config.suite,
+                    identity: listener.identity_form(candidate.mode),
+                    params: params.encode(),
+                    signing_key: &listener.signing_key,
+                };
+                let answer = half_open::answer(
+                    provider,
+                    initial,
+                    &candidate.hello,
+                    &candidate.hello0,
+                    &form,
+                );
+                let Answer {
+                    accept,
+                    secrets,
+                    suite,
+                    th1,
+                } = answer.map_err(|error| failure = error).ok()?;
+                Some(Slot::HalfOpen(Box::new(HalfOpen {
+                    attempt,
+                    hello_id,
+                    first: candidate.sender,
+                    reached: candidate.sender,
+                    source: candidate.source,
+                    accept,
+                    secrets,
+                    suite,
+                    th1,
+                    client_cid: candidate.hello.client_cid,
+                    grant: admitted,
+                    was_repeated: false,
+                    accepted_at: candidate.now,
+                    expires_at: candidate.now + HALF_OPEN_LIFE,
+                })))
+            });
+        let slot = slot.ok_or(failure)?;
+        let since = (candidate.now, prefix_of(candidate.source.ip()));
+        listener.attempts.insert(since, hello_id, attempt, slot);
+        Ok(slot)
+    }
+}
+
+impl<P: Provider> Endpoint<P> {
+    /// A player has come in: the token is used up, and an older session of the player gives way.
+    pub(super) fn seat(&mut self, now: Instant, id: SessionId, grant: &Grant) {
+        self.tokens.consume(grant.token_id);
+        let rivals: Vec<SessionId> = self
+            .slots
+            .ids()
+            .filter(|other| match self.slots.get(*other) {
+                Some(Slot::HalfOpen(half_open)) => matches!(
+                    &half_open.grant,
+                    Admitted::Token(rival) if rival.token_id == grant.token_id
+                ),
+                _ => false,
+            })
+            .collect();
+        for rival in rivals {
+            self.remove(now, rival);
+        }
+        if !self.session(id).is_some_and(Session::is_open) {
+            // Its first packet broke the protocol: it takes nobody's place.
+            return;
+        }
+        let present = Present {
+            session: id,
+            issued_at: grant.issued_at,
+            token_id: grant.token_id,
+        };
+        if let Some(old) = self.players.insert(grant.client_id, present) {
+            self.end_replaced(now, old.session);
+        }
+    }
+
+    /// Returns whether the player of `grant` is here and stays.
+    pub(super) fn is_outdone(&self, grant: &Grant) -> bool {
+        self.players.get(&grant.client_id).is_some_and(|present| {
+            let is_newer =
+                (grant.issued_at, grant.token_id) > (present.issued_at, present.token_id);
+            !is_newer || self.config.duplicate == DuplicatePolicy::Reject
+        })
+    }
+
+    /// Ends a session that another has replaced.
+    pub(super) fn end_replaced(&mut self, now: Instant, old: SessionId) {
+        if let Some(Slot::Session(session)) = self.slots.get_mut(old) {
+            session.abort(now, CloseCode::Replaced);
+            self.settle(now, old);
+        }
+    }
+
+    /// Tells the application of a new session, whose HELLO came or left at `began`.
+    pub(super) fn connected(
+        &mut self,
+        now: Instant,
+        (id, began): (SessionId, Instant),
+        address: SocketAddr,
+        proof: Proof,
+    ) {
+        self.stats.sessions_opened = self.stats.sessions_opened.saturating_add(1);
+        let node = match &proof {
+            Proof::Node(node) => Some(*node),
+            Proof::Token(_) | Proof::Anonymous | Proof::Server(_) => None,
+        };
+        self.events.push_back(Event::Connected {
+            session: id,
+            peer: Box::new(Peer { address, proof }),
+        });
+        self.settle(now, id);
+        if let Some(node) = node
+            && self.session(id).is_some_and(Session::is_open)
+        {
+            self.keep_one(now, (id, began), node);
+        }
+    }
+
+    /// Ends all but one session with a node: the newer one stays. A node that dials has no session that
+    /// it knows of, so the older one is dead at its end: it was restarted, or heard nothing for its idle timeout.
+    ///
+    /// Only where both ends dialled within a round trip of each other, neither knew of the other's
+    /// attempt. Then both ends choose the session that the smaller node id dialled.
+    fn keep_one(&mut self, now: Instant, (new, began): (SessionId, Instant), node: NodeId) {
+        let ours = self.listener.as_ref().map(|listener| listener.node);
+        let old = self.nodes.get(&node).copied();
+        let (Some(old), Some(ours)) = (old, ours) else {
+            self.nodes.insert(node, new);
+            return;
+        };
+        let traits = |id| match self.slots.get(id) {
+            Some(Slot::Session(session)) => {
+                Some((session.boot_id(), session.role(), session.may_cross(began)))
+            }
+            _ => None,
+        };
+        let new_stays = match (traits(old), traits(new)) {
+            (Some((old_boot, old_role, may_cross)), Some((new_boot, new_role, _))) => {
+                old_boot != new_boot
+                    || old_role == new_role
+                    || !may_cross
+                    || (new_role == Role::Dialler) == (ours < node)
+            }
+            _ => true,
+        };
+        let (stays, goes) = if new_stays { (new, old) } else { (old, new) };
+        self.nodes.insert(node, stays);
+        self.end_replaced(now, goes);
+    }
 }

@@ -290,7 +290,7 @@ fn only_frames_that_need_an_answer_elicit_one() {
 fn an_ack_reports_run_gap_and_bits() {
     let ack = AckFrame {
         largest: TruncatedNumber::Two(100),
-        delay: AckFrame::delay_field(core::time::Duration::from_millis(25)),
+        delay: AckFrame::delay_field(Duration::from_millis(25)),
         run: 2,
         bits: &[0b101, 0b1000_0000],
     };
@@ -298,8 +298,8 @@ fn an_ack_reports_run_gap_and_bits() {
     assert_eq!(reported, [0, 1, 2, 4, 6, 19]);
     assert_eq!(ack.lowest_below(), 19);
     // 1,562 units of 16 microseconds; the rest is cut off.
-    assert_eq!(ack.delay(), Some(core::time::Duration::from_micros(24_992)));
-    let second = core::time::Duration::from_millis(1_049);
+    assert_eq!(ack.delay(), Some(Duration::from_micros(24_992)));
+    let second = Duration::from_millis(1_049);
     assert_eq!(AckFrame::delay_field(second), AckFrame::DELAY_NONE);
     assert_eq!(
         AckFrame {

@@ -15,8 +15,8 @@
 use crypto::{Certificate, PublicKey, Suite};
 use wire::{Reader, Truncated, Writer};
 
+use super::is_known;
 use super::params;
-use super::version::is_known;
 use crate::packet::Cid;
 
 /// First byte of an ACCEPT.

@@ -22,7 +22,7 @@ use crypto::PublicKey;
 use wire::{Reader, Truncated, Writer};
 
 use super::Mode;
-use super::version::is_known;
+use super::is_known;
 use crate::packet::Cid;
 
 /// First byte of a HELLO.

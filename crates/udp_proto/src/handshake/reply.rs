@@ -3,7 +3,7 @@
 use wire::{Reader, Truncated, Writer};
 
 use super::hello::COOKIE_LEN;
-use super::version::is_known;
+use super::is_known;
 
 /// First byte of a RETRY.
 pub const RETRY: u8 = 0xC2;

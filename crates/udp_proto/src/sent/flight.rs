@@ -1,6 +1,11 @@
 //! How many packets are in flight, and what unreliable messages may take of the room there.
 
-use super::Cargo;
+use core::time::Duration;
+
+use wire::Instant;
+
+use super::scan::Slot;
+use super::{Cargo, Summary};
 
 /// Counts of the packets in flight that ask for an acknowledgement.
 ///
@@ -91,6 +96,103 @@ pub(super) const UNRELIABLE_MAX: usize = 768;
 /// Three quarters of [`SentPackets::CONTENTS_MAX`](super::SentPackets::CONTENTS_MAX).
 const CONTENTS_MAX: usize = 6_144;
 
+/// Finds gaps.
+///
+/// Congestion loses packets among others that arrive. Where none of 300 ms arrives, the path was
+/// gone: its losses say nothing about its capacity.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gaps {
+    /// The newest packet acknowledged, and when it was sent.
+    newest: Option<(u64, Instant)>,
+    /// The numbers on either side of the last gap, which arrived.
+    last: (u64, u64),
+}
+
+/// What one pass finds not to have arrived since the last packet that arrived.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Run {
+    lost: u32,
+    /// Some have not arrived and may be late.
+    has_open: bool,
+    sent_at: Option<Instant>,
+}
+
+/// The shortest gap.
+const GAP_MIN: Duration = Duration::from_millis(300);
+
+impl Gaps {
+    /// Nothing was acknowledged.
+    pub(super) const NONE: Self = Self {
+        newest: None,
+        last: (0, 0),
+    };
+
+    /// Takes note of a packet, sent at `at`, that is newly acknowledged.
+    pub(super) fn on_acked(
+        &mut self,
+        number: u64,
+        at: Instant,
+        run: &mut Run,
+        summary: &mut Summary,
+    ) {
+        let Some((before, before_at)) = self.newest else {
+            self.newest = Some((number, at));
+            return run.end(summary);
+        };
+        if number < before {
+            return;
+        }
+        if run.is_any() && at.saturating_since(before_at) >= GAP_MIN {
+            self.last = (before, number);
+            summary.gap = Some((before_at, at));
+            run.end_in_gap(summary);
+        }
+        run.end(summary);
+        self.newest = Some((number, at));
+    }
+
+    /// Takes note of a packet that counts as lost.
+    pub(super) fn on_lost(&self, number: u64, slot: &Slot, run: &mut Run, summary: &mut Summary) {
+        if slot.cargo.says_of_path() {
+            self.on_lost_at(number, slot.at, run, summary);
+        }
+    }
+
+    fn on_lost_at(&self, number: u64, at: Instant, run: &mut Run, summary: &mut Summary) {
+        run.lost = run.lost.saturating_add(1);
+        run.sent_at = run.sent_at.max(Some(at));
+        let (first, last) = self.last;
+        if first < number && number < last {
+            run.end_in_gap(summary);
+        } else if self.newest.is_some_and(|(newest, _)| number < newest) {
+            run.end(summary);
+        }
+    }
+}
+
+impl Run {
+    /// Takes note of a packet that has not arrived, and does not count as lost yet.
+    pub(super) const fn on_open(&mut self) {
+        self.has_open = true;
+    }
+
+    const fn is_any(&self) -> bool {
+        self.lost > 0 || self.has_open
+    }
+
+    /// Counts what it holds as lost among packets that arrived.
+    pub(super) fn end(&mut self, summary: &mut Summary) {
+        summary.lost_sent_at = summary.lost_sent_at.max(self.sent_at);
+        *self = Self::default();
+    }
+
+    fn end_in_gap(&mut self, summary: &mut Summary) {
+        summary.lost_in_gap = summary.lost_in_gap.saturating_add(self.lost);
+        summary.gap_lost_sent_at = summary.gap_lost_sent_at.max(self.sent_at);
+        *self = Self::default();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,5 +238,37 @@ mod tests {
             flight.remove(cargo, len);
         }
         assert_eq!(flight, Flight::EMPTY);
+    }
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_millis(millis)
+    }
+
+    #[test]
+    fn a_gap_needs_a_packet_that_did_not_arrive_and_three_tenths_of_a_second() {
+        let (mut gaps, mut run) = (Gaps::NONE, Run::default());
+        let mut summary = Summary::default();
+        gaps.on_acked(1, at(0), &mut run, &mut summary);
+        // Numbers that were skipped, or asked for no answer.
+        gaps.on_acked(9, at(1_000), &mut run, &mut summary);
+        assert_eq!(summary, Summary::default());
+        gaps.on_lost_at(10, at(1_100), &mut run, &mut summary);
+        gaps.on_acked(11, at(1_299), &mut run, &mut summary);
+        assert_eq!((summary.gap, summary.lost_in_gap), (None, 0));
+        assert_eq!(summary.lost_sent_at, Some(at(1_100)));
+        let mut summary = Summary::default();
+        gaps.on_lost_at(12, at(1_400), &mut run, &mut summary);
+        run.on_open();
+        gaps.on_acked(15, at(1_599), &mut run, &mut summary);
+        assert_eq!(summary.gap, Some((at(1_299), at(1_599))));
+        assert_eq!((summary.lost_in_gap, summary.lost_sent_at), (1, None));
+        // What counts as lost later, in the gap and behind it.
+        let (mut summary, mut run) = (Summary::default(), Run::default());
+        gaps.on_lost_at(13, at(1_500), &mut run, &mut summary);
+        gaps.on_lost_at(16, at(1_610), &mut run, &mut summary);
+        run.end(&mut summary);
+        assert_eq!(summary.lost_in_gap, 1);
+        assert_eq!(summary.gap_lost_sent_at, Some(at(1_500)));
+        assert_eq!(summary.lost_sent_at, Some(at(1_610)));
     }
 }

@@ -1,15 +1,13 @@
 //! Acknowledgement, loss and timers of a sender alone; `pipe` joins it to a receiver.
 
-mod memory;
 mod pipe;
-mod shrink;
-mod summary;
 
 use core::time::Duration;
 
 use proptest::prelude::*;
 
 use super::*;
+use crate::config::Mtu;
 use crate::frame::AckFrame;
 use crate::received::{Received, Written};
 
@@ -478,4 +476,296 @@ fn a_confirmed_ack_of_ours_is_handed_back() {
     assert_eq!(summary.acked_packets, 1);
     let summary = sender.ack(10, 2, 2, &[]).unwrap();
     assert_eq!(summary.described, described[2]);
+}
+
+/// A packet every 16 ms, of which the first is lost: half a second later nothing holds the record any more,
+/// and until then a late acknowledgement is known for what it is.
+#[test]
+fn what_counts_as_lost_is_remembered_for_half_a_second_and_three_probe_timeouts() {
+    for late_at in [450, 570] {
+        let mut sender = Sender::new(0);
+        let mut spurious = 0;
+        for step in 0..40_u64 {
+            let now = step * 16;
+            sender.send(now, Elicits::Ack);
+            if step == 0 {
+                continue;
+            }
+            // All but the first, 10 ms later; and at last the first, too.
+            let is_late = now + 10 >= late_at;
+            let run = u16::try_from(step - u64::from(!is_late)).unwrap();
+            let summary = sender.ack(now + 10, step, run, &[]).unwrap();
+            spurious += summary.spurious_packets;
+            let most = if now < 600 { 40 } else { 1 };
+            assert!(sender.sent.slots.len() <= most, "{step}");
+        }
+        // It counts as lost with the fourth, at 58 ms at the latest.
+        assert_eq!(spurious, u32::from(late_at < 558), "{late_at}");
+        assert!(sender.sent.slots.capacity() <= 64);
+        assert_eq!(sender.sent.lost, 0);
+    }
+}
+
+/// The round trip grows after the loss, and with it the time for which a late acknowledgement is known
+/// for what it is.
+#[test]
+fn what_counts_as_lost_is_remembered_as_long_as_the_round_trip_of_now_asks() {
+    let mut sender = Sender::new(0);
+    sender.send(0, Elicits::Ack);
+    for step in 1..=4 {
+        sender.send(step * 16, Elicits::Ack);
+        let run = u16::try_from(step - 1).unwrap();
+        sender.ack(step * 16 + 10, step, run, &[]).unwrap();
+    }
+    assert!(sender.told().contains(&(0, Outcome::Lost)));
+    let last = sender.send(100, Elicits::Ack);
+    let summary = sender.ack(700, last, 4, &[]).unwrap();
+    assert_eq!((last, summary.lost_packets), (5, 0));
+    assert!(sender.rtt.pto() * 3 > Duration::from_secs(1));
+    let summary = sender.ack(710, last, 5, &[]).unwrap();
+    assert_eq!(summary.spurious_packets, 1);
+}
+
+/// Nobody acknowledges what only acknowledges: it makes place for what follows, and nothing grows.
+#[test]
+fn packets_that_elicit_nothing_are_forgotten_where_nothing_is_acknowledged() {
+    let mut sender = Sender::new(0);
+    for step in 0..1_000 {
+        sender.send(step * 100, Elicits::Nothing);
+        assert_eq!(sender.sent.slots.capacity(), 8);
+    }
+    let last = sender.send(200_000, Elicits::Ack);
+    sender.ack(200_010, last, 0, &[]).unwrap();
+    assert_eq!(sender.told(), [(last, Outcome::Acked)]);
+}
+
+/// The path changes between a packet and its acknowledgement.
+#[test]
+fn a_packet_from_before_a_change_of_path_measures_nothing() {
+    let mut sender = Sender::new(0);
+    for millis in [0, 10, 20] {
+        sender.send(millis, Elicits::Ack);
+    }
+    sender.ack(50, 0, 0, &[]).unwrap();
+    assert_eq!(sender.rtt.latest(), Some(Duration::from_millis(50)));
+    sender.sent.measure_anew();
+    sender.rtt.reset(None);
+    let summary = sender.ack(60, 2, 1, &[]).unwrap();
+    assert_eq!((summary.acked_packets, summary.rtt_sample), (2, None));
+    assert_eq!(sender.rtt.latest(), None);
+    let first = sender.send(70, Elicits::Ack);
+    let summary = sender.ack(90, first, 0, &[]).unwrap();
+    assert_eq!(summary.rtt_sample, Some(Duration::from_millis(20)));
+}
+
+#[test]
+fn shrinking_gives_back_what_the_packets_in_flight_do_not_need() {
+    let mut sender = Sender::new(10);
+    for _ in 0..200 {
+        sender.send(0, Elicits::Ack);
+    }
+    // The last one alone: the two below it may still come, the others are lost and remembered.
+    sender.ack(50, 209, 0, &[]).unwrap();
+    assert_eq!(sender.sent.largest_acked(), Some(number(209)));
+    let before = sender.sent.memory();
+    assert!(before >= 200 * size_of::<Slot>(), "{before}");
+    sender.sent.shrink();
+    assert!(sender.sent.slots.capacity() <= 8);
+    assert!(sender.sent.in_flight().eq([207, 208]));
+    assert_eq!(sender.sent.next_number(), Some(number(210)));
+    let after = sender.sent.memory();
+    assert!(after < before && after >= 3 * size_of::<Slot>(), "{after}");
+    // Both still count, and nothing else is told.
+    sender.told();
+    sender.ack(51, 209, 2, &[]).unwrap();
+    let both = [207, 208].map(|number| (number, Outcome::Acked));
+    assert_eq!(sender.told(), both);
+    assert_eq!(
+        sender.sent.contents_room(),
+        SentPackets::<u64>::CONTENTS_MAX
+    );
+}
+
+#[test]
+fn a_session_that_has_ended_forgets_what_is_in_flight() {
+    let mut sender = Sender::new(0);
+    for _ in 0..100 {
+        sender.send(0, Elicits::Ack);
+    }
+    sender.sent.forget();
+    assert_eq!(sender.sent.in_flight_packets(), 0);
+    assert_eq!(sender.sent.in_flight_bytes(), InFlight::default());
+    assert_eq!(sender.sent.in_flight().count(), 0);
+    assert!(sender.sent.memory() < 10 * size_of::<Slot>());
+    assert_eq!(sender.sent.poll_timeout(&sender.rtt), None);
+    // Numbers go on, and what comes late says nothing.
+    assert_eq!(sender.send(1, Elicits::Ack), 100);
+    let summary = sender.ack(2, 99, 99, &[]).unwrap();
+    assert_eq!((summary.acked_packets, sender.told()), (0, vec![]));
+}
+
+#[test]
+fn numbers_never_sent_are_remembered_36_at_a_time_in_memory_had_from_the_start() {
+    let mut sender = Sender::new(0);
+    assert_eq!(sender.sent.memory(), 0);
+    sender.send(0, Elicits::Ack);
+    let room = sender.sent.skipped.capacity();
+    assert!(room >= 36);
+    for _ in 0..36 * 2 {
+        sender.sent.skip();
+        sender.send(0, Elicits::Ack);
+    }
+    assert_eq!(sender.sent.skipped.len(), 36);
+    assert_eq!(sender.sent.skipped.capacity(), room);
+    // The last of them and the one before are odd: an ACK of either is a lie.
+    assert_eq!(sender.ack(9, 144, 1, &[]), Err(AckUnsent));
+    assert_eq!(sender.ack(9, 144, 0, &[0b10]), Err(AckUnsent));
+    assert!(sender.ack(9, 144, 0, &[0b101]).is_ok());
+}
+
+/// More packets than the record has places for, and no acknowledgement: what the oldest held is told of as
+/// lost, and what nobody wants to hear of is counted so.
+#[test]
+fn what_a_full_record_pushes_out_counts_as_lost_told_or_not() {
+    let mut sender = Sender::new(0);
+    let places = u64::try_from(SentPackets::<u64>::SLOTS_MAX).unwrap();
+    for number in 0..places + 3 {
+        sender.sent.push(number).unwrap();
+        sender.sent.on_sent(&SentPacket {
+            number: self::number(number),
+            at: at(0),
+            len: 100,
+            elicits: Elicits::Ack,
+            cargo: Cargo::Unreliable(1),
+            described: None,
+            untold: 7,
+        });
+    }
+    assert_eq!(sender.sent.poll_timeout(&sender.rtt), Some(at(0)));
+    let Timeout::Checked(summary) = sender.timeout(0) else {
+        panic!("no probe");
+    };
+    assert_eq!((summary.lost_packets, summary.untold_lost), (3, 21));
+    assert_eq!(
+        sender.told(),
+        [0, 1, 2].map(|number| (number, Outcome::Lost))
+    );
+    // Told once.
+    let summary = sender.ack(1, places + 2, 1_023, &[]).unwrap();
+    assert_eq!(summary.acked_packets, 1_024);
+    assert!(sender.told().iter().all(|(number, _)| *number > 2));
+}
+
+#[test]
+fn unreliable_packets_alone_may_not_fill_the_flight() {
+    let mut sender = Sender::new(0);
+    let mut count = 0;
+    while !sender.sent.is_full_for_unreliable() {
+        let number = sender.sent.next_number().unwrap();
+        sender.sent.push(number.get()).unwrap();
+        sender.sent.on_sent(&SentPacket {
+            number,
+            at: at(0),
+            len: 100,
+            elicits: Elicits::Ack,
+            cargo: Cargo::Unreliable(1),
+            described: None,
+            untold: 0,
+        });
+        count += 1;
+        assert!(count <= SentPackets::<u64>::UNRELIABLE_IN_FLIGHT_MAX);
+    }
+    assert_eq!(count, SentPackets::<u64>::UNRELIABLE_IN_FLIGHT_MAX);
+    assert!(!sender.sent.is_full());
+}
+
+const MIN: u16 = Mtu::MIN.get();
+
+/// Sends a packet of `len` bytes.
+fn send(sender: &mut Sender, millis: u64, len: u16, cargo: Cargo) {
+    let number = sender.sent.next_number().unwrap();
+    sender.sent.push(number.get()).unwrap();
+    sender.sent.on_sent(&SentPacket {
+        number,
+        at: at(millis),
+        len,
+        elicits: Elicits::Ack,
+        cargo,
+        described: None,
+        untold: 0,
+    });
+}
+
+#[test]
+fn only_what_was_sent_after_the_window_was_cut_opens_it_again() {
+    let mut sender = Sender::new(0);
+    sender.sent.set_recovery(at(10));
+    for (millis, len) in [(9, 100), (10, 200), (11, 300), (12, 400)] {
+        send(&mut sender, millis, len, Cargo::Bulk);
+    }
+    let summary = sender.ack(50, 3, 3, &[]).unwrap();
+    assert_eq!((summary.acked_packets, summary.acked_bytes), (4, 700));
+}
+
+#[test]
+fn long_packets_are_those_that_not_every_path_carries_and_no_probes() {
+    for (len, cargo, is_long) in [
+        (MIN - 1, Cargo::Bulk, false),
+        (MIN, Cargo::Bulk, false),
+        (MIN + 1, Cargo::Bulk, true),
+        (MIN + 1, Cargo::Other, true),
+        (MIN + 1, Cargo::Probe, false),
+        (MIN - 1, Cargo::Probe, false),
+    ] {
+        let mut sender = Sender::new(0);
+        // The first two are lost and the third arrives; so does a short one.
+        for _ in 0..3 {
+            send(&mut sender, 0, len, cargo);
+        }
+        send(&mut sender, 0, 100, Cargo::Other);
+        sender.sent.skip();
+        send(&mut sender, 9, 100, Cargo::Other);
+        let summary = sender.ack(50, 5, 0, &[0b11]).unwrap();
+        let long = u32::from(is_long);
+        assert_eq!((summary.acked_packets, summary.long_acked), (3, long));
+        assert_eq!((summary.lost_packets, summary.long_lost), (2, 2 * long));
+        let told = (cargo != Cargo::Probe).then_some(at(0));
+        assert_eq!(summary.lost_sent_at, told, "a lost probe says nothing");
+    }
+}
+
+#[test]
+fn the_last_of_what_is_lost_tells_when_it_was_sent() {
+    let mut sender = Sender::new(0);
+    for millis in [1, 2, 3, 40, 41, 42, 43] {
+        send(&mut sender, millis, 100, Cargo::Bulk);
+    }
+    let summary = sender.ack(60, 6, 0, &[]).unwrap();
+    assert_eq!(
+        (summary.lost_packets, summary.lost_sent_at),
+        (4, Some(at(40)))
+    );
+}
+
+#[test]
+fn packets_that_ask_for_nothing_are_forgotten_when_they_are_acknowledged() {
+    let mut sender = Sender::new(0);
+    for millis in 0..10 {
+        sender.send(millis, Elicits::Nothing);
+    }
+    sender.ack(50, 9, 9, &[]).unwrap();
+    assert_eq!(sender.sent.slots.len(), 0);
+}
+
+#[test]
+fn an_ack_that_tells_nothing_new_leaves_the_probes_as_they_are() {
+    let mut sender = Sender::new(0);
+    sender.send(0, Elicits::Ack);
+    sender.ack(50, 0, 0, &[]).unwrap();
+    sender.send(60, Elicits::Ack);
+    assert_eq!(sender.timeout(10_000), Timeout::Probe);
+    let again = sender.ack(10_001, 0, 0, &[]).unwrap();
+    assert_eq!((again.acked_packets, sender.sent.probes()), (0, 1));
+    sender.ack(10_002, 1, 1, &[]).unwrap();
+    assert_eq!(sender.sent.probes(), 0);
 }

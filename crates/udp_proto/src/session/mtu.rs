@@ -11,8 +11,8 @@ use wire::Instant;
 
 use super::{Content, Session};
 use crate::config::{Config, Mtu, MtuSearch};
-use crate::deadline::Deadline;
 use crate::frame::{Elicits, Frame};
+use crate::nanos::Deadline;
 use crate::sent::{Cargo, SentPacket, Summary};
 
 /// What is known of a path's size, and how more is learnt.

@@ -5,20 +5,15 @@
 //! packet, and gets what came from it and one datagram more; RFC 9000, section 8.1, allows three
 //! times as much. From then on an address is challenged before the session moves there.
 
-mod candidate;
-mod challenge;
-mod pace;
-mod roaming;
-mod switches;
+mod migration;
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
 use wire::{Arrival, Generator, Instant, Transmit};
 
-pub(super) use challenge::PACKET_LEN_MAX as CHALLENGE_LEN_MAX;
-use pace::Pace;
-use roaming::Roaming;
+pub(super) use migration::CHALLENGE_LEN_MAX;
+use migration::{KNOWN, Migration, Pace, STRANGERS};
 
 /// How often the address follows. Each time it may cost one datagram to whoever is there.
 const MOVES_MAX: u8 = 8;
@@ -31,7 +26,7 @@ pub(crate) struct Path {
     /// What is looked at of packets from addresses that nobody of this session was heard at.
     strangers: Pace,
     /// What there is beside the address that packets go to; made when the peer is heard elsewhere.
-    roaming: Option<Box<Roaming>>,
+    roaming: Option<Box<Migration>>,
 }
 
 /// Both ends of a way.
@@ -174,8 +169,8 @@ impl Path {
             .as_deref_mut()
             .and_then(|roaming| roaming.pace_of(peer));
         match known {
-            Some(pace) => pace.take(now, pace::KNOWN),
-            None => self.strangers.take(now, pace::STRANGERS),
+            Some(pace) => pace.take(now, KNOWN),
+            None => self.strangers.take(now, STRANGERS),
         }
     }
 
@@ -234,7 +229,7 @@ impl Path {
         }
         let roaming = self
             .roaming
-            .get_or_insert_with(|| Box::new(Roaming::new(heard.now)));
+            .get_or_insert_with(|| Box::new(Migration::new(heard.now)));
         let is_proved = matches!(self.stage, Stage::Proved);
         let back = roaming.on_elsewhere(heard, (self.route, is_proved))?;
         let span = self.route.span(back);
@@ -337,7 +332,7 @@ impl Path {
 
     /// Returns about how many bytes of memory are held beside the path itself.
     pub(super) fn memory(&self) -> usize {
-        self.roaming.as_deref().map_or(0, Roaming::memory)
+        self.roaming.as_deref().map_or(0, Migration::memory)
     }
 }
 

@@ -3,19 +3,23 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use crypto::{Aead, Provider, SealError};
+use crypto::{Aead, Provider, Role, SealError};
 use wire::{Generator, Instant, Transmit};
 
-use super::close::Phase;
 use super::flow::Moment;
-use super::{Content, Crowding, Keying, Ping, Sending, Session};
+use super::mtu::MtuProbing;
+use super::path::CHALLENGE_LEN_MAX;
+use super::receive::Phase;
+use super::{Confirm, Content, Crowding, Keying, News, Ping, Sending, Session};
 use crate::channel::FRAMES_MAX;
 use crate::error::CloseCode;
+use crate::fragment::FRAGMENT_LEN;
 use crate::frame::{Elicits, Frame};
-use crate::handshake::reset;
-use crate::outbox::{End, Lead, Room};
+use crate::handshake::{params, reset};
+use crate::inbox::Inbox;
+use crate::outbox::{End, Lead, Outbox, Room};
 use crate::packet::{Form, Header, PLAINTEXT_LEN_MIN, PacketNumber, TAG_LEN};
-use crate::received::Described;
+use crate::received::{Described, Written};
 use crate::sent::{Cargo, SentPacket};
 
 /// Seals kept back for CLOSE when a key is worn.
@@ -510,5 +514,150 @@ impl Packet {
     /// Returns the offset behind the longest plaintext.
     pub(super) const fn end(&self) -> usize {
         self.body.saturating_add(self.room)
+    }
+}
+
+/// Header of a fragment in a packet: type, message id, index, count, length.
+const FRAGMENT_HEADER_LEN: usize = 9;
+
+impl<A: Aead> Session<A> {
+    /// What an ACK may take of the `room` of a packet in which messages want to leave, bytes.
+    ///
+    /// What a cut ACK leaves out counts as lost at the peer. So one that is due leaves whole, and
+    /// is cut only where it would keep messages out of two packets in a row; and one that is not
+    /// rides along only where it leaves room for a fragment.
+    pub(super) fn ack_room(&self, now: Instant, room: usize) -> usize {
+        let beside = room.saturating_sub(FRAGMENT_LEN + FRAGMENT_HEADER_LEN);
+        match (self.received.ack_due(now), self.crowding) {
+            (true, Crowding::None | Crowding::Before) => room,
+            (true, Crowding::LastPacket) => beside,
+            (false, Crowding::None) if self.received.fits(beside) => beside,
+            (false, _) => 0,
+        }
+    }
+
+    /// Writes an ACK of up to `room` bytes where one waits; returns what a whole one says.
+    pub(super) fn write_ack(
+        &mut self,
+        now: Instant,
+        room: usize,
+        buf: &mut Vec<u8>,
+    ) -> Option<Described> {
+        if !self.received.wants_ack() {
+            return None;
+        }
+        let written = self.received.write_ack(now, room, buf)?;
+        self.opening.on_ack_written();
+        match written {
+            Written::Whole(whole) => Some(whole),
+            Written::Cut => None,
+        }
+    }
+
+    /// Writes a PING into the packet that begins at `start`. The client's is as long as a challenge: where
+    /// it has moved, it gets no more bytes there than it sent, and one packet is to be enough.
+    pub(super) fn write_ping(&self, start: usize, buf: &mut Vec<u8>) {
+        Frame::Ping.encode(buf);
+        if self.role == Role::Dialler {
+            let least = start.saturating_add(CHALLENGE_LEN_MAX.saturating_sub(TAG_LEN));
+            buf.resize(buf.len().max(least), 0);
+        }
+    }
+
+    /// Writes the credit that the peer is to be told of; returns whether there is any.
+    pub(super) fn write_window(&mut self, buf: &mut Vec<u8>) -> bool {
+        let Some(credit) = self.inbox.window_to_send() else {
+            return false;
+        };
+        if self.sent.push(Content::Window(credit)).is_err() {
+            return false;
+        }
+        Frame::Window(credit).encode(buf);
+        self.inbox.on_window_sent(credit);
+        true
+    }
+
+    /// Writes CONFIRM, and IDENTITY in peer mode, until they are acknowledged; returns whether it
+    /// did.
+    pub(super) fn write_confirm(&mut self, buf: &mut Vec<u8>) -> bool {
+        // In each fourth packet whatever waits: where those with it were lost, nothing that the others
+        // hold is heard, and steady sending puts the probe off that would repeat it.
+        let is_turn = self.next_number().get().is_multiple_of(4);
+        let Some((confirm, sending)) = &mut self.confirm else {
+            return false;
+        };
+        let is_crowded = self.crowding != Crowding::None && *sending == Sending::InFlight;
+        let yields = is_crowded && !is_turn;
+        if yields || self.sent.push(Content::Confirm).is_err() {
+            return false;
+        }
+        let (body, identity) = &**confirm;
+        if let Some((params, digest)) = body.split_first_chunk::<{ params::LEN }>()
+            && let Some(channel_digest) = digest.first_chunk()
+        {
+            Frame::Confirm {
+                params,
+                channel_digest,
+            }
+            .encode(buf);
+        }
+        if let Some(identity) = identity
+            && let Some((public_key, signature)) = identity.split_first_chunk()
+            && let Some(signature) = signature.first_chunk()
+        {
+            Frame::Identity {
+                public_key,
+                signature,
+            }
+            .encode(buf);
+        }
+        *sending = Sending::InFlight;
+        true
+    }
+}
+
+/// Who hears what became of a packet's contents.
+pub(super) struct Fates<'a> {
+    pub(super) now: Instant,
+    pub(super) outbox: &'a mut Outbox,
+    pub(super) inbox: &'a mut Inbox,
+    pub(super) confirm: &'a mut Option<(Box<Confirm>, Sending)>,
+    pub(super) mtu: &'a mut MtuProbing,
+    pub(super) news: &'a mut News,
+}
+
+impl Fates<'_> {
+    /// Sees to it that what a lost packet carried is sent again, where it must be.
+    pub(super) fn on_lost(&mut self, content: Content) {
+        match content {
+            Content::Message(message) => {
+                self.outbox.on_lost(self.now, message);
+            }
+            Content::Confirm => {
+                if let Some((_, sending)) = self.confirm {
+                    *sending = Sending::Due;
+                }
+            }
+            Content::Window(credit) => self.inbox.on_window_lost(credit),
+            Content::MtuProbe(mtu) => {
+                if let Some(outcome) = self.mtu.on_lost(self.now, mtu) {
+                    self.news.mtu_checked = Some(outcome);
+                }
+            }
+        }
+    }
+
+    /// Lets go of what has arrived.
+    pub(super) fn on_acknowledged(&mut self, content: Content) {
+        match content {
+            Content::Message(message) => self.outbox.on_acked(message),
+            Content::Window(credit) => self.inbox.on_window_acked(credit),
+            Content::Confirm => *self.confirm = None,
+            Content::MtuProbe(mtu) => {
+                if let Some(outcome) = self.mtu.on_acknowledged(self.now, mtu) {
+                    self.news.mtu_checked = Some(outcome);
+                }
+            }
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The MSG frames of one packet while they are written.
 
+use crate::channel::Outgoing;
 use crate::channel::byte_queue::ByteQueue;
-use crate::channel::outgoing::Outgoing;
 use crate::channel::{Content, FRAMES_MAX, WITH_LENGTH, encode_plain, length_len};
 
 /// What a packet has for MSG frames.
