@@ -7,7 +7,7 @@ use core::time::Duration;
 use udp_proto::frame::{AckFrame, Elicits};
 use udp_proto::packet::{PacketNumber, TruncatedNumber};
 use udp_proto::rtt::RttEstimator;
-use udp_proto::sent::{ArrivedAck, Cargo, Outcome, SentPacket, SentPackets, Timeout};
+use udp_proto::sent::{ArrivedAck, Outcome, SentKind, SentPacket, SentPackets, Timeout};
 use wire::{Instant, Reader, Truncated};
 
 /// Sends, skips, waits and applies ACKs as the bytes say. No content is told twice, but for one that
@@ -75,9 +75,9 @@ impl Sender {
             at: self.now,
             len: 100,
             elicits,
-            cargo: Cargo::Other,
+            kind: SentKind::Other,
             described: None,
-            untold: 0,
+            untracked_frames: 0,
         });
     }
 

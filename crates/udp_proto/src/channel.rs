@@ -402,7 +402,7 @@ pub(crate) struct Outgoing {
     /// What its message takes of the peer's window, all of it with the first fragment; 0 in others.
     pub(crate) credit: usize,
     /// Whether the channel wants to hear what became of it.
-    pub(crate) is_told: bool,
+    pub(crate) is_tracked: bool,
 }
 
 impl Outgoing {

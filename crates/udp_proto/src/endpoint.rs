@@ -32,7 +32,7 @@ use crate::slots::{SessionId, Slots};
 use crate::stats::EndpointStats;
 use crate::timers::Timers;
 use admission::Admitted;
-use application::Barred;
+use application::Bans;
 use listener::Listener;
 use sources::Sources;
 
@@ -69,7 +69,7 @@ pub struct Endpoint<P: Provider> {
     sources: Sources,
     blocked: BlockList,
     /// Players who have broken the protocol.
-    barred: Barred,
+    bans: Bans,
     timers: Timers,
     /// Slots that may have something to send, each once.
     ready: VecDeque<u16>,
@@ -84,7 +84,7 @@ pub struct Endpoint<P: Provider> {
     /// their slots: what they said last can be read until then.
     ended: BTreeMap<SessionId, bool>,
     /// The session whose end was the last event told.
-    told_end: Option<SessionId>,
+    reported_end: Option<SessionId>,
     stats: EndpointStats,
     /// What all sessions together may send, and when they may go on that wait for it.
     cap: Option<(TokenBucket, Option<Instant>)>,
@@ -180,7 +180,7 @@ impl<P: Provider> Endpoint<P> {
             allowed_nodes: None,
             sources: Sources::default(),
             blocked: BlockList::default(),
-            barred: Barred::default(),
+            bans: Bans::default(),
             timers: Timers::default(),
             ready: VecDeque::new(),
             marks: Vec::new(),
@@ -188,7 +188,7 @@ impl<P: Provider> Endpoint<P> {
             replies: VecDeque::new(),
             events: VecDeque::new(),
             ended: BTreeMap::new(),
-            told_end: None,
+            reported_end: None,
             stats: EndpointStats::default(),
             cap,
             now,
@@ -247,7 +247,7 @@ impl<P: Provider> Endpoint<P> {
     pub(crate) fn advance(&mut self, now: Instant) -> Instant {
         debug_assert!(now >= self.now, "time went back");
         if now > self.now {
-            self.watch_for_stalls(now);
+            self.detect_stall(now);
             self.now = now;
         }
         self.now
@@ -360,7 +360,7 @@ impl<P: Provider> Endpoint<P> {
                 Some(Slot::HalfOpen(_)) => self.remove(now, id),
                 Some(Slot::Session(session)) => {
                     session.handle_timeout(now);
-                    self.settle(now, id);
+                    self.after_session(now, id);
                 }
                 None => {}
             }
@@ -397,10 +397,10 @@ impl<P: Provider> Endpoint<P> {
     ///
     /// After [`Event::Closed`], what the session said last can be received until the next call.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.forget_told_end();
+        self.remove_reported_end();
         let event = self.events.pop_front()?;
         if let Event::Closed { session, .. } = &event {
-            self.told_end = Some(*session);
+            self.reported_end = Some(*session);
         }
         Some(event)
     }
@@ -492,7 +492,7 @@ impl<P: Provider> Endpoint<P> {
                         limits: &self.config.key_limits,
                     };
                     let transmit = session.poll_transmit(now, &mut self.generator, buf, &keying);
-                    (transmit, transmit.is_some() && session.rests(now))
+                    (transmit, transmit.is_some() && session.compact_if_idle(now))
                 }
                 Some(Slot::HalfOpen(_)) | None => (None, false),
             };
@@ -502,7 +502,7 @@ impl<P: Provider> Endpoint<P> {
             } else {
                 self.rest(index);
                 self.set_timer(id);
-                self.pass_on_news(now, id);
+                self.drain_session_events(now, id);
             }
             if transmit.is_some() {
                 if let Some((cap, _)) = &mut self.cap {
@@ -604,7 +604,7 @@ impl<P: Provider> Endpoint<P> {
     ///
     /// A driver sleeps until a deadline; so a stall is counted from the earliest that it missed, and
     /// not from its last call. The next call at the same time finds the clock set, and counts nothing.
-    fn watch_for_stalls(&mut self, now: Instant) {
+    fn detect_stall(&mut self, now: Instant) {
         let Some(due) = self.timers.next() else {
             return;
         };

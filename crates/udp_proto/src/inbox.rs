@@ -101,7 +101,7 @@ impl Inbox {
                 .push_unreliable(channel, |queue| queue.push(frame.data));
             return Ok(Reception::Taken);
         }
-        let fate = match inbound {
+        let outcome = match inbound {
             Inbound::Reliable(inbound) => {
                 if inbound.on_frame(config, frame, &mut self.store)? {
                     self.store.tidy();
@@ -119,13 +119,13 @@ impl Inbox {
                 unreliable.on_frame(now + REASSEMBLY_LIFE, config, frame)?
             }
         };
-        let count = match fate {
+        let count = match outcome {
             Frame::New => return Ok(Reception::Taken),
             Frame::Repeated | Frame::GivenUp => &mut self.repeated,
             Frame::Overtaken => &mut self.overtaken,
         };
         *count = count.saturating_add(1);
-        Ok(if fate == Frame::GivenUp {
+        Ok(if outcome == Frame::GivenUp {
             Reception::GivenUp
         } else {
             Reception::Taken
@@ -246,10 +246,10 @@ struct Unreliable<'a> {
 }
 
 impl Unreliable<'_> {
-    /// Takes a frame. `dies` is for a message that begins with it.
+    /// Takes a frame. `expires_at` is for a message that begins with it.
     fn on_frame(
         &mut self,
-        dies: Instant,
+        expires_at: Instant,
         config: &ChannelConfig,
         frame: &MsgFrame<'_>,
     ) -> Result<Frame, ChannelError> {
@@ -285,7 +285,7 @@ impl Unreliable<'_> {
         } = self.store.stock();
         if matches!(note, Note::First(_)) {
             self.reassembly
-                .begin(dies, name, fragment.count(), reassembler);
+                .begin(expires_at, name, fragment.count(), reassembler);
         }
         match self.reassembly.on_fragment(name, &fragment, reassembler)? {
             Progress::Stored => Ok(Frame::New),

@@ -9,18 +9,18 @@ use core::time::Duration;
 use wire::Instant;
 
 use crate::channel::Next;
-use crate::channel::unreliable::{Fate, Use};
+use crate::channel::unreliable::{AckOutcome, Use};
 use crate::channel::{
     ChannelId, ChannelTable, Content, MessageId, SendError, frame_count, message_credit, reliable,
     unreliable,
 };
 use crate::outcome::{Message, MessageOutcome, Settled};
-use packet_builder::{Page, bit_of, has_channel};
+use packet_builder::{PacketBuilder, bit_of, has_channel};
 use senders::{Class, Round};
 use senders::{Outbound, Senders};
 use tracker::Tracker;
 
-pub use packet_builder::{End, Lead, Room, Written};
+pub use packet_builder::{End, FillPolicy, Room, Written};
 
 /// The sending half of a session's channels.
 ///
@@ -36,7 +36,7 @@ pub struct Outbox {
     /// The channels by priority, the first first.
     rounds: Vec<Round>,
     /// What is kept of the channels while the session rests; neither they nor rounds are there then.
-    resting: Option<Box<[Numbers]>>,
+    compacted: Option<Box<[SavedIds]>>,
     /// Which channels are reliable: bit n is channel n.
     reliable: u32,
     /// Longest reliable message, in credit, for which the peer's window always opens.
@@ -61,7 +61,7 @@ impl Outbox {
     pub fn new(table: ChannelTable, window: usize, first_id: u64) -> Self {
         Self {
             rounds: Round::of(&table),
-            resting: None,
+            compacted: None,
             senders: Senders::new(&table, window as u64, first_id),
             reliable: table.reliable_bits(),
             table,
@@ -87,39 +87,39 @@ impl Outbox {
     ) -> usize {
         self.handle_timeout(now);
         self.senders.now = now;
-        let mut page = Page::new(room, out, contents);
-        page.is_any_told = self
+        let mut builder = PacketBuilder::new(room, out, contents);
+        builder.tracks_all = self
             .tracker
             .as_ref()
             .is_some_and(|tracker| !tracker.is_settled());
-        match room.lead {
-            Lead::Any => {
-                self.write_lost(self.reliable | self.keeping, &mut page);
-                self.write_new(Class::Any, &mut page);
+        match room.fill_policy {
+            FillPolicy::Any => {
+                self.write_lost(self.reliable | self.keeping, &mut builder);
+                self.write_new(Class::Any, &mut builder);
             }
-            Lead::Reliable => {
-                self.write_lost(self.reliable, &mut page);
-                self.write_new(Class::Reliable, &mut page);
-                if !page.is_empty() {
-                    self.write_lost(self.keeping, &mut page);
-                    self.write_new(Class::Unreliable, &mut page);
+            FillPolicy::ReliableFirst => {
+                self.write_lost(self.reliable, &mut builder);
+                self.write_new(Class::Reliable, &mut builder);
+                if !builder.is_empty() {
+                    self.write_lost(self.keeping, &mut builder);
+                    self.write_new(Class::Unreliable, &mut builder);
                 }
             }
         }
-        let frames = page.finish();
+        let frames = builder.finish();
         if self.keeping != 0 {
-            self.leave_behind();
+            self.drop_stale();
         }
         self.forget_idle();
         frames
     }
 
     /// Writes what was lost of `channels`, the first priority first.
-    fn write_lost(&mut self, channels: u32, page: &mut Page<'_>) {
+    fn write_lost(&mut self, channels: u32, builder: &mut PacketBuilder<'_>) {
         for round in &self.rounds {
             if round.has_any(self.busy & channels) {
                 for channel in round.channels().filter(|id| has_channel(channels, *id)) {
-                    self.senders.write_lost(channel, page);
+                    self.senders.write_lost(channel, builder);
                 }
             }
         }
@@ -127,7 +127,7 @@ impl Outbox {
 
     /// Gives up what is sent again and has fallen too far behind, and forgets channels that keep
     /// nothing more.
-    fn leave_behind(&mut self) {
+    fn drop_stale(&mut self) {
         let tracker = &mut self.tracker;
         for (id, channel) in (0..).map(ChannelId).zip(&mut self.senders.channels) {
             let bit = bit_of(id.0.into());
@@ -135,7 +135,7 @@ impl Outbox {
                 continue;
             }
             if let Outbound::Unreliable(outbound) = channel {
-                outbound.leave_behind(|message, outcome| {
+                outbound.drop_stale(|message, outcome| {
                     if let Some(tracker) = tracker {
                         tracker.settle(id, message, outcome);
                     }
@@ -182,12 +182,12 @@ impl Outbox {
                 }
             }
             Some(Outbound::Unreliable(outbound)) => {
-                let fate = outbound.on_acknowledged(message, content.fragment());
+                let outcome = outbound.on_acknowledged(message, content.fragment());
                 if let Some(tracker) = &mut self.tracker {
-                    match fate {
-                        Fate::NotKept => tracker.on_acked(id, message),
-                        Fate::Open => {}
-                        Fate::Known(outcome) => tracker.settle(id, message, outcome),
+                    match outcome {
+                        AckOutcome::NotKept => tracker.on_acked(id, message),
+                        AckOutcome::Open => {}
+                        AckOutcome::Known(outcome) => tracker.settle(id, message, outcome),
                     }
                 }
             }
@@ -219,8 +219,8 @@ impl Outbox {
         }
     }
 
-    /// Takes note that so many frames are lost of which nobody wants to hear: [`Written::is_told`].
-    pub const fn on_untold_lost(&mut self, frames: u32) {
+    /// Takes note that so many frames are lost of which nobody wants to hear: [`Written::is_tracked`].
+    pub const fn on_untracked_lost(&mut self, frames: u32) {
         self.counts.lost = self.counts.lost.saturating_add(frames as u64);
     }
 
@@ -306,20 +306,21 @@ impl Outbox {
         self.senders = Senders::new(&self.table, 0, 0);
     }
 
-    /// Returns whether [`fill`](Self::fill) would write something, given room with `lead` and
+    /// Returns whether [`fill`](Self::fill) would write something, given room with `fill_policy` and
     /// `channels` and before [`poll_timeout`](Self::poll_timeout).
     #[must_use]
-    pub fn has_work_for(&self, lead: Lead, channels: u32) -> bool {
+    pub fn has_work_for(&self, fill_policy: FillPolicy, channels: u32) -> bool {
         let busy = self.busy & channels;
         if busy == 0 {
             return false;
         }
-        if lead == Lead::Any && busy & !self.reliable != 0 && self.has_unreliable(busy) {
+        if fill_policy == FillPolicy::Any && busy & !self.reliable != 0 && self.has_unreliable(busy)
+        {
             return true;
         }
-        let class = match lead {
-            Lead::Any => Class::Any,
-            Lead::Reliable => Class::Reliable,
+        let class = match fill_policy {
+            FillPolicy::Any => Class::Any,
+            FillPolicy::ReliableFirst => Class::Reliable,
         };
         if self
             .senders
@@ -410,7 +411,7 @@ impl Outbox {
     /// As [`has_work_for`](Self::has_work_for) any message.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        self.has_work_for(Lead::Any, u32::MAX)
+        self.has_work_for(FillPolicy::Any, u32::MAX)
     }
 
     /// Returns whether every message sent was written, the reliable ones acknowledged, and the fate of
@@ -468,30 +469,30 @@ impl Outbox {
             .capacity()
             .saturating_mul(size_of::<Outbound>());
         let rounds = self.rounds.iter().map(Round::memory);
-        let resting = self.resting_memory();
+        let compacted = self.compacted_memory();
         let tracker = self.tracker.as_ref().map(|tracker| tracker.memory());
         queues
             .chain(rounds)
-            .chain([resting])
+            .chain([compacted])
             .chain(tracker)
             .fold(slots, usize::saturating_add)
     }
 
     /// Writes what is new of `class`, the first priority first.
-    fn write_new(&mut self, class: Class, page: &mut Page<'_>) {
+    fn write_new(&mut self, class: Class, builder: &mut PacketBuilder<'_>) {
         let mut expiry = Expiry {
             now: self.senders.now,
             counts: &mut self.counts,
             tracker: self.tracker.as_deref_mut(),
         };
         for round in &mut self.rounds {
-            if page.is_full() {
+            if builder.is_full() {
                 break;
             }
             if !round.has_any(self.busy) {
                 continue;
             }
-            round.run(class, &mut self.senders, page, &mut expiry);
+            round.run(class, &mut self.senders, builder, &mut expiry);
         }
     }
 }
@@ -623,8 +624,8 @@ impl Outbox {
             ttl,
             is_repeated,
         } = *message;
-        if self.resting.is_some() {
-            self.wake();
+        if self.compacted.is_some() {
+            self.expand();
         }
         let unknown = SendError::UnknownChannel(channel);
         let config = self.table.get(channel).ok_or(unknown)?;
@@ -673,7 +674,7 @@ impl Outbox {
 
 /// The numbers that a channel goes on with, which had nothing to send.
 #[derive(Clone, Copy, Debug)]
-struct Numbers {
+struct SavedIds {
     /// What the next message is to its sender.
     message: u64,
     /// What it is on the wire.
@@ -683,21 +684,21 @@ struct Numbers {
 impl Outbox {
     /// Keeps only the numbers of the channels, until the next message; nothing changes where something
     /// waits, is in flight, or is not told.
-    pub fn rest(&mut self) {
-        if self.resting.is_some() || !self.is_empty() || self.keeping != 0 {
+    pub fn compact(&mut self) {
+        if self.compacted.is_some() || !self.is_empty() || self.keeping != 0 {
             return;
         }
         let numbers = self.senders.channels.iter().map(|channel| match channel {
-            Outbound::Reliable(outbound) => Numbers {
+            Outbound::Reliable(outbound) => SavedIds {
                 message: outbound.next_message(),
                 on_wire: 0,
             },
             Outbound::Unreliable(outbound) => {
                 let (message, on_wire) = outbound.next_numbers();
-                Numbers { message, on_wire }
+                SavedIds { message, on_wire }
             }
         });
-        self.resting = Some(numbers.collect());
+        self.compacted = Some(numbers.collect());
         self.senders.channels = Vec::new();
         self.rounds = Vec::new();
         self.busy = 0;
@@ -705,15 +706,15 @@ impl Outbox {
 
     /// Makes the halves of the channels again, as they were.
     #[cold]
-    fn wake(&mut self) {
-        let Some(resting) = self.resting.take() else {
+    fn expand(&mut self) {
+        let Some(compacted) = self.compacted.take() else {
             return;
         };
         let rows = (0..).map(ChannelId).zip(self.table.rows());
         self.senders.channels = rows
-            .zip(resting)
+            .zip(compacted)
             .map(|((id, row), numbers)| {
-                let Numbers { message, on_wire } = numbers;
+                let SavedIds { message, on_wire } = numbers;
                 if row.delivery.is_reliable() {
                     Outbound::Reliable(reliable::Outbound::new(id, message))
                 } else {
@@ -726,8 +727,11 @@ impl Outbox {
     }
 
     /// Returns the heap memory that takes, bytes.
-    fn resting_memory(&self) -> usize {
-        let channels = self.resting.as_ref().map_or(0, |resting| resting.len());
-        channels.saturating_mul(size_of::<Numbers>())
+    fn compacted_memory(&self) -> usize {
+        let channels = self
+            .compacted
+            .as_ref()
+            .map_or(0, |compacted| compacted.len());
+        channels.saturating_mul(size_of::<SavedIds>())
     }
 }

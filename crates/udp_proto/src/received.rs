@@ -23,7 +23,7 @@ pub struct Received {
     /// What opened; whoever opens what is marked here sees a replay.
     window: ReplayWindow,
     /// What our ACKs report, where that is not all of it.
-    withholding: Option<Box<Told>>,
+    withholding: Option<Box<ReportedWindow>>,
     /// Numbers below are known to the peer.
     report_from: PacketNumber,
     /// Largest number the peer is known to have seen acknowledged, or the first of all.
@@ -183,7 +183,9 @@ impl Received {
         }
         match &mut self.withholding {
             Some(told) => told.withhold(number),
-            None => self.withholding = Some(Box::new(Told::without(number, &self.window))),
+            None => {
+                self.withholding = Some(Box::new(ReportedWindow::without(number, &self.window)));
+            }
         }
         self.window.mark(number);
     }
@@ -309,7 +311,9 @@ impl Received {
 
     /// Returns the heap memory it keeps, bytes.
     pub(crate) fn memory(&self) -> usize {
-        self.withholding.as_ref().map_or(0, |_| size_of::<Told>())
+        self.withholding
+            .as_ref()
+            .map_or(0, |_| size_of::<ReportedWindow>())
     }
 
     /// What ACKs report.
@@ -410,14 +414,14 @@ mod tests;
 /// The replay window without what is withheld from the peer. There is one only while numbers that are
 /// withheld lie in the window.
 #[derive(Clone, Debug)]
-struct Told {
+struct ReportedWindow {
     /// What is told.
     window: ReplayWindow,
     /// The largest number that is not.
     last: PacketNumber,
 }
 
-impl Told {
+impl ReportedWindow {
     /// Tells of all in `window`, and not of `number`, which is not marked there.
     fn without(number: PacketNumber, window: &ReplayWindow) -> Self {
         Self {

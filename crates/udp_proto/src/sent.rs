@@ -166,7 +166,7 @@ impl<C: Copy> SentPackets<C> {
         };
         let mut contents = core::mem::take(&mut self.staged);
         if state == State::InFlight {
-            self.flight.add(packet.cargo, packet.len);
+            self.flight.add(packet.kind, packet.len);
         } else {
             debug_assert!(contents.is_empty(), "contents elicit an acknowledgement");
             let staged = core::mem::take(&mut contents);
@@ -177,8 +177,8 @@ impl<C: Copy> SentPackets<C> {
             described: packet.described,
             contents,
             len: packet.len,
-            cargo: packet.cargo,
-            untold: packet.untold,
+            kind: packet.kind,
+            untracked_frames: packet.untracked_frames,
             state,
         });
     }
@@ -317,7 +317,7 @@ impl<C: Copy> SentPackets<C> {
 
     /// Says that the packets sent so far measure nothing of the path: they went another way, or that
     /// way too; RFC 9000, section 9.4.
-    pub fn measure_anew(&mut self) {
+    pub fn reset_rtt_sampling(&mut self) {
         self.sample_from = self.next();
     }
 
@@ -439,39 +439,39 @@ pub struct SentPacket {
     /// Whether it asks for an acknowledgement; one that does not is never lost.
     pub elicits: Elicits,
     /// What sort of messages it holds.
-    pub cargo: Cargo,
+    pub kind: SentKind,
     /// The ACK it carried, where that was whole.
     pub described: Option<Described>,
     /// Frames in it of which nobody wants to hear; their loss is counted.
-    pub untold: u8,
+    pub untracked_frames: u8,
 }
 
 /// What sort of messages a packet holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cargo {
+pub enum SentKind {
     /// So many frames of unreliable ones, at least one, and no other.
     Unreliable(u8),
     /// A reliable one of a bulk channel, whatever else it holds.
     Bulk,
     /// Padding that asks what size the path carries; its loss says nothing about congestion.
-    Probe,
+    MtuProbe,
     /// None; it went to another address than the session's, and says nothing about the path there.
-    Elsewhere,
+    OffPath,
     /// So many parts of one unreliable message that is split, sent again, and nothing else. A peer who has
     /// given the message up never acknowledges them: their loss says nothing about the path.
-    Again(u8),
+    Retransmit(u8),
     /// Another reliable one, or none.
     Other,
 }
 
-impl Cargo {
+impl SentKind {
     /// Returns whether the loss of such a packet may come from congestion of the path.
-    const fn says_of_path(self) -> bool {
-        !matches!(self, Self::Probe | Self::Elsewhere | Self::Again(_))
+    const fn signals_congestion(self) -> bool {
+        !matches!(self, Self::MtuProbe | Self::OffPath | Self::Retransmit(_))
     }
 
-    const fn is_again(self) -> bool {
-        matches!(self, Self::Again(_))
+    const fn is_retransmit(self) -> bool {
+        matches!(self, Self::Retransmit(_))
     }
 }
 
@@ -502,13 +502,13 @@ pub struct Summary {
     pub acked_packets: u32,
     /// Packets newly counted as lost.
     pub lost_packets: u32,
-    /// Of these, how many of [`Cargo::Again`].
-    pub lost_again: u32,
-    /// Of the newly lost ones, how many belong to the newest gap, those of [`Cargo::Again`] left out.
+    /// Of these, how many of [`SentKind::Retransmit`].
+    pub lost_retransmits: u32,
+    /// Of the newly lost ones, how many belong to the newest gap, those of [`SentKind::Retransmit`] left out.
     pub lost_in_gap: u32,
     /// The gap that ended: when the packets on either side of it were sent, which arrived.
     pub gap: Option<(Instant, Instant)>,
-    /// Packets acknowledged that had been counted as lost, those of [`Cargo::Again`] left out.
+    /// Packets acknowledged that had been counted as lost, those of [`SentKind::Retransmit`] left out.
     pub spurious_packets: u32,
     /// The newest ACK of ours that the peer now has, for [`crate::received::Received`].
     pub described: Option<Described>,
@@ -517,8 +517,8 @@ pub struct Summary {
     /// Bytes of packets newly acknowledged that were sent after
     /// [`super::SentPackets::set_recovery`]'s time.
     pub acked_bytes: u32,
-    /// When the newest of the packets newly counted as lost was sent, those of [`Cargo::Probe`],
-    /// [`Cargo::Elsewhere`] and [`Cargo::Again`] left out.
+    /// When the newest of the packets newly counted as lost was sent, those of [`SentKind::MtuProbe`],
+    /// [`SentKind::OffPath`] and [`SentKind::Retransmit`] left out.
     pub lost_sent_at: Option<Instant>,
     /// The same of those in the gap, which [`Self::lost_sent_at`] leaves out.
     pub gap_lost_sent_at: Option<Instant>,
@@ -527,8 +527,8 @@ pub struct Summary {
     pub long_acked: u32,
     /// The same of those newly counted as lost.
     pub long_lost: u32,
-    /// The [`SentPacket::untold`] of those newly counted as lost, all together.
-    pub untold_lost: u32,
+    /// The [`SentPacket::untracked_frames`] of those newly counted as lost, all together.
+    pub untracked_lost: u32,
     /// Slots looked at; at most 2,049.
     pub slots_visited: u32,
 }

@@ -36,13 +36,13 @@ use crate::skip::SkipPolicy;
 use crate::stats::SessionStats;
 use crate::timeouts::{Silence, Timeouts};
 use flow::{Flow, Moment};
-use inbound_limiter::Gate;
+use inbound_limiter::InboundLimiter;
 use mtu::MtuProbing;
 use opening_keys::OpeningKeys;
 use receive::Phase;
 use receive::SealingPhase;
 use receive::Tokens;
-use send::Fates;
+use send::AckDispatch;
 
 pub(crate) use flow::cap;
 pub(crate) use mtu::Outcome;
@@ -85,12 +85,12 @@ pub(crate) struct Session<A: Aead> {
     /// What may leave when.
     flow: Flow,
     /// What is let in.
-    gate: Gate,
+    limiter: InboundLimiter,
 
     /// CONFIRM and IDENTITY, which every packet carries until one of them is acknowledged.
     confirm: Option<(Box<Confirm>, Sending)>,
     /// Whether ACK and CONFIRM have kept a message out of a packet.
-    crowding: Crowding,
+    ack_deferral: AckDeferral,
     /// The PING that a probe or the handshake asks for.
     ping: Ping,
     /// Largest datagram to send, and the search for a larger one.
@@ -100,24 +100,24 @@ pub(crate) struct Session<A: Aead> {
     /// When we speak at the latest.
     keepalive_at: Instant,
     /// For a whole keepalive, and since, neither end has sent a message.
-    is_resting: bool,
+    is_idle: bool,
     /// When the last message was sent or came.
     message_at: Instant,
     /// When it may rest again: keys are not expanded for each of many PINGs.
-    rest_at: Instant,
+    compact_at: Instant,
     /// When a packet was last padded for a server that may have lost the session.
     padded_at: Instant,
     /// When the session opened at this end.
     opened_at: Instant,
     /// When the last packet opened.
-    heard_at: Instant,
+    received_at: Instant,
     /// What the idle timeout is longer by since then: we were not there to listen.
-    deaf_for: Nanos,
+    idle_grace: Nanos,
     /// Deadlines up to here were seen to; what they ask for waits for the next drain.
     checked_at: Instant,
     /// The application was told that messages wait, and has not taken all since.
-    is_readable_told: bool,
-    news: News,
+    is_readable_reported: bool,
+    events: SessionEvents,
     tally: Tally,
 }
 
@@ -146,13 +146,13 @@ enum Sending {
 
 /// Whether what reports has kept messages out of packets since the queue was last empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Crowding {
+enum AckDeferral {
     /// It has not.
     None,
     /// It has: it leaves only when it is due.
-    Before,
+    UntilDue,
     /// It has, in the last packet: in the next it makes room.
-    LastPacket,
+    NextPacket,
 }
 
 /// What a packet in flight carried.
@@ -186,7 +186,7 @@ struct Tally {
 
 /// What the endpoint passes on after it has touched a session.
 #[derive(Debug, Default)]
-pub(crate) struct News {
+pub(crate) struct SessionEvents {
     /// Messages have come, and the application has not been told.
     pub(crate) is_readable: bool,
     /// The session has ended, and what the peer said to that; told once.
@@ -201,7 +201,7 @@ pub(crate) struct News {
     pub(crate) is_gone: bool,
 }
 
-impl News {
+impl SessionEvents {
     /// Returns whether anything has happened, beside messages that have come.
     const fn is_any(&self) -> bool {
         self.is_gone
@@ -258,7 +258,7 @@ impl<A: Aead> Session<A> {
         if channel.is_some() {
             self.tally.messages_received = self.tally.messages_received.saturating_add(1);
         } else {
-            self.is_readable_told = false;
+            self.is_readable_reported = false;
         }
         channel
     }
@@ -269,23 +269,23 @@ impl<A: Aead> Session<A> {
     }
 
     /// Returns whether the peer is to be told of credit.
-    pub(crate) fn has_credit_to_tell(&self) -> bool {
+    pub(crate) fn has_credit_to_send(&self) -> bool {
         self.is_open() && self.inbox.window_to_send().is_some()
     }
 
     /// Returns whether messages have come of which the application is to be told now.
     pub(crate) const fn take_readable(&mut self) -> bool {
-        core::mem::replace(&mut self.news.is_readable, false)
+        core::mem::replace(&mut self.events.is_readable, false)
     }
 
     /// Returns whether there is something to pass on, beside messages that have come.
-    pub(crate) fn has_news(&self) -> bool {
-        self.news.is_any() || self.outbox.has_settled()
+    pub(crate) fn has_events(&self) -> bool {
+        self.events.is_any() || self.outbox.has_settled()
     }
 
     /// Takes what has happened since the last call.
-    pub(crate) fn take_news(&mut self) -> News {
-        core::mem::take(&mut self.news)
+    pub(crate) fn take_events(&mut self) -> SessionEvents {
+        core::mem::take(&mut self.events)
     }
 
     /// Returns whether messages may be sent.
@@ -404,18 +404,18 @@ impl<A: Aead> Session<A> {
     }
 
     /// Gives back what keepalives need, too, until the next one: for each, keys are expanded anew.
-    fn rest(&mut self, now: Instant) {
-        if self.is_resting
-            && self.rest_at <= now
+    fn compact(&mut self, now: Instant) {
+        if self.is_idle
+            && self.compact_at <= now
             && self.sent.in_flight_packets() == 0
             && !self.received.wants_ack()
             && !self.outbox.has_work()
         {
             self.sealing.fold();
             self.opening.fold();
-            self.outbox.rest();
+            self.outbox.compact();
             self.sent.shrink_memory();
-            self.rest_at = now + self.silence.keepalive.divided(2);
+            self.compact_at = now + self.silence.keepalive.divided(2);
         }
     }
 
@@ -423,16 +423,20 @@ impl<A: Aead> Session<A> {
     const fn parts(
         &mut self,
         now: Instant,
-    ) -> (&mut SentPackets<Content>, &mut RttEstimator, Fates<'_>) {
-        let fates = Fates {
+    ) -> (
+        &mut SentPackets<Content>,
+        &mut RttEstimator,
+        AckDispatch<'_>,
+    ) {
+        let dispatch = AckDispatch {
             now,
             outbox: &mut self.outbox,
             inbox: &mut self.inbox,
             confirm: &mut self.confirm,
             mtu: &mut self.mtu,
-            news: &mut self.news,
+            events: &mut self.events,
         };
-        (&mut self.sent, &mut self.rtt, fates)
+        (&mut self.sent, &mut self.rtt, dispatch)
     }
 
     fn count(&mut self, now: Instant, summary: &Summary) {
@@ -445,8 +449,8 @@ impl<A: Aead> Session<A> {
         };
         self.flow.on_summary(&moment, summary);
         self.sent.set_recovery(self.flow.recovery());
-        self.tell_rate();
-        self.outbox.on_untold_lost(summary.untold_lost);
+        self.report_rate();
+        self.outbox.on_untracked_lost(summary.untracked_lost);
         self.tally.packets_acknowledged = self
             .tally
             .packets_acknowledged
@@ -462,9 +466,9 @@ impl<A: Aead> Session<A> {
     }
 
     /// Sees to it that the application hears of another rate.
-    fn tell_rate(&mut self) {
-        if let Some(rate) = self.flow.take_rate_news() {
-            self.news.realtime_rate = Some(rate);
+    fn report_rate(&mut self) {
+        if let Some(rate) = self.flow.take_rate_change() {
+            self.events.realtime_rate = Some(rate);
         }
     }
 }
@@ -536,7 +540,7 @@ impl<A: Aead> Session<A> {
             outbox: Outbox::new(config.channels.clone(), window, 0),
             inbox: Inbox::new(config.channels.clone(), config.receive_window(), 0),
             flow: Flow::new(now, config),
-            gate: Gate::new(now, &config.inbound),
+            limiter: InboundLimiter::new(now, &config.inbound),
             reliable_channels: config.channels.reliable_bits(),
             channels: config.channels.clone(),
             // An accepter speaks at once: the dialler repeats CONFIRM until it hears.
@@ -546,20 +550,20 @@ impl<A: Aead> Session<A> {
                 Ping::None
             },
             confirm,
-            crowding: Crowding::None,
+            ack_deferral: AckDeferral::None,
             mtu: MtuProbing::new(config, start.peer_params.datagram_max),
             silence,
             keepalive_at: now + silence.keepalive,
-            is_resting: false,
+            is_idle: false,
             message_at: now,
-            rest_at: now,
+            compact_at: now,
             padded_at: now,
             opened_at: now,
-            heard_at: now,
-            deaf_for: Nanos::ZERO,
+            received_at: now,
+            idle_grace: Nanos::ZERO,
             checked_at: now,
-            is_readable_told: false,
-            news: News::default(),
+            is_readable_reported: false,
+            events: SessionEvents::default(),
             tally: Tally::default(),
         }
     }
@@ -584,7 +588,7 @@ impl<A: Aead> Session<A> {
 
     /// The earliest deadline of an open session. Asked for in each drain: no list is made of them.
     fn first_deadline(&self) -> Instant {
-        let mut first = self.heard_at + self.idle_span();
+        let mut first = self.received_at + self.idle_span();
         let mut always = |at: Option<Instant>| {
             if let Some(at) = at {
                 first = first.min(at);
@@ -617,10 +621,10 @@ impl<A: Aead> Session<A> {
         if !matches!(self.phase, Phase::Open | Phase::Flushing { .. }) {
             return;
         }
-        if now >= self.heard_at + self.idle_span() {
+        if now >= self.received_at + self.idle_span() {
             self.end(CloseReason::Timeout, Box::default());
             self.phase = Phase::Gone;
-            self.news.is_gone = true;
+            self.events.is_gone = true;
             return;
         }
         self.outbox.handle_timeout(now);
@@ -628,7 +632,7 @@ impl<A: Aead> Session<A> {
         self.mtu.handle_timeout(now);
         if now >= self.keepalive_at {
             // A whole keepalive without a packet of ours.
-            self.is_resting = true;
+            self.is_idle = true;
             self.shrink(now);
         }
         // Where packets were lost, a probe for those behind them may be due by now, too.
@@ -638,16 +642,16 @@ impl<A: Aead> Session<A> {
 
     /// Counts as lost what is due, or sends a probe.
     fn run_recovery(&mut self, now: Instant) {
-        let (sent, rtt, mut fates) = self.parts(now);
-        let timeout = sent.on_timeout(now, rtt, |content, _| fates.on_lost(content));
+        let (sent, rtt, mut dispatch) = self.parts(now);
+        let timeout = sent.on_timeout(now, rtt, |content, _| dispatch.on_lost(content));
         match timeout {
             Timeout::Checked(summary) => self.count(now, &summary),
             Timeout::Probe => {
-                if self.flow.look_for_silence(now, &self.rtt) {
+                if self.flow.detect_silence(now, &self.rtt) {
                     self.mtu.on_hole(now);
                 }
                 self.sent.set_recovery(self.flow.recovery());
-                self.tell_rate();
+                self.report_rate();
                 self.outbox.probe();
                 if let Some((_, sending)) = &mut self.confirm {
                     *sending = Sending::Due;
@@ -680,11 +684,11 @@ impl<A: Aead> Session<A> {
 
     /// Moves the idle deadline by a stall of our own process.
     pub(crate) fn on_stall(&mut self, span: Duration) {
-        self.deaf_for = (self.deaf_for + Nanos::of(span)).min(Nanos::of(STALL_MAX));
+        self.idle_grace = (self.idle_grace + Nanos::of(span)).min(Nanos::of(STALL_MAX));
     }
 
     /// Silence after which the session is given up: never less than three probes take.
     fn idle_span(&self) -> Nanos {
-        self.silence.idle.max(self.rtt.ptos(3)) + self.deaf_for
+        self.silence.idle.max(self.rtt.ptos(3)) + self.idle_grace
     }
 }

@@ -61,12 +61,12 @@ struct Slot<T> {
     generation: u32,
     tag: [u8; 6],
     /// The ids that it had; `None` where they are those of its first use.
-    resting: Option<Box<Resting>>,
+    quarantine: Option<Box<Quarantine>>,
 }
 
 /// Random bits of a slot's former ids, and until when each rests; the oldest is overwritten.
 #[derive(Debug)]
-struct Resting {
+struct Quarantine {
     ids: [(u16, Instant); RESTING],
     next: u8,
 }
@@ -136,7 +136,7 @@ impl<T> Slots<T> {
         }
         let value = slot.value.take()?;
         slot.generation = slot.generation.wrapping_add(1);
-        slot.rest(now);
+        slot.reuse_later(now);
         self.free.push_back(id.index);
         self.taken = self.taken.saturating_sub(1);
         Some(value)
@@ -239,7 +239,7 @@ impl<T> Slots<T> {
                 value: None,
                 generation: 0,
                 tag: [0; 6],
-                resting: None,
+                quarantine: None,
             });
             return Some(index);
         }
@@ -253,8 +253,8 @@ impl<T> Slot<T> {
         let first = generator.next_u32().to_be_bytes();
         let mut random = u16::from_be_bytes([first[0], first[1]]);
         for _ in 0..=RESTING {
-            let rests = self.resting.as_ref().map(|resting| &resting.ids);
-            let is_in_use = rests
+            let quarantined = self.quarantine.as_ref().map(|quarantine| &quarantine.ids);
+            let is_in_use = quarantined
                 .into_iter()
                 .flatten()
                 .any(|(bits, until)| *bits == random && now < *until);
@@ -266,18 +266,21 @@ impl<T> Slot<T> {
         random
     }
 
-    fn rest(&mut self, now: Instant) {
+    fn reuse_later(&mut self, now: Instant) {
         let [high, low, ..] = self.tag;
-        let resting = self.resting.get_or_insert_with(|| {
-            Box::new(Resting {
+        let quarantine = self.quarantine.get_or_insert_with(|| {
+            Box::new(Quarantine {
                 ids: [(0, Instant::ZERO); RESTING],
                 next: 0,
             })
         });
-        if let Some(entry) = resting.ids.get_mut(usize::from(resting.next) % RESTING) {
+        if let Some(entry) = quarantine
+            .ids
+            .get_mut(usize::from(quarantine.next) % RESTING)
+        {
             *entry = (u16::from_be_bytes([high, low]), now + REST);
         }
-        resting.next = resting.next.wrapping_add(1);
+        quarantine.next = quarantine.next.wrapping_add(1);
     }
 }
 

@@ -2,7 +2,7 @@
 
 /// What one endpoint has counted since it was made.
 ///
-/// Every datagram that comes in adds to exactly one of the counters up to `dropped_astray`.
+/// Every datagram that comes in adds to exactly one of the counters up to `dropped_off_path`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -72,7 +72,7 @@ pub struct EndpointStats {
     /// Packet for a session that is over.
     pub dropped_late: u64,
     /// Packet for a session from another address than its own, over what is opened of these.
-    pub dropped_astray: u64,
+    pub dropped_off_path: u64,
     /// Bytes received, dropped ones included.
     pub bytes_received: u64,
     /// Datagrams given to the driver.
@@ -145,7 +145,7 @@ impl EndpointStats {
             self.dropped_unconfirmed,
             self.dropped_overload,
             self.dropped_late,
-            self.dropped_astray,
+            self.dropped_off_path,
         ])
     }
 }

@@ -322,7 +322,7 @@ impl Outbound {
             start: message.start.saturating_add(before as u64),
             len,
             credit: 0,
-            is_told: true,
+            is_tracked: true,
         })
     }
 

@@ -15,10 +15,10 @@ use super::{
 use super::{Next, Outgoing};
 use crate::fragment::{FRAGMENT_LEN, Position, REASSEMBLY_LIFE, fragment_count};
 use crate::outcome::MessageOutcome;
-use partial_reliable::{Again, Kept, Leaving};
+use partial_reliable::{Leaving, PartialReliable, Retransmission};
 
 pub(crate) use arrivals::{Inbound, Note, Progress, Reassembly, SplitMessage};
-pub(crate) use partial_reliable::{Fate, STRAGGLERS};
+pub(crate) use partial_reliable::{AckOutcome, STRAGGLERS};
 
 /// The sending half of an unreliable channel: messages that wait for a packet, oldest first.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(crate) struct Outbound {
     /// has none, so these numbers stay close however much is dropped in the queue.
     next_on_wire: u64,
     /// Messages that left and are sent again until their deadline; made for the first.
-    kept: Option<Box<Kept>>,
+    partial: Option<Box<PartialReliable>>,
 }
 
 /// Bytes of a datagram that holds a fragment, beside the fragment: header, tag and frame, at most.
@@ -89,7 +89,7 @@ impl Outbound {
             next_message,
             is_sequenced: delivery.is_numbered(),
             next_on_wire,
-            kept: None,
+            partial: None,
         }
     }
 
@@ -108,8 +108,8 @@ impl Outbound {
         mut displaced: impl FnMut(u64),
     ) -> u64 {
         while self.cost_with(message.len()) > config.queue_bytes_max {
-            let kept = self.kept.as_mut();
-            if kept.is_some_and(|kept| kept.give_up_oldest(usage.now)) {
+            let partial = self.partial.as_mut();
+            if partial.is_some_and(|partial| partial.give_up_oldest(usage.now)) {
                 continue;
             }
             let Some(oldest) = self.drop_waiting() else {
@@ -138,13 +138,13 @@ impl Outbound {
             return Next::Idle;
         };
         let before = usize::from(waiting.written).saturating_mul(FRAGMENT_LEN);
-        let outgoing = self.outgoing(&Again {
+        let outgoing = self.outgoing(&Retransmission {
             leaving: waiting.leaving(self.next_on_wire),
             fragment: waiting.written,
             start: waiting.start.saturating_add(before as u64),
         });
         Next::Frame(Outgoing {
-            is_told: waiting.is_repeated,
+            is_tracked: waiting.is_repeated,
             ..outgoing
         })
     }
@@ -175,10 +175,10 @@ impl Outbound {
         waiting.written = fragment.saturating_add(1);
         let has_left = waiting.has_left();
         if waiting.is_repeated {
-            let kept = self.kept.get_or_insert_default();
-            kept.on_written(&waiting.leaving(self.next_on_wire), fragment, now);
+            let partial = self.partial.get_or_insert_default();
+            partial.on_written(&waiting.leaving(self.next_on_wire), fragment, now);
             if has_left {
-                kept.keep(waiting.message, &self.bytes, waiting.start);
+                partial.keep(waiting.message, &self.bytes, waiting.start);
             }
         }
         if fragment == 0 && waiting.split > 0 {
@@ -198,41 +198,41 @@ impl Outbound {
 
     /// Returns the frame to be written again next.
     pub(crate) fn next_lost(&self) -> Option<Outgoing> {
-        let kept = self.kept.as_ref()?;
-        Some(self.outgoing(&kept.next_lost(self.next_on_wire)?))
+        let partial = self.partial.as_ref()?;
+        Some(self.outgoing(&partial.next_lost(self.next_on_wire)?))
     }
 
     /// Takes note that a frame from [`next_lost`](Self::next_lost) is written.
     pub(crate) fn on_lost_written(&mut self, outgoing: &Outgoing) {
-        if let Some(kept) = &mut self.kept {
-            kept.on_lost_written(outgoing.message, outgoing.fragment);
+        if let Some(partial) = &mut self.partial {
+            partial.on_lost_written(outgoing.message, outgoing.fragment);
         }
     }
 
     /// Takes note that a fragment arrived.
-    pub(crate) fn on_acknowledged(&mut self, message: u64, fragment: u16) -> Fate {
-        let Some(kept) = &mut self.kept else {
-            return Fate::NotKept;
+    pub(crate) fn on_acknowledged(&mut self, message: u64, fragment: u16) -> AckOutcome {
+        let Some(partial) = &mut self.partial else {
+            return AckOutcome::NotKept;
         };
-        kept.on_acknowledged(message, fragment)
+        partial.on_acknowledged(message, fragment)
     }
 
     /// Takes note that a fragment counts as lost, and returns whether it is of a message that is sent
     /// again, or was until its deadline.
     pub(crate) fn on_lost(&mut self, now: Instant, message: u64, fragment: u16) -> bool {
-        let kept = self.kept.as_mut();
-        kept.is_some_and(|kept| kept.on_lost(now, message, fragment))
+        let partial = self.partial.as_mut();
+        partial.is_some_and(|partial| partial.on_lost(now, message, fragment))
     }
 
     /// Queues the oldest frame in flight that may be sent again, and returns whether there is one.
     pub(crate) fn probe(&mut self) -> bool {
-        self.kept.as_mut().is_some_and(|kept| kept.probe())
+        self.partial.as_mut().is_some_and(|partial| partial.probe())
     }
 
     /// Gives up what the peer may take for old, and names it to `settled`.
-    pub(crate) fn leave_behind(&mut self, mut settled: impl FnMut(u64, MessageOutcome)) {
-        if let Some(kept) = &mut self.kept {
-            kept.leave_behind(self.next_on_wire, &mut settled);
+    pub(crate) fn drop_stale(&mut self, mut settled: impl FnMut(u64, MessageOutcome)) {
+        if let Some(partial) = &mut self.partial {
+            partial.drop_stale(self.next_on_wire, &mut settled);
         }
     }
 
@@ -244,8 +244,8 @@ impl Outbound {
         {
             settled(oldest, MessageOutcome::Expired);
         }
-        if let Some(kept) = &mut self.kept {
-            kept.expire(now, &mut settled);
+        if let Some(partial) = &mut self.partial {
+            partial.expire(now, &mut settled);
         }
     }
 
@@ -256,30 +256,32 @@ impl Outbound {
             self.bytes.shrink();
         }
         if !self.is_keeping() {
-            self.kept = None;
+            self.partial = None;
         }
     }
 
     /// Returns whether the fate of a message that is sent again is open.
     pub(crate) fn is_keeping(&self) -> bool {
-        self.kept.as_ref().is_some_and(|kept| !kept.is_empty())
+        self.partial
+            .as_ref()
+            .is_some_and(|partial| !partial.is_empty())
     }
 
     /// Returns whether nothing will be written any more, whatever is lost.
     pub(crate) fn is_done(&self) -> bool {
-        let kept = self.kept.as_ref();
-        self.waiting.is_empty() && kept.is_none_or(|kept| !kept.has_repeatable())
+        let partial = self.partial.as_ref();
+        self.waiting.is_empty() && partial.is_none_or(|partial| !partial.has_repeatable())
     }
 
     /// Returns when to call [`expire`](Self::expire).
     pub(crate) fn timeout(&self) -> Option<Instant> {
-        let kept = self.kept.as_ref().and_then(|kept| kept.timeout());
-        self.expires().into_iter().chain(kept).min()
+        let partial = self.partial.as_ref().and_then(|partial| partial.timeout());
+        self.expires().into_iter().chain(partial).min()
     }
 
     /// Returns where the data of frames that are written again is.
     pub(crate) fn kept_bytes(&self) -> Option<&ByteQueue> {
-        self.kept.as_ref().map(|kept| kept.bytes())
+        self.partial.as_ref().map(|partial| partial.bytes())
     }
 
     /// Returns when the oldest message is too old.
@@ -295,22 +297,22 @@ impl Outbound {
     /// Returns the heap memory it keeps, bytes.
     pub(crate) fn memory(&self) -> usize {
         let records = self.waiting.capacity().saturating_mul(size_of::<Waiting>());
-        let kept = self.kept.as_ref().map_or(0, |kept| kept.memory());
+        let partial = self.partial.as_ref().map_or(0, |partial| partial.memory());
         self.bytes
             .memory()
             .saturating_add(records)
-            .saturating_add(kept)
+            .saturating_add(partial)
     }
 
     /// What the queue would count as with one more message of `len` bytes.
     fn cost_with(&self, len: usize) -> usize {
         let records = self.waiting.len().saturating_add(1);
-        let kept = self.kept.as_ref().map_or(0, |kept| kept.cost());
+        let partial = self.partial.as_ref().map_or(0, |partial| partial.cost());
         self.bytes
             .len()
             .saturating_add(len)
             .saturating_add(records.saturating_mul(QUEUE_RECORD_LEN))
-            .saturating_add(kept)
+            .saturating_add(partial)
     }
 
     /// In how many frames that name it a message of `len` bytes goes; 0 where it is whole.
@@ -324,8 +326,8 @@ impl Outbound {
     }
 
     /// Makes a frame.
-    fn outgoing(&self, again: &Again) -> Outgoing {
-        let Again {
+    fn outgoing(&self, again: &Retransmission) -> Outgoing {
+        let Retransmission {
             leaving,
             fragment,
             start,
@@ -352,7 +354,7 @@ impl Outbound {
                 leaving.len
             },
             credit: 0,
-            is_told: true,
+            is_tracked: true,
         }
     }
 
@@ -398,9 +400,9 @@ impl Outbound {
         }
         if oldest.is_repeated
             && !oldest.has_left()
-            && let Some(kept) = &mut self.kept
+            && let Some(partial) = &mut self.partial
         {
-            kept.remove(oldest.message);
+            partial.remove(oldest.message);
         }
         Some(oldest.message)
     }

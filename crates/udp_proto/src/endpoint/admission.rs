@@ -32,7 +32,7 @@ use crate::timeouts::Timeouts;
 
 /// What became of a HELLO; each is a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum HelloOutcome {
     Accepted,
     AcceptRepeated,
     Retried,
@@ -53,7 +53,7 @@ pub(super) enum Fate {
     Overload,
 }
 
-impl Fate {
+impl HelloOutcome {
     /// Returns what the sender is told of credentials that were not taken. A wrong PSK is no player's
     /// mistake, and hears nothing.
     const fn reason(self) -> Option<CloseCode> {
@@ -113,13 +113,13 @@ impl<P: Provider> Endpoint<P> {
         now: Instant,
         arrival: &Arrival<SocketAddr>,
         datagram: &[u8],
-    ) -> Fate {
+    ) -> HelloOutcome {
         let Some(mut listener) = self.listener.take_if(|listener| !listener.is_shut) else {
-            return Fate::ModeNotServed;
+            return HelloOutcome::ModeNotServed;
         };
-        let fate = self.admit(now, &mut listener, arrival, datagram);
+        let outcome = self.admit(now, &mut listener, arrival, datagram);
         self.listener = Some(listener);
-        fate
+        outcome
     }
 
     fn admit(
@@ -128,10 +128,10 @@ impl<P: Provider> Endpoint<P> {
         listener: &mut Listener<P>,
         arrival: &Arrival<SocketAddr>,
         datagram: &[u8],
-    ) -> Fate {
+    ) -> HelloOutcome {
         let (candidate, cookie) = match self.read_hello(now, listener, arrival, datagram) {
             Ok(read) => read,
-            Err(fate) => return fate,
+            Err(outcome) => return outcome,
         };
         let mut candidate = candidate;
         // 5: a wrong or old cookie counts as none.
@@ -156,9 +156,9 @@ impl<P: Provider> Endpoint<P> {
         // 8: token, 8b: PSK mac.
         let (admitted, initial) = match self.open_credentials(listener, &candidate) {
             Ok(opened) => opened,
-            Err(fate) => {
+            Err(outcome) => {
                 let hello = (candidate.hello.version, candidate.hello.hello_id);
-                return self.deny(now, listener, (arrival, hello), fate);
+                return self.deny(now, listener, (arrival, hello), outcome);
             }
         };
         // 9: the player, and room for a session.
@@ -176,34 +176,34 @@ impl<P: Provider> Endpoint<P> {
         listener: &mut Listener<P>,
         arrival: &'a Arrival<SocketAddr>,
         datagram: &'a [u8],
-    ) -> Result<(Candidate<'a>, Option<[u8; 32]>), Fate> {
+    ) -> Result<(Candidate<'a>, Option<[u8; 32]>), HelloOutcome> {
         let source = arrival.real_source.unwrap_or(arrival.peer);
-        let preamble = Preamble::decode(datagram).map_err(|_| Fate::Malformed)?;
+        let preamble = Preamble::decode(datagram).map_err(|_| HelloOutcome::Malformed)?;
         let is_spoken = self.config.versions.contains(preamble.version);
         let attempt = (arrival, (preamble.version, preamble.hello_id));
         if preamble.app_id != self.app_id.0 {
             if !is_spoken {
-                return Err(Fate::OtherApp);
+                return Err(HelloOutcome::OtherApp);
             }
-            return Err(self.deny(now, listener, attempt, Fate::OtherApp));
+            return Err(self.deny(now, listener, attempt, HelloOutcome::OtherApp));
         }
         if !is_spoken {
             if !listener.answers.take(now, prefix_of(source.ip())) {
-                return Err(Fate::OverAnswerBudget);
+                return Err(HelloOutcome::OverAnswerBudget);
             }
             self.reply(arrival, ReplyBody::Version(preamble.hello_id));
-            return Err(Fate::VersionOffered);
+            return Err(HelloOutcome::VersionOffered);
         }
         let hello = Hello::decode(datagram).map_err(|error: HelloError| match error {
-            HelloError::Length | HelloError::Version | HelloError::Range => Fate::Malformed,
+            HelloError::Length | HelloError::Version | HelloError::Range => HelloOutcome::Malformed,
         })?;
-        let hello0 = Hello0::new(datagram).ok_or(Fate::Malformed)?;
+        let hello0 = Hello0::new(datagram).ok_or(HelloOutcome::Malformed)?;
         let mode = hello.mode();
         if !listener.serves(mode) {
-            return Err(self.deny(now, listener, attempt, Fate::ModeNotServed));
+            return Err(self.deny(now, listener, attempt, HelloOutcome::ModeNotServed));
         }
         if mode == Mode::Peer && hello.client_cid.len() < 4 {
-            return Err(Fate::Malformed);
+            return Err(HelloOutcome::Malformed);
         }
         let candidate = Candidate {
             now,
@@ -224,9 +224,9 @@ impl<P: Provider> Endpoint<P> {
         listener: &mut Listener<P>,
         candidate: &Candidate<'_>,
         known: SessionId,
-    ) -> Fate {
+    ) -> HelloOutcome {
         let Some(Slot::HalfOpen(half_open)) = self.slots.get_mut(known) else {
-            return Fate::Overload;
+            return HelloOutcome::Overload;
         };
         if candidate.has_cookie {
             // Before the ACCEPT goes anywhere but to its first address.
@@ -239,11 +239,11 @@ impl<P: Provider> Endpoint<P> {
             .answers
             .take(candidate.now, prefix_of(candidate.source.ip()))
         {
-            return Fate::OverAnswerBudget;
+            return HelloOutcome::OverAnswerBudget;
         }
         half_open.was_repeated = true;
         self.reply(candidate.arrival, ReplyBody::Accept(known));
-        Fate::AcceptRepeated
+        HelloOutcome::AcceptRepeated
     }
 
     /// Step 7.
@@ -260,12 +260,12 @@ impl<P: Provider> Endpoint<P> {
             || is_pending_elsewhere()
     }
 
-    fn retry(&mut self, listener: &mut Listener<P>, candidate: &Candidate<'_>) -> Fate {
+    fn retry(&mut self, listener: &mut Listener<P>, candidate: &Candidate<'_>) -> HelloOutcome {
         if !listener
             .answers
             .take(candidate.now, prefix_of(candidate.source.ip()))
         {
-            return Fate::OverAnswerBudget;
+            return HelloOutcome::OverAnswerBudget;
         }
         let cookie = listener.cookies.issue(
             candidate.now,
@@ -282,7 +282,7 @@ impl<P: Provider> Endpoint<P> {
                 cookie,
             }),
         );
-        Fate::Retried
+        HelloOutcome::Retried
     }
 
     /// Steps 8 and 8b.
@@ -290,34 +290,41 @@ impl<P: Provider> Endpoint<P> {
         &self,
         listener: &Listener<P>,
         candidate: &Candidate<'_>,
-    ) -> Result<(Admitted, Initial), Fate> {
+    ) -> Result<(Admitted, Initial), HelloOutcome> {
         match candidate.mode {
             Mode::Open => Ok((Admitted::Open, Initial::new(&self.provider, None))),
             Mode::Peer => {
-                let network = listener.network.as_ref().ok_or(Fate::ModeNotServed)?;
+                let network = listener
+                    .network
+                    .as_ref()
+                    .ok_or(HelloOutcome::ModeNotServed)?;
                 [Some(&network.secret), network.previous.as_ref()]
                     .into_iter()
                     .flatten()
                     .find_map(|secret| self.proves_psk(candidate, secret))
                     .map(|initial| (Admitted::Peer, initial))
-                    .ok_or(Fate::BadPsk)
+                    .ok_or(HelloOutcome::BadPsk)
             }
             Mode::Token => {
                 let token = self.open_token(listener, candidate.hello.token)?;
                 if self.tokens.state(token.header.token_id) == Some(TokenState::Consumed) {
-                    return Err(Fate::TokenUsed);
+                    return Err(HelloOutcome::TokenUsed);
                 }
                 let initial = self
                     .proves_psk(candidate, &token.grant.psk)
-                    .ok_or(Fate::BadPsk)?;
+                    .ok_or(HelloOutcome::BadPsk)?;
                 Ok((Admitted::Token(Box::new(Grant::from(token))), initial))
             }
         }
     }
 
-    fn open_token(&self, listener: &Listener<P>, sealed: &[u8]) -> Result<ConnectToken, Fate> {
-        let unix = self.unix_time().ok_or(Fate::BadToken)?;
-        let header = TokenHeader::decode(sealed).map_err(|_| Fate::BadToken)?;
+    fn open_token(
+        &self,
+        listener: &Listener<P>,
+        sealed: &[u8],
+    ) -> Result<ConnectToken, HelloOutcome> {
+        let unix = self.unix_time().ok_or(HelloOutcome::BadToken)?;
+        let header = TokenHeader::decode(sealed).map_err(|_| HelloOutcome::BadToken)?;
         let audience = Audience {
             app_id: self.app_id.0,
             server_id: listener.instance,
@@ -326,18 +333,18 @@ impl<P: Provider> Endpoint<P> {
             .token_keys
             .iter()
             .find(|key| key.id() == header.key_id)
-            .ok_or(Fate::BadToken)?
+            .ok_or(HelloOutcome::BadToken)?
             .open(&self.provider, audience, unix, sealed)
             .map_err(|error| match error {
-                TokenError::Expired => Fate::TokenExpired,
-                TokenError::Lifetime | TokenError::NotYetIssued => Fate::TokenClock,
+                TokenError::Expired => HelloOutcome::TokenExpired,
+                TokenError::Lifetime | TokenError::NotYetIssued => HelloOutcome::TokenClock,
                 TokenError::Length(_)
                 | TokenError::Version(_)
                 | TokenError::UnknownKey(_)
                 | TokenError::Forged
                 | TokenError::Malformed
                 | TokenError::OtherServer(_)
-                | _ => Fate::BadToken,
+                | _ => HelloOutcome::BadToken,
             })
     }
 
@@ -356,12 +363,12 @@ impl<P: Provider> Endpoint<P> {
             return Some(CloseCode::Downgrade);
         }
         if let Admitted::Token(grant) = admitted
-            && self.is_outdone(grant)
+            && self.is_superseded(grant)
         {
             return Some(CloseCode::Replaced);
         }
         if let Admitted::Token(grant) = admitted
-            && self.barred.contains(self.now, grant.client_id)
+            && self.bans.contains(self.now, grant.client_id)
         {
             return Some(CloseCode::Kicked);
         }
@@ -397,12 +404,12 @@ impl<P: Provider> Endpoint<P> {
         listener: &mut Listener<P>,
         candidate: &Candidate<'_>,
         (initial, code): (&Initial, CloseCode),
-    ) -> Fate {
+    ) -> HelloOutcome {
         if !listener
             .answers
             .take(candidate.now, prefix_of(candidate.source.ip()))
         {
-            return Fate::OverAnswerBudget;
+            return HelloOutcome::OverAnswerBudget;
         }
         let mut refuse = Refuse {
             version: candidate.hello.version,
@@ -414,20 +421,20 @@ impl<P: Provider> Endpoint<P> {
             refuse.mac = initial.refuse_mac(&self.provider, &[&refuse.covered()]);
         }
         self.reply(candidate.arrival, ReplyBody::Refuse(refuse));
-        Fate::Refused
+        HelloOutcome::Refused
     }
 
     /// Answers a HELLO whose sender cannot be shown a proof, as far as the budget for answers goes, with
-    /// the reason of `fate`; returns that.
+    /// the reason of `outcome`; returns that.
     fn deny(
         &mut self,
         now: Instant,
         listener: &mut Listener<P>,
         (arrival, (version, hello_id)): (&Arrival<SocketAddr>, (u32, u64)),
-        fate: Fate,
-    ) -> Fate {
+        outcome: HelloOutcome,
+    ) -> HelloOutcome {
         let source = arrival.real_source.unwrap_or(arrival.peer);
-        if let Some(code) = fate.reason()
+        if let Some(code) = outcome.reason()
             && listener.answers.take(now, prefix_of(source.ip()))
         {
             let refuse = Refuse {
@@ -438,7 +445,7 @@ impl<P: Provider> Endpoint<P> {
             };
             self.reply(arrival, ReplyBody::Refuse(refuse));
         }
-        fate
+        outcome
     }
 
     /// Queues a reply to the sender of a handshake datagram: one for each at most.
@@ -580,7 +587,7 @@ impl<P: Provider> Endpoint<P> {
             }
             session.refuse(now, code);
             self.slots.put(id, Slot::Session(Box::new(session)));
-            self.settle(now, id);
+            self.after_session(now, id);
             return;
         }
         session.take_first(now, number, plaintext);
@@ -660,12 +667,12 @@ impl<P: Provider> Endpoint<P> {
         {
             Some(CloseCode::PeerIdentity)
         } else if let Proof::Token(grant) = proof
-            && self.is_outdone(grant)
+            && self.is_superseded(grant)
         {
             // Another attempt of the player has opened since the HELLO.
             Some(CloseCode::Replaced)
         } else if let Proof::Token(grant) = proof
-            && self.barred.contains(now, grant.client_id)
+            && self.bans.contains(now, grant.client_id)
         {
             // A session of the player's has broken the protocol since.
             Some(CloseCode::Kicked)

@@ -91,7 +91,7 @@ impl<P: Provider> Endpoint<P> {
     /// nothing changes.
     pub fn set_certificate(&mut self, certificate: Option<Certificate>) -> bool {
         match &mut self.listener {
-            Some(listener) if listener.may_show(certificate.as_ref()) => {
+            Some(listener) if listener.is_valid_certificate(certificate.as_ref()) => {
                 listener.certificate = certificate;
                 true
             }
@@ -138,7 +138,7 @@ impl<P: Provider> Endpoint<P> {
         timeouts: Timeouts,
     ) -> Result<SessionId, ConnectError> {
         let now = self.advance(now);
-        self.forget_told_end();
+        self.remove_reported_end();
         target.check()?;
         target.settle_addresses()?;
         let is_peer = matches!(target.credentials, Credentials::Peer);
@@ -204,7 +204,7 @@ impl<P: Provider> Endpoint<P> {
         };
         open.send(now, channel, message)?;
         if open.has_settled() {
-            self.pass_on_news(now, session);
+            self.drain_session_events(now, session);
         }
         self.arm(session);
         Ok(())
@@ -231,7 +231,7 @@ impl<P: Provider> Endpoint<P> {
             return Err(SendError::Closed);
         };
         let number = open.send_tracked(now, message)?;
-        self.settle(now, session);
+        self.after_session(now, session);
         Ok(number)
     }
 
@@ -248,7 +248,7 @@ impl<P: Provider> Endpoint<P> {
             return None;
         };
         let channel = open.receive(out);
-        if open.has_credit_to_tell() {
+        if open.has_credit_to_send() {
             self.arm(session);
         }
         channel
@@ -296,7 +296,7 @@ impl<P: Provider> Endpoint<P> {
         match self.slots.get_mut(session) {
             Some(Slot::Session(open)) => {
                 open.close(now, code, reason, self.config.linger);
-                self.settle(now, session);
+                self.after_session(now, session);
                 Ok(())
             }
             Some(Slot::Dial(_)) => {
@@ -461,7 +461,7 @@ impl<P: Provider> Endpoint<P> {
             return self.close(now, session, CloseCode::Kicked, reason);
         };
         open.kick(at, reason);
-        self.settle(at, session);
+        self.after_session(at, session);
         Ok(())
     }
 
@@ -512,13 +512,13 @@ impl<P: Provider> Endpoint<P> {
     /// Lets a player in again whom [`Config::block_breaches`](crate::Config::block_breaches) keeps
     /// out; returns whether he was kept out.
     pub fn pardon(&mut self, player: ClientId) -> bool {
-        self.barred.until.remove(&player).is_some()
+        self.bans.until.remove(&player).is_some()
     }
 
     /// Keeps out whose session ended with a breach of the protocol, where that is asked for: a player
     /// by his id, else the address, and that only where he has answered from there. Nobody else
     /// can have sent what was sealed.
-    pub(super) fn judge_end(&mut self, now: Instant, id: SessionId, reason: CloseReason) {
+    pub(super) fn apply_block_policy(&mut self, now: Instant, id: SessionId, reason: CloseReason) {
         let Some(span) = self.config.block_breaches else {
             return;
         };
@@ -534,7 +534,7 @@ impl<P: Provider> Endpoint<P> {
         let is_added = match session.proof() {
             Proof::Token(grant) => {
                 let player = grant.client_id;
-                self.barred.insert(now, player, now + span)
+                self.bans.insert(now, player, now + span)
             }
             Proof::Anonymous if session.is_at_proved_address() => {
                 let peer = session.peer_address();
@@ -569,24 +569,24 @@ const fn is_breach(code: CloseCode) -> bool {
 
 /// Players who are not let in.
 #[derive(Debug, Default)]
-pub(crate) struct Barred {
+pub(crate) struct Bans {
     until: BTreeMap<ClientId, Instant>,
 }
 
 /// Most players who are kept out at a time.
-const BARRED_MAX: usize = 65_536;
+const BANS_MAX: usize = 65_536;
 
-impl Barred {
+impl Bans {
     pub(super) fn contains(&self, now: Instant, player: ClientId) -> bool {
         self.until.get(&player).is_some_and(|until| *until > now)
     }
 
     /// Returns whether there was room.
     fn insert(&mut self, now: Instant, player: ClientId, until: Instant) -> bool {
-        if self.until.len() >= BARRED_MAX && !self.until.contains_key(&player) {
+        if self.until.len() >= BANS_MAX && !self.until.contains_key(&player) {
             // Rare: each entry has cost its player a token and a session.
             self.until.retain(|_, until| *until > now);
-            if self.until.len() >= BARRED_MAX {
+            if self.until.len() >= BANS_MAX {
                 return false;
             }
         }
@@ -597,19 +597,19 @@ impl Barred {
 
 impl<P: Provider> Endpoint<P> {
     /// After a session was touched: passes its news on, and lets it send or frees its slot.
-    pub(crate) fn settle(&mut self, now: Instant, id: SessionId) {
-        self.pass_on_news(now, id);
+    pub(crate) fn after_session(&mut self, now: Instant, id: SessionId) {
+        self.drain_session_events(now, id);
         if self.slots.get(id).is_some() {
             self.arm(id);
         }
     }
 
     /// Passes a session's news on, and frees the slot where it is over and its end was told.
-    pub(crate) fn pass_on_news(&mut self, now: Instant, id: SessionId) {
+    pub(crate) fn drain_session_events(&mut self, now: Instant, id: SessionId) {
         let Some(Slot::Session(session)) = self.slots.get_mut(id) else {
             return;
         };
-        if !session.has_news() {
+        if !session.has_events() {
             if session.take_readable() {
                 self.events.push_back(Event::Readable { session: id });
             }
@@ -623,30 +623,30 @@ impl<P: Provider> Endpoint<P> {
                 outcome: settled.outcome,
             });
         }
-        let news = session.take_news();
+        let session_events = session.take_events();
         let address = session.peer_address();
-        if news.moved.is_some() {
+        if session_events.moved.is_some() {
             self.move_resettable(id);
             self.events.push_back(Event::AddressChanged {
                 session: id,
                 address,
             });
         }
-        if let Some(Outcome(mtu)) = news.mtu_checked {
+        if let Some(Outcome(mtu)) = session_events.mtu_checked {
             self.events
                 .push_back(Event::MtuChecked { session: id, mtu });
         }
-        if let Some(realtime_rate) = news.realtime_rate {
+        if let Some(realtime_rate) = session_events.realtime_rate {
             self.events.push_back(Event::RateChanged {
                 session: id,
                 realtime_rate,
             });
         }
-        if news.is_readable {
+        if session_events.is_readable {
             self.events.push_back(Event::Readable { session: id });
         }
-        if let Some((reason, text)) = news.closed.map(|told| *told) {
-            self.judge_end(now, id, reason);
+        if let Some((reason, text)) = session_events.closed.map(|told| *told) {
+            self.apply_block_policy(now, id, reason);
             self.forget_peer(id);
             self.ended.insert(id, false);
             self.events.push_back(Event::Closed {
@@ -655,7 +655,7 @@ impl<P: Provider> Endpoint<P> {
                 text,
             });
         }
-        if news.is_gone {
+        if session_events.is_gone {
             match self.ended.get_mut(&id) {
                 Some(is_gone) => *is_gone = true,
                 None => self.remove(now, id),
@@ -664,8 +664,8 @@ impl<P: Provider> Endpoint<P> {
     }
 
     /// Lets go of the session whose end was told last: whoever heard of it has read what he wanted.
-    pub(crate) fn forget_told_end(&mut self) {
-        if let Some(id) = self.told_end.take()
+    pub(crate) fn remove_reported_end(&mut self) {
+        if let Some(id) = self.reported_end.take()
             && self.ended.remove(&id) == Some(true)
         {
             self.remove(self.now, id);
@@ -743,15 +743,15 @@ mod tests {
 
     #[test]
     fn u13_at_most_65_536_players_are_kept_out_and_those_whose_time_is_over_make_place() {
-        let mut barred = Barred::default();
+        let mut bans = Bans::default();
         let at = Instant::from_millis;
         for player in 0..65_536 {
-            assert!(barred.insert(at(0), ClientId(player), at(10)));
+            assert!(bans.insert(at(0), ClientId(player), at(10)));
         }
-        assert!(!barred.insert(at(9), ClientId(70_000), at(20)));
-        assert!(barred.insert(at(9), ClientId(1), at(20)), "again");
-        assert!(barred.insert(at(10), ClientId(70_000), at(20)));
-        assert_eq!(barred.until.len(), 2);
-        assert!(barred.contains(at(19), ClientId(1)) && !barred.contains(at(20), ClientId(1)));
+        assert!(!bans.insert(at(9), ClientId(70_000), at(20)));
+        assert!(bans.insert(at(9), ClientId(1), at(20)), "again");
+        assert!(bans.insert(at(10), ClientId(70_000), at(20)));
+        assert_eq!(bans.until.len(), 2);
+        assert!(bans.contains(at(19), ClientId(1)) && !bans.contains(at(20), ClientId(1)));
     }
 }

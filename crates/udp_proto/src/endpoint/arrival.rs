@@ -8,7 +8,7 @@ use crypto::{Initial, Provider, Role};
 use wire::{Arrival, Instant, NodeId};
 
 use super::admission::confirm_body;
-use super::admission::{Admitted, Candidate, Fate};
+use super::admission::{Admitted, Candidate, HelloOutcome};
 use super::listener::{Listener, is_exempt};
 use super::{Endpoint, Present, ReplyBody, Slot};
 use crate::budget::prefix_of;
@@ -56,8 +56,8 @@ impl<P: Provider> Endpoint<P> {
         }
         match Kind::of(first) {
             Kind::Hello => {
-                let fate = self.on_hello(now, arrival, datagram);
-                self.count(fate);
+                let outcome = self.on_hello(now, arrival, datagram);
+                self.count(outcome);
             }
             Kind::Retry | Kind::Accept | Kind::Refuse | Kind::Version => {
                 if self.on_reply(now, arrival, datagram) {
@@ -73,27 +73,27 @@ impl<P: Provider> Endpoint<P> {
         }
     }
 
-    const fn count(&mut self, fate: Fate) {
+    const fn count(&mut self, outcome: HelloOutcome) {
         let stats = &mut self.stats;
-        let counter = match fate {
-            Fate::Accepted => &mut stats.accepted,
-            Fate::AcceptRepeated => &mut stats.accept_repeated,
-            Fate::Retried => &mut stats.retried,
-            Fate::Refused => &mut stats.refused,
-            Fate::VersionOffered => &mut stats.version_offered,
-            Fate::Malformed => &mut stats.dropped_malformed,
-            Fate::OtherApp => &mut stats.dropped_app,
-            Fate::ModeNotServed => &mut stats.dropped_mode,
-            Fate::BadToken => &mut stats.dropped_token,
-            Fate::TokenExpired => &mut stats.dropped_token_expired,
-            Fate::TokenClock => &mut stats.dropped_token_clock,
-            Fate::TokenUsed => &mut stats.dropped_token_used,
-            Fate::BadPsk => &mut stats.dropped_psk,
-            Fate::OverAnswerBudget => &mut stats.dropped_answer_budget,
-            Fate::NoHalfOpenSlot => &mut stats.dropped_half_open,
-            Fate::OverAcceptBudget => &mut stats.dropped_accept_budget,
-            Fate::BadPoint => &mut stats.dropped_bad_point,
-            Fate::Overload => &mut stats.dropped_overload,
+        let counter = match outcome {
+            HelloOutcome::Accepted => &mut stats.accepted,
+            HelloOutcome::AcceptRepeated => &mut stats.accept_repeated,
+            HelloOutcome::Retried => &mut stats.retried,
+            HelloOutcome::Refused => &mut stats.refused,
+            HelloOutcome::VersionOffered => &mut stats.version_offered,
+            HelloOutcome::Malformed => &mut stats.dropped_malformed,
+            HelloOutcome::OtherApp => &mut stats.dropped_app,
+            HelloOutcome::ModeNotServed => &mut stats.dropped_mode,
+            HelloOutcome::BadToken => &mut stats.dropped_token,
+            HelloOutcome::TokenExpired => &mut stats.dropped_token_expired,
+            HelloOutcome::TokenClock => &mut stats.dropped_token_clock,
+            HelloOutcome::TokenUsed => &mut stats.dropped_token_used,
+            HelloOutcome::BadPsk => &mut stats.dropped_psk,
+            HelloOutcome::OverAnswerBudget => &mut stats.dropped_answer_budget,
+            HelloOutcome::NoHalfOpenSlot => &mut stats.dropped_half_open,
+            HelloOutcome::OverAcceptBudget => &mut stats.dropped_accept_budget,
+            HelloOutcome::BadPoint => &mut stats.dropped_bad_point,
+            HelloOutcome::Overload => &mut stats.dropped_overload,
         };
         *counter = counter.saturating_add(1);
     }
@@ -275,11 +275,11 @@ impl<P: Provider> Endpoint<P> {
                     Opened::Forged => &mut stats.dropped_forged,
                     Opened::Over => &mut stats.dropped_over_limit,
                     Opened::Late => &mut stats.dropped_late,
-                    Opened::Astray => &mut stats.dropped_astray,
+                    Opened::OffPathLimited => &mut stats.dropped_off_path,
                 };
                 *counter = counter.saturating_add(1);
                 let is_opened = opened == Opened::Taken;
-                self.settle(now, id);
+                self.after_session(now, id);
                 if !is_opened {
                     self.on_unopened(now, arrival, datagram);
                 }
@@ -410,7 +410,7 @@ impl<P: Provider> Endpoint<P> {
             });
         if let Some(id) = ended {
             self.stats.resets_taken = self.stats.resets_taken.saturating_add(1);
-            self.settle(now, id);
+            self.after_session(now, id);
         }
     }
 }
@@ -430,7 +430,7 @@ impl<P: Provider> Endpoint<P> {
         listener: &mut Listener<P>,
         candidate: &Candidate<'_>,
         (admitted, initial): (Admitted, Initial),
-    ) -> Fate {
+    ) -> HelloOutcome {
         let prefix = prefix_of(candidate.source.ip());
         self.evict_half_open(candidate.now, listener);
         let slot = if is_exempt(&self.config, candidate.source) {
@@ -439,13 +439,13 @@ impl<P: Provider> Endpoint<P> {
             listener.half_open_shares.take(prefix)
         };
         if slot.is_err() {
-            return Fate::NoHalfOpenSlot;
+            return HelloOutcome::NoHalfOpenSlot;
         }
-        let fate = self.accept_in_slot(listener, candidate, admitted, &initial);
-        if fate != Fate::Accepted {
+        let outcome = self.accept_in_slot(listener, candidate, admitted, &initial);
+        if outcome != HelloOutcome::Accepted {
             listener.half_open_shares.release(prefix);
         }
-        fate
+        outcome
     }
 
     /// Once more than half of the half-open slots are taken, frees that of the oldest attempt of the
@@ -483,7 +483,7 @@ impl<P: Provider> Endpoint<P> {
         candidate: &Candidate<'_>,
         admitted: Admitted,
         initial: &Initial,
-    ) -> Fate {
+    ) -> HelloOutcome {
         let token = match &admitted {
             Admitted::Token(grant) => Some((grant.token_id, grant.expires_at + CLOCK_SKEW)),
             Admitted::Open | Admitted::Peer => None,
@@ -493,8 +493,8 @@ impl<P: Provider> Endpoint<P> {
             // Before the budget: who may not begin must not spend what others need.
             match self.tokens.check(token, forget_at, capacity) {
                 Ok(()) => {}
-                Err(TokenBusy::Consumed | TokenBusy::Attempts) => return Fate::TokenUsed,
-                Err(TokenBusy::CacheFull) => return Fate::Overload,
+                Err(TokenBusy::Consumed | TokenBusy::Attempts) => return HelloOutcome::TokenUsed,
+                Err(TokenBusy::CacheFull) => return HelloOutcome::Overload,
             }
         }
         let budget = if candidate.has_cookie {
@@ -508,25 +508,25 @@ impl<P: Provider> Endpoint<P> {
             budget.take(candidate.now, prefix_of(candidate.source.ip()))
         };
         if ration.is_err() {
-            return Fate::OverAcceptBudget;
+            return HelloOutcome::OverAcceptBudget;
         }
         if let Some((token, forget_at)) = token {
             self.tokens.begin(token, candidate.sender, forget_at);
         }
-        let fate = match self.make_half_open(listener, candidate, admitted, initial) {
+        let outcome = match self.make_half_open(listener, candidate, admitted, initial) {
             Ok(slot) => {
                 self.sources.add(candidate.source.ip());
                 self.arm(slot);
                 self.reply(candidate.arrival, ReplyBody::Accept(slot));
-                return Fate::Accepted;
+                return HelloOutcome::Accepted;
             }
-            Err(AnswerError::BadPoint) => Fate::BadPoint,
-            Err(AnswerError::NoEntropy) => Fate::Overload,
+            Err(AnswerError::BadPoint) => HelloOutcome::BadPoint,
+            Err(AnswerError::NoEntropy) => HelloOutcome::Overload,
         };
         if let Some((token, _)) = token {
             self.tokens.end(token);
         }
-        fate
+        outcome
     }
 
     /// Step 12: one key generation, one agreement, one signature.
@@ -625,7 +625,7 @@ impl<P: Provider> Endpoint<P> {
     }
 
     /// Returns whether the player of `grant` is here and stays.
-    pub(super) fn is_outdone(&self, grant: &Grant) -> bool {
+    pub(super) fn is_superseded(&self, grant: &Grant) -> bool {
         self.players.get(&grant.client_id).is_some_and(|present| {
             let is_newer =
                 (grant.issued_at, grant.token_id) > (present.issued_at, present.token_id);
@@ -637,7 +637,7 @@ impl<P: Provider> Endpoint<P> {
     pub(super) fn end_replaced(&mut self, now: Instant, old: SessionId) {
         if let Some(Slot::Session(session)) = self.slots.get_mut(old) {
             session.abort(now, CloseCode::Replaced);
-            self.settle(now, old);
+            self.after_session(now, old);
         }
     }
 
@@ -658,7 +658,7 @@ impl<P: Provider> Endpoint<P> {
             session: id,
             peer: Box::new(Peer { address, proof }),
         });
-        self.settle(now, id);
+        self.after_session(now, id);
         if let Some(node) = node
             && self.session(id).is_some_and(Session::is_open)
         {

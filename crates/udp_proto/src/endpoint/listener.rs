@@ -157,7 +157,7 @@ impl<P: Provider> Listener<P> {
             ec_validated: Rationed::new(config.accept_rate, EC_BURST, now, generator),
             ec_unvalidated: Rationed::new(config.accept_rate_unvalidated, EC_BURST, now, generator),
         };
-        if !listener.may_show(certificate.as_ref()) {
+        if !listener.is_valid_certificate(certificate.as_ref()) {
             return Err(ListenError::Certificate);
         }
         listener.certificate = certificate;
@@ -172,7 +172,7 @@ impl<P: Provider> Listener<P> {
     }
 
     /// Returns whether `certificate` is for this key and instance; none always is.
-    pub(crate) fn may_show(&self, certificate: Option<&Certificate>) -> bool {
+    pub(crate) fn is_valid_certificate(&self, certificate: Option<&Certificate>) -> bool {
         certificate
             .map(Certificate::subject)
             .is_none_or(|subject| (subject.key, subject.server_id) == (self.key, self.instance))

@@ -14,7 +14,7 @@ use super::hello::{self, Hello, Hello0};
 use super::params::Params;
 use super::reply::{Refuse, Retry, Versions};
 use super::target::{Credentials, Target};
-use super::trust::{Distrust, Moment, SignedAccept};
+use super::trust::{Moment, SignedAccept, VerifyError};
 use super::{SpokenVersions, transcript_0, transcript_1};
 use crate::error::{CloseCode, ConnectFailure};
 use crate::packet::Cid;
@@ -471,8 +471,8 @@ impl<P: Provider> Dial<P> {
         };
         let server_key = match self.target.server.signer(provider, &accept, moment) {
             Ok(key) => key,
-            Err(Distrust::Signature) => return None,
-            Err(Distrust::Certificate(error)) => {
+            Err(VerifyError::Signature) => return None,
+            Err(VerifyError::Certificate(error)) => {
                 self.certificate = Some(error);
                 return None;
             }

@@ -26,7 +26,7 @@ pub(crate) struct Moment {
 
 /// Why nobody who is believed has signed an ACCEPT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Distrust {
+pub(crate) enum VerifyError {
     /// The signature is none of a key that is believed.
     Signature,
     /// The signature is that of the certificate's key, and the certificate is not believed.
@@ -40,7 +40,7 @@ impl ServerIdentity {
         provider: &P,
         accept: &SignedAccept<'_>,
         moment: Moment,
-    ) -> Result<PublicKey, Distrust> {
+    ) -> Result<PublicKey, VerifyError> {
         let SignedAccept {
             hello0,
             clear,
@@ -63,9 +63,9 @@ impl ServerIdentity {
             (Self::Roots { .. }, Some(key)) => Some(key),
             (Self::Node(_) | Self::Roots { .. }, None) => None,
         };
-        let signer = signer.ok_or(Distrust::Signature)?;
+        let signer = signer.ok_or(VerifyError::Signature)?;
         if named.is_some() && !has_signed(&&signer) {
-            return Err(Distrust::Signature);
+            return Err(VerifyError::Signature);
         }
         match (self, &body.identity) {
             (Self::Roots { keys, server }, IdentityForm::Certified(certificate)) => {
@@ -78,7 +78,7 @@ impl ServerIdentity {
                 judge(provider, certificate, &expected)?;
             }
             // A key that only says of itself that it is the server's.
-            (Self::Roots { .. }, _) => return Err(Distrust::Signature),
+            (Self::Roots { .. }, _) => return Err(VerifyError::Signature),
             // Who has the key, or its hash, needs nobody to vouch for it.
             (Self::Keys(_) | Self::Node(_), _) => {}
         }
@@ -90,11 +90,11 @@ fn judge<P: Provider>(
     provider: &P,
     certificate: &Certificate,
     expected: &Expected<'_>,
-) -> Result<(), Distrust> {
+) -> Result<(), VerifyError> {
     certificate
         .check(provider, expected)
         .map(drop)
-        .map_err(Distrust::Certificate)
+        .map_err(VerifyError::Certificate)
 }
 
 #[cfg(test)]
@@ -155,7 +155,7 @@ mod tests {
             (thief, IdentityForm::RawKey(*thief.public_key())),
             (server, IdentityForm::Pinned),
         ] {
-            assert_eq!(sign(signer, identity), Err(Distrust::Signature));
+            assert_eq!(sign(signer, identity), Err(VerifyError::Signature));
         }
     }
 }

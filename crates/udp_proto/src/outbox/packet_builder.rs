@@ -12,19 +12,19 @@ pub struct Room {
     /// What comes behind the frames.
     pub end: End,
     /// What must be among them.
-    pub lead: Lead,
+    pub fill_policy: FillPolicy,
     /// Whose messages may be among them: bit n is channel n.
     pub channels: u32,
 }
 
 /// What a packet must hold for its messages to leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lead {
+pub enum FillPolicy {
     /// Any message: priorities decide.
     Any,
     /// A reliable one: these go first, whatever the priorities are, and unreliable ones take what
     /// is left. Without a reliable one nothing leaves.
-    Reliable,
+    ReliableFirst,
 }
 
 /// What comes behind the MSG frames of a packet.
@@ -43,14 +43,14 @@ pub struct Written {
     pub content: Content,
     /// Whether what becomes of it is to be told with [`Outbox::on_acked`](super::Outbox::on_acked) and
     /// [`Outbox::on_lost`](super::Outbox::on_lost). Where not, its loss is counted alone.
-    pub is_told: bool,
+    pub is_tracked: bool,
     /// Whether it is a part of an unreliable message that is sent again; then all in the packet are, of
     /// the same message.
-    pub is_again: bool,
+    pub is_retransmit: bool,
 }
 
 /// Frames behind each other in a buffer.
-pub(super) struct Page<'a> {
+pub(super) struct PacketBuilder<'a> {
     /// The packet's plaintext, to whose end frames go.
     out: &'a mut Vec<u8>,
     /// Bytes left.
@@ -68,18 +68,18 @@ pub(super) struct Page<'a> {
     /// Who wants to know what is written.
     contents: &'a mut dyn FnMut(Written),
     /// Whether somebody wants to hear what becomes of messages whose channels do not.
-    pub(super) is_any_told: bool,
+    pub(super) tracks_all: bool,
     /// What is written next.
-    pub(super) sort: Sort,
+    pub(super) kind: FrameKind,
     /// Whether a message waits for credit: those behind it leave it what there is.
     pub(super) is_credit_awaited: bool,
 }
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sort {
+pub(super) enum FrameKind {
     /// A part of an unreliable message that is sent again.
-    Again,
+    Retransmit,
     /// Any other.
     Other,
 }
@@ -95,7 +95,7 @@ struct Last {
     len: usize,
 }
 
-impl<'a> Page<'a> {
+impl<'a> PacketBuilder<'a> {
     /// Starts behind what `out` holds.
     pub(super) fn new(
         room: Room,
@@ -111,8 +111,8 @@ impl<'a> Page<'a> {
             last: None,
             channels: room.channels,
             contents,
-            is_any_told: false,
-            sort: Sort::Other,
+            tracks_all: false,
+            kind: FrameKind::Other,
             is_credit_awaited: false,
         }
     }
@@ -128,8 +128,8 @@ impl<'a> Page<'a> {
         self.out.extend_from_slice(bytes.get(outgoing.start, len));
         (self.contents)(Written {
             content: outgoing.content(),
-            is_told: outgoing.is_told || self.is_any_told,
-            is_again: self.sort == Sort::Again,
+            is_tracked: outgoing.is_tracked || self.tracks_all,
+            is_retransmit: self.kind == FrameKind::Retransmit,
         });
         true
     }
@@ -143,8 +143,8 @@ impl<'a> Page<'a> {
         encode_plain(content.channel(), self.length(), data, self.out);
         (self.contents)(Written {
             content,
-            is_told: self.is_any_told,
-            is_again: false,
+            is_tracked: self.tracks_all,
+            is_retransmit: false,
         });
         true
     }

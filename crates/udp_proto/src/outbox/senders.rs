@@ -3,8 +3,8 @@
 use wire::Instant;
 
 use super::Expiry;
-use super::Page;
-use super::packet_builder::{Sort, bit_of};
+use super::PacketBuilder;
+use super::packet_builder::{FrameKind, bit_of};
 use crate::channel::byte_queue::ByteQueue;
 use crate::channel::{ChannelId, ChannelTable, Content, plain_len, reliable, unreliable};
 use crate::channel::{Next, Outgoing};
@@ -50,11 +50,11 @@ impl Senders {
     }
 
     /// Writes what of `channel` was lost, as far as there is room.
-    pub(super) fn write_lost(&mut self, channel: usize, page: &mut Page<'_>) {
+    pub(super) fn write_lost(&mut self, channel: usize, builder: &mut PacketBuilder<'_>) {
         let Some(outbound) = self.channels.get_mut(channel) else {
             return;
         };
-        if !page.allows(channel) {
+        if !builder.allows(channel) {
             return;
         }
         // A peer who has given up a split message acknowledges no packet with a part of it: nothing else
@@ -62,21 +62,25 @@ impl Senders {
         let mut part_of = None;
         while let Some(outgoing) = outbound.next_lost()
             && part_of.is_none_or(|message| message == outgoing.message)
-            && (!outbound.may_be_given_up(&outgoing) || page.is_empty() || part_of.is_some())
+            && (!outbound.may_be_given_up(&outgoing) || builder.is_empty() || part_of.is_some())
             && let Some(bytes) = outbound.lost_bytes()
         {
             let is_part = outbound.may_be_given_up(&outgoing);
-            page.sort = if is_part { Sort::Again } else { Sort::Other };
-            if !page.write(&outgoing, bytes) {
+            builder.kind = if is_part {
+                FrameKind::Retransmit
+            } else {
+                FrameKind::Other
+            };
+            if !builder.write(&outgoing, bytes) {
                 break;
             }
             part_of = is_part.then_some(outgoing.message);
             outbound.on_lost_written(&outgoing);
         }
         if part_of.is_some() {
-            page.close();
+            builder.close();
         }
-        page.sort = Sort::Other;
+        builder.kind = FrameKind::Other;
     }
 
     /// Returns whether `channel` is one of `class`.
@@ -249,7 +253,7 @@ impl Round {
         &mut self,
         class: Class,
         senders: &mut Senders,
-        page: &mut Page<'_>,
+        builder: &mut PacketBuilder<'_>,
         expiry: &mut Expiry<'_>,
     ) {
         let mut first_short = None;
@@ -260,10 +264,10 @@ impl Round {
                 let Some(member) = self.members.get_mut(place) else {
                     return;
                 };
-                if !senders.is_of(class, member.channel) || !page.allows(member.channel) {
+                if !senders.is_of(class, member.channel) || !builder.allows(member.channel) {
                     continue;
                 }
-                match member.run(senders, page, expiry) {
+                match member.run(senders, builder, expiry) {
                     Turn::Idle => {}
                     Turn::Over => any_over = true,
                     Turn::Short => {
@@ -271,7 +275,7 @@ impl Round {
                     }
                 }
             }
-            if !any_over || page.is_full() {
+            if !any_over || builder.is_full() {
                 break;
             }
         }
@@ -315,14 +319,19 @@ struct Member {
 
 impl Member {
     /// Writes what is new until its share is used up.
-    fn run(&mut self, senders: &mut Senders, page: &mut Page<'_>, expiry: &mut Expiry<'_>) -> Turn {
+    fn run(
+        &mut self,
+        senders: &mut Senders,
+        builder: &mut PacketBuilder<'_>,
+        expiry: &mut Expiry<'_>,
+    ) -> Turn {
         loop {
             let credit = senders.credit();
             let Some(outbound) = senders.channels.get_mut(self.channel) else {
                 return self.over(Turn::Idle);
             };
             if let Outbound::Unreliable(outbound) = outbound
-                && let Some(turn) = self.run_plain(outbound, page, expiry)
+                && let Some(turn) = self.run_plain(outbound, builder, expiry)
             {
                 // Who has no room any more goes on with the same share in the next packet.
                 return match turn {
@@ -330,7 +339,7 @@ impl Member {
                     Turn::Idle | Turn::Over => self.over(turn),
                 };
             }
-            if outbound.is_held_back(senders.begin_max.saturating_sub(page.used())) {
+            if outbound.is_held_back(senders.begin_max.saturating_sub(builder.used())) {
                 // None of it, or all: its first parts alone would be sent in vain.
                 return self.over(Turn::Short);
             }
@@ -341,13 +350,13 @@ impl Member {
                     return self.over(Turn::Idle);
                 }
                 Next::Waiting => {
-                    page.is_credit_awaited = true;
+                    builder.is_credit_awaited = true;
                     // When the credit comes, its share must not be used up: others would take it.
                     return self.over(Turn::Short);
                 }
                 Next::Frame(outgoing) => outgoing,
             };
-            if outgoing.credit > 0 && page.is_credit_awaited {
+            if outgoing.credit > 0 && builder.is_credit_awaited {
                 return Turn::Short;
             }
             let header = outgoing.header.encoded_len(Some(outgoing.len));
@@ -355,7 +364,7 @@ impl Member {
             if !self.may_pay(cost) {
                 return self.over(Turn::Over);
             }
-            if !page.write(outgoing, outbound.bytes()) {
+            if !builder.write(outgoing, outbound.bytes()) {
                 return Turn::Short;
             }
             outbound.on_new_written(senders.now);
@@ -373,7 +382,7 @@ impl Member {
     fn run_plain(
         &mut self,
         outbound: &mut unreliable::Outbound,
-        page: &mut Page<'_>,
+        builder: &mut PacketBuilder<'_>,
         expiry: &mut Expiry<'_>,
     ) -> Option<Turn> {
         let channel = ChannelId(u8::try_from(self.channel).unwrap_or(u8::MAX));
@@ -382,7 +391,7 @@ impl Member {
             if !self.may_pay(cost) {
                 return Some(Turn::Over);
             }
-            if !page.write_plain(Content::new(channel, message, 0), bytes) {
+            if !builder.write_plain(Content::new(channel, message, 0), bytes) {
                 return Some(Turn::Short);
             }
             self.deficit = self.deficit.saturating_sub(cost);

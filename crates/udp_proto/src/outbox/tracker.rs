@@ -18,7 +18,7 @@ pub(super) struct Tracker {
     /// How many these are.
     open: usize,
     /// Those of them that count as lost, and when that is taken for true; the first first.
-    doubts: VecDeque<Doubt>,
+    spurious_losses: VecDeque<PendingSpuriousLoss>,
     /// Outcomes that nobody has taken.
     settled: VecDeque<Settled>,
 }
@@ -31,12 +31,12 @@ struct Open {
     /// Fragments not acknowledged; of one that is sent again nobody counts them here.
     left: u16,
     /// Whether it is among the doubts.
-    is_doubted: bool,
+    may_be_spurious: bool,
 }
 
 /// A message that counts as lost.
 #[derive(Debug, PartialEq, Eq)]
-struct Doubt {
+struct PendingSpuriousLoss {
     /// When it is given up.
     until: Instant,
     /// Its channel.
@@ -64,7 +64,7 @@ impl Tracker {
             messages.push_back(Open {
                 message,
                 left: fragments,
-                is_doubted: false,
+                may_be_spurious: false,
             });
             self.open = self.open.saturating_add(1);
         }
@@ -83,9 +83,9 @@ impl Tracker {
     /// Takes note that a fragment of an unreliable message counts as lost.
     pub(super) fn on_lost(&mut self, now: Instant, channel: ChannelId, message: u64) {
         if let Some(open) = self.get_mut(channel, message)
-            && !core::mem::replace(&mut open.is_doubted, true)
+            && !core::mem::replace(&mut open.may_be_spurious, true)
         {
-            self.doubts.push_back(Doubt {
+            self.spurious_losses.push_back(PendingSpuriousLoss {
                 until: now + STRAGGLERS,
                 channel,
                 message,
@@ -106,10 +106,11 @@ impl Tracker {
             return;
         };
         self.open = self.open.saturating_sub(1);
-        if open.is_doubted {
-            let is_it = |doubt: &Doubt| doubt.channel == channel && doubt.message == message;
-            if let Some(place) = self.doubts.iter().position(is_it) {
-                self.doubts.remove(place);
+        if open.may_be_spurious {
+            let is_it =
+                |doubt: &PendingSpuriousLoss| doubt.channel == channel && doubt.message == message;
+            if let Some(place) = self.spurious_losses.iter().position(is_it) {
+                self.spurious_losses.remove(place);
             }
         }
         self.settled.push_back(Settled {
@@ -122,10 +123,10 @@ impl Tracker {
     /// Gives up messages that count as lost for long enough.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         while self.poll_timeout().is_some_and(|until| until <= now)
-            && let Some(doubt) = self.doubts.pop_front()
+            && let Some(doubt) = self.spurious_losses.pop_front()
         {
             if let Some(open) = self.get_mut(doubt.channel, doubt.message) {
-                open.is_doubted = false;
+                open.may_be_spurious = false;
             }
             self.settle(doubt.channel, doubt.message, MessageOutcome::Lost);
         }
@@ -133,7 +134,7 @@ impl Tracker {
 
     /// Returns when the next message is given up.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.doubts.front().map(|doubt| doubt.until)
+        self.spurious_losses.front().map(|doubt| doubt.until)
     }
 
     /// Settles all messages whose fate is open, channel by channel: nothing will be heard of them.
@@ -146,7 +147,7 @@ impl Tracker {
             }));
         }
         self.open = 0;
-        self.doubts.clear();
+        self.spurious_losses.clear();
     }
 
     /// Takes the next outcome.
@@ -178,7 +179,9 @@ impl Tracker {
             self.channels
                 .capacity()
                 .saturating_mul(size_of::<VecDeque<Open>>()),
-            self.doubts.capacity().saturating_mul(size_of::<Doubt>()),
+            self.spurious_losses
+                .capacity()
+                .saturating_mul(size_of::<PendingSpuriousLoss>()),
             self.settled.capacity().saturating_mul(size_of::<Settled>()),
         ]
         .into_iter()

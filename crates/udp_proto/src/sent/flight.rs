@@ -5,7 +5,7 @@ use core::time::Duration;
 use wire::Instant;
 
 use super::scan::Slot;
-use super::{Cargo, Summary};
+use super::{SentKind, Summary};
 
 /// Counts of the packets in flight that ask for an acknowledgement.
 ///
@@ -43,33 +43,33 @@ impl Flight {
     };
 
     /// Takes note of a packet of `len` bytes.
-    pub(super) fn add(&mut self, cargo: Cargo, len: u16) {
+    pub(super) fn add(&mut self, kind: SentKind, len: u16) {
         self.packets = self.packets.saturating_add(1);
         let len = u64::from(len);
-        match cargo {
-            Cargo::Unreliable(frames) | Cargo::Again(frames) => {
+        match kind {
+            SentKind::Unreliable(frames) | SentKind::Retransmit(frames) => {
                 self.unreliable = self.unreliable.saturating_add(1);
                 self.contents = self.contents.saturating_add(frames.into());
             }
-            Cargo::Bulk => self.bytes.bulk = self.bytes.bulk.saturating_add(len),
-            Cargo::Probe | Cargo::Elsewhere => return,
-            Cargo::Other => {}
+            SentKind::Bulk => self.bytes.bulk = self.bytes.bulk.saturating_add(len),
+            SentKind::MtuProbe | SentKind::OffPath => return,
+            SentKind::Other => {}
         }
         self.bytes.total = self.bytes.total.saturating_add(len);
     }
 
     /// Takes note that the packet arrived or counts as lost.
-    pub(super) fn remove(&mut self, cargo: Cargo, len: u16) {
+    pub(super) fn remove(&mut self, kind: SentKind, len: u16) {
         self.packets = self.packets.saturating_sub(1);
         let len = u64::from(len);
-        match cargo {
-            Cargo::Unreliable(frames) | Cargo::Again(frames) => {
+        match kind {
+            SentKind::Unreliable(frames) | SentKind::Retransmit(frames) => {
                 self.unreliable = self.unreliable.saturating_sub(1);
                 self.contents = self.contents.saturating_sub(frames.into());
             }
-            Cargo::Bulk => self.bytes.bulk = self.bytes.bulk.saturating_sub(len),
-            Cargo::Probe | Cargo::Elsewhere => return,
-            Cargo::Other => {}
+            SentKind::Bulk => self.bytes.bulk = self.bytes.bulk.saturating_sub(len),
+            SentKind::MtuProbe | SentKind::OffPath => return,
+            SentKind::Other => {}
         }
         self.bytes.total = self.bytes.total.saturating_sub(len);
     }
@@ -153,7 +153,7 @@ impl Gaps {
 
     /// Takes note of a packet that counts as lost.
     pub(super) fn on_lost(&self, number: u64, slot: &Slot, run: &mut Run, summary: &mut Summary) {
-        if slot.cargo.says_of_path() {
+        if slot.kind.signals_congestion() {
             self.on_lost_at(number, slot.at, run, summary);
         }
     }
@@ -201,14 +201,14 @@ mod tests {
     fn unreliable_messages_leave_a_quarter_of_packets_and_contents() {
         for (packets, contents) in [(768, 1), (6_144 / 30 + 1, 30)] {
             let mut flight = Flight::EMPTY;
-            let unreliable = Cargo::Unreliable(contents);
+            let unreliable = SentKind::Unreliable(contents);
             for _ in 0..packets {
                 assert!(!flight.is_full_for_unreliable());
                 flight.add(unreliable, 100);
-                flight.add(Cargo::Other, 100);
+                flight.add(SentKind::Other, 100);
             }
             assert!(flight.is_full_for_unreliable());
-            flight.remove(Cargo::Other, 100);
+            flight.remove(SentKind::Other, 100);
             assert!(flight.is_full_for_unreliable());
             flight.remove(unreliable, 100);
             assert!(!flight.is_full_for_unreliable());
@@ -220,22 +220,22 @@ mod tests {
     fn bytes_are_counted_by_cargo_and_probes_are_not() {
         let mut flight = Flight::EMPTY;
         let all = [
-            (Cargo::Other, 10),
-            (Cargo::Unreliable(2), 200),
-            (Cargo::Bulk, 1_000),
-            (Cargo::Probe, 1_452),
-            (Cargo::Elsewhere, 40),
+            (SentKind::Other, 10),
+            (SentKind::Unreliable(2), 200),
+            (SentKind::Bulk, 1_000),
+            (SentKind::MtuProbe, 1_452),
+            (SentKind::OffPath, 40),
         ];
-        for (cargo, len) in all {
-            flight.add(cargo, len);
+        for (kind, len) in all {
+            flight.add(kind, len);
         }
         let bytes = InFlight {
             total: 1_210,
             bulk: 1_000,
         };
         assert_eq!((flight.packets(), flight.bytes()), (5, bytes));
-        for (cargo, len) in all {
-            flight.remove(cargo, len);
+        for (kind, len) in all {
+            flight.remove(kind, len);
         }
         assert_eq!(flight, Flight::EMPTY);
     }

@@ -6,7 +6,7 @@ use wire::Instant;
 
 use super::contents::Chain;
 use super::flight::Run;
-use super::{AckUnsent, ArrivedAck, Cargo, Outcome, SentPackets, Summary};
+use super::{AckUnsent, ArrivedAck, Outcome, SentKind, SentPackets, Summary};
 use crate::channel::unreliable::STRAGGLERS;
 use crate::config::Mtu;
 use crate::frame::AckFrame;
@@ -40,9 +40,9 @@ pub(super) struct Slot {
     /// Its length, bytes.
     pub(super) len: u16,
     /// What sort of messages it holds.
-    pub(super) cargo: Cargo,
+    pub(super) kind: SentKind,
     /// Frames in it of which nobody wants to hear.
-    pub(super) untold: u8,
+    pub(super) untracked_frames: u8,
     /// How it stands.
     pub(super) state: State,
 }
@@ -71,7 +71,7 @@ pub(super) struct Evicted {
     /// How many.
     pub(super) packets: u32,
     /// What they held of which nobody wants to hear.
-    pub(super) untold: u32,
+    pub(super) untracked_frames: u32,
 }
 
 impl Evicted {
@@ -79,7 +79,7 @@ impl Evicted {
     pub(super) const NONE: Self = Self {
         contents: Chain::EMPTY,
         packets: 0,
-        untold: 0,
+        untracked_frames: 0,
     };
 }
 
@@ -112,7 +112,7 @@ impl<C: Copy> SentPackets<C> {
     pub(super) fn sample(&self, ack: &ArrivedAck<'_>, largest: u64) -> Option<Duration> {
         let index = usize::try_from(largest.checked_sub(self.base)?).ok()?;
         let slot = self.slots.get(index)?;
-        let is_here = largest >= self.sample_from && slot.cargo != Cargo::Elsewhere;
+        let is_here = largest >= self.sample_from && slot.kind != SentKind::OffPath;
         (slot.state == State::InFlight && slot.at <= ack.at && is_here)
             .then(|| ack.at.saturating_since(slot.at))
     }
@@ -160,7 +160,7 @@ impl<C: Copy> SentPackets<C> {
                 (State::InFlight, Outcome::Acked) => {
                     self.gaps.on_acked(number, slot.at, &mut run, &mut summary);
                     summary.count_acked(slot, self.recovery);
-                    self.flight.remove(slot.cargo, slot.len);
+                    self.flight.remove(slot.kind, slot.len);
                     let contents = core::mem::take(&mut slot.contents);
                     self.contents
                         .drain(contents, |content| sink(content, outcome));
@@ -169,7 +169,7 @@ impl<C: Copy> SentPackets<C> {
                 (State::InFlight, Outcome::Lost) => {
                     summary.count_lost(slot);
                     self.gaps.on_lost(number, slot, &mut run, &mut summary);
-                    self.flight.remove(slot.cargo, slot.len);
+                    self.flight.remove(slot.kind, slot.len);
                     for content in self.contents.iter(slot.contents) {
                         self.lost = self.lost.saturating_add(1);
                         sink(content, outcome);
@@ -215,7 +215,9 @@ impl<C: Copy> SentPackets<C> {
         }
         let evicted = core::mem::replace(&mut self.evicted, Evicted::NONE);
         summary.lost_packets = summary.lost_packets.saturating_add(evicted.packets);
-        summary.untold_lost = summary.untold_lost.saturating_add(evicted.untold);
+        summary.untracked_lost = summary
+            .untracked_lost
+            .saturating_add(evicted.untracked_frames);
         self.contents
             .drain(evicted.contents, |content| sink(content, Outcome::Lost));
     }
@@ -230,7 +232,7 @@ impl Slot {
 
     /// Returns whether it is longer than what every path must carry, and no probe.
     fn is_long(&self) -> bool {
-        self.len > Mtu::MIN.get() && self.cargo != Cargo::Probe && !self.cargo.is_again()
+        self.len > Mtu::MIN.get() && self.kind != SentKind::MtuProbe && !self.kind.is_retransmit()
     }
 }
 
@@ -240,7 +242,7 @@ impl Summary {
         if matches!(slot.state, State::InFlight | State::Quiet | State::Lost) {
             self.described = newer(self.described, slot.described);
         }
-        let is_spurious = slot.state == State::Lost && !slot.cargo.is_again();
+        let is_spurious = slot.state == State::Lost && !slot.kind.is_retransmit();
         self.spurious_packets = self.spurious_packets.saturating_add(u32::from(is_spurious));
         is_spurious
     }
@@ -257,10 +259,12 @@ impl Summary {
     /// Counts a packet that counts as lost.
     fn count_lost(&mut self, slot: &Slot) {
         self.lost_packets = self.lost_packets.saturating_add(1);
-        self.untold_lost = self.untold_lost.saturating_add(u32::from(slot.untold));
-        self.lost_again = self
-            .lost_again
-            .saturating_add(u32::from(slot.cargo.is_again()));
+        self.untracked_lost = self
+            .untracked_lost
+            .saturating_add(u32::from(slot.untracked_frames));
+        self.lost_retransmits = self
+            .lost_retransmits
+            .saturating_add(u32::from(slot.kind.is_retransmit()));
         self.long_lost = self.long_lost.saturating_add(u32::from(slot.is_long()));
     }
 }
@@ -286,8 +290,8 @@ impl<C: Copy> SentPackets<C> {
             described: None,
             contents: Chain::EMPTY,
             len: 0,
-            cargo: Cargo::Other,
-            untold: 0,
+            kind: SentKind::Other,
+            untracked_frames: 0,
             state: State::Skipped,
         });
     }
@@ -321,12 +325,15 @@ impl<C: Copy> SentPackets<C> {
             return;
         };
         if slot.state == State::InFlight {
-            self.flight.remove(slot.cargo, slot.len);
+            self.flight.remove(slot.kind, slot.len);
             self.contents
                 .join(&mut self.evicted.contents, slot.contents);
             self.evicted.packets = self.evicted.packets.saturating_add(1);
-            let untold = u32::from(slot.untold);
-            self.evicted.untold = self.evicted.untold.saturating_add(untold);
+            let untracked_frames = u32::from(slot.untracked_frames);
+            self.evicted.untracked_frames = self
+                .evicted
+                .untracked_frames
+                .saturating_add(untracked_frames);
             // At once.
             self.loss_deadline = Deadline::at(slot.at);
         }

@@ -39,13 +39,13 @@ impl Sender {
             at: at(millis),
             len: 100,
             elicits,
-            cargo: if number.get().is_multiple_of(2) {
-                Cargo::Other
+            kind: if number.get().is_multiple_of(2) {
+                SentKind::Other
             } else {
-                Cargo::Unreliable(1)
+                SentKind::Unreliable(1)
             },
             described: None,
-            untold: 0,
+            untracked_frames: 0,
         });
         number.get()
     }
@@ -298,9 +298,9 @@ fn numbers_passed_over_count_as_skipped() {
         at: at(0),
         len: 100,
         elicits: Elicits::Ack,
-        cargo: Cargo::Other,
+        kind: SentKind::Other,
         described: None,
-        untold: 0,
+        untracked_frames: 0,
     });
     assert_eq!(sender.sent.next_number(), Some(number(4)));
     assert_eq!(sender.ack(1, 2, 0, &[]), Err(AckUnsent));
@@ -431,12 +431,12 @@ proptest! {
             let mut flight = Flight::EMPTY;
             for number in &open {
                 let is_unreliable = number % 2 == 1;
-                let cargo = if is_unreliable {
-                    Cargo::Unreliable(1)
+                let kind = if is_unreliable {
+                    SentKind::Unreliable(1)
                 } else {
-                    Cargo::Other
+                    SentKind::Other
                 };
-                flight.add(cargo, 100);
+                flight.add(kind, 100);
             }
             prop_assert_eq!(sender.sent.flight, flight);
         }
@@ -465,9 +465,9 @@ fn a_confirmed_ack_of_ours_is_handed_back() {
             } else {
                 Elicits::Nothing
             },
-            cargo: Cargo::Other,
+            kind: SentKind::Other,
             described: *described,
-            untold: 0,
+            untracked_frames: 0,
         });
     }
     // The last was not acknowledged: the one before it is the newest that was.
@@ -548,7 +548,7 @@ fn a_packet_from_before_a_change_of_path_measures_nothing() {
     }
     sender.ack(50, 0, 0, &[]).unwrap();
     assert_eq!(sender.rtt.latest(), Some(Duration::from_millis(50)));
-    sender.sent.measure_anew();
+    sender.sent.reset_rtt_sampling();
     sender.rtt.reset(None);
     let summary = sender.ack(60, 2, 1, &[]).unwrap();
     assert_eq!((summary.acked_packets, summary.rtt_sample), (2, None));
@@ -636,16 +636,16 @@ fn what_a_full_record_pushes_out_counts_as_lost_told_or_not() {
             at: at(0),
             len: 100,
             elicits: Elicits::Ack,
-            cargo: Cargo::Unreliable(1),
+            kind: SentKind::Unreliable(1),
             described: None,
-            untold: 7,
+            untracked_frames: 7,
         });
     }
     assert_eq!(sender.sent.poll_timeout(&sender.rtt), Some(at(0)));
     let Timeout::Checked(summary) = sender.timeout(0) else {
         panic!("no probe");
     };
-    assert_eq!((summary.lost_packets, summary.untold_lost), (3, 21));
+    assert_eq!((summary.lost_packets, summary.untracked_lost), (3, 21));
     assert_eq!(
         sender.told(),
         [0, 1, 2].map(|number| (number, Outcome::Lost))
@@ -668,9 +668,9 @@ fn unreliable_packets_alone_may_not_fill_the_flight() {
             at: at(0),
             len: 100,
             elicits: Elicits::Ack,
-            cargo: Cargo::Unreliable(1),
+            kind: SentKind::Unreliable(1),
             described: None,
-            untold: 0,
+            untracked_frames: 0,
         });
         count += 1;
         assert!(count <= SentPackets::<u64>::UNRELIABLE_IN_FLIGHT_MAX);
@@ -682,7 +682,7 @@ fn unreliable_packets_alone_may_not_fill_the_flight() {
 const MIN: u16 = Mtu::MIN.get();
 
 /// Sends a packet of `len` bytes.
-fn send(sender: &mut Sender, millis: u64, len: u16, cargo: Cargo) {
+fn send(sender: &mut Sender, millis: u64, len: u16, kind: SentKind) {
     let number = sender.sent.next_number().unwrap();
     sender.sent.push(number.get()).unwrap();
     sender.sent.on_sent(&SentPacket {
@@ -690,9 +690,9 @@ fn send(sender: &mut Sender, millis: u64, len: u16, cargo: Cargo) {
         at: at(millis),
         len,
         elicits: Elicits::Ack,
-        cargo,
+        kind,
         described: None,
-        untold: 0,
+        untracked_frames: 0,
     });
 }
 
@@ -701,7 +701,7 @@ fn only_what_was_sent_after_the_window_was_cut_opens_it_again() {
     let mut sender = Sender::new(0);
     sender.sent.set_recovery(at(10));
     for (millis, len) in [(9, 100), (10, 200), (11, 300), (12, 400)] {
-        send(&mut sender, millis, len, Cargo::Bulk);
+        send(&mut sender, millis, len, SentKind::Bulk);
     }
     let summary = sender.ack(50, 3, 3, &[]).unwrap();
     assert_eq!((summary.acked_packets, summary.acked_bytes), (4, 700));
@@ -709,27 +709,27 @@ fn only_what_was_sent_after_the_window_was_cut_opens_it_again() {
 
 #[test]
 fn long_packets_are_those_that_not_every_path_carries_and_no_probes() {
-    for (len, cargo, is_long) in [
-        (MIN - 1, Cargo::Bulk, false),
-        (MIN, Cargo::Bulk, false),
-        (MIN + 1, Cargo::Bulk, true),
-        (MIN + 1, Cargo::Other, true),
-        (MIN + 1, Cargo::Probe, false),
-        (MIN - 1, Cargo::Probe, false),
+    for (len, kind, is_long) in [
+        (MIN - 1, SentKind::Bulk, false),
+        (MIN, SentKind::Bulk, false),
+        (MIN + 1, SentKind::Bulk, true),
+        (MIN + 1, SentKind::Other, true),
+        (MIN + 1, SentKind::MtuProbe, false),
+        (MIN - 1, SentKind::MtuProbe, false),
     ] {
         let mut sender = Sender::new(0);
         // The first two are lost and the third arrives; so does a short one.
         for _ in 0..3 {
-            send(&mut sender, 0, len, cargo);
+            send(&mut sender, 0, len, kind);
         }
-        send(&mut sender, 0, 100, Cargo::Other);
+        send(&mut sender, 0, 100, SentKind::Other);
         sender.sent.skip();
-        send(&mut sender, 9, 100, Cargo::Other);
+        send(&mut sender, 9, 100, SentKind::Other);
         let summary = sender.ack(50, 5, 0, &[0b11]).unwrap();
         let long = u32::from(is_long);
         assert_eq!((summary.acked_packets, summary.long_acked), (3, long));
         assert_eq!((summary.lost_packets, summary.long_lost), (2, 2 * long));
-        let told = (cargo != Cargo::Probe).then_some(at(0));
+        let told = (kind != SentKind::MtuProbe).then_some(at(0));
         assert_eq!(summary.lost_sent_at, told, "a lost probe says nothing");
     }
 }
@@ -738,7 +738,7 @@ fn long_packets_are_those_that_not_every_path_carries_and_no_probes() {
 fn the_last_of_what_is_lost_tells_when_it_was_sent() {
     let mut sender = Sender::new(0);
     for millis in [1, 2, 3, 40, 41, 42, 43] {
-        send(&mut sender, millis, 100, Cargo::Bulk);
+        send(&mut sender, millis, 100, SentKind::Bulk);
     }
     let summary = sender.ack(60, 6, 0, &[]).unwrap();
     assert_eq!(

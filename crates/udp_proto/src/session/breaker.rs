@@ -17,7 +17,7 @@ pub(super) struct Breaker {
     /// Rate now.
     rate: u32,
     /// What became of packets in the second that runs, and the two before; the newest first.
-    seconds: [Fates; 3],
+    seconds: [LossCounts; 3],
     /// Whole seconds since the rate was halved, up to 3.
     whole: u8,
     /// When the second that runs began.
@@ -38,12 +38,12 @@ pub(super) struct Breaker {
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     ends_at: Instant,
-    fates: Fates,
+    counts: LossCounts,
 }
 
 /// What became of packets.
 #[derive(Clone, Copy, Debug, Default)]
-struct Fates {
+struct LossCounts {
     acknowledged: u32,
     lost: u32,
 }
@@ -62,7 +62,7 @@ const TRIAL_SPAN: [Duration; 2] = [Duration::from_millis(50), Duration::from_mil
 /// Seconds of rest after which nothing is left to give back: 4 KiB/s grow to 4 GiB/s in 147.
 const REST_MAX: u32 = 150;
 
-impl Fates {
+impl LossCounts {
     const fn add(&mut self, summary: &Summary, lost: u32) {
         self.acknowledged = self
             .acknowledged
@@ -84,7 +84,7 @@ impl Breaker {
         Self {
             full,
             rate: full,
-            seconds: [Fates {
+            seconds: [LossCounts {
                 acknowledged: 0,
                 lost: 0,
             }; 3],
@@ -125,7 +125,7 @@ impl Breaker {
         {
             self.trial = None;
             if let Some(before) = self.before.take()
-                && !trial.fates.is_over_a_fifth()
+                && !trial.counts.is_over_a_fifth()
             {
                 self.rate = self.rate.max(before);
             }
@@ -160,7 +160,7 @@ impl Breaker {
             let [least, most] = TRIAL_SPAN;
             self.trial = Some(Trial {
                 ends_at: now + round_trip.clamp(least, most),
-                fates: Fates::default(),
+                counts: LossCounts::default(),
             });
         }
         let excused = if self.is_gap_excused {
@@ -168,12 +168,14 @@ impl Breaker {
         } else {
             0
         };
-        let lost = summary.lost_packets.saturating_sub(summary.lost_again);
+        let lost = summary
+            .lost_packets
+            .saturating_sub(summary.lost_retransmits);
         let lost = lost.saturating_sub(excused);
         let [current, ..] = &mut self.seconds;
         current.add(summary, lost);
         if let Some(trial) = &mut self.trial {
-            trial.fates.add(summary, lost);
+            trial.counts.add(summary, lost);
         }
     }
 
@@ -202,20 +204,20 @@ impl Breaker {
             }
         }
         let [first, second, _] = self.seconds;
-        self.seconds = [Fates::default(), first, second];
+        self.seconds = [LossCounts::default(), first, second];
     }
 
     fn is_too_much(&self) -> bool {
         let count =
-            |of: fn(&Fates) -> u32| self.seconds.iter().map(of).fold(0, u32::saturating_add);
-        let lost = count(|fates| fates.lost);
-        let settled = lost.saturating_add(count(|fates| fates.acknowledged));
+            |of: fn(&LossCounts) -> u32| self.seconds.iter().map(of).fold(0, u32::saturating_add);
+        let lost = count(|counts| counts.lost);
+        let settled = lost.saturating_add(count(|counts| counts.acknowledged));
         settled >= PACKETS_MIN && lost.saturating_mul(LOSS_PARTS) > settled
     }
 
     fn halve(&mut self) {
         self.rate = (self.rate / 2).max(FLOOR.min(self.full));
-        self.seconds = [Fates::default(); 3];
+        self.seconds = [LossCounts::default(); 3];
         self.whole = 0;
     }
 }

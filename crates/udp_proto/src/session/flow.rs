@@ -10,7 +10,7 @@ use crate::budget::TokenBucket;
 use crate::config::{Config, Mtu};
 use crate::nanos::Deadline;
 use crate::rtt::RttEstimator;
-use crate::sent::{Cargo, InFlight, Summary};
+use crate::sent::{InFlight, SentKind, Summary};
 
 /// Two classes of messages. Realtime ones leave at a rate and wait for no window; bulk ones leave as
 /// fast as the path takes them, in what room the others leave there.
@@ -31,7 +31,7 @@ pub(super) struct Flow {
     /// When the path counts as silent, or does once more: nothing was acknowledged for long.
     silent_at: Deadline,
     /// Rate when news of it were last asked for.
-    told_rate: u32,
+    reported_rate: u32,
     /// When messages may leave that wait for a rate.
     wake_at: Deadline,
 }
@@ -61,7 +61,7 @@ impl Flow {
             pacer: Pacer::new(now),
             cap,
             silent_at: Deadline::NEVER,
-            told_rate: rate,
+            reported_rate: rate,
             wake_at: Deadline::NEVER,
         }
     }
@@ -163,25 +163,28 @@ impl Flow {
     }
 
     /// Takes note of a packet with so many frames of messages.
-    pub(super) fn on_sent(&mut self, moment: &Moment<'_>, cargo: Cargo, frames: usize) {
+    pub(super) fn on_sent(&mut self, moment: &Moment<'_>, kind: SentKind, frames: usize) {
         let (now, len) = (moment.now, u32::from(moment.len));
         if let Some(cap) = &mut self.cap {
             cap.take_forced(now, len);
         }
-        let is_of_path = !matches!(cargo, Cargo::Probe | Cargo::Elsewhere | Cargo::Again(_));
+        let is_of_path = !matches!(
+            kind,
+            SentKind::MtuProbe | SentKind::OffPath | SentKind::Retransmit(_)
+        );
         if self.silent_at == Deadline::NEVER && is_of_path && moment.in_flight.total > 0 {
-            self.silent_at = Deadline::at(now + patience(moment.rtt));
+            self.silent_at = Deadline::at(now + pto(moment.rtt));
         }
-        match cargo {
-            Cargo::Bulk => self.pacer.on_sent(now, self.pace(moment), len.into()),
-            Cargo::Unreliable(_) | Cargo::Again(_) | Cargo::Other if frames > 0 => {
+        match kind {
+            SentKind::Bulk => self.pacer.on_sent(now, self.pace(moment), len.into()),
+            SentKind::Unreliable(_) | SentKind::Retransmit(_) | SentKind::Other if frames > 0 => {
                 self.realtime.take_forced(now, len);
             }
-            Cargo::Unreliable(_)
-            | Cargo::Again(_)
-            | Cargo::Other
-            | Cargo::Probe
-            | Cargo::Elsewhere => {}
+            SentKind::Unreliable(_)
+            | SentKind::Retransmit(_)
+            | SentKind::Other
+            | SentKind::MtuProbe
+            | SentKind::OffPath => {}
         }
     }
 
@@ -192,7 +195,7 @@ impl Flow {
             // Nothing is waited for.
             self.silent_at = Deadline::NEVER;
         } else if summary.acked_packets > 0 {
-            self.silent_at = Deadline::at(*now + patience(rtt));
+            self.silent_at = Deadline::at(*now + pto(rtt));
         }
         let was_silent = self.breaker.is_silent();
         self.breaker.on_summary(*now, rtt.smoothed(), summary);
@@ -211,10 +214,10 @@ impl Flow {
     }
 
     /// Cuts rate and window where the path is silent for too long; returns whether it is.
-    pub(super) fn look_for_silence(&mut self, now: Instant, rtt: &RttEstimator) -> bool {
+    pub(super) fn detect_silence(&mut self, now: Instant, rtt: &RttEstimator) -> bool {
         let is_silent = self.silent_at.is_due(now);
         if is_silent {
-            self.silent_at = Deadline::at(now + patience(rtt).max(SILENCE_SPAN));
+            self.silent_at = Deadline::at(now + pto(rtt).max(SILENCE_SPAN));
             self.breaker.on_silence(now);
             self.congestion.on_silence(now);
         }
@@ -228,10 +231,10 @@ impl Flow {
 
     /// Returns the rate of realtime messages, once for each time that it was halved or is whole
     /// again.
-    pub(super) fn take_rate_news(&mut self) -> Option<u32> {
+    pub(super) fn take_rate_change(&mut self) -> Option<u32> {
         let (rate, full) = (self.breaker.rate(), self.breaker.full());
         // The way up is not told, but the next halving counts from where it has come.
-        let before = core::mem::replace(&mut self.told_rate, rate);
+        let before = core::mem::replace(&mut self.reported_rate, rate);
         (rate < before || before < full && rate == full).then_some(rate)
     }
 
@@ -281,7 +284,7 @@ pub(crate) fn cap(rate: u32, now: Instant) -> TokenBucket {
 }
 
 /// How long nothing may be acknowledged: three probe timeouts, that do not double here.
-fn patience(rtt: &RttEstimator) -> Duration {
+fn pto(rtt: &RttEstimator) -> Duration {
     (rtt.pto().saturating_mul(3)).max(PATIENCE_MIN)
 }
 

@@ -10,7 +10,7 @@ use crate::frame::PACKET_FRAMES_MAX;
 
 /// The inbound limits of one session's path.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Gate {
+pub(super) struct InboundLimiter {
     packets: TokenBucket,
     bytes: TokenBucket,
     frames: TokenBucket,
@@ -40,11 +40,11 @@ struct Second {
 
 /// Whether a packet is let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Entry {
+pub(super) enum InboundVerdict {
     /// It is to be opened.
-    Open,
+    Accept,
     /// It is over the limits.
-    Over,
+    OverLimit,
     /// It is, and the session shall end.
     Flood,
 }
@@ -66,7 +66,7 @@ const fn frames_burst(rate: u32) -> u32 {
     }
 }
 
-impl Gate {
+impl InboundLimiter {
     pub(super) const fn new(now: Instant, limits: &InboundLimits) -> Self {
         Self {
             packets: TokenBucket::new(limits.packets, limits.packets_burst, now),
@@ -90,7 +90,7 @@ impl Gate {
 
     /// Says whether a packet of `len` bytes is let in, to be opened. What it takes of the limits is
     /// told when that is done.
-    pub(super) fn admit(&mut self, now: Instant, len: usize) -> Entry {
+    pub(super) fn admit(&mut self, now: Instant, len: usize) -> InboundVerdict {
         self.advance(now);
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         // As many as the packet may hold: whoever always fills them gets no more than the rate.
@@ -100,7 +100,7 @@ impl Gate {
             && self.packets.holds(now, 1)
             && self.junk.holds(now, 1)
         {
-            return Entry::Open;
+            return InboundVerdict::Accept;
         }
         let [packets, bytes, frames] = &mut self.second.over;
         *packets = packets.saturating_add(1);
@@ -110,9 +110,9 @@ impl Gate {
         }
         match self.policy {
             FloodPolicy::Close if self.flooded >= FLOODED_MAX && !self.second.is_foreign => {
-                Entry::Flood
+                InboundVerdict::Flood
             }
-            FloodPolicy::Close | FloodPolicy::Drop => Entry::Over,
+            FloodPolicy::Close | FloodPolicy::Drop => InboundVerdict::OverLimit,
         }
     }
 
@@ -165,25 +165,29 @@ impl Gate {
 mod tests {
     use super::*;
 
-    fn gate(policy: FloodPolicy) -> Gate {
+    fn limiter(policy: FloodPolicy) -> InboundLimiter {
         let mut limits = InboundLimits::for_server();
         limits.policy = policy;
-        Gate::new(Instant::ZERO, &limits)
+        InboundLimiter::new(Instant::ZERO, &limits)
     }
 
     /// So many packets a millisecond for so long; how many are let in, and when it ended.
-    fn flood(gate: &mut Gate, (each, len): (u32, usize), millis: u64) -> (u32, Option<u64>) {
+    fn flood(
+        limiter: &mut InboundLimiter,
+        (each, len): (u32, usize),
+        millis: u64,
+    ) -> (u32, Option<u64>) {
         let mut open = 0;
         for milli in 0..millis {
             for _ in 0..each {
                 let now = Instant::from_millis(milli);
-                match gate.admit(now, len) {
-                    Entry::Open => {
-                        gate.on_opened(now, len);
+                match limiter.admit(now, len) {
+                    InboundVerdict::Accept => {
+                        limiter.on_opened(now, len);
                         open += 1;
                     }
-                    Entry::Over => {}
-                    Entry::Flood => return (open, Some(milli)),
+                    InboundVerdict::OverLimit => {}
+                    InboundVerdict::Flood => return (open, Some(milli)),
                 }
             }
         }
@@ -192,12 +196,12 @@ mod tests {
 
     #[test]
     fn b9_packets_and_bytes_are_let_in_at_their_rates() {
-        let mut gate_of_packets = gate(FloodPolicy::Drop);
+        let mut gate_of_packets = limiter(FloodPolicy::Drop);
         assert_eq!(
             flood(&mut gate_of_packets, (10, 40), 20_000),
             (300 + 12_000 - 1, None)
         );
-        let mut gate_of_bytes = gate(FloodPolicy::Drop);
+        let mut gate_of_bytes = limiter(FloodPolicy::Drop);
         let (open, _) = flood(&mut gate_of_bytes, (10, 2_000), 20_000);
         let bytes = u64::from(open) * 2_000;
         let allowed = (1 << 19) + 20 * (1 << 20);
@@ -206,20 +210,20 @@ mod tests {
 
     #[test]
     fn b9_ten_seconds_of_flood_end_a_session_where_that_is_the_policy() {
-        let (_, ended) = flood(&mut gate(FloodPolicy::Close), (10, 40), 20_000);
+        let (_, ended) = flood(&mut limiter(FloodPolicy::Close), (10, 40), 20_000);
         assert!(
             ended.is_some_and(|ended| (10_000..10_100).contains(&ended)),
             "{ended:?}"
         );
-        let (_, ended) = flood(&mut gate(FloodPolicy::Drop), (10, 40), 20_000);
+        let (_, ended) = flood(&mut limiter(FloodPolicy::Drop), (10, 40), 20_000);
         assert_eq!(ended, None);
     }
 
     /// Who looks for the path's rate goes over the limit, and backs off.
     #[test]
     fn b9_half_as_much_again_as_the_limit_is_dropped_and_no_flood() {
-        let mut gate = gate(FloodPolicy::Close);
-        let (open, ended) = flood(&mut gate, (1, 40), 60_000);
+        let mut limiter = limiter(FloodPolicy::Close);
+        let (open, ended) = flood(&mut limiter, (1, 40), 60_000);
         assert_eq!(ended, None);
         assert!(open < 300 + 600 * 60, "{open}");
         let mut second = 0;
@@ -228,10 +232,10 @@ mod tests {
             second += 10;
             for _ in 0..9 {
                 let now = Instant::from_millis(60_000 + second);
-                let entry = gate.admit(now, 40);
-                assert_ne!(entry, Entry::Flood);
-                if entry == Entry::Open {
-                    gate.on_opened(now, 40);
+                let entry = limiter.admit(now, 40);
+                assert_ne!(entry, InboundVerdict::Flood);
+                if entry == InboundVerdict::Accept {
+                    limiter.on_opened(now, 40);
                 }
             }
         }
@@ -240,22 +244,22 @@ mod tests {
     #[test]
     fn a_pause_or_a_forged_packet_starts_the_count_anew() {
         for is_pause in [true, false] {
-            let mut gate = gate(FloodPolicy::Close);
+            let mut limiter = limiter(FloodPolicy::Close);
             for second in 0..30_u64 {
                 let is_late = second % 9 == 8;
                 if is_late && is_pause {
                     continue;
                 }
                 if is_late {
-                    gate.on_foreign();
+                    limiter.on_foreign();
                 }
                 for part in 0..1_000 {
                     let now = Instant::from_millis(second * 1_000 + part);
                     for _ in 0..5 {
-                        let entry = gate.admit(now, 40);
-                        assert_ne!(entry, Entry::Flood, "{second}");
-                        if entry == Entry::Open {
-                            gate.on_opened(now, 40);
+                        let entry = limiter.admit(now, 40);
+                        assert_ne!(entry, InboundVerdict::Flood, "{second}");
+                        if entry == InboundVerdict::Accept {
+                            limiter.on_opened(now, 40);
                         }
                     }
                 }

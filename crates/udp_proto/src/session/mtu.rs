@@ -13,7 +13,7 @@ use super::{Content, Session};
 use crate::config::{Config, Mtu, MtuSearch};
 use crate::frame::{Elicits, Frame};
 use crate::nanos::Deadline;
-use crate::sent::{Cargo, SentPacket, Summary};
+use crate::sent::{SentKind, SentPacket, Summary};
 
 /// What is known of a path's size, and how more is learnt.
 #[derive(Clone, Copy, Debug)]
@@ -233,9 +233,9 @@ impl<A: Aead> Session<A> {
             at: now,
             len: mtu.get(),
             elicits: Elicits::Ack,
-            cargo: Cargo::Probe,
+            kind: SentKind::MtuProbe,
             described: None,
-            untold: 0,
+            untracked_frames: 0,
         };
         self.on_sent(now, &sent, 0);
         Some(())

@@ -73,7 +73,7 @@ pub(super) struct Unsealed<'b> {
 
 /// Which key a packet is tried with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Which {
+enum KeyGeneration {
     Old,
     Present,
     Next,
@@ -112,9 +112,9 @@ impl<A: Aead> OpeningKeys<A> {
         packet: Sealed<'_, 'b>,
     ) -> Option<Unsealed<'b>> {
         match self.choose(&packet)? {
-            Which::Present => self.open_present(provider, packet),
-            Which::Old => self.open_old(now, provider, packet),
-            Which::Next => self.open_next(now, provider, packet),
+            KeyGeneration::Present => self.open_present(provider, packet),
+            KeyGeneration::Old => self.open_old(now, provider, packet),
+            KeyGeneration::Next => self.open_next(now, provider, packet),
         }
     }
 
@@ -262,17 +262,17 @@ impl<A: Aead> OpeningKeys<A> {
 
     /// Returns the phase that a packet may be of; `None` where none with this bit can have its
     /// number.
-    fn choose(&self, packet: &Sealed<'_, '_>) -> Option<Which> {
+    fn choose(&self, packet: &Sealed<'_, '_>) -> Option<KeyGeneration> {
         if packet.header.key_phase == KeyPhase::of(self.generation) {
-            Some(Which::Present)
+            Some(KeyGeneration::Present)
         } else if packet
             .largest
             .is_some_and(|largest| packet.number > largest)
         {
             // A phase ends when a packet of it was acknowledged, so one of the present has opened.
-            Some(Which::Next)
+            Some(KeyGeneration::Next)
         } else if packet.number < self.first {
-            Some(Which::Old)
+            Some(KeyGeneration::Old)
         } else {
             None
         }

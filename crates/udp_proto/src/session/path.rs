@@ -13,7 +13,7 @@ use core::time::Duration;
 use wire::{Arrival, Generator, Instant, Transmit};
 
 pub(super) use migration::CHALLENGE_LEN_MAX;
-use migration::{KNOWN, Migration, Pace, STRANGERS};
+use migration::{KNOWN_RATE, Migration, Pace, UNKNOWN_RATE};
 
 /// How often the address follows. Each time it may cost one datagram to whoever is there.
 const MOVES_MAX: u8 = 8;
@@ -24,9 +24,9 @@ pub(crate) struct Path {
     route: Route,
     stage: Stage,
     /// What is looked at of packets from addresses that nobody of this session was heard at.
-    strangers: Pace,
+    unknown_pace: Pace,
     /// What there is beside the address that packets go to; made when the peer is heard elsewhere.
-    roaming: Option<Box<Migration>>,
+    migration: Option<Box<Migration>>,
 }
 
 /// Both ends of a way.
@@ -63,7 +63,7 @@ struct Trial {
 }
 
 /// A packet that opened.
-pub(super) struct Heard<'a> {
+pub(super) struct OpenedPacket<'a> {
     pub(super) now: Instant,
     pub(super) arrival: &'a Arrival<SocketAddr>,
     /// Bytes of its datagram.
@@ -75,7 +75,7 @@ pub(super) struct Heard<'a> {
     /// The number that is sent next.
     pub(super) next: u64,
     /// How long an answer may take.
-    pub(super) patience: Duration,
+    pub(super) pto: Duration,
 }
 
 /// The session's address has changed.
@@ -124,8 +124,8 @@ impl Path {
         Self {
             route,
             stage,
-            strangers: Pace::IDLE,
-            roaming: None,
+            unknown_pace: Pace::IDLE,
+            migration: None,
         }
     }
 
@@ -156,7 +156,7 @@ impl Path {
     /// and there is no other address.
     pub(super) fn is_settled_at(&self, peer: &SocketAddr) -> bool {
         matches!(self.stage, Stage::Fixed | Stage::Proved)
-            && self.roaming.is_none()
+            && self.migration.is_none()
             && self.is_current(peer)
     }
 
@@ -165,45 +165,45 @@ impl Path {
     /// nothing from the true path; TWP/1, section 8.
     pub(super) fn admits(&mut self, now: Instant, peer: SocketAddr) -> bool {
         let known = self
-            .roaming
+            .migration
             .as_deref_mut()
-            .and_then(|roaming| roaming.pace_of(peer));
+            .and_then(|migration| migration.pace_of(peer));
         match known {
-            Some(pace) => pace.take(now, KNOWN),
-            None => self.strangers.take(now, STRANGERS),
+            Some(pace) => pace.take(now, KNOWN_RATE),
+            None => self.unknown_pace.take(now, UNKNOWN_RATE),
         }
     }
 
     /// Takes note of a packet that opened; returns where the session goes, where that moves it.
-    pub(super) fn on_packet(&mut self, heard: &Heard<'_>) -> Option<Move> {
+    pub(super) fn on_packet(&mut self, packet: &OpenedPacket<'_>) -> Option<Move> {
         match &mut self.stage {
             Stage::Fixed => None,
-            Stage::Trial(trial) if heard.arrival.peer == self.route.peer => {
-                trial.received = trial.received.saturating_add(heard.len);
-                if heard.acked.is_some_and(|acked| acked >= trial.since) {
+            Stage::Trial(trial) if packet.arrival.peer == self.route.peer => {
+                trial.received = trial.received.saturating_add(packet.len);
+                if packet.acked.is_some_and(|acked| acked >= trial.since) {
                     self.stage = Stage::Proved;
                 }
                 None
             }
             Stage::Trial(trial) if trial.moves < MOVES_MAX => {
-                if !heard.is_newest {
+                if !packet.is_newest {
                     return None;
                 }
                 *trial = Trial {
-                    received: heard.len,
+                    received: packet.len,
                     sent: 0,
-                    since: heard.next,
+                    since: packet.next,
                     reached: trial.reached,
                     moves: trial.moves.saturating_add(1),
                 };
-                self.route = Route::of(heard.arrival);
+                self.route = Route::of(packet.arrival);
                 Some(Move {
-                    address: real_address(heard.arrival),
+                    address: real_address(packet.arrival),
                     span: Span::Port,
                     round_trip: None,
                 })
             }
-            Stage::Trial(_) | Stage::Proved => self.roam(heard),
+            Stage::Trial(_) | Stage::Proved => self.migrate(packet),
         }
     }
 
@@ -217,26 +217,26 @@ impl Path {
     }
 
     /// Takes note of a packet of a peer that may only move by way of a challenge.
-    fn roam(&mut self, heard: &Heard<'_>) -> Option<Move> {
-        if heard.arrival.peer == self.route.peer {
-            if let Some(roaming) = &mut self.roaming {
-                roaming.on_current(heard.now);
+    fn migrate(&mut self, packet: &OpenedPacket<'_>) -> Option<Move> {
+        if packet.arrival.peer == self.route.peer {
+            if let Some(migration) = &mut self.migration {
+                migration.on_current(packet.now);
             }
             return None;
         }
-        if self.roaming.is_none() && !heard.is_newest {
+        if self.migration.is_none() && !packet.is_newest {
             return None;
         }
-        let roaming = self
-            .roaming
-            .get_or_insert_with(|| Box::new(Migration::new(heard.now)));
+        let migration = self
+            .migration
+            .get_or_insert_with(|| Box::new(Migration::new(packet.now)));
         let is_proved = matches!(self.stage, Stage::Proved);
-        let back = roaming.on_elsewhere(heard, (self.route, is_proved))?;
+        let back = migration.on_elsewhere(packet, (self.route, is_proved))?;
         let span = self.route.span(back);
-        self.route = Route::of(heard.arrival);
+        self.route = Route::of(packet.arrival);
         self.stage = Stage::Proved;
         Some(Move {
-            address: real_address(heard.arrival),
+            address: real_address(packet.arrival),
             span,
             round_trip: None,
         })
@@ -248,16 +248,16 @@ impl Path {
         &mut self,
         now: Instant,
         (from, token): (SocketAddr, [u8; 8]),
-        patience: Duration,
+        pto: Duration,
     ) -> Option<Move> {
         let is_proved = matches!(self.stage, Stage::Proved);
-        let roaming = self.roaming.as_deref_mut()?;
+        let migration = self.migration.as_deref_mut()?;
         if from == self.route.peer {
-            roaming.on_current_answer(token);
+            migration.on_current_answer(token);
             return None;
         }
-        let won = roaming.on_candidate_answer(now, from, token)?;
-        roaming.leave(now, (self.route, is_proved), (won.route, patience));
+        let won = migration.on_candidate_answer(now, from, token)?;
+        migration.leave(now, (self.route, is_proved), (won.route, pto));
         let span = self.route.span(won.route);
         self.route = won.route;
         self.stage = Stage::Proved;
@@ -273,16 +273,16 @@ impl Path {
         &mut self,
         now: Instant,
         generator: &mut Generator,
-        patience: Duration,
+        pto: Duration,
     ) -> Option<([u8; 8], Transmit<SocketAddr>)> {
-        let roaming = self.roaming.as_deref_mut()?;
-        let (token, to) = roaming.poll_challenge(now, generator, patience)?;
+        let migration = self.migration.as_deref_mut()?;
+        let (token, to) = migration.poll_challenge(now, generator, pto)?;
         Some((token, to.unwrap_or(self.route).transmit()))
     }
 
     /// Appends the copy that waits of the last packet, for another address than the session's.
     pub(super) fn poll_copy(&mut self, buf: &mut Vec<u8>) -> Option<Transmit<SocketAddr>> {
-        let route = self.roaming.as_deref_mut()?.poll_copy(buf)?;
+        let route = self.migration.as_deref_mut()?.poll_copy(buf)?;
         Some(route.transmit())
     }
 
@@ -298,9 +298,9 @@ impl Path {
     /// address is to get it too; returns whether one is.
     pub(super) fn on_sent(&mut self, now: Instant, datagram: &[u8]) -> bool {
         self.count_sent(datagram.len());
-        self.roaming
+        self.migration
             .as_mut()
-            .is_some_and(|roaming| roaming.copy(now, datagram))
+            .is_some_and(|migration| migration.copy(now, datagram))
     }
 
     /// Returns whether a further datagram may leave for the session's address.
@@ -312,27 +312,27 @@ impl Path {
     }
 
     /// Returns whether there are addresses beside the session's.
-    pub(super) const fn is_roaming(&self) -> bool {
-        self.roaming.is_some()
+    pub(super) const fn is_migrating(&self) -> bool {
+        self.migration.is_some()
     }
 
     /// Returns when the next challenge is due.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.roaming.as_deref()?.poll_timeout()
+        self.migration.as_deref()?.poll_timeout()
     }
 
     /// Gives back what a change of address took, where it is over.
     pub(super) fn shrink(&mut self, now: Instant) {
-        if let Some(roaming) = &mut self.roaming
-            && roaming.is_over(now)
+        if let Some(migration) = &mut self.migration
+            && migration.is_over(now)
         {
-            self.roaming = None;
+            self.migration = None;
         }
     }
 
     /// Returns about how many bytes of memory are held beside the path itself.
     pub(super) fn memory(&self) -> usize {
-        self.roaming.as_deref().map_or(0, Migration::memory)
+        self.migration.as_deref().map_or(0, Migration::memory)
     }
 }
 

@@ -6,9 +6,9 @@ use core::time::Duration;
 use crypto::{Aead, OpeningKey, Provider};
 use wire::{Arrival, Generator, Instant, Transmit};
 
-use super::inbound_limiter::Entry;
+use super::inbound_limiter::InboundVerdict;
 use super::opening_keys::{Sealed, Unsealed};
-use super::path::{Heard, Move, Span};
+use super::path::{Move, OpenedPacket, Span};
 use super::{Ping, SentPacket, Session};
 use crate::config::{KeyLimits, Mtu};
 use crate::error::{CloseCode, CloseReason};
@@ -17,7 +17,7 @@ use crate::inbox::Reception;
 use crate::nanos::Nanos;
 use crate::packet::{Header, KeyPhase, PacketNumber, TAG_LEN};
 use crate::replay::Verdict;
-use crate::sent::{AckUnsent, ArrivedAck, Cargo, Outcome};
+use crate::sent::{AckUnsent, ArrivedAck, Outcome, SentKind};
 
 /// What became of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(crate) enum Opened {
     /// The session is over.
     Late,
     /// It came from elsewhere, as too many did.
-    Astray,
+    OffPathLimited,
 }
 
 /// Opens a packet in place and returns its plaintext.
@@ -64,16 +64,16 @@ impl<A: Aead> Session<A> {
         }
         let len = datagram.len();
         if self.path.is_current(&arrival.peer) {
-            if !self.lets_in(now, len) {
+            if !self.admit_packet(now, len) {
                 return Opened::Over;
             }
         } else if !self.path.admits(now, arrival.peer) {
-            return Opened::Astray;
+            return Opened::OffPathLimited;
         }
         let expected = self.received.expected();
         let number = expected.widen(header.number);
         if self.received.check(number) != Verdict::Fresh {
-            self.gate.on_foreign();
+            self.limiter.on_foreign();
             return Opened::Replayed;
         }
         let packet = Sealed {
@@ -84,7 +84,7 @@ impl<A: Aead> Session<A> {
             rtt: &self.rtt,
         };
         let Some(opened) = self.opening.open(now, keying.provider, packet) else {
-            self.gate.on_forged(now);
+            self.limiter.on_forged(now);
             if self.opening.failed() >= keying.limits.failed_opens_max() {
                 self.abort(now, CloseCode::AeadLimit);
             }
@@ -92,11 +92,13 @@ impl<A: Aead> Session<A> {
         };
         // What came from elsewhere was rationed before it was opened. Now it is known to be the peer's,
         // and counts with what came from where he was.
-        if !self.path.is_current(&arrival.peer) && self.gate.admit(now, len) != Entry::Open {
+        if !self.path.is_current(&arrival.peer)
+            && self.limiter.admit(now, len) != InboundVerdict::Accept
+        {
             self.tally.packets_over_limit = self.tally.packets_over_limit.saturating_add(1);
             return Opened::Over;
         }
-        self.gate.on_opened(now, len);
+        self.limiter.on_opened(now, len);
         self.tally.packets_received = self.tally.packets_received.saturating_add(1);
         let len = u64::try_from(len).unwrap_or(0);
         self.tally.bytes_received = self.tally.bytes_received.saturating_add(len);
@@ -110,22 +112,22 @@ impl<A: Aead> Session<A> {
         if self.is_answer_missing(opened.generation, acked) {
             self.abort(now, CloseCode::KeyUpdate);
         }
-        self.on_heard(now, arrival, (len, number >= expected));
-        if self.is_resting {
-            self.rest(now);
+        self.on_packet_opened(now, arrival, (len, number >= expected));
+        if self.is_idle {
+            self.compact(now);
         }
         Opened::Taken
     }
 
     /// Returns whether a packet of `len` bytes is within the limits; ends the session where its peer
     /// does not heed them.
-    fn lets_in(&mut self, now: Instant, len: usize) -> bool {
-        let entry = self.gate.admit(now, len);
-        if entry == Entry::Open {
+    fn admit_packet(&mut self, now: Instant, len: usize) -> bool {
+        let entry = self.limiter.admit(now, len);
+        if entry == InboundVerdict::Accept {
             return true;
         }
         self.tally.packets_over_limit = self.tally.packets_over_limit.saturating_add(1);
-        if entry == Entry::Flood {
+        if entry == InboundVerdict::Flood {
             self.abort(now, CloseCode::Flood);
         }
         false
@@ -140,16 +142,16 @@ impl<A: Aead> Session<A> {
     /// Takes note of a PING. Where the peer sends them before we do, it is they that tell that nothing
     /// else is sent.
     fn on_ping(&mut self, now: Instant) {
-        if !self.is_resting && now >= self.message_at + self.silence.keepalive {
-            self.is_resting = true;
+        if !self.is_idle && now >= self.message_at + self.silence.keepalive {
+            self.is_idle = true;
             self.shrink(now);
         }
     }
 
     /// Takes the frames of a packet that opened, and sees to it that none takes them again.
     fn take(&mut self, now: Instant, number: PacketNumber, plaintext: &[u8]) {
-        self.heard_at = now;
-        self.deaf_for = Nanos::ZERO;
+        self.received_at = now;
+        self.idle_grace = Nanos::ZERO;
         if matches!(self.phase, Phase::Closing { .. }) {
             self.received.on_packet(now, number, Elicits::Nothing);
             self.on_packet_while_closing();
@@ -170,17 +172,17 @@ impl<A: Aead> Session<A> {
                 self.abort(now, code);
             }
         }
-        if self.news.closed.is_none() {
-            self.tell_readable();
+        if self.events.closed.is_none() {
+            self.report_readable();
         }
         self.run_phase(now);
     }
 
     /// Sees to it that the application hears of messages that wait.
-    pub(super) fn tell_readable(&mut self) {
-        if !self.inbox.is_empty() && !self.is_readable_told {
-            self.is_readable_told = true;
-            self.news.is_readable = true;
+    pub(super) fn report_readable(&mut self) {
+        if !self.inbox.is_empty() && !self.is_readable_reported {
+            self.is_readable_reported = true;
+            self.events.is_readable = true;
         }
     }
 
@@ -192,7 +194,7 @@ impl<A: Aead> Session<A> {
     ) -> Result<(Elicits, Reception), CloseCode> {
         let mut frames = FramesLeft::new(plaintext);
         let result = self.take_each(now, number, &mut frames);
-        self.gate.on_frames(now, frames.taken());
+        self.limiter.on_frames(now, frames.taken());
         result
     }
 
@@ -207,7 +209,7 @@ impl<A: Aead> Session<A> {
         loop {
             while let Some(message) = frames.take_message(&self.channels) {
                 elicits = Elicits::Ack;
-                self.is_resting = false;
+                self.is_idle = false;
                 self.message_at = now;
                 let taken = message
                     .and_then(|message| self.inbox.on_message(now, &message))
@@ -253,11 +255,11 @@ impl<A: Aead> Session<A> {
             packet: number,
             frame: ack,
         };
-        let (sent, rtt, mut fates) = self.parts(now);
+        let (sent, rtt, mut dispatch) = self.parts(now);
         let summary = sent
             .on_ack(arrived, rtt, |content, outcome| match outcome {
-                Outcome::Lost => fates.on_lost(content),
-                Outcome::Acked => fates.on_acknowledged(content),
+                Outcome::Lost => dispatch.on_lost(content),
+                Outcome::Acked => dispatch.on_acknowledged(content),
             })
             .map_err(|AckUnsent| CloseCode::AckUnsent)?;
         self.count(now, &summary);
@@ -298,7 +300,7 @@ pub(super) enum Phase {
     Flushing {
         /// When waiting ends.
         until: Instant,
-        last_words: Box<LastWords>,
+        close_frame: Box<CloseFrame>,
     },
     /// CLOSE is sent: three times, and again when packets still come.
     Closing {
@@ -317,7 +319,7 @@ pub(super) enum Phase {
 
 /// What a CLOSE says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct LastWords {
+pub(super) struct CloseFrame {
     code: CloseCode,
     reason: Box<[u8]>,
 }
@@ -325,7 +327,7 @@ pub(super) struct LastWords {
 /// The CLOSEs of a closing session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Closes {
-    last_words: LastWords,
+    close_frame: CloseFrame,
     /// When the next of the three leaves; `None` after the last.
     pub(super) next_at: Option<Instant>,
     /// How many of the three are left.
@@ -352,7 +354,7 @@ impl<A: Aead> Session<A> {
         let reason = reason.get(..REASON_MAX).unwrap_or(reason);
         self.phase = Phase::Flushing {
             until: now + linger,
-            last_words: Box::new(LastWords {
+            close_frame: Box::new(CloseFrame {
                 code,
                 reason: reason.into(),
             }),
@@ -386,7 +388,7 @@ impl<A: Aead> Session<A> {
     pub(super) fn on_close(&mut self, now: Instant, code: u16, text: &[u8]) {
         if matches!(self.phase, Phase::Open | Phase::Flushing { .. }) {
             // What came in the same packet before it can still be read.
-            self.tell_readable();
+            self.report_readable();
             let reason = CloseReason::Peer(CloseCode::from_wire(code));
             self.end(reason, text.into());
         }
@@ -412,7 +414,7 @@ impl<A: Aead> Session<A> {
         }
         self.forget_outbound();
         self.phase = Phase::Gone;
-        self.news.is_gone = true;
+        self.events.is_gone = true;
         true
     }
 
@@ -429,15 +431,15 @@ impl<A: Aead> Session<A> {
     /// Moves on where time or an empty queue says so.
     pub(super) fn run_phase(&mut self, now: Instant) {
         match &mut self.phase {
-            Phase::Flushing { until, last_words } if now >= *until || self.outbox.is_empty() => {
-                let code = last_words.code;
-                let reason = core::mem::take(&mut last_words.reason);
+            Phase::Flushing { until, close_frame } if now >= *until || self.outbox.is_empty() => {
+                let code = close_frame.code;
+                let reason = core::mem::take(&mut close_frame.reason);
                 self.end(CloseReason::Local(code), Box::default());
                 self.begin_closing(now, code, reason);
             }
             Phase::Closing { gone_at, .. } | Phase::Draining { gone_at } if now >= *gone_at => {
                 self.phase = Phase::Gone;
-                self.news.is_gone = true;
+                self.events.is_gone = true;
             }
             Phase::Open
             | Phase::Flushing { .. }
@@ -450,7 +452,7 @@ impl<A: Aead> Session<A> {
     /// Tells the application, once.
     pub(super) fn end(&mut self, reason: CloseReason, text: Box<[u8]>) {
         self.outbox.abandon();
-        self.news.closed = Some(Box::new((reason, text)));
+        self.events.closed = Some(Box::new((reason, text)));
     }
 
     /// Returns the CLOSE that is due, and notes that it was sent.
@@ -459,7 +461,7 @@ impl<A: Aead> Session<A> {
         let Phase::Closing { closes, .. } = &mut self.phase else {
             return None;
         };
-        let LastWords { code, reason } = &closes.last_words;
+        let CloseFrame { code, reason } = &closes.close_frame;
         if closes.next_at.is_some_and(|at| at <= now) && closes.left > 0 {
             closes.left = closes.left.saturating_sub(1);
             closes.next_at = (closes.left > 0).then(|| now + spacing);
@@ -477,7 +479,7 @@ impl<A: Aead> Session<A> {
         self.phase = Phase::Closing {
             gone_at: now + self.closing_span(),
             closes: Box::new(Closes {
-                last_words: LastWords { code, reason },
+                close_frame: CloseFrame { code, reason },
                 next_at: Some(now),
                 left: CLOSES,
                 arrived: 0,
@@ -534,7 +536,7 @@ fn keep(places: &mut [Option<[u8; 8]>; 2], token: [u8; 8]) {
 
 impl<A: Aead> Session<A> {
     /// Takes note of where a packet came from that opened and was taken.
-    pub(super) fn on_heard(
+    pub(super) fn on_packet_opened(
         &mut self,
         now: Instant,
         arrival: &Arrival<SocketAddr>,
@@ -548,22 +550,22 @@ impl<A: Aead> Session<A> {
         if returned == [None; 2] && self.path.is_settled_at(&arrival.peer) {
             return;
         }
-        let patience = self.rtt.pto();
-        let heard = Heard {
+        let pto = self.rtt.pto();
+        let heard = OpenedPacket {
             now,
             arrival,
             len,
             is_newest,
             acked: self.sent.largest_acked().map(PacketNumber::get),
             next: self.next_number().get(),
-            patience,
+            pto,
         };
         if let Some(moved) = self.path.on_packet(&heard) {
             self.on_moved(now, &moved);
         }
         for token in returned.into_iter().flatten() {
             let answer = (arrival.peer, token);
-            if let Some(moved) = self.path.on_response(now, answer, patience) {
+            if let Some(moved) = self.path.on_response(now, answer, pto) {
                 self.on_moved(now, &moved);
             }
         }
@@ -572,23 +574,23 @@ impl<A: Aead> Session<A> {
     /// Begins anew what was measured of the path, where it is another one.
     fn on_moved(&mut self, now: Instant, moved: &Move) {
         self.tally.address_changes = self.tally.address_changes.saturating_add(1);
-        self.news.moved = Some(moved.span);
+        self.events.moved = Some(moved.span);
         match moved.span {
             Span::Port => {}
             Span::Host => {
                 self.rtt.reset(moved.round_trip);
                 self.flow.restart(now);
-                self.sent.measure_anew();
+                self.sent.reset_rtt_sampling();
                 self.sent.set_recovery(self.flow.recovery());
                 self.mtu.restart();
-                self.tell_rate();
+                self.report_rate();
             }
         }
     }
 
     /// Returns whether there may be something for [`poll_path`](Self::poll_path).
     pub(super) const fn has_path_work(&self) -> bool {
-        self.path.is_roaming() || !self.tokens.is_idle()
+        self.path.is_migrating() || !self.tokens.is_idle()
     }
 
     /// Appends what goes to other addresses than the session's, and what answers a challenge.
@@ -602,20 +604,20 @@ impl<A: Aead> Session<A> {
             return Some(copy);
         }
         if !matches!(self.phase, Phase::Open | Phase::Flushing { .. })
-            || self.has_worn_out(seals_max)
+            || self.is_key_exhausted(seals_max)
         {
             return None;
         }
-        let patience = self.rtt.pto();
-        if let Some((token, to)) = self.path.poll_challenge(now, generator, patience) {
+        let pto = self.rtt.pto();
+        if let Some((token, to)) = self.path.poll_challenge(now, generator, pto) {
             let frames = [Some(Frame::PathChallenge(token)), None];
-            let cargo = if self.path.is_current(&to.destination) {
-                Cargo::Other
+            let kind = if self.path.is_current(&to.destination) {
+                SentKind::Other
             } else {
-                Cargo::Elsewhere
+                SentKind::OffPath
             };
             return self
-                .send_apart(now, (generator, &frames, cargo), buf)
+                .send_apart(now, (generator, &frames, kind), buf)
                 .then_some(to);
         }
         if self.tokens.to_return == [None; 2] || !self.path.may_send() {
@@ -624,7 +626,7 @@ impl<A: Aead> Session<A> {
         let frames =
             core::mem::take(&mut self.tokens.to_return).map(|token| token.map(Frame::PathResponse));
         let start = buf.len();
-        if !self.send_apart(now, (generator, &frames, Cargo::Other), buf) {
+        if !self.send_apart(now, (generator, &frames, SentKind::Other), buf) {
             return None;
         }
         self.path.count_sent(buf.len().saturating_sub(start));
@@ -635,7 +637,7 @@ impl<A: Aead> Session<A> {
     fn send_apart(
         &mut self,
         now: Instant,
-        (generator, frames, cargo): (&mut Generator, &[Option<Frame<'_>>; 2], Cargo),
+        (generator, frames, kind): (&mut Generator, &[Option<Frame<'_>>; 2], SentKind),
         buf: &mut Vec<u8>,
     ) -> bool {
         if self.skip_number(generator).is_none() {
@@ -655,9 +657,9 @@ impl<A: Aead> Session<A> {
             at: now,
             len: u16::try_from(len).unwrap_or(u16::MAX),
             elicits: Elicits::Ack,
-            cargo,
+            kind,
             described: None,
-            untold: 0,
+            untracked_frames: 0,
         };
         self.on_sent(now, &sent, 0);
         true

@@ -10,17 +10,17 @@ use super::flow::Moment;
 use super::mtu::MtuProbing;
 use super::path::CHALLENGE_LEN_MAX;
 use super::receive::Phase;
-use super::{Confirm, Content, Crowding, Keying, News, Ping, Sending, Session};
+use super::{AckDeferral, Confirm, Content, Keying, Ping, Sending, Session, SessionEvents};
 use crate::channel::FRAMES_MAX;
 use crate::error::CloseCode;
 use crate::fragment::FRAGMENT_LEN;
 use crate::frame::{Elicits, Frame};
 use crate::handshake::{params, reset};
 use crate::inbox::Inbox;
-use crate::outbox::{End, Lead, Outbox, Room};
+use crate::outbox::{End, FillPolicy, Outbox, Room};
 use crate::packet::{Form, Header, PLAINTEXT_LEN_MIN, PacketNumber, TAG_LEN};
 use crate::received::{Described, Written};
-use crate::sent::{Cargo, SentPacket};
+use crate::sent::{SentKind, SentPacket};
 
 /// Seals kept back for CLOSE when a key is worn.
 const SEALS_RESERVED: u64 = 64;
@@ -59,7 +59,7 @@ impl<A: Aead> Session<A> {
         let datagram = buf.get(start..).unwrap_or_default();
         if self.path.on_sent(now, datagram) {
             // The copy may be answered before it.
-            self.sent.measure_anew();
+            self.sent.reset_rtt_sampling();
         }
         Some(self.transmit())
     }
@@ -73,7 +73,7 @@ impl<A: Aead> Session<A> {
     ) -> bool {
         if matches!(self.phase, Phase::Open | Phase::Flushing { .. }) {
             self.change_keys(now, keying);
-            if self.has_worn_out(keying.limits.seals_max()) {
+            if self.is_key_exhausted(keying.limits.seals_max()) {
                 self.abort(now, CloseCode::AeadLimit);
             } else if self.poll_packet(now, generator, buf, keying).is_some() {
                 return true;
@@ -100,7 +100,7 @@ impl<A: Aead> Session<A> {
         buf: &mut Vec<u8>,
         keying: &Keying<'_, P>,
     ) -> Option<()> {
-        if self.flow.look_for_silence(now, &self.rtt) {
+        if self.flow.detect_silence(now, &self.rtt) {
             self.mtu.on_hole(now);
         }
         let moment = Moment {
@@ -118,13 +118,13 @@ impl<A: Aead> Session<A> {
         }
         self.outbox.set_begin_max(begin_max);
         let plan = Plan {
-            lead: self.lead(),
+            fill_policy: self.fill_policy(),
             open,
             has_messages: self.has_messages(open),
         };
         if !plan.has_messages && !self.has_to_report(now) {
             self.wait_for_rates(now, open);
-            self.rest(now);
+            self.compact(now);
             return None;
         }
         self.sealing.unfold(keying.provider);
@@ -149,12 +149,12 @@ impl<A: Aead> Session<A> {
             at: now,
             len: u16::try_from(buf.len().saturating_sub(packet.start)).unwrap_or(u16::MAX),
             elicits: body.elicits,
-            cargo: body.messages.cargo,
+            kind: body.messages.kind,
             described: body.described,
-            untold: body.messages.untold,
+            untracked_frames: body.messages.untracked_frames,
         };
         if body.messages.frames > 0 {
-            self.is_resting = false;
+            self.is_idle = false;
             self.message_at = now;
         }
         self.on_sent(now, &sent, body.messages.frames);
@@ -166,17 +166,17 @@ impl<A: Aead> Session<A> {
 
     /// Returns whether it is certain, at little cost, that nothing else leaves now; then what waiting for
     /// a rate would be noted is settled, too. A false answer costs a poll that finds nothing.
-    pub(crate) fn rests(&mut self, now: Instant) -> bool {
-        let rests = self.is_open()
+    pub(crate) fn compact_if_idle(&mut self, now: Instant) -> bool {
+        let compact_if_idle = self.is_open()
             && !self.outbox.may_have_work()
             && !self.has_path_work()
             && !self.has_to_report(now);
-        if rests {
-            self.tell_rate();
+        if compact_if_idle {
+            self.report_rate();
             self.flow.on_idle();
-            self.rest(now);
+            self.compact(now);
         }
-        rests
+        compact_if_idle
     }
 
     /// Leaves out a number now and then; `None` where the key has no more.
@@ -191,7 +191,7 @@ impl<A: Aead> Session<A> {
 
     /// Takes note of a packet that was sealed, with so many frames of messages.
     pub(super) fn on_sent(&mut self, now: Instant, packet: &SentPacket, frames: usize) {
-        let cargo = packet.cargo;
+        let kind = packet.kind;
         self.sent.on_sent(packet);
         let moment = Moment {
             now,
@@ -199,7 +199,7 @@ impl<A: Aead> Session<A> {
             in_flight: self.sent.in_flight_bytes(),
             len: packet.len,
         };
-        self.flow.on_sent(&moment, cargo, frames);
+        self.flow.on_sent(&moment, kind, frames);
         self.tally.packets_sent = self.tally.packets_sent.saturating_add(1);
         self.tally.bytes_sent = self.tally.bytes_sent.saturating_add(u64::from(packet.len));
         self.keepalive_at = now + self.silence.keepalive;
@@ -208,7 +208,7 @@ impl<A: Aead> Session<A> {
     /// Nothing leaves any more: looks at what waits for a rate or the window, where channels in `open`
     /// need not.
     fn wait_for_rates(&mut self, now: Instant, open: u32) {
-        self.tell_rate();
+        self.report_rate();
         if !self.outbox.may_have_work() {
             self.flow.on_idle();
             return;
@@ -216,10 +216,10 @@ impl<A: Aead> Session<A> {
         if !self.has_room_in_flight() {
             return;
         }
-        let (lead, bulk) = (self.lead(), self.flow.bulk_channels());
+        let (fill_policy, bulk) = (self.fill_policy(), self.flow.bulk_channels());
         let waiting = [bulk & !open, !bulk & !open]
             .into_iter()
-            .filter(|channels| *channels != 0 && self.outbox.has_work_for(lead, *channels))
+            .filter(|channels| *channels != 0 && self.outbox.has_work_for(fill_policy, *channels))
             .fold(0, |waiting, channels| waiting | channels);
         let moment = Moment {
             now,
@@ -239,7 +239,7 @@ impl<A: Aead> Session<A> {
             && self.ping != Ping::Alone
             && (self.ping == Ping::Due || !self.sent.is_full())
             && self.has_room_on_record()
-            && self.outbox.has_work_for(self.lead(), open)
+            && self.outbox.has_work_for(self.fill_policy(), open)
     }
 
     /// Returns whether a packet is to leave now whatever messages there are.
@@ -254,11 +254,11 @@ impl<A: Aead> Session<A> {
 
     /// What the next packet with messages must hold: unreliable ones leave a part of the room in
     /// flight to the others.
-    const fn lead(&self) -> Lead {
+    const fn fill_policy(&self) -> FillPolicy {
         if self.sent.is_full_for_unreliable() {
-            Lead::Reliable
+            FillPolicy::ReliableFirst
         } else {
-            Lead::Any
+            FillPolicy::Any
         }
     }
 
@@ -279,7 +279,7 @@ impl<A: Aead> Session<A> {
         buf: &mut Vec<u8>,
     ) -> Body {
         let Plan {
-            lead,
+            fill_policy,
             open,
             has_messages,
         } = *plan;
@@ -298,16 +298,16 @@ impl<A: Aead> Session<A> {
         }
         if has_messages {
             let end = if is_padded { End::Frames } else { End::Packet };
-            messages = self.write_messages(now, (packet, end, lead, open), buf);
+            messages = self.write_messages(now, (packet, end, fill_policy, open), buf);
             if messages.frames > 0 {
                 elicits = Elicits::Ack;
             }
-            self.crowding = match (messages.frames, self.crowding) {
-                (1.., Crowding::None) => Crowding::None,
-                _ if !self.outbox.has_work_for(lead, open) => Crowding::None,
-                (0, _) => Crowding::LastPacket,
+            self.ack_deferral = match (messages.frames, self.ack_deferral) {
+                (1.., AckDeferral::None) => AckDeferral::None,
+                _ if !self.outbox.has_work_for(fill_policy, open) => AckDeferral::None,
+                (0, _) => AckDeferral::NextPacket,
                 // No later packet of this drain would have room either.
-                (_, Crowding::Before | Crowding::LastPacket) => Crowding::Before,
+                (_, AckDeferral::UntilDue | AckDeferral::NextPacket) => AckDeferral::UntilDue,
             };
         }
         // Messages may end with one that has no length; a PING comes only where there are none.
@@ -345,24 +345,24 @@ impl<A: Aead> Session<A> {
     fn write_messages(
         &mut self,
         now: Instant,
-        (packet, end, lead, open): (&Packet, End, Lead, u32),
+        (packet, end, fill_policy, open): (&Packet, End, FillPolicy, u32),
         buf: &mut Vec<u8>,
     ) -> Messages {
         let room = Room {
             bytes: packet.end().saturating_sub(buf.len()),
             end,
-            lead,
+            fill_policy,
             channels: open,
         };
         let sent = &mut self.sent;
         let mut written = 0;
-        let mut untold = 0_u8;
-        let mut is_again = false;
+        let mut untracked_frames = 0_u8;
+        let mut is_retransmit = false;
         let frames = self.outbox.fill(now, room, buf, &mut |frame| {
-            is_again |= frame.is_again;
+            is_retransmit |= frame.is_retransmit;
             written |= 1_u32.wrapping_shl(frame.content.channel().0.into());
-            if !frame.is_told {
-                untold = untold.saturating_add(1);
+            if !frame.is_tracked {
+                untracked_frames = untracked_frames.saturating_add(1);
                 return;
             }
             // `has_room_on_record` was asked.
@@ -370,25 +370,26 @@ impl<A: Aead> Session<A> {
                 debug_assert!(false, "no room for what a packet holds");
             }
         });
-        let cargo = if frames == 0 {
-            Cargo::Other
+        let kind = if frames == 0 {
+            SentKind::Other
         } else if written & self.flow.bulk_channels() != 0 {
-            Cargo::Bulk
+            SentKind::Bulk
         } else if written & self.reliable_channels != 0 {
-            Cargo::Other
+            SentKind::Other
         } else {
             // Of the others nothing is kept.
-            let told = u8::try_from(frames.saturating_sub(untold.into())).unwrap_or(u8::MAX);
-            if is_again {
-                Cargo::Again(told)
+            let told =
+                u8::try_from(frames.saturating_sub(untracked_frames.into())).unwrap_or(u8::MAX);
+            if is_retransmit {
+                SentKind::Retransmit(told)
             } else {
-                Cargo::Unreliable(told)
+                SentKind::Unreliable(told)
             }
         };
         Messages {
             frames,
-            cargo,
-            untold,
+            kind,
+            untracked_frames,
         }
     }
 
@@ -436,9 +437,9 @@ impl<A: Aead> Session<A> {
         packet: &Packet,
         end: usize,
     ) -> Option<Result<u64, SealError>> {
-        let (rest, tag) = buf.split_at_mut_checked(end)?;
-        let (rest, body) = rest.split_at_mut_checked(packet.body)?;
-        let header = rest.get(packet.start..)?;
+        let (compact, tag) = buf.split_at_mut_checked(end)?;
+        let (compact, body) = compact.split_at_mut_checked(packet.body)?;
+        let header = compact.get(packet.start..)?;
         Some(self.sealing.seal(header, body, tag.first_chunk_mut()?))
     }
 
@@ -451,7 +452,7 @@ impl<A: Aead> Session<A> {
     }
 
     /// Returns whether only CLOSE may be sent any more.
-    pub(super) fn has_worn_out(&self, seals_max: u64) -> bool {
+    pub(super) fn is_key_exhausted(&self, seals_max: u64) -> bool {
         self.sealing
             .sealed_in_phase()
             .saturating_add(SEALS_RESERVED)
@@ -466,7 +467,7 @@ impl<A: Aead> Session<A> {
 /// What is known before a packet is written.
 struct Plan {
     /// What it must hold for its messages to leave.
-    lead: Lead,
+    fill_policy: FillPolicy,
     /// Whose messages may leave: bit n is channel n.
     open: u32,
     /// There are such.
@@ -485,17 +486,17 @@ struct Messages {
     /// How many frames they are.
     frames: usize,
     /// Of what sort.
-    cargo: Cargo,
+    kind: SentKind,
     /// Of how many nobody wants to hear what becomes of them.
-    untold: u8,
+    untracked_frames: u8,
 }
 
 impl Messages {
     /// There are none.
     const NONE: Self = Self {
         frames: 0,
-        cargo: Cargo::Other,
-        untold: 0,
+        kind: SentKind::Other,
+        untracked_frames: 0,
     };
 }
 
@@ -528,10 +529,10 @@ impl<A: Aead> Session<A> {
     /// rides along only where it leaves room for a fragment.
     pub(super) fn ack_room(&self, now: Instant, room: usize) -> usize {
         let beside = room.saturating_sub(FRAGMENT_LEN + FRAGMENT_HEADER_LEN);
-        match (self.received.ack_due(now), self.crowding) {
-            (true, Crowding::None | Crowding::Before) => room,
-            (true, Crowding::LastPacket) => beside,
-            (false, Crowding::None) if self.received.fits(beside) => beside,
+        match (self.received.ack_due(now), self.ack_deferral) {
+            (true, AckDeferral::None | AckDeferral::UntilDue) => room,
+            (true, AckDeferral::NextPacket) => beside,
+            (false, AckDeferral::None) if self.received.fits(beside) => beside,
             (false, _) => 0,
         }
     }
@@ -586,7 +587,7 @@ impl<A: Aead> Session<A> {
         let Some((confirm, sending)) = &mut self.confirm else {
             return false;
         };
-        let is_crowded = self.crowding != Crowding::None && *sending == Sending::InFlight;
+        let is_crowded = self.ack_deferral != AckDeferral::None && *sending == Sending::InFlight;
         let yields = is_crowded && !is_turn;
         if yields || self.sent.push(Content::Confirm).is_err() {
             return false;
@@ -617,16 +618,16 @@ impl<A: Aead> Session<A> {
 }
 
 /// Who hears what became of a packet's contents.
-pub(super) struct Fates<'a> {
+pub(super) struct AckDispatch<'a> {
     pub(super) now: Instant,
     pub(super) outbox: &'a mut Outbox,
     pub(super) inbox: &'a mut Inbox,
     pub(super) confirm: &'a mut Option<(Box<Confirm>, Sending)>,
     pub(super) mtu: &'a mut MtuProbing,
-    pub(super) news: &'a mut News,
+    pub(super) events: &'a mut SessionEvents,
 }
 
-impl Fates<'_> {
+impl AckDispatch<'_> {
     /// Sees to it that what a lost packet carried is sent again, where it must be.
     pub(super) fn on_lost(&mut self, content: Content) {
         match content {
@@ -641,7 +642,7 @@ impl Fates<'_> {
             Content::Window(credit) => self.inbox.on_window_lost(credit),
             Content::MtuProbe(mtu) => {
                 if let Some(outcome) = self.mtu.on_lost(self.now, mtu) {
-                    self.news.mtu_checked = Some(outcome);
+                    self.events.mtu_checked = Some(outcome);
                 }
             }
         }
@@ -655,7 +656,7 @@ impl Fates<'_> {
             Content::Confirm => *self.confirm = None,
             Content::MtuProbe(mtu) => {
                 if let Some(outcome) = self.mtu.on_acknowledged(self.now, mtu) {
-                    self.news.mtu_checked = Some(outcome);
+                    self.events.mtu_checked = Some(outcome);
                 }
             }
         }

@@ -3,7 +3,7 @@
 use udp_proto::Message;
 use udp_proto::channel::{ChannelConfig, ChannelId, ChannelTable, Content, MsgFrame, Priority};
 use udp_proto::inbox::Inbox;
-use udp_proto::outbox::{End, Lead, Outbox, Room};
+use udp_proto::outbox::{End, FillPolicy, Outbox, Room};
 use wire::{Instant, Reader};
 
 /// Whether what becomes of each message is asked for.
@@ -90,7 +90,7 @@ impl Link {
         let room = Room {
             bytes: 1_171,
             end: End::Packet,
-            lead: Lead::Any,
+            fill_policy: FillPolicy::Any,
             channels: u32::MAX,
         };
         self.plaintext.clear();

@@ -1,10 +1,10 @@
 //! Two sides exchange messages over a lossy pipe.
 
+mod abandoned;
 mod delivery;
-mod fates;
-mod given_up;
 mod hostile;
 mod kinds;
 mod pipe;
-mod repeats;
+mod retransmits;
 mod schedule;
+mod tracked;

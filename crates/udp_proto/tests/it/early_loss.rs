@@ -25,10 +25,10 @@ fn three_lost_datagrams_at_the_start_delay_a_token_session_and_do_not_end_it() {
         for first in [300, 600, 850, 900, 1_000] {
             let mut link = Link::new(11, unhurried(), early((false, lost)));
             let end = START + Duration::from_secs(3);
-            let mut is_told = false;
+            let mut is_tracked = false;
             while link.line.now < end && link.line.client.messages.len() < 2 {
-                if !is_told && let Some(theirs) = link.accepted() {
-                    is_told = true;
+                if !is_tracked && let Some(theirs) = link.accepted() {
+                    is_tracked = true;
                     for message in [vec![1; first], vec![2; 1_100]] {
                         let now = link.line.now;
                         let server = &mut link.line.server.machine;

@@ -1,6 +1,6 @@
 //! K1: no key seals twice under one nonce.
 
-mod life;
+mod lifetime;
 
 use core::time::Duration;
 

@@ -12,8 +12,8 @@ use crate::harness::{Keys, RELIABLE, SERVER, UNRELIABLE, address};
 
 /// Makes a test for each ordered pair: who dials, who accepts.
 macro_rules! pairs {
-    ($($(#[$gate:meta])* $name:ident: $client:expr, $server:expr;)+) => {$(
-        $(#[$gate])*
+    ($($(#[$limiter:meta])* $name:ident: $client:expr, $server:expr;)+) => {$(
+        $(#[$limiter])*
         #[test]
         fn $name() {
             super::twp_k11_sessions_of_every_mode_and_suite_work(|| $client, || $server);

@@ -4,11 +4,11 @@ use core::time::Duration;
 
 use udp_proto::Config;
 
+use crate::amplification::open_by_a_copy;
 use crate::direct::{CLIENT, Line, Sent};
 use crate::harness::{RELIABLE, UNRELIABLE, address};
 use crate::hostile::stranger;
 use crate::rogue::{Rogue, confirm};
-use crate::victim::open_by_a_copy;
 
 /// CONFIRM goes with every packet until it is acknowledged, and leaves no room for a full fragment.
 #[test]

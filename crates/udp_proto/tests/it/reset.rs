@@ -5,7 +5,7 @@
     reason = "figures that docs/protocol.md states, for whoever runs it with --nocapture"
 )]
 
-mod told;
+mod detection;
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -52,11 +52,11 @@ fn restart(line: &mut Line, config: Config, shape: impl Fn(Listen) -> Listen) {
 fn twp_t8_a_client_hears_of_a_restart_with_its_next_packet() {
     for (seed, len) in [(51, CidLen::Zero), (52, CidLen::Four), (53, CidLen::Eight)] {
         let (mut line, session) = open(seed, long_ids(), config(|config| config.cid_len = len));
-        let last_words = line.server.machine.sessions().next().unwrap();
+        let close_frame = line.server.machine.sessions().next().unwrap();
         let now = line.now;
         line.server
             .machine
-            .send(now, last_words, RELIABLE, b"unread")
+            .send(now, close_frame, RELIABLE, b"unread")
             .unwrap();
         line.settle();
         restart(&mut line, long_ids(), with_secret(1));

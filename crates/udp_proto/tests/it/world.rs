@@ -45,8 +45,8 @@ fn sim_twp_m1_m2_r2_storms_are_weathered_with_new_keys_every_16_packets() {
                 for (sender, receiver) in [(&ours, &theirs), (&theirs, &ours)] {
                     let behind = sender.key_phase_sent - receiver.key_phase_received;
                     assert!(behind <= 1, "{sender:?} {receiver:?}");
-                    let lead = sender.key_phase_sent.abs_diff(sender.key_phase_received);
-                    assert!(lead <= 1, "{sender:?}");
+                    let fill_policy = sender.key_phase_sent.abs_diff(sender.key_phase_received);
+                    assert!(fill_policy <= 1, "{sender:?}");
                     changes += receiver.key_phase_received;
                 }
                 sessions += 1;
@@ -68,7 +68,7 @@ fn sim_twp_m1_m2_r2_storms_are_weathered_with_new_keys_every_16_packets() {
     }
 }
 
-/// Twice in one process here; `cargo xtask sim` runs it in two profiles, and compares the lines that
+/// Twice in one process here; `kind xtask sim` runs it in two profiles, and compares the lines that
 /// begin with `trace`.
 #[test]
 fn sim_twp_d1_one_seed_gives_one_trace() {

@@ -18,7 +18,7 @@ pub(crate) struct Inbound {
     /// Number of the oldest message that was not handed over: all below it were.
     next: u64,
     /// How messages `next`, `next + 1`, ... stand; shorter than [`ID_WINDOW`].
-    early: VecDeque<Standing>,
+    early: VecDeque<ArrivalState>,
 }
 
 /// Whether messages wait for those before them.
@@ -32,7 +32,7 @@ enum Order {
 
 /// How a message stands.
 #[derive(Clone, Copy, Debug)]
-enum Standing {
+enum ArrivalState {
     /// Nothing of it came.
     Missing,
     /// Some of it came, or all of it before its turn.
@@ -87,9 +87,9 @@ impl Inbound {
         }
         let place = usize::try_from(ahead).map_err(|_| ChannelError::Flow)?;
         let known = match self.early.get(place).copied() {
-            Some(Standing::Delivered) => return Ok(false),
-            Some(Standing::Held(held)) => Some(held),
-            Some(Standing::Missing) | None => None,
+            Some(ArrivalState::Delivered) => return Ok(false),
+            Some(ArrivalState::Held(held)) => Some(held),
+            Some(ArrivalState::Missing) | None => None,
         };
         if let Some(held) = known
             && store.stock().reassembler.admit(held.key, &fragment)? == Admission::Repeated
@@ -109,12 +109,12 @@ impl Inbound {
             return Ok(true);
         }
         let is_in_turn = place == 0 || self.order == Order::Arrival;
-        let standing = if fragment.count() == 1 && is_in_turn {
+        let state = if fragment.count() == 1 && is_in_turn {
             store
                 .stock()
                 .unread
                 .push_reliable(channel, credit, |queue| queue.push(frame.data));
-            Standing::Delivered
+            ArrivalState::Delivered
         } else {
             let held = known.unwrap_or_else(|| Held {
                 key: store.stock().reassembler.begin(fragment.count()),
@@ -128,12 +128,12 @@ impl Inbound {
             };
             if is_in_turn && store.stock().reassembler.is_complete(held.key) {
                 held.deliver(channel, store);
-                Standing::Delivered
+                ArrivalState::Delivered
             } else {
-                Standing::Held(held)
+                ArrivalState::Held(held)
             }
         };
-        self.note(place, standing);
+        self.note(place, state);
         self.advance(channel, store);
         Ok(true)
     }
@@ -147,16 +147,18 @@ impl Inbound {
 
     /// Returns the heap memory it keeps, bytes, without that of the messages.
     pub(crate) fn memory(&self) -> usize {
-        self.early.capacity().saturating_mul(size_of::<Standing>())
+        self.early
+            .capacity()
+            .saturating_mul(size_of::<ArrivalState>())
     }
 
     /// Notes how the message in `place`, which is below [`ID_WINDOW`], stands.
-    fn note(&mut self, place: usize, standing: Standing) {
+    fn note(&mut self, place: usize, state: ArrivalState) {
         while self.early.len() <= place {
-            self.early.push_back(Standing::Missing);
+            self.early.push_back(ArrivalState::Missing);
         }
         if let Some(slot) = self.early.get_mut(place) {
-            *slot = standing;
+            *slot = state;
         }
     }
 
@@ -164,11 +166,13 @@ impl Inbound {
     fn advance(&mut self, channel: ChannelId, store: &mut Store) {
         loop {
             match self.early.front() {
-                Some(Standing::Delivered) => {}
-                Some(Standing::Held(held)) if store.stock().reassembler.is_complete(held.key) => {
+                Some(ArrivalState::Delivered) => {}
+                Some(ArrivalState::Held(held))
+                    if store.stock().reassembler.is_complete(held.key) =>
+                {
                     held.deliver(channel, store);
                 }
-                Some(Standing::Held(_) | Standing::Missing) | None => return,
+                Some(ArrivalState::Held(_) | ArrivalState::Missing) | None => return,
             }
             self.early.pop_front();
             self.next = self.next.saturating_add(1);
@@ -177,7 +181,7 @@ impl Inbound {
 }
 
 const _: () = assert!(
-    size_of::<Standing>() == 12,
+    size_of::<ArrivalState>() == 12,
     "one frame may make as many as the window has numbers"
 );
 

@@ -131,7 +131,7 @@ struct Begun {
     /// Which.
     name: SplitMessage,
     /// When it is given up.
-    dies: Instant,
+    expires_at: Instant,
     /// Where its fragments are.
     key: Key,
 }
@@ -159,10 +159,10 @@ pub(crate) enum Progress {
 }
 
 impl Reassembly {
-    /// Begins a message that is given up at `dies`.
+    /// Begins a message that is given up at `expires_at`.
     pub(crate) fn begin(
         &mut self,
-        dies: Instant,
+        expires_at: Instant,
         name: SplitMessage,
         count: u16,
         reassembler: &mut Reassembler,
@@ -172,7 +172,11 @@ impl Reassembly {
         }
         let key = reassembler.begin(count);
         self.charged = self.charged.saturating_add(reassembler.cost(key));
-        self.begun.push(Begun { name, dies, key });
+        self.begun.push(Begun {
+            name,
+            expires_at,
+            key,
+        });
     }
 
     /// Takes a fragment of a message that began, now or before.
@@ -221,14 +225,14 @@ impl Reassembly {
 
     /// Gives up what is too old.
     pub(crate) fn expire(&mut self, now: Instant, reassembler: &mut Reassembler) {
-        while let Some(place) = self.begun.iter().position(|begun| begun.dies <= now) {
+        while let Some(place) = self.begun.iter().position(|begun| begun.expires_at <= now) {
             self.give_up(place, reassembler);
         }
     }
 
     /// Returns when the next message is too old.
     pub(crate) fn expires(&self) -> Option<Instant> {
-        self.begun.iter().map(|begun| begun.dies).min()
+        self.begun.iter().map(|begun| begun.expires_at).min()
     }
 
     /// Returns how many messages were given up.

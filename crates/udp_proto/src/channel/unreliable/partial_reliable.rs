@@ -15,7 +15,7 @@ use crate::outcome::MessageOutcome;
 /// Of a message that is not sent again any more only the record stays, until it is known what became
 /// of it.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct PartialReliable {
     /// By number, at most [`ID_WINDOW`].
     messages: VecDeque<Message>,
     /// Bytes of those that may be sent again, in that order.
@@ -45,7 +45,7 @@ pub(crate) struct Leaving {
 
 /// What is known of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum AckOutcome {
     /// It is not one that is sent again, or was told of.
     NotKept,
     /// Not enough.
@@ -56,7 +56,7 @@ pub(crate) enum Fate {
 
 /// A fragment that is to be written again.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Again {
+pub(crate) struct Retransmission {
     /// Its message.
     pub(crate) leaving: Leaving,
     /// Which of the message it is.
@@ -106,7 +106,7 @@ const _: () = assert!(
     "each fragment has a bit"
 );
 
-impl Kept {
+impl PartialReliable {
     /// Takes note that a fragment of a message that is still in the queue has left for the first time.
     pub(crate) fn on_written(&mut self, leaving: &Leaving, fragment: u16, now: Instant) {
         if let Some(message) = self.get_mut(leaving.message) {
@@ -127,14 +127,14 @@ impl Kept {
     /// Takes the bytes of a message that has left in full from `offset` of the channel's queue.
     pub(crate) fn keep(&mut self, message: u64, queue: &ByteQueue, offset: u64) {
         let start = self.bytes.end();
-        let Some(kept) = self.get_mut(message) else {
+        let Some(partial) = self.get_mut(message) else {
             return;
         };
         // All of it may have arrived already.
-        kept.stage = Stage::Repeatable(start);
-        let useless_at = kept.useless_at;
-        let (len, fragments) = (kept.leaving.len, kept.leaving.split.max(1));
-        let missing = !(kept.acknowledged | kept.in_flight);
+        partial.stage = Stage::Repeatable(start);
+        let useless_at = partial.useless_at;
+        let (len, fragments) = (partial.leaving.len, partial.leaving.split.max(1));
+        let missing = !(partial.acknowledged | partial.in_flight);
         self.wake_at(useless_at);
         self.repeatable = self.repeatable.saturating_add(1);
         self.bytes.push(queue.get(offset, len));
@@ -164,34 +164,34 @@ impl Kept {
     }
 
     /// Takes note that a fragment arrived.
-    pub(crate) fn on_acknowledged(&mut self, message: u64, fragment: u16) -> Fate {
-        let Some(kept) = self.get_mut(message) else {
-            return Fate::NotKept;
+    pub(crate) fn on_acknowledged(&mut self, message: u64, fragment: u16) -> AckOutcome {
+        let Some(partial) = self.get_mut(message) else {
+            return AckOutcome::NotKept;
         };
-        kept.acknowledged |= bit(fragment);
-        kept.in_flight &= !bit(fragment);
-        let count = u32::from(kept.leaving.split.max(1));
-        let is_complete = kept.acknowledged.count_ones() >= count;
+        partial.acknowledged |= bit(fragment);
+        partial.in_flight &= !bit(fragment);
+        let count = u32::from(partial.leaving.split.max(1));
+        let is_complete = partial.acknowledged.count_ones() >= count;
         self.unqueue(message, fragment);
         if !is_complete {
             self.doubt(message);
-            return Fate::Open;
+            return AckOutcome::Open;
         }
         self.remove(message);
-        Fate::Known(MessageOutcome::Delivered)
+        AckOutcome::Known(MessageOutcome::Delivered)
     }
 
     /// Takes note that a fragment counts as lost; returns whether it is of a message kept here.
     pub(crate) fn on_lost(&mut self, now: Instant, message: u64, fragment: u16) -> bool {
-        let Some(kept) = self.get_mut(message) else {
+        let Some(partial) = self.get_mut(message) else {
             return false;
         };
-        if kept.acknowledged & bit(fragment) != 0 {
+        if partial.acknowledged & bit(fragment) != 0 {
             return true;
         }
-        kept.in_flight &= !bit(fragment);
-        kept.lost_at = now;
-        if matches!(kept.stage, Stage::Repeatable(_)) {
+        partial.in_flight &= !bit(fragment);
+        partial.lost_at = now;
+        if matches!(partial.stage, Stage::Repeatable(_)) {
             self.queue(message, fragment);
         }
         self.doubt(message);
@@ -199,15 +199,15 @@ impl Kept {
     }
 
     /// Returns the lowest fragment to be written again, where the next number on the wire is so.
-    pub(crate) fn next_lost(&self, next_on_wire: u64) -> Option<Again> {
+    pub(crate) fn next_lost(&self, next_on_wire: u64) -> Option<Retransmission> {
         self.lost.iter().find_map(|(message, fragment)| {
-            let kept = self.messages.get(self.place(*message).ok()?)?;
-            let Stage::Repeatable(start) = kept.stage else {
+            let partial = self.messages.get(self.place(*message).ok()?)?;
+            let Stage::Repeatable(start) = partial.stage else {
                 return None;
             };
             let before = usize::from(*fragment).saturating_mul(FRAGMENT_LEN) as u64;
-            (!kept.leaving.is_behind(next_on_wire)).then_some(Again {
-                leaving: kept.leaving,
+            (!partial.leaving.is_behind(next_on_wire)).then_some(Retransmission {
+                leaving: partial.leaving,
                 fragment: *fragment,
                 start: start.saturating_add(before),
             })
@@ -217,8 +217,8 @@ impl Kept {
     /// Takes note that a fragment from [`next_lost`](Self::next_lost) is written.
     pub(crate) fn on_lost_written(&mut self, message: u64, fragment: u16) {
         self.unqueue(message, fragment);
-        if let Some(kept) = self.get_mut(message) {
-            kept.in_flight |= bit(fragment);
+        if let Some(partial) = self.get_mut(message) {
+            partial.in_flight |= bit(fragment);
         }
     }
 
@@ -228,10 +228,10 @@ impl Kept {
         if !self.lost.is_empty() {
             return true;
         }
-        let oldest = self.messages.iter().find_map(|kept| {
-            let is_it = matches!(kept.stage, Stage::Repeatable(_)) && kept.in_flight != 0;
-            let lowest = u16::try_from(kept.in_flight.trailing_zeros()).ok()?;
-            is_it.then_some((kept.leaving.message, lowest))
+        let oldest = self.messages.iter().find_map(|partial| {
+            let is_it = matches!(partial.stage, Stage::Repeatable(_)) && partial.in_flight != 0;
+            let lowest = u16::try_from(partial.in_flight.trailing_zeros()).ok()?;
+            is_it.then_some((partial.leaving.message, lowest))
         });
         if let Some((message, fragment)) = oldest {
             self.queue(message, fragment);
@@ -241,7 +241,7 @@ impl Kept {
 
     /// Gives up what the peer may take for old, where the next number on the wire is so, and names it
     /// to `settled`.
-    pub(crate) fn leave_behind(
+    pub(crate) fn drop_stale(
         &mut self,
         next_on_wire: u64,
         settled: &mut impl FnMut(u64, MessageOutcome),
@@ -264,12 +264,12 @@ impl Kept {
         }
         self.timeout = None;
         let mut place = 0;
-        while let Some(kept) = self.messages.get(place) {
+        while let Some(partial) = self.messages.get(place) {
             let Leaving {
                 message, deadline, ..
-            } = kept.leaving;
-            let useless_at = kept.useless_at;
-            match kept.stage {
+            } = partial.leaving;
+            let useless_at = partial.useless_at;
+            match partial.stage {
                 Stage::Doubted(outcome, until) if until <= now => {
                     self.remove(message);
                     settled(message, outcome);
@@ -332,39 +332,42 @@ impl Kept {
     /// Sends a message no more; `outcome` is what became of it where nothing more is heard.
     fn give_up(&mut self, now: Instant, message: u64, outcome: MessageOutcome) {
         self.close(message, Stage::Over(outcome));
-        if let Some(kept) = self.get_mut(message) {
-            kept.lost_at = now;
+        if let Some(partial) = self.get_mut(message) {
+            partial.lost_at = now;
         }
         self.doubt(message);
     }
 
     /// Begins to doubt a message that is not sent again, once nothing of it is in flight.
     fn doubt(&mut self, message: u64) {
-        if let Some(kept) = self.get_mut(message)
-            && let Stage::Over(outcome) = kept.stage
-            && kept.in_flight == 0
+        if let Some(partial) = self.get_mut(message)
+            && let Stage::Over(outcome) = partial.stage
+            && partial.in_flight == 0
         {
-            let until = kept.lost_at + STRAGGLERS;
-            kept.stage = Stage::Doubted(outcome, until);
+            let until = partial.lost_at + STRAGGLERS;
+            partial.stage = Stage::Doubted(outcome, until);
             self.wake_at(until);
         }
     }
 
     /// Changes the stage of a message to one in which it is not sent again, and lets go of its bytes.
     fn close(&mut self, message: u64, stage: Stage) {
-        let Some(kept) = self.get_mut(message) else {
+        let Some(partial) = self.get_mut(message) else {
             return;
         };
-        let before = core::mem::replace(&mut kept.stage, stage);
+        let before = core::mem::replace(&mut partial.stage, stage);
         if !matches!(before, Stage::Repeatable(_)) {
             return;
         }
         self.repeatable = self.repeatable.saturating_sub(1);
         self.lost.retain(|(lost, _)| *lost != message);
-        let first = self.messages.iter().find_map(|kept| match kept.stage {
-            Stage::Repeatable(start) => Some(start),
-            Stage::Leaving | Stage::Over(_) | Stage::Doubted(..) => None,
-        });
+        let first = self
+            .messages
+            .iter()
+            .find_map(|partial| match partial.stage {
+                Stage::Repeatable(start) => Some(start),
+                Stage::Leaving | Stage::Over(_) | Stage::Doubted(..) => None,
+            });
         let end = self.bytes.end();
         self.bytes.release(first.unwrap_or(end));
     }
@@ -391,7 +394,7 @@ impl Kept {
     /// Where a message is in `messages`, or would be.
     fn place(&self, message: u64) -> Result<usize, usize> {
         self.messages
-            .binary_search_by_key(&message, |kept| kept.leaving.message)
+            .binary_search_by_key(&message, |partial| partial.leaving.message)
     }
 
     /// Returns a message, to change it.

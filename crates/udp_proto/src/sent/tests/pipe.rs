@@ -188,9 +188,9 @@ impl Run {
             at: now,
             len: 100,
             elicits,
-            cargo: Cargo::Other,
+            kind: SentKind::Other,
             described,
-            untold: 0,
+            untracked_frames: 0,
         });
         if self.generator.chance(self.world.loss_per_million) {
             return;

@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use wire::{Generator, Instant};
 
-use super::{Heard, Route, Span, real_address};
+use super::{OpenedPacket, Route, Span, real_address};
 use crate::packet::{Header, TAG_LEN};
 
 /// How long an address that was left may be returned to without a challenge: "recently" of RFC 9000,
@@ -41,7 +41,7 @@ pub(super) struct Migration {
     /// Since when the session has its address, as far as is known.
     since: Instant,
     /// When the last packet from there opened, as far as is known.
-    heard_at: Instant,
+    received_at: Instant,
     /// A datagram, and who else gets it.
     copy: Vec<u8>,
     copy_to: Option<Route>,
@@ -57,7 +57,7 @@ struct Previous {
 
 /// A candidate that has answered.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Won {
+pub(super) struct ValidatedPath {
     pub(super) route: Route,
     pub(super) address: SocketAddr,
     pub(super) round_trip: Option<Duration>,
@@ -73,7 +73,7 @@ impl Migration {
             left: None,
             switches: Switches::NONE,
             since: Instant::ZERO,
-            heard_at: now,
+            received_at: now,
             copy: Vec::new(),
             copy_to: None,
         }
@@ -94,25 +94,25 @@ impl Migration {
 
     /// Takes note of a packet from the session's address.
     pub(super) const fn on_current(&mut self, now: Instant) {
-        self.heard_at = now;
+        self.received_at = now;
     }
 
     /// Takes note of a packet from elsewhere. Returns where the session returns to at once, with
     /// that noted; `current` is where it is, and whether that is proved.
     pub(super) fn on_elsewhere(
         &mut self,
-        heard: &Heard<'_>,
+        packet: &OpenedPacket<'_>,
         (current, is_proved): (Route, bool),
     ) -> Option<Route> {
-        let (now, from) = (heard.now, heard.arrival.peer);
+        let (now, from) = (packet.now, packet.arrival.peer);
         self.give_up(now);
         if let Some(candidate) = &mut self.candidate
             && candidate.route.peer == from
         {
-            candidate.on_packet(heard.len);
+            candidate.on_packet(packet.len);
             return None;
         }
-        if !heard.is_newest {
+        if !packet.is_newest {
             return None;
         }
         if let Some(previous) = self.previous
@@ -120,22 +120,22 @@ impl Migration {
         {
             // Free, not counted, and once: a copier must win the session's address anew.
             self.previous = None;
-            self.move_on(now, current, heard.patience);
+            self.move_on(now, current, packet.pto);
             return Some(previous.route);
         }
-        let is_port = current.span(Route::of(heard.arrival)) == Span::Port;
+        let is_port = current.span(Route::of(packet.arrival)) == Span::Port;
         // The host is the same one, so copies that go there reach nobody new.
-        let patience = if is_port {
-            heard.patience.min(PORT_PATIENCE)
+        let pto = if is_port {
+            packet.pto.min(PORT_PATIENCE)
         } else {
-            heard.patience
+            packet.pto
         };
         let has_place = self
             .candidate
-            .is_none_or(|candidate| candidate.is_replaceable(now, patience));
-        let is_left = is_port && now >= self.heard_at + patience;
-        if has_place && (is_left || self.may_move(now, patience)) {
-            self.candidate = Some(Candidate::new(heard, current));
+            .is_none_or(|candidate| candidate.is_replaceable(now, pto));
+        let is_left = is_port && now >= self.received_at + pto;
+        if has_place && (is_left || self.may_move(now, pto)) {
+            self.candidate = Some(Candidate::new(packet, current));
             self.left = None;
             // RFC 9000, section 9.3.3: the peer may not have moved at all.
             self.check = is_proved.then(|| Challenge::due_at(now));
@@ -145,8 +145,8 @@ impl Migration {
 
     /// Returns whether a further change is allowed: one a second, and eight a minute unless nobody is
     /// heard at the present address any more.
-    fn may_move(&self, now: Instant, patience: Duration) -> bool {
-        let is_silent = now >= self.heard_at + patience.saturating_mul(SILENCE);
+    fn may_move(&self, now: Instant, pto: Duration) -> bool {
+        let is_silent = now >= self.received_at + pto.saturating_mul(SILENCE);
         self.switches.are_spaced(now) && (is_silent || self.switches.are_few(now))
     }
 
@@ -165,11 +165,11 @@ impl Migration {
         now: Instant,
         from: SocketAddr,
         token: [u8; 8],
-    ) -> Option<Won> {
+    ) -> Option<ValidatedPath> {
         let candidate = self.candidate.filter(|candidate| {
             candidate.route.peer == from && candidate.challenge.is_answered_by(token)
         })?;
-        Some(Won {
+        Some(ValidatedPath {
             route: candidate.route,
             address: candidate.address,
             round_trip: candidate.challenge.round_trip(now),
@@ -181,7 +181,7 @@ impl Migration {
         &mut self,
         now: Instant,
         (from, was_proved): (Route, bool),
-        (to, patience): (Route, Duration),
+        (to, pto): (Route, Duration),
     ) {
         self.switches.note(now);
         let is_settled = now.saturating_since(self.since) >= SETTLED;
@@ -195,19 +195,19 @@ impl Migration {
         self.previous = self
             .previous
             .filter(|previous| previous.route.peer != to.peer);
-        self.move_on(now, from, patience);
+        self.move_on(now, from, pto);
         if !was_proved {
             self.left = None;
         }
     }
 
     /// Begins anew at another address than `from`.
-    fn move_on(&mut self, now: Instant, from: Route, patience: Duration) {
+    fn move_on(&mut self, now: Instant, from: Route, pto: Duration) {
         self.candidate = None;
         self.check = None;
-        self.left = Some((from, now + patience.saturating_mul(PARTING)));
+        self.left = Some((from, now + pto.saturating_mul(PARTING)));
         self.since = now;
-        self.heard_at = now;
+        self.received_at = now;
     }
 
     /// Forgets what is over.
@@ -225,16 +225,16 @@ impl Migration {
         &mut self,
         now: Instant,
         generator: &mut Generator,
-        patience: Duration,
+        pto: Duration,
     ) -> Option<([u8; 8], Option<Route>)> {
         if let Some(candidate) = &mut self.candidate
             && candidate.takes_challenge(now)
         {
-            let token = candidate.challenge.ask(now, generator, patience);
+            let token = candidate.challenge.ask(now, generator, pto);
             return Some((token, Some(candidate.route)));
         }
         let check = self.check.as_mut().filter(|check| check.is_due(now))?;
-        Some((check.ask(now, generator, patience), None))
+        Some((check.ask(now, generator, pto), None))
     }
 
     /// Copies a datagram where another address is to get it too: the one that may be the peer's new
@@ -316,20 +316,20 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    pub(super) fn new(heard: &Heard<'_>, current: Route) -> Self {
-        let route = Route::of(heard.arrival);
+    pub(super) fn new(packet: &OpenedPacket<'_>, current: Route) -> Self {
+        let route = Route::of(packet.arrival);
         let span = current.span(route);
         let first = match span {
-            Span::Port => heard.now + HOLD,
-            Span::Host => heard.now,
+            Span::Port => packet.now + HOLD,
+            Span::Host => packet.now,
         };
         Self {
             route,
-            address: real_address(heard.arrival),
+            address: real_address(packet.arrival),
             challenge: Challenge::due_at(first),
             span,
-            since: heard.now,
-            received: heard.len,
+            since: packet.now,
+            received: packet.len,
             sent: 0,
         }
     }
@@ -340,8 +340,8 @@ impl Candidate {
     }
 
     /// Returns whether another address may take its place: it had the time to answer once.
-    pub(super) fn is_replaceable(&self, now: Instant, patience: Duration) -> bool {
-        self.challenge.is_over(now) || now >= self.since + patience
+    pub(super) fn is_replaceable(&self, now: Instant, pto: Duration) -> bool {
+        self.challenge.is_over(now) || now >= self.since + pto
     }
 
     /// Returns whether a challenge is to leave now, and takes note of it.
@@ -367,7 +367,7 @@ impl Candidate {
         let is_sent = len.saturating_add(kept) <= self.allowance();
         if is_sent {
             self.sent = self.sent.saturating_add(len);
-            self.challenge.hasten(now);
+            self.challenge.retry_now(now);
         }
         is_sent
     }
@@ -419,7 +419,7 @@ impl Challenge {
     }
 
     /// Asks at `now` where nothing was asked yet.
-    pub(super) fn hasten(&mut self, now: Instant) {
+    pub(super) fn retry_now(&mut self, now: Instant) {
         if self.tries == 0 {
             self.next_at = self.next_at.min(now);
         }
@@ -439,7 +439,7 @@ impl Challenge {
         &mut self,
         now: Instant,
         generator: &mut Generator,
-        patience: Duration,
+        pto: Duration,
     ) -> [u8; 8] {
         let token = *self.token.get_or_insert_with(|| {
             let mut token = [0; 8];
@@ -448,9 +448,9 @@ impl Challenge {
         });
         if self.tries == 0 {
             self.sent_at = now;
-            self.over_at = now + LIFE.max(patience.saturating_mul(PATIENCES));
+            self.over_at = now + LIFE.max(pto.saturating_mul(PATIENCES));
         }
-        let gap = patience.min(GAP).saturating_mul(1 << self.tries.min(16));
+        let gap = pto.min(GAP).saturating_mul(1 << self.tries.min(16));
         self.next_at = now + gap.min(GAP_MAX);
         self.tries = self.tries.saturating_add(1);
         token
@@ -540,10 +540,10 @@ pub(super) struct Rate {
 }
 
 /// All addresses that nobody of the session was heard at, together; TWP/1, section 8.
-pub(super) const STRANGERS: Rate = Rate::per_second(32, 32);
+pub(super) const UNKNOWN_RATE: Rate = Rate::per_second(32, 32);
 /// The address that is challenged, and the one that the session may return to, each: as much as a
 /// player sends. TWP/1, section 8.
-pub(super) const KNOWN: Rate = Rate::per_second(600, 300);
+pub(super) const KNOWN_RATE: Rate = Rate::per_second(600, 300);
 
 impl Rate {
     const fn per_second(count: u32, burst: u32) -> Self {
@@ -603,12 +603,12 @@ mod tests {
         let mut now = Instant::from_millis(5_000);
         let mut granted = 0;
         for _ in 0..1_000 {
-            granted += u32::from(pace.take(now, STRANGERS));
+            granted += u32::from(pace.take(now, UNKNOWN_RATE));
         }
         assert_eq!(granted, 32);
         for _ in 0..10_000 {
             now += Duration::from_millis(1);
-            granted += u32::from(pace.take(now, STRANGERS));
+            granted += u32::from(pace.take(now, UNKNOWN_RATE));
         }
         assert_eq!(granted, 32 + 320);
     }

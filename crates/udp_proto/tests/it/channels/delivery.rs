@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use udp_proto::channel::{ChannelConfig, ChannelId, ChannelTable, MsgFrame, Priority, SendError};
 use udp_proto::inbox::Inbox;
-use udp_proto::outbox::{End, Lead, Outbox, Room};
+use udp_proto::outbox::{End, FillPolicy, Outbox, Room};
 use wire::{Generator, Instant, Reader, Seed};
 
 use super::pipe::{Faults, Pipe};
@@ -192,7 +192,7 @@ fn b7_a_hole_holds_up_its_own_ordered_channel_and_nothing_else() {
 const ROOM_OF_ONE: Room = Room {
     bytes: 700,
     end: End::Packet,
-    lead: Lead::Any,
+    fill_policy: FillPolicy::Any,
     channels: u32::MAX,
 };
 

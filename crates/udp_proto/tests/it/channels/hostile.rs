@@ -145,11 +145,11 @@ fn twp_m4_a_split_message_dies_after_two_seconds() {
     inbox
         .on_message(Instant::ZERO, &frame(0, 1, Some((0, 2)), &data))
         .unwrap();
-    let dies = Instant::from_millis(2_000);
-    assert_eq!(inbox.poll_timeout(), Some(dies));
-    inbox.handle_timeout(Instant::from_nanos(dies.as_nanos() - 1));
+    let expires_at = Instant::from_millis(2_000);
+    assert_eq!(inbox.poll_timeout(), Some(expires_at));
+    inbox.handle_timeout(Instant::from_nanos(expires_at.as_nanos() - 1));
     assert_eq!(inbox.counts().reassemblies_dropped, 0);
-    inbox.handle_timeout(dies);
+    inbox.handle_timeout(expires_at);
     assert_eq!(inbox.counts().reassemblies_dropped, 1);
     assert_eq!(
         (inbox.poll_timeout(), inbox.reassembly_charged()),

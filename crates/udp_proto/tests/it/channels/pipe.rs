@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use udp_proto::channel::{ChannelId, ChannelTable, Content, MsgFrame, SendError};
 use udp_proto::inbox::{Inbox, Reception};
-use udp_proto::outbox::{End, Lead, Outbox, Room};
+use udp_proto::outbox::{End, FillPolicy, Outbox, Room};
 use wire::{Generator, Instant, Reader};
 
 /// What the pipe does to packets, in both directions.
@@ -178,14 +178,14 @@ impl Side {
             let room = Room {
                 bytes: ROOM,
                 end: End::Packet,
-                lead: Lead::Any,
+                fill_policy: FillPolicy::Any,
                 channels: u32::MAX,
             };
             let count = self.outbox.fill(now, room, &mut frames, &mut |frame| {
                 contents.push(frame.content);
             });
             // Where nothing is left to send or to hear of, the channels go on from their numbers.
-            self.outbox.rest();
+            self.outbox.compact();
             assert_eq!(count, contents.len());
             assert!(frames.len() <= ROOM);
             assert!(count > 0, "there was work, yet nothing was written");

@@ -8,7 +8,7 @@ use udp_proto::channel::{
     SendError, WHOLE_MAX,
 };
 use udp_proto::fragment::FRAGMENT_LEN;
-use udp_proto::outbox::{End, Lead, Outbox, Room};
+use udp_proto::outbox::{End, FillPolicy, Outbox, Room};
 use wire::{Instant, Reader};
 
 use super::pipe::ROOM;
@@ -31,7 +31,7 @@ fn fill(outbox: &mut Outbox, now: Instant, bytes: usize, end: End) -> (Vec<u8>, 
     let room = Room {
         bytes,
         end,
-        lead: Lead::Any,
+        fill_policy: FillPolicy::Any,
         channels: u32::MAX,
     };
     outbox.fill(now, room, &mut out, &mut |frame| {

@@ -5,13 +5,13 @@ use wire::Seed;
 
 use super::faults::rows;
 use super::storm::Storm;
-use crate::harness::{Log, Peer, Told};
+use crate::harness::{Log, Peer, ReportedWindow};
 
 /// Of every datagram, event and message of each row of the fault matrix, with its time. Whoever
 /// changes what an endpoint sends or when writes down here what the test found.
 const TRACE: u64 = 0xf7d0_c996_5525_5ad4;
 
-/// `cargo xtask trace-hash` runs it on Linux on ARM and in WebAssembly, too.
+/// `kind xtask trace-hash` runs it on Linux on ARM and in WebAssembly, too.
 #[test]
 fn twp_d1_every_platform_gives_one_trace() {
     let (mut all, mut steps, mut told) = (0_u64, 0, 0);
@@ -43,8 +43,8 @@ fn mix(storm: &mut Storm, end: Handle<Peer>) -> usize {
     let mut lines = Vec::new();
     for (at, what) in told {
         let text = match what {
-            Told::Event => format!("{:?}", events.next().unwrap()),
-            Told::Message => format!("{:?}", messages.next().unwrap()),
+            ReportedWindow::Event => format!("{:?}", events.next().unwrap()),
+            ReportedWindow::Message => format!("{:?}", messages.next().unwrap()),
         };
         lines.push(format!("{} {text}", at.as_nanos()));
     }

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use udp_proto::channel::{ChannelConfig, ChannelId, ChannelTable, Content, MsgFrame};
 use udp_proto::inbox::{Inbox, Reception};
-use udp_proto::outbox::{End, Lead, Outbox, Room};
+use udp_proto::outbox::{End, FillPolicy, Outbox, Room};
 use udp_proto::{Message, MessageOutcome};
 use wire::{Instant, Reader};
 
@@ -60,7 +60,7 @@ impl Pair {
             let room = Room {
                 bytes: ROOM,
                 end: End::Packet,
-                lead: Lead::Any,
+                fill_policy: FillPolicy::Any,
                 channels: u32::MAX,
             };
             let (mut contents, mut out) = (Vec::new(), Vec::new());

@@ -68,7 +68,7 @@ fn twp_f2_a_flood_on_a_known_connection_id_leaves_the_true_path_as_it_is() {
     assert_eq!(flooded.server.messages, quiet.server.messages);
     assert_eq!(flooded.client.messages.len(), 500);
     let stats = flooded.server.machine.stats();
-    assert!(stats.dropped_astray > 20_000, "{stats:?}");
+    assert!(stats.dropped_off_path > 20_000, "{stats:?}");
     // 4 s of 32, and as many at once.
     let opened = stats.dropped_forged + stats.dropped_replayed;
     assert!((60..=32 + 4 * 32).contains(&opened), "{stats:?}");
@@ -129,7 +129,7 @@ fn a_peer_that_claims_ten_thousand_addresses_costs_one_place_and_no_more_than_he
     // What was asked and not acknowledged stays on record, and with it what left behind it: 1,024 packets.
     assert!(most <= honest + (64 << 10), "{most} beside {honest}");
     let stats = line.server.machine.stats();
-    assert!(stats.dropped_astray > 9_000, "{stats:?}");
+    assert!(stats.dropped_off_path > 9_000, "{stats:?}");
 }
 
 /// Who claims an address must have heard what was sent there: no token but the right one, nor the

@@ -11,7 +11,7 @@ const CLIENTS: u64 = 128;
 const RATE: u64 = 32;
 const SECONDS: u64 = 3;
 
-/// Work, where `cargo xtask peers udp` measures time: what a server sends is a datagram for each
+/// Work, where `kind xtask peers udp` measures time: what a server sends is a datagram for each
 /// message. What it gets is two at most: at 32 a second a client's ACK does not wait for its next message.
 #[test]
 fn u26_each_message_of_128_clients_comes_back_and_costs_the_server_three_datagrams() {

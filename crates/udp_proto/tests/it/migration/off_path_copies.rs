@@ -5,9 +5,9 @@ use core::time::Duration;
 
 use udp_proto::SessionId;
 
+use crate::amplification::open_by_a_copy;
 use crate::direct::{Line, Sent};
 use crate::harness::{RELIABLE, UNRELIABLE};
-use crate::victim::open_by_a_copy;
 
 const TICK: Duration = Duration::from_millis(16);
 

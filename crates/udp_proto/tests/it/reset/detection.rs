@@ -178,13 +178,13 @@ fn sim_twp_t8_a_thousand_players_of_a_killed_server_are_told_within_two_seconds(
     let mut told = Vec::new();
     for _ in 0..8 {
         play(&mut scene, 250);
-        let is_told = |of: &&(Handle<Peer>, SessionId)| {
+        let is_tracked = |of: &&(Handle<Peer>, SessionId)| {
             let closes = scene.log(of.0).closes();
             closes
                 .iter()
                 .any(|(_, reason)| *reason == CloseReason::Reset)
         };
-        told.push(players.iter().filter(is_told).count());
+        told.push(players.iter().filter(is_tracked).count());
     }
     println!("of 1,000 players, told each 250 ms: {told:?}");
     assert_eq!(told.last(), Some(&1_000), "{told:?}");

@@ -9,7 +9,7 @@ use udp_proto::channel::{
 };
 use udp_proto::fragment::{FRAGMENT_LEN, FragmentError, Position};
 use udp_proto::inbox::Inbox;
-use udp_proto::outbox::{End, Lead, Outbox, Room};
+use udp_proto::outbox::{End, FillPolicy, Outbox, Room};
 use udp_proto::{Message, MessageOutcome};
 use wire::{Instant, Reader};
 
@@ -33,11 +33,11 @@ fn outbox() -> Outbox {
     Outbox::new(table(), 256 << 10, 0)
 }
 
-fn fill(outbox: &mut Outbox, now: Instant, lead: Lead) -> (Vec<Content>, Vec<u8>) {
+fn fill(outbox: &mut Outbox, now: Instant, fill_policy: FillPolicy) -> (Vec<Content>, Vec<u8>) {
     let room = Room {
         bytes: ROOM,
         end: End::Packet,
-        lead,
+        fill_policy,
         channels: u32::MAX,
     };
     let (mut contents, mut out) = (Vec::new(), Vec::new());
@@ -48,7 +48,7 @@ fn fill(outbox: &mut Outbox, now: Instant, lead: Lead) -> (Vec<Content>, Vec<u8>
 }
 
 fn packet(outbox: &mut Outbox, now: Instant) -> Vec<Content> {
-    fill(outbox, now, Lead::Any).0
+    fill(outbox, now, FillPolicy::Any).0
 }
 
 /// Sends one that is sent again for 100 ms.
@@ -75,7 +75,7 @@ fn u9_what_is_lost_is_sent_again_until_the_deadline_and_expired_half_a_second_la
             let now = at(round * 20);
             let (mut contents, mut frames) = (Vec::new(), Vec::new());
             while outbox.has_work() {
-                let (some, bytes) = fill(&mut outbox, now, Lead::Any);
+                let (some, bytes) = fill(&mut outbox, now, FillPolicy::Any);
                 assert!(!some.is_empty());
                 contents.extend(some);
                 frames.push(bytes);
@@ -107,7 +107,7 @@ fn u9_a_message_that_may_come_again_has_a_number() {
     let mut outbox = outbox();
     insist(&mut outbox, Instant::ZERO, 0, b"xyz");
     insist(&mut outbox, Instant::ZERO, 1, b"xyz");
-    let (_, bytes) = fill(&mut outbox, Instant::ZERO, Lead::Any);
+    let (_, bytes) = fill(&mut outbox, Instant::ZERO, FillPolicy::Any);
     let unreliable = [0xe0, 0, 0, 0, 0, 0, 1, 3];
     let sequenced = [0x81, 0, 0];
     assert_eq!(
@@ -150,12 +150,12 @@ fn u9_a_reliable_lead_goes_before_what_is_sent_again() {
     for content in packet(&mut outbox, Instant::ZERO) {
         outbox.on_lost(at(5), content);
     }
-    assert!(outbox.has_work_for(Lead::Any, u32::MAX));
-    assert!(!outbox.has_work_for(Lead::Any, 0b110));
-    assert!(!outbox.has_work_for(Lead::Reliable, u32::MAX));
-    assert_eq!(fill(&mut outbox, at(5), Lead::Reliable).0, []);
+    assert!(outbox.has_work_for(FillPolicy::Any, u32::MAX));
+    assert!(!outbox.has_work_for(FillPolicy::Any, 0b110));
+    assert!(!outbox.has_work_for(FillPolicy::ReliableFirst, u32::MAX));
+    assert_eq!(fill(&mut outbox, at(5), FillPolicy::ReliableFirst).0, []);
     outbox.send(at(5), ChannelId(2), b"first").unwrap();
-    let (contents, _) = fill(&mut outbox, at(5), Lead::Reliable);
+    let (contents, _) = fill(&mut outbox, at(5), FillPolicy::ReliableFirst);
     let channels: Vec<u8> = contents.iter().map(|it| it.channel().0).collect();
     assert_eq!(channels, [2, 0]);
 }
@@ -229,7 +229,7 @@ fn u9_a_message_that_is_too_old_when_its_turn_comes_does_not_leave() {
         for (ttl, byte) in [(900, 1), (20, 2), (50, 3), (900, 4), (49, 5)] {
             send(ttl, byte);
         }
-        let (contents, bytes) = fill(&mut outbox, at(50), Lead::Any);
+        let (contents, bytes) = fill(&mut outbox, at(50), FillPolicy::Any);
         let left: Vec<u64> = contents.iter().map(|it| it.message().0).collect();
         assert_eq!(left, [0, 3]);
         assert!(bytes.contains(&4) && !bytes.contains(&5));
@@ -258,7 +258,7 @@ fn u9_what_is_1_024_numbers_behind_is_not_sent_again_and_never_called_delivered(
             .send(Instant::ZERO, message.channel, b"unnumbered")
             .unwrap();
         outbox.send_tracked(Instant::ZERO, &message).unwrap();
-        let (_, bytes) = fill(&mut outbox, Instant::ZERO, Lead::Any);
+        let (_, bytes) = fill(&mut outbox, Instant::ZERO, FillPolicy::Any);
         let mut reader = Reader::new(&bytes);
         while !reader.is_empty() {
             let frame = MsgFrame::decode(&mut reader, &table()).unwrap();

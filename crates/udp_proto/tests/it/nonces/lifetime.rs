@@ -17,7 +17,7 @@ type Recorded = Party<Recording<SimProvider>>;
 const TURNS: u64 = 25_000;
 
 /// 200 seeds seal 10^7 packets:
-/// `cargo xtask sim --crate udp_proto --test sim_twp_k1 --seeds 200`.
+/// `kind xtask sim --crate udp_proto --test sim_twp_k1 --seeds 200`.
 #[test]
 fn sim_twp_k1_no_two_seals_share_key_and_nonce_whatever_happens() {
     let (mut sealed, mut keys, mut seeds) = (0, 0, 0);

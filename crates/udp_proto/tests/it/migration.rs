@@ -6,8 +6,8 @@
 )]
 
 mod abuse;
-mod copier;
 mod nat;
+mod off_path_copies;
 mod rebinding;
 mod samples;
 mod slower;
@@ -42,7 +42,7 @@ struct Game {
     millis: u64,
     sent: u32,
     /// When an unreliable answer came to the client last.
-    heard_at: u64,
+    received_at: u64,
     longest_gap: u64,
 }
 
@@ -55,7 +55,7 @@ impl Game {
             answered: 0,
             millis: 0,
             sent: 0,
-            heard_at: 0,
+            received_at: 0,
             longest_gap: 0,
         }
     }
@@ -81,8 +81,8 @@ impl Game {
             self.answer();
             self.millis += 1;
             if self.answers() > before {
-                self.longest_gap = self.longest_gap.max(self.millis - self.heard_at);
-                self.heard_at = self.millis;
+                self.longest_gap = self.longest_gap.max(self.millis - self.received_at);
+                self.received_at = self.millis;
             }
         }
     }
@@ -101,7 +101,7 @@ impl Game {
 
     /// Counts gaps from now on.
     fn mark(&mut self) {
-        self.heard_at = self.millis;
+        self.received_at = self.millis;
         self.longest_gap = 0;
     }
 

@@ -5,7 +5,7 @@ use core::time::Duration;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use udp_proto::channel::{ChannelConfig, ChannelId, ChannelTable, Content, MessageId};
-use udp_proto::outbox::{End, Lead, Outbox, Room};
+use udp_proto::outbox::{End, FillPolicy, Outbox, Room};
 use udp_proto::{Message, MessageOutcome, Settled};
 use wire::Instant;
 
@@ -29,7 +29,7 @@ fn packet(outbox: &mut Outbox, now: Instant) -> Vec<Content> {
     let room = Room {
         bytes: ROOM,
         end: End::Packet,
-        lead: Lead::Any,
+        fill_policy: FillPolicy::Any,
         channels: u32::MAX,
     };
     let mut contents = Vec::new();
