@@ -19,8 +19,8 @@ use std::thread::{self, JoinHandle};
 
 use benches::measure::cpu_time_of;
 use benches::pair::{APP, INSTANCE, UNRELIABLE};
-use benches::usage::answer;
 use crypto::{Identity, PublicKey, Ring};
+use harness::usage::answer;
 use servicer::{
     Application, Batching, Clock, Config as DriverConfig, Counters, Driver, SocketConfig, UdpSocket,
 };

@@ -17,9 +17,10 @@ use benches::broadcast::{
     Crowd, Guests, MESSAGE_LEN, PlainLoop, TlsLoop, count_threads, cpu_time_of_threads,
 };
 use benches::measure::cpu_time_of;
-use benches::usage::answer;
 use bytes::Bytes;
 use crypto::{Identity, Ring};
+use harness::statistics::median;
+use harness::usage::answer;
 use nix::time::{ClockId, clock_gettime};
 use servicer::{
     Admission, Clock, Dest, Dial, ReliableConfig, ReliableServer, ServerEvent, StreamListener,
@@ -197,11 +198,6 @@ impl Ours {
 
 fn process_time() -> Duration {
     clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]

@@ -10,10 +10,10 @@
     reason = "a bench whose sockets do not work must stop, not measure something else"
 )]
 
-use benches::usage::answer;
 use core::hash::Hasher;
 use core::hint::black_box;
 use core::time::Duration;
+use harness::usage::answer;
 use std::hash::DefaultHasher;
 use std::net::UdpSocket;
 use std::thread;

@@ -21,7 +21,8 @@ use benches::players::child::{Process, Role, Said, play_role};
 use benches::players::floor::{Floor, Lengths, Work};
 use benches::players::host::{Count, Host};
 use benches::players::{Plan, SEATS};
-use benches::usage::answer;
+use harness::statistics::median;
+use harness::usage::answer;
 use servicer::Clock;
 
 /// From when all are there until it is measured.
@@ -135,8 +136,8 @@ fn measure(plan: Plan, rounds: u32) {
     for round in &served {
         round.print();
     }
-    let ours = median(served.iter().map(|round| round.nanos));
-    let pairs = median(served.iter().map(|round| round.pair_nanos));
+    let ours = median(served.iter().map(|round| round.nanos).collect());
+    let pairs = median(served.iter().map(|round| round.pair_nanos).collect());
     let mut bare = f64::NAN;
     println!(
         "{:<28} {:>10} {:>14} {:>14} {:>10}",
@@ -145,8 +146,8 @@ fn measure(plan: Plan, rounds: u32) {
     println!("{:<28} {ours:>10.0}", "players, for each tick");
     println!("{:<28} {pairs:>10.0}", "players, for each pair");
     for ((_, name), found) in LOOPS.into_iter().zip(loops) {
-        let nanos = median(found.iter().map(|[nanos, _]| *nanos));
-        let share = median(found.iter().map(|[_, share]| *share));
+        let nanos = median(found.iter().map(|[nanos, _]| *nanos).collect());
+        let share = median(found.iter().map(|[_, share]| *share).collect());
         println!(
             "{name:<28} {nanos:>10.0} {:>14.2} {:>14.2} {share:>10.2}",
             ours / nanos,
@@ -298,12 +299,6 @@ fn part(sorted: &[Duration], thousandths: usize) -> Duration {
         .get(last * thousandths / 1_000)
         .copied()
         .unwrap_or_default()
-}
-
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// The system's load over 1, 5 and 15 minutes, where it tells.

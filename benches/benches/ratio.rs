@@ -9,7 +9,7 @@ use benches::floor::{BareCurve, BareDirection, BareHash};
 use benches::handshake::Handshakes;
 use benches::measure::{Case, Repeat, compare};
 use benches::pair::{MESSAGE_LEN, Pair, RELIABLE, UNRELIABLE};
-use benches::usage::answer;
+use harness::usage::answer;
 
 /// One line of the table.
 struct Line {

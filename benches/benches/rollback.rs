@@ -9,7 +9,7 @@
 )]
 
 use benches::measure::{Repeat, compare};
-use benches::usage::answer;
+use harness::usage::answer;
 use lockstep::{Sim, StateHasher, SyncTest, Turn};
 use wire::{MatchId, Seed};
 

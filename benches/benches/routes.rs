@@ -5,7 +5,7 @@
 #![expect(clippy::print_stdout, reason = "the table is what it is for")]
 
 use benches::relay::routing::{Routing, times};
-use benches::usage::answer;
+use harness::usage::answer;
 
 /// What `--help` prints.
 const USAGE: &str = "\

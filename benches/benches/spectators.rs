@@ -9,7 +9,7 @@
 use benches::floor::BareDirection;
 use benches::hall::{Hall, Part};
 use benches::measure::{Repeat, compare};
-use benches::usage::answer;
+use harness::usage::answer;
 
 /// What `--help` prints.
 const USAGE: &str = "\

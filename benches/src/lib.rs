@@ -26,4 +26,3 @@ pub mod measure;
 pub mod pair;
 pub mod players;
 pub mod relay;
-pub mod usage;

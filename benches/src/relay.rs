@@ -12,7 +12,6 @@ pub mod operator;
 mod paced;
 pub mod rounds;
 pub mod routing;
-pub mod row;
 pub mod socket;
 pub mod subject;
 pub mod table;

@@ -1,26 +1,23 @@
-//! Comparison with other stacks: builds and runs the packages that measure, and judges their figures.
+//! Comparison with other stacks: builds and runs the programs that measure, and judges their values.
 //!
 //! Packages with peers are outside the workspace, since the peers are no dependencies of Tickwire. The
-//! bare forwarder that a relay is compared with is in `benches`. Goals and tables are here, so that
-//! the workspace's tests cover them.
-
-mod goal;
-mod lockstep;
-mod relay;
-mod row;
-mod table;
-mod udp;
+//! bare forwarder that a relay is compared with is in `benches`. Goals and tables are in
+//! `benches/harness`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use harness::comparison::{Comparison, Machine};
+use harness::goal::Verdict;
+use harness::row::{Row, Rows};
+use harness::{lockstep, relay, udp};
 
 use crate::failure::Failure;
 use crate::member::Metadata;
 use crate::process;
-use row::{Row, Rows};
-use table::Tables;
 
-/// The page with the summaries. All values are in a file of `benches/results` for each protocol.
+/// The page with the summaries.
 const PAGE: &str = "docs/benchmarks.md";
 
 /// What to measure, and where to write it.
@@ -54,24 +51,68 @@ enum Protocol {
 ///
 /// A missed goal is no failure, since the speed of a shared machine varies.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    match options.protocol {
-        Protocol::Udp => udp::run(options),
-        Protocol::Lockstep => lockstep::run(options),
-        Protocol::Relay => relay::run(options),
-    }
+    let before = load();
+    let mut rows = Rows::default();
+    let mut failures = Vec::new();
+    let (comparison, lock) = match options.protocol {
+        Protocol::Udp => {
+            measure_udp(options, &mut rows)?;
+            (udp::COMPARISON, Some("benches/peers/Cargo.lock"))
+        }
+        Protocol::Lockstep => {
+            measure_lockstep(options, &mut rows)?;
+            let lock = "benches/peers_lockstep/Cargo.lock";
+            (lockstep::COMPARISON, Some(lock))
+        }
+        Protocol::Relay => {
+            measure_relay(options, &mut rows)?;
+            // A test that fails has printed its figures before.
+            failures.extend(TESTS.iter().filter_map(|tests| tests.add(&mut rows).err()));
+            (relay::COMPARISON, None)
+        }
+    };
+    let machine = Machine {
+        processor: processor(),
+        load: [before, load()],
+        rounds: [options.rounds, options.load_rounds],
+    };
+    let lock = lock.map(|path| read(Path::new(path))).transpose()?;
+    let versions = comparison.versions(&lock.unwrap_or_default());
+    publish(&comparison, &rows, options, (&machine, &versions))?;
+    failures.into_iter().next().map_or(Ok(()), Err)
 }
 
-/// Builds the package of `manifest`; returns where its programs are.
-fn build(manifest: &str) -> Result<PathBuf, Failure> {
+/// Measures `udp_proto` and its peers.
+fn measure_udp(options: &Options, rows: &mut Rows) -> Result<(), Failure> {
+    let programs = build(&["--manifest-path", "benches/peers/Cargo.toml"])?;
+    let [rounds, load_rounds] = [options.rounds, options.load_rounds].map(|it| it.to_string());
+    let arguments = ["--rounds", &rounds, "--load-rounds", &load_rounds];
+    collect(&programs.join("peers"), &arguments, rows)?;
+    collect(&programs.join("peers-count"), &[], rows)
+}
+
+/// Measures `lockstep` and its peers.
+fn measure_lockstep(options: &Options, rows: &mut Rows) -> Result<(), Failure> {
+    let programs = build(&["--manifest-path", "benches/peers_lockstep/Cargo.toml"])?;
+    let arguments = ["--rounds", &options.rounds.to_string()];
+    collect(&programs.join("peers-lockstep"), &arguments, rows)?;
+    collect(&programs.join("peers-lockstep-count"), &[], rows)
+}
+
+/// Measures a relay and bare forwarders.
+fn measure_relay(options: &Options, rows: &mut Rows) -> Result<(), Failure> {
+    let programs = build(&["-p", "tickwire-benches", "--bin", "peers-relay"])?;
+    let program = programs.join("peers-relay").display().to_string();
+    // With priority, if the system allows it: a node without CPU time looks dead to the others.
+    let arguments = ["-n", "-10", &program, &options.rounds.to_string()];
+    collect(Path::new("nice"), &arguments, rows)
+}
+
+/// Builds a package; returns the folder of its programs.
+fn build(package: &[&str]) -> Result<PathBuf, Failure> {
     let target = Metadata::load()?.target_directory;
-    let mut build = process::cargo([
-        "build",
-        "--release",
-        "--locked",
-        "--manifest-path",
-        manifest,
-    ]);
-    process::run(build.arg("--target-dir").arg(&target))?;
+    let mut build = process::cargo(["build", "--release", "--locked"]);
+    process::run(build.args(package).arg("--target-dir").arg(&target))?;
     Ok(target.join("release"))
 }
 
@@ -79,30 +120,43 @@ fn build(manifest: &str) -> Result<PathBuf, Failure> {
 fn collect(program: &Path, arguments: &[&str], rows: &mut Rows) -> Result<(), Failure> {
     let mut program = process::program(program);
     process::run_lines(program.args(arguments), |line| {
-        rows.extend(serde_json::from_str::<Row>(line).ok());
+        rows.extend(Row::parse(line));
     })
 }
 
-/// Writes the rows to the file of `--report`, if one is given.
-fn report(rows: &Rows, options: &Options) -> Result<(), Failure> {
+/// Judges the rows, prints the verdicts, and writes the report, the summary and all values.
+///
+/// A goal of `udp` that was not measured is a failure.
+fn publish(
+    comparison: &Comparison,
+    rows: &Rows,
+    options: &Options,
+    machine: (&Machine, &[String]),
+) -> Result<(), Failure> {
     if let Some(path) = &options.report {
         write(path, &rows.to_json())?;
         println!("peers: {} rows in {}", rows.len(), path.display());
     }
-    Ok(())
-}
-
-/// Puts the summary between the marks of the page, and writes the file with all goals and values.
-fn publish(tables: &Tables<'_>) -> Result<(), Failure> {
-    let page = read(Path::new(PAGE))?;
-    let page = table::replace(&page, tables.marks, &tables.summary)
+    let judged = comparison.judge(rows);
+    let is_open =
+        |verdict| matches!(options.protocol, Protocol::Udp) && verdict == Verdict::NotMeasured;
+    if let Some(judgement) = judged.iter().find(|it| is_open(it.verdict)) {
+        return Err(Failure::Check(format!("{}: not measured", judgement.what)));
+    }
+    for judgement in &judged {
+        println!("peers: {}", judgement.line());
+    }
+    for shown in comparison.shown {
+        println!("peers: {}", shown.line());
+    }
+    let tables = comparison.tables(rows, &judged, machine);
+    let page = comparison
+        .insert(&read(Path::new(PAGE))?, &tables.summary)
         .ok_or_else(|| Failure::Check(format!("{PAGE} has lost the marks of its table")))?;
     write(Path::new(PAGE), &page)?;
-    write(Path::new(tables.results), &tables.all)?;
-    println!(
-        "peers: the summary is in {PAGE}, all values are in {}",
-        tables.results
-    );
+    let results = format!("benches/results/{}.md", comparison.name);
+    write(Path::new(&results), &tables.all)?;
+    println!("peers: the summary is in {PAGE}, all values are in {results}");
     Ok(())
 }
 
@@ -134,4 +188,98 @@ fn processor() -> String {
         (key.trim() == "model name").then(|| value.trim().to_owned())
     });
     name.unwrap_or_else(|| "an unknown processor".to_owned())
+}
+
+/// Tests that print what is not timed.
+#[derive(Clone, Copy, Debug)]
+struct Tests {
+    /// Which of the crate's test programs.
+    target: &'static [&'static str],
+    /// What their names hold.
+    names: &'static [&'static str],
+    /// How many, of those that run under seeds.
+    seeds: &'static str,
+}
+
+const UNIT: &[&str] = &["--lib"];
+const WHOLE: &[&str] = &["--test", "it"];
+
+/// All of them.
+const TESTS: [Tests; 4] = [
+    Tests {
+        target: UNIT,
+        names: &[
+            "mesh_s1_all",
+            "mesh_s2_",
+            "mesh_s3_",
+            "mesh_r4_three",
+            "mesh_m5_",
+        ],
+        seeds: "1",
+    },
+    // A relay is killed under each.
+    Tests {
+        target: WHOLE,
+        names: &["sim_mesh_m2_", "sim_mesh_m3_", "sim_mesh_m4_"],
+        seeds: "1000",
+    },
+    // Nine planned moves and more under each.
+    Tests {
+        target: WHOLE,
+        names: &["sim_mesh_m1_moves_"],
+        seeds: "120",
+    },
+    Tests {
+        target: WHOLE,
+        names: &[
+            "mesh_f8_a_packet_",
+            "sim_mesh_m6_a_thousand_",
+            "sim_mesh_g1_",
+            "sim_pgx13_whole_nodes_",
+        ],
+        seeds: "1",
+    },
+];
+
+impl Tests {
+    /// Runs them, and adds what they print.
+    fn add(&self, rows: &mut Rows) -> Result<(), Failure> {
+        process::run_lines(&mut self.command(), |line| {
+            rows.extend(Row::parse_figure(relay::OURS, line));
+        })
+    }
+
+    fn command(&self) -> Command {
+        let mut command = process::cargo(["test", "--locked", "-p", "tickwire-relay-mesh"]);
+        command
+            .args(self.target)
+            .args(["--", "--nocapture"])
+            .args(self.names)
+            .env("SEEDS", self.seeds);
+        // They would win, or name others.
+        command.env_remove("SEED").env_remove("FROM");
+        command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_tests_follow_the_dashes() {
+        let [.., moves, _] = TESTS;
+        let line = process::line(&moves.command());
+        let expected = "cargo test --locked -p tickwire-relay-mesh --test it -- --nocapture \
+                        sim_mesh_m1_moves_";
+        assert_eq!(line, expected);
+    }
+
+    #[test]
+    fn the_page_has_the_marks_of_every_comparison() {
+        let page = include_str!("../../docs/benchmarks.md");
+        for comparison in [udp::COMPARISON, lockstep::COMPARISON, relay::COMPARISON] {
+            assert!(comparison.insert(page, "").is_some(), "{}", comparison.name);
+        }
+    }
 }

@@ -5,12 +5,12 @@
 use crate::case::{CASES, Case};
 use crate::idle::bytes_per_connection;
 use crate::pair::{Link, Pair};
-use crate::row::Row;
 use crate::stack::Stack;
 use crate::stack::enet::Enet;
 use crate::stack::quinn_proto::QuinnProto;
 use crate::stack::renet::Renet;
 use crate::stack::tickwire::Tickwire;
+use harness::row;
 
 /// What a counting allocator tells of this thread.
 #[derive(Clone, Copy, Debug)]
@@ -40,13 +40,12 @@ fn of_stack<S: Stack>(allocator: Allocator) {
     for case in CASES {
         of_case::<S>(case, allocator.allocated);
     }
-    Row {
-        stack: S::NAME,
-        case: "idle",
-        metric: "bytes_per_connection",
-        value: bytes_per_connection::<S>(allocator.held),
-    }
-    .print();
+    row::print(
+        S::NAME,
+        "idle",
+        "bytes_per_connection",
+        bytes_per_connection::<S>(allocator.held),
+    );
 }
 
 #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
@@ -68,12 +67,6 @@ fn of_case<S: Stack>(case: Case, allocated: fn() -> u64) {
         ("datagrams_per_message", datagrams / carried),
     ];
     for (metric, value) in counts {
-        Row {
-            stack: S::NAME,
-            case: case.name,
-            metric,
-            value,
-        }
-        .print();
+        row::print(S::NAME, case.name, metric, value);
     }
 }

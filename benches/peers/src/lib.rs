@@ -19,6 +19,5 @@ pub mod load;
 pub mod pair;
 pub mod refuse;
 pub mod round;
-pub mod row;
 pub mod shake;
 pub mod stack;

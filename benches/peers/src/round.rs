@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use benches::measure::cpu_time_of;
+use harness::statistics::median;
 
 use crate::pair::Link;
 
@@ -80,16 +81,6 @@ fn share(contender: &mut Contender) -> u64 {
         }
         count *= 2;
     }
-}
-
-/// The middle value; of an even number the higher one of the two.
-///
-/// # Panics
-///
-/// Where there is none.
-pub fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 #[cfg(test)]

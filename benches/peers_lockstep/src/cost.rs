@@ -2,6 +2,8 @@
 
 use core::time::Duration;
 
+use harness::statistics::median;
+
 use crate::play::Play;
 use crate::race::{Meter, Race, Turns, reading_nanos};
 use crate::stack::{FRAME, Setup, Stack};
@@ -114,38 +116,4 @@ pub fn compare(contenders: &mut [Contender], rounds: u32) -> Vec<Cost> {
         }
     }
     contenders.iter().map(Contender::median).collect()
-}
-
-/// The middle value; of an even number the higher one of the two.
-///
-/// # Panics
-///
-/// Where there is none.
-#[must_use]
-pub fn median(values: Vec<f64>) -> f64 {
-    quantile(values, 1, 2)
-}
-
-/// The value that `part` of `of` lie below.
-///
-/// # Panics
-///
-/// Where there is none.
-#[must_use]
-pub fn quantile(mut values: Vec<f64>, part: usize, of: usize) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[(values.len() * part / of).min(values.len() - 1)]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quantiles_are_values_that_were_found() {
-        let values = || (0..100).map(f64::from).rev().collect::<Vec<_>>();
-        assert!((median(values()) - 50.0).abs() < f64::EPSILON);
-        assert!((quantile(values(), 99, 100) - 99.0).abs() < f64::EPSILON);
-        assert!((median(vec![3.0]) - 3.0).abs() < f64::EPSILON);
-    }
 }

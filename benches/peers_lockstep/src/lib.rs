@@ -17,9 +17,6 @@ pub mod gauge;
 pub mod network;
 pub mod play;
 pub mod race;
-pub mod row;
 pub mod stack;
 pub mod sync;
-#[path = "../../src/usage.rs"]
-pub mod usage;
 pub mod weather;

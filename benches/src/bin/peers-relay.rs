@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use benches::relay::child::{pin, play_role};
 use benches::relay::rounds::{Plan, measure};
-use benches::usage::answer;
+use harness::usage::answer;
 
 /// What `--help` prints.
 const USAGE: &str = "\

@@ -14,10 +14,11 @@ use super::child::{Forwarder, Role, Stack};
 use super::end::{self, End, Plan};
 use super::ends::overhead;
 use super::frames::Frames;
-use super::rounds::{median, row};
-use super::row::Row;
+use super::rounds::row;
 use super::socket::{BATCH, Intake, Mass};
 use super::subject::{PATIENCE, as_f64};
+use harness::row::Row;
+use harness::statistics::median;
 
 /// What one round found.
 #[derive(Clone, Copy, Debug)]

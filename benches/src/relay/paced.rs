@@ -6,9 +6,10 @@ use servicer::Clock;
 
 use super::child::Stack;
 use super::ends::Form;
-use super::rounds::{median, row};
-use super::row::Row;
+use super::rounds::row;
 use super::subject::{Case, Subject, as_f64};
+use harness::row::Row;
+use harness::statistics::median;
 
 /// What one round found.
 #[derive(Debug, Default)]

@@ -9,10 +9,11 @@ use servicer::Clock;
 use super::child::{Forwarder, Role, Stack};
 use super::ends::{Ends, Form};
 use super::routing::{Routing, times};
-use super::row::Row;
 use super::socket::Intake;
 use super::subject::{Case, FLOWS, Found, NOBODY, PATIENCE, Subject, as_f64};
 use super::{clients, paced};
+use harness::row::Row;
+use harness::statistics::median;
 
 /// How much is measured.
 #[derive(Clone, Debug)]
@@ -215,20 +216,9 @@ fn many_flows(flows: u32) -> io::Result<[Row; 2]> {
         .map(|(metric, value)| row(Stack::Tickwire, "flows", metric, value)))
 }
 
-/// A row.
-pub(super) const fn row(stack: Stack, case: &'static str, metric: &'static str, value: f64) -> Row {
-    Row {
-        stack: stack.name(),
-        case,
-        metric,
-        value,
-    }
-}
-
-/// The middle of several values.
-pub(super) fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+/// Makes a row.
+pub(super) fn row(stack: Stack, case: &'static str, metric: &'static str, value: f64) -> Row {
+    Row::new(stack.name(), case, metric, value)
 }
 
 /// How long the labels of flows that are open may still take.

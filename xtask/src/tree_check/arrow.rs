@@ -5,7 +5,7 @@ use crate::member::{Dependency, Kind, Member};
 use crate::tree::{Finding, View};
 
 /// What each member may import of the others. Nothing points up.
-const ARROWS: [(&str, &[&str]); 19] = [
+const ARROWS: [(&str, &[&str]); 20] = [
     ("wire", &[]),
     ("crypto", &["wire"]),
     ("udp_proto", &["wire", "crypto"]),
@@ -22,9 +22,10 @@ const ARROWS: [(&str, &[&str]); 19] = [
     ("demo", PROGRAMS),
     ("cli", &["daemon", "demo"]),
     ("examples", EXAMPLES),
-    ("benches", PROGRAMS),
+    ("benches", BENCHES),
     ("fuzz", LIBRARIES),
-    ("xtask", &[]),
+    ("harness", &[]),
+    ("xtask", &["harness"]),
 ];
 /// What stands above `servicer` may import everything up to the facade.
 const LIBRARIES: &[&str] = &[
@@ -40,7 +41,7 @@ const LIBRARIES: &[&str] = &[
     "hub_nats",
     "tickwire",
 ];
-/// The demonstration and benches may import the daemon too.
+/// The demonstration may import the daemon too.
 const PROGRAMS: &[&str] = &[
     "wire",
     "crypto",
@@ -55,6 +56,16 @@ const PROGRAMS: &[&str] = &[
     "tickwire",
     "bevy_tickwire",
     "daemon",
+];
+/// Benches may import what all comparisons share.
+const BENCHES: &[&str] = &[
+    "harness",
+    "wire",
+    "crypto",
+    "udp_proto",
+    "lockstep",
+    "relay_mesh",
+    "servicer",
 ];
 /// Examples may import the demonstration too: some play its game.
 const EXAMPLES: &[&str] = &[

@@ -3,7 +3,7 @@
 use core::cell::Cell;
 use std::alloc::{GlobalAlloc, Layout, System};
 
-use benches::usage::answer;
+use harness::usage::answer;
 use peers::count::{Allocator, rows};
 
 /// What `--help` prints.

@@ -5,15 +5,16 @@
 
 use benches::flood::Flood;
 use benches::floor::BareHash;
-use benches::usage::answer;
+use harness::row;
+use harness::statistics::median;
+use harness::usage::answer;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use peers::case::{CASES, Case};
 use peers::floor::{self, Floor};
 use peers::load::{self, Found, PLANS, Plan, server};
 use peers::pair::{Link, Pair};
 use peers::refuse::QuinnRetry;
-use peers::round::{Contender, compare, median};
-use peers::row::Row;
+use peers::round::{Contender, compare};
 use peers::shake::{BareServer, Handshakes};
 use peers::stack::Stack;
 use peers::stack::enet::Enet;
@@ -107,13 +108,7 @@ fn in_memory(case: Case, arguments: &Arguments) {
     contenders.retain(|contender| arguments.has(contender.stack));
     let times = compare(&mut contenders, arguments.rounds);
     for (contender, value) in contenders.iter().zip(times) {
-        Row {
-            stack: contender.stack,
-            case: case.name,
-            metric: "cpu_ns_per_message",
-            value,
-        }
-        .print();
+        row::print(contender.stack, case.name, "cpu_ns_per_message", value);
     }
 }
 
@@ -175,13 +170,7 @@ fn repeat(stack: &'static str, mut work: impl FnMut() + 'static) -> Contender {
 }
 
 fn micros(stack: &'static str, case: &'static str, nanos: f64) {
-    Row {
-        stack,
-        case,
-        metric: "server_us",
-        value: nanos / 1_000.0,
-    }
-    .print();
+    row::print(stack, case, "server_us", nanos / 1_000.0);
 }
 
 /// One stack's runs of a plan.
@@ -218,16 +207,18 @@ fn over_sockets(plan: Plan, arguments: &Arguments) {
         }
     }
     for Runs { stack, found, .. } in runs {
-        let of = |metric, value: fn(&Found) -> f64| Row {
-            stack,
-            case: plan.name,
-            metric,
-            value: median(found.iter().map(value).collect()),
+        let of = |metric, value: fn(&Found) -> f64| {
+            row::print(
+                stack,
+                plan.name,
+                metric,
+                median(found.iter().map(value).collect()),
+            );
         };
-        of("server_cpu_ns_per_message", |it| it.ns_per_message).print();
-        of("delivered_fraction", |it| it.delivered).print();
-        of("server_cpu_fraction", |it| it.server_share).print();
-        of("client_turns_fraction", |it| it.client_turns).print();
+        of("server_cpu_ns_per_message", |it| it.ns_per_message);
+        of("delivered_fraction", |it| it.delivered);
+        of("server_cpu_fraction", |it| it.server_share);
+        of("client_turns_fraction", |it| it.client_turns);
     }
 }
 

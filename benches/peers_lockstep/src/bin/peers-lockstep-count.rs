@@ -1,19 +1,19 @@
 //! `peers-lockstep-count`: prints how often stacks allocate, and how often a server encodes.
 
 use core::cell::Cell;
+use harness::row;
 use std::alloc::{GlobalAlloc, Layout, System};
 
+use harness::usage::answer;
 use peers_lockstep::case::{self, Case};
 use peers_lockstep::cost::Contender;
 use peers_lockstep::play::Pad;
 use peers_lockstep::race::{Meter, Race, Turns};
-use peers_lockstep::row::Row;
 use peers_lockstep::stack::fortress::Fortress;
 use peers_lockstep::stack::ggrs::Ggrs;
 use peers_lockstep::stack::tickwire_mesh::TickwireMesh;
 use peers_lockstep::stack::tickwire_server::TickwireServer;
 use peers_lockstep::stack::{FRAME, Stack};
-use peers_lockstep::usage::answer;
 
 /// Frames in which allocations are counted.
 const FRAMES: u32 = 3_600;
@@ -63,13 +63,7 @@ fn encodes(case: &Case) {
 }
 
 fn print(stack: &str, case: &Case, metric: &str, value: f64) {
-    Row {
-        stack,
-        case: &case.name,
-        metric,
-        value,
-    }
-    .print();
+    row::print(stack, &case.name, metric, value);
 }
 
 thread_local! {

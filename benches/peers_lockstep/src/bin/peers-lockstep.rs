@@ -2,19 +2,20 @@
 
 #![forbid(unsafe_code)]
 
+use harness::row;
+use harness::statistics::{median, quantile};
+use harness::usage::answer;
 use peers_lockstep::case::{self, Case, Field, Inputs};
-use peers_lockstep::cost::{Contender, compare, median, quantile};
+use peers_lockstep::cost::{Contender, compare};
 use peers_lockstep::gauge::{self, Found};
 use peers_lockstep::play::{Burst, Pad, Play, Stick};
 use peers_lockstep::race::Turns;
-use peers_lockstep::row::Row;
 use peers_lockstep::stack::fortress::Fortress;
 use peers_lockstep::stack::ggrs::Ggrs;
 use peers_lockstep::stack::tickwire_mesh::TickwireMesh;
 use peers_lockstep::stack::tickwire_server::TickwireServer;
 use peers_lockstep::stack::{Setup, Stack};
 use peers_lockstep::sync;
-use peers_lockstep::usage::answer;
 
 /// Matches that one player goes wrong in, each of another seed; and so many that only begin.
 const SEEDS: u64 = 100;
@@ -98,13 +99,7 @@ impl Arguments {
 fn costs(case: &Case, arguments: &Arguments) {
     let row = |stack, metric, value| {
         let case = &case.name;
-        Row {
-            stack,
-            case,
-            metric,
-            value,
-        }
-        .print();
+        row::print(stack, case, metric, value);
     };
     for (turns, metric) in [
         (Turns::EachFrame, "cpu_us_per_frame"),
@@ -138,13 +133,12 @@ fn sync_tests(arguments: &Arguments) {
     let mut contenders = sync::contenders(asks);
     let costs = compare(&mut contenders, arguments.rounds);
     for (contender, cost) in contenders.iter().zip(costs) {
-        Row {
-            stack: contender.stack,
-            case: sync::CASE,
-            metric: "cpu_us_per_frame",
-            value: cost.player / 1e3,
-        }
-        .print();
+        row::print(
+            contender.stack,
+            sync::CASE,
+            "cpu_us_per_frame",
+            cost.player / 1e3,
+        );
     }
 }
 
@@ -211,13 +205,7 @@ fn watch_one<P: Play, S: Stack<P>>(case: &Case, arguments: &Arguments) {
 
 fn print<P: Play, S: Stack<P>>(case: &Case, metric: &str, value: Option<f64>) {
     if let Some(value) = value {
-        Row {
-            stack: S::NAME,
-            case: &case.name,
-            metric,
-            value,
-        }
-        .print();
+        row::print(S::NAME, &case.name, metric, value);
     }
 }
 
