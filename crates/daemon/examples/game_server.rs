@@ -15,38 +15,38 @@ use udp_proto::{Listen, Proof};
 /// As `--app-id` of the matchmaker.
 const APP: AppId = AppId(1);
 
-/// What the matchmaker says, on the link's thread.
+/// Handles the matchmaker's calls, on the link's thread.
 struct Game;
 
 impl GameServer for Game {
     fn on_assigned(&mut self, _assign: &Assign) -> Verdict {
-        // A game notes the seats here, and refuses a match that it has no room for.
+        // A game reserves the seats here, and rejects a match that does not fit.
         Verdict::Taken
     }
 
     fn on_cut_off(&mut self) {
-        // A game lets nobody in until `on_registered`.
+        // A game admits no players until `on_registered`.
     }
 
-    // Also worth having: `on_token_key` and `on_token_key_lapsed`, which change the key each day.
+    // Optional: `on_token_key` and `on_token_key_lapsed`, which rotate the key daily.
 
     fn on_ended(&mut self, _end: LeaseEnd) {
-        // The loop below hears of it too.
+        // The loop below sees it too.
     }
 }
 
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
-    let told = SlotEnvironment::read()?;
-    // The matchmaker holds a pipe to stdin open: when it closes, the process ends.
+    let slot = SlotEnvironment::read()?;
+    // The matchmaker keeps stdin open: when it closes, the process must exit.
     std::thread::spawn(|| {
         std::io::stdin().read_to_end(&mut Vec::new()).ok();
         std::process::exit(0);
     });
 
-    let identity = trust::read_identity(&told.identity)?;
+    let identity = trust::read_identity(&slot.identity)?;
     let keys = ServerKeys::new(&[*identity.public_key()]).ok_or("no key")?;
-    // The server draws its instance; tokens open at this one alone.
-    let mut server = Server::bind_with(told.listen, APP, Config::for_server(), |instance| {
+    // The server draws its instance id; tokens are valid for this one only.
+    let mut server = Server::bind_with(slot.listen, APP, Config::for_server(), |instance| {
         Listen::new(identity, instance)
     })?;
     let token_key = TokenKey::generate(&mut Ring::new(), 1)?;
@@ -54,14 +54,14 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
 
     let link = GameLink::start(
         LinkOptions {
-            identity: &trust::read_identity(&told.identity)?,
-            join_file: &trust::read_join_file(&told.join_file)?,
+            identity: &trust::read_identity(&slot.identity)?,
+            join_file: &trust::read_join_file(&slot.join_file)?,
             instance: server.instance(),
             offer: Offer {
                 app_id: APP.0,
                 capacity: 16,
                 identity_keys: keys,
-                addresses: AddressList::new(&[told.listen])?,
+                addresses: AddressList::new(&[slot.listen])?,
             },
             token_key,
             config: LeaseConfig::default(),

@@ -19,13 +19,13 @@ use clap::{Parser, Subcommand};
 
 use crate::exit::{Failure, print_error};
 pub use admin::{
-    AdminCommand, AskGraph, AskHealth, AskRoute, Asked, CheckedDocument, GetConfig, ImportedGames,
-    PutConfig, SignedDocument,
+    AdminCommand, CheckedDocument, GetConfig, GraphArgs, HealthArgs, ImportedGames, NodeArgs,
+    PutConfig, RouteArgs, SignedDocument,
 };
 pub use hub::{HubCommand, RunHub};
 pub use key::{CopiedKey, KeyCommand, NewJoinFile, NewKey, PublicPart, ShownKey};
 use log::log;
-pub use matchmaker::{AskStatus, MatchmakerCommand, RunMatchmaker};
+pub use matchmaker::{MatchmakerCommand, RunMatchmaker, StatusArgs};
 pub use relay::RunRelay;
 
 /// Commands of an operator.
@@ -90,8 +90,8 @@ pub fn parse<T: Parser>() -> T {
         Ok(line) => return line,
         Err(error) => error,
     };
-    let mut words = std::env::args_os().skip(1).take_while(|word| word != "--");
-    if error.use_stderr() && words.any(|word| word == "--json") {
+    let mut args = std::env::args_os().skip(1).take_while(|arg| arg != "--");
+    if error.use_stderr() && args.any(|arg| arg == "--json") {
         let text = error.to_string();
         let first = text.lines().next().unwrap_or_default();
         let mut failure = Failure::usage(first.strip_prefix("error: ").unwrap_or(first));
@@ -134,7 +134,7 @@ impl StdinEnd {
 /// # Errors
 ///
 /// If stdout cannot be written. A running process goes on without it.
-fn say(text: &str) -> Result<(), Failure> {
+fn print_line(text: &str) -> Result<(), Failure> {
     let line = format!("{text}\n");
     io::stdout()
         .write_all(line.as_bytes())
@@ -142,7 +142,7 @@ fn say(text: &str) -> Result<(), Failure> {
 }
 
 /// How often a process checks its threads.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Time for an orderly end.
-const LINGER: Duration = Duration::from_secs(1);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);

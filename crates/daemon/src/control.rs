@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_order_ends_the_orders() {
+    fn a_malformed_line_ends_the_messages() {
         let (sender, messages) = mpsc::sync_channel::<u8>(8);
         let end = forward(&mut b"1\n2\nthree\n4\n".as_slice(), &sender);
         drop(sender);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_takes_no_orders_does_not_keep_the_end_of_its_input_unseen() {
+    fn a_full_queue_does_not_hide_the_end_of_the_input() {
         let (sender, messages) = mpsc::sync_channel::<u8>(2);
         let input = b"1\n2\n3\n".as_slice();
         assert_eq!(forward(&mut &*input, &sender), InputEnd::QueueFull);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn too_long_a_line_is_not_written() {
+    fn a_line_over_the_limit_is_not_written() {
         let long = "x".repeat(LINE_BYTES_MAX);
         assert!(write_line(&mut Vec::new(), &long).is_err());
     }

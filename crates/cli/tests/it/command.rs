@@ -347,7 +347,7 @@ fn a_host_may_be_a_name() {
     for (host, what) in [
         ("localhost", "there is no port"),
         ("localhost:70000", "the port is no number"),
-        ("::1:80", "an IPv6 address stands in brackets"),
+        ("::1:80", "an IPv6 address must be in brackets"),
         ("https://localhost:80", "the scheme is not http"),
     ] {
         let end = ask(host);

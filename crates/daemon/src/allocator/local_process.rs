@@ -513,7 +513,7 @@ mod program_tests {
     use crate::exit::Exit;
 
     #[test]
-    fn a_program_is_found_as_the_system_finds_it() {
+    fn programs_are_found_as_the_system_finds_them() {
         assert_eq!(check(&env::current_exe().unwrap()), Ok(()));
         #[cfg(unix)]
         assert_eq!(check(Path::new("sh")), Ok(()));
@@ -532,7 +532,7 @@ mod program_tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_file_that_may_not_be_run_is_named() {
+    fn a_file_that_is_not_executable_is_named() {
         let name = format!("tickwire-program-{}", std::process::id());
         let path = env::temp_dir().join(name);
         fs::write(&path, "").unwrap();

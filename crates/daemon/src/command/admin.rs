@@ -7,7 +7,7 @@ mod import;
 use clap::Subcommand;
 
 use crate::exit::Failure;
-pub use call::{AskGraph, AskHealth, AskRoute, Asked, GetConfig, PutConfig};
+pub use call::{GetConfig, GraphArgs, HealthArgs, NodeArgs, PutConfig, RouteArgs};
 pub use document::{CheckedDocument, SignedDocument};
 pub use import::ImportedGames;
 
@@ -25,17 +25,17 @@ pub enum AdminCommand {
     /// Prints the document in force.
     Get(GetConfig),
     /// Prints all nodes and links that a node knows.
-    Graph(AskGraph),
+    Graph(GraphArgs),
     /// Prints the cheapest path between two nodes or to a game, and the paths that flows use now.
-    Route(AskRoute),
+    Route(RouteArgs),
     /// Drains a node: it accepts no new players, and other nodes route around it.
-    Drain(Asked),
+    Drain(NodeArgs),
     /// Cancels the drain of a node.
-    Undrain(Asked),
+    Undrain(NodeArgs),
     /// Prints a node's counters in Prometheus text format.
-    Metrics(Asked),
+    Metrics(NodeArgs),
     /// Checks whether a node is running; needs no token.
-    Health(AskHealth),
+    Health(HealthArgs),
 }
 
 impl AdminCommand {
@@ -64,10 +64,10 @@ impl AdminCommand {
             Self::Get(get) => get.run(),
             Self::Graph(graph) => graph.run(),
             Self::Route(route) => route.run(),
-            Self::Drain(asked) => asked.show("POST /v1/drain"),
-            Self::Undrain(asked) => asked.show("DELETE /v1/drain"),
-            Self::Metrics(asked) => asked.show("GET /metrics"),
-            Self::Health(asked) => asked.show(),
+            Self::Drain(args) => args.show("POST /v1/drain"),
+            Self::Undrain(args) => args.show("DELETE /v1/drain"),
+            Self::Metrics(args) => args.show("GET /metrics"),
+            Self::Health(args) => args.show(),
         }
     }
 }

@@ -32,7 +32,7 @@ impl fmt::Display for HostPortError {
             Self::NoPort => "there is no port",
             Self::BadPort => "the port is no number from 0 to 65535",
             Self::BadHost => "the host is no name and no address",
-            Self::NoBrackets => "an IPv6 address stands in brackets",
+            Self::NoBrackets => "an IPv6 address must be in brackets",
             Self::Path => "there is a path behind the port",
             Self::Scheme => "the scheme is not http",
         };
@@ -123,7 +123,7 @@ impl HostPort {
     /// # Errors
     ///
     /// One sentence with the address and the reason.
-    pub(super) fn ask(&self, who: &str, request: Request<'_>) -> Result<Answer, Failure> {
+    pub(super) fn send(&self, who: &str, request: Request<'_>) -> Result<Answer, Failure> {
         let mut failed = None;
         for address in self.addresses(Exit::Unreachable)? {
             let why = |error| client::failure(who, (address, request.timeout), &error);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::host::HostPort;
-use super::{LINGER, LOOK, StdinEnd, log, say};
+use super::{POLL_INTERVAL, SHUTDOWN_TIMEOUT, StdinEnd, log, print_line};
 use crate::exit::Failure;
 use crate::role::hub::{HubOptions, HubProcess};
 use crate::trust;
@@ -53,7 +53,7 @@ impl RunHub {
         options.listen = self.listen.as_ref().map(HostPort::listen).transpose()?;
         let hub = HubProcess::start(options)?;
         // The reader of stdout may be gone.
-        say(&format!(
+        print_line(&format!(
             "hub {} listens on {}",
             identity.node_id(),
             hub.address()
@@ -61,9 +61,9 @@ impl RunHub {
         .ok();
         let end = self.end_with_stdin.then(StdinEnd::watch).transpose()?;
         while !end.as_ref().is_some_and(StdinEnd::has_come) {
-            hub.wait(LOOK)?;
+            hub.wait(POLL_INTERVAL)?;
         }
-        hub.shutdown(LINGER);
+        hub.shutdown(SHUTDOWN_TIMEOUT);
         Ok(())
     }
 }

@@ -14,7 +14,7 @@ use hub::name::Name;
 use hub::role::Role;
 use wire::NodeId;
 
-use super::say;
+use super::print_line;
 use crate::exit::Failure;
 use crate::link::MATCHMAKER;
 use crate::trust;
@@ -88,7 +88,7 @@ impl NewJoinFile {
         JoinFile::parse(&join_file.to_text()).map_err(|error| Failure::usage(error.fault))?;
         trust::write_new_join_file(&self.file, &join_file)?;
         for grant in &join_file.grants {
-            say(&grant.to_string())?;
+            print_line(&grant.to_string())?;
         }
         Ok(())
     }

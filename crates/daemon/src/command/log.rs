@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_filter_is_read() {
+    fn filters_are_parsed() {
         for (filter, target, most) in [
             ("", "daemon", Some(Level::INFO)),
             ("error", "daemon", Some(Level::ERROR)),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_filter_is_named() {
+    fn the_first_invalid_directive_is_named() {
         for (filter, wrong) in [
             ("eror", "eror"),
             ("info,debg", "debg"),

@@ -13,7 +13,7 @@ use matchmaker_core::{MatchEnd, Rule, TeamSize};
 use serde_json::json;
 
 use super::host::HostPort;
-use super::{LINGER, LOOK, StdinEnd, log, say};
+use super::{POLL_INTERVAL, SHUTDOWN_TIMEOUT, StdinEnd, log, print_line};
 use crate::allocator::{ChildOutput, LocalProcessConfig, PortRange};
 use crate::edge::Transport;
 use crate::exit::Failure;
@@ -21,7 +21,7 @@ use crate::hex;
 use crate::role::matchmaker::{MatchResult, MatchmakerOptions, MatchmakerProcess};
 use crate::trust;
 use limit::{EdgeLimits, MatchLimits};
-pub use status::AskStatus;
+pub use status::StatusArgs;
 
 /// Commands of a matchmaker.
 #[derive(Clone, Debug, Subcommand)]
@@ -29,7 +29,7 @@ pub enum MatchmakerCommand {
     /// Runs a matchmaker until it is killed; the game servers that it started end with it.
     Run(Box<RunMatchmaker>),
     /// Prints the state of a matchmaker; exits with 1 if it has no link to its hub.
-    Status(AskStatus),
+    Status(StatusArgs),
 }
 
 /// Options of `matchmaker run`.
@@ -140,7 +140,7 @@ impl RunMatchmaker {
             edge: self.edge.config(self.http.listen()?, transport),
         })?;
         // The reader of stdout may be gone.
-        say(&format!(
+        print_line(&format!(
             "matchmaker {} listens on http://{}",
             identity.node_id(),
             matchmaker.address()
@@ -152,10 +152,10 @@ impl RunMatchmaker {
             if end.as_ref().is_some_and(StdinEnd::has_come) {
                 break Ok(());
             }
-            let waited = matchmaker.wait(LOOK);
+            let waited = matchmaker.wait(POLL_INTERVAL);
             for result in results.iter().flat_map(Receiver::try_iter) {
                 let line = line(&result);
-                if let Err(Failure { sentence, .. }) = say(&line) {
+                if let Err(Failure { sentence, .. }) = print_line(&line) {
                     tracing::error!(line, "a result is lost: {sentence}");
                 }
             }
@@ -164,7 +164,7 @@ impl RunMatchmaker {
             }
         };
         // After a failure too: its successor starts game servers with the same keys.
-        matchmaker.shutdown(LINGER);
+        matchmaker.shutdown(SHUTDOWN_TIMEOUT);
         result
     }
 

@@ -330,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_idempotency_key_is_read_in_all_its_forms() {
+    fn idempotency_keys_are_parsed_in_all_forms() {
         let key = IdempotencyKey([0xAB; 16]);
         for text in [
             "abababababababababababababababab",
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn null_for_an_optional_field_is_its_absence() {
+    fn null_counts_as_an_absent_field() {
         let body = |body: &str| TicketBody::read(body.as_bytes()).unwrap();
         let plain = body(r#"{"client_id":"42"}"#);
         assert_eq!(body(r#"{"client_id":"42","user":null}"#), plain);
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_the_field_what_was_found_and_what_is_expected() {
+    fn errors_name_the_field_the_found_and_the_expected_value() {
         for (body, code, field, found) in [
             ("{}", "malformed_json", "client_id", "nothing"),
             (
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_tickets_say_only_what_they_know() {
+    fn queued_and_failed_tickets_omit_unknown_fields() {
         let ticket = Ticket::new(TicketId(1), &TicketState::Queued);
         assert_eq!(
             serde_json::to_string(&ticket).unwrap(),

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn rfc7239_what_is_no_value_names_nobody() {
+    fn rfc7239_malformed_values_are_rejected() {
         for value in [
             // Unterminated strings: what a proxy appends becomes a part of them or breaks them.
             "host=\"a, for=192.0.2.1",
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn rfc7239_an_element_without_a_node_leaves_the_others_as_they_are() {
+    fn rfc7239_a_malformed_node_leaves_other_elements_valid() {
         for value in [
             "for=\"2001:db8::1\"",
             "for=\"[2001:db8::1\"",

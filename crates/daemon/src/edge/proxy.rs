@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_right_most_address_that_is_no_proxys_asks() {
+    fn the_source_is_the_right_most_untrusted_address() {
         let source = |values: &[&'static str]| source(ProxyHeader::XForwardedFor, PROXY, values);
         assert_eq!(source(&["192.0.2.1"]), of("192.0.2.1"));
         assert_eq!(source(&["192.0.2.9, 192.0.2.1"]), of("192.0.2.1"));
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_that_does_not_say_is_its_own() {
+    fn a_proxy_without_a_valid_header_is_the_source() {
         for values in [
             [].as_slice(),
             &[""],
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_is_believed() {
+    fn headers_of_untrusted_peers_are_ignored() {
         for header in [ProxyHeader::XForwardedFor, ProxyHeader::Forwarded] {
             let values = &["192.0.2.1", "for=192.0.2.1"];
             assert_eq!(source(header, "192.0.2.66", values), of("192.0.2.66"));

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn rfc9112_an_answer_is_read_in_each_framing() {
+    fn rfc9112_responses_are_read_in_each_framing() {
         for (text, status, body) in [
             (
                 "HTTP/1.1 201 Created\r\nx: y\r\n\r\n{\"a\":7}",
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn rfc9112_what_is_no_answer_or_is_cut_off_is_none() {
+    fn rfc9112_malformed_and_truncated_responses_are_rejected() {
         for text in [
             "",
             "\r\n\r\n",
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_held_up_to_its_limit() {
+    fn a_response_is_limited_in_length() {
         for head in [
             "HTTP/1.1 200 OK\r\n\r\n",
             "HTTP/1.1 200 OK\r\ncontent-length: 400000\r\n\r\n",

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_idle_one_gives_way_once_a_source_has_half_of_its_share() {
+    fn above_half_of_its_share_a_source_evicts_its_oldest_idle() {
         let connections = Connections::new(1_024, 256);
         let mut slots: Vec<ConnectionSlot> =
             (0..128).map(|_| connections.admit(ONE).unwrap()).collect();
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_a_share_may_be_busy_and_no_more() {
+    fn busy_connections_may_fill_the_share_and_no_more() {
         let connections = Connections::new(1_024, 4);
         let mut slots = Vec::new();
         for _ in 0..4 {
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn where_all_places_are_taken_the_source_with_the_most_gives_way() {
+    fn with_all_slots_taken_the_largest_source_is_evicted() {
         let connections = Connections::new(5, 100);
         let mut first: Vec<ConnectionSlot> =
             (0..3).map(|_| connections.admit(ONE).unwrap()).collect();
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn many_sources_at_once_have_all_places() {
+    fn connections_of_many_sources_may_take_all_slots() {
         let connections = Connections::new(3, 1);
         let mut slots: Vec<ConnectionSlot> =
             (0..3).map(|_| connections.admit(PROXY).unwrap()).collect();
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_ended_is_forgotten() {
+    fn ended_connections_are_removed() {
         let connections = Connections::new(8, 8);
         let slots: Vec<ConnectionSlot> = (0..20).filter_map(|_| connections.admit(ONE)).collect();
         drop(slots);

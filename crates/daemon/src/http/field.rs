@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn rfc9110_a_scheme_has_no_case_and_any_spaces_behind_it() {
+    fn rfc9110_the_bearer_scheme_ignores_case_and_extra_spaces() {
         for (name, text) in [
             ("Authorization", "Bearer aZ9-._~+/=="),
             ("authorization", "bearer aZ9-._~+/=="),
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn rfc9110_a_media_type_has_no_case_and_may_have_parameters() {
+    fn rfc9110_media_types_ignore_case_and_parameters() {
         let is_json =
             |values: &[&str]| has_media_type(&headers("CONTENT-type", values), "application/json");
         for text in [

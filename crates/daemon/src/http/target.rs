@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rfc3986_a_path_has_one_form() {
+    fn rfc3986_paths_are_normalized() {
         for (path, normal) in [
             ("/v1/%74ickets", "/v1/tickets"),
             ("/v1/%54ickets", "/v1/Tickets"),
@@ -175,13 +175,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_is_read_again() {
+    fn percent_encoding_keeps_unreserved_characters() {
         assert_eq!(encode("aZ0-._~"), "aZ0-._~");
         assert_eq!(encode("a b/%\u{e4}+&"), "a%20b%2F%25%C3%A4%2B%26");
     }
 
     #[test]
-    fn rfc9112_a_request_has_one_host() {
+    fn rfc9112_a_request_has_exactly_one_valid_host() {
         let has_one = |version: Version, hosts: &[&[u8]]| {
             let mut request = Request::builder().version(version).uri("/");
             for host in hosts {

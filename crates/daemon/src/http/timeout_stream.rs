@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_runs_until_all_has_left_and_not_until_some_has() {
+    fn partial_writes_do_not_extend_the_timeout() {
         let runtime = Builder::new_current_thread().enable_time().build().unwrap();
         let _context = runtime.enter();
         let limit = Duration::from_millis(30);

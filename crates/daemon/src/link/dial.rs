@@ -81,11 +81,11 @@ impl Lookup {
             return;
         }
         let (sender, answer) = crossbeam_channel::bounded(1);
-        let asked = name.clone();
+        let host = name.clone();
         let spawned = thread::Builder::new()
             .name("lookup".to_owned())
             .spawn(move || {
-                let found = asked.to_socket_addrs();
+                let found = host.to_socket_addrs();
                 let found = found.map(|found| found.take(ADDRESSES_MAX).collect());
                 // The link may have ended.
                 drop(sender.send(found.unwrap_or_default()));
@@ -175,13 +175,13 @@ mod tests {
     const HUB: NodeId = NodeId([1; 32]);
 
     #[test]
-    fn an_address_is_dialled_at_once() {
+    fn an_ip_address_is_dialled_at_once() {
         let dial = Lookup::default().dial(CommandId(1), HUB, "[::1]:7400".to_owned());
         assert_eq!(dial.unwrap().address, "[::1]:7400".parse().unwrap());
     }
 
     #[test]
-    fn a_name_is_dialled_once_it_is_looked_up() {
+    fn a_name_is_dialled_once_resolved() {
         let mut lookup = Lookup::default();
         let mut id = 0;
         let dial = loop {
@@ -190,7 +190,7 @@ mod tests {
             if let Some(dial) = dial {
                 break dial;
             }
-            assert!(lookup.running.is_some(), "nobody looks");
+            assert!(lookup.running.is_some(), "no resolution runs");
             thread::yield_now();
         };
         assert!(dial.address.ip().is_loopback());
@@ -204,20 +204,20 @@ mod tests {
         assert!(again.is_some());
     }
     #[test]
-    fn a_name_that_means_nothing_is_known_to_have_failed() {
+    fn a_name_without_addresses_is_reported_as_failed() {
         let mut lookup = Lookup::default();
         // RFC 6761, section 6.4: this name never resolves.
         let name = "hub.invalid:7400";
-        assert!(!lookup.has_failed(name), "nobody has looked");
+        assert!(!lookup.has_failed(name), "not resolved yet");
         assert!(lookup.dial(CommandId(1), HUB, name.to_owned()).is_none());
         while !lookup.has_failed(name) {
-            assert!(lookup.running.is_some(), "nobody looks");
+            assert!(lookup.running.is_some(), "no resolution runs");
             thread::yield_now();
         }
     }
 
     #[test]
-    fn a_reason_is_told_once_a_minute_and_another_one_at_once() {
+    fn a_failure_is_logged_once_a_minute_and_a_new_one_at_once() {
         let mut dial_log = DialLog::new(NodeId([1; 32]));
         let (gone, refused) = (DialError::Gone, DialError::Refused);
         let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pgx12_the_token_alone_opens() {
+    fn pgx12_only_the_token_authorizes() {
         let access = Access::new(Secret32::new([0xab; 32]));
         let admits = |values: &[&str]| {
             let mut headers = HeaderMap::new();
@@ -183,7 +183,7 @@ mod tests {
         assert!(admits(&[&right]));
         assert!(admits(&[&right.replace("Bearer", "bearer")]));
         let twice = admits(&[&right, &right]);
-        assert!(!twice, "which one counts is nobody's to guess");
+        assert!(!twice, "two headers are ambiguous");
         for wrong in [
             String::new(),
             "Bearer".to_owned(),

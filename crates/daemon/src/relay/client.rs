@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_frame_that_is_dropped_counts_as_dropped() {
+    fn frames_dropped_sums_every_drop_counter() {
         let drops: [fn(&mut FrameStats) -> &mut u64; 19] = [
             |frames| &mut frames.truncated,
             |frames| &mut frames.oversize,

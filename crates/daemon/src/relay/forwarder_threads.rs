@@ -42,13 +42,13 @@ impl ForwarderThreads {
     ) -> Result<Self, SpawnError> {
         let strays = Arc::<StrayQueue>::default();
         let mut handles = Vec::with_capacity(forwarders.len());
-        for (place, (forwarder, socket)) in (1..).zip(forwarders) {
+        for (shard, (forwarder, socket)) in (1..).zip(forwarders) {
             let app = ForwarderApp {
                 node: node.clone(),
                 strays: Arc::clone(&strays),
                 dropped: 0,
             };
-            let servicer = UdpServicer::named(format!("{}-{place}", context.name));
+            let servicer = UdpServicer::named(format!("{}-{shard}", context.name));
             let handle = context
                 .emulation
                 .apply(servicer)
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn strays_are_bounded_counted_and_asked_for_once() {
+    fn strays_are_bounded_counted_and_requested_once() {
         let strays = StrayQueue::default();
         let requested = (0..STRAYS_MAX + 5).filter(|number| strays.push(stray(*number)));
         assert_eq!(requested.collect::<Vec<_>>(), [0], "one request waits");
@@ -244,7 +244,7 @@ mod tests {
         // The queue has room and requests again.
         assert!(strays.push(stray(1)) && !strays.push(stray(2)));
         strays.request_failed();
-        assert!(strays.push(stray(3)), "the request found no room");
+        assert!(strays.push(stray(3)), "the request was not sent");
         assert_eq!(strays.take().len(), 3);
         assert!(strays.take().is_empty());
         assert_eq!(strays.stats().dropped, 5);

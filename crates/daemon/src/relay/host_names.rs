@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_stays_until_its_name_has_another_one() {
+    fn an_address_stays_until_its_name_resolves_to_another() {
         let mut name = name();
         let mut replaced = Vec::new();
         let failed = || Err(io::Error::from(io::ErrorKind::TimedOut));
@@ -153,8 +153,8 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_looks_again_and_again_and_ends_with_its_owner() {
-        let (told, changes) = mpsc::channel();
+    fn the_thread_resolves_periodically_and_ends_with_its_owner() {
+        let (sender, changes) = mpsc::channel();
         let mut answers = [1, 2, 2, 2, 2, 3, 3, 3].map(at).into_iter();
         let watcher = HostNames::start(
             vec![name()],
@@ -165,10 +165,10 @@ mod tests {
                     .map(|at| vec![at])
                     .ok_or_else(|| io::ErrorKind::NotFound.into())
             },
-            move |name, new| told.send((name.address, new)).is_ok(),
+            move |name, new| sender.send((name.address, new)).is_ok(),
         );
-        let patience = Duration::from_secs(20);
-        let next = || changes.recv_timeout(patience);
+        let timeout = Duration::from_secs(20);
+        let next = || changes.recv_timeout(timeout);
         assert_eq!(next(), Ok((at(1), at(2))));
         assert_eq!(next(), Ok((at(2), at(3))));
         drop(watcher);

@@ -220,9 +220,9 @@ impl ProbeLoop {
     }
 
     fn complete(&self, id: CommandId, outcome: Outcome) {
-        let ask = NodeRequest::new(move |now, node| node.handle_completed(now, id, outcome));
+        let request = NodeRequest::new(move |now, node| node.handle_completed(now, id, outcome));
         // The node may have stopped.
-        self.node.send(ask).ok();
+        self.node.send(request).ok();
     }
 }
 

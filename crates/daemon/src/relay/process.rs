@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_order_is_told_and_the_next_is_read() {
+    fn an_invalid_command_is_reported_and_the_next_one_is_read() {
         let mut input = b"die\n{\"order\":\"stats\"}".as_slice();
         let mut line = Vec::new();
         assert!(next_command(&mut input, &mut line).unwrap().is_err());

@@ -92,7 +92,7 @@ impl Relay {
         let node = Node::new(setup.node, setup.identity, Ring::new(), Clock::new().now())?;
         let forwarders = (1..)
             .zip(sockets)
-            .filter_map(|(place, socket)| Some((node.forwarder(place, Ring::new())?, socket)));
+            .filter_map(|(shard, socket)| Some((node.forwarder(shard, Ring::new())?, socket)));
         let forwarders = forwarders.collect();
         let tcp_sockets = has_tcp.then(|| TcpSockets::new(setup.tcp, setup.upstream));
         let tcp_sockets = tcp_sockets.transpose().map_err(SpawnError::from)?;
@@ -155,25 +155,25 @@ impl Relay {
         self.address
     }
 
-    /// Returns the node's counters; `None` if it does not answer within `patience`.
-    pub fn stats(&self, patience: Duration) -> Option<Stats> {
+    /// Returns the node's counters; `None` if it does not answer within `timeout`.
+    pub fn stats(&self, timeout: Duration) -> Option<Stats> {
         let client = self.client();
-        let counted = client.call_blocking(patience, |_, node| NodeCounters::of(node))?;
+        let counted = client.call_blocking(timeout, |_, node| NodeCounters::of(node))?;
         Some(counted.with(&client.counters(), client.strays()))
     }
 
-    /// Starts to drain the node; `None` if it does not answer within `patience`.
-    pub fn drain(&self, patience: Duration) -> Option<Draining> {
-        self.client().call_blocking(patience, |now, node| {
+    /// Starts to drain the node; `None` if it does not answer within `timeout`.
+    pub fn drain(&self, timeout: Duration) -> Option<Draining> {
+        self.client().call_blocking(timeout, |now, node| {
             node.drain(now);
             node.draining()
         })?
     }
 
     /// Returns what is left to drain; `None` if the node is not draining or does not answer.
-    pub fn draining(&self, patience: Duration) -> Option<Draining> {
+    pub fn draining(&self, timeout: Duration) -> Option<Draining> {
         self.client()
-            .call_blocking(patience, |_, node| node.draining())?
+            .call_blocking(timeout, |_, node| node.draining())?
     }
 
     /// Returns the address of the admin interface.

@@ -113,8 +113,10 @@ impl Sandbox {
 
     /// Returns the name of the node with that id.
     pub fn name(&self, id: NodeName) -> Option<&str> {
-        let place = self.ids.iter().position(|known| *known == id)?;
-        self.configs.get(place).map(|config| config.name.as_str())
+        let position = self.ids.iter().position(|known| *known == id)?;
+        self.configs
+            .get(position)
+            .map(|config| config.name.as_str())
     }
 
     /// Returns the configuration of a node.

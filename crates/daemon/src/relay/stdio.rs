@@ -447,7 +447,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_drain_and_a_reason_to_turn_away_are_printed_by_their_names() {
+    fn drains_and_rejections_are_printed_by_name() {
         let path = relay_mesh::routes::Path {
             relays: Vec::new(),
             destination: wire::NodeId([1; 32]),
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_does_not_come_about_is_printed_with_what_to_look_at() {
+    fn a_failed_link_is_printed_with_advice() {
         let line = |failure| {
             let failed = Event::BootstrapFailed {
                 node: wire::NodeId([1; 32]),
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_are_read_as_documented_and_nothing_else_is() {
+    fn commands_are_parsed_as_documented() {
         let read = serde_json::from_str::<ProcessCommand>;
         assert_eq!(read(r#"{"order":"stats"}"#).unwrap(), ProcessCommand::Stats);
         let link = read(r#"{"order":"link","remote":"127.0.0.2","delay_ms":9}"#).unwrap();

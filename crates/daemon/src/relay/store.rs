@@ -93,10 +93,10 @@ impl DocumentStore {
     ///
     /// # Errors
     ///
-    /// The reason, after a failed attempt or after `patience`.
-    pub(super) fn wait(&self, number: u64, patience: Duration) -> Result<(), String> {
+    /// The reason, after a failed attempt or after `timeout`.
+    pub(super) fn wait(&self, number: u64, timeout: Duration) -> Result<(), String> {
         let clock = Clock::new();
-        let end = clock.now() + patience;
+        let end = clock.now() + timeout;
         let mut docs = self.lock();
         loop {
             if docs.written >= number {
@@ -230,7 +230,7 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_secs(30);
 
     #[test]
-    fn pgx7_the_newest_document_is_on_disk_once_it_was_waited_for() {
+    fn pgx7_the_newest_document_is_on_disk_after_a_wait() {
         let folder = Folder::new("store");
         let path = folder.0.join("config");
         let writer = DocumentWriter::start(path.clone(), |_, _| {}).unwrap();
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn pgx7_pgd_p14_a_document_that_cannot_be_written_leaves_the_one_before_and_is_told() {
+    fn pgx7_pgd_p14_a_failed_write_keeps_the_old_document_and_is_reported() {
         let folder = Folder::new("store-full");
         let path = folder.0.join("config");
         write_atomic(&path, b"one").unwrap();
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn pgx7_a_fault_is_that_of_its_version_alone() {
+    fn pgx7_a_write_error_belongs_to_its_document() {
         let folder = Folder::new("store-faults");
         let path = folder.0.join("config");
         let draft = folder.0.join("config.new");

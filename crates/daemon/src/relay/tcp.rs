@@ -337,7 +337,7 @@ impl TcpSockets {
         now: Instant,
         node: &mut Node<Ring>,
         (token, port): (usize, TcpPort),
-        (ends, rest): ((SocketAddr, SocketAddr), Vec<u8>),
+        (ends, remainder): ((SocketAddr, SocketAddr), Vec<u8>),
     ) {
         let admitted = node.tcp_accept(now, port, ends);
         let Some(connection) = self.connections.get_mut(&token) else {
@@ -345,7 +345,7 @@ impl TcpSockets {
         };
         match admitted {
             Ok(conn) => {
-                connection.open(conn, rest);
+                connection.open(conn, remainder);
                 self.by_conn.insert(conn, token);
                 self.transfer(now, node, conn, Transfer::ToNode);
             }
@@ -388,21 +388,21 @@ impl TcpSockets {
         }
     }
 
-    fn transfer(&mut self, now: Instant, node: &mut Node<Ring>, conn: ConnId, way: Transfer) {
+    fn transfer(&mut self, now: Instant, node: &mut Node<Ring>, conn: ConnId, kind: Transfer) {
         let Some(&token) = self.by_conn.get(&conn) else {
             return;
         };
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
-        let passed = match way {
+        let result = match kind {
             Transfer::ToSocket => connection.write_to_socket(node, &mut self.stats),
             Transfer::ToNode => {
                 connection.write_to_node(node, &mut self.read_buffer, &mut self.stats)
             }
             Transfer::CloseWrite => connection.close_write(),
         };
-        match passed {
+        match result {
             TransferResult::Done => {}
             TransferResult::Broken | TransferResult::UnknownConn => self.on_broken(node, token),
             TransferResult::ProxyHeader(port) => self.reject_header(now, node, (token, port)),
@@ -498,7 +498,7 @@ pub(super) fn check_port(port: SocketAddr) -> io::Result<()> {
 impl fmt::Debug for TcpSockets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TcpSockets")
-            .field("doors", &self.listeners.len())
+            .field("listeners", &self.listeners.len())
             .field("connections", &self.connections.len())
             .finish_non_exhaustive()
     }

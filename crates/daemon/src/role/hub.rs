@@ -174,7 +174,7 @@ impl StreamApplication<Hub> for HubApplication {
     fn on_event(&mut self, _now: Instant, _hub: &mut Hub, event: HubEvent) {
         match event {
             HubEvent::NodeUp { node, role, .. } => tracing::info!(%node, %role, "joined"),
-            HubEvent::NodeDown { node, .. } => tracing::info!(%node, "gone"),
+            HubEvent::NodeDown { node, .. } => tracing::info!(%node, "left"),
             HubEvent::Refused { node, reason } => {
                 let node = node.map(tracing::field::display);
                 tracing::warn!(node, %reason, "refused");
@@ -226,7 +226,7 @@ impl StreamApplication<Hub> for HubApplication {
         _id: CommandId,
         _result: Result<ConnectionId, servicer::DialError>,
     ) {
-        debug_assert!(false, "a hub dials nobody");
+        debug_assert!(false, "a hub never dials");
     }
 }
 
@@ -237,12 +237,13 @@ fn listed_address(join_file: &JoinFile, node: NodeId) -> Result<SocketAddr, Fail
             "the join file does not list node {node} as a hub"
         ))
     })?;
-    let first = grant.addresses.first().ok_or_else(|| {
-        Failure::usage("the join file gives the hub no address: say where to listen")
-    })?;
+    let first = grant
+        .addresses
+        .first()
+        .ok_or_else(|| Failure::usage("the join file gives the hub no address: use --listen"))?;
     first.parse().map_err(|_| {
         Failure::usage(format_args!(
-            "the join file's address {first} is no IP address and port: say where to listen"
+            "the join file's address {first} is no IP address and port: use --listen"
         ))
     })
 }
@@ -356,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hub_whose_storage_thread_is_gone_has_failed() {
+    fn a_hub_without_its_storage_thread_has_failed() {
         let (node, link, now) = (NodeId([1; 32]), ConnectionId(1), Instant::ZERO);
         let mut join_file = JoinFile::new(NetworkSecret::new([7; 32]));
         join_file.grants.push(Grant::new(Role::GameNode, node));
@@ -386,11 +387,11 @@ mod tests {
         while let Some(event) = hub.poll_event() {
             application.on_event(now, &mut hub, event);
         }
-        assert!(failed.try_recv().is_ok(), "the process hears of it");
+        assert!(failed.try_recv().is_ok(), "the process is notified");
     }
 
     #[test]
-    fn strangers_are_told_of_at_a_bounded_rate_and_counted() {
+    fn unlisted_nodes_are_logged_at_a_bounded_rate() {
         let mut unlisted = UnlistedNodes::default();
         let [one, other] = [1, 2].map(|byte| NodeId([byte; 32]));
         let mut at =

@@ -9,7 +9,7 @@ use super::*;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[test]
-fn a_process_is_started_with_what_it_must_know_and_ends_with_its_pipe() {
+fn a_process_gets_its_environment_and_ends_with_its_stdin() {
     let script = "test $TICKWIRE_SLOT = 1 && test $TICKWIRE_LISTEN = 127.0.0.1:40001 \
                   && test $TICKWIRE_IDENTITY = b.pem && test $TICKWIRE_JOIN_FILE = net.join \
                   && cat >/dev/null";
@@ -22,12 +22,12 @@ fn a_process_is_started_with_what_it_must_know_and_ends_with_its_pipe() {
     assert_eq!(
         pool.next(),
         stopped,
-        "it was told the right things and waited"
+        "the environment was right and it waited"
     );
 }
 
 #[test]
-fn a_process_that_ends_by_itself_is_told_of() {
+fn a_process_that_exits_by_itself_is_reported() {
     let pool = Pool::start("exit 3", 1);
     assert!(pool.commands.send(start(1, 0)));
     let started = Report::Completed(CommandId(1), Outcome::Started);
@@ -39,7 +39,7 @@ fn a_process_that_ends_by_itself_is_told_of() {
 }
 
 #[test]
-fn a_process_that_does_not_let_go_is_killed() {
+fn a_process_that_ignores_its_stdin_is_killed() {
     // A shell that ignores signals and never reads its stdin.
     let pool = Pool::start("trap '' TERM HUP; while :; do sleep 1; done", 1);
     assert!(pool.commands.send(start(1, 0)));
@@ -50,7 +50,7 @@ fn a_process_that_does_not_let_go_is_killed() {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_refused_and_one_that_went_away_fails_and_stops_nothing() {
+fn a_missing_program_is_rejected_and_a_removed_one_fails_to_start() {
     let mut config = config("", 1);
     config.program = "/nonexistent/server".into();
     let (_orders, queue) = CommandSender::new();
@@ -77,7 +77,7 @@ fn a_program_that_is_not_there_is_refused_and_one_that_went_away_fails_and_stops
 }
 
 #[test]
-fn a_report_that_is_handed_back_is_told_again_in_order() {
+fn a_rejected_report_is_repeated_in_order() {
     let mut refusals = 5;
     let pool = Pool::of(config("exit 0", 1), move |_| {
         refusals -= 1;
@@ -90,7 +90,7 @@ fn a_report_that_is_handed_back_is_told_again_in_order() {
 }
 
 #[test]
-fn dropping_the_orders_ends_every_process() {
+fn dropping_the_command_sender_ends_every_process() {
     let Pool {
         commands,
         process,
@@ -110,7 +110,7 @@ fn dropping_the_orders_ends_every_process() {
 }
 
 #[test]
-fn dropping_it_ends_the_deaf_too_though_orders_may_still_come() {
+fn dropping_the_allocator_kills_processes_that_ignore_signals() {
     let note = env::temp_dir().join(format!("tickwire-deaf-{}", std::process::id()));
     let script = format!(
         "trap '' TERM HUP INT; echo $$ > {0}.draft && mv {0}.draft {0}; \
@@ -136,7 +136,7 @@ fn dropping_it_ends_the_deaf_too_though_orders_may_still_come() {
     drop(process);
     assert!(!lives(&pid), "{pid} outlived its allocator");
     assert!(reports.recv().is_err(), "the thread has ended");
-    assert!(!commands.send(start(2, 0)), "nobody hears orders any more");
+    assert!(!commands.send(start(2, 0)), "the queue is closed");
 }
 
 /// Whether process `pid` exists.
@@ -147,7 +147,7 @@ fn lives(pid: &str) -> bool {
 }
 
 #[test]
-fn a_port_range_is_read_and_has_a_port_for_each_slot() {
+fn a_port_range_is_parsed_and_has_a_port_for_each_slot() {
     let range: PortRange = "40000-40002".parse().unwrap();
     let ports: Vec<_> = (0..4).map(|slot| range.port(Slot(slot))).collect();
     assert_eq!(ports, [Some(40_000), Some(40_001), Some(40_002), None]);

@@ -29,7 +29,7 @@ struct NodeAddress {
 
 /// The node to send a request to.
 #[derive(Args, Clone, Debug)]
-pub struct Asked {
+pub struct NodeArgs {
     #[command(flatten)]
     node: NodeAddress,
     /// The node's token file.
@@ -39,7 +39,7 @@ pub struct Asked {
 
 /// The node to check.
 #[derive(Args, Clone, Debug)]
-pub struct AskHealth {
+pub struct HealthArgs {
     #[command(flatten)]
     node: NodeAddress,
     /// Ignored: the check needs no token.
@@ -51,7 +51,7 @@ pub struct AskHealth {
 #[derive(Args, Clone, Debug)]
 pub struct PutConfig {
     #[command(flatten)]
-    node: Asked,
+    node: NodeArgs,
     /// The signed document, or one to be signed now.
     document: PathBuf,
     /// Key file of an admin to sign with now; repeat for each.
@@ -63,7 +63,7 @@ pub struct PutConfig {
 #[derive(Args, Clone, Debug)]
 pub struct GetConfig {
     #[command(flatten)]
-    node: Asked,
+    node: NodeArgs,
     /// Writes the document with its signatures to this file, as other nodes accept it.
     #[arg(long)]
     signed_to: Option<PathBuf>,
@@ -71,9 +71,9 @@ pub struct GetConfig {
 
 /// Options of `admin graph`.
 #[derive(Args, Clone, Debug)]
-pub struct AskGraph {
+pub struct GraphArgs {
     #[command(flatten)]
-    node: Asked,
+    node: NodeArgs,
     /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -81,9 +81,9 @@ pub struct AskGraph {
 
 /// Options of `admin route`.
 #[derive(Args, Clone, Debug)]
-pub struct AskRoute {
+pub struct RouteArgs {
     #[command(flatten)]
-    node: Asked,
+    node: NodeArgs,
     /// A node's id or name.
     from: String,
     /// A node's id or name, or a game's name.
@@ -113,7 +113,12 @@ impl Format {
 }
 
 impl NodeAddress {
-    fn ask(&self, line: &str, headers: &[String], body: Option<&[u8]>) -> Result<Vec<u8>, Failure> {
+    fn send(
+        &self,
+        line: &str,
+        headers: &[String],
+        body: Option<&[u8]>,
+    ) -> Result<Vec<u8>, Failure> {
         let request = Request {
             line,
             headers,
@@ -121,13 +126,13 @@ impl NodeAddress {
             timeout: Duration::from_secs(self.timeout),
             answer_bytes_max: ANSWER_BYTES_MAX,
         };
-        let answer = self.http.ask(NODE, request)?;
+        let answer = self.http.send(NODE, request)?;
         if answer.status == 200 {
             return Ok(answer.body);
         }
-        let told: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         let status = answer.status;
-        let Some(detail) = told.get("detail").and_then(Value::as_str) else {
+        let Some(detail) = body.get("detail").and_then(Value::as_str) else {
             let mut failure = client::wrong_server(NODE, &self.http);
             failure.sentence = format!("{failure}: {status}");
             return Err(failure);
@@ -144,20 +149,20 @@ impl NodeAddress {
     }
 }
 
-impl AskHealth {
+impl HealthArgs {
     /// Sends the request and prints the response.
     pub(super) fn show(&self) -> Result<(), Failure> {
-        show(&self.node.ask("GET /health", &[], None)?)
+        show(&self.node.send("GET /health", &[], None)?)
     }
 }
 
-impl Asked {
+impl NodeArgs {
     /// Sends the request and prints the response.
     pub(super) fn show(&self, line: &str) -> Result<(), Failure> {
-        show(&self.ask(line, None)?)
+        show(&self.send(line, None)?)
     }
 
-    fn ask(&self, line: &str, body: Option<&[u8]>) -> Result<Vec<u8>, Failure> {
+    fn send(&self, line: &str, body: Option<&[u8]>) -> Result<Vec<u8>, Failure> {
         let fail = |what: &dyn fmt::Display| Failure::file(&self.token_file, what);
         let token = fs::read_to_string(&self.token_file).map_err(|error| fail(&error))?;
         let token = token.trim();
@@ -165,7 +170,7 @@ impl Asked {
             return Err(fail(&"it holds no token"));
         }
         let bearer = format!("Authorization: Bearer {token}");
-        self.node.ask(line, &[bearer], body)
+        self.node.send(line, &[bearer], body)
     }
 }
 
@@ -174,12 +179,12 @@ impl PutConfig {
         let envelope = document::sign(document::read(&self.document)?, &self.keys)?;
         if envelope.signers().next().is_none() {
             return Err(Failure::usage(format_args!(
-                "{}: nobody signed it; give --key, or sign it before",
+                "{}: it has no signature; use --key, or sign it first",
                 self.document.display()
             )));
         }
         let bytes = document::encode(&envelope);
-        show(&self.node.ask("PUT /v1/config", Some(&bytes))?)
+        show(&self.node.send("PUT /v1/config", Some(&bytes))?)
     }
 }
 
@@ -188,12 +193,12 @@ impl GetConfig {
         let Some(path) = &self.signed_to else {
             return self.node.show("GET /v1/config");
         };
-        let bytes = self.node.ask("GET /v1/config/signed", None)?;
+        let bytes = self.node.send("GET /v1/config/signed", None)?;
         write_atomic(path, &bytes).map_err(|error| document::not_written(path, &error))
     }
 }
 
-impl AskGraph {
+impl GraphArgs {
     pub(super) const fn is_json(&self) -> bool {
         matches!(self.format, Format::Json)
     }
@@ -204,7 +209,7 @@ impl AskGraph {
     }
 }
 
-impl AskRoute {
+impl RouteArgs {
     pub(super) const fn is_json(&self) -> bool {
         matches!(self.format, Format::Json)
     }

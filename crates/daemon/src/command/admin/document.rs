@@ -11,7 +11,7 @@ use relay_mesh::signed_config::{Document, DocumentError, ENVELOPE_LEN_MAX, Envel
 use serde_json::json;
 use wire::NodeId;
 
-use super::super::say;
+use super::super::print_line;
 use crate::exit::{Failure, SystemFault};
 use crate::relay::write_atomic;
 use crate::trust;
@@ -61,16 +61,18 @@ impl CheckedDocument {
         let document = document(&envelope)?;
         let signers: Vec<String> = envelope.signers().map(ToString::to_string).collect();
         let games: Vec<&String> = document.games.keys().collect();
-        say(&json!({
-            "schema": 1,
-            "network": document.network,
-            "version": document.version,
-            "sha256": sha256(&envelope).to_string(),
-            "threshold": document.admins.threshold(),
-            "games": games,
-            "signers": signers,
-        })
-        .to_string())
+        print_line(
+            &json!({
+                "schema": 1,
+                "network": document.network,
+                "version": document.version,
+                "sha256": sha256(&envelope).to_string(),
+                "threshold": document.admins.threshold(),
+                "games": games,
+                "signers": signers,
+            })
+            .to_string(),
+        )
     }
 }
 
@@ -140,7 +142,7 @@ fn describe(envelope: &Envelope) -> Result<(), Failure> {
     let document = document(envelope)?;
     let admins = &document.admins;
     let signers = envelope.signers().filter(|key| admins.contains(key));
-    say(&format!(
+    print_line(&format!(
         "network {}, version {}, games: {}, signatures of its admins: {} ({} needed), sha256 {}",
         document.network,
         document.version,
@@ -165,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrong_document_names_line_field_and_what_is_found() {
+    fn an_invalid_document_names_line_field_and_found_value() {
         let page = include_str!("../../../../../docs/signed-config.md");
         let (_, rest) = page.split_once("```json\n").unwrap();
         let (good, _) = rest.split_once("```").unwrap();

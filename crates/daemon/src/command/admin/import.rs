@@ -8,7 +8,7 @@ use clap::Args;
 use relay_mesh::signed_config::{Import, ImportError};
 use wire::NodeId;
 
-use super::super::say;
+use super::super::print_line;
 use crate::exit::Failure;
 
 /// Options of `admin import-games`.
@@ -39,7 +39,7 @@ impl ImportedGames {
                 fail(&error)
             }
         })?;
-        say(&games)
+        print_line(&games)
     }
 }
 

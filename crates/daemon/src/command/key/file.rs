@@ -10,7 +10,7 @@ use crypto::{Identity, PemError, PublicKey, Ring};
 use serde::Serialize;
 use zeroize::Zeroizing;
 
-use super::super::say;
+use super::super::print_line;
 use crate::exit::{Exit, Failure};
 use crate::trust;
 
@@ -120,7 +120,7 @@ impl Style {
         if self.json {
             print_json_error(None, identity.public_key())
         } else {
-            say(&lines(identity.public_key()))
+            print_line(&lines(identity.public_key()))
         }
     }
 }
@@ -134,11 +134,11 @@ impl PublicPart {
         let (_, key) = read(&self.file)?;
         if self.pem {
             let text = key.to_pem().map_err(Failure::usage)?;
-            say(text.trim_end())
+            print_line(text.trim_end())
         } else if self.json {
             print_json_error(None, &key)
         } else {
-            say(&lines(&key))
+            print_line(&lines(&key))
         }
     }
 }
@@ -153,7 +153,7 @@ impl ShownKey {
         if self.json {
             print_json_error(Some(kind), &key)
         } else {
-            say(&format!("holds      {kind}\n{}", lines(&key)))
+            print_line(&format!("holds      {kind}\n{}", lines(&key)))
         }
     }
 }
@@ -169,7 +169,7 @@ fn print_json_error(kind: Option<Kind>, key: &PublicKey) -> Result<(), Failure> 
         public_key: key.to_string(),
         node_id: key.node_id().to_string(),
     };
-    say(&serde_json::to_string(&shown).unwrap_or_default())
+    print_line(&serde_json::to_string(&shown).unwrap_or_default())
 }
 
 #[derive(Serialize)]

@@ -169,7 +169,7 @@ impl MatchLimits {
         let token_lifetime = TokenLifetime::new(self.token_lifetime.span());
         if self.lease.0 < self.heartbeat.0.saturating_mul(2) {
             return Err(Failure::usage(format_args!(
-                "a lease of {} s has no room for two heartbeats of {} s",
+                "a lease of {} s is shorter than two heartbeats of {} s",
                 self.lease, self.heartbeat
             )));
         }
@@ -249,15 +249,15 @@ mod tests {
         "127.0.0.1:80".parse().unwrap()
     }
 
-    fn read(words: &[&str]) -> (EdgeConfig, Result<Config, Failure>) {
-        let words = ["matchmaker"].iter().chain(words);
-        let line = Line::try_parse_from(words).unwrap();
+    fn read(args: &[&str]) -> (EdgeConfig, Result<Config, Failure>) {
+        let args = ["matchmaker"].iter().chain(args);
+        let line = Line::try_parse_from(args).unwrap();
         let edge = line.edge.config(listen(), Transport::PlainHttp);
         (edge, line.matches.config())
     }
 
     #[test]
-    fn without_options_all_is_as_by_default() {
+    fn without_options_the_defaults_apply() {
         let (edge, config) = read(&[]);
         assert_eq!(edge, EdgeConfig::new(listen(), Transport::PlainHttp));
         assert_eq!(config, Ok(Config::default()));
@@ -333,16 +333,16 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
-        for words in [
+    fn impossible_limits_are_rejected() {
+        for args in [
             "--lease=0",
             "--lease=86401",
             "--attempts=0",
             "--proxy-header=via",
         ] {
             assert!(
-                Line::try_parse_from(["matchmaker", words]).is_err(),
-                "{words}"
+                Line::try_parse_from(["matchmaker", args]).is_err(),
+                "{args}"
             );
         }
         assert!(read(&["--token-lifetime=301"]).1.is_err());

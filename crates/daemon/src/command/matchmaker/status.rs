@@ -6,13 +6,13 @@ use clap::Args;
 use serde_json::Value;
 
 use super::super::host::HostPort;
-use super::super::say;
+use super::super::print_line;
 use crate::exit::{Exit, Failure};
 use crate::http::client::{self, Request};
 
 /// Options of `matchmaker status`.
 #[derive(Args, Clone, Debug)]
-pub struct AskStatus {
+pub struct StatusArgs {
     /// Address of its edge, as HOST:PORT.
     #[arg(long, value_name = "HOST:PORT")]
     http: HostPort,
@@ -24,7 +24,7 @@ pub struct AskStatus {
     pub(super) json: bool,
 }
 
-impl AskStatus {
+impl StatusArgs {
     pub(super) fn run(&self) -> Result<(), Failure> {
         let request = Request {
             line: "GET /v1/status",
@@ -33,8 +33,8 @@ impl AskStatus {
             timeout: Duration::from_secs(self.timeout),
             answer_bytes_max: ANSWER_BYTES_MAX,
         };
-        let answer = self.http.ask(MATCHMAKER, request)?;
-        let stranger = |what: &str| {
+        let answer = self.http.send(MATCHMAKER, request)?;
+        let wrong_server = |what: &str| {
             let mut failure = client::wrong_server(MATCHMAKER, &self.http);
             failure.sentence = format!("{failure}: {what}");
             failure
@@ -49,18 +49,18 @@ impl AskStatus {
                 let sentence = format!("{}: this host asks too often", self.http);
                 return Err(Failure::refused(sentence));
             }
-            status => return Err(stranger(&status.to_string())),
+            status => return Err(wrong_server(&status.to_string())),
         }
         let status: Value =
-            serde_json::from_slice(&answer.body).map_err(|_| stranger("no JSON"))?;
+            serde_json::from_slice(&answer.body).map_err(|_| wrong_server("no JSON"))?;
         let hub = status.get("hub").and_then(Value::as_str);
-        let hub = hub.ok_or_else(|| stranger("another JSON"))?;
+        let hub = hub.ok_or_else(|| wrong_server("another JSON"))?;
         if self.json {
-            say(&String::from_utf8_lossy(&answer.body))?;
+            print_line(&String::from_utf8_lossy(&answer.body))?;
         } else {
             for name in ["hub", "servers", "tickets_waiting", "matches", "players"] {
                 let value = status.get(name).unwrap_or(&Value::Null);
-                say(&format!(
+                print_line(&format!(
                     "{name:<16} {}",
                     value.to_string().trim_matches('"')
                 ))?;

@@ -7,7 +7,7 @@ const INSTANCE: InstanceId = InstanceId(7);
 const START: Instant = Instant::from_millis(1_000);
 
 #[test]
-fn an_instance_registers_as_soon_as_the_hub_is_there_and_then_renews() {
+fn an_instance_registers_on_join_and_then_renews() {
     let mut lease = Harness::lease();
     assert_eq!(lease.poll_call(START), None, "no link is up");
     lease.handle_joined();
@@ -43,7 +43,7 @@ fn without_a_renewal_the_instance_ends() {
 }
 
 #[test]
-fn a_match_is_played_to_its_end_without_a_lease() {
+fn a_match_may_finish_without_a_lease() {
     let mut lease = Harness::registered();
     lease.take(assign(1, 1));
     lease.take(assign(2, 1));
@@ -53,7 +53,7 @@ fn a_match_is_played_to_its_end_without_a_lease() {
     lease.handle_timeout(over);
     assert_eq!(lease.poll_event(), Some(LeaseEvent::CutOff));
     assert_eq!(
-        wish(&lease, &assign(3, 1)),
+        action(&lease, &assign(3, 1)),
         RequestAction::Answer(Verdict::Full)
     );
     lease.handle_timeout(over + secs(599));
@@ -66,7 +66,7 @@ fn a_match_is_played_to_its_end_without_a_lease() {
 }
 
 #[test]
-fn a_hub_that_comes_back_renews_a_lease_that_was_over() {
+fn an_expired_lease_is_renewed_when_the_hub_returns() {
     let mut lease = Harness::registered();
     lease.take(assign(1, 1));
     lease.entered(id(1));
@@ -79,7 +79,7 @@ fn a_hub_that_comes_back_renews_a_lease_that_was_over() {
     answer(&mut lease, back, &renewed(30, 10));
     assert_eq!(lease.poll_event(), Some(LeaseEvent::Registered));
     assert_eq!(
-        wish(&lease, &assign(3, 1)),
+        action(&lease, &assign(3, 1)),
         RequestAction::Assign(assign(3, 1))
     );
     lease.handle_timeout(back + secs(29));
@@ -87,7 +87,7 @@ fn a_hub_that_comes_back_renews_a_lease_that_was_over() {
 }
 
 #[test]
-fn an_instance_that_was_given_up_plays_to_the_end_and_says_no_more() {
+fn a_retired_instance_finishes_its_matches_without_reports() {
     let mut lease = Harness::registered();
     lease.take(assign(1, 1));
     lease.entered(id(1));
@@ -103,7 +103,7 @@ fn an_instance_that_was_given_up_plays_to_the_end_and_says_no_more() {
 }
 
 #[test]
-fn an_instance_that_nobody_takes_ends_too() {
+fn an_unregistered_instance_ends_after_the_boot_timeout() {
     let mut lease = Harness::lease();
     lease.handle_timeout(START + secs(59));
     assert_eq!(lease.end(), None);
@@ -113,7 +113,7 @@ fn an_instance_that_nobody_takes_ends_too() {
 }
 
 #[test]
-fn a_call_that_fails_is_made_again_after_a_pause() {
+fn a_failed_call_is_retried_after_a_pause() {
     let mut lease = Harness::lease();
     lease.handle_joined();
     for error in [CallError::Unreachable, CallError::TimedOut, CallError::Busy] {
@@ -132,7 +132,7 @@ fn a_call_that_fails_is_made_again_after_a_pause() {
 }
 
 #[test]
-fn who_comes_back_is_registered_with_again() {
+fn hub_and_matchmaker_restarts_cause_a_new_registration() {
     for come_back in [
         |lease: &mut Lease| lease.handle_matchmaker(),
         |lease: &mut Lease| {
@@ -154,7 +154,7 @@ fn who_comes_back_is_registered_with_again() {
 }
 
 #[test]
-fn an_answer_of_the_matchmaker_before_is_no_registration_with_the_one_now() {
+fn an_old_matchmakers_answer_is_no_registration() {
     let mut lease = Harness::lease();
     lease.handle_joined();
     assert_eq!(kind(&mut lease, START), REGISTER);
@@ -165,7 +165,7 @@ fn an_answer_of_the_matchmaker_before_is_no_registration_with_the_one_now() {
 }
 
 #[test]
-fn the_matchmaker_asks_for_a_registration_or_gives_the_instance_up() {
+fn the_matchmaker_may_request_registration_or_retire_the_instance() {
     let mut lease = Harness::registered();
     assert_eq!(kind(&mut lease, START + secs(10)), HEARTBEAT);
     answer(&mut lease, START + secs(10), &Reply::Register);
@@ -177,7 +177,7 @@ fn the_matchmaker_asks_for_a_registration_or_gives_the_instance_up() {
     lease.handle_joined();
     assert_eq!(kind(&mut lease, START), REGISTER);
     answer(&mut lease, START, &Reply::Refused(RefuseReason::Full));
-    assert_eq!(lease.end(), None, "there may be room later");
+    assert_eq!(lease.end(), None, "it retries later");
     let now = START + secs(5);
     assert_eq!(kind(&mut lease, now), REGISTER);
     let refused = Reply::Refused(RefuseReason::OtherApp);
@@ -187,28 +187,31 @@ fn the_matchmaker_asks_for_a_registration_or_gives_the_instance_up() {
 }
 
 #[test]
-fn a_match_is_taken_where_there_is_room_and_once() {
+fn a_match_is_accepted_once_and_if_it_fits() {
     let mut lease = Harness::registered();
     let first = assign(1, 3);
-    assert_eq!(wish(&lease, &first), RequestAction::Assign(first.clone()));
+    assert_eq!(action(&lease, &first), RequestAction::Assign(first.clone()));
     lease.take(first.clone());
-    assert_eq!(wish(&lease, &first), RequestAction::Answer(Verdict::Taken));
     assert_eq!(
-        wish(&lease, &assign(2, 2)),
+        action(&lease, &first),
+        RequestAction::Answer(Verdict::Taken)
+    );
+    assert_eq!(
+        action(&lease, &assign(2, 2)),
         RequestAction::Answer(Verdict::Full)
     );
     assert_eq!(
-        wish(&lease, &assign(2, 1)),
+        action(&lease, &assign(2, 1)),
         RequestAction::Assign(assign(2, 1))
     );
     let mut other = assign(3, 1);
     other.instance = InstanceId(8);
     let verdict = RequestAction::Answer(Verdict::OtherInstance);
-    assert_eq!(wish(&lease, &other), verdict);
+    assert_eq!(action(&lease, &other), verdict);
     assert_eq!(lease.handle_request(b"junk"), RequestAction::Malformed);
     lease.set_intake(Intake::Closed);
     assert_eq!(
-        wish(&lease, &assign(2, 1)),
+        action(&lease, &assign(2, 1)),
         RequestAction::Answer(Verdict::Full)
     );
 }
@@ -217,7 +220,7 @@ fn a_match_is_taken_where_there_is_room_and_once() {
 fn a_registration_always_fits_its_record() {
     let mut lease = Harness::with_capacity(u16::MAX);
     let mut taken = 0_u8;
-    while let RequestAction::Assign(assign) = wish(&lease, &assign(taken, 256)) {
+    while let RequestAction::Assign(assign) = action(&lease, &assign(taken, 256)) {
         lease.take(assign);
         taken += 1;
     }
@@ -228,7 +231,7 @@ fn a_registration_always_fits_its_record() {
 }
 
 #[test]
-fn results_are_said_until_they_are_noted() {
+fn results_are_repeated_until_acknowledged() {
     let mut lease = Harness::registered();
     lease.take(assign(1, 2));
     lease.take(assign(2, 2));
@@ -251,7 +254,7 @@ fn results_are_said_until_they_are_noted() {
 }
 
 #[test]
-fn the_first_entry_into_a_match_is_said_at_once() {
+fn the_first_entry_into_a_match_is_reported_at_once() {
     let mut lease = Harness::registered();
     lease.take(assign(1, 2));
     let now = START + secs(1);
@@ -267,7 +270,7 @@ fn the_first_entry_into_a_match_is_said_at_once() {
 }
 
 #[test]
-fn as_many_reports_wait_as_may() {
+fn the_queue_of_reports_is_bounded() {
     let mut lease = Harness::registered();
     for number in 0..2_000_u32 {
         let mut match_id = [0; 16];
@@ -282,7 +285,7 @@ fn as_many_reports_wait_as_may() {
 }
 
 #[test]
-fn what_nobody_got_a_token_for_is_released() {
+fn a_match_without_tokens_is_released() {
     let mut lease = Harness::registered();
     lease.take(assign(1, 2));
     let now = START + secs(10);
@@ -296,13 +299,13 @@ fn what_nobody_got_a_token_for_is_released() {
     assert_eq!(lease.poll_event(), Some(LeaseEvent::Released(id(1))));
     assert_eq!(lease.poll_event(), None);
     assert_eq!(
-        wish(&lease, &assign(2, 4)),
+        action(&lease, &assign(2, 4)),
         RequestAction::Assign(assign(2, 4))
     );
 }
 
 #[test]
-fn whatever_heartbeat_is_asked_for_it_is_within_bounds() {
+fn the_heartbeat_interval_is_bounded() {
     for (asked_ms, due_ms) in [(0, 100), (50, 100), (500, 500), (3_600_000, 10_000)] {
         let mut lease = Harness::lease();
         lease.handle_joined();
@@ -318,7 +321,7 @@ fn whatever_heartbeat_is_asked_for_it_is_within_bounds() {
 }
 
 #[test]
-fn an_instance_that_leaves_says_its_results_and_goodbye() {
+fn a_leaving_instance_reports_results_and_then_leaves() {
     let mut lease = Harness::registered();
     lease.take(assign(1, 2));
     lease.ended(id(1), b"won");
@@ -333,7 +336,7 @@ fn an_instance_that_leaves_says_its_results_and_goodbye() {
 
     let mut lease = Harness::lease();
     lease.leave();
-    assert_eq!(lease.end(), Some(LeaseEnd::Left), "nobody to tell");
+    assert_eq!(lease.end(), Some(LeaseEnd::Left), "the hub is unreachable");
 }
 
 /// Constructors of leases.
@@ -386,7 +389,7 @@ fn renewed(lease: u64, heartbeat: u64) -> Reply {
     }
 }
 
-fn wish(lease: &Lease, assign: &Assign) -> RequestAction {
+fn action(lease: &Lease, assign: &Assign) -> RequestAction {
     let mut bytes = Vec::new();
     assign.encode(&mut bytes);
     lease.handle_request(&bytes)
@@ -421,7 +424,7 @@ const LEFT: u8 = 4;
 const BYE: u8 = 5;
 
 #[test]
-fn every_time_of_a_lease_decides() {
+fn every_timeout_of_a_lease_has_an_effect() {
     let config = LeaseConfig {
         boot_timeout: secs(7),
         call_timeout: secs(2),
@@ -482,7 +485,7 @@ fn live(lease: &mut Lease, now: &mut Instant, span: Duration) -> Vec<LeaseEvent>
 }
 
 #[test]
-fn mm_7_a_key_is_changed_each_day_and_the_one_before_lapses_with_its_last_token() {
+fn mm_7_keys_rotate_daily_and_expire_with_their_last_token() {
     let mut lease = Harness::registered();
     let mut now = START;
     assert_eq!(live(&mut lease, &mut now, secs(24 * 3_600 - 2)), []);
@@ -515,7 +518,7 @@ fn mm_7_a_key_is_changed_each_day_and_the_one_before_lapses_with_its_last_token(
 }
 
 #[test]
-fn keys_in_use_are_few_however_often_they_change() {
+fn the_number_of_keys_in_use_is_bounded() {
     let mut lease = Harness::registered();
     lease.keys = Keys::new(lease.keys.current().clone(), Duration::ZERO, START);
     let mut now = START;

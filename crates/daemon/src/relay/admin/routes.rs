@@ -297,8 +297,8 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> Result<Response, ErrorRes
         let links = node.links().collect();
         let (routes, games) = (node.routes().collect(), node.game_edges().collect());
         let version = node.document().map_or(0, |document| document.version);
-        let ways = (links, routes, games);
-        (NodeCounters::of(node), ways, (version, node.draining()))
+        let views = (links, routes, games);
+        (NodeCounters::of(node), views, (version, node.draining()))
     });
     let (counted, (links, routes, games), (config_version, draining)) =
         reply.await.ok_or_else(ErrorResponse::busy)?;

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn pg5_probes_are_read_as_documented_and_nothing_else_is() {
+    fn pg5_probes_are_parsed_as_documented() {
         assert_eq!(read(r#"{"by": "none"}"#), Some(ServerProbe::None));
         assert_eq!(read(r#"{"by": "icmp"}"#), Some(ServerProbe::Icmp));
         let connect = ServerProbe::Connect { port: 80 };
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_as_the_mesh_has_it() {
+    fn missing_rations_have_the_defaults() {
         let read = |json: &str| serde_json::from_str::<FileRation>(json).map(|file| file.limits());
         assert_eq!(read("{}").unwrap(), RationLimits::default());
         let mut some = RationLimits::default();

@@ -171,9 +171,9 @@ impl FileConfig {
         let own = ("listen".to_owned(), &self.listen);
         let games = self.games.iter().enumerate();
         let of_games = games.flat_map(|(index, game)| {
-            let field = move |place| format!("games[{index}].listen[{place}]");
+            let field = move |position| format!("games[{index}].listen[{position}]");
             let listen = game.listen.iter().enumerate();
-            listen.map(move |(place, address)| (field(place), address))
+            listen.map(move |(position, address)| (field(position), address))
         });
         let is_wrong = |address: &SocketAddr| {
             let ip = canonical(*address).ip();

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn pgx10_what_is_no_header_is_named() {
+    fn pgx10_invalid_header_rules_are_named() {
         for (text, fault) in [
             (
                 "3",

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_looked_up_and_a_wrong_text_is_told() {
+    fn names_are_resolved_and_invalid_texts_are_rejected() {
         let found = resolve("localhost:4500").unwrap();
         assert!(found.ip().is_loopback() && found.port() == 4_500);
         assert_eq!(resolve("192.0.2.7:9"), Ok("192.0.2.7:9".parse().unwrap()));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_of_a_file_may_be_names() {
+    fn addresses_in_a_file_may_be_host_names() {
         let text = r#"{"node": "0101010101010101010101010101010101010101010101010101010101010101", "address": "localhost:4500"}"#;
         let known: super::super::BootstrapNode = serde_json::from_str(text).unwrap();
         assert!(known.address.ip().is_loopback());
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_told_with_what_they_are_for_and_addresses_are_not() {
+    fn host_names_are_returned_with_their_use() {
         let node = "01".repeat(32);
         let text = format!(
             r#"{{
@@ -192,7 +192,7 @@ mod tests {
         );
         let config: FileConfig = serde_json::from_str(&text).unwrap();
         let names = names(text.as_bytes(), &config);
-        let told: Vec<_> = names
+        let returned: Vec<_> = names
             .iter()
             .map(|name| (name.text.as_str(), &name.of))
             .collect();
@@ -202,7 +202,7 @@ mod tests {
         };
         let known = AddressUse::Bootstrap(wire::NodeId([1; 32]));
         assert_eq!(
-            told,
+            returned,
             [
                 ("localhost:4500", &AddressUse::Own),
                 ("localhost:4501", &known),

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pg1_a_secret_that_cannot_be_written_whole_is_made_at_the_next_start() {
+    fn pg1_a_failed_write_of_the_secret_is_repeated_at_the_next_start() {
         let name = format!("tickwire-seed-secret-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         // The draft's name is a folder, so opening it fails for every user.

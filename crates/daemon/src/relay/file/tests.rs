@@ -138,7 +138,7 @@ fn limits_of_the_file_reach_the_node() {
 }
 
 #[test]
-fn a_limit_that_no_machine_holds_or_that_turns_a_service_off_is_refused() {
+fn limits_outside_their_range_are_rejected() {
     let fault = |protocol, field: &str, found: u64| {
         fault_of(|config, mut game| {
             game.protocol = protocol;
@@ -162,8 +162,8 @@ fn a_limit_that_no_machine_holds_or_that_turns_a_service_off_is_refused() {
         }
         for found in [max + 1].into_iter().chain(u64::checked_sub(min, 1)) {
             let expected = format!("{field}: found {found}; expected {min} to {max}");
-            let told = fault(tcp, field, found).unwrap();
-            assert!(told.ends_with(&expected), "{told}");
+            let fault_text = fault(tcp, field, found).unwrap();
+            assert!(fault_text.ends_with(&expected), "{fault_text}");
         }
     }
     let none = fault(FileProtocol::Udp, "tcp_connections", 0);
@@ -171,7 +171,7 @@ fn a_limit_that_no_machine_holds_or_that_turns_a_service_off_is_refused() {
 }
 
 #[test]
-fn without_an_address_to_advertise_the_bound_one_is_told() {
+fn without_advertise_the_bound_address_is_advertised() {
     let mut sandbox = Sandbox::new(&[("one", FileRole::Relay)]).unwrap();
     let config = sandbox.config_mut(0).unwrap().clone();
     let again = serde_json::to_string(&config).unwrap();
@@ -221,7 +221,7 @@ fn assert_faults<const N: usize>(cases: [(Option<String>, &str); N]) {
 }
 
 #[test]
-fn a_game_that_cannot_work_is_refused_in_one_sentence() {
+fn an_invalid_game_is_rejected_in_one_sentence() {
     assert_eq!(with(|_| ()), None);
     assert_faults([
         (with(|game| game.name.clear()), "game \"\" has no name"),
@@ -275,7 +275,7 @@ fn a_game_that_cannot_work_is_refused_in_one_sentence() {
 }
 
 #[test]
-fn a_node_that_cannot_work_is_refused_in_one_sentence() {
+fn an_invalid_node_is_rejected_in_one_sentence() {
     assert_faults([
         (
             fault_of(|config, _| config.listen = "0.0.0.0:4500".parse().unwrap()),
@@ -317,7 +317,7 @@ fn the_rations_of_a_file_are_those_of_its_games() {
 }
 
 #[test]
-fn the_configurations_of_the_pages_are_good() {
+fn the_configurations_in_the_docs_are_valid() {
     let page = include_str!("../../../../../docs/mesh.md");
     let blocks = page.split("```json\n").skip(1);
     let files: Vec<FileConfig> = blocks
@@ -338,7 +338,7 @@ fn the_configurations_of_the_pages_are_good() {
 }
 
 #[test]
-fn a_game_of_the_file_reaches_the_node_with_the_proxies_before_it() {
+fn games_and_their_proxies_reach_the_node() {
     let mut sandbox = Sandbox::new(&[("one", FileRole::Entry)]).unwrap();
     let mut config = sandbox.config_mut(0).unwrap().clone();
     let none = config.setup(sandbox.directory()).unwrap();
@@ -373,7 +373,7 @@ fn a_game_of_the_file_reaches_the_node_with_the_proxies_before_it() {
 }
 
 #[test]
-fn a_tcp_game_that_cannot_work_is_refused_in_one_sentence() {
+fn an_invalid_tcp_game_is_rejected_in_one_sentence() {
     let rule = |version, datagrams| ProxyRule {
         version: ProxyVersion(version),
         datagrams,
@@ -401,7 +401,7 @@ fn before_doom(more: &str) -> BTreeMap<String, FileProxies> {
 }
 
 #[test]
-fn proxies_stand_before_all_games_of_a_name_or_those_over_one_protocol() {
+fn proxies_apply_to_a_name_or_to_one_protocol_of_it() {
     let mut sandbox = Sandbox::new(&[("one", FileRole::Entry)]).unwrap();
     let mut config = sandbox.config_mut(0).unwrap().clone();
     let both = [FileProtocol::Udp, FileProtocol::Tcp];
@@ -422,7 +422,7 @@ fn proxies_stand_before_all_games_of_a_name_or_those_over_one_protocol() {
 
 /// The protocol is known only from the document.
 #[test]
-fn proxies_without_a_protocol_stand_before_a_game_of_a_document_over_either() {
+fn proxies_without_a_protocol_apply_to_both_of_a_documents_game() {
     let mut sandbox = Sandbox::new(&[("one", FileRole::Entry)]).unwrap();
     let mut config = sandbox.config_mut(0).unwrap().clone();
     config.members = None;
@@ -451,7 +451,7 @@ const NOT_REQUIRED: &str = "\"proxies\" of \"doom\" have \"required\": false, bu
                             must begin with a header";
 
 #[test]
-fn proxies_that_cannot_work_are_refused_in_one_sentence() {
+fn invalid_proxies_are_rejected_in_one_sentence() {
     let before = |protocol, more: &str| {
         let proxies = before_doom(more);
         fault_of(|config, mut game| {

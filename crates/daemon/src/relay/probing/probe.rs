@@ -239,14 +239,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pg5_an_echo_is_the_answer_to_its_request_alone() {
+    fn pg5_an_echo_reply_matches_only_its_request() {
         for (family, kind) in [(Family::V4, 0), (Family::V6, 129)] {
             let (nonce, other) = ([7; 16], [8; 16]);
             let is_echo_reply = |family, datagram: &[u8]| is_echo_reply(family, &nonce, datagram);
-            let asked = echo_request(family, &nonce);
-            assert_eq!(asked.len(), 64);
-            assert!(!is_echo_reply(family, &asked), "a request is none");
-            let mut answer = asked;
+            let request = echo_request(family, &nonce);
+            assert_eq!(request.len(), 64);
+            assert!(!is_echo_reply(family, &request), "a request is not a reply");
+            let mut answer = request;
             answer[0] = kind;
             answer[4..6].copy_from_slice(&[7, 7]);
             assert!(

@@ -18,15 +18,15 @@ pub(super) fn limit_to_descriptors(setup: &mut Setup) {
 
 /// As [`limit_to_descriptors`], with a limit of `files`.
 fn limit_to(files: u32, node: &mut Config, tcp: &mut TcpSetup) {
-    let mut room = files.saturating_sub(reserved_of(files));
+    let mut available = files.saturating_sub(reserved_of(files));
     if let Some(shared) = &mut node.tcp {
-        tcp.connections_max = tcp.connections_max.min(room / 2);
+        tcp.connections_max = tcp.connections_max.min(available / 2);
         // The node shares out the same number.
         shared.connections_max = tcp.connections_max;
-        room = room.saturating_sub(tcp.connections_max);
+        available = available.saturating_sub(tcp.connections_max);
     }
     if may_be_exit(node) {
-        node.flows_max = node.flows_max.min(room);
+        node.flows_max = node.flows_max.min(available);
     }
 }
 
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exit_by_its_file_or_by_documents_has_no_more_flows_than_open_files() {
+    fn an_exit_has_no_more_flows_than_open_files() {
         let with_game = |node: &mut Config| {
             node.games.push(Game {
                 name: "echo".to_owned(),
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_of_open_files_is_read_as_the_system_writes_it() {
+    fn the_limit_of_open_files_is_parsed() {
         let table = "Limit                     Soft Limit           Hard Limit           Units     \n\
                      Max processes             63704                63704                processes \n\
                      Max open files            1024                 524288               files     \n";
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn few_files_leave_few_connections_of_which_nobody_gets_all() {
+    fn few_open_files_leave_few_shared_connections() {
         let mut sandbox = Sandbox::new(&[("one", FileRole::Exit)]).unwrap();
         let config = sandbox.config_mut(0).unwrap();
         let text = r#"[{"name": "web", "protocol": "tcp", "server": "127.0.0.1:80"}]"#;
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ports_and_probes_of_190_games_find_room_beside_the_flows() {
+    fn ports_and_probes_of_190_games_fit_beside_the_flows() {
         let (games, probes, shards) = (190, 32, 32);
         for (files, flows) in [
             (524_288, 524_000),

@@ -96,10 +96,10 @@ impl Connection {
     }
 
     /// Starts to transfer; `rest` are bytes that followed the PROXY header.
-    pub(super) fn open(&mut self, conn: ConnId, rest: Vec<u8>) {
+    pub(super) fn open(&mut self, conn: ConnId, remainder: Vec<u8>) {
         self.stage = Stage::Open(conn);
         self.deadline = None;
-        self.pending = rest;
+        self.pending = remainder;
     }
 
     /// Marks the socket as possibly readable and writable.
@@ -169,8 +169,8 @@ impl Connection {
                     let Ok(taken) = node.tcp_write(conn, bytes) else {
                         return TransferResult::UnknownConn;
                     };
-                    let rest = bytes.get(taken..).unwrap_or_default();
-                    self.pending.extend_from_slice(rest);
+                    let remainder = bytes.get(taken..).unwrap_or_default();
+                    self.pending.extend_from_slice(remainder);
                 }
                 ReadResult::WouldBlock => return TransferResult::Done,
                 ReadResult::Eof => {}

@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_of_a_proxy_that_has_its_share_gives_way() {
+    fn the_oldest_pending_header_of_a_full_proxy_is_evicted() {
         let (one, other) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
         let mut pending_headers = PendingHeaders::default();
         assert_eq!(

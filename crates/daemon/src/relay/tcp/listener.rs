@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn u1_a_port_on_all_ipv6_addresses_accepts_ipv4_if_the_node_says_so() {
+    fn u1_a_dual_stack_port_accepts_ipv4() {
         let any = "[::]:0".parse().unwrap();
         let Ok(dual) = listen((any, true)) else {
             // No IPv6 on this host.
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn u1_a_port_that_another_program_has_over_ipv4_is_opened_for_ipv6() {
+    fn u1_a_port_in_use_on_ipv4_is_opened_for_ipv6() {
         let other = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
         let port = other.local_addr().unwrap().port();
         let all = SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, port));
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_at_one_door_has_one_turn_of_those_who_wait() {
+    fn a_busy_port_has_one_turn_among_the_waiting_ports() {
         let mut listeners = listeners(&[0, 3, 7]);
         assert!(turns(&mut listeners, 1).is_empty());
         set_pending(&mut listeners, &[0, 7]);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_that_is_not_taken_is_not_lost_nor_is_one_whose_door_is_shut() {
+    fn an_unused_turn_and_a_closed_port_skip_no_other_port() {
         let mut listeners = listeners(&[1, 2, 3]);
         set_pending(&mut listeners, &[1, 2, 3]);
         assert_eq!(turns(&mut listeners, 1), [1]);

@@ -412,7 +412,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_has_gone_makes_room() {
+    fn closed_waiters_free_their_slots() {
         let mut waiters = Waiters::default();
         let mut patient = Vec::new();
         for number in 0..WAITERS_MAX {
@@ -428,14 +428,14 @@ mod tests {
         assert_eq!(
             waiters.take(TicketId(2)).len(),
             1,
-            "the four before have gone"
+            "the four closed ones are removed"
         );
         waiters.drop_closed();
         assert_eq!((waiters.count, waiters.tickets()), (4, vec![TicketId(1)]));
     }
 
     #[test]
-    fn asking_again_and_again_holds_one_place() {
+    fn repeated_polls_hold_one_slot() {
         let mut waiters = Waiters::default();
         for _ in 0..1_000 {
             let (answer, wait) = oneshot::channel();

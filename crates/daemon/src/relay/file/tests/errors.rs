@@ -36,7 +36,7 @@ fn error_of(name: &str, bytes: &[u8]) -> Option<String> {
 }
 
 #[test]
-fn each_wrong_file_names_line_field_what_is_found_and_what_is_expected() {
+fn errors_name_line_field_found_and_expected_value() {
     assert_eq!(error_of("good", GOOD.as_bytes()), None);
     let form = "expected IP:port, like 192.0.2.7:5029";
     let listen = r#""127.0.0.1:4500""#;
@@ -151,7 +151,7 @@ fn a_minimum_is_a_version_and_a_hash() {
 
 /// What the store holds has to follow from the minimum too.
 #[test]
-fn a_store_that_does_not_follow_from_the_minimum_is_refused_at_the_start() {
+fn a_store_that_does_not_descend_from_the_minimum_is_rejected() {
     use super::super::FileMinimum;
     use crypto::Provider;
     use relay_mesh::signed_config::Envelope;
@@ -197,7 +197,7 @@ fn a_store_that_does_not_follow_from_the_minimum_is_refused_at_the_start() {
 }
 
 #[test]
-fn numbers_and_names_that_carry_nothing_are_refused() {
+fn useless_numbers_and_names_are_rejected() {
     for (from, to, said) in [
         (
             "\"roles\"",
@@ -284,7 +284,7 @@ fn a_byte_order_mark_and_windows_line_ends_are_accepted() {
 }
 
 #[test]
-fn what_the_system_refuses_names_the_path_and_the_reason() {
+fn system_errors_name_the_path_and_the_reason() {
     let none = Path::new("/nonexistent/node.json");
     let error = FileConfig::read(none).unwrap_err().to_string();
     assert_eq!(error, "/nonexistent/node.json: there is no such file");
