@@ -1,4 +1,4 @@
-//! A mesh of processes that goes by signed documents, and what its operator asks of it.
+//! A mesh of processes with signed documents, and its admin commands.
 
 mod access;
 mod config;
@@ -22,7 +22,7 @@ use servicer::Clock;
 
 use crate::mesh_node::{PATIENCE, tickwire_relay};
 
-/// An entry, a relay and an exit that know an admin's key, and an echo server.
+/// An entry, a relay and an exit that trust an admin's key, and an echo server.
 struct Scene {
     sandbox: Sandbox,
     server: UdpSocket,
@@ -64,7 +64,7 @@ impl Scene {
                 token_file: format!("{}.token", config.name).into(),
             });
         }
-        // Tests count what comes to these servers.
+        // Probes would be counted as players' datagrams.
         let probes = ["stay", "go", "new"].map(|game| (game.to_owned(), FileProbe::None));
         sandbox.config_mut(EXIT).unwrap().probes.extend(probes);
         let server = UdpSocket::bind((sandbox.host(9), 0)).unwrap();
@@ -78,7 +78,7 @@ impl Scene {
         self.sandbox.start(node, tickwire_relay()).unwrap()
     }
 
-    /// Starts all three, and waits until each has met the others.
+    /// Starts all three and waits for their links.
     fn start_all(&self) -> Vec<NodeProcess> {
         let nodes: Vec<NodeProcess> = (0..3).map(|node| self.start(node)).collect();
         for node in &nodes {
@@ -104,7 +104,7 @@ impl Scene {
         SocketAddr::new(self.sandbox.host(1), GAME_PORT)
     }
 
-    /// Writes a document with these games; returns its file.
+    /// Writes a document with these games; returns its path.
     fn document(&self, version: u64, games: &[Value]) -> PathBuf {
         let admins = &self
             .sandbox
@@ -138,7 +138,7 @@ impl Scene {
         })
     }
 
-    /// `tickwire admin VERB` at a node.
+    /// Runs `tickwire admin VERB` for a node.
     fn admin(&self, node: usize, verb: &str, arguments: &[&str]) -> Output {
         let name = &self.sandbox.config(node).unwrap().name;
         tickwire_admin(verb)
@@ -149,14 +149,14 @@ impl Scene {
             .unwrap()
     }
 
-    /// Signs a document with `key` and gives it to a node.
+    /// Signs a document with `key` and puts it to a node.
     fn put(&self, node: usize, document: &PathBuf, key: &str) -> Output {
         let key = self.path(key);
         let arguments = [document, &key].map(|path| path.to_str().unwrap());
         self.admin(node, "put", &[arguments[0], "--key", arguments[1]])
     }
 
-    /// Plays until an answer comes: the server sends back what it gets.
+    /// Sends `word` until the echo returns.
     fn play(&self, player: &UdpSocket, word: &[u8]) -> bool {
         let mut buffer = [0; 2_000];
         player
@@ -188,13 +188,13 @@ fn unix() -> u64 {
     Clock::new().unix_time().as_secs()
 }
 
-/// Lets time pass, for what nobody tells of; false, so that a search goes on.
+/// Sleeps; returns false, so that a search goes on.
 fn wait(span: Duration) -> bool {
     let (_open, nothing) = mpsc::channel::<()>();
     nothing.recv_timeout(span).is_ok()
 }
 
-/// Waits until a node says that a version is in force.
+/// Waits until a version is in force at a node.
 fn in_force(node: &NodeProcess, wanted: u64) -> ProcessEvent {
     node.wait_for(PATIENCE, |news| {
         matches!(news, ProcessEvent::ConfigInForce { version, .. } if version == wanted)

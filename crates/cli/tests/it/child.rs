@@ -1,4 +1,4 @@
-//! A game server as a child process: this test program again, with another name.
+//! A game server as a child process: this test program under another name.
 
 use std::ffi::OsString;
 use std::fs;
@@ -16,7 +16,7 @@ use daemon::trust;
 use crate::net::{APP, Net, SERVERS, until};
 use crate::server::{Heard, Listener, instance};
 
-/// The process that [`pool`] starts. Left alone, as one test among others, it does nothing.
+/// The process that [`pool`] starts. As an ordinary test it does nothing.
 #[test]
 fn game_server() {
     let Ok(environment) = SlotEnvironment::read() else {
@@ -53,7 +53,7 @@ fn game_server() {
     )
     .unwrap();
     note(&environment.identity, instance, &token_key);
-    // The pipe is the leash.
+    // The process ends with its stdin.
     thread::spawn(|| {
         let mut rest = Vec::new();
         std::io::stdin().read_to_end(&mut rest).ok();
@@ -67,7 +67,7 @@ fn game_server() {
     }
 }
 
-/// Leaves what the test must know: pid, instance and key, in a file beside the identity.
+/// Writes pid, instance and key to a file next to the identity, for the test.
 fn note(identity: &Path, instance: wire::InstanceId, key: &TokenKey) {
     let text = format!(
         "{} {} {}",
@@ -80,7 +80,7 @@ fn note(identity: &Path, instance: wire::InstanceId, key: &TokenKey) {
     fs::rename(&draft, identity.with_extension(format!("run-{instance}"))).unwrap();
 }
 
-/// What a child has left.
+/// What a child has written.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Note {
     pub(crate) pid: u32,
@@ -88,7 +88,7 @@ pub(crate) struct Note {
     pub(crate) key: [u8; TokenKey::LEN],
 }
 
-/// What all children of a network have left, dead ones too.
+/// Notes of all children of a network, dead ones included.
 pub(crate) fn notes(net: &Net) -> Vec<Note> {
     let folder = net.path("");
     let paths = fs::read_dir(folder)
@@ -114,9 +114,9 @@ pub(crate) fn notes(net: &Net) -> Vec<Note> {
     notes
 }
 
-/// Starts this test program as a game server.
+/// Configures this test program as a game server.
 pub(crate) fn pool(net: &Net) -> LocalProcessConfig {
-    // Free a moment ago; nobody listens on them here.
+    // These ports were free a moment ago.
     LocalProcessConfig::new(
         std::env::current_exe().unwrap(),
         arguments(),
@@ -133,7 +133,7 @@ pub(crate) fn arguments() -> Vec<OsString> {
     words.into_iter().map(OsString::from).collect()
 }
 
-/// Whether a process lives; one that has ended and is not waited for does not.
+/// Whether a process runs; a zombie does not.
 pub(crate) fn is_alive(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| {
@@ -161,8 +161,8 @@ fn unhex<const LEN: usize>(text: &str) -> [u8; LEN] {
     core::array::from_fn(byte)
 }
 
-/// Shortens the life of a child that nobody takes.
+/// Boot timeout of a child, milliseconds.
 pub(crate) const BOOT_MILLIS: &str = "TICKWIRE_TEST_BOOT_MILLIS";
 
-/// Exit code of a child whose lease has ended.
+/// Exit status of a child whose lease has ended.
 pub(crate) const ENDED: i32 = 17;

@@ -1,4 +1,4 @@
-//! The command line: exit codes, sentences, files.
+//! The command line: exit status, messages, files.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -124,7 +124,7 @@ fn a_wrong_file_is_one_sentence() {
             .arg("--join-file")
             .arg(net.path(join_file));
         let (hub, matchmaker) = (End::of(&mut hub), End::of(&mut matchmaker));
-        // Both read it alike, and say who of them is not in it.
+        // Hub and matchmaker read the same file, and each names its missing entry.
         if !hub.stderr.contains("does not list") {
             assert_eq!(
                 (hub.code, &hub.stderr),
@@ -201,28 +201,28 @@ fn a_status_says_by_its_exit_code_how_it_went() {
                 .args(rest),
         )
     };
-    // Nobody is there: a port that was free a moment ago.
+    // No server: a port that was free a moment ago.
     let free = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
         .unwrap();
     ask(&free.to_string(), &[]).assert(3, "no response from");
-    // Somebody is there, and says nothing.
+    // A server that never responds.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap().to_string();
     ask(&address, &["--timeout", "1"]).assert(5, "did not answer within 1 s");
-    // Somebody else is there.
+    // A different server.
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = other.local_addr().unwrap().to_string();
     let answering = std::thread::spawn(move || {
         let (mut stream, _) = other.accept().unwrap();
-        // What is left unread would reset the connection.
+        // Unread bytes would reset the connection.
         assert!(stream.read(&mut [0; 1_024]).unwrap() > 0);
         stream.write_all(b"220 mail.example ESMTP\r\n").unwrap();
     });
     ask(&address, &[]).assert(3, "is not a matchmaker");
     answering.join().unwrap();
-    // The matchmaker is there, and its hub is not; then it is.
+    // The matchmaker without its hub, then with it.
     let matchmaker = net.matchmaker(None);
     let address = matchmaker.address().to_string();
     ask(&address, &[]).assert(1, "no link to its hub");
@@ -266,7 +266,7 @@ fn each_exit_status_of_the_page_is_what_a_command_ends_with() {
         let end = End::of(tickwire().args(words));
         assert_eq!(end.code, *code, "{words:?}: {}", end.stderr);
     }
-    // The page lists these and no other.
+    // The page lists exactly these.
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operations.md");
     let page = std::fs::read_to_string(page).unwrap();
     let (_, section) = page.split_once("## Exit status of `tickwire`\n").unwrap();
@@ -354,7 +354,7 @@ fn a_host_may_be_a_name() {
         end.assert(2, what);
         assert!(end.stderr.contains("localhost:8080"), "{}", end.stderr);
     }
-    // Where it listens, too.
+    // The address to listen on, too.
     let nowhere = "no-such-host.invalid:0";
     let words = ["--plain-http", "--no-servers"];
     matchmaker(&net, nowhere, &words).assert(2, "the host has no address");
@@ -402,7 +402,7 @@ fn an_error_is_an_object_for_who_asks_in_json() {
         (&object["code"], &object["file"]),
         (&3.into(), &Value::Null)
     );
-    // What is no command line at all.
+    // An invalid command line.
     let object = run(&["matchmaker", "status", "--json", "--http", "localhost"]);
     let field = object["field"].as_str().unwrap();
     assert!(object["code"] == 2 && field.contains("--http"), "{object}");
@@ -436,7 +436,7 @@ fn an_error_of_a_document_says_line_and_field_in_json() {
     }
 }
 
-/// Runs a command that fails; returns what it prints on stderr.
+/// Runs a command that fails; returns its stderr as JSON.
 fn error_object(words: &[&str]) -> Value {
     let end = End::of(tickwire().args(words));
     let object: Value = serde_json::from_str(&end.stderr).expect(&end.stderr);
@@ -482,7 +482,7 @@ fn chmod(net: &Net, name: &str) {
     std::fs::set_permissions(net.path(name), mode).unwrap();
 }
 
-/// How a command ended.
+/// Result of a command.
 struct End {
     code: i32,
     stdout: String,
@@ -503,8 +503,8 @@ impl End {
         }
     }
 
-    /// Whether it failed with this code and a sentence that holds `needle`, and with nothing that
-    /// is meant for its authors.
+    /// Asserts this exit status and a one-sentence message that contains `needle`, without debug
+    /// output.
     fn assert(&self, code: i32, needle: &str) {
         let Self { stderr, .. } = self;
         assert_eq!(self.code, code, "{stderr}");

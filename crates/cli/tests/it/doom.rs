@@ -1,4 +1,4 @@
-//! A real game through the mesh: Chocolate Doom's server answers a query of its client.
+//! A real game through the mesh: Chocolate Doom's server answers its client's query.
 
 use std::ffi::OsString;
 use std::net::{SocketAddr, UdpSocket};
@@ -22,18 +22,18 @@ const NAMES: [(&str, FileRole); 3] = [
     ("relay", FileRole::Relay),
     ("exit", FileRole::Exit),
 ];
-/// Not the game's own, which its client would not print.
+/// Different from the game's own port, so that the client prints it.
 const ENTRY_PORT: u16 = 2_343;
-/// What [`babble`] sends: many times what an idle relay hears in the meantime.
+/// Bytes that [`babble`] sends: many times the traffic of an idle relay.
 const BABBLE_BYTES: u64 = 400_000;
-/// What the server calls itself.
+/// The server's title.
 const TITLE: &str = "Tickwire mesh test";
 
 #[test]
 #[ignore = "needs chocolate-doom"]
 fn pg9_pgd_p2_a_doom_client_finds_its_server_through_the_mesh() {
     let mut sandbox = Sandbox::new(&NAMES).unwrap();
-    // The direct way is slow, so that the way over the relay is better by far.
+    // The direct link is slow, so the relay is better by far.
     sandbox.link(ENTRY, EXIT, 150);
     sandbox.link(ENTRY, RELAY, 15);
     sandbox.link(RELAY, EXIT, 15);
@@ -46,14 +46,13 @@ fn pg9_pgd_p2_a_doom_client_finds_its_server_through_the_mesh() {
 
     let mut nodes = [ENTRY, RELAY, EXIT].map(|node| sandbox.start(node, tickwire_relay()).unwrap());
     for node in &nodes {
-        // Both others; until then an entry would send players by the only way it knows.
+        // Both links must be up, or the entry would use the only path it knows.
         for _ in 0..2 {
             let met = |news| matches!(news, ProcessEvent::LinkUp { .. }).then_some(());
             node.wait_for(PATIENCE, met).unwrap();
         }
     }
-    // Asked again until the way over the relay is in use: at first the nodes do not know yet
-    // which way is how long.
+    // Repeated until the relay is in use: at first the link costs are unknown.
     let relay = sandbox.id(RELAY).unwrap();
     let end = Clock::new().now() + PATIENCE;
     let mut relays = Vec::new();
@@ -73,7 +72,7 @@ fn pg9_pgd_p2_a_doom_client_finds_its_server_through_the_mesh() {
     eprintln!("{text}the relay passed {frames} frames on and heard {bytes} bytes");
     assert!(frames >= 2, "question and answer: {frames}");
 
-    // Beside what nodes always exchange, what players send there passes the relay.
+    // Beyond the nodes' own traffic, the players' datagrams pass the relay.
     let before = stats(&mut nodes[RELAY]);
     babble(entry);
     let after = stats(&mut nodes[RELAY]);
@@ -81,7 +80,7 @@ fn pg9_pgd_p2_a_doom_client_finds_its_server_through_the_mesh() {
     eprintln!("of {BABBLE_BYTES} bytes from a player the relay heard {bytes}");
     assert!(bytes > BABBLE_BYTES / 2, "{bytes}");
 
-    // Without its exit the mesh carries nothing, though entry and server are there.
+    // Without its exit the mesh carries nothing.
     nodes[EXIT].kill().unwrap();
     let (text, is_answered) = query(entry);
     assert!(!is_answered, "{text}");
@@ -89,10 +88,10 @@ fn pg9_pgd_p2_a_doom_client_finds_its_server_through_the_mesh() {
     assert!(is_answered, "the server itself is well: {text}");
 }
 
-/// Lets the entry take Doom's packets at `entry` and the exit hand them to `server`.
+/// Configures the game at the entry's and the exit's address.
 fn carry(sandbox: &mut Sandbox, entry: SocketAddr, server: SocketAddr) {
     let exit = sandbox.id(EXIT).unwrap();
-    // One path, no copies on the other: what arrives has passed the relay.
+    // One path, so that what arrives has passed the relay.
     let game = FileGame {
         name: "doom".to_owned(),
         protocol: FileProtocol::Udp,
@@ -114,7 +113,7 @@ fn carry(sandbox: &mut Sandbox, entry: SocketAddr, server: SocketAddr) {
     }];
 }
 
-/// The relays of the route that a node has told of last.
+/// The relays of the newest route event.
 fn newest_route(node: &NodeProcess) -> Option<Vec<NodeName>> {
     let routes = node.events().filter_map(|news| {
         if let ProcessEvent::Route { relays, .. } = news {
@@ -126,19 +125,19 @@ fn newest_route(node: &NodeProcess) -> Option<Vec<NodeName>> {
     routes.last()
 }
 
-/// Sends for two seconds what Doom's server takes no notice of.
+/// Sends datagrams that the server ignores, for two seconds.
 fn babble(entry: SocketAddr) {
     let player = UdpSocket::bind("127.0.0.1:0").unwrap();
     let pace = Duration::from_millis(5);
     player.set_read_timeout(Some(pace)).unwrap();
     for _ in 0..BABBLE_BYTES / 1_000 {
         player.send_to(&[0xff; 1_000], entry).unwrap();
-        // The server has no answer to this.
+        // The server does not answer.
         drop(player.recv(&mut [0; 8]));
     }
 }
 
-/// Hop frames that a node has sent on, and bytes that it has heard.
+/// Hop frames sealed and bytes received by a node.
 fn stats(node: &mut NodeProcess) -> (u64, u64) {
     node.send(&ProcessCommand::Stats).unwrap();
     let stats = node.wait_for(PATIENCE, |news| {
@@ -156,8 +155,7 @@ fn stats(node: &mut NodeProcess) -> (u64, u64) {
     stats.unwrap()
 }
 
-/// Runs Doom's client to ask `server` who it is; returns what it printed, and whether there was
-/// an answer.
+/// Runs Doom's client to query `server`; returns its output and whether it got an answer.
 fn query(server: SocketAddr) -> (String, bool) {
     let output = Command::new(program("chocolate-doom"))
         .args(["-query", &server.to_string()])
@@ -166,7 +164,7 @@ fn query(server: SocketAddr) -> (String, bool) {
         .unwrap();
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text).into_owned();
-    // It asks three times, two seconds apart, and says so when it gives up.
+    // It asks three times, two seconds apart, then says so.
     let is_answered = output.status.success() && !text.contains("No response");
     (text, is_answered)
 }
@@ -191,7 +189,7 @@ impl Server {
             .spawn()
             .unwrap();
         let server = Self { child, address };
-        // Once it answers itself, the rest is up to the mesh.
+        // Once it answers directly, the mesh can be tested.
         let end = Clock::new().now() + PATIENCE;
         while !query(address).1 {
             assert!(Clock::new().now() < end, "the server does not answer");
@@ -207,7 +205,7 @@ impl Drop for Server {
     }
 }
 
-/// Debian keeps games where a service's `PATH` does not look.
+/// Debian installs games outside of a service's `PATH`.
 pub(crate) fn program(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/games")]);

@@ -1,4 +1,4 @@
-//! Game servers that a node's process measures, and players whose exit is their entry.
+//! Probes of game servers, and a node that is entry and exit.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -15,7 +15,7 @@ use socket2::{Domain, Socket, Type};
 use crate::mesh_node::{PATIENCE, tickwire_relay};
 use crate::net::until;
 
-/// One node that is all that a node can be.
+/// One node with all roles.
 fn lone(change: impl Fn(&mut FileConfig, &Sandbox)) -> (Sandbox, NodeProcess) {
     let mut sandbox = Sandbox::new(&[("lone", FileRole::Exit)]).unwrap();
     let mut config = sandbox.config(0).unwrap().clone();
@@ -40,7 +40,7 @@ fn served(name: &str, protocol: FileProtocol, server: SocketAddr) -> FileGame {
     }
 }
 
-/// Waits for news of all these games' servers.
+/// Waits for probe events of `count` servers.
 fn judged(node: &NodeProcess, count: usize) -> Vec<(String, Protocol, &'static str)> {
     let mut judged = Vec::new();
     node.wait_for(PATIENCE, |news| {
@@ -58,7 +58,7 @@ fn judged(node: &NodeProcess, count: usize) -> Vec<(String, Protocol, &'static s
     judged
 }
 
-/// Answers each datagram with itself, until the test ends.
+/// Echoes datagrams until the test ends.
 fn echo(socket: &UdpSocket) {
     let socket = socket.try_clone().unwrap();
     thread::spawn(move || {
@@ -123,7 +123,7 @@ fn pg5_servers_are_measured_by_connections_and_queries_and_those_that_are_gone_l
     assert_eq!(&room[..asked], b"\xff\xff\xff\xffgetinfo");
 }
 
-/// Whether this process may have ping sockets.
+/// Whether this process may open ping sockets.
 fn may_ping() -> bool {
     let protocol = Some(socket2::Protocol::ICMPV4);
     Socket::new(Domain::IPV4, Type::DGRAM, protocol).is_ok()

@@ -1,4 +1,4 @@
-//! Whatever comes to the HTTP port: a clear error or the end of the connection, and no more.
+//! Hostile input at the HTTP port: an error or a closed connection, nothing else.
 
 mod patience;
 
@@ -89,7 +89,7 @@ fn numbers_have_one_spelling_and_paths_that_are_no_text_are_refused_in_words() {
         let body = format!(r#"{{"client_id":"{id}"}}"#);
         post(edge, &body).assert_refused(400, "bad_client_id");
     }
-    // The one spelling of each, up to the last.
+    // Each id in its canonical form, up to the largest.
     for id in ["0", "10", "18446744073709551615"] {
         let answer = post(edge, &format!(r#"{{"client_id":"{id}"}}"#));
         assert_eq!(answer.status, 201, "{id}");
@@ -152,7 +152,7 @@ fn idle_connections_give_way_to_new_ones_the_oldest_first() {
             .set_read_timeout(Some(Duration::from_millis(20)))
             .unwrap();
     }
-    // Nobody's time is over: whoever is closed gave way.
+    // No timeout has passed, so each closed connection was evicted.
     let mut ended = BTreeSet::new();
     until("two are closed", || {
         for (number, stream) in streams.iter_mut().enumerate() {
@@ -172,13 +172,13 @@ fn idle_connections_give_way_to_new_ones_the_oldest_first() {
     }
 }
 
-/// All connections that one source may have, in each way of saying nothing, shut out none of its
-/// neighbours behind the same address.
+/// All connections that one source may have, each silent in its own way, keep no other client of
+/// the same address out.
 #[test]
 fn a_share_full_of_idle_connections_keeps_no_neighbour_out() {
     let net = Net::new();
     let mut config = edge();
-    // Time ends none of them.
+    // Timeouts end none of them.
     config.read_timeout = PATIENCE;
     let share = config.connections_per_source_max;
     let matchmaker = net.matchmaker_with(None, quick(), config);
@@ -189,7 +189,7 @@ fn a_share_full_of_idle_connections_keeps_no_neighbour_out() {
         let silent: Vec<TcpStream> = (0..share)
             .map(|_| {
                 let mut stream = TcpStream::connect(edge).unwrap();
-                // It may have given way to the next already.
+                // It may have been evicted already.
                 stream.write_all(said.as_bytes()).ok();
                 stream
             })
@@ -223,7 +223,7 @@ fn whoever_asks_through_a_trusted_proxy_has_a_rate_of_its_own() {
     until("the rate of one is used up", || {
         (ask_for("192.0.2.1").status == 429).then_some(())
     });
-    // What it says of itself does not count, and others are not held up.
+    // Its own header is ignored, and others are not limited.
     let said = "192.0.2.77, 192.0.2.1";
     until("no other name helps", || {
         (ask_for(said).status == 429).then_some(())
@@ -284,7 +284,7 @@ fn all_junk_is_counted_by_reason_and_does_nothing() {
             offer(edge, &bytes);
         }
     }
-    // One connection asks; each look is one more, and is itself open and asked.
+    // Each status request is one more connection, open and asked.
     let mut looks = 0;
     let after = until("all connections have ended", || {
         looks += 1;
@@ -305,7 +305,7 @@ fn all_junk_is_counted_by_reason_and_does_nothing() {
     let refused = words(&after) - words(&before);
     let fates = [of("answered"), of("dropped"), of("asked"), refused];
     assert_eq!(fates.iter().sum::<u64>(), of("requests"), "{after}");
-    // It was understood for what it was.
+    // Junk is classified by its kind.
     assert!(of("bad_http") > 10_000 && of("cut") > 5_000, "{after}");
     assert!(refused > 1_000, "{after}");
     assert!(after["refused"].as_object().unwrap().len() >= 6, "{after}");
@@ -313,7 +313,7 @@ fn all_junk_is_counted_by_reason_and_does_nothing() {
     submit(edge, 1 << 50);
 }
 
-/// Plays a session of the HTTP edge, and returns what was said in it, request by request.
+/// Runs a session with the edge; returns its requests.
 fn session(edge: SocketAddr) -> Vec<Vec<u8>> {
     let json = [
         ("Content-Type", "application/json"),
@@ -350,16 +350,16 @@ fn session(edge: SocketAddr) -> Vec<Vec<u8>> {
     said
 }
 
-/// What the edge has counted.
+/// The edge's counters.
 fn counts(edge: SocketAddr) -> Value {
     ask(edge, "GET /v1/status", &[], "").json["edge"].clone()
 }
 
-/// Sends bytes, says that no more come, and waits for the end.
+/// Sends bytes, closes the write half, and waits for the end.
 fn offer(edge: SocketAddr, bytes: &[u8]) {
     let mut stream = TcpStream::connect(edge).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    // It may be closed before all is written, and end by a reset.
+    // The edge may close or reset before all is written.
     stream.write_all(bytes).ok();
     stream.shutdown(Shutdown::Write).ok();
     let ended = stream.read_to_end(&mut Vec::new());
@@ -373,7 +373,7 @@ fn a_source_has_its_rate() {
     config.requests_per_second = 1;
     config.requests_burst = 3;
     let matchmaker = net.matchmaker_with(None, quick(), config);
-    // Sent at once, so that nothing is earned between them.
+    // In one write, so that the bucket does not refill in between.
     let one = "GET /v1/status HTTP/1.1\r\nHost: e\r\n\r\n";
     let last = "GET /v1/status HTTP/1.1\r\nHost: e\r\nConnection: close\r\n\r\n";
     let bytes = one.repeat(49) + last;
@@ -398,7 +398,7 @@ fn as_many_wait_as_may() {
     let held = submit(edge, 1);
     let waiting = {
         let held = held.clone();
-        // Where it comes second it is refused, and asks again.
+        // If it is the second, it is refused and retries.
         thread::spawn(move || {
             until("the ticket has ended", || {
                 let answer = about(edge, "GET", &held, "?wait=30");
@@ -428,7 +428,7 @@ fn every_limit_of_one_source_holds() {
     let matchmaker = net.matchmaker_with(None, quick(), config);
     let edge = matchmaker.address();
     let held = submit(edge, 1);
-    // One connection at a time: each of these waits for the end of the one before.
+    // One connection at a time.
     let ask = |rest: &str| until("the place is free", || try_about(edge, &held, rest));
     ask("?wait=3").assert_refused(400, "bad_wait");
     ask("?wait=2").assert_refused(429, "too_many_waits");
@@ -455,7 +455,7 @@ fn every_limit_of_one_source_holds() {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let request = "GET /v1/status HTTP/1.1\r\nHost: e\r\n\r\n";
         stream.write_all(request.as_bytes()).ok()?;
-        // Whoever is answered has the place, until another one wants it.
+        // A connection that gets a response has the slot until it is evicted.
         (stream.read(&mut [0; 16]).is_ok_and(|len| len > 0)).then_some(stream)
     });
     assert_eq!(ask("?wait=0").status, 200);
@@ -474,8 +474,8 @@ fn who_waits_for_an_answer_keeps_its_place() {
         let held = held.clone();
         thread::spawn(move || until("a place is free", || try_about(edge, &held, "?wait=3")))
     });
-    // A newcomer takes the place of a connection that has asked nothing yet, so a third may be let
-    // in before both wait. From then on each is refused, until the first of the two has its answer.
+    // A new connection evicts an idle one, so a third may be admitted before both wait. From then
+    // on each is refused until the first response.
     until("both have their answers", || {
         try_about(edge, &held, "?wait=0");
         waiting
@@ -497,7 +497,7 @@ fn who_waits_for_an_answer_keeps_its_place() {
     );
 }
 
-/// Asks about a ticket; `None` where the connection was not let in.
+/// Sends a ticket request; `None` if the connection was refused.
 fn try_about(edge: SocketAddr, held: &Held, rest: &str) -> Option<Answer> {
     let Held { ticket, resume_key } = held;
     let request = format!(

@@ -1,4 +1,4 @@
-//! A mesh on several hosts: network namespaces joined by a switch, real sockets, real processes.
+//! A mesh on several hosts: network namespaces joined by a bridge, real sockets and processes.
 
 mod capture;
 mod live;
@@ -38,8 +38,8 @@ const NODES: [(&str, FileRole); 5] = [
     ("far", FileRole::Relay),
     ("seed", FileRole::Relay),
 ];
-/// One way, ms: direct, over the near relay each leg, over the far one, over the bootstrap node; and
-/// between relays so much that one of them is enough.
+/// One-way delays, ms: direct, over each relay, over the bootstrap node; between relays too long
+/// for routes over two.
 const DELAYS: [(usize, usize, u64); 10] = [
     (ENTRY, EXIT, 60),
     (ENTRY, NEAR, 10),
@@ -54,15 +54,15 @@ const DELAYS: [(usize, usize, u64); 10] = [
 ];
 const GAME_PORT: u16 = 4_600;
 const MESH_PORT: u16 = 9_000;
-/// What each datagram of the player holds behind its number.
+/// Payload of each datagram after its number.
 const PATTERN: &[u8] = b"a pattern that nobody on the way may read";
 
-/// Hosts, nodes that may be started on them, a player and an echo server.
+/// Hosts with nodes, a player and an echo server.
 struct Stage {
     nodes: Vec<Option<NodeProcess>>,
     player: UdpSocket,
     next: u64,
-    /// The newest route that the entry told of.
+    /// Relays of the entry's newest route event.
     route: Option<Vec<NodeName>>,
     server: Option<(JoinHandle<()>, Arc<AtomicBool>)>,
     sandbox: Sandbox,
@@ -70,7 +70,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// `None` where this process may not make network namespaces.
+    /// `None` if this process may not create network namespaces.
     fn new(mode: FileMode) -> Option<Self> {
         let network = Network::new(7)?;
         let mut sandbox = Sandbox::new(&NODES).unwrap();
@@ -126,7 +126,7 @@ impl Stage {
         self.nodes[node] = Some(self.sandbox.start(node, command).unwrap());
     }
 
-    /// Starts all nodes, and waits until the entry and the exit know all others.
+    /// Starts all nodes and waits for the links of entry and exit.
     fn start_all(&mut self) {
         for node in 0..NODES.len() {
             self.start(node);
@@ -149,7 +149,7 @@ impl Stage {
         met.unwrap_or_else(|| panic!("node {node} met {up} of {count}"));
     }
 
-    /// Ends a node at once.
+    /// Kills a node.
     fn kill(&mut self, node: usize) {
         self.nodes[node].take().unwrap().kill().unwrap();
     }
@@ -158,7 +158,7 @@ impl Stage {
         SocketAddr::new(self.network.ip(ENTRY), GAME_PORT)
     }
 
-    /// Plays at 60 packets/s.
+    /// Plays at 60 packets/s for `span`.
     fn play(&mut self, span: Duration) -> Tally {
         let (clock, entry) = (Clock::new(), self.entry());
         let end = clock.now() + span;
@@ -172,7 +172,7 @@ impl Stage {
         while clock.now() < end {
             if clock.now() >= due {
                 let datagram = [&self.next.to_be_bytes()[..], PATTERN].concat();
-                // Where the entry's host is cut off, the system may say so.
+                // The system may report that the entry's host is unreachable.
                 self.player.send_to(&datagram, entry).ok();
                 self.next += 1;
                 tally.asked += 1;
@@ -192,7 +192,7 @@ impl Stage {
         tally
     }
 
-    /// Plays until the entry's packets go over `relays`; returns how long it took.
+    /// Plays until the entry uses `relays`; returns the time taken.
     fn play_until(&mut self, wanted: impl Fn(&[NodeName]) -> bool) -> Duration {
         let clock = Clock::new();
         let begin = clock.now();
@@ -229,7 +229,7 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        // Before their hosts.
+        // Nodes end before their hosts.
         self.nodes.clear();
         if let Some((thread, is_over)) = self.server.take() {
             is_over.store(true, Ordering::Relaxed);
@@ -238,16 +238,16 @@ impl Drop for Stage {
     }
 }
 
-/// How a while of play went.
+/// Results of play.
 #[derive(Debug)]
 struct Tally {
     asked: u32,
     answered: u32,
-    /// The longest time without an answer.
+    /// Longest time without an echo.
     silence: Duration,
 }
 
-/// Sends back what comes.
+/// Echoes datagrams.
 fn echo(socket: UdpSocket) -> (JoinHandle<()>, Arc<AtomicBool>) {
     let is_over = Arc::new(AtomicBool::new(false));
     let over = Arc::clone(&is_over);
@@ -263,14 +263,14 @@ fn echo(socket: UdpSocket) -> (JoinHandle<()>, Arc<AtomicBool>) {
     (thread, is_over)
 }
 
-/// Runs a program; it has to succeed.
+/// Runs a program, which must succeed.
 fn run(mut command: Command) {
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}: {said}");
 }
 
-/// After this a wait for a route is given up. Link state counts losses of the last 30 s, and after that a flow
-/// may take 18 s to go back to what it had left, and set the path up.
+/// Longest wait for a route: link state covers losses of the last 30 s, and a flow returns to an
+/// abandoned path after up to 18 s, plus set-up.
 const ROUTE_MAX: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_micros(16_667);

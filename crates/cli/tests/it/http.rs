@@ -1,4 +1,4 @@
-//! A client of the edge, no cleverer than it must be.
+//! A minimal client of the edge.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};
@@ -30,7 +30,7 @@ impl Answer {
         self.json[name].as_str().unwrap_or_default()
     }
 
-    /// Whether it refuses with this status and word, and says why.
+    /// Asserts an error response with this status, code, and a detail.
     pub(crate) fn assert_refused(&self, status: u16, error: &str) {
         assert_eq!(
             (self.status, self.text("error")),
@@ -41,14 +41,14 @@ impl Answer {
     }
 }
 
-/// Sends bytes and reads all that comes back.
+/// Sends bytes and returns everything received.
 pub(crate) fn raw(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    // The other end may close before all is written.
+    // The server may close before all is written.
     stream.write_all(bytes).ok();
     let mut answer = Vec::new();
-    // A reset after the answer is an end too.
+    // A reset after the response counts as its end.
     stream.read_to_end(&mut answer).ok();
     answer
 }
@@ -57,7 +57,7 @@ pub(crate) fn ask(address: SocketAddr, line: &str, headers: &[(&str, &str)], bod
     Answer::read(raw(address, request(line, headers, body).as_bytes()))
 }
 
-/// The bytes of a request, after which the connection is over.
+/// A request with `Connection: close`.
 pub(crate) fn request(line: &str, headers: &[(&str, &str)], body: &str) -> String {
     let mut request = format!("{line} HTTP/1.1\r\nHost: edge\r\nConnection: close\r\n");
     for (name, value) in headers {
@@ -71,7 +71,7 @@ pub(crate) fn request(line: &str, headers: &[(&str, &str)], body: &str) -> Strin
     request
 }
 
-/// A ticket and the key to it.
+/// A ticket and its resume key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) ticket: String,
@@ -96,7 +96,7 @@ pub(crate) fn held(answer: &Answer) -> Held {
     }
 }
 
-/// Asks about a ticket: `verb` is `GET`, `DELETE` or `POST`, `rest` what stands behind its id.
+/// Sends a ticket request: `verb` is `GET`, `DELETE` or `POST`, `rest` follows the id.
 pub(crate) fn about(address: SocketAddr, verb: &str, held: &Held, rest: &str) -> Answer {
     let bearer = format!("Bearer {}", held.resume_key);
     let line = format!("{verb} /v1/tickets/{}{rest}", held.ticket);

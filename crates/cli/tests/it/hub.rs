@@ -1,4 +1,4 @@
-//! The hub as a process: killed, back, on strange ports and folders.
+//! The hub as a process: kills, restarts, unusual ports and folders.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -29,7 +29,7 @@ fn hub_h10_killed_with_mail_in_flight_it_comes_back_and_every_mail_is_handled_on
         let body = Bytes::copy_from_slice(&number.to_be_bytes());
         sender.tell(Do::Mail(PLAYER, body));
     }
-    // At least one is acknowledged, and the hub dies with the others wherever they are.
+    // After the first acknowledgement the hub is killed, with the rest in flight.
     while !matches!(sender.next(), NodeEvent::MailStored(_)) {}
     hub.kill();
     let hub = net.hub_process();
@@ -58,7 +58,7 @@ fn hub_h10_killed_with_mail_in_flight_it_comes_back_and_every_mail_is_handled_on
     }
     assert_eq!(order, (0..MAILS).collect::<Vec<_>>());
 
-    // Once more: what was acknowledged before the end does not come again.
+    // Acknowledged mail is not delivered again.
     let (claim, seq) = last.unwrap();
     acknowledged(&sender, &receiver, (claim, seq));
     hub.kill();
@@ -74,17 +74,17 @@ fn hub_h10_killed_with_mail_in_flight_it_comes_back_and_every_mail_is_handled_on
     assert_eq!(next, body);
 }
 
-/// Returns once the hub has put an acknowledgement on disk: a mail behind it came.
+/// Returns when the hub has stored an acknowledgement: a later mail was delivered.
 fn acknowledged(sender: &Talker, receiver: &Talker, last: (hub::ClaimId, MailSeq)) {
     sender.tell(Do::Mail(PLAYER, Bytes::from_static(b"fence")));
     loop {
         if let NodeEvent::Mail { claim, seq, .. } = receiver.next() {
             assert!(seq > last.1);
             receiver.tell(Do::Acknowledge(claim, seq));
-            // The store takes commands in order: a claim behind it is answered from what is there.
+            // The store is ordered: a later claim is answered after the acknowledgement.
             receiver.tell(Do::Claim(PLAYER));
             while !matches!(receiver.next(), NodeEvent::Claimed(_)) {}
-            // What has come by now has come before the acknowledgement was on disk, or not at all.
+            // Whatever was delivered by now precedes the acknowledgement.
             assert!(!matches!(
                 receiver.soon(Duration::from_millis(100)),
                 Some(NodeEvent::Mail { .. })
@@ -145,7 +145,7 @@ fn junk_at_the_port_ends_its_connection_and_nothing_else() {
         let answer = raw(net.hub_address, bytes);
         assert!(answer.len() < 100, "an alert at the most");
     }
-    // A stranger with a key of its own is not let in.
+    // An unlisted node is rejected.
     let stranger = Talker::start(&net, "guest");
     let one = Talker::start(&net, "server-0");
     one.wait_joined();
@@ -191,7 +191,7 @@ fn what_a_hub_cannot_have_is_one_sentence() {
             .starts_with("the join file does not list node"),
         "{failure}"
     );
-    // A folder cannot be where a file is.
+    // The folder's path is a file.
     let file = net.join_path();
     assert!(
         HubProcess::start(HubOptions {
@@ -224,7 +224,7 @@ fn hub_1_a_disk_that_fails_ends_the_hub_and_nothing_that_it_said_was_stored_is_l
             stored.insert(seq.0);
         }
     }
-    // The volume goes. What is open can be written to; the next segment finds no folder.
+    // The volume disappears. Open segments can be written; the next one cannot be created.
     let (data, away) = (net.path("data"), net.path("away"));
     std::fs::rename(&data, &away).unwrap();
     loop {
@@ -244,7 +244,7 @@ fn hub_1_a_disk_that_fails_ends_the_hub_and_nothing_that_it_said_was_stored_is_l
         last,
         "tickwire: the disk of the hub has failed; start the hub again"
     );
-    // So that nothing is sent again.
+    // Stops retransmission.
     drop(sender);
     assert!((16..mails).contains(&u64::try_from(stored.len()).unwrap()));
 
@@ -254,13 +254,13 @@ fn hub_1_a_disk_that_fails_ends_the_hub_and_nothing_that_it_said_was_stored_is_l
     receiver.wait_joined();
     (0..PLAYERS).for_each(|player| receiver.tell(Do::Claim(ClientId(player))));
     let mut seen = BTreeSet::new();
-    // What was under way may be on the disk too; what was said to be must.
+    // Mail in flight may be stored; acknowledged mail must be.
     while !stored.is_subset(&seen) {
         if let NodeEvent::Mail {
             claim, seq, body, ..
         } = receiver.next()
         {
-            // A node numbers its mails from 1.
+            // A node numbers its mail from 1.
             let number = u64::from_be_bytes(*body.first_chunk().unwrap()) + 1;
             assert!(seen.insert(number), "mail {number} came twice");
             receiver.tell(Do::Acknowledge(claim, seq));

@@ -13,7 +13,7 @@ use crate::net::until;
 const ENTRY: usize = 0;
 const EXIT: usize = 1;
 
-/// `None` where this host does not speak IPv6.
+/// `None` if this host has no IPv6.
 fn free_port() -> Option<SocketAddr> {
     let free = UdpSocket::bind("[::1]:0").ok()?;
     Some(free.local_addr().unwrap())

@@ -1,5 +1,5 @@
-//! Junk at every port that a role listens on: random bytes, cut and bit-flipped captures of real
-//! sessions, ten thousand of each. All is counted by reason, and nothing happens.
+//! Junk at every port: random bytes, and truncated and bit-flipped captures of real sessions, ten
+//! thousand of each. All is counted by reason and has no effect.
 
 mod relay;
 mod stream;
@@ -7,10 +7,10 @@ mod stream;
 use relay_mesh::trunk::Frames;
 use wire::{Generator, Seed};
 
-/// Of each kind.
+/// Pieces of each kind.
 const COUNT: u64 = 10_000;
 
-/// What is sent.
+/// Kind of junk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Random,
@@ -20,13 +20,13 @@ enum Kind {
 
 const KINDS: [Kind; 3] = [Kind::Random, Kind::Cut, Kind::Flipped];
 
-/// Makes junk, the same for equal seeds.
+/// Generates junk from a seed.
 struct Source {
     generator: Generator,
     captures: Vec<Vec<u8>>,
-    /// Longest random piece.
+    /// Longest random piece, bytes.
     len_max: usize,
-    /// Frames beyond the first of each piece, where a mesh node is to read it: a trunk holds several.
+    /// Frames after the first of each piece, since a trunk holds several.
     frames_further: u64,
 }
 

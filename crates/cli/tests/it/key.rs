@@ -1,4 +1,4 @@
-//! `tickwire key`: what is made, taken over and shown, and how that ends.
+//! `tickwire key`.
 
 use std::io::Write;
 use std::path::Path;
@@ -18,7 +18,7 @@ fn said(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// What a command that went well said.
+/// Runs a command that succeeds; returns its output.
 fn good(command: &mut Command) -> String {
     let output = command.output().unwrap();
     let why = String::from_utf8_lossy(&output.stderr);
@@ -26,7 +26,7 @@ fn good(command: &mut Command) -> String {
     said(&output)
 }
 
-/// That a command fails with this status and one sentence that holds `needle`, and says nothing else.
+/// Asserts that a command fails with this status and one sentence that contains `needle`.
 fn bad(command: &mut Command, code: i32, needle: &str) {
     let output = command.output().unwrap();
     let why = String::from_utf8_lossy(&output.stderr);
@@ -70,7 +70,7 @@ fn u20_pgd_p20_a_key_is_made_in_either_form_and_taken_over_into_the_other() {
     let json: Value = serde_json::from_str(&json).unwrap();
     let shown = good(&mut key(&["public"], &[&fresh]));
     assert!(shown.contains(json["node_id"].as_str().unwrap()), "{shown}");
-    // Neither is written over.
+    // Neither file is overwritten.
     bad(
         &mut key(&["import"], &[&made, &sec1]),
         4,
@@ -96,7 +96,7 @@ fn u20_a_public_key_goes_out_as_pem_and_is_shown_again() {
     let shown = good(&mut key(&["new"], &[&identity]));
     let pem = good(&mut key(&["public", "--pem"], &[&identity]));
     assert!(pem.starts_with(PUBLIC) && pem.ends_with("-----END PUBLIC KEY-----\n"));
-    // As a shell writes it, for others to read.
+    // Readable by others, as a shell writes it.
     std::fs::write(&public, &pem).unwrap();
     assert_eq!(good(&mut key(&["public"], &[&public])), shown);
     assert_eq!(good(&mut key(&["public", "--pem"], &[&public])), pem);
@@ -109,7 +109,7 @@ fn u20_a_public_key_goes_out_as_pem_and_is_shown_again() {
         assert!(shown.contains(json["public_key"].as_str().unwrap()));
         assert_eq!(json.as_object().unwrap().len(), 4);
     }
-    // A public key is no identity.
+    // A public key is not an identity.
     bad(
         &mut key(&["import"], &[&public, &net.path("x")]),
         2,
@@ -134,7 +134,7 @@ fn u20_a_key_comes_in_by_stdin() {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        // It may end before it has read what is too long.
+        // It may end before it has read all.
         child.stdin.take().unwrap().write_all(text).ok();
         child.wait_with_output().unwrap()
     };
@@ -175,7 +175,7 @@ fn u20_an_identity_that_others_may_read_is_refused_by_all() {
         2,
         "mode 0644",
     );
-    // Nor is what only begins as a public key.
+    // Nor is a file that only starts like a public key.
     let mixed = net.path("mixed.pem");
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(

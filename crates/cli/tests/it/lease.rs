@@ -1,4 +1,4 @@
-//! Leases over a real hub: registered again, taken on again, ended.
+//! Leases over a real hub: registration, adoption, end.
 
 use std::time::Duration;
 
@@ -106,7 +106,7 @@ fn a_match_is_played_on_while_the_hub_is_away_for_longer_than_a_lease() {
     server.link.entered(played).unwrap();
     hub.kill();
     server.wait_for(&Heard::CutOff);
-    // As long again, and the match has neither ended here nor for the matchmaker.
+    // After another lease time the match runs on both sides.
     assert_eq!(server.link.wait_end(Duration::from_secs(3)), None);
     let now = about(edge, "GET", &players[1], "");
     assert_eq!(now.text("state"), "assigned");
@@ -171,7 +171,7 @@ fn mm_7_the_link_changes_keys_by_itself_and_the_matchmaker_follows() {
     let seat = assigned(edge, &players[0]);
     let grant = seat.text("grant");
     let keys = server.keys.lock().unwrap().clone();
-    // The one before is in use until its last token has lapsed, so there is no third.
+    // The previous key is in use until its tokens expire, so there is no third one.
     assert_eq!(keys.len(), 1);
     assert!(crate::server::open(&keys[0], server.instance, grant).is_ok());
     assert!(server.open(grant).is_err(), "sealed under the old key");

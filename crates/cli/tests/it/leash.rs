@@ -1,4 +1,4 @@
-//! Nothing outlives whoever started it.
+//! No process outlives the one that started it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,23 +14,23 @@ use demo::process::descendants;
 use servicer::Clock;
 use wire::Instant;
 
-/// A run that plays.
+/// A run whose match plays.
 struct Playing {
     child: Child,
-    /// Kept open, or the run would break off.
+    /// Kept open: the run ends with it.
     _stdout: BufReader<ChildStdout>,
     processes: BTreeSet<u32>,
-    /// Where its keys lie, and those of no other run.
+    /// Folder of its keys only.
     temp: PathBuf,
 }
 
-/// Starts a run and waits until its match plays, with all processes and keys there.
+/// Starts a run and waits until its match plays.
 fn playing(name: &str) -> Playing {
     let temp = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    // Of an earlier test run that was ended.
+    // Left by an earlier test run.
     fs::remove_dir_all(&temp).ok();
     fs::create_dir_all(&temp).unwrap();
-    // What a run left that the machine's end cut short is in nobody's way.
+    // A stale folder of an earlier run does no harm.
     fs::create_dir(temp.join(format!("{PREFIX}stale"))).unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_tickwire"))
         .args(["demo", "--seconds", "60", "--players", "2"])
@@ -57,7 +57,7 @@ fn playing(name: &str) -> Playing {
     }
 }
 
-/// The folders of runs in `temp`.
+/// Folders of runs in `temp`.
 fn folders(temp: &Path) -> Vec<PathBuf> {
     let paths = fs::read_dir(temp)
         .unwrap()
@@ -67,7 +67,7 @@ fn folders(temp: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Waits until none of `processes` lives; returns those that do after `patience`.
+/// Waits until none of `processes` runs; returns those that do after `patience`.
 fn survivors(processes: &BTreeSet<u32>, patience: Duration) -> BTreeSet<u32> {
     let until = Clock::new().now() + patience;
     let (_open, nothing) = mpsc::channel::<()>();
@@ -84,7 +84,7 @@ fn survivors(processes: &BTreeSet<u32>, patience: Duration) -> BTreeSet<u32> {
     }
 }
 
-/// Whether the process runs; one that has ended and was not waited for does not.
+/// Whether the process runs; a zombie does not.
 fn is_alive(id: u32) -> bool {
     let output = Command::new("ps")
         .args(["-o", "stat=", "-p", &id.to_string()])
@@ -106,7 +106,7 @@ fn end(child: &mut Child, signal: &str) {
     child.wait().unwrap();
 }
 
-/// Ends a run by `signal` to its first process, and looks 5 s later for what is left.
+/// Sends `signal` to a run's first process, and checks 5 s later what is left.
 fn end_and_look(name: &str, signal: &str) {
     let _alone = crate::alone();
     let mut playing = playing(name);
@@ -127,8 +127,8 @@ fn nothing_is_left_5_s_after_ctrl_c() {
     end_and_look("interrupted", "-INT");
 }
 
-/// A terminal sends its signals to a whole group of processes: only the first one may be in it,
-/// or nobody would be left to remove the keys.
+/// A terminal signals a whole process group: only the first process may be in it, or none would be
+/// left to remove the keys.
 #[test]
 #[cfg(unix)]
 fn a_terminal_signals_the_run_alone() {
@@ -162,7 +162,7 @@ fn a_child_ends_within_2_s_of_the_end_of_its_pipe() {
             .arg(format!("--block={}", claim.block()))
             .arg("--directory")
             .arg(keyring.directory())
-            // What a matchmaker tells the game server that it starts.
+            // The environment of a game server.
             .env("TICKWIRE_IDENTITY", keyring.directory().join("game.pem"))
             .env("TICKWIRE_JOIN_FILE", keyring.directory().join("join"))
             .env("TICKWIRE_LISTEN", plan.server().to_string())

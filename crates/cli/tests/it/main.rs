@@ -1,4 +1,4 @@
-//! The program as its user meets it: real processes, real sockets, all on loopback.
+//! The program as a user runs it: real processes and sockets on loopback.
 
 #![cfg(test)]
 
@@ -41,7 +41,7 @@ mod unlisted;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Lets one run begin only when the one before is over: each wants the machine for itself.
+/// Runs one at a time: each needs the whole machine.
 fn alone() -> MutexGuard<'static, ()> {
     static STAGE: Mutex<()> = Mutex::new(());
     STAGE.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,4 +1,4 @@
-//! One node of the mesh as a process.
+//! A mesh node as a process.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -12,14 +12,14 @@ use daemon::relay::{
     FileConfig, FileGame, FileMode, FileProtocol, FileRole, NodeName, ProcessCommand, ProcessEvent,
 };
 
-/// `tickwire relay`, the path of a configuration still to come.
+/// `tickwire relay`; the configuration's path is added later.
 pub(crate) fn tickwire_relay() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tickwire"));
     command.args(["relay", "--end-with-stdin", "--config"]);
     command
 }
 
-/// After this a wait is given up, so that a fault ends the test; no test passes by it.
+/// Longest wait; only a failure takes so long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
@@ -61,7 +61,7 @@ fn two_nodes_find_each_other_by_their_keys() {
     }
 }
 
-/// A configuration file beside a key and a secret, in a folder that goes when this is dropped.
+/// A configuration file with key and secret, in a temporary folder.
 struct Scene {
     directory: PathBuf,
     config: FileConfig,
@@ -112,7 +112,7 @@ impl Drop for Scene {
     }
 }
 
-/// Asserts that the process ended with `code` and one sentence that has all of `words`.
+/// Asserts this exit status and one sentence with all `words`.
 fn assert_sentence(output: &Output, code: i32, words: &[&str]) {
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{text}");
@@ -177,7 +177,7 @@ fn faults_are_one_sentence_and_an_exit_status() {
     scene.config.games[0].exits.clear();
     assert_sentence(&scene.run(), 2, &["game", "only one of"]);
     scene.config.games.clear();
-    // An address of documentation, RFC 5737: no host has it.
+    // A documentation address, RFC 5737, which no host has.
     scene.config.upstream_ip = Some("192.0.2.1".parse().unwrap());
     assert_sentence(&scene.run(), 4, &["192.0.2.1"]);
 }

@@ -1,4 +1,4 @@
-//! A network in a folder of its own: identities, join file, hub, matchmaker.
+//! A network in a temporary folder: identities, join file, hub, matchmaker.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -20,23 +20,23 @@ use hub::name::Name;
 use hub::role::Role;
 use matchmaker_core::{Config, Rule, TeamSize};
 
-/// Long enough for any condition, however busy the machine.
+/// Longest wait, on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) const APP: u64 = 42;
 
-/// Game server identities of every network.
+/// Number of game server identities.
 pub(crate) const SERVERS: usize = 3;
 
 pub(crate) struct Net {
     folder: PathBuf,
     pub(crate) hub_address: SocketAddr,
-    /// Held until the hub takes it: no other test gets the port meanwhile.
+    /// Held until the hub takes it, so that no other test gets the port.
     port: Option<TcpListener>,
 }
 
-/// An address of loopback that no other test and no other program uses: the port that is given up
-/// for the hub is not handed to anyone else meanwhile.
+/// A loopback address of this test only: between closing the port and the hub's bind no other
+/// program can take it.
 fn own_host() -> Ipv4Addr {
     static NEXT: AtomicU8 = AtomicU8::new(2);
     let [.., high, low] = std::process::id().to_be_bytes();
@@ -107,7 +107,7 @@ impl Net {
         trust::read_join_file(&self.join_path()).unwrap()
     }
 
-    /// Gives up the hub's port to whoever stands there in its place.
+    /// Passes the hub's port to another listener.
     pub(crate) fn take_hub_port(&mut self) -> TcpListener {
         self.port.take().unwrap()
     }
@@ -117,7 +117,7 @@ impl Net {
         self.port = None;
         let identity = self.identity("hub");
         let data = self.path("data");
-        // A process that another test starts has the port too between its fork and its exec.
+        // A process that another test starts holds the port between fork and exec.
         until("the port is given up", || {
             let hub = HubProcess::start(HubOptions::new(&identity, self.join_file(), &data));
             match hub {
@@ -127,7 +127,7 @@ impl Net {
         })
     }
 
-    /// Starts the hub as a process of its own, whose log goes to a file.
+    /// Starts the hub as a process that logs to a file.
     pub(crate) fn hub_process(&mut self) -> Program {
         self.port = None;
         let mut command = tickwire();
@@ -141,7 +141,7 @@ impl Net {
         Program::start(&mut command, &self.path("hub.log"))
     }
 
-    /// Starts a matchmaker in this process, for pairs of players, with quick times.
+    /// Starts a matchmaker for pairs of players in this process, with short timeouts.
     pub(crate) fn matchmaker(&self, pool: Option<LocalProcessConfig>) -> MatchmakerProcess {
         self.matchmaker_with(pool, quick(), edge())
     }
@@ -179,7 +179,7 @@ impl Drop for Net {
     }
 }
 
-/// Times for tests that wait for what comes at the end of some.
+/// Short timeouts.
 pub(crate) fn quick() -> Config {
     let mut config = Config::default();
     config.recovery = Duration::from_millis(200);
@@ -200,10 +200,10 @@ pub(crate) fn tickwire() -> Command {
     Command::new(env!("CARGO_BIN_EXE_tickwire"))
 }
 
-/// A running program that has said where it listens.
+/// A running program that has printed its address.
 pub(crate) struct Program {
     child: Child,
-    /// Kept: a program that prints on finds a reader.
+    /// Kept open for further output.
     stdout: BufReader<ChildStdout>,
     /// The last word of its first line.
     pub(crate) said: String,
@@ -235,25 +235,25 @@ impl Program {
         }
     }
 
-    /// The next line that it prints.
+    /// Its next line of output.
     pub(crate) fn next_line(&mut self) -> String {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
         line
     }
 
-    /// SIGKILL: it has no time for anything.
+    /// Sends SIGKILL.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Waits for it to end by itself; returns the exit code.
+    /// Waits for its exit; returns the status.
     pub(crate) fn wait_end(mut self) -> Option<i32> {
         until("the program has ended", || self.child.try_wait().unwrap()).code()
     }
 
-    /// Closes its stdin and waits for its end; returns the exit code.
+    /// Closes its stdin and waits for its exit; returns the status.
     pub(crate) fn release(mut self) -> Option<i32> {
         drop(self.child.stdin.take());
         self.child.wait().unwrap().code()
@@ -267,7 +267,7 @@ impl Drop for Program {
     }
 }
 
-/// Looks until `probe` finds something.
+/// Repeats `probe` until it returns a value.
 pub(crate) fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     let (_open, nothing) = std::sync::mpsc::channel::<()>();
     let step = Duration::from_millis(20);
@@ -280,7 +280,7 @@ pub(crate) fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     panic!("waited in vain until {what}");
 }
 
-/// All bytes of a file or of all files of a folder.
+/// The bytes of a file, or of all files in a folder.
 pub(crate) fn bytes_under(path: &Path) -> Vec<u8> {
     let mut bytes = Vec::new();
     if path.is_dir() {

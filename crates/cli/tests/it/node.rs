@@ -1,4 +1,4 @@
-//! A node of the hub that does what it is told and says what it hears.
+//! A hub node that is driven by a test and records its events.
 
 use std::ops::ControlFlow;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -52,7 +52,7 @@ impl Talker {
         self.heard.recv_timeout(PATIENCE).unwrap()
     }
 
-    /// What was heard by now, or soon.
+    /// The next event, if it arrives within `patience`.
     pub(crate) fn soon(&self, patience: Duration) -> Option<NodeEvent> {
         self.heard.recv_timeout(patience).ok()
     }
@@ -77,7 +77,7 @@ impl StreamApplication<Node> for Mouth {
                 node.acknowledge(now, claim, upto);
             }
             Do::Call(to, body) => {
-                // Refused where no link is up: asked again by whoever waits for the answer.
+                // Fails without a link; the caller retries.
                 node.call(now, Addr::Node(to), body, Duration::from_secs(5))
                     .ok();
             }

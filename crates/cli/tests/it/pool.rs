@@ -1,4 +1,4 @@
-//! Game servers that the matchmaker starts: real processes, none of them left behind.
+//! Game servers started by the matchmaker, as real processes, none of which is left behind.
 #![cfg(target_os = "linux")]
 
 use std::process::{Command, Stdio};
@@ -17,7 +17,7 @@ fn a_warm_child_takes_the_match_and_ends_with_the_matchmaker() {
     let _hub = net.hub();
     let matchmaker = net.matchmaker(Some(pool(&net)));
     let edge = matchmaker.address();
-    // Started before anybody asks.
+    // Started before any ticket.
     until("a server is warm", || {
         (!notes(&net).is_empty()).then_some(())
     });
@@ -32,7 +32,7 @@ fn a_warm_child_takes_the_match_and_ends_with_the_matchmaker() {
     let token = open(&key, InstanceId(note.instance), seats[0].text("grant")).unwrap();
     let address = token.grant.addresses.as_slice()[0];
     assert!((40_000..40_003).contains(&address.port()), "{address}");
-    // It is full: another one is warm.
+    // The first is full, so another is started.
     until("another is warm", || (notes(&net).len() >= 2).then_some(()));
     matchmaker.shutdown(PATIENCE);
     for note in notes(&net) {
@@ -82,7 +82,7 @@ fn a_matchmaker_that_is_superseded_ends_its_children_before_it_ends() {
     let _hub = net.hub();
     let first = matchmaker_process(&net);
     let child = until("a server is warm", || notes(&net).pop());
-    // Another run with the same identity.
+    // A later run with the same identity.
     let _second = net.matchmaker(None);
     assert_eq!(first.wait_end(), Some(1));
     assert!(!is_alive(child.pid));
@@ -127,7 +127,7 @@ fn mm_7_no_key_of_a_token_reaches_a_log_or_a_disk() {
     let looked_at = ["data", "hub.log", "matchmaker.log"].map(|name| bytes_under(&net.path(name)));
     let notes = notes(&net);
     assert!(!notes.is_empty());
-    // The logs are those of runs that did something.
+    // The logs are not empty.
     assert!(holds(&looked_at[1], b"joined"), "the hub logs nothing");
     assert!(
         holds(&looked_at[2], b"a match is live"),
@@ -142,11 +142,11 @@ fn mm_7_no_key_of_a_token_reaches_a_log_or_a_disk() {
         players[0].resume_key.clone().into_bytes(),
     ];
     for note in &notes {
-        // Behind the id of the key, which is no secret.
+        // The key after its id, which is not secret.
         secrets.push(note.key[4..].to_vec());
     }
     for secret in secrets {
-        // Any eight bytes of it would be too many.
+        // Eight consecutive bytes would be a leak.
         for part in secret.windows(8).step_by(8) {
             let digits = hex(part);
             for bytes in &looked_at {

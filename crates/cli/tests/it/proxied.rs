@@ -1,4 +1,4 @@
-//! A game server that is told whom the mesh's exit speaks for.
+//! A game server behind an exit that sends PROXY headers.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -9,10 +9,10 @@ use relay_mesh::signed_config::ProxyRule;
 
 use crate::mesh_node::{PATIENCE, tickwire_relay};
 
-/// Signature, for another, UDP over IPv4, 12 bytes.
+/// Signature, version and command, UDP over IPv4, 12 bytes.
 const HEADER: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x21\x12\0\x0C";
 
-/// The header that a datagram of `player` to `server` begins with.
+/// The header of a datagram from `player` to `server`.
 fn header(player: SocketAddr, server: SocketAddr) -> Vec<u8> {
     let mut header = HEADER.to_vec();
     for end in [player, server] {
@@ -26,7 +26,7 @@ fn header(player: SocketAddr, server: SocketAddr) -> Vec<u8> {
     header
 }
 
-/// An entry at `entry` and an exit that tells `server` the players' addresses, once they have met.
+/// Starts an entry, and an exit with PROXY headers, and waits for their link.
 fn mesh(sandbox: &mut Sandbox, entry: SocketAddr, server: SocketAddr) -> [NodeProcess; 2] {
     let game = FileGame {
         name: "game".to_owned(),
@@ -70,7 +70,7 @@ fn u13_an_exit_tells_its_server_the_players_address_until_that_has_answered() {
     let wrapped = [&*header(player.local_addr().unwrap(), address), b"hello"].concat();
     server.set_read_timeout(Some(pause)).unwrap();
     let (mut heard, mut buffer) = (0, [0; 2_000]);
-    // Until there is a route, nothing comes; the server says nothing to the first three.
+    // Datagrams before the first route are lost; the server does not answer the first three.
     let mut from = None;
     for _ in 0..300 {
         player.send_to(b"hello", entry).unwrap();
@@ -89,7 +89,7 @@ fn u13_an_exit_tells_its_server_the_players_address_until_that_has_answered() {
         player.recv(&mut buffer).is_ok_and(|len| len == 7)
     });
     assert!(is_welcome);
-    // Those under way may still have it; then they come as they were sent.
+    // Datagrams in flight may still have the header; later ones do not.
     let is_bare = (0..50).any(|_| {
         player.send_to(b"again", entry).unwrap();
         server
@@ -97,7 +97,7 @@ fn u13_an_exit_tells_its_server_the_players_address_until_that_has_answered() {
             .is_ok_and(|(len, _)| buffer[..len] == *b"again")
     });
     assert!(is_bare);
-    // But for what a player makes look like a header: it stands behind the true one.
+    // A header that a player forges follows the real one.
     let forged = [
         &*header("203.0.113.77:1".parse().unwrap(), address),
         b"hello",

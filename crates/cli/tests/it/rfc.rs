@@ -1,5 +1,5 @@
-//! HTTP by its RFCs, at the edge of the matchmaker. What is not bound to sockets is tested where it
-//! stands: `src/http`, `src/edge/forwarded.rs`.
+//! RFC conformance of the matchmaker's HTTP edge. Parts that need no socket are tested in
+//! `src/http` and `src/edge/forwarded.rs`.
 
 use daemon::edge::ProxyHeader;
 
@@ -67,13 +67,13 @@ fn rfc3986_percent_encoding_means_the_same_in_all_parts_of_a_target() {
         format!("/v1/%74icke%74s/{}", held.ticket),
         format!("/%76%31/tickets/{encoded}"),
         format!("/v1/tickets/{encoded}?%77ait=%30%73"),
-        // A target may have a scheme and a host, in any case (RFC 9112, section 3.2.2).
+        // Absolute form, in any case (RFC 9112, section 3.2.2).
         format!("HTTP://EDGE/v1/tickets/{}?wait=0", held.ticket),
     ] {
         assert_eq!(get(&target).status, 200, "{target}");
     }
     get("/%76%31/status/").assert_refused(404, "no_route");
-    // An encoded separator separates nothing.
+    // An encoded `/` is not a separator.
     get(&format!("/v1%2Ftickets/{}", held.ticket)).assert_refused(404, "no_route");
     let wait = get(&format!("/v1/tickets/{}?%77ait=%2D1", held.ticket));
     wait.assert_refused(400, "bad_wait");
@@ -103,7 +103,7 @@ fn rfc9112_a_request_has_one_host_and_a_method_that_is_not_there_names_those_tha
     let answer = ask(edge, "PUT /v1/status", &[], "");
     answer.assert_refused(405, "no_method");
     assert!(answer.head.contains("allow: get"), "{answer:?}");
-    // A refusal before any route is counted as one of the edge's own.
+    // Errors before routing are counted too.
     let status = ask(edge, "GET /v1/status", &[], "").json;
     assert_eq!(status["edge"]["refused"]["bad_host"], 4, "{status}");
 }
@@ -140,7 +140,7 @@ fn rfc7239_a_quoted_comma_forges_no_source() {
     let matchmaker = net.matchmaker_with(None, quick(), config);
     let edge = matchmaker.address();
     let ask_for = |value: &str| ask(edge, "GET /v1/status", &[("forwarded", value)], "").status;
-    // The proxy passes on the host that the player has sent, as a string.
+    // The proxy appends the client's host as a quoted string.
     let passed = (0..600_u32)
         .filter(|player| {
             let [_, _, high, low] = player.to_be_bytes();
@@ -148,7 +148,7 @@ fn rfc7239_a_quoted_comma_forges_no_source() {
             ask_for(&format!("for=192.0.2.1;host=\"{host}\"")) == 200
         })
         .count();
-    // 600 of 600 before; the rate gives one more each second.
+    // A forged source would allow all 600; the rate refills by one per second.
     assert!(passed < 300, "{passed} of 600 passed");
     until("the rate of one is used up", || {
         (ask_for("for=192.0.2.1") == 429).then_some(())

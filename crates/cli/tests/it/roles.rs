@@ -1,4 +1,4 @@
-//! What the processes of the demonstration say of ports that are taken and files that are wrong.
+//! Errors of the demonstration's processes.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -26,7 +26,7 @@ impl Scene {
         }
     }
 
-    /// Runs a role, whose parent does not let go, to its end.
+    /// Runs a role to its end, with stdin open.
     fn run(&self, role: &[&str]) -> Output {
         let folder = self.keyring.directory();
         let mut child = Command::new(env!("CARGO_BIN_EXE_tickwire"))
@@ -35,7 +35,7 @@ impl Scene {
             .arg(format!("--block={}", self.claim.block()))
             .arg("--directory")
             .arg(folder)
-            // What a matchmaker tells the game server that it starts.
+            // The environment of a game server.
             .env("TICKWIRE_IDENTITY", folder.join("game.pem"))
             .env("TICKWIRE_JOIN_FILE", folder.join("join"))
             .env("TICKWIRE_LISTEN", self.plan.server().to_string())
@@ -52,7 +52,7 @@ impl Scene {
         output
     }
 
-    /// Asserts that the role ends with 1 and one sentence that holds `words`.
+    /// Asserts exit status 1 and one sentence with all `words`.
     fn assert_fails(&self, role: &[&str], words: &[&str]) {
         let output = self.run(role);
         let told = String::from_utf8_lossy(&output.stderr);

@@ -1,4 +1,4 @@
-//! The README as its reader takes it: its commands, run one by one, and its game server.
+//! The README's commands and game server, as a reader runs them.
 
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::num::NonZeroU8;
@@ -13,13 +13,13 @@ use udp_proto::Target;
 use crate::http::{assigned, submit};
 use crate::net::{Net, until};
 
-/// The program of the README, within this one.
+/// The README's program, as a module.
 #[path = "../../../daemon/examples/game_server.rs"]
 mod program;
 
 const README: &str = include_str!("../../../daemon/README.md");
 
-/// The process that the matchmaker starts. Left alone, as one test among others, it does nothing.
+/// The process that the matchmaker starts. As an ordinary test it does nothing.
 #[test]
 fn game_server() {
     if SlotEnvironment::read().is_ok() {
@@ -35,14 +35,14 @@ fn the_page_shows_the_program_that_is_run() {
     assert_eq!(shown, file, "the page is not examples/game_server.rs");
 }
 
-/// What stands in the first block of the README that begins so.
+/// The first code block of the README with this fence.
 fn block(fence: &str) -> String {
     let (_, rest) = README.split_once(fence).unwrap();
     let (block, _) = rest.split_once("```\n").unwrap();
     block.to_owned()
 }
 
-/// Processes that end with the test.
+/// Processes killed at the end of the test.
 #[derive(Default)]
 struct Started(Vec<Child>);
 
@@ -55,7 +55,7 @@ impl Drop for Started {
     }
 }
 
-/// A script in the place of the game's own program, which starts this test program as the sample.
+/// A script in place of the game server, which starts this test program.
 fn my_game_server(folder: &Path) -> PathBuf {
     use std::os::unix::fs::PermissionsExt;
     let path = folder.join("my-game-server");
@@ -88,7 +88,7 @@ fn free_stream_port() -> u16 {
 
 #[test]
 fn the_page_runs_as_it_stands() {
-    // The folder alone is taken of it.
+    // Only its folder is used.
     let net = Net::new();
     let folder = net.path("page");
     std::fs::create_dir(&folder).unwrap();
@@ -123,7 +123,7 @@ fn the_page_runs_as_it_stands() {
         if stays {
             started.0.push(command().spawn().unwrap());
         } else {
-            // A status is asked for before all is there.
+            // The status is checked until everything is up.
             until(line, || command().status().unwrap().success().then_some(()));
         }
     }
@@ -135,7 +135,7 @@ fn the_page_runs_as_it_stands() {
     }
 }
 
-/// Connects with a grant, says something and hears it again.
+/// Connects with a grant, sends a message and receives the echo.
 fn play(grant: &str) {
     let grant: ClientGrant = grant.parse().unwrap();
     let target = Target::from(&grant);

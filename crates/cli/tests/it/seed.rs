@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::mesh_node::tickwire_relay;
 
-/// A folder of a node, which goes when this is dropped.
+/// A node's temporary folder.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -36,7 +36,7 @@ impl Drop for Folder {
     }
 }
 
-/// A node that runs until this is dropped.
+/// A node, killed at the end of the test.
 struct Running {
     child: Child,
     lines: std::io::Lines<std::io::BufReader<std::process::ChildStdout>>,
@@ -121,7 +121,7 @@ fn pg1_nodes_start_from_puregamers_file_and_find_each_other() {
         let mode = fs::metadata(file).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode, 0o600, "{name}");
     }
-    // The same node after a restart, and with the secret that it finds.
+    // After a restart the node has the same id and secret.
     drop(one);
     fs::write(first.0.join("data/secret"), "ab".repeat(32)).unwrap();
     assert_eq!(Running::start(&path).ready().0, id);

@@ -1,4 +1,4 @@
-//! A game server without a game: its link, and the key that opens its tokens.
+//! A game server without a game: its link, and its token keys.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Receiver, SyncSender};
@@ -28,9 +28,9 @@ pub(crate) struct Server {
     pub(crate) instance: InstanceId,
     pub(crate) key: TokenKey,
     heard: Receiver<Heard>,
-    /// Keys that the link made, oldest first.
+    /// Keys created by the link, oldest first.
     pub(crate) keys: Arc<Mutex<Vec<TokenKey>>>,
-    /// What was heard while something else was waited for, counted by kind.
+    /// Events received while waiting for others, by kind.
     pub(crate) matches: BTreeMap<MatchId, Assign>,
 }
 
@@ -84,7 +84,7 @@ impl Server {
         heard
     }
 
-    /// Hears what comes until `wanted` does.
+    /// Handles events until `wanted` arrives.
     pub(crate) fn wait_for(&mut self, wanted: &Heard) {
         while self.next() != *wanted {}
     }
@@ -97,7 +97,7 @@ impl Server {
         }
     }
 
-    /// Opens the token of a grant, as the endpoint of a game server does.
+    /// Opens the token of a grant, like a game server's endpoint.
     pub(crate) fn open(&self, grant: &str) -> Result<ConnectToken, TokenError> {
         open(&self.key, self.instance, grant)
     }
@@ -125,7 +125,7 @@ pub(crate) fn instance(ring: &mut Ring) -> InstanceId {
 
 pub(crate) struct Listener {
     pub(crate) heard: SyncSender<Heard>,
-    /// Keys that the link made.
+    /// Keys created by the link.
     pub(crate) keys: Arc<Mutex<Vec<TokenKey>>>,
 }
 

@@ -1,4 +1,4 @@
-//! Nodes whose frames pass on several threads.
+//! Nodes with several forwarding threads.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::thread;
@@ -14,7 +14,7 @@ const ENTRY: usize = 0;
 const RELAY: usize = 1;
 const EXIT: usize = 2;
 
-/// An entry, a relay and an exit of `shards` shards, in this process, and a port of a game that they carry.
+/// An entry, a relay and an exit with these numbers of shards in this process, and a game's port.
 fn mesh(shards: [u8; 3], server: SocketAddr) -> (Sandbox, Vec<Relay>, SocketAddr) {
     let roles = [
         ("lisbon", FileRole::Entry),
@@ -91,15 +91,15 @@ fn frames_of_a_game_pass_on_threads_of_their_own_and_none_goes_astray() {
     let before = of_shards();
     let answers = (0..500).filter(|number| play(*number)).count();
     assert!(answers > 450, "{answers}");
-    // Each direction has a label, and those follow each other in the shards' turns: one at least is not
-    // of the node's own.
+    // Labels rotate over the shards, and each direction has one, so another shard forwards at least
+    // one.
     let passed = of_shards();
     let passed = passed.iter().zip(before).map(|(now, before)| now - before);
     let beside: u64 = passed.skip(1).sum();
     assert!(beside >= 400, "{beside}");
     for node in &nodes {
         let stats = node.stats(PATIENCE).unwrap();
-        // What came while the sockets were bound, before the system was told how to divide it.
+        // Datagrams that arrived before the socket filter was attached.
         assert!(stats.strays.handed < 10, "{:?}", stats.strays);
         assert_eq!(stats.strays.dropped, 0);
         assert!(stats.driver.datagrams_in >= 400, "of all threads");
@@ -115,7 +115,7 @@ fn a_node_has_from_one_to_eight_shards() {
         let why = sandbox.config(0).unwrap().setup(&directory).unwrap_err();
         let sentence = format!("shards: found {shards}; expected 1 to 8");
         assert!(why.to_string().contains(&sentence), "{why}");
-        // A program that makes its own configuration hears it from the node.
+        // A configuration made in code is checked by the node.
         sandbox.config_mut(0).unwrap().shards = 1;
         let mut setup = sandbox.config(0).unwrap().setup(&directory).unwrap();
         setup.node.shards = shards;

@@ -1,4 +1,4 @@
-//! Whole runs, short ones.
+//! Short runs of the whole demonstration.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use demo::process::descendants;
 use demo::report::{Cause, Report};
 
-/// Runs the demonstration with a report, and reads it.
+/// Runs the demonstration and reads its report.
 fn run(name: &str, arguments: &[&str]) -> (Output, Report) {
     let _alone = crate::alone();
     let path = path(name);
@@ -32,7 +32,7 @@ fn read(path: &Path) -> Report {
     serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// Writes what an earlier run without a fault would have left.
+/// Writes the report of an earlier successful run.
 fn leave_stale(path: &Path) {
     let stale = Report {
         ok: true,
@@ -41,8 +41,8 @@ fn leave_stale(path: &Path) {
     fs::write(path, serde_json::to_string(&stale).unwrap()).unwrap();
 }
 
-/// Checks that compare measured times: a machine that does much else beside fails them, and the
-/// simulated mesh has tests of its own for them.
+/// Checks of measured times, which fail on a loaded machine; tests of the simulated mesh cover
+/// them.
 const OF_TIMES: [&str; 4] = [
     "accelerated p50 is at most 85 % of direct p50",
     "accelerated p50 is at most direct p50 + 1 ms",
@@ -50,7 +50,7 @@ const OF_TIMES: [&str; 4] = [
     "the mesh takes the best of its ways",
 ];
 
-/// What must hold whatever this machine's clock and load make of times.
+/// Checks that do not depend on the machine's load.
 #[test]
 fn a_short_run_plays_to_its_end_and_finds_other_ways() {
     let (output, report) = run("short", &["--seconds", "12"]);
@@ -135,7 +135,7 @@ fn what_is_no_option_is_told_and_exits_with_2() {
     }
 }
 
-/// The reason why a run did not come to its end.
+/// The reason in a report of an incomplete run.
 fn reason(report: &Report) -> &str {
     assert!(!report.ok);
     let mut checks = report.checks.iter();
@@ -199,7 +199,7 @@ fn a_run_that_breaks_off_says_why_in_its_report_and_one_that_is_killed_that_it_w
             .args(["-KILL", &victim.to_string()])
             .status();
         assert!(status.unwrap().success());
-        // A run whose reader goes breaks off too.
+        // A run whose reader closes the pipe ends too.
         std::io::copy(&mut stdout, &mut std::io::sink()).unwrap();
         let status = child.wait().unwrap();
         let report = read(&path);

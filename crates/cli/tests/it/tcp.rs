@@ -20,16 +20,16 @@ use crate::mesh_node::{PATIENCE, tickwire_relay};
 use crate::net::until;
 
 const ENTRY: usize = 0;
-/// The most relays in a row that a route may have.
+/// Most relays of a route.
 const RELAYS_MAX: usize = 3;
 const GAME_PORT: u16 = 4_680;
-/// One way, ms: to the next node in the row, and to all others.
+/// One-way delays, ms: to the next node of the row, and to others.
 const NEXT_MS: u64 = 2;
 const OTHER_MS: u64 = 80;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// An entry, relays and an exit in a row, each nearest to the next, and a game server that is a listener
-/// of this process.
+/// An entry, relays and an exit in a row, each nearest to the next, and a game server in this
+/// process.
 struct Row {
     nodes: Vec<Option<NodeProcess>>,
     server: TcpListener,
@@ -37,7 +37,7 @@ struct Row {
 }
 
 impl Row {
-    /// Starts it with so many relays; `change` has each node's configuration first.
+    /// Starts a row with so many relays; `change` edits each configuration first.
     fn new(relays: usize, change: impl Fn(usize, &mut FileConfig)) -> Self {
         let mut names = vec![("entry", FileRole::Entry)];
         let all = [
@@ -69,7 +69,7 @@ impl Row {
             server: Some(server.local_addr().unwrap()),
             ..game
         }];
-        // Each connection that the listener takes is to be a player's.
+        // Every accepted connection must be a player's.
         config.probes.insert("web".to_owned(), FileProbe::None);
         for node in 0..names.len() {
             let config = sandbox.config_mut(node).unwrap();
@@ -93,7 +93,7 @@ impl Row {
         self.nodes[node].as_ref().unwrap()
     }
 
-    /// Ends a node at once.
+    /// Kills a node.
     fn kill(&mut self, node: usize) {
         self.nodes[node].take().unwrap().kill().unwrap();
     }
@@ -102,12 +102,12 @@ impl Row {
         SocketAddr::new(self.sandbox.host(1), GAME_PORT)
     }
 
-    /// Where a player is who is at one of this sandbox's addresses.
+    /// A player's address in this sandbox.
     fn player_ip(&self) -> IpAddr {
         self.sandbox.host(100)
     }
 
-    /// A player's connection, and the server's end of it; tried until the mesh has found its way.
+    /// Connects a player, retrying until there is a route; returns both ends.
     fn connect(&self) -> (TcpStream, TcpStream) {
         until("a connection has passed the mesh", || {
             let player = dial(self.player_ip(), self.entry()).ok()?;
@@ -115,7 +115,7 @@ impl Row {
         })
     }
 
-    /// The server's end of a connection that `player` has begun; `None` where it was reset.
+    /// The server's end of a player's connection; `None` if it was reset.
     fn passed(&self, mut player: TcpStream) -> Option<(TcpStream, TcpStream)> {
         self.server.set_nonblocking(true).unwrap();
         player.set_read_timeout(Some(PAUSE)).unwrap();
@@ -137,7 +137,7 @@ impl Row {
         Some((player, server))
     }
 
-    /// Connects again and again until the entry's packets go over all relays.
+    /// Reconnects until the entry uses all relays.
     fn settle(&self) {
         let relays: Vec<NodeName> = (1..self.exit())
             .map(|node| self.sandbox.id(node).unwrap())
@@ -170,7 +170,7 @@ fn game() -> FileGame {
     }
 }
 
-/// A connection from an address of this host.
+/// Connects from an address of this host.
 fn dial(from: IpAddr, to: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
     socket.bind(&SocketAddr::new(from, 0).into())?;
@@ -178,14 +178,14 @@ fn dial(from: IpAddr, to: SocketAddr) -> std::io::Result<TcpStream> {
     Ok(socket.into())
 }
 
-/// Bytes of which none is where another of them might be.
+/// Bytes without repeats at short distance, to detect reordering.
 fn words(len: usize) -> Vec<u8> {
     (0..len)
         .map(|at| (at ^ (at >> 8) ^ (at >> 16)).to_le_bytes()[0])
         .collect()
 }
 
-/// Ends a connection by a reset.
+/// Resets a connection.
 fn reset(stream: TcpStream) {
     SockRef::from(&stream)
         .set_linger(Some(Duration::ZERO))
@@ -193,7 +193,7 @@ fn reset(stream: TcpStream) {
     drop(stream);
 }
 
-/// Reads on until the end; returns how it came.
+/// Reads to the end; returns how it ended.
 fn end_of(stream: &mut TcpStream) -> std::io::Result<usize> {
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest)

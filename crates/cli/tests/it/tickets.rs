@@ -1,4 +1,4 @@
-//! Players at the edge: tickets, waits, cancels, seats.
+//! Players at the edge: tickets, long polls, cancels, seats.
 
 use std::thread;
 use std::time::Duration;
@@ -183,7 +183,7 @@ fn a_ticket_lives_while_it_is_asked_for() {
     let matchmaker = net.matchmaker_with(None, config, limits);
     let edge = matchmaker.address();
     let [asked, left] = [1, 2].map(|client| submit(edge, client));
-    // There is no server, so both wait; one is asked for.
+    // Without a server both wait; one is polled.
     let clock = servicer::Clock::new();
     let end = clock.now() + Duration::from_secs(4);
     while clock.now() < end {
@@ -241,7 +241,7 @@ fn the_same_wish_is_the_same_ticket() {
     assert_ne!(second, first);
     let replaced = about(edge, "GET", &first, "");
     assert_eq!(replaced.text("reason"), "replaced");
-    // A copy of the first that comes late changes nothing.
+    // A late duplicate of the first changes nothing.
     assert_eq!(wish("abababababababababababababababab"), first);
     assert_eq!(about(edge, "GET", &second, "").text("state"), "queued");
 }

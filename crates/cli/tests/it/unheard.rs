@@ -1,4 +1,4 @@
-//! What a process says where nobody can hear it: a log on a full disk, an answer to a closed pipe.
+//! Output that cannot be written: a log on a full disk, a closed stdout.
 
 use std::fs::{File, OpenOptions};
 use std::path::Path;
@@ -8,14 +8,14 @@ use crate::mesh_node::tickwire_relay;
 use crate::net::{Net, Program, tickwire};
 use crate::node::Talker;
 
-/// Writes to it fail as on a full disk.
+/// Writes to it fail with ENOSPC.
 const FULL: &str = "/dev/full";
 
 fn full() -> File {
     OpenOptions::new().write(true).open(FULL).unwrap()
 }
 
-/// A pipe whose reader has gone.
+/// A pipe without a reader.
 fn closed() -> std::io::PipeWriter {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -39,7 +39,7 @@ fn a_log_that_cannot_be_written_ends_no_hub() {
     let mut net = Net::new();
     drop(net.take_hub_port());
     let hub = Program::start(&mut run_hub(&net), Path::new(FULL));
-    // Each that joins and goes is a line of the log.
+    // Each join and leave is logged.
     for name in ["server-0", "server-1"] {
         Talker::start(&net, name).wait_joined();
     }
@@ -99,7 +99,7 @@ fn a_sentence_that_cannot_be_written_changes_no_status() {
     assert_eq!(output(stack.stderr(full())).status.code(), Some(2));
 }
 
-/// Runs it with nothing on stdin; what the test has set stays.
+/// Runs it with an empty stdin; other settings stay.
 fn output(command: &mut Command) -> Output {
     let child = command.stdin(Stdio::null()).spawn().unwrap();
     child.wait_with_output().unwrap()

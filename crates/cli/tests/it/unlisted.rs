@@ -1,4 +1,4 @@
-//! What an operator reads of a node that does not reach its hub.
+//! Log lines of a node that does not reach its hub.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use hub::role::Role;
 
 use crate::net::{Net, Program, tickwire, until};
 
-/// A hub of that join file, whose log goes to `hub.log`.
+/// A hub with that join file, which logs to `hub.log`.
 fn hub(net: &Net, join_file: &Path) -> Program {
     let mut command = tickwire();
     command
@@ -31,7 +31,7 @@ fn matchmaker(net: &Net) -> Program {
     Program::start(&mut command, &net.path("matchmaker.log"))
 }
 
-/// Waits for a warning with all of `words`, and returns how many there are.
+/// Waits for a warning with all `words`; returns their number.
 fn wait_warned(net: &Net, log: &str, words: &[&str]) -> usize {
     until(&format!("{log} says {words:?}"), || {
         let text = std::fs::read_to_string(net.path(log)).unwrap();
@@ -68,7 +68,7 @@ fn a_node_says_why_it_does_not_reach_its_hub_and_the_hub_whom_it_does_not_list()
     assert_eq!(wait_warned(&net, "hub.log", &words), 1);
     stranger.kill();
 
-    // Once it is listed, all is well, and both say so.
+    // Both log the success once it is listed.
     let _hub = hub(&net, &net.join_path());
     until("it is said that the hub is reached", || {
         let text = std::fs::read_to_string(net.path("matchmaker.log")).unwrap();

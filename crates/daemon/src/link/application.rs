@@ -11,7 +11,7 @@ use super::dial::{DialFailure, DialLog, Lookup};
 use crate::exit::Failure;
 use crate::trust;
 
-/// What one kind of process does with its node. [`LinkedNode`] resolves names and dials.
+/// What one kind of process does with its node. The link resolves names and dials.
 pub trait LinkApplication {
     /// A request of another thread.
     type Request;

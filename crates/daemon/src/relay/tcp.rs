@@ -331,7 +331,7 @@ impl TcpSockets {
         }
     }
 
-    /// Passes a player's connection to the node; `rest` are its first bytes.
+    /// Passes a player's connection to the node; `remainder` are its first bytes.
     fn admit(
         &mut self,
         now: Instant,

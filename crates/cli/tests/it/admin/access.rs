@@ -1,4 +1,4 @@
-//! Who may ask, and what becomes of those who may not.
+//! Authorization of the admin interface.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -46,7 +46,7 @@ fn pgx12_pgd_p13_without_the_token_nothing_but_health_answers() {
     http::ask(address, "GET /else", &[], "").assert_refused(404, "not_found");
     http::ask(address, "DELETE /health", &[], "").assert_refused(405, "no_method");
 
-    // The token was made at the start, for its owner alone.
+    // The token was created at the start, with mode 0600.
     let path = scene.path("paris.token");
     let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o600);
@@ -70,7 +70,7 @@ fn pgx12_pgd_p13_without_the_token_nothing_but_health_answers() {
     let answer = http::Answer::read(http::raw(address, large.as_bytes()));
     assert_eq!(answer.status, 413, "{answer:?}");
 
-    // A command without it, with another one, and with none to read.
+    // Without the token, with a wrong one, and with an unreadable one.
     fs::write(&path, "cd".repeat(32)).unwrap();
     assert_refused(&scene.admin(RELAY, "graph", &[]), 4, "Authorization");
     fs::write(&path, "").unwrap();
@@ -89,7 +89,7 @@ fn health_needs_no_token_and_requests_are_read_by_their_rfcs() {
     let node = scene.start(RELAY);
     ready(&node);
     let address = scene.http(RELAY);
-    // Who asks for no more than that needs no token, and the port may be named by its host.
+    // Health needs no token, and the host may be a name.
     let health = tickwire_admin("health")
         .args(["--http", &address.to_string()])
         .output()
@@ -108,7 +108,7 @@ fn health_needs_no_token_and_requests_are_read_by_their_rfcs() {
     let token = fs::read_to_string(scene.path("paris.token")).unwrap();
     let right = format!("bEARER  {token}");
     let bearer = [("authorization", right.as_str())];
-    // A media type has no case, and may have parameters: this one is no document.
+    // Media types ignore case and parameters; the body is not a document.
     let headers = [bearer[0], ("CONTENT-TYPE", "Application/Octet-Stream; a=b")];
     let odd = http::ask(address, "PUT /%76%31/config", &headers, "junk");
     odd.assert_refused(422, "refused");

@@ -1,4 +1,4 @@
-//! Documents: signed, given to one node, in force at all, kept over kills.
+//! Documents: signed, put to one node, in force at all, kept across kills.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ fn pg12_pgx7_what_one_node_is_given_is_in_force_at_all_and_survives_a_kill() {
     let mut nodes = scene.start_all();
     let one = scene.document(1, &[scene.echo()]);
 
-    // A stranger's signature changes nothing anywhere.
+    // A foreign signature changes nothing.
     assert_refused(&scene.put(RELAY, &one, "stranger"), 4, "no admin in force");
     assert_refused(&scene.admin(RELAY, "get", &[]), 1, "no signed document");
 
@@ -35,7 +35,7 @@ fn pg12_pgx7_what_one_node_is_given_is_in_force_at_all_and_survives_a_kill() {
     }
     assert!(scene.play(&scene.player(), b"hello"));
 
-    // Known is no fault; older and other ones of the same version are.
+    // The same document is accepted again; older ones and others of the same version are rejected.
     let again = text(&scene.put(ENTRY, &one, "admin"));
     assert!(again.contains("\"is_new\":false"), "{again}");
     let two = scene.document(2, &[scene.echo()]);
@@ -57,7 +57,7 @@ fn pg12_pgx7_what_one_node_is_given_is_in_force_at_all_and_survives_a_kill() {
     assert!(scene.play(&scene.player(), b"again"));
     drop(nodes);
 
-    // What is not whole any more is not trusted.
+    // A damaged store is rejected.
     let store = scene.path("paris.config");
     let mut bytes = fs::read(&store).unwrap();
     let last = bytes.len() - 20;
@@ -82,7 +82,7 @@ fn pg14_a_node_that_starts_late_fetches_the_document() {
     }
     let late = scene.start(RELAY);
     in_force(&late, 7);
-    // It is in force a moment before it is on disk.
+    // It is in force before it is on disk.
     assert!(appears(&scene.path("paris.config")));
 }
 
@@ -101,7 +101,7 @@ fn pgx7_a_document_that_cannot_be_stored_is_told_to_who_gave_it() {
         matches!(news, ProcessEvent::ConfigNotStored { version: 1, .. }).then_some(())
     });
     assert!(told.is_some());
-    // It is tried again, until the folder is there.
+    // The write is retried until the folder exists.
     fs::create_dir(scene.path("missing")).unwrap();
     assert!(appears(&scene.path("missing/config")));
 }
@@ -154,7 +154,7 @@ fn pgx7_documents_are_signed_by_several_without_a_network() {
     assert_refused(&cut, 2, "both");
     assert_refused(&sign(&document, "missing", &first), 2, "missing");
 
-    // A seed's games become those of a document.
+    // Games of a seed file are imported.
     let games = scene.path("seed.json");
     fs::write(
         &games,

@@ -1,4 +1,4 @@
-//! Nodes that are told to end.
+//! Nodes that are asked to end.
 
 use std::process::Command;
 use std::time::Duration;
@@ -49,7 +49,7 @@ fn pgx12_a_signal_drains_a_node_and_ends_it_once_nothing_is_left() {
         node.wait_for(PATIENCE, |news| {
             matches!(news, ProcessEvent::AdminReady { .. }).then_some(())
         });
-        // Its input may end before it does.
+        // The end of stdin does not end it.
         assert_eq!(node.stop(Duration::from_secs(1)).unwrap(), None);
         send(signal, &node);
         let status = node.stop(PATIENCE).unwrap().unwrap();

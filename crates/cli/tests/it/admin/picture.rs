@@ -1,4 +1,4 @@
-//! What an operator sees of the mesh.
+//! The operator's view of the mesh.
 
 use std::fs;
 use std::net::TcpListener;
@@ -12,7 +12,7 @@ use super::{ENTRY, EXIT, RELAY, Scene, assert_refused, in_force, text, wait};
 use crate::mesh_node::PATIENCE;
 use crate::net::until;
 
-/// A mesh whose links are measured, and its graph.
+/// Waits until all links are measured; returns the graph.
 fn measured(scene: &Scene) -> (Vec<NodeProcess>, Value) {
     let nodes = scene.start_all();
     text(&scene.put(RELAY, &scene.document(1, &[scene.echo()]), "admin"));
@@ -91,7 +91,7 @@ fn pg15_what_flows_use_now_is_shown_beside_the_cheapest_path() {
     let said = text(&scene.admin(RELAY, "route", &["lisbon", "oslo"]));
     let in_use = said.lines().nth(1).unwrap();
     assert_eq!(in_use, "in use    ask lisbon, which alone knows");
-    // What flows use now is shown by their entry, beside the cheapest.
+    // The entry shows the routes in use next to the cheapest one.
     let said = text(&scene.admin(ENTRY, "route", &["lisbon", "echo"]));
     assert!(said.contains("in use    no flow\n"), "{said}");
     let player = scene.player();
@@ -193,8 +193,8 @@ fn pg5_pg7_ways_to_servers_are_shown_and_that_none_can_be_reached() {
     assert_refused(&refused, 1, "there is no path to \"echo\"");
 }
 
-/// The relay is killed and started again, and knows nobody whom it could dial: its neighbours hear by a reset that
-/// their sessions are lost. The secret stands beside its key.
+/// A killed relay restarts without bootstrap nodes. Its neighbours learn by a stateless reset that
+/// their sessions are lost; the reset secret is stored next to its key.
 #[test]
 fn mesh_a9_the_neighbours_of_a_killed_node_hear_that_their_sessions_are_lost() {
     let mut scene = Scene::new();

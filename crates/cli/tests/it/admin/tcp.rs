@@ -25,7 +25,7 @@ impl Scene {
         TcpListener::bind((self.sandbox.host(9), 0)).unwrap()
     }
 
-    /// A connection to a game's port that has passed the mesh, tried until one does.
+    /// Connects through the mesh, retrying until it succeeds.
     fn connect(&self, port: u16, server: &TcpListener) -> (TcpStream, TcpStream) {
         server.set_nonblocking(true).unwrap();
         let address = SocketAddr::new(self.sandbox.host(1), port);
@@ -35,7 +35,7 @@ impl Scene {
             if let Ok((server, _)) = server.accept() {
                 return Some((server, player.take()?));
             }
-            // One that was reset will never come.
+            // A reset connection never arrives.
             let stream = player.as_mut()?;
             stream.set_nonblocking(true).unwrap();
             let waits = stream
@@ -73,7 +73,7 @@ fn pg13_tcp_games_come_and_go_and_the_connections_of_others_stay() {
         "{metrics}"
     );
     assert!(metrics.contains("tickwire_relay_tcp_ports 2"), "{metrics}");
-    // A player who came before the ways were known has tried more than once.
+    // Early attempts of a player are counted too.
     let opened = metrics
         .lines()
         .find_map(|line| line.strip_prefix("tickwire_mesh_tunnel_opened_total "));

@@ -1,4 +1,4 @@
-//! How long the edge bears with whoever says nothing, takes nothing, or never ends.
+//! Timeouts of the edge: clients that send nothing, read nothing, or never end.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -23,13 +23,13 @@ fn who_says_nothing_is_let_go() {
         let ended = stream.read_to_end(&mut rest);
         assert!(!ended.is_err_and(|error| is_waiting(&error)));
     }
-    // A body that does not come is not waited for either.
+    // A missing body times out too.
     let head = "POST /v1/tickets HTTP/1.1\r\nHost: e\r\nContent-Type: application/json\r\n\
                 Content-Length: 30\r\n\r\n{";
     let answer = String::from_utf8(raw(edge, head.as_bytes())).unwrap();
     assert!(answer.contains("too_slow"), "{answer}");
     let status = ask(edge, "GET /v1/status", &[], "");
-    // A silent one, half a head, and the connection whose body did not come.
+    // A silent connection, half a head, and a missing body.
     assert_eq!(status.json["edge"]["refused"]["too_slow"], 1);
     let ends = ["too_slow", "closed", "cut"].map(|end| status.json["edge"][end].as_u64().unwrap());
     assert_eq!(
@@ -53,7 +53,7 @@ fn who_takes_no_answers_is_let_go() {
             let mut stream = TcpStream::connect(edge).unwrap();
             let patience = Some(Duration::from_millis(20));
             stream.set_write_timeout(patience).unwrap();
-            // Until the edge reads no more, since nothing of what it says is taken, or has closed.
+            // Until the edge stops reading, because its responses are not read, or closes.
             while stream.write_all(requests.as_bytes()).is_ok() {}
             stream
         })
@@ -73,7 +73,7 @@ fn nobody_keeps_a_connection_for_ever() {
     config.connection_life = Duration::from_millis(500);
     let matchmaker = net.matchmaker_with(None, quick(), config);
     let edge = matchmaker.address();
-    // Busy all the time, and never slow.
+    // Always busy, and never slow.
     let mut stream = TcpStream::connect(edge).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut piece = [0; 4_096];
@@ -84,7 +84,7 @@ fn nobody_keeps_a_connection_for_ever() {
     });
     assert!(answers.expect("it ends") > 1);
 
-    // A wait that is under way comes to its end.
+    // A long poll in progress completes.
     let held = submit(edge, 1);
     let Held { ticket, resume_key } = &held;
     let bytes = raw(

@@ -1,4 +1,4 @@
-//! What is seen on the wire: at a relay neither payload nor player, and no number sealed twice.
+//! Captures at a relay: no payload, no player address, and no nonce used twice.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ use super::{ENTRY, EXIT, FAR, NEAR, PATTERN, PLAYER, Stage};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A program that writes what a host sends and receives to a file, until it is dropped.
+/// A capture program, ended when this is dropped.
 struct Capture {
     child: Child,
     file: PathBuf,
@@ -28,12 +28,12 @@ impl Capture {
         command.args(line.split(' ')).arg(&file).arg("udp");
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
-        // It says that it listens once it does.
+        // It prints a line once it is capturing.
         assert!(said.any(|line| line.unwrap().contains("listening on")));
         Self { child, file }
     }
 
-    /// Ends it and reads what it wrote.
+    /// Ends it and returns the capture.
     fn end(mut self) -> Vec<u8> {
         let id = self.child.id().to_string();
         let status = Command::new("kill").args(["-INT", &id]).status().unwrap();
@@ -50,16 +50,16 @@ impl Drop for Capture {
     }
 }
 
-/// The packets of a capture: source, destination, bytes from the UDP payload on.
+/// The packets of a capture: source, destination, UDP payload.
 ///
-/// The format is libpcap's: 24 bytes, then 16 before each packet, little-endian here.
+/// libpcap format: 24 bytes, then 16 before each packet, little-endian.
 fn packets(capture: &[u8]) -> Vec<(IpAddr, IpAddr, &[u8])> {
     assert_eq!(capture[..4], 0xa1b2_c3d4_u32.to_le_bytes());
     let mut rest = &capture[24..];
     let mut packets = Vec::new();
     while let Some((head, after)) = rest.split_first_chunk::<16>() {
         let len = u32::from_le_bytes(*head[8..].first_chunk().unwrap());
-        // Cut off where the program ended.
+        // Truncated when the program ended.
         let Some((frame, next)) = after.split_at_checked(usize::try_from(len).unwrap()) else {
             break;
         };
@@ -88,7 +88,7 @@ fn pg3_pgx1_mesh_a5_hosts_captures_hold_no_payload_no_player_and_no_number_twice
     let near = stage.id(NEAR);
     stage.play_until(|relays| relays == [near]);
     stage.play(3 * SECOND);
-    // One relay in use after the other gets slow, so that packets move.
+    // Each relay in use is slowed in turn, so that packets move.
     for slow in [NEAR, FAR] {
         for (node, peer) in [(ENTRY, slow), (slow, ENTRY)] {
             let order = ProcessCommand::Link {
@@ -118,7 +118,7 @@ fn pg3_pgx1_mesh_a5_hosts_captures_hold_no_payload_no_player_and_no_number_twice
         let text = address.to_string();
         assert!(!holds(&bytes, text.as_bytes()), "nor as text");
     }
-    // Where the game itself passes in clear, a capture does hold both: it could have been found.
+    // In the clear, at the ends, both are found: the search works.
     let [entry, exit] = at_ends.map(Capture::end);
     assert!(holds(&entry, PATTERN) && holds(&entry, &address.octets()));
     for capture in [entry, exit] {
@@ -127,7 +127,7 @@ fn pg3_pgx1_mesh_a5_hosts_captures_hold_no_payload_no_player_and_no_number_twice
         let mut count = 0;
         for (from, to, payload) in frames.iter().filter(|(.., payload)| is_hop(payload)) {
             count += 1;
-            // Epoch of the link, generation, label, number: what a nonce and its key are made of.
+            // Link epoch, generation, label and number determine key and nonce.
             let name = (from, to, payload[1] & 3, payload[2], &payload[4..16]);
             assert!(seen.insert(name), "sealed twice: {name:?}");
         }

@@ -1,4 +1,4 @@
-//! Kills, cuts and losses, and a bootstrap node that comes back.
+//! Kills, cuts, losses, and a bootstrap node that restarts.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::{BOOTSTRAP, ENTRY, EXIT, FAR, NEAR, Stage};
 use crate::mesh_node::PATIENCE;
 
 const SECOND: Duration = Duration::from_secs(1);
-/// What a stall of this machine may add; no test passes by it.
+/// Longest stall of a loaded machine.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 #[test]
@@ -25,7 +25,7 @@ fn pg2_pgx3_hosts_outlive_kills_cuts_losses_and_a_bootstrap_that_restarts() {
     eprintln!("over the near relay: {calm:?}");
     assert!(calm.answered * 2 > calm.asked, "{calm:?}");
 
-    // Who knew nobody but the bootstrap node does not need it any more.
+    // The bootstrap node is no longer needed.
     stage.kill(BOOTSTRAP);
     let without = stage.play(3 * SECOND);
     eprintln!("without the bootstrap node: {without:?}");
@@ -39,7 +39,7 @@ fn pg2_pgx3_hosts_outlive_kills_cuts_losses_and_a_bootstrap_that_restarts() {
     eprintln!("25 % lost between near relay and exit: left after {took:?}");
     stage.network.lose_no_more(EXIT);
 
-    // One link is cut: entry and far relay no longer reach each other.
+    // One link is cut between entry and far relay.
     stage.network.cut(ENTRY, FAR);
     let (took, cut) = (
         stage.play_until(|relays| relays != [far]),
@@ -49,7 +49,7 @@ fn pg2_pgx3_hosts_outlive_kills_cuts_losses_and_a_bootstrap_that_restarts() {
     assert!(cut.answered > 0, "{cut:?}");
     stage.network.mend(ENTRY, FAR);
 
-    // The near relay is well again, and its failures are forgiven in time; then it dies.
+    // The near relay recovers and is used again; then it is killed.
     stage.play_until(|relays| relays == [near]);
     stage.play(SECOND);
     stage.kill(NEAR);

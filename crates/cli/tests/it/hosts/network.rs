@@ -1,4 +1,4 @@
-//! Hosts on one network, each a namespace with an address of its own.
+//! Hosts on one network: a network namespace and an address each.
 
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -10,9 +10,9 @@ use nix::sched::{CloneFlags, setns};
 
 use super::run;
 
-/// Some hosts and the switch between them. They go when this is dropped.
+/// Hosts and the bridge between them; removed when this is dropped.
 pub(crate) struct Network {
-    /// What the namespaces' names begin with.
+    /// Prefix of the namespaces' names.
     prefix: String,
     hosts: usize,
     /// Third byte of the addresses.
@@ -20,7 +20,7 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// `None` where this process may not make network namespaces.
+    /// `None` if this process may not create network namespaces.
     pub(crate) fn new(hosts: usize) -> Option<Self> {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let prefix = format!("tw{}n{number}", std::process::id());
@@ -58,19 +58,19 @@ impl Network {
         Ipv4Addr::new(10, 213, self.block, last).into()
     }
 
-    /// A command that runs on a host: what is to run comes as its arguments.
+    /// A command that runs its arguments on a host.
     pub(crate) fn command(&self, host: usize) -> Command {
         ip(&format!("netns exec {}", self.name(host)))
     }
 
-    /// Runs a line on a host.
+    /// Runs a command line on a host.
     pub(super) fn run(&self, host: usize, line: &str) {
         let mut command = self.command(host);
         command.args(line.split(' '));
         run(command);
     }
 
-    /// Lets two hosts no longer reach each other, or again.
+    /// Cuts or restores the link between two hosts.
     pub(super) fn cut(&self, one: usize, other: usize) {
         for (host, peer) in [(one, other), (other, one)] {
             let peer = self.ip(peer);
@@ -85,12 +85,12 @@ impl Network {
         }
     }
 
-    /// Has a host lose so many of 100 datagrams that come from a peer.
+    /// Drops `percent` of the datagrams from a peer at a host.
     pub(super) fn lose(&self, host: usize, peer: usize, percent: u8) {
         self.lose_of(host, self.ip(peer), percent);
     }
 
-    /// Has a host lose so many of 100 packets that come from an address.
+    /// Drops `percent` of the packets from an address at a host.
     pub(super) fn lose_of(&self, host: usize, peer: IpAddr, percent: u8) {
         self.run(host, "nft add table inet t");
         let hook = "nft add chain inet t in { type filter hook input priority 0 ; }";
@@ -107,13 +107,13 @@ impl Network {
         self.run(host, "nft delete table inet t");
     }
 
-    /// A socket of a host, wherever it is used.
+    /// A socket on a host.
     pub(super) fn socket(&self, host: usize, port: u16) -> UdpSocket {
         let address = SocketAddr::new(self.ip(host), port);
         self.inside(host, move || UdpSocket::bind(address).unwrap())
     }
 
-    /// Opens something on a host.
+    /// Runs a closure on a host.
     pub(super) fn inside<T: Send + 'static>(
         &self,
         host: usize,
@@ -121,14 +121,14 @@ impl Network {
     ) -> T {
         let file = File::open(self.path(host)).unwrap();
         let open = move || {
-            // A thread belongs to a namespace, and the sockets that it makes stay there.
+            // A thread has its own namespace, and so do its sockets.
             setns(file, CloneFlags::CLONE_NEWNET).unwrap();
             open()
         };
         thread::spawn(open).join().unwrap()
     }
 
-    /// The file that stands for a host's namespace.
+    /// The file of a host's namespace.
     pub(super) fn path(&self, host: usize) -> String {
         format!("/run/netns/{}", self.name(host))
     }
@@ -146,7 +146,7 @@ impl Drop for Network {
     fn drop(&mut self) {
         let hosts = (0..self.hosts).map(|host| self.name(host));
         for name in hosts.chain([self.switch()]) {
-            // One that was not made cannot be removed.
+            // It may not exist.
             ip(&format!("netns del {name}")).output().ok();
         }
     }
@@ -158,5 +158,5 @@ fn ip(line: &str) -> Command {
     command
 }
 
-/// Number of the next network of this process.
+/// Number of this process's next network.
 static NEXT: AtomicU32 = AtomicU32::new(0);

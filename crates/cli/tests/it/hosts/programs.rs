@@ -1,4 +1,4 @@
-//! Real programs that cross the mesh: web servers that are told whom they speak to, and a measurer.
+//! Third-party programs across the mesh: web servers that read PROXY headers, and iperf3.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -12,7 +12,7 @@ use super::{ENTRY, EXIT, NEAR, PLAYER, SERVER, Stage};
 use crate::doom::program;
 use crate::net::until;
 
-/// A program on a host, until it is dropped.
+/// A program on a host, killed when this is dropped.
 struct Program(Child);
 
 impl Program {
@@ -31,7 +31,7 @@ impl Drop for Program {
 }
 
 impl Stage {
-    /// Has a game at `port` of the entry lead to `server_port` of the server's host.
+    /// Adds a game from the entry's `port` to the server's `server_port`.
     fn add_game(
         &mut self,
         (name, protocol): (&str, FileProtocol),
@@ -67,7 +67,7 @@ impl Stage {
         });
     }
 
-    /// What a program of the player's prints, tried until it ends well.
+    /// The output of a player's command, repeated until it succeeds.
     fn said_at_last(&self, line: &str) -> String {
         until(line, || {
             let mut command: Command = self.network.command(PLAYER);
@@ -81,7 +81,7 @@ impl Stage {
 const NGINX_PORT: u16 = 8_081;
 const HAPROXY_PORT: u16 = 8_083;
 
-/// Both say whom they were told of, in clear.
+/// Both servers return the address they were given.
 fn write_configurations(stage: &Stage) {
     let (folder, ip) = (stage.sandbox.directory(), stage.network.ip(SERVER));
     let nginx = format!(
@@ -145,7 +145,7 @@ fn pg10_nginx_and_haproxy_are_told_the_players_address() {
     }
 }
 
-/// `iperf3` speaks TCP about what it measures: its UDP is a second game at the same port.
+/// `iperf3` controls its UDP test over TCP: two games at the same port.
 #[test]
 #[ignore = "needs ip, iperf3"]
 fn pg8_pg9_iperf3_measures_tcp_and_udp_through_the_mesh() {
@@ -182,7 +182,7 @@ fn pg9_a_doom_client_on_one_host_finds_the_server_on_another_through_the_mesh() 
     let Some(mut stage) = Stage::new(FileMode::Shadow) else {
         return;
     };
-    // Not the game's own port, which its client would not print.
+    // Different from the game's own port, so that the client prints it.
     stage.add_game(("doom", FileProtocol::Udp), (2_343, 2_342), None);
     let server = program("chocolate-server").display().to_string();
     let title = "tickwire-hosts";
@@ -195,7 +195,7 @@ fn pg9_a_doom_client_on_one_host_finds_the_server_on_another_through_the_mesh() 
     let line = format!("{} -query {entry}:2343", client.display());
     until("the server's answer", || {
         let said = stage.said_at_last(&line);
-        // It gives up after three questions, and ends well all the same.
+        // It gives up after three queries and exits with 0.
         (!said.contains("No response")).then(|| {
             eprintln!("{said}");
             assert!(
@@ -204,7 +204,7 @@ fn pg9_a_doom_client_on_one_host_finds_the_server_on_another_through_the_mesh() 
             );
         })
     });
-    // Neither side reaches the other but by the mesh's ends.
+    // Both sides reach each other only through the mesh.
     let relay = stage.id(NEAR);
     assert_eq!(stage.look(), Some(&[relay][..]));
 }

@@ -1,4 +1,4 @@
-//! How long a player over TCP waits, through the mesh and without it, where lines lose packets.
+//! Latency of a TCP player under loss, through the mesh and directly.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -23,19 +23,19 @@ const NODES: [(&str, FileRole); 6] = [
     ("south-1", FileRole::Relay),
     ("south-2", FileRole::Relay),
 ];
-/// The lines of the two ways from entry to exit, 10 ms each; those in the middle lose 1 of 100.
+/// Links of the two paths from entry to exit, 10 ms each; the middle ones lose 1 %.
 const LINES: [(usize, usize); 6] = [(ENTRY, 2), (2, 3), (3, EXIT), (ENTRY, 4), (4, 5), (5, EXIT)];
 const PLAYER: usize = 6;
 const SERVER: usize = 7;
 const SERVER_PORT: u16 = 7_100;
 const MODES: [(FileMode, u16); 2] = [(FileMode::Dup, 8_101), (FileMode::Shadow, 8_102)];
-/// The ends of the line between player and server that no mesh has, 30 ms long.
+/// The ends of the direct link between player and server, 30 ms.
 const DIRECT: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(10, 214, 0, 1)),
     IpAddr::V4(Ipv4Addr::new(10, 214, 0, 2)),
 ];
 
-/// What a player says each 60th of a second.
+/// What a player sends 60 times a second.
 const WORD: [u8; 100] = [7; 100];
 const TICK: Duration = Duration::from_micros(16_667);
 const WORDS: usize = 3_600;
@@ -43,13 +43,13 @@ const WORDS: usize = 3_600;
 struct Stage {
     nodes: Vec<NodeProcess>,
     line: Child,
-    /// Holds what the nodes read.
+    /// Holds the nodes' files.
     _sandbox: Sandbox,
     network: Network,
 }
 
 impl Stage {
-    /// `None` where this process may not make network namespaces.
+    /// `None` if this process may not create network namespaces.
     fn new() -> Option<Self> {
         let network = Network::new(NODES.len() + 2)?;
         let mut sandbox = Sandbox::new(&NODES).unwrap();
@@ -116,7 +116,7 @@ impl Stage {
         news.expect("a route over two relays");
     }
 
-    /// Has each way between player and server lose 1 of 100, in each direction.
+    /// Sets 1 % loss on each path, in each direction.
     fn lose(&self) {
         for (one, other) in [(2, 3), (4, 5)] {
             self.network.lose(one, other, 1);
@@ -135,7 +135,7 @@ impl Drop for Stage {
     }
 }
 
-/// Puts a line between player and server.
+/// Adds a link between player and server.
 fn line(network: &Network) -> Child {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/hosts/line.py");
     let mut command = network.command(PLAYER);
@@ -152,7 +152,7 @@ fn line(network: &Network) -> Child {
     line
 }
 
-/// Says back what comes, on each connection.
+/// Echoes on each connection.
 fn echo(listener: &TcpListener) {
     let listener = listener.try_clone().unwrap();
     thread::spawn(move || {
@@ -170,7 +170,7 @@ fn echo(listener: &TcpListener) {
     });
 }
 
-/// Says `count` words, one a tick, and returns how long each took there and back, the shortest first.
+/// Sends `count` messages, one per tick; returns the sorted round-trip times.
 fn talk(mut stream: TcpStream, count: usize) -> Vec<Duration> {
     stream.set_nodelay(true).unwrap();
     let mut hears = stream.try_clone().unwrap();
@@ -189,7 +189,7 @@ fn talk(mut stream: TcpStream, count: usize) -> Vec<Duration> {
     });
     let (_nobody, never) = std::sync::mpsc::channel::<()>();
     for word in 0..count {
-        // Its end is held above, so that this waits.
+        // Its other end is held above, so this blocks.
         never
             .recv_timeout(due(word).saturating_since(clock.now()))
             .ok();
@@ -198,7 +198,7 @@ fn talk(mut stream: TcpStream, count: usize) -> Vec<Duration> {
     heard.join().unwrap()
 }
 
-/// Goal C2. Timings decide nothing here: that every word comes back does, and the figures are printed.
+/// Goal C2. Times are printed, not asserted; every message must return.
 #[test]
 #[ignore = "needs ip, nft, python3"]
 fn mesh_c2_words_over_two_relays_and_words_over_a_direct_line_that_loses_as_much() {
@@ -218,7 +218,7 @@ fn mesh_c2_words_over_two_relays_and_words_over_a_direct_line_that_loses_as_much
         let connect = move || TcpStream::connect_timeout(&to, PATIENCE);
         stage.network.inside(PLAYER, connect)
     };
-    // A first talk has the ways set up.
+    // The first messages set the paths up.
     crate::net::until("the entry has an exit", || {
         let mut stream = connect(ports[0].1).ok()?;
         let mut room = WORD;

@@ -1,4 +1,4 @@
-//! The ports of mesh nodes: for peers, for players, and for game servers' answers.
+//! Ports of mesh nodes: for peers, players, and game servers' answers.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,17 +15,17 @@ use udp_proto::{AppId, Config, Credentials, Endpoint, ServerIdentity, Target};
 use super::{COUNT, KINDS, Source};
 use crate::net::{PATIENCE, until};
 
-/// Sent before it is asked whether all were taken: less than any socket holds.
+/// Sent before the counter is read: less than any socket buffers.
 const BATCH: u64 = 50;
 
-/// Whether the system has a socket towards a game server hear that server alone.
+/// Whether the system delivers only the game server's datagrams to its socket.
 const IS_CONNECTED: bool = cfg!(all(target_os = "linux", not(tickwire_portable)));
 
 /// Starts a node of `sandbox` in this process.
 fn start(sandbox: &mut Sandbox, node: usize) -> Relay {
     let directory = sandbox.directory().to_owned();
     let mut setup = sandbox.config_mut(node).unwrap().setup(&directory).unwrap();
-    // Frames over their rate are counted too, but among them the node's own.
+    // Otherwise frames over the rate would be counted as such.
     setup.node.label_rate = u32::MAX;
     setup.node.flow_rate = u32::MAX;
     Relay::start(setup, |_| {}).unwrap()
@@ -43,8 +43,8 @@ fn bind(host: std::net::IpAddr) -> UdpSocket {
     socket
 }
 
-/// Sends `COUNT` pieces of each kind to `to`, from the sockets in turn, no faster than they are
-/// `taken`, which counts them.
+/// Sends `COUNT` pieces of each kind to `to`, from the sockets in turn, no faster than `taken`
+/// counts them.
 fn pelt(taken: impl Fn() -> u64, to: SocketAddr, from: &[&UdpSocket], source: &mut Source) {
     let before = taken();
     hurl(to, from, source, |sent| {
@@ -56,7 +56,7 @@ fn pelt(taken: impl Fn() -> u64, to: SocketAddr, from: &[&UdpSocket], source: &m
     });
 }
 
-/// Sends them so, and says after each how many there were.
+/// Sends them and calls `after` with the number so far.
 fn hurl(to: SocketAddr, from: &[&UdpSocket], source: &mut Source, after: impl Fn(u64)) {
     let mut sent = 0;
     for kind in KINDS {
@@ -69,11 +69,11 @@ fn hurl(to: SocketAddr, from: &[&UdpSocket], source: &mut Source, after: impl Fn
     }
 }
 
-/// Passes datagrams between whoever comes to it and `to`, and keeps them.
+/// Forwards datagrams between its clients and `to`, and keeps them.
 struct Wiretap {
-    /// Where the one side comes.
+    /// The clients' side.
     front: UdpSocket,
-    /// Where the other side is spoken to from.
+    /// The server's side.
     back: UdpSocket,
     is_open: Arc<AtomicBool>,
     forth: Arc<Mutex<Vec<Vec<u8>>>>,
@@ -145,7 +145,7 @@ fn junk_at_a_relays_peer_port_is_counted_by_reason_and_does_nothing() {
     let mut sandbox = Sandbox::new(&[("one", FileRole::Relay), ("two", FileRole::Relay)]).unwrap();
     let (front, back) = (bind(sandbox.host(8)), bind(sandbox.host(9)));
     let on_the_way = front.local_addr().unwrap();
-    // They know each other only by the tap between them.
+    // The nodes know each other only through the wiretap.
     let two = sandbox.config_mut(1).unwrap();
     two.advertise = vec![on_the_way];
     two.bootstrap.clear();
@@ -194,7 +194,7 @@ fn junk_at_a_relays_peer_port_is_counted_by_reason_and_does_nothing() {
         assert!(relay.is_running());
     }
 
-    // They find each other as before.
+    // They find each other again.
     let before = stats(&two).endpoint.packets;
     tap.is_open.store(true, Ordering::Relaxed);
     until("they talk again", || {
@@ -251,7 +251,7 @@ fn junk_at_the_port_for_players_is_counted_and_at_the_port_for_servers_reaches_n
     sandbox.config_mut(0).unwrap().games = vec![game];
     let (entry, exit) = (start(&mut sandbox, 0), start(&mut sandbox, 1));
     let (player, stranger) = (bind(sandbox.host(21)), bind(sandbox.host(22)));
-    // A player's packets are carried: where the exit speaks to the server from is a port too.
+    // The exit's socket to the game server is a port too.
     let upstream = until("a packet has crossed the mesh", || {
         player.send_to(b"hello", players).unwrap();
         server.recv_from(&mut [0; 64]).ok().map(|(_, from)| from)
@@ -262,7 +262,7 @@ fn junk_at_the_port_for_players_is_counted_and_at_the_port_for_servers_reaches_n
     let mut source = Source::new(3, captures.clone(), 1_400);
     let strangers = [&stranger, &player];
     let counted = if IS_CONNECTED {
-        // The system drops them all, and no process can count them.
+        // The kernel drops them all, uncounted.
         hurl(upstream, &strangers, &mut source, |_| ());
         0
     } else {
@@ -270,7 +270,7 @@ fn junk_at_the_port_for_players_is_counted_and_at_the_port_for_servers_reaches_n
         pelt(taken, upstream, &strangers, &mut source);
         3 * COUNT
     };
-    // What the server says comes behind them by the same way.
+    // The server's answer arrives after them.
     let mut heard = Vec::new();
     until("what the server says has crossed the mesh", || {
         server.send_to(b"answer", upstream).unwrap();
@@ -283,8 +283,8 @@ fn junk_at_the_port_for_players_is_counted_and_at_the_port_for_servers_reaches_n
     assert_eq!(heard, [answer.clone(), answer.clone(), answer]);
     assert_eq!(stats(&exit).node.strangers - before, counted);
 
-    // At the entry any bytes are a player's: carried to the server, or dropped for a reason. The next
-    // leave when those before have met their fate, since the exit's socket holds only so many.
+    // Any bytes at the entry are a player's: delivered, or dropped for a reason. Batches wait for
+    // the previous one, since the exit's socket buffer is bounded.
     let fates = || {
         let (near, far) = (stats(&entry), stats(&exit));
         let dropped = [&near, &far].map(|stats| {

@@ -1,4 +1,4 @@
-//! The ports that take connections: the hub's, and the matchmaker's.
+//! Stream ports: the hub's and the matchmaker's.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -15,8 +15,7 @@ use crate::http::{ask, submit};
 use crate::net::{Net, PATIENCE, edge, quick, until};
 use crate::node::Talker;
 
-/// Sends `bytes` over a connection of their own, says that no more will come, and returns what was
-/// said to them.
+/// Sends `bytes` on a new connection, closes the write half, and returns the answer.
 fn offer(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -24,12 +23,12 @@ fn offer(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     stream.write_all(bytes).ok();
     stream.shutdown(Shutdown::Write).ok();
     let mut answer = Vec::new();
-    // A reset is an end too.
+    // A reset counts as an end.
     stream.read_to_end(&mut answer).ok();
     answer
 }
 
-/// Passes connections on to `to`, and keeps what their openers say.
+/// Forwards connections to `to`, and records what clients send.
 fn record(listener: TcpListener, to: SocketAddr) -> Arc<Mutex<Vec<u8>>> {
     let said = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&said);
@@ -80,7 +79,7 @@ fn junk_at_the_hubs_port_is_counted_by_reason_and_does_nothing() {
     let mut options = HubOptions::new(&identity, net.join_file(), &data);
     options.listen = Some("127.0.0.1:0".parse().unwrap());
     let hub = HubProcess::start(options).unwrap();
-    // A real session, as somebody on the way sees it.
+    // A real session, recorded.
     let said = record(listener, hub.address());
     let one = Talker::start(&net, "server-0");
     one.wait_joined();
@@ -104,7 +103,7 @@ fn junk_at_the_hubs_port_is_counted_by_reason_and_does_nothing() {
     assert_eq!((before.opened, after.opened), (1, 1), "nobody came in");
     assert!(after.failed_tls > COUNT, "{after:?}");
     assert!(hub.wait(std::time::Duration::ZERO).is_ok());
-    // Who is in stays in, and others come in.
+    // Joined nodes stay, and others can join.
     while let Some(event) = one.soon(std::time::Duration::ZERO) {
         assert_ne!(event, NodeEvent::HubDown);
     }
@@ -137,7 +136,7 @@ fn junk_at_the_matchmakers_port_is_answered_or_closed_and_does_nothing() {
     let captures = captures.into_iter().map(String::into_bytes).collect();
     let mut source = Source::new(2, captures, 1_000);
     for kind in KINDS {
-        // What became of each: the status of its answer, 0 where it was closed without a word.
+        // Responses by status; 0 for a closed connection.
         let mut fates = BTreeMap::<u16, u64>::new();
         for _ in 0..COUNT {
             let answer = offer(edge, &source.next(kind));
@@ -153,7 +152,7 @@ fn junk_at_the_matchmakers_port_is_answered_or_closed_and_does_nothing() {
         assert!(!fates.contains_key(&500), "{fates:?}");
         match kind {
             Kind::Random => assert_eq!(taken + broken, 0, "{fates:?}"),
-            // A header that nobody looks at may be cut off or changed.
+            // A truncated or changed header may be one that is ignored.
             Kind::Cut => assert!(taken < COUNT / 10, "{fates:?}"),
             Kind::Flipped => assert!(taken < COUNT, "{fates:?}"),
         }
@@ -161,7 +160,7 @@ fn junk_at_the_matchmakers_port_is_answered_or_closed_and_does_nothing() {
     assert_eq!(ask(edge, "GET /v1/status", &[], "").status, 200);
 }
 
-/// The status of an answer; 0 where there is none.
+/// The status of a response; 0 for none.
 fn status(answer: &[u8]) -> u16 {
     if answer.is_empty() {
         return 0;

@@ -1,4 +1,4 @@
-//! What a node holds, and for how many.
+//! Limits of a node's TCP connections.
 
 use std::fs;
 use std::process::Command;
@@ -15,15 +15,15 @@ fn descriptors(node: &NodeProcess) -> usize {
         .count()
 }
 
-/// Bytes that a connection whose reader stands still takes from its sender: the system's buffers at both
-/// ends and in this process, each twice what was asked for, and what the mesh holds.
+/// Bytes accepted for a reader that stalls: socket buffers at both ends and in this process, each
+/// twice the requested size, and the mesh's own.
 const HELD_MAX: usize = 2 * (256 << 10) + 2 * (512 << 10) + (512 << 10) + (32 << 10);
 
 #[test]
 fn pg8_a_reader_who_stands_still_stops_its_sender_and_nobody_else() {
     let row = Row::new(0, |_, _| {});
     let small = 128 << 10;
-    // What is accepted has the listener's.
+    // Accepted sockets inherit the listener's buffer.
     SockRef::from(&row.server)
         .set_recv_buffer_size(small)
         .unwrap();
@@ -41,7 +41,7 @@ fn pg8_a_reader_who_stands_still_stops_its_sender_and_nobody_else() {
     let mut got = vec![0; bytes.len()];
     others.read_exact(&mut got).unwrap();
     assert!(got == bytes);
-    // The reader wakes up, and has all of it.
+    // The reader resumes and receives everything.
     player.shutdown(Shutdown::Write).unwrap();
     let mut got = Vec::new();
     server.read_to_end(&mut got).unwrap();
@@ -57,13 +57,13 @@ fn pg8_a_reader_who_stands_still_stops_its_sender_and_nobody_else() {
 fn pg8_pgd_p1_p3_a_thousand_players_at_once_and_descriptors_come_back() {
     servicer::raise_descriptor_limit().unwrap();
     let row = Row::new(1, |_, config| {
-        // Of which an entry has seven eighths at the exit.
+        // An entry may have seven eighths of them at the exit.
         config.limits.tcp_connections = Some(1_200);
         config.limits.tcp_per_address = Some(1_200);
     });
     let ends = [ENTRY, row.exit()];
     let count = || ends.map(|end| descriptors(row.node(end)));
-    // All that is opened from now on is a connection's.
+    // Every descriptor opened from now on is a connection's.
     let open = row.node(ENTRY).wait_for(PATIENCE, |news| {
         matches!(news, ProcessEvent::Listening { .. }).then_some(())
     });
@@ -124,7 +124,7 @@ fn tcp_connections_bounds_them_and_who_comes_beyond_it_waits() {
     let second = until("there is a second place", || {
         row.passed(dial(row.player_ip(), row.entry()).ok()?)
     });
-    // The system takes it, and the node does not.
+    // The system accepts it, the node does not.
     let mut third = dial(row.player_ip(), row.entry()).unwrap();
     third.write_all(b"let me in").unwrap();
     third.set_read_timeout(Some(5 * PAUSE)).unwrap();
@@ -172,7 +172,7 @@ fn pgx11_tcp_per_address_bounds_the_connections_of_one_address() {
     assert!(row.passed(other).is_some(), "another address has its own");
 }
 
-/// Has a process open so many files at most.
+/// Limits the open files of a process.
 fn limit_files(node: &NodeProcess, files: &str) {
     let pid = node.id().to_string();
     let limit = format!("--nofile={files}");
@@ -182,7 +182,7 @@ fn limit_files(node: &NodeProcess, files: &str) {
     assert!(status.unwrap().success());
 }
 
-/// What the entry has counted, by its page of metrics.
+/// A counter of the entry's metrics page.
 fn counted(row: &Row, name: &str) -> u64 {
     let path = row.sandbox.directory().join("token");
     let bearer = format!("Bearer {}", fs::read_to_string(path).unwrap());
@@ -197,7 +197,7 @@ fn counted(row: &Row, name: &str) -> u64 {
         .unwrap()
 }
 
-/// Descriptors that are wanting are waited for, ten times a second, and the node lives on.
+/// A node without free descriptors retries ten times a second and keeps running.
 #[test]
 fn pgx11_an_entry_without_descriptors_waits_for_some_and_does_not_spin() {
     let row = Row::new(0, |node, config| {
@@ -208,7 +208,7 @@ fn pgx11_an_entry_without_descriptors_waits_for_some_and_does_not_spin() {
     });
     let (mut player, mut server) = row.connect();
     let entry = row.node(ENTRY);
-    // Those that are open stay so; no other has a number below.
+    // Open descriptors stay; new ones have higher numbers.
     limit_files(entry, "3:4096");
     let others: Vec<TcpStream> = (0..5)
         .map(|_| dial(row.player_ip(), row.entry()).unwrap())

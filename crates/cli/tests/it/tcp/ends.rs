@@ -1,4 +1,4 @@
-//! Connections that end, and nodes that do.
+//! Ends of connections and of nodes.
 
 use daemon::relay::ProcessCommand;
 
@@ -39,7 +39,7 @@ fn pg8_a_server_that_refuses_resets_the_player() {
         }
     });
     drop(nobody);
-    // Whatever the mesh has found of its way: none of them gets further.
+    // None of the attempts gets through.
     for _ in 0..20 {
         let mut player = until("the port is open", || {
             dial(row.player_ip(), row.entry()).ok()
@@ -67,10 +67,10 @@ fn pgx12_a_node_that_drains_shuts_its_tcp_ports_and_keeps_its_connections() {
     drop(player);
     assert_eq!(end_of(&mut server).unwrap(), 0);
     drop(server);
-    // A tunnel that nobody is in is no reason to wait.
+    // An idle tunnel does not delay the end.
     row.server.set_nonblocking(true).unwrap();
     until("nothing is left", || {
-        // Who came before the port was shut is let go of.
+        // Connections accepted before the port closed are dropped.
         while row.server.accept().is_ok() {}
         row.nodes[ENTRY]
             .as_mut()

@@ -1,4 +1,4 @@
-//! Who says he speaks for somebody else.
+//! Forged and slow PROXY headers.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::*;
 
 const LINE: &[u8] = b"PROXY TCP4 203.0.113.9 198.51.100.1 4000 443\r\n";
 
-/// An entry that believes one proxy, and an exit that tells the server of players.
+/// An entry with one trusted proxy, and an exit with PROXY headers.
 fn proxied() -> Row {
     Row::new(0, |node, config| {
         let IpAddr::V4(ip) = config.listen.ip() else {
@@ -31,7 +31,8 @@ fn proxied() -> Row {
     })
 }
 
-/// What the server hears of somebody at `from` who says `words` and closes his half.
+/// The address and bytes that the server receives from a client at `from` that sends `words` and
+/// closes its half.
 fn heard(row: &Row, from: IpAddr, words: &[&[u8]]) -> Option<(SocketAddr, Vec<u8>)> {
     let mut player = dial(from, row.entry()).ok()?;
     for word in words {
@@ -56,17 +57,17 @@ fn pgx10_headers_are_believed_of_trusted_proxies_alone() {
     });
     let player: SocketAddr = "203.0.113.9:4000".parse().unwrap();
     assert_eq!(told, (player, b"GET /".to_vec()));
-    // In pieces, and with bytes behind the header that are one's own.
+    // In pieces, and with payload after the header.
     let pieces: Vec<&[u8]> = LINE.chunks(7).chain([&b"x"[..]]).collect();
     assert_eq!(heard(&row, proxy, &pieces).unwrap().0, player);
-    // Without a header a proxy has nothing to say, nor with a bad one, or one that does not end.
+    // A proxy without a header, with a malformed one, or with an endless one is reset.
     assert_eq!(heard(&row, proxy, &[b"GET /"]), None);
     assert_eq!(heard(&row, proxy, &[b"PROXY UDP9 1 2 3 4\r\n"]), None);
     assert_eq!(heard(&row, proxy, &[&LINE[..20]]), None);
     let signature = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\xff\xff";
     let long = [&signature[..], &vec![0; 70_000]].concat();
     assert_eq!(heard(&row, proxy, &[&long]), None);
-    // A stranger is who he is, and may not begin as a proxy does.
+    // An untrusted client keeps its own address, and may not send a header.
     let (address, words) = heard(&row, stranger, &[b"PING"]).unwrap();
     assert_eq!((address.ip(), &*words), (stranger, &b"PING"[..]));
     assert_eq!(heard(&row, stranger, &[LINE, b"GET /"]), None);
@@ -103,7 +104,7 @@ fn pgx10_a_proxy_that_dribbles_is_not_waited_for() {
     assert_reset(&mut dribble);
 }
 
-/// Bytes of the header that the exit writes before what a player says.
+/// Length of the exit's own header.
 const OWN_HEADER: usize = 28;
 
 #[test]
@@ -123,7 +124,7 @@ fn pgx10_a_stranger_hears_his_server_at_once_and_no_byte_of_a_header_of_his_pass
     };
     let mut pair = join();
     hears(&mut pair);
-    // What may be the start of a header is held back until it can be none.
+    // Bytes that may start a header are held until they cannot.
     let (mut player, mut server) = pair;
     player.write_all(b"PRO").unwrap();
     server.set_read_timeout(Some(5 * PAUSE)).unwrap();
@@ -133,7 +134,7 @@ fn pgx10_a_stranger_hears_his_server_at_once_and_no_byte_of_a_header_of_his_pass
     let mut got = [0; 5];
     server.read_exact(&mut got).unwrap();
     assert_eq!(&got, b"PROBE");
-    // Nor does it matter how slowly a header comes.
+    // A slow header is no exception.
     let mut pair = join();
     hears(&mut pair);
     let (mut player, mut server) = pair;

@@ -1,10 +1,10 @@
-//! Bytes that pass.
+//! Transfer of bytes.
 
 use std::thread;
 
 use super::*;
 
-/// Has each end send `bytes` and close its half, and asserts that the other gets them.
+/// Sends `bytes` from each end, closes its half, and asserts that they arrive.
 fn exchange(player: &TcpStream, server: &TcpStream, bytes: &[u8]) {
     thread::scope(|scope| {
         for (from, to) in [(player, server), (server, player)] {
@@ -57,7 +57,7 @@ fn pgx3_a_connection_outlives_the_relay_in_use() {
     exchange_words(&mut server, &mut player);
 }
 
-/// The half that is still open goes on.
+/// The open half still works.
 fn exchange_words(server: &mut TcpStream, player: &mut TcpStream) {
     server.write_all(b"well done").unwrap();
     server.shutdown(Shutdown::Write).unwrap();

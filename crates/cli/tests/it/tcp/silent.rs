@@ -1,4 +1,4 @@
-//! Connections that say nothing, and newcomers.
+//! Silent connections and new ones.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -11,13 +11,13 @@ use servicer::Clock;
 use super::*;
 
 const LINE: &[u8] = b"PROXY TCP4 203.0.113.9 198.51.100.1 4000 443\r\n";
-/// More than an entry has places by default.
+/// More than an entry's default limit.
 const SILENT: u16 = 1_200;
-/// How long a newcomer waits at most: a silent connection gives way after 5 s.
+/// Longest wait of a new connection: a silent one is evicted after 5 s.
 const STRANGER_WAITS: Duration = Duration::from_secs(10);
 const PROXY_WAITS: Duration = Duration::from_secs(1);
 
-/// An entry with a proxy, and a server that speaks first.
+/// An entry with a proxy, and a server that sends first.
 fn greeted() -> Row {
     servicer::raise_descriptor_limit().unwrap();
     let row = Row::new(0, |node, config| {
@@ -35,7 +35,7 @@ fn greeted() -> Row {
         let mut held = Vec::new();
         for player in server.incoming() {
             let mut player = player.unwrap();
-            // Some are gone already.
+            // Some are closed already.
             player.write_all(b"220").ok();
             held.push(player);
         }
@@ -45,7 +45,7 @@ fn greeted() -> Row {
 
 const PROXY: Ipv4Addr = Ipv4Addr::new(127, 250, 50, 7);
 
-/// Whether somebody at `from` hears the server within `wait`, having said `words`.
+/// Whether a client at `from` that sends `words` hears the server within `wait`.
 fn is_greeted(row: &Row, from: Ipv4Addr, words: &[u8], wait: Duration) -> bool {
     let greeted = dial(from.into(), row.entry()).and_then(|mut player| {
         player.set_read_timeout(Some(wait))?;
@@ -73,7 +73,7 @@ fn mesh_a7_silent_strangers_of_many_networks_give_way_to_a_newcomer() {
     let silent: Vec<TcpStream> = (0..SILENT)
         .map(|number| dial(from(number).into(), row.entry()).unwrap())
         .collect();
-    // As long as none is idle, and the exit has its share of them, a newcomer is reset.
+    // While none is idle and the exit's share is used up, a new connection is reset.
     let (clock, newcomer) = (Clock::new(), Ipv4Addr::new(127, 248, 1, 1));
     let began = clock.now();
     until("a newcomer is let in", || {

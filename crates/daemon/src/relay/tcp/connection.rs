@@ -95,7 +95,7 @@ impl Connection {
         }
     }
 
-    /// Starts to transfer; `rest` are bytes that followed the PROXY header.
+    /// Starts to transfer; `remainder` are bytes that followed the PROXY header.
     pub(super) fn open(&mut self, conn: ConnId, remainder: Vec<u8>) {
         self.stage = Stage::Open(conn);
         self.deadline = None;
