@@ -8,6 +8,7 @@ use crate::docs::{is_document, resolve};
 use crate::failure::Failure;
 use crate::need;
 use crate::process;
+use crate::reference;
 use crate::tree::{Finding, View, Workspace, extension, report};
 
 /// The list of chapters, in mdBook's form.
@@ -23,6 +24,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<(), Failure> {
     let documents = view.files.iter().filter(|(path, _)| is_document(path));
     let mut findings = chapters(&view);
     findings.extend(long_phrases(&view));
+    findings.extend(reference::check(&view));
     let mut count = 0;
     for (path, text) in documents {
         let links = links(text);

@@ -18,6 +18,7 @@ mod mutants;
 mod need;
 mod peers;
 mod process;
+mod reference;
 mod sim;
 mod soak;
 mod source;
@@ -69,8 +70,12 @@ enum Command {
     },
     /// Run the shell blocks of the documents as they are written.
     DocsRun,
-    /// Check the links and chapters of the documents; render the book if mdbook is installed.
-    Book,
+    /// Check the links, chapters and tables of the documents; render the book if mdbook is installed.
+    Book {
+        /// Fill the tables that are made from the source first.
+        #[arg(long)]
+        write: bool,
+    },
     /// Run a crate's seeded simulations over a range of seeds.
     Sim(sim::Range),
     /// Run many real processes for minutes on the loopback address, and check how they fare.
@@ -124,7 +129,12 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Footprint { build: true } => ci::footprint(ci::Build::FromNothing),
         Command::Footprint { build: false } => ci::footprint(ci::Build::Not),
         Command::DocsRun => docs::run(&Workspace::load()?),
-        Command::Book => book::run(&Workspace::load()?),
+        Command::Book { write } => {
+            if *write {
+                reference::write(&Workspace::load()?)?;
+            }
+            book::run(&Workspace::load()?)
+        }
         Command::Sim(range) => sim::run(range, &Workspace::load()?),
         Command::Soak(soak) => soak::run(soak),
         Command::Fuzz(options) => fuzz::run(options),

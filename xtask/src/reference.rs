@@ -1,0 +1,403 @@
+//! Reference tables of pages, made from the fields of structs and their docs.
+//!
+//! A page names the table between two marks: `<!-- table: KIND CRATE STRUCT -->` and
+//! `<!-- table: end -->`. `cargo xtask book --write` fills it, `cargo xtask book` compares it.
+//!
+//! | kind | rows |
+//! |---|---|
+//! | `file` | fields of a struct that serde reads: type, whether it is required, meaning |
+//! | `config` | fields of a struct with `Default`: type, default, meaning |
+//! | `counters` | counters of a struct, with the prefix that follows the struct's name in the mark |
+//! | `codes` | variants of an enum with their numbers |
+
+use std::fs;
+use std::path::Path;
+
+use crate::failure::Failure;
+use crate::tree::{Finding, View, Workspace, extension};
+
+/// The beginning of a mark.
+const MARK: &str = "<!-- table: ";
+/// The mark at the end of a table.
+const END: &str = "<!-- table: end -->";
+
+/// Compares the tables of all pages with the source.
+pub(crate) fn check(view: &View<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, text) in pages(view) {
+        match filled(view, text) {
+            Ok(expected) => findings.extend(difference(path, text, &expected)),
+            Err((line, fault)) => findings.push(Finding::at(path, line, fault)),
+        }
+    }
+    findings
+}
+
+/// The first line that differs. The last cells of rows, the meanings, may lag behind the source.
+fn difference(path: &str, text: &str, expected: &str) -> Option<Finding> {
+    let shape = |line: &str| match line.rsplit_once(" | ") {
+        Some((cells, _)) if line.starts_with('|') => cells.to_owned(),
+        _ => line.to_owned(),
+    };
+    let shapes = |text: &str| text.lines().map(shape).collect::<Vec<_>>();
+    let (left, right) = (shapes(text), shapes(expected));
+    let same = left
+        .iter()
+        .zip(&right)
+        .take_while(|(left, right)| left == right);
+    let line = same.count() + 1;
+    let fault = "differs from the source: run `cargo xtask book --write`";
+    (left != right).then(|| Finding::at(path, line, fault))
+}
+
+/// Fills the tables of all pages.
+pub(crate) fn write(workspace: &Workspace) -> Result<(), Failure> {
+    let view = workspace.view();
+    for (path, text) in pages(&view) {
+        let expected = filled(&view, text)
+            .map_err(|(line, fault)| Failure::Check(format!("{path}:{line}: {fault}")))?;
+        fs::write(path, expected).map_err(|source| Failure::File {
+            path: Path::new(path).to_path_buf(),
+            source,
+        })?;
+        println!("book: {path} has its tables");
+    }
+    Ok(())
+}
+
+fn pages<'v>(view: &View<'v>) -> impl Iterator<Item = (&'v String, &'v String)> {
+    view.files.iter().filter(|(path, text)| {
+        path.starts_with("docs/") && extension(path) == "md" && text.contains(MARK)
+    })
+}
+
+/// The page with its tables made anew, or the line of a mark with its fault.
+fn filled(view: &View<'_>, text: &str) -> Result<String, (usize, String)> {
+    let mut out = String::new();
+    let mut lines = (1..).zip(text.lines());
+    while let Some((number, line)) = lines.next() {
+        out.push_str(line);
+        out.push('\n');
+        let Some(mark) = line.strip_prefix(MARK).filter(|_| line != END) else {
+            continue;
+        };
+        let mark = mark.trim_end_matches("-->").trim();
+        let table = table(view, mark).map_err(|fault| (number, fault))?;
+        let is_closed = lines.any(|(_, line)| line == END);
+        if !is_closed {
+            return Err((number, format!("has no `{END}` behind it")));
+        }
+        out.extend(["\n", &table, "\n", END, "\n"]);
+    }
+    Ok(out)
+}
+
+/// The table that a mark names.
+fn table(view: &View<'_>, mark: &str) -> Result<String, String> {
+    let mut words = mark.split_whitespace();
+    let (Some(kind), Some(owner), Some(name)) = (words.next(), words.next(), words.next()) else {
+        return Err("names no kind, crate and struct".to_owned());
+    };
+    let item = if kind == "codes" { "enum" } else { "struct" };
+    let body = body(view, owner, &format!("pub {item} {name} {{"))
+        .ok_or_else(|| format!("crate {owner} has no `pub {item} {name}`"))?;
+    let mut lines = Vec::new();
+    match kind {
+        "file" => {
+            lines.push("| field | type | | meaning |\n|---|---|---|---|".to_owned());
+            lines.extend(fields(body).iter().map(Field::file_row));
+        }
+        "config" => {
+            let defaults = body_of_default(view, owner, name).ok_or_else(|| {
+                format!("crate {owner} has no `Default` of {name} field by field")
+            })?;
+            lines.push("| field | type | default | meaning |\n|---|---|---|---|".to_owned());
+            lines.extend(fields(body).iter().map(|field| field.config_row(defaults)));
+        }
+        "counters" => {
+            lines.push("| metric | counts |\n|---|---|".to_owned());
+            counters(view, owner, body, words.next().unwrap_or(""), &mut lines);
+        }
+        "codes" => {
+            lines.push("| code | meaning |\n|---|---|".to_owned());
+            lines.extend(codes(body));
+        }
+        other => return Err(format!("has the unknown kind {other}")),
+    }
+    lines.push(String::new());
+    Ok(lines.join("\n"))
+}
+
+/// What is between the line that begins an item and the brace that ends it, in a crate's sources.
+fn body<'v>(view: &'v View<'_>, owner: &str, head: &str) -> Option<&'v str> {
+    let folder = format!("crates/{owner}/src/");
+    let sources = view.sources.iter();
+    sources
+        .filter(|source| source.path.starts_with(&folder))
+        .find_map(|source| {
+            let at = source.text.find(&format!("\n{head}"))?;
+            let rest = source.text.get(at + 1 + head.len()..)?;
+            rest.split_once("\n}").map(|(body, _)| body)
+        })
+}
+
+/// The fields of `Default`, or else those of the first constructor.
+fn body_of_default<'v>(view: &'v View<'_>, owner: &str, name: &str) -> Option<&'v str> {
+    let of_trait = body(view, owner, &format!("impl Default for {name} {{"));
+    let body = of_trait.or_else(|| body(view, owner, &format!("impl {name} {{")))?;
+    body.split_once("Self {").map(|(_, fields)| fields)
+}
+
+/// A field of a struct.
+#[derive(Debug, PartialEq, Eq)]
+struct Field {
+    name: String,
+    kind: String,
+    /// First paragraph of its docs, without links.
+    meaning: String,
+    /// Its attributes.
+    attributes: String,
+}
+
+/// The public fields in the body of a struct.
+fn fields(body: &str) -> Vec<Field> {
+    let (mut found, mut docs, mut attributes) = (Vec::new(), Vec::new(), String::new());
+    let mut lines = body.lines().map(str::trim);
+    while let Some(line) = lines.next() {
+        if let Some(doc) = line.strip_prefix("///") {
+            docs.push(doc.trim());
+        } else if line.starts_with("#[") {
+            attributes.push_str(line);
+            while !attributes.ends_with(']') {
+                let Some(more) = lines.next() else { break };
+                attributes.push_str(more);
+            }
+        } else if let Some((name, kind)) =
+            line.strip_prefix("pub ").and_then(|it| it.split_once(": "))
+        {
+            found.push(Field {
+                name: name.to_owned(),
+                kind: kind.trim_end_matches(',').to_owned(),
+                meaning: meaning(&docs),
+                attributes: core::mem::take(&mut attributes),
+            });
+            docs.clear();
+        } else {
+            docs.clear();
+            attributes.clear();
+        }
+    }
+    found
+}
+
+impl Field {
+    fn file_row(&self) -> String {
+        let inner = self
+            .kind
+            .strip_prefix("Option<")
+            .and_then(|it| it.strip_suffix('>'));
+        let kind = inner.unwrap_or(&self.kind);
+        let is_optional = self.attributes.contains("default") || inner.is_some();
+        let need = if is_optional { "" } else { "required" };
+        format!("| `{}` | `{kind}` | {need} | {} |", self.name, self.meaning)
+    }
+
+    fn config_row(&self, defaults: &str) -> String {
+        let lines = defaults.lines().map(str::trim);
+        let own = lines
+            .filter_map(|line| line.split_once(": "))
+            .find(|(name, _)| *name == self.name);
+        let default = own.map_or_else(String::new, |(_, value)| {
+            format!("`{}`", value.trim_end_matches(',').replace('|', "\\|"))
+        });
+        format!(
+            "| `{}` | `{}` | {default} | {} |",
+            self.name, self.kind, self.meaning
+        )
+    }
+}
+
+/// Adds the rows of a struct of counters, with those of the structs in it.
+fn counters(view: &View<'_>, owner: &str, text: &str, prefix: &str, lines: &mut Vec<String>) {
+    for field in fields(text) {
+        let Field {
+            name,
+            kind,
+            meaning,
+            ..
+        } = &field;
+        let inner = body(view, owner, &format!("pub struct {kind} {{"));
+        if let Some(inner) = inner {
+            counters(view, owner, inner, &format!("{prefix}{name}_"), lines);
+        } else if let Some(reason) = name.strip_prefix("dropped_") {
+            lines.push(format!(
+                "| `{prefix}dropped_total{{reason=\"{reason}\"}}` | {meaning} |"
+            ));
+        } else {
+            lines.push(format!("| `{prefix}{name}_total` | {meaning} |"));
+        }
+    }
+}
+
+/// The rows of an enum with numbers.
+fn codes(body: &str) -> Vec<String> {
+    let (mut rows, mut docs) = (Vec::new(), Vec::new());
+    for line in body.lines().map(str::trim) {
+        if let Some(doc) = line.strip_prefix("///") {
+            docs.push(doc.trim());
+        } else if let Some((_, code)) = line.split_once(" = ") {
+            rows.push(format!(
+                "| {} | {} |",
+                code.trim_end_matches(','),
+                meaning(&docs)
+            ));
+            docs.clear();
+        }
+    }
+    rows
+}
+
+/// The first paragraph of docs in one line, with the texts of its links only.
+fn meaning(docs: &[&str]) -> String {
+    let paragraph: Vec<_> = docs
+        .iter()
+        .copied()
+        .take_while(|line| !line.is_empty())
+        .collect();
+    let mut text = paragraph.join(" ").replace('|', "\\|");
+    // Links of rustdoc: [`Name`], [`Name`](path) and [text](path).
+    while let Some((before, rest)) = text.split_once('[') {
+        let Some((inner, after)) = rest.split_once(']') else {
+            break;
+        };
+        let after = after
+            .strip_prefix('(')
+            .and_then(|it| it.split_once(')'))
+            .map_or(after, |it| it.1);
+        text = format!("{before}{inner}{after}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOURCE: &str = "\
+/// A file.
+pub struct Sample {
+    /// Its name; see [`Other`](crate::Other)
+    /// and [that](x).
+    ///
+    /// More.
+    pub name: String,
+    /// Bytes a second; 7.
+    #[serde(
+        default
+    )]
+    pub rate: u32,
+    pub(super) hidden: u8,
+    /// In a struct.
+    pub inner: Inner,
+}
+
+impl Default for Sample {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            rate: 7,
+            inner: Inner::default(),
+        }
+    }
+}
+
+pub struct Inner {
+    /// Dropped: too long.
+    pub dropped_long: u64,
+}
+
+pub enum Code {
+    /// It failed.
+    Failed = 1,
+}
+";
+
+    fn filled_with(page: &str) -> Result<String, (usize, String)> {
+        let workspace = Workspace::of(&[("crates/a/src/lib.rs", SOURCE)]);
+        filled(&workspace.view(), page)
+    }
+
+    fn page(mark: &str) -> String {
+        let text = filled_with(&format!("# A\n{MARK}{mark} -->\nold\n{END}\nb\n")).unwrap();
+        assert!(
+            text.starts_with("# A\n") && text.ends_with(&format!("\n{END}\nb\n")),
+            "{text}"
+        );
+        assert!(!text.contains("old"), "{text}");
+        // What is filled stays so.
+        assert_eq!(filled_with(&text).unwrap(), text);
+        text
+    }
+
+    #[test]
+    fn a_file_says_which_fields_are_required() {
+        let text = page("file a Sample");
+        assert!(
+            text.contains("| `name` | `String` | required | Its name; see `Other` and that. |"),
+            "{text}"
+        );
+        assert!(
+            text.contains("| `rate` | `u32` |  | Bytes a second; 7. |"),
+            "{text}"
+        );
+        assert!(!text.contains("hidden"), "{text}");
+    }
+
+    #[test]
+    fn a_config_has_the_defaults_of_its_impl() {
+        let text = page("config a Sample");
+        assert!(
+            text.contains("| `rate` | `u32` | `7` | Bytes a second; 7. |"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn counters_have_their_prefix_and_those_of_inner_structs() {
+        let text = page("counters a Sample t_");
+        assert!(
+            text.contains("| `t_rate_total` | Bytes a second; 7. |"),
+            "{text}"
+        );
+        let dropped = "| `t_inner_dropped_total{reason=\"long\"}` | Dropped: too long. |";
+        assert!(text.contains(dropped), "{text}");
+    }
+
+    #[test]
+    fn codes_have_their_numbers() {
+        assert!(page("codes a Code").contains("| 1 | It failed. |"));
+    }
+
+    #[test]
+    fn a_mark_that_names_nothing_is_a_fault() {
+        for mark in ["file a Gone", "file b Sample", "other a Sample", "file a"] {
+            let found = filled_with(&format!("# A\n{MARK}{mark} -->\n{END}\n"));
+            assert_eq!(found.unwrap_err().0, 2, "{mark}");
+        }
+        assert!(
+            filled_with(&format!("{MARK}file a Sample -->\n")).is_err(),
+            "it is not closed"
+        );
+    }
+
+    #[test]
+    fn a_table_that_differs_is_found_with_its_line() {
+        let table = format!(
+            "# A\n{MARK}codes a Code -->\n\n| code | meaning |\n|---|---|\n| 2 | It failed. |\n\n{END}\n"
+        );
+        let files = [("crates/a/src/lib.rs", SOURCE), ("docs/a.md", &table)];
+        let workspace = Workspace::of(&files);
+        let findings = check(&workspace.view());
+        assert_eq!(findings.iter().map(|it| it.line).collect::<Vec<_>>(), [6]);
+    }
+}
