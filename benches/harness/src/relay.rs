@@ -196,7 +196,7 @@ const SHOWN: [Shown; 14] = [
         &[
             "a_relay_sees_neither_payload_nor_player",
             "mesh_a4_no_changed_byte_is_delivered",
-            "pg3_pgx1_mesh_a5_hosts_captures_hold_no_payload_no_player_and_no_number_twice",
+            "pg3_pgx1_mesh_a5_captures_hold_no_payload_player_or_nonce_twice",
         ],
     ),
     shown(
@@ -238,7 +238,7 @@ const SHOWN: [Shown; 14] = [
         "C2",
         "beside direct TCP on hosts of their own: not run here; it needs the right to make \
          network namespaces, and its figure stands under \"TCP games over the mesh\"",
-        &["mesh_c2_words_over_two_relays_and_words_over_a_direct_line_that_loses_as_much"],
+        &["mesh_c2_tcp_latency_over_two_relays_and_over_a_lossy_direct_link"],
     ),
 ];
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::net::{Net, tickwire};
 
 #[test]
-fn without_words_it_shows_its_usage() {
+fn without_arguments_the_usage_is_printed() {
     for words in [&[][..], &["hub"], &["key"], &["matchmaker"]] {
         let end = End::of(tickwire().args(words));
         assert_eq!(end.code, 2);
@@ -22,7 +22,7 @@ fn without_words_it_shows_its_usage() {
 }
 
 #[test]
-fn a_key_is_made_shown_and_not_written_over() {
+fn a_key_is_created_shown_and_not_overwritten() {
     let net = Net::new();
     let path = net.path("new.pem");
     let made = End::of(tickwire().args(["key", "new"]).arg(&path));
@@ -47,7 +47,7 @@ fn a_key_is_made_shown_and_not_written_over() {
 }
 
 #[test]
-fn a_join_file_is_made_read_and_not_written_over() {
+fn a_join_file_is_created_read_and_not_overwritten() {
     let net = Net::new();
     let path = net.path("new.join");
     let grant =
@@ -106,7 +106,7 @@ fn a_join_file_is_made_read_and_not_written_over() {
 }
 
 #[test]
-fn a_wrong_file_is_one_sentence() {
+fn an_invalid_file_is_reported_in_one_sentence() {
     let net = Net::new();
     let run = |join_file: &str| {
         let mut hub = tickwire();
@@ -175,7 +175,7 @@ fn a_busy_port_is_one_sentence() {
 }
 
 #[test]
-fn the_edge_speaks_plainly_on_loopback_and_by_request_only() {
+fn plain_http_requires_the_option_and_loopback() {
     let net = Net::new();
     let local = "127.0.0.1:0";
     matchmaker(&net, local, &["--no-servers"]).assert(2, "--plain-http");
@@ -192,7 +192,7 @@ fn the_edge_speaks_plainly_on_loopback_and_by_request_only() {
 }
 
 #[test]
-fn a_status_says_by_its_exit_code_how_it_went() {
+fn status_reports_by_its_exit_status() {
     let mut net = Net::new();
     let ask = |address: &str, rest: &[&str]| {
         End::of(
@@ -242,7 +242,7 @@ fn a_status_says_by_its_exit_code_how_it_went() {
 }
 
 #[test]
-fn each_exit_status_of_the_page_is_what_a_command_ends_with() {
+fn exit_statuses_are_those_of_the_page() {
     let net = Net::new();
     let new = net.path("new.pem");
     let new = new.to_str().unwrap();
@@ -280,7 +280,7 @@ fn each_exit_status_of_the_page_is_what_a_command_ends_with() {
 }
 
 #[test]
-fn a_matchmaker_that_could_start_no_game_server_does_not_start() {
+fn a_matchmaker_that_could_start_no_server_does_not_start() {
     let net = Net::new();
     let server = net.key("server-0");
     let slot = ["--plain-http", "--slot", server.to_str().unwrap()];
@@ -305,7 +305,7 @@ fn a_matchmaker_that_could_start_no_game_server_does_not_start() {
 }
 
 #[test]
-fn a_log_filter_that_is_none_is_refused_at_the_start() {
+fn an_invalid_log_filter_is_rejected_at_the_start() {
     let net = Net::new();
     for (command, rest) in [("hub", "--data"), ("matchmaker", "--app-id")] {
         for filter in ["eror", "info,daemon=debgu", "daemon", "[x]=info"] {
@@ -365,7 +365,7 @@ fn a_host_may_be_a_name() {
 }
 
 #[test]
-fn an_error_is_an_object_for_who_asks_in_json() {
+fn errors_are_objects_with_json() {
     let net = Net::new();
     let missing = net.path("no.pem");
     let run = error_object;
@@ -411,7 +411,7 @@ fn an_error_is_an_object_for_who_asks_in_json() {
 }
 
 #[test]
-fn an_error_of_a_document_says_line_and_field_in_json() {
+fn errors_of_documents_have_line_and_field_in_json() {
     let net = Net::new();
     let documents = [
         (

@@ -70,7 +70,7 @@ fn echo(socket: &UdpSocket) {
 }
 
 #[test]
-fn pg5_servers_are_measured_by_connections_and_queries_and_those_that_are_gone_lost() {
+fn pg5_servers_are_probed_and_missing_ones_are_reported_lost() {
     let bind = |host| UdpSocket::bind((host, 0)).unwrap();
     let query = || FileProbe::Query {
         hex: "ffffffff676574696e666f".to_owned(),
@@ -136,7 +136,7 @@ fn ping(config: &mut FileConfig) {
 }
 
 #[test]
-fn pg5_an_echo_is_measured_where_the_system_permits_it_and_else_told() {
+fn pg5_icmp_probes_run_or_are_reported_as_not_permitted() {
     let (_sandbox, node) = lone(|config, _| ping(config));
     let expected = if may_ping() {
         "reached"
@@ -149,7 +149,7 @@ fn pg5_an_echo_is_measured_where_the_system_permits_it_and_else_told() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn pg5_an_echo_is_measured_on_a_host_that_permits_it() {
+fn pg5_icmp_probes_run_on_a_host_that_permits_them() {
     let Some(network) = crate::hosts::network::Network::new(1) else {
         return;
     };
@@ -172,7 +172,7 @@ fn pg5_an_echo_is_measured_on_a_host_that_permits_it() {
 }
 
 #[test]
-fn pg7_one_node_alone_carries_udp_and_tcp_from_its_ports_to_its_servers() {
+fn pg7_a_single_node_carries_udp_and_tcp() {
     let doom = UdpSocket::bind("127.0.0.1:0").unwrap();
     let web = TcpListener::bind("127.0.0.1:0").unwrap();
     echo(&doom);

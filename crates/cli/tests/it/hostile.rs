@@ -17,7 +17,7 @@ use crate::net::{Net, PATIENCE, edge, quick, until};
 use crate::server::Server;
 
 #[test]
-fn what_is_not_understood_is_refused_in_words() {
+fn invalid_requests_get_an_error_code() {
     let net = Net::new();
     let matchmaker = net.matchmaker(None);
     let edge = matchmaker.address();
@@ -67,7 +67,7 @@ fn what_is_not_understood_is_refused_in_words() {
 }
 
 #[test]
-fn numbers_have_one_spelling_and_paths_that_are_no_text_are_refused_in_words() {
+fn non_canonical_numbers_and_invalid_paths_are_rejected() {
     let net = Net::new();
     let matchmaker = net.matchmaker(None);
     let edge = matchmaker.address();
@@ -114,7 +114,7 @@ fn numbers_have_one_spelling_and_paths_that_are_no_text_are_refused_in_words() {
 }
 
 #[test]
-fn what_is_no_http_ends_its_connection() {
+fn malformed_http_closes_the_connection() {
     let net = Net::new();
     let matchmaker = net.matchmaker(None);
     let edge = matchmaker.address();
@@ -139,7 +139,7 @@ fn what_is_no_http_ends_its_connection() {
 }
 
 #[test]
-fn idle_connections_give_way_to_new_ones_the_oldest_first() {
+fn idle_connections_are_evicted_oldest_first() {
     let net = Net::new();
     let mut config = edge();
     config.connections_max = 2;
@@ -175,7 +175,7 @@ fn idle_connections_give_way_to_new_ones_the_oldest_first() {
 /// All connections that one source may have, each silent in its own way, keep no other client of
 /// the same address out.
 #[test]
-fn a_share_full_of_idle_connections_keeps_no_neighbour_out() {
+fn a_share_full_of_idle_connections_keeps_no_client_out() {
     let net = Net::new();
     let mut config = edge();
     // Timeouts end none of them.
@@ -209,7 +209,7 @@ fn is_waiting(error: &std::io::Error) -> bool {
 }
 
 #[test]
-fn whoever_asks_through_a_trusted_proxy_has_a_rate_of_its_own() {
+fn clients_behind_a_trusted_proxy_have_their_own_rate() {
     let net = Net::new();
     let mut config = edge();
     config.requests_per_second = 1;
@@ -233,7 +233,7 @@ fn whoever_asks_through_a_trusted_proxy_has_a_rate_of_its_own() {
 }
 
 #[test]
-fn nobody_is_a_proxy_who_is_not_trusted() {
+fn headers_of_untrusted_proxies_are_ignored() {
     let net = Net::new();
     let mut config = edge();
     config.requests_per_second = 1;
@@ -253,7 +253,7 @@ fn nobody_is_a_proxy_who_is_not_trusted() {
 }
 
 #[test]
-fn all_junk_is_counted_by_reason_and_does_nothing() {
+fn all_junk_is_counted_by_reason() {
     let mut net = Net::new();
     let _hub = net.hub();
     let mut limits = edge();
@@ -389,7 +389,7 @@ fn a_source_has_its_rate() {
 }
 
 #[test]
-fn as_many_wait_as_may() {
+fn the_number_of_long_polls_is_bounded() {
     let net = Net::new();
     let mut config = edge();
     config.waits_max = 1;
@@ -463,7 +463,7 @@ fn every_limit_of_one_source_holds() {
 }
 
 #[test]
-fn who_waits_for_an_answer_keeps_its_place() {
+fn a_connection_that_waits_for_its_answer_is_not_evicted() {
     let net = Net::new();
     let mut config = edge();
     config.connections_per_source_max = 2;

@@ -18,7 +18,7 @@ const PLAYER: ClientId = ClientId(9);
 const MAILS: u32 = 64;
 
 #[test]
-fn hub_h10_killed_with_mail_in_flight_it_comes_back_and_every_mail_is_handled_once() {
+fn hub_h10_a_hub_killed_with_mail_in_flight_delivers_each_once() {
     let mut net = Net::new();
     let hub = net.hub_process();
     let sender = Talker::start(&net, "server-0");
@@ -95,7 +95,7 @@ fn acknowledged(sender: &Talker, receiver: &Talker, last: (hub::ClaimId, MailSeq
 }
 
 #[test]
-fn hub_h10_links_come_back_and_calls_work_again() {
+fn hub_h10_links_are_restored_and_calls_work_again() {
     let mut net = Net::new();
     let hub = net.hub_process();
     let one = Talker::start(&net, "server-0");
@@ -131,7 +131,7 @@ fn call(net: &Net, one: &Talker) {
 }
 
 #[test]
-fn junk_at_the_port_ends_its_connection_and_nothing_else() {
+fn junk_at_the_hubs_port_closes_only_its_connection() {
     let mut net = Net::new();
     let hub = net.hub();
     let zeros = vec![0; 70_000];
@@ -158,7 +158,7 @@ fn junk_at_the_port_ends_its_connection_and_nothing_else() {
 }
 
 #[test]
-fn what_a_hub_cannot_have_is_one_sentence() {
+fn unusable_ports_and_folders_are_reported_in_one_sentence() {
     let mut net = Net::new();
     let hub = net.hub();
     let identity = net.identity("hub");
@@ -204,7 +204,7 @@ fn what_a_hub_cannot_have_is_one_sentence() {
 }
 
 #[test]
-fn hub_1_a_disk_that_fails_ends_the_hub_and_nothing_that_it_said_was_stored_is_lost() {
+fn hub_1_a_disk_failure_ends_the_hub_and_loses_no_acknowledged_mail() {
     const PLAYERS: u64 = 32;
     let mut net = Net::new();
     let hub = net.hub_process();

@@ -52,7 +52,7 @@ const SEC1: &str = "-----BEGIN EC PRIVATE KEY-----";
 const PUBLIC: &str = "-----BEGIN PUBLIC KEY-----";
 
 #[test]
-fn u20_pgd_p20_a_key_is_made_in_either_form_and_taken_over_into_the_other() {
+fn u20_pgd_p20_keys_are_created_and_converted_in_both_formats() {
     let net = Net::new();
     let [made, sec1, back] = ["made.pem", "sec1.pem", "back.pem"].map(|name| net.path(name));
     let shown = good(&mut key(&["new"], &[&made]));
@@ -90,7 +90,7 @@ fn u20_pgd_p20_a_key_is_made_in_either_form_and_taken_over_into_the_other() {
 }
 
 #[test]
-fn u20_a_public_key_goes_out_as_pem_and_is_shown_again() {
+fn u20_a_public_key_is_exported_as_pem_and_shown() {
     let net = Net::new();
     let [identity, public] = ["id.pem", "public.pem"].map(|name| net.path(name));
     let shown = good(&mut key(&["new"], &[&identity]));
@@ -123,7 +123,7 @@ fn u20_a_public_key_goes_out_as_pem_and_is_shown_again() {
 }
 
 #[test]
-fn u20_a_key_comes_in_by_stdin() {
+fn u20_a_key_is_imported_from_stdin() {
     let net = Net::new();
     let [made, copy] = ["made.pem", "copy.pem"].map(|name| net.path(name));
     let shown = good(&mut key(&["new"], &[&made]));
@@ -161,7 +161,7 @@ fn u20_a_key_comes_in_by_stdin() {
 
 #[cfg(unix)]
 #[test]
-fn u20_an_identity_that_others_may_read_is_refused_by_all() {
+fn u20_an_identity_readable_by_others_is_rejected() {
     use std::os::unix::fs::PermissionsExt;
     let net = Net::new();
     let path = net.path("open.pem");

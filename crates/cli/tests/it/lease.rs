@@ -22,7 +22,7 @@ fn without_a_matchmaker_a_server_ends() {
 }
 
 #[test]
-fn a_server_whose_matchmaker_does_not_come_back_ends() {
+fn a_server_ends_if_its_matchmaker_does_not_return() {
     let mut net = Net::new();
     let _hub = net.hub();
     let mut config = quick();
@@ -35,7 +35,7 @@ fn a_server_whose_matchmaker_does_not_come_back_ends() {
 }
 
 #[test]
-fn mm_4_a_matchmaker_that_comes_back_takes_the_match_on() {
+fn mm_4_a_restarted_matchmaker_adopts_the_match() {
     let mut net = Net::new();
     let _hub = net.hub();
     let matchmaker = net.matchmaker(None);
@@ -59,7 +59,7 @@ fn mm_4_a_matchmaker_that_comes_back_takes_the_match_on() {
 }
 
 #[test]
-fn a_match_that_nobody_enters_is_released_on_both_sides_and_one_that_somebody_did_is_not() {
+fn only_matches_that_no_player_entered_are_released() {
     let mut net = Net::new();
     let _hub = net.hub();
     let mut config = quick();
@@ -91,7 +91,7 @@ fn a_match_that_nobody_enters_is_released_on_both_sides_and_one_that_somebody_di
 }
 
 #[test]
-fn a_match_is_played_on_while_the_hub_is_away_for_longer_than_a_lease() {
+fn a_match_continues_while_the_hub_is_down_beyond_the_lease() {
     let mut net = Net::new();
     let hub = net.hub_process();
     let mut config = quick();
@@ -122,7 +122,7 @@ fn a_match_is_played_on_while_the_hub_is_away_for_longer_than_a_lease() {
 }
 
 #[test]
-fn a_hub_that_comes_back_finds_the_server_registered_again() {
+fn a_server_registers_again_when_the_hub_returns() {
     let mut net = Net::new();
     let hub = net.hub_process();
     let matchmaker = net.matchmaker(None);
@@ -138,7 +138,7 @@ fn a_hub_that_comes_back_finds_the_server_registered_again() {
 }
 
 #[test]
-fn mm_7_another_token_key_takes_over() {
+fn mm_7_a_new_token_key_replaces_the_old_one() {
     let mut net = Net::new();
     let _hub = net.hub();
     let matchmaker = net.matchmaker(None);
@@ -157,7 +157,7 @@ fn mm_7_another_token_key_takes_over() {
 }
 
 #[test]
-fn mm_7_the_link_changes_keys_by_itself_and_the_matchmaker_follows() {
+fn mm_7_the_link_rotates_keys_and_the_matchmaker_follows() {
     let mut net = Net::new();
     let _hub = net.hub();
     let matchmaker = net.matchmaker(None);
@@ -178,7 +178,7 @@ fn mm_7_the_link_changes_keys_by_itself_and_the_matchmaker_follows() {
 }
 
 #[test]
-fn a_second_run_of_a_server_takes_the_place_of_the_first() {
+fn a_second_run_of_a_server_replaces_the_first() {
     let mut net = Net::new();
     let _hub = net.hub();
     let _matchmaker = net.matchmaker(None);
@@ -196,7 +196,7 @@ fn a_second_run_of_a_server_takes_the_place_of_the_first() {
 }
 
 #[test]
-fn a_server_that_leaves_is_gone_at_once() {
+fn a_server_that_leaves_is_removed_at_once() {
     let mut net = Net::new();
     let _hub = net.hub();
     let matchmaker = net.matchmaker(None);

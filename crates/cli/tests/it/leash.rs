@@ -131,7 +131,7 @@ fn nothing_is_left_5_s_after_ctrl_c() {
 /// left to remove the keys.
 #[test]
 #[cfg(unix)]
-fn a_terminal_signals_the_run_alone() {
+fn a_terminal_signals_only_the_first_process() {
     let _alone = crate::alone();
     let mut playing = playing("group");
     let group = |id: u32| {
@@ -150,7 +150,7 @@ fn a_terminal_signals_the_run_alone() {
 }
 
 #[test]
-fn a_child_ends_within_2_s_of_the_end_of_its_pipe() {
+fn a_child_ends_within_2_s_of_the_end_of_its_stdin() {
     let _alone = crate::alone();
     let options = PlanOptions::default();
     let claim = Block::claim().unwrap();

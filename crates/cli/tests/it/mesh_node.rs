@@ -23,7 +23,7 @@ pub(crate) fn tickwire_relay() -> Command {
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
-fn a_node_starts_answers_and_ends_with_its_input() {
+fn a_node_starts_answers_and_ends_with_its_stdin() {
     let sandbox = Sandbox::new(&[("relay-1", FileRole::Relay)]).unwrap();
     let mut node = sandbox.start(0, tickwire_relay()).unwrap();
     let ready = node.wait_for(PATIENCE, |news| {
@@ -123,7 +123,7 @@ fn assert_sentence(output: &Output, code: i32, words: &[&str]) {
 }
 
 #[test]
-fn faults_are_one_sentence_and_an_exit_status() {
+fn errors_are_one_sentence_and_an_exit_status() {
     let mut scene = Scene::new("faults");
     let good = scene.run();
     assert_eq!(good.status.code(), Some(0), "{good:?}");
@@ -183,7 +183,7 @@ fn faults_are_one_sentence_and_an_exit_status() {
 }
 
 #[test]
-fn a_secret_that_others_may_read_is_refused() {
+fn a_secret_readable_by_others_is_rejected() {
     let scene = Scene::new("secret");
     let secret = scene.path("secret");
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o644)).unwrap();

@@ -12,7 +12,7 @@ use crate::net::{Net, PATIENCE, Program, bytes_under, tickwire, until};
 use crate::server::open;
 
 #[test]
-fn a_warm_child_takes_the_match_and_ends_with_the_matchmaker() {
+fn a_warm_server_gets_the_match_and_ends_with_the_matchmaker() {
     let mut net = Net::new();
     let _hub = net.hub();
     let matchmaker = net.matchmaker(Some(pool(&net)));
@@ -41,7 +41,7 @@ fn a_warm_child_takes_the_match_and_ends_with_the_matchmaker() {
 }
 
 #[test]
-fn a_child_that_dies_is_replaced() {
+fn a_killed_server_is_replaced() {
     let mut net = Net::new();
     let _hub = net.hub();
     let _matchmaker = net.matchmaker(Some(pool(&net)));
@@ -67,7 +67,7 @@ fn children_end_when_their_matchmaker_is_killed() {
 }
 
 #[test]
-fn a_matchmaker_lets_go_of_its_children_when_it_is_let_go_of() {
+fn a_matchmaker_ends_its_servers_when_its_stdin_closes() {
     let mut net = Net::new();
     let _hub = net.hub();
     let matchmaker = matchmaker_process(&net);
@@ -77,7 +77,7 @@ fn a_matchmaker_lets_go_of_its_children_when_it_is_let_go_of() {
 }
 
 #[test]
-fn a_matchmaker_that_is_superseded_ends_its_children_before_it_ends() {
+fn a_superseded_matchmaker_ends_its_servers_first() {
     let mut net = Net::new();
     let _hub = net.hub();
     let first = matchmaker_process(&net);
@@ -89,7 +89,7 @@ fn a_matchmaker_that_is_superseded_ends_its_children_before_it_ends() {
 }
 
 #[test]
-fn a_child_without_a_lease_ends_itself_though_its_pipe_is_held() {
+fn a_server_without_a_lease_ends_though_its_stdin_is_open() {
     let mut net = Net::new();
     let _hub = net.hub();
     let mut command = Command::new(std::env::current_exe().unwrap());

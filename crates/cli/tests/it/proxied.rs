@@ -57,7 +57,7 @@ fn mesh(sandbox: &mut Sandbox, entry: SocketAddr, server: SocketAddr) -> [NodePr
 }
 
 #[test]
-fn u13_an_exit_tells_its_server_the_players_address_until_that_has_answered() {
+fn u13_an_exit_sends_headers_until_the_server_has_answered() {
     let mut sandbox = Sandbox::new(&[("in", FileRole::Entry), ("out", FileRole::Exit)]).unwrap();
     let server = UdpSocket::bind((sandbox.host(9), 0)).unwrap();
     let address = server.local_addr().unwrap();

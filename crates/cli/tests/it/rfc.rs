@@ -12,7 +12,7 @@ fn with_header(address: std::net::SocketAddr, held: &Held, name: &str, value: &s
 }
 
 #[test]
-fn rfc9110_schemes_and_names_of_fields_have_no_case() {
+fn rfc9110_schemes_and_field_names_ignore_case() {
     let net = Net::new();
     let matchmaker = net.matchmaker(None);
     let edge = matchmaker.address();
@@ -51,7 +51,7 @@ fn rfc9110_schemes_and_names_of_fields_have_no_case() {
 }
 
 #[test]
-fn rfc3986_percent_encoding_means_the_same_in_all_parts_of_a_target() {
+fn rfc3986_percent_encoding_is_equivalent_in_a_target() {
     let net = Net::new();
     let matchmaker = net.matchmaker(None);
     let edge = matchmaker.address();
@@ -84,7 +84,7 @@ fn rfc3986_percent_encoding_means_the_same_in_all_parts_of_a_target() {
 }
 
 #[test]
-fn rfc9112_a_request_has_one_host_and_a_method_that_is_not_there_names_those_that_are() {
+fn rfc9112_one_host_is_required_and_405_lists_the_methods() {
     let net = Net::new();
     let matchmaker = net.matchmaker(None);
     let edge = matchmaker.address();
@@ -109,7 +109,7 @@ fn rfc9112_a_request_has_one_host_and_a_method_that_is_not_there_names_those_tha
 }
 
 #[test]
-fn rfc9112_a_request_is_chunked_once_or_not_coded() {
+fn rfc9112_chunked_once_is_the_only_transfer_coding() {
     let net = Net::new();
     let matchmaker = net.matchmaker(None);
     let edge = matchmaker.address();
@@ -157,7 +157,7 @@ fn rfc7239_a_quoted_comma_forges_no_source() {
 }
 
 #[test]
-fn null_is_absence_and_an_error_names_its_field() {
+fn null_counts_as_absent_and_errors_name_the_field() {
     let net = Net::new();
     let matchmaker = net.matchmaker(None);
     let edge = matchmaker.address();

@@ -65,7 +65,7 @@ impl Scene {
 }
 
 #[test]
-fn a_busy_port_ends_each_role_with_one_sentence() {
+fn a_port_in_use_ends_each_role_with_one_sentence() {
     let scene = Scene::new();
     let Scene { plan, .. } = &scene;
     let number_of = |duty| plan.on_duty(duty).next().unwrap();
@@ -89,7 +89,7 @@ fn a_busy_port_ends_each_role_with_one_sentence() {
 }
 
 #[test]
-fn a_join_file_that_is_none_ends_each_role_with_one_sentence() {
+fn an_invalid_join_file_ends_each_role_with_one_sentence() {
     let scene = Scene::new();
     let path = scene.keyring.directory().join("join");
     let good = fs::read_to_string(&path).unwrap();

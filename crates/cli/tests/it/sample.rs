@@ -87,7 +87,7 @@ fn free_stream_port() -> u16 {
 }
 
 #[test]
-fn the_page_runs_as_it_stands() {
+fn the_page_runs_unchanged() {
     // Only its folder is used.
     let net = Net::new();
     let folder = net.path("page");

@@ -130,7 +130,7 @@ fn pg1_nodes_start_from_puregamers_file_and_find_each_other() {
 }
 
 #[test]
-fn pg1_a_wrong_file_of_puregamers_is_one_sentence() {
+fn pg1_an_invalid_puregamer_file_is_reported_in_one_sentence() {
     let admin = Identity::generate(&mut Ring::new()).unwrap();
     let key = admin.public_key().to_pem().unwrap();
     let folder = Folder::new("faults");

@@ -58,7 +58,7 @@ fn mesh(shards: [u8; 3], server: SocketAddr) -> (Sandbox, Vec<Relay>, SocketAddr
 }
 
 #[test]
-fn frames_of_a_game_pass_on_threads_of_their_own_and_none_goes_astray() {
+fn frames_are_forwarded_by_shard_threads_without_strays() {
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = server.local_addr().unwrap();
     thread::spawn(move || {

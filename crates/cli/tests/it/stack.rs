@@ -52,7 +52,7 @@ const OF_TIMES: [&str; 4] = [
 
 /// Checks that do not depend on the machine's load.
 #[test]
-fn a_short_run_plays_to_its_end_and_finds_other_ways() {
+fn a_short_run_finishes_and_changes_routes() {
     let (output, report) = run("short", &["--seconds", "12"]);
     let told = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(i32::from(!report.ok)), "{told}");
@@ -123,7 +123,7 @@ fn sabotage_is_named_by_player_and_tick() {
 }
 
 #[test]
-fn what_is_no_option_is_told_and_exits_with_2() {
+fn an_unknown_option_exits_with_2() {
     for arguments in [&["demo", "--seconds", "0"][..], &["demo", "--what"], &[]] {
         let output = Command::new(env!("CARGO_BIN_EXE_tickwire"))
             .args(arguments)
@@ -146,7 +146,7 @@ fn reason(report: &Report) -> &str {
 }
 
 #[test]
-fn a_run_that_cannot_begin_says_so_in_its_report() {
+fn a_run_that_cannot_start_is_reported() {
     let path = path("unbegun");
     leave_stale(&path);
     let output = Command::new(env!("CARGO_BIN_EXE_tickwire"))
@@ -164,7 +164,7 @@ fn a_run_that_cannot_begin_says_so_in_its_report() {
 
 #[test]
 #[cfg(unix)]
-fn a_run_that_breaks_off_says_why_in_its_report_and_one_that_is_killed_that_it_was() {
+fn aborted_and_killed_runs_are_reported_with_the_reason() {
     let _alone = crate::alone();
     let path = path("broken");
     for signalled in ["players", "matchmaker", "game-server", "the run"] {
@@ -215,7 +215,7 @@ fn a_run_that_breaks_off_says_why_in_its_report_and_one_that_is_killed_that_it_w
 }
 
 #[test]
-fn a_report_that_cannot_be_written_is_told_before_the_run() {
+fn an_unwritable_report_fails_before_the_run() {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("absent/report.json");
     let output = Command::new(env!("CARGO_BIN_EXE_tickwire"))
         .args(["demo", "--report"])

@@ -12,7 +12,7 @@ use crate::net::{Net, PATIENCE, Program, edge, quick, tickwire, until};
 use crate::server::{Heard, Server};
 
 #[test]
-fn mm_6_two_tickets_make_a_match_and_each_grant_opens_at_its_server_alone() {
+fn mm_6_two_tickets_make_a_match_and_grants_open_at_one_server() {
     let mut net = Net::new();
     let _hub = net.hub();
     let matchmaker = net.matchmaker(None);
@@ -54,7 +54,7 @@ fn mm_6_two_tickets_make_a_match_and_each_grant_opens_at_its_server_alone() {
 }
 
 #[test]
-fn a_seat_keeps_its_grant_until_another_is_asked_for_and_ends_with_its_match() {
+fn a_seat_keeps_its_grant_until_reissue_or_the_end_of_the_match() {
     let mut net = Net::new();
     let _hub = net.hub();
     let matchmaker = net.matchmaker(None);
@@ -91,7 +91,7 @@ fn a_seat_keeps_its_grant_until_another_is_asked_for_and_ends_with_its_match() {
 }
 
 #[test]
-fn the_result_of_a_match_is_handed_on() {
+fn results_of_matches_are_published() {
     let mut net = Net::new();
     let _hub = net.hub();
     let matchmaker = net.matchmaker(None);
@@ -111,7 +111,7 @@ fn the_result_of_a_match_is_handed_on() {
 }
 
 #[test]
-fn the_program_prints_results_where_it_is_told_to() {
+fn the_program_prints_results_with_the_option() {
     let mut net = Net::new();
     let _hub = net.hub();
     let mut command = tickwire();
@@ -155,7 +155,7 @@ fn a_wait_ends_with_the_seat_and_not_before() {
 }
 
 #[test]
-fn a_wait_whose_time_is_over_tells_what_is_so_far() {
+fn a_wait_that_times_out_returns_the_current_state() {
     let net = Net::new();
     let matchmaker = net.matchmaker(None);
     let edge = matchmaker.address();
@@ -165,7 +165,7 @@ fn a_wait_whose_time_is_over_tells_what_is_so_far() {
 }
 
 #[test]
-fn a_wait_may_not_be_longer_than_a_ticket_lives_unasked() {
+fn a_wait_may_not_exceed_the_expiry_of_unpolled_tickets() {
     let net = Net::new();
     let mut config = quick();
     config.ask_timeout = Duration::from_secs(30);
@@ -174,7 +174,7 @@ fn a_wait_may_not_be_longer_than_a_ticket_lives_unasked() {
 }
 
 #[test]
-fn a_ticket_lives_while_it_is_asked_for() {
+fn a_ticket_lives_while_it_is_polled() {
     let net = Net::new();
     let mut config = quick();
     config.ask_timeout = Duration::from_secs(2);
@@ -194,7 +194,7 @@ fn a_ticket_lives_while_it_is_asked_for() {
 }
 
 #[test]
-fn a_cancelled_ticket_has_ended_and_wakes_who_waits() {
+fn a_cancelled_ticket_ends_its_waits() {
     let net = Net::new();
     let matchmaker = net.matchmaker(None);
     let edge = matchmaker.address();
@@ -221,7 +221,7 @@ fn a_cancelled_ticket_has_ended_and_wakes_who_waits() {
 }
 
 #[test]
-fn the_same_wish_is_the_same_ticket() {
+fn the_same_idempotency_key_is_the_same_ticket() {
     let net = Net::new();
     let matchmaker = net.matchmaker(None);
     let edge = matchmaker.address();
@@ -247,7 +247,7 @@ fn the_same_wish_is_the_same_ticket() {
 }
 
 #[test]
-fn a_ticket_is_its_holders_alone() {
+fn a_ticket_belongs_to_its_holder() {
     let net = Net::new();
     let matchmaker = net.matchmaker(None);
     let edge = matchmaker.address();
@@ -280,7 +280,7 @@ fn a_ticket_is_its_holders_alone() {
 }
 
 #[test]
-fn a_full_queue_says_so() {
+fn a_full_queue_is_reported() {
     let net = Net::new();
     let mut config = quick();
     config.tickets_max = 1;

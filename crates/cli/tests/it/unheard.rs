@@ -35,7 +35,7 @@ fn run_hub(net: &Net) -> Command {
 }
 
 #[test]
-fn a_log_that_cannot_be_written_ends_no_hub() {
+fn an_unwritable_log_ends_no_hub() {
     let mut net = Net::new();
     drop(net.take_hub_port());
     let hub = Program::start(&mut run_hub(&net), Path::new(FULL));
@@ -47,7 +47,7 @@ fn a_log_that_cannot_be_written_ends_no_hub() {
 }
 
 #[test]
-fn an_answer_that_cannot_be_written_is_one_sentence_and_a_status() {
+fn an_unwritable_answer_is_one_sentence_and_a_status() {
     let net = Net::new();
     let outputs: [(&str, Stdio); 2] = [
         ("to-full.pem", full().into()),
@@ -64,7 +64,7 @@ fn an_answer_that_cannot_be_written_is_one_sentence_and_a_status() {
 }
 
 #[test]
-fn a_process_that_nobody_hears_say_where_it_listens_goes_on() {
+fn a_process_with_a_closed_stdout_keeps_running() {
     let mut net = Net::new();
     drop(net.take_hub_port());
     let end = output(run_hub(&net).stdout(full()));
@@ -82,7 +82,7 @@ fn a_process_that_nobody_hears_say_where_it_listens_goes_on() {
 }
 
 #[test]
-fn a_sentence_that_cannot_be_written_changes_no_status() {
+fn an_unwritable_error_message_changes_no_exit_status() {
     let net = Net::new();
     let missing = net.path("no.pem");
     let end = output(

@@ -43,7 +43,7 @@ fn wait_warned(net: &Net, log: &str, words: &[&str]) -> usize {
 }
 
 #[test]
-fn a_node_says_why_it_does_not_reach_its_hub_and_the_hub_whom_it_does_not_list() {
+fn nodes_log_why_the_hub_is_unreachable_and_hubs_unlisted_nodes() {
     let mut net = Net::new();
     drop(net.take_hub_port());
     let node = net.identity("matchmaker").node_id().to_string();

@@ -18,7 +18,7 @@ fn ready(node: &NodeProcess) {
 }
 
 #[test]
-fn pgx12_pgd_p13_without_the_token_nothing_but_health_answers() {
+fn pgx12_pgd_p13_all_but_health_requires_the_token() {
     let scene = Scene::new();
     let node = scene.start(RELAY);
     ready(&node);
@@ -84,7 +84,7 @@ fn pgx12_pgd_p13_without_the_token_nothing_but_health_answers() {
 }
 
 #[test]
-fn health_needs_no_token_and_requests_are_read_by_their_rfcs() {
+fn health_needs_no_token_and_requests_follow_the_rfcs() {
     let scene = Scene::new();
     let node = scene.start(RELAY);
     ready(&node);
@@ -117,7 +117,7 @@ fn health_needs_no_token_and_requests_are_read_by_their_rfcs() {
 }
 
 #[test]
-fn pgx12_pgd_p13_the_admin_interface_is_on_loopback_alone_and_the_configuration_is_whole() {
+fn pgx12_pgd_p13_the_admin_interface_is_loopback_only() {
     let mut scene = Scene::new();
     let good = scene.sandbox.config(RELAY).unwrap().clone();
     let refused = |scene: &mut Scene, change: &dyn Fn(&mut daemon::relay::FileConfig)| {
@@ -147,7 +147,7 @@ fn pgx12_pgd_p13_the_admin_interface_is_on_loopback_alone_and_the_configuration_
 }
 
 #[test]
-fn pg1_pgd_p14_an_identity_is_made_once() {
+fn pg1_pgd_p14_an_identity_is_created_once() {
     let scene = Scene::new();
     let path = scene.path("paris.pem");
     fs::remove_file(&path).unwrap();

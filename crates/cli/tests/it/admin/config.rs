@@ -10,7 +10,7 @@ use super::{ENTRY, EXIT, RELAY, Scene, assert_refused, in_force, text, tickwire_
 use crate::mesh_node::PATIENCE;
 
 #[test]
-fn pg12_pgx7_what_one_node_is_given_is_in_force_at_all_and_survives_a_kill() {
+fn pg12_pgx7_a_document_spreads_to_all_nodes_and_survives_a_kill() {
     let scene = Scene::new();
     let mut nodes = scene.start_all();
     let one = scene.document(1, &[scene.echo()]);
@@ -69,7 +69,7 @@ fn pg12_pgx7_what_one_node_is_given_is_in_force_at_all_and_survives_a_kill() {
 }
 
 #[test]
-fn pg14_a_node_that_starts_late_fetches_the_document() {
+fn pg14_a_late_node_fetches_the_document() {
     let scene = Scene::new();
     let early = [ENTRY, EXIT].map(|node| scene.start(node));
     // Its port answers once it is ready.
@@ -87,7 +87,7 @@ fn pg14_a_node_that_starts_late_fetches_the_document() {
 }
 
 #[test]
-fn pgx7_a_document_that_cannot_be_stored_is_told_to_who_gave_it() {
+fn pgx7_a_failed_store_is_reported_to_the_admin() {
     let mut scene = Scene::new();
     let config = scene.sandbox.config_mut(RELAY).unwrap();
     config.signed.as_mut().unwrap().store = "missing/config".into();
@@ -112,7 +112,7 @@ fn appears(path: &Path) -> bool {
 }
 
 #[test]
-fn pgx7_documents_are_signed_by_several_without_a_network() {
+fn pgx7_documents_are_signed_by_several_admins_offline() {
     let scene = Scene::new();
     let document = scene.document(3, &[scene.echo()]);
     let (first, both) = (scene.path("first"), scene.path("both"));

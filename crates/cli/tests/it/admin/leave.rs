@@ -42,7 +42,7 @@ fn left(node: &NodeProcess) -> (u32, u32) {
 }
 
 #[test]
-fn pgx12_a_signal_drains_a_node_and_ends_it_once_nothing_is_left() {
+fn pgx12_a_signal_drains_a_node_and_then_ends_it() {
     let scene = Scene::new();
     for signal in ["-TERM", "-INT", "-HUP"] {
         let mut node = scene.sandbox.start(RELAY, service()).unwrap();
@@ -58,7 +58,7 @@ fn pgx12_a_signal_drains_a_node_and_ends_it_once_nothing_is_left() {
 }
 
 #[test]
-fn pgx12_an_exit_that_is_to_end_waits_for_its_players_and_no_longer_than_it_may() {
+fn pgx12_an_ending_exit_waits_for_players_up_to_its_limit() {
     let mut scene = Scene::new();
     scene.sandbox.config_mut(EXIT).unwrap().limits.drain_secs = Some(4);
     let nodes = [0, 1, 2].map(|node| scene.sandbox.start(node, service()).unwrap());
@@ -86,7 +86,7 @@ fn pgx12_an_exit_that_is_to_end_waits_for_its_players_and_no_longer_than_it_may(
 }
 
 #[test]
-fn pgx12_a_drain_is_taken_back() {
+fn pgx12_a_drain_can_be_cancelled() {
     let scene = Scene::new();
     let nodes = scene.start_all();
     text(&scene.put(EXIT, &scene.document(1, &[scene.echo()]), "admin"));

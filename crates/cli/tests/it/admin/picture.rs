@@ -31,7 +31,7 @@ fn measured(scene: &Scene) -> (Vec<NodeProcess>, Value) {
 }
 
 #[test]
-fn pg15_the_mesh_and_ways_through_it_are_shown_as_json_text_and_mermaid() {
+fn pg15_mesh_and_routes_are_shown_as_json_text_and_mermaid() {
     let scene = Scene::new();
     let (_nodes, graph) = measured(&scene);
     assert_eq!(graph["schema"], 1);
@@ -83,7 +83,7 @@ fn pg15_the_mesh_and_ways_through_it_are_shown_as_json_text_and_mermaid() {
 }
 
 #[test]
-fn pg15_what_flows_use_now_is_shown_beside_the_cheapest_path() {
+fn pg15_routes_in_use_are_shown_with_the_cheapest_path() {
     let scene = Scene::new();
     let (_nodes, graph) = measured(&scene);
     let mut shown = graph["nodes"].as_array().unwrap().iter();
@@ -115,7 +115,7 @@ fn pg15_what_flows_use_now_is_shown_beside_the_cheapest_path() {
 }
 
 #[test]
-fn pgx12_counters_are_shown_as_prometheus_text() {
+fn pgx12_counters_are_exported_in_prometheus_format() {
     let scene = Scene::new();
     let (_nodes, _) = measured(&scene);
     let page = text(&scene.admin(RELAY, "metrics", &[]));
@@ -153,7 +153,7 @@ fn pgx12_counters_are_shown_as_prometheus_text() {
 }
 
 #[test]
-fn pg5_pg7_ways_to_servers_are_shown_and_that_none_can_be_reached() {
+fn pg5_pg7_server_costs_and_unreachable_servers_are_shown() {
     let mut scene = Scene::new();
     let listener = TcpListener::bind((scene.sandbox.host(9), 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -196,7 +196,7 @@ fn pg5_pg7_ways_to_servers_are_shown_and_that_none_can_be_reached() {
 /// A killed relay restarts without bootstrap nodes. Its neighbours learn by a stateless reset that
 /// their sessions are lost; the reset secret is stored next to its key.
 #[test]
-fn mesh_a9_the_neighbours_of_a_killed_node_hear_that_their_sessions_are_lost() {
+fn mesh_a9_neighbours_of_a_killed_node_get_a_stateless_reset() {
     let mut scene = Scene::new();
     scene.sandbox.config_mut(RELAY).unwrap().bootstrap.clear();
     let mut nodes = scene.start_all();

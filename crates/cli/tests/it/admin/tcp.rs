@@ -55,7 +55,7 @@ impl Scene {
 }
 
 #[test]
-fn pg13_tcp_games_come_and_go_and_the_connections_of_others_stay() {
+fn pg13_adding_and_removing_tcp_games_keeps_other_connections() {
     let scene = Scene::new();
     let nodes = scene.start_all();
     let servers = [(); 3].map(|()| scene.tcp_server());
@@ -99,7 +99,7 @@ fn pg13_tcp_games_come_and_go_and_the_connections_of_others_stay() {
 }
 
 #[test]
-fn pgx12_ports_that_a_drain_has_shut_are_opened_again() {
+fn pgx12_ports_closed_by_a_drain_are_reopened() {
     let scene = Scene::new();
     let nodes = scene.start_all();
     let server = scene.tcp_server();

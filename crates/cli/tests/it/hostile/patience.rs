@@ -9,7 +9,7 @@ use crate::http::{Answer, Held, ask, raw, submit};
 use crate::net::{Net, PATIENCE, edge, quick, until};
 
 #[test]
-fn who_says_nothing_is_let_go() {
+fn silent_clients_time_out() {
     let net = Net::new();
     let mut config = edge();
     config.read_timeout = Duration::from_millis(300);
@@ -40,7 +40,7 @@ fn who_says_nothing_is_let_go() {
 }
 
 #[test]
-fn who_takes_no_answers_is_let_go() {
+fn clients_that_read_no_responses_time_out() {
     let net = Net::new();
     let mut config = edge();
     config.write_timeout = Duration::from_millis(300);
@@ -67,7 +67,7 @@ fn who_takes_no_answers_is_let_go() {
 }
 
 #[test]
-fn nobody_keeps_a_connection_for_ever() {
+fn connections_have_a_limited_lifetime() {
     let net = Net::new();
     let mut config = edge();
     config.connection_life = Duration::from_millis(500);

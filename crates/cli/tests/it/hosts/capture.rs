@@ -77,7 +77,7 @@ fn packets(capture: &[u8]) -> Vec<(IpAddr, IpAddr, &[u8])> {
 
 #[test]
 #[ignore = "needs ip, tcpdump"]
-fn pg3_pgx1_mesh_a5_hosts_captures_hold_no_payload_no_player_and_no_number_twice() {
+fn pg3_pgx1_mesh_a5_captures_hold_no_payload_player_or_nonce_twice() {
     let _alone = crate::alone();
     let Some(mut stage) = Stage::new(FileMode::Dup) else {
         return;

@@ -13,7 +13,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 #[test]
 #[ignore = "needs ip, nft"]
-fn pg2_pgx3_hosts_outlive_kills_cuts_losses_and_a_bootstrap_that_restarts() {
+fn pg2_pgx3_play_survives_kills_cuts_losses_and_a_restart() {
     let _alone = crate::alone();
     let Some(mut stage) = Stage::new(FileMode::Shadow) else {
         return;

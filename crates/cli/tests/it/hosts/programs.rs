@@ -102,7 +102,7 @@ fn write_configurations(stage: &Stage) {
 
 #[test]
 #[ignore = "needs ip, nginx, haproxy, curl"]
-fn pg10_nginx_and_haproxy_are_told_the_players_address() {
+fn pg10_nginx_and_haproxy_receive_the_players_address() {
     let _alone = crate::alone();
     let Some(mut stage) = Stage::new(FileMode::Shadow) else {
         return;

@@ -201,7 +201,7 @@ fn talk(mut stream: TcpStream, count: usize) -> Vec<Duration> {
 /// Goal C2. Times are printed, not asserted; every message must return.
 #[test]
 #[ignore = "needs ip, nft, python3"]
-fn mesh_c2_words_over_two_relays_and_words_over_a_direct_line_that_loses_as_much() {
+fn mesh_c2_tcp_latency_over_two_relays_and_over_a_lossy_direct_link() {
     let _alone = crate::alone();
     let Some(stage) = Stage::new() else {
         return;

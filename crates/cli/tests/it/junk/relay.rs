@@ -141,7 +141,7 @@ impl Wiretap {
 }
 
 #[test]
-fn junk_at_a_relays_peer_port_is_counted_by_reason_and_does_nothing() {
+fn junk_at_a_relays_peer_port_is_counted_by_reason() {
     let mut sandbox = Sandbox::new(&[("one", FileRole::Relay), ("two", FileRole::Relay)]).unwrap();
     let (front, back) = (bind(sandbox.host(8)), bind(sandbox.host(9)));
     let on_the_way = front.local_addr().unwrap();
@@ -225,7 +225,7 @@ fn hellos(server: SocketAddr) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn junk_at_the_port_for_players_is_counted_and_at_the_port_for_servers_reaches_no_player() {
+fn junk_at_player_and_server_ports_is_counted_or_dropped() {
     let nodes = [("entry", FileRole::Entry), ("exit", FileRole::Exit)];
     let mut sandbox = Sandbox::new(&nodes).unwrap();
     let server = bind(sandbox.host(20));

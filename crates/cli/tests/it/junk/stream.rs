@@ -71,7 +71,7 @@ fn failed(counters: &StreamCounters) -> u64 {
 }
 
 #[test]
-fn junk_at_the_hubs_port_is_counted_by_reason_and_does_nothing() {
+fn junk_at_the_hubs_port_is_counted_by_reason() {
     let mut net = Net::new();
     let listener = net.take_hub_port();
     let identity = net.identity("hub");
@@ -112,7 +112,7 @@ fn junk_at_the_hubs_port_is_counted_by_reason_and_does_nothing() {
 }
 
 #[test]
-fn junk_at_the_matchmakers_port_is_answered_or_closed_and_does_nothing() {
+fn junk_at_the_matchmakers_port_is_answered_or_closed() {
     let net = Net::new();
     let mut config = edge();
     config.requests_per_second = 1_000_000;

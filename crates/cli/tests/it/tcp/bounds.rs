@@ -20,7 +20,7 @@ fn descriptors(node: &NodeProcess) -> usize {
 const HELD_MAX: usize = 2 * (256 << 10) + 2 * (512 << 10) + (512 << 10) + (32 << 10);
 
 #[test]
-fn pg8_a_reader_who_stands_still_stops_its_sender_and_nobody_else() {
+fn pg8_a_stalled_reader_stops_only_its_sender() {
     let row = Row::new(0, |_, _| {});
     let small = 128 << 10;
     // Accepted sockets inherit the listener's buffer.
@@ -54,7 +54,7 @@ fn pg8_a_reader_who_stands_still_stops_its_sender_and_nobody_else() {
 }
 
 #[test]
-fn pg8_pgd_p1_p3_a_thousand_players_at_once_and_descriptors_come_back() {
+fn pg8_pgd_p1_p3_a_thousand_players_and_no_descriptor_leaks() {
     servicer::raise_descriptor_limit().unwrap();
     let row = Row::new(1, |_, config| {
         // An entry may have seven eighths of them at the exit.
@@ -114,7 +114,7 @@ fn pg8_pgd_p1_p3_a_thousand_players_at_once_and_descriptors_come_back() {
 const PLAYERS: u32 = 1_000;
 
 #[test]
-fn tcp_connections_bounds_them_and_who_comes_beyond_it_waits() {
+fn tcp_connections_is_a_limit_and_further_players_wait() {
     let row = Row::new(0, |node, config| {
         if node == ENTRY {
             config.limits.tcp_connections = Some(2);
@@ -139,7 +139,7 @@ fn tcp_connections_bounds_them_and_who_comes_beyond_it_waits() {
 }
 
 #[test]
-fn mesh_a7_where_all_places_are_taken_a_silent_connection_gives_way() {
+fn mesh_a7_with_all_slots_taken_a_silent_connection_is_evicted() {
     let row = Row::new(0, |node, config| {
         if node == ENTRY {
             config.limits.tcp_connections = Some(2);
@@ -199,7 +199,7 @@ fn counted(row: &Row, name: &str) -> u64 {
 
 /// A node without free descriptors retries ten times a second and keeps running.
 #[test]
-fn pgx11_an_entry_without_descriptors_waits_for_some_and_does_not_spin() {
+fn pgx11_an_entry_without_descriptors_retries_without_spinning() {
     let row = Row::new(0, |node, config| {
         config.admin = (node == ENTRY).then(|| FileAdmin {
             listen: SocketAddr::new(config.listen.ip(), ADMIN_PORT),

@@ -29,7 +29,7 @@ fn pg8_a_killed_exit_resets_its_players_and_so_does_a_killed_entry() {
 }
 
 #[test]
-fn pg8_a_server_that_refuses_resets_the_player() {
+fn pg8_a_refused_server_connection_resets_the_player() {
     let row = Row::new(0, |_, _| {});
     let nobody = TcpListener::bind((row.sandbox.host(201), 0)).unwrap();
     let address = nobody.local_addr().unwrap();
@@ -50,7 +50,7 @@ fn pg8_a_server_that_refuses_resets_the_player() {
 }
 
 #[test]
-fn pgx12_a_node_that_drains_shuts_its_tcp_ports_and_keeps_its_connections() {
+fn pgx12_a_draining_node_closes_tcp_ports_and_keeps_connections() {
     let mut row = Row::new(0, |_, _| {});
     let (mut player, mut server) = row.connect();
     row.nodes[ENTRY]

@@ -49,7 +49,7 @@ fn heard(row: &Row, from: IpAddr, words: &[&[u8]]) -> Option<(SocketAddr, Vec<u8
 }
 
 #[test]
-fn pgx10_headers_are_believed_of_trusted_proxies_alone() {
+fn pgx10_only_trusted_proxies_may_send_headers() {
     let row = proxied();
     let (proxy, stranger) = (row.sandbox.host(150), row.player_ip());
     let told = until("a proxy's player has passed", || {
@@ -74,7 +74,7 @@ fn pgx10_headers_are_believed_of_trusted_proxies_alone() {
 }
 
 #[test]
-fn pgx10_headers_that_name_no_host_or_datagrams_are_refused() {
+fn pgx10_headers_of_no_host_or_of_datagrams_are_rejected() {
     let row = proxied();
     let proxy = row.sandbox.host(150);
     until("a proxy's player has passed", || {
@@ -93,7 +93,7 @@ fn pgx10_headers_that_name_no_host_or_datagrams_are_refused() {
 }
 
 #[test]
-fn pgx10_a_proxy_that_dribbles_is_not_waited_for() {
+fn pgx10_a_slow_header_times_out() {
     let row = proxied();
     let proxy = row.sandbox.host(150);
     until("the way is found", || heard(&row, proxy, &[LINE, b"x"]));
@@ -108,7 +108,7 @@ fn pgx10_a_proxy_that_dribbles_is_not_waited_for() {
 const OWN_HEADER: usize = 28;
 
 #[test]
-fn pgx10_a_stranger_hears_his_server_at_once_and_no_byte_of_a_header_of_his_passes() {
+fn pgx10_no_byte_of_an_untrusted_header_reaches_the_server() {
     let row = proxied();
     let (proxy, stranger) = (row.sandbox.host(150), row.player_ip());
     until("the way is found", || heard(&row, proxy, &[LINE, b"x"]));

@@ -67,7 +67,7 @@ fn exchange_words(server: &mut TcpStream, player: &mut TcpStream) {
 }
 
 #[test]
-fn pg8_pgd_p4_a_half_that_is_closed_leaves_the_other_open_between_processes() {
+fn pg8_pgd_p4_a_half_closed_connection_stays_open_the_other_way() {
     let row = Row::new(0, |_, _| {});
     let (mut player, mut server) = row.connect();
     player.write_all(b"how long is a river?").unwrap();

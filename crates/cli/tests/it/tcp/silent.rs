@@ -63,7 +63,7 @@ fn await_way(row: &Row) {
 }
 
 #[test]
-fn mesh_a7_silent_strangers_of_many_networks_give_way_to_a_newcomer() {
+fn mesh_a7_silent_connections_of_many_networks_are_evicted() {
     let row = greeted();
     await_way(&row);
     let from = |number: u16| {
@@ -87,7 +87,7 @@ fn mesh_a7_silent_strangers_of_many_networks_give_way_to_a_newcomer() {
 }
 
 #[test]
-fn mesh_a7_a_proxys_silent_connections_shut_nobody_out() {
+fn mesh_a7_a_proxys_silent_connections_are_evicted() {
     let row = greeted();
     await_way(&row);
     let mut silent: Vec<TcpStream> = (0..SILENT)
