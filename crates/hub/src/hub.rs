@@ -1,41 +1,38 @@
 //! The hub: composes links, calls, claims and the commands to its store.
 
-mod admission;
 mod call;
 mod claim;
 mod clock;
 mod config;
 mod event;
 mod link;
-mod machine;
 mod mail;
-mod memory;
 mod op;
-mod presence;
-mod route;
-mod sweep;
+mod membership;
 mod watch;
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use wire::{ClientId, ConnectionId, Instant, NodeId, Outbound, UnixTime};
+use bytes::Bytes;
+use wire::{ClientId, CloseCause, CommandId, ConnectionId, Instant, NodeId, Outbound, PeerIdentity, StreamMachine, UnixTime};
+
+use call::{Calls, OpenCall};
+use claim::{Claim, Claims};
+use clock::{Judged, WallClock};
+use crate::address::Addr;
+use crate::id::{CallId, MailSeq, RequestId};
+use crate::join_file::JoinFile;
+use crate::name::Name;
+use crate::record::{CallError, DownReason, Request, ToHub, ToNode};
+use crate::store::{Command, Completed, NewMail, Outcome, Settled, StoreError, StoreOp};
+use link::{Link, LinkState, Member, Next};
+use op::{Ops, Pending};
+use membership::Sweep;
+use watch::Watchers;
 
 pub use config::{DuplicateClaim, HubConfig};
 pub use event::{HubEvent, HubStats};
-
-use crate::id::MailSeq;
-use crate::join_file::JoinFile;
-use crate::name::Name;
-use crate::record::{CallError, DownReason, ToHub, ToNode};
-use crate::store::{Completed, Outcome, StoreError, StoreOp};
-use call::Calls;
-use claim::Claims;
-use clock::WallClock;
-use link::{Link, LinkState, Next};
-use op::{Ops, Pending};
-use sweep::Sweep;
-use watch::Watchers;
 
 /// The message switch: nodes join it, and talk through it.
 ///
@@ -197,7 +194,7 @@ impl Hub {
                 body,
             } => self.on_call(
                 id,
-                route::Asked {
+                Asked {
                     call,
                     timeout_ms,
                     to,
@@ -217,7 +214,7 @@ impl Hub {
             } => self.on_claim(
                 id,
                 player,
-                presence::Claimed {
+                membership::Claimed {
                     number: claim,
                     lease,
                     delivered,
@@ -425,5 +422,327 @@ impl Hub {
             connection: id,
             close: true,
         })
+    }
+}
+
+impl StreamMachine for Hub {
+    type Event = HubEvent;
+    type Command = Command;
+
+    fn handle_opened(&mut self, now: Instant, connection: ConnectionId, peer: &PeerIdentity) {
+        self.advance(now);
+        self.on_opened(connection, peer);
+    }
+
+    fn handle_frame(&mut self, now: Instant, connection: ConnectionId, record: &[u8]) {
+        self.advance(now);
+        let Some(link) = self.links.get_mut(&connection) else {
+            return;
+        };
+        if link.is_closing() {
+            return;
+        }
+        if link.member().is_some() {
+            link.heard = self.now;
+        }
+        if let Ok(record) = ToHub::decode(record) {
+            self.on_record(connection, record);
+        } else {
+            self.stats.malformed = self.stats.malformed.saturating_add(1);
+            self.close(connection, DownReason::Protocol);
+        }
+    }
+
+    fn handle_credit(&mut self, now: Instant, connection: ConnectionId, bytes: usize) {
+        self.advance(now);
+        if let Some(link) = self.links.get_mut(&connection) {
+            link.credit = link.credit.saturating_add(bytes);
+            self.ready.insert(connection);
+        }
+    }
+
+    fn handle_closed(&mut self, now: Instant, connection: ConnectionId, _cause: CloseCause) {
+        self.advance(now);
+        self.detach(connection);
+        self.links.remove(&connection);
+        self.ready.remove(&connection);
+    }
+
+    fn poll_outbound(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Outbound> {
+        self.advance(now);
+        // Links take turns, one record each, so that one that has much to read delays none.
+        loop {
+            let after = ConnectionId(self.turn.0.wrapping_add(1));
+            let id = self.ready.range(after..).chain(self.ready.iter()).next();
+            self.turn = *id?;
+            if let Some(outbound) = self.write(self.turn, buf) {
+                return Some(outbound);
+            }
+            self.ready.remove(&self.turn);
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.advance(now);
+        while let Some(call) = self.calls.time_out(self.now) {
+            self.stats.calls_failed = self.stats.calls_failed.saturating_add(1);
+            let result = Err(CallError::TimedOut);
+            self.send(
+                call.caller,
+                &ToNode::Reply {
+                    call: call.call,
+                    result,
+                },
+            );
+        }
+        if !self.sweeps.is_empty() && self.next_sweep <= self.now {
+            self.run_sweeps();
+        }
+        if self.next_tick <= self.now {
+            self.next_tick = self.now + TICK;
+            self.on_tick();
+        }
+    }
+
+    fn handle_completed(&mut self, now: Instant, id: CommandId, outcome: Outcome) {
+        self.advance(now);
+        match self.ops.complete(id) {
+            Some(pending) if !self.has_failed() => {
+                self.on_outcome(pending, outcome);
+            }
+            Some(_) => {}
+            None => {
+                self.stats.completions_unknown = self.stats.completions_unknown.saturating_add(1);
+            }
+        }
+    }
+
+    fn set_unix_time(&mut self, now: Instant, unix: UnixTime) {
+        self.advance(now);
+        let wait = self.config.clock_step_wait;
+        if self.clock.read(self.now, unix, wait) == Judged::Doubted {
+            self.event(HubEvent::ClockDoubted {
+                read: unix,
+                believed: self.unix_now(),
+            });
+        }
+    }
+
+    fn poll_command(&mut self) -> Option<(CommandId, Command)> {
+        if self.has_failed() {
+            return None;
+        }
+        self.feed();
+        self.ops.poll()
+    }
+
+    fn poll_event(&mut self) -> Option<HubEvent> {
+        if self.health == Health::Failing {
+            self.health = Health::Failed;
+            return Some(HubEvent::StoreFailed);
+        }
+        self.events.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let calls = self.calls.deadline().unwrap_or(self.next_tick);
+        let sweep = if self.sweeps.is_empty() {
+            self.next_tick
+        } else {
+            self.next_sweep
+        };
+        Some(calls.min(sweep).min(self.next_tick))
+    }
+}
+
+/// What one entry of an ordered table takes besides its value, bytes.
+const ENTRY_BYTES: usize = 32;
+
+impl Hub {
+    /// Returns about how many bytes the hub holds: tables, queues and bodies.
+    ///
+    /// It looks at every link: for a report now and then, not for each turn.
+    pub fn memory_bytes(&self) -> usize {
+        const LINK: usize = size_of::<Link>() + size_of::<Member>() + ENTRY_BYTES;
+        const CALL: usize = size_of::<OpenCall>() + 4 * ENTRY_BYTES;
+        let outboxes: usize = self.links.values().map(Link::memory_bytes).sum();
+        let sums = [
+            self.links.len().saturating_mul(LINK),
+            outboxes,
+            self.claims.memory_bytes(),
+            // Each call stands in four tables.
+            self.calls.len().saturating_mul(CALL),
+            self.ops.memory_bytes(),
+            self.events
+                .len()
+                .saturating_mul(size_of::<HubEvent>()),
+            self.services.len().saturating_mul(64 + ENTRY_BYTES),
+            self.parting.len().saturating_mul(16 + ENTRY_BYTES),
+            self.away.len().saturating_mul(64 + ENTRY_BYTES),
+        ];
+        sums.into_iter().fold(0, usize::saturating_add)
+    }
+}
+
+/// What a claim takes besides its note and its mails, bytes.
+const CLAIM_BYTES: usize = size_of::<Claim>() + 4 * ENTRY_BYTES;
+
+/// What a command takes besides its mails, bytes.
+const OP_BYTES: usize = 256 + ENTRY_BYTES;
+
+/// What a mail takes on its way to disk, besides its body, bytes.
+const MAIL_BYTES: usize = size_of::<NewMail>() + size_of::<Settled>();
+
+/// A call as a node asks it.
+#[derive(Clone, Copy, Debug)]
+struct Asked<'a> {
+    call: CallId,
+    timeout_ms: u32,
+    to: Addr,
+    body: &'a [u8],
+}
+
+impl Hub {
+    fn on_call(&mut self, caller: ConnectionId, asked: Asked<'_>) {
+        match self.pass_on(caller, asked) {
+            Ok(()) => self.stats.calls = self.stats.calls.saturating_add(1),
+            Err(error) => {
+                self.stats.calls_failed = self.stats.calls_failed.saturating_add(1);
+                let result = Err(error);
+                self.send(
+                    caller,
+                    &ToNode::Reply {
+                        call: asked.call,
+                        result,
+                    },
+                );
+            }
+        }
+    }
+
+    fn pass_on(&mut self, caller: ConnectionId, asked: Asked<'_>) -> Result<(), CallError> {
+        let callee = self.route(asked.to)?;
+        if asked.timeout_ms == 0 {
+            return Err(CallError::TimedOut);
+        }
+        let link = self.links.get(&caller).ok_or(CallError::NodeDown)?;
+        let member = link.member().ok_or(CallError::NodeDown)?;
+        let (from, instance) = (link.node, member.instance);
+        let asking = self.calls.asking(from);
+        let bytes = asking.bytes.saturating_add(asked.body.len());
+        // Half of what the one asked takes, so that one caller does not take it from all others.
+        let is_too_much = asking.count > 0 && bytes > self.config.link_bytes_max / 2;
+        if asking.count >= self.config.calls_max || is_too_much {
+            return Err(CallError::Busy);
+        }
+        let target = self.links.get_mut(&callee).ok_or(CallError::NodeDown)?;
+        if target.outbox_bytes().saturating_add(asked.body.len()) > self.config.link_bytes_max {
+            return Err(CallError::Busy);
+        }
+        let timeout =
+            Duration::from_millis(asked.timeout_ms.into()).min(self.config.call_timeout_max);
+        let request = self.calls.open(OpenCall {
+            caller,
+            from,
+            call: asked.call,
+            callee,
+            len: asked.body.len(),
+            deadline: self.now + timeout,
+        });
+        let record = ToNode::Request(Request {
+            request,
+            from,
+            instance,
+            timeout_ms: u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX),
+            to: asked.to,
+            body: asked.body,
+        });
+        target.push_request(request, &record, &mut self.scratch);
+        self.ready.insert(callee);
+        Ok(())
+    }
+
+    fn on_reply(
+        &mut self,
+        callee: ConnectionId,
+        request: RequestId,
+        result: Result<&[u8], CallError>,
+    ) {
+        let Some(call) = self.calls.answer(request, callee) else {
+            self.stats.replies_unknown = self.stats.replies_unknown.saturating_add(1);
+            return;
+        };
+        let waiting = self.links.get(&call.caller).map_or(0, Link::outbox_bytes);
+        // An answer that finds no room fails; that it has failed is short and always told.
+        let result = result.and_then(|body| {
+            let is_full = waiting.saturating_add(body.len()) > self.config.link_bytes_max;
+            if is_full {
+                Err(CallError::Busy)
+            } else {
+                Ok(body)
+            }
+        });
+        self.send(
+            call.caller,
+            &ToNode::Reply {
+                call: call.call,
+                result,
+            },
+        );
+    }
+
+    fn on_broadcast(&mut self, from: ConnectionId, topic: Name, body: &[u8]) {
+        let Some(node) = self.links.get(&from).map(|link| link.node) else {
+            return;
+        };
+        let record = ToNode::Broadcast {
+            from: node,
+            topic,
+            body,
+        };
+        self.scratch.clear();
+        record.encode(&mut self.scratch);
+        // Encoded once, shared by all receivers.
+        let record = Bytes::copy_from_slice(&self.scratch);
+        for id in self.joined.values().filter(|id| **id != from) {
+            let Some(link) = self.links.get_mut(id) else {
+                continue;
+            };
+            let waiting = link.outbox_bytes().saturating_add(record.len());
+            // Half of the room: news does not keep requests and answers out.
+            if waiting > self.config.link_bytes_max / 2 {
+                self.stats.broadcasts_dropped = self.stats.broadcasts_dropped.saturating_add(1);
+            } else {
+                self.stats.broadcasts = self.stats.broadcasts.saturating_add(1);
+                link.push_encoded(record.clone());
+                self.ready.insert(*id);
+            }
+        }
+    }
+
+    /// Finds who answers at an address.
+    fn route(&self, to: Addr) -> Result<ConnectionId, CallError> {
+        match to {
+            Addr::Player(player) => {
+                let claim = self.claims.get(player).ok_or(CallError::Unreachable)?;
+                self.live_link(claim).ok_or(CallError::NodeDown)
+            }
+            Addr::Node(node) => self
+                .joined
+                .get(&node)
+                .copied()
+                .ok_or(CallError::Unreachable),
+            Addr::Service(service) => {
+                let first = (service, NodeId([0; 32]));
+                let last = (service, NodeId([u8::MAX; 32]));
+                // The least busy, and of those the lowest id.
+                self.services
+                    .range(first..=last)
+                    .filter_map(|(_, node)| self.joined.get(node).copied())
+                    .min_by_key(|id| self.calls.load(*id))
+                    .ok_or(CallError::Unreachable)
+            }
+            Addr::Topic(_) => Err(CallError::Unreachable),
+        }
     }
 }

@@ -5,31 +5,28 @@ mod counter;
 mod event;
 mod held;
 mod link;
-mod machine;
-mod memory;
 mod outgoing;
-mod receive;
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
-use wire::{ClientId, CommandId, ConnectionId, Generator, InstanceId, Instant, NodeId, Seed};
+use wire::{ClientId, CloseCause, CommandId, ConnectionId, Generator, InstanceId, Instant, NodeId, Outbound, PeerIdentity, Seed, StreamMachine};
+
+use counter::Counter;
+use crate::address::Addr;
+use crate::count::CountKey;
+use crate::id::{CallId, ClaimNumber, Epoch, Lease, LogId, MailSeq, SenderSeq};
+use crate::join_file::JoinFile;
+use crate::name::Name;
+use crate::record::{BODY_BYTES_MAX, CallError, Delivery, DownReason, META_BYTES_MAX, MailVerdict, Request, RevokeReason, ToHub, ToNode};
+use crate::role::Role;
+use held::{Delivered, HeldPlayers};
+use link::LinkState;
+use outgoing::Outgoing;
 
 pub use config::NodeConfig;
 pub use event::{ClaimId, DialError, NodeCommand, NodeEvent, NodeStats, SendError, Ticket};
-
-use crate::address::Addr;
-use crate::count::CountKey;
-use crate::id::{CallId, Epoch, LogId, MailSeq, SenderSeq};
-use crate::join_file::JoinFile;
-use crate::name::Name;
-use crate::record::{BODY_BYTES_MAX, CallError, META_BYTES_MAX, ToHub};
-use crate::role::Role;
-use counter::Counter;
-use held::HeldPlayers;
-use link::LinkState;
-use outgoing::Outgoing;
 
 /// A node of a hub: joins it, and joins it again whenever the link ends.
 ///
@@ -349,5 +346,304 @@ impl Node {
 
     fn advance(&mut self, now: Instant) {
         self.now = self.now.max(now);
+    }
+}
+
+impl StreamMachine for Node {
+    type Event = NodeEvent;
+    type Command = NodeCommand;
+
+    fn handle_opened(&mut self, now: Instant, connection: ConnectionId, peer: &PeerIdentity) {
+        self.advance(now);
+        self.on_opened(connection, *peer);
+    }
+
+    fn handle_frame(&mut self, now: Instant, connection: ConnectionId, record: &[u8]) {
+        self.advance(now);
+        self.on_frame(connection, record);
+    }
+
+    fn handle_credit(&mut self, now: Instant, connection: ConnectionId, bytes: usize) {
+        self.advance(now);
+        if self.link.connection() == Some(connection) {
+            self.credit = self.credit.saturating_add(bytes);
+        }
+    }
+
+    fn handle_closed(&mut self, now: Instant, connection: ConnectionId, _cause: CloseCause) {
+        self.advance(now);
+        self.closing.retain(|closing| *closing != connection);
+        if self.link.connection() == Some(connection) {
+            self.on_down();
+        }
+    }
+
+    fn poll_outbound(&mut self, _now: Instant, buf: &mut Vec<u8>) -> Option<Outbound> {
+        if let Some(connection) = self.closing.pop_front() {
+            return Some(Outbound {
+                connection,
+                close: true,
+            });
+        }
+        self.write(buf)
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.advance(now);
+        while let Some((deadline, call)) = self.call_deadlines.first().copied()
+            && deadline <= self.now
+        {
+            self.end_call(call);
+            let result = Err(CallError::TimedOut);
+            self.events.push_back(NodeEvent::Reply { call, result });
+        }
+        if self.next_counts <= self.now && !self.counter.is_empty() {
+            self.next_counts = self.now + self.config.counts_interval;
+            self.counter.on_interval();
+        }
+        self.outgoing.handle_timeout(self.now);
+        self.on_link_timeout();
+    }
+
+    fn handle_completed(&mut self, now: Instant, id: CommandId, outcome: Result<(), DialError>) {
+        self.advance(now);
+        self.on_dialled(id, outcome);
+    }
+
+    fn poll_command(&mut self) -> Option<(CommandId, NodeCommand)> {
+        self.commands.pop_front()
+    }
+
+    fn poll_event(&mut self) -> Option<NodeEvent> {
+        self.events.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let call = self.call_deadlines.first().map(|(deadline, _)| *deadline);
+        let counts = (!self.counter.is_empty()).then_some(self.next_counts);
+        let candidates = [
+            call,
+            counts,
+            self.outgoing.paused_until(),
+            self.link.deadline(&self.config),
+        ];
+        candidates.into_iter().flatten().min()
+    }
+}
+
+/// What one entry of an ordered table takes besides its value, bytes.
+const ENTRY: usize = 32;
+
+impl Node {
+    /// Returns about how many bytes the node holds: tables, queues and bodies.
+    ///
+    /// It looks at every player and event: for a report now and then, not for each turn.
+    pub fn memory_bytes(&self) -> usize {
+        // A call stands in two tables.
+        const CALL: usize = 2 * (size_of::<(CallId, Instant)>() + ENTRY);
+        const COUNT: usize = size_of::<(CountKey, u64)>() + ENTRY;
+        let events: usize = self.events.iter().map(event_bytes).sum();
+        let sums = [
+            self.outbox_bytes,
+            self.outbox.len().saturating_mul(size_of::<Bytes>()),
+            self.outgoing.memory_bytes(),
+            self.players.memory_bytes(),
+            self.calls.len().saturating_mul(CALL),
+            self.counter.len().saturating_mul(COUNT),
+            events,
+            self.closing.len().saturating_mul(4),
+            self.commands.len().saturating_mul(128),
+        ];
+        sums.into_iter().fold(0, usize::saturating_add)
+    }
+}
+
+const fn event_bytes(event: &NodeEvent) -> usize {
+    let body = match event {
+        NodeEvent::Reply {
+            result: Ok(body), ..
+        }
+        | NodeEvent::Request { body, .. }
+        | NodeEvent::Mail { body, .. }
+        | NodeEvent::Broadcast { body, .. }
+        | NodeEvent::PlayerPresence(_, Some((_, body))) => body.len(),
+        NodeEvent::Reply { result: Err(_), .. }
+        | NodeEvent::Joined { .. }
+        | NodeEvent::HubDown
+        | NodeEvent::Refused(_)
+        | NodeEvent::MailStored(_)
+        | NodeEvent::MailRefused(..)
+        | NodeEvent::Claimed(_)
+        | NodeEvent::ClaimLost(..)
+        | NodeEvent::PresenceReset
+        | NodeEvent::NodePresence(..)
+        | NodeEvent::PlayerPresence(_, None)
+        | NodeEvent::PresenceComplete => 0,
+    };
+    body.saturating_add(size_of::<NodeEvent>())
+}
+
+impl Node {
+    fn on_frame(&mut self, connection: ConnectionId, record: &[u8]) {
+        if self.link.connection() != Some(connection) {
+            return;
+        }
+        let Ok(record) = ToNode::decode(record) else {
+            self.stats.malformed = self.stats.malformed.saturating_add(1);
+            self.on_refused(connection, DownReason::Protocol);
+            return;
+        };
+        if let LinkState::Up { heard, .. } = &mut self.link {
+            *heard = self.now;
+        }
+        match (self.link, record) {
+            (_, ToNode::Down(reason)) => self.on_refused(connection, reason),
+            (
+                LinkState::Joining { .. },
+                ToNode::Joined {
+                    epoch,
+                    log,
+                    count_mark,
+                    ..
+                },
+            ) => {
+                self.counter.on_counted(count_mark);
+                // Numbers of mails begin anew with a log: what they said of the last one is void.
+                if self.log.replace(log).is_some_and(|last| last != log) {
+                    self.players.forget_marks();
+                }
+                self.on_joined(connection);
+                self.epoch = epoch;
+                self.events.push_back(NodeEvent::Joined { epoch, log });
+            }
+            (LinkState::Up { .. }, record) => self.on_record(connection, record),
+            _ => {}
+        }
+    }
+
+    fn on_record(&mut self, connection: ConnectionId, record: ToNode<'_>) {
+        match record {
+            ToNode::Request(request) => self.on_request(connection, &request),
+            ToNode::Reply { call, result } => self.on_reply(call, result),
+            ToNode::MailSettled {
+                first,
+                last,
+                verdict,
+                retry_ms,
+            } => self.on_settled((first, last), verdict, retry_ms),
+            ToNode::Deliver(delivery) => self.on_delivery(&delivery),
+            ToNode::Granted {
+                player,
+                claim,
+                lease,
+            } => self.on_granted(player, claim, lease),
+            ToNode::Revoked {
+                player,
+                claim,
+                reason,
+            } => self.on_revoked(player, claim, reason),
+            ToNode::Broadcast { from, topic, body } => {
+                if self.events.len() >= self.config.events_max {
+                    self.stats.broadcasts_dropped = self.stats.broadcasts_dropped.saturating_add(1);
+                    return;
+                }
+                let body = Bytes::copy_from_slice(body);
+                self.events
+                    .push_back(NodeEvent::Broadcast { from, topic, body });
+            }
+            ToNode::Counted { upto } => self.counter.on_counted(upto),
+            ToNode::PresenceReset => self.events.push_back(NodeEvent::PresenceReset),
+            ToNode::PresenceNode { node, seen } => {
+                self.events.push_back(NodeEvent::NodePresence(node, seen));
+            }
+            ToNode::PresencePlayer { player, holder } => {
+                let holder = holder.map(|(node, meta)| (node, Bytes::copy_from_slice(meta)));
+                self.events
+                    .push_back(NodeEvent::PlayerPresence(player, holder));
+            }
+            ToNode::PresenceComplete => self.events.push_back(NodeEvent::PresenceComplete),
+            ToNode::Heartbeat | ToNode::Joined { .. } | ToNode::Down(_) => {}
+        }
+    }
+
+    fn on_request(&mut self, connection: ConnectionId, request: &Request<'_>) {
+        if self.events.len() >= self.config.events_max {
+            self.stats.requests_refused = self.stats.requests_refused.saturating_add(1);
+            // Where even this does not fit, the caller's time runs out.
+            if self.outbox_bytes < self.config.outbox_bytes_max {
+                self.push(&ToHub::Reply {
+                    request: request.request,
+                    result: Err(CallError::Busy),
+                });
+            }
+            return;
+        }
+        self.events.push_back(NodeEvent::Request {
+            ticket: Ticket {
+                link: connection,
+                request: request.request,
+            },
+            from: request.from,
+            instance: request.instance,
+            to: request.to,
+            body: Bytes::copy_from_slice(request.body),
+        });
+    }
+
+    fn on_reply(&mut self, call: CallId, result: Result<&[u8], CallError>) {
+        if !self.end_call(call) {
+            self.stats.replies_unknown = self.stats.replies_unknown.saturating_add(1);
+            return;
+        }
+        let result = result.map(Bytes::copy_from_slice);
+        self.events.push_back(NodeEvent::Reply { call, result });
+    }
+
+    fn on_settled(&mut self, run: (SenderSeq, SenderSeq), verdict: MailVerdict, retry_ms: u32) {
+        let (first, last) = run;
+        if verdict == MailVerdict::Busy {
+            let wait = core::time::Duration::from_millis(retry_ms.into());
+            self.outgoing
+                .pause(last, self.now, wait, &mut self.generator);
+            return;
+        }
+        for seq in self.outgoing.settle(first, last) {
+            self.events.push_back(match verdict {
+                MailVerdict::Refused(reason) => NodeEvent::MailRefused(seq, reason),
+                MailVerdict::Stored | MailVerdict::Busy => NodeEvent::MailStored(seq),
+            });
+        }
+    }
+
+    fn on_delivery(&mut self, delivery: &Delivery<'_>) {
+        let (player, claim) = (delivery.player, delivery.claim);
+        match self.players.deliver(player, claim, delivery.seq) {
+            Delivered::New(claim) => self.events.push_back(NodeEvent::Mail {
+                claim,
+                seq: delivery.seq,
+                from: delivery.from,
+                body: Bytes::copy_from_slice(delivery.body),
+            }),
+            Delivered::Repeated => {
+                self.stats.mail_repeated = self.stats.mail_repeated.saturating_add(1);
+            }
+            Delivered::Stray => self.stats.mail_stray = self.stats.mail_stray.saturating_add(1),
+        }
+    }
+
+    fn on_granted(&mut self, player: ClientId, number: ClaimNumber, lease: Lease) {
+        if let Some(held) = self.players.get_mut(player, number) {
+            held.lease = lease;
+            self.events.push_back(NodeEvent::Claimed(held.claim));
+        }
+    }
+
+    fn on_revoked(&mut self, player: ClientId, number: ClaimNumber, reason: RevokeReason) {
+        // Word of an earlier claim says nothing about this one.
+        let claim = self.players.get_mut(player, number).map(|held| held.claim);
+        if let Some(claim) = claim {
+            self.players.remove(player);
+            self.events.push_back(NodeEvent::ClaimLost(claim, reason));
+        }
     }
 }

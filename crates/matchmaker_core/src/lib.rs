@@ -12,11 +12,8 @@ mod matchmaker;
 mod mint;
 mod outbox;
 mod pool;
-mod queue;
 pub mod record;
 mod rule;
-mod seat;
-mod stats;
 mod ticket;
 mod ticket_table;
 mod timer;
@@ -26,11 +23,10 @@ pub use config::{Config, Duplicate, Game, TokenLifetime};
 pub use error::{CancelError, ReissueError, SubmitError};
 pub use event::{DownReason, Event, MatchEnd};
 pub use lease::ServerLink;
-pub use matchmaker::{Caller, Load, Matchmaker};
+pub use matchmaker::{Caller, Load, Matchmaker, Stats};
 pub use pool::Slot;
 pub use rule::{Rule, SEATS_MAX, TeamSize, TeamSizeError};
-pub use seat::Seated;
-pub use stats::Stats;
+pub use match_table::Seated;
 pub use ticket::{
     Assignment, Ending, FailReason, GrantText, IdempotencyKey, Receipt, ResumeKey, TicketId,
     TicketIdError, TicketRequest, TicketState,

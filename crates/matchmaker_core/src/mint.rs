@@ -7,7 +7,7 @@ use crypto::{ClientGrant, Provider, SealTokenError, Secret32, TokenGrant, UserDa
 use wire::{MatchId, UnixTime};
 
 use crate::lease::{Server, ServerLink};
-use crate::seat::Seated;
+use crate::match_table::Seated;
 use crate::ticket::{Assignment, GrantText};
 
 /// What a token shall say.

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::num::NonZeroU8;
 
-use crate::queue::Queue;
+use crate::ticket_table::Queue;
 use crate::ticket::TicketId;
 
 /// Which tickets make a match.

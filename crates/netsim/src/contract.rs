@@ -23,13 +23,11 @@
 //! A late clock trips the debug assertion that point 1 asks for, so that run is left out unless
 //! [`Limits::late_clock`] is set, as it is by default without debug assertions.
 
-mod capture;
 mod datagram;
 mod group;
+mod harness;
 mod reached;
-mod rig;
 mod stream;
-mod transcript;
 
 use core::fmt;
 use core::time::Duration;
@@ -38,8 +36,8 @@ use wire::{Effect, Generator, Instant, Machine, PeerIdentity, Seed, StreamMachin
 
 use crate::{TestSite, for_each_seed};
 use group::Group;
+use harness::Variation;
 pub use reached::Reached;
-use rig::Variation;
 
 /// Checks the machines of `subject` under `count` seeds.
 ///
@@ -67,8 +65,8 @@ pub fn check_stream_contract<S: StreamContractSubject>(site: &TestSite, count: u
 ///
 /// # Errors
 ///
-/// The first breach found.
-pub fn examine<S: ContractSubject>(subject: &S, seed: Seed) -> Result<Reached, Breach> {
+/// The first violation found.
+pub fn examine<S: ContractSubject>(subject: &S, seed: Seed) -> Result<Reached, Violation> {
     compare(subject.limits(), seed, || {
         datagram::DatagramGroup::new(subject, seed)
     })
@@ -78,11 +76,11 @@ pub fn examine<S: ContractSubject>(subject: &S, seed: Seed) -> Result<Reached, B
 ///
 /// # Errors
 ///
-/// The first breach found.
+/// The first violation found.
 pub fn examine_stream<S: StreamContractSubject>(
     subject: &S,
     seed: Seed,
-) -> Result<Reached, Breach> {
+) -> Result<Reached, Violation> {
     compare(subject.limits(), seed, || {
         stream::StreamGroup::new(subject, seed)
     })
@@ -257,25 +255,25 @@ impl Limits {
 
 /// A point of the contract that a machine does not keep.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Breach {
+pub struct Violation {
     /// Which point.
-    pub clause: Clause,
+    pub rule: Rule,
     /// What was seen.
     pub finding: String,
 }
 
-impl fmt::Display for Breach {
+impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {}", self.clause, self.finding)
+        write!(f, "{:?}: {}", self.rule, self.finding)
     }
 }
 
-impl core::error::Error for Breach {}
+impl core::error::Error for Violation {}
 
 /// Points of the contract, numbered as in [`wire::machine`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Clause {
+pub enum Rule {
     /// 1: the later `now` is kept.
     LateClock,
     /// 2: draining ends.
@@ -299,13 +297,13 @@ fn check(
     site: &TestSite,
     count: u64,
     limits: Limits,
-    mut body: impl FnMut(Seed) -> Result<Reached, Breach>,
+    mut body: impl FnMut(Seed) -> Result<Reached, Violation>,
 ) {
     let (mut all, mut held) = (Reached::default(), 0);
     for_each_seed(site, count, |seed| {
         all.add(body(seed)?);
         held += 1;
-        Ok::<(), Breach>(())
+        Ok::<(), Violation>(())
     });
     eprintln!("{all:?}");
     if held < count {
@@ -317,24 +315,28 @@ fn check(
 }
 
 /// Runs the script in all variations and compares what the machines said.
-fn compare<G: Group>(limits: Limits, seed: Seed, group: impl Fn() -> G) -> Result<Reached, Breach> {
-    let run = |variation| rig::run(group(), limits, seed, variation);
+fn compare<G: Group>(
+    limits: Limits,
+    seed: Seed,
+    group: impl Fn() -> G,
+) -> Result<Reached, Violation> {
+    let run = |variation| harness::run(group(), limits, seed, variation);
     let (first, mut all) = run(Variation::None)?;
     let variations = [
-        (Variation::None, Clause::Determinism),
-        (Variation::EarlyTimeouts, Clause::Timeout),
-        (Variation::IdlePolls, Clause::Rest),
-        (Variation::StrayCompletions, Clause::Completion),
-        (Variation::LateClock, Clause::LateClock),
+        (Variation::None, Rule::Determinism),
+        (Variation::EarlyTimeouts, Rule::Timeout),
+        (Variation::IdlePolls, Rule::Rest),
+        (Variation::StrayCompletions, Rule::Completion),
+        (Variation::LateClock, Rule::LateClock),
     ];
-    for (variation, clause) in variations {
+    for (variation, rule) in variations {
         if variation == Variation::LateClock && !limits.late_clock {
             continue;
         }
         let (other, reached) = run(variation)?;
         all.add(reached);
         if let Some(finding) = first.difference(&other) {
-            return Err(Breach { clause, finding });
+            return Err(Violation { rule, finding });
         }
     }
     for variation in [Variation::Flood, Variation::Silence] {

@@ -5,7 +5,6 @@ mod adversary;
 mod chance;
 pub mod contract;
 pub mod link;
-mod mutation;
 #[cfg(feature = "provider")]
 pub mod provider;
 pub mod seeds;
@@ -13,13 +12,13 @@ pub mod trace;
 pub mod wan;
 pub mod world;
 
-pub use adversary::Adversary;
+pub use adversary::{Adversary, Mutation};
 pub use chance::Chance;
 pub use contract::{
     ContractSubject, Limits, Reached, StreamContractSubject, check_contract, check_stream_contract,
 };
 pub use link::{Jitter, Link, LinkConfig, LinkStats, Loss, Order, Rate};
-pub use mutation::Mutation;
+
 pub use seeds::{TestSite, for_each_seed};
 pub use trace::Trace;
 pub use world::{

@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use wire::{Generator, Instant};
 
-use crate::mutation::below;
+use crate::adversary::below;
 
 pub use config::{Jitter, LinkConfig, Loss, Order, Rate};
 

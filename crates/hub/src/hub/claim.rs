@@ -123,7 +123,7 @@ impl Claims {
                     .saturating_add(claim.unacknowledged.len().saturating_mul(16))
             })
             .sum();
-        held.saturating_add(self.by_player.len().saturating_mul(super::memory::CLAIM))
+        held.saturating_add(self.by_player.len().saturating_mul(super::CLAIM_BYTES))
     }
 
     /// Returns the first player after `after`.

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, VecDeque};
 use wire::{ClientId, CommandId, ConnectionId};
 
 use super::claim::Generation;
-use super::memory;
 use crate::id::{BatchSeq, MailSeq};
 use crate::record::MailVerdict;
 use crate::store::{Command, NewMail, Settled, StoreOp};
@@ -113,7 +112,7 @@ impl Ops {
     pub(super) fn memory_bytes(&self) -> usize {
         self.in_flight
             .len()
-            .saturating_mul(memory::OP)
+            .saturating_mul(super::OP_BYTES)
             .saturating_add(self.mail_bytes)
     }
 
@@ -141,5 +140,5 @@ const fn busy(mail: &NewMail) -> Settled {
 
 /// What a mail takes in memory: an empty one is not free.
 const fn cost(mail: &NewMail) -> usize {
-    mail.body.len().saturating_add(memory::MAIL)
+    mail.body.len().saturating_add(super::MAIL_BYTES)
 }

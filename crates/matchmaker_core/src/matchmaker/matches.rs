@@ -10,7 +10,7 @@ use crate::lease::ServerLink;
 use crate::match_table::{Chair, Match, Phase};
 use crate::outbox::Pending;
 use crate::record::{Assign, Verdict};
-use crate::seat::{self, Seated};
+use crate::match_table::{Seated, plan_seats};
 use crate::ticket::{Ending, FailReason, TicketId, TicketState};
 use crate::timer::Timer;
 
@@ -29,7 +29,7 @@ impl<P: Provider> Matchmaker<P> {
                 .iter()
                 .filter_map(|ticket| self.tickets.get(*ticket))
                 .map(|ticket| ticket.client_id);
-            let seats = seat::plan(players, self.game.rule.teams());
+            let seats = plan_seats(players, self.game.rule.teams());
             let chairs = seats
                 .zip(&tickets)
                 .map(|(seated, ticket)| chair(seated, Some(*ticket), now))

@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 
 use super::field::Listed;
 use super::{DecodeError, MATCHES_MAX, RECORD_BYTES_MAX, RESULT_BYTES_MAX, VERSION, field};
-use crate::seat::Seated;
+use crate::match_table::Seated;
 
 /// Whether an instance takes new matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use wire::{InstanceId, MatchId, Writer};
 
 use super::{DecodeError, VERSION, field};
-use crate::seat::Seated;
+use crate::match_table::Seated;
 
 /// A match for an instance: it keeps the seats from now on, and names the match in its heartbeats.
 /// The players get their tokens when it has said [`Verdict::Taken`].

@@ -4,12 +4,12 @@ use core::time::Duration;
 
 use wire::{Arrival, CommandId, Generator, Instant, Machine, Seed, UnixTime};
 
-use super::capture::Captures;
+use super::group::Captures;
 use super::group::{Group, Post};
+use super::harness::Output;
+use super::harness::{NETWORK, OUTCOMES, START};
 use super::reached::Reached;
-use super::rig::{NETWORK, OUTCOMES, START};
-use super::transcript::Output;
-use super::{Breach, ContractSubject, OutcomeOf, PeerOf};
+use super::{ContractSubject, OutcomeOf, PeerOf, Violation};
 use crate::{Chance, Jitter, Link, LinkConfig, Loss};
 
 /// What is checked: machines, their network, and what an adversary knows.
@@ -137,7 +137,7 @@ impl<S: ContractSubject> Group for DatagramGroup<'_, S> {
         index: usize,
         now: Instant,
         post: &mut Post<Input<S>>,
-    ) -> Result<Option<Output>, Breach> {
+    ) -> Result<Option<Output>, Violation> {
         let mut buffer = core::mem::take(&mut self.buffer);
         buffer.clear();
         let transmit = self

@@ -1,12 +1,15 @@
-//! What the rig asks of machines that are checked together.
+//! What the harness asks of machines that are checked together.
 
 use core::time::Duration;
+use std::collections::VecDeque;
 
 use wire::{CommandId, Generator, Instant, UnixTime};
 
-use super::Breach;
+use super::Violation;
+use super::harness::Output;
 use super::reached::Reached;
-use super::transcript::Output;
+use crate::Mutation;
+use crate::adversary::below;
 
 /// Machines that are checked together, datagram or stream.
 pub(super) trait Group {
@@ -49,7 +52,7 @@ pub(super) trait Group {
         index: usize,
         now: Instant,
         post: &mut Post<Self::Input>,
-    ) -> Result<Option<Output>, Breach>;
+    ) -> Result<Option<Output>, Violation>;
 
     /// Polls a command; its completion is posted to `post` unless there is none.
     fn poll_command(
@@ -105,3 +108,30 @@ impl<I> Post<I> {
         self.mail.push((after, to, input));
     }
 }
+
+/// The newest datagrams or records that any machine sent.
+#[derive(Debug, Default)]
+pub(super) struct Captures {
+    newest: VecDeque<Vec<u8>>,
+}
+
+impl Captures {
+    pub(super) fn keep(&mut self, bytes: &[u8]) {
+        if self.newest.len() >= KEPT {
+            self.newest.pop_front();
+        }
+        self.newest.push_back(bytes.to_vec());
+    }
+
+    /// Returns a hostile variant of one of them; random bytes while there is none.
+    pub(super) fn mutate(&self, generator: &mut Generator) -> Vec<u8> {
+        let original = self.newest.get(below(generator, self.newest.len()));
+        match original {
+            Some(original) => Mutation::draw(generator).apply(generator, original),
+            None => Mutation::Replace.apply(generator, &[]),
+        }
+    }
+}
+
+/// Enough to hold the handshake of a small group and what follows.
+const KEPT: usize = 64;

@@ -8,14 +8,14 @@ use wire::{
     StreamMachine, UnixTime,
 };
 
-use super::capture::Captures;
 use super::datagram::{CRAFTED_PER_MILLION, completion_delay};
+use super::group::Captures;
 use super::group::{Group, Post};
+use super::harness::Output;
+use super::harness::{OUTCOMES, START};
 use super::reached::Reached;
-use super::rig::{OUTCOMES, START};
-use super::transcript::Output;
-use super::{Breach, Clause, StreamContractSubject, StreamOutcomeOf};
-use crate::mutation::below;
+use super::{Rule, StreamContractSubject, StreamOutcomeOf, Violation};
+use crate::adversary::below;
 
 /// What is checked: machines, their connections, and what an adversary knows.
 pub(super) struct StreamGroup<'a, S: StreamContractSubject> {
@@ -123,7 +123,7 @@ impl<'a, S: StreamContractSubject> StreamGroup<'a, S> {
         outbound: Outbound,
         record: &[u8],
         post: &mut Post<Input<S>>,
-    ) -> Result<(), Breach> {
+    ) -> Result<(), Violation> {
         let connection = outbound.connection;
         let end = self.ends.get_mut(&(index, connection));
         let peer = end.as_ref().and_then(|end| end.peer);
@@ -132,8 +132,8 @@ impl<'a, S: StreamContractSubject> StreamGroup<'a, S> {
             .filter(|end| !end.closing)
             .and_then(|end| end.credit.checked_sub(record.len()));
         let (Some(end), Some(left)) = (end, left) else {
-            return Err(Breach {
-                clause: Clause::Credit,
+            return Err(Violation {
+                rule: Rule::Credit,
                 finding: format!(
                     "machine {index} wrote {} bytes to {connection:?}, which is closed or has less \
                      credit",
@@ -275,7 +275,7 @@ impl<S: StreamContractSubject> Group for StreamGroup<'_, S> {
         index: usize,
         now: Instant,
         post: &mut Post<Input<S>>,
-    ) -> Result<Option<Output>, Breach> {
+    ) -> Result<Option<Output>, Violation> {
         let mut buffer = core::mem::take(&mut self.buffer);
         buffer.clear();
         let outbound = self

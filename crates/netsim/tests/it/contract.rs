@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use netsim::contract::{Clause, examine};
+use netsim::contract::{Rule, examine};
 use netsim::{ContractSubject, Limits, check_contract, test_site};
 use wire::{Generator, Instant, Seed};
 
@@ -15,7 +15,7 @@ fn sim_a_sound_machine_keeps_the_contract() {
 
 #[test]
 fn p1_finds_a_clock_that_goes_back() {
-    assert_found(Fault::GoesBack, Clause::LateClock);
+    assert_found(Fault::GoesBack, Rule::LateClock);
 }
 
 #[test]
@@ -25,61 +25,61 @@ fn p1_is_left_out_where_debug_assertions_forbid_it() {
 
 #[test]
 fn p2_finds_a_drain_without_end() {
-    assert_found(Fault::EndlessDrain, Clause::Drain);
+    assert_found(Fault::EndlessDrain, Rule::Drain);
 }
 
 #[test]
 fn p3_finds_output_without_input() {
-    assert_found(Fault::Restless, Clause::Rest);
+    assert_found(Fault::Restless, Rule::Rest);
 }
 
 #[test]
 fn p4_finds_a_timer_that_acts_early() {
-    assert_found(Fault::EarlyTimer, Clause::Timeout);
+    assert_found(Fault::EarlyTimer, Rule::Timeout);
 }
 
 #[test]
 fn p4_finds_a_busy_loop() {
-    assert_found(Fault::BusyLoop, Clause::Timeout);
+    assert_found(Fault::BusyLoop, Rule::Timeout);
 }
 
 #[test]
 fn p5_finds_randomness_that_is_not_the_seed_s() {
-    assert_found(Fault::OwnRandomness, Clause::Determinism);
+    assert_found(Fault::OwnRandomness, Rule::Determinism);
 }
 
 #[test]
 #[should_panic(expected = "read past the end")]
 fn p7_finds_a_panic() {
-    assert_found(Fault::Panics, Clause::Memory);
+    assert_found(Fault::Panics, Rule::Memory);
 }
 
 #[test]
 fn p7_finds_memory_without_bound() {
-    assert_found(Fault::Hoards, Clause::Memory);
+    assert_found(Fault::Hoards, Rule::Memory);
 }
 
 #[test]
 fn p8_finds_belief_in_completions_of_nothing() {
-    assert_found(Fault::BelievesStrangers, Clause::Completion);
+    assert_found(Fault::BelievesStrangers, Rule::Completion);
 }
 
 #[test]
 fn p8_finds_belief_in_a_second_completion() {
-    assert_found(Fault::BelievesTwice, Clause::Completion);
+    assert_found(Fault::BelievesTwice, Rule::Completion);
 }
 
 #[test]
 fn p8_finds_that_a_missing_completion_blocks_others() {
-    assert_found(Fault::WaitsForAll, Clause::Completion);
+    assert_found(Fault::WaitsForAll, Rule::Completion);
 }
 
 /// The first seed that fails does so for this reason, and within ten seeds.
-fn assert_found(fault: Fault, clause: Clause) {
-    let breach = (0..10)
+fn assert_found(fault: Fault, rule: Rule) {
+    let violation = (0..10)
         .find_map(|number| examine(&Pingers(fault), Seed::from_number(number)).err())
         .expect("a broken machine passed");
-    assert_eq!(breach.clause, clause, "{breach}");
+    assert_eq!(violation.rule, rule, "{violation}");
 }
 
 #[test]

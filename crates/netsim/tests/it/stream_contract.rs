@@ -1,6 +1,6 @@
 //! The contract of stream machines: a sound one keeps it, and each broken one is found.
 
-use netsim::contract::{Clause, examine_stream};
+use netsim::contract::{Rule, examine_stream};
 use netsim::{Limits, StreamContractSubject, check_stream_contract, test_site};
 use wire::{Generator, Instant, NodeId, PeerIdentity, Seed};
 
@@ -13,29 +13,29 @@ fn sim_a_sound_stream_machine_keeps_the_contract() {
 
 #[test]
 fn finds_writes_beyond_the_credit() {
-    assert_found(Fault::IgnoresCredit, Clause::Credit);
+    assert_found(Fault::IgnoresCredit, Rule::Credit);
 }
 
 #[test]
 fn finds_writes_to_connections_that_have_ended() {
-    assert_found(Fault::WritesToTheDead, Clause::Credit);
+    assert_found(Fault::WritesToTheDead, Rule::Credit);
 }
 
 #[test]
 fn p4_finds_a_timer_that_acts_early() {
-    assert_found(Fault::EarlyTimer, Clause::Timeout);
+    assert_found(Fault::EarlyTimer, Rule::Timeout);
 }
 
 #[test]
 fn p7_finds_memory_without_bound() {
-    assert_found(Fault::Hoards, Clause::Memory);
+    assert_found(Fault::Hoards, Rule::Memory);
 }
 
-fn assert_found(fault: Fault, clause: Clause) {
-    let breach = (0..4)
+fn assert_found(fault: Fault, rule: Rule) {
+    let violation = (0..4)
         .find_map(|number| examine_stream(&Ledgers(fault), Seed::from_number(number)).err())
         .expect("a broken machine passed");
-    assert_eq!(breach.clause, clause, "{breach}");
+    assert_eq!(violation.rule, rule, "{violation}");
 }
 
 /// Three ledgers in a row.

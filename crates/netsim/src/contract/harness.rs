@@ -1,5 +1,6 @@
 //! A small world for the contract: a script, its variations, and a transcript of every output.
 
+use core::fmt;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
@@ -7,9 +8,8 @@ use wire::{CommandId, Generator, Instant, Seed, UnixTime};
 
 use super::group::{Group, Post};
 use super::reached::Reached;
-use super::transcript::{Output, Transcript};
-use super::{Breach, Clause, Limits};
-use crate::mutation::below;
+use super::{Limits, Rule, Violation};
+use crate::adversary::below;
 
 /// What a run adds to the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,23 +29,23 @@ pub(super) fn run<G: Group>(
     limits: Limits,
     seed: Seed,
     variation: Variation,
-) -> Result<(Transcript, Reached), Breach> {
-    let mut rig = Rig::new(group, limits, seed, variation);
-    rig.begin()?;
-    while rig.turns < limits.turns
-        && let Some(at) = rig.next_at()
+) -> Result<(Transcript, Reached), Violation> {
+    let mut harness = Harness::new(group, limits, seed, variation);
+    harness.begin()?;
+    while harness.turns < limits.turns
+        && let Some(at) = harness.next_at()
     {
-        rig.vary(at)?;
-        rig.now = at;
-        rig.turn()?;
+        harness.vary(at)?;
+        harness.now = at;
+        harness.turn()?;
     }
-    rig.group.observe(&mut rig.reached);
-    match (variation, rig.group.stuck()) {
-        (Variation::Silence, Some(finding)) => Err(Breach {
-            clause: Clause::Completion,
+    harness.group.observe(&mut harness.reached);
+    match (variation, harness.group.stuck()) {
+        (Variation::Silence, Some(finding)) => Err(Violation {
+            rule: Rule::Completion,
             finding,
         }),
-        _ => Ok((rig.transcript, rig.reached)),
+        _ => Ok((harness.transcript, harness.reached)),
     }
 }
 
@@ -60,7 +60,7 @@ enum Item<I> {
     Input(I),
 }
 
-struct Rig<G: Group> {
+struct Harness<G: Group> {
     group: G,
     limits: Limits,
     variation: Variation,
@@ -84,7 +84,7 @@ struct Rig<G: Group> {
     reached: Reached,
 }
 
-impl<G: Group> Rig<G> {
+impl<G: Group> Harness<G> {
     fn new(group: G, limits: Limits, seed: Seed, variation: Variation) -> Self {
         let len = group.len();
         Self {
@@ -107,7 +107,7 @@ impl<G: Group> Rig<G> {
     }
 
     /// Writes the script down and lets the machines say their first words.
-    fn begin(&mut self) -> Result<(), Breach> {
+    fn begin(&mut self) -> Result<(), Violation> {
         let mut at = self.now;
         for _ in 0..self.limits.steps {
             // One in four falls together with the one before: a batch between two drains.
@@ -153,7 +153,7 @@ impl<G: Group> Rig<G> {
     }
 
     /// All inputs of this moment, then timers, then drain.
-    fn turn(&mut self) -> Result<(), Breach> {
+    fn turn(&mut self) -> Result<(), Violation> {
         self.turns += 1;
         let mut touched = vec![false; self.group.len()];
         while let Some(entry) = self.agenda.first_entry()
@@ -179,8 +179,8 @@ impl<G: Group> Rig<G> {
                 self.check_memory(index)?;
             }
             if due && self.is_due(index) {
-                return Err(Breach {
-                    clause: Clause::Timeout,
+                return Err(Violation {
+                    rule: Rule::Timeout,
                     finding: format!(
                         "machine {index} at {:?}: due again after handle_timeout and a drain",
                         self.now
@@ -223,7 +223,7 @@ impl<G: Group> Rig<G> {
     }
 
     /// Takes all outputs, which must come to an end.
-    fn drain(&mut self, index: usize) -> Result<(), Breach> {
+    fn drain(&mut self, index: usize) -> Result<(), Violation> {
         let mut left = self.limits.outputs;
         let mut post = self.empty_post();
         loop {
@@ -234,8 +234,8 @@ impl<G: Group> Rig<G> {
                 break;
             };
             self.transcript.push(self.now, index, output);
-            left = left.checked_sub(1).ok_or_else(|| Breach {
-                clause: Clause::Drain,
+            left = left.checked_sub(1).ok_or_else(|| Violation {
+                rule: Rule::Drain,
                 finding: format!(
                     "machine {index} at {:?}: more than {} outputs",
                     self.now, self.limits.outputs
@@ -254,7 +254,7 @@ impl<G: Group> Rig<G> {
         index: usize,
         now: Instant,
         post: &mut Post<G::Input>,
-    ) -> Result<Option<Output>, Breach> {
+    ) -> Result<Option<Output>, Violation> {
         if let Some(sent) = self.group.poll_sent(index, now, post)? {
             self.reached.sent += 1;
             return Ok(Some(sent));
@@ -273,13 +273,13 @@ impl<G: Group> Rig<G> {
         Ok(event.map(Output::of))
     }
 
-    fn check_memory(&self, index: usize) -> Result<(), Breach> {
+    fn check_memory(&self, index: usize) -> Result<(), Violation> {
         let (held, bound) = (self.group.memory(index), self.limits.memory_bytes);
         if held <= bound {
             return Ok(());
         }
-        Err(Breach {
-            clause: Clause::Memory,
+        Err(Violation {
+            rule: Rule::Memory,
             finding: format!("machine {index} holds {held} bytes where {bound} are allowed"),
         })
     }
@@ -307,7 +307,7 @@ impl<G: Group> Rig<G> {
     }
 
     /// Disturbs each machine at a moment before anything is due.
-    fn vary(&mut self, next: Instant) -> Result<(), Breach> {
+    fn vary(&mut self, next: Instant) -> Result<(), Violation> {
         let span = next.saturating_since(self.now).as_nanos();
         let span = u64::try_from(span).unwrap_or(u64::MAX);
         if span == 0
@@ -321,21 +321,21 @@ impl<G: Group> Rig<G> {
         self.now += Duration::from_nanos(self.noise.below(span));
         for index in 0..self.group.len() {
             let timeout = self.group.poll_timeout(index);
-            let clause = if self.variation == Variation::EarlyTimeouts {
+            let rule = if self.variation == Variation::EarlyTimeouts {
                 self.group.handle_timeout(index, self.now);
                 self.reached.early_timeouts += 1;
-                Clause::Timeout
+                Rule::Timeout
             } else {
                 self.reached.idle_polls += 1;
-                Clause::Rest
+                Rule::Rest
             };
-            self.expect_rest(index, timeout, clause)?;
+            self.expect_rest(index, timeout, rule)?;
         }
         Ok(())
     }
 
     /// Completes commands that are unknown, not yet given, or already completed.
-    fn complete_stray(&mut self, index: usize) -> Result<(), Breach> {
+    fn complete_stray(&mut self, index: usize) -> Result<(), Violation> {
         if self.variation != Variation::StrayCompletions {
             return Ok(());
         }
@@ -353,7 +353,7 @@ impl<G: Group> Rig<G> {
                 .complete_stray(index, self.now, id, &mut self.noise);
             self.reached.strays += u64::from(is_made);
         }
-        self.expect_rest(index, timeout, Clause::Completion)
+        self.expect_rest(index, timeout, Rule::Completion)
     }
 
     /// A drained machine that was disturbed still has nothing to say, and is due when it was.
@@ -361,16 +361,16 @@ impl<G: Group> Rig<G> {
         &mut self,
         index: usize,
         timeout: Option<Instant>,
-        clause: Clause,
-    ) -> Result<(), Breach> {
+        rule: Rule,
+    ) -> Result<(), Violation> {
         let mut ignored = self.empty_post();
         let output = self.poll(index, self.now, &mut ignored)?;
         let moved = self.group.poll_timeout(index);
         if output.is_none() && moved == timeout {
             return Ok(());
         }
-        Err(Breach {
-            clause,
+        Err(Violation {
+            rule,
             finding: format!(
                 "machine {index} at {:?}, drained, due at {timeout:?}: gave {output:?}, and is \
                  due at {moved:?}",
@@ -410,3 +410,55 @@ const NOISE: u64 = SCRIPT + 1;
 /// Streams of the seed that the groups take.
 pub(super) const NETWORK: u64 = SCRIPT + 2;
 pub(super) const OUTCOMES: u64 = SCRIPT + 3;
+
+/// Every output of a run, in order.
+#[derive(Default)]
+pub(super) struct Transcript {
+    entries: Vec<(Instant, usize, Output)>,
+}
+
+impl Transcript {
+    pub(super) fn push(&mut self, at: Instant, machine: usize, output: Output) {
+        self.entries.push((at, machine, output));
+    }
+
+    /// Says where `other` first differs.
+    pub(super) fn difference(&self, other: &Self) -> Option<String> {
+        let len = self.entries.len().max(other.entries.len());
+        (0..len).find_map(|at| {
+            let (this, that) = (self.entries.get(at), other.entries.get(at));
+            (this != that).then(|| format!("output {at} was {this:?}, then {that:?}"))
+        })
+    }
+}
+
+/// Something that a machine gave.
+#[derive(PartialEq, Eq)]
+pub(super) struct Output {
+    /// Its kind and fields.
+    pub(super) text: String,
+    /// What it sends.
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Output {
+    pub(super) const fn of(text: String) -> Self {
+        Self {
+            text,
+            bytes: Vec::new(),
+        }
+    }
+}
+
+impl fmt::Debug for Output {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)?;
+        let Some(head) = self.bytes.chunks(SHOWN).next() else {
+            return Ok(());
+        };
+        write!(f, " {head:02x?} of {} bytes", self.bytes.len())
+    }
+}
+
+/// Bytes of an output that a finding shows.
+const SHOWN: usize = 32;

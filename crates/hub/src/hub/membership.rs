@@ -1,0 +1,628 @@
+//! Who is where, and who hears of it.
+
+use core::ops::Bound;
+use std::collections::{BTreeSet, VecDeque};
+
+use bytes::Bytes;
+use wire::{ClientId, ConnectionId, NodeId, PeerIdentity};
+
+use crate::id::{ClaimNumber, Epoch, Lease, MailSeq};
+use crate::join_file::JoinFile;
+use crate::record::{DownReason, Join, RevokeReason, Seen, ToNode, VERSION};
+use crate::role::Role;
+use crate::store::{Completed, Outcome, StoreOp};
+use super::{Hub, HubEvent};
+use super::claim::{Claim, Generation, Reading};
+use super::config::DuplicateClaim;
+use super::link::{Link, LinkState, Member};
+use super::op::Pending;
+use super::watch::{Key, Tale, Watch};
+
+/// What a node says with a claim.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Claimed<'a> {
+    pub(super) number: ClaimNumber,
+    pub(super) lease: Lease,
+    pub(super) delivered: MailSeq,
+    pub(super) acknowledged: MailSeq,
+    pub(super) meta: &'a [u8],
+}
+
+impl Hub {
+    pub(super) fn on_claim(&mut self, id: ConnectionId, player: ClientId, mut said: Claimed<'_>) {
+        // A lease that this hub never gave would outrank those that it gives.
+        if said.lease > Lease::new(self.boot, self.leases) {
+            said.lease = Lease::NONE;
+        }
+        let Some(node) = self.links.get(&id).map(|link| link.node) else {
+            return;
+        };
+        // Nor can two nodes hold leases of one start of the hub with the earlier one still there.
+        if let Some(held) = self.claims.get(player)
+            && held.node != node
+            && said.lease.boot() == self.boot
+            && said.lease >= held.lease
+        {
+            said.lease = Lease::NONE;
+        }
+        if let Some(reason) = self.refusal(node, player, said.lease) {
+            self.stats.stale = self.stats.stale.saturating_add(1);
+            let claim = said.number;
+            self.send(
+                id,
+                &ToNode::Revoked {
+                    player,
+                    claim,
+                    reason,
+                },
+            );
+            return;
+        }
+        let lease = if said.lease == Lease::NONE {
+            self.leases = self.leases.saturating_add(1);
+            Lease::new(self.boot, self.leases)
+        } else {
+            said.lease
+        };
+        let claim = Claim {
+            node,
+            generation: Generation::default(),
+            link: Some(id),
+            number: said.number,
+            lease,
+            meta: Bytes::copy_from_slice(said.meta),
+            given: said.delivered.max(said.acknowledged),
+            unacknowledged: VecDeque::new(),
+            acknowledged: said.acknowledged,
+            acknowledging: None,
+            reading: Reading::Done,
+        };
+        if let Some(old) = self.claims.insert(player, claim) {
+            self.revoke(id, player, &old);
+        }
+        let claim = said.number;
+        self.send(
+            id,
+            &ToNode::Granted {
+                player,
+                claim,
+                lease,
+            },
+        );
+        if said.acknowledged > MailSeq(0) {
+            self.acknowledging.insert(player);
+        }
+        self.want_mail(player);
+        self.touch(Key::Player(player));
+    }
+
+    /// Says why `node` does not get `player`, if it does not.
+    fn refusal(&self, node: NodeId, player: ClientId, lease: Lease) -> Option<RevokeReason> {
+        let held = self.claims.get(player);
+        let is_own = held.is_some_and(|held| held.node == node);
+        if !is_own && self.claims.count_of(node) >= self.config.node_players_max {
+            return Some(RevokeReason::Busy);
+        }
+        let Some(held) = held else {
+            let is_full = self.claims.len() >= self.config.players_max;
+            return is_full.then_some(RevokeReason::Busy);
+        };
+        if is_own {
+            // A node that comes back names its lease; an older one was taken in between.
+            return (lease != Lease::NONE && lease < held.lease).then_some(RevokeReason::Taken);
+        }
+        if lease != Lease::NONE {
+            return (lease < held.lease).then_some(RevokeReason::Taken);
+        }
+        match self.config.duplicate_claim {
+            DuplicateClaim::NewestWins => None,
+            DuplicateClaim::Refuse => Some(RevokeReason::Held),
+        }
+    }
+
+    /// Takes back what a claim held that another has replaced.
+    fn revoke(&mut self, by: ConnectionId, player: ClientId, old: &Claim) {
+        self.part(player, old);
+        let Some(holder) = old.link else {
+            return;
+        };
+        self.forget_unacknowledged(holder, player, old);
+        if holder != by {
+            let claim = old.number;
+            let reason = RevokeReason::Taken;
+            self.send(
+                holder,
+                &ToNode::Revoked {
+                    player,
+                    claim,
+                    reason,
+                },
+            );
+        }
+    }
+
+    pub(super) fn on_release(&mut self, id: ConnectionId, player: ClientId, number: ClaimNumber) {
+        let holds = self
+            .claims
+            .get(player)
+            .is_some_and(|claim| claim.link == Some(id) && claim.number == number);
+        if !holds {
+            self.stats.stale = self.stats.stale.saturating_add(1);
+            return;
+        }
+        self.remove_claim(player);
+    }
+
+    pub(super) fn remove_claim(&mut self, player: ClientId) {
+        let Some(claim) = self.claims.remove(player) else {
+            return;
+        };
+        self.part(player, &claim);
+        self.hungry.remove(&player);
+        self.unread.remove(&player);
+        if let Some(holder) = claim.link {
+            self.forget_unacknowledged(holder, player, &claim);
+        }
+        self.touch(Key::Player(player));
+    }
+
+    /// Keeps the last acknowledgement of a claim that ends: the store takes it though nobody waits
+    /// for it.
+    fn part(&mut self, player: ClientId, claim: &Claim) {
+        let waits = self.acknowledging.remove(&player) | self.deferred.remove(&player);
+        let stored = claim.acknowledging.unwrap_or_default();
+        if claim.acknowledged <= stored || !(waits || stored > MailSeq(0)) {
+            return;
+        }
+        let is_full = self.parting.len() >= self.config.players_max;
+        match self.parting.get_mut(&player) {
+            Some(upto) => *upto = claim.acknowledged.max(*upto),
+            None if is_full => {
+                self.stats.acks_dropped = self.stats.acks_dropped.saturating_add(1);
+            }
+            None => {
+                self.parting.insert(player, claim.acknowledged);
+            }
+        }
+    }
+
+    fn forget_unacknowledged(&mut self, holder: ConnectionId, player: ClientId, claim: &Claim) {
+        let freed = claim.unacknowledged_bytes();
+        if let Some(member) = self
+            .links
+            .get_mut(&holder)
+            .and_then(|link| link.member_mut())
+        {
+            member.unacknowledged = member.unacknowledged.saturating_sub(freed);
+            member.waiting.remove(&player);
+            member.blocked.remove(&player);
+        }
+        self.on_room(holder);
+    }
+
+    /// Tells watchers that `key` has changed.
+    pub(super) fn touch(&mut self, key: Key) {
+        for id in self.watchers.of(key) {
+            if let Some(member) = self.links.get_mut(&id).and_then(|link| link.member_mut())
+                && member.watch.note(key)
+            {
+                self.ready.insert(id);
+            }
+        }
+    }
+
+    /// Gives a watcher what it hears next, where its link has written the last of that.
+    pub(super) fn tell_presence(&mut self, id: ConnectionId) {
+        let Some(link) = self.links.get(&id).filter(|link| link.wants_news()) else {
+            return;
+        };
+        let Some(member) = link.member() else {
+            return;
+        };
+        let Some(tale) = member.watch.next() else {
+            return;
+        };
+        let reached = match tale {
+            Tale::Reset => None,
+            Tale::After(told) => self.key_after(told, |key| member.watch.wants(key)),
+            Tale::Changed(key) => Some(key),
+        };
+        let mut encoded = Vec::new();
+        match (tale, reached) {
+            (Tale::Reset, _) => ToNode::PresenceReset.encode(&mut encoded),
+            (_, None) => ToNode::PresenceComplete.encode(&mut encoded),
+            (_, Some(Key::Node(node))) => self.describe_node(node, &mut encoded),
+            (_, Some(Key::Player(player))) => self.describe_player(player, &mut encoded),
+        }
+        if let Some(link) = self.links.get_mut(&id) {
+            if let Some(member) = link.member_mut() {
+                member.watch.told(tale, reached);
+            }
+            link.push_news(encoded.into());
+        }
+    }
+
+    fn describe_node(&self, node: NodeId, out: &mut Vec<u8>) {
+        let member = self
+            .joined
+            .get(&node)
+            .and_then(|id| self.links.get(id))
+            .and_then(|link| link.member());
+        let seen = member.map(|member| Seen {
+            instance: member.instance,
+            epoch: member.epoch,
+            role: member.role,
+            services: member.services.clone(),
+        });
+        ToNode::PresenceNode { node, seen }.encode(out);
+    }
+
+    fn describe_player(&self, player: ClientId, out: &mut Vec<u8>) {
+        let claim = self
+            .claims
+            .get(player)
+            .filter(|claim| self.live_link(claim).is_some());
+        let holder = claim.map(|claim| (claim.node, &claim.meta[..]));
+        ToNode::PresencePlayer { player, holder }.encode(out);
+    }
+
+    /// Returns the first key after `told` that is wanted.
+    fn key_after(&self, told: Option<Key>, wants: impl Fn(Key) -> bool) -> Option<Key> {
+        let node_after = match told {
+            None => self.joined.keys().next(),
+            Some(Key::Node(told)) => {
+                let behind = (Bound::Excluded(told), Bound::Unbounded);
+                self.joined.range(behind).next().map(|(node, _)| node)
+            }
+            Some(Key::Player(_)) => None,
+        };
+        let node = node_after.copied().map(Key::Node).filter(|key| wants(*key));
+        let player_after = match told {
+            Some(Key::Player(told)) => Some(told),
+            None | Some(Key::Node(_)) => None,
+        };
+        node.or_else(|| {
+            self.claims
+                .after(player_after)
+                .map(Key::Player)
+                .filter(|key| wants(*key))
+        })
+    }
+}
+
+impl Hub {
+    /// Changes who may join; links whose grant is gone are ended.
+    pub fn set_join_file(&mut self, join_file: JoinFile) {
+        self.join_file = join_file;
+        let gone: Vec<_> = self
+            .links
+            .iter()
+            .filter_map(|(id, link)| {
+                let refusal = match &link.state {
+                    LinkState::Joined(member) => {
+                        self.judge(link.node, member.role, &member.services)
+                    }
+                    // Nobody judges it again once the store has answered.
+                    LinkState::Joining(join) => self.judge(link.node, join.role, &join.services),
+                    LinkState::Fresh | LinkState::Closing => None,
+                };
+                Some((*id, refusal?))
+            })
+            .collect();
+        for (id, reason) in gone {
+            self.close(id, reason);
+        }
+    }
+
+    pub(super) fn on_opened(&mut self, id: ConnectionId, peer: &PeerIdentity) {
+        let (node, refusal) = match peer {
+            PeerIdentity::Node(node) if self.has_failed() => (*node, Some(DownReason::StoreFailed)),
+            PeerIdentity::Node(node) if !self.has_link_room(*node) => {
+                (*node, Some(DownReason::Busy))
+            }
+            PeerIdentity::Node(node) if self.join_file.grants_of(*node).next().is_some() => {
+                (*node, None)
+            }
+            PeerIdentity::Node(node) => (*node, Some(DownReason::NotListed)),
+            PeerIdentity::Anonymous | _ => (NodeId([0; 32]), Some(DownReason::NotListed)),
+        };
+        let retry_ms = u32::try_from(self.config.retry_after.as_millis()).unwrap_or(u32::MAX);
+        self.links.insert(id, Link::new(node, self.now, retry_ms));
+        if let Some(reason) = refusal {
+            self.close(id, reason);
+        }
+    }
+
+    fn has_link_room(&self, node: NodeId) -> bool {
+        let own = self
+            .links
+            .values()
+            .filter(|link| link.node == node && !link.is_closing());
+        self.links.len() < self.config.links_max && own.count() < self.config.node_links_max
+    }
+
+    pub(super) fn on_join(&mut self, id: ConnectionId, join: Join) {
+        let Some(link) = self.links.get_mut(&id) else {
+            return;
+        };
+        let refusal = if !matches!(link.state, LinkState::Fresh) {
+            Some(DownReason::Protocol)
+        } else if join.version != VERSION {
+            Some(DownReason::Version)
+        } else {
+            let node = link.node;
+            self.judge(node, join.role, &join.services)
+        };
+        if let Some(reason) = refusal {
+            self.close(id, reason);
+            return;
+        }
+        if self.ops.len() >= self.config.ops_in_flight {
+            self.close(id, DownReason::Busy);
+            return;
+        }
+        if let Some(link) = self.links.get_mut(&id) {
+            let op = StoreOp::Join {
+                node: link.node,
+                instance: join.instance,
+                epoch: join.epoch,
+            };
+            link.state = LinkState::Joining(join);
+            self.ops.push(op, Pending::Join(id));
+        }
+    }
+
+    /// Lets a link join whose epoch is on disk.
+    pub(super) fn on_epoch(&mut self, id: ConnectionId, outcome: &Outcome) {
+        let Some(link) = self.links.get_mut(&id) else {
+            return;
+        };
+        let LinkState::Joining(join) = &link.state else {
+            return;
+        };
+        if *outcome == Ok(Completed::Fenced) {
+            self.close(id, DownReason::Fenced);
+            return;
+        }
+        let &Ok(Completed::Joined {
+            epoch,
+            boot,
+            log,
+            newest,
+            mail_mark,
+            count_mark,
+        }) = outcome
+        else {
+            self.close(id, DownReason::Busy);
+            return;
+        };
+        let (node, join) = (link.node, join.clone());
+        self.boot = self.boot.max(boot);
+        if let Some(read) = self.clock.set_floor(newest) {
+            self.event(HubEvent::ClockDoubted {
+                read,
+                believed: None,
+            });
+        }
+        if self.supersede(node, epoch) == Verdict::Fenced {
+            self.close(id, DownReason::Fenced);
+            return;
+        }
+        self.begin(id, node, join, epoch);
+        self.send(
+            id,
+            &ToNode::Joined {
+                epoch,
+                boot,
+                log,
+                mail_mark,
+                count_mark,
+            },
+        );
+    }
+
+    pub(super) fn on_leave(&mut self, id: ConnectionId) {
+        let Some(node) = self.links.get(&id).map(|link| link.node) else {
+            return;
+        };
+        self.detach(id);
+        self.away.remove(&node);
+        self.sweep(Sweep::free(node));
+        if let Some(link) = self.links.get_mut(&id) {
+            link.close(None);
+            self.ready.insert(id);
+        }
+    }
+
+    /// Takes a link that had joined out of the tables of nodes, services and players.
+    pub(super) fn leave(&mut self, id: ConnectionId) {
+        let Some(link) = self.links.get_mut(&id) else {
+            return;
+        };
+        let node = link.node;
+        let Some(member) = link.member() else {
+            return;
+        };
+        let (epoch, services) = (member.epoch, member.services.clone());
+        link.state = LinkState::Closing;
+        if self.joined.get(&node) == Some(&id) {
+            self.joined.remove(&node);
+        }
+        for service in services {
+            self.services.remove(&(service, node));
+        }
+        self.watchers.remove(id);
+        self.sweep(Sweep::unlink(node, id));
+        self.away.insert(node, self.now + self.config.lease);
+        self.touch(Key::Node(node));
+        self.event(HubEvent::NodeDown { node, epoch });
+    }
+
+    /// Ends the link of the same node that joined before, unless that is the later run.
+    fn supersede(&mut self, node: NodeId, epoch: Epoch) -> Verdict {
+        let Some(&other) = self.joined.get(&node) else {
+            return Verdict::Newest;
+        };
+        let known = self
+            .links
+            .get(&other)
+            .and_then(Link::member)
+            .map_or(Epoch(0), |member| member.epoch);
+        if known > epoch {
+            return Verdict::Fenced;
+        }
+        let reason = if known == epoch {
+            DownReason::Replaced
+        } else {
+            DownReason::Fenced
+        };
+        self.close(other, reason);
+        Verdict::Newest
+    }
+
+    fn begin(&mut self, id: ConnectionId, node: NodeId, join: Join, epoch: Epoch) {
+        let Some(link) = self.links.get_mut(&id) else {
+            return;
+        };
+        link.heard = self.now;
+        for service in &join.services {
+            self.services.insert((*service, node));
+        }
+        self.watchers.insert(id, join.watch);
+        let event = HubEvent::NodeUp {
+            node,
+            instance: join.instance,
+            epoch,
+            role: join.role,
+        };
+        link.state = LinkState::Joined(Box::new(Member {
+            instance: join.instance,
+            epoch,
+            role: join.role,
+            services: join.services,
+            watch: Watch::new(join.watch, self.config.watch_changes_max),
+            unacknowledged: 0,
+            reading: 0,
+            counting: false,
+            waiting: BTreeSet::new(),
+            blocked: BTreeSet::new(),
+            woken: ClientId(0),
+        }));
+        self.joined.insert(node, id);
+        self.ready.insert(id);
+        self.touch(Key::Node(node));
+        self.event(event);
+    }
+
+    /// Says why `node` may not join so, if it may not.
+    fn judge(
+        &self,
+        node: NodeId,
+        role: Role,
+        services: &[crate::name::Name],
+    ) -> Option<DownReason> {
+        if self.join_file.grants_of(node).next().is_none() {
+            return Some(DownReason::NotListed);
+        }
+        let Some(grant) = self.join_file.grant(node, role) else {
+            return Some(DownReason::RoleRefused);
+        };
+        let served = services
+            .iter()
+            .all(|service| grant.services.contains(service));
+        (!served).then_some(DownReason::ServiceRefused)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Newest,
+    Fenced,
+}
+
+/// What is yet to be done for the players of a node: it may have many thousand, so that no turn
+/// does it for all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sweep {
+    node: NodeId,
+    what: Action,
+    /// The last player that it was done for.
+    after: Option<ClientId>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    /// This link has ended: who was claimed over it is away.
+    Unlink(ConnectionId),
+    /// The lease has ended: who is not claimed over a link is free.
+    Free,
+}
+
+impl Sweep {
+    pub(super) const fn unlink(node: NodeId, link: ConnectionId) -> Self {
+        let what = Action::Unlink(link);
+        let after = None;
+        Self { node, what, after }
+    }
+
+    pub(super) const fn free(node: NodeId) -> Self {
+        let what = Action::Free;
+        let after = None;
+        Self { node, what, after }
+    }
+}
+
+/// Players that one turn does something for.
+const PLAYERS_A_TURN: usize = 2_048;
+
+impl Hub {
+    /// Begins a sweep, at once where no other has had its share of this turn. Those of one node are
+    /// done in the order in which they were begun.
+    pub(super) fn sweep(&mut self, sweep: Sweep) {
+        self.sweeps.push_back(sweep);
+        if self.next_sweep <= self.now {
+            self.run_sweeps();
+        }
+    }
+
+    /// Goes on with what was begun.
+    pub(super) fn run_sweeps(&mut self) {
+        let mut left = PLAYERS_A_TURN;
+        while left > 0
+            && let Some(sweep) = self.sweeps.pop_front()
+        {
+            let players = self.claims.of_node(sweep.node, sweep.after, left);
+            left = left.saturating_sub(players.len().max(1));
+            for player in &players {
+                self.do_for(*player, sweep.what);
+            }
+            if let (Some(last), 0) = (players.last(), left) {
+                let after = Some(*last);
+                self.sweeps.push_front(Sweep { after, ..sweep });
+            }
+        }
+        self.next_sweep = self.now + SWEEP_PAUSE;
+    }
+
+    /// Returns the link over which a claim is held, where that has not ended.
+    pub(super) fn live_link(&self, claim: &Claim) -> Option<ConnectionId> {
+        let joined = self.joined.get(&claim.node).copied();
+        claim.link.filter(|link| joined == Some(*link))
+    }
+
+    fn do_for(&mut self, player: ClientId, what: Action) {
+        let Some(claim) = self.claims.get_mut(player) else {
+            return;
+        };
+        match what {
+            Action::Unlink(link) if claim.link == Some(link) => {
+                claim.link = None;
+                self.hungry.remove(&player);
+                self.unread.remove(&player);
+                self.touch(Key::Player(player));
+            }
+            Action::Free if claim.link.is_none() => self.remove_claim(player),
+            Action::Unlink(_) | Action::Free => {}
+        }
+    }
+}
