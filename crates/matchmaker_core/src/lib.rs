@@ -23,10 +23,10 @@ pub use config::{Config, Duplicate, Game, TokenLifetime};
 pub use error::{CancelError, ReissueError, SubmitError};
 pub use event::{DownReason, Event, MatchEnd};
 pub use lease::ServerLink;
+pub use match_table::Seated;
 pub use matchmaker::{Caller, Load, Matchmaker, Stats};
 pub use pool::Slot;
 pub use rule::{Rule, SEATS_MAX, TeamSize, TeamSizeError};
-pub use match_table::Seated;
 pub use ticket::{
     Assignment, Ending, FailReason, GrantText, IdempotencyKey, Receipt, ResumeKey, TicketId,
     TicketIdError, TicketRequest, TicketState,

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use wire::{ClientId, CommandId, Instant, MatchId, Seat, Team, UnixTime};
 
 use crate::lease::ServerLink;
-use crate::match_table::Seated;
 use crate::ticket::TicketId;
 
 /// Where a match stands.

@@ -6,9 +6,11 @@ mod servers;
 use core::fmt;
 use core::time::Duration;
 
-use crypto::{NoEntropy, Provider, Ring, UserData};
 use crypto::token::CLOCK_SKEW;
-use wire::{Arrival, ClientId, CommandId, Generator, Instant, Machine, MatchId, Seed, Transmit, UnixTime};
+use crypto::{NoEntropy, Provider, Ring, UserData};
+use wire::{
+    Arrival, ClientId, CommandId, Generator, Instant, Machine, MatchId, Seed, Transmit, UnixTime,
+};
 
 use crate::command::{Command, Outcome};
 use crate::config::{Config, Duplicate, Game};

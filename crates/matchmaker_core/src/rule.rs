@@ -3,8 +3,8 @@
 use core::fmt;
 use core::num::NonZeroU8;
 
-use crate::ticket_table::Queue;
 use crate::ticket::TicketId;
+use crate::ticket_table::Queue;
 
 /// Which tickets make a match.
 ///

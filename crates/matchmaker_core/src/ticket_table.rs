@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, VecDeque};
 use crypto::UserData;
 use wire::{ClientId, Instant};
 
-use crate::ticket_table::{Arrival, Queue};
 use crate::ticket::{IdempotencyKey, ResumeKey, TicketId, TicketState};
 
 /// One ticket.

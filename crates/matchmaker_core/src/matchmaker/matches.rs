@@ -8,9 +8,9 @@ use crate::command::{Command, Outcome};
 use crate::event::{Event, MatchEnd};
 use crate::lease::ServerLink;
 use crate::match_table::{Chair, Match, Phase};
+use crate::match_table::{Seated, plan_seats};
 use crate::outbox::Pending;
 use crate::record::{Assign, Verdict};
-use crate::match_table::{Seated, plan_seats};
 use crate::ticket::{Ending, FailReason, TicketId, TicketState};
 use crate::timer::Timer;
 

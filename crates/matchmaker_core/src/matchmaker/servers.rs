@@ -5,17 +5,19 @@ use core::time::Duration;
 use crypto::{Provider, equal};
 use wire::{ClientId, CommandId, Instant, MatchId, NodeId};
 
+use super::Matchmaker;
+use super::matches::chair;
 use crate::command::{Command, Outcome};
 use crate::event::{DownReason, Event, MatchEnd};
 use crate::lease::{Server, ServerLink};
 use crate::match_table::{Match, Phase};
 use crate::outbox::Pending;
 use crate::pool::{Slot, SlotState, backoff};
-use crate::record::{Intake, Listed, RefuseReason, Register, Renewal, Reply, RunningMatch, ToMatchmaker};
+use crate::record::{
+    Intake, Listed, RefuseReason, Register, Renewal, Reply, RunningMatch, ToMatchmaker,
+};
 use crate::ticket::{Ending, FailReason, TicketState};
 use crate::timer::Timer;
-use super::Matchmaker;
-use super::matches::chair;
 
 impl<P: Provider> Matchmaker<P> {
     /// Takes a call of a game server and appends the reply to `reply`, which is empty or holds what

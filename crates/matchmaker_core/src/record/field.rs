@@ -6,8 +6,8 @@ use crypto::{AddressList, PublicKey, ServerKeys};
 use wire::{ClientId, MatchId, Reader, Seat, Team, Writer};
 
 use super::{DecodeError, Intake, RECORD_BYTES_MAX, VERSION};
-use crate::rule::SEATS_MAX;
 use crate::match_table::Seated;
+use crate::rule::SEATS_MAX;
 
 /// Checks length and version, and takes the second byte.
 pub(super) fn begin(record: &[u8]) -> Result<(u8, Reader<'_>), DecodeError> {

@@ -8,15 +8,15 @@ use matchmaker_core::Config;
 use matchmaker_core::record::encode_heartbeat;
 use wire::{ClientId, CommandId};
 
-use crate::rig::{Rig, Server};
+use crate::harness::{Harness, Server};
 
 #[test]
 fn the_steady_state_allocates_nothing() {
     let mut server = Server::new(1, 8);
-    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
-    server.join(&mut rig);
-    let ticket = rig.play(0..2, &mut server)[0];
-    rig.submit(7);
+    let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
+    server.join(&mut harness);
+    let ticket = harness.play(0..2, &mut server)[0];
+    harness.submit(7);
     let mut heartbeat = Vec::new();
     encode_heartbeat(
         server.intake,
@@ -32,31 +32,32 @@ fn the_steady_state_allocates_nothing() {
     );
     stale.truncate(stale.len() - 1);
     let mut reply = Vec::with_capacity(1_024);
-    let mut turn = |rig: &mut Rig| {
-        rig.now += Duration::from_millis(10);
+    let mut turn = |harness: &mut Harness| {
+        harness.now += Duration::from_millis(10);
         let records: [&[u8]; 4] = [&heartbeat, &stale, b"\x01\x63", b""];
         for record in records {
             reply.clear();
-            rig.machine
-                .handle_call(rig.now, server.link, record, &mut reply);
+            harness
+                .machine
+                .handle_call(harness.now, server.link, record, &mut reply);
         }
-        rig.machine.handle_timeout(rig.now);
-        rig.machine.handle_completed(
-            rig.now,
+        harness.machine.handle_timeout(harness.now);
+        harness.machine.handle_completed(
+            harness.now,
             CommandId(u64::MAX),
             matchmaker_core::Outcome::Started,
         );
-        assert!(rig.machine.ticket(ticket).is_some());
-        let waiting = rig.machine.ticket_of(ClientId(7)).unwrap();
-        rig.machine.keep_ticket(rig.now, waiting);
-        assert!(rig.machine.poll_event().is_none() && rig.machine.poll_command().is_none());
+        assert!(harness.machine.ticket(ticket).is_some());
+        let waiting = harness.machine.ticket_of(ClientId(7)).unwrap();
+        harness.machine.keep_ticket(harness.now, waiting);
+        assert!(harness.machine.poll_event().is_none() && harness.machine.poll_command().is_none());
     };
     for _ in 0..1_000 {
-        turn(&mut rig);
+        turn(&mut harness);
     }
     let before = COUNT.get();
     for _ in 0..25_000 {
-        turn(&mut rig);
+        turn(&mut harness);
     }
     assert_eq!(COUNT.get() - before, 0);
 }

@@ -10,7 +10,7 @@ use netsim::provider::SimProvider;
 use netsim::{ContractSubject, Limits, Reached, check_contract, test_site};
 use wire::{Arrival, ClientId, Generator, InstanceId, Instant, Machine, MatchId, Seed};
 
-use crate::rig::{APP, Server};
+use crate::harness::{APP, Server};
 
 #[test]
 fn sim_contract() {

@@ -20,14 +20,14 @@ pub(crate) const APP: u64 = 0x5EED;
 pub(crate) const UNIX: UnixTime = UnixTime::from_secs(1_800_000_000);
 
 /// A matchmaker, its clock, and what it said.
-pub(crate) struct Rig {
+pub(crate) struct Harness {
     pub(crate) machine: Matchmaker<SimProvider>,
     pub(crate) now: Instant,
     pub(crate) events: Vec<Event>,
     pub(crate) commands: Vec<(CommandId, Command)>,
 }
 
-impl Rig {
+impl Harness {
     /// A matchmaker for `teams` of `players` that has recovered and knows the time.
     pub(crate) fn new(config: Config, size: (u8, u8), servers: &[&Server]) -> Self {
         Self::with_slots(config, size, servers, &[])
@@ -45,10 +45,10 @@ impl Rig {
             slots: slots.iter().map(|server| server.link.node).collect(),
             fleet: servers.iter().map(|server| server.link.node).collect(),
         };
-        let mut rig = Self::start(config, game, Instant::ZERO, 1);
-        rig.machine.set_unix_time(rig.now, UNIX);
-        rig.pass(Duration::from_secs(2));
-        rig
+        let mut harness = Self::start(config, game, Instant::ZERO, 1);
+        harness.machine.set_unix_time(harness.now, UNIX);
+        harness.pass(Duration::from_secs(2));
+        harness
     }
 
     pub(crate) fn start(config: Config, game: Game, now: Instant, seed: u64) -> Self {
@@ -223,37 +223,38 @@ impl Server {
         }
     }
 
-    pub(crate) fn call(&self, rig: &mut Rig, body: &[u8]) -> Reply {
+    pub(crate) fn call(&self, harness: &mut Harness, body: &[u8]) -> Reply {
         let mut reply = Vec::new();
-        rig.machine
-            .handle_call(rig.now, self.link, body, &mut reply);
-        rig.drain();
+        harness
+            .machine
+            .handle_call(harness.now, self.link, body, &mut reply);
+        harness.drain();
         Reply::decode(&reply).unwrap()
     }
 
-    pub(crate) fn register(&self, rig: &mut Rig) -> Reply {
-        self.call(rig, &self.record().encode().unwrap())
+    pub(crate) fn register(&self, harness: &mut Harness) -> Reply {
+        self.call(harness, &self.record().encode().unwrap())
     }
 
     /// Registers and expects to be taken.
-    pub(crate) fn join(&self, rig: &mut Rig) {
-        let reply = self.register(rig);
+    pub(crate) fn join(&self, harness: &mut Harness) {
+        let reply = self.register(harness);
         assert!(matches!(reply, Reply::Renewed { .. }), "{reply:?}");
     }
 
-    pub(crate) fn heartbeat(&self, rig: &mut Rig) -> Reply {
+    pub(crate) fn heartbeat(&self, harness: &mut Harness) -> Reply {
         let mut body = Vec::new();
         let is_entered = |id: &MatchId| (*id, !self.unentered.contains(id));
         encode_heartbeat(self.intake, self.matches.keys().map(is_entered), &mut body);
-        self.call(rig, &body)
+        self.call(harness, &body)
     }
 
     /// Ends a match and says so.
-    pub(crate) fn end(&mut self, rig: &mut Rig, match_id: MatchId) -> Reply {
+    pub(crate) fn end(&mut self, harness: &mut Harness, match_id: MatchId) -> Reply {
         self.matches.remove(&match_id);
         let mut body = Vec::new();
         encode_result(match_id, b"3:1", &mut body);
-        self.call(rig, &body)
+        self.call(harness, &body)
     }
 
     /// Answers a call of the matchmaker.

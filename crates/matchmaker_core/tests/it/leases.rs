@@ -6,193 +6,207 @@ use matchmaker_core::{
 };
 use wire::MatchId;
 
-use crate::rig::{Rig, Server, secs};
+use crate::harness::{Harness, Server, secs};
 
 #[test]
 fn an_instance_lives_as_long_as_it_renews_its_lease() {
     let mut server = Server::new(1, 2);
-    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
-    server.join(&mut rig);
-    let tickets = rig.play(0..2, &mut server);
-    rig.pass_alive(secs(120), &[&server]);
-    rig.pass(secs(19));
-    rig.assignment(tickets[0]);
-    rig.pass(secs(1));
+    let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
+    server.join(&mut harness);
+    let tickets = harness.play(0..2, &mut server);
+    harness.pass_alive(secs(120), &[&server]);
+    harness.pass(secs(19));
+    harness.assignment(tickets[0]);
+    harness.pass(secs(1));
     let lost = TicketState::Ended(Ending::Failed(FailReason::ServerLost));
-    assert_eq!([rig.state(tickets[0]), rig.state(tickets[1])], [&lost; 2]);
+    assert_eq!(
+        [harness.state(tickets[0]), harness.state(tickets[1])],
+        [&lost; 2]
+    );
     let down = Event::ServerDown {
         server: server.link,
         reason: DownReason::LeaseLost,
     };
-    assert!(rig.events.contains(&down));
+    assert!(harness.events.contains(&down));
     // It was given up for ever.
-    assert_eq!(server.heartbeat(&mut rig), Reply::Retired);
-    assert_eq!(server.register(&mut rig), Reply::Retired);
-    assert_eq!(rig.machine.servers().count(), 0);
+    assert_eq!(server.heartbeat(&mut harness), Reply::Retired);
+    assert_eq!(server.register(&mut harness), Reply::Retired);
+    assert_eq!(harness.machine.servers().count(), 0);
 }
 
 #[test]
 fn no_lease_ends_while_the_matchmaker_cannot_be_called() {
     let (mut server, gone) = (Server::new(1, 2), Server::new(2, 2));
-    let mut rig = Rig::with_slots(Config::default(), (2, 1), &[&gone], &[&server]);
-    rig.command();
-    server.join(&mut rig);
-    gone.join(&mut rig);
-    let tickets = rig.play(0..2, &mut server);
-    let seat = rig.assignment(tickets[0]).clone();
+    let mut harness = Harness::with_slots(Config::default(), (2, 1), &[&gone], &[&server]);
+    harness.command();
+    server.join(&mut harness);
+    gone.join(&mut harness);
+    let tickets = harness.play(0..2, &mut server);
+    let seat = harness.assignment(tickets[0]).clone();
     // 25 s of the leases are over when the hub goes away, for a minute.
-    rig.pass(secs(25));
-    rig.commands.clear();
-    rig.machine.handle_link_down(rig.now);
-    let waiting = [rig.submit(2), rig.submit(3)];
-    rig.pass_asking(secs(60), &waiting);
-    rig.machine.handle_link_up(rig.now);
-    assert_eq!(rig.assignment(tickets[0]), &seat);
+    harness.pass(secs(25));
+    harness.commands.clear();
+    harness.machine.handle_link_down(harness.now);
+    let waiting = [harness.submit(2), harness.submit(3)];
+    harness.pass_asking(secs(60), &waiting);
+    harness.machine.handle_link_up(harness.now);
+    assert_eq!(harness.assignment(tickets[0]), &seat);
     // Nobody was told to end, nothing was started, no match was made.
     let is_stop = |(_, command): &(_, Command)| !matches!(command, Command::Call { .. });
-    rig.drain();
-    assert!(!rig.commands.iter().any(is_stop), "{:?}", rig.commands);
+    harness.drain();
+    assert!(
+        !harness.commands.iter().any(is_stop),
+        "{:?}",
+        harness.commands
+    );
     // Who comes back within what was left has its lease, as if nothing had been.
-    rig.pass(core::time::Duration::from_millis(4_999));
-    let Reply::Renewed { release, .. } = server.register(&mut rig) else {
+    harness.pass(core::time::Duration::from_millis(4_999));
+    let Reply::Renewed { release, .. } = server.register(&mut harness) else {
         panic!("not renewed");
     };
     assert_eq!(release, []);
-    rig.pass(core::time::Duration::from_millis(1));
-    assert_eq!(rig.machine.servers().collect::<Vec<_>>(), [server.link]);
-    assert_eq!(gone.register(&mut rig), Reply::Retired);
-    rig.pass_alive(secs(60), &[&server]);
-    assert_eq!(rig.assignment(tickets[0]), &seat);
+    harness.pass(core::time::Duration::from_millis(1));
+    assert_eq!(harness.machine.servers().collect::<Vec<_>>(), [server.link]);
+    assert_eq!(gone.register(&mut harness), Reply::Retired);
+    harness.pass_alive(secs(60), &[&server]);
+    assert_eq!(harness.assignment(tickets[0]), &seat);
 }
 
 #[test]
 fn a_lease_that_was_all_but_over_has_the_time_to_come_back() {
     let server = Server::new(1, 2);
-    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
-    server.join(&mut rig);
-    rig.pass(core::time::Duration::from_millis(29_999));
-    rig.machine.handle_link_down(rig.now);
-    rig.machine.handle_link_down(rig.now);
-    rig.pass(secs(600));
-    rig.machine.handle_link_up(rig.now);
-    rig.pass(core::time::Duration::from_millis(1_999));
-    server.join(&mut rig);
+    let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
+    server.join(&mut harness);
+    harness.pass(core::time::Duration::from_millis(29_999));
+    harness.machine.handle_link_down(harness.now);
+    harness.machine.handle_link_down(harness.now);
+    harness.pass(secs(600));
+    harness.machine.handle_link_up(harness.now);
+    harness.pass(core::time::Duration::from_millis(1_999));
+    server.join(&mut harness);
     // Said twice, it is as said once.
-    rig.machine.handle_link_up(rig.now);
-    rig.pass(secs(30));
-    assert_eq!(rig.machine.servers().count(), 0);
+    harness.machine.handle_link_up(harness.now);
+    harness.pass(secs(30));
+    assert_eq!(harness.machine.servers().count(), 0);
 }
 
 #[test]
 fn mm_4_a_matchmaker_without_a_link_waits_for_it_to_recover() {
     let mut server = Server::new(1, 2);
-    let mut before = Rig::new(Config::default(), (2, 1), &[&server]);
+    let mut before = Harness::new(Config::default(), (2, 1), &[&server]);
     server.join(&mut before);
     let match_id = before.play(0..2, &mut server)[0];
     let match_id = before.assignment(match_id).match_id;
 
     let game = matchmaker_core::Game {
-        app_id: crate::rig::APP,
+        app_id: crate::harness::APP,
         rule: matchmaker_core::Rule::TeamSize(matchmaker_core::TeamSize::new(2, 1).unwrap()),
         slots: vec![Server::new(2, 4).link.node],
         fleet: [server.link.node].into(),
     };
-    let mut rig = Rig::start(Config::default(), game, wire::Instant::ZERO, 2);
-    rig.machine.set_unix_time(rig.now, crate::rig::UNIX);
-    rig.machine.handle_link_down(rig.now);
-    let ticket = rig.submit(0);
-    rig.pass_asking(secs(100), &[ticket]);
-    rig.machine.handle_link_up(rig.now);
-    rig.pass(secs(1));
-    rig.drain();
-    assert!(rig.commands.is_empty(), "{:?}", rig.commands);
-    server.join(&mut rig);
-    assert_eq!(rig.assignment(ticket).match_id, match_id);
-    rig.pass(secs(1));
+    let mut harness = Harness::start(Config::default(), game, wire::Instant::ZERO, 2);
+    harness
+        .machine
+        .set_unix_time(harness.now, crate::harness::UNIX);
+    harness.machine.handle_link_down(harness.now);
+    let ticket = harness.submit(0);
+    harness.pass_asking(secs(100), &[ticket]);
+    harness.machine.handle_link_up(harness.now);
+    harness.pass(secs(1));
+    harness.drain();
+    assert!(harness.commands.is_empty(), "{:?}", harness.commands);
+    server.join(&mut harness);
+    assert_eq!(harness.assignment(ticket).match_id, match_id);
+    harness.pass(secs(1));
     // It is full, and one with room is held ready.
-    assert!(matches!(rig.command().1, Command::Spawn { .. }));
+    assert!(matches!(harness.command().1, Command::Spawn { .. }));
 }
 
 #[test]
 fn mm_4_a_returning_matchmaker_asks_for_registration_and_takes_the_matches_on() {
     let mut server = Server::new(1, 4);
-    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
-    server.join(&mut rig);
-    let before = rig.play(0..2, &mut server);
-    let seat = rig.assignment(before[0]).clone();
+    let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
+    server.join(&mut harness);
+    let before = harness.play(0..2, &mut server);
+    let seat = harness.assignment(before[0]).clone();
 
-    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
+    let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
     // Asked for too early, the player waits.
-    let ticket = rig.submit(0);
-    assert_eq!(rig.state(ticket), &TicketState::Queued);
-    assert_eq!(server.heartbeat(&mut rig), Reply::Register);
-    server.join(&mut rig);
-    let after = rig.assignment(ticket);
+    let ticket = harness.submit(0);
+    assert_eq!(harness.state(ticket), &TicketState::Queued);
+    assert_eq!(server.heartbeat(&mut harness), Reply::Register);
+    server.join(&mut harness);
+    let after = harness.assignment(ticket);
     assert_eq!((after.match_id, after.seat), (seat.match_id, seat.seat));
     // And whoever asks later gets back to the same match.
-    let other = rig.submit(1);
-    assert_eq!(rig.assignment(other).match_id, seat.match_id);
-    assert_eq!(rig.machine.stats().adopted, 1);
-    assert_eq!(rig.machine.load().players, 2);
+    let other = harness.submit(1);
+    assert_eq!(harness.assignment(other).match_id, seat.match_id);
+    assert_eq!(harness.machine.stats().adopted, 1);
+    assert_eq!(harness.machine.load().players, 2);
 }
 
 #[test]
 fn mm_1_a_match_that_nobody_entered_is_not_taken_on() {
     let mut server = Server::new(1, 4);
-    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
-    server.join(&mut rig);
-    let ticket = rig.play(0..2, &mut server)[0];
-    let match_id = rig.assignment(ticket).match_id;
+    let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
+    server.join(&mut harness);
+    let ticket = harness.play(0..2, &mut server)[0];
+    let match_id = harness.assignment(ticket).match_id;
     server.unentered.insert(match_id);
     // Of the matchmaker that knows it, it is one like the others.
-    rig.pass(secs(20));
-    server.join(&mut rig);
-    rig.assignment(ticket);
+    harness.pass(secs(20));
+    server.join(&mut harness);
+    harness.assignment(ticket);
 
-    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
-    let Reply::Renewed { release, .. } = server.register(&mut rig) else {
+    let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
+    let Reply::Renewed { release, .. } = server.register(&mut harness) else {
         panic!("not renewed");
     };
     assert_eq!(release, [match_id]);
-    assert_eq!(rig.machine.load().players, 0);
+    assert_eq!(harness.machine.load().players, 0);
 }
 
 #[test]
 fn no_match_is_made_while_servers_register_again() {
     let server = Server::new(1, 4);
     let game = matchmaker_core::Game {
-        app_id: crate::rig::APP,
+        app_id: crate::harness::APP,
         rule: matchmaker_core::Rule::TeamSize(matchmaker_core::TeamSize::new(1, 1).unwrap()),
         slots: Vec::new(),
         fleet: [server.link.node].into(),
     };
-    let mut rig = Rig::start(Config::default(), game, wire::Instant::ZERO, 1);
-    rig.machine.set_unix_time(rig.now, crate::rig::UNIX);
-    server.join(&mut rig);
-    let ticket = rig.submit(0);
-    rig.pass(core::time::Duration::from_millis(1_999));
-    assert_eq!(rig.state(ticket), &TicketState::Queued);
-    rig.pass(core::time::Duration::from_millis(1));
-    assert!(matches!(rig.state(ticket), TicketState::Allocating { .. }));
+    let mut harness = Harness::start(Config::default(), game, wire::Instant::ZERO, 1);
+    harness
+        .machine
+        .set_unix_time(harness.now, crate::harness::UNIX);
+    server.join(&mut harness);
+    let ticket = harness.submit(0);
+    harness.pass(core::time::Duration::from_millis(1_999));
+    assert_eq!(harness.state(ticket), &TicketState::Queued);
+    harness.pass(core::time::Duration::from_millis(1));
+    assert!(matches!(
+        harness.state(ticket),
+        TicketState::Allocating { .. }
+    ));
 }
 
 #[test]
 fn a_server_cannot_claim_players_once_every_old_lease_is_over() {
     let (honest, mut thief) = (Server::new(1, 4), Server::new(2, 100));
-    let mut rig = Rig::new(Config::default(), (2, 1), &[&honest, &thief]);
-    rig.pass(secs(28));
-    let ticket = rig.submit(7);
+    let mut harness = Harness::new(Config::default(), (2, 1), &[&honest, &thief]);
+    harness.pass(secs(28));
+    let ticket = harness.submit(7);
     let seated = matchmaker_core::Seated {
         client_id: wire::ClientId(7),
         seat: wire::Seat(0),
         team: wire::Team(0),
     };
     thief.matches.insert(MatchId([9; 16]), vec![seated]);
-    let Reply::Renewed { release, .. } = thief.register(&mut rig) else {
+    let Reply::Renewed { release, .. } = thief.register(&mut harness) else {
         panic!("not renewed");
     };
     assert_eq!(release, [MatchId([9; 16])]);
-    assert_eq!(rig.state(ticket), &TicketState::Queued);
+    assert_eq!(harness.state(ticket), &TicketState::Queued);
 }
 
 #[test]
@@ -213,72 +227,72 @@ fn an_adopted_match_needs_room_and_its_players_are_in_one_match_only() {
     second
         .matches
         .insert(MatchId([3; 16]), vec![seated(2, 0), seated(4, 1)]);
-    let mut rig = Rig::new(Config::default(), (2, 1), &[&first, &second]);
-    let Reply::Renewed { release, .. } = first.register(&mut rig) else {
+    let mut harness = Harness::new(Config::default(), (2, 1), &[&first, &second]);
+    let Reply::Renewed { release, .. } = first.register(&mut harness) else {
         panic!("not renewed");
     };
     assert_eq!(release, [MatchId([0; 16]), MatchId([2; 16])]);
-    second.join(&mut rig);
-    assert_eq!(rig.machine.load().players, 3);
-    let back = rig.submit(2);
-    assert_eq!(rig.assignment(back).match_id, MatchId([1; 16]));
+    second.join(&mut harness);
+    assert_eq!(harness.machine.load().players, 3);
+    let back = harness.submit(2);
+    assert_eq!(harness.assignment(back).match_id, MatchId([1; 16]));
 }
 
 #[test]
 fn only_servers_of_the_join_file_register() {
     let (known, stranger) = (Server::new(1, 2), Server::new(2, 2));
-    let mut rig = Rig::new(Config::default(), (2, 1), &[&known]);
+    let mut harness = Harness::new(Config::default(), (2, 1), &[&known]);
     assert_eq!(
-        stranger.register(&mut rig),
+        stranger.register(&mut harness),
         Reply::Refused(RefuseReason::NotAllowed)
     );
     let mut other_app = known.record();
     other_app.app_id ^= 1;
-    let reply = known.call(&mut rig, &other_app.encode().unwrap());
+    let reply = known.call(&mut harness, &other_app.encode().unwrap());
     assert_eq!(reply, Reply::Refused(RefuseReason::OtherApp));
     let mut other_identity = known.record();
     other_identity.identity_keys = stranger.identity_keys.clone();
-    let reply = known.call(&mut rig, &other_identity.encode().unwrap());
+    let reply = known.call(&mut harness, &other_identity.encode().unwrap());
     assert_eq!(reply, Reply::Refused(RefuseReason::OtherIdentity));
-    let reply = known.call(&mut rig, b"\x01\x09");
+    let reply = known.call(&mut harness, b"\x01\x09");
     assert_eq!(reply, Reply::Refused(RefuseReason::Malformed));
-    assert_eq!(rig.machine.stats().calls_refused, 4);
-    assert_eq!(rig.machine.servers().count(), 0);
+    assert_eq!(harness.machine.stats().calls_refused, 4);
+    assert_eq!(harness.machine.servers().count(), 0);
 }
 
 #[test]
 fn a_restarted_server_is_another_instance_and_the_old_one_is_gone() {
     let mut old = Server::new(1, 2);
     let mut new = Server::run(1, 2, 1);
-    let mut rig = Rig::new(Config::default(), (1, 1), &[&old]);
-    old.join(&mut rig);
-    let ticket = rig.play(0..1, &mut old)[0];
-    new.join(&mut rig);
+    let mut harness = Harness::new(Config::default(), (1, 1), &[&old]);
+    old.join(&mut harness);
+    let ticket = harness.play(0..1, &mut old)[0];
+    new.join(&mut harness);
     let lost = TicketState::Ended(Ending::Failed(FailReason::ServerLost));
-    assert_eq!(rig.state(ticket), &lost);
-    assert_eq!(rig.machine.servers().collect::<Vec<_>>(), [new.link]);
+    assert_eq!(harness.state(ticket), &lost);
+    assert_eq!(harness.machine.servers().collect::<Vec<_>>(), [new.link]);
     // They do not take turns.
-    assert_eq!(old.register(&mut rig), Reply::Retired);
-    assert_eq!(rig.machine.servers().collect::<Vec<_>>(), [new.link]);
-    let ticket = rig.play(0..1, &mut new)[0];
-    assert_eq!(rig.assignment(ticket).server, new.link);
+    assert_eq!(old.register(&mut harness), Reply::Retired);
+    assert_eq!(harness.machine.servers().collect::<Vec<_>>(), [new.link]);
+    let ticket = harness.play(0..1, &mut new)[0];
+    assert_eq!(harness.assignment(ticket).server, new.link);
 }
 
 #[test]
 fn a_match_that_its_server_no_longer_names_is_over() {
     let mut server = Server::new(1, 2);
-    let mut rig = Rig::new(Config::default(), (1, 1), &[&server]);
-    server.join(&mut rig);
-    let ticket = rig.play(0..1, &mut server)[0];
-    let match_id = rig.assignment(ticket).match_id;
+    let mut harness = Harness::new(Config::default(), (1, 1), &[&server]);
+    server.join(&mut harness);
+    let ticket = harness.play(0..1, &mut server)[0];
+    let match_id = harness.assignment(ticket).match_id;
     server.matches.clear();
     // A heartbeat that was on its way when the match went live says nothing.
-    server.heartbeat(&mut rig);
-    rig.assignment(ticket);
-    rig.pass(secs(10));
-    server.heartbeat(&mut rig);
-    assert_eq!(rig.state(ticket), &TicketState::Ended(Ending::Finished));
-    assert!(rig.events.contains(&Event::MatchEnded {
+    server.heartbeat(&mut harness);
+    harness.assignment(ticket);
+    harness.pass(secs(10));
+    server.heartbeat(&mut harness);
+    assert_eq!(harness.state(ticket), &TicketState::Ended(Ending::Finished));
+    assert!(harness.events.contains(&Event::MatchEnded {
         match_id,
         end: MatchEnd::Unlisted,
         result: Vec::new(),
@@ -288,84 +302,87 @@ fn a_match_that_its_server_no_longer_names_is_over() {
 #[test]
 fn a_match_that_nobody_enters_is_over_when_its_tokens_have_lapsed() {
     let mut server = Server::new(1, 2);
-    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
-    server.join(&mut rig);
-    let tickets = rig.play(0..2, &mut server);
-    let match_id = rig.assignment(tickets[0]).match_id;
+    let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
+    server.join(&mut harness);
+    let tickets = harness.play(0..2, &mut server);
+    let match_id = harness.assignment(tickets[0]).match_id;
     server.unentered.insert(match_id);
-    rig.pass_alive(secs(30), &[&server]);
+    harness.pass_alive(secs(30), &[&server]);
     // Another token, another minute.
-    rig.machine.reissue(rig.now, tickets[0]).unwrap();
+    harness.machine.reissue(harness.now, tickets[0]).unwrap();
     // 60 s for the token, two clocks of 5 s each, and 5 s that a heartbeat may be on its way.
-    rig.pass_alive(secs(74), &[&server]);
-    rig.assignment(tickets[0]);
-    rig.pass(secs(1));
-    let Reply::Renewed { release, .. } = server.heartbeat(&mut rig) else {
+    harness.pass_alive(secs(74), &[&server]);
+    harness.assignment(tickets[0]);
+    harness.pass(secs(1));
+    let Reply::Renewed { release, .. } = server.heartbeat(&mut harness) else {
         panic!("not renewed");
     };
     assert_eq!(release, [match_id], "the server forgets it");
     for ticket in tickets {
-        assert_eq!(rig.state(ticket), &TicketState::Ended(Ending::NotEntered));
+        assert_eq!(
+            harness.state(ticket),
+            &TicketState::Ended(Ending::NotEntered)
+        );
     }
-    assert!(rig.events.contains(&Event::MatchEnded {
+    assert!(harness.events.contains(&Event::MatchEnded {
         match_id,
         end: MatchEnd::NotEntered,
         result: Vec::new(),
     }));
     // The seats are free, on both sides.
     server.matches.remove(&match_id);
-    let next = rig.play(2..4, &mut server);
-    rig.assignment(next[0]);
-    assert_eq!(rig.machine.load().players, 2);
+    let next = harness.play(2..4, &mut server);
+    harness.assignment(next[0]);
+    assert_eq!(harness.machine.load().players, 2);
 }
 
 #[test]
 fn a_match_that_somebody_entered_stays_however_long_it_lasts() {
     let mut server = Server::new(1, 2);
-    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
-    server.join(&mut rig);
-    let tickets = rig.play(0..2, &mut server);
-    let match_id = rig.assignment(tickets[0]).match_id;
+    let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
+    server.join(&mut harness);
+    let tickets = harness.play(0..2, &mut server);
+    let match_id = harness.assignment(tickets[0]).match_id;
     server.unentered.insert(match_id);
-    rig.pass_alive(secs(70), &[&server]);
+    harness.pass_alive(secs(70), &[&server]);
     server.unentered.clear();
-    rig.pass_alive(secs(3_600), &[&server]);
-    rig.assignment(tickets[1]);
+    harness.pass_alive(secs(3_600), &[&server]);
+    harness.assignment(tickets[1]);
     // Registering again, as with another key, says the same.
-    server.join(&mut rig);
-    rig.assignment(tickets[1]);
+    server.join(&mut harness);
+    harness.assignment(tickets[1]);
 }
 
 #[test]
 fn a_server_that_takes_no_more_gets_no_more() {
     let (mut closed, mut open) = (Server::new(1, 8), Server::new(2, 8));
-    let mut rig = Rig::new(Config::default(), (1, 1), &[&closed, &open]);
-    closed.join(&mut rig);
-    open.join(&mut rig);
+    let mut harness = Harness::new(Config::default(), (1, 1), &[&closed, &open]);
+    closed.join(&mut harness);
+    open.join(&mut harness);
     closed.intake = Intake::Closed;
-    closed.heartbeat(&mut rig);
+    closed.heartbeat(&mut harness);
     for client in 0..4 {
-        let ticket = rig.submit(client);
-        rig.serve(&mut [&mut open]);
-        assert_eq!(rig.assignment(ticket).server, open.link);
+        let ticket = harness.submit(client);
+        harness.serve(&mut [&mut open]);
+        assert_eq!(harness.assignment(ticket).server, open.link);
     }
     let mut bye = Vec::new();
     encode_bye(&mut bye);
-    assert_eq!(closed.call(&mut rig, &bye), Reply::Noted);
-    assert_eq!(rig.machine.servers().collect::<Vec<_>>(), [open.link]);
+    assert_eq!(closed.call(&mut harness, &bye), Reply::Noted);
+    assert_eq!(harness.machine.servers().collect::<Vec<_>>(), [open.link]);
 }
 
 #[test]
 fn matches_are_packed_on_the_fullest_server() {
     let (mut one, mut two) = (Server::new(1, 4), Server::new(2, 4));
-    let mut rig = Rig::new(Config::default(), (2, 1), &[&one, &two]);
-    one.join(&mut rig);
-    two.join(&mut rig);
+    let mut harness = Harness::new(Config::default(), (2, 1), &[&one, &two]);
+    one.join(&mut harness);
+    two.join(&mut harness);
     for clients in [0..2, 2..4, 4..6, 6..8] {
         for client in clients {
-            rig.submit(client);
+            harness.submit(client);
         }
-        rig.serve(&mut [&mut one, &mut two]);
+        harness.serve(&mut [&mut one, &mut two]);
     }
     assert_eq!((one.players().len(), two.players().len()), (4, 4));
     let halves = [one.players(), two.players()].map(|players| players.first().copied());
@@ -376,42 +393,48 @@ fn matches_are_packed_on_the_fullest_server() {
 #[test]
 fn mm_9_a_server_that_does_not_answer_delays_its_own_match_only() {
     let (dead, mut alive) = (Server::new(1, 8), Server::new(2, 8));
-    let mut rig = Rig::new(Config::default(), (1, 1), &[&dead, &alive]);
-    dead.join(&mut rig);
-    let stuck = rig.submit(0);
-    let (_never, command) = rig.command();
+    let mut harness = Harness::new(Config::default(), (1, 1), &[&dead, &alive]);
+    dead.join(&mut harness);
+    let stuck = harness.submit(0);
+    let (_never, command) = harness.command();
     assert!(matches!(command, Command::Call { to, .. } if to == dead.link));
-    alive.join(&mut rig);
+    alive.join(&mut harness);
     // Packing would go on with the dead server, were it not known to be busy: fill it.
     let mut closed = dead.record();
     closed.intake = Intake::Closed;
-    dead.call(&mut rig, &closed.encode().unwrap());
-    let fine = rig.play(1..2, &mut alive)[0];
-    rig.assignment(fine);
-    assert!(matches!(rig.state(stuck), TicketState::Allocating { .. }));
-    rig.pass(secs(5));
-    rig.serve(&mut [&mut alive]);
-    assert_eq!(rig.assignment(stuck).server, alive.link);
+    dead.call(&mut harness, &closed.encode().unwrap());
+    let fine = harness.play(1..2, &mut alive)[0];
+    harness.assignment(fine);
+    assert!(matches!(
+        harness.state(stuck),
+        TicketState::Allocating { .. }
+    ));
+    harness.pass(secs(5));
+    harness.serve(&mut [&mut alive]);
+    assert_eq!(harness.assignment(stuck).server, alive.link);
 }
 
 #[test]
 fn a_server_that_refuses_is_left_alone_until_its_next_heartbeat() {
     let mut server = Server::new(1, 8);
-    let mut rig = Rig::new(Config::default(), (1, 1), &[&server]);
-    server.join(&mut rig);
-    let ticket = rig.submit(0);
-    let (id, _) = rig.command();
-    rig.complete(id, Outcome::Answered(vec![1, 1]));
-    assert!(rig.commands.is_empty());
-    server.heartbeat(&mut rig);
-    let (id, _) = rig.command();
+    let mut harness = Harness::new(Config::default(), (1, 1), &[&server]);
+    server.join(&mut harness);
+    let ticket = harness.submit(0);
+    let (id, _) = harness.command();
+    harness.complete(id, Outcome::Answered(vec![1, 1]));
+    assert!(harness.commands.is_empty());
+    server.heartbeat(&mut harness);
+    let (id, _) = harness.command();
     // Neither nonsense nor the outcome of another command is a yes.
-    rig.complete(id, Outcome::Answered(vec![0; 99]));
-    server.heartbeat(&mut rig);
-    let (id, _) = rig.command();
-    rig.complete(id, Outcome::Started);
-    assert!(matches!(rig.state(ticket), TicketState::Allocating { .. }));
-    server.heartbeat(&mut rig);
-    rig.serve(&mut [&mut server]);
-    rig.assignment(ticket);
+    harness.complete(id, Outcome::Answered(vec![0; 99]));
+    server.heartbeat(&mut harness);
+    let (id, _) = harness.command();
+    harness.complete(id, Outcome::Started);
+    assert!(matches!(
+        harness.state(ticket),
+        TicketState::Allocating { .. }
+    ));
+    server.heartbeat(&mut harness);
+    harness.serve(&mut [&mut server]);
+    harness.assignment(ticket);
 }

@@ -4,10 +4,10 @@
 
 mod alloc;
 mod contract;
+mod harness;
 mod leases;
 mod limits;
 mod records;
-mod rig;
 mod secrets;
 mod slots;
 mod tickets;

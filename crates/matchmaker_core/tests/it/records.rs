@@ -10,7 +10,7 @@ use matchmaker_core::{Config, Seated};
 use proptest::prelude::*;
 use wire::{ClientId, InstanceId, MatchId, Seat, Team};
 
-use crate::rig::{Rig, Server};
+use crate::harness::{Harness, Server};
 
 #[test]
 fn the_bytes_are_frozen() {
@@ -82,14 +82,18 @@ fn a_cut_or_lengthened_register_record_is_refused() {
     let mut server = Server::new(1, 8);
     server.matches.insert(MatchId([1; 16]), Vec::new());
     let record = server.record().encode().unwrap();
-    let mut rig = Rig::new(Config::default(), (1, 1), &[&server]);
+    let mut harness = Harness::new(Config::default(), (1, 1), &[&server]);
     let malformed = Reply::Refused(matchmaker_core::record::RefuseReason::Malformed);
     for len in 0..record.len() {
-        assert_eq!(server.call(&mut rig, &record[..len]), malformed, "{len}");
+        assert_eq!(
+            server.call(&mut harness, &record[..len]),
+            malformed,
+            "{len}"
+        );
     }
     let longer = [record.as_slice(), &[0]].concat();
-    assert_eq!(server.call(&mut rig, &longer), malformed);
-    server.join(&mut rig);
+    assert_eq!(server.call(&mut harness, &longer), malformed);
+    server.join(&mut harness);
 }
 
 #[test]
@@ -122,8 +126,8 @@ fn matches_out_of_order_are_refused() {
         ..server.record()
     };
     assert!(many.encode().is_none());
-    let mut rig = Rig::new(Config::default(), (1, 1), &[&server]);
-    server.join(&mut rig);
+    let mut harness = Harness::new(Config::default(), (1, 1), &[&server]);
+    server.join(&mut harness);
     let heartbeat = |ids: &[u8]| {
         let mut body = Vec::new();
         let ids = ids.iter().map(|id| (MatchId([*id; 16]), true));
@@ -131,13 +135,13 @@ fn matches_out_of_order_are_refused() {
         body
     };
     let malformed = Reply::Refused(matchmaker_core::record::RefuseReason::Malformed);
-    assert_eq!(server.call(&mut rig, &heartbeat(&[2, 1])), malformed);
-    assert_eq!(server.call(&mut rig, &heartbeat(&[1, 1])), malformed);
-    assert_ne!(server.call(&mut rig, &heartbeat(&[1, 2])), malformed);
+    assert_eq!(server.call(&mut harness, &heartbeat(&[2, 1])), malformed);
+    assert_eq!(server.call(&mut harness, &heartbeat(&[1, 1])), malformed);
+    assert_ne!(server.call(&mut harness, &heartbeat(&[1, 2])), malformed);
     // A flag that means nothing yet.
     let mut strange = heartbeat(&[1, 2]);
     *strange.last_mut().unwrap() = 2;
-    assert_eq!(server.call(&mut rig, &strange), malformed);
+    assert_eq!(server.call(&mut harness, &strange), malformed);
 }
 
 #[test]
@@ -190,13 +194,13 @@ proptest! {
     #[test]
     fn bgx2_no_call_stops_the_matchmaker(bodies in prop::collection::vec((any::<Vec<u8>>(), 0_u8..8), 1..50)) {
         let server = Server::new(1, 8);
-        let mut rig = Rig::new(Config::default(), (1, 1), &[&server]);
-        server.join(&mut rig);
+        let mut harness = Harness::new(Config::default(), (1, 1), &[&server]);
+        server.join(&mut harness);
         for (bytes, kind) in bodies {
             let body = [&[1, kind], bytes.as_slice()].concat();
-            server.call(&mut rig, &body);
+            server.call(&mut harness, &body);
         }
-        prop_assert!(rig.machine.load().servers <= 1);
+        prop_assert!(harness.machine.load().servers <= 1);
     }
 }
 

@@ -6,46 +6,47 @@ use crypto::ClientGrant;
 use matchmaker_core::{Command, Config, Outcome, TicketRequest};
 use wire::ClientId;
 
-use crate::rig::{Rig, Server, UNIX, secs};
+use crate::harness::{Harness, Server, UNIX, secs};
 
 #[test]
 fn mm_7_no_secret_reaches_a_log() {
     let mut server = Server::new(1, 8);
-    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
+    let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
     let mut log = String::new();
     let mut reply = Vec::new();
     let record = server.record().encode().unwrap();
-    rig.machine
-        .handle_call(rig.now, server.link, &record, &mut reply);
-    write!(log, "{reply:?} {:?}", rig.machine).unwrap();
+    harness
+        .machine
+        .handle_call(harness.now, server.link, &record, &mut reply);
+    write!(log, "{reply:?} {:?}", harness.machine).unwrap();
     let receipts = [0, 1].map(|client| {
         let request = TicketRequest::new(ClientId(client));
         write!(log, "{request:?}").unwrap();
-        rig.machine.submit(rig.now, &request).unwrap()
+        harness.machine.submit(harness.now, &request).unwrap()
     });
-    let (id, command) = rig.command();
+    let (id, command) = harness.command();
     write!(log, "{receipts:?} {command:?}").unwrap();
     let Command::Call { body, .. } = command else {
         panic!("no call");
     };
     let outcome = Outcome::Answered(server.answer(&body));
     write!(log, "{outcome:?}").unwrap();
-    rig.complete(id, outcome);
+    harness.complete(id, outcome);
     write!(
         log,
         "{:?} {:?} {:?}",
-        rig.events,
-        rig.machine,
-        rig.machine.stats()
+        harness.events,
+        harness.machine,
+        harness.machine.stats()
     )
     .unwrap();
 
     let mut secrets: Vec<Vec<u8>> = vec![server.key.to_bytes()[4..].to_vec()];
     let mut texts = Vec::new();
     for receipt in &receipts {
-        let state = rig.state(receipt.ticket);
+        let state = harness.state(receipt.ticket);
         write!(log, "{state:?}").unwrap();
-        let text = rig.assignment(receipt.ticket).grant.expose().to_owned();
+        let text = harness.assignment(receipt.ticket).grant.expose().to_owned();
         secrets.push(ClientGrant::from_text(&text).unwrap().psk.expose().to_vec());
         texts.push(text);
         texts.push(receipt.resume_key.to_text().to_string());

@@ -7,24 +7,24 @@ use matchmaker_core::{
 };
 use wire::{ClientId, MatchId};
 
-use crate::rig::{Rig, Server, secs};
+use crate::harness::{Harness, Server, secs};
 
 #[test]
 fn mm_3_first_come_first_served() {
     let mut server = Server::new(1, 4);
-    let mut rig = Rig::new(Config::default(), (2, 2), &[&server]);
-    server.join(&mut rig);
-    let tickets: Vec<_> = (0..7).map(|client| rig.submit(client)).collect();
-    rig.serve(&mut [&mut server]);
+    let mut harness = Harness::new(Config::default(), (2, 2), &[&server]);
+    server.join(&mut harness);
+    let tickets: Vec<_> = (0..7).map(|client| harness.submit(client)).collect();
+    harness.serve(&mut [&mut server]);
     for ticket in &tickets[..4] {
-        assert_eq!(rig.assignment(*ticket).server, server.link);
+        assert_eq!(harness.assignment(*ticket).server, server.link);
     }
     for ticket in &tickets[4..] {
-        assert_eq!(rig.state(*ticket), &TicketState::Queued);
+        assert_eq!(harness.state(*ticket), &TicketState::Queued);
     }
     let seats: Vec<_> = tickets[..4]
         .iter()
-        .map(|ticket| rig.assignment(*ticket))
+        .map(|ticket| harness.assignment(*ticket))
         .map(|seat| (seat.seat.0, seat.team.0))
         .collect();
     assert_eq!(seats, [(0, 0), (1, 1), (2, 0), (3, 1)]);
@@ -33,12 +33,12 @@ fn mm_3_first_come_first_served() {
 #[test]
 fn a_change_of_state_is_an_event() {
     let mut server = Server::new(1, 2);
-    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
-    server.join(&mut rig);
-    let tickets = rig.play(0..2, &mut server);
+    let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
+    server.join(&mut harness);
+    let tickets = harness.play(0..2, &mut server);
     let changes = |ticket| {
         let of = |event: &&Event| **event == Event::Ticket(ticket);
-        rig.events.iter().filter(of).count()
+        harness.events.iter().filter(of).count()
     };
     // Queued, allocating, assigned.
     assert_eq!((changes(tickets[0]), changes(tickets[1])), (3, 3));
@@ -47,22 +47,33 @@ fn a_change_of_state_is_an_event() {
 #[test]
 fn bgx4_the_same_wish_gives_the_same_ticket() {
     let mut server = Server::new(1, 2);
-    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
-    server.join(&mut rig);
+    let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
+    server.join(&mut harness);
     let wish = TicketRequest::new(ClientId(1)).with_idempotency(IdempotencyKey([7; 16]));
-    let receipt = rig.machine.submit(rig.now, &wish).unwrap();
-    assert_eq!(rig.machine.submit(rig.now, &wish), Ok(receipt.clone()));
-    rig.submit(2);
-    rig.serve(&mut [&mut server]);
-    let grant = rig.assignment(receipt.ticket).grant.clone();
-    assert_eq!(rig.machine.submit(rig.now, &wish), Ok(receipt.clone()));
-    assert_eq!(rig.assignment(receipt.ticket).grant, grant);
-    assert!(rig.machine.is_holder(receipt.ticket, &receipt.resume_key));
-    let other = rig
-        .machine
-        .submit(rig.now, &TicketRequest::new(ClientId(3)));
+    let receipt = harness.machine.submit(harness.now, &wish).unwrap();
+    assert_eq!(
+        harness.machine.submit(harness.now, &wish),
+        Ok(receipt.clone())
+    );
+    harness.submit(2);
+    harness.serve(&mut [&mut server]);
+    let grant = harness.assignment(receipt.ticket).grant.clone();
+    assert_eq!(
+        harness.machine.submit(harness.now, &wish),
+        Ok(receipt.clone())
+    );
+    assert_eq!(harness.assignment(receipt.ticket).grant, grant);
     assert!(
-        !rig.machine
+        harness
+            .machine
+            .is_holder(receipt.ticket, &receipt.resume_key)
+    );
+    let other = harness
+        .machine
+        .submit(harness.now, &TicketRequest::new(ClientId(3)));
+    assert!(
+        !harness
+            .machine
             .is_holder(receipt.ticket, &other.unwrap().resume_key)
     );
 }
@@ -72,103 +83,113 @@ fn bgx4_a_wish_whose_ticket_has_ended_queues_nobody_anew() {
     let mut config = Config::default();
     config.ended_kept = secs(100);
     let mut server = Server::new(1, 8);
-    let mut rig = Rig::new(config, (2, 1), &[&server]);
-    server.join(&mut rig);
+    let mut harness = Harness::new(config, (2, 1), &[&server]);
+    server.join(&mut harness);
     let wish = |client, key| {
         TicketRequest::new(ClientId(client)).with_idempotency(IdempotencyKey([key; 16]))
     };
-    let mut submit = |rig: &mut Rig, client, key| {
-        let receipt = rig.machine.submit(rig.now, &wish(client, key)).unwrap();
-        rig.serve(&mut [&mut server]);
+    let mut submit = |harness: &mut Harness, client, key| {
+        let receipt = harness
+            .machine
+            .submit(harness.now, &wish(client, key))
+            .unwrap();
+        harness.serve(&mut [&mut server]);
         receipt
     };
     // One is cancelled, one replaced, one played to its end.
-    let cancelled = submit(&mut rig, 1, 1);
-    rig.machine.cancel(rig.now, cancelled.ticket).unwrap();
-    let replaced = submit(&mut rig, 2, 1);
-    let played = submit(&mut rig, 2, 2);
-    submit(&mut rig, 3, 3);
-    let match_id = rig.assignment(played.ticket).match_id;
-    server.end(&mut rig, match_id);
+    let cancelled = submit(&mut harness, 1, 1);
+    harness
+        .machine
+        .cancel(harness.now, cancelled.ticket)
+        .unwrap();
+    let replaced = submit(&mut harness, 2, 1);
+    let played = submit(&mut harness, 2, 2);
+    submit(&mut harness, 3, 3);
+    let match_id = harness.assignment(played.ticket).match_id;
+    server.end(&mut harness, match_id);
     for (client, key, receipt) in [(1, 1, &cancelled), (2, 1, &replaced), (2, 2, &played)] {
-        let again = rig.machine.submit(rig.now, &wish(client, key));
+        let again = harness.machine.submit(harness.now, &wish(client, key));
         assert_eq!(again.as_ref(), Ok(receipt));
     }
-    assert_eq!(rig.machine.load().tickets_waiting, 0);
+    assert_eq!(harness.machine.load().tickets_waiting, 0);
     // A key is the player's own, and lasts as long as its ticket is known.
-    let other = rig.machine.submit(rig.now, &wish(4, 1)).unwrap();
+    let other = harness.machine.submit(harness.now, &wish(4, 1)).unwrap();
     assert_ne!(other, cancelled);
-    rig.pass(secs(100));
-    let anew = rig.machine.submit(rig.now, &wish(1, 1)).unwrap();
+    harness.pass(secs(100));
+    let anew = harness.machine.submit(harness.now, &wish(1, 1)).unwrap();
     assert_ne!(anew, cancelled);
-    assert_eq!(rig.state(anew.ticket), &TicketState::Queued);
+    assert_eq!(harness.state(anew.ticket), &TicketState::Queued);
 }
 
 #[test]
 fn a_newer_wish_takes_the_place_of_a_waiting_one() {
-    let mut rig = Rig::new(Config::default(), (2, 1), &[]);
-    let first = rig.submit(1);
-    let second = rig.submit(1);
-    assert_eq!(rig.state(first), &TicketState::Ended(Ending::Replaced));
-    assert_eq!(rig.state(second), &TicketState::Queued);
-    assert_eq!(rig.machine.load().tickets_waiting, 1);
+    let mut harness = Harness::new(Config::default(), (2, 1), &[]);
+    let first = harness.submit(1);
+    let second = harness.submit(1);
+    assert_eq!(harness.state(first), &TicketState::Ended(Ending::Replaced));
+    assert_eq!(harness.state(second), &TicketState::Queued);
+    assert_eq!(harness.machine.load().tickets_waiting, 1);
 }
 
 #[test]
 fn a_second_wish_is_refused_where_told_so() {
     let mut config = Config::default();
     config.duplicate = Duplicate::Refuse;
-    let mut rig = Rig::new(config, (2, 1), &[]);
-    let first = rig.submit(1);
-    let second = rig
+    let mut harness = Harness::new(config, (2, 1), &[]);
+    let first = harness.submit(1);
+    let second = harness
         .machine
-        .submit(rig.now, &TicketRequest::new(ClientId(1)));
+        .submit(harness.now, &TicketRequest::new(ClientId(1)));
     assert_eq!(second, Err(SubmitError::Duplicate(first)));
-    assert_eq!(rig.state(first), &TicketState::Queued);
+    assert_eq!(harness.state(first), &TicketState::Queued);
 }
 
 #[test]
 fn mm_1_a_player_in_a_live_match_gets_back_to_it() {
     let mut server = Server::new(1, 8);
-    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
-    server.join(&mut rig);
-    let tickets = rig.play(0..2, &mut server);
-    let before = rig.assignment(tickets[0]).clone();
-    let again = |rig: &mut Rig| {
-        rig.machine
-            .submit(rig.now, &TicketRequest::new(ClientId(0)))
+    let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
+    server.join(&mut harness);
+    let tickets = harness.play(0..2, &mut server);
+    let before = harness.assignment(tickets[0]).clone();
+    let again = |harness: &mut Harness| {
+        harness
+            .machine
+            .submit(harness.now, &TicketRequest::new(ClientId(0)))
     };
-    assert_eq!(again(&mut rig), Err(SubmitError::TooSoon(secs(5))));
-    rig.pass(secs(5));
-    let ticket = again(&mut rig).unwrap().ticket;
-    let after = rig.assignment(ticket);
+    assert_eq!(again(&mut harness), Err(SubmitError::TooSoon(secs(5))));
+    harness.pass(secs(5));
+    let ticket = again(&mut harness).unwrap().ticket;
+    let after = harness.assignment(ticket);
     assert_eq!((after.match_id, after.seat), (before.match_id, before.seat));
     assert_ne!(after.grant, before.grant);
-    assert_eq!(rig.state(tickets[0]), &TicketState::Ended(Ending::Replaced));
-    assert_eq!(rig.machine.load().players, 2);
+    assert_eq!(
+        harness.state(tickets[0]),
+        &TicketState::Ended(Ending::Replaced)
+    );
+    assert_eq!(harness.machine.load().players, 2);
     let match_id = before.match_id;
-    server.end(&mut rig, match_id);
-    assert_eq!(rig.state(ticket), &TicketState::Ended(Ending::Finished));
+    server.end(&mut harness, match_id);
+    assert_eq!(harness.state(ticket), &TicketState::Ended(Ending::Finished));
 }
 
 #[test]
 fn a_cancelled_ticket_ends_and_the_others_keep_their_places() {
     let server = Server::new(1, 4);
-    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
-    let tickets: Vec<_> = (0..4).map(|client| rig.submit(client)).collect();
+    let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
+    let tickets: Vec<_> = (0..4).map(|client| harness.submit(client)).collect();
     // Two matches wait for a server; the first breaks, and its other player plays with the third.
-    rig.machine.cancel(rig.now, tickets[0]).unwrap();
+    harness.machine.cancel(harness.now, tickets[0]).unwrap();
     assert_eq!(
-        rig.state(tickets[0]),
+        harness.state(tickets[0]),
         &TicketState::Ended(Ending::Cancelled)
     );
-    assert_eq!(rig.state(tickets[1]), &TicketState::Queued);
+    assert_eq!(harness.state(tickets[1]), &TicketState::Queued);
     assert_eq!(
-        rig.machine.cancel(rig.now, tickets[0]),
+        harness.machine.cancel(harness.now, tickets[0]),
         Err(CancelError::Ended)
     );
-    rig.machine.cancel(rig.now, tickets[2]).unwrap();
-    let states = [1, 3].map(|index: usize| rig.state(tickets[index]).clone());
+    harness.machine.cancel(harness.now, tickets[2]).unwrap();
+    let states = [1, 3].map(|index: usize| harness.state(tickets[index]).clone());
     assert!(
         matches!(&states[0], TicketState::Allocating { .. }),
         "{states:?}"
@@ -179,27 +200,27 @@ fn a_cancelled_ticket_ends_and_the_others_keep_their_places() {
 #[test]
 fn an_assigned_ticket_cannot_be_cancelled() {
     let mut server = Server::new(1, 2);
-    let mut rig = Rig::new(Config::default(), (1, 1), &[&server]);
-    server.join(&mut rig);
-    let ticket = rig.play(0..1, &mut server)[0];
+    let mut harness = Harness::new(Config::default(), (1, 1), &[&server]);
+    server.join(&mut harness);
+    let ticket = harness.play(0..1, &mut server)[0];
     assert_eq!(
-        rig.machine.cancel(rig.now, ticket),
+        harness.machine.cancel(harness.now, ticket),
         Err(CancelError::Assigned)
     );
 }
 
 #[test]
 fn a_ticket_expires_and_is_forgotten() {
-    let mut rig = Rig::new(Config::default(), (2, 1), &[]);
-    let ticket = rig.submit(1);
-    rig.pass_asking(secs(599), &[ticket]);
-    assert_eq!(rig.state(ticket), &TicketState::Queued);
-    rig.pass(secs(1));
-    assert_eq!(rig.state(ticket), &TicketState::Ended(Ending::Expired));
-    rig.pass(secs(600));
-    assert_eq!(rig.machine.ticket(ticket), None);
+    let mut harness = Harness::new(Config::default(), (2, 1), &[]);
+    let ticket = harness.submit(1);
+    harness.pass_asking(secs(599), &[ticket]);
+    assert_eq!(harness.state(ticket), &TicketState::Queued);
+    harness.pass(secs(1));
+    assert_eq!(harness.state(ticket), &TicketState::Ended(Ending::Expired));
+    harness.pass(secs(600));
+    assert_eq!(harness.machine.ticket(ticket), None);
     assert_eq!(
-        rig.machine.cancel(rig.now, ticket),
+        harness.machine.cancel(harness.now, ticket),
         Err(CancelError::Unknown)
     );
 }
@@ -207,149 +228,161 @@ fn a_ticket_expires_and_is_forgotten() {
 #[test]
 fn a_waiting_ticket_that_nobody_asks_for_ends_and_is_matched_with_nobody() {
     let server = Server::new(1, 8);
-    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
-    server.join(&mut rig);
-    let gone = rig.submit(1);
-    rig.pass_alive(secs(59), &[&server]);
-    assert_eq!(rig.state(gone), &TicketState::Queued);
-    rig.pass_alive(secs(1), &[&server]);
-    assert_eq!(rig.state(gone), &TicketState::Ended(Ending::Abandoned));
+    let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
+    server.join(&mut harness);
+    let gone = harness.submit(1);
+    harness.pass_alive(secs(59), &[&server]);
+    assert_eq!(harness.state(gone), &TicketState::Queued);
+    harness.pass_alive(secs(1), &[&server]);
+    assert_eq!(harness.state(gone), &TicketState::Ended(Ending::Abandoned));
     // Whoever asks stays, and whoever has gone is not their opponent.
-    let patient = rig.submit(2);
-    rig.pass_asking(secs(120), &[patient]);
-    assert_eq!(rig.state(patient), &TicketState::Queued);
+    let patient = harness.submit(2);
+    harness.pass_asking(secs(120), &[patient]);
+    assert_eq!(harness.state(patient), &TicketState::Queued);
     // To one that has its seat, or has ended, asking means nothing.
-    rig.machine.keep_ticket(rig.now, gone);
-    rig.pass(secs(1));
-    assert_eq!(rig.state(gone), &TicketState::Ended(Ending::Abandoned));
+    harness.machine.keep_ticket(harness.now, gone);
+    harness.pass(secs(1));
+    assert_eq!(harness.state(gone), &TicketState::Ended(Ending::Abandoned));
 }
 
 #[test]
 fn mm_5_a_failed_allocation_gives_tickets_their_place_back_and_ends_them_in_time() {
     let mut server = Server::new(1, 8);
-    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
-    let old = [rig.submit(0), rig.submit(1)];
-    rig.pass_asking(secs(60), &old);
-    let young = [rig.submit(2), rig.submit(3)];
+    let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
+    let old = [harness.submit(0), harness.submit(1)];
+    harness.pass_asking(secs(60), &old);
+    let young = [harness.submit(2), harness.submit(3)];
     let all = [old, young].concat();
-    rig.pass_asking(secs(59), &all);
+    harness.pass_asking(secs(59), &all);
     // Both pairs have failed once or twice, and still wait as pairs in the order they came in.
-    let TicketState::Allocating { match_id } = *rig.state(old[0]) else {
-        panic!("{:?}", rig.state(old[0]));
+    let TicketState::Allocating { match_id } = *harness.state(old[0]) else {
+        panic!("{:?}", harness.state(old[0]));
     };
-    assert_eq!(rig.state(old[1]), &TicketState::Allocating { match_id });
-    rig.pass_asking(secs(61), &all);
+    assert_eq!(harness.state(old[1]), &TicketState::Allocating { match_id });
+    harness.pass_asking(secs(61), &all);
     let ended = TicketState::Ended(Ending::Failed(FailReason::NoServer));
-    assert_eq!([rig.state(old[0]), rig.state(old[1])], [&ended; 2]);
-    server.join(&mut rig);
-    rig.serve(&mut [&mut server]);
+    assert_eq!([harness.state(old[0]), harness.state(old[1])], [&ended; 2]);
+    server.join(&mut harness);
+    harness.serve(&mut [&mut server]);
     assert_eq!(
-        rig.assignment(young[0]).match_id,
-        rig.assignment(young[1]).match_id
+        harness.assignment(young[0]).match_id,
+        harness.assignment(young[1]).match_id
     );
 }
 
 #[test]
 fn a_match_that_its_server_ends_ends_its_tickets_once() {
     let mut server = Server::new(1, 2);
-    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
-    server.join(&mut rig);
-    let tickets = rig.play(0..2, &mut server);
-    let match_id = rig.assignment(tickets[0]).match_id;
-    assert_eq!(server.end(&mut rig, match_id), Reply::Noted);
-    assert_eq!(server.end(&mut rig, match_id), Reply::Noted);
+    let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
+    server.join(&mut harness);
+    let tickets = harness.play(0..2, &mut server);
+    let match_id = harness.assignment(tickets[0]).match_id;
+    assert_eq!(server.end(&mut harness, match_id), Reply::Noted);
+    assert_eq!(server.end(&mut harness, match_id), Reply::Noted);
     let ended = Event::MatchEnded {
         match_id,
         end: MatchEnd::Reported,
         result: b"3:1".to_vec(),
     };
     assert_eq!(
-        rig.events.iter().filter(|event| **event == ended).count(),
+        harness
+            .events
+            .iter()
+            .filter(|event| **event == ended)
+            .count(),
         1
     );
-    assert_eq!(rig.machine.load().players, 0);
+    assert_eq!(harness.machine.load().players, 0);
     // The seats are free again.
-    rig.play(4..6, &mut server);
-    assert_eq!(rig.machine.load().players, 2);
+    harness.play(4..6, &mut server);
+    assert_eq!(harness.machine.load().players, 2);
 }
 
 #[test]
 fn another_server_cannot_end_a_match_nor_free_its_players() {
     let (mut server, other) = (Server::new(1, 2), Server::new(2, 0));
-    let mut rig = Rig::new(Config::default(), (1, 1), &[&server, &other]);
-    server.join(&mut rig);
-    other.join(&mut rig);
-    let ticket = rig.play(0..1, &mut server)[0];
-    let match_id = rig.assignment(ticket).match_id;
+    let mut harness = Harness::new(Config::default(), (1, 1), &[&server, &other]);
+    server.join(&mut harness);
+    other.join(&mut harness);
+    let ticket = harness.play(0..1, &mut server)[0];
+    let match_id = harness.assignment(ticket).match_id;
     let mut body = Vec::new();
     encode_left(match_id, ClientId(0), &mut body);
-    assert_eq!(other.call(&mut rig, &body), Reply::Noted);
+    assert_eq!(other.call(&mut harness, &body), Reply::Noted);
     body.clear();
     matchmaker_core::record::encode_result(match_id, b"", &mut body);
-    assert_eq!(other.call(&mut rig, &body), Reply::Noted);
-    assert_eq!(rig.assignment(ticket).match_id, match_id);
+    assert_eq!(other.call(&mut harness, &body), Reply::Noted);
+    assert_eq!(harness.assignment(ticket).match_id, match_id);
 }
 
 #[test]
 fn a_player_who_left_for_good_may_play_elsewhere() {
     let mut server = Server::new(1, 8);
-    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
-    server.join(&mut rig);
-    let tickets = rig.play(0..2, &mut server);
-    let match_id = rig.assignment(tickets[0]).match_id;
+    let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
+    server.join(&mut harness);
+    let tickets = harness.play(0..2, &mut server);
+    let match_id = harness.assignment(tickets[0]).match_id;
     let mut body = Vec::new();
     encode_left(match_id, ClientId(0), &mut body);
     for _ in 0..2 {
-        assert_eq!(server.call(&mut rig, &body), Reply::Noted);
+        assert_eq!(server.call(&mut harness, &body), Reply::Noted);
     }
-    assert_eq!(rig.state(tickets[0]), &TicketState::Ended(Ending::Left));
-    let next = rig.play(0..1, &mut server);
-    assert_eq!(rig.state(next[0]), &TicketState::Queued);
-    assert!(matches!(rig.state(tickets[1]), TicketState::Assigned(_)));
+    assert_eq!(harness.state(tickets[0]), &TicketState::Ended(Ending::Left));
+    let next = harness.play(0..1, &mut server);
+    assert_eq!(harness.state(next[0]), &TicketState::Queued);
+    assert!(matches!(
+        harness.state(tickets[1]),
+        TicketState::Assigned(_)
+    ));
 }
 
 #[test]
 fn no_match_is_made_before_the_time_is_known() {
     let mut server = Server::new(1, 2);
     let game = matchmaker_core::Game {
-        app_id: crate::rig::APP,
+        app_id: crate::harness::APP,
         rule: matchmaker_core::Rule::TeamSize(matchmaker_core::TeamSize::new(1, 1).unwrap()),
         slots: Vec::new(),
         fleet: [server.link.node].into(),
     };
-    let mut rig = Rig::start(Config::default(), game, wire::Instant::ZERO, 1);
-    server.join(&mut rig);
-    let ticket = rig.submit(1);
-    rig.pass_asking(secs(500), &[ticket]);
-    assert_eq!(rig.state(ticket), &TicketState::Queued);
-    rig.machine.set_unix_time(rig.now, crate::rig::UNIX);
+    let mut harness = Harness::start(Config::default(), game, wire::Instant::ZERO, 1);
+    server.join(&mut harness);
+    let ticket = harness.submit(1);
+    harness.pass_asking(secs(500), &[ticket]);
+    assert_eq!(harness.state(ticket), &TicketState::Queued);
+    harness
+        .machine
+        .set_unix_time(harness.now, crate::harness::UNIX);
     // Its lease is long over.
-    assert!(matches!(rig.state(ticket), TicketState::Allocating { .. }));
+    assert!(matches!(
+        harness.state(ticket),
+        TicketState::Allocating { .. }
+    ));
     server = Server::run(1, 2, 1);
-    server.join(&mut rig);
-    rig.serve(&mut [&mut server]);
-    rig.assignment(ticket);
+    server.join(&mut harness);
+    harness.serve(&mut [&mut server]);
+    harness.assignment(ticket);
 }
 
 #[test]
 fn a_match_on_its_way_is_broken_by_a_cancel_and_the_late_answer_ignored() {
     let mut server = Server::new(1, 2);
-    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
-    server.join(&mut rig);
-    let tickets = [rig.submit(0), rig.submit(1)];
-    let (id, command) = rig.command();
-    rig.machine.cancel(rig.now, tickets[1]).unwrap();
+    let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
+    server.join(&mut harness);
+    let tickets = [harness.submit(0), harness.submit(1)];
+    let (id, command) = harness.command();
+    harness.machine.cancel(harness.now, tickets[1]).unwrap();
     let matchmaker_core::Command::Call { body, .. } = command else {
         panic!("{command:?}");
     };
     let answer = server.answer(&body);
-    rig.complete(id, Outcome::Answered(answer));
-    assert_eq!(rig.state(tickets[0]), &TicketState::Queued);
-    assert_eq!(rig.machine.stats().completions_stray, 1);
-    assert_eq!(rig.machine.stats().tokens, 0);
+    harness.complete(id, Outcome::Answered(answer));
+    assert_eq!(harness.state(tickets[0]), &TicketState::Queued);
+    assert_eq!(harness.machine.stats().completions_stray, 1);
+    assert_eq!(harness.machine.stats().tokens, 0);
     // The server learns from its next heartbeat that the match is off.
     let kept: Vec<MatchId> = server.matches.keys().copied().collect();
-    let Reply::Renewed { release, .. } = server.heartbeat(&mut rig) else {
+    let Reply::Renewed { release, .. } = server.heartbeat(&mut harness) else {
         panic!("not renewed");
     };
     assert_eq!(release, kept);

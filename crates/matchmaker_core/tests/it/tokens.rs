@@ -8,17 +8,17 @@ use matchmaker_core::record::{RefuseReason, Reply};
 use matchmaker_core::{Config, ReissueError, TokenLifetime};
 use wire::{ClientId, UnixTime};
 
-use crate::rig::{APP, Rig, Server, UNIX, secs};
+use crate::harness::{APP, Harness, Server, UNIX, secs};
 
 #[test]
 fn mm_6_a_token_opens_at_its_instance_and_says_who_sits_where() {
     let (mut server, other) = (Server::new(1, 8), Server::new(2, 0));
-    let mut rig = Rig::new(Config::default(), (2, 2), &[&server, &other]);
-    server.join(&mut rig);
-    other.join(&mut rig);
-    let tickets = rig.play(10..14, &mut server);
+    let mut harness = Harness::new(Config::default(), (2, 2), &[&server, &other]);
+    server.join(&mut harness);
+    other.join(&mut harness);
+    let tickets = harness.play(10..14, &mut server);
     for (ticket, client) in tickets.iter().zip(10..) {
-        let seat = rig.assignment(*ticket);
+        let seat = harness.assignment(*ticket);
         let opened = server.open(seat.grant.expose(), UNIX + secs(2)).unwrap();
         assert_eq!(opened.grant.client_id, ClientId(client));
         assert_eq!(opened.grant.server_id, server.link.instance);
@@ -47,10 +47,10 @@ fn mm_6_a_token_ends() {
     let mut config = Config::default();
     config.token_lifetime = TokenLifetime::new(secs(300)).unwrap();
     let mut server = Server::new(1, 8);
-    let mut rig = Rig::new(config, (1, 1), &[&server]);
-    server.join(&mut rig);
-    let ticket = rig.play(0..1, &mut server)[0];
-    let grant = rig.assignment(ticket).grant.clone();
+    let mut harness = Harness::new(config, (1, 1), &[&server]);
+    server.join(&mut harness);
+    let ticket = harness.play(0..1, &mut server)[0];
+    let grant = harness.assignment(ticket).grant.clone();
     // Made 2 seconds after the clock was set; 5 seconds of skew are allowed.
     let open = |after: u64| server.open(grant.expose(), UNIX + secs(after)).map(|_| ());
     assert_eq!((open(2), open(306)), (Ok(()), Ok(())));
@@ -60,16 +60,16 @@ fn mm_6_a_token_ends() {
 #[test]
 fn asking_again_gives_the_same_grant_and_a_reissue_another() {
     let mut server = Server::new(1, 8);
-    let mut rig = Rig::new(Config::default(), (1, 1), &[&server]);
-    server.join(&mut rig);
-    let ticket = rig.play(0..1, &mut server)[0];
-    let first = rig.assignment(ticket).clone();
-    assert_eq!(rig.assignment(ticket), &first);
-    let soon = rig.machine.reissue(rig.now, ticket);
+    let mut harness = Harness::new(Config::default(), (1, 1), &[&server]);
+    server.join(&mut harness);
+    let ticket = harness.play(0..1, &mut server)[0];
+    let first = harness.assignment(ticket).clone();
+    assert_eq!(harness.assignment(ticket), &first);
+    let soon = harness.machine.reissue(harness.now, ticket);
     assert_eq!(soon, Err(ReissueError::TooSoon(secs(5))));
-    rig.pass(secs(5));
-    rig.machine.reissue(rig.now, ticket).unwrap();
-    let second = rig.assignment(ticket).clone();
+    harness.pass(secs(5));
+    harness.machine.reissue(harness.now, ticket).unwrap();
+    let second = harness.assignment(ticket).clone();
     assert_eq!((second.match_id, second.seat), (first.match_id, first.seat));
     let [old, new] = [&first, &second].map(|seat| {
         let now = UNIX + secs(7);
@@ -78,15 +78,15 @@ fn asking_again_gives_the_same_grant_and_a_reissue_another() {
     assert_ne!(old.header.token_id, new.header.token_id);
     assert_ne!(old.grant.psk, new.grant.psk);
     assert!(new.grant.issued_at > old.grant.issued_at);
-    let waiting = rig.submit(5);
-    rig.drain();
+    let waiting = harness.submit(5);
+    harness.drain();
     assert_eq!(
-        rig.machine.reissue(rig.now, waiting),
+        harness.machine.reissue(harness.now, waiting),
         Err(ReissueError::NotAssigned)
     );
     let unknown = matchmaker_core::TicketId(waiting.0 ^ 1);
     assert_eq!(
-        rig.machine.reissue(rig.now, unknown),
+        harness.machine.reissue(harness.now, unknown),
         Err(ReissueError::Unknown)
     );
 }
@@ -94,48 +94,48 @@ fn asking_again_gives_the_same_grant_and_a_reissue_another() {
 #[test]
 fn no_token_is_made_twice() {
     let mut server = Server::new(1, 64);
-    let mut rig = Rig::new(Config::default(), (2, 1), &[&server]);
-    server.join(&mut rig);
+    let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
+    server.join(&mut harness);
     let mut seen = (BTreeSet::new(), BTreeSet::new());
     for first in (0..60).step_by(2) {
-        for ticket in rig.play(first..first + 2, &mut server) {
-            let token = server.open(rig.assignment(ticket).grant.expose(), UNIX + secs(2));
+        for ticket in harness.play(first..first + 2, &mut server) {
+            let token = server.open(harness.assignment(ticket).grant.expose(), UNIX + secs(2));
             let token = token.unwrap();
             assert!(seen.0.insert(token.header.token_id));
             assert!(seen.1.insert(*token.grant.psk.expose()));
         }
     }
-    assert_eq!(rig.machine.stats().tokens, 60);
+    assert_eq!(harness.machine.stats().tokens, 60);
 }
 
 #[test]
 fn mm_7_a_new_key_takes_over_and_an_old_one_does_not_come_back() {
     let mut server = Server::new(1, 8);
-    let mut rig = Rig::new(Config::default(), (1, 1), &[&server]);
-    server.join(&mut rig);
-    let before = rig.play(0..1, &mut server)[0];
+    let mut harness = Harness::new(Config::default(), (1, 1), &[&server]);
+    server.join(&mut harness);
+    let before = harness.play(0..1, &mut server)[0];
     let old = server.key.clone();
     server.key = TokenKey::generate(&mut server.provider, 2).unwrap();
-    server.join(&mut rig);
+    server.join(&mut harness);
     // Registered again as it is, and the matches are still there.
-    server.join(&mut rig);
-    let after = rig.play(1..2, &mut server)[0];
-    let opened = server.open(rig.assignment(after).grant.expose(), UNIX + secs(2));
+    server.join(&mut harness);
+    let after = harness.play(1..2, &mut server)[0];
+    let opened = server.open(harness.assignment(after).grant.expose(), UNIX + secs(2));
     assert_eq!(opened.unwrap().header.key_id, 2);
     // What was sealed before opens under the key that the server keeps beside the new one.
     let new = core::mem::replace(&mut server.key, old);
     server
-        .open(rig.assignment(before).grant.expose(), UNIX + secs(2))
+        .open(harness.assignment(before).grant.expose(), UNIX + secs(2))
         .unwrap();
     assert_eq!(
-        server.register(&mut rig),
+        server.register(&mut harness),
         Reply::Refused(RefuseReason::OldKey)
     );
     let mut changed = *new.to_bytes();
     changed[35] ^= 1;
     server.key = TokenKey::from_bytes(&changed);
     assert_eq!(
-        server.register(&mut rig),
+        server.register(&mut harness),
         Reply::Refused(RefuseReason::OldKey)
     );
 }
@@ -143,33 +143,33 @@ fn mm_7_a_new_key_takes_over_and_an_old_one_does_not_come_back() {
 #[test]
 fn a_wall_clock_that_jumps_changes_tokens_and_nothing_else() {
     let mut server = Server::new(1, 8);
-    let mut rig = Rig::new(Config::default(), (1, 1), &[&server]);
-    server.join(&mut rig);
-    let ticket = rig.play(0..1, &mut server)[0];
-    let waiting = rig.machine.poll_timeout();
+    let mut harness = Harness::new(Config::default(), (1, 1), &[&server]);
+    server.join(&mut harness);
+    let ticket = harness.play(0..1, &mut server)[0];
+    let waiting = harness.machine.poll_timeout();
     let day = secs(86_400);
     for unix in [
         UNIX + day,
         UnixTime::from_millis(UNIX.as_millis() - 86_400_000),
     ] {
-        rig.machine.set_unix_time(rig.now, unix);
-        rig.drain();
-        assert_eq!(rig.machine.poll_timeout(), waiting);
-        rig.pass(secs(5));
-        rig.machine.reissue(rig.now, ticket).unwrap();
-        let grant = &rig.assignment(ticket).grant;
+        harness.machine.set_unix_time(harness.now, unix);
+        harness.drain();
+        assert_eq!(harness.machine.poll_timeout(), waiting);
+        harness.pass(secs(5));
+        harness.machine.reissue(harness.now, ticket).unwrap();
+        let grant = &harness.assignment(ticket).grant;
         server.open(grant.expose(), unix + secs(5)).unwrap();
     }
     // A small step back still makes the newer token the later one.
-    let issued = |rig: &Rig| {
-        let seat = rig.assignment(ticket);
+    let issued = |harness: &Harness| {
+        let seat = harness.assignment(ticket);
         UnixTime::from_millis(seat.expires_at.as_millis() - 60_000)
     };
-    let before = issued(&rig);
-    rig.pass(secs(5));
-    rig.machine.set_unix_time(rig.now, before);
-    rig.machine.reissue(rig.now, ticket).unwrap();
-    let grant = rig.assignment(ticket).grant.clone();
+    let before = issued(&harness);
+    harness.pass(secs(5));
+    harness.machine.set_unix_time(harness.now, before);
+    harness.machine.reissue(harness.now, ticket).unwrap();
+    let grant = harness.assignment(ticket).grant.clone();
     let opened = server.open(grant.expose(), before + secs(1)).unwrap();
     assert!(opened.grant.issued_at > before);
     assert!(opened.grant.issued_at <= before + Duration::from_secs(1));
@@ -178,12 +178,16 @@ fn a_wall_clock_that_jumps_changes_tokens_and_nothing_else() {
 #[test]
 fn user_data_reaches_the_token() {
     let mut server = Server::new(1, 8);
-    let mut rig = Rig::new(Config::default(), (1, 1), &[&server]);
-    server.join(&mut rig);
+    let mut harness = Harness::new(Config::default(), (1, 1), &[&server]);
+    server.join(&mut harness);
     let user = crypto::UserData::new(&[7; 512]).unwrap();
     let request = matchmaker_core::TicketRequest::new(ClientId(1)).with_user(user.clone());
-    let ticket = rig.machine.submit(rig.now, &request).unwrap().ticket;
-    rig.serve(&mut [&mut server]);
-    let opened = server.open(rig.assignment(ticket).grant.expose(), UNIX + secs(2));
+    let ticket = harness
+        .machine
+        .submit(harness.now, &request)
+        .unwrap()
+        .ticket;
+    harness.serve(&mut [&mut server]);
+    let opened = server.open(harness.assignment(ticket).grant.expose(), UNIX + secs(2));
     assert_eq!(opened.unwrap().grant.user, user);
 }

@@ -18,7 +18,7 @@ use wire::{ClientId, CommandId, Generator, Instant, Seed, UnixTime};
 
 use process::{Process, Token};
 
-use crate::rig::{APP, Rig, Server, UNIX, secs};
+use crate::harness::{APP, Harness, Server, UNIX, secs};
 
 const TEAMS: u8 = 2;
 const PLAYERS: u8 = 2;
@@ -117,7 +117,7 @@ impl Seen {
 }
 
 struct World {
-    rig: Rig,
+    harness: Harness,
     generator: Generator,
     /// Life of the matchmaker, counted; outcomes of an earlier one reach nobody.
     life: u64,
@@ -150,7 +150,7 @@ impl World {
         let mut generator = seed.generator(0);
         let game = game();
         let mut world = Self {
-            rig: Rig::start(config(), game, Instant::ZERO, generator.next_u64()),
+            harness: Harness::start(config(), game, Instant::ZERO, generator.next_u64()),
             generator,
             life: 0,
             unix_offset_ms: 0,
@@ -175,30 +175,35 @@ impl World {
     }
 
     fn step(&mut self, faults: Faults) {
-        self.rig.now += STEP;
-        let now = self.rig.now;
+        self.harness.now += STEP;
+        let now = self.harness.now;
         if faults == Faults::On {
             self.break_something();
         }
         if self.outage_until.is_some_and(|until| until <= now) {
             self.outage_until = None;
-            self.rig.machine.handle_link_up(now);
+            self.harness.machine.handle_link_up(now);
         }
         let unix = self.unix();
-        self.rig.machine.set_unix_time(now, unix);
+        self.harness.machine.set_unix_time(now, unix);
         self.players(faults);
         self.enter();
         self.servers(faults);
         self.deliver(faults);
-        if self.rig.machine.poll_timeout().is_some_and(|at| at <= now) {
-            self.rig.machine.handle_timeout(now);
+        if self
+            .harness
+            .machine
+            .poll_timeout()
+            .is_some_and(|at| at <= now)
+        {
+            self.harness.machine.handle_timeout(now);
         }
         self.drain(faults);
         self.check();
     }
 
     fn unix(&self) -> UnixTime {
-        UNIX + Duration::from_millis(self.rig.now.as_millis() + self.unix_offset_ms)
+        UNIX + Duration::from_millis(self.harness.now.as_millis() + self.unix_offset_ms)
     }
 
     fn below(&mut self, bound: usize) -> usize {
@@ -209,7 +214,7 @@ impl World {
     fn boot(&mut self, number: u64, slot: Option<Slot>, run: Option<(CommandId, u64)>) {
         let count = self.runs.entry(number).or_default();
         *count += 1;
-        let now = self.rig.now;
+        let now = self.harness.now;
         self.processes.push(Process {
             server: Server::run(number, 8, *count),
             slot,
@@ -225,7 +230,7 @@ impl World {
     }
 
     fn break_something(&mut self) {
-        let now = self.rig.now;
+        let now = self.harness.now;
         if self.generator.chance(3_000) && !self.processes.is_empty() {
             let index = self.below(self.processes.len());
             self.seen.crashes += 1;
@@ -252,13 +257,13 @@ impl World {
             let span = secs(self.generator.between(1, 45));
             self.outage_until = Some(now + span);
             self.seen.outages += 1;
-            self.rig.machine.handle_link_down(now);
+            self.harness.machine.handle_link_down(now);
         }
     }
 
     /// Whether what this process says arrives, and what is said to it.
     fn is_cut_off(&self, process: &Process) -> bool {
-        self.outage_until.is_some() || process.cut_until > self.rig.now
+        self.outage_until.is_some() || process.cut_until > self.harness.now
     }
 
     /// Ends a process; its parent sees it at once, if it is the present matchmaker.
@@ -267,7 +272,7 @@ impl World {
         if let Some((run, life)) = process.run
             && life == self.life
         {
-            self.rig.machine.handle_exited(self.rig.now, run);
+            self.harness.machine.handle_exited(self.harness.now, run);
         }
         if process.slot.is_none() {
             let number = process.server.link.instance.0 >> 32;
@@ -278,21 +283,21 @@ impl World {
     /// Another matchmaker takes over, which knows nothing; servers learn of it from its presence.
     fn restart(&mut self) {
         self.seen.restarts += 1;
-        self.seen.adopted += self.rig.machine.stats().adopted;
+        self.seen.adopted += self.harness.machine.stats().adopted;
         self.life += 1;
         let seed = self.generator.next_u64();
-        self.rig = Rig::start(config(), game(), self.rig.now, seed);
+        self.harness = Harness::start(config(), game(), self.harness.now, seed);
         let unix = self.unix();
-        self.rig.machine.set_unix_time(self.rig.now, unix);
+        self.harness.machine.set_unix_time(self.harness.now, unix);
         self.down.clear();
         self.tickets.clear();
         if self.outage_until.is_some() {
-            self.rig.machine.handle_link_down(self.rig.now);
+            self.harness.machine.handle_link_down(self.harness.now);
         }
         for process in &mut self.processes {
             process.must_register = true;
-            process.call_at = self.rig.now;
-            if process.cut_until > self.rig.now {
+            process.call_at = self.harness.now;
+            if process.cut_until > self.harness.now {
                 process.unheard.extend(process.server.matches.keys());
                 self.seen.missed_restarts += 1;
             }
@@ -300,10 +305,10 @@ impl World {
     }
 
     fn players(&mut self, faults: Faults) {
-        let now = self.rig.now;
+        let now = self.harness.now;
         for (client, ticket) in &self.tickets {
             if !self.gone.contains(client) {
-                self.rig.machine.keep_ticket(now, *ticket);
+                self.harness.machine.keep_ticket(now, *ticket);
             }
         }
         if faults == Faults::On && self.generator.chance(20_000) {
@@ -319,21 +324,25 @@ impl World {
                 continue;
             }
             let ticket = self.tickets.get(&client).copied();
-            let state = ticket.and_then(|id| self.rig.machine.ticket(id));
+            let state = ticket.and_then(|id| self.harness.machine.ticket(id));
             let is_open = state.is_some_and(|state| !state.is_ended());
             if faults == Faults::On && !is_open && self.generator.chance(300_000) {
                 let request = TicketRequest::new(client);
-                if let Ok(receipt) = self.rig.machine.submit(now, &request) {
+                if let Ok(receipt) = self.harness.machine.submit(now, &request) {
                     self.tickets.insert(client, receipt.ticket);
                 }
             } else if is_open && faults == Faults::On && self.generator.chance(60_000) {
                 self.seen.cancels += 1;
-                self.rig.machine.cancel(now, ticket.unwrap()).ok();
+                self.harness.machine.cancel(now, ticket.unwrap()).ok();
             } else if is_open && faults == Faults::On && self.generator.chance(10_000) {
-                self.rig.machine.reissue(now, ticket.unwrap()).ok();
+                self.harness.machine.reissue(now, ticket.unwrap()).ok();
             } else if faults == Faults::On && self.generator.chance(5_000) {
                 // Asks anew, whatever it has.
-                if let Ok(receipt) = self.rig.machine.submit(now, &TicketRequest::new(client)) {
+                if let Ok(receipt) = self
+                    .harness
+                    .machine
+                    .submit(now, &TicketRequest::new(client))
+                {
                     self.tickets.insert(client, receipt.ticket);
                 }
             }
@@ -358,16 +367,18 @@ impl World {
                 && process.server.unentered.remove(&token.match_id)
             {
                 let length = secs(self.generator.between(5, 120));
-                process.ends.insert(token.match_id, self.rig.now + length);
+                process
+                    .ends
+                    .insert(token.match_id, self.harness.now + length);
             }
         }
     }
 
     fn drain(&mut self, faults: Faults) {
-        self.rig.drain();
-        for (id, command) in core::mem::take(&mut self.rig.commands) {
+        self.harness.drain();
+        for (id, command) in core::mem::take(&mut self.harness.commands) {
             self.log
-                .push(format!("{:?} {id:?} {command:?}", self.rig.now));
+                .push(format!("{:?} {id:?} {command:?}", self.harness.now));
             let life = self.life;
             match command {
                 Command::Spawn { slot, node } => {
@@ -391,13 +402,14 @@ impl World {
                         continue;
                     }
                     let delay = Duration::from_millis(self.generator.between(0, 800));
-                    self.calls.push((self.rig.now + delay, life, id, to, body));
+                    self.calls
+                        .push((self.harness.now + delay, life, id, to, body));
                 }
                 other => panic!("{other:?}"),
             }
         }
-        for event in core::mem::take(&mut self.rig.events) {
-            self.log.push(format!("{:?} {event:?}", self.rig.now));
+        for event in core::mem::take(&mut self.harness.events) {
+            self.log.push(format!("{:?} {event:?}", self.harness.now));
             match event {
                 Event::ServerDown { server, .. } => {
                     self.down.insert(server);
@@ -412,7 +424,7 @@ impl World {
                 }
                 Event::Ticket(ticket) => {
                     let abandoned = TicketState::Ended(Ending::Abandoned);
-                    let is_abandoned = self.rig.machine.ticket(ticket) == Some(&abandoned);
+                    let is_abandoned = self.harness.machine.ticket(ticket) == Some(&abandoned);
                     self.seen.abandoned += u64::from(is_abandoned);
                 }
                 Event::ServerUp(_) | Event::SpawnFailed { .. } | _ => {}

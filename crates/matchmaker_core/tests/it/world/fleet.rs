@@ -12,7 +12,7 @@ use super::{Faults, PLAYERS, TEAMS, World};
 impl World {
     /// Each server calls when it is time, ends matches, and ends itself without a lease.
     pub(super) fn servers(&mut self, faults: Faults) {
-        let now = self.rig.now;
+        let now = self.harness.now;
         let mut index = 0;
         while index < self.processes.len() {
             if self.processes[index].lease_until <= now || !self.work(index, faults) {
@@ -25,7 +25,7 @@ impl World {
 
     /// Returns whether the process goes on.
     fn work(&mut self, index: usize, faults: Faults) -> bool {
-        let now = self.rig.now;
+        let now = self.harness.now;
         let loss = if faults == Faults::On { 100_000 } else { 0 };
         let is_cut_off = self.is_cut_off(&self.processes[index]);
         let process = &mut self.processes[index];
@@ -37,7 +37,7 @@ impl World {
             encode_result(match_id, b"won", &mut body);
             // Said once; where it is lost, the next heartbeat tells.
             if !self.generator.chance(loss) && !is_cut_off {
-                process.server.call(&mut self.rig, &body);
+                process.server.call(&mut self.harness, &body);
             }
         }
         let process = &mut self.processes[index];
@@ -48,7 +48,7 @@ impl World {
         {
             let mut body = Vec::new();
             encode_left(*match_id, seated.client_id, &mut body);
-            process.server.call(&mut self.rig, &body);
+            process.server.call(&mut self.harness, &body);
         }
         let process = &mut self.processes[index];
         if process.call_at > now {
@@ -59,9 +59,9 @@ impl World {
             return true;
         }
         let reply = if process.must_register {
-            process.server.register(&mut self.rig)
+            process.server.register(&mut self.harness)
         } else {
-            process.server.heartbeat(&mut self.rig)
+            process.server.heartbeat(&mut self.harness)
         };
         if self.generator.chance(loss) {
             return true;
@@ -91,7 +91,7 @@ impl World {
 
     /// Calls reach their servers, outcomes the matchmaker.
     pub(super) fn deliver(&mut self, faults: Faults) {
-        let now = self.rig.now;
+        let now = self.harness.now;
         let (due, later) = self.calls.drain(..).partition(|call| call.0 <= now);
         self.calls = later;
         let due: Vec<(Instant, u64, CommandId, ServerLink, Vec<u8>)> = due;
@@ -122,14 +122,14 @@ impl World {
         let due: Vec<(Instant, u64, CommandId, Outcome)> = due;
         for (_, life, id, outcome) in due {
             if life == self.life {
-                self.rig.machine.handle_completed(now, id, outcome);
+                self.harness.machine.handle_completed(now, id, outcome);
             }
         }
     }
 
     /// Sends an outcome on its way: late, twice or never.
     pub(super) fn answer(&mut self, id: CommandId, life: u64, outcome: &Outcome, faults: Faults) {
-        let now = self.rig.now;
+        let now = self.harness.now;
         if faults == Faults::On && self.generator.chance(30_000) {
             return;
         }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use matchmaker_core::{ServerLink, Slot};
 use wire::{ClientId, CommandId, Instant, MatchId, UnixTime};
 
-use crate::rig::Server;
+use crate::harness::Server;
 
 /// A process that runs a game server.
 pub(super) struct Process {

@@ -8,14 +8,14 @@ use wire::{ClientId, UnixTime};
 
 use super::process::Token;
 use super::{CLIENTS, FLEET, PLAYERS, SLOTS, TEAMS, World, config};
-use crate::rig::secs;
+use crate::harness::secs;
 
 impl World {
     pub(super) fn check(&mut self) {
         self.collect_tokens();
         self.check_one_match_each();
         self.check_seats();
-        let load = self.rig.machine.load();
+        let load = self.harness.machine.load();
         let limit = usize::try_from(CLIENTS).unwrap();
         assert!(
             load.tickets_waiting <= limit && load.players <= limit,
@@ -27,7 +27,7 @@ impl World {
             load.servers <= usize::try_from(SLOTS + FLEET).unwrap(),
             "{load:?}"
         );
-        let bytes = self.rig.machine.memory_bytes();
+        let bytes = self.harness.machine.memory_bytes();
         assert!(bytes < 1 << 20, "{bytes} bytes for {load:?}");
     }
 
@@ -36,10 +36,10 @@ impl World {
         let unix = self.unix();
         for client in 0..CLIENTS {
             let client = ClientId(client);
-            let Some(id) = self.rig.machine.ticket_of(client) else {
+            let Some(id) = self.harness.machine.ticket_of(client) else {
                 continue;
             };
-            let Some(TicketState::Assigned(seat)) = self.rig.machine.ticket(id) else {
+            let Some(TicketState::Assigned(seat)) = self.harness.machine.ticket(id) else {
                 continue;
             };
             assert!(
@@ -60,7 +60,7 @@ impl World {
                     assert_eq!(token.grant.match_id, seat.match_id);
                     assert_eq!(token.grant.server_id, process.server.link.instance);
                     opened_by.push(process.server.link);
-                    process.wanted_at.insert(seat.match_id, self.rig.now);
+                    process.wanted_at.insert(seat.match_id, self.harness.now);
                     let entry = Token {
                         client,
                         server: seat.server,
@@ -131,7 +131,7 @@ impl World {
         for process in &self.processes {
             for match_id in &process.server.unentered {
                 let held = process.wanted_at[match_id];
-                let held = self.rig.now.saturating_since(held);
+                let held = self.harness.now.saturating_since(held);
                 assert!(held < held_max, "{match_id} is held for {held:?}");
             }
         }
@@ -139,7 +139,7 @@ impl World {
 
     /// When nothing is asked and nothing breaks, nothing waits.
     pub(super) fn check_rest(&mut self) {
-        let load = self.rig.machine.load();
+        let load = self.harness.machine.load();
         let size = usize::from(TEAMS) * usize::from(PLAYERS);
         assert!(load.tickets_waiting < size, "{load:?}");
         assert_eq!(
@@ -148,18 +148,21 @@ impl World {
             "{load:?}"
         );
         for ticket in self.tickets.values() {
-            match self.rig.machine.ticket(*ticket) {
+            match self.harness.machine.ticket(*ticket) {
                 None | Some(TicketState::Ended(_) | TicketState::Queued) => {}
                 other => panic!("{other:?}"),
             }
         }
         let waiting: Vec<_> = (0..CLIENTS)
-            .filter_map(|client| self.rig.machine.ticket_of(ClientId(client)))
+            .filter_map(|client| self.harness.machine.ticket_of(ClientId(client)))
             .collect();
         for ticket in waiting {
-            self.rig.machine.cancel(self.rig.now, ticket).unwrap();
+            self.harness
+                .machine
+                .cancel(self.harness.now, ticket)
+                .unwrap();
             let cancelled = TicketState::Ended(Ending::Cancelled);
-            assert_eq!(self.rig.machine.ticket(ticket), Some(&cancelled));
+            assert_eq!(self.harness.machine.ticket(ticket), Some(&cancelled));
         }
     }
 }
