@@ -7,28 +7,33 @@ mod config;
 mod event;
 mod link;
 mod mail;
-mod op;
 mod membership;
+mod op;
 mod watch;
 
+use core::fmt;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
-use wire::{ClientId, CloseCause, CommandId, ConnectionId, Instant, NodeId, Outbound, PeerIdentity, StreamMachine, UnixTime};
+use wire::{
+    ClientId, CloseCause, CommandId, ConnectionId, Instant, NodeId, Outbound, PeerIdentity,
+    StreamMachine, UnixTime,
+};
 
-use call::{Calls, OpenCall};
-use claim::{Claim, Claims};
-use clock::{Judged, WallClock};
 use crate::address::Addr;
 use crate::id::{CallId, MailSeq, RequestId};
 use crate::join_file::JoinFile;
 use crate::name::Name;
 use crate::record::{CallError, DownReason, Request, ToHub, ToNode};
+use crate::redact::Redacted;
 use crate::store::{Command, Completed, NewMail, Outcome, Settled, StoreError, StoreOp};
+use call::{Calls, OpenCall};
+use claim::{Claim, Claims};
+use clock::{ClockVerdict, WallClock};
 use link::{Link, LinkState, Member, Next};
-use op::{Ops, Pending};
 use membership::Sweep;
+use op::{Ops, Pending};
 use watch::Watchers;
 
 pub use config::{DuplicateClaim, HubConfig};
@@ -58,7 +63,7 @@ pub struct Hub {
     /// Links that may have something to write that their credit covers.
     ready: BTreeSet<ConnectionId>,
     /// The link that was written to last.
-    turn: ConnectionId,
+    last_written: ConnectionId,
     calls: Calls,
     claims: Claims,
     watchers: Watchers,
@@ -66,20 +71,20 @@ pub struct Hub {
     sweeps: VecDeque<Sweep>,
     next_sweep: Instant,
     /// Nodes whose link is away, and when their players are free.
-    away: BTreeMap<NodeId, Instant>,
+    lease_ends: BTreeMap<NodeId, Instant>,
     ops: Ops,
     /// Players whose mail can be read as soon as there is room for a command.
-    hungry: BTreeSet<ClientId>,
+    mail_ready: BTreeSet<ClientId>,
     /// The player that was read last.
-    fed: ClientId,
+    last_read: ClientId,
     /// Players whose acknowledgement the store has yet to take.
     acknowledging: BTreeSet<ClientId>,
     /// Players whose mailbox the store could not read; read again with the next tick.
-    unread: BTreeSet<ClientId>,
+    retry_reads: BTreeSet<ClientId>,
     /// The same, after the store had no room; tried again with the next tick.
-    deferred: BTreeSet<ClientId>,
+    retry_acks: BTreeSet<ClientId>,
     /// Last acknowledgements of claims that are gone.
-    parting: BTreeMap<ClientId, MailSeq>,
+    final_acks: BTreeMap<ClientId, MailSeq>,
     /// Whether the store has been told the time, and has not answered.
     expiring: bool,
     events: VecDeque<HubEvent>,
@@ -95,7 +100,7 @@ pub struct Hub {
 /// Whether the store has failed: for good, and told to the application, though `events` be full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Health {
-    Sound,
+    Healthy,
     /// It has, and that is yet to be told.
     Failing,
     Failed,
@@ -127,26 +132,26 @@ impl Hub {
             joined: BTreeMap::new(),
             services: BTreeSet::new(),
             ready: BTreeSet::new(),
-            turn: ConnectionId(0),
+            last_written: ConnectionId(0),
             calls: Calls::default(),
             claims: Claims::default(),
             watchers: Watchers::default(),
             sweeps: VecDeque::new(),
             next_sweep: now,
-            away: BTreeMap::new(),
+            lease_ends: BTreeMap::new(),
             ops: Ops::default(),
-            hungry: BTreeSet::new(),
-            fed: ClientId(0),
+            mail_ready: BTreeSet::new(),
+            last_read: ClientId(0),
             acknowledging: BTreeSet::new(),
-            unread: BTreeSet::new(),
-            deferred: BTreeSet::new(),
-            parting: BTreeMap::new(),
+            retry_reads: BTreeSet::new(),
+            retry_acks: BTreeSet::new(),
+            final_acks: BTreeMap::new(),
             expiring: false,
             events: VecDeque::new(),
             next_tick: now + TICK,
             next_expiry: now + EXPIRY,
             scratch: Vec::new(),
-            health: Health::Sound,
+            health: Health::Healthy,
             stats: HubStats::default(),
         }
     }
@@ -194,14 +199,16 @@ impl Hub {
                 body,
             } => self.on_call(
                 id,
-                Asked {
+                CallRequest {
                     call,
                     timeout_ms,
                     to,
-                    body,
+                    body: body.0,
                 },
             ),
-            ToHub::Reply { request, result } => self.on_reply(id, request, result),
+            ToHub::Reply { request, result } => {
+                self.on_reply(id, request, result.map(|body| body.0));
+            }
             ToHub::Mail(mail) => self.on_mail(id, &mail),
             ToHub::MailAck { player, upto } => self.on_mail_ack(id, player, upto),
             ToHub::Claim {
@@ -214,16 +221,16 @@ impl Hub {
             } => self.on_claim(
                 id,
                 player,
-                membership::Claimed {
+                membership::ClaimRequest {
                     number: claim,
                     lease,
                     delivered,
                     acknowledged,
-                    meta,
+                    meta: meta.0,
                 },
             ),
             ToHub::Release { player, claim } => self.on_release(id, player, claim),
-            ToHub::Broadcast { topic, body } => self.on_broadcast(id, topic, body),
+            ToHub::Broadcast { topic, body } => self.on_broadcast(id, topic, body.0),
             ToHub::Counts { batch, entries } => self.on_counts(id, batch, entries),
         }
     }
@@ -258,7 +265,7 @@ impl Hub {
     }
 
     fn has_failed(&self) -> bool {
-        self.health != Health::Sound
+        self.health != Health::Healthy
     }
 
     /// The disk has failed: nothing is promised any more, and everybody is told.
@@ -285,24 +292,24 @@ impl Hub {
                     LinkState::Joined(_) => (self.config.silence_max, DownReason::Silent),
                     LinkState::Closing => return None,
                 };
-                (now.saturating_since(link.heard) >= limit).then_some((*id, reason))
+                (now.saturating_since(link.last_received) >= limit).then_some((*id, reason))
             })
             .collect();
         for (id, reason) in over {
             self.close(id, reason);
         }
         let free: Vec<_> = self
-            .away
+            .lease_ends
             .iter()
             .filter(|(_, until)| **until <= now)
             .map(|(node, _)| *node)
             .collect();
         for node in free {
-            self.away.remove(&node);
+            self.lease_ends.remove(&node);
             self.sweep(Sweep::free(node));
         }
-        self.acknowledging.append(&mut self.deferred);
-        self.hungry.append(&mut self.unread);
+        self.acknowledging.append(&mut self.retry_acks);
+        self.mail_ready.append(&mut self.retry_reads);
         if self.next_expiry <= now {
             self.next_expiry = now + EXPIRY;
             self.expire();
@@ -390,7 +397,7 @@ impl Hub {
 
     /// Writes the next record of `id`, or says why there is none.
     fn write(&mut self, id: ConnectionId, buf: &mut Vec<u8>) -> Option<Outbound> {
-        self.tell_presence(id);
+        self.queue_presence(id);
         let link = self.links.get_mut(&id)?;
         let next = link.next();
         let close = link.is_closing();
@@ -402,7 +409,7 @@ impl Hub {
         }
         match next {
             Next::Record(..) if !close => {
-                self.on_room(id);
+                self.on_capacity_freed(id);
                 return Some(Outbound {
                     connection: id,
                     close: false,
@@ -443,7 +450,7 @@ impl StreamMachine for Hub {
             return;
         }
         if link.member().is_some() {
-            link.heard = self.now;
+            link.last_received = self.now;
         }
         if let Ok(record) = ToHub::decode(record) {
             self.on_record(connection, record);
@@ -472,13 +479,13 @@ impl StreamMachine for Hub {
         self.advance(now);
         // Links take turns, one record each, so that one that has much to read delays none.
         loop {
-            let after = ConnectionId(self.turn.0.wrapping_add(1));
+            let after = ConnectionId(self.last_written.0.wrapping_add(1));
             let id = self.ready.range(after..).chain(self.ready.iter()).next();
-            self.turn = *id?;
-            if let Some(outbound) = self.write(self.turn, buf) {
+            self.last_written = *id?;
+            if let Some(outbound) = self.write(self.last_written, buf) {
                 return Some(outbound);
             }
-            self.ready.remove(&self.turn);
+            self.ready.remove(&self.last_written);
         }
     }
 
@@ -520,8 +527,8 @@ impl StreamMachine for Hub {
     fn set_unix_time(&mut self, now: Instant, unix: UnixTime) {
         self.advance(now);
         let wait = self.config.clock_step_wait;
-        if self.clock.read(self.now, unix, wait) == Judged::Doubted {
-            self.event(HubEvent::ClockDoubted {
+        if self.clock.read(self.now, unix, wait) == ClockVerdict::Rejected {
+            self.event(HubEvent::ClockRejected {
                 read: unix,
                 believed: self.unix_now(),
             });
@@ -532,7 +539,7 @@ impl StreamMachine for Hub {
         if self.has_failed() {
             return None;
         }
-        self.feed();
+        self.issue_store_ops();
         self.ops.poll()
     }
 
@@ -573,12 +580,10 @@ impl Hub {
             // Each call stands in four tables.
             self.calls.len().saturating_mul(CALL),
             self.ops.memory_bytes(),
-            self.events
-                .len()
-                .saturating_mul(size_of::<HubEvent>()),
+            self.events.len().saturating_mul(size_of::<HubEvent>()),
             self.services.len().saturating_mul(64 + ENTRY_BYTES),
-            self.parting.len().saturating_mul(16 + ENTRY_BYTES),
-            self.away.len().saturating_mul(64 + ENTRY_BYTES),
+            self.final_acks.len().saturating_mul(16 + ENTRY_BYTES),
+            self.lease_ends.len().saturating_mul(64 + ENTRY_BYTES),
         ];
         sums.into_iter().fold(0, usize::saturating_add)
     }
@@ -595,7 +600,7 @@ const MAIL_BYTES: usize = size_of::<NewMail>() + size_of::<Settled>();
 
 /// A call as a node asks it.
 #[derive(Clone, Copy, Debug)]
-struct Asked<'a> {
+struct CallRequest<'a> {
     call: CallId,
     timeout_ms: u32,
     to: Addr,
@@ -603,8 +608,8 @@ struct Asked<'a> {
 }
 
 impl Hub {
-    fn on_call(&mut self, caller: ConnectionId, asked: Asked<'_>) {
-        match self.pass_on(caller, asked) {
+    fn on_call(&mut self, caller: ConnectionId, asked: CallRequest<'_>) {
+        match self.forward_call(caller, asked) {
             Ok(()) => self.stats.calls = self.stats.calls.saturating_add(1),
             Err(error) => {
                 self.stats.calls_failed = self.stats.calls_failed.saturating_add(1);
@@ -620,7 +625,11 @@ impl Hub {
         }
     }
 
-    fn pass_on(&mut self, caller: ConnectionId, asked: Asked<'_>) -> Result<(), CallError> {
+    fn forward_call(
+        &mut self,
+        caller: ConnectionId,
+        asked: CallRequest<'_>,
+    ) -> Result<(), CallError> {
         let callee = self.route(asked.to)?;
         if asked.timeout_ms == 0 {
             return Err(CallError::TimedOut);
@@ -628,11 +637,11 @@ impl Hub {
         let link = self.links.get(&caller).ok_or(CallError::NodeDown)?;
         let member = link.member().ok_or(CallError::NodeDown)?;
         let (from, instance) = (link.node, member.instance);
-        let asking = self.calls.asking(from);
-        let bytes = asking.bytes.saturating_add(asked.body.len());
+        let load_of_caller = self.calls.load_of_caller(from);
+        let bytes = load_of_caller.bytes.saturating_add(asked.body.len());
         // Half of what the one asked takes, so that one caller does not take it from all others.
-        let is_too_much = asking.count > 0 && bytes > self.config.link_bytes_max / 2;
-        if asking.count >= self.config.calls_max || is_too_much {
+        let is_too_much = load_of_caller.count > 0 && bytes > self.config.link_bytes_max / 2;
+        if load_of_caller.count >= self.config.calls_max || is_too_much {
             return Err(CallError::Busy);
         }
         let target = self.links.get_mut(&callee).ok_or(CallError::NodeDown)?;
@@ -655,7 +664,7 @@ impl Hub {
             instance,
             timeout_ms: u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX),
             to: asked.to,
-            body: asked.body,
+            body: Redacted(asked.body),
         });
         target.push_request(request, &record, &mut self.scratch);
         self.ready.insert(callee);
@@ -686,7 +695,7 @@ impl Hub {
             call.caller,
             &ToNode::Reply {
                 call: call.call,
-                result,
+                result: result.map(Redacted),
             },
         );
     }
@@ -698,7 +707,7 @@ impl Hub {
         let record = ToNode::Broadcast {
             from: node,
             topic,
-            body,
+            body: Redacted(body),
         };
         self.scratch.clear();
         record.encode(&mut self.scratch);
@@ -744,5 +753,15 @@ impl Hub {
             }
             Addr::Topic(_) => Err(CallError::Unreachable),
         }
+    }
+}
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hub")
+            .field("nodes", &self.nodes().collect::<Vec<_>>())
+            .field("player_count", &self.player_count())
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
     }
 }

@@ -20,6 +20,7 @@ pub use join_file::JoinFile;
 pub use node::{
     ClaimId, DialError, Node, NodeCommand, NodeConfig, NodeEvent, NodeStats, SendError, Ticket,
 };
+pub use redact::Redacted;
 pub use store::{
     Command, Completed, OpenFailure, Outcome, Store, StoreConfig, StoreError, StoreOp,
 };

@@ -7,20 +7,28 @@ mod held;
 mod link;
 mod outgoing;
 
+use core::fmt;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
-use wire::{ClientId, CloseCause, CommandId, ConnectionId, Generator, InstanceId, Instant, NodeId, Outbound, PeerIdentity, Seed, StreamMachine};
+use wire::{
+    ClientId, CloseCause, CommandId, ConnectionId, Generator, InstanceId, Instant, NodeId,
+    Outbound, PeerIdentity, Seed, StreamMachine,
+};
 
-use counter::Counter;
 use crate::address::Addr;
 use crate::count::CountKey;
 use crate::id::{CallId, ClaimNumber, Epoch, Lease, LogId, MailSeq, SenderSeq};
 use crate::join_file::JoinFile;
 use crate::name::Name;
-use crate::record::{BODY_BYTES_MAX, CallError, Delivery, DownReason, META_BYTES_MAX, MailVerdict, Request, RevokeReason, ToHub, ToNode};
+use crate::record::{
+    BODY_BYTES_MAX, CallError, Delivery, DownReason, META_BYTES_MAX, MailVerdict, Request,
+    RevokeReason, ToHub, ToNode,
+};
+use crate::redact::Redacted;
 use crate::role::Role;
+use counter::Counter;
 use held::{Delivered, HeldPlayers};
 use link::LinkState;
 use outgoing::Outgoing;
@@ -49,7 +57,7 @@ pub struct Node {
     /// Which of `addresses` comes next.
     next_address: usize,
     /// Dials since the node last joined.
-    tries: u32,
+    attempts: u32,
     last_command: u64,
     commands: VecDeque<(CommandId, NodeCommand)>,
     /// Bytes that the link takes now.
@@ -105,7 +113,7 @@ impl Node {
             now,
             link: LinkState::Down { redial_at: now },
             next_address: 0,
-            tries: 0,
+            attempts: 0,
             last_command: 0,
             commands: VecDeque::new(),
             credit: 0,
@@ -141,7 +149,7 @@ impl Node {
     ) -> Result<CallId, SendError> {
         self.advance(now);
         if self.calls.len() >= self.config.calls_max {
-            return Err(SendError::Full(body));
+            return Err(SendError::Full(body.into()));
         }
         let call = CallId(self.last_call.0.saturating_add(1));
         let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
@@ -211,11 +219,11 @@ impl Node {
     ) -> Result<SenderSeq, SendError> {
         self.advance(now);
         if body.len() > BODY_BYTES_MAX {
-            return Err(SendError::TooLong(body));
+            return Err(SendError::TooLong(body.into()));
         }
         let bytes = self.outgoing.bytes().saturating_add(body.len());
         if self.outgoing.len() >= self.config.mails_max || bytes > self.config.mail_bytes_max {
-            return Err(SendError::Full(body));
+            return Err(SendError::Full(body.into()));
         }
         let ttl_s = u32::try_from(ttl.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX);
         Ok(self.outgoing.push(player, ttl_s, body))
@@ -251,10 +259,10 @@ impl Node {
     ) -> Result<ClaimId, SendError> {
         self.advance(now);
         if meta.len() > META_BYTES_MAX {
-            return Err(SendError::TooLong(meta));
+            return Err(SendError::TooLong(meta.into()));
         }
         if self.players.len() >= self.config.players_max {
-            return Err(SendError::Full(meta));
+            return Err(SendError::Full(meta.into()));
         }
         Ok(self.players.claim(player, delivered, meta))
     }
@@ -314,18 +322,18 @@ impl Node {
     fn send_live<'b>(
         &mut self,
         body: Bytes,
-        record: impl for<'a> FnOnce(&'a [u8]) -> ToHub<'a> + 'b,
+        record: impl for<'a> FnOnce(Redacted<&'a [u8]>) -> ToHub<'a> + 'b,
     ) -> Result<(), SendError> {
         if body.len() > BODY_BYTES_MAX {
-            return Err(SendError::TooLong(body));
+            return Err(SendError::TooLong(body.into()));
         }
         if self.up().is_none() {
-            return Err(SendError::HubDown(body));
+            return Err(SendError::HubDown(body.into()));
         }
         if self.outbox_bytes.saturating_add(body.len()) > self.config.outbox_bytes_max {
-            return Err(SendError::Full(body));
+            return Err(SendError::Full(body.into()));
         }
-        self.push(&record(&body));
+        self.push(&record(Redacted(&body)));
         Ok(())
     }
 
@@ -466,7 +474,7 @@ const fn event_bytes(event: &NodeEvent) -> usize {
         | NodeEvent::Request { body, .. }
         | NodeEvent::Mail { body, .. }
         | NodeEvent::Broadcast { body, .. }
-        | NodeEvent::PlayerPresence(_, Some((_, body))) => body.len(),
+        | NodeEvent::PlayerPresence(_, Some((_, body))) => body.0.len(),
         NodeEvent::Reply { result: Err(_), .. }
         | NodeEvent::Joined { .. }
         | NodeEvent::HubDown
@@ -493,8 +501,8 @@ impl Node {
             self.on_refused(connection, DownReason::Protocol);
             return;
         };
-        if let LinkState::Up { heard, .. } = &mut self.link {
-            *heard = self.now;
+        if let LinkState::Up { last_received, .. } = &mut self.link {
+            *last_received = self.now;
         }
         match (self.link, record) {
             (_, ToNode::Down(reason)) => self.on_refused(connection, reason),
@@ -547,17 +555,17 @@ impl Node {
                     self.stats.broadcasts_dropped = self.stats.broadcasts_dropped.saturating_add(1);
                     return;
                 }
-                let body = Bytes::copy_from_slice(body);
+                let body = body.to_bytes();
                 self.events
                     .push_back(NodeEvent::Broadcast { from, topic, body });
             }
             ToNode::Counted { upto } => self.counter.on_counted(upto),
             ToNode::PresenceReset => self.events.push_back(NodeEvent::PresenceReset),
-            ToNode::PresenceNode { node, seen } => {
-                self.events.push_back(NodeEvent::NodePresence(node, seen));
+            ToNode::PresenceNode { node, info } => {
+                self.events.push_back(NodeEvent::NodePresence(node, info));
             }
             ToNode::PresencePlayer { player, holder } => {
-                let holder = holder.map(|(node, meta)| (node, Bytes::copy_from_slice(meta)));
+                let holder = holder.map(|(node, meta)| (node, meta.to_bytes()));
                 self.events
                     .push_back(NodeEvent::PlayerPresence(player, holder));
             }
@@ -586,23 +594,23 @@ impl Node {
             from: request.from,
             instance: request.instance,
             to: request.to,
-            body: Bytes::copy_from_slice(request.body),
+            body: request.body.to_bytes(),
         });
     }
 
-    fn on_reply(&mut self, call: CallId, result: Result<&[u8], CallError>) {
+    fn on_reply(&mut self, call: CallId, result: Result<Redacted<&[u8]>, CallError>) {
         if !self.end_call(call) {
             self.stats.replies_unknown = self.stats.replies_unknown.saturating_add(1);
             return;
         }
-        let result = result.map(Bytes::copy_from_slice);
+        let result = result.map(Redacted::to_bytes);
         self.events.push_back(NodeEvent::Reply { call, result });
     }
 
     fn on_settled(&mut self, run: (SenderSeq, SenderSeq), verdict: MailVerdict, retry_ms: u32) {
         let (first, last) = run;
         if verdict == MailVerdict::Busy {
-            let wait = core::time::Duration::from_millis(retry_ms.into());
+            let wait = Duration::from_millis(retry_ms.into());
             self.outgoing
                 .pause(last, self.now, wait, &mut self.generator);
             return;
@@ -622,7 +630,7 @@ impl Node {
                 claim,
                 seq: delivery.seq,
                 from: delivery.from,
-                body: Bytes::copy_from_slice(delivery.body),
+                body: delivery.body.to_bytes(),
             }),
             Delivered::Repeated => {
                 self.stats.mail_repeated = self.stats.mail_repeated.saturating_add(1);
@@ -645,5 +653,15 @@ impl Node {
             self.players.remove(player);
             self.events.push_back(NodeEvent::ClaimLost(claim, reason));
         }
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node")
+            .field("is_joined", &self.is_joined())
+            .field("mails_waiting", &self.mails_waiting())
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
     }
 }

@@ -14,7 +14,7 @@ use wire::Truncated;
 
 pub use to_hub::{Join, MailSubmission, ToHub};
 pub(crate) use to_hub::{decode_counts, encode_counts};
-pub use to_node::{Delivery, Request, Seen, ToNode};
+pub use to_node::{Delivery, NodeInfo, Request, ToNode};
 
 /// Version of these records, as the first record of a link states it.
 pub const VERSION: u16 = 1;

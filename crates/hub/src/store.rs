@@ -1,24 +1,26 @@
 //! What a storage thread owns: commands in, one sync, completions out.
 
-mod admit;
-mod config;
 mod op;
 #[cfg(test)]
 mod tests;
 
+use core::fmt;
+
 use wire::{ClientId, CommandId, InstanceId, NodeId, UnixTime};
 
-pub use crate::log::OpenFailure;
-pub use config::StoreConfig;
-pub use op::{Command, Completed, Mail, NewMail, Outcome, Settled, StoreError, StoreOp};
-
+use crate::address::Addr;
 use crate::count::CountKey;
 use crate::id::{BatchSeq, Epoch, LogId, MailSeq, SenderSeq};
-use crate::log::format::{LogRecord, NodeRun};
+use crate::log::format::{HEAD_BYTES, LogRecord, NodeRun, PAYLOAD_BYTES_MAX, StoredMail};
 use crate::log::{
-    AppendError, Log, NODE_BYTES, Purpose, ReadFailure, Recovery, SegmentFile, StateKind,
-    total_bytes,
+    AppendError, Log, NODE_BYTES, Purpose, REFUSAL_BYTES, ReadFailure, Recovery, SegmentFile,
+    StateKind, total_bytes,
 };
+use crate::record::{MailRefusal, MailVerdict};
+use crate::redact::Redacted;
+
+pub use crate::log::OpenFailure;
+pub use op::{Command, Completed, Mail, NewMail, Outcome, Settled, StoreError, StoreOp};
 
 /// Executes a hub's store commands on a log.
 ///
@@ -378,5 +380,158 @@ impl From<AppendError> for StoreError {
             AppendError::Full => Self::Busy,
             AppendError::Dead => Self::Failed,
         }
+    }
+}
+
+/// Refusals of one node that its sender may leave unheard.
+const REFUSED_MAX: usize = 1_024;
+
+impl<F: SegmentFile> Store<F> {
+    fn append(&mut self, mail: &NewMail) -> Settled {
+        let verdict = self.judge(mail).unwrap_or(MailVerdict::Busy);
+        if verdict == MailVerdict::Busy {
+            self.stats.busy = self.stats.busy.saturating_add(1);
+        }
+        Settled {
+            node: mail.node,
+            epoch: mail.epoch,
+            seq: mail.seq,
+            to: mail.to,
+            verdict,
+        }
+    }
+
+    /// An error stands for "not now".
+    fn judge(&mut self, mail: &NewMail) -> Result<MailVerdict, StoreError> {
+        let index = self.log.index_mut();
+        let state = index.node(mail.node).ok_or(StoreError::Busy)?;
+        if state.run.epoch != mail.epoch {
+            return Ok(MailVerdict::Busy);
+        }
+        index.forget_refusals(mail.node, mail.settled);
+        let state = index.node(mail.node).ok_or(StoreError::Busy)?;
+        if mail.seq <= state.run.mail_mark {
+            self.stats.duplicates = self.stats.duplicates.saturating_add(1);
+            let refused = state.refused.get(&mail.seq).copied();
+            return Ok(refused.map_or(MailVerdict::Stored, MailVerdict::Refused));
+        }
+        // Taken out of turn, it would overtake those that were not taken. What the sender says is
+        // settled counts, so that it can go on with a hub whose disk was replaced.
+        if mail.seq != state.run.mail_mark.max(mail.settled).next() {
+            return Ok(MailVerdict::Busy);
+        }
+        let Addr::Player(player) = mail.to else {
+            return self.refuse(mail, MailRefusal::Address);
+        };
+        let held = index.held(player);
+        let len = mail.stored_bytes();
+        if held.count >= self.config.mailbox_mails_max
+            || held.bytes.saturating_add(len) > self.config.mailbox_bytes_max
+        {
+            return self.refuse(mail, MailRefusal::MailboxFull);
+        }
+        if index.live_bytes().saturating_add(len) > self.config.live_bytes_max
+            || index.mail_count() >= self.config.mails_max
+        {
+            return Ok(MailVerdict::Busy);
+        }
+        let record = LogRecord::Mail(StoredMail {
+            seq: MailSeq(index.last_mail.0.saturating_add(1)),
+            player,
+            expires: mail.expires,
+            node: mail.node,
+            epoch: mail.epoch,
+            sender_seq: mail.seq,
+            body: Redacted(&mail.body),
+        });
+        self.log.append(&record, Purpose::Data)?;
+        self.stats.stored = self.stats.stored.saturating_add(1);
+        Ok(MailVerdict::Stored)
+    }
+
+    /// Keeps the refusal, so that the mail sent again is not taken for one that is on disk.
+    fn refuse(&mut self, mail: &NewMail, reason: MailRefusal) -> Result<MailVerdict, StoreError> {
+        let unheard = self
+            .log
+            .index()
+            .node(mail.node)
+            .map_or(0, |state| state.refused.len());
+        if unheard >= REFUSED_MAX {
+            return Ok(MailVerdict::Busy);
+        }
+        self.have_state_room(StateKind::Refusals, REFUSAL_BYTES)?;
+        let record = LogRecord::Refusal {
+            node: mail.node,
+            epoch: mail.epoch,
+            seq: mail.seq,
+            reason,
+        };
+        self.log.append(&record, Purpose::Data)?;
+        self.stats.refused = self.stats.refused.saturating_add(1);
+        Ok(MailVerdict::Refused(reason))
+    }
+}
+
+/// What stands in a log beside the body of a mail, bytes.
+const HEAD_AND_FIELDS: u64 = HEAD_BYTES as u64 + 69;
+
+impl NewMail {
+    /// What its record takes in the log, bytes.
+    const fn stored_bytes(&self) -> u64 {
+        (self.body.0.len() as u64).saturating_add(HEAD_AND_FIELDS)
+    }
+}
+
+/// Limits of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoreConfig {
+    /// What a segment takes on disk, bytes; 16 MiB, and never less than
+    /// [`SEGMENT_BYTES_MIN`](Self::SEGMENT_BYTES_MIN). A quarter of it bounds the names of
+    /// counts, an eighth the runs of nodes, an eighth the refusals: 16 MiB hold about 80,000
+    /// names, 30,000 nodes. Larger ones are removed later and take longer to
+    /// recover: the newest is written again at each start.
+    pub segment_bytes: u64,
+    /// Mails that one mailbox holds; 1,024. The sender of one more is refused.
+    pub mailbox_mails_max: u32,
+    /// What one mailbox takes in the log, bytes; 1 MiB.
+    pub mailbox_bytes_max: u64,
+    /// What all waiting mail takes in the log, bytes; 1 GiB. The disk holds twice that and a few
+    /// segments.
+    pub live_bytes_max: u64,
+    /// Mails that wait, all mailboxes together; 4 million. Each takes about 150 bytes of memory.
+    pub mails_max: usize,
+}
+
+impl StoreConfig {
+    /// Smallest segment, bytes: an eighth of it, kept for acknowledgements, still holds the
+    /// longest record.
+    pub const SEGMENT_BYTES_MIN: u64 = 8 * (PAYLOAD_BYTES_MAX as u64 + 4_096);
+
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        self.segment_bytes.max(Self::SEGMENT_BYTES_MIN)
+    }
+}
+
+impl Default for StoreConfig {
+    fn default() -> Self {
+        Self {
+            segment_bytes: 16 << 20,
+            mailbox_mails_max: 1_024,
+            mailbox_bytes_max: 1 << 20,
+            live_bytes_max: 1 << 30,
+            mails_max: 4_000_000,
+        }
+    }
+}
+
+impl<F: SegmentFile> fmt::Debug for Store<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store")
+            .field("mail_count", &self.mail_count())
+            .field("recovery", &self.recovery())
+            .field("stats", &self.stats())
+            .field("is_dead", &self.is_dead())
+            .finish_non_exhaustive()
     }
 }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use daemon::exit::Exit;
 use daemon::role::hub::{HubOptions, HubProcess};
 use hub::NodeEvent;
+use hub::Redacted;
 use hub::id::MailSeq;
 use wire::ClientId;
 
@@ -71,7 +72,7 @@ fn hub_h10_a_hub_killed_with_mail_in_flight_delivers_each_once() {
             break body;
         }
     };
-    assert_eq!(next, body);
+    assert_eq!(next, Redacted(body));
 }
 
 /// Returns when the hub has stored an acknowledgement: a later mail was delivered.
@@ -124,7 +125,7 @@ fn call(net: &Net, one: &Talker) {
             }
         };
         if let Ok(body) = result {
-            assert_eq!(body, "well met");
+            assert_eq!(body.0, "well met");
             return;
         }
     }

@@ -87,7 +87,7 @@ impl StreamApplication<Node> for Mouth {
 
     fn on_event(&mut self, now: Instant, node: &mut Node, event: NodeEvent) {
         if let NodeEvent::Request { ticket, body, .. } = &event {
-            node.reply(now, *ticket, Ok(body.clone())).unwrap();
+            node.reply(now, *ticket, Ok(body.0.clone())).unwrap();
         }
         self.0.send(event).ok();
     }

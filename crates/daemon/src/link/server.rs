@@ -10,7 +10,7 @@ use crypto::{Ring, TokenKey};
 use hub::address::Addr;
 use hub::id::CallId;
 use hub::name::Name;
-use hub::record::{CallError, DownReason, Seen};
+use hub::record::{CallError, DownReason, NodeInfo};
 use hub::{Node, NodeEvent, Ticket};
 use matchmaker_core::record::{Intake, Verdict};
 use wire::{ClientId, InstanceId, Instant, MatchId, NodeId};
@@ -159,11 +159,11 @@ impl ServerApplication {
         }
     }
 
-    fn on_presence(&mut self, node: NodeId, seen: Option<&Seen>) {
-        let Some(seen) = seen.filter(|seen| seen.services.contains(&self.matchmaker)) else {
+    fn on_presence(&mut self, node: NodeId, info: Option<&NodeInfo>) {
+        let Some(info) = info.filter(|info| info.services.contains(&self.matchmaker)) else {
             return;
         };
-        let now_seen = Some((node, seen.instance));
+        let now_seen = Some((node, info.instance));
         if self.seen != now_seen {
             self.seen = now_seen;
             self.lease.handle_matchmaker();
@@ -201,11 +201,13 @@ impl LinkApplication for ServerApplication {
                     self.lease.handle_superseded();
                 }
             }
-            NodeEvent::Reply { call, result } => self.on_reply(now, call, &result),
+            NodeEvent::Reply { call, result } => {
+                self.on_reply(now, call, &result.map(|body| body.0));
+            }
             NodeEvent::Request {
                 ticket, from, body, ..
             } => self.on_request(node, now, (ticket, from, &body)),
-            NodeEvent::NodePresence(other, seen) => self.on_presence(other, seen.as_ref()),
+            NodeEvent::NodePresence(other, info) => self.on_presence(other, info.as_ref()),
             NodeEvent::MailStored(_)
             | NodeEvent::MailRefused(..)
             | NodeEvent::Mail { .. }

@@ -179,7 +179,7 @@ impl StreamApplication<Hub> for HubApplication {
                 let node = node.map(tracing::field::display);
                 tracing::warn!(node, %reason, "refused");
             }
-            HubEvent::ClockDoubted { read, believed } => {
+            HubEvent::ClockRejected { read, believed } => {
                 let read = read.as_millis();
                 let believed = believed.map(UnixTime::as_millis);
                 tracing::warn!(

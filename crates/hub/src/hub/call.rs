@@ -19,7 +19,7 @@ pub(super) struct Calls {
     /// How many calls each link takes part in, on either side.
     load: BTreeMap<ConnectionId, usize>,
     /// What each node has asked.
-    asked: BTreeMap<NodeId, Asking>,
+    asked: BTreeMap<NodeId, CallLoad>,
     /// Requests that wait to be written to the one asked; those whose call has ended with what they
     /// still count for.
     unwritten: BTreeMap<RequestId, Option<(NodeId, usize)>>,
@@ -28,7 +28,7 @@ pub(super) struct Calls {
 /// Calls that one node has open, and those that have ended before their request was written: until
 /// then they take room that others want.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Asking {
+pub(super) struct CallLoad {
     pub(super) count: usize,
     /// What they ask, bytes.
     pub(super) bytes: usize,
@@ -59,9 +59,9 @@ impl Calls {
         self.open.insert(request, call);
         self.deadlines.insert((call.deadline, request));
         self.unwritten.insert(request, None);
-        let asking = self.asked.entry(call.from).or_default();
-        asking.count = asking.count.saturating_add(1);
-        asking.bytes = asking.bytes.saturating_add(call.len);
+        let load_of_caller = self.asked.entry(call.from).or_default();
+        load_of_caller.count = load_of_caller.count.saturating_add(1);
+        load_of_caller.bytes = load_of_caller.bytes.saturating_add(call.len);
         for link in [call.caller, call.callee] {
             if self.by_link.insert((link, request)) {
                 let load = self.load.entry(link).or_default();
@@ -111,7 +111,7 @@ impl Calls {
     }
 
     /// Returns what `node` asks.
-    pub(super) fn asking(&self, node: NodeId) -> Asking {
+    pub(super) fn load_of_caller(&self, node: NodeId) -> CallLoad {
         self.asked.get(&node).copied().unwrap_or_default()
     }
 
@@ -128,10 +128,10 @@ impl Calls {
     }
 
     fn discharge(&mut self, from: NodeId, len: usize) {
-        if let Some(asking) = self.asked.get_mut(&from) {
-            asking.count = asking.count.saturating_sub(1);
-            asking.bytes = asking.bytes.saturating_sub(len);
-            if asking.count == 0 {
+        if let Some(load_of_caller) = self.asked.get_mut(&from) {
+            load_of_caller.count = load_of_caller.count.saturating_sub(1);
+            load_of_caller.bytes = load_of_caller.bytes.saturating_sub(len);
+            if load_of_caller.count == 0 {
                 self.asked.remove(&from);
             }
         }

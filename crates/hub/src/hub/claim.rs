@@ -56,11 +56,11 @@ pub(super) enum Reading {
     /// All that there is was given.
     Done,
     /// There may be more.
-    Wanted,
+    Due,
     /// The store reads.
-    Under,
+    InFlight,
     /// The store reads, and may not see what has come since.
-    UnderAndWanted,
+    InFlightAndDue,
 }
 
 impl Claims {

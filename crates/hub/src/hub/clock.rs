@@ -29,12 +29,12 @@ struct Reading {
 
 /// What became of a reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Judged {
-    Believed,
+pub(super) enum ClockVerdict {
+    Accepted,
     /// It is the first that is so far from what is believed.
-    Doubted,
+    Rejected,
     /// It agrees with one that is doubted.
-    Waits,
+    Pending,
 }
 
 /// How far a reading may be from what is believed, and correct it: clocks that are set by NTP stay
@@ -46,7 +46,7 @@ const EARLIEST: UnixTime = UnixTime::from_secs(1_600_000_000);
 
 impl WallClock {
     /// Takes a reading; one that stays away from what is believed for `wait` takes its place.
-    pub(super) fn read(&mut self, now: Instant, unix: UnixTime, wait: Duration) -> Judged {
+    pub(super) fn read(&mut self, now: Instant, unix: UnixTime, wait: Duration) -> ClockVerdict {
         let reading = Reading { at: now, unix };
         let agrees = match self.believed {
             Some(believed) => believed.agrees_with(reading),
@@ -55,24 +55,24 @@ impl WallClock {
         if unix >= EARLIEST && agrees {
             self.believed = Some(reading);
             self.doubted = None;
-            return Judged::Believed;
+            return ClockVerdict::Accepted;
         }
         let since = match self.doubted {
             Some((before, since)) if before.agrees_with(reading) => since,
             _ => {
                 self.doubted = Some((reading, now));
-                return Judged::Doubted;
+                return ClockVerdict::Rejected;
             }
         };
         self.doubted = Some((reading, since));
         if unix < EARLIEST || now.saturating_since(since) < wait {
-            return Judged::Waits;
+            return ClockVerdict::Pending;
         }
         // Whatever the log says: a clock that was wrong may have written that.
         self.floor = Some(EARLIEST);
         self.believed = Some(reading);
         self.doubted = None;
-        Judged::Believed
+        ClockVerdict::Accepted
     }
 
     /// Takes the newest time that the log knows; only the first word of the store counts, since it
@@ -103,11 +103,11 @@ impl Reading {
     }
 
     fn agrees_with(self, other: Self) -> bool {
-        let away = self
+        let lease_ends = self
             .later(other.at)
             .as_millis()
             .abs_diff(other.unix.as_millis());
-        Duration::from_millis(away) <= CORRECTION_MAX
+        Duration::from_millis(lease_ends) <= CORRECTION_MAX
     }
 }
 
@@ -129,20 +129,20 @@ mod tests {
         clock
     }
 
-    fn read(clock: &mut WallClock, secs: u64, unix: u64) -> Judged {
+    fn read(clock: &mut WallClock, secs: u64, unix: u64) -> ClockVerdict {
         clock.read(at(secs), UnixTime::from_secs(unix), WAIT)
     }
 
     #[test]
     fn small_corrections_are_taken_and_steps_are_not() {
         let mut clock = clock();
-        assert_eq!(read(&mut clock, 0, START + 5), Judged::Believed);
-        assert_eq!(read(&mut clock, 10, START + 60), Judged::Believed);
+        assert_eq!(read(&mut clock, 0, START + 5), ClockVerdict::Accepted);
+        assert_eq!(read(&mut clock, 10, START + 60), ClockVerdict::Accepted);
         for step in [START + 40 * 365 * DAY, START + DAY, START - DAY, 0] {
-            assert_eq!(read(&mut clock, 20, step), Judged::Doubted);
+            assert_eq!(read(&mut clock, 20, step), ClockVerdict::Rejected);
             assert_eq!(clock.now(at(20)), Some(UnixTime::from_secs(START + 70)));
         }
-        assert_eq!(read(&mut clock, 30, START + 80), Judged::Believed);
+        assert_eq!(read(&mut clock, 30, START + 80), ClockVerdict::Accepted);
     }
 
     #[test]
@@ -150,11 +150,18 @@ mod tests {
         for step in [START + 40 * 365 * DAY, START + DAY, START - DAY] {
             let mut clock = clock();
             read(&mut clock, 0, START);
-            assert_eq!(read(&mut clock, 1, step + 1), Judged::Doubted);
+            assert_eq!(read(&mut clock, 1, step + 1), ClockVerdict::Rejected);
             for secs in (2..3_601).step_by(30) {
-                assert_eq!(read(&mut clock, secs, step + secs), Judged::Waits, "{secs}");
+                assert_eq!(
+                    read(&mut clock, secs, step + secs),
+                    ClockVerdict::Pending,
+                    "{secs}"
+                );
             }
-            assert_eq!(read(&mut clock, 3_601, step + 3_601), Judged::Believed);
+            assert_eq!(
+                read(&mut clock, 3_601, step + 3_601),
+                ClockVerdict::Accepted
+            );
             assert_eq!(
                 clock.now(at(3_602)),
                 Some(UnixTime::from_secs(step + 3_602))
@@ -166,35 +173,44 @@ mod tests {
     fn a_step_that_does_not_stand_begins_anew() {
         let mut clock = clock();
         read(&mut clock, 0, START);
-        assert_eq!(read(&mut clock, 1, START + DAY), Judged::Doubted);
-        assert_eq!(read(&mut clock, 3_000, START + 2 * DAY), Judged::Doubted);
+        assert_eq!(read(&mut clock, 1, START + DAY), ClockVerdict::Rejected);
+        assert_eq!(
+            read(&mut clock, 3_000, START + 2 * DAY),
+            ClockVerdict::Rejected
+        );
         assert_eq!(
             read(&mut clock, 4_000, START + 2 * DAY + 1_000),
-            Judged::Waits
+            ClockVerdict::Pending
         );
-        assert_eq!(read(&mut clock, 4_001, START + 4_001), Judged::Believed);
+        assert_eq!(
+            read(&mut clock, 4_001, START + 4_001),
+            ClockVerdict::Accepted
+        );
         assert_eq!(
             read(&mut clock, 8_000, START + 2 * DAY + 5_000),
-            Judged::Doubted
+            ClockVerdict::Rejected
         );
     }
 
     #[test]
     fn a_clock_that_is_behind_the_log_or_was_never_set_is_none() {
         let mut clock = WallClock::default();
-        assert_eq!(read(&mut clock, 0, 5), Judged::Doubted);
+        assert_eq!(read(&mut clock, 0, 5), ClockVerdict::Rejected);
         assert_eq!(
             read(&mut clock, 9_000, 9_005),
-            Judged::Waits,
+            ClockVerdict::Pending,
             "1970 for hours"
         );
-        assert_eq!(read(&mut clock, 9_001, START - DAY), Judged::Believed);
+        assert_eq!(read(&mut clock, 9_001, START - DAY), ClockVerdict::Accepted);
         assert_eq!(clock.now(at(9_001)), None, "the log has yet to be heard");
         let taken_back = clock.set_floor(UnixTime::from_secs(START));
         assert_eq!(taken_back, Some(UnixTime::from_secs(START - DAY)));
         assert_eq!(clock.now(at(9_001)), None);
-        assert_eq!(read(&mut clock, 9_002, START - DAY + 1), Judged::Waits);
-        assert_eq!(read(&mut clock, 9_003, START + 1), Judged::Believed);
+        assert_eq!(
+            read(&mut clock, 9_002, START - DAY + 1),
+            ClockVerdict::Pending
+        );
+        assert_eq!(read(&mut clock, 9_003, START + 1), ClockVerdict::Accepted);
         assert_eq!(clock.now(at(9_003)), Some(UnixTime::from_secs(START + 1)));
     }
 
@@ -203,8 +219,14 @@ mod tests {
         let mut clock = WallClock::default();
         clock.set_floor(UnixTime::from_secs(START + 40 * 365 * DAY));
         read(&mut clock, 0, START);
-        assert_eq!(read(&mut clock, 3_599, START + 3_599), Judged::Waits);
-        assert_eq!(read(&mut clock, 3_600, START + 3_600), Judged::Believed);
+        assert_eq!(
+            read(&mut clock, 3_599, START + 3_599),
+            ClockVerdict::Pending
+        );
+        assert_eq!(
+            read(&mut clock, 3_600, START + 3_600),
+            ClockVerdict::Accepted
+        );
         assert_eq!(
             clock.now(at(3_600)),
             Some(UnixTime::from_secs(START + 3_600))

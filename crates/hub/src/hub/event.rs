@@ -39,7 +39,7 @@ pub enum HubEvent {
     /// newest in the log. It is not believed until it has stood for
     /// [`HubConfig::clock_step_wait`](super::HubConfig::clock_step_wait); mail expires by what is
     /// believed, and none is taken where that is nothing.
-    ClockDoubted {
+    ClockRejected {
         /// What it reads.
         read: UnixTime,
         /// What is believed.

@@ -18,11 +18,11 @@ pub(super) struct Link {
     pub(super) node: NodeId,
     pub(super) state: LinkState,
     /// When something came last.
-    pub(super) heard: Instant,
+    pub(super) last_received: Instant,
     /// Bytes that the driver takes now.
     pub(super) credit: usize,
     /// Records that wait to be written.
-    outbox: VecDeque<Waiting>,
+    outbox: VecDeque<QueuedRecord>,
     /// Their lengths together.
     outbox_bytes: usize,
     /// A heartbeat is to be answered.
@@ -30,7 +30,7 @@ pub(super) struct Link {
     /// What became of a run of mails, not yet in the outbox.
     settled: Option<(SenderSeq, SenderSeq, MailVerdict)>,
     /// One word of presence.
-    news: Option<Bytes>,
+    presence: Option<Bytes>,
     front: Front,
     /// What a sender that is told `Busy` shall wait, milliseconds.
     retry_ms: u32,
@@ -38,13 +38,13 @@ pub(super) struct Link {
 
 /// A record that waits to be written.
 #[derive(Debug)]
-struct Waiting {
+struct QueuedRecord {
     record: Bytes,
     /// Which call it asks; none for what is no request.
     request: Option<RequestId>,
 }
 
-impl From<Bytes> for Waiting {
+impl From<Bytes> for QueuedRecord {
     fn from(record: Bytes) -> Self {
         let request = None;
         Self { record, request }
@@ -57,9 +57,9 @@ enum Front {
     /// The outbox, and what is not in it once that is empty.
     Outbox,
     /// What is not in the outbox: one record of it went before.
-    Yields,
+    PriorityNext,
     /// The first record of the outbox is what was not in it.
-    Overtaken,
+    PriorityQueued,
 }
 
 /// How far a link has come.
@@ -92,9 +92,9 @@ pub(super) struct Member {
     /// Players whose mail waits until others of this node, or they, have acknowledged theirs.
     pub(super) waiting: BTreeSet<ClientId>,
     /// Players whose mail waits until more of what waits to be written is.
-    pub(super) blocked: BTreeSet<ClientId>,
+    pub(super) waiting_for_outbox: BTreeSet<ClientId>,
     /// The player whose turn it was last among these.
-    pub(super) woken: ClientId,
+    pub(super) last_woken: ClientId,
 }
 
 impl Member {
@@ -109,13 +109,13 @@ impl Link {
         Self {
             node,
             state: LinkState::Fresh,
-            heard: now,
+            last_received: now,
             credit: 0,
             outbox: VecDeque::new(),
             outbox_bytes: 0,
             heartbeat: false,
             settled: None,
-            news: None,
+            presence: None,
             front: Front::Outbox,
             retry_ms,
         }
@@ -160,13 +160,13 @@ impl Link {
     ) {
         scratch.clear();
         record.encode(scratch);
-        self.push_waiting(Waiting {
+        self.push_waiting(QueuedRecord {
             record: Bytes::copy_from_slice(scratch),
             request: Some(request),
         });
     }
 
-    fn push_waiting(&mut self, waiting: Waiting) {
+    fn push_waiting(&mut self, waiting: QueuedRecord) {
         if !self.is_closing() {
             self.outbox_bytes = self.outbox_bytes.saturating_add(waiting.record.len());
             self.outbox.push_back(waiting);
@@ -199,7 +199,7 @@ impl Link {
         self.outbox.clear();
         self.outbox_bytes = 0;
         self.settled = None;
-        self.news = None;
+        self.presence = None;
         self.heartbeat = false;
         if let Some(reason) = reason {
             let mut encoded = Vec::new();
@@ -217,7 +217,7 @@ impl Link {
                 .push_front(Bytes::from_static(&[crate::record::code::HUB_HEARTBEAT]).into());
             self.outbox_bytes = self.outbox_bytes.saturating_add(1);
         }
-        self.overtake();
+        self.queue_priority_record();
         let Some(len) = self.outbox.front().map(|waiting| waiting.record.len()) else {
             return Next::Empty;
         };
@@ -226,27 +226,27 @@ impl Link {
         }
         self.credit = self.credit.saturating_sub(len);
         self.front = match self.front {
-            Front::Outbox | Front::Yields => Front::Yields,
-            Front::Overtaken => Front::Outbox,
+            Front::Outbox | Front::PriorityNext => Front::PriorityNext,
+            Front::PriorityQueued => Front::Outbox,
         };
         self.outbox_bytes = self.outbox_bytes.saturating_sub(len);
         self.outbox
             .pop_front()
-            .map_or(Next::Empty, |Waiting { record, request }| {
+            .map_or(Next::Empty, |QueuedRecord { record, request }| {
                 Next::Record(record, request)
             })
     }
 
     /// Returns about how many bytes the link holds besides itself.
     pub(super) fn memory_bytes(&self) -> usize {
-        let news = self.news.as_ref().map_or(0, Bytes::len);
+        let presence = self.presence.as_ref().map_or(0, Bytes::len);
         let waiting = self
             .member()
             .map_or(0, |member| member.watch.len().saturating_mul(64));
         self.outbox_bytes
-            .saturating_add(self.outbox.len().saturating_mul(size_of::<Waiting>()))
+            .saturating_add(self.outbox.len().saturating_mul(size_of::<QueuedRecord>()))
             .saturating_add(waiting)
-            .saturating_add(news)
+            .saturating_add(presence)
     }
 
     /// Returns what waits to be written, bytes.
@@ -255,31 +255,31 @@ impl Link {
     }
 
     /// Returns whether a word of presence can be taken.
-    pub(super) const fn wants_news(&self) -> bool {
-        self.news.is_none() && !self.is_closing()
+    pub(super) const fn has_presence_slot(&self) -> bool {
+        self.presence.is_none() && !self.is_closing()
     }
 
     /// Takes a word of presence.
-    pub(super) fn push_news(&mut self, record: Bytes) {
-        self.news = Some(record);
+    pub(super) fn push_presence(&mut self, record: Bytes) {
+        self.presence = Some(record);
     }
 
     /// Puts what became of mails, or a word of presence, in front of every other record, so that
     /// an outbox that others keep full holds up neither.
-    fn overtake(&mut self) {
+    fn queue_priority_record(&mut self) {
         let may = match self.front {
             Front::Outbox => self.outbox.is_empty(),
-            Front::Yields => true,
-            Front::Overtaken => false,
+            Front::PriorityNext => true,
+            Front::PriorityQueued => false,
         };
         if !may {
             return;
         }
         let settled = self.take_settled();
-        if let Some(record) = settled.or_else(|| self.news.take()) {
+        if let Some(record) = settled.or_else(|| self.presence.take()) {
             self.outbox_bytes = self.outbox_bytes.saturating_add(record.len());
             self.outbox.push_front(record.into());
-            self.front = Front::Overtaken;
+            self.front = Front::PriorityQueued;
         }
     }
 

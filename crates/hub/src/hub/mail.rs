@@ -3,7 +3,6 @@
 use core::time::Duration;
 use std::collections::BTreeSet;
 
-use bytes::Bytes;
 use wire::{ClientId, ConnectionId};
 
 use super::Hub;
@@ -13,6 +12,7 @@ use crate::address::Addr;
 use crate::count::CountKey;
 use crate::id::{BatchSeq, MailSeq, SenderSeq};
 use crate::record::{Delivery, MailSubmission, MailVerdict, ToNode};
+use crate::redact::Redacted;
 use crate::store::{Completed, Mail, NewMail, Outcome, Settled, StoreOp};
 
 /// What one read of a mailbox takes, bytes in the log.
@@ -22,7 +22,7 @@ const READ_BYTES_MAX: usize = 64 * 1_024;
 const WAKES_MAX: usize = 16;
 
 /// Takes the first player behind `last`, or the first of all.
-fn take_turn(players: &mut BTreeSet<ClientId>, last: ClientId) -> Option<ClientId> {
+fn next_round_robin(players: &mut BTreeSet<ClientId>, last: ClientId) -> Option<ClientId> {
     let behind = ClientId(last.0.saturating_add(1));
     let next = players.range(behind..).chain(players.iter()).next();
     let next = next.copied()?;
@@ -62,7 +62,7 @@ impl Hub {
             seq: mail.seq,
             settled: mail.settled,
             expires: now + ttl,
-            body: Bytes::copy_from_slice(mail.body),
+            body: mail.body.to_bytes(),
         };
         self.ops.stage(id, mail);
     }
@@ -80,51 +80,55 @@ impl Hub {
                 self.settle(id, one.seq, one.verdict);
             }
             if let (Addr::Player(player), MailVerdict::Stored) = (one.to, one.verdict) {
-                self.want_mail(player);
+                self.request_read(player);
             }
         }
     }
 
     /// Reads mailboxes and takes acknowledgements to the store, up to half of what it may have:
     /// the other half is for joins and new mail.
-    pub(super) fn feed(&mut self) {
+    pub(super) fn issue_store_ops(&mut self) {
         while self.ops.len() < self.config.ops_in_flight.div_ceil(2) && !self.has_failed() {
             if let Some(player) = self.acknowledging.pop_first() {
                 self.acknowledge(player);
                 continue;
             }
-            if let Some((player, upto)) = self.parting.pop_first() {
+            if let Some((player, upto)) = self.final_acks.pop_first() {
                 self.ops.push(StoreOp::Ack { player, upto }, Pending::Part);
                 continue;
             }
-            let after = ClientId(self.fed.0.wrapping_add(1));
-            let next = self.hungry.range(after..).chain(self.hungry.iter()).next();
+            let after = ClientId(self.last_read.0.wrapping_add(1));
+            let next = self
+                .mail_ready
+                .range(after..)
+                .chain(self.mail_ready.iter())
+                .next();
             let Some(player) = next.copied() else {
                 return;
             };
-            self.fed = player;
-            self.hungry.remove(&player);
+            self.last_read = player;
+            self.mail_ready.remove(&player);
             self.read(player);
         }
     }
 
     /// Notes that there may be mail for `player` that its holder has not been given.
-    pub(super) fn want_mail(&mut self, player: ClientId) {
+    pub(super) fn request_read(&mut self, player: ClientId) {
         let Some(claim) = self.claims.get_mut(player) else {
             return;
         };
         claim.reading = match claim.reading {
-            Reading::Done | Reading::Wanted => Reading::Wanted,
-            Reading::Under | Reading::UnderAndWanted => Reading::UnderAndWanted,
+            Reading::Done | Reading::Due => Reading::Due,
+            Reading::InFlight | Reading::InFlightAndDue => Reading::InFlightAndDue,
         };
-        if claim.reading == Reading::Wanted && claim.link.is_some() {
-            self.hungry.insert(player);
+        if claim.reading == Reading::Due && claim.link.is_some() {
+            self.mail_ready.insert(player);
         }
     }
 
     fn read(&mut self, player: ClientId) {
         let now = self.unix_now().unwrap_or_default();
-        let wanted = |claim: &&mut Claim| claim.reading == Reading::Wanted;
+        let wanted = |claim: &&mut Claim| claim.reading == Reading::Due;
         let Some(claim) = self.claims.get_mut(player).filter(wanted) else {
             return;
         };
@@ -153,11 +157,11 @@ impl Hub {
             return;
         }
         if outbox.saturating_add(member.reading) >= self.config.link_bytes_max {
-            member.blocked.insert(player);
+            member.waiting_for_outbox.insert(player);
             return;
         }
         member.reading = member.reading.saturating_add(READ_BYTES_MAX);
-        claim.reading = Reading::Under;
+        claim.reading = Reading::InFlight;
         let op = StoreOp::Read {
             player,
             after: claim.given,
@@ -187,7 +191,7 @@ impl Hub {
             member.reading = member.reading.saturating_sub(READ_BYTES_MAX);
         }
         self.take_mails(read.player, read.generation, outcome);
-        self.on_room(read.link);
+        self.on_capacity_freed(read.link);
     }
 
     fn take_mails(&mut self, player: ClientId, generation: Generation, outcome: Outcome) {
@@ -195,29 +199,29 @@ impl Hub {
             return;
         };
         if claim.generation != generation
-            || !matches!(claim.reading, Reading::Under | Reading::UnderAndWanted)
+            || !matches!(claim.reading, Reading::InFlight | Reading::InFlightAndDue)
         {
             return;
         }
-        let wanted = claim.reading == Reading::UnderAndWanted;
+        let wanted = claim.reading == Reading::InFlightAndDue;
         let Ok(Completed::Mails { mails, more }) = outcome else {
             // Not at once: a store that has no room now would be asked without a pause.
-            claim.reading = Reading::Wanted;
-            self.unread.insert(player);
+            claim.reading = Reading::Due;
+            self.retry_reads.insert(player);
             return;
         };
         claim.reading = Reading::Done;
         if let Some(id) = claim.link {
             for mail in &mails {
-                self.give(id, player, mail);
+                self.deliver(id, player, mail);
             }
         }
         if more || wanted {
-            self.want_mail(player);
+            self.request_read(player);
         }
     }
 
-    fn give(&mut self, id: ConnectionId, player: ClientId, mail: &Mail) {
+    fn deliver(&mut self, id: ConnectionId, player: ClientId, mail: &Mail) {
         let Some(claim) = self.claims.get_mut(player) else {
             return;
         };
@@ -242,7 +246,7 @@ impl Hub {
                 from: mail.node,
                 epoch: mail.epoch,
                 sender_seq: mail.sender_seq,
-                body: &mail.body,
+                body: Redacted(&mail.body),
             }),
         );
     }
@@ -262,10 +266,10 @@ impl Hub {
         if let Some(member) = self.links.get_mut(&id).and_then(|link| link.member_mut()) {
             member.unacknowledged = member.unacknowledged.saturating_sub(freed);
         }
-        if reading == Reading::Wanted {
-            self.hungry.insert(player);
+        if reading == Reading::Due {
+            self.mail_ready.insert(player);
         }
-        self.on_room(id);
+        self.on_capacity_freed(id);
     }
 
     /// Takes the last acknowledgement of `player` to the store, one at a time.
@@ -296,7 +300,7 @@ impl Hub {
         claim.acknowledging = None;
         match upto {
             None => {
-                self.deferred.insert(player);
+                self.retry_acks.insert(player);
             }
             Some(upto) if claim.acknowledged > upto => {
                 self.acknowledging.insert(player);
@@ -306,7 +310,7 @@ impl Hub {
     }
 
     /// Room has come on a link: players whose mail waited for it are read again.
-    pub(super) fn on_room(&mut self, id: ConnectionId) {
+    pub(super) fn on_capacity_freed(&mut self, id: ConnectionId) {
         let Some(link) = self.links.get_mut(&id) else {
             return;
         };
@@ -320,15 +324,15 @@ impl Hub {
         let has_shared_room = member.mail_bytes() < self.config.unacknowledged_bytes_max;
         // A few at a time: this is asked for each record that is written.
         for _ in 0..WAKES_MAX {
-            let mut next = take_turn(&mut member.blocked, member.woken);
+            let mut next = next_round_robin(&mut member.waiting_for_outbox, member.last_woken);
             if next.is_none() && has_shared_room {
-                next = take_turn(&mut member.waiting, member.woken);
+                next = next_round_robin(&mut member.waiting, member.last_woken);
             }
             let Some(player) = next else {
                 return;
             };
-            member.woken = player;
-            self.hungry.insert(player);
+            member.last_woken = player;
+            self.mail_ready.insert(player);
         }
     }
 

@@ -6,21 +6,22 @@ use std::collections::{BTreeSet, VecDeque};
 use bytes::Bytes;
 use wire::{ClientId, ConnectionId, NodeId, PeerIdentity};
 
-use crate::id::{ClaimNumber, Epoch, Lease, MailSeq};
-use crate::join_file::JoinFile;
-use crate::record::{DownReason, Join, RevokeReason, Seen, ToNode, VERSION};
-use crate::role::Role;
-use crate::store::{Completed, Outcome, StoreOp};
-use super::{Hub, HubEvent};
 use super::claim::{Claim, Generation, Reading};
 use super::config::DuplicateClaim;
 use super::link::{Link, LinkState, Member};
 use super::op::Pending;
-use super::watch::{Key, Tale, Watch};
+use super::watch::{Key, PresenceUpdate, Watch};
+use super::{Hub, HubEvent, SWEEP_PAUSE};
+use crate::id::{ClaimNumber, Epoch, Lease, MailSeq};
+use crate::join_file::JoinFile;
+use crate::record::{DownReason, Join, NodeInfo, RevokeReason, ToNode, VERSION};
+use crate::redact::Redacted;
+use crate::role::Role;
+use crate::store::{Completed, Outcome, StoreOp};
 
 /// What a node says with a claim.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Claimed<'a> {
+pub(super) struct ClaimRequest<'a> {
     pub(super) number: ClaimNumber,
     pub(super) lease: Lease,
     pub(super) delivered: MailSeq,
@@ -29,10 +30,15 @@ pub(super) struct Claimed<'a> {
 }
 
 impl Hub {
-    pub(super) fn on_claim(&mut self, id: ConnectionId, player: ClientId, mut said: Claimed<'_>) {
+    pub(super) fn on_claim(
+        &mut self,
+        id: ConnectionId,
+        player: ClientId,
+        mut request: ClaimRequest<'_>,
+    ) {
         // A lease that this hub never gave would outrank those that it gives.
-        if said.lease > Lease::new(self.boot, self.leases) {
-            said.lease = Lease::NONE;
+        if request.lease > Lease::new(self.boot, self.leases) {
+            request.lease = Lease::NONE;
         }
         let Some(node) = self.links.get(&id).map(|link| link.node) else {
             return;
@@ -40,14 +46,14 @@ impl Hub {
         // Nor can two nodes hold leases of one start of the hub with the earlier one still there.
         if let Some(held) = self.claims.get(player)
             && held.node != node
-            && said.lease.boot() == self.boot
-            && said.lease >= held.lease
+            && request.lease.boot() == self.boot
+            && request.lease >= held.lease
         {
-            said.lease = Lease::NONE;
+            request.lease = Lease::NONE;
         }
-        if let Some(reason) = self.refusal(node, player, said.lease) {
+        if let Some(reason) = self.refusal(node, player, request.lease) {
             self.stats.stale = self.stats.stale.saturating_add(1);
-            let claim = said.number;
+            let claim = request.number;
             self.send(
                 id,
                 &ToNode::Revoked {
@@ -58,29 +64,29 @@ impl Hub {
             );
             return;
         }
-        let lease = if said.lease == Lease::NONE {
+        let lease = if request.lease == Lease::NONE {
             self.leases = self.leases.saturating_add(1);
             Lease::new(self.boot, self.leases)
         } else {
-            said.lease
+            request.lease
         };
         let claim = Claim {
             node,
             generation: Generation::default(),
             link: Some(id),
-            number: said.number,
+            number: request.number,
             lease,
-            meta: Bytes::copy_from_slice(said.meta),
-            given: said.delivered.max(said.acknowledged),
+            meta: Bytes::copy_from_slice(request.meta),
+            given: request.delivered.max(request.acknowledged),
             unacknowledged: VecDeque::new(),
-            acknowledged: said.acknowledged,
+            acknowledged: request.acknowledged,
             acknowledging: None,
             reading: Reading::Done,
         };
         if let Some(old) = self.claims.insert(player, claim) {
             self.revoke(id, player, &old);
         }
-        let claim = said.number;
+        let claim = request.number;
         self.send(
             id,
             &ToNode::Granted {
@@ -89,11 +95,11 @@ impl Hub {
                 lease,
             },
         );
-        if said.acknowledged > MailSeq(0) {
+        if request.acknowledged > MailSeq(0) {
             self.acknowledging.insert(player);
         }
-        self.want_mail(player);
-        self.touch(Key::Player(player));
+        self.request_read(player);
+        self.presence_changed(Key::Player(player));
     }
 
     /// Says why `node` does not get `player`, if it does not.
@@ -122,7 +128,7 @@ impl Hub {
 
     /// Takes back what a claim held that another has replaced.
     fn revoke(&mut self, by: ConnectionId, player: ClientId, old: &Claim) {
-        self.part(player, old);
+        self.keep_final_ack(player, old);
         let Some(holder) = old.link else {
             return;
         };
@@ -157,31 +163,31 @@ impl Hub {
         let Some(claim) = self.claims.remove(player) else {
             return;
         };
-        self.part(player, &claim);
-        self.hungry.remove(&player);
-        self.unread.remove(&player);
+        self.keep_final_ack(player, &claim);
+        self.mail_ready.remove(&player);
+        self.retry_reads.remove(&player);
         if let Some(holder) = claim.link {
             self.forget_unacknowledged(holder, player, &claim);
         }
-        self.touch(Key::Player(player));
+        self.presence_changed(Key::Player(player));
     }
 
     /// Keeps the last acknowledgement of a claim that ends: the store takes it though nobody waits
     /// for it.
-    fn part(&mut self, player: ClientId, claim: &Claim) {
-        let waits = self.acknowledging.remove(&player) | self.deferred.remove(&player);
+    fn keep_final_ack(&mut self, player: ClientId, claim: &Claim) {
+        let waits = self.acknowledging.remove(&player) | self.retry_acks.remove(&player);
         let stored = claim.acknowledging.unwrap_or_default();
         if claim.acknowledged <= stored || !(waits || stored > MailSeq(0)) {
             return;
         }
-        let is_full = self.parting.len() >= self.config.players_max;
-        match self.parting.get_mut(&player) {
+        let is_full = self.final_acks.len() >= self.config.players_max;
+        match self.final_acks.get_mut(&player) {
             Some(upto) => *upto = claim.acknowledged.max(*upto),
             None if is_full => {
                 self.stats.acks_dropped = self.stats.acks_dropped.saturating_add(1);
             }
             None => {
-                self.parting.insert(player, claim.acknowledged);
+                self.final_acks.insert(player, claim.acknowledged);
             }
         }
     }
@@ -195,13 +201,13 @@ impl Hub {
         {
             member.unacknowledged = member.unacknowledged.saturating_sub(freed);
             member.waiting.remove(&player);
-            member.blocked.remove(&player);
+            member.waiting_for_outbox.remove(&player);
         }
-        self.on_room(holder);
+        self.on_capacity_freed(holder);
     }
 
     /// Tells watchers that `key` has changed.
-    pub(super) fn touch(&mut self, key: Key) {
+    pub(super) fn presence_changed(&mut self, key: Key) {
         for id in self.watchers.of(key) {
             if let Some(member) = self.links.get_mut(&id).and_then(|link| link.member_mut())
                 && member.watch.note(key)
@@ -212,62 +218,62 @@ impl Hub {
     }
 
     /// Gives a watcher what it hears next, where its link has written the last of that.
-    pub(super) fn tell_presence(&mut self, id: ConnectionId) {
-        let Some(link) = self.links.get(&id).filter(|link| link.wants_news()) else {
+    pub(super) fn queue_presence(&mut self, id: ConnectionId) {
+        let Some(link) = self.links.get(&id).filter(|link| link.has_presence_slot()) else {
             return;
         };
         let Some(member) = link.member() else {
             return;
         };
-        let Some(tale) = member.watch.next() else {
+        let Some(update) = member.watch.next() else {
             return;
         };
-        let reached = match tale {
-            Tale::Reset => None,
-            Tale::After(told) => self.key_after(told, |key| member.watch.wants(key)),
-            Tale::Changed(key) => Some(key),
+        let reached = match update {
+            PresenceUpdate::Reset => None,
+            PresenceUpdate::After(last) => self.key_after(last, |key| member.watch.includes(key)),
+            PresenceUpdate::Changed(key) => Some(key),
         };
         let mut encoded = Vec::new();
-        match (tale, reached) {
-            (Tale::Reset, _) => ToNode::PresenceReset.encode(&mut encoded),
+        match (update, reached) {
+            (PresenceUpdate::Reset, _) => ToNode::PresenceReset.encode(&mut encoded),
             (_, None) => ToNode::PresenceComplete.encode(&mut encoded),
-            (_, Some(Key::Node(node))) => self.describe_node(node, &mut encoded),
-            (_, Some(Key::Player(player))) => self.describe_player(player, &mut encoded),
+            (_, Some(Key::Node(node))) => self.encode_node_presence(node, &mut encoded),
+            (_, Some(Key::Player(player))) => self.encode_player_presence(player, &mut encoded),
         }
         if let Some(link) = self.links.get_mut(&id) {
             if let Some(member) = link.member_mut() {
-                member.watch.told(tale, reached);
+                member.watch.advance(update, reached);
             }
-            link.push_news(encoded.into());
+            link.push_presence(encoded.into());
         }
     }
 
-    fn describe_node(&self, node: NodeId, out: &mut Vec<u8>) {
+    fn encode_node_presence(&self, node: NodeId, out: &mut Vec<u8>) {
         let member = self
             .joined
             .get(&node)
             .and_then(|id| self.links.get(id))
             .and_then(|link| link.member());
-        let seen = member.map(|member| Seen {
+        let info = member.map(|member| NodeInfo {
             instance: member.instance,
             epoch: member.epoch,
             role: member.role,
             services: member.services.clone(),
         });
-        ToNode::PresenceNode { node, seen }.encode(out);
+        ToNode::PresenceNode { node, info }.encode(out);
     }
 
-    fn describe_player(&self, player: ClientId, out: &mut Vec<u8>) {
+    fn encode_player_presence(&self, player: ClientId, out: &mut Vec<u8>) {
         let claim = self
             .claims
             .get(player)
             .filter(|claim| self.live_link(claim).is_some());
-        let holder = claim.map(|claim| (claim.node, &claim.meta[..]));
+        let holder = claim.map(|claim| (claim.node, Redacted(&claim.meta[..])));
         ToNode::PresencePlayer { player, holder }.encode(out);
     }
 
     /// Returns the first key after `told` that is wanted.
-    fn key_after(&self, told: Option<Key>, wants: impl Fn(Key) -> bool) -> Option<Key> {
+    fn key_after(&self, told: Option<Key>, includes: impl Fn(Key) -> bool) -> Option<Key> {
         let node_after = match told {
             None => self.joined.keys().next(),
             Some(Key::Node(told)) => {
@@ -276,7 +282,10 @@ impl Hub {
             }
             Some(Key::Player(_)) => None,
         };
-        let node = node_after.copied().map(Key::Node).filter(|key| wants(*key));
+        let node = node_after
+            .copied()
+            .map(Key::Node)
+            .filter(|key| includes(*key));
         let player_after = match told {
             Some(Key::Player(told)) => Some(told),
             None | Some(Key::Node(_)) => None,
@@ -285,7 +294,7 @@ impl Hub {
             self.claims
                 .after(player_after)
                 .map(Key::Player)
-                .filter(|key| wants(*key))
+                .filter(|key| includes(*key))
         })
     }
 }
@@ -300,10 +309,12 @@ impl Hub {
             .filter_map(|(id, link)| {
                 let refusal = match &link.state {
                     LinkState::Joined(member) => {
-                        self.judge(link.node, member.role, &member.services)
+                        self.check_grant(link.node, member.role, &member.services)
                     }
                     // Nobody judges it again once the store has answered.
-                    LinkState::Joining(join) => self.judge(link.node, join.role, &join.services),
+                    LinkState::Joining(join) => {
+                        self.check_grant(link.node, join.role, &join.services)
+                    }
                     LinkState::Fresh | LinkState::Closing => None,
                 };
                 Some((*id, refusal?))
@@ -351,7 +362,7 @@ impl Hub {
             Some(DownReason::Version)
         } else {
             let node = link.node;
-            self.judge(node, join.role, &join.services)
+            self.check_grant(node, join.role, &join.services)
         };
         if let Some(reason) = refusal {
             self.close(id, reason);
@@ -399,7 +410,7 @@ impl Hub {
         let (node, join) = (link.node, join.clone());
         self.boot = self.boot.max(boot);
         if let Some(read) = self.clock.set_floor(newest) {
-            self.event(HubEvent::ClockDoubted {
+            self.event(HubEvent::ClockRejected {
                 read,
                 believed: None,
             });
@@ -426,7 +437,7 @@ impl Hub {
             return;
         };
         self.detach(id);
-        self.away.remove(&node);
+        self.lease_ends.remove(&node);
         self.sweep(Sweep::free(node));
         if let Some(link) = self.links.get_mut(&id) {
             link.close(None);
@@ -453,8 +464,8 @@ impl Hub {
         }
         self.watchers.remove(id);
         self.sweep(Sweep::unlink(node, id));
-        self.away.insert(node, self.now + self.config.lease);
-        self.touch(Key::Node(node));
+        self.lease_ends.insert(node, self.now + self.config.lease);
+        self.presence_changed(Key::Node(node));
         self.event(HubEvent::NodeDown { node, epoch });
     }
 
@@ -484,7 +495,7 @@ impl Hub {
         let Some(link) = self.links.get_mut(&id) else {
             return;
         };
-        link.heard = self.now;
+        link.last_received = self.now;
         for service in &join.services {
             self.services.insert((*service, node));
         }
@@ -505,17 +516,17 @@ impl Hub {
             reading: 0,
             counting: false,
             waiting: BTreeSet::new(),
-            blocked: BTreeSet::new(),
-            woken: ClientId(0),
+            waiting_for_outbox: BTreeSet::new(),
+            last_woken: ClientId(0),
         }));
         self.joined.insert(node, id);
         self.ready.insert(id);
-        self.touch(Key::Node(node));
+        self.presence_changed(Key::Node(node));
         self.event(event);
     }
 
     /// Says why `node` may not join so, if it may not.
-    fn judge(
+    fn check_grant(
         &self,
         node: NodeId,
         role: Role,
@@ -573,7 +584,7 @@ impl Sweep {
 }
 
 /// Players that one turn does something for.
-const PLAYERS_A_TURN: usize = 2_048;
+const PLAYERS_PER_TURN: usize = 2_048;
 
 impl Hub {
     /// Begins a sweep, at once where no other has had its share of this turn. Those of one node are
@@ -587,14 +598,14 @@ impl Hub {
 
     /// Goes on with what was begun.
     pub(super) fn run_sweeps(&mut self) {
-        let mut left = PLAYERS_A_TURN;
+        let mut left = PLAYERS_PER_TURN;
         while left > 0
             && let Some(sweep) = self.sweeps.pop_front()
         {
             let players = self.claims.of_node(sweep.node, sweep.after, left);
             left = left.saturating_sub(players.len().max(1));
             for player in &players {
-                self.do_for(*player, sweep.what);
+                self.apply_sweep(*player, sweep.what);
             }
             if let (Some(last), 0) = (players.last(), left) {
                 let after = Some(*last);
@@ -610,16 +621,16 @@ impl Hub {
         claim.link.filter(|link| joined == Some(*link))
     }
 
-    fn do_for(&mut self, player: ClientId, what: Action) {
+    fn apply_sweep(&mut self, player: ClientId, what: Action) {
         let Some(claim) = self.claims.get_mut(player) else {
             return;
         };
         match what {
             Action::Unlink(link) if claim.link == Some(link) => {
                 claim.link = None;
-                self.hungry.remove(&player);
-                self.unread.remove(&player);
-                self.touch(Key::Player(player));
+                self.mail_ready.remove(&player);
+                self.retry_reads.remove(&player);
+                self.presence_changed(Key::Player(player));
             }
             Action::Free if claim.link.is_none() => self.remove_claim(player),
             Action::Unlink(_) | Action::Free => {}

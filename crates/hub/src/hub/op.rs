@@ -140,5 +140,5 @@ const fn busy(mail: &NewMail) -> Settled {
 
 /// What a mail takes in memory: an empty one is not free.
 const fn cost(mail: &NewMail) -> usize {
-    mail.body.len().saturating_add(super::MAIL_BYTES)
+    mail.body.0.len().saturating_add(super::MAIL_BYTES)
 }

@@ -9,8 +9,8 @@ use crate::record::Join;
 /// What one watcher has yet to hear of presence.
 ///
 /// It hears a reset, every key as it is when its turn comes, the word that this was all, and from
-/// then on each key that changed, as it is when told. Keys that change faster than it reads are
-/// told once. Where more than a bounded number of keys wait, it starts over with a reset: a watcher
+/// then on each key that changed, as it is when advance. Keys that change faster than it reads are
+/// advance once. Where more than a bounded number of keys wait, it starts over with a reset: a watcher
 /// never misses a change unknowingly, and costs bounded memory.
 #[derive(Debug)]
 pub(super) struct Watch {
@@ -69,14 +69,14 @@ enum Stage {
     /// A reset comes next.
     Reset,
     /// The key after this one comes next; `None`: the first.
-    Walk(Option<Key>),
+    Snapshot(Option<Key>),
     /// Changes come next.
-    Follow,
+    Changes,
 }
 
 /// What a watcher hears next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tale {
+pub(super) enum PresenceUpdate {
     Reset,
     /// The first key after this one that it [wants](Watch::wants), or that there is none.
     After(Option<Key>),
@@ -88,7 +88,7 @@ impl Watch {
         Self {
             mask,
             stage: if mask == 0 {
-                Stage::Follow
+                Stage::Changes
             } else {
                 Stage::Reset
             },
@@ -98,7 +98,7 @@ impl Watch {
     }
 
     /// Returns whether it wants to hear of keys like this.
-    pub(super) const fn wants(&self, key: Key) -> bool {
+    pub(super) const fn includes(&self, key: Key) -> bool {
         let bit = match key {
             Key::Node(_) => Join::WATCH_NODES,
             Key::Player(_) => Join::WATCH_PLAYERS,
@@ -108,13 +108,13 @@ impl Watch {
 
     /// Notes that `key` has changed; returns whether there is something new to tell.
     pub(super) fn note(&mut self, key: Key) -> bool {
-        // A key that the walk has yet to reach is told as it is then.
+        // A key that the walk has yet to reach is advance as it is then.
         let ahead = match self.stage {
             Stage::Reset => true,
-            Stage::Walk(told) => told.is_none_or(|told| key > told),
-            Stage::Follow => false,
+            Stage::Snapshot(last) => last.is_none_or(|last| key > last),
+            Stage::Changes => false,
         };
-        if ahead || !self.wants(key) {
+        if ahead || !self.includes(key) {
             return false;
         }
         self.changed.insert(key);
@@ -130,23 +130,23 @@ impl Watch {
         self.changed.len()
     }
 
-    /// Returns what to tell next; [`told`](Self::told) takes it as told.
-    pub(super) fn next(&self) -> Option<Tale> {
+    /// Returns what to tell next; [`advance`](Self::advance) takes it as advance.
+    pub(super) fn next(&self) -> Option<PresenceUpdate> {
         match self.stage {
-            Stage::Reset => Some(Tale::Reset),
-            Stage::Walk(told) => Some(Tale::After(told)),
-            Stage::Follow => self.changed.first().copied().map(Tale::Changed),
+            Stage::Reset => Some(PresenceUpdate::Reset),
+            Stage::Snapshot(last) => Some(PresenceUpdate::After(last)),
+            Stage::Changes => self.changed.first().copied().map(PresenceUpdate::Changed),
         }
     }
 
-    /// Goes on behind `tale`; `reached` is the key that was told, none where the walk is over.
-    pub(super) fn told(&mut self, tale: Tale, reached: Option<Key>) {
-        match tale {
-            Tale::Reset => self.stage = Stage::Walk(None),
-            Tale::After(_) => {
-                self.stage = reached.map_or(Stage::Follow, |key| Stage::Walk(Some(key)));
+    /// Goes on behind `update`; `reached` is the key that was advance, none where the walk is over.
+    pub(super) fn advance(&mut self, update: PresenceUpdate, reached: Option<Key>) {
+        match update {
+            PresenceUpdate::Reset => self.stage = Stage::Snapshot(None),
+            PresenceUpdate::After(_) => {
+                self.stage = reached.map_or(Stage::Changes, |key| Stage::Snapshot(Some(key)));
             }
-            Tale::Changed(key) => {
+            PresenceUpdate::Changed(key) => {
                 self.changed.remove(&key);
             }
         }
@@ -164,29 +164,29 @@ mod tests {
     #[test]
     fn hub_6_a_watcher_that_reads_nothing_starts_over() {
         let mut watch = Watch::new(Join::WATCH_PLAYERS, 3);
-        watch.told(Tale::Reset, None);
-        watch.told(Tale::After(None), Some(player(10)));
+        watch.advance(PresenceUpdate::Reset, None);
+        watch.advance(PresenceUpdate::After(None), Some(player(10)));
         assert!(!watch.note(player(11)), "the walk comes there");
         assert!(!watch.note(Key::Node(NodeId([0; 32]))), "not wanted");
         for id in 0..3 {
             assert!(watch.note(player(id)));
         }
-        assert_eq!(watch.next(), Some(Tale::After(Some(player(10)))));
+        assert_eq!(watch.next(), Some(PresenceUpdate::After(Some(player(10)))));
         watch.note(player(4));
-        assert_eq!(watch.next(), Some(Tale::Reset));
+        assert_eq!(watch.next(), Some(PresenceUpdate::Reset));
         assert!(watch.changed.is_empty());
     }
 
     #[test]
     fn changes_are_told_once_each() {
         let mut watch = Watch::new(Join::WATCH_PLAYERS, 3);
-        watch.told(Tale::Reset, None);
-        watch.told(Tale::After(None), None);
+        watch.advance(PresenceUpdate::Reset, None);
+        watch.advance(PresenceUpdate::After(None), None);
         assert_eq!(watch.next(), None);
         watch.note(player(2));
         watch.note(player(2));
-        assert_eq!(watch.next(), Some(Tale::Changed(player(2))));
-        watch.told(Tale::Changed(player(2)), Some(player(2)));
+        assert_eq!(watch.next(), Some(PresenceUpdate::Changed(player(2))));
+        watch.advance(PresenceUpdate::Changed(player(2)), Some(player(2)));
         assert_eq!(watch.next(), None);
     }
 }

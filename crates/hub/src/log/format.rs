@@ -19,6 +19,7 @@ use super::segment::SegmentId;
 use crate::count::CountKey;
 use crate::id::{BatchSeq, Epoch, LogId, MailSeq, SenderSeq};
 use crate::record::{DecodeError, MailRefusal, RECORD_BYTES_MAX, decode_counts, encode_counts};
+use crate::redact::Redacted;
 
 /// Bytes in front of a payload.
 pub const HEAD_BYTES: usize = 8;
@@ -120,7 +121,7 @@ pub struct NodeRun {
 }
 
 /// A mail in the log.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredMail<'a> {
     /// Its place in the mailbox.
     pub seq: MailSeq,
@@ -135,7 +136,7 @@ pub struct StoredMail<'a> {
     /// The sender's number.
     pub sender_seq: SenderSeq,
     /// What it says.
-    pub body: &'a [u8],
+    pub body: Redacted<&'a [u8]>,
 }
 
 const START: u8 = 0;
@@ -359,7 +360,7 @@ impl<'a> StoredMail<'a> {
         out.bytes(&self.node.0);
         out.u32(self.epoch.0);
         out.u64(self.sender_seq.0);
-        out.bytes(self.body);
+        out.bytes(&self.body);
     }
 
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
@@ -370,7 +371,7 @@ impl<'a> StoredMail<'a> {
             node: NodeId(reader.array()?),
             epoch: Epoch(reader.u32()?),
             sender_seq: SenderSeq(reader.u64()?),
-            body: reader.take_rest(),
+            body: Redacted(reader.take_rest()),
         })
     }
 }

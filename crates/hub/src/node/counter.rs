@@ -14,7 +14,7 @@ pub(super) struct Counter {
     /// The last number given to a batch.
     last: BatchSeq,
     /// The batch that is not yet known to be on the hub's disk.
-    under_way: Option<Vec<(CountKey, u64)>>,
+    in_flight: Option<Vec<(CountKey, u64)>>,
     /// Whether it is to be sent.
     due: bool,
 }
@@ -35,7 +35,7 @@ impl Counter {
 
     /// Makes the next batch where none is under way; sends the one again that is.
     pub(super) fn on_interval(&mut self) {
-        if self.under_way.is_none() && !self.waiting.is_empty() {
+        if self.in_flight.is_none() && !self.waiting.is_empty() {
             let mut entries = Vec::new();
             while entries.len() < COUNTS_MAX
                 && let Some(entry) = self.waiting.pop_first()
@@ -43,14 +43,14 @@ impl Counter {
                 entries.push(entry);
             }
             self.last = BatchSeq(self.last.0.saturating_add(1));
-            self.under_way = Some(entries);
+            self.in_flight = Some(entries);
         }
-        self.due = self.under_way.is_some();
+        self.due = self.in_flight.is_some();
     }
 
     /// Takes word that batches are on disk.
     pub(super) fn on_counted(&mut self, upto: BatchSeq) {
-        if upto >= self.last && self.under_way.take().is_some() {
+        if upto >= self.last && self.in_flight.take().is_some() {
             self.due = false;
             // More keys than one batch holds do not wait for the next interval.
             if self.waiting.len() >= COUNTS_MAX {
@@ -61,13 +61,13 @@ impl Counter {
 
     /// Returns how many keys wait or are under way.
     pub(super) fn len(&self) -> usize {
-        let under_way = self.under_way.as_ref().map_or(0, Vec::len);
-        self.waiting.len().saturating_add(under_way)
+        let in_flight = self.in_flight.as_ref().map_or(0, Vec::len);
+        self.waiting.len().saturating_add(in_flight)
     }
 
     /// Returns the batch to send next.
     pub(super) fn next(&self) -> Option<(BatchSeq, &[(CountKey, u64)])> {
-        let entries = self.under_way.as_ref().filter(|_| self.due)?;
+        let entries = self.in_flight.as_ref().filter(|_| self.due)?;
         Some((self.last, entries))
     }
 
@@ -77,6 +77,6 @@ impl Counter {
 
     /// Returns whether nothing waits.
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.under_way.is_none()
+        self.waiting.is_empty() && self.in_flight.is_none()
     }
 }

@@ -8,10 +8,11 @@ use wire::{ClientId, ConnectionId, Effect, InstanceId, NodeId};
 use crate::address::Addr;
 use crate::id::{CallId, ClaimNumber, Epoch, LogId, MailSeq, RequestId, SenderSeq};
 use crate::name::Name;
-use crate::record::{CallError, DownReason, MailRefusal, RevokeReason, Seen};
+use crate::record::{CallError, DownReason, MailRefusal, NodeInfo, RevokeReason};
+use crate::redact::Redacted;
 
 /// What a node tells its application.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NodeEvent {
     /// The hub has let this node join.
@@ -33,20 +34,20 @@ pub enum NodeEvent {
         /// Which.
         call: CallId,
         /// The answer, or why there is none.
-        result: Result<Bytes, CallError>,
+        result: Result<Redacted<Bytes>, CallError>,
     },
     /// Another node asks; [`Node::reply`](crate::Node::reply) answers.
     Request {
         /// What to answer.
         ticket: Ticket,
-        /// Who asks, as the hub has seen proved.
+        /// Who asks, as the hub has info proved.
         from: NodeId,
         /// Which run of it.
         instance: InstanceId,
         /// Whom it asks: this node, a service or a player of it.
         to: Addr,
         /// What it asks.
-        body: Bytes,
+        body: Redacted<Bytes>,
     },
     /// A mail of this node is on the hub's disk.
     MailStored(SenderSeq),
@@ -62,7 +63,7 @@ pub enum NodeEvent {
         /// Who sent it.
         from: NodeId,
         /// What it says.
-        body: Bytes,
+        body: Redacted<Bytes>,
     },
     /// The claim of a player stands.
     Claimed(ClaimId),
@@ -75,14 +76,14 @@ pub enum NodeEvent {
         /// What it is about.
         topic: Name,
         /// What is said.
-        body: Bytes,
+        body: Redacted<Bytes>,
     },
     /// What is known of presence is void; what follows is all there is.
     PresenceReset,
     /// How a node is: which run has joined, if any.
-    NodePresence(NodeId, Option<Seen>),
+    NodePresence(NodeId, Option<NodeInfo>),
     /// Where a player is, and the holder's note.
-    PlayerPresence(ClientId, Option<(NodeId, Bytes)>),
+    PlayerPresence(ClientId, Option<(NodeId, Redacted<Bytes>)>),
     /// What there was at the reset has been told.
     PresenceComplete,
 }
@@ -140,15 +141,15 @@ impl fmt::Display for DialError {
 impl core::error::Error for DialError {}
 
 /// Why the node did not take something; what it was is handed back.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendError {
     /// No link to the hub is up.
-    HubDown(Bytes),
+    HubDown(Redacted<Bytes>),
     /// What waits has reached its bound.
-    Full(Bytes),
+    Full(Redacted<Bytes>),
     /// The body is over 64 KiB, or the note over 256 bytes.
-    TooLong(Bytes),
+    TooLong(Redacted<Bytes>),
 }
 
 impl fmt::Display for SendError {

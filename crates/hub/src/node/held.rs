@@ -34,7 +34,7 @@ pub(super) struct HeldPlayer {
     pub(super) acknowledged: MailSeq,
     pub(super) meta: Bytes,
     /// Whether the hub was told of it over this link.
-    said: bool,
+    sent: bool,
 }
 
 impl HeldPlayers {
@@ -52,7 +52,7 @@ impl HeldPlayers {
             delivered,
             acknowledged: MailSeq(0),
             meta,
-            said: false,
+            sent: false,
         };
         self.players.insert(player, held);
         self.claims.insert(player);
@@ -72,7 +72,7 @@ impl HeldPlayers {
         let Some(held) = self.remove(player) else {
             return false;
         };
-        if held.said {
+        if held.sent {
             let ack = ack.then_some(held.acknowledged);
             self.releases.insert(player, (held.claim.number, ack));
         }
@@ -86,7 +86,7 @@ impl HeldPlayers {
         self.claims.clear();
         self.acks.clear();
         for held in self.players.values_mut() {
-            held.said = false;
+            held.sent = false;
         }
     }
 
@@ -187,7 +187,7 @@ impl HeldPlayers {
     pub(super) fn on_claim_sent(&mut self, player: ClientId) {
         self.claims.remove(&player);
         if let Some(held) = self.players.get_mut(&player) {
-            held.said = true;
+            held.sent = true;
         }
     }
 

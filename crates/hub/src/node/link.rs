@@ -4,6 +4,7 @@ use wire::{CommandId, ConnectionId, Instant, Outbound, PeerIdentity};
 
 use super::{Node, NodeCommand, NodeConfig, NodeEvent};
 use crate::record::{CallError, DownReason, Join, MailSubmission, ToHub, VERSION};
+use crate::redact::Redacted;
 
 /// How far the link has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,13 +27,13 @@ pub(super) enum LinkState {
         /// When to give up.
         deadline: Instant,
         /// Whether the join was written.
-        asked: bool,
+        join_sent: bool,
     },
     /// Joined.
     Up {
         connection: ConnectionId,
         /// When something came last.
-        heard: Instant,
+        last_received: Instant,
         /// When the next heartbeat is due.
         heartbeat_at: Instant,
         /// Whether it is to be written.
@@ -59,10 +60,10 @@ impl LinkState {
             Self::Down { redial_at } => Some(redial_at),
             Self::Dialling { deadline, .. } | Self::Joining { deadline, .. } => Some(deadline),
             Self::Up {
-                heard,
+                last_received,
                 heartbeat_at,
                 ..
-            } => Some(heartbeat_at.min(heard + config.silence_max)),
+            } => Some(heartbeat_at.min(last_received + config.silence_max)),
             Self::Leaving { .. } | Self::Ended => None,
         }
     }
@@ -96,16 +97,16 @@ impl Node {
         self.link = LinkState::Joining {
             connection,
             deadline: self.now + self.config.dial_timeout,
-            asked: false,
+            join_sent: false,
         };
     }
 
     /// The hub has let this node join.
     pub(super) fn on_joined(&mut self, connection: ConnectionId) {
-        self.tries = 0;
+        self.attempts = 0;
         self.link = LinkState::Up {
             connection,
-            heard: self.now,
+            last_received: self.now,
             heartbeat_at: self.now + self.config.heartbeat,
             heartbeat: false,
         };
@@ -195,8 +196,10 @@ impl Node {
                 self.on_down();
             }
             LinkState::Up {
-                connection, heard, ..
-            } if now.saturating_since(*heard) >= self.config.silence_max => {
+                connection,
+                last_received,
+                ..
+            } if now.saturating_since(*last_received) >= self.config.silence_max => {
                 let connection = *connection;
                 self.closing.push_back(connection);
                 self.on_down();
@@ -239,7 +242,9 @@ impl Node {
     /// Encodes what comes next: what keeps the link, then what frees, then live records, then mail.
     fn encode_next(&self, buf: &mut Vec<u8>) -> Option<Source> {
         match self.link {
-            LinkState::Joining { asked: false, .. } => {
+            LinkState::Joining {
+                join_sent: false, ..
+            } => {
                 self.join().encode(buf);
                 return Some(Source::Join);
             }
@@ -276,7 +281,7 @@ impl Node {
                 lease: held.lease,
                 delivered: held.delivered,
                 acknowledged: held.acknowledged,
-                meta: &held.meta,
+                meta: Redacted(&held.meta),
             };
             claim.encode(buf);
             return Some(Source::Claim(player));
@@ -300,7 +305,7 @@ impl Node {
             settled: self.outgoing.settled(),
             ttl_s: mail.ttl_s,
             to: crate::address::Addr::Player(mail.player),
-            body: &mail.body,
+            body: Redacted(&mail.body),
         };
         ToHub::Mail(submission).encode(buf);
         Some(Source::Mail)
@@ -309,8 +314,8 @@ impl Node {
     fn on_written(&mut self, source: Source) {
         match source {
             Source::Join => {
-                if let LinkState::Joining { asked, .. } = &mut self.link {
-                    *asked = true;
+                if let LinkState::Joining { join_sent, .. } = &mut self.link {
+                    *join_sent = true;
                 }
             }
             Source::Heartbeat => {
@@ -351,7 +356,7 @@ impl Node {
             return;
         };
         self.next_address = self.next_address.wrapping_add(1);
-        self.tries = self.tries.saturating_add(1);
+        self.attempts = self.attempts.saturating_add(1);
         self.last_command = self.last_command.saturating_add(1);
         self.stats.dials = self.stats.dials.saturating_add(1);
         let id = CommandId(self.last_command);
@@ -375,7 +380,7 @@ impl Node {
 
     /// Doubles from dial to dial.
     fn backoff(&self) -> core::time::Duration {
-        let doubled = 1_u32.checked_shl(self.tries.min(16)).unwrap_or(u32::MAX);
+        let doubled = 1_u32.checked_shl(self.attempts.min(16)).unwrap_or(u32::MAX);
         let wait = self.config.redial_min.saturating_mul(doubled / 2);
         wait.clamp(self.config.redial_min, self.config.redial_max)
     }

@@ -10,10 +10,11 @@ use crate::address::Addr;
 use crate::count::CountKey;
 use crate::id::{BatchSeq, CallId, ClaimNumber, Epoch, Lease, MailSeq, RequestId, SenderSeq};
 use crate::name::Name;
+use crate::redact::Redacted;
 use crate::role::Role;
 
 /// A record from a node to the hub; the tables give offsets from 0.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ToHub<'a> {
     /// `code 1, version 2, role 1, instance 8, epoch 4, watch 1, count 1, services...`
@@ -31,14 +32,14 @@ pub enum ToHub<'a> {
         /// Who shall answer.
         to: Addr,
         /// What is asked.
-        body: &'a [u8],
+        body: Redacted<&'a [u8]>,
     },
     /// `code 1, request 8, status 1, body...`; status 0 is an answer, else a [`CallError`].
     Reply {
         /// The hub's number.
         request: RequestId,
         /// The answer, or why there is none.
-        result: Result<&'a [u8], CallError>,
+        result: Result<Redacted<&'a [u8]>, CallError>,
     },
     /// `code 1, seq 8, settled 8, ttl s 4, address, body...`
     Mail(MailSubmission<'a>),
@@ -62,7 +63,7 @@ pub enum ToHub<'a> {
         /// The last mail that it has acknowledged.
         acknowledged: MailSeq,
         /// A note for watchers, at most 256 bytes.
-        meta: &'a [u8],
+        meta: Redacted<&'a [u8]>,
     },
     /// `code 1, player 8, claim 8`
     Release {
@@ -76,7 +77,7 @@ pub enum ToHub<'a> {
         /// What it is about.
         topic: Name,
         /// What is said.
-        body: &'a [u8],
+        body: Redacted<&'a [u8]>,
     },
     /// `code 1, batch 8, count 1, (key, increase 8)...`
     Counts {
@@ -106,7 +107,7 @@ pub struct Join {
 }
 
 /// A mail on its way to the hub.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MailSubmission<'a> {
     /// The sender's number of it.
     pub seq: SenderSeq,
@@ -118,7 +119,7 @@ pub struct MailSubmission<'a> {
     /// Whose mailbox.
     pub to: Addr,
     /// What it says.
-    pub body: &'a [u8],
+    pub body: Redacted<&'a [u8]>,
 }
 
 impl<'a> ToHub<'a> {
@@ -137,7 +138,7 @@ impl<'a> ToHub<'a> {
                 call: CallId(reader.u64()?),
                 timeout_ms: reader.u32()?,
                 to: Addr::decode(&mut reader)?,
-                body: bounded(reader.take_rest(), BODY_BYTES_MAX)?,
+                body: Redacted(bounded(reader.take_rest(), BODY_BYTES_MAX)?),
             },
             code::REPLY => Self::Reply {
                 request: RequestId(reader.u64()?),
@@ -148,7 +149,7 @@ impl<'a> ToHub<'a> {
                 settled: SenderSeq(reader.u64()?),
                 ttl_s: reader.u32()?,
                 to: Addr::decode(&mut reader)?,
-                body: bounded(reader.take_rest(), BODY_BYTES_MAX)?,
+                body: Redacted(bounded(reader.take_rest(), BODY_BYTES_MAX)?),
             }),
             code::MAIL_ACK => Self::MailAck {
                 player: ClientId(reader.u64()?),
@@ -160,7 +161,7 @@ impl<'a> ToHub<'a> {
                 lease: Lease(reader.u64()?),
                 delivered: MailSeq(reader.u64()?),
                 acknowledged: MailSeq(reader.u64()?),
-                meta: bounded(reader.take_rest(), META_BYTES_MAX)?,
+                meta: Redacted(bounded(reader.take_rest(), META_BYTES_MAX)?),
             },
             code::RELEASE => Self::Release {
                 player: ClientId(reader.u64()?),
@@ -168,7 +169,7 @@ impl<'a> ToHub<'a> {
             },
             code::BROADCAST => Self::Broadcast {
                 topic: Name::decode(&mut reader)?,
-                body: bounded(reader.take_rest(), BODY_BYTES_MAX)?,
+                body: Redacted(bounded(reader.take_rest(), BODY_BYTES_MAX)?),
             },
             code::COUNTS => Self::Counts {
                 batch: BatchSeq(reader.u64()?),
@@ -288,7 +289,7 @@ impl MailSubmission<'_> {
         out.u64(self.settled.0);
         out.u32(self.ttl_s);
         self.to.encode(out);
-        out.bytes(self.body);
+        out.bytes(&self.body);
     }
 }
 
@@ -309,18 +310,18 @@ pub(super) fn encode_names(names: &[Name], out: &mut Writer<'_>) {
 
 pub(super) fn decode_result<'a>(
     reader: &mut Reader<'a>,
-) -> Result<Result<&'a [u8], CallError>, DecodeError> {
+) -> Result<Result<Redacted<&'a [u8]>, CallError>, DecodeError> {
     match reader.u8()? {
-        0 => bounded(reader.take_rest(), BODY_BYTES_MAX).map(Ok),
+        0 => bounded(reader.take_rest(), BODY_BYTES_MAX).map(|body| Ok(Redacted(body))),
         status => CallError::from_code(status).map(Err),
     }
 }
 
-pub(super) fn encode_result(result: Result<&[u8], CallError>, out: &mut Writer<'_>) {
+pub(super) fn encode_result(result: Result<Redacted<&[u8]>, CallError>, out: &mut Writer<'_>) {
     match result {
         Ok(body) => {
             out.u8(0);
-            out.bytes(body);
+            out.bytes(&body);
         }
         Err(error) => out.u8(error.code()),
     }

@@ -12,10 +12,11 @@ use crate::id::{
     BatchSeq, CallId, ClaimNumber, Epoch, Lease, LogId, MailSeq, RequestId, SenderSeq,
 };
 use crate::name::Name;
+use crate::redact::Redacted;
 use crate::role::Role;
 
 /// A record from the hub to a node.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ToNode<'a> {
     /// `code 1, epoch 4, boot 4, log 8, mail mark 8, count mark 8`
@@ -42,7 +43,7 @@ pub enum ToNode<'a> {
         /// The caller's number.
         call: CallId,
         /// The answer, or why there is none.
-        result: Result<&'a [u8], CallError>,
+        result: Result<Redacted<&'a [u8]>, CallError>,
     },
     /// `code 1, first 8, last 8, verdict 1, retry ms 4`; verdict 0 is stored, 255 busy, else a
     /// refusal.
@@ -83,7 +84,7 @@ pub enum ToNode<'a> {
         /// What it is about.
         topic: Name,
         /// What is said.
-        body: &'a [u8],
+        body: Redacted<&'a [u8]>,
     },
     /// `code 1, upto 8`
     Counted {
@@ -97,14 +98,14 @@ pub enum ToNode<'a> {
         /// Which node.
         node: NodeId,
         /// Which run of it is joined, if any.
-        seen: Option<Seen>,
+        info: Option<NodeInfo>,
     },
     /// `code 1, player 8, held 1 [, node 32, meta...]`
     PresencePlayer {
         /// Which player.
         player: ClientId,
         /// Who holds the claim, and its note.
-        holder: Option<(NodeId, &'a [u8])>,
+        holder: Option<(NodeId, Redacted<&'a [u8]>)>,
     },
     /// `code 1`
     PresenceComplete,
@@ -112,7 +113,7 @@ pub enum ToNode<'a> {
 
 /// One run of a node, as watchers see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct NodeInfo {
     /// Which run.
     pub instance: InstanceId,
     /// Its number.
@@ -124,7 +125,7 @@ pub struct Seen {
 }
 
 /// A request to answer. Who asks is stamped by the hub from the link, never by the body.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
     /// The hub's number of it.
     pub request: RequestId,
@@ -137,11 +138,11 @@ pub struct Request<'a> {
     /// Whom it asks.
     pub to: Addr,
     /// What it asks.
-    pub body: &'a [u8],
+    pub body: Redacted<&'a [u8]>,
 }
 
 /// A mail for a player.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery<'a> {
     /// Whose mailbox.
     pub player: ClientId,
@@ -156,7 +157,7 @@ pub struct Delivery<'a> {
     /// The sender's number of it.
     pub sender_seq: SenderSeq,
     /// What it says.
-    pub body: &'a [u8],
+    pub body: Redacted<&'a [u8]>,
 }
 
 impl<'a> ToNode<'a> {
@@ -183,7 +184,7 @@ impl<'a> ToNode<'a> {
                 instance: InstanceId(reader.u64()?),
                 timeout_ms: reader.u32()?,
                 to: Addr::decode(&mut reader)?,
-                body: bounded(reader.take_rest(), BODY_BYTES_MAX)?,
+                body: Redacted(bounded(reader.take_rest(), BODY_BYTES_MAX)?),
             }),
             code::CALL_REPLY => Self::Reply {
                 call: CallId(reader.u64()?),
@@ -202,7 +203,7 @@ impl<'a> ToNode<'a> {
                 from: NodeId(reader.array()?),
                 epoch: Epoch(reader.u32()?),
                 sender_seq: SenderSeq(reader.u64()?),
-                body: bounded(reader.take_rest(), BODY_BYTES_MAX)?,
+                body: Redacted(bounded(reader.take_rest(), BODY_BYTES_MAX)?),
             }),
             code::GRANTED => Self::Granted {
                 player: ClientId(reader.u64()?),
@@ -217,7 +218,7 @@ impl<'a> ToNode<'a> {
             code::HUB_BROADCAST => Self::Broadcast {
                 from: NodeId(reader.array()?),
                 topic: Name::decode(&mut reader)?,
-                body: bounded(reader.take_rest(), BODY_BYTES_MAX)?,
+                body: Redacted(bounded(reader.take_rest(), BODY_BYTES_MAX)?),
             },
             code::COUNTED => Self::Counted {
                 upto: BatchSeq(reader.u64()?),
@@ -233,15 +234,15 @@ impl<'a> ToNode<'a> {
             code::PRESENCE_COMPLETE => Self::PresenceComplete,
             code::PRESENCE_NODE => Self::PresenceNode {
                 node: NodeId(reader.array()?),
-                seen: decode_flag(reader)?
-                    .then(|| Seen::decode(reader))
+                info: decode_flag(reader)?
+                    .then(|| NodeInfo::decode(reader))
                     .transpose()?,
             },
             code::PRESENCE_PLAYER => Self::PresencePlayer {
                 player: ClientId(reader.u64()?),
                 holder: if decode_flag(reader)? {
                     let node = NodeId(reader.array()?);
-                    Some((node, bounded(reader.take_rest(), META_BYTES_MAX)?))
+                    Some((node, Redacted(bounded(reader.take_rest(), META_BYTES_MAX)?)))
                 } else {
                     None
                 },
@@ -314,7 +315,7 @@ impl<'a> ToNode<'a> {
                 out.u64(upto.0);
             }
             Self::PresenceReset => out.u8(code::PRESENCE_RESET),
-            Self::PresenceNode { node, seen } => encode_node(*node, seen.as_ref(), &mut out),
+            Self::PresenceNode { node, info } => encode_node(*node, info.as_ref(), &mut out),
             Self::PresencePlayer { player, holder } => encode_player(*player, *holder, &mut out),
             Self::PresenceComplete => out.u8(code::PRESENCE_COMPLETE),
         }
@@ -329,7 +330,7 @@ impl Request<'_> {
         out.u64(self.instance.0);
         out.u32(self.timeout_ms);
         self.to.encode(out);
-        out.bytes(self.body);
+        out.bytes(&self.body);
     }
 }
 
@@ -342,11 +343,11 @@ impl Delivery<'_> {
         out.bytes(&self.from.0);
         out.u32(self.epoch.0);
         out.u64(self.sender_seq.0);
-        out.bytes(self.body);
+        out.bytes(&self.body);
     }
 }
 
-impl Seen {
+impl NodeInfo {
     fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self {
             instance: InstanceId(reader.u64()?),
@@ -380,22 +381,26 @@ fn encode_settled(
     out.u32(retry_ms);
 }
 
-fn encode_node(node: NodeId, seen: Option<&Seen>, out: &mut Writer<'_>) {
+fn encode_node(node: NodeId, info: Option<&NodeInfo>, out: &mut Writer<'_>) {
     out.u8(code::PRESENCE_NODE);
     out.bytes(&node.0);
-    out.u8(u8::from(seen.is_some()));
-    if let Some(seen) = seen {
-        seen.encode(out);
+    out.u8(u8::from(info.is_some()));
+    if let Some(info) = info {
+        info.encode(out);
     }
 }
 
-fn encode_player(player: ClientId, holder: Option<(NodeId, &[u8])>, out: &mut Writer<'_>) {
+fn encode_player(
+    player: ClientId,
+    holder: Option<(NodeId, Redacted<&[u8]>)>,
+    out: &mut Writer<'_>,
+) {
     out.u8(code::PRESENCE_PLAYER);
     out.u64(player.0);
     out.u8(u8::from(holder.is_some()));
     if let Some((node, meta)) = holder {
         out.bytes(&node.0);
-        out.bytes(meta);
+        out.bytes(&meta);
     }
 }
 

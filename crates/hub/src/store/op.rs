@@ -10,6 +10,7 @@ use crate::count::CountKey;
 use crate::id::{BatchSeq, Epoch, LogId, MailSeq, SenderSeq};
 use crate::log::format::StoredMail;
 use crate::record::MailVerdict;
+use crate::redact::Redacted;
 
 /// An effect that a hub asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,7 +80,7 @@ pub enum StoreOp {
 }
 
 /// A mail to keep.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewMail {
     /// Whose mailbox.
     pub to: Addr,
@@ -94,7 +95,7 @@ pub struct NewMail {
     /// When it is dropped.
     pub expires: UnixTime,
     /// What it says.
-    pub body: Bytes,
+    pub body: Redacted<Bytes>,
 }
 
 /// What came of a command that did not fail.
@@ -154,7 +155,7 @@ pub struct Settled {
 }
 
 /// A mail that was kept.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mail {
     /// Its place in the mailbox.
     pub seq: MailSeq,
@@ -165,7 +166,7 @@ pub struct Mail {
     /// The sender's number.
     pub sender_seq: SenderSeq,
     /// What it says.
-    pub body: Bytes,
+    pub body: Redacted<Bytes>,
 }
 
 impl Mail {
@@ -175,7 +176,7 @@ impl Mail {
             node: stored.node,
             epoch: stored.epoch,
             sender_seq: stored.sender_seq,
-            body: Bytes::copy_from_slice(stored.body),
+            body: stored.body.to_bytes(),
         }
     }
 }

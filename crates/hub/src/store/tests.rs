@@ -17,6 +17,7 @@ use crate::log::format::{HEAD_BYTES, Start};
 use crate::log::{FileError, MemorySegments, OpenError, SegmentId};
 use crate::name::Name;
 use crate::record::{MailRefusal, MailVerdict};
+use crate::redact::Redacted;
 
 const NODE: NodeId = NodeId([7; 32]);
 const LOG: LogId = LogId(7);
@@ -61,7 +62,7 @@ fn mail(epoch: Epoch, seq: u64, player: u64, body: &[u8]) -> NewMail {
         seq: SenderSeq(seq),
         settled: SenderSeq(0),
         expires: LATER,
-        body: Bytes::copy_from_slice(body),
+        body: Redacted(Bytes::copy_from_slice(body)),
     }
 }
 
@@ -217,7 +218,7 @@ fn hub_2_a_mail_sent_again_is_stored_once_and_one_out_of_turn_waits() {
     );
     let bodies: Vec<_> = read_all(&mut store, 9)
         .into_iter()
-        .map(|mail| mail.body)
+        .map(|mail| mail.body.0)
         .collect();
     assert_eq!(bodies, ["a", "b", "c"]);
     assert_eq!(store.stats().duplicates, 1);
@@ -346,7 +347,7 @@ fn waiting_mail_is_copied_so_that_the_disk_stays_bounded() {
     assert!(store.files_mut().list().unwrap()[0].0 > SegmentId(40));
     let mut store = open(store.into_files());
     let waiting = read_all(&mut store, 1);
-    assert_eq!(waiting[0].body, "waits for ever");
+    assert_eq!(waiting[0].body.0, "waits for ever");
     assert!(read_all(&mut store, 2).is_empty());
 }
 

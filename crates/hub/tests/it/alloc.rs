@@ -137,7 +137,7 @@ impl Bench {
                         // One that stays open.
                         NodeEvent::Request { body, .. } if body.is_empty() => {}
                         NodeEvent::Request { ticket, body, .. } => {
-                            let replied = || node.reply(now, ticket, Ok(body));
+                            let replied = || node.reply(now, ticket, Ok(body.0));
                             counted(of_nodes, replied).unwrap();
                         }
                         NodeEvent::Reply { result, .. } => {

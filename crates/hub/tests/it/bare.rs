@@ -1,5 +1,6 @@
 //! A hub alone: the test is its store and its network.
 
+use hub::Redacted;
 use hub::address::Addr;
 use hub::id::{BatchSeq, ClaimNumber, Epoch, Lease, LogId, MailSeq, SenderSeq};
 use hub::record::{DownReason, Join, MailSubmission, ToHub, ToNode, VERSION};
@@ -93,7 +94,7 @@ pub(crate) fn mail(seq: u64, body: &[u8]) -> ToHub<'_> {
         settled: SenderSeq(0),
         ttl_s: 0,
         to: Addr::Player(ClientId(1)),
-        body,
+        body: Redacted(body),
     })
 }
 
@@ -111,7 +112,7 @@ pub(crate) fn claim(player: u64) -> ToHub<'static> {
         lease: Lease::NONE,
         delivered: MailSeq(0),
         acknowledged: MailSeq(0),
-        meta: b"",
+        meta: Redacted(b""),
     }
 }
 

@@ -22,7 +22,7 @@ fn send(world: &mut World) {
 }
 
 fn doubts(world: &World) -> usize {
-    let is_doubt = |event: &&HubEvent| matches!(event, HubEvent::ClockDoubted { .. });
+    let is_doubt = |event: &&HubEvent| matches!(event, HubEvent::ClockRejected { .. });
     world.hub_events.iter().filter(is_doubt).count()
 }
 

@@ -5,6 +5,7 @@ mod records;
 use std::time::Duration;
 
 use bytes::Bytes;
+use hub::Redacted;
 use hub::id::{BatchSeq, Epoch, LogId, MailSeq, SenderSeq};
 use hub::record::{MailRefusal, MailVerdict};
 use hub::role::Role;
@@ -247,7 +248,7 @@ fn answer(op: &StoreOp, generator: &mut Generator) -> Outcome {
                     node: node_id(0),
                     epoch: Epoch(1),
                     sender_seq: SenderSeq(step),
-                    body: Bytes::from(body(generator)),
+                    body: Redacted(Bytes::from(body(generator))),
                 })
                 .collect(),
             more: generator.chance(300_000),

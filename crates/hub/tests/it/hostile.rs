@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use hub::Redacted;
 use hub::address::Addr;
 use hub::id::{BatchSeq, CallId, ClaimNumber, Epoch, Lease, LogId, MailSeq, RequestId, SenderSeq};
 use hub::name::Name;
@@ -73,7 +74,7 @@ fn oversize_bodies_notes_and_lists_are_refused() {
         lease: Lease::NONE,
         delivered: MailSeq(0),
         acknowledged: MailSeq(0),
-        meta: &[0; 257],
+        meta: Redacted(&[0; 257]),
     };
     claim.encode(&mut encoded);
     assert_eq!(ToHub::decode(&encoded), Err(DecodeError::Count));
@@ -131,7 +132,7 @@ fn hub_5_a_store_that_completes_nothing_delays_no_call_and_costs_bounded_bytes()
         call: CallId(1),
         timeout_ms: 100,
         to: Addr::Node(node_id(1)),
-        body: b"x",
+        body: Redacted(b"x"),
     };
     bare.send(LINK, &call);
     let (records, _) = bare.written(OTHER);
@@ -171,7 +172,7 @@ fn hub_5_a_node_that_reads_nothing_is_cut_off_and_holds_up_nobody() {
     bare.written(LINK);
     let news = ToHub::Broadcast {
         topic: Name::new("news").unwrap(),
-        body: &[0; 1_000],
+        body: Redacted(&[0; 1_000]),
     };
     for _ in 0..1_000 {
         bare.send(LINK, &news);
@@ -184,7 +185,7 @@ fn hub_5_a_node_that_reads_nothing_is_cut_off_and_holds_up_nobody() {
             call: CallId(call),
             timeout_ms: 100,
             to: Addr::Node(node_id(1)),
-            body: &[0; 1_000],
+            body: Redacted(&[0; 1_000]),
         };
         bare.send(LINK, &call);
     }
@@ -200,7 +201,7 @@ fn hub_5_a_node_that_reads_nothing_is_cut_off_and_holds_up_nobody() {
                 lease: Lease::NONE,
                 delivered: MailSeq(0),
                 acknowledged: MailSeq(0),
-                meta: b"",
+                meta: Redacted(b""),
             },
         );
         bare.drain_commands();
@@ -228,7 +229,7 @@ fn hub_6_calls_of_one_node_are_bounded() {
             call: CallId(call),
             timeout_ms: u32::MAX,
             to: Addr::Node(node_id(1)),
-            body: b"",
+            body: Redacted(b""),
         };
         bare.send(LINK, &call);
     }
@@ -263,7 +264,7 @@ fn hub_6_links_players_and_events_are_bounded() {
             lease: Lease::NONE,
             delivered: MailSeq(0),
             acknowledged: MailSeq(0),
-            meta: b"",
+            meta: Redacted(b""),
         };
         bare.send(LINK, &claim);
     }
@@ -310,7 +311,7 @@ fn a_lease_that_was_never_given_outranks_nobody() {
         lease,
         delivered: MailSeq(0),
         acknowledged: MailSeq(0),
-        meta: b"",
+        meta: Redacted(b""),
     };
     bare.send(LINK, &claim(Lease(u64::MAX)));
     bare.send(OTHER, &claim(Lease::NONE));
@@ -387,7 +388,7 @@ fn hub_6_queues_of_a_node_are_bounded() {
     let hundred = || Bytes::from_static(&[1; 100]);
     let topic = Name::new("news").unwrap();
     assert_eq!(node.broadcast(NOW, topic, hundred()), Ok(()));
-    let full = Err(SendError::Full(hundred()));
+    let full = Err(SendError::Full(Redacted(hundred())));
     assert_eq!(node.broadcast(NOW, topic, hundred()), full);
     assert!(
         node.mail(NOW, ClientId(1), hundred(), Duration::ZERO)
@@ -406,13 +407,13 @@ fn hub_6_queues_of_a_node_are_bounded() {
     }
     assert_eq!(node.stats().counts_dropped, 6);
     let long = Bytes::from(vec![0; BODY_BYTES_MAX + 1]);
-    let too_long = Err(SendError::TooLong(long.clone()));
+    let too_long = Err(SendError::TooLong(Redacted(long.clone())));
     assert_eq!(node.broadcast(NOW, topic, long), too_long);
     for _ in 0..9 {
         let news = ToNode::Broadcast {
             from: node_id(0),
             topic,
-            body: b"x",
+            body: Redacted(b"x"),
         };
         hear(&mut node, news);
     }
@@ -422,7 +423,7 @@ fn hub_6_queues_of_a_node_are_bounded() {
         instance: InstanceId(1),
         timeout_ms: 1,
         to: Addr::Node(node_id(0)),
-        body: b"",
+        body: Redacted(b""),
     });
     hear(&mut node, request);
     assert_eq!(node.stats().broadcasts_dropped, 5);

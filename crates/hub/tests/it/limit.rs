@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use hub::Redacted;
 use hub::address::Addr;
 use hub::id::{BatchSeq, CallId, Epoch, LogId, MailSeq, SenderSeq};
 use hub::name::Name;
@@ -41,7 +42,7 @@ fn call_timeout_max_ends_a_call_that_wants_to_wait_longer() {
         call: CallId(1),
         timeout_ms: u32::MAX,
         to: Addr::Node(node_id(1)),
-        body: b"",
+        body: Redacted(b""),
     };
     bare.send(LINK, &call);
     let (records, _) = bare.written(OTHER);
@@ -133,7 +134,13 @@ fn watch_changes_max_bounds_what_waits_for_a_watcher() {
     // From here on it has no credit for a word of presence.
     let topic = Name::new("news").unwrap();
     let body = vec![0; 1_000 - spent - 38];
-    bare.send(LINK, &ToHub::Broadcast { topic, body: &body });
+    bare.send(
+        LINK,
+        &ToHub::Broadcast {
+            topic,
+            body: Redacted(&body),
+        },
+    );
     assert_eq!(bare.written(OTHER).0.len(), 1);
     for player in 0..10 {
         bare.send(LINK, &claim(player));

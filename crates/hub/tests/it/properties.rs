@@ -1,11 +1,12 @@
 //! Decoders take anything; what is encoded is decoded.
 
+use hub::Redacted;
 use hub::address::Addr;
 use hub::count::CountKey;
 use hub::id::{BatchSeq, CallId, ClaimNumber, Epoch, Lease, MailSeq, RequestId, SenderSeq};
 use hub::log::{SegmentId, format};
 use hub::name::Name;
-use hub::record::{CallError, Delivery, Join, MailSubmission, Request, Seen, ToHub, ToNode};
+use hub::record::{CallError, Delivery, Join, MailSubmission, NodeInfo, Request, ToHub, ToNode};
 use hub::role::Role;
 use proptest::prelude::*;
 use wire::{ClientId, InstanceId, NodeId};
@@ -93,16 +94,16 @@ proptest! {
         number: u64, small: u32, to in addr(), topic in name(), body: Vec<u8>,
     ) {
         let body = &body[..];
-        to_hub(&ToHub::Call { call: CallId(number), timeout_ms: small, to, body });
-        to_hub(&ToHub::Reply { request: RequestId(number), result: Ok(body) });
+        to_hub(&ToHub::Call { call: CallId(number), timeout_ms: small, to, body: Redacted(body) });
+        to_hub(&ToHub::Reply { request: RequestId(number), result: Ok(Redacted(body)) });
         to_hub(&ToHub::Reply { request: RequestId(number), result: Err(CallError::Refused) });
-        to_hub(&ToHub::Broadcast { topic, body });
+        to_hub(&ToHub::Broadcast { topic, body: Redacted(body) });
         to_hub(&ToHub::Mail(MailSubmission {
-            seq: SenderSeq(number), settled: SenderSeq(number / 2), ttl_s: small, to, body,
+            seq: SenderSeq(number), settled: SenderSeq(number / 2), ttl_s: small, to, body: Redacted(body),
         }));
         to_hub(&ToHub::Claim {
             player: ClientId(number), claim: ClaimNumber(1), lease: Lease(2),
-            delivered: MailSeq(3), acknowledged: MailSeq(number), meta: body,
+            delivered: MailSeq(3), acknowledged: MailSeq(number), meta: Redacted(body),
         });
         to_hub(&ToHub::Release { player: ClientId(number), claim: ClaimNumber(9) });
     }
@@ -119,7 +120,7 @@ proptest! {
         }));
         let entries = counts.into_iter().map(|(name, count)| (CountKey::from(name), count)).collect();
         to_hub(&ToHub::Counts { batch: BatchSeq(number), entries });
-        to_node(&ToNode::PresenceNode { node: NodeId([3; 32]), seen: Some(Seen {
+        to_node(&ToNode::PresenceNode { node: NodeId([3; 32]), info: Some(NodeInfo {
             instance: InstanceId(number), epoch: Epoch(4), role: Role::GameNode, services: names,
         }) });
     }
@@ -131,14 +132,14 @@ proptest! {
         let (from, body) = (NodeId(node), &body[..]);
         to_node(&ToNode::Request(Request {
             request: RequestId(number), from, instance: InstanceId(number), timeout_ms: small, to,
-            body,
+            body: Redacted(body),
         }));
         to_node(&ToNode::Deliver(Delivery {
             player: ClientId(number), claim: ClaimNumber(1), seq: MailSeq(2), from,
-            epoch: Epoch(small), sender_seq: SenderSeq(3), body,
+            epoch: Epoch(small), sender_seq: SenderSeq(3), body: Redacted(body),
         }));
-        to_node(&ToNode::Reply { call: CallId(number), result: Ok(body) });
-        to_node(&ToNode::PresencePlayer { player: ClientId(number), holder: Some((from, body)) });
+        to_node(&ToNode::Reply { call: CallId(number), result: Ok(Redacted(body)) });
+        to_node(&ToNode::PresencePlayer { player: ClientId(number), holder: Some((from, Redacted(body))) });
         to_node(&ToNode::PresencePlayer { player: ClientId(number), holder: None });
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use hub::Redacted;
 use hub::address::Addr;
 use hub::id::{CallId, MailSeq};
 use hub::record::{CallError, Join, MailVerdict, RevokeReason, ToHub, ToNode};
@@ -96,7 +97,7 @@ fn given(seq: u64, len: usize) -> Completed {
         node: node_id(2),
         epoch: hub::id::Epoch(1),
         sender_seq: hub::id::SenderSeq(seq),
-        body: Bytes::from(vec![0; len]),
+        body: Redacted(Bytes::from(vec![0; len])),
     };
     let mails = vec![mail];
     let more = true;
@@ -163,7 +164,7 @@ fn flood(bare: &mut Bare, timeout_ms: u32, wait: Duration) {
             call: CallId(number),
             timeout_ms,
             to: Addr::Node(node_id(1)),
-            body: &[0; 1_000],
+            body: Redacted(&[0; 1_000]),
         };
         let mut bytes = Vec::new();
         call.encode(&mut bytes);
@@ -189,7 +190,7 @@ fn hub_5_calls_that_have_timed_out_count_until_they_are_written() {
             call: CallId(1),
             timeout_ms: 1_000,
             to: Addr::Node(node_id(1)),
-            body: &[0; 10_000],
+            body: Redacted(&[0; 10_000]),
         };
         bare.send(again, &late);
         let long = vec![0; 30_000];
@@ -197,7 +198,7 @@ fn hub_5_calls_that_have_timed_out_count_until_they_are_written() {
             call: CallId(1),
             timeout_ms: 1_000,
             to: Addr::Node(node_id(1)),
-            body: &long,
+            body: Redacted(&long),
         };
         bare.send(THIRD, &other);
         let requests = |records: &[Vec<u8>]| {
@@ -236,7 +237,7 @@ fn what_a_caller_asked_of_a_link_that_ended_counts_no_more() {
             call,
             timeout_ms,
             to,
-            body,
+            body: Redacted(body),
         };
         bare.send(LINK, &record);
     }
@@ -250,7 +251,7 @@ fn a_call_that_waits_no_time_at_all_is_over() {
         call: CallId(1),
         timeout_ms: 0,
         to: Addr::Node(node_id(1)),
-        body: b"",
+        body: Redacted(b""),
     };
     bare.send(LINK, &call);
     let (records, _) = bare.written(LINK);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use hub::Redacted;
 use hub::address::Addr;
 use hub::count::CountKey;
 use hub::id::{BatchSeq, CallId, ClaimNumber, Epoch, Lease, LogId, MailSeq, RequestId, SenderSeq};
@@ -10,8 +11,8 @@ use hub::log::format::{LogRecord, NodeRun, Start, StoredMail};
 use hub::log::{SegmentId, format};
 use hub::name::Name;
 use hub::record::{
-    CallError, Delivery, DownReason, Join, MailRefusal, MailSubmission, MailVerdict, Request,
-    RevokeReason, Seen, ToHub, ToNode, code,
+    CallError, Delivery, DownReason, Join, MailRefusal, MailSubmission, MailVerdict, NodeInfo,
+    Request, RevokeReason, ToHub, ToNode, code,
 };
 use hub::role::Role;
 use wire::{ClientId, InstanceId, NodeId, UnixTime};
@@ -77,14 +78,14 @@ fn said_by_nodes() -> Vec<(&'static str, ToHub<'static>)> {
                 call: CallId(5),
                 timeout_ms: 1_000,
                 to: Addr::Service(name("shop")),
-                body: b"buy",
+                body: Redacted(b"buy"),
             },
         ),
         (
             "reply",
             ToHub::Reply {
                 request: RequestId(6),
-                result: Ok(b"done"),
+                result: Ok(Redacted(b"done")),
             },
         ),
         (
@@ -101,7 +102,7 @@ fn said_by_nodes() -> Vec<(&'static str, ToHub<'static>)> {
                 settled: SenderSeq(7),
                 ttl_s: 60,
                 to: Addr::Player(PLAYER),
-                body: b"hi",
+                body: Redacted(b"hi"),
             }),
         ),
         (
@@ -119,7 +120,7 @@ fn said_by_nodes() -> Vec<(&'static str, ToHub<'static>)> {
                 lease: Lease::new(2, 3),
                 delivered: MailSeq(9),
                 acknowledged: MailSeq(8),
-                meta: b"lobby",
+                meta: Redacted(b"lobby"),
             },
         ),
         (
@@ -133,7 +134,7 @@ fn said_by_nodes() -> Vec<(&'static str, ToHub<'static>)> {
             "broadcast",
             ToHub::Broadcast {
                 topic: name("news"),
-                body: b"all",
+                body: Redacted(b"all"),
             },
         ),
         (
@@ -169,7 +170,7 @@ fn said_by_the_hub() -> Vec<(&'static str, ToNode<'static>)> {
                 instance: InstanceId(0x1122),
                 timeout_ms: 1_000,
                 to: Addr::Node(NODE),
-                body: b"buy",
+                body: Redacted(b"buy"),
             }),
         ),
         (
@@ -215,7 +216,7 @@ fn said_by_the_hub() -> Vec<(&'static str, ToNode<'static>)> {
                 from: NODE,
                 epoch: Epoch(4),
                 sender_seq: SenderSeq(8),
-                body: b"hi",
+                body: Redacted(b"hi"),
             }),
         ),
         (
@@ -239,7 +240,7 @@ fn said_by_the_hub() -> Vec<(&'static str, ToNode<'static>)> {
             ToNode::Broadcast {
                 from: NODE,
                 topic: name("news"),
-                body: b"all",
+                body: Redacted(b"all"),
             },
         ),
         ("counted", ToNode::Counted { upto: BatchSeq(4) }),
@@ -248,7 +249,7 @@ fn said_by_the_hub() -> Vec<(&'static str, ToNode<'static>)> {
             "presence_node",
             ToNode::PresenceNode {
                 node: NODE,
-                seen: Some(Seen {
+                info: Some(NodeInfo {
                     instance: InstanceId(0x1122),
                     epoch: Epoch(4),
                     role: Role::GameNode,
@@ -260,7 +261,7 @@ fn said_by_the_hub() -> Vec<(&'static str, ToNode<'static>)> {
             "presence_player",
             ToNode::PresencePlayer {
                 player: PLAYER,
-                holder: Some((NODE, b"lobby")),
+                holder: Some((NODE, Redacted(b"lobby"))),
             },
         ),
         ("presence_complete", ToNode::PresenceComplete),
@@ -300,7 +301,7 @@ fn kept() -> Vec<(&'static str, LogRecord<'static>)> {
                 node: NODE,
                 epoch: Epoch(4),
                 sender_seq: SenderSeq(8),
-                body: b"hi",
+                body: Redacted(b"hi"),
             }),
         ),
         (

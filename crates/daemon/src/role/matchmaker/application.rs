@@ -296,7 +296,9 @@ impl LinkApplication for MatchmakerApplication {
                 };
                 self.on_server_call(now, node, (ticket, link, &body));
             }
-            NodeEvent::Reply { call, result } => self.on_reply(now, call, result),
+            NodeEvent::Reply { call, result } => {
+                self.on_reply(now, call, result.map(|body| body.0));
+            }
             NodeEvent::Joined { .. } => {
                 tracing::info!("joined the hub");
                 self.matchmaker.handle_link_up(now);

@@ -122,7 +122,7 @@ fn hub_1_a_folder_that_is_gone_is_a_disk_that_failed_and_not_one_that_is_full() 
             seq: SenderSeq(number),
             settled: SenderSeq(number - 1),
             expires: UnixTime::from_millis(u64::MAX),
-            body: vec![0; 60_000].into(),
+            body: bytes::Bytes::from(vec![0; 60_000]).into(),
         };
         let append = Command::Store(StoreOp::Append(vec![mail]));
         outcomes.clear();

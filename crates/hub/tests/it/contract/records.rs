@@ -1,5 +1,6 @@
 //! Records that a hostile peer may say, drawn at random, and the parts they are made of.
 
+use hub::Redacted;
 use hub::address::Addr;
 use hub::count::CountKey;
 use hub::id::{BatchSeq, CallId, ClaimNumber, Epoch, Lease, LogId, MailSeq, RequestId, SenderSeq};
@@ -65,18 +66,18 @@ pub(super) fn said_by_a_node(generator: &mut Generator, body: &[u8]) -> Vec<u8> 
             call: CallId(one),
             timeout_ms: generator.next_u32(),
             to,
-            body,
+            body: Redacted(body),
         },
         4 => ToHub::Reply {
             request: RequestId(one),
-            result: Ok(body),
+            result: Ok(Redacted(body)),
         },
         5 | 6 => ToHub::Mail(MailSubmission {
             seq: SenderSeq(one),
             settled: SenderSeq(two),
             ttl_s: generator.next_u32(),
             to,
-            body,
+            body: Redacted(body),
         }),
         7 => ToHub::MailAck {
             player,
@@ -88,11 +89,11 @@ pub(super) fn said_by_a_node(generator: &mut Generator, body: &[u8]) -> Vec<u8> 
             lease: Lease(one),
             delivered: MailSeq(two),
             acknowledged: MailSeq(three),
-            meta: b"",
+            meta: Redacted(b""),
         },
         10 => ToHub::Broadcast {
             topic: name("news"),
-            body,
+            body: Redacted(body),
         },
         _ => ToHub::Counts {
             batch: BatchSeq(one),
@@ -124,7 +125,7 @@ pub(super) fn said_by_the_hub(generator: &mut Generator, body: &[u8]) -> Vec<u8>
             instance: InstanceId(two),
             timeout_ms: generator.next_u32(),
             to,
-            body,
+            body: Redacted(body),
         }),
         4 => ToNode::Reply {
             call: CallId(one),
@@ -143,7 +144,7 @@ pub(super) fn said_by_the_hub(generator: &mut Generator, body: &[u8]) -> Vec<u8>
             from,
             epoch: Epoch(1),
             sender_seq: SenderSeq(two),
-            body,
+            body: Redacted(body),
         }),
         7 => ToNode::Revoked {
             player,
@@ -153,7 +154,7 @@ pub(super) fn said_by_the_hub(generator: &mut Generator, body: &[u8]) -> Vec<u8>
         8 => ToNode::Broadcast {
             from,
             topic: name("news"),
-            body,
+            body: Redacted(body),
         },
         _ => ToNode::Counted {
             upto: BatchSeq(one),
