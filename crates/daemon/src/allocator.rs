@@ -66,5 +66,4 @@ impl CommandSender {
     }
 }
 
-/// Queued commands.
 const COMMANDS_MAX: usize = 1_024;

@@ -104,7 +104,6 @@ pub fn parse<T: Parser>() -> T {
     error.exit()
 }
 
-/// A channel that closes with stdin.
 struct StdinEnd(Receiver<()>);
 
 impl StdinEnd {
@@ -141,8 +140,6 @@ fn print_line(text: &str) -> Result<(), Failure> {
         .map_err(|error| Failure::refused(format_args!("the answer cannot be written: {error}")))
 }
 
-/// How often a process checks its threads.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Time for an orderly end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);

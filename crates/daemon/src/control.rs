@@ -1,8 +1,8 @@
 //! Messages between a process and its children: one JSON object per line, over the child's stdin
 //! and stdout.
 //!
-//! A child whose stdin closes ends within two seconds, whatever its threads are doing, so that no
-//! descendant outlives the parent.
+//! A child ends within two seconds after its stdin closes, whatever its threads are doing, so that
+//! no descendant outlives the parent.
 
 use std::io::{self, BufRead, Read, Write};
 use std::process;
@@ -63,7 +63,6 @@ impl<T: DeserializeOwned + Send + 'static> ParentPipe<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParentClosed;
 
-/// Why reading stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InputEnd {
     /// The end of the input, or a malformed line.

@@ -33,7 +33,7 @@ pub struct EdgeConfig {
     pub listen: SocketAddr,
     /// Plain HTTP or TLS.
     pub transport: Transport,
-    /// Proxies whose forwarding header is trusted; none by default. Their connections have no limit
+    /// Proxies with a trusted forwarding header; none by default. Their connections have no limit
     /// per source.
     pub trusted_proxies: Vec<IpAddr>,
     /// The forwarding header of these proxies.
@@ -91,7 +91,6 @@ impl EdgeConfig {
         }
     }
 
-    /// Opens the port.
     pub(crate) fn bind(self) -> Result<BoundEdge, Failure> {
         let listen = self.listen;
         match self.transport {
@@ -133,7 +132,6 @@ pub enum ProxyHeader {
     Forwarded,
 }
 
-/// An edge whose port is open but not served.
 #[derive(Debug)]
 pub(crate) struct BoundEdge {
     config: EdgeConfig,
@@ -174,7 +172,6 @@ impl Edge {
     }
 }
 
-/// Accepts connections until it is dropped.
 async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     loop {
         match listener.accept().await {

@@ -47,10 +47,10 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Prints to stderr, in one line, why `who` failed. If stderr cannot be written, only the exit
+/// Prints to stderr, in one line, why `program` failed. If stderr cannot be written, only the exit
 /// status tells.
-pub fn print_error(who: &str, why: &dyn fmt::Display) {
-    let line = format!("{who}: {why}\n");
+pub fn print_error(program: &str, why: &dyn fmt::Display) {
+    let line = format!("{program}: {why}\n");
     io::stderr().write_all(line.as_bytes()).ok();
 }
 
@@ -151,7 +151,6 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Texts for errors of files.
 const SYSTEM_FAULTS: [(io::ErrorKind, &str); 4] = [
     (io::ErrorKind::NotFound, "there is no such file"),
     (

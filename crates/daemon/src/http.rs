@@ -27,7 +27,6 @@ use crate::exit::Failure;
 use connections::{ConnectionSlot, track};
 use timeout_stream::TimeoutStream;
 
-/// A port that is open but not served.
 #[derive(Debug)]
 pub(crate) struct BoundPort {
     listener: TcpListener,
@@ -89,7 +88,6 @@ impl BoundPort {
     }
 }
 
-/// A running server. Dropping it closes the port and all connections.
 #[derive(Debug)]
 pub(crate) struct Server {
     address: SocketAddr,
@@ -98,12 +96,10 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Returns its address.
     pub(crate) const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns whether its thread runs.
     pub(crate) fn is_running(&self) -> bool {
         let thread = self.thread.as_ref();
         thread.is_some_and(|thread| !thread.is_finished())
@@ -121,10 +117,8 @@ impl Drop for Server {
     }
 }
 
-/// Limits of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Longest request head, bytes.
     pub(crate) head_bytes_max: usize,
     /// Time for a request's head, from its first byte or the end of the previous request.
     pub(crate) read_timeout: Duration,
@@ -134,16 +128,13 @@ pub(crate) struct Limits {
     pub(crate) life: Duration,
 }
 
-/// How a connection ended.
 #[derive(Debug)]
 pub(crate) enum ConnectionOutcome {
     /// Closed, in order or with an error.
     Ended(Result<(), hyper::Error>),
-    /// Idle, and closed to free a slot.
     Evicted,
 }
 
-/// Serves one connection until it ends.
 pub(crate) async fn serve_connection(
     stream: TcpStream,
     routes: Router,
@@ -186,7 +177,6 @@ async fn serve(stream: TcpStream, routes: Router, limits: Limits) -> Result<(), 
 /// hyper's minimum.
 const HEAD_BYTES_MIN: usize = 8_192;
 
-/// Header fields of a request.
 const HEADERS_MAX: usize = 64;
 
 /// Pause after a failed accept, which would fail again at once without descriptors.

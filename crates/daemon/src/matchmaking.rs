@@ -97,7 +97,6 @@ pub struct Load {
 /// Sends an allocator's report to the matchmaker; returns it if the queue is full.
 pub(crate) fn forward_report(requests: &MatchmakerRequests, report: Report) -> Result<(), Report> {
     match requests.send(MatchmakerRequest::Report(report.clone())) {
-        // The matchmaker has ended.
         Ok(()) | Err(RequestError::Ended(_)) => Ok(()),
         Err(RequestError::Full(_)) => Err(report),
     }

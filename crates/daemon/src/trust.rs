@@ -120,7 +120,6 @@ fn fill_random(provider: &mut Ring, out: &mut [u8]) -> Result<(), Failure> {
     provider.random(out).map_err(|NoEntropy| no_entropy())
 }
 
-/// The system has no randomness.
 pub(crate) fn no_entropy() -> Failure {
     Failure::new(
         Exit::CheckFailed,

@@ -52,7 +52,6 @@ impl SlotEnvironment {
         })
     }
 
-    /// Sets the variables of `command`.
     pub(super) fn write(&self, command: &mut Command) {
         command
             .env(IDENTITY, &self.identity)

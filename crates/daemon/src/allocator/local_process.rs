@@ -220,7 +220,6 @@ impl Drop for LocalProcess {
     }
 }
 
-/// State of the thread.
 struct Processes {
     config: LocalProcessConfig,
     children: BTreeMap<Slot, ServerChild>,
@@ -274,7 +273,6 @@ impl Processes {
         }
     }
 
-    /// Starts a process; returns whether it runs.
     fn start(&mut self, run: CommandId, slot: Slot) -> bool {
         if let Some(mut other) = self.children.remove(&slot) {
             // Two processes with one identity would fence each other off.
@@ -337,7 +335,6 @@ impl Processes {
         });
     }
 
-    /// Sends the queued reports in order.
     fn flush_reports(&mut self) {
         while let Some(report) = self.reports.pop_front() {
             if let Err(report) = (self.report)(report) {
@@ -366,17 +363,13 @@ impl Processes {
     }
 }
 
-/// How often processes are polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How long the thread sleeps without processes.
 const IDLE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// A game server process and its stdin pipe.
 #[derive(Debug)]
 struct ServerChild {
     child: Child,
-    /// The command that started it.
     run: CommandId,
     /// Open until the process is to stop.
     stdin: Option<ChildStdin>,
@@ -384,14 +377,11 @@ struct ServerChild {
     stop: Option<(CommandId, Instant)>,
 }
 
-/// State of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChildState {
-    /// It runs.
     Running,
     /// Exited by itself.
     Exited(CommandId),
-    /// Exited on request.
     Stopped(CommandId),
 }
 
@@ -431,10 +421,8 @@ impl ServerChild {
         }
     }
 
-    /// Kills the process and waits for its exit.
     fn kill(&mut self) {
         self.stdin = None;
-        // It may have exited already.
         drop(self.child.kill());
         drop(self.child.wait());
     }

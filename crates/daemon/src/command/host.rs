@@ -118,15 +118,15 @@ impl HostPort {
         first.ok_or_else(|| Failure::usage(format_args!("{self}: the host has no address")))
     }
 
-    /// Sends a request to `who` at the first of its addresses that accepts a connection.
+    /// Sends a request to `server_name` at the first of its addresses that accepts a connection.
     ///
     /// # Errors
     ///
     /// One sentence with the address and the reason.
-    pub(super) fn send(&self, who: &str, request: Request<'_>) -> Result<Answer, Failure> {
+    pub(super) fn send(&self, server_name: &str, request: Request<'_>) -> Result<Answer, Failure> {
         let mut failed = None;
         for address in self.addresses(Exit::Unreachable)? {
-            let why = |error| client::failure(who, (address, request.timeout), &error);
+            let why = |error| client::failure(server_name, (address, request.timeout), &error);
             match TcpStream::connect_timeout(
                 &address,
                 request.timeout.max(Duration::from_millis(1)),

@@ -29,7 +29,6 @@ struct TicketFields {
     others: BTreeMap<String, Value>,
 }
 
-/// A field of any type.
 #[derive(Debug, Default)]
 enum Field {
     #[default]
@@ -98,7 +97,6 @@ pub(super) fn truncated(text: &str) -> String {
 }
 
 impl TicketBody {
-    /// Parses a body.
     pub(super) fn read(body: &[u8]) -> Result<Self, ErrorResponse> {
         let whole = str::from_utf8(body).map_err(|_| malformed("is not UTF-8"))?;
         let whole: Value = serde_json::from_str(whole).map_err(|error| {
@@ -110,7 +108,6 @@ impl TicketBody {
                 "is not an object, such as {\"client_id\": \"42\"}",
             ));
         }
-        // Rejects duplicate fields.
         let fields: TicketFields = serde_json::from_slice(body)
             .map_err(|error| malformed(&format!("cannot be read: {error}")))?;
         if let Some(name) = fields.others.keys().next() {
@@ -158,7 +155,6 @@ pub(super) fn decimal(text: &str) -> Option<u64> {
     text.parse().ok().filter(|_| is_one)
 }
 
-/// Response to `POST /v1/tickets`.
 #[derive(Debug, Serialize)]
 pub(super) struct CreatedTicket<'a> {
     /// Secret of the ticket's holder.
@@ -167,7 +163,6 @@ pub(super) struct CreatedTicket<'a> {
     pub(super) ticket: Ticket<'a>,
 }
 
-/// State of a ticket.
 #[derive(Debug, Serialize)]
 pub(super) struct Ticket<'a> {
     #[serde(rename = "ticket")]
@@ -181,7 +176,6 @@ pub(super) struct Ticket<'a> {
     reason: Option<&'static str>,
 }
 
-/// A seat on a server.
 #[derive(Debug, Serialize)]
 struct Seat<'a> {
     #[serde(rename = "seat")]
@@ -246,7 +240,6 @@ impl<'a> From<&'a Assignment> for Seat<'a> {
     }
 }
 
-/// The reason code of an ended ticket.
 const fn reason(ending: Ending) -> &'static str {
     match ending {
         Ending::Cancelled => "cancelled",
@@ -263,12 +256,9 @@ const fn reason(ending: Ending) -> &'static str {
     }
 }
 
-/// Response to `GET /v1/status`.
 #[derive(Debug, Serialize)]
 pub(super) struct Status {
-    /// Version of this format.
     schema: u8,
-    /// `up` or `down`.
     hub: &'static str,
     servers: usize,
     tickets_queued: usize,

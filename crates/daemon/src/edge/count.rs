@@ -15,13 +15,10 @@ use crate::http::ConnectionOutcome;
 /// `requests` is the sum of `asked`, `answered`, `dropped` and all of `refused`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Counts {
-    /// Accepted connections.
     connections: u64,
     /// Connections closed at once because of a limit.
     connections_refused: u64,
-    /// Open connections.
     open: u64,
-    /// Closed in order.
     closed: u64,
     /// Closed because of malformed HTTP or too large a head.
     bad_http: u64,
@@ -29,21 +26,18 @@ pub(super) struct Counts {
     too_slow: u64,
     /// Broken within a request or response.
     cut: u64,
-    /// Idle, and closed to free a slot.
     evicted: u64,
     /// Requests with a valid head.
     requests: u64,
     /// Requests being handled.
     asked: u64,
-    /// Requests that succeeded.
     answered: u64,
-    /// Requests whose connection closed before the response.
+    /// Requests that lost their connection before the response.
     dropped: u64,
     /// Failed requests by error code.
     refused: BTreeMap<&'static str, u64>,
 }
 
-/// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConnectionEnd {
     Closed,
@@ -54,7 +48,6 @@ pub(super) enum ConnectionEnd {
 }
 
 impl ConnectionEnd {
-    /// Classifies the end of a connection.
     pub(super) fn of(served: &ConnectionOutcome) -> Self {
         match served {
             ConnectionOutcome::Evicted => Self::Evicted,
@@ -70,7 +63,6 @@ impl ConnectionEnd {
     }
 }
 
-/// Whether a write timed out.
 fn is_write_timeout(error: &hyper::Error) -> bool {
     let cause = error.source().and_then(|cause| cause.downcast_ref());
     cause.is_some_and(|cause: &io::Error| cause.kind() == io::ErrorKind::TimedOut)
@@ -81,7 +73,6 @@ fn is_write_timeout(error: &hyper::Error) -> bool {
 pub(super) struct Counter(Mutex<Counts>);
 
 impl Counter {
-    /// Returns a consistent copy.
     pub(super) fn counts(&self) -> Counts {
         self.change(|counts| counts.clone())
     }
@@ -128,20 +119,16 @@ impl Counter {
     }
 }
 
-/// A request being handled.
 #[derive(Debug)]
 pub(super) struct RequestGuard<'a> {
     counter: &'a Counter,
     outcome: RequestOutcome,
 }
 
-/// Outcome of a request.
 #[derive(Debug)]
 enum RequestOutcome {
-    /// No response was sent.
     Dropped,
     Answered,
-    /// With this error code.
     Refused(&'static str),
 }
 

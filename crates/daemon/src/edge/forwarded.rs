@@ -39,7 +39,6 @@ pub(super) fn nodes(value: &str) -> Option<Vec<Node>> {
     }
 }
 
-/// The unparsed rest.
 struct Reader<'a>(&'a str);
 
 impl<'a> Reader<'a> {
@@ -235,7 +234,6 @@ mod tests {
             " \tfor=192.0.2.1 ",
             // extension parameters
             "for=192.0.2.1;a!#$%&'*+-.^_`|~9=b",
-            // quoted strings
             "for=192.0.2.1;host=\"\"",
             "host=\"a,for=1.2.3.4\";for=192.0.2.1",
             "host=\"a;for=1.2.3.4;\\\"\\\\,\";for=192.0.2.1",
@@ -268,7 +266,6 @@ mod tests {
             "for=192.0.2.1;host=\"\u{7f}\"",
             "for=\"192.0.2.1\"x",
             "for=x\"192.0.2.1\"",
-            // not a token
             "for=192.0.2.1:80",
             "for=[2001:db8::1]",
             "for=2001:db8::1",
@@ -280,11 +277,9 @@ mod tests {
             "f\u{f6}r=192.0.2.1",
             "for=192.0.2.1 for=192.0.2.2",
             "192.0.2.1",
-            // duplicate parameters
             "for=192.0.2.1;for=192.0.2.2",
             "for=192.0.2.1;For=192.0.2.2",
             "for=192.0.2.1;a=b;A=b",
-            // one element of several
             "for=192.0.2.1, for=\"",
             "for, for=192.0.2.1",
         ] {

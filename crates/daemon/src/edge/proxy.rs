@@ -8,7 +8,6 @@ use wire::SourceKey;
 use super::ProxyHeader;
 use super::forwarded::{self, Node};
 
-/// Trusted proxies and their forwarding header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Proxies {
     trusted: Vec<IpAddr>,
@@ -23,7 +22,6 @@ impl Proxies {
         }
     }
 
-    /// Whether `peer` is a trusted proxy.
     pub(super) fn contains(&self, peer: IpAddr) -> bool {
         self.trusted.contains(&peer.to_canonical())
     }

@@ -30,7 +30,6 @@ use crate::http::field::{bearer_token, has_media_type};
 use crate::http::target::normalized;
 use crate::matchmaking::{MatchmakerRequest, MatchmakerRequests, TicketAccess, UnknownTicket};
 
-/// State shared by all connections.
 pub(super) struct Shared {
     pub(super) config: EdgeConfig,
     pub(super) limiter: Limiter,
@@ -71,7 +70,6 @@ impl Shared {
     }
 }
 
-/// The routes of the edge.
 pub(super) fn routes(shared: &Arc<Shared>) -> Router {
     let routes = Router::new()
         .route("/v1/tickets", post(submit))
@@ -86,7 +84,6 @@ pub(super) fn routes(shared: &Arc<Shared>) -> Router {
     normalized(routes).layer(guard)
 }
 
-/// The peer address of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer(pub(super) IpAddr);
 
@@ -217,7 +214,6 @@ async fn get_ticket(
         match timeout(wait, answered).await {
             Ok(Ok(state)) => return ticket_response(id, state),
             Ok(Err(_)) => return Err(ErrorResponse::unavailable()),
-            // Timed out: returns the current state.
             Err(_) => {}
         }
     }
@@ -282,7 +278,6 @@ fn ticket_response(
     Ok(Json(Ticket::new(id, &state)).into_response())
 }
 
-/// Parses the ticket id and the resume key.
 fn ticket_access(
     id: Result<Path<String>, PathRejection>,
     headers: &HeaderMap,
@@ -338,7 +333,6 @@ fn read_wait(uri: &Uri, max: Duration) -> Result<Duration, ErrorResponse> {
     Ok(wait.unwrap_or_default())
 }
 
-/// The accepted query.
 const WAIT: &str = "wait=SECONDS, whole seconds, such as wait=10";
 
 /// draft-ietf-httpapi-idempotency-key-header.
@@ -348,7 +342,6 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl ErrorResponse {
-    /// The matchmaker does not answer.
     pub(super) fn unavailable() -> Self {
         let detail = "the matchmaker is overloaded or has ended";
         Self::unavailable_for(Duration::from_secs(1), "unavailable", detail)

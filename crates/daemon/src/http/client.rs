@@ -52,7 +52,6 @@ pub(crate) fn request_on(
     }
     if let Some((kind, body)) = request.body {
         let length = body.len();
-        // Writing to a string cannot fail.
         write!(head, "Content-Type: {kind}\r\nContent-Length: {length}\r\n").ok();
     }
     head.push_str("\r\n");
@@ -67,9 +66,9 @@ pub(crate) fn request_on(
     read(stream, request.answer_bytes_max)
 }
 
-/// Describes why `who` did not respond at an address.
+/// Describes why `server_name` did not respond at an address.
 pub(crate) fn failure(
-    who: &str,
+    server_name: &str,
     (address, timeout): (SocketAddr, Duration),
     error: &io::Error,
 ) -> Failure {
@@ -79,16 +78,16 @@ pub(crate) fn failure(
         let sentence = format!("{address} did not answer within {} s", timeout.as_secs());
         Failure::new(Exit::TimedOut, sentence)
     } else if kind == ErrorKind::InvalidData {
-        wrong_server(who, address)
+        wrong_server(server_name, address)
     } else {
         let sentence = format!("no response from {address}: {error}");
         Failure::new(Exit::Unreachable, sentence)
     }
 }
 
-/// A different server than `who` responds at the address.
-pub(crate) fn wrong_server(who: &str, address: impl fmt::Display) -> Failure {
-    let sentence = format!("the server at {address} is not a {who}");
+/// A server other than `server_name` responds at the address.
+pub(crate) fn wrong_server(server_name: &str, address: impl fmt::Display) -> Failure {
+    let sentence = format!("the server at {address} is not a {server_name}");
     Failure::new(Exit::Unreachable, sentence)
 }
 
@@ -108,7 +107,6 @@ pub struct Answer {
     pub body: Vec<u8>,
 }
 
-/// Framing of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Framing {
     Empty,
@@ -157,7 +155,6 @@ fn malformed() -> io::Error {
     ErrorKind::InvalidData.into()
 }
 
-/// Reads up to and including an empty line.
 fn read_head(input: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
     loop {
@@ -173,7 +170,6 @@ fn read_head(input: &mut impl BufRead) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Reads a line with its line end.
 fn read_line(input: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let mut line = Vec::new();
     let max = u64::try_from(HEAD_BYTES_MAX).unwrap_or(u64::MAX);
@@ -268,9 +264,7 @@ fn read_chunks(input: &mut impl BufRead, body: &mut Vec<u8>) -> io::Result<()> {
     }
 }
 
-/// Longest head, bytes.
 const HEAD_BYTES_MAX: usize = 64 << 10;
-/// Fields of a head.
 const FIELDS_MAX: usize = 64;
 
 #[cfg(test)]

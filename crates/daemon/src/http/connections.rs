@@ -40,7 +40,6 @@ struct Entry {
     _close: oneshot::Sender<()>,
 }
 
-/// Connections of one source.
 #[derive(Debug, Default)]
 struct Share {
     connections: usize,
@@ -48,15 +47,12 @@ struct Share {
     idle: BTreeMap<u64, u64>,
 }
 
-/// An open connection; dropping it frees its slot.
 #[derive(Debug)]
 pub(crate) struct ConnectionSlot {
     activity: Activity,
-    /// Resolves on eviction.
     closed: oneshot::Receiver<()>,
 }
 
-/// Marks a connection busy or idle.
 #[derive(Clone, Debug)]
 pub(crate) struct Activity {
     connections: Connections,
@@ -141,7 +137,6 @@ impl Table {
         share.map_or(0, |share| share.connections)
     }
 
-    /// Evicts the oldest idle connection of a source; returns whether there was one.
     fn close_oldest(&mut self, source: Option<SourceKey>) -> bool {
         let share = self.by_source.get(&source);
         let oldest = share.and_then(|share| share.idle.values().next().copied());
@@ -169,7 +164,6 @@ impl Table {
         }
     }
 
-    /// Removes a connection; returns whether it existed.
     fn remove(&mut self, id: u64) -> bool {
         self.set_busy(id);
         let Some(entry) = self.by_id.remove(&id) else {
@@ -186,12 +180,10 @@ impl Table {
 }
 
 impl ConnectionSlot {
-    /// Returns the handle that marks it busy or idle.
     pub(crate) fn activity(&self) -> Activity {
         self.activity.clone()
     }
 
-    /// Waits for the eviction.
     pub(crate) async fn closed(&mut self) {
         // The sender sends nothing and is dropped.
         drop((&mut self.closed).await);

@@ -7,7 +7,6 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-/// An error response: status, code for programs, and a sentence for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ErrorResponse {
     status: StatusCode,
@@ -48,12 +47,10 @@ impl ErrorResponse {
         }
     }
 
-    /// A malformed request.
     pub(crate) fn bad(error: &'static str, detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, error, detail)
     }
 
-    /// An invalid field.
     pub(crate) fn bad_field(error: &'static str, fault: FieldError) -> Self {
         let FieldError {
             field,
@@ -67,13 +64,11 @@ impl ErrorResponse {
         }
     }
 
-    /// Adds `Retry-After`.
     pub(crate) const fn retry_after(mut self, wait: Duration) -> Self {
         self.retry_after = Some(wait);
         self
     }
 
-    /// 429 with `Retry-After`.
     pub(crate) fn later(error: &'static str, detail: impl Into<String>, wait: Duration) -> Self {
         Self::new(StatusCode::TOO_MANY_REQUESTS, error, detail).retry_after(wait)
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// A stream whose blocked writes time out. The timeout runs from the first blocked write until a
+/// A stream on which blocked writes time out. The timeout runs from the first blocked write until a
 /// flush succeeds, so a peer that reads a byte now and then does not extend it.
 #[derive(Debug)]
 pub(super) struct TimeoutStream<S> {
@@ -147,7 +147,6 @@ mod tests {
         let late = Poll::Ready(Err(io::ErrorKind::TimedOut));
         assert_eq!(write(&mut stream), late);
 
-        // A flush does.
         let mut stream = TimeoutStream::new(Slow::default(), limit);
         assert_eq!(write(&mut stream), Poll::Pending);
         assert_eq!(write(&mut stream), Poll::Ready(Ok(1)));

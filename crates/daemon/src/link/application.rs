@@ -90,7 +90,6 @@ where
         .map_err(Failure::refused)
 }
 
-/// An application, and the dialing of its node.
 struct LinkedNode<A> {
     application: A,
     lookup: Lookup,

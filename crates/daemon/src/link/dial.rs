@@ -13,7 +13,6 @@ use wire::{CommandId, Instant, NodeId};
 /// Resolves the host names of a join file, one at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Lookup {
-    /// The last answer for each name.
     known: BTreeMap<String, Vec<SocketAddr>>,
     running: Option<(String, Receiver<Vec<SocketAddr>>)>,
     /// The running dial, and its name.
@@ -87,7 +86,6 @@ impl Lookup {
             .spawn(move || {
                 let found = host.to_socket_addrs();
                 let found = found.map(|found| found.take(ADDRESSES_MAX).collect());
-                // The link may have ended.
                 drop(sender.send(found.unwrap_or_default()));
             });
         if spawned.is_ok() {
@@ -96,15 +94,11 @@ impl Lookup {
     }
 }
 
-/// Addresses tried per name.
 const ADDRESSES_MAX: usize = 16;
 
-/// Why the hub was not reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DialFailure {
-    /// Its name has no address.
     NoAddress,
-    /// The dial failed.
     Dial(DialError),
 }
 
@@ -135,7 +129,6 @@ impl DialLog {
         }
     }
 
-    /// Handles a failed dial.
     pub(super) fn on_failed(&mut self, now: Instant, reason: DialFailure) {
         if self.should_log(now, reason) {
             let node = self.node;
@@ -143,7 +136,6 @@ impl DialLog {
         }
     }
 
-    /// Handles a successful join.
     pub(super) fn on_joined(&mut self) {
         if self.last_logged.take().is_some() {
             tracing::info!(node = %self.node, "reached the hub");

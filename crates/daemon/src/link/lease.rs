@@ -1,6 +1,6 @@
 //! The lease of one game server instance, as a machine without I/O.
 //!
-//! A game server whose lease is not renewed ends itself, after its last match or a grace period. So
+//! A game server ends itself if its lease is not renewed, after its last match or a grace period. So
 //! no matchmaker, allocator or network failure can leave one running.
 
 #[cfg(test)]
@@ -21,10 +21,8 @@ use matchmaker_core::record::{
 use wire::{ClientId, InstanceId, Instant, MatchId};
 use zeroize::Zeroizing;
 
-/// Events of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeaseEvent {
-    /// The matchmaker knows this instance and its key.
     Registered,
     /// A match without issued tokens was released.
     Released(MatchId),
@@ -50,19 +48,14 @@ pub(crate) struct Lease {
     keys: Keys,
     intake: Intake,
     matches: BTreeMap<MatchId, Running>,
-    /// Whether the matchmaker knows this instance and its current key.
     is_registered: bool,
-    /// Whether the node has joined the hub.
     is_joined: bool,
-    /// The outstanding call.
     call: Option<Call>,
-    /// When the next call is due.
     next_call_at: Instant,
     /// Whether a call is due at once.
     is_call_due: bool,
     /// Incremented for each registration; an answer to an earlier one is outdated.
     registration_epoch: u64,
-    /// When the lease expires.
     expires_at: Instant,
     /// Why the lease ended, while running matches finish.
     cut_off: Option<LeaseEnd>,
@@ -75,14 +68,12 @@ pub(crate) struct Lease {
     reports_dropped: u64,
 }
 
-/// A running match.
 struct Running {
     /// Players who have not left for good.
     players: Vec<Seated>,
     is_entered: bool,
 }
 
-/// An outstanding call.
 #[derive(Clone, Copy)]
 struct Call {
     kind: Kind,
@@ -90,7 +81,6 @@ struct Call {
     registration_epoch: u64,
 }
 
-/// Kind of a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Register,
@@ -99,14 +89,11 @@ enum Kind {
     Bye,
 }
 
-/// Response to a call of the matchmaker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RequestAction {
-    /// Answer this.
     Answer(Verdict),
     /// The match fits: ask the game, then call [`Lease::take`].
     Assign(Assign),
-    /// Malformed.
     Malformed,
 }
 
@@ -157,12 +144,10 @@ impl Lease {
         self.reregister();
     }
 
-    /// A later run of this node has joined the hub.
     pub(crate) fn handle_superseded(&mut self) {
         self.finish(LeaseEnd::Superseded);
     }
 
-    /// Handles a call of the matchmaker.
     pub(crate) fn handle_request(&self, body: &[u8]) -> RequestAction {
         let Ok(assign) = Assign::decode(body) else {
             return RequestAction::Malformed;
@@ -222,20 +207,17 @@ impl Lease {
         }
     }
 
-    /// A match has ended.
     pub(crate) fn ended(&mut self, match_id: MatchId, result: &[u8]) {
         if self.matches.remove(&match_id).is_some() {
             self.report(|out| record::encode_result(match_id, result, out));
         }
     }
 
-    /// Opens or closes the intake of new matches.
     pub(crate) const fn set_intake(&mut self, intake: Intake) {
         self.intake = intake;
         self.is_call_due = true;
     }
 
-    /// Replaces the token key.
     pub(crate) fn set_token_key(&mut self, key: TokenKey) {
         if let Some(id) = self.keys.replace(key) {
             self.events.push_back(LeaseEvent::KeyLapsed(id));
@@ -294,7 +276,6 @@ impl Lease {
         }
     }
 
-    /// Runs due timers.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         if self.expires_at <= now {
             self.cut_off(now, self.cut_off.unwrap_or(LeaseEnd::Expired));
@@ -557,15 +538,12 @@ struct Keys {
     /// Ids of previous keys, oldest first, with the time at which their last token expires; `None`
     /// while the matchmaker may still seal under it.
     old: VecDeque<(u32, Option<Instant>)>,
-    /// Time that a key is in use.
     rotation: Duration,
     rotate_at: Instant,
 }
 
-/// A due change of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KeyDue {
-    /// Replace the current key.
     Rotate,
     /// All tokens under this key have expired.
     Lapsed(u32),
@@ -622,7 +600,6 @@ impl Keys {
         None
     }
 
-    /// Returns when a change is next due.
     fn poll_timeout(&self) -> Option<Instant> {
         match self.old.front() {
             Some((_, lapses_at)) => *lapses_at,
@@ -637,5 +614,4 @@ const OVERLAP: Duration = LIFETIME_MAX.saturating_add(CLOCK_SKEW);
 /// Keys in use; as many as an endpoint accepts.
 const KEYS_MAX: usize = 4;
 
-/// Shortest rotation interval.
 const ROTATION_MIN: Duration = Duration::from_millis(100);

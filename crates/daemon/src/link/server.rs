@@ -20,7 +20,6 @@ use super::lease::{Lease, LeaseEnd, LeaseEvent, RequestAction};
 use super::{GameServer, MATCHMAKER};
 use crate::exit::Failure;
 
-/// A request of the game.
 pub(super) enum LinkRequest {
     Entered(MatchId),
     Left(MatchId, ClientId),
@@ -36,7 +35,6 @@ impl fmt::Debug for LinkRequest {
     }
 }
 
-/// The application of a game server's node.
 pub(super) struct ServerApplication {
     lease: Lease,
     server: Box<dyn GameServer>,
@@ -45,7 +43,6 @@ pub(super) struct ServerApplication {
     matchmaker: Name,
     /// The run of the matchmaker seen last.
     seen: Option<(NodeId, InstanceId)>,
-    /// The lease's outstanding call.
     call: Option<CallId>,
     ended: Option<Sender<LeaseEnd>>,
 }
@@ -84,13 +81,11 @@ impl ServerApplication {
         {
             tracing::warn!(%end, "the lease has ended");
             self.server.on_ended(end);
-            // The receiver may be gone.
             ended.try_send(end).unwrap_or_default();
             node.leave(now);
         }
     }
 
-    /// Calls the game for each event.
     fn dispatch_events(&mut self) {
         while let Some(events) = self.lease.poll_event() {
             match events {

@@ -32,32 +32,26 @@ pub struct AdminSetup {
     pub token: Secret32,
 }
 
-/// Sources of the responses.
 pub(super) struct AdminStart {
     pub(super) client: NodeClient,
-    /// The document store, if there is one.
     pub(super) store: Option<Arc<DocumentStore>>,
 }
 
-/// An admin interface whose port is open.
 pub(super) struct BoundAdmin {
     port: BoundPort,
     access: Access,
 }
 
-/// State shared by all connections.
 struct Shared {
     access: Access,
     client: NodeClient,
     store: Option<Arc<DocumentStore>>,
 }
 
-/// A running admin interface. Dropping it stops it.
 #[derive(Debug)]
 pub(super) struct Admin(Server);
 
 impl Admin {
-    /// Opens the port.
     pub(super) fn bind(setup: AdminSetup) -> Result<BoundAdmin, Failure> {
         if !setup.listen.ip().is_loopback() {
             return Err(Failure::usage(format_args!(
@@ -71,7 +65,6 @@ impl Admin {
         })
     }
 
-    /// Returns its address.
     pub(super) const fn address(&self) -> SocketAddr {
         self.0.address()
     }
@@ -119,7 +112,6 @@ async fn handle_connection(stream: TcpStream, mut slot: ConnectionSlot, shared: 
     drop(serve_connection(stream, routes::routes(shared), LIMITS, &mut slot).await);
 }
 
-/// Concurrent connections.
 const CONNECTIONS_MAX: usize = 64;
 
 const LIMITS: Limits = Limits {
@@ -156,7 +148,6 @@ impl ErrorResponse {
         Self::new(StatusCode::NOT_FOUND, "not_found", detail)
     }
 
-    /// The node's thread does not answer.
     fn busy() -> Self {
         let detail = "the node does not answer";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail)

@@ -157,7 +157,6 @@ impl Stats {
     #[must_use]
     pub fn frames_dropped(&self) -> u64 {
         let frames = &self.frames;
-        // Inbound, and outbound.
         let dropped = [
             frames.dropped(),
             frames.no_link,

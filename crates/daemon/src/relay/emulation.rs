@@ -42,7 +42,6 @@ pub struct Emulation {
 
 #[cfg(feature = "emulation")]
 impl Emulation {
-    /// Puts the rules in front of the sockets of `servicer`.
     pub(super) fn apply(&self, servicer: UdpServicer) -> UdpServicer {
         servicer
             .with_conditioner(Direction::Outbound, Conditioner::new(self.outbound.clone()))
@@ -68,11 +67,9 @@ impl Emulation {
     reason = "the same calls as with the feature"
 )]
 impl Emulation {
-    /// Returns `servicer` as it is.
     pub(super) fn apply(&self, servicer: UdpServicer) -> UdpServicer {
         servicer
     }
 
-    /// Does nothing.
     pub(super) fn set_link(&self, _link: &FileLink, _seed: u64, _stream: u64) {}
 }

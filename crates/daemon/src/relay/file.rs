@@ -404,7 +404,6 @@ fn open_or_create_identity(path: &Path) -> Result<Identity, ConfigError> {
     Ok(identity)
 }
 
-/// Reads the network's secret.
 fn read_secret(path: &Path) -> Result<Secret32, ConfigError> {
     #[cfg(unix)]
     {
@@ -430,7 +429,6 @@ fn read_secret(path: &Path) -> Result<Secret32, ConfigError> {
     Ok(Secret32::new(secret.0))
 }
 
-/// Reads a file of at most `max` bytes.
 fn read_small(path: &Path, max: u64) -> Result<Vec<u8>, ConfigError> {
     let fault = |error| ConfigError::of_system(path, &error);
     let mut bytes = Vec::new();
@@ -467,13 +465,12 @@ impl ConfigError {
         self
     }
 
-    /// An error of the system.
     fn of_system(path: &Path, error: &io::Error) -> Self {
         Self::new(path, &exit::SystemFault(error))
     }
 }
 
-/// The expected value of a field whose type does not tell.
+/// The expected value of a field, if the type does not tell.
 fn expected(field: &str) -> Option<Expected> {
     Some(match field {
         "listen" | "games.listen" | "admin.listen" => Expected::Address,

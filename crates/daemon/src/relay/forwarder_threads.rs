@@ -25,9 +25,7 @@ pub(super) struct ForwarderThreads {
     strays: Arc<StrayQueue>,
 }
 
-/// Settings shared by the threads.
 pub(super) struct ForwarderContext<'a> {
-    /// Name of the node's thread.
     pub(super) name: &'a str,
     /// Rules of an emulated network; none for the real one.
     pub(super) emulation: &'a Emulation,
@@ -64,7 +62,6 @@ impl ForwarderThreads {
         self.handles.iter().all(Handle::is_running)
     }
 
-    /// Returns a handle to the counters.
     pub(super) fn counts(&self) -> ForwarderStats {
         ForwarderStats {
             drivers: self.handles.iter().map(Handle::requests).collect(),
@@ -73,7 +70,6 @@ impl ForwarderThreads {
     }
 }
 
-/// Reads the counters of the threads.
 #[derive(Clone, Debug)]
 pub(super) struct ForwarderStats {
     drivers: Vec<Requests<Infallible>>,
@@ -102,7 +98,6 @@ pub struct StrayStats {
     pub dropped: u64,
 }
 
-/// Datagrams queued for the node.
 #[derive(Debug, Default)]
 struct StrayQueue {
     waiting: Mutex<VecDeque<Stray>>,
@@ -136,7 +131,6 @@ impl StrayQueue {
         self.is_requested.store(false, Ordering::SeqCst);
     }
 
-    /// Takes the whole queue.
     fn take(&self) -> VecDeque<Stray> {
         self.is_requested.store(false, Ordering::SeqCst);
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);

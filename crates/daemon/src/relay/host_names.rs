@@ -9,14 +9,11 @@ use std::time::Duration;
 
 use relay_mesh::AddressUse;
 
-/// A host name in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HostName {
     /// `name:port`, as in the file.
     pub(super) text: String,
-    /// The use of its address.
     pub(super) of: AddressUse,
-    /// The address in use.
     pub(super) address: SocketAddr,
     /// Consecutive answers without the address in use.
     pub(super) misses: u8,
@@ -63,7 +60,6 @@ impl HostNames {
     }
 }
 
-/// Resolves `text`, `name:port`, with the system's resolver.
 pub(super) fn resolve(text: &str) -> io::Result<Vec<SocketAddr>> {
     text.to_socket_addrs().map(Iterator::collect)
 }

@@ -112,7 +112,6 @@ impl Machine for NodeMachine {
 
 type Action = dyn FnOnce(Instant, &mut NodeMachine) + Send;
 
-/// A closure to run with a node on its thread.
 pub(super) struct NodeRequest(Box<Action>);
 
 impl NodeRequest {

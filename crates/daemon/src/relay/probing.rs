@@ -22,7 +22,6 @@ use wire::{CommandId, Instant};
 use super::machine::NodeRequest;
 use probe::{Probe, Progress};
 
-/// One measurement.
 #[derive(Debug)]
 struct ProbeRequest {
     id: CommandId,
@@ -30,7 +29,6 @@ struct ProbeRequest {
     probe: ServerProbe,
 }
 
-/// Sends measurements to the thread.
 #[derive(Debug)]
 pub(super) struct ProbeQueue {
     requests: SyncSender<ProbeRequest>,
@@ -46,7 +44,6 @@ pub(super) struct PendingProber {
     upstream: Option<IpAddr>,
 }
 
-/// The thread. Dropping it stops it.
 #[derive(Debug)]
 pub(super) struct Prober {
     waker: Arc<Waker>,
@@ -118,7 +115,6 @@ impl Drop for Prober {
     }
 }
 
-/// State of the thread.
 struct ProbeLoop {
     is_stopping: Arc<AtomicBool>,
     poll: Poll,

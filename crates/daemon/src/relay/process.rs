@@ -120,7 +120,6 @@ fn run_with_names(
     obeyed
 }
 
-/// Starts to resolve `names` periodically, if there are any.
 fn watch(
     names: Vec<HostName>,
     relay: &Relay,
@@ -144,7 +143,6 @@ fn watch(
     HostNames::start(names, HostNames::INTERVAL, host_names::resolve, replace).map(Some)
 }
 
-/// Runs the commands of a process.
 struct CommandLoop<'a> {
     relay: &'a Relay,
     emulation: &'a Emulation,
@@ -154,17 +152,13 @@ struct CommandLoop<'a> {
     drain: Duration,
 }
 
-/// Input of a process.
 #[derive(Debug)]
 pub(super) enum Input {
-    /// A line of stdin.
     Line(Result<ProcessCommand, String>),
-    /// A signal to stop.
     Signal,
 }
 
 impl CommandLoop<'_> {
-    /// Runs commands until the input closes or a signal arrives.
     fn run(&self, input_sender: &Receiver<Input>) -> Result<(), RunError> {
         let mut stream = FIRST_LATER_LINK;
         loop {
@@ -345,21 +339,15 @@ impl fmt::Display for RunError {
 
 impl std::error::Error for RunError {}
 
-/// Events queued for a slow reader.
 const EVENTS_MAX: usize = 4_096;
 /// Commands queued; further ones stay in the pipe.
 const COMMANDS_MAX: usize = 16;
-/// Longest line of input, bytes.
 const LINE_BYTES_MAX: u64 = 4_096;
-/// How often to check that the node runs.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// Time for the node to answer a request.
 const CALL_TIMEOUT: Duration = Duration::from_millis(500);
 /// Time for queued packets at the end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(300);
-/// Time to write the last events.
 const WRITE_TIMEOUT: Duration = Duration::from_millis(500);
-/// How often a draining node is checked.
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest time to drain if the file sets none.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(120);
@@ -401,7 +389,6 @@ fn watch_signals(input_sender: SyncSender<Input>) -> io::Result<()> {
     Ok(())
 }
 
-/// Starts the thread that waits for Ctrl-C.
 #[cfg(not(unix))]
 fn watch_signals(input_sender: SyncSender<Input>) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_io().build()?;

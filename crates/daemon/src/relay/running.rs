@@ -59,11 +59,11 @@ pub struct Relay {
     // Dropped first: it sends requests to the node.
     admin: Option<Admin>,
     handle: Handle<NodeRequest>,
-    // Dropped after the node, whose close frames they still pass.
+    // Dropped after the node: its close frames still pass them.
     forwarder_threads: ForwarderThreads,
-    // Dropped after the node, whose sockets it polls.
+    // Dropped after the node: it polls the node's sockets.
     poll_thread: Option<PollThread>,
-    // Dropped after the node, whose requests it serves.
+    // Dropped after the node: it serves the node's requests.
     prober: Option<Prober>,
     // Dropped after the node, so that its last document is written.
     writer: Option<DocumentWriter>,
@@ -339,7 +339,6 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// Game ports that a signed document may open at an entry.
 const SIGNED_PORTS_MAX: usize = 1_024;
 
 /// Publishes a node's events, stores its documents, and runs requests.
@@ -430,7 +429,6 @@ impl Application<NodeMachine> for NodeApp {
         command: Command,
     ) {
         let Command::Measure { server, probe } = command else {
-            // The driver has done it.
             return;
         };
         let probes = self.probes.as_ref();

@@ -208,11 +208,8 @@ fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     options.open(path)?.write_all(bytes)
 }
 
-/// Number of this process's next sandbox.
 static NEXT: AtomicU32 = AtomicU32::new(0);
-/// File name of the network's secret.
 const SECRET: &str = "secret";
-/// Port of all mesh sockets.
 const MESH_PORT: u16 = 4_500;
 
 /// A running node. Dropping it kills it.
@@ -329,7 +326,6 @@ impl NodeProcess {
 
 impl Drop for NodeProcess {
     fn drop(&mut self) {
-        // It may have ended already.
         self.child.kill().ok();
         self.child.wait().ok();
     }

@@ -400,7 +400,6 @@ impl ProcessEvent {
         })
     }
 
-    /// Makes the line for a draining node.
     pub(super) const fn draining(left: Draining) -> Self {
         Self::Draining {
             flows: left.flows,
@@ -408,7 +407,6 @@ impl ProcessEvent {
         }
     }
 
-    /// Makes the line for a node's counters.
     pub(super) fn stats_of(stats: &Stats) -> Self {
         let frames = &stats.frames;
         Self::Stats {
@@ -424,7 +422,6 @@ impl ProcessEvent {
     }
 }
 
-/// Describes a failed dial and what to check.
 fn dial_failure_text(failure: &ConnectFailure) -> String {
     let advice = if let ConnectFailure::Timeout = failure {
         "is it up, is the address right, does a firewall pass UDP, and is its network secret the same?"

@@ -18,11 +18,9 @@ pub(super) struct DocumentWriter {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Queue between callers and the writer thread.
 #[derive(Debug, Default)]
 pub(super) struct DocumentStore {
     docs: Mutex<SignedDocs>,
-    /// Signalled on every change.
     changed: Condvar,
 }
 
@@ -61,7 +59,6 @@ impl DocumentWriter {
         })
     }
 
-    /// Returns the queue of documents.
     pub(super) fn store(&self) -> Arc<DocumentStore> {
         Arc::clone(&self.store)
     }
@@ -139,7 +136,6 @@ impl DocumentStore {
                 }
                 Err(error) => {
                     docs.error = Some((number, error));
-                    // A newer document is written at once.
                     should_back_off = docs.waiting.is_none();
                     docs.waiting.get_or_insert(((number, version), bytes));
                 }
@@ -200,9 +196,7 @@ fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Pause before a failed write is retried.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
-/// Longest wait of an idle thread.
 const IDLE_INTERVAL: Duration = Duration::from_secs(3_600);
 
 #[cfg(test)]
@@ -272,7 +266,6 @@ mod tests {
         assert_eq!(reports.recv_timeout(TIMEOUT).unwrap(), (2, error));
         assert_eq!(fs::read(&path).unwrap(), b"one");
         fs::remove_dir(folder.0.join("config.new")).unwrap();
-        // The next document is tried at once.
         store.put((3, 3), b"three".to_vec());
         drop(writer);
         assert_eq!(fs::read(&path).unwrap(), b"three");

@@ -70,10 +70,8 @@ impl TcpSetup {
     }
 }
 
-/// The TCP sockets of a node.
 pub(super) struct TcpSockets {
     setup: TcpSetup,
-    /// Source address of connections to game servers.
     upstream: Option<IpAddr>,
     registry: Registry,
     ready: Arc<ReadySet>,
@@ -83,7 +81,6 @@ pub(super) struct TcpSockets {
     connections: BTreeMap<usize, Connection>,
     by_conn: BTreeMap<ConnId, usize>,
     deadlines: BTreeSet<(Instant, usize)>,
-    /// Connections that wait for a PROXY header.
     pending_headers: PendingHeaders,
     /// When accepting resumes; `None` if it is not paused.
     accept_at: Option<Instant>,
@@ -95,12 +92,10 @@ pub(super) struct TcpSockets {
     is_full: bool,
     /// Token of the next socket; never reused.
     next: usize,
-    /// Buffer of one read.
     read_buffer: Vec<u8>,
     stats: TcpStats,
 }
 
-/// An accepted connection.
 #[derive(Debug)]
 struct AcceptedStream {
     port: TcpPort,
@@ -108,7 +103,6 @@ struct AcceptedStream {
     peer: SocketAddr,
 }
 
-/// The poll and its ready set, before the thread is started.
 #[derive(Debug)]
 pub(super) struct PendingPoller {
     poll: Poll,
@@ -242,7 +236,6 @@ impl TcpSockets {
         Ok(())
     }
 
-    /// Stops accepting.
     fn close_listeners(&mut self) {
         self.listeners.clear();
         self.is_full = false;
@@ -251,7 +244,6 @@ impl TcpSockets {
         self.reclaim_at = None;
     }
 
-    /// Accepts connections; returns whether there were any.
     fn accept(&mut self, now: Instant, node: &mut Node<Ring>) -> bool {
         let mut has_any = false;
         for _ in 0..ACCEPTS_MAX {
@@ -285,7 +277,6 @@ impl TcpSockets {
             self.is_full = true;
             return has_any;
         }
-        // The rest after other work.
         self.accept_at = Some(now + ACCEPT_PAUSE);
         has_any
     }
@@ -490,7 +481,6 @@ impl TcpSockets {
     }
 }
 
-/// Opens `port` and closes it again.
 pub(super) fn check_port(port: SocketAddr) -> io::Result<()> {
     listener::listen((port, false)).map(drop)
 }
@@ -504,24 +494,20 @@ impl fmt::Debug for TcpSockets {
     }
 }
 
-/// What to do with a connection's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Transfer {
     ToSocket,
     ToNode,
-    /// Shut down the socket's write half.
     CloseWrite,
 }
 
 /// The peer reset the connection first, or a signal arrived; accept(2).
 const ACCEPT_RETRY_KINDS: [ErrorKind; 2] = [ErrorKind::ConnectionAborted, ErrorKind::Interrupted];
-/// Connections accepted in a row.
 const ACCEPTS_MAX: usize = 64;
 /// Pause after [`ACCEPTS_MAX`] connections.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(1);
 /// Pause between two searches for an idle connection.
 const RECLAIM_INTERVAL: Duration = Duration::from_millis(250);
-/// Pause after a failed accept.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
 /// Counters of a node's TCP sockets.

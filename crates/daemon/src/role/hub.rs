@@ -66,7 +66,6 @@ pub struct HubProcess {
     address: SocketAddr,
 }
 
-/// Outcomes of one batch of the store.
 #[derive(Debug)]
 struct HubRequest(Vec<(CommandId, Outcome)>);
 
@@ -154,7 +153,6 @@ impl HubProcess {
     }
 }
 
-/// Connects the hub to its store.
 struct HubApplication {
     jobs: Jobs<(CommandId, Command)>,
     failure: Sender<()>,
@@ -191,7 +189,6 @@ impl StreamApplication<Hub> for HubApplication {
             }
             HubEvent::StoreFailed => {
                 tracing::error!("the disk has failed");
-                // One message is enough.
                 self.failure.try_send(()).unwrap_or_default();
             }
             _ => {}
@@ -209,7 +206,6 @@ impl StreamApplication<Hub> for HubApplication {
             Ok(()) => {}
             // The hub has fewer commands outstanding than the queue holds, and retries.
             Err(RequestError::Full(_)) => hub.handle_completed(now, id, Err(StoreError::Busy)),
-            // The storage thread has ended.
             Err(RequestError::Ended(_)) => hub.handle_completed(now, id, Err(StoreError::Failed)),
         }
         None
@@ -307,12 +303,10 @@ const DESCRIPTORS_RESERVED: u64 = 64;
 #[derive(Debug, Default)]
 struct UnlistedNodes {
     last_logged: Option<(NodeId, Instant)>,
-    /// Rejections not logged since.
     suppressed: u64,
 }
 
 impl UnlistedNodes {
-    /// Handles a rejection.
     fn on_stranger(&mut self, now: Instant, node: NodeId) {
         if let Some(suppressed) = self.should_log(now, node) {
             tracing::warn!(

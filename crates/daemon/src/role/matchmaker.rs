@@ -202,11 +202,9 @@ fn slots(identities: &[PathBuf], join_file: &JoinFile) -> Result<Vec<NodeId>, Fa
     Ok(slots)
 }
 
-/// Game servers that are started by others.
 fn fleet(join_file: &JoinFile, slots: &[NodeId]) -> BTreeSet<NodeId> {
     let nodes = join_file.with_role(Role::GameNode).map(|grant| grant.node);
     nodes.filter(|node| !slots.contains(node)).collect()
 }
 
-/// Queued results; at most 1 KiB each.
 const RESULTS_MAX: usize = 1_024;

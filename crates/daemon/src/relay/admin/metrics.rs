@@ -9,10 +9,8 @@ use tickwire::stats::Page;
 use super::render::protocol_name;
 use crate::relay::client::Stats;
 
-/// The values to print.
 pub(super) struct Counts {
     pub(super) stats: Stats,
-    /// Driver counters of each shard.
     pub(super) shards: Vec<Counters>,
     pub(super) links: Vec<LinkView>,
     pub(super) routes: Vec<RouteView>,

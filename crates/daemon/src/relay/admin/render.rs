@@ -10,7 +10,6 @@ use relay_mesh::{EdgeView, GameEdgeView, MeshView, NodeView, RouteView};
 use serde_json::{Value, json};
 use wire::NodeId;
 
-/// Format of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Format {
@@ -20,17 +19,14 @@ pub(super) enum Format {
     Mermaid,
 }
 
-/// A route between two nodes.
 pub(super) struct RouteAnswer<'a> {
     pub(super) from: NodeId,
-    /// The route of the lowest cost.
     pub(super) route: &'a Route,
     /// Routes in use by flows of `from`, for each of their far ends; `None` if `from` is another
     /// node, which alone knows them.
     pub(super) in_use: Option<Vec<RouteView>>,
 }
 
-/// The mesh as JSON.
 pub(super) fn json(mesh: &MeshView) -> Value {
     let nodes: Vec<Value> = mesh.nodes.iter().map(node).collect();
     let links: Vec<Value> = mesh.links.iter().map(link).collect();
@@ -38,7 +34,6 @@ pub(super) fn json(mesh: &MeshView) -> Value {
     json!({"schema": 1, "nodes": nodes, "links": links, "games": games})
 }
 
-/// A route as JSON.
 pub(super) fn route_json(mesh: &MeshView, answer: &RouteAnswer<'_>) -> Value {
     let hops: Vec<Value> = answer
         .hops()
@@ -56,7 +51,6 @@ pub(super) fn route_json(mesh: &MeshView, answer: &RouteAnswer<'_>) -> Value {
     })
 }
 
-/// A route in use as JSON.
 fn used_json(mesh: &MeshView, from: &NodeId, of: &RouteView) -> Value {
     let hops = |path: &Path| -> Vec<Value> {
         hops(from, path)
@@ -75,7 +69,6 @@ fn used_json(mesh: &MeshView, from: &NodeId, of: &RouteView) -> Value {
     })
 }
 
-/// The mesh as text.
 pub(super) fn text(mesh: &MeshView) -> String {
     let mut text = String::new();
     for of in &mesh.nodes {

@@ -63,7 +63,6 @@ async fn health(State(shared): State<Arc<Shared>>) -> Result<Json<Value>, ErrorR
     Ok(Json(json!({"status": status, "links": links})))
 }
 
-/// The text of the document in force, as signed.
 async fn config(State(shared): State<Arc<Shared>>) -> Result<Response, ErrorResponse> {
     let reply = shared.client.call(CALL_TIMEOUT, |_, node| {
         node.document_text().map(<[u8]>::to_vec)
@@ -131,7 +130,6 @@ async fn put_config(
     Ok(Json(json!({"version": version, "is_new": is_new})))
 }
 
-/// Reads a body, within its limits of size and time.
 async fn read_body(body: Body) -> Result<Bytes, ErrorResponse> {
     let too_large = || {
         let detail = format!("a signed document has at most {BUNDLE_LEN_MAX} bytes");
@@ -198,7 +196,6 @@ async fn graph(
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RouteQuery {
-    /// A node's id or name.
     from: String,
     /// A node's id or name, or a game's name.
     to: String,
@@ -315,11 +312,7 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> Result<Response, ErrorRes
     Ok(([(header::CONTENT_TYPE, kind)], metrics::text(&counts)).into_response())
 }
 
-/// Time for the node's thread to answer.
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time to receive a document.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time to write a document to disk.
 const STORE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Media type of signed documents.
 const BYTES: &str = "application/octet-stream";

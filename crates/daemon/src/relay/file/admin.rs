@@ -26,7 +26,6 @@ pub struct FileAdmin {
 }
 
 impl FileAdmin {
-    /// Reads the token, or creates it.
     pub(super) fn token(&self, directory: &Path) -> Result<Secret32, ConfigError> {
         let path = directory.join(&self.token_file);
         if matches!(fs::metadata(&path), Err(error) if error.kind() == ErrorKind::NotFound) {
@@ -47,7 +46,7 @@ impl FileAdmin {
 
 const FIELD: &str = "admin.token_file";
 
-/// Signed configuration, whose games and members replace the file's.
+/// Signed configuration; its games and members replace the file's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileSigned {

@@ -60,7 +60,6 @@ impl FileConfig {
         probes.collect()
     }
 
-    /// Returns what is wrong with the probes.
     pub(super) fn probes_fault(&self) -> Option<Fault> {
         let is_known = |name: &String| {
             let mut games = self.games.iter();
@@ -131,7 +130,6 @@ impl FileConfig {
             .collect()
     }
 
-    /// Returns what is wrong with the proxies.
     pub(super) fn proxies_fault(&self) -> Option<Fault> {
         let mut proxies = self.proxies.iter();
         proxies.find_map(|(name, proxies)| {

@@ -13,12 +13,10 @@ use wire::address::{canonical, check_destination};
 
 use super::{FileConfig, FileGame, FileProtocol, FileRole};
 
-/// An invalid value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     /// The field, such as `games[1].server`.
     pub(super) field: String,
-    /// What is wrong, one sentence.
     pub(super) text: String,
 }
 
@@ -279,9 +277,7 @@ const LINKS_MAX: u64 = 4_096;
 const RATE_MIN: u64 = 1_500;
 /// Highest rate of a flow, bytes per second; 8 Gbit/s.
 const RATE_MAX: u64 = 1 << 30;
-/// Longest time of a limit.
 const DAY_SECS: u64 = 86_400;
-/// Longest name of a node, bytes.
 const NAME_LEN_MAX: usize = 32;
 
 /// Whether no packet can be sent to `address`.

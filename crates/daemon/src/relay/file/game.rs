@@ -109,7 +109,6 @@ fn write_proxy_header<S: Serializer>(
     }
 }
 
-/// Reads `true`, `false` or an object.
 fn read_proxy_header<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<ProxyRule>, D::Error> {

@@ -74,7 +74,6 @@ pub(super) fn names(text: &[u8], config: &FileConfig) -> Vec<HostName> {
         .collect()
 }
 
-/// The addresses of a file as text.
 #[derive(Deserialize)]
 struct Targets {
     #[serde(default)]
@@ -119,7 +118,6 @@ fn resolve(text: &str) -> Result<SocketAddr, Fault> {
     }
 }
 
-/// Why a text gives no address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     Form(AddressError),
@@ -137,7 +135,6 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Time to resolve one name.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

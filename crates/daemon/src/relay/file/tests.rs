@@ -182,7 +182,6 @@ fn without_advertise_the_bound_address_is_advertised() {
     assert_eq!(setup.node.profile.roles, Roles::RELAY);
 }
 
-/// A game at an entry.
 fn doom() -> FileGame {
     FileGame {
         name: "doom".to_owned(),
@@ -394,7 +393,6 @@ fn an_invalid_tcp_game_is_rejected_in_one_sentence() {
     )]);
 }
 
-/// Proxies of a game named doom.
 fn before_doom(more: &str) -> BTreeMap<String, FileProxies> {
     let text = format!("{{\"doom\": {{\"from\": [\"10.0.0.0/8\"]{more}}}}}");
     serde_json::from_str(&text).unwrap()

@@ -15,7 +15,6 @@ use wire::{CommandId, Instant};
 
 use super::TIMEOUT;
 
-/// A running probe.
 #[derive(Debug)]
 pub(super) struct Probe {
     id: CommandId,
@@ -25,7 +24,6 @@ pub(super) struct Probe {
 
 #[derive(Debug)]
 enum Io {
-    /// Writable once connected.
     Connect(TcpStream),
     /// Any datagram is the answer: the socket is connected to the server.
     Query(UdpSocket),
@@ -33,7 +31,6 @@ enum Io {
     Echo(UdpSocket, Family, Nonce),
 }
 
-/// State of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     Pending,
@@ -104,7 +101,6 @@ impl Probe {
         self.started_at + TIMEOUT
     }
 
-    /// Checks the socket.
     pub(super) fn poll(&mut self, now: Instant) -> Progress {
         let is_answered = match &self.io {
             Io::Connect(stream) => match stream.take_error() {
@@ -136,7 +132,6 @@ impl Probe {
         }
     }
 
-    /// Removes the socket from the poll.
     pub(super) fn deregister(&mut self, registry: &Registry) {
         match &mut self.io {
             Io::Connect(stream) => registry.deregister(stream).ok(),
@@ -196,7 +191,6 @@ impl Family {
         }
     }
 
-    /// Types of request and reply.
     const fn types(self) -> [u8; 2] {
         match self {
             Self::V4 => [8, 0],

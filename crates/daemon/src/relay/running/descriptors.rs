@@ -16,7 +16,6 @@ pub(super) fn limit_to_descriptors(setup: &mut Setup) {
     }
 }
 
-/// As [`limit_to_descriptors`], with a limit of `files`.
 fn limit_to(files: u32, node: &mut Config, tcp: &mut TcpSetup) {
     let mut available = files.saturating_sub(reserved_of(files));
     if let Some(shared) = &mut node.tcp {
@@ -103,7 +102,6 @@ mod tests {
         };
         assert_eq!(flows(Roles::EXIT, with_game), 768);
         assert_eq!(flows(Roles::EXIT, by_documents), 768);
-        // An entry needs no socket per player.
         assert_eq!(flows(Roles::ENTRY, by_documents), 16_384);
         assert_eq!(flows(Roles::EXIT, |_| {}), 16_384);
     }

@@ -12,7 +12,6 @@ use wire::Instant;
 
 use super::TcpStats;
 
-/// A connection of a player or to a game server.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) stream: TcpStream,
@@ -29,7 +28,6 @@ pub(super) struct Connection {
     ready: Readiness,
 }
 
-/// State of a connection.
 #[derive(Debug)]
 pub(super) enum Stage {
     /// Not known to the node yet.
@@ -37,25 +35,20 @@ pub(super) enum Stage {
     /// Waiting for a proxy's header.
     ProxyHeader {
         port: TcpPort,
-        /// The game whose proxies are trusted.
+        /// The game; its proxies are trusted.
         game: String,
         greeting: Box<Greeting>,
-        /// The proxy's address.
         proxy: IpAddr,
     },
-    /// Connecting to a game server.
     Dialling(ConnId),
-    /// Transferring bytes.
     Open(ConnId),
 }
 
-/// State of the read half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Inbound {
     Open,
     /// Read to the end; not yet reported to the node.
     Ending,
-    /// Reported to the node.
     Ended,
 }
 
@@ -66,16 +59,13 @@ struct Readiness {
     writable: bool,
 }
 
-/// Result of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TransferResult {
     /// Nothing more can be transferred now.
     Done,
-    /// The socket failed.
     Broken,
     /// The node no longer knows the connection.
     UnknownConn,
-    /// A player sent a PROXY header.
     ProxyHeader(TcpPort),
 }
 
@@ -110,7 +100,6 @@ impl Connection {
         };
     }
 
-    /// Returns the node's id of an open connection.
     pub(super) const fn open_conn(&self) -> Option<ConnId> {
         match &self.stage {
             Stage::Open(conn) => Some(*conn),
@@ -118,7 +107,6 @@ impl Connection {
         }
     }
 
-    /// Returns the node's id of the connection.
     pub(super) const fn conn(&self) -> Option<ConnId> {
         match &self.stage {
             Stage::Open(conn) | Stage::Dialling(conn) => Some(*conn),
@@ -258,7 +246,6 @@ impl Connection {
 /// Kind of a player's first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FirstBytes {
-    /// Not a header.
     Plain,
     /// Too few bytes to decide.
     Undecided,
@@ -267,11 +254,9 @@ enum FirstBytes {
     Broken,
 }
 
-/// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReadResult {
     Bytes(usize),
-    /// Nothing to read now.
     WouldBlock,
     /// The peer has closed its half.
     Eof,

@@ -13,7 +13,6 @@ use super::connection::{Connection, Stage};
 use super::{TcpSockets, Transfer, count, listener};
 
 impl TcpSockets {
-    /// Starts to connect to a game server.
     pub(super) fn dial(
         &mut self,
         now: Instant,
@@ -39,7 +38,6 @@ impl TcpSockets {
         }
     }
 
-    /// Checks a connection that is being established.
     pub(super) fn on_dialling(&mut self, now: Instant, node: &mut Node<Ring>, token: usize) {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
@@ -72,7 +70,6 @@ impl TcpSockets {
         self.transfer(now, node, conn, Transfer::ToNode);
     }
 
-    /// Fails a connection that was not established in time.
     pub(super) fn on_dial_timeout(&mut self, now: Instant, node: &mut Node<Ring>, token: usize) {
         if let Some(conn) = self.remove(token).and_then(|dialling| dialling.conn()) {
             self.fail_dial(now, node, conn, Refusal::Slow);
@@ -108,7 +105,6 @@ fn refusal_of(error: &io::Error) -> Refusal {
     }
 }
 
-/// No port or memory is left.
 const EXHAUSTED_KINDS: [ErrorKind; 3] = [
     ErrorKind::AddrInUse,
     ErrorKind::AddrNotAvailable,

@@ -15,7 +15,6 @@ use super::connection::{Connection, ReadResult, Stage};
 use super::{AcceptedStream, TcpSockets, count, listener};
 
 impl TcpSockets {
-    /// Handles an accepted connection.
     pub(super) fn on_accepted(
         &mut self,
         now: Instant,
@@ -98,7 +97,6 @@ impl TcpSockets {
         }
     }
 
-    /// Reads a PROXY header.
     pub(super) fn on_header_bytes(&mut self, now: Instant, node: &mut Node<Ring>, token: usize) {
         loop {
             let Some(connection) = self.connections.get_mut(&token) else {
@@ -134,7 +132,7 @@ impl TcpSockets {
         }
     }
 
-    /// Handles a connection whose header did not arrive in time.
+    /// Handles a header timeout.
     pub(super) fn on_header_timeout(&mut self, now: Instant, node: &mut Node<Ring>, token: usize) {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
@@ -190,7 +188,6 @@ pub(super) struct PendingHeaders {
 }
 
 impl PendingHeaders {
-    /// Adds a connection of `proxy`.
     pub(super) fn add(&mut self, token: usize, proxy: IpAddr) {
         self.all.insert(token);
         self.by_proxy.entry(proxy).or_default().insert(token);
@@ -214,7 +211,6 @@ impl PendingHeaders {
         pending_headers.first().copied().filter(|_| is_full)
     }
 
-    /// Returns the oldest of all proxies.
     pub(super) fn oldest(&self) -> Option<usize> {
         self.all.first().copied()
     }

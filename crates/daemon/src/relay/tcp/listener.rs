@@ -11,7 +11,6 @@ use relay_mesh::TcpPort;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use wire::address::canonical;
 
-/// An open port.
 #[derive(Debug)]
 pub(super) struct PortListener {
     pub(super) io: TcpListener,
@@ -121,7 +120,7 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 #[cfg(any(target_os = "android", target_os = "linux"))]
 const KEEPALIVE_PROBES: u32 = 9;
 /// Time that sent bytes may stay unacknowledged, `TCP_USER_TIMEOUT` of tcp(7). It also ends a
-/// connection whose peer keeps its window closed for that long.
+/// connection if the peer keeps its window closed for that long.
 #[cfg(any(target_os = "android", target_os = "linux"))]
 const USER_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -130,7 +129,6 @@ const USER_TIMEOUT: Duration = Duration::from_secs(120);
 #[derive(Debug, Default)]
 pub(super) struct Listeners {
     by_token: BTreeMap<usize, PortListener>,
-    /// The port that had the last turn.
     last: usize,
 }
 
@@ -139,7 +137,6 @@ impl Listeners {
         self.by_token.insert(token, listener);
     }
 
-    /// Closes a port.
     pub(super) fn close(&mut self, port: TcpPort) {
         self.by_token.retain(|_, listener| listener.port != port);
     }
@@ -210,7 +207,6 @@ mod tests {
     fn u1_a_dual_stack_port_accepts_ipv4() {
         let any = "[::]:0".parse().unwrap();
         let Ok(dual) = listen((any, true)) else {
-            // No IPv6 on this host.
             return;
         };
         let port = dual.local_addr().unwrap().port();
@@ -225,7 +221,6 @@ mod tests {
         let other = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
         let port = other.local_addr().unwrap().port();
         let all = SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, port));
-        // No IPv6 on this host.
         let Ok(ours) = listen((all, true)) else {
             return;
         };
@@ -254,7 +249,6 @@ mod tests {
         }
     }
 
-    /// The ports of the next `count` turns.
     fn turns(listeners: &mut Listeners, count: usize) -> Vec<usize> {
         let mut turn = || {
             let token = listeners.next()?;

@@ -39,7 +39,6 @@ impl ReadySet {
     }
 }
 
-/// The polling thread. Dropping it stops it.
 #[derive(Debug)]
 pub(in crate::relay) struct PollThread {
     ready: Arc<ReadySet>,
@@ -48,7 +47,6 @@ pub(in crate::relay) struct PollThread {
 }
 
 impl PollThread {
-    /// Starts to poll the sockets registered with `poll`.
     pub(super) fn start(
         mut poll: Poll,
         ready: Arc<ReadySet>,

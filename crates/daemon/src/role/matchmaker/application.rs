@@ -26,21 +26,17 @@ use crate::matchmaking::{
     Load, MatchResult, MatchmakerRequest, Submitted, TicketAccess, UnknownTicket,
 };
 
-/// The application of a matchmaker's node.
 pub(super) struct MatchmakerApplication {
     matchmaker: Matchmaker<Ring>,
     commands: CommandSender,
     /// Signalled when a later run of this matchmaker takes over.
     fence: Sender<()>,
     waiters: Waiters,
-    /// Outstanding calls to servers, and their commands.
     calls: BTreeMap<CallId, CommandId>,
     clock: Clock,
     /// When the wall clock is next set.
     wall_clock_at: Instant,
-    /// Buffer of replies.
     reply: Vec<u8>,
-    /// Receiver of match results.
     subscriber: Option<Sender<MatchResult>>,
 }
 
@@ -124,7 +120,6 @@ impl MatchmakerApplication {
         }
     }
 
-    /// Sends a match's result to the subscriber, if there is one.
     fn publish_result(&mut self, match_id: MatchId, end: MatchEnd, result: &[u8]) {
         let Some(subscriber) = &self.subscriber else {
             return;
@@ -310,7 +305,6 @@ impl LinkApplication for MatchmakerApplication {
             NodeEvent::Refused(reason) => {
                 tracing::error!(%reason, "the hub refuses the matchmaker");
                 if reason == DownReason::Fenced {
-                    // One message is enough.
                     self.fence.try_send(()).unwrap_or_default();
                 }
             }
@@ -349,12 +343,10 @@ impl LinkApplication for MatchmakerApplication {
     }
 }
 
-/// Returns whether a ticket has a seat or has ended.
 const fn is_settled(state: &TicketState) -> bool {
     matches!(state, TicketState::Assigned(_) | TicketState::Ended(_))
 }
 
-/// Interval at which the matchmaker's wall clock is set.
 const WALL_CLOCK_INTERVAL: Duration = Duration::from_secs(5);
 
 type Answer = oneshot::Sender<Result<TicketState, UnknownTicket>>;
@@ -385,14 +377,12 @@ impl Waiters {
         Ok(())
     }
 
-    /// Removes and returns the long polls of a ticket.
     pub(super) fn take(&mut self, ticket: TicketId) -> Vec<Answer> {
         let waiting = self.by_ticket.remove(&ticket).unwrap_or_default();
         self.count = self.count.saturating_sub(waiting.len());
         waiting
     }
 
-    /// Returns the tickets with long polls.
     pub(super) fn tickets(&self) -> Vec<TicketId> {
         self.by_ticket.keys().copied().collect()
     }
