@@ -1,4 +1,4 @@
-//! A player's role: it says what the player does, and hears what all do.
+//! A client: sends its player's inputs and receives all players' turns.
 
 mod bisect;
 mod delay;
@@ -29,19 +29,19 @@ use crate::turn::Turn;
 use session::Session;
 use snapshots::Exchange;
 
-/// Time between words of readiness or leave, give or take a quarter by lot.
+/// Time between repeated `Ready` and leave datagrams, with 25 % jitter.
 const REPEAT_INTERVAL_MILLIS: u64 = 50;
 
-/// Times that a leave is said: at 5 % loss all are lost once in 8,000.
+/// Copies of a leave: at 5 % loss, all are lost once in 8,000.
 const LEAVE_COPIES: u8 = 3;
 
-/// Events that wait for the application; past it substitutions are only counted.
+/// Queued events; beyond it, substitutions are only counted.
 const EVENTS_MAX: usize = 64;
 
 /// One player of a match.
 ///
-/// Give it the player's input as often as it is read; the machine stamps the newest at each tick
-/// boundary. Take turns as they come, make each one step of the simulation, and report its hash:
+/// Submit the player's input as often as it is read; the newest is stamped at each tick boundary.
+/// Poll turns, run one simulation step for each, and report its hash:
 ///
 /// ```no_run
 /// # use lockstep::{ClientPeer, StateHasher};
@@ -59,41 +59,41 @@ const EVENTS_MAX: usize = 64;
 /// # }
 /// ```
 ///
-/// Memory is taken when the welcome and the first report come, within what [`ClientConfig`] allows,
+/// Memory is allocated on the welcome and the first report, within the limits of [`ClientConfig`],
 /// and does not grow.
 #[derive(Debug)]
 pub struct ClientPeer<I> {
     config: ClientConfig,
     server: PeerId,
-    /// Spreads what is repeated.
+    /// Jitter for repeated datagrams.
     generator: Generator,
     state: State,
-    /// What the player does now, `I::WIDTH` bits.
+    /// The player's current input, `I::WIDTH` bits.
     held: Vec<u8>,
     exchange: Exchange,
     stall: StallWatch,
     events: VecDeque<ClientEvent>,
     stats: ClientStats,
-    /// What one save and one step of the game take, where it was told.
+    /// Cost of one save and one step of the game, if set.
     costs: Option<(Duration, Duration)>,
-    /// Latest time told.
+    /// Latest time passed in.
     now: Instant,
     input: PhantomData<fn(I)>,
 }
 
 #[derive(Debug)]
 enum State {
-    /// No welcome has come.
+    /// No welcome has arrived.
     Waiting,
     /// The match is known.
     Seated {
         session: Box<Session>,
-        /// When to say `Ready` again; `None` once turns come.
+        /// When to repeat `Ready`; `None` once turns arrive.
         ready_at: Option<Instant>,
         /// Whether a datagram is due.
         is_due: bool,
     },
-    /// The player goes, and says so.
+    /// The player leaves; the leave is being repeated.
     Leaving {
         reason: LeaveReason,
         copies: u8,
@@ -105,7 +105,7 @@ enum State {
 }
 
 impl<I: Input> ClientPeer<I> {
-    /// Makes a client that waits for the welcome of `server`.
+    /// Creates a client that waits for the welcome of `server`.
     #[must_use]
     pub fn new(config: ClientConfig, server: PeerId, seed: Seed, now: Instant) -> Self {
         let mut held = Vec::new();
@@ -126,16 +126,16 @@ impl<I: Input> ClientPeer<I> {
         }
     }
 
-    /// Takes what the player does now, and returns the tick it is for.
+    /// Takes the player's current input, and returns the tick it is for.
     ///
-    /// It is stamped at the next tick boundary, unless another one replaces it first, and again at
-    /// each later boundary until then: a button that is held stays held. If the server must close
-    /// the tick without it, [`ClientEvent::Substituted`] says so.
+    /// It is stamped at the next tick boundary unless another input replaces it first, and at each
+    /// later boundary until then: a held button stays held. If the server has to close the tick
+    /// without it, [`ClientEvent::Substituted`] reports that.
     ///
     /// # Errors
     ///
-    /// [`SubmitError`]. Before the match begins the input is kept and counts for the first tick;
-    /// that of a spectator never counts.
+    /// [`SubmitError`]. Before the match begins the input is kept for the first tick; a spectator's
+    /// input never counts.
     pub fn submit(&mut self, now: Instant, input: &I) -> Result<Tick, SubmitError> {
         self.advance(now);
         match &self.state {
@@ -152,9 +152,9 @@ impl<I: Input> ClientPeer<I> {
         session.promise().ok_or(SubmitError::NotRunning)
     }
 
-    /// Returns the next turn, in order and each once; `None` until it is there, and until it is
-    /// due where [`ClientConfig::playout`] is set. With [`ClientConfig::window`] always `None`:
-    /// ask [`next_step`](Self::next_step).
+    /// Returns the next turn, in order, each once. `None` until it has arrived and, with
+    /// [`ClientConfig::playout`], is due. Always `None` with [`ClientConfig::window`]: call
+    /// [`next_step`](Self::next_step) instead.
     pub fn poll_turn(&mut self, now: Instant) -> Option<Turn<'_, I>> {
         self.advance(now);
         if self.exchange.is_waiting() {
@@ -168,7 +168,7 @@ impl<I: Input> ClientPeer<I> {
         Some(Turn::new(read.tick, session.row()))
     }
 
-    /// Returns when the next turn is due, where it has arrived.
+    /// Returns when the next turn is due, if it has arrived.
     #[must_use]
     pub fn next_turn_at(&self) -> Option<Instant> {
         if self.exchange.is_waiting() {
@@ -177,9 +177,9 @@ impl<I: Input> ClientPeer<I> {
         self.session()?.next_turn_at()
     }
 
-    /// Leaves the match, and says so a few times.
+    /// Leaves the match, and notifies the server a few times.
     ///
-    /// A reason that is not the player's to give ([`LeaveReason::is_players`]) is said as
+    /// A reason that players cannot give ([`LeaveReason::is_players`]) is sent as
     /// [`LeaveReason::Quit`].
     pub fn leave(&mut self, now: Instant, reason: LeaveReason) {
         let now = self.advance(now);
@@ -202,17 +202,18 @@ impl<I: Input> ClientPeer<I> {
         }
     }
 
-    /// Takes the state that came with [`ClientEvent::Snapshot`]: load it, [`report`](Self::report)
-    /// its hash for the tick before `next`, and go on with the next turn. `None` where none waits.
+    /// Takes the state announced by [`ClientEvent::Snapshot`]: load it, [`report`](Self::report)
+    /// its hash for the tick before `next`, and continue with the next turn. `None` if none is
+    /// waiting.
     ///
-    /// It is what [`offer_snapshot`](crate::MatchServer::offer_snapshot) took: the server's, or
-    /// another player's, whose bytes are as trustworthy as that player.
+    /// The bytes are those passed to [`offer_snapshot`](crate::MatchServer::offer_snapshot), by the
+    /// server or by another player; trust them as much as that peer.
     pub const fn take_snapshot(&mut self) -> Option<Vec<u8>> {
         self.exchange.take()
     }
 
-    /// Gives the state after the turn returned last, as [`ClientEvent::SnapshotWanted`] asks for.
-    /// A game with rollback, which is ahead of it, gives a save: [`offer_save`](Self::offer_save).
+    /// Gives the state after the turn returned last, on [`ClientEvent::SnapshotWanted`]. A game
+    /// with rollback gives a save instead: [`offer_save`](Self::offer_save).
     ///
     /// # Errors
     ///
@@ -228,12 +229,12 @@ impl<I: Input> ClientPeer<I> {
         }
     }
 
-    /// Goes on with a new session to the server, after the old one was lost: `server` is the
-    /// driver's number for it, and the server has been told that the same seat joins again.
+    /// Continues in a new session after the old one was lost. `server` is the driver's id for it;
+    /// the driver must also join the same seat again on the server.
     ///
-    /// What happened meanwhile comes as turns, if we lack no more than 768 ticks when the server hears
-    /// of us; else with a [`ClientEvent::Snapshot`]. Where none is to be had, the server puts us out
-    /// with [`CloseReason::Behind`](crate::CloseReason::Behind).
+    /// Missed ticks arrive as turns if no more than 768 are missing when the server gets our first
+    /// datagram, else with a [`ClientEvent::Snapshot`]. If no snapshot is available, the server
+    /// removes us with [`CloseReason::Behind`](crate::CloseReason::Behind).
     pub fn reconnect(&mut self, now: Instant, server: PeerId) {
         let now = self.advance(now);
         self.server = server;
@@ -247,7 +248,7 @@ impl<I: Input> ClientPeer<I> {
         }
     }
 
-    /// Takes one datagram.
+    /// Handles one datagram.
     pub fn handle_datagram(&mut self, now: Instant, arrival: Arrival<PeerId>, datagram: &mut [u8]) {
         let now = self.advance(now);
         if arrival.peer != self.server {
@@ -282,7 +283,7 @@ impl<I: Input> ClientPeer<I> {
         }
     }
 
-    /// Stamps the inputs whose tick boundaries lie behind `now`, and repeats what goes unanswered.
+    /// Stamps inputs for tick boundaries before `now`, and repeats unanswered datagrams.
     pub fn handle_timeout(&mut self, now: Instant) {
         let now = self.advance(now);
         let quarter = REPEAT_INTERVAL_MILLIS / 4;
@@ -323,7 +324,7 @@ impl<I: Input> ClientPeer<I> {
         }
     }
 
-    /// Appends the next datagram to `buf`; `None` when there is none.
+    /// Appends the next datagram to `buf`; `None` if there is none.
     pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<PeerId>> {
         let now = self.advance(now);
         let start = buf.len();
@@ -389,7 +390,7 @@ impl<I: Input> ClientPeer<I> {
         }
     }
 
-    /// Returns what the match is doing, as far as is known.
+    /// Returns the state of the match, as far as known.
     #[must_use]
     pub fn phase(&self) -> Phase {
         match &self.state {
@@ -399,20 +400,20 @@ impl<I: Input> ClientPeer<I> {
         }
     }
 
-    /// Returns our seat, once the welcome came; a spectator has none.
+    /// Returns our seat, once the welcome arrived; a spectator has none.
     #[must_use]
     pub fn seat(&self) -> Option<Seat> {
         self.session()?.welcome().seat
     }
 
-    /// Returns whether the welcome came, and let us in without a seat: turns come as to a player,
-    /// inputs are refused, and state hashes are not sent.
+    /// Returns whether we were admitted without a seat: turns arrive as for a player, inputs are
+    /// refused, and state hashes are not sent.
     #[must_use]
     pub fn is_spectator(&self) -> bool {
         self.session().is_some_and(Session::is_spectator)
     }
 
-    /// Returns the match, once the welcome came.
+    /// Returns the match, once the welcome arrived.
     #[must_use]
     pub fn match_id(&self) -> Option<MatchId> {
         self.session().map(|session| session.welcome().match_id)
@@ -424,7 +425,7 @@ impl<I: Input> ClientPeer<I> {
         self.session().map_or(0, |session| session.end().0)
     }
 
-    /// Returns the hash over all turns returned; equal logs have equal hashes on all participants.
+    /// Returns the hash over all returned turns; equal logs have equal hashes on all participants.
     #[must_use]
     pub fn log_hash(&self) -> Option<u64> {
         self.session().map(Session::log_hash)
@@ -436,7 +437,7 @@ impl<I: Input> ClientPeer<I> {
         &self.stats
     }
 
-    /// Returns the bytes that it holds on the heap, to about an allocation's worth.
+    /// Returns the heap bytes in use, accurate to about one allocation.
     #[must_use]
     pub fn memory_len(&self) -> usize {
         let events = self
@@ -457,7 +458,7 @@ impl<I: Input> ClientPeer<I> {
         }
     }
 
-    /// Takes the time, which never goes back.
+    /// Advances the time, which never goes back.
     fn advance(&mut self, now: Instant) -> Instant {
         debug_assert!(now >= self.now, "the driver's clock went back");
         self.now = self.now.max(now);
@@ -500,7 +501,7 @@ impl<I: Input> Machine for ClientPeer<I> {
 }
 
 impl<I: Input> ClientPeer<I> {
-    /// Reads what the server sent; bundles that are here already are not checked again.
+    /// Decodes a server datagram; bundles that are already held are not checked again.
     fn decode<'a>(&self, datagram: &'a [u8]) -> Result<Down<'a>, DecodeError> {
         let session = self.session();
         let known = |first_low, index| session?.bundle_near(first_low, index);
@@ -513,8 +514,8 @@ impl<I: Input> ClientPeer<I> {
             State::Seated {
                 session, ready_at, ..
             } => {
-                // The server has not heard us: say it again at once, also where turns of a session
-                // before this one came meanwhile.
+                // The server did not get our `Ready`: repeat it at once, even if turns of an
+                // earlier session arrived meanwhile.
                 *ready_at = Some(now);
                 if session.lose_seat(welcome) {
                     let Welcome {
@@ -592,7 +593,7 @@ impl<I: Input> ClientPeer<I> {
             {
                 self.events.push_back(ClientEvent::InputDelay { ticks });
             }
-            // A spectator hears with its first turns, maybe none yet, that it was heard.
+            // For a spectator the first turns datagram, maybe empty, confirms the `Ready`.
             if session.boundary().is_some() || session.is_spectator() {
                 *ready_at = None;
             }
@@ -614,15 +615,15 @@ impl<I: Input> ClientPeer<I> {
     }
 }
 
-/// Ticks by which a turn may be late without a word of it: what redundancy brings.
+/// Ticks by which a turn may be late without an event: what redundancy covers.
 const LATE_TICKS: u32 = 3;
 
-/// Watches for a turn that does not come.
+/// Detects overdue turns.
 #[derive(Debug, Default)]
 struct StallWatch {
-    /// The turn that is missing, and when it was expected, once that was told.
+    /// The missing turn and when it was expected, once reported.
     stalled: Option<(Tick, Instant)>,
-    /// When the server last said anything.
+    /// When the server's last datagram arrived.
     last_received: Option<Instant>,
 }
 
@@ -630,7 +631,7 @@ struct StallWatch {
 #[derive(Clone, Copy, Debug)]
 struct Expected {
     tick: Tick,
-    /// When it comes if the network is quick.
+    /// Its arrival time on a fast network.
     at: Instant,
     period: Duration,
 }
@@ -646,7 +647,7 @@ impl StallWatch {
         self.last_received = Some(now);
     }
 
-    /// Takes note of the turns that came; returns what to tell.
+    /// Turns arrived; returns an event.
     fn on_turns(&mut self, now: Instant, expected: &Expected) -> Option<ClientEvent> {
         let (tick, at) = self.stalled.filter(|(tick, _)| *tick < expected.tick)?;
         self.stalled = None;
@@ -654,7 +655,7 @@ impl StallWatch {
         Some(ClientEvent::Resumed { tick, late })
     }
 
-    /// Sees whether a turn is overdue; returns what to tell.
+    /// Checks whether a turn is overdue; returns an event.
     fn on_time(&mut self, now: Instant, expected: &Expected) -> Option<ClientEvent> {
         if self.stalled.is_some() || now < expected.deadline() {
             return None;
@@ -673,7 +674,7 @@ impl StallWatch {
         Some(ClientEvent::Stalled { tick, cause })
     }
 
-    /// When to look, if nothing comes before.
+    /// When to check again, if nothing arrives before.
     fn poll_timeout(&self, expected: &Expected) -> Option<Instant> {
         self.stalled.is_none().then(|| expected.deadline())
     }

@@ -1,4 +1,4 @@
-//! What the application chooses.
+//! Configuration of servers and clients.
 
 use core::num::NonZeroU8;
 use core::time::Duration;
@@ -7,64 +7,65 @@ use crate::bundle::Shape;
 use crate::playout::Playout;
 use crate::transfer::TransferLimits;
 
-/// How a [`MatchServer`](crate::MatchServer) runs a match.
+/// Configuration of a [`MatchServer`](crate::MatchServer).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
-    /// Seats of the match; 2. Memory and bytes a tick grow with it.
+    /// Seats of the match; 2. Memory and bytes per tick grow with it.
     pub seats: u16,
-    /// Ticks a second; 60.
+    /// Ticks per second; 60.
     pub tick_rate: TickRate,
-    /// Ticks between the newest tick a client could have heard of and the one its input is for;
-    /// fixed at 6, which at 60 Hz covers a round trip of 100 ms less jitter.
+    /// Ticks between the newest tick that a client can have received and the tick its input is for;
+    /// fixed at 6, which at 60 Hz covers a round trip of 100 ms including jitter.
     pub input_delay: InputDelay,
-    /// Ticks in each datagram; 4, which at 5 % loss leaves 6 in a million to be asked for.
+    /// Ticks in each datagram; 4. At 5 % loss, 6 in a million ticks then need a request.
     pub repair: Repair,
-    /// When a tick is closed; by the clock, without grace.
+    /// When a tick closes; by the clock, without grace.
     pub close: ClosePolicy,
-    /// What stands in for an input that did not come in time; a repetition.
+    /// Replacement for an input that did not arrive in time; repeats the last one.
     pub substitute: Substitute,
-    /// Ticks from one state hash to the next; 1. Each costs a client 4 bytes up.
+    /// Ticks between state hashes; 1. Each hash costs a client 4 bytes of upload.
     pub hash_interval: NonZeroU8,
-    /// Ticks of which a server that simulates keeps its own hashes, to find where a player began to
-    /// differ; 1,024, which is 17 s at 60 Hz. Each takes 16 bytes and 4 for each section.
+    /// Ticks for which a simulating server keeps its own hashes, to bisect desyncs; 1,024, which is
+    /// 17 s at 60 Hz. Each takes 16 bytes, plus 4 per section.
     pub hashes_kept: u16,
-    /// Longest datagram, in bytes; 1,100, which leaves room for the transport's own within the
-    /// 1,200 that every path carries (RFC 9000, section 14).
+    /// Longest datagram, in bytes; 1,100. The transport's overhead then fits the 1,200 bytes that
+    /// every path carries (RFC 9000, section 14).
     pub datagram_len_max: u16,
-    /// Bytes a second that a client behind gets above its share; 72,000, a datagram of 1,200 each
-    /// tick at 60 Hz.
+    /// Bytes per second that a lagging client gets in addition to its share; 72,000, which is one
+    /// 1,200-byte datagram per tick at 60 Hz.
     pub catch_up_rate: u32,
-    /// Bytes that a client behind may get at once; 64,000.
+    /// Bytes that a lagging client may get in one burst; 64,000.
     pub catch_up_burst: u32,
-    /// Where snapshots come from, for players who join when the chain reaches back no further; from
-    /// the server.
+    /// Source of snapshots for players that join when the chain no longer holds the ticks they
+    /// need; the server.
     pub snapshots: SnapshotSource,
-    /// Longest state of a snapshot, in bytes; 6 MiB. What a player gives is held up to that. One
-    /// that [`transfer`](Self::transfer) takes longer for than the 768 ticks that a newcomer may
-    /// lack is refused, whatever this says.
+    /// Longest state of a snapshot, in bytes; 6 MiB. It also limits snapshots from players. A
+    /// snapshot whose [`transfer`](Self::transfer) takes longer than the 768 ticks that a new
+    /// player may lack is refused regardless.
     pub snapshot_len_max: u32,
-    /// How fast snapshots are sent to each who gets one.
+    /// Send rate of snapshots, per recipient.
     pub transfer: TransferLimits,
-    /// What becomes of players whose state went wrong; they are named.
+    /// What happens to players whose state diverged; they are reported.
     pub recovery: Recovery,
-    /// What becomes of players whose simulation does not keep up; they are named.
+    /// What happens to players whose simulation does not keep up; they are reported.
     pub slow: SlowPolicy,
-    /// Most who may watch without a seat; 64. Each costs some 200 bytes, and a datagram a tick.
+    /// Most spectators; 64. Each costs about 200 bytes, and one datagram per tick.
     pub spectators_max: u32,
-    /// Ticks that spectators are behind players, so that nobody can tell a player what the others
-    /// do; none. They see the end of the match as much later. Each costs a bundle of memory.
+    /// Ticks by which spectators lag behind players, so that no spectator can tell a player what
+    /// others do; 0. They also see the end of the match that much later. Each tick costs one bundle
+    /// of memory.
     pub spectator_delay: u16,
-    /// When ticks begin; when all are ready.
+    /// When the first tick begins; when all players are ready.
     pub start: StartPolicy,
-    /// With [`StartPolicy::AllReady`], how long the first player who is ready waits for the
-    /// others; 30 s. Then the match begins with whoever is ready: empty seats are absent, and
-    /// who holds a seat without being ready is put out. [`Duration::MAX`] waits for ever.
+    /// With [`StartPolicy::AllReady`], how long the first ready player waits for the others; 30 s.
+    /// Then the match begins without them: empty seats are absent, and players that are not ready
+    /// are removed. [`Duration::MAX`] waits without limit.
     pub start_timeout: Duration,
-    /// Whether to tell clients what others do before the tick is closed, as soon as it is heard;
-    /// no. It makes rollback guess better, and costs each client the changed inputs a second time.
-    /// It also lets a modified client see what others do in a tick before its own input for that
-    /// tick is due: leave it off where that is an advantage.
+    /// Whether to forward inputs to other clients on arrival, before their tick closes; no.
+    /// Predictions get better, at the cost of sending each changed input twice. A modified client
+    /// can then see others' inputs for a tick before its own is due: leave it off if that is an
+    /// advantage.
     pub forward_inputs: bool,
 }
 
@@ -104,56 +105,57 @@ impl Config {
         u32::try_from(len).is_ok_and(|len| len <= self.snapshot_len_max)
     }
 
-    /// Longest snapshot, with what stands before its state.
+    /// Longest snapshot, header included.
     pub(crate) fn snapshot_bytes_max(&self, shape: Shape) -> u32 {
         snapshot_bytes_max(self.snapshot_len_max, shape)
     }
 }
 
-/// Longest snapshot of a state of at most `len_max` bytes, with what stands before it.
+/// Longest snapshot for a state of at most `len_max` bytes, header included.
 pub(crate) fn snapshot_bytes_max(len_max: u32, shape: Shape) -> u32 {
     let head_len = shape.bundle_len_max().saturating_add(4 + 8);
     len_max.saturating_add(u32::try_from(head_len).unwrap_or(u32::MAX))
 }
 
-/// 6 MiB: 5.1 s at 10 Mbit/s. A player's goes up and then down, and one datagram in nine may be
-/// lost: 12 s of the 12.8 s that a newcomer may lack at 60 Hz.
+/// 6 MiB: 5.1 s at 10 Mbit/s. A player's snapshot is uploaded, then downloaded, and one datagram in
+/// nine may be lost: 12 s of the 12.8 s that a new player may lack at 60 Hz.
 const SNAPSHOT_LEN_MAX: u32 = 6 << 20;
 
-/// What a [`ClientPeer`](crate::ClientPeer) accepts.
+/// Configuration of a [`ClientPeer`](crate::ClientPeer).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientConfig {
-    /// Largest match to take part in; 64 seats. With `bundle_len_max` it bounds what a server can
-    /// make the client hold: 1,024 bundles and one input for each seat.
+    /// Most seats of a match to accept; 64. With `bundle_len_max` it bounds the memory that a
+    /// server can make the client hold: 1,024 bundles and one input per seat.
     pub seats_max: u16,
     /// Longest bundle to accept, in bytes; 1,200.
     pub bundle_len_max: u16,
     /// Longest datagram of inputs and hashes, in bytes; 1,100, as the server's
-    /// [`Config::datagram_len_max`], which also limits what the server asks for. A report that would
-    /// be longer leaves out its oldest inputs. Below 400 it counts as 400: the widest input and 16
-    /// hashes fit. Snapshots have [`transfer`](Self::transfer).
+    /// [`Config::datagram_len_max`], which also limits what the server requests. A report that
+    /// would be longer omits its oldest inputs. Values below 400 count as 400, which fits the
+    /// widest input and 16 hashes. Snapshots have [`transfer`](Self::transfer).
     pub datagram_len_max: u16,
-    /// How long to hold each turn back against jitter; not at all. What arrives later than this
-    /// after the fastest of the last ticks makes the picture stutter; each millisecond is one of
-    /// latency. [`Playout::Adaptive`] is for servers that close ticks by the clock: it takes ticks
-    /// that waited for players for late ones. Without effect where there is a `window`.
+    /// How long turns are delayed to absorb jitter; not at all. Turns that arrive later than this,
+    /// relative to the fastest recent ones, cause stutter; each millisecond adds a millisecond of
+    /// latency. Use [`Playout::Adaptive`] only with servers that close ticks by the clock: it
+    /// counts ticks that waited for players as late. Has no effect if there is a `window`.
     pub playout: Playout,
-    /// Longest state of a snapshot to accept, in bytes; 6 MiB. Memory is taken as it arrives.
+    /// Longest state of a snapshot to accept, in bytes; 6 MiB. Memory is allocated as data arrives.
     pub snapshot_len_max: u32,
-    /// How fast a snapshot that the server asks for is sent; 10 Mbit/s.
+    /// Send rate of a snapshot that the server requests; 10 Mbit/s.
     pub transfer: TransferLimits,
-    /// Ticks of which hashes are kept for a server that asks where the state began to differ;
-    /// 1,024, which is 17 s at 60 Hz. Each takes 16 bytes and 4 for each section. With 0 a
-    /// [`Rollback`](crate::Rollback) hashes no state between hash steps.
+    /// Ticks for which hashes are kept, so that the server can bisect a desync; 1,024, which is 17
+    /// s at 60 Hz. Each takes 16 bytes, plus 4 per section. With 0, a [`Rollback`](crate::Rollback)
+    /// hashes no state between hash steps.
     pub hashes_kept: u16,
-    /// Ticks that the game may be ahead of what is closed, on predicted inputs, and go back where
-    /// they prove wrong; none, which is plain lockstep. At most 32: more counts as 32. One more
-    /// than the server's [`Config::input_delay`] shows own inputs at once; each that is missing
-    /// shows them a tick later. A tick of it costs three inputs for each seat, and as many for each
-    /// seat as 128 once; in the game a saved state, and up to a step each time it goes back.
+    /// Prediction window: ticks that the game may run ahead of closed ticks, on predicted inputs
+    /// that it rolls back if they prove wrong; 0, which is plain lockstep. At most 32; larger
+    /// values count as 32. To show own inputs at once it must be one more than the server's
+    /// [`Config::input_delay`]; each tick less shows them one tick later. Each tick costs three
+    /// inputs per seat, one saved state in the game, and up to one step per rollback; a window also
+    /// costs 128 inputs per seat once.
     pub window: u8,
-    /// Which states to save for that; as many as are cheapest.
+    /// Which states to save for rollback; the cheapest spacing.
     pub save_policy: SavePolicy,
 }
 
@@ -180,15 +182,15 @@ impl ClientConfig {
     }
 }
 
-/// The head, 16 hashes and one input of 2,048 bits take 388 bytes at most.
+/// The header, 16 hashes and one 2,048-bit input take at most 388 bytes.
 const REPORT_LEN_MIN: u16 = 400;
 
-/// Ticks between the newest tick a client could have heard of and the one its input is for: 1 to
-/// 60, one number or a range.
+/// Ticks between the newest tick that a client can have received and the tick its input is for: 1
+/// to 60, a fixed number or a range.
 ///
-/// Too small, and inputs come late and are filled in; each more is a tick of latency. In a range
-/// each client finds its own: it begins at the least, goes up at once when its inputs come late,
-/// and down by one tick in 5 s at most, never within 10 s of going up. Nobody else's changes.
+/// If it is too small, inputs arrive late and are substituted; each additional tick adds latency.
+/// Within a range each client adapts its own delay: it starts at the minimum, rises at once when
+/// inputs are late, and falls by at most one tick per 5 s, never within 10 s of a rise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InputDelay {
     min: u8,
@@ -199,16 +201,16 @@ impl InputDelay {
     /// 6 ticks.
     pub const DEFAULT: Self = Self { min: 6, max: 6 };
 
-    /// The same for all: `ticks`, where it lies in range.
+    /// The same delay for all clients, if `ticks` is in range.
     #[must_use]
     pub const fn fixed(ticks: u8) -> Option<Self> {
         Self::adaptive(ticks, ticks)
     }
 
-    /// Each client's own, between `min` and `max`, where both lie in range and in order.
+    /// Each client adapts between `min` and `max`, if both are in range and in order.
     #[must_use]
     pub const fn adaptive(min: u8, max: u8) -> Option<Self> {
-        // Four fewer than the window in which a server takes inputs.
+        // Four fewer than the window in which a server accepts inputs.
         if min >= 1 && min <= max && max <= 60 {
             Some(Self { min, max })
         } else {
@@ -216,20 +218,20 @@ impl InputDelay {
         }
     }
 
-    /// Returns the least.
+    /// Returns the minimum.
     #[must_use]
     pub const fn min(self) -> u8 {
         self.min
     }
 
-    /// Returns the most.
+    /// Returns the maximum.
     #[must_use]
     pub const fn max(self) -> u8 {
         self.max
     }
 }
 
-/// Ticks a second: 1 to 1,000.
+/// Ticks per second: 1 to 1,000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TickRate(u16);
 
@@ -237,7 +239,7 @@ impl TickRate {
     /// 60 Hz.
     pub const DEFAULT: Self = Self(60);
 
-    /// Accepts `hz` where it lies in range.
+    /// Accepts `hz` if it is in range.
     #[must_use]
     pub const fn new(hz: u16) -> Option<Self> {
         if hz >= 1 && hz <= 1_000 {
@@ -247,7 +249,7 @@ impl TickRate {
         }
     }
 
-    /// Returns the length of a tick, in nanoseconds; what is left of a nanosecond is dropped.
+    /// Returns the length of a tick in nanoseconds, rounded down.
     #[must_use]
     pub fn period_nanos(self) -> u32 {
         1_000_000_000_u32
@@ -264,7 +266,7 @@ impl Repair {
     /// 4.
     pub const DEFAULT: Self = Self(4);
 
-    /// Accepts `ticks` where it lies in range.
+    /// Accepts `ticks` if it is in range.
     #[must_use]
     pub const fn new(ticks: u8) -> Option<Self> {
         if ticks >= 1 && ticks <= 8 {
@@ -281,32 +283,32 @@ impl Repair {
     }
 }
 
-/// When a tick is closed, counted from its nominal end.
+/// When a tick closes, relative to its nominal end.
 ///
-/// | policy | who has a bad link | the others |
+/// | policy | a player with a bad link | other players |
 /// |---|---|---|
-/// | `Clock` | has inputs filled in | play on at full speed |
-/// | `WaitAll` | has none filled in, up to the cap | wait for the slowest, up to the cap |
-/// | `Quorum` | as `Clock`, if enough others are heard | wait for the slowest of the quickest `seats` |
+/// | `Clock` | has inputs substituted | play at full speed |
+/// | `WaitAll` | loses no input, up to the limit | wait for the slowest, up to the limit |
+/// | `Quorum` | as `Clock`, once enough others sent theirs | wait for the slowest of the fastest `seats` |
 ///
-/// With the last two, a seat that let a tick wait until the cap is not waited for again until an
-/// input of its comes in time: one outage costs everybody one cap, not one each tick. A tick that
-/// waited moves all later ones.
+/// With the last two, a seat that made a tick wait for the whole limit is not waited for again
+/// until one of its inputs arrives in time: an outage costs the others one limit, not one per tick.
+/// A tick that waited delays all later ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClosePolicy {
-    /// By the clock, whoever was heard: a tick never waits longer than `grace`.
+    /// By the clock, regardless of inputs: a tick never waits longer than `grace`.
     Clock {
-        /// How long after its nominal end.
+        /// Time after the nominal end.
         grace: Duration,
     },
-    /// When the input of every player who is waited for is there: pure lockstep.
+    /// When the inputs of all awaited players have arrived: pure lockstep.
     WaitAll {
         /// Longest wait.
         cap: Duration,
     },
-    /// When the inputs of this many players are there, or of all who are waited for.
+    /// When the inputs of this many players, or of all awaited ones, have arrived.
     Quorum {
-        /// How many.
+        /// Number of players.
         seats: u16,
         /// Longest wait.
         cap: Duration,
@@ -314,7 +316,7 @@ pub enum ClosePolicy {
 }
 
 impl ClosePolicy {
-    /// How long after its nominal end a tick closes at the earliest.
+    /// Earliest close, as a time after the nominal end.
     pub(crate) const fn grace(self) -> Duration {
         match self {
             Self::Clock { grace } => grace,
@@ -322,7 +324,7 @@ impl ClosePolicy {
         }
     }
 
-    /// How long a tick waits past that, at the longest.
+    /// Longest wait after that.
     pub(crate) const fn cap(self) -> Duration {
         match self {
             Self::Clock { .. } => Duration::ZERO,
@@ -331,95 +333,93 @@ impl ClosePolicy {
     }
 }
 
-/// What stands in for an input that did not come in time.
+/// Replacement for an input that did not arrive in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Substitute {
-    /// What the player did in the tick before: held buttons stay held.
+    /// The player's input of the previous tick: held buttons stay held.
     Repeat,
-    /// The default input: right where one tick's input is one action.
+    /// The default input: right if an input stands for a single action.
     Neutral,
 }
 
 /// When ticks begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartPolicy {
-    /// When every seat is taken and its player ready, at `start`, or when
-    /// [`Config::start_timeout`] ends.
+    /// When every seat is taken and its player is ready, at `start`, or after
+    /// [`Config::start_timeout`].
     AllReady,
     /// At `start` only.
     ByHand,
 }
 
-/// What becomes of players whose simulation does not keep up.
+/// What happens to players whose simulation does not keep up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlowPolicy {
-    /// They are named by [`ServerEvent::Slow`](crate::ServerEvent::Slow). Where ticks close by the
-    /// clock they delay nobody.
+    /// They are reported by [`ServerEvent::Slow`](crate::ServerEvent::Slow). If ticks close by the
+    /// clock, they delay nobody.
     Report,
-    /// They are named, and put out.
+    /// They are reported and removed.
     Kick,
-    /// They are named, lose their seat and watch from then on, as
-    /// [`MatchServer::watch`](crate::MatchServer::watch) lets in. Where as many watch as may, or
-    /// spectators are shown the match later than players, they are put out; so are players of a
-    /// [`HostedPeer`](crate::HostedPeer)'s match.
+    /// They are reported, lose their seat and become spectators, as with
+    /// [`MatchServer::watch`](crate::MatchServer::watch). They are removed instead if the spectator
+    /// limit is reached, if spectators are delayed, or if a [`HostedPeer`](crate::HostedPeer) hosts
+    /// the match.
     Demote,
-    /// They are named, and ticks are longer while they do not keep up, for everybody: by as much as it
-    /// takes, up to `percent_max`, and once they do, back by 1 % of a tick in as many ticks as usually
-    /// take a second. Nobody's inputs are lost to it, and no clock jumps. Spectators see it as the
-    /// players do, but are not told how long ticks are: what they hold back against jitter helps less
-    /// meanwhile.
+    /// They are reported, and ticks get longer for everybody while they lag: as much as needed, up
+    /// to `percent_max`. Once they keep up, ticks shrink by 1 % per second's worth of ticks. No
+    /// input is lost and no clock jumps. Spectators see the same pace but do not receive the tick
+    /// length, so their playout delay helps less meanwhile.
     ///
-    /// Who has had ticks longer for `hold` in all, with the time in which they go back, is taken out as
-    /// with [`Demote`](Self::Demote) when it does not keep up next. A tenth of the time that it did without
-    /// is given back. Who is silent for a second is not taken for slow. The time goes by the seat: whoever
-    /// comes to it has what was left, and after one who was taken out all of it, though it be the same.
-    /// So an application that seats whoever asks lets one player hold the others up again and again: seat
-    /// nobody anew whose [`ServerEvent::Left`](crate::ServerEvent::Left) said
+    /// A seat that used up `hold`, the time of shrinking included, is treated as with
+    /// [`Demote`](Self::Demote) the next time it lags; a tenth of the time without lag is given
+    /// back. A player that sends nothing for a second does not count as slow. The budget belongs to
+    /// the seat: a new player in it inherits the rest, and starts in full only if its predecessor
+    /// was removed for lag, even if it is the same player. To stop one player from slowing the
+    /// match again and again, do not seat a player again whose
+    /// [`ServerEvent::Left`](crate::ServerEvent::Left) had
     /// [`LeaveReason::Slow`](crate::LeaveReason::Slow).
     Stretch {
-        /// Most by which a tick is longer, per cent; more than 100 counts as 100.
+        /// Most by which a tick gets longer, in per cent; more than 100 counts as 100.
         percent_max: u8,
-        /// For how long, per player.
+        /// Total time, per player.
         hold: Duration,
     },
 }
 
-/// Which states a game with rollback saves, to go back to.
+/// Which states a game with rollback saves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SavePolicy {
-    /// Each state that later inputs may show to be wrong: one save a tick, and no step is made
-    /// again without need. For games whose saves are cheap beside their steps.
+    /// Each state that later inputs may invalidate: one save per tick, and no step is repeated
+    /// needlessly. For games with cheap saves.
     Dense,
-    /// The newest state that is known to be right: few saves, and each rollback makes all steps
-    /// since again. For games whose saves are dear. Hashes are reported later than otherwise, by
-    /// up to twice the window.
+    /// Only the newest confirmed state: few saves, but each rollback repeats all steps since. For
+    /// games with expensive saves. Hashes are reported up to twice the window later.
     Sparse,
-    /// As many as are cheapest, by what saves and steps cost and how far rollbacks went of late;
-    /// at most twice the window apart. Until they are told, saves and steps count alike.
+    /// The cheapest spacing, from the cost of saves and steps and the length of recent rollbacks;
+    /// at most twice the window. Until costs are set, a save counts as much as a step.
     Auto,
 }
 
-/// Where a snapshot comes from.
+/// Source of snapshots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotSource {
-    /// The server simulates: it is asked by
+    /// The server simulates: it receives
     /// [`ServerEvent::SnapshotWanted`](crate::ServerEvent::SnapshotWanted) and answers with
     /// [`MatchServer::offer_snapshot`](crate::MatchServer::offer_snapshot).
     Server,
-    /// A player, the one with the fewest turns waiting, is asked by
-    /// [`ClientEvent::SnapshotWanted`](crate::ClientEvent::SnapshotWanted). What it gives is held
-    /// against the state hashes that the others reported, when whoever loaded it reports its own.
+    /// A player, the one with the fewest pending turns, receives
+    /// [`ClientEvent::SnapshotWanted`](crate::ClientEvent::SnapshotWanted). Its snapshot is checked
+    /// against the other players' state hashes when the recipient reports its own.
     Players,
 }
 
-/// What becomes of players whose state went wrong.
+/// What happens to players whose state diverged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovery {
-    /// They are named, and left out of comparison.
+    /// They are reported, and excluded from comparison.
     Report,
-    /// They are named, and load a snapshot as soon as it is known where they began to differ, which
-    /// takes a round trip or two; where nobody can say who is wrong, nobody does. Nor does whoever
-    /// got four without having been right for 600 ticks after one: that player is named, as with
-    /// `Report`.
+    /// They are reported, and load a snapshot once the bisection ends, after one or two round
+    /// trips. If nobody can decide which side is wrong, neither loads one. A player that got four
+    /// snapshots without matching for 600 ticks after one is only reported.
     Reload,
 }

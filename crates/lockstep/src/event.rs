@@ -1,4 +1,4 @@
-//! What machines tell the application, and why they refuse.
+//! Events for the application, and errors.
 
 use core::fmt;
 use core::time::Duration;
@@ -9,117 +9,117 @@ use crate::divergence::{Cause, Section};
 use crate::input::Width;
 use crate::tick::{PeerId, Tick};
 
-/// What a [`MatchServer`](crate::MatchServer) tells the application.
+/// Events of a [`MatchServer`](crate::MatchServer).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ServerEvent {
-    /// The player of `seat` holds the welcome and waits for the first tick.
+    /// The player of `seat` has the welcome and waits for the first tick.
     Ready {
-        /// Who.
+        /// Its seat.
         seat: Seat,
     },
     /// Ticks begin.
     Started,
-    /// Who came into the running match is in step; from `tick` on, its inputs count.
+    /// A player that joined the running match is in step; from `tick` on, its inputs count.
     Entered {
-        /// Who.
+        /// Its seat.
         seat: Seat,
-        /// First tick with an input of its.
+        /// First tick with one of its inputs.
         tick: Tick,
     },
-    /// A player is out; from `tick` on, the seat is absent.
+    /// A player left; from `tick` on, the seat is absent.
     Left {
-        /// Who.
+        /// Its seat.
         seat: Seat,
-        /// The driver's number for it, free to be used again.
+        /// The driver's id for it, which may be reused.
         peer: PeerId,
         /// First tick without the player.
         tick: Tick,
-        /// Why.
+        /// The reason.
         reason: LeaveReason,
     },
-    /// A player does not keep up: for 10 s, more than half of its ticks had its input filled in or
-    /// waited for it, or found its simulation more than 6 turns behind; or it has not been heard for
-    /// 1 s, also while a tick waits.
+    /// A player does not keep up. Either over 10 s more than half of its ticks had its input
+    /// substituted, waited for its input, or had its simulation more than 6 turns behind; or
+    /// nothing arrived from it for 1 s, also while a tick waits.
     Slow {
-        /// Who.
+        /// Its seat.
         seat: Seat,
-        /// The tick that was closed last.
+        /// The last closed tick.
         tick: Tick,
-        /// What is slow about it.
+        /// What is slow.
         cause: SlowCause,
     },
-    /// A player who was slow keeps up again.
+    /// A slow player keeps up again.
     Recovered {
-        /// Who.
+        /// Its seat.
         seat: Seat,
-        /// The tick that was closed last.
+        /// The last closed tick.
         tick: Tick,
     },
-    /// Somebody watches no more.
+    /// A spectator left.
     SpectatorLeft {
-        /// The driver's number for it, free to be used again.
+        /// The driver's id for it, which may be reused.
         peer: PeerId,
-        /// Why.
+        /// The reason.
         reason: LeaveReason,
     },
-    /// Somebody lacks more than the chain holds:
-    /// [`offer_snapshot`](crate::MatchServer::offer_snapshot) after the next turn. Told again a second
-    /// after one was refused. Who has waited for 20 s and cannot do without is put out
-    /// ([`LeaveReason::Behind`]), and others go on without; told again then where somebody waits still.
+    /// A peer lacks more than the chain holds: call
+    /// [`offer_snapshot`](crate::MatchServer::offer_snapshot) after the next turn. Repeated one
+    /// second after a refused snapshot. A peer that needs a snapshot and waited 20 s is removed
+    /// ([`LeaveReason::Behind`]), other peers go on without one; repeated then if a peer still
+    /// waits.
     SnapshotWanted,
-    /// Who loaded the snapshot of `donor` reported another state hash than the others had for its
-    /// tick: one of the two is wrong, and `seat` gets a snapshot of somebody else.
+    /// The peer that loaded the snapshot of `donor` reported a different state hash for its tick
+    /// than the others. One of the two is wrong; `seat` gets a snapshot from another player.
     SnapshotRefuted {
-        /// Who gave it.
+        /// The player that gave it.
         donor: Seat,
-        /// Who loaded it.
+        /// The player that loaded it.
         seat: Seat,
     },
-    /// `tick` waited for the player of `seat` until its cap, in vain; ticks wait for this player
-    /// no more until an input comes in time.
+    /// `tick` waited for the player of `seat` until the limit; ticks no longer wait for this player
+    /// until one of its inputs arrives in time.
     Missed {
-        /// Who.
+        /// Its seat.
         seat: Seat,
-        /// The tick, which was closed without it.
+        /// The tick, which closed without the input.
         tick: Tick,
     },
-    /// A player who holds `seat` let the state hash of `tick` be waited for in vain, some 2 s.
+    /// The player of `seat` did not report the state hash of `tick` within about 2 s.
     ///
-    /// Others' hashes are compared without this player's from now on, until reports come again;
-    /// then they are compared too. Told once for each time that a player falls silent.
+    /// The others' hashes are compared without this player until it reports again. Emitted once per
+    /// silence.
     Silent {
-        /// Who.
+        /// Its seat.
         seat: Seat,
-        /// First hash step that did not come in time.
+        /// First hash step that did not arrive in time.
         tick: Tick,
     },
-    /// State hashes of `tick` differ, and those of all earlier hash steps of these players that
-    /// were compared did not. A step whose hash was lost is not waited for once a later one differs;
-    /// where it began follows as [`Divergence`](Self::Divergence). Comparison goes on without `seats`;
-    /// each seat is named once.
+    /// State hashes of `tick` differ; those of all earlier compared hash steps of these players
+    /// matched. A step with a lost hash is skipped once a later one differs; the exact tick follows
+    /// as [`Divergence`](Self::Divergence). Comparison goes on without `seats`; each seat is
+    /// reported once.
     Desync {
-        /// First hash step that was found to differ.
+        /// First hash step known to differ.
         tick: Tick,
-        /// Who is named, in seat order.
+        /// The seats found wrong, in seat order.
         seats: Vec<Seat>,
         /// How they were found.
         verdict: Verdict,
     },
-    /// Where a player who was named in a [`Desync`](Self::Desync) began to differ: told once for
-    /// each, some round trips later. Where nobody decides, the first of those named is what the
-    /// others are compared with.
+    /// Where a player reported in a [`Desync`](Self::Desync) began to differ: once per player, some
+    /// round trips later. If the verdict is undecided, the others are compared with the first
+    /// reported seat.
     Divergence {
-        /// Who.
+        /// Its seat.
         seat: Seat,
-        /// With whom it was compared; `None` for the server itself.
+        /// The seat it was compared with; `None` for the server.
         against: Option<Seat>,
-        /// First tick that differs, of those that both reported and keep.
+        /// First tick that differs, of those that both reported and still keep.
         tick: Tick,
         /// What differs in it.
         cause: Cause,
-        /// First section of the state that differs; `None` where states do not, or are not divided
-        /// into sections.
+        /// First section of the state that differs; `None` if the states match or have no sections.
         section: Option<Section>,
     },
 }
@@ -127,105 +127,103 @@ pub enum ServerEvent {
 /// What is slow about a player.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlowCause {
-    /// Its link: inputs come late, or nothing comes.
+    /// Its link: inputs are late or missing.
     Link,
-    /// Its simulation: turns arrive, and wait.
+    /// Its simulation: turns arrive, and queue up.
     Simulation,
 }
 
-/// Who lets a client wait.
+/// Cause of a client's stall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StallCause {
-    /// Its own link: nothing comes from the server.
+    /// Its own link: nothing arrives from the server.
     Link,
-    /// The server, which says something but closes no tick: it waits for a player.
+    /// The server, which sends datagrams but closes no tick: it waits for a player.
     Server,
 }
 
 /// How the seats of a desync were found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// They differ from the hash that the server reported.
+    /// They differ from the server's own hash.
     Server,
-    /// They differ from what more than half of the players reported who reported at all.
+    /// They differ from the hash of more than half of the players that reported.
     Minority,
-    /// No hash has more than half of the players behind it; all are named.
+    /// No hash has a majority; all are reported.
     Undecided,
 }
 
-/// What a [`ClientPeer`](crate::ClientPeer) tells the application.
+/// Events of a [`ClientPeer`](crate::ClientPeer).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClientEvent {
-    /// The server let us in.
+    /// The server admitted us.
     Welcome {
         /// Our seat.
         seat: Seat,
         /// Seats of the match.
         seats: u16,
-        /// The match; state hashes are keyed by it.
+        /// The match; it keys state hashes.
         match_id: MatchId,
     },
-    /// The server lets us watch; we have no seat. Also told to a player who loses its seat
-    /// ([`SlowPolicy::Demote`](crate::SlowPolicy::Demote)): turns go on, what was submitted for later
-    /// ones does not count, and nothing is said of it.
+    /// The server admitted us as a spectator. Also emitted when a player loses its seat
+    /// ([`SlowPolicy::Demote`](crate::SlowPolicy::Demote)): turns continue, and inputs already
+    /// submitted for later ticks are dropped without an event.
     Watching {
         /// Seats of the match.
         seats: u16,
-        /// The match; state hashes are keyed by it.
+        /// The match; it keys state hashes.
         match_id: MatchId,
     },
-    /// An input of ours came too late, or not at all: the server filled in `tick`.
+    /// Our input was late or lost: the server substituted it in `tick`.
     Substituted {
-        /// The tick; its turn was just returned, or is known to a game that went ahead of it.
+        /// The tick; its turn was just returned, or just confirmed to a predicting game.
         tick: Tick,
     },
     /// The turn `tick` is overdue by more than 3 ticks.
     Stalled {
-        /// The turn that is missing.
+        /// The missing turn.
         tick: Tick,
-        /// Who lets us wait, as far as can be seen from here.
+        /// The cause, as far as this side can see it.
         cause: StallCause,
     },
-    /// Turns come again.
+    /// Turns arrive again.
     Resumed {
         /// The turn that was missing.
         tick: Tick,
-        /// How much later than it was expected it came.
+        /// How late it arrived.
         late: Duration,
     },
-    /// A state to go on from has come: [`take_snapshot`](crate::ClientPeer::take_snapshot) returns
-    /// it. Turns wait until it is taken; the next one is `next`.
+    /// A snapshot has arrived: [`take_snapshot`](crate::ClientPeer::take_snapshot) returns it.
+    /// Turns wait until then; the next one is `next`.
     Snapshot {
         /// First tick that is not part of it.
         next: Tick,
     },
-    /// The state of our game is wanted, for one who joins:
-    /// [`offer_snapshot`](crate::ClientPeer::offer_snapshot) after the next turn. It need not be
-    /// answered.
+    /// A joining player needs our state: call [`offer_snapshot`](crate::ClientPeer::offer_snapshot)
+    /// after the next turn. Optional.
     SnapshotWanted,
-    /// Inputs are stamped for so many ticks ahead from now on; see
-    /// [`InputDelay`](crate::InputDelay). On the way up the held input fills the ticks between;
-    /// on the way down what would be for a tick that has one is not stamped.
+    /// The input delay changed; see [`InputDelay`](crate::InputDelay). When it rises, the held
+    /// input fills the ticks between; when it falls, an input for a tick that already has one is
+    /// dropped.
     InputDelay {
         /// The new delay.
         ticks: u8,
     },
-    /// The match fell apart, and we are one of the two that were compared: what the state was
-    /// before and after `tick`, and the inputs of it, are worth keeping.
+    /// A desync involves us. Save the state before and after `tick`, and its inputs.
     Diverged {
         /// First tick that differs.
         tick: Tick,
-        /// Who differs, we or the one that was compared with us.
+        /// The wrong side: ours, or the one that was compared with us.
         seat: Seat,
         /// What differs.
         cause: Cause,
         /// First section of the state that differs, by its name in our newest report.
         section: Option<&'static str>,
     },
-    /// The server's match is not one we can play. The machine is at its end.
+    /// We cannot play the server's match. The machine has ended.
     Refused(Refusal),
-    /// We are out of the match. The machine is at its end.
+    /// We are out of the match. The machine has ended.
     Closed(CloseReason),
 }
 
@@ -233,26 +231,26 @@ pub enum ClientEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Inputs there have another width.
+    /// Its inputs have another width.
     Width {
-        /// What the server said.
+        /// The server's width.
         theirs: Width,
     },
     /// It has more seats, or longer bundles, than the client's configuration allows.
     TooLarge {
-        /// What the server said.
+        /// The server's number.
         seats: u16,
     },
 }
 
-/// What a machine is doing.
+/// State of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Ticks have not begun.
     Gathering,
     /// Ticks close.
     Running,
-    /// Over.
+    /// The match is over.
     Closed,
 }
 
@@ -267,7 +265,7 @@ macro_rules! reasons {
         }
 
         impl $name {
-            /// Returns the byte that stands for it.
+            /// Returns its code.
             #[must_use]
             pub const fn code(self) -> u8 {
                 match self {
@@ -275,7 +273,7 @@ macro_rules! reasons {
                 }
             }
 
-            /// Returns what `code` stands for.
+            /// Returns the value with this code.
             #[must_use]
             pub const fn from_code(code: u8) -> Option<Self> {
                 match code {
@@ -288,21 +286,20 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// Why a player leaves.
+    /// Why a player left.
     LeaveReason {
-        /// The player wanted to.
+        /// The player quit.
         Quit = 0,
         /// The game ended for this player.
         Finished = 1,
-        /// The transport lost it, or the application put it out.
+        /// The transport lost it, or the application removed it.
         Removed = 2,
-        /// Its acknowledgement fell out of the chain that the server keeps; or it needed a snapshot, and
-        /// nobody gave one in time, or it took nothing of it for 5 s, or four came too late or were
-        /// wrong.
+        /// Its acknowledgement fell out of the server's chain. Or it needed a snapshot, and nobody
+        /// gave one in time, it acknowledged none of it for 5 s, or four were late or wrong.
         Behind = 3,
         /// It cannot play this match.
         Refused = 4,
-        /// It was not ready when the match began without it.
+        /// It was not ready when the match began.
         NotReady = 5,
         /// Its simulation does not keep up.
         Slow = 6,
@@ -310,8 +307,8 @@ reasons! {
 }
 
 impl LeaveReason {
-    /// Returns whether it is the player's own to give: quit, finished or refused. The others are
-    /// what the server saw, and a client that claims one is not believed.
+    /// Returns whether a player may give this reason: quit, finished or refused. Only the server
+    /// gives the others; a client's claim of one is ignored.
     #[must_use]
     pub const fn is_players(self) -> bool {
         match self {
@@ -322,15 +319,14 @@ impl LeaveReason {
 }
 
 reasons! {
-    /// Why the server puts a client out.
+    /// Why the server removed a client.
     CloseReason {
         /// The match is over.
         Ended = 0,
-        /// The application put this player out.
+        /// The application removed this player.
         Removed = 1,
-        /// Its acknowledgement fell out of the chain that the server keeps; or it needed a snapshot, and
-        /// nobody gave one in time, or it took nothing of it for 5 s, or four came too late or were
-        /// wrong.
+        /// Its acknowledgement fell out of the server's chain. Or it needed a snapshot, and nobody
+        /// gave one in time, it acknowledged none of it for 5 s, or four were late or wrong.
         Behind = 2,
         /// It was not ready when the match began.
         NotReady = 3,
@@ -366,23 +362,23 @@ errors! {
     ConfigError {
         /// The match has no seat.
         NoSeats => "a match needs at least 1 seat",
-        /// A tick in which every seat changes fits no datagram.
+        /// A tick in which every seat changes does not fit a datagram.
         BundleTooLong => "a tick in which every seat changes is over the datagram limit",
-        /// A quorum of none, or of more seats than there are.
+        /// A quorum of 0, or of more seats than there are.
         QuorumOutOfRange => "a quorum is 1 seat to all of them",
     }
 }
 
 errors! {
-    /// Why a player is not let in.
+    /// Why a player is not admitted.
     JoinError {
         /// The match has no such seat.
         NoSuchSeat => "the match has no such seat",
-        /// Somebody holds the seat, or held it.
+        /// The seat is, or was, held by a player.
         SeatTaken => "the seat is taken",
-        /// The peer holds another seat, or watches.
+        /// The peer holds another seat, or is a spectator.
         PeerTaken => "the peer holds another seat, or watches",
-        /// As many watch as may.
+        /// The spectator limit is reached.
         Full => "as many watch as may",
         /// The match is over.
         Closed => "the match is over",
@@ -394,7 +390,7 @@ errors! {
 errors! {
     /// Why a match does not start.
     StartError {
-        /// It has.
+        /// It has started.
         Started => "the match has begun",
         /// It is over.
         Closed => "the match is over",
@@ -402,9 +398,9 @@ errors! {
 }
 
 errors! {
-    /// Why an input is not taken.
+    /// Why an input is refused.
     SubmitError {
-        /// Who watches does not play.
+        /// Spectators do not play.
         Spectator => "who watches does not play",
         /// No turn has arrived yet.
         NotRunning => "the match has not begun",
@@ -414,21 +410,21 @@ errors! {
 }
 
 errors! {
-    /// Why a snapshot is not taken.
+    /// Why a snapshot is refused.
     SnapshotError {
-        /// Nobody asked for it.
+        /// None was requested.
         NotWanted => "no snapshot is wanted",
-        /// No turn was returned yet, or the last one is too long ago.
+        /// No turn was returned yet, or the last one is too old.
         NotCurrent => "a snapshot must be of the turn returned last, and that one of late",
-        /// It is longer than the configuration allows, or takes too long at the rate that it allows.
+        /// It is longer than the configuration allows, or takes too long at the configured rate.
         TooLong => "the snapshot is over its limit",
     }
 }
 
 errors! {
-    /// Why a state hash is not taken.
+    /// Why a state hash is refused.
     ReportError {
-        /// It is not of the turn returned last, or of one reported before.
+        /// It is not of the turn returned last, or that turn was already reported.
         OutOfOrder => "a state hash must be of the turn returned last, once",
     }
 }

@@ -1,28 +1,31 @@
-//! A player of a match that one of the players hosts, and that outlives its host.
+//! A player of a match that one of the players hosts, and that survives its host.
 //!
-//! Everybody has a session to everybody. One runs the server beside its own client; when it is gone,
-//! those who stay agree on that by [`View`], and the lowest seat of them goes on as host. Members of
-//! a view only become fewer, so the seat of a host names its term: no host comes back, and what a
-//! former host sends is known by its sender.
+//! All peers have sessions with each other. One runs the server next to its own client. When it is
+//! gone, the remaining players agree on that by [`View`], and the lowest of their seats becomes
+//! host. A view only ever loses members, so the host's seat identifies its term: no host returns,
+//! and datagrams of a former host are recognised by their sender.
 //!
-//! Why nobody's confirmed ticks change, and no two matches come of one:
+//! Why confirmed ticks never change, and a match never splits in two:
 //!
-//! - Whoever suspects the host takes nothing more of it, and states up to where it holds the closed
-//!   ticks. The next host closes its first tick after the largest of what those who stay stated, and
-//!   fetches what it lacks before that. What any of them returned lies before it.
-//! - Nobody suspects the host alone: first those who do not hear it say so, and only where they are
-//!   enough for a view does any of them bind itself. So a player whose own link was down goes on
-//!   with the others when it comes back.
-//! - Views of two groups share a member ([`View`] says why at most one of them can decide more). A
-//!   host closes ticks only while enough of its view have spoken to it as to their host within
-//!   `host_timeout`. Whoever is in another group's view does not; so the host that is in none of the
-//!   later ones stands still, at most `host_timeout` after the last of them turned away.
-//! - Until then it may close ticks that nobody who stays holds, and those who still heard it alone
-//!   may have simulated them. They are out, and are told up to where their history is the others'.
+//! - A player that suspects the host accepts nothing more from it, and states how many closed ticks
+//!   it holds. The next host starts after the largest stated tick, and fetches the ticks before it
+//!   that it lacks. So every tick that a remaining player returned lies before the new host's
+//!   first.
+//! - No player suspects the host alone: those that do not receive it announce that first, and
+//!   commit only if they are enough for a view. So a player with a bad link rejoins the others
+//!   later.
+//! - Any two views share a member ([`View`] explains why at most one of them can decide further). A
+//!   host closes ticks only while a quorum of its view has addressed it as host within
+//!   `host_timeout`. Members of another group's view do not. So the host left out of all later
+//!   views
+//!   pauses at most `host_timeout` after the last of them left it.
+//! - Until then it may close ticks that no remaining player holds, and players that still receive
+//!   it
+//!   may simulate them. They are out, and learn up to which tick they share the others' history.
 //!
-//! A hostile player can make all choose another host, and end the match for itself and others; as
-//! host it can do what a hostile server can; and what it passes on to a next host may be forged,
-//! which the compared state hashes show, since they are over the inputs too.
+//! A hostile player can force a change of hosts, and end the match for itself and others. As host
+//! it can do what a hostile server can. Ticks that it forwards to a next host may be forged; the
+//! comparison of state hashes, which cover inputs, reveals that.
 
 mod link;
 mod machine;
@@ -49,16 +52,16 @@ use crate::view::View;
 use link::Link;
 use machine::Due;
 
-/// What our own client and server call each other; no driver's number.
+/// Id by which our own client and server address each other; never the driver's.
 const SELF: PeerId = PeerId(u32::MAX);
 
-/// Events that wait for the application; past it they are only counted, but for our end.
+/// Queued events; beyond it they are only counted, except for the final one.
 const EVENTS_MAX: usize = 256;
 
 /// One player of a match that a player hosts.
 ///
-/// As a [`ClientPeer`] it takes inputs and returns turns; whether it hosts makes no difference to
-/// the game. Memory is that of a client, and while it hosts that of a server.
+/// Like a [`ClientPeer`] it takes inputs and returns turns, whether it hosts or not. Memory is that
+/// of a client, plus that of a server while it hosts.
 #[derive(Debug)]
 pub struct HostedPeer<I> {
     config: HostedConfig,
@@ -66,60 +69,60 @@ pub struct HostedPeer<I> {
     /// Seats and input width.
     shape: Shape,
     seat: Seat,
-    /// Spreads what is repeated, and seeds servers.
+    /// Jitter of repetitions, and seeds for servers.
     generator: Generator,
     state: State,
-    /// The other players, by seat; `None` on our own. Those who are out are kept, to be told.
+    /// The other players, by seat; `None` for our own. Removed players are kept, to notify them.
     links: Vec<Option<Link>>,
-    /// Who plays.
+    /// The current members.
     view: View,
-    /// Who hosts.
+    /// The current host.
     host: Seat,
-    /// By seat, of those who are out: first tick of a host after theirs.
+    /// By seat, for removed players: first tick of a host after theirs.
     cuts: Ticks,
     client: ClientPeer<I>,
-    /// While we host.
+    /// Set while we host.
     server: Option<Box<MatchServer<I>>>,
-    /// Whether the server stands still, since too few are heard.
+    /// Whether the server is paused for lack of a quorum.
     is_held: bool,
-    /// Whether the host was not heard for longer than `host_timeout`.
+    /// Whether the host was silent for longer than `host_timeout`.
     host_suspected: bool,
-    /// When to say again that we are there, and to look who is.
+    /// When to send the next presence and check the members.
     heartbeat_at: Instant,
     due: Due,
     events: VecDeque<HostedEvent>,
     stats: HostedStats,
-    /// Latest time told.
+    /// Latest time passed in.
     now: Instant,
 }
 
-/// What a player is doing.
+/// State of a player.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// There is a host, as far as is known.
+    /// There is a host, as far as known.
     Playing,
     /// The host is suspected.
     Electing { since: Instant },
-    /// We are to host, from `next` on, and fetch or gather.
+    /// We are to host from `next` on, and fetch ticks or gather players.
     TakingOver {
-        /// When we began, or had all that is closed.
+        /// When this began, or when we held all closed ticks.
         since: Instant,
-        /// When we last got a tick that we lacked.
+        /// When we last received a missing tick.
         fetched_at: Instant,
         next: Tick,
     },
-    /// The others play on without us, as one of them said; they say up to where we shared.
+    /// The others play on without us, as one of them stated; waits to learn up to where we agree.
     Evicted { until: Instant },
-    /// The player goes, and says so.
+    /// The leave is being repeated.
     Leaving { copies: u8, at: Instant },
-    /// The match is over; those who have not heard it are told.
+    /// The match is over; peers that do not know it are notified.
     Ending { until: Instant },
     /// Over.
     Closed,
 }
 
 impl State {
-    /// Takes note that we slept for `span`: in none of it did anybody wait.
+    /// Moves all deadlines by `span`, during which the process was paused.
     fn sleep(&mut self, span: Duration) {
         match self {
             Self::Electing { since } => *since += span,
@@ -136,7 +139,7 @@ impl State {
 }
 
 impl<I: Input> HostedPeer<I> {
-    /// Returns what the match is doing, as far as is known.
+    /// Returns the state of the match, as far as known.
     #[must_use]
     pub fn phase(&self) -> Phase {
         match self.state {
@@ -162,20 +165,19 @@ impl<I: Input> HostedPeer<I> {
         self.seat
     }
 
-    /// Returns who hosts, or did last.
+    /// Returns the current or last host.
     #[must_use]
     pub const fn host(&self) -> Seat {
         self.host
     }
 
-    /// Returns how many views there were before: hosts and players that those who stay agreed were
-    /// gone, one or more at a time.
+    /// Returns the number of earlier views; each change removes a host or players.
     #[must_use]
     pub const fn epoch(&self) -> u8 {
         self.view.epoch()
     }
 
-    /// Returns who plays, ourselves included, in seat order.
+    /// Returns the members, ourselves included, in seat order.
     pub fn members(&self) -> impl Iterator<Item = Seat> + use<I> {
         let members = self.view.members();
         (0..16)
@@ -183,25 +185,25 @@ impl<I: Input> HostedPeer<I> {
             .map(Seat)
     }
 
-    /// Returns the counters of the machine itself.
+    /// Returns the machine's own counters.
     #[must_use]
     pub const fn stats(&self) -> &HostedStats {
         &self.stats
     }
 
-    /// Returns what our client does.
+    /// Returns our client.
     #[must_use]
     pub const fn client(&self) -> &ClientPeer<I> {
         &self.client
     }
 
-    /// Returns what our server does, while we host.
+    /// Returns our server, while we host.
     #[must_use]
     pub fn server(&self) -> Option<&MatchServer<I>> {
         self.server.as_deref()
     }
 
-    /// Returns the bytes that it holds on the heap, to about an allocation's worth.
+    /// Returns the heap bytes in use, accurate to about one allocation.
     #[must_use]
     pub fn memory_len(&self) -> usize {
         let events = size_of::<HostedEvent>().saturating_mul(self.events.capacity());
@@ -216,8 +218,8 @@ impl<I: Input> HostedPeer<I> {
             .saturating_add(events)
     }
 
-    /// Takes the time, which never goes back. A process that slept has not heard others' silence,
-    /// and what it waits for it has not waited for.
+    /// Advances the time, which never goes back. After a pause of the process, others' silence and
+    /// our own waiting do not count.
     fn advance(&mut self, now: Instant) -> Instant {
         debug_assert!(now >= self.now, "the driver's clock went back");
         let passed = now.saturating_since(self.now);
@@ -235,7 +237,7 @@ impl<I: Input> HostedPeer<I> {
         self.host == self.seat
     }
 
-    /// Members that are listened to, other than ourselves.
+    /// Other members that we accept datagrams from.
     fn others(&self) -> Seats {
         self.view.others()
     }
@@ -248,7 +250,7 @@ impl<I: Input> HostedPeer<I> {
         self.links.get_mut(usize::from(seat))?.as_mut()
     }
 
-    /// Those of `seats` whose link is as `is_so` says.
+    /// Those of `seats` whose link satisfies `is_so`.
     fn filter_seats(&self, seats: Seats, is_so: impl Fn(&Link) -> bool) -> Seats {
         let links = self.links.iter().zip(0..);
         links.fold(0, |all, (link, seat)| match link {
@@ -257,7 +259,7 @@ impl<I: Input> HostedPeer<I> {
         })
     }
 
-    /// After our end nothing is told.
+    /// Queues an event; none after the final one.
     fn push_event(&mut self, event: HostedEvent) {
         if self.is_over() {
             return;
@@ -269,7 +271,7 @@ impl<I: Input> HostedPeer<I> {
         }
     }
 
-    /// Ends it.
+    /// Ends the machine.
     fn close(&mut self, why: HostedClose) {
         if self.is_over() {
             return;
@@ -281,28 +283,25 @@ impl<I: Input> HostedPeer<I> {
     }
 }
 
-/// How a [`HostedPeer`](crate::HostedPeer) plays and, when its turn comes, hosts.
+/// Configuration of a [`HostedPeer`](crate::HostedPeer), as a player and as a host.
 ///
-/// `server`, `host` and both patiences must be the same for all players: whoever goes on as host
-/// goes on with its own.
+/// `server`, `host` and both timeouts must be the same for all players: each host uses its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostedConfig {
-    /// How the match is run, whoever hosts it; 2 to 16 seats, one for each player. As no host
-    /// simulates, [`Config::snapshots`] is always
-    /// [`SnapshotSource::Players`](crate::SnapshotSource::Players).
+    /// Match configuration, for every host; 2 to 16 seats, one per player. Since no host simulates,
+    /// [`Config::snapshots`] is always [`SnapshotSource::Players`](crate::SnapshotSource::Players).
     pub server: Config,
-    /// What we accept of a host.
+    /// Configuration of our client.
     pub client: ClientConfig,
-    /// Who hosts first; seat 0. When the host is gone, the lowest seat of those who stay hosts.
+    /// The first host; seat 0. When a host is gone, the lowest remaining seat hosts.
     pub host: Seat,
-    /// Silence of the host after which the others choose another, if enough of them do not hear it;
-    /// and silence of too many others after which a host closes no more ticks. 1 s, and never
-    /// shorter than 8 ticks or 200 ms. Until the first word of the host `player_timeout`.
+    /// Silence after which the host is replaced, if enough players do not receive it, and after
+    /// which a host without a quorum closes no more ticks; 1 s. At least 8 ticks and 200 ms. Until
+    /// the host's first datagram, `player_timeout` applies.
     pub host_timeout: Duration,
-    /// Silence after which the host plays on without a player, and a player gives up a host that
-    /// the others still hear; 10 s, and never shorter than twice `host_timeout`. Until the first word
-    /// of the host twice as long.
+    /// Silence after which the host removes a player, and a player gives up a host that the others
+    /// still receive; 10 s. At least twice `host_timeout`. Doubled until the host's first datagram.
     pub player_timeout: Duration,
 }
 
@@ -323,7 +322,7 @@ impl HostedConfig {
         self.host_timeout.checked_div(2).unwrap_or_default()
     }
 
-    /// Raises both patiences to what they are at least, and has players give snapshots.
+    /// Raises both timeouts to their minimum, and makes players the source of snapshots.
     fn settle(&mut self) {
         let period = Duration::from_nanos(self.server.tick_rate.period_nanos().into());
         let least = period.saturating_mul(TIMEOUT_TICKS).max(TIMEOUT_MIN);
@@ -335,10 +334,10 @@ impl HostedConfig {
     }
 }
 
-/// Ticks that nobody is given up before.
+/// Least timeout, in ticks.
 const TIMEOUT_TICKS: u32 = 8;
 
-/// Time before which nobody is given up: a few words of an election, which are repeated each 40 ms.
+/// Least timeout: a few datagrams of an election, which repeat every 40 ms.
 const TIMEOUT_MIN: Duration = Duration::from_millis(200);
 
 /// Why a hosted match is refused.
@@ -347,14 +346,14 @@ const TIMEOUT_MIN: Duration = Duration::from_millis(200);
 pub enum HostedConfigError {
     /// A hosted match has 2 to 16 seats.
     Seats,
-    /// The peers are not one for each seat but ours, each with a number of its own.
+    /// The peers are not one per other seat, each with its own id.
     Peers,
-    /// Nobody sits on the seat that is to host first.
+    /// The first host's seat is empty.
     Host,
-    /// The match has no [`StartPolicy::ByHand`](crate::StartPolicy::ByHand): it begins by itself,
+    /// The match lacks [`StartPolicy::ByHand`](crate::StartPolicy::ByHand): it starts by itself,
     /// whoever hosts.
     Start,
-    /// Hosts could not run such a match.
+    /// No host could run such a match.
     Server(ConfigError),
 }
 
@@ -379,41 +378,41 @@ impl core::error::Error for HostedConfigError {
     }
 }
 
-/// What a [`HostedPeer`](crate::HostedPeer) tells the application.
+/// Events of a [`HostedPeer`](crate::HostedPeer).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HostedEvent {
-    /// What a client is told; its end is told by [`Closed`](Self::Closed) instead.
+    /// An event of our client; its end is reported by [`Closed`](Self::Closed) instead.
     Client(ClientEvent),
-    /// What a server is told, while we host.
+    /// An event of our server, while we host.
     Server(ServerEvent),
-    /// The host is gone, and those who stay choose another. Ticks that are closed come as ever.
+    /// The host is gone, and the others choose another. Closed ticks keep arriving.
     HostLost {
-        /// Who hosted.
+        /// The former host.
         host: Seat,
     },
-    /// Those who stay have agreed on who hosts from `tick` on. Inputs that were submitted for it or
-    /// a later one are taken back, and nothing more is said of them; what the player holds counts
-    /// from the first tick on that the new host's clock stamps.
+    /// The remaining players agreed on the host from `tick` on. Inputs submitted for `tick` or
+    /// later are revoked without further events; the held input counts from the first tick that the
+    /// new host's clock stamps.
     Migrated {
-        /// Who hosts; may be ourselves.
+        /// The new host; may be ourselves.
         host: Seat,
         /// Hosts and players lost so far, at most 15: the number of this view.
         epoch: u8,
         /// First tick that the new host closes.
         tick: Tick,
     },
-    /// Those who stay have agreed that a player is out; its seat is absent, from a tick on that the
-    /// turns show.
+    /// The others agreed that a player is out; its seat is absent from a tick on that the turns
+    /// show.
     Left {
-        /// Who.
+        /// Its seat.
         seat: Seat,
-        /// [`LeaveReason::Quit`] where it said so, else [`LeaveReason::Removed`]: it fell silent,
-        /// or the host put it out.
+        /// [`LeaveReason::Quit`] if it left, else [`LeaveReason::Removed`]: it was silent, or
+        /// kicked by the host.
         reason: LeaveReason,
     },
-    /// We are out of the match. Nothing is told after it; the machine is driven on, to tell others,
-    /// until [`poll_timeout`](crate::HostedPeer::poll_timeout) returns `None`.
+    /// We are out of the match. This is the last event; keep driving the machine, which notifies
+    /// others, until [`poll_timeout`](crate::HostedPeer::poll_timeout) returns `None`.
     Closed(HostedClose),
 }
 
@@ -421,26 +420,26 @@ pub enum HostedEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HostedClose {
-    /// Too few others can be heard: no more than half, and not half with the lowest seat among us;
-    /// or the host cannot, for [`player_timeout`](crate::HostedConfig::player_timeout). Others may
-    /// play on without us, whom we cannot hear.
+    /// Too few others are reachable for [`player_timeout`](crate::HostedConfig::player_timeout), by
+    /// us or by the host: no more than half, and not half including the lowest seat. Others may
+    /// play on without us.
     TooFew,
     /// The others play on without us.
     Excluded {
-        /// First tick in which our history may not be theirs, as far as those who told us knew.
+        /// First tick in which our history may differ from theirs, as far as their notice says.
         tick: Tick,
     },
-    /// We are to host, and cannot: closed ticks are lacking that nobody serves, or the configuration
-    /// is not the one that the match was begun with. The others play on.
+    /// We are to host, and cannot: closed ticks are missing that nobody sends, or the configuration
+    /// is not that of the match. The others play on.
     Unserved,
-    /// The host ended the match, or put us out.
+    /// The host ended the match, or removed us.
     Out(CloseReason),
-    /// The host's match is not one we can play.
+    /// We cannot play the host's match.
     Refused(Refusal),
 }
 
-/// What a [`HostedPeer`](crate::HostedPeer) counted, beside what its client and server did; none of
-/// it ever goes back.
+/// Counters of a [`HostedPeer`](crate::HostedPeer), in addition to those of its client and server;
+/// they never decrease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostedStats {
@@ -448,34 +447,34 @@ pub struct HostedStats {
     pub datagrams_sent: u64,
     /// Their bytes.
     pub bytes_sent: u64,
-    /// Times that another host took over, ourselves included.
+    /// Takeovers by another host, ourselves included.
     pub migrations: u64,
-    /// Datagrams of closed ticks sent to one who is to host.
+    /// Datagrams of closed ticks sent to a next host.
     pub forwards_sent: u64,
-    /// Times that we hosted and closed no ticks, since too few others were heard.
+    /// Times that our server was paused for lack of a quorum.
     pub holds: u64,
-    /// Datagrams dropped: not of this format.
+    /// Datagrams dropped: malformed.
     pub dropped_malformed: u64,
-    /// Datagrams dropped: from nobody who plays, or from one who is given up.
+    /// Datagrams dropped: sender is no player, or was removed.
     pub dropped_unknown_peer: u64,
-    /// Datagrams dropped: a host's who is none any more, or none yet.
+    /// Datagrams dropped: sent by a former or future host.
     pub dropped_stale: u64,
-    /// Statements and decisions dropped: of another view, or no honest ones.
+    /// Statements and decisions dropped: of another view, or invalid.
     pub dropped_view: u64,
-    /// Events not told, since too many waited.
+    /// Events lost because the queue was full.
     pub events_lost: u64,
 }
 
 impl<I: Input> HostedPeer<I> {
-    /// Makes the player of `seat`; `peers` are the driver's numbers for those on all other seats, to
-    /// each of whom it has a session. [`u32::MAX`] is no such number.
+    /// Creates the player of `seat`; `peers` are the driver's ids for all other seats, with a
+    /// session each. [`u32::MAX`] is not allowed.
     ///
-    /// Ticks begin as [`HostedConfig::server`] says, or with whoever is there where the first host
-    /// is gone before.
+    /// Ticks begin as set by [`HostedConfig::server`], or with the remaining players if the first
+    /// host is gone before.
     ///
     /// # Errors
     ///
-    /// [`HostedConfigError`] where no such match can be played.
+    /// [`HostedConfigError`] if such a match cannot be played.
     pub fn new(
         config: HostedConfig,
         (match_id, seat): (MatchId, Seat),
@@ -497,7 +496,8 @@ impl<I: Input> HostedPeer<I> {
         }
         let links = links(seat, seats, peers, now).ok_or(HostedConfigError::Peers)?;
         let mut generator = seed.generator(0);
-        // Also on those who do not host yet: who could not host says so before the match.
+        // Also on players that do not host yet, so that a bad configuration is found before the
+        // match.
         let server = MatchServer::new(config.server.clone(), match_id, generator.seed(), now)
             .map_err(HostedConfigError::Server)?;
         let is_host = config.host == seat;
@@ -534,7 +534,7 @@ impl<I: Input> HostedPeer<I> {
     }
 }
 
-/// One for each seat but `own`, where `peers` are just that.
+/// One per seat except `own`, if `peers` match.
 fn links(
     own: Seat,
     seats: u16,

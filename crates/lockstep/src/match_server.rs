@@ -1,4 +1,4 @@
-//! The server's role: it closes ticks by its clock, and tells everybody.
+//! The server: closes ticks by its clock, and sends them to all clients.
 
 mod close;
 mod datagrams;
@@ -39,10 +39,10 @@ use snapshots::Snapshots;
 use spectators::{SpectatorDelay, spectator_set};
 pub(crate) use start::Past;
 
-/// One match: takes inputs, closes ticks, sends them to all, compares state hashes.
+/// One match: takes inputs, closes ticks, sends them to all clients, compares state hashes.
 ///
-/// All memory is taken in [`new`](Self::new), but for peers and events, of which there are at most
-/// a few for each seat. Hostile bytes are counted in [`stats`](Self::stats) and dropped.
+/// All memory is allocated in [`new`](Self::new), except for peers and events, which are limited to
+/// a few per seat. Malformed datagrams are counted in [`stats`](Self::stats) and dropped.
 #[derive(Debug)]
 pub struct MatchServer<I> {
     config: Config,
@@ -50,71 +50,70 @@ pub struct MatchServer<I> {
     /// Seats and input width.
     shape: Shape,
     phase: Phase,
-    /// Spreads repeated welcomes.
+    /// Jitter for repeated welcomes.
     generator: Generator,
-    /// What an absent seat does, `shape.width` bits.
+    /// Input of an absent seat, `shape.width` bits.
     neutral: Vec<u8>,
-    /// One for each seat.
+    /// One per seat.
     places: Vec<Place>,
-    /// Seats of those who play.
+    /// Seats of the current players.
     peers: BTreeMap<PeerId, Seat>,
-    /// Those who do not any more: what they are told, and whether to tell them now. At most one
-    /// for each seat.
+    /// Former players: their close reason, and whether to send it now. At most one per seat.
     departed: BTreeMap<PeerId, (CloseReason, bool)>,
     /// Closed ticks.
     chain: Chain,
-    /// When each tick of the chain was closed, at place `tick % CHAIN_LEN`.
+    /// When each tick of the chain closed, at slot `tick % CHAIN_LEN`.
     closed_at: Vec<Instant>,
     /// First tick that is not closed.
     end: Tick,
-    /// First tick that it closes itself: 0, but where it goes on with another's match.
+    /// First tick that this server closes: 0, unless it took over a match.
     base: Tick,
-    /// When that one begins, once running.
+    /// When tick `base` begins, once running.
     origin: Instant,
-    /// Until when the next tick waits for players at the longest, while it does.
+    /// Deadline of the next tick while it waits for players.
     waits_until: Option<Instant>,
-    /// When to say something, while a tick waits.
+    /// When to send a keep-alive while a tick waits.
     pulse_at: Option<Instant>,
-    /// When it begins at the latest, while somebody who is ready waits for others.
+    /// Latest start, while ready players wait for others.
     start_at: Option<Instant>,
-    /// Inputs of the tick closed last.
+    /// Inputs of the last closed tick.
     before: Row,
-    /// Inputs of the tick being closed; kept for its memory.
+    /// Inputs of the tick being closed; reused memory.
     after: Row,
-    /// The bundle or input being worked on; kept for its memory.
+    /// The bundle or input in progress; reused memory.
     scratch: Vec<u8>,
-    /// What was sent last: most players get the same.
+    /// The last encoded bundles: most players get the same.
     body: Body,
-    /// How long ticks are.
+    /// Current tick length.
     stretch: Stretch,
     /// For a server that simulates.
     reader: ChainReader,
     hash_comparator: HashComparator,
-    /// Where those began to differ whom the ledger named.
+    /// Bisects the desyncs that the comparator found.
     bisect: DesyncBisect,
     limits: RepairLimits,
-    /// Inputs of open ticks, for those who predict.
+    /// Inputs of open ticks, for predicting clients.
     forwarding: Forwarding,
     snapshots: Snapshots,
-    /// Those who watch.
+    /// All spectators.
     spectators: SpectatorSet,
-    /// What of the match they are shown.
+    /// What of the match they see.
     show: SpectatorDelay,
     /// No seat below it has a datagram due.
     transmit_from: usize,
     events: VecDeque<ServerEvent>,
     stats: ServerStats,
-    /// Latest time told.
+    /// Latest time passed in.
     now: Instant,
     input: PhantomData<fn(I)>,
 }
 
 impl<I: Input> MatchServer<I> {
-    /// Makes a match that gathers its players.
+    /// Creates a match that waits for its players.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] where no such match can be played.
+    /// [`ConfigError`] if such a match cannot be played.
     pub fn new(
         config: Config,
         match_id: MatchId,
@@ -190,14 +189,16 @@ impl<I: Input> MatchServer<I> {
         Ok(server)
     }
 
-    /// Seats the player that the driver knows as `peer`, whose right to `seat` it has checked.
+    /// Seats the player that the driver knows as `peer`, after the driver checked its right to
+    /// `seat`.
     ///
-    /// Also while ticks close: who comes then gets what happened first, and its seat is absent until
-    /// it is in step ([`ServerEvent::Entered`]). Whoever held the seat before has to have left.
+    /// This is also possible while ticks close. The player then catches up first, and its seat is
+    /// absent until it is in step ([`ServerEvent::Entered`]). The seat's previous player must have
+    /// left.
     ///
     /// # Errors
     ///
-    /// [`JoinError`]; nothing has changed then.
+    /// [`JoinError`], with no change.
     pub fn join(&mut self, now: Instant, peer: PeerId, seat: Seat) -> Result<(), JoinError> {
         let now = self.advance(now);
         if self.phase == Phase::Closed {
@@ -214,12 +215,12 @@ impl<I: Input> MatchServer<I> {
         Ok(())
     }
 
-    /// Begins with tick 0, whoever is there; without
-    /// [`StartPolicy::ByHand`](crate::StartPolicy::ByHand) it need not be called.
+    /// Begins with tick 0, regardless of who is ready; only needed with
+    /// [`StartPolicy::ByHand`](crate::StartPolicy::ByHand).
     ///
     /// # Errors
     ///
-    /// [`StartError`] where ticks have begun before.
+    /// [`StartError`] if ticks have already begun.
     pub fn start(&mut self, now: Instant) -> Result<(), StartError> {
         let now = self.advance(now);
         match self.phase {
@@ -232,16 +233,16 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Puts `peer` out: from the next tick on its seat is absent, if it has one. Unknown peers are
+    /// Removes `peer`: from the next tick on its seat, if any, is absent. Unknown peers are
     /// ignored.
     ///
-    /// For a session that the transport lost as well as for a player to be removed.
+    /// Call it when the transport lost the session, or to kick a player.
     pub fn leave(&mut self, now: Instant, peer: PeerId) {
         self.kick(now, peer);
         self.close_if_complete(self.now);
     }
 
-    /// Ends the match: all are told, no more ticks close.
+    /// Ends the match: all peers are notified, and no more ticks close.
     pub fn close(&mut self, now: Instant) {
         self.advance(now);
         if self.phase == Phase::Closed {
@@ -259,45 +260,44 @@ impl<I: Input> MatchServer<I> {
 
     /// Returns the next closed tick, for a server that simulates too.
     ///
-    /// `None` until one closes, and for ever if 1,024 ticks went by unread.
+    /// `None` until one closes, and forever if 1,024 ticks were not read.
     pub fn poll_turn(&mut self) -> Option<Turn<'_, I>> {
         let tick = self.reader.read(&self.chain)?;
         Some(Turn::new(tick, self.reader.row()))
     }
 
-    /// Takes the server's own state hash of `tick`, the turn returned last; players are then
-    /// judged by it instead of by their majority. Those between hash steps are kept, to find where
-    /// a desync began. A game whose state has sections calls [`report_state`](Self::report_state)
-    /// instead.
+    /// Takes the server's own state hash of `tick`, the turn returned last. Players are then judged
+    /// by it instead of by their majority. Hashes between hash steps are kept for bisection. A game
+    /// whose state has sections calls [`report_state`](Self::report_state) instead.
     ///
     /// # Errors
     ///
-    /// [`ReportError`] where it is of another tick.
+    /// [`ReportError`] if it is of another tick.
     pub fn report(&mut self, tick: Tick, state_hash: u64) -> Result<(), ReportError> {
         self.take_report(tick, state_hash, None)
     }
 
-    /// Takes one datagram.
+    /// Handles one datagram.
     pub fn handle_datagram(&mut self, now: Instant, arrival: Arrival<PeerId>, datagram: &mut [u8]) {
         let now = self.advance(now);
         self.on_datagram(now, arrival.peer, datagram);
         self.close_if_complete(now);
     }
 
-    /// Closes the ticks that are due at `now`, and repeats welcomes; begins where players have
-    /// waited for others long enough.
+    /// Closes the ticks that are due at `now`, repeats welcomes, and starts the match if players
+    /// have waited for others long enough.
     pub fn handle_timeout(&mut self, now: Instant) {
         let now = self.advance(now);
         self.start_if_overdue(now);
         self.repeat_welcomes(now);
         self.run_show(now);
         self.close_due(now);
-        // Behind what sees that the process was paused.
+        // After the check for a paused process.
         self.poll_donation(now);
         self.count_waiting(now);
     }
 
-    /// Appends the next datagram to `buf`; `None` when there is none.
+    /// Appends the next datagram to `buf`; `None` if there is none.
     pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<PeerId>> {
         let now = self.advance(now);
         let start = buf.len();
@@ -332,13 +332,13 @@ impl<I: Input> MatchServer<I> {
         others.chain(welcomes).min()
     }
 
-    /// Returns what the match is doing.
+    /// Returns the state of the match.
     #[must_use]
     pub const fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// Returns how many ticks are closed.
+    /// Returns the number of closed ticks.
     #[must_use]
     pub const fn ticks_closed(&self) -> u32 {
         self.end.0
@@ -363,7 +363,7 @@ impl<I: Input> MatchServer<I> {
         &self.stats
     }
 
-    /// Returns the bytes that it holds on the heap, to about an allocation's worth.
+    /// Returns the heap bytes in use, accurate to about one allocation.
     #[must_use]
     pub fn memory_len(&self) -> usize {
         let logs = self.places.iter().map(|place| place.log.memory_len());
@@ -393,14 +393,14 @@ impl<I: Input> MatchServer<I> {
         .fold(0, usize::saturating_add)
     }
 
-    /// Takes the time, which never goes back.
+    /// Advances the time, which never goes back.
     fn advance(&mut self, now: Instant) -> Instant {
         debug_assert!(now >= self.now, "the driver's clock went back");
         self.now = self.now.max(now);
         self.now
     }
 
-    /// Empties a seat and says so to the application and to the one who held it.
+    /// Empties a seat, and notifies the application and the player.
     fn remove(&mut self, seat: Seat, reason: LeaveReason, close: CloseReason) {
         let Some(place) = self.places.get_mut(usize::from(seat.0)) else {
             return;
@@ -428,7 +428,7 @@ impl<I: Input> MatchServer<I> {
         });
     }
 
-    /// When `tick` was closed, where that is still known.
+    /// When `tick` closed, if still known.
     fn closed_at(&self, tick: Tick) -> Option<Instant> {
         let is_known = tick < self.end && self.end.since(tick) <= CHAIN_LEN;
         let place = usize::try_from(tick.0 % CHAIN_LEN).ok()?;
@@ -438,7 +438,7 @@ impl<I: Input> MatchServer<I> {
     }
 }
 
-/// What goes out to each player, where runs of bundles have at most `len_max` bytes.
+/// Repair limits for each player; runs of bundles have at most `len_max` bytes.
 fn repair_limits(config: &Config, len_max: usize) -> RepairLimits {
     let period = config.tick_rate.period_nanos();
     let gain = u64::from(config.catch_up_rate).saturating_mul(period.into()) / 1_000_000_000;

@@ -1,7 +1,7 @@
-//! Those who watch: what each has, and what all are sent. A server has them, and a fan.
+//! Spectators of a match, of a server or of a spectator relay.
 //!
-//! All get slices of one chain. What most of them get in a tick, the newest few bundles, is laid
-//! out once for all; what remains for each is a choice, a head and a copy.
+//! All get slices of one chain. The newest few bundles, which most of them get each tick, are
+//! encoded once for all; per spectator only a lookup, a header and a copy remain.
 
 mod datagrams;
 mod snapshots;
@@ -20,54 +20,54 @@ use crate::transfer::TransferLimits;
 use datagrams::write_turns;
 use snapshots::SnapshotTransfers;
 
-/// Ticks from one report of a spectator to its next, where it lacks nothing: a quarter of the
-/// datagrams up. What is lost while it is silent, the usual copies bring.
+/// Ticks between two reports of a spectator that lacks nothing: a quarter of a player's uplink
+/// datagrams. Redundancy covers losses in between.
 pub(crate) const SPECTATOR_REPORT_TICKS: u32 = 4;
 
-/// Time between welcomes, give or take a quarter by lot.
+/// Time between welcomes, with 25 % jitter.
 const WELCOME_INTERVAL_MILLIS: u64 = 50;
 
-/// Ticks from one look at who is too far behind to the next.
+/// Ticks between checks for spectators that lag too far behind.
 const LAG_CHECK_TICKS: u32 = 64;
 
-/// What holds for all who watch.
+/// Settings for all spectators.
 #[derive(Clone, Debug)]
 pub(crate) struct SpectatorSetConfig {
-    /// Most who may watch.
+    /// Most spectators.
     pub(crate) spectators_max: usize,
-    /// How long to wait for somebody's first word.
+    /// How long to wait for a spectator's first datagram.
     pub(crate) ready_timeout: Duration,
-    /// How fast each gets a snapshot.
+    /// Send rate of snapshots, per spectator.
     pub(crate) transfer: TransferLimits,
     pub(crate) limits: RepairLimits,
 }
 
-/// What there is to see.
+/// The ticks that spectators may see.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ShownTicks<'a> {
     pub(crate) chain: &'a Chain,
-    /// First tick from which on the chain has all, or had.
+    /// First tick that the chain holds, or held.
     pub(crate) begin: Tick,
     /// First tick that is not shown yet.
     pub(crate) end: Tick,
 }
 
-/// Somebody watches no more.
+/// A spectator that left.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Departure {
     pub(crate) peer: PeerId,
     pub(crate) reason: LeaveReason,
 }
 
-/// All who watch.
+/// All spectators.
 #[derive(Debug)]
 pub(crate) struct SpectatorSet {
     set_config: SpectatorSetConfig,
-    /// What they are told of the match, once that is known.
+    /// The welcome that they get, once it is known.
     welcome: Option<Welcome>,
-    /// In no order.
+    /// In no particular order.
     members: Vec<Spectator>,
-    /// Where each is in `members`.
+    /// Index into `members`.
     places: Lookup<PeerId, usize>,
     closing: ClosingSpectators,
     transfers: SnapshotTransfers,
@@ -75,11 +75,11 @@ pub(crate) struct SpectatorSet {
     tick_times: TickTimes,
     /// The newest bundles.
     tail: Tail,
-    /// No feed below it has a datagram due.
+    /// No spectator below this index has a datagram due.
     cursor: usize,
-    /// When somebody is due a word without a tick.
+    /// When a welcome, a final packet or a snapshot chunk is due.
     timer: Option<Instant>,
-    /// What the application was not told yet.
+    /// Departures not yet reported to the application.
     departures: VecDeque<Departure>,
 }
 
@@ -100,12 +100,12 @@ impl SpectatorSet {
         }
     }
 
-    /// Takes what there is to know of the match.
+    /// Sets the parameters of the match.
     pub(crate) const fn set_welcome(&mut self, welcome: Welcome) {
         self.welcome = Some(welcome);
     }
 
-    /// Takes what there is to know of a match that others close, and what its ticks add to budgets.
+    /// Sets the parameters of a match that another node closes, and the budget gained per tick.
     pub(crate) const fn follow(&mut self, welcome: Welcome, gain: u32) {
         let limits = &mut self.set_config.limits;
         limits.ticks = welcome.repair as u32;
@@ -114,7 +114,7 @@ impl SpectatorSet {
         self.set_welcome(welcome);
     }
 
-    /// Lets `peer` watch; `kind` is what it may ask for.
+    /// Admits `peer` as a spectator of `kind`.
     pub(crate) fn admit(
         &mut self,
         now: Instant,
@@ -142,7 +142,7 @@ impl SpectatorSet {
         Ok(())
     }
 
-    /// Puts `peer` out and tells it; false where it does not watch.
+    /// Removes `peer` and notifies it; false if it is not a spectator.
     pub(crate) fn remove(&mut self, peer: PeerId, reason: LeaveReason, close: CloseReason) -> bool {
         let Some(place) = self.places.remove(&peer) else {
             return false;
@@ -153,7 +153,7 @@ impl SpectatorSet {
         if let Some(moved) = self.members.get(place) {
             self.places.insert(moved.peer, place);
         }
-        // Whoever was moved down may be due.
+        // The spectator that moved down may have a datagram due.
         self.cursor = self.cursor.min(place);
         self.transfers.forget(peer);
         self.closing
@@ -165,7 +165,7 @@ impl SpectatorSet {
         true
     }
 
-    /// Puts all out.
+    /// Removes all.
     pub(crate) fn remove_all(&mut self, reason: LeaveReason, close: CloseReason) {
         while let Some(last) = self.members.last() {
             let peer = last.peer;
@@ -173,12 +173,12 @@ impl SpectatorSet {
         }
     }
 
-    /// Forgets that `peer` watched once: it is told so no more.
+    /// Forgets a former spectator: it gets no more final packets.
     pub(crate) fn forget(&mut self, peer: PeerId) {
         self.closing.forget(peer);
     }
 
-    /// Takes note that all before `shown_ticks.end` is shown, and all before `shown` was.
+    /// All ticks before `shown_ticks.end` are now shown; before this, all before `shown` were.
     pub(crate) fn on_shown(
         &mut self,
         now: Instant,
@@ -195,7 +195,7 @@ impl SpectatorSet {
         self.serve(now, shown_ticks, stats);
     }
 
-    /// Has all get turns again who lack some, though nothing more is shown.
+    /// Marks all spectators that lack ticks as due, though no new tick is shown.
     pub(crate) fn mark_due(&mut self, shown_ticks: &ShownTicks<'_>) {
         for spectator in &mut self.members {
             spectator.is_due |= spectator.repair.next() < shown_ticks.end;
@@ -203,7 +203,7 @@ impl SpectatorSet {
         self.cursor = 0;
     }
 
-    /// Has all who watch get a snapshot, or be out: what lies before `shown_ticks.begin` is lost.
+    /// Makes all spectators load a snapshot or leave: ticks before `shown_ticks.begin` are lost.
     pub(crate) fn restart(&mut self, now: Instant, shown_ticks: &ShownTicks<'_>) {
         for spectator in &mut self.members {
             if spectator.state == SpectatorState::Watching
@@ -211,15 +211,15 @@ impl SpectatorSet {
             {
                 spectator.state = SpectatorState::AwaitsSnapshot;
                 spectator.wants_snapshot = true;
-                // What is on its way to it is too old, and two at once would hold each other up.
+                // Its transfer is outdated, and two at once would delay each other.
                 self.transfers.forget(spectator.peer);
                 self.transfers.queue(now, spectator.peer);
             }
         }
     }
 
-    /// Runs what is due at `now`: repeats welcomes, and gives up on those who never answered, or do
-    /// not take their snapshot.
+    /// Runs timers due at `now`: repeats welcomes, and removes spectators that never answered or do
+    /// not acknowledge their snapshot.
     pub(crate) fn on_timeout(&mut self, now: Instant, generator: &mut Generator) {
         self.drop_stalled(now);
         if self.timer.is_none_or(|timer| timer > now) {
@@ -254,13 +254,13 @@ impl SpectatorSet {
         }
     }
 
-    /// When [`on_timeout`](Self::on_timeout) is due, or a piece of a snapshot.
+    /// When [`on_timeout`](Self::on_timeout) or a snapshot chunk is due.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let pieces = self.transfers.poll_timeout();
         self.timer.into_iter().chain(pieces).min()
     }
 
-    /// Who is gone.
+    /// Returns the next departure.
     pub(crate) fn poll_departure(&mut self) -> Option<Departure> {
         self.departures.pop_front()
     }
@@ -273,7 +273,7 @@ impl SpectatorSet {
         self.members.len()
     }
 
-    /// Bytes that it holds on the heap, snapshots left out.
+    /// Heap bytes in use, without snapshots.
     pub(crate) fn memory_len(&self) -> usize {
         let place = size_of::<(PeerId, usize)>().saturating_add(1);
         [
@@ -316,17 +316,18 @@ fn after(at: Instant, span: Duration) -> Instant {
     at + span
 }
 
-/// Who is out and may not know: each is told once, and again when it is heard from.
+/// Former spectators that may not know it: each gets one final packet, and another whenever it
+/// sends a datagram.
 #[derive(Debug, Default)]
 struct ClosingSpectators {
-    /// Why each is out, and whether it is in `due`.
+    /// Close reason of each, and whether it is in `due`.
     reasons: BTreeMap<PeerId, (CloseReason, bool)>,
-    /// Who is to be told now.
+    /// Peers due a final packet.
     due: VecDeque<PeerId>,
 }
 
 impl ClosingSpectators {
-    /// Takes note that `peer` is out, and knows it; of more than `most`, one is forgotten.
+    /// Adds `peer`; beyond `most` peers, the one with the lowest id is forgotten.
     fn add(&mut self, peer: PeerId, reason: CloseReason, most: usize) {
         if self.reasons.len() >= most {
             self.reasons.pop_first();
@@ -344,7 +345,7 @@ impl ClosingSpectators {
         self.reasons.contains_key(&peer)
     }
 
-    /// Has `peer` told; false where it is not known.
+    /// Marks `peer` as due a final packet; false if it is unknown.
     fn mark_due(&mut self, peer: PeerId) -> bool {
         let Some((_, is_due)) = self.reasons.get_mut(&peer) else {
             return false;
@@ -355,7 +356,7 @@ impl ClosingSpectators {
         true
     }
 
-    /// Whom to tell, and why it is out.
+    /// Returns the next peer to notify, and its close reason.
     fn poll(&mut self) -> Option<(PeerId, CloseReason)> {
         loop {
             let peer = self.due.pop_front()?;
@@ -366,7 +367,7 @@ impl ClosingSpectators {
         }
     }
 
-    /// Bytes that it holds.
+    /// Heap bytes in use.
     fn memory_len(&self) -> usize {
         let reason = size_of::<(PeerId, (CloseReason, bool))>();
         let reasons = self.reasons.len().saturating_mul(reason);
@@ -375,42 +376,42 @@ impl ClosingSpectators {
     }
 }
 
-/// What somebody has who watches, and is to get.
+/// One spectator: what it has, and what it is due.
 #[derive(Debug)]
 struct Spectator {
     peer: PeerId,
     kind: SpectatorKind,
     state: SpectatorState,
     repair: Repair,
-    /// What was shown when it was last sent turns; it is due some once more is.
+    /// End of the shown ticks when it was last sent turns; more are due once this grows.
     sent_end: Tick,
-    /// Whether it is due a word though nothing more is shown.
+    /// Whether a datagram is due though no new tick is shown.
     is_due: bool,
     /// Whether it waits for a snapshot.
     wants_snapshot: bool,
-    /// Snapshots that it got in a row without getting along.
+    /// Snapshots sent in a row without success.
     deliveries: u8,
-    /// When it may be given another one.
+    /// Earliest time for its next snapshot.
     snapshot_from: Instant,
 }
 
-/// As what somebody watches.
+/// Role of a spectator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SpectatorKind {
-    /// For itself.
+    /// Watches for itself.
     Spectator,
-    /// For others too: it may ask for snapshots that it does not need itself.
+    /// Serves others: it may request snapshots that it does not need itself.
     Relay,
 }
 
-/// How far somebody has come.
+/// Progress of a spectator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SpectatorState {
-    /// It does not hold the welcome.
+    /// It has not confirmed the welcome.
     Arriving {
         /// When to send it again.
         again_at: Instant,
-        /// When it is put out.
+        /// When the spectator is removed.
         until: Instant,
     },
     /// It lacks more than the chain holds.
@@ -420,7 +421,7 @@ enum SpectatorState {
 }
 
 impl Spectator {
-    /// Somebody who is due a welcome at once.
+    /// A new spectator, due a welcome at once.
     const fn new(
         (peer, kind): (PeerId, SpectatorKind),
         now: Instant,
@@ -443,7 +444,7 @@ impl Spectator {
         }
     }
 
-    /// Has it get turns from `next` on.
+    /// Starts sending turns, from `next` on.
     const fn begin_at(&mut self, next: Tick) {
         self.state = SpectatorState::Watching;
         self.repair.begin_at(next);
@@ -451,7 +452,7 @@ impl Spectator {
         self.deliveries = 0;
     }
 
-    /// Whether turns go to it now, all before `end` being shown.
+    /// Whether turns are due, with all ticks before `end` shown.
     fn is_due_turns(&self, end: Tick) -> bool {
         match self.state {
             SpectatorState::Watching => self.sent_end != end || self.is_due,
@@ -464,16 +465,16 @@ impl Spectator {
 /// When each of the last [`CHAIN_LEN`] ticks was shown.
 #[derive(Debug, Default)]
 struct TickTimes {
-    /// At place `tick % CHAIN_LEN`; empty until somebody watches.
+    /// Slot `tick % CHAIN_LEN`; empty until the first spectator joins.
     at: Vec<Instant>,
-    /// First tick that is remembered.
+    /// First tick held.
     begin: Tick,
-    /// First tick that is not.
+    /// One past the last.
     end: Tick,
 }
 
 impl TickTimes {
-    /// Takes the memory that it needs.
+    /// Allocates.
     fn prepare(&mut self) {
         if self.at.is_empty() {
             let places = usize::try_from(CHAIN_LEN).unwrap_or(0);
@@ -482,7 +483,7 @@ impl TickTimes {
         }
     }
 
-    /// Takes note that the ticks from `from` to before `end` are shown at `now`.
+    /// The ticks `from..end` are shown at `now`.
     fn set(&mut self, now: Instant, from: Tick, end: Tick) {
         if from != self.end {
             self.begin = from;
@@ -498,7 +499,7 @@ impl TickTimes {
         }
     }
 
-    /// When `tick` was shown, where that is known.
+    /// When `tick` was shown, if still known.
     fn get(&self, tick: Tick) -> Option<Instant> {
         let oldest = self.begin.max(self.end.minus(CHAIN_LEN));
         let is_known = oldest <= tick && tick < self.end;
@@ -516,32 +517,32 @@ fn place(tick: Tick) -> usize {
     usize::try_from(tick.0 % CHAIN_LEN).unwrap_or(0)
 }
 
-/// Ticks that go out unasked, at most; in a burst more may.
+/// Ticks sent without a request, outside bursts.
 const TICKS: usize = 8;
 
-/// The datagrams that hold the last tick and up to seven before it.
+/// Encoded datagrams that hold the last tick and up to seven before it.
 #[derive(Debug, Default)]
 struct Tail {
     /// First tick of the longest datagram.
     begin: Tick,
     /// One past the last tick.
     end: Tick,
-    /// Where the datagram that begins with each tick lies in `bytes`, and one without any.
+    /// Span in `bytes` of the datagram that begins with each tick, and of an empty one.
     spans: [(u32, u32); TICKS + 1],
     bytes: Vec<u8>,
-    /// Whether there was room for no more: no datagram holds what lies before `begin`.
+    /// Whether space ran out: no datagram holds ticks before `begin`.
     is_cut: bool,
 }
 
 impl Tail {
-    /// Takes the memory that it needs.
+    /// Allocates.
     fn prepare(&mut self, run_len_max: usize) {
         let datagram = run_len_max.saturating_add(TURNS_HEAD_LEN_MAX);
         let most = datagram.saturating_mul(TICKS + 1);
         self.bytes.reserve(most.saturating_sub(self.bytes.len()));
     }
 
-    /// Lays out what is shown, where that has not been done.
+    /// Encodes the shown ticks, unless that is done.
     fn lay_out(&mut self, shown_ticks: &ShownTicks<'_>, limits: &RepairLimits) {
         if self.end == shown_ticks.end && !self.bytes.is_empty() {
             return;
@@ -569,8 +570,8 @@ impl Tail {
         }
     }
 
-    /// The first tick of what goes to somebody who is to get all from `oldest` on, where that is
-    /// laid out.
+    /// First tick of the datagram for a spectator that needs all ticks from `oldest` on, if it is
+    /// encoded.
     fn first_from(&self, oldest: Tick) -> Option<Tick> {
         if oldest >= self.begin {
             Some(oldest.min(self.end))
@@ -579,7 +580,7 @@ impl Tail {
         }
     }
 
-    /// The datagram that begins with `first`, one that [`first_from`](Self::first_from) returned.
+    /// The datagram that begins with `first`, as returned by [`first_from`](Self::first_from).
     fn datagram(&self, first: Tick) -> &[u8] {
         let place = |place: u32| usize::try_from(place).unwrap_or(usize::MAX);
         let span = self.spans.get(place(first.since(self.begin)));

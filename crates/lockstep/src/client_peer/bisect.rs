@@ -1,4 +1,4 @@
-//! A client's reports, and what it says of them when they were found to differ.
+//! A client's state reports, and its answers when a desync is bisected.
 
 use std::collections::VecDeque;
 
@@ -12,17 +12,17 @@ use crate::input::Input;
 use crate::message::{Question, write_acknowledged, write_sections, write_ticks};
 use crate::tick::Tick;
 
-/// Questions that may wait for their answers; the server asks again what was dropped.
+/// Pending questions; the server repeats those that were dropped.
 const QUESTIONS_MAX: usize = 8;
 
-/// Divergences that are remembered, so that none is told twice; repetitions come within seconds.
+/// Divergences remembered, so that repetitions, which arrive within seconds, are reported once.
 const REPORTED_MAX: usize = 16;
 
-/// Questions that wait for their answers.
+/// Questions that wait for an answer.
 #[derive(Debug)]
 pub(super) struct Answers {
     waiting: VecDeque<Question>,
-    /// Divergences that the application was told of last.
+    /// The divergences last reported to the application.
     reported: VecDeque<(Tick, Seat)>,
 }
 
@@ -34,7 +34,7 @@ impl Answers {
         }
     }
 
-    /// Takes a question, or a second copy of one; false where too many wait.
+    /// Queues a question, or a repetition of one; false if the queue is full.
     fn push(&mut self, question: Question) -> bool {
         if self.waiting.contains(&question) {
             return true;
@@ -46,7 +46,7 @@ impl Answers {
         has_room
     }
 
-    /// Whether the application was not told of this yet; from now on it was.
+    /// Whether this divergence is new; marks it as reported.
     fn is_new(&mut self, tick: Tick, seat: Seat) -> bool {
         let is_new = !self.reported.contains(&(tick, seat));
         if is_new {
@@ -58,7 +58,7 @@ impl Answers {
         is_new
     }
 
-    /// Bytes that it holds.
+    /// Heap bytes in use.
     pub(super) fn memory_len(&self) -> usize {
         let waiting = self
             .waiting
@@ -70,13 +70,13 @@ impl Answers {
 }
 
 impl<I: Input> ClientPeer<I> {
-    /// Takes the state hash after the step of `tick`: the turn returned last, or with rollback the
-    /// tick that became final last. Those between hash steps are kept, for a server that asks where
-    /// a desync began. A game whose state has sections calls [`report_state`](Self::report_state) instead.
+    /// Takes the state hash after the step of `tick`: the turn returned last or, with rollback, the
+    /// tick that became final last. Hashes between hash steps are kept for bisection. A game whose
+    /// state has sections calls [`report_state`](Self::report_state) instead.
     ///
     /// # Errors
     ///
-    /// [`ReportError`] where it is of another tick, or was reported.
+    /// [`ReportError`] if it is of another tick, or was already reported.
     pub fn report(&mut self, tick: Tick, state_hash: u64) -> Result<(), ReportError> {
         match &mut self.state {
             State::Seated { session, .. } => session.report(tick, state_hash, None),
@@ -84,14 +84,14 @@ impl<I: Input> ClientPeer<I> {
         }
     }
 
-    /// Takes the state after the step of `tick` (as for [`report`](Self::report)), as `state` hashed it: its
-    /// root for the comparison, its sections to find where a desync began.
+    /// Takes the state after the step of `tick` (as for [`report`](Self::report)), hashed by
+    /// `state`: the root is compared, and the sections help to locate a desync.
     ///
-    /// Report every tick, also those between hash steps: what is not reported cannot be found.
+    /// Report every tick, also between hash steps: a bisection finds only reported ticks.
     ///
     /// # Errors
     ///
-    /// [`ReportError`] where it is of another tick, or was reported.
+    /// [`ReportError`] if it is of another tick, or was already reported.
     pub fn report_state(&mut self, tick: Tick, state: &StateHasher) -> Result<(), ReportError> {
         match &mut self.state {
             State::Seated { session, .. } => session.report(tick, state.finish(), Some(state)),
@@ -128,7 +128,7 @@ impl<I: Input> ClientPeer<I> {
         }
     }
 
-    /// Appends the answer to the oldest question; false where there is none.
+    /// Appends the answer to the oldest question; false if there is none.
     pub(super) fn write_answer(&mut self, buf: &mut Vec<u8>) -> bool {
         let State::Seated { session, .. } = &mut self.state else {
             return false;

@@ -1,4 +1,4 @@
-//! Which tick an input is for: the delay that a client chooses from how its inputs arrive.
+//! Input delay, adapted to how early inputs arrive at the server.
 
 use core::time::Duration;
 
@@ -8,63 +8,63 @@ use crate::config::InputDelay;
 use crate::margin::Margin;
 use crate::tick::Tick;
 
-/// Ticks whose delay is remembered: as many inputs as can be on their way.
+/// Ticks whose delay is remembered: as many as there can be inputs in flight.
 const TICKS: u32 = 64;
 
 /// Time between two steps down.
 const DOWN_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Time after a step up without a step down; twice as long each time that a step down is taken back.
+/// Time after a step up without a step down; doubles each time that a step down has to be undone.
 const CALM: Duration = Duration::from_secs(10);
 
-/// Inputs that were overtaken by a newer one, each of which is a sample, at most: one is lost. More
-/// are words of the server that were lost, or a path that got quicker.
+/// Most inputs between two acknowledgements that each count as a sample; one may be lost. More mean
+/// that acknowledgements were lost, or that the path got faster.
 const OVERTAKEN_MAX: u32 = 1;
 
-/// Time for which one late input counts: in the long run there are at most 2.5 a minute.
+/// Time for which a late input counts: in the long run at most 2.5 a minute.
 const LATE_COUNTS: Duration = Duration::from_secs(24);
 
-/// Late inputs that may count at once and change nothing: what two losses in a row make of 2 %.
+/// Late inputs that may count at once without an effect: at 2 % loss, two losses in a row.
 const LATE_FREE: u16 = 2;
 
-/// Time within which late inputs are one: an outage is no reason to wait for ever.
+/// Late inputs within this time count once, so that an outage does not raise the delay for long.
 const LATE_APART: Duration = Duration::from_secs(1);
 
-/// Most late inputs that count at once. Each further one is worth a sixteenth of a tick: all are two
-/// ticks.
+/// Most late inputs that count at once. Each beyond [`LATE_FREE`] adds a sixteenth of a tick: two
+/// ticks in all.
 const LATE_MAX: u16 = LATE_FREE + 32;
 
-/// What an input must have to spare beyond what is needed for the delay to go down.
+/// Margin that inputs must have before the delay goes down.
 const SPARE: u16 = 1;
 
-/// Longest time without a step down, where the steps before were taken back.
+/// Longest time without a step down, after steps down that had to be undone.
 const CALM_MAX: Duration = Duration::from_secs(160);
 
-/// What a step up must follow a step down by, not to be put down to it.
+/// A step up this long after a step down is not attributed to it.
 const TAKEN_BACK: Duration = Duration::from_secs(30);
 
-/// The delay, and what led to it.
+/// The delay and the samples behind it.
 ///
-/// It goes by quarter ticks: inputs are for whole ticks, but the boundary at which one is stamped
-/// may lie up to three quarters of a tick after the arrival of a turn.
+/// It moves by quarter ticks: inputs are for whole ticks, but a boundary may lie up to three
+/// quarters of a tick after the arrival of a turn.
 #[derive(Debug)]
 pub(super) struct DelayControl {
     range: InputDelay,
     /// Length of a quarter tick, in nanoseconds.
     quarter: i64,
-    /// Quarter ticks from a boundary to the arrival of the turn that has its input.
+    /// Quarter ticks from a boundary to the arrival of the turn with its input.
     current: u16,
-    /// How long before that arrival inputs had to be stamped to come in time, in nanoseconds.
+    /// How long before that arrival inputs had to be stamped to be in time, in nanoseconds.
     needs: Margin,
-    /// Late inputs that count, and when their number changed.
+    /// Late inputs that count, and when their number last changed.
     late: (u16, Instant),
-    /// How long before that arrival tick `t` was stamped, in nanoseconds, at place `t % TICKS`.
+    /// How long before that arrival tick `t` was stamped, in nanoseconds, in slot `t % TICKS`.
     stamped: Vec<i64>,
-    /// First tick of which no word has come.
+    /// First tick without an acknowledgement.
     next: Option<Tick>,
     /// When the delay may go down.
     down_at: Option<Instant>,
-    /// When it went down last.
+    /// When it last went down.
     went_down: Option<Instant>,
     /// Time after a step up without a step down.
     calm: Duration,
@@ -86,7 +86,7 @@ impl DelayControl {
         }
     }
 
-    /// Returns the delay, in ticks, rounded up.
+    /// Returns the delay in ticks, rounded up.
     pub(super) fn ticks(&self) -> u8 {
         u8::try_from(self.current.div_ceil(4)).unwrap_or(u8::MAX)
     }
@@ -98,14 +98,14 @@ impl DelayControl {
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
     }
 
-    /// Takes note that `tick` was stamped so long before its turn arrives.
+    /// `tick` was stamped `lead` before its turn arrives.
     pub(super) fn on_stamped(&mut self, tick: Tick, lead: Duration) {
         if let Some(stamped) = self.stamped.get_mut(place(tick)) {
             *stamped = i64::try_from(lead.as_nanos()).unwrap_or(i64::MAX);
         }
     }
 
-    /// Takes word, at `now`, that an input came late.
+    /// An input was late.
     pub(super) fn on_late(&mut self, now: Instant) {
         let (count, since) = self.late;
         if now >= since + LATE_APART {
@@ -113,11 +113,11 @@ impl DelayControl {
         }
     }
 
-    /// Takes word that the input of `tick`, the newest that arrived, came `slack` quarter ticks
-    /// before its tick's close. Returns the new delay where it changes.
+    /// The newest input that arrived, of `tick`, was `slack` quarter ticks early. Returns the new
+    /// delay if it changes.
     ///
-    /// Those between the newest before and this one came with it, as later copies, and so a tick
-    /// later each.
+    /// Inputs between the last acknowledged one and this one arrived with it as copies, each one
+    /// tick closer to its deadline.
     pub(super) fn on_slack(&mut self, now: Instant, tick: Tick, slack: i8) -> Option<u8> {
         if self.range.min() == self.range.max() || self.next.is_some_and(|next| tick < next) {
             return None;
@@ -143,7 +143,7 @@ impl DelayControl {
         }
         let late = i64::from(late.saturating_sub(LATE_FREE)).saturating_mul(self.quarter / 4);
         let need = self.needs.need()?.max(0).saturating_add(late);
-        // A boundary is a little late where time is looked at now and then: that much is no need.
+        // A boundary is a little late if time is only polled now and then; that much is ignored.
         let need = need.saturating_add(self.quarter.saturating_sub(1) / 2);
         let need = need.checked_div(self.quarter).unwrap_or(0);
         let need = u16::try_from(need).unwrap_or(u16::MAX);
@@ -168,7 +168,7 @@ impl DelayControl {
         None
     }
 
-    /// Sets the delay; returns the ticks where they change.
+    /// Sets the delay; returns the ticks if they change.
     fn set(&mut self, current: u16) -> Option<u8> {
         let before = self.ticks();
         self.current = current;
@@ -176,7 +176,7 @@ impl DelayControl {
         (ticks != before).then_some(ticks)
     }
 
-    /// Bytes that it holds.
+    /// Heap bytes in use.
     pub(super) const fn memory_len(&self) -> usize {
         self.stamped.len().saturating_mul(size_of::<i64>())
     }

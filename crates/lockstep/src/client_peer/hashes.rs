@@ -6,26 +6,26 @@ use crate::event::ReportError;
 use crate::message::{HASHES_MAX, HashSlice};
 use crate::tick::Tick;
 
-/// State hashes kept for a server that asks again.
+/// State hashes kept for retransmission.
 const HASHES_KEPT: u32 = 1_024;
 
-/// A step that is missing this soon after the last that went out again is part of a burst: all go
-/// out again from there, as many as fit. Else it goes alone: each copy of one that was not missing is
-/// 4 bytes for nothing.
+/// A missing step this close after the last retransmitted one counts as part of a burst: all steps
+/// from there on are sent again, as many as fit. Otherwise it is sent alone, since each needless
+/// copy costs 4 bytes.
 const BURST_STEPS: u32 = 4;
 
-/// State hashes on their way.
+/// Unacknowledged state hashes.
 #[derive(Debug)]
 pub(super) struct Hashes {
-    /// Hash of step `s` at place `s % HASHES_KEPT`; `None` where the application reported none.
+    /// Hash of step `s` in slot `s % HASHES_KEPT`; `None` if the application reported none.
     kept: Vec<Option<u32>>,
-    /// One past the newest step reported by the application.
+    /// One past the newest reported step.
     end: u32,
-    /// First step that was never sent.
+    /// First step never sent.
     unsent: u32,
     /// First step that the server asked for again.
     wanted: Option<u32>,
-    /// Steps that went out again last.
+    /// Steps last sent again.
     again: Range<u32>,
 }
 
@@ -46,19 +46,18 @@ impl Hashes {
             return Err(ReportError::OutOfOrder);
         }
         let end = step.saturating_add(1);
-        // Steps that the application left out have no hash; those of 1,024 steps ago are not
-        // theirs.
+        // Skipped steps have no hash; their slots may hold those of 1,024 steps ago.
         for skipped in self.end.max(end.saturating_sub(HASHES_KEPT))..step {
             self.set(skipped, None);
         }
         self.set(step, Some(hash));
         self.end = end;
-        // A burst longer than the ring: the oldest are gone, and the server does without.
+        // The burst is longer than the ring: the oldest are lost.
         self.unsent = self.unsent.max(self.oldest());
         Ok(())
     }
 
-    /// Takes reports from `step` on, also where there were some before.
+    /// Accepts reports from `step` on, even if there were earlier ones for them.
     pub(super) fn resume_from(&mut self, step: u32) {
         self.kept.fill(None);
         (self.end, self.unsent) = (step, step);
@@ -73,8 +72,8 @@ impl Hashes {
             .filter(|step| *step >= oldest && *step < self.unsent);
     }
 
-    /// Returns what to send now: what was asked for, else what was never sent. What the
-    /// application left out is never sent: a run begins behind it, and ends before it.
+    /// Returns what to send now: requested steps first, then unsent ones. A run never includes a
+    /// skipped step.
     pub(super) fn take(&mut self, newest: u32) -> HashSlice {
         let oldest = self.oldest();
         let wanted = self.wanted.take().filter(|step| *step >= oldest);
@@ -104,7 +103,7 @@ impl Hashes {
         run
     }
 
-    /// One past the last step that goes out again from `first` on.
+    /// One past the last step to send again, from `first` on.
     fn end_again(&mut self, first: u32) -> u32 {
         let burst_end = self.again.end.saturating_add(BURST_STEPS);
         let count = if (self.again.start..burst_end).contains(&first) {
@@ -131,7 +130,7 @@ impl Hashes {
         }
     }
 
-    /// The first of `steps`, at most as many as are kept, that has a hash.
+    /// First of `steps` that has a hash.
     fn first_in(&self, mut steps: Range<u32>) -> Option<u32> {
         steps.find(|step| self.get(*step).is_some())
     }
@@ -161,7 +160,7 @@ mod tests {
         hashes
     }
 
-    /// The steps of a run, each of which must have its own hash.
+    /// The steps of a run; checks that each has its own hash.
     fn steps(hashes: &mut Hashes) -> Vec<u32> {
         let newest = hashes.end - 1;
         let run = hashes.take(newest);
@@ -191,7 +190,7 @@ mod tests {
 
     #[test]
     fn what_was_left_out_is_never_sent() {
-        // A ring full of old hashes first, so that a gap has something to be taken for.
+        // Fill the ring first, so that a gap could be mistaken for old hashes.
         let mut hashes = pushed(0..1_100);
         while !steps(&mut hashes).is_empty() {}
         for step in (1_110..1_115).chain(1_120..1_122) {
@@ -210,7 +209,7 @@ mod tests {
         hashes.on_wanted(1_099);
         assert_eq!(steps(&mut hashes), [1_099], "and not what was left out");
         assert_eq!(steps(&mut hashes), []);
-        // Longer than the ring: nothing before it is there any more.
+        // Longer than the ring: all older hashes are gone.
         hashes.push(5_000, 15_000).unwrap();
         assert_eq!(steps(&mut hashes), [5_000]);
         hashes.on_wanted(low(3_990));
@@ -223,7 +222,7 @@ mod tests {
         while !steps(&mut hashes).is_empty() {}
         for (wanted, sent) in [
             (50, 50..51),
-            // The same again, or one soon behind it: a burst.
+            // The same step again, or one soon after it: a burst.
             (50, 50..66),
             (69, 69..85),
             (89, 89..90),

@@ -1,4 +1,4 @@
-//! What a client knows once it is seated: the chain so far, its own inputs, its clock.
+//! A seated client: the chain so far, its own inputs, its clock.
 
 mod migration;
 
@@ -31,57 +31,57 @@ use crate::tick::Tick;
 use crate::tick_clock::{DUE_MAX, TickClock};
 use crate::turn::{Origin, Row};
 
-/// A seat in a match, and all that came of it.
+/// A client's session in a match.
 #[derive(Debug)]
 pub(super) struct Session {
     welcome: Welcome,
-    /// What an absent player does.
+    /// Input of an absent player.
     neutral: Vec<u8>,
-    /// Bundles that arrived, in order or not.
+    /// Bundles that arrived, possibly with gaps.
     chain: Chain,
-    /// What was returned to the application.
+    /// Position of the application in the chain.
     reader: ChainReader,
-    /// First tick that was never returned.
+    /// First tick never returned.
     returned_end: Tick,
     /// First tick that has not arrived.
     end: Tick,
     /// When the tick before it arrived.
     advanced_at: Instant,
-    /// One past the newest tick that has arrived.
+    /// One past the newest tick that arrived.
     seen_end: Tick,
-    /// Own inputs on their way.
+    /// Own unacknowledged inputs.
     history: History,
-    /// Last tick that an input was stamped for.
+    /// Last tick with a stamped input.
     stamped: Option<Tick>,
-    /// Ticks that the application was told its inputs are for.
+    /// Ticks returned to the application by `submit`.
     promised: Promised,
     /// How long before its tick's close the newest input arrived, in quarter ticks.
     slack: Option<i8>,
     delay: DelayControl,
-    /// Ticks, since the first turn came.
+    /// Set when the first turn arrives.
     clock: Option<TickClock>,
-    /// How long turns are held back.
+    /// How long turns are delayed.
     playout: PlayoutDelay,
     hashes: Hashes,
-    /// How far the game is, where it may go ahead of closed ticks.
+    /// Progress of the game, if it predicts.
     stepping: Option<Stepping>,
-    /// The input being unpacked; kept for its memory.
+    /// The input being unpacked; reused memory.
     scratch: Vec<u8>,
-    /// Transfer of the snapshot that was loaded last.
+    /// Id of the last loaded snapshot's transfer.
     loaded: Option<u8>,
-    /// First tick that the application has not reported, of those that were returned.
+    /// First returned tick that is not reported.
     reported_end: Tick,
     pub(super) hash_history: HashHistory,
     pub(super) answers: Answers,
-    /// Boundaries since a spectator said what it has.
+    /// Boundaries since a spectator's last report.
     unsaid: u32,
 }
 
-/// A turn that was just read.
+/// A turn just read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Read {
     pub(super) tick: Tick,
-    /// Whether the server filled in an input that we had promised.
+    /// Whether the server substituted an input that we had promised.
     pub(super) is_own_substituted: bool,
 }
 
@@ -114,7 +114,7 @@ impl Session {
         }
     }
 
-    /// Takes closed ticks; returns the input delay where it changes.
+    /// Handles closed ticks; returns the input delay if it changes.
     pub(super) fn on_turns(
         &mut self,
         now: Instant,
@@ -147,7 +147,7 @@ impl Session {
         }
         stats.playout = self.playout.get();
         let delay = self.on_input_ack(now, turns.next_input_low, turns.slack);
-        // A closed tick takes no more inputs.
+        // Closed ticks take no more inputs.
         self.history.forget_before(self.end);
         if self.slack.is_some() {
             stats.slack_quarter_ticks = self.slack;
@@ -158,7 +158,7 @@ impl Session {
         delay
     }
 
-    /// Goes on from another participant's state. What came of later ticks stays.
+    /// Continues from another participant's state. Ticks received after it are kept.
     pub(super) fn resume_from(&mut self, head: &SnapshotHead, transfer: u8) {
         self.loaded = Some(transfer);
         let next = head.next;
@@ -176,13 +176,13 @@ impl Session {
         let interval = u32::from(self.welcome.hash_interval.get());
         let step = next.minus(1).0.div_ceil(interval);
         self.hashes.resume_from(step);
-        // The tick that the snapshot is of may be reported as well.
+        // The snapshot's own tick may be reported as well.
         self.reported_end = next.minus(1);
         self.history.forget_before(self.end);
     }
 
-    /// Writes the snapshot of `state`, number `next`; of what was returned last, where `None`.
-    /// `None` where no such state is final, or it is too old.
+    /// Writes the snapshot of `state`, number `next`; `None` stands for the turn returned last.
+    /// Returns `None` if no such state is final, or it is too old.
     pub(super) fn write_snapshot(&self, next: Option<Tick>, state: &[u8]) -> Option<Vec<u8>> {
         let Some(stepping) = &self.stepping else {
             let is_current = next.is_none_or(|next| next == self.reader.next());
@@ -194,7 +194,7 @@ impl Session {
         Some(snapshot::write_from(next, log, row, &self.neutral, state))
     }
 
-    /// Begins anew with a server that has none of our inputs.
+    /// Restarts with a server that has none of our inputs.
     pub(super) const fn forget_acks(&mut self) {
         self.history.forget_reference();
         self.loaded = None;
@@ -207,8 +207,8 @@ impl Session {
         self.read()
     }
 
-    /// Gives the next closed tick to a game that may be ahead of it; `None` where there is none,
-    /// or it wants none.
+    /// Passes the next closed tick to a predicting game; `None` if there is none, or none is
+    /// needed.
     pub(super) fn confirm_next(&mut self) -> Option<Read> {
         if !self.stepping.as_ref()?.wants_row() {
             return None;
@@ -219,7 +219,7 @@ impl Session {
         Some(read)
     }
 
-    /// Takes what others do in ticks that are not closed yet.
+    /// Handles others' inputs for ticks that are not closed.
     pub(super) fn on_early(&mut self, early: &EarlyInputs<'_>) {
         let Some(stepping) = &mut self.stepping else {
             return;
@@ -234,12 +234,12 @@ impl Session {
         });
     }
 
-    /// Returns what a game with rollback does next.
+    /// Returns the next action of a game with rollback.
     pub(super) fn next_action(&mut self) -> Option<StepAction> {
         self.stepping.as_mut()?.next(self.end)
     }
 
-    /// Returns when a game with rollback that waits has more to do, as far as the clock tells.
+    /// Returns when a waiting game with rollback has more to do, by the clock.
     pub(super) fn wait_until(&self) -> Option<Instant> {
         let is_due = self.stepping.as_ref()?.waits_for_clock();
         self.boundary().filter(|_| is_due)
@@ -250,7 +250,7 @@ impl Session {
         let seat = self.welcome.seat.map(|seat| usize::from(seat.0));
         let origin = seat.and_then(|seat| self.reader.row().origins.get(seat));
         let was_promised = self.promised.has(tick);
-        // After a snapshot, turns may be returned a second time.
+        // After a snapshot, a turn may be returned a second time.
         let is_new = tick >= self.returned_end;
         self.returned_end = self.returned_end.max(tick.plus(1));
         let is_own_substituted = is_new && was_promised && origin == Some(&Origin::Substituted);
@@ -275,11 +275,11 @@ impl Session {
         Some(self.clock.as_ref()?.arrival(next) + playout)
     }
 
-    /// The first turn that has not arrived, once turns come.
+    /// The first turn that has not arrived, after the first one has.
     pub(super) fn expected(&self) -> Option<Expected> {
         let clock = self.clock.as_ref()?;
         let period = Duration::from_nanos(self.welcome.period_nanos.into());
-        // After a wait of the server's, the quickest of late is no measure for some ticks.
+        // After a wait of the server, the fastest recent arrival is no measure for some ticks.
         let next = self.advanced_at + period;
         Some(Expected {
             tick: self.end,
@@ -304,7 +304,7 @@ impl Session {
         self.welcome.shape
     }
 
-    /// The bundle `index` ticks after the nearest one with this low half, where it is there.
+    /// The bundle `index` ticks after the one nearest to this low half, if it is held.
     pub(super) fn bundle_near(&self, first_low: u16, index: u32) -> Option<&[u8]> {
         self.chain.get(self.end.widen_near(first_low)?.plus(index))
     }
@@ -317,12 +317,12 @@ impl Session {
         &self.neutral
     }
 
-    /// First tick that was not returned yet.
+    /// First tick not yet returned.
     pub(super) const fn next_turn(&self) -> Tick {
         self.reader.next()
     }
 
-    /// The inputs of the step asked for last.
+    /// Inputs of the last requested step.
     pub(super) fn row(&self) -> &Row {
         match &self.stepping {
             Some(stepping) => stepping.row(),
@@ -330,7 +330,7 @@ impl Session {
         }
     }
 
-    /// Whether the game may go ahead of closed ticks.
+    /// Whether the game may run ahead of closed ticks.
     pub(super) const fn predicts(&self) -> bool {
         self.stepping.is_some()
     }
@@ -357,7 +357,7 @@ impl Session {
         self.log().finish()
     }
 
-    /// Over all ticks that are final for the game.
+    /// Hash over all ticks that are final for the game.
     fn log(&self) -> LogHash {
         match &self.stepping {
             Some(stepping) => stepping
@@ -374,7 +374,7 @@ impl Session {
             .map_or_else(|| self.reader.next(), Stepping::at)
     }
 
-    /// Whether a tick is missing that the usual copies bring no more.
+    /// Whether a tick is missing that redundancy no longer covers.
     pub(super) fn is_gap(&self) -> bool {
         self.end.plus(self.welcome.repair.into()) < self.seen_end
     }
@@ -391,17 +391,17 @@ impl Session {
         let clock = self
             .clock
             .get_or_insert_with(|| TickClock::new(now, usual, tick));
-        // From the next one on.
+        // Applies from the next tick on.
         clock.set_period(stretched(usual, stretch), tick);
     }
 
-    /// How long after `now` the turn of `tick` arrives if the network is quick.
+    /// How long after `now` the turn of `tick` arrives on a fast network.
     fn lead(&self, now: Instant, tick: Tick) -> Duration {
         let arrival = self.clock.as_ref().map(|clock| clock.arrival(tick));
         arrival.map_or(Duration::ZERO, |at| at.saturating_since(now))
     }
 
-    /// Takes note that `tick` is there, and all before it.
+    /// All ticks up to `tick` have arrived.
     fn on_in_order(&mut self, now: Instant, tick: Tick) {
         if let Some(clock) = &self.clock {
             let late = now.saturating_since(clock.arrival(tick));
@@ -409,7 +409,7 @@ impl Session {
         }
     }
 
-    /// Takes word of the newest input that arrived; without a slack, none did.
+    /// Handles the acknowledgement of our newest input; `i8::MIN` as slack stands for none.
     fn on_input_ack(&mut self, now: Instant, next_low: u16, slack: i8) -> Option<u8> {
         if slack == i8::MIN {
             return None;
@@ -426,21 +426,21 @@ impl Session {
     }
 }
 
-/// The length of a tick that is longer by so many thousandths.
+/// Tick length extended by `per_mille` thousandths.
 fn stretched(period_nanos: u32, per_mille: u16) -> u32 {
     let more = u64::from(period_nanos).saturating_mul(per_mille.into()) / 1_000;
     period_nanos.saturating_add(u32::try_from(more).unwrap_or(u32::MAX))
 }
 
-/// Ticks that were promised and not taken back.
+/// Ticks promised and not revoked.
 ///
-/// One range, until another server takes over; what it took back lies between two. Ranges go once
-/// their ticks were returned, so there is one in the end, and never more than servers there were.
+/// This is one range until another server takes over; ticks it revoked separate two ranges. Ranges
+/// are dropped once their ticks were returned, so there is at most one per server.
 #[derive(Debug, Default)]
 struct Promised {
     /// First and last tick of each, in order.
     ranges: Vec<(Tick, Tick)>,
-    /// Whether the next promise is not one with those before.
+    /// Whether the next promise starts a new range.
     is_cut: bool,
 }
 
@@ -453,8 +453,8 @@ impl Promised {
         self.is_cut = false;
     }
 
-    /// Forgets `next` and all later ticks, and those before `returned`.
-    fn take_back(&mut self, next: Tick, returned: Tick) {
+    /// Forgets ticks from `next` on, and those before `returned`.
+    fn revoke(&mut self, next: Tick, returned: Tick) {
         self.ranges
             .retain(|(first, last)| *first < next && *last >= returned);
         for (_, last) in &mut self.ranges {
@@ -468,7 +468,7 @@ impl Promised {
         self.ranges.iter().any(is_in)
     }
 
-    /// Bytes that it holds.
+    /// Heap bytes in use.
     const fn memory_len(&self) -> usize {
         self.ranges
             .capacity()
@@ -476,11 +476,11 @@ impl Promised {
     }
 }
 
-/// Ticks left out by a boundary that are filled with the input held: as far as a delay goes up.
+/// Most ticks skipped by a boundary that are filled with the held input: the largest delay.
 const DELAY_GAP_MAX: u32 = 60;
 
 impl Session {
-    /// Stamps `held` for each boundary behind `now`; returns whether there was one.
+    /// Stamps `held` for each boundary before `now`; returns whether there was one.
     pub(super) fn pass_boundaries(
         &mut self,
         now: Instant,
@@ -506,12 +506,12 @@ impl Session {
             if let Some(stepping) = &mut self.stepping {
                 stepping.on_boundary(Tick(index), tick);
             }
-            // The server takes none further ahead than that of what it has closed, and it has closed all
-            // that was seen, past a gap too.
+            // The server accepts none further ahead of its closed ticks, and it has closed all
+            // ticks seen, also those after a gap.
             if tick >= self.end.max(self.seen_end).plus(AHEAD_MAX) {
                 continue;
             }
-            // A longer delay leaves ticks between; after a jump there is nothing to go on from.
+            // A longer delay skips ticks; after a jump there is no previous input to continue.
             let first = self.stamped.map_or(tick, |last| last.plus(1));
             let first = if tick.since(first) > DELAY_GAP_MAX {
                 tick
@@ -533,7 +533,7 @@ impl Session {
         has_passed
     }
 
-    /// Returns the tick that the next boundary stamps, and remembers that it was promised.
+    /// Returns the tick that the next boundary stamps, and records the promise.
     pub(super) fn promise(&mut self) -> Option<Tick> {
         let index = self.clock.as_ref()?.index();
         let tick = self.tick_for(index);
@@ -542,19 +542,18 @@ impl Session {
         Some(tick)
     }
 
-    /// The tick that boundary `index` stamps; never one that is closed.
+    /// The tick that boundary `index` stamps; never a closed one.
     fn tick_for(&self, index: u32) -> Tick {
         let delay = self.delay.ticks();
         Tick(index).plus(delay.into()).max(self.end)
     }
 }
 
-/// Reports up to this length, in bytes, are not worth shortening: the transport's own 59 bytes
-/// weigh more.
+/// Reports up to this length, in bytes, are not shortened: transport overhead is 59 bytes.
 const REPORT_LEN_SMALL: usize = 24;
 
 impl Session {
-    /// Takes the root of a state, and its sections where there are any.
+    /// Takes the root of a state, and its sections if it has any.
     pub(super) fn report(
         &mut self,
         tick: Tick,
@@ -614,13 +613,13 @@ impl Session {
         write_report(out, &head, width, before, self.history.inputs());
         let all = self.history.inputs().len();
         let len = out.len().saturating_sub(start);
-        // Inputs that change all the time: those that would come too late anyway stay out.
+        // Inputs that change every tick: omit those that would be late anyway.
         let mut copies = all;
         if len > REPORT_LEN_SMALL {
             copies = copies.min(self.useful_copies());
         }
         if len > len_max {
-            // Each input goes out in as many reports as hold it, the newest with the most time left.
+            // Each input is sent in several reports; the newest has the most time left.
             let fitting = fitting_inputs(len_max, width, &self.neutral, self.history.inputs());
             copies = copies.min(fitting);
         }
@@ -637,7 +636,7 @@ impl Session {
         write_report(out, &head, width, &self.neutral, inputs);
     }
 
-    /// Turns that wait for the game: those that have arrived, but for those that are held back.
+    /// Turns pending in the game: those that arrived and are not held back by playout.
     fn lag(&self, now: Instant) -> u32 {
         let playout = self.playout.get();
         let due = match &self.clock {
@@ -649,7 +648,7 @@ impl Session {
         due.since(self.simulated())
     }
 
-    /// Says what is there; who watches has no more to say, and nobody waits for it.
+    /// Reports what arrived; a spectator has nothing else to report.
     fn write_spectators_report(&self, out: &mut Vec<u8>) {
         let head = ReportHead {
             next_low: self.end.low(),
@@ -660,8 +659,8 @@ impl Session {
         write_report(out, &head, width, &self.neutral, core::iter::empty());
     }
 
-    /// How many of the newest inputs can still arrive in time: the newest comes `slack` before its
-    /// tick's close, and each older one a tick less.
+    /// How many of the newest inputs can still be in time: the newest arrives `slack` before its
+    /// tick's close, each older one a tick later.
     fn useful_copies(&self) -> usize {
         let repair = usize::from(self.welcome.repair);
         let Some(slack) = self.slack else {
@@ -682,18 +681,18 @@ mod tests {
         for tick in 10..30 {
             promised.add(Tick(tick));
         }
-        promised.take_back(Tick(20), Tick(5));
+        promised.revoke(Tick(20), Tick(5));
         assert!(promised.has(Tick(19)) && !promised.has(Tick(20)));
         promised.add(Tick(26));
         promised.add(Tick(28));
         let held: Vec<_> = (0..40).filter(|tick| promised.has(Tick(*tick))).collect();
         let kept: Vec<_> = (10..20).chain(26..29).collect();
         assert_eq!(held, kept);
-        // Another one, before any tick of the one before.
-        promised.take_back(Tick(22), Tick(20));
+        // Another takeover, before any tick of the previous one.
+        promised.revoke(Tick(22), Tick(20));
         assert_eq!(promised.ranges.len(), 0);
         promised.add(Tick(30));
-        promised.take_back(Tick(28), Tick(22));
+        promised.revoke(Tick(28), Tick(22));
         assert!(!promised.has(Tick(30)));
     }
 
@@ -701,7 +700,7 @@ mod tests {
     fn l9_servers_that_take_over_again_and_again_leave_one_range() {
         let mut promised = Promised::default();
         for next in (0..1_000).map(|number| number * 10) {
-            promised.take_back(Tick(next), Tick(next));
+            promised.revoke(Tick(next), Tick(next));
             promised.add(Tick(next + 5));
         }
         assert!(promised.memory_len() <= 4 * size_of::<(Tick, Tick)>());

@@ -1,4 +1,4 @@
-//! Snapshots on their way to us, and from us.
+//! Snapshots to and from a client.
 
 use wire::Instant;
 
@@ -10,24 +10,24 @@ use crate::snapshot;
 use crate::tick::Tick;
 use crate::transfer::{Incoming, Outgoing};
 
-/// What is being transferred.
+/// Current snapshot transfers.
 #[derive(Debug, Default)]
 pub(super) struct Exchange {
-    /// What comes; made when the first piece does.
+    /// Incoming; allocated with the first chunk.
     incoming: Option<Box<Incoming>>,
-    /// A state that came, until the application takes it.
+    /// A received state, until the application takes it.
     state: Option<Vec<u8>>,
-    /// What goes.
+    /// Outgoing.
     outgoing: Option<Box<Outgoing>>,
-    /// The transfer in which our state is wanted, until the application gives it.
+    /// Id of the transfer for which our state is requested, until the application gives it.
     asked: Option<u8>,
-    /// The one that was wanted last.
+    /// Id of the last request.
     last_asked: Option<u8>,
 }
 
 impl Exchange {
-    /// Forgets what is under way: in a new session it begins anew, and another server numbers its
-    /// transfers by itself. A state that came stays, as what it is of is final.
+    /// Drops transfers in progress: a new session restarts them, and another server numbers its
+    /// own. A complete state is kept, since it is final.
     pub(super) fn restart(&mut self) {
         let state = self.state.take();
         *self = Self {
@@ -36,7 +36,7 @@ impl Exchange {
         };
     }
 
-    /// Takes a piece of a snapshot; returns the event where it was the last.
+    /// Handles a chunk; returns an event after the last one.
     pub(super) fn on_chunk(
         &mut self,
         now: Instant,
@@ -59,7 +59,7 @@ impl Exchange {
         Some(ClientEvent::Snapshot { next })
     }
 
-    /// Takes the server's answer to our pieces.
+    /// Handles an acknowledgement of our chunks.
     pub(super) fn on_ack(&mut self, now: Instant, ack: &ChunkAck<'_>) {
         if let Some(outgoing) = &mut self.outgoing {
             outgoing.on_ack(now, ack);
@@ -69,7 +69,7 @@ impl Exchange {
         }
     }
 
-    /// Takes the server's question; returns the event where it is a new one.
+    /// Handles a request; returns an event if it is new.
     pub(super) fn on_asked(&mut self, id: u8) -> Option<ClientEvent> {
         if self.last_asked == Some(id) {
             return None;
@@ -80,8 +80,7 @@ impl Exchange {
         Some(ClientEvent::SnapshotWanted)
     }
 
-    /// Begins to send a state, the one with this number; where `None`, that which the turns up to
-    /// the one returned last led to.
+    /// Begins to send a state: number `next`, or that after the turn returned last if `None`.
     pub(super) fn offer(
         &mut self,
         now: Instant,
@@ -101,7 +100,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Writes what is due.
+    /// Writes a due datagram.
     pub(super) fn transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
         let is_ack = self
             .incoming
@@ -126,7 +125,7 @@ impl Exchange {
         ack.into_iter().chain(chunk).min()
     }
 
-    /// Takes the state that came, once.
+    /// Takes the received state, once.
     pub(super) const fn take(&mut self) -> Option<Vec<u8>> {
         self.state.take()
     }
@@ -136,7 +135,7 @@ impl Exchange {
         self.state.is_some()
     }
 
-    /// Bytes that it holds, but for a snapshot that comes in.
+    /// Heap bytes in use, without an incoming snapshot.
     pub(super) fn memory_len(&self) -> usize {
         self.state.as_ref().map_or(0, Vec::capacity)
     }

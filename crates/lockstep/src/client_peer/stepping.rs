@@ -1,11 +1,10 @@
-//! A client whose game goes ahead of the closed ticks, and back where it guessed wrong.
+//! A client whose game runs ahead of closed ticks, and rolls back wrong predictions.
 //!
-//! The game simulates a tick as soon as its own input for it is stamped. That boundary comes
-//! before the server closes the tick by what the input needs to arrive in time, and the closed
-//! tick comes back later still: with an input delay of `d` the game is `d` or `d + 1` ticks ahead
-//! of what it has heard. A window of at least `d + 1` therefore shows own inputs at once; a
-//! smaller one shows them as many ticks later as it is smaller, at an even pace all the same. The
-//! server's delay is what keeps inputs in time, so it is not 0 here either; it is not seen.
+//! The game simulates a tick as soon as its own input is stamped. That is earlier than the server's
+//! close by the input's travel time, and the closed tick takes as long to arrive: with an input
+//! delay of `d`, the game is `d` or `d + 1` ticks ahead of the last received tick. So a window of
+//! at least `d + 1` shows own inputs at once; a smaller window shows them later by the difference,
+//! at an even pace. The server's input delay still keeps inputs in time; it is just not visible.
 
 use std::collections::VecDeque;
 
@@ -27,10 +26,10 @@ use crate::stepper::{StepAction, Stepper, WINDOW_MAX};
 use crate::tick::Tick;
 use crate::turn::{Row, Turn};
 
-/// Log hashes kept, of ticks that are closed and not final: up to three windows of 32.
+/// Log hashes kept for closed ticks that are not final: up to three windows of 32.
 const LOGS: u32 = 128;
 
-/// How far a game is, which may be ahead of the closed ticks.
+/// Progress of a game that may run ahead of closed ticks.
 #[derive(Debug)]
 pub(super) struct Stepping {
     stepper: Stepper,
@@ -38,14 +37,14 @@ pub(super) struct Stepping {
     own: Option<Seat>,
     /// Ticks that may be predicted.
     window: u32,
-    /// First tick that the game may not simulate ahead of its closing.
+    /// First tick that the game may not simulate before it closes.
     target: Tick,
-    /// Log hash after tick `t` at place `t % LOGS`.
+    /// Log hash after tick `t`, in slot `t % LOGS`.
     logs: Vec<LogHash>,
 }
 
 impl Stepping {
-    /// `None` where nothing is predicted.
+    /// `None` if nothing is predicted.
     pub(super) fn new(config: &ClientConfig, welcome: &Welcome, neutral: &[u8]) -> Option<Self> {
         let window = config.window.min(WINDOW_MAX);
         if window == 0 {
@@ -61,34 +60,33 @@ impl Stepping {
         })
     }
 
-    /// Takes the boundary at which bundle `heard` comes if the network is quick, and which stamps
-    /// inputs for `tick`: that tick is simulated now, or as many ticks later as the window is too
-    /// small.
+    /// Passes the boundary that stamps inputs for `tick` and at which bundle `received` arrives on
+    /// a fast network. The tick is simulated now, or later if the window is too small.
     pub(super) fn on_boundary(&mut self, received: Tick, tick: Tick) {
         let reach = received.plus(self.window);
         self.target = self.target.max(tick.plus(1).min(reach));
     }
 
-    /// Begins anew with a server that closes `next` and all later ticks: what was heard of those
-    /// before it took over is void, and its clock begins where the game is.
+    /// Restarts with a server that closes `next` and all later ticks: early inputs of the previous
+    /// server for these are void, and the new clock starts at the game's position.
     pub(super) fn restart(&mut self, next: Tick) {
         self.stepper.forget_predicted(next);
         self.target = self.stepper.at();
     }
 
-    /// Takes what our own player does in `tick`.
+    /// Takes our own input of `tick`.
     pub(super) fn on_stamped(&mut self, tick: Tick, input: &[u8]) {
         if let Some(own) = self.own {
             self.stepper.predict_input(own, tick, input);
         }
     }
 
-    /// Takes word that nobody here plays any more: whoever gets the seat is another player.
+    /// The seat is lost: predict no more own inputs for it.
     pub(super) const fn lose_seat(&mut self) {
         self.own = None;
     }
 
-    /// Takes what another player does in `tick`, as the server heard it.
+    /// Takes another player's input of `tick`, forwarded by the server.
     pub(super) fn on_early(&mut self, seat: Seat, tick: Tick, input: &[u8]) {
         if Some(seat) != self.own {
             self.stepper.predict_input(seat, tick, input);
@@ -99,7 +97,7 @@ impl Stepping {
         self.stepper.wants_row()
     }
 
-    /// Takes the closed row of `tick`, and the hash of the log up to it.
+    /// Takes the closed row of `tick`, and the log hash up to it.
     pub(super) fn confirm(&mut self, tick: Tick, row: &Row, log: LogHash) {
         debug_assert_eq!(tick, self.stepper.end(), "closed ticks come in order");
         self.stepper.confirm(row);
@@ -108,7 +106,7 @@ impl Stepping {
         }
     }
 
-    /// Goes on from another participant's state.
+    /// Continues from another participant's state.
     pub(super) fn resume_from(&mut self, head: &SnapshotHead) {
         self.stepper.resume_from(head.next, &head.row);
         if let Some(log) = self.logs.get_mut(place(head.next.minus(1))) {
@@ -116,20 +114,19 @@ impl Stepping {
         }
     }
 
-    /// What must be known beside the final state number `next`; `None` where it is too old or not
-    /// final.
+    /// Row and log hash before the final state number `next`; `None` if it is too old or not final.
     pub(super) fn before(&self, next: Tick) -> Option<(&Row, LogHash)> {
         let row = self.stepper.row_before(next)?;
         let log = self.logs.get(place(next.minus(1))).copied()?;
         Some((row, log))
     }
 
-    /// Returns what the game does next; what has arrived, before `end`, it may always simulate.
+    /// Returns the next action; ticks before `end` have arrived and may always be simulated.
     pub(super) fn next(&mut self, end: Tick) -> Option<StepAction> {
         self.stepper.next(self.target.max(end))
     }
 
-    /// Whether only the clock keeps the game from going on.
+    /// Whether the game waits for the clock only.
     pub(super) fn waits_for_clock(&self) -> bool {
         self.stepper.at() >= self.target
     }
@@ -148,7 +145,7 @@ impl Stepping {
         self.stepper.at()
     }
 
-    /// Hash of the log up to the newest final tick; `None` before the first.
+    /// Log hash up to the newest final tick; `None` before the first.
     pub(super) fn log(&self) -> Option<LogHash> {
         let tick = self.settled().0.checked_sub(1)?;
         self.logs.get(place(Tick(tick))).copied()
@@ -169,7 +166,7 @@ fn place(tick: Tick) -> usize {
     usize::try_from(tick.0 % LOGS).unwrap_or(0)
 }
 
-/// Counts a closed tick; tells the application, where there is room, if our input is not in it.
+/// Counts a closed tick; emits an event, if there is room, if our input was substituted.
 pub(super) fn note(read: Read, events: &mut VecDeque<ClientEvent>, stats: &mut ClientStats) {
     stats.turns = stats.turns.saturating_add(1);
     if !read.is_own_substituted {
@@ -183,7 +180,7 @@ pub(super) fn note(read: Read, events: &mut VecDeque<ClientEvent>, stats: &mut C
 }
 
 impl<I: Input> ClientPeer<I> {
-    /// Takes closed ticks, and what others do in those that are not.
+    /// Takes closed ticks, and others' inputs for open ones.
     pub(super) fn on_early(&mut self, now: Instant, early: &EarlyInputs<'_>, turns: &Turns<'_>) {
         self.on_turns(now, turns);
         if let State::Seated { session, .. } = &mut self.state {
@@ -191,10 +188,10 @@ impl<I: Input> ClientPeer<I> {
         }
     }
 
-    /// Returns what the game does next, where [`ClientConfig::window`] lets it go ahead of the
-    /// closed ticks; without a window, the same as [`poll_turn`](Self::poll_turn) in other words.
+    /// Returns the next step of a game with a [`ClientConfig::window`]; without one, the same turns
+    /// as [`poll_turn`](Self::poll_turn).
     ///
-    /// Ask until it waits: after datagrams, and after each timeout.
+    /// Call it until it returns a wait, after datagrams and after each timeout.
     pub fn next_step(&mut self, now: Instant) -> Step<'_, I> {
         let now = self.advance(now);
         if self.exchange.is_waiting() {
@@ -232,9 +229,9 @@ impl<I: Input> ClientPeer<I> {
         }
     }
 
-    /// Gives a saved state of a game with rollback, as [`ClientEvent::SnapshotWanted`] asks for:
-    /// the one with number `tick`, which must be final and among those that may be loaded, as
-    /// [`Rollback::final_save`](crate::Rollback::final_save) returns it.
+    /// Gives a saved state of a game with rollback, on [`ClientEvent::SnapshotWanted`]. State
+    /// number `tick` must be final and still loadable, as returned by
+    /// [`Rollback::final_save`](crate::Rollback::final_save).
     ///
     /// # Errors
     ///
@@ -255,10 +252,10 @@ impl<I: Input> ClientPeer<I> {
         }
     }
 
-    /// Returns whether the state hash of `tick` is of use; others need not be computed.
+    /// Returns whether the state hash of `tick` is needed.
     ///
-    /// That of a hash step goes to the server; those between are kept for it, to find where a desync
-    /// began, unless [`ClientConfig::hashes_kept`] is 0. A spectator's are of no use.
+    /// Hashes of hash steps go to the server. Those between are kept for bisection, unless
+    /// [`ClientConfig::hashes_kept`] is 0. A spectator needs none.
     #[must_use]
     pub fn wants_hash(&self, tick: Tick) -> bool {
         let is_kept = self.config.hashes_kept > 0;
@@ -268,14 +265,14 @@ impl<I: Input> ClientPeer<I> {
         })
     }
 
-    /// Takes what one save and one step of the game take, for
+    /// Sets the cost of one save and one step of the game, for
     /// [`SavePolicy::Auto`](crate::SavePolicy::Auto).
     pub fn set_costs(&mut self, save: Duration, step: Duration) {
         self.costs = Some((save, step));
         self.forward_costs();
     }
 
-    /// Hands on what was told of costs, once there is a match.
+    /// Forwards the costs, once there is a match.
     pub(super) fn forward_costs(&mut self) {
         let Some((save, step)) = self.costs else {
             return;

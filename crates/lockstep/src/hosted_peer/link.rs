@@ -1,4 +1,4 @@
-//! What one player knows of another.
+//! A peer's state as seen by one player.
 
 use core::time::Duration;
 
@@ -9,28 +9,27 @@ use crate::tick::{PeerId, Tick};
 /// Another player of the match.
 #[derive(Debug)]
 pub(super) struct Link {
-    /// The driver's number for it.
+    /// The driver's id for it.
     pub(super) peer: PeerId,
-    /// When it was last heard, other than in doubt; at first, when we began.
+    /// When it last sent a datagram, other than a suspicion; initially, when we began.
     received_at: Instant,
-    /// Whether it ever was.
+    /// Whether it ever sent one.
     was_received: bool,
-    /// When it last spoke to us as to its host.
+    /// When it last addressed us as its host.
     followed_at: Option<Instant>,
-    /// When it last said that it does not hear the host.
+    /// When it last announced that it does not receive the host.
     suspected_at: Option<Instant>,
-    /// Since when its silence counts towards giving it up: no earlier than we last
-    /// slept, or the host changed.
+    /// Start of the silence that counts for removal: not before our last pause or change of host.
     awake_at: Instant,
-    /// When we last woke up: what was before is nobody's silence.
+    /// When our last pause ended: silence before does not count.
     woken_at: Instant,
-    /// Up to where it stated that it holds closed ticks.
+    /// First tick that it lacks, as it stated.
     pub(super) held: Tick,
-    /// First tick that it asked for.
+    /// First tick that it requested.
     pub(super) asked: Option<Tick>,
 }
 
-/// How long a doubt lasts: those who doubt say so each 40 ms.
+/// Lifetime of a suspicion, which is repeated every 40 ms.
 const SUSPICION_TTL: Duration = Duration::from_millis(250);
 
 impl Link {
@@ -53,57 +52,53 @@ impl Link {
         self.was_received = true;
     }
 
-    /// Takes note that it takes us for its host.
+    /// It treats us as its host.
     pub(super) const fn on_followed(&mut self, now: Instant) {
         self.followed_at = Some(now);
     }
 
-    /// Takes its word that it does not hear the host, or does again.
+    /// It does not receive the host, or does again.
     pub(super) const fn set_suspicion(&mut self, at: Option<Instant>) {
         self.suspected_at = at;
     }
 
-    /// Takes note that somebody new hosts: what was before does not count towards giving it up.
+    /// A new host: earlier silence does not count for removal.
     pub(super) const fn forgive(&mut self, now: Instant) {
         self.awake_at = now;
         self.suspected_at = None;
     }
 
-    /// Takes note that we slept.
+    /// Our process was paused.
     pub(super) const fn wake(&mut self, now: Instant) {
         self.forgive(now);
         self.woken_at = now;
     }
 
-    /// Whether it was silent for longer than `host_timeout`, while we were awake.
-    pub(super) fn is_silent(&self, now: Instant, host_timeout: Duration) -> bool {
-        now.saturating_since(self.received_at.max(self.woken_at)) > host_timeout
+    /// Whether it was silent for longer than `timeout`, pauses excluded.
+    pub(super) fn is_silent(&self, now: Instant, timeout: Duration) -> bool {
+        now.saturating_since(self.received_at.max(self.woken_at)) > timeout
     }
 
-    /// Since when it counts as given up, if it stays silent: `host_timeout` after its last word, or
-    /// twice that where it never said one.
-    pub(super) fn lost_at(&self, host_timeout: Duration) -> Instant {
-        let host_timeout = if self.was_received {
-            host_timeout
+    /// When it counts as lost if it stays silent: `timeout` after its last datagram, or twice that
+    /// if it never sent one.
+    pub(super) fn lost_at(&self, timeout: Duration) -> Instant {
+        let timeout = if self.was_received {
+            timeout
         } else {
-            host_timeout.saturating_mul(2)
+            timeout.saturating_mul(2)
         };
-        self.received_at.max(self.awake_at) + host_timeout
+        self.received_at.max(self.awake_at) + timeout
     }
 
-    /// When it is doubted: after `host_timeout`, or where it was never heard after `first`.
-    pub(super) fn suspect_at(&self, host_timeout: Duration, first: Duration) -> Instant {
-        let host_timeout = if self.was_received {
-            host_timeout
-        } else {
-            first
-        };
-        self.received_at.max(self.awake_at) + host_timeout
+    /// When it is suspected: after `timeout`, or after `first` if it never sent a datagram.
+    pub(super) fn suspect_at(&self, timeout: Duration, first: Duration) -> Instant {
+        let timeout = if self.was_received { timeout } else { first };
+        self.received_at.max(self.awake_at) + timeout
     }
 
-    pub(super) fn is_following(&self, now: Instant, host_timeout: Duration) -> bool {
+    pub(super) fn is_following(&self, now: Instant, timeout: Duration) -> bool {
         self.followed_at
-            .is_some_and(|at| now.saturating_since(at) <= host_timeout)
+            .is_some_and(|at| now.saturating_since(at) <= timeout)
     }
 
     pub(super) fn suspects_host(&self, now: Instant) -> bool {

@@ -1,4 +1,4 @@
-//! The verbs of a machine: datagrams, timers, events.
+//! The machine interface: datagrams, timers, events.
 
 use core::convert::Infallible;
 
@@ -14,12 +14,12 @@ use crate::message::{
 };
 use crate::tick::{PeerId, Tick};
 
-/// Times that what is due may make more due, at once: a beat that decides, which seats players, who
-/// are welcomed.
+/// Rounds of due work that can follow from each other at once: a heartbeat decides, players are
+/// seated, and get their welcome.
 const ROUNDS: u32 = 4;
 
 impl<I: Input> HostedPeer<I> {
-    /// Takes one datagram, of another player or of somebody who was let in beside them.
+    /// Handles one datagram, of another player or of an admitted guest.
     pub fn handle_datagram(&mut self, now: Instant, arrival: Arrival<PeerId>, datagram: &mut [u8]) {
         let now = self.advance(now);
         match self.state {
@@ -38,7 +38,7 @@ impl<I: Input> HostedPeer<I> {
         self.absorb(now);
     }
 
-    /// Runs what is due: of the client, of the server while we host, and looks who is there.
+    /// Runs timers of the client, of the server while we host, and of the membership.
     pub fn handle_timeout(&mut self, now: Instant) {
         let now = self.advance(now);
         match self.state {
@@ -58,8 +58,8 @@ impl<I: Input> HostedPeer<I> {
         }
     }
 
-    /// Appends the next datagram to `buf`; `None` when there is none. What our client and server
-    /// have for each other goes its way meanwhile.
+    /// Appends the next datagram to `buf`; `None` if there is none. Also passes datagrams between
+    /// our client and server.
     pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<PeerId>> {
         let now = self.advance(now);
         let start = buf.len();
@@ -92,7 +92,7 @@ impl<I: Input> HostedPeer<I> {
     /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<HostedEvent> {
         if self.events.is_empty() {
-            // Turns that were returned may have brought news.
+            // Returned turns may have caused events.
             self.absorb(self.now);
         }
         self.events.pop_front()
@@ -122,8 +122,8 @@ impl<I: Input> HostedPeer<I> {
         }
     }
 
-    /// Writes what our client says to another host; hands it over where we host. `None` where it
-    /// says nothing more; `buf` is longer then if a datagram was handed over or is of no use.
+    /// Writes our client's datagram to another host, or hands it to our server. `None` if the
+    /// client has nothing more; `buf` is longer then if a datagram was handed over or is void.
     fn transmit_client(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<PeerId>> {
         let start = buf.len();
         if self.state == State::Closed {
@@ -149,7 +149,7 @@ impl<I: Input> HostedPeer<I> {
         is_heard.then_some(transmit)
     }
 
-    /// Runs what is due while the match goes on.
+    /// Runs due work during the match.
     fn run(&mut self, now: Instant) {
         for _ in 0..ROUNDS {
             if self.is_over() || self.poll_timeout().is_none_or(|at| at > now) {
@@ -170,7 +170,7 @@ impl<I: Input> HostedPeer<I> {
         }
     }
 
-    /// When the host is silent for too long, if it was not by now.
+    /// When the host becomes suspected, if it is not yet.
     fn suspect_at(&self) -> Option<Instant> {
         if self.host_suspected || self.is_host() || self.state != State::Playing {
             return None;
@@ -179,11 +179,11 @@ impl<I: Input> HostedPeer<I> {
         Some(self.link(self.host.0)?.suspect_at(host_timeout, first))
     }
 
-    /// Looks who is there, and says that we are.
+    /// Checks the members, and sends a presence.
     fn heartbeat(&mut self, now: Instant) {
         let host_timeout = self.config.host_timeout;
         match self.state {
-            State::Playing => self.on_check(now),
+            State::Playing => self.check_members(now),
             State::Electing { since } => {
                 let waited = now.saturating_since(since);
                 if waited > self.config.player_timeout {
@@ -221,8 +221,8 @@ impl<I: Input> HostedPeer<I> {
         };
     }
 
-    /// While all is well: whether somebody is gone for good.
-    fn on_check(&mut self, now: Instant) {
+    /// Without an election: checks for lost members.
+    fn check_members(&mut self, now: Instant) {
         let host_timeout = self.config.player_timeout;
         if !self.is_host() {
             let lost_at = self
@@ -242,7 +242,7 @@ impl<I: Input> HostedPeer<I> {
         }
     }
 
-    /// Takes note of what happened to our client and server, and tells it.
+    /// Processes events of our client and server.
     fn absorb(&mut self, now: Instant) {
         while let Some(event) = self.client.poll_event() {
             if let ClientEvent::Closed(reason) = event {
@@ -265,7 +265,7 @@ impl<I: Input> HostedPeer<I> {
             }
         }
         if let State::TakingOver { .. } = self.state {
-            // Somebody may be ready who was not.
+            // A player may have become ready.
             self.begin_if_ready(now);
         }
     }
@@ -285,7 +285,7 @@ impl<I: Input> HostedPeer<I> {
         }
     }
 
-    /// Says again that we go, and is over in the end.
+    /// Repeats the leave, and closes after the last copy.
     pub(super) fn repeat_leave(&mut self, now: Instant, copies: u8, at: Instant) {
         if !self.is_host() {
             self.client.handle_timeout(now);
@@ -345,7 +345,7 @@ impl<I: Input> HostedPeer<I> {
         let Some(from) = self.seat_of(arrival.peer) else {
             let is_paused = self.is_paused(now);
             match &mut self.server {
-                // Who watches, or holds a seat that no player holds.
+                // A spectator, or a guest in a seat without a player.
                 Some(server) if !is_paused => server.handle_datagram(now, arrival, datagram),
                 Some(_) | None => self.count_unknown(),
             }
@@ -368,7 +368,7 @@ impl<I: Input> HostedPeer<I> {
         }
     }
 
-    /// Returns whether a player is listened to; one who is out is told so.
+    /// Returns whether datagrams of a player are accepted; a removed player is notified.
     fn accept_from(&mut self, from: u16) -> bool {
         if self.view.members() & bit(from) == 0 {
             self.due.decision |= bit(from);
@@ -380,7 +380,7 @@ impl<I: Input> HostedPeer<I> {
         is_so
     }
 
-    /// Takes what a server or a client says.
+    /// Handles a datagram for a server or a client.
     fn on_play(&mut self, now: Instant, from: u16, arrival: Arrival<PeerId>, datagram: &mut [u8]) {
         self.mark_alive(now, from);
         if from == self.host.0 && self.state == State::Playing {
@@ -391,7 +391,7 @@ impl<I: Input> HostedPeer<I> {
         if is_ours && let Some(link) = self.link_mut(from) {
             link.on_followed(now);
         }
-        // What comes while it stands would close the tick that waits for it.
+        // While paused, an input would close the tick that waits for it.
         if is_ours && self.is_paused(now) {
             return;
         }
@@ -435,7 +435,7 @@ impl<I: Input> HostedPeer<I> {
     }
 
     fn on_presence(&mut self, now: Instant, from: u16, presence: Presence) {
-        // A host that stands still is as good as none.
+        // A paused host counts as silent.
         if from != self.host.0 || !presence.host_suspected {
             self.mark_alive(now, from);
         }
@@ -443,7 +443,7 @@ impl<I: Input> HostedPeer<I> {
         if presence.epoch < epoch {
             self.due.decision |= bit(from);
         } else if presence.epoch > epoch {
-            // Ours is answered with what we missed.
+            // Our own is answered with what we missed.
             self.due.presence |= bit(from);
         } else if presence.members == self.view.members() {
             if let Some(link) = self.link_mut(from) {
@@ -464,7 +464,7 @@ impl<I: Input> HostedPeer<I> {
         }
     }
 
-    /// Up to where we hold the closed ticks; it stands still while the host is suspected.
+    /// First closed tick that we lack; frozen while the host is suspected.
     pub(super) fn held_end(&self) -> Tick {
         Tick(self.client.ticks_confirmed())
     }
@@ -480,7 +480,7 @@ impl<I: Input> HostedPeer<I> {
     }
 }
 
-/// To whom something is due. At most one datagram of each kind to each player between two drains.
+/// Recipients of due datagrams: between two drains, at most one of each kind per player.
 #[derive(Debug, Default)]
 pub(super) struct Due {
     pub(super) presence: Seats,
@@ -497,7 +497,7 @@ impl Due {
     }
 }
 
-/// Takes the lowest of `seats`.
+/// Removes and returns the lowest of `seats`.
 fn take(seats: &mut Seats) -> Option<u16> {
     let lowest = u16::try_from(seats.trailing_zeros()).ok()?;
     *seats &= !bit(lowest);
@@ -505,7 +505,7 @@ fn take(seats: &mut Seats) -> Option<u16> {
 }
 
 impl<I: Input> HostedPeer<I> {
-    /// Writes the next datagram of ours and returns who shall get it.
+    /// Writes our next datagram and returns its recipient.
     pub(super) fn transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<PeerId> {
         let start = buf.len();
         let seat = self.write(now, buf)?;
@@ -552,7 +552,7 @@ impl<I: Input> HostedPeer<I> {
         Some(seat)
     }
 
-    /// Whether we do not hear the host, or as the host too few others.
+    /// Whether we do not receive the host or, as the host, too few others.
     fn is_isolated(&self, now: Instant) -> bool {
         match self.state {
             State::Playing if self.is_host() => self.is_paused(now),
@@ -566,7 +566,7 @@ impl<I: Input> HostedPeer<I> {
         }
     }
 
-    /// Answers what the player of `to` asked for last: as much as a datagram takes.
+    /// Answers the last request of the player of `to`, as far as one datagram holds.
     fn write_forward(&mut self, to: u16, buf: &mut Vec<u8>) -> bool {
         let Some(first) = self.link_mut(to).and_then(|link| link.asked.take()) else {
             return false;

@@ -1,4 +1,4 @@
-//! What the game and its player do; the most of it is the client's.
+//! The application's side, mostly passed on to the client.
 
 use core::time::Duration;
 
@@ -15,14 +15,14 @@ use crate::tick::{PeerId, Tick};
 use crate::turn::Turn;
 
 impl<I: Input> HostedPeer<I> {
-    /// Takes what the player does now, and returns the tick it is for, as
-    /// [`ClientPeer::submit`](crate::ClientPeer::submit) does; a host that takes over takes back what
-    /// was promised for its ticks ([`HostedEvent::Migrated`]).
+    /// Takes the player's current input, and returns the tick it is for, as
+    /// [`ClientPeer::submit`](crate::ClientPeer::submit). A host that takes over revokes promises
+    /// for its ticks ([`HostedEvent::Migrated`]).
     ///
     /// # Errors
     ///
     /// [`SubmitError`]. While no host closes ticks, and before the match begins, the input is kept
-    /// and counts for the first tick that the next host's clock stamps.
+    /// for the first tick that the next host's clock stamps.
     pub fn submit(&mut self, now: Instant, input: &I) -> Result<Tick, SubmitError> {
         let now = self.advance(now);
         if self.is_over() {
@@ -31,20 +31,19 @@ impl<I: Input> HostedPeer<I> {
         self.client.submit(now, input)
     }
 
-    /// Returns the next turn, as [`ClientPeer::poll_turn`](crate::ClientPeer::poll_turn) does.
+    /// Returns the next turn, as [`ClientPeer::poll_turn`](crate::ClientPeer::poll_turn).
     pub fn poll_turn(&mut self, now: Instant) -> Option<Turn<'_, I>> {
         let now = self.advance(now);
         self.client.poll_turn(now)
     }
 
-    /// Returns when the next turn is due, where it has arrived.
+    /// Returns when the next turn is due, if it has arrived.
     #[must_use]
     pub fn next_turn_at(&self) -> Option<Instant> {
         self.client.next_turn_at()
     }
 
-    /// Returns what the game does next, as [`ClientPeer::next_step`](crate::ClientPeer::next_step)
-    /// does.
+    /// Returns the game's next step, as [`ClientPeer::next_step`](crate::ClientPeer::next_step).
     pub fn next_step(&mut self, now: Instant) -> Step<'_, I> {
         let now = self.advance(now);
         self.client.next_step(now)
@@ -54,7 +53,7 @@ impl<I: Input> HostedPeer<I> {
     ///
     /// # Errors
     ///
-    /// [`ReportError`] where it is of another tick, or was reported.
+    /// [`ReportError`] if it is of another tick, or was already reported.
     pub fn report(&mut self, tick: Tick, state_hash: u64) -> Result<(), ReportError> {
         self.client.report(tick, state_hash)
     }
@@ -63,19 +62,19 @@ impl<I: Input> HostedPeer<I> {
     ///
     /// # Errors
     ///
-    /// [`ReportError`] where it is of another tick, or was reported.
+    /// [`ReportError`] if it is of another tick, or was already reported.
     pub fn report_state(&mut self, tick: Tick, state: &StateHasher) -> Result<(), ReportError> {
         self.client.report_state(tick, state)
     }
 
-    /// Takes the state that came with
-    /// [`ClientEvent::Snapshot`](crate::ClientEvent::Snapshot); `None` where none waits.
+    /// Takes the state announced by [`ClientEvent::Snapshot`](crate::ClientEvent::Snapshot); `None`
+    /// if none is waiting.
     pub const fn take_snapshot(&mut self) -> Option<Vec<u8>> {
         self.client.take_snapshot()
     }
 
-    /// Gives the state after the turn returned last, as
-    /// [`ClientEvent::SnapshotWanted`](crate::ClientEvent::SnapshotWanted) asks for.
+    /// Gives the state after the turn returned last, on
+    /// [`ClientEvent::SnapshotWanted`](crate::ClientEvent::SnapshotWanted).
     ///
     /// # Errors
     ///
@@ -85,8 +84,7 @@ impl<I: Input> HostedPeer<I> {
         self.client.offer_snapshot(now, state)
     }
 
-    /// Gives a saved state that is final, as [`ClientPeer::offer_save`](crate::ClientPeer::offer_save)
-    /// does.
+    /// Gives a saved final state, as [`ClientPeer::offer_save`](crate::ClientPeer::offer_save).
     ///
     /// # Errors
     ///
@@ -101,45 +99,45 @@ impl<I: Input> HostedPeer<I> {
         self.client.offer_save(now, tick, state)
     }
 
-    /// While we host: lets in somebody who is none of the players, on the seat of one who is out, as
-    /// [`MatchServer::join`](crate::MatchServer::join) does; a plain
-    /// [`ClientPeer`](crate::ClientPeer) plays there. It has no say in who hosts, and joins the next
-    /// host anew.
+    /// While we host: seats a guest, which is none of the players, in place of a removed player, as
+    /// [`MatchServer::join`](crate::MatchServer::join). The guest runs a plain
+    /// [`ClientPeer`](crate::ClientPeer), takes no part in elections, and must join the next host
+    /// again.
     ///
     /// # Errors
     ///
-    /// [`JoinError`]; nothing has changed then.
+    /// [`JoinError`], with no change.
     pub fn join(&mut self, now: Instant, peer: PeerId, seat: Seat) -> Result<(), JoinError> {
         let now = self.advance(now);
         self.server_for(peer)?.join(now, peer, seat)
     }
 
-    /// While we host: lets somebody watch, as [`MatchServer::watch`](crate::MatchServer::watch)
-    /// does. It comes to the next host anew.
+    /// While we host: admits a spectator, as [`MatchServer::watch`](crate::MatchServer::watch). It
+    /// must join the next host again.
     ///
     /// # Errors
     ///
-    /// [`JoinError`]; nothing has changed then.
+    /// [`JoinError`], with no change.
     pub fn watch(&mut self, now: Instant, peer: PeerId) -> Result<(), JoinError> {
         let now = self.advance(now);
         self.server_for(peer)?.watch(now, peer)
     }
 
-    /// While we host: lets a [`SpectatorRelay`](crate::SpectatorRelay) watch, as
-    /// [`MatchServer::watch_as_relay`](crate::MatchServer::watch_as_relay) does. It comes to the next
-    /// host anew.
+    /// While we host: admits a [`SpectatorRelay`](crate::SpectatorRelay), as
+    /// [`MatchServer::watch_as_relay`](crate::MatchServer::watch_as_relay). It must join the next
+    /// host again.
     ///
     /// # Errors
     ///
-    /// [`JoinError`]; nothing has changed then.
+    /// [`JoinError`], with no change.
     pub fn watch_as_relay(&mut self, now: Instant, peer: PeerId) -> Result<(), JoinError> {
         let now = self.advance(now);
         self.server_for(peer)?.watch_as_relay(now, peer)
     }
 
-    /// While we host: puts out somebody whom [`join`](Self::join), [`watch`](Self::watch) or
-    /// [`watch_as_relay`](Self::watch_as_relay) let in, or whom the transport has lost. Players are put
-    /// out by [`remove`](Self::remove), and ignored here; so is who is unknown.
+    /// While we host: removes a peer admitted by [`join`](Self::join), [`watch`](Self::watch) or
+    /// [`watch_as_relay`](Self::watch_as_relay), or lost by the transport. Players, which are
+    /// removed by [`remove`](Self::remove), and unknown peers are ignored.
     pub fn kick(&mut self, now: Instant, peer: PeerId) {
         let now = self.advance(now);
         if let Ok(server) = self.server_for(peer) {
@@ -150,8 +148,8 @@ impl<I: Input> HostedPeer<I> {
         }
     }
 
-    /// The server that lets in `peer`, who is none of the players: they come by themselves, and who
-    /// is out of them stays out.
+    /// The server, to admit `peer` as a guest. Players join by themselves, and a removed player
+    /// stays out.
     fn server_for(&mut self, peer: PeerId) -> Result<&mut MatchServer<I>, JoinError> {
         let is_players = Self::is_own(peer) || self.seat_of(peer).is_some();
         let server = self.server.as_deref_mut().ok_or(JoinError::NotHost)?;
@@ -162,8 +160,8 @@ impl<I: Input> HostedPeer<I> {
         }
     }
 
-    /// Leaves the match, and says so a few times: the others play on, and choose another host at
-    /// once where we were it.
+    /// Leaves the match, and notifies the others a few times: they play on, and replace us at once
+    /// if we host.
     pub fn leave(&mut self, now: Instant, reason: LeaveReason) {
         let now = self.advance(now);
         if self.is_over() {
@@ -175,8 +173,8 @@ impl<I: Input> HostedPeer<I> {
         self.repeat_leave(now, LEAVE_COPIES, now);
     }
 
-    /// Gives up the player of `seat`, as after a silence: the transport has lost it, or it shall be
-    /// out. Where it hosts, the others have to think so too. Ourselves and who is out are ignored.
+    /// Removes the player of `seat`, as after a silence, because the transport lost it or it is
+    /// kicked. If it hosts, the others must agree. Our own seat and removed players are ignored.
     pub fn remove(&mut self, now: Instant, seat: Seat) {
         let now = self.advance(now);
         let is_playing = matches!(self.state, State::Playing | State::TakingOver { .. });
@@ -191,7 +189,7 @@ impl<I: Input> HostedPeer<I> {
         }
     }
 
-    /// While we host: ends the match for all. Others are told for some time.
+    /// While we host: ends the match for all. Others are notified for some time.
     pub fn finish(&mut self, now: Instant) {
         let now = self.advance(now);
         let Some(server) = self.server.as_mut() else {
@@ -222,7 +220,7 @@ impl<I: Input> HostedPeer<I> {
         self.client.ticks_confirmed()
     }
 
-    /// Returns the hash over all turns returned; equal logs have equal hashes on all participants.
+    /// Returns the hash over all returned turns; equal logs have equal hashes on all participants.
     #[must_use]
     pub fn log_hash(&self) -> Option<u64> {
         self.client.log_hash()

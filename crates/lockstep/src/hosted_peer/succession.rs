@@ -1,4 +1,4 @@
-//! How those who stay agree that the host, or somebody else, is gone; the agreement is [`View`]'s.
+//! Elections and takeover; agreement is reached by [`View`].
 //!
 //! [`View`]: crate::view::View
 
@@ -15,15 +15,15 @@ use crate::message::{Bundles, Decision, Seats, Statement, Ticks, bit};
 use crate::tick::{PeerId, Tick};
 use crate::view::DecisionOutcome;
 
-/// Part of `host_timeout` between two words that we are there: four, so that one that is lost is no
-/// silence. Who was not heard for so long in an election, in which all speak more often, may be gone.
+/// Presences per `host_timeout`: four, so that one lost is no silence. In an election, which sends
+/// more often, a member silent for one such interval may be gone.
 const HEARTBEATS: u32 = 4;
 
-/// Time between statements, doubts and questions, give or take a quarter by lot.
+/// Time between statements, suspicions and requests, with 25 % jitter.
 const REPEAT_INTERVAL: Duration = Duration::from_millis(40);
 
 impl<I: Input> HostedPeer<I> {
-    /// Suspects the host, where those who do not hear it are enough for a view.
+    /// Starts an election if the players that do not receive the host are enough for a view.
     pub(super) fn start_election(&mut self, now: Instant) {
         if self.state != State::Playing || self.is_host() || !self.host_suspected {
             return;
@@ -35,11 +35,11 @@ impl<I: Input> HostedPeer<I> {
         }
     }
 
-    /// Tells the others whom we give up now, and decides where that can be.
+    /// Sends our statement to the others, and decides if possible.
     pub(super) fn on_host_suspected(&mut self, now: Instant) {
         if self.view.is_too_few() {
             if self.is_host() {
-                // Who still hears us need not wait for our silence.
+                // Players that still receive us need not wait for our silence.
                 self.step_down(now, HostedClose::TooFew);
             } else {
                 self.close(HostedClose::TooFew);
@@ -58,7 +58,7 @@ impl<I: Input> HostedPeer<I> {
         self.decide(now);
     }
 
-    /// Gives up `seats`, who are silent or were put out.
+    /// Suspects `seats`, which are silent or were removed.
     pub(super) fn suspect(&mut self, now: Instant, seats: Seats) {
         if seats & self.others() != 0 && self.view.suspect(seats) {
             self.on_host_suspected(now);
@@ -95,7 +95,7 @@ impl<I: Input> HostedPeer<I> {
         if let Some(link) = self.link_mut(from) {
             link.held = held;
         }
-        // Enough did not hear the host before any of them stated so.
+        // Enough players did not receive the host before any of them stated that.
         let heartbeat_interval = self.heartbeat_interval();
         let alive = self.filter_seats(self.others(), |link| {
             !link.is_silent(now, heartbeat_interval)
@@ -125,7 +125,7 @@ impl<I: Input> HostedPeer<I> {
         match self.view.on_decision(from, decision, &self.held_ends()) {
             DecisionOutcome::Ignored => self.count_view(),
             DecisionOutcome::Out(_) => {
-                // The first change of hosts that we were not part of.
+                // The first change of host that we missed.
                 let cuts = decision.cuts.iter().zip(0..);
                 let cuts = cuts.filter(|(_, seat)| left & bit(*seat) != 0);
                 let cut = cuts.map(|(cut, _)| *cut).min().unwrap_or_default();
@@ -136,7 +136,7 @@ impl<I: Input> HostedPeer<I> {
         }
     }
 
-    /// Waits to be told up to where our history is the others'.
+    /// Waits to learn up to which tick we share the others' history.
     fn on_evicted(&mut self, now: Instant) {
         self.server = None;
         self.state = State::Evicted {
@@ -155,7 +155,7 @@ impl<I: Input> HostedPeer<I> {
         }
     }
 
-    /// Goes on in the next view.
+    /// Applies the next view.
     fn on_installed(&mut self, now: Instant, decision: &Decision) {
         let left = decision.members & !decision.next;
         let host = self.host;
@@ -185,7 +185,7 @@ impl<I: Input> HostedPeer<I> {
         }
         let peer = self.link(seat.0).map(|link| link.peer);
         if let (Some(server), Some(peer)) = (&mut self.server, peer) {
-            // Whether a tick closes without it is seen once the view is the next one.
+            // The next view decides whether a tick closes without it.
             server.kick(now, peer);
         }
         let reason = if self.view.leaving() & bit(seat.0) == 0 {
@@ -196,7 +196,7 @@ impl<I: Input> HostedPeer<I> {
         self.push_event(HostedEvent::Left { seat, reason });
     }
 
-    /// Goes on with the next host, which closes `next` and all later ticks.
+    /// Follows the next host, which closes `next` and all later ticks.
     fn follow_next(&mut self, now: Instant, next: Tick) {
         let lowest = self.view.members().trailing_zeros();
         self.host = Seat(u16::try_from(lowest).unwrap_or(u16::MAX));
@@ -219,8 +219,8 @@ impl<I: Input> HostedPeer<I> {
         }
     }
 
-    /// What a statement says of ticks, by seat: for who is out, what was decided; for members, up to
-    /// where we hold the closed ticks where the host is among those we give up, and else nothing.
+    /// Ticks of a statement, by seat: for removed players, what was decided. For members, how many
+    /// closed ticks we hold if the host is among the suspects, else nothing.
     pub(super) fn held_ends(&self) -> Ticks {
         let held = if self.view.suspects() & bit(self.host.0) != 0 {
             self.held_end()
@@ -240,13 +240,13 @@ impl<I: Input> HostedPeer<I> {
         now + self.jittered(REPEAT_INTERVAL)
     }
 
-    /// The time between two words that we are there.
+    /// Time between two presences.
     #[expect(clippy::arithmetic_side_effects, reason = "`PRESENCES` is not 0")]
     pub(super) fn heartbeat_interval(&self) -> Duration {
         self.config.host_timeout / HEARTBEATS
     }
 
-    /// `span`, give or take a quarter by lot.
+    /// `span` with 25 % jitter.
     pub(super) fn jittered(&mut self, span: Duration) -> Duration {
         let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         let quarter = nanos / 4;
@@ -259,11 +259,11 @@ impl<I: Input> HostedPeer<I> {
     }
 }
 
-/// Times that a leave is said: at 5 % loss all are lost once in 8,000.
+/// Copies of a leave: at 5 % loss, all are lost once in 8,000.
 pub(super) const LEAVE_COPIES: u8 = 3;
 
 impl<I: Input> HostedPeer<I> {
-    /// Lets the players of the view take their seats, where we host.
+    /// Seats the players of the view on our server.
     pub(super) fn seat_members(&mut self, now: Instant) {
         let members = self.view.members();
         let links = &self.links;
@@ -280,7 +280,7 @@ impl<I: Input> HostedPeer<I> {
         }
     }
 
-    /// Goes on taking the match over: fetches what is lacking, gathers the others, begins.
+    /// Continues the takeover: fetches missing ticks, gathers the others, begins.
     pub(super) fn take(&mut self, now: Instant) {
         let State::TakingOver {
             mut since,
@@ -307,7 +307,7 @@ impl<I: Input> HostedPeer<I> {
             self.server = Some(Box::new(server));
             self.is_held = false;
             self.seat_members(now);
-            // Until now they could not take their seats.
+            // They could not take their seats before.
             since = now;
             self.state = State::TakingOver {
                 since,
@@ -323,7 +323,7 @@ impl<I: Input> HostedPeer<I> {
         }
     }
 
-    /// Has ticks close, once all have come who stay, or enough of them have waited for the others.
+    /// Starts closing ticks once all remaining players are ready, or enough of them have waited.
     pub(super) fn begin_if_ready(&mut self, now: Instant) {
         let State::TakingOver { since, .. } = self.state else {
             return;
@@ -340,7 +340,7 @@ impl<I: Input> HostedPeer<I> {
         }
     }
 
-    /// Whether enough of the view have spoken to us as to their host of late.
+    /// Whether enough of the view recently addressed us as their host.
     pub(super) fn has_quorum(&self, now: Instant) -> bool {
         let host_timeout = self.config.host_timeout;
         let following =
@@ -348,7 +348,7 @@ impl<I: Input> HostedPeer<I> {
         self.view.is_enough(following | bit(self.seat.0))
     }
 
-    /// Whether ticks would close, and do not since too few follow.
+    /// Whether ticks are due, and paused for lack of a quorum.
     pub(super) fn is_paused(&self, now: Instant) -> bool {
         let is_running = self
             .server()
@@ -356,7 +356,7 @@ impl<I: Input> HostedPeer<I> {
         is_running && !self.has_quorum(now)
     }
 
-    /// Where enough follow: has the server go on that stood still, or waits for nobody any more.
+    /// With a quorum: resumes the paused server, or ends the wait.
     pub(super) fn resume_if_quorum(&mut self, now: Instant) {
         if self.is_paused(now) {
             return;
@@ -367,7 +367,7 @@ impl<I: Input> HostedPeer<I> {
         }
     }
 
-    /// Takes a closed tick, or none, of those that we lack as the next host.
+    /// Takes closed ticks that we lack as the next host.
     pub(super) fn fetch(&mut self, now: Instant, first: Tick, bundles: &Bundles<'_>) {
         let before = self.held_end();
         let State::TakingOver {
@@ -378,14 +378,14 @@ impl<I: Input> HostedPeer<I> {
             return;
         };
         self.client.take_closed(now, first, *next, bundles);
-        // What brings nothing is no reason to ask again before it is time.
+        // A useless answer does not trigger the next request.
         if Tick(self.client.ticks_confirmed()) > before {
             *fetched_at = now;
             self.take(now);
         }
     }
 
-    /// Runs the server where it is due; it stands still where too few follow.
+    /// Runs the server if it is due and has a quorum.
     pub(super) fn serve(&mut self, now: Instant) {
         let is_due = self.server_timeout().is_some_and(|at| at <= now);
         if !is_due {
@@ -408,7 +408,7 @@ impl<I: Input> HostedPeer<I> {
         server.poll_timeout()
     }
 
-    /// Takes note that the server put somebody out, or was left.
+    /// The server removed a player, or the player left.
     pub(super) fn on_server_left(&mut self, now: Instant, seat: Seat, reason: LeaveReason) {
         if self.others() & bit(seat.0) == 0 {
             return;
@@ -423,7 +423,7 @@ impl<I: Input> HostedPeer<I> {
         }
     }
 
-    /// Leaves, since we cannot do what is ours to do.
+    /// Leaves because we cannot act as host.
     pub(super) fn step_down(&mut self, now: Instant, why: HostedClose) {
         if self.is_over() {
             return;
@@ -434,7 +434,7 @@ impl<I: Input> HostedPeer<I> {
         self.repeat_leave(now, LEAVE_COPIES, now);
     }
 
-    /// Asks one of the others for closed ticks: the one that holds most, else any by lot.
+    /// Requests closed ticks from the member that holds most, else from a random one.
     fn ask(&mut self) {
         let others = self.others();
         let end = self.held_end();
@@ -449,7 +449,7 @@ impl<I: Input> HostedPeer<I> {
         }
         let pick = usize::try_from(self.generator.below(count)).unwrap_or(0);
         let is_other = |seat: &u16| others & bit(*seat) != 0;
-        // Now and then another one: the best may be gone by now.
+        // Sometimes another one: the best may be gone.
         let any = (0..16).filter(is_other).nth(pick);
         let to = match best {
             Some((_, seat)) if !self.generator.chance(250_000) => Some(seat),
@@ -458,7 +458,7 @@ impl<I: Input> HostedPeer<I> {
         self.due.ask = to.map_or(0, bit);
     }
 
-    /// Makes the server that goes on with `next`; `None` where ours could not.
+    /// Creates the server that continues with `next`; `None` if ours cannot.
     fn resume(&mut self, now: Instant, next: Tick) -> Option<MatchServer<I>> {
         let mut config = self.config.server.clone();
         let seed = self.generator.seed();
@@ -477,7 +477,7 @@ impl<I: Input> HostedPeer<I> {
         (self.client.welcome() == Some(&ours)).then_some(server)
     }
 
-    /// The driver's number for who hosts.
+    /// Whether the id stands for our own server.
     pub(super) fn is_own(peer: PeerId) -> bool {
         peer == SELF
     }

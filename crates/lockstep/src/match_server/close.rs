@@ -18,12 +18,12 @@ use crate::stats::ServerStats;
 use crate::tick::{PeerId, Tick};
 use crate::turn::{Origin, Row};
 
-/// Ticks that may be closed late in one go. After a longer pause of the process the match goes on
-/// from where it was: nobody's inputs for the time between could have been heard.
+/// Most overdue ticks that are closed at once. After a longer pause of the process the match goes
+/// on from its last tick: no input could have arrived meanwhile.
 const LATE_MAX: u64 = 8;
 
 impl<I: Input> MatchServer<I> {
-    /// Closes what is due.
+    /// Closes the ticks that are due.
     pub(super) fn close_due(&mut self, now: Instant) {
         if self.phase != Phase::Running || now < self.close_time(self.end) {
             return;
@@ -36,7 +36,7 @@ impl<I: Input> MatchServer<I> {
         self.search_on(now);
     }
 
-    /// As [`leave`](Self::leave), and closes nothing.
+    /// As [`leave`](Self::leave), but closes no tick.
     pub(crate) fn kick(&mut self, now: Instant, peer: PeerId) {
         self.advance(now);
         if let Some(seat) = self.peers.get(&peer).copied() {
@@ -45,15 +45,15 @@ impl<I: Input> MatchServer<I> {
         self.remove_spectator(peer);
     }
 
-    /// Closes the tick that waits, where nobody is missing any more.
+    /// Closes the waiting tick if no input is missing any more.
     pub(crate) fn close_if_complete(&mut self, now: Instant) {
         if self.waits_until.is_some() {
             self.close_due(now);
         }
     }
 
-    /// Says something once a tick also while a tick waits: that it does, and what was lost; and looks
-    /// who is silent.
+    /// While a tick waits, sends a keep-alive and repairs once per tick length, and checks for
+    /// silent players.
     pub(super) fn count_waiting(&mut self, now: Instant) {
         if self.pulse_at.is_none_or(|at| now < at) {
             return;
@@ -68,7 +68,7 @@ impl<I: Input> MatchServer<I> {
         self.judge_silence(now);
     }
 
-    /// Goes on from where it was, if the process was paused.
+    /// Resumes from the last tick if the process was paused.
     fn skip_pause(&mut self, now: Instant) {
         let due = self.close_time(self.end) + self.config.close.cap();
         let period = self.limits.period_nanos.max(1);
@@ -85,10 +85,9 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// When `tick` closes, if it waits for nobody.
+    /// When `tick` closes if it waits for nobody.
     pub(super) fn close_time(&self, tick: Tick) -> Instant {
-        // Those that are open are as long as the next one; what earlier ones were longer is in the
-        // origin.
+        // Open ticks are as long as the next one; `origin` includes what earlier ones were longer.
         let period = self.limits.period_nanos;
         let each = period.saturating_add(self.stretch_nanos());
         let closed = period.saturating_mul(self.end.since(self.base).into());
@@ -100,7 +99,7 @@ impl<I: Input> MatchServer<I> {
         self.origin + Duration::from_nanos(nanos) + self.config.close.grace()
     }
 
-    /// Whether the next tick closes now; if it waits instead, until when.
+    /// Whether the next tick closes now; if it has to wait, sets the deadline.
     fn is_due(&mut self, now: Instant) -> bool {
         let due = self.close_time(self.end);
         if now < due {
@@ -125,7 +124,7 @@ impl<I: Input> MatchServer<I> {
         }
         self.pulse_at = None;
         if self.waits_until.take().is_some() {
-            // All later ticks move with it: nobody is made to hurry.
+            // All later ticks move with it, so none gets shorter.
             let waited = now.min(until).saturating_since(due);
             self.origin += waited;
             self.stats.ticks_delayed = self.stats.ticks_delayed.saturating_add(1);
@@ -133,7 +132,7 @@ impl<I: Input> MatchServer<I> {
         true
     }
 
-    /// Whether enough inputs of `tick` are there.
+    /// Whether enough inputs of `tick` have arrived.
     fn is_complete(&self, tick: Tick) -> bool {
         let (mut there, mut missing) = (0_u16, 0_u16);
         for place in &self.places {
@@ -155,7 +154,7 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Has it count for those who are missing that a tick waits for them.
+    /// Counts the wait against the players whose input is missing.
     fn note_awaited(&mut self) {
         let tick = self.end;
         for place in &mut self.places {
@@ -169,7 +168,8 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Waits for nobody again who let a tick wait in vain, until heard in time.
+    /// Stops waiting for players that let a tick reach its deadline, until an input arrives in
+    /// time.
     fn give_up_on_missing(&mut self) {
         let tick = self.end;
         for (place, seat) in self.places.iter_mut().zip((0..=u16::MAX).map(Seat)) {
@@ -240,7 +240,7 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Has the tick sent to all, and puts out those whom the chain can no longer serve.
+    /// Marks the tick for sending, and evicts players that the chain can no longer serve.
     fn on_tick_closed(&mut self) {
         self.transmit_from = 0;
         self.gather_early_inputs();
@@ -263,18 +263,18 @@ impl<I: Input> MatchServer<I> {
     }
 }
 
-/// Early inputs of one tick, as they stand in front of turns.
+/// Early inputs of open ticks, encoded as a prefix of turns.
 #[derive(Debug)]
 pub(super) struct Forwarding {
-    /// By seat: first tick that was not looked at. Empty where nothing is forwarded.
+    /// By seat: first tick not yet forwarded. Empty if nothing is forwarded.
     next: Vec<Tick>,
-    /// Whose turn it is to be told of first, where the datagram had no room for all.
+    /// Seat to start with when the block has no room for all.
     first: u16,
-    /// What goes in front of each client's turns; empty where there is nothing to tell.
+    /// The prefix of each client's turns; empty if there is nothing to forward.
     block: Vec<u8>,
     /// Longest block, in bytes: half a datagram.
     block_len_max: usize,
-    /// Longest datagram, without what says how long ticks are, in bytes.
+    /// Longest datagram without the stretch prefix, in bytes.
     datagram_len_max: usize,
 }
 
@@ -297,27 +297,26 @@ impl Forwarding {
         }
     }
 
-    /// Appends the block to `buf`, in front of turns.
+    /// Appends the block to `buf`, before turns.
     pub(super) fn put(&self, buf: &mut Vec<u8>) {
         buf.extend_from_slice(&self.block);
     }
 
-    /// Takes it out of the datagram that begins at `start`, where that came to be too long.
-    pub(super) fn take_back_if_long(&self, buf: &mut Vec<u8>, start: usize) {
+    /// Removes the block from the datagram that begins at `start`, if that is too long.
+    pub(super) fn truncate_if_long(&self, buf: &mut Vec<u8>, start: usize) {
         if buf.len().saturating_sub(start) > self.datagram_len_max {
             buf.drain(start..start.saturating_add(self.block.len()));
         }
     }
 
-    /// Bytes that it holds.
+    /// Heap bytes in use.
     pub(super) const fn memory_len(&self) -> usize {
         self.block
             .capacity()
             .saturating_add(self.next.len().saturating_mul(size_of::<Tick>()))
     }
 
-    /// Encodes what is new of ticks from `end` on, the first that is not closed; `closed` is the
-    /// row before it.
+    /// Encodes new inputs from the first open tick, `end`, on; `closed` is the row before it.
     fn gather(&mut self, places: &[Place], closed: &Row, neutral: &[u8], at: &mut Gathering<'_>) {
         self.block.clear();
         write_early_head(&mut self.block, at.end.low());
@@ -358,7 +357,7 @@ impl Forwarding {
     }
 }
 
-/// Where a tick's close stands.
+/// Context of one close.
 struct Gathering<'a> {
     /// First tick that is not closed.
     end: Tick,
@@ -366,8 +365,8 @@ struct Gathering<'a> {
     stats: &'a mut ServerStats,
 }
 
-/// What a client takes for the input of `tick` that knows the closed tick and every earlier input
-/// of the seat; `None` where it cannot know, or what it knows is no input of the player's.
+/// The input that a client predicts for `tick` if it has the closed ticks and every earlier input
+/// of the seat; `None` if it has none to predict from, or that one is no input of the player.
 fn guess<'a>(
     place: &'a Place,
     closed: &'a Row,
@@ -383,7 +382,7 @@ fn guess<'a>(
 }
 
 impl<I: Input> MatchServer<I> {
-    /// Takes together what goes out with the tick that was just closed.
+    /// Encodes the early inputs that go out with the tick just closed.
     pub(super) fn gather_early_inputs(&mut self) {
         if self.forwarding.next.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! What clients say.
+//! Datagrams to and from clients.
 
 use wire::{Instant, Seat};
 
@@ -23,7 +23,7 @@ impl<I: Input> MatchServer<I> {
             if self.on_spectators_datagram(now, peer, datagram) {
                 return;
             }
-            // Whoever still plays has not heard that it does not.
+            // A former player that still plays has missed its final packet.
             if let Some((_, is_due)) = self.departed.get_mut(&peer)
                 && matches!(
                     decode_up(datagram, I::WIDTH),
@@ -48,7 +48,7 @@ impl<I: Input> MatchServer<I> {
             Ok(Up::Report(report)) => self.on_report(now, seat, &report),
             Ok(Up::Answer(answer)) => self.on_bisect_answer(seat, &answer),
             Ok(Up::Leave(reason)) => self.remove(seat, reason, CloseReason::Removed),
-            // A player asks for none: it is given one.
+            // Players do not request snapshots; the server decides.
             Ok(Up::SnapshotAsk) | Err(_) => {
                 self.stats.dropped_malformed = self.stats.dropped_malformed.saturating_add(1);
             }
@@ -82,7 +82,7 @@ impl<I: Input> MatchServer<I> {
         player.repair.on_ack(now, &ack);
         player.lag = report.lag;
         player.pace.on_received(now);
-        // Of a state that was replaced nothing counts any more.
+        // Hashes of a replaced state are ignored.
         let counts = player.loaded.map(|loaded| loaded.id) == report.loaded;
         let is_in_step = !report.is_gap
             && report.lag <= LAG_IN_STEP
@@ -147,7 +147,7 @@ impl<I: Input> MatchServer<I> {
         let stats = &mut self.stats;
         let log = &mut place.log;
         let mut newest = None;
-        // Nearly all were there before.
+        // Usually nearly all are already there.
         let held = (0..run.count).take_while(|index| log.has(first.plus(*index)));
         let held = u32::try_from(held.count()).unwrap_or(0);
         run.unpack_from(held, &mut self.scratch, |index, input| {
@@ -155,7 +155,7 @@ impl<I: Input> MatchServer<I> {
             if tick >= end.plus(AHEAD_MAX) {
                 stats.inputs_early = stats.inputs_early.saturating_add(1);
             } else if tick >= end.minus(BEHIND_MAX) && log.insert(tick, input) {
-                // Kept even where it is late: what follows may be coded against it.
+                // Kept although late: later inputs may be coded against it.
                 stats.inputs_late = stats.inputs_late.saturating_add(u64::from(tick < end));
                 newest = Some(tick);
             }
@@ -189,7 +189,7 @@ impl<I: Input> MatchServer<I> {
         if now <= close {
             quarters(close.saturating_sub(now))
         } else {
-            // Late by less than a quarter is late.
+            // Late by less than a quarter still counts as late.
             let late = quarters(now.saturating_sub(close));
             late.saturating_add(1).saturating_neg()
         }
@@ -197,7 +197,7 @@ impl<I: Input> MatchServer<I> {
 }
 
 impl<I: Input> MatchServer<I> {
-    /// Writes the next datagram and returns who shall get it.
+    /// Writes the next datagram and returns its recipient.
     pub(super) fn transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<PeerId> {
         if let Some(peer) = self.transmit_question(now, buf) {
             return Some(peer);
@@ -272,7 +272,7 @@ impl<I: Input> MatchServer<I> {
             wanted.map(|step| Tick(step).low()),
         );
         buf.extend_from_slice(body.lay_out(&self.chain, &slice.ticks));
-        self.forwarding.take_back_if_long(buf, start);
+        self.forwarding.truncate_if_long(buf, start);
         let count = u64::try_from(slice.ticks.len()).unwrap_or(u64::MAX);
         self.stats.bundles_sent = self.stats.bundles_sent.saturating_add(count);
         let catch_up = u64::from(slice.is_catch_up);

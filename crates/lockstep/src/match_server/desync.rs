@@ -1,4 +1,4 @@
-//! Comparing what came of ticks.
+//! Compares state hashes, and bisects desyncs.
 
 use core::time::Duration;
 
@@ -16,19 +16,19 @@ use crate::message::{Answer, write_question};
 use crate::repair::Repair;
 use crate::tick::{PeerId, Tick};
 
-/// How long the hash of a closed tick is waited for, beside [`HASH_TIMEOUT_TICKS`]: at 100 ms there and
-/// back and 20 % loss each way, one in a million has not come by then.
+/// How long to wait for the hash of a closed tick, in addition to [`HASH_TIMEOUT_TICKS`]: at 100 ms
+/// round trip and 20 % loss each way, one in a million is still missing.
 const HASH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Ticks in which a report goes out, comes, is missed and asked for; and the hash interval twice,
-/// since a hash that was lost is missed when the next one comes.
+/// Ticks in which a report is sent, arrives, is missed and requested. The hash interval counts
+/// twice, since a lost hash is noticed only when the next one arrives.
 const HASH_TIMEOUT_TICKS: u64 = 4;
 
-/// Events for each seat that may wait; past it, who is silent is only counted.
+/// Queued events per seat; beyond it, silence is only counted.
 const EVENTS_PER_SEAT_MAX: usize = 8;
 
 impl<I: Input> MatchServer<I> {
-    /// Compares the hash steps that everybody reported who is waited for.
+    /// Compares the hash steps that all awaited players have reported.
     pub(super) fn settle_hashes(&mut self) {
         let closed_steps = self.end.0.div_ceil(self.hash_interval());
         while let Some(settled) = self.hash_comparator.settle(closed_steps) {
@@ -39,7 +39,7 @@ impl<I: Input> MatchServer<I> {
         self.count_hashes();
     }
 
-    /// Compares what `seat` reported of steps that are settled.
+    /// Compares the hashes of `seat` for settled steps.
     pub(super) fn review_hashes(&mut self, seat: Seat) {
         while let Some(finding) = self.hash_comparator.review(seat) {
             self.tell(finding);
@@ -47,7 +47,7 @@ impl<I: Input> MatchServer<I> {
         self.count_hashes();
     }
 
-    /// Waits no longer for the hashes of ticks that were closed too long ago.
+    /// Stops waiting for hashes of ticks that closed too long ago.
     pub(super) fn expire_hashes(&mut self, now: Instant) {
         let before = self.hash_comparator.overdue();
         while self.is_overdue(now, self.hash_comparator.overdue()) {
@@ -58,7 +58,7 @@ impl<I: Input> MatchServer<I> {
             for seat in (0..self.shape.seats).map(Seat) {
                 self.review_hashes(seat);
             }
-            // Whoever was found silent is waited for no longer.
+            // Silent players are no longer awaited.
             self.settle_hashes();
         }
     }
@@ -69,7 +69,7 @@ impl<I: Input> MatchServer<I> {
         let ticks = HASH_TIMEOUT_TICKS.saturating_add(u64::from(interval).saturating_mul(2));
         let nanos = self.limits.period_nanos.saturating_mul(ticks);
         let hash_timeout = HASH_TIMEOUT.saturating_add(Duration::from_nanos(nanos));
-        // A tick that the chain has lost was closed long ago.
+        // A tick that the chain no longer holds closed long ago.
         tick < self.end
             && self
                 .closed_at(tick)
@@ -117,7 +117,7 @@ impl<I: Input> MatchServer<I> {
         self.search(&divergence);
         if reload {
             for seat in divergence.seats {
-                // Who loads another state has nothing more to say about its own.
+                // A player that loads another state can no longer answer for its own.
                 if self.bisect.reload_after(seat) {
                     continue;
                 }
@@ -133,23 +133,23 @@ impl<I: Input> MatchServer<I> {
     }
 }
 
-/// How long an answer is waited for, beside a round trip and two ticks: at 100 ms there and back
-/// and 20 % loss each way, one in a thousand million has not come by then.
+/// How long to wait for an answer, in addition to a round trip and two ticks: at 100 ms round trip
+/// and 20 % loss each way, one in a thousand million is still missing.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Least time from a question to its repetition: on a network of a few milliseconds a player who
-/// does not answer is not asked a thousand times.
+/// Least time before a question is repeated, so that a silent player on a fast network is not asked
+/// a thousand times.
 const WAIT_NANOS_MIN: u64 = 100_000_000;
 
 impl<I: Input> MatchServer<I> {
-    /// Takes the server's own state after `tick`, the turn returned last, as `state` hashed it: its
-    /// root to judge players by, its sections to find where they began to differ.
+    /// Takes the server's own state after `tick`, the turn returned last, as hashed by `state`:
+    /// players are judged by its root, and its sections help to locate a desync.
     ///
-    /// Report every tick, also those between hash steps: what is not reported cannot be found.
+    /// Report every tick, also between hash steps: a bisection finds only reported ticks.
     ///
     /// # Errors
     ///
-    /// [`ReportError`] where it is of another tick.
+    /// [`ReportError`] if it is of another tick.
     pub fn report_state(&mut self, tick: Tick, state: &StateHasher) -> Result<(), ReportError> {
         self.take_report(tick, state.finish(), Some(state))
     }
@@ -180,11 +180,11 @@ impl<I: Input> MatchServer<I> {
         Ok(())
     }
 
-    /// Searches for where those began to differ who are named.
+    /// Begins to bisect a divergence.
     pub(super) fn search(&mut self, divergence: &Divergence) {
         let step = divergence.step;
         let tick = self.tick_of(step);
-        // Where nobody decides, the first stands for what is right.
+        // Undecided: the first seat serves as the reference.
         let named = divergence.seats.iter().copied();
         let right = (divergence.verdict == Verdict::Undecided)
             .then(|| {
@@ -207,7 +207,7 @@ impl<I: Input> MatchServer<I> {
             if right == Some(report) {
                 continue;
             }
-            // Each asks another first, so that none is asked by all.
+            // Each starts with a different witness, to spread the questions.
             let start = index.checked_rem(agreeing.len()).unwrap_or(0);
             let (before, from) = agreeing.split_at_checked(start).unwrap_or_default();
             let players = from.iter().chain(before).take(WITNESSES_MAX);
@@ -237,7 +237,7 @@ impl<I: Input> MatchServer<I> {
         self.report_found();
     }
 
-    /// Asks again, and waits no longer.
+    /// Repeats questions, and ends bisections that time out.
     pub(super) fn search_on(&mut self, now: Instant) {
         let deadline = self.bisect_deadline();
         let (places, limits) = (&self.places, &self.limits);
@@ -250,7 +250,7 @@ impl<I: Input> MatchServer<I> {
         self.report_found();
     }
 
-    /// Searches on without the player of `seat`, who left.
+    /// Continues without the player of `seat`, who left.
     pub(super) fn search_without(&mut self, seat: Seat) {
         self.bisect.on_left(seat, self.bisect_deadline());
         self.report_found();
@@ -268,7 +268,7 @@ impl<I: Input> MatchServer<I> {
         Some(peer)
     }
 
-    /// Adds the server itself: as the first where it keeps all ticks in question, else as the last.
+    /// Adds the server as a witness: first if it keeps all ticks in question, else last.
     fn add_server(&self, witnesses: &mut Vec<Witness>, seat: Seat, step: u32) {
         let tick = self.tick_of(step);
         let Some(server) = self.witness(None, seat, step) else {
@@ -282,11 +282,11 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// What `witness` can say of `seat`, who differs in `step`.
+    /// How `witness` compares with `seat`, which differs in `step`.
     fn witness(&self, witness: Option<Seat>, seat: Seat, step: u32) -> Option<Witness> {
         let equal = self.hash_comparator.last_equal(witness, Some(seat), step);
         let first = equal.map_or(Tick(0), |equal| self.tick_of(equal).plus(1));
-        // No ring is asked for more than the default one keeps.
+        // No participant is asked for more ticks than the default history keeps.
         let oldest = self.tick_of(step).minus(1_023);
         Some(Witness {
             seat: witness,

@@ -1,4 +1,4 @@
-//! Who cannot keep up, and why.
+//! Detects players that cannot keep up, and lengthens ticks for them.
 
 use core::time::Duration;
 
@@ -12,34 +12,34 @@ use crate::input::Input;
 use crate::spectators::SpectatorKind;
 use crate::turn::Origin;
 
-/// Time over which a player is judged: more than half of its ticks count, as a median does, so that
-/// spikes do not.
+/// Time over which a player is judged: more than half of its ticks count, as with a median, so that
+/// spikes are ignored.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Silence after which a link is called slow at once.
+/// Silence after which a link counts as slow at once.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Turns that wait for the simulation of a player who keeps up, at most.
+/// Most turns that may be pending in the simulation of a player that keeps up.
 pub(super) const LAG_MAX: u32 = 6;
 
-/// What one player's ticks were like of late.
+/// Statistics of one player's recent ticks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pace {
-    /// Ticks of the window that is being filled.
+    /// Ticks in the current window.
     ticks: u32,
-    /// Of these, how many had its input filled in, or waited for it.
+    /// Of these, ticks whose input was substituted or awaited.
     late: u32,
-    /// Of these, how many found its simulation behind.
+    /// Of these, ticks during which its simulation lagged.
     lagging: u32,
-    /// Whether the tick that closes next waits for it, or did.
+    /// Whether the next tick to close waits, or waited, for it.
     is_awaited: bool,
-    /// When it last said anything.
+    /// When its last datagram arrived.
     last_received: Option<Instant>,
-    /// What was told of it last.
+    /// The cause reported last.
     cause: Option<SlowCause>,
 }
 
-/// What there is to tell of a player.
+/// A change to report.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     Slow(SlowCause),
@@ -47,24 +47,23 @@ enum Change {
 }
 
 impl Pace {
-    /// Takes note that something came.
+    /// A datagram arrived.
     pub(super) const fn on_received(&mut self, now: Instant) {
         self.last_received = Some(now);
     }
 
-    /// Whether it said something of late.
+    /// Whether a datagram arrived recently.
     pub(super) fn is_alive(&self, now: Instant) -> bool {
         let silence = self.last_received.map(|at| now.saturating_since(at));
         silence.is_some_and(|silence| silence < SILENCE)
     }
 
-    /// Takes note that a tick is due which waits for its input.
+    /// A due tick waits for its input.
     pub(super) const fn on_awaited(&mut self) {
         self.is_awaited = true;
     }
 
-    /// Takes the time while a tick waits, whoever it waits for; returns what to tell, where that
-    /// changed.
+    /// Checks for silence while a tick waits for any player; returns a change to report.
     fn on_waiting(&mut self, now: Instant) -> Option<Change> {
         if self.is_silent(now) {
             self.find(Some(SlowCause::Link))
@@ -73,8 +72,8 @@ impl Pace {
         }
     }
 
-    /// Takes a closed tick in which its input was of `origin`, and `lag` turns waited for its
-    /// simulation; returns what to tell, where that changed.
+    /// Counts a closed tick with its input of `origin` and `lag` pending turns; returns a change to
+    /// report.
     fn on_tick(&mut self, now: Instant, origin: Origin, lag: u32, window: u32) -> Option<Change> {
         self.ticks = self.ticks.saturating_add(1);
         let was_awaited = core::mem::take(&mut self.is_awaited);
@@ -104,7 +103,7 @@ impl Pace {
         now.saturating_since(*self.last_received.get_or_insert(now)) >= SILENCE
     }
 
-    /// Takes what is slow now; returns what to tell, where that changed.
+    /// Sets the cause; returns a change to report.
     fn find(&mut self, cause: Option<SlowCause>) -> Option<Change> {
         if cause == self.cause {
             return None;
@@ -115,7 +114,7 @@ impl Pace {
 }
 
 impl<I: Input> MatchServer<I> {
-    /// Looks how everybody did in the tick that was just closed.
+    /// Evaluates all players for the tick just closed.
     pub(super) fn judge_pace(&mut self, now: Instant) {
         let period = self.limits.period_nanos.max(1);
         let window = u64::try_from(WINDOW.as_nanos()).unwrap_or(u64::MAX);
@@ -137,7 +136,7 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Looks who is silent while a tick waits.
+    /// Checks for silent players while a tick waits.
     pub(super) fn judge_silence(&mut self, now: Instant) {
         for index in 0..self.shape.seats {
             let place = self.places.get_mut(usize::from(index));
@@ -150,7 +149,7 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Tells the application what has changed of the player of `seat`.
+    /// Reports a change of the player of `seat` to the application.
     fn report_pace(&mut self, now: Instant, seat: Seat, change: Option<Change>) {
         let tick = self.end.minus(1);
         match change {
@@ -168,7 +167,7 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Does with a player whose simulation is slow what is asked for.
+    /// Applies the policy to a slow player.
     fn on_slow(&mut self, now: Instant, seat: Seat) {
         match self.config.slow {
             SlowPolicy::Report | SlowPolicy::Stretch { .. } => {}
@@ -177,14 +176,14 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Has the player of `seat` watch from now on, or be out.
+    /// Turns the player of `seat` into a spectator, or removes it.
     pub(super) fn demote(&mut self, now: Instant, seat: Seat) {
         let place = self.places.get(usize::from(seat.0));
         let Some(peer) = place.and_then(Place::player).map(|player| player.peer) else {
             return;
         };
         self.remove(seat, LeaveReason::Slow, CloseReason::Slow);
-        // With a delay, what it holds is not shown yet.
+        // With a delay, spectators may not yet see what the player holds.
         if self.config.spectator_delay == 0
             && self
                 .spectators
@@ -196,49 +195,48 @@ impl<I: Input> MatchServer<I> {
     }
 }
 
-/// Time from one look at who is behind to the next, while ticks have their usual length.
+/// Time between two lag checks at the usual tick length.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// By how much of a tick they are longer after a look that found somebody behind, and not catching up,
-/// in thousandths.
+/// How much longer ticks get, in thousandths, after a check that finds a lagging player that does
+/// not catch up.
 const UP: u16 = 50;
 
-/// By how much less after one that found nobody behind.
+/// How much shorter they get after a check that finds none.
 const DOWN: u16 = 10;
 
-/// Looks after one that found a player behind for which longer ticks are put down to it, at least: a
-/// step up lasts for half as many. They are put down to it until they could have their usual length.
+/// Fewest checks for which longer ticks are charged to a player found lagging: half as many undo
+/// one step up. The charge lasts until ticks could have their usual length.
 const NEEDS: u8 = 10;
 
-/// Part of the time without need that is given back of the time that a player may hold others up.
+/// Fraction of the time without lag that is given back to a player's budget.
 const REGAIN: u32 = 10;
 
-/// How long ticks are now.
+/// The current tick length.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stretch {
-    /// By how much longer than usual, in thousandths.
+    /// Extra length, in thousandths.
     pub(super) per_mille: u16,
-    /// Ticks since the last look.
+    /// Ticks since the last check.
     ticks: u32,
 }
 
-/// What a seat's player needs longer ticks for.
+/// A seat's need for longer ticks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Need {
-    /// Ticks since the last look in which its simulation was behind.
+    /// Ticks since the last check in which its simulation lagged.
     behind: u32,
-    /// Turns that waited for it at the last look.
+    /// Turns pending at the last check.
     lag: u32,
-    /// Looks for which longer ticks are put down to it.
+    /// Checks for which longer ticks are still charged to it.
     checks: u8,
-    /// For how long it has had ticks longer, less what was given back; who comes back to the seat
-    /// has as much left.
+    /// Budget used, less what was given back. It stays with the seat.
     held: Duration,
 }
 
 impl Need {
-    /// Takes what a look of so many ticks found, and how much longer they may be after it; returns
-    /// whether ticks should be longer for it, where it was behind.
+    /// Evaluates `ticks` ticks since the last check; `per_mille` is the extra length possible
+    /// afterwards. For a lagging seat, returns whether ticks should get longer.
     fn on_check(&mut self, ticks: u32, lag: Option<u32>, per_mille: u16) -> Option<bool> {
         let is_behind = core::mem::take(&mut self.behind) > ticks / 2 && lag.is_some();
         let lag = lag.unwrap_or(0);
@@ -248,13 +246,12 @@ impl Need {
             return None;
         }
         self.checks = u8::try_from(per_mille / DOWN).unwrap_or(u8::MAX).max(NEEDS);
-        // By an eighth in a second is fast enough: it is through in some ten.
+        // An eighth per second is fast enough: the lag is gone after about ten checks.
         let is_catching_up = before.saturating_sub(lag) >= (lag / 8).max(1);
         Some(!is_catching_up)
     }
 
-    /// Takes note that `span` went by, in which ticks were longer by `extra` nanoseconds; returns for how
-    /// long it has had them longer.
+    /// Charges `span` with ticks longer by `extra` nanoseconds; returns the budget used.
     fn spend(&mut self, span: Duration, extra: u64) -> Duration {
         self.held = if extra > 0 && self.checks > 0 {
             self.held.saturating_add(span)
@@ -267,14 +264,13 @@ impl Need {
 }
 
 impl<I: Input> MatchServer<I> {
-    /// By how much longer the next tick is, in nanoseconds.
+    /// Extra length of the next tick, in nanoseconds.
     pub(super) fn stretch_nanos(&self) -> u64 {
         let period = self.limits.period_nanos;
         period.saturating_mul(self.stretch.per_mille.into()) / 1_000
     }
 
-    /// Has all later ticks move by what the one that was just closed was longer, and sees how long
-    /// the next one is.
+    /// Moves all later ticks by the extra length of the one just closed, and sets the next length.
     pub(super) fn stretch_ticks(&mut self, now: Instant) {
         let SlowPolicy::Stretch { percent_max, hold } = self.config.slow else {
             return;
@@ -310,7 +306,7 @@ impl<I: Input> MatchServer<I> {
             };
             let lag = playing_lag(place, now);
             let wants_more = place.need.on_check(ticks, lag, more);
-            // Who keeps up is not taken out for what was, maybe by somebody else.
+            // A player that keeps up is not removed for past lag, which may be its predecessor's.
             if place.need.spend(span, extra) > hold && wants_more.is_some() {
                 place.need = Need::default();
                 self.demote(now, Seat(index));
@@ -326,11 +322,10 @@ impl<I: Input> MatchServer<I> {
     }
 }
 
-/// Most that a tick may be longer, per cent.
+/// Most extra length, in per cent.
 const PERCENT_MAX: u8 = 100;
 
-/// Turns that wait for a seat's player, where one plays and is heard: of one who is silent, nobody
-/// knows.
+/// Turns pending in the simulation of the seat's player; `None` if none plays or it is silent.
 fn playing_lag(place: &Place, now: Instant) -> Option<u32> {
     let player = place.player()?;
     let is_playing = matches!(player.state, PlayerState::Playing { .. });
@@ -338,7 +333,7 @@ fn playing_lag(place: &Place, now: Instant) -> Option<u32> {
 }
 
 impl Config {
-    /// What stands before turns to say how long ticks are, in bytes.
+    /// Length of the stretch prefix of turns, in bytes.
     pub(super) const fn stretch_len(&self) -> usize {
         match self.slow {
             SlowPolicy::Stretch { .. } => crate::message::STRETCH_LEN,

@@ -1,4 +1,4 @@
-//! One seat: its inputs, and who holds it.
+//! One seat: its inputs, and its player.
 
 use wire::Instant;
 
@@ -14,63 +14,63 @@ use crate::tick::{PeerId, Tick};
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) holder: Holder,
-    /// Inputs that its holder sent.
+    /// Inputs received for it.
     pub(super) log: InputLog,
-    /// What longer ticks its player needs.
+    /// Its need for longer ticks.
     pub(super) need: Need,
 }
 
 #[derive(Debug)]
 pub(super) enum Holder {
-    /// Nobody, or nobody any more.
+    /// No player.
     Empty,
     Held(Player),
 }
 
-/// Somebody who plays, or is about to.
+/// A player, active or joining.
 #[derive(Debug)]
 pub(super) struct Player {
     pub(super) peer: PeerId,
     pub(super) state: PlayerState,
-    /// Whether it is due a welcome or turns.
+    /// Whether a welcome or turns are due.
     pub(super) is_due: bool,
     pub(super) repair: Repair,
-    /// Turns that wait for its simulation, as it last said.
+    /// Turns pending in its simulation, as last reported.
     pub(super) lag: u32,
     pub(super) pace: Pace,
-    /// Since when it waits for a snapshot, where it does.
+    /// When it began to wait for a snapshot.
     pub(super) waits_since: Option<Instant>,
-    /// The snapshot on its way to it.
+    /// Its current snapshot transfer.
     pub(super) delivery: Option<Delivery>,
-    /// How many it was sent without having proved right for long since.
+    /// Snapshots sent without a lasting match since.
     pub(super) deliveries: u8,
-    /// The one that it got last.
+    /// The last snapshot it received.
     pub(super) loaded: Option<Loaded>,
-    /// How long before its tick's close the newest input came, in quarter ticks; -128 before one
-    /// did.
+    /// How long before its tick's close the newest input arrived, in quarter ticks; -128 before the
+    /// first.
     pub(super) slack: i8,
 }
 
-/// How far somebody has come.
+/// Progress of a player.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PlayerState {
-    /// It does not hold the welcome.
+    /// It has not confirmed the welcome.
     Welcomed {
         /// When to send it again.
         again_at: Instant,
-        /// When it is put out; `None` before ticks begin.
+        /// When the player is removed; `None` before ticks begin.
         until: Option<Instant>,
     },
-    /// It came into a running match and lacks more than the chain holds; its seat is absent.
+    /// It joined a running match and lacks more than the chain holds; its seat is absent.
     AwaitsSnapshot,
-    /// It came into a running match and gets the ticks that it lacks; its seat is absent.
+    /// It joined a running match and gets the ticks it lacks; its seat is absent.
     CatchingUp,
-    /// It has caught up: its seat plays from the first tick on that has an input of its.
+    /// It caught up: its seat plays from the first tick for which an input arrives.
     InStep,
     /// Its inputs count.
     Playing {
-        /// First tick that waits for its input, where the policy lets it; none before its first
-        /// input, nor after a tick waited in vain, until an input comes in time.
+        /// First tick that waits for its input, if the policy allows; `None` before its first
+        /// input, and after a tick waited in vain, until an input arrives in time.
         awaited_from: Option<Tick>,
     },
 }
@@ -98,14 +98,14 @@ impl Place {
         }
     }
 
-    /// Whether its holder has the welcome.
+    /// Whether its player has the welcome.
     pub(super) fn is_ready(&self) -> bool {
         self.player().is_some_and(Player::is_ready)
     }
 }
 
 impl Player {
-    /// Somebody who is due a welcome at once.
+    /// A new player, due a welcome at once.
     pub(super) fn new(
         peer: PeerId,
         now: Instant,
@@ -134,7 +134,7 @@ impl Player {
         !matches!(self.state, PlayerState::Welcomed { .. })
     }
 
-    /// Whether `tick` waits for its input, where the policy lets it.
+    /// Whether `tick` waits for its input, if the policy allows.
     pub(super) fn is_awaited(&self, tick: Tick) -> bool {
         match self.state {
             PlayerState::Playing { awaited_from } => awaited_from.is_some_and(|from| from <= tick),
@@ -145,12 +145,12 @@ impl Player {
         }
     }
 
-    /// Whether it is sent turns.
+    /// Whether it gets turns.
     pub(super) const fn has_turns(&self) -> bool {
         self.is_ready() && !matches!(self.state, PlayerState::AwaitsSnapshot)
     }
 
-    /// When to send the welcome again, or to give it up.
+    /// When to repeat the welcome, or to give up.
     pub(super) fn welcome_at(&self) -> Option<Instant> {
         match self.state {
             PlayerState::Welcomed { again_at, until } => {

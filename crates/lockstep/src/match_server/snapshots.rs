@@ -1,4 +1,4 @@
-//! Snapshots for those who lack more than the chain holds: the server's own, or a player's.
+//! Snapshots for players that lack more than the chain holds, from the server or from a player.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -17,24 +17,23 @@ use crate::snapshot::{KEEP_TICKS, last_start};
 use crate::tick::{PeerId, Tick};
 use crate::transfer::{Incoming, Outgoing};
 
-/// Snapshots for one player in a row: a player may say that each was wrong.
+/// Most snapshots in a row for one player, which may claim that each is wrong.
 const DELIVERIES_MAX: u8 = 4;
 
-/// Ticks after a snapshot's for which a player's hashes must have been right, for the next not to
-/// count as one more in a row: 10 s at 60 Hz.
+/// Ticks after a snapshot with matching hashes after which the count starts again: 10 s at 60 Hz.
 const SOUND_TICKS: u32 = 600;
 
-/// The snapshot at hand, and where the next comes from.
+/// The current snapshot, and the source of the next.
 #[derive(Debug, Default)]
 pub(super) struct Snapshots {
     offered: Option<Offered>,
-    /// While the application is asked for one.
+    /// Set while the application is asked for one.
     request: Option<SnapshotRequest>,
     donation: Option<Donation>,
-    /// Seats whose players gave none in time, or a wrong one: each once, until a snapshot proves
+    /// Seats whose players gave no snapshot in time, or a wrong one. Cleared when a snapshot proves
     /// right.
     failed_donors: Vec<Seat>,
-    /// Id of the last transfer or question.
+    /// Id of the last transfer or request.
     last_id: u8,
 }
 
@@ -42,14 +41,14 @@ pub(super) struct Snapshots {
 struct Offered {
     /// First tick that is not part of it.
     next: Tick,
-    /// Last tick up to whose close it is given to others.
+    /// Last tick before whose close it is given to others.
     last: Tick,
     bytes: Arc<[u8]>,
-    /// The player who gave it, where one did.
+    /// The player that gave it, if any.
     donor: Option<Seat>,
 }
 
-/// A snapshot on its way to a player.
+/// A snapshot transfer to a player.
 #[derive(Debug)]
 pub(super) struct Delivery {
     outgoing: Box<Outgoing>,
@@ -57,14 +56,14 @@ pub(super) struct Delivery {
     donor: Option<Seat>,
 }
 
-/// The snapshot that a player got last.
+/// The last snapshot that a player received.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Loaded {
-    /// Its transfer.
+    /// Id of its transfer.
     pub(super) id: u8,
     /// First tick that is not part of it.
     next: Tick,
-    /// The player who gave it, until it was blamed.
+    /// The player that gave it, until blamed.
     donor: Option<Seat>,
 }
 
@@ -73,7 +72,7 @@ impl Player {
         self.waits_since.is_some()
     }
 
-    /// When it is put out for not taking the snapshot that it cannot do without.
+    /// When the player is removed for not acknowledging a snapshot that it needs.
     fn stalls_at(&self) -> Option<Instant> {
         let delivery = self.delivery.as_ref()?;
         let has_nothing = self.state == PlayerState::AwaitsSnapshot;
@@ -93,7 +92,7 @@ impl Snapshots {
         }
     }
 
-    /// Bytes that it holds, but for a snapshot that comes in.
+    /// Heap bytes in use, without an incoming snapshot.
     pub(super) fn memory_len(&self) -> usize {
         let offered = self.offered.as_ref();
         offered.map_or(0, |offered| offered.bytes.len())
@@ -101,16 +100,16 @@ impl Snapshots {
 }
 
 impl<I: Input> MatchServer<I> {
-    /// Gives the state after the turn that [`poll_turn`](Self::poll_turn) returned last to all who
-    /// wait for one; asked for by [`ServerEvent::SnapshotWanted`], and again a second after one was
-    /// refused.
+    /// Gives the state after the turn that [`poll_turn`](Self::poll_turn) returned last to all
+    /// peers that wait for one. Call it on [`ServerEvent::SnapshotWanted`], which repeats a second
+    /// after a refusal.
     ///
     /// # Errors
     ///
-    /// [`SnapshotError`] where no turn was returned yet, or the last is too long ago, or `state` is
-    /// longer than [`Config::snapshot_len_max`](crate::Config::snapshot_len_max), or takes so long at
-    /// the rate of [`Config::transfer`](crate::Config::transfer) that what follows it is no longer
-    /// there.
+    /// [`SnapshotError`] if no turn was returned yet or the last one is too old; if `state` is
+    /// longer than [`Config::snapshot_len_max`](crate::Config::snapshot_len_max); or if at the rate
+    /// of [`Config::transfer`](crate::Config::transfer) it takes so long that the chain no longer
+    /// holds the ticks after it.
     pub fn offer_snapshot(&mut self, now: Instant, state: &[u8]) -> Result<(), SnapshotError> {
         let now = self.advance(now);
         let given = self.take_snapshot(now, state);
@@ -136,11 +135,11 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Has the player of `seat` load a snapshot and go on from it, as one whose state went wrong;
-    /// its inputs count meanwhile. Players who hold no seat, or get one already, are ignored.
+    /// Makes the player of `seat` load a snapshot, as after a desync; its inputs still count
+    /// meanwhile. Ignored if the player has no seat, or already gets one.
     ///
-    /// After a [`ServerEvent::Desync`], wait for the [`ServerEvent::Divergence`]: who has loaded
-    /// another state cannot say any more where its own went wrong.
+    /// After a [`ServerEvent::Desync`], wait for the [`ServerEvent::Divergence`]: a player that has
+    /// loaded another state can no longer answer for its own.
     pub fn resync(&mut self, now: Instant, seat: Seat) {
         let now = self.advance(now);
         let place = self.places.get_mut(usize::from(seat.0));
@@ -152,7 +151,7 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Has `seat` get a snapshot, unless it got too many.
+    /// Requests a snapshot for `seat`, unless it got too many.
     pub(super) fn request_for(&mut self, now: Instant, seat: Seat) {
         let place = self.places.get_mut(usize::from(seat.0));
         let Some(player) = place.and_then(Place::player_mut) else {
@@ -166,13 +165,13 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Whether somebody waits for a snapshot.
+    /// Whether a player waits for a snapshot.
     fn is_snapshot_wanted(&self) -> bool {
         let is_wanted = |place: &Place| place.player().is_some_and(Player::is_waiting);
         self.places.iter().any(is_wanted) || self.spectators_want_snapshot()
     }
 
-    /// Starts the transfers that are wanted, or sees that there is something to transfer.
+    /// Starts pending transfers, or looks for a snapshot.
     pub(super) fn serve_snapshots(&mut self, now: Instant) {
         if !self.is_snapshot_wanted() {
             self.snapshots.request = None;
@@ -212,7 +211,7 @@ impl<I: Input> MatchServer<I> {
         self.transmit_from = 0;
     }
 
-    /// Takes the answer of a client to chunks.
+    /// Handles an acknowledgement of chunks.
     pub(super) fn on_snapshot_ack(&mut self, now: Instant, seat: Seat, ack: &ChunkAck<'_>) {
         let place = self.places.get_mut(usize::from(seat.0));
         let Some(player) = place.and_then(Place::player_mut) else {
@@ -244,14 +243,14 @@ impl<I: Input> MatchServer<I> {
         player.loaded = Some(loaded);
         player.is_due = true;
         self.transmit_from = 0;
-        // The state itself is the first that is compared.
+        // The loaded state itself is compared first.
         let interval = u32::from(self.config.hash_interval.get());
         let step = next.minus(1).0.div_ceil(interval);
         self.hash_comparator.admit_late(seat, step);
     }
 
-    /// Whether what `seat` is said to have wrong came with a snapshot that another player gave:
-    /// then that one is passed over, and `seat` gets another.
+    /// Whether the error of `seat` came from another player's snapshot: then that donor is marked
+    /// as failed, and `seat` gets another snapshot.
     pub(super) fn blames_donor(&mut self, now: Instant, seat: Seat, tick: Tick) -> bool {
         let interval = u32::from(self.config.hash_interval.get());
         let place = self.places.get_mut(usize::from(seat.0));
@@ -261,7 +260,7 @@ impl<I: Input> MatchServer<I> {
         let Some(loaded) = &mut player.loaded else {
             return false;
         };
-        // The state itself is compared first, unless that hash was lost.
+        // The loaded state is compared first, unless that hash was lost.
         if tick >= loaded.next.plus(interval) && self.hash_comparator.last_match(seat).is_some() {
             return false;
         }
@@ -278,8 +277,8 @@ impl<I: Input> MatchServer<I> {
         true
     }
 
-    /// Looks how snapshots do, a tick having been closed: ends what takes too long, and forgets how
-    /// many somebody got who has been right since.
+    /// After each tick: ends slow transfers, and resets the count of players that matched long
+    /// enough.
     pub(super) fn review_snapshots(&mut self) {
         self.drop_late_donation();
         let interval = u32::from(self.config.hash_interval.get());
@@ -298,13 +297,13 @@ impl<I: Input> MatchServer<I> {
                 && step.saturating_mul(interval) >= loaded.next.plus(SOUND_TICKS).0
             {
                 player.deliveries = 0;
-                // Who gave none, or was contradicted then, may give the next.
+                // Donors that failed before may be asked again.
                 self.snapshots.failed_donors.clear();
             }
         }
     }
 
-    /// Puts out those who wait for a snapshot and do not take it.
+    /// Removes players that need a snapshot and do not acknowledge it.
     fn drop_stalled(&mut self, now: Instant) {
         for seat in (0..self.shape.seats).map(Seat) {
             let place = self.places.get(usize::from(seat.0));
@@ -318,7 +317,7 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Gives the application the time again in which the process was paused.
+    /// Extends the application's deadline by a pause of the process.
     pub(super) fn extend_deadline(&mut self, pause: Duration) {
         if let Some(request) = &mut self.snapshots.request {
             request.extend(pause);
@@ -337,7 +336,7 @@ impl<I: Input> MatchServer<I> {
         deliveries.chain(donation).chain(self.wish_timeout()).min()
     }
 
-    /// Writes a datagram that has to do with snapshots, and returns who shall get it.
+    /// Writes a datagram about snapshots, and returns its recipient.
     pub(super) fn transmit_snapshots(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<PeerId> {
         if let Some(donation) = &mut self.snapshots.donation
             && let Some(donor) = self.places.get(usize::from(donation.seat().0))
@@ -353,8 +352,8 @@ impl<I: Input> MatchServer<I> {
         })
     }
 
-    /// Gives a snapshot to all who wait for one, and for a while to others; false where it would
-    /// come too late.
+    /// Offers a snapshot to all waiting players, and for a while to later ones; false if it would
+    /// arrive too late.
     fn offer(&mut self, now: Instant, next: Tick, bytes: Arc<[u8]>, donor: Option<Seat>) -> bool {
         let last = self.last_start(next, bytes.len());
         let Some(last) = last.filter(|last| self.end <= *last) else {
@@ -370,35 +369,35 @@ impl<I: Input> MatchServer<I> {
         true
     }
 
-    /// The last tick by whose close the transfer of a snapshot must have begun.
+    /// The last tick before whose close the transfer must begin.
     fn last_start(&self, next: Tick, len: usize) -> Option<Tick> {
         last_start(next, len, &self.config.transfer, self.limits.period_nanos)
     }
 }
 
-/// Time between two words to a player who is asked for a snapshot.
+/// Time between requests to a donor.
 const ASK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Time for a player to begin to give a snapshot; then another one is asked.
+/// Time for a donor to begin; then the next one is asked.
 const DONOR_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time from one piece to the next; then another player is asked.
+/// Longest time between chunks; then the next donor is asked.
 const PIECE_TIME: Duration = Duration::from_secs(5);
 
-/// A player is being asked.
+/// A request to a donor.
 #[derive(Debug)]
 struct Donation {
     seat: Seat,
     id: u8,
     incoming: Box<Incoming>,
-    /// First tick that was not closed when it was asked.
+    /// First open tick when it was asked.
     asked: Tick,
-    /// Last tick up to whose close what it gives is of use, once its length is known: the transfer
-    /// to whoever needs it takes its time too.
+    /// Last tick before whose close its snapshot is useful, once the length is known: the transfer
+    /// to the recipient takes time too.
     last: Option<Tick>,
-    /// When to ask again; `None` once pieces come.
+    /// When to repeat the request; `None` once chunks arrive.
     ask_at: Option<Instant>,
-    /// When to ask another one.
+    /// When to ask another donor.
     until: Instant,
 }
 
@@ -413,7 +412,7 @@ impl Donation {
         others.chain([self.until]).min()
     }
 
-    /// Writes what is due to the donor.
+    /// Writes a datagram to the donor, if due.
     fn transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> bool {
         if self.ask_at.is_some_and(|at| at <= now) {
             self.ask_at = Some(now + ASK_INTERVAL);
@@ -425,7 +424,7 @@ impl Donation {
 }
 
 impl<I: Input> MatchServer<I> {
-    /// Takes a piece of a snapshot that a player gives.
+    /// Handles a chunk from a donor.
     pub(super) fn on_donated(&mut self, now: Instant, seat: Seat, chunk: &Chunk<'_>) {
         let len_max = self.config.snapshot_bytes_max(self.shape);
         let Some(donation) = &self.snapshots.donation else {
@@ -462,7 +461,7 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Asks again, and gives up on players who give nothing, or take nothing.
+    /// Repeats the request, and gives up on donors and recipients that stall.
     pub(super) fn poll_donation(&mut self, now: Instant) {
         self.drop_stalled(now);
         self.poll_request(now);
@@ -477,7 +476,7 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Gives up on a player whose snapshot would come too late, a tick having been closed.
+    /// After each tick: gives up on a donor whose snapshot would be too late.
     fn drop_late_donation(&mut self) {
         if let Some(donation) = &self.snapshots.donation
             && donation.last.is_some_and(|last| last < self.end)
@@ -487,9 +486,9 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Takes note that the player of `seat` is out.
+    /// The player of `seat` left.
     pub(super) fn on_donor_gone(&mut self, seat: Seat) {
-        // Whoever gets the seat is another one.
+        // The seat's next player starts with a clean record.
         self.snapshots.failed_donors.retain(|other| *other != seat);
         if self
             .snapshots
@@ -502,7 +501,7 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Asks the application, or the next player.
+    /// Asks the application, or the next donor.
     fn find_snapshot(&mut self, now: Instant) {
         match self.config.snapshots {
             SnapshotSource::Server => self.ask_application(now),
@@ -511,8 +510,7 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Asks the player with the fewest turns waiting; where all have been asked in vain, nobody is
-    /// left who could give one.
+    /// Asks the player with the fewest pending turns. If all have failed, no snapshot is available.
     fn ask_player(&mut self, now: Instant) {
         let failed_donors = &self.snapshots.failed_donors;
         let seats = (0..=u16::MAX).map(Seat).zip(&self.places);
@@ -548,8 +546,7 @@ impl<I: Input> MatchServer<I> {
         self.serve_snapshots(now);
     }
 
-    /// There is no snapshot for those who have waited for so long: whoever of them cannot do without
-    /// one is put out.
+    /// No snapshot is available: removes players that need one and have waited this long.
     fn give_up_on_snapshots(&mut self, now: Instant, waited: Duration) {
         for seat in (0..self.shape.seats).map(Seat) {
             let place = self.places.get_mut(usize::from(seat.0));
@@ -571,24 +568,24 @@ impl<I: Input> MatchServer<I> {
     }
 }
 
-/// How long the application has to give a snapshot to each who waits for one; then whoever cannot do
-/// without is put out.
+/// How long the application has to give a snapshot, per waiting peer; then peers that need one are
+/// removed.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Time from a snapshot that was refused to the next question.
+/// Time from a refused snapshot to the next request.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// The application was asked.
+/// A request to the application.
 #[derive(Clone, Copy, Debug)]
 struct SnapshotRequest {
-    /// When to ask again; `None` unless what it gave was refused.
+    /// When to repeat it; `None` unless its snapshot was refused.
     again_at: Option<Instant>,
-    /// When it was asked first, of all who have waited since without anybody being served.
+    /// Time of the first request since a peer was last served.
     begun: Instant,
 }
 
 impl SnapshotRequest {
-    /// Does not count so long, in which the process was paused.
+    /// Ignores a pause of the process.
     fn extend(&mut self, pause: Duration) {
         self.begun += pause;
     }
@@ -606,15 +603,14 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Takes note that what the application gave is of no use.
+    /// The application's snapshot is of no use.
     fn on_snapshot_refused(&mut self, now: Instant) {
         if let Some(request) = &mut self.snapshots.request {
             request.again_at.get_or_insert(now + ASK_AGAIN);
         }
     }
 
-    /// Asks again where what was given was refused, and gives up on those who have waited for too
-    /// long.
+    /// Repeats the request after a refusal, and gives up on peers that waited too long.
     fn poll_request(&mut self, now: Instant) {
         if self.snapshots.request.is_some() && !self.is_snapshot_wanted() {
             self.snapshots.request = None;
@@ -640,7 +636,7 @@ impl<I: Input> MatchServer<I> {
         again_at.into_iter().chain(self.expires_at()).min()
     }
 
-    /// When the application was asked in vain for the one who has waited longest.
+    /// When the request expires for the peer that has waited longest.
     fn expires_at(&self) -> Option<Instant> {
         let request = self.snapshots.request?;
         let players = self.places.iter().filter_map(Place::player);

@@ -1,4 +1,4 @@
-//! Those who watch a match, and how far behind the players.
+//! The server's spectators, and their delay.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -15,22 +15,21 @@ use crate::spectators::{
 };
 use crate::tick::{PeerId, Tick};
 
-/// Ticks that pass between the last tick of a delayed match and the end: what is lost of it comes
-/// again meanwhile.
+/// Ticks between the last tick of a delayed match and its end, in which lost ticks are repaired.
 const CLOSING_TICKS: u32 = 60;
 
-/// What of the match is shown.
+/// What spectators may see.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SpectatorDelay {
     /// First tick that is not shown.
     end: Tick,
-    /// After the end of a match whose spectators are behind: when the next tick is shown.
+    /// When the next tick is shown, after the end of a delayed match.
     next_at: Option<Instant>,
     /// Ticks since the last was shown.
     closing_ticks: u32,
 }
 
-/// Nobody yet.
+/// An empty set.
 pub(super) fn spectator_set(
     config: &Config,
     limits: RepairLimits,
@@ -42,7 +41,7 @@ pub(super) fn spectator_set(
         transfer: config.transfer,
         limits: RepairLimits {
             report_ticks: SPECTATOR_REPORT_TICKS.into(),
-            // All of them get the same bytes.
+            // All get the same bytes.
             len_beside: 0,
             len_small: 0,
             ..limits
@@ -51,7 +50,7 @@ pub(super) fn spectator_set(
     SpectatorSet::new(terms, generator)
 }
 
-/// What is shown of a server's match.
+/// The ticks that spectators of a server see.
 macro_rules! shown_ticks {
     ($server:ident) => {
         ShownTicks {
@@ -62,7 +61,7 @@ macro_rules! shown_ticks {
     };
 }
 
-/// Calls a method of the audience, with what it is shown and what was counted of it.
+/// Calls a method of the spectator set with the shown ticks and its counters.
 macro_rules! spectators {
     ($server:ident.$method:ident($now:expr, $($argument:expr),*)) => {{
         let shown_ticks = shown_ticks!($server);
@@ -73,28 +72,28 @@ macro_rules! spectators {
 }
 
 impl<I: Input> MatchServer<I> {
-    /// Lets somebody watch who holds no seat, whom the driver knows as `peer`; also before ticks
-    /// begin, and while they close. Nobody waits for it, and nothing that it says counts.
+    /// Admits a spectator, which the driver knows as `peer`, before or after ticks begin. Nobody
+    /// waits for it, and its inputs are ignored.
     ///
-    /// It gets what happened first, or a snapshot, as one who joins late, and then turns;
-    /// [`Config::spectator_delay`] ticks behind the players.
+    /// It catches up by ticks or a snapshot, as a late player does, and then gets turns
+    /// [`Config::spectator_delay`] ticks after the players.
     ///
     /// # Errors
     ///
-    /// [`JoinError`]; nothing has changed then.
+    /// [`JoinError`], with no change.
     pub fn watch(&mut self, now: Instant, peer: PeerId) -> Result<(), JoinError> {
         self.admit_spectator(now, peer, SpectatorKind::Spectator)
     }
 
-    /// Lets a [`SpectatorRelay`](crate::SpectatorRelay) watch: as [`watch`](Self::watch), but for snapshots that
-    /// it asks for, since whom it serves may need one, though itself it needs none.
+    /// Admits a [`SpectatorRelay`](crate::SpectatorRelay): as [`watch`](Self::watch), but it may
+    /// also request snapshots that it does not need itself, for its children.
     ///
-    /// Each may cost the application one, or a player who gives it the line, though not more often
-    /// than each 5 s: it is for those whom the driver knows as fans.
+    /// A request may cost the application a snapshot, or a player its upload, at most every 5 s.
+    /// Use it only for relays that the driver trusts.
     ///
     /// # Errors
     ///
-    /// [`JoinError`]; nothing has changed then.
+    /// [`JoinError`], with no change.
     pub fn watch_as_relay(&mut self, now: Instant, peer: PeerId) -> Result<(), JoinError> {
         self.admit_spectator(now, peer, SpectatorKind::Relay)
     }
@@ -117,7 +116,7 @@ impl<I: Input> MatchServer<I> {
         Ok(())
     }
 
-    /// Returns how many watch.
+    /// Returns the number of spectators.
     #[must_use]
     pub const fn spectator_count(&self) -> usize {
         self.spectators.len()
@@ -129,7 +128,7 @@ impl<I: Input> MatchServer<I> {
         self.report_departures();
     }
 
-    /// Takes what somebody says who plays not; false where it watches not either, nor did.
+    /// Handles a datagram of a peer without a seat; false if it is not, and was not, a spectator.
     pub(super) fn on_spectators_datagram(
         &mut self,
         now: Instant,
@@ -152,18 +151,18 @@ impl<I: Input> MatchServer<I> {
         spectators!(self.transmit(now, buf))
     }
 
-    /// Shows what is old enough, a tick having been closed.
+    /// After each tick: shows ticks that are old enough.
     pub(super) fn show_closed(&mut self, now: Instant) {
         let end = self.end.minus(self.config.spectator_delay.into());
         self.show_until(now, end);
     }
 
-    /// Takes all that is old enough as shown.
+    /// Marks all ticks that are old enough as shown.
     pub(super) fn skip_show(&mut self) {
         self.show.end = self.end.minus(self.config.spectator_delay.into());
     }
 
-    /// After the end: shows the rest to those who are behind, in its time.
+    /// After the end: shows the remaining ticks to delayed spectators, at the usual pace.
     pub(super) fn run_show(&mut self, now: Instant) {
         self.spectators.on_timeout(now, &mut self.generator);
         self.report_departures();
@@ -183,7 +182,7 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// The match is over: so it is for those who watch, once they have seen all.
+    /// Ends the match for spectators, once they have seen all ticks.
     pub(super) fn end_show(&mut self) {
         if self.config.spectator_delay > 0 && self.spectators.len() > 0 {
             self.show.next_at = Some(self.now);
@@ -197,7 +196,7 @@ impl<I: Input> MatchServer<I> {
         spectators.into_iter().chain(self.show.next_at).min()
     }
 
-    /// Whether somebody watches who cannot go on without a snapshot.
+    /// Whether a spectator needs a snapshot.
     pub(super) fn spectators_want_snapshot(&self) -> bool {
         self.phase == Phase::Running && self.spectators.wants_snapshot(&shown_ticks!(self))
     }
@@ -209,7 +208,7 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Since when the one who has waited for a snapshot longest does, where there is none to give.
+    /// Start of the longest wait for a snapshot, if none is available.
     pub(super) fn spectators_wait_since(&self) -> Option<Instant> {
         let waits_since = self.spectators.waits_since();
         waits_since.filter(|_| self.spectators_want_snapshot())

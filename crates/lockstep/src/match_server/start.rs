@@ -1,4 +1,4 @@
-//! When ticks begin, and with whom; and who comes later.
+//! Start of the match, late joins, and takeover.
 
 use core::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::event::{CloseReason, ConfigError, LeaveReason, Phase, ServerEvent};
 use crate::input::Input;
 use crate::tick::{PeerId, Tick};
 
-/// Time between welcomes, give or take a quarter by lot, so that many clients do not pulse.
+/// Time between welcomes, with 25 % jitter, so that many clients do not synchronise.
 const WELCOME_INTERVAL_MILLIS: u64 = 50;
 
-/// Turns that may wait for the simulation of a client who is in step.
+/// Most turns that may be pending in the simulation of a client that is in step.
 pub(super) const LAG_IN_STEP: u32 = 2;
 
 impl<I: Input> MatchServer<I> {
@@ -26,7 +26,7 @@ impl<I: Input> MatchServer<I> {
         let Some(place) = self.places.get_mut(usize::from(seat.0)) else {
             return;
         };
-        // What its last holder sent for ticks to come is not this one's.
+        // Early inputs of the previous player do not count.
         place.log.clear();
         place.holder = Holder::Held(Player::new(peer, now, until, &self.limits));
         self.departed.remove(&peer);
@@ -43,7 +43,7 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Takes note that the player of `seat` holds the welcome, and lacks ticks from `next` on.
+    /// The player of `seat` has the welcome and lacks ticks from `next` on.
     pub(super) fn on_ready(&mut self, now: Instant, seat: Seat, next: Tick) {
         let (end, is_in_reach) = (self.end, self.is_in_reach(next));
         let place = self.places.get_mut(usize::from(seat.0));
@@ -58,7 +58,7 @@ impl<I: Input> MatchServer<I> {
             return;
         }
         if end > Tick(0) {
-            // Who lacks more than is kept needs a snapshot, and so ticks that close.
+            // A player that lacks more than is kept needs a snapshot, and so ticks that close.
             if !is_in_reach {
                 return;
             }
@@ -77,7 +77,7 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Lets somebody catch up who came while ticks close.
+    /// Begins to bring a late player up to date.
     fn on_late_ready(&mut self, now: Instant, seat: Seat, next: Tick) {
         let is_in_reach = self.is_in_reach(next);
         let place = self.places.get_mut(usize::from(seat.0));
@@ -100,18 +100,18 @@ impl<I: Input> MatchServer<I> {
             .admit_late(seat, next.0.div_ceil(interval));
     }
 
-    /// Whether somebody who lacks ticks from `next` on can be given them.
+    /// Whether the chain can serve ticks from `next` on.
     fn is_in_reach(&self, next: Tick) -> bool {
         next <= self.end && self.end.since(next) <= REACH
     }
 
-    /// Whether all who hold a seat are ready.
+    /// Whether all seated players are ready.
     pub(crate) fn is_everybody_ready(&self) -> bool {
         let mut players = self.places.iter().filter_map(Place::player);
         players.all(Player::is_ready)
     }
 
-    /// Repeats welcomes, and gives up on those who came into a running match and never answered.
+    /// Repeats welcomes, and removes late players that never answered.
     pub(super) fn repeat_welcomes(&mut self, now: Instant) {
         for index in 0..self.shape.seats {
             let place = self.places.get_mut(usize::from(index));
@@ -136,7 +136,7 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Begins without those who let the others wait for too long.
+    /// Begins without players that are not ready in time.
     pub(super) fn start_if_overdue(&mut self, now: Instant) {
         if self.start_at.is_none_or(|at| now < at) {
             return;
@@ -152,14 +152,14 @@ impl<I: Input> MatchServer<I> {
         self.begin(now);
     }
 
-    /// With nobody left who is ready, nobody waits.
+    /// Stops the start timer if no ready player is left.
     pub(super) fn stop_waiting(&mut self) {
         if !self.places.iter().any(Place::is_ready) {
             self.start_at = None;
         }
     }
 
-    /// The first tick begins now.
+    /// Begins the first tick.
     pub(super) fn begin(&mut self, now: Instant) {
         debug_assert_eq!(self.phase, Phase::Gathering, "a match begins once");
         self.phase = Phase::Running;
@@ -177,21 +177,22 @@ impl<I: Input> MatchServer<I> {
     }
 }
 
-/// What a participant holds of the ticks that are closed.
+/// Closed ticks of a match that is taken over.
 #[derive(Debug)]
 pub(crate) struct Past<'a> {
     pub(crate) chain: &'a Chain,
-    /// Past the last closed tick: with its inputs, and the hash over all.
+    /// Positioned after the last closed tick: its inputs, and the hash over all.
     pub(crate) reader: ChainReader,
 }
 
 impl<I: Input> MatchServer<I> {
-    /// Makes a match that goes on after the ticks of `past`: it gathers its players, closes the next
-    /// tick a tick's length after it is started by hand, and serves as much of the past as is kept.
+    /// Creates a server that continues after the ticks of `past`. It gathers its players, closes
+    /// the next tick one tick length after a start by hand, and serves the past ticks that are
+    /// kept.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] where no such match can be played.
+    /// [`ConfigError`] if such a match cannot be played.
     pub(crate) fn resume(
         config: Config,
         (match_id, seed): (MatchId, Seed),

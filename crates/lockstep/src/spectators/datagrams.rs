@@ -1,4 +1,4 @@
-//! What is said to those who watch, and what they say.
+//! Datagrams to and from spectators.
 
 use core::ops::Range;
 
@@ -18,7 +18,7 @@ use crate::repair::{Ack, Closed, RepairLimits, newest};
 use crate::stats::SpectatorStats;
 use crate::tick::{PeerId, Tick};
 
-/// What all feeds share while turns are written.
+/// Shared by all spectators while turns are written.
 struct Shared<'a> {
     shown_ticks: &'a ShownTicks<'a>,
     tail: &'a Tail,
@@ -27,7 +27,7 @@ struct Shared<'a> {
 }
 
 impl SpectatorSet {
-    /// Writes the next datagram and returns who shall get it.
+    /// Writes the next datagram and returns its recipient.
     pub(crate) fn transmit(
         &mut self,
         now: Instant,
@@ -66,19 +66,19 @@ impl SpectatorSet {
             .or_else(|| self.transmit_close(buf))
     }
 
-    /// Writes the next word to those who watch no more.
+    /// Writes the next final packet to a former spectator.
     pub(crate) fn transmit_close(&mut self, buf: &mut Vec<u8>) -> Option<PeerId> {
         let (peer, reason) = self.closing.poll()?;
         write_bye(buf, reason);
         Some(peer)
     }
 
-    /// Takes what `peer` says while there is no match; false where nobody knows it.
+    /// Handles a datagram of `peer` before the match is known; false if the peer is unknown.
     pub(crate) fn on_early_datagram(&mut self, peer: PeerId) -> bool {
         self.has(peer) || self.closing.mark_due(peer)
     }
 
-    /// Takes what `peer` says; false where nobody knows it.
+    /// Handles a datagram of `peer`; false if the peer is unknown.
     pub(crate) fn on_datagram(
         &mut self,
         now: Instant,
@@ -99,7 +99,7 @@ impl SpectatorSet {
         let width = self.welcome.as_ref().map(|welcome| welcome.shape.width);
         let up = width.and_then(|width| decode_up(datagram, width).ok());
         let Some(place) = place else {
-            // Whoever still watches has not heard that it does not.
+            // A former spectator that still watches has missed its final packet.
             let is_watching = matches!(up, Some(Up::Ready { .. } | Up::Report(_)));
             return is_watching && self.closing.mark_due(peer);
         };
@@ -110,7 +110,7 @@ impl SpectatorSet {
             Some(Up::Leave(reason)) => {
                 self.remove(peer, reason, CloseReason::Removed);
             }
-            // Nobody asks a spectator where its state began to differ.
+            // Spectators are never asked to bisect a desync.
             Some(Up::Answer(_)) => {
                 stats.dropped_malformed = stats.dropped_malformed.saturating_add(1);
             }
@@ -151,7 +151,7 @@ impl SpectatorSet {
                 self.serve(now, shown_ticks, stats);
             }
         }
-        // It is heard, though there may be nothing for it yet.
+        // Counts as a sign of life, though nothing may be due yet.
         if let Some(spectator) = self.members.get_mut(place)
             && (spectator.state == SpectatorState::AwaitsSnapshot
                 || spectator.repair.next() >= shown_ticks.end)
@@ -181,7 +181,7 @@ impl SpectatorSet {
         );
     }
 
-    /// Takes the word of the feed in `place` of what it has.
+    /// Handles the acknowledgement of the spectator at `place`.
     fn on_ack(
         &mut self,
         now: Instant,
@@ -206,7 +206,7 @@ impl SpectatorSet {
         spectator.repair.on_ack(now, &ack);
     }
 
-    /// Takes the wish of one who serves others.
+    /// Handles a snapshot request of a spectator relay.
     fn on_snapshot_request(
         &mut self,
         now: Instant,
@@ -280,7 +280,7 @@ fn write_spectator(
     stats.catch_up_datagrams = stats.catch_up_datagrams.saturating_add(catch_up);
 }
 
-/// Writes a datagram with the bundles of `ticks`, as anybody may get it.
+/// Writes a datagram with the bundles of `ticks`, equal for all recipients.
 pub(super) fn write_turns(ticks: &Range<u32>, shown_ticks: &ShownTicks<'_>, buf: &mut Vec<u8>) {
     write_turns_head(buf, 0, i8::MIN, Tick(ticks.start).low(), None);
     for tick in ticks.clone() {

@@ -1,4 +1,4 @@
-//! Snapshots for those who watch and lack more than the chain holds.
+//! Snapshots for spectators that lack more than the chain holds.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -16,27 +16,27 @@ use crate::stats::SpectatorStats;
 use crate::tick::{PeerId, Tick};
 use crate::transfer::Outgoing;
 
-/// Snapshots that are sent at once; each takes 60 kB. Whoever else wants one waits.
+/// Concurrent transfers; each takes 60 kB. Further spectators queue.
 const DELIVERIES_AT_ONCE: usize = 8;
 
-/// Snapshots for one who never gets along with them.
+/// Most snapshots in a row for a spectator that never succeeds with them.
 const DELIVERIES_MAX: u8 = 4;
 
-/// Time from one snapshot for one who watches already, and asks for others, to its next.
+/// Time between two snapshots for a relay that already watches and requests them for others.
 const REQUEST_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The snapshot at hand, and who gets it.
+/// The current snapshot, and its transfers.
 #[derive(Debug, Default)]
 pub(super) struct SnapshotTransfers {
     offer_snapshot: Option<OfferedSnapshot>,
     deliveries: Vec<Delivery>,
-    /// Who waits, the longest first; each once.
+    /// Queue, longest wait first; each peer once.
     waiting: VecDeque<Waiting>,
     /// Id of the last transfer.
     last_id: u8,
 }
 
-/// Somebody who waits.
+/// A queued spectator.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     peer: PeerId,
@@ -47,7 +47,7 @@ struct Waiting {
 struct OfferedSnapshot {
     /// First tick that is not part of it.
     next: Tick,
-    /// Last tick up to whose showing it is given away; `None` until it is shown itself.
+    /// Last tick before whose display it is given out; `None` until it is itself shown.
     last: Option<Tick>,
     bytes: Arc<[u8]>,
 }
@@ -78,13 +78,13 @@ impl SnapshotTransfers {
         pieces.chain(stalls).min()
     }
 
-    /// Ends the first transfer that `is_over` holds for, and returns to whom it was.
+    /// Ends the first transfer for which `is_over` holds, and returns its recipient.
     fn take_where(&mut self, is_over: impl Fn(&Delivery) -> bool) -> Option<PeerId> {
         let index = self.deliveries.iter().position(is_over)?;
         Some(self.deliveries.swap_remove(index).peer)
     }
 
-    /// Writes a piece that is due, and returns who shall get it.
+    /// Writes a due chunk, and returns its recipient.
     pub(super) fn transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<PeerId> {
         self.deliveries.iter_mut().find_map(|delivery| {
             let is_written = delivery.outgoing.poll(now, buf);
@@ -103,7 +103,7 @@ impl SnapshotTransfers {
 }
 
 impl SpectatorSet {
-    /// Whether somebody waits for a snapshot, and there is none to give, nor will be.
+    /// Whether a spectator waits for a snapshot, and none is available or pending.
     pub(crate) fn wants_snapshot(&self, shown_ticks: &ShownTicks<'_>) -> bool {
         !self.transfers.waiting.is_empty()
             && self
@@ -117,8 +117,8 @@ impl SpectatorSet {
                 })
     }
 
-    /// Takes a snapshot for those who wait, and for those who come; it is given away once all before
-    /// `next` is shown.
+    /// Takes a snapshot for current and later spectators; it is used once all ticks before `next`
+    /// are shown.
     pub(crate) fn offer_snapshot(&mut self, next: Tick, bytes: Arc<[u8]>) {
         self.transfers.offer_snapshot = Some(OfferedSnapshot {
             next,
@@ -127,17 +127,17 @@ impl SpectatorSet {
         });
     }
 
-    /// Takes word that the snapshot is a wrong one.
+    /// Drops the snapshot, which proved wrong.
     pub(crate) fn withdraw_snapshot(&mut self) {
         self.transfers.offer_snapshot = None;
     }
 
-    /// Since when the one who has waited longest does.
+    /// Start of the longest wait.
     pub(crate) fn waits_since(&self) -> Option<Instant> {
         Some(self.transfers.waiting.front()?.since)
     }
 
-    /// Puts out who has waited for a snapshot for so long: there will be none.
+    /// Removes spectators that have waited this long: no snapshot is available.
     pub(crate) fn give_up_on_waiting(&mut self, now: Instant, waited: Duration) {
         while let Some(Waiting { peer, since }) = self.transfers.waiting.front().copied()
             && now.saturating_since(since) >= waited
@@ -157,7 +157,7 @@ impl SpectatorSet {
         }
     }
 
-    /// Begins the transfers that can.
+    /// Begins pending transfers.
     pub(crate) fn serve(
         &mut self,
         now: Instant,
@@ -177,7 +177,7 @@ impl SpectatorSet {
                 transfer,
                 period,
             );
-            // Before any tick where it takes too long for everybody.
+            // Before any tick if it takes too long for all.
             let last = last.unwrap_or(Tick(0));
             offer_snapshot.last = Some(last.min(shown_ticks.end.plus(KEEP_TICKS)));
         }
@@ -221,8 +221,8 @@ impl SpectatorSet {
         }
     }
 
-    /// Ends the transfers to those who do not take them. Who waits for one is out; others gave up
-    /// nothing but a snapshot for those whom they serve.
+    /// Ends stalled transfers. A spectator that needs the snapshot is removed; a relay only loses a
+    /// snapshot for its children.
     pub(super) fn drop_stalled(&mut self, now: Instant) {
         while let Some(peer) = self.transfers.take_where(|delivery| {
             let stalls_at = delivery.outgoing.stalls_at();
@@ -234,7 +234,7 @@ impl SpectatorSet {
         }
     }
 
-    /// Ends the transfers that take so long that what follows is no longer there.
+    /// Ends transfers so slow that the ticks after the snapshot are no longer in the chain.
     pub(super) fn drop_late(&mut self, now: Instant, shown_ticks: &ShownTicks<'_>) {
         while let Some(peer) = self.transfers.take_where(|delivery| {
             let next = delivery.next;
@@ -246,7 +246,7 @@ impl SpectatorSet {
         }
     }
 
-    /// Has `peer` wait for a snapshot, unless it got too many.
+    /// Queues `peer` for a snapshot, unless it got too many.
     pub(super) fn request_for(&mut self, now: Instant, peer: PeerId) {
         let Some(spectator) = self
             .places
@@ -266,7 +266,7 @@ impl SpectatorSet {
         }
     }
 
-    /// Takes the answer of `peer` to pieces of a snapshot.
+    /// Handles an acknowledgement of snapshot chunks.
     pub(super) fn on_snapshot_ack(
         &mut self,
         now: Instant,
@@ -295,7 +295,7 @@ impl SpectatorSet {
             return;
         };
         if spectator.state != SpectatorState::AwaitsSnapshot {
-            // It was for those whom it serves.
+            // It was for the relay's children.
             spectator.deliveries = 0;
         } else if next < shown_ticks.begin || shown_ticks.end.since(next) > REACH {
             // It took so long that the chain has moved on.
@@ -310,7 +310,7 @@ impl SpectatorSet {
         Some(self.members.get(*place)?.state)
     }
 
-    /// Whether `peer` gets a snapshot now.
+    /// Whether a transfer to `peer` is in progress.
     pub(super) fn is_served(&self, peer: PeerId) -> bool {
         self.transfers
             .deliveries

@@ -1,5 +1,4 @@
-//! Going on with another server that took over the match, or without a seat: what a session keeps,
-//! forgets and hands on.
+//! Continuing with another server, or without a seat.
 
 use wire::Instant;
 
@@ -13,8 +12,8 @@ use crate::stats::ClientStats;
 use crate::tick::{PeerId, Tick};
 
 impl<I: Input> ClientPeer<I> {
-    /// Goes on with `server`, which closes `next` and all later ticks. What is held of those, and
-    /// inputs stamped for what is not held yet, are forgotten; so are snapshots under way.
+    /// Continues with `server`, which closes `next` and all later ticks. Bundles for these, inputs
+    /// stamped for them, and snapshot transfers are dropped.
     pub(crate) fn migrate(&mut self, now: Instant, server: PeerId, next: Tick) {
         self.reconnect(now, server);
         if let State::Seated { session, .. } = &mut self.state {
@@ -22,17 +21,17 @@ impl<I: Input> ClientPeer<I> {
         }
     }
 
-    /// Returns what the match is, where the welcome came.
+    /// Returns the welcome, once it arrived.
     pub(crate) fn welcome(&self) -> Option<&Welcome> {
         self.session().map(Session::welcome)
     }
 
-    /// Returns all that is closed, as far as it is held; `None` before the welcome.
+    /// Returns the closed ticks held; `None` before the welcome.
     pub(crate) fn past(&self) -> Option<Past<'_>> {
         Some(self.session()?.past())
     }
 
-    /// Takes closed ticks that another player passed on, those before `end`.
+    /// Takes closed ticks before `end` from another player.
     pub(crate) fn take_closed(
         &mut self,
         now: Instant,
@@ -45,8 +44,7 @@ impl<I: Input> ClientPeer<I> {
         }
     }
 
-    /// Appends the bundles of closed ticks from `first` on to `buf`, as many as are `len_max` bytes;
-    /// returns how many.
+    /// Appends up to `len_max` bytes of closed ticks from `first` on; returns their number.
     pub(crate) fn write_closed(&self, first: Tick, len_max: usize, buf: &mut Vec<u8>) -> u32 {
         let Some(session) = self.session() else {
             return 0;
@@ -65,18 +63,18 @@ impl<I: Input> ClientPeer<I> {
 }
 
 impl Session {
-    /// Begins anew with a server that closes `next`, which is not before what has arrived in one
-    /// piece, and all later ticks; it has none of our inputs, and a clock of its own.
+    /// Restarts with a server that closes `next`, which is not before `end`, and all later ticks.
+    /// It has none of our inputs, and its own clock.
     fn restart(&mut self, next: Tick) {
         debug_assert!(next >= self.end, "nobody goes on before what we hold");
-        // What came out of order of later ones was closed by the server before.
+        // Later ticks received out of order were closed by the previous server.
         self.chain.forget_from(next);
         self.seen_end = self.seen_end.min(next).max(self.end);
         self.forget_acks();
         self.history.forget_before(Tick(u32::MAX));
         self.stamped = None;
-        // Of earlier ticks the owner is told still.
-        self.promised.take_back(next, self.returned_end);
+        // Substitutions in earlier ticks are still reported.
+        self.promised.revoke(next, self.returned_end);
         if let Some(stepping) = &mut self.stepping {
             stepping.restart(next);
         }
@@ -84,7 +82,7 @@ impl Session {
         self.clock = None;
     }
 
-    /// Goes on as a spectator where `welcome` has no seat for us any more; returns whether it had.
+    /// Continues as a spectator if `welcome` has no seat for us any more; returns whether it does.
     pub(in crate::client_peer) fn lose_seat(&mut self, welcome: &Welcome) -> bool {
         let is_lost = self.welcome.seat.is_some() && welcome.seat.is_none();
         if !is_lost || welcome.match_id != self.welcome.match_id {
@@ -98,7 +96,7 @@ impl Session {
         true
     }
 
-    /// Returns all that has arrived in one piece.
+    /// Returns all ticks before `end`.
     fn past(&self) -> Past<'_> {
         let mut reader = self.reader.clone();
         while reader.next() < self.end && reader.read(&self.chain).is_some() {}
@@ -112,7 +110,7 @@ impl Session {
         self.chain.get(tick)
     }
 
-    /// Takes closed ticks before `end` that did not come from the server.
+    /// Takes closed ticks before `end` from another peer than the server.
     fn take_closed(
         &mut self,
         now: Instant,
