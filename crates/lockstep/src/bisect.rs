@@ -1,9 +1,9 @@
-//! The search for where players began to differ: one inquiry for each player who was named.
+//! Bisects desyncs: one inquiry per player found wrong.
 //!
-//! An inquiry compares a player with a witness: the server itself, or a player who reported what
-//! most did. It asks both for the hashes of the ticks between the last hash step in which they
-//! agreed and the one in which they do not, and then for the sections of the first tick that
-//! differs. Then it tells both. Each is asked again until it answers, or until patience ends.
+//! An inquiry compares a player with a witness: the server, or a player whose hash was in the
+//! majority. It asks both for the hashes of the ticks between the last matching hash step and the
+//! differing one, then for the sections of the first differing tick, and finally notifies both.
+//! Questions are repeated until answered or timed out.
 
 use std::collections::VecDeque;
 
@@ -14,40 +14,40 @@ use crate::hash_history::HashHistory;
 use crate::message::{Answer, Question};
 use crate::tick::Tick;
 
-/// Witnesses that an inquiry goes to, one after the other, where they do not answer.
+/// Witnesses tried in turn, if they do not answer.
 pub(crate) const WITNESSES_MAX: usize = 3;
 
-/// All inquiries of a match, and what the server itself knows.
+/// All inquiries of a match, and the server's own history.
 #[derive(Debug)]
 pub(crate) struct DesyncBisect {
-    /// The server's own hashes; empty where it does not simulate.
+    /// The server's own hashes; empty if it does not simulate.
     pub(crate) own: HashHistory,
-    /// At most one for each seat.
+    /// At most one per seat.
     inquiries: Vec<Inquiry>,
-    /// Most ticks of one question, so that its answer fits a datagram.
+    /// Most ticks of one question, so that the answer fits a datagram.
     ticks_max: u8,
-    /// What was found and not yet told.
+    /// Results not yet reported.
     found: VecDeque<Found>,
 }
 
-/// A player who differs, and with whom it may be compared.
+/// A player that differs, and its possible witnesses.
 #[derive(Debug)]
 pub(crate) struct DesyncReport {
     pub(crate) seat: Seat,
-    /// What it reported of `tick`.
+    /// Its reported hash of `tick`.
     pub(crate) report: u32,
-    /// Tick of the hash step that differs.
+    /// Tick of the differing hash step.
     pub(crate) tick: Tick,
     /// Best first, at most [`WITNESSES_MAX`].
     pub(crate) witnesses: Vec<Witness>,
 }
 
-/// With whom a player is compared.
+/// A participant that a player is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Witness {
-    /// `None` for the server itself.
+    /// `None` for the server.
     pub(crate) seat: Option<Seat>,
-    /// What it reported of the tick that differs.
+    /// Its reported hash of the differing tick.
     pub(crate) report: u32,
     /// First tick that may differ.
     pub(crate) first: Tick,
@@ -66,8 +66,8 @@ pub(crate) struct Found {
 }
 
 impl DesyncBisect {
-    /// Keeps the server's own hashes of the last `hashes_kept` ticks; asks for at most `ticks_max`
-    /// at once.
+    /// Keeps the server's own hashes of the last `hashes_kept` ticks; one question asks for at most
+    /// `ticks_max`.
     pub(crate) const fn new(hashes_kept: u16, ticks_max: u8) -> Self {
         Self {
             ticks_max,
@@ -77,7 +77,7 @@ impl DesyncBisect {
         }
     }
 
-    /// Begins to search; in place of an older search for the same player.
+    /// Begins an inquiry; replaces an older one about the same player.
     pub(crate) fn begin(&mut self, suspicion: DesyncReport, deadline: Instant) {
         self.inquiries
             .retain(|inquiry| inquiry.seat() != suspicion.seat);
@@ -87,15 +87,13 @@ impl DesyncBisect {
         self.inquiries.push(inquiry);
     }
 
-    /// Has `seat` load another state when it is known where its own went wrong; false where nobody
-    /// searches for that.
+    /// Makes `seat` load another state after its inquiry; false if there is none.
     pub(crate) fn reload_after(&mut self, seat: Seat) -> bool {
         let mut inquiries = self.inquiries.iter_mut();
         inquiries.any(|inquiry| inquiry.seat() == seat && inquiry.reload_after())
     }
 
-    /// Takes an answer of `seat`; false where nobody waits for it. Stages that it ends are followed
-    /// by ones that end at `deadline`.
+    /// Handles an answer of `seat`; false if none was expected. Following stages end at `deadline`.
     pub(crate) fn on_answer(&mut self, seat: Seat, answer: &Answer<'_>, deadline: Instant) -> bool {
         let mut counts = false;
         for inquiry in &mut self.inquiries {
@@ -108,8 +106,7 @@ impl DesyncBisect {
         counts
     }
 
-    /// Ends what has been waited for long enough at `now`, and asks again where the answer takes
-    /// longer than `wait_nanos` says.
+    /// Ends stages that timed out at `now`, and repeats questions unanswered for `wait_nanos`.
     pub(crate) fn on_tick(
         &mut self,
         now: Instant,
@@ -125,7 +122,7 @@ impl DesyncBisect {
         self.inquiries.retain(|inquiry| !inquiry.is_over());
     }
 
-    /// Goes on without `seat`, whose player left.
+    /// Continues without `seat`, whose player left.
     pub(crate) fn on_left(&mut self, seat: Seat, deadline: Instant) {
         for inquiry in &mut self.inquiries {
             self.found
@@ -134,19 +131,19 @@ impl DesyncBisect {
         self.inquiries.retain(|inquiry| !inquiry.is_over());
     }
 
-    /// Returns the next question to send, and to whom.
+    /// Returns the next question, and its recipient.
     pub(crate) fn poll_question(&mut self, now: Instant) -> Option<(Seat, Question)> {
         self.inquiries
             .iter_mut()
             .find_map(|inquiry| inquiry.poll_question(now))
     }
 
-    /// Returns the next divergence that was found.
+    /// Returns the next result.
     pub(crate) fn poll_found(&mut self) -> Option<Found> {
         self.found.pop_front()
     }
 
-    /// Bytes that it holds.
+    /// Heap bytes in use.
     pub(crate) fn memory_len(&self) -> usize {
         let inquiries = self.inquiries.iter().map(Inquiry::memory_len).sum();
         let places = self.inquiries.capacity();
@@ -162,7 +159,7 @@ impl DesyncBisect {
     }
 }
 
-/// What is being asked.
+/// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Topic {
     /// Hashes of `count` ticks.
@@ -171,34 +168,34 @@ enum Topic {
     Sections { tick: Tick },
 }
 
-/// Who is asked, and what came of it.
+/// One side of a comparison, and its answers.
 #[derive(Debug)]
 struct Side {
-    /// `None` for the server itself, which is not asked.
+    /// `None` for the server, which is not asked.
     seat: Option<Seat>,
-    /// What it reported of the tick that differs.
+    /// Its reported hash of the differing tick.
     report: u32,
     given: Option<SideAnswer>,
-    /// When it was asked last.
+    /// When it was last asked.
     asked_at: Option<Instant>,
     is_due: bool,
 }
 
-/// An answer, or what the server knows itself.
+/// An answer, or the server's own knowledge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum SideAnswer {
-    /// Hash of each tick, where it is known; at most 255.
+    /// Hash of each tick, if known; at most 255.
     Ticks(Vec<Option<u32>>),
-    /// `None` where the tick is not kept.
+    /// `None` if the tick is not kept.
     Sections(Option<Parts>),
-    /// Nothing was asked but to be heard.
+    /// The notification was acknowledged.
     Acknowledged,
 }
 
 /// Sections of a state; at most 64.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Parts {
-    /// Over the log of closed ticks.
+    /// Hash over the log of closed ticks.
     log: u32,
     sections: Vec<(u32, SectionName)>,
 }
@@ -214,7 +211,7 @@ impl Side {
         }
     }
 
-    /// Is asked about `topic` from now on.
+    /// Begins to ask about `topic`.
     fn ask(&mut self, topic: Topic, own: &HashHistory) {
         self.given = None;
         self.asked_at = None;
@@ -224,14 +221,14 @@ impl Side {
         }
     }
 
-    /// Is told of the end from now on.
+    /// Begins to notify it of the result.
     fn notify(&mut self) {
         self.given = self.seat.is_none().then_some(SideAnswer::Acknowledged);
         self.asked_at = None;
         self.is_due = self.seat.is_some();
     }
 
-    /// Waits for no word of it any more.
+    /// Stops waiting for it.
     fn stop_waiting(&mut self) {
         self.given = Some(SideAnswer::Acknowledged);
         self.is_due = false;
@@ -241,7 +238,7 @@ impl Side {
         self.given.is_none()
     }
 
-    /// Keeps what answers `topic`; false where it does not, or contradicts what was reported of
+    /// Keeps an answer to `topic`; false if it is none, or contradicts the hash reported for
     /// `tick`.
     fn on_answer(&mut self, topic: Topic, tick: Tick, answer: &Answer<'_>) -> bool {
         let given = match (topic, answer) {
@@ -265,12 +262,12 @@ impl Side {
         self.take(given)
     }
 
-    /// Takes note that it heard of the end.
+    /// It acknowledged the result.
     fn on_acknowledged(&mut self) -> bool {
         self.take(Some(SideAnswer::Acknowledged))
     }
 
-    /// Asks again at `now` where the answer has taken longer than `wait_nanos`.
+    /// Repeats the question if it was not answered within `wait_nanos`.
     fn ask_again(&mut self, now: Instant, wait_nanos: impl Fn(Seat) -> u64) {
         if let (None, Some(at), Some(seat)) = (&self.given, self.asked_at, self.seat)
             && now.as_nanos().saturating_sub(at.as_nanos()) >= wait_nanos(seat)
@@ -279,7 +276,7 @@ impl Side {
         }
     }
 
-    /// Returns whom to send `question` now.
+    /// Returns the recipient of `question`, if it is due.
     fn poll(&mut self, now: Instant, question: Question) -> Option<(Seat, Question)> {
         let seat = self.seat.filter(|_| self.is_due)?;
         self.is_due = false;
@@ -287,7 +284,7 @@ impl Side {
         Some((seat, question))
     }
 
-    /// Bytes that it holds.
+    /// Heap bytes in use.
     const fn memory_len(&self) -> usize {
         match &self.given {
             Some(SideAnswer::Ticks(ticks)) => {
@@ -311,7 +308,7 @@ impl Side {
     }
 }
 
-/// What the server itself answers.
+/// The server's own answer.
 fn known(topic: Topic, own: &HashHistory) -> SideAnswer {
     match topic {
         Topic::Ticks { first, count } => {
@@ -331,35 +328,35 @@ fn known(topic: Topic, own: &HashHistory) -> SideAnswer {
     }
 }
 
-/// A player who differs, and what has been found out so far.
+/// The inquiry about one player.
 #[derive(Debug)]
 struct Inquiry {
     seat: Seat,
-    /// Who holds it.
+    /// The player.
     player: Side,
-    /// Whom it is compared with.
+    /// The witness.
     witness: Side,
-    /// Those who come next, the best last.
+    /// Further witnesses, best last.
     others: Vec<Witness>,
-    /// Tick of the hash step that differs.
+    /// Tick of the differing hash step.
     tick: Tick,
     /// First tick that may differ.
     first: Tick,
-    /// First tick that is known to differ.
+    /// First tick known to differ.
     found: Tick,
     stage: Stage,
-    /// Whether the player loads another state when this one ends.
+    /// Whether the player loads another state afterwards.
     then_reload: bool,
     /// Most ticks of one question.
     ticks_max: u8,
-    /// When the stage ends at the latest.
+    /// Deadline of the stage.
     deadline: Instant,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     Asking(Topic),
-    /// Both are told what was found.
+    /// Both are notified of the result.
     Notifying(Found),
     Over,
 }
@@ -383,7 +380,7 @@ impl Inquiry {
         }
     }
 
-    /// Begins with the next witness; where there is none, ends.
+    /// Begins with the next witness; ends if there is none.
     fn begin(&mut self, own: &HashHistory, deadline: Instant) -> Option<Found> {
         self.found = self.tick;
         let Some(witness) = self.others.pop() else {
@@ -399,7 +396,7 @@ impl Inquiry {
         self.advance(own, deadline)
     }
 
-    /// Takes an answer; false where it is not waited for.
+    /// Handles an answer; false if it was not expected.
     fn on_answer(&mut self, seat: Seat, answer: &Answer<'_>) -> bool {
         let (stage, tick) = (self.stage, self.tick);
         let mut counts = false;
@@ -418,9 +415,9 @@ impl Inquiry {
         counts
     }
 
-    /// Goes to the next stages, as far as both have answered.
+    /// Moves to the next stages, as far as both have answered.
     ///
-    /// Ends: each turn of the loop goes to earlier ticks, to a later stage, or to another witness.
+    /// Terminates: each iteration moves to earlier ticks, a later stage, or another witness.
     fn advance(&mut self, own: &HashHistory, deadline: Instant) -> Option<Found> {
         while !(self.player.is_waiting() || self.witness.is_waiting()) {
             match (
@@ -456,8 +453,7 @@ impl Inquiry {
         None
     }
 
-    /// Ends a stage in which somebody did not answer: takes another witness where it was the
-    /// witness alone.
+    /// Ends a stage without an answer: tries another witness if only the witness was silent.
     fn give_up(&mut self, own: &HashHistory, deadline: Instant) -> Option<Found> {
         match self.stage {
             Stage::Asking(_) if !self.player.is_waiting() && !self.others.is_empty() => {
@@ -471,7 +467,7 @@ impl Inquiry {
         }
     }
 
-    /// Goes on without `seat`: an inquiry about it ends, one that asks it takes another witness.
+    /// Continues without `seat`: an inquiry about it ends, one with it as witness tries another.
     fn on_left(&mut self, seat: Seat, own: &HashHistory, deadline: Instant) -> Option<Found> {
         self.others.retain(|witness| witness.seat != Some(seat));
         let is_player = self.seat == seat;
@@ -491,12 +487,12 @@ impl Inquiry {
             &mut self.witness
         };
         side.stop_waiting();
-        // It is over where nobody else is to be told.
+        // Over if no other side has to be notified.
         let other = self.advance(own, deadline);
         found.or(other)
     }
 
-    /// Asks those again who have not answered in the time that an answer takes.
+    /// Repeats questions to sides that did not answer in time.
     fn ask_again(&mut self, now: Instant, wait_nanos: impl Fn(Seat) -> u64) {
         for side in [&mut self.player, &mut self.witness] {
             side.ask_again(now, &wait_nanos);
@@ -524,7 +520,7 @@ impl Inquiry {
         first.or_else(|| self.witness.poll(now, question))
     }
 
-    /// Has the player load another state in the end; false where the end has come.
+    /// Makes the player load another state at the end; false if that has passed.
     const fn reload_after(&mut self) -> bool {
         self.then_reload = matches!(self.stage, Stage::Asking(_));
         self.then_reload
@@ -542,7 +538,7 @@ impl Inquiry {
         self.deadline
     }
 
-    /// Bytes that it holds.
+    /// Heap bytes in use.
     const fn memory_len(&self) -> usize {
         let witnesses = self.others.capacity();
         self.player
@@ -583,7 +579,7 @@ impl Inquiry {
             }
             is_bounded = true;
         }
-        // With no equal tick before it, earlier ones may differ too.
+        // Without a matching tick before it, earlier ones may differ too.
         if is_bounded || first <= self.first {
             self.ask(Topic::Sections { tick: self.found }, own, deadline);
         } else {
@@ -591,7 +587,7 @@ impl Inquiry {
         }
     }
 
-    /// Has both told, and returns what is to be told.
+    /// Begins to notify both, and returns the result.
     fn conclude(&mut self, cause: Cause, section: Option<Section>, deadline: Instant) -> Found {
         let found = Found {
             seat: self.seat,
@@ -619,7 +615,7 @@ fn compare_sections(one: &Parts, other: &Parts) -> (Cause, Option<Section>) {
     }
     let pairs = mine.iter().zip(theirs);
     let equal = pairs.take_while(|(one, other)| one.0 == other.0).count();
-    // The witness's name, and where it has no such section, the player's.
+    // Use the witness's section name or, if it has none, the player's.
     let name = theirs.get(equal).or_else(|| mine.get(equal));
     let section = name.and_then(|(_, name)| {
         let index = u8::try_from(equal).ok()?;

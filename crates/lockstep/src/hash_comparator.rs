@@ -1,58 +1,58 @@
-//! State hashes of all players, compared step by step.
+//! Compares the state hashes of all players, step by step.
 //!
-//! A step is *settled* in order: at once where the server's own hash is known, else when every
-//! player who is waited for has reported it, or when it has been waited for long enough. What comes
-//! for a settled step is judged as it comes. Each player's hashes are judged in order, so that the
-//! first that differs is the one that is named; where one is missing, and a later one shows that
-//! something is wrong, it is not waited for.
+//! Steps are *settled* in order: at once if the server's own hash is known, else when every awaited
+//! player has reported, or after a timeout. Hashes for settled steps are judged on arrival. Each
+//! player's hashes are judged in order, so that the first difference is reported; a missing hash is
+//! not awaited once a later one shows a difference.
 
 use wire::{Instant, Seat};
 
 use crate::event::Verdict;
 
-/// Hash steps that are kept for comparison, settled or not.
+/// Hash steps kept for comparison, settled or not.
 const STEPS: u32 = 1_024;
 
-/// Of these, how many are settled and wait for the hashes of players behind.
+/// Of these, settled steps kept for late hashes.
 const SETTLED: u32 = 512;
 
-/// Every player's hashes of the last steps.
+/// All players' hashes of the last steps.
 #[derive(Debug)]
 pub(crate) struct HashComparator {
-    /// One for each seat.
+    /// One per seat.
     by_seat: Vec<SeatHashes>,
     /// The server's own.
     server: SeatHashes,
-    /// First step not yet settled.
+    /// First step that is not settled.
     next: u32,
-    /// First step that is still waited for.
+    /// First step whose timeout has not expired.
     overdue: u32,
-    /// All steps before it are settled with what is there: everybody reported it, and not alike.
+    /// Steps before this one are settled with the hashes at hand: all players reported it, with
+    /// differences.
     early: u32,
-    /// Whether there is such a step, ever.
+    /// Whether `early` is used.
     policy: SettlePolicy,
     counts: Counts,
 }
 
-/// What a divergence is told by, where hashes were lost.
+/// Which difference is reported if hashes were lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SettlePolicy {
-    /// The first step that differs, however long it is waited for: nobody looks for it later.
+    /// The first step that differs, after waiting: there is no bisection.
     First,
-    /// The first one that can be judged.
+    /// The earliest one that can be judged.
     Early,
 }
 
-/// What was compared so far.
+/// Comparison counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Players' hashes.
+    /// Compared hashes of players.
     pub(crate) compared: u64,
-    /// Players' hashes that did not come in time.
+    /// Players' hashes that did not arrive in time.
     pub(crate) missing: u64,
 }
 
-/// A step in which not all hashes were equal.
+/// A step with different hashes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Divergence {
     pub(crate) step: u32,
@@ -60,16 +60,16 @@ pub(crate) struct Divergence {
     pub(crate) verdict: Verdict,
 }
 
-/// What comparing came to.
+/// Result of a comparison.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Finding {
-    /// Some differ.
+    /// Hashes differ.
     Differs(Divergence),
-    /// A player let `step` be waited for in vain.
+    /// A player did not report `step` in time.
     Silent { seat: Seat, step: u32 },
 }
 
-/// A step that was settled.
+/// A settled step.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Settled {
     pub(crate) finding: Option<Finding>,
@@ -88,21 +88,21 @@ impl HashComparator {
         }
     }
 
-    /// Begins with `step`: what was before is not compared.
+    /// Begins with `step`; earlier steps are not compared.
     pub(crate) const fn begin_at(&mut self, step: u32) {
         self.next = step;
         self.overdue = step;
     }
 
-    /// Has `seat` take part from now on.
+    /// Begins to compare `seat`.
     pub(crate) fn admit(&mut self, seat: Seat) {
         if let Some(seat_hashes) = self.seat_hashes_mut(seat) {
             seat_hashes.is_active = true;
         }
     }
 
-    /// Has `seat` take part from `step` on. It catches up, so it is not waited for until a hash of
-    /// its was compared.
+    /// Begins to compare `seat` from `step` on. It is catching up, so it is not awaited until one
+    /// of its hashes was compared.
     pub(crate) fn admit_late(&mut self, seat: Seat, step: u32) {
         let step = step.max(self.floor());
         if let Some(seat_hashes) = self.seat_hashes_mut(seat) {
@@ -112,26 +112,26 @@ impl HashComparator {
         }
     }
 
-    /// Whether `seat` takes part: nothing was found wrong with it.
+    /// Whether `seat` is compared: no difference was found.
     pub(crate) fn is_compared(&self, seat: Seat) -> bool {
         let seat_hashes = self.by_seat.get(usize::from(seat.0));
         seat_hashes.is_some_and(|seat_hashes| seat_hashes.is_active)
     }
 
-    /// The newest step in which the hash of `seat` was found to be right, since it takes part.
+    /// The newest step in which the hash of `seat` matched, since it is compared.
     pub(crate) fn last_match(&self, seat: Seat) -> Option<u32> {
         self.by_seat.get(usize::from(seat.0))?.matched
     }
 
-    /// Leaves `seat` out from now on.
+    /// Stops comparing `seat`.
     pub(crate) fn exclude(&mut self, seat: Seat) {
         if let Some(seat_hashes) = self.seat_hashes_mut(seat) {
             seat_hashes.is_active = false;
         }
     }
 
-    /// Keeps a hash of `seat`; false where the step is too far ahead, or the seat does not take
-    /// part. The first word counts, and what is judged or given up already is ignored.
+    /// Keeps a hash of `seat`; false if the step is too far ahead, or the seat is not compared. The
+    /// first hash counts; those for judged or skipped steps are ignored.
     pub(crate) fn insert(&mut self, seat: Seat, step: u32, hash: u32) -> bool {
         let floor = self.floor();
         match self.seat_hashes_mut(seat) {
@@ -145,8 +145,8 @@ impl HashComparator {
         }
     }
 
-    /// Keeps the server's own hash, against which all others are judged; false where the step is
-    /// too far ahead.
+    /// Keeps the server's own hash, the reference for all others; false if the step is too far
+    /// ahead.
     pub(crate) fn insert_server(&mut self, step: u32, hash: u32) -> bool {
         self.server.is_active = true;
         self.server.is_silent = false;
@@ -154,19 +154,19 @@ impl HashComparator {
         if step >= floor.saturating_add(STEPS) {
             return false;
         }
-        // What was settled without it stays so.
+        // A step settled without it stays settled.
         if step >= self.next {
             self.server.insert(floor, step, hash);
         }
         true
     }
 
-    /// Returns the first step that is still waited for.
+    /// Returns the first step whose timeout has not expired.
     pub(crate) const fn overdue(&self) -> u32 {
         self.overdue
     }
 
-    /// Waits no longer for the step [`overdue`](Self::overdue).
+    /// The timeout of step [`overdue`](Self::overdue) has expired.
     pub(crate) const fn expire(&mut self) {
         self.overdue = self.overdue.saturating_add(1);
     }
@@ -175,13 +175,13 @@ impl HashComparator {
         self.counts
     }
 
-    /// Settles the next step, if it is closed and waits for nobody.
+    /// Settles the next step, if it is closed and complete.
     pub(crate) fn settle(&mut self, closed_steps: u32) -> Option<Settled> {
         let step = self.next;
         if step >= closed_steps {
             return None;
         }
-        // The ring has no place for more steps that wait.
+        // The ring has no room for more waiting steps.
         let is_late = step < self.overdue || closed_steps.saturating_sub(step) > SETTLED;
         if !(is_late || step < self.early || self.is_complete(step)) {
             return None;
@@ -212,14 +212,14 @@ impl HashComparator {
         })
     }
 
-    /// Whether a settled step of `seat` was not judged yet.
+    /// Whether a settled step of `seat` is not judged yet.
     pub(crate) fn has_unjudged(&self, seat: Seat) -> bool {
         let seat_hashes = self.by_seat.get(usize::from(seat.0));
         seat_hashes
             .is_some_and(|seat_hashes| seat_hashes.is_active && seat_hashes.judged < self.next)
     }
 
-    /// Judges what `seat` reported of settled steps; call it until it finds nothing.
+    /// Judges the hashes of `seat` for settled steps; call it until it returns `None`.
     pub(crate) fn review(&mut self, seat: Seat) -> Option<Finding> {
         loop {
             let (next, overdue, floor) = (self.next, self.overdue, self.floor());
@@ -251,8 +251,8 @@ impl HashComparator {
         }
     }
 
-    /// Returns the first step that never came from `seat` though a later one did, and notes that
-    /// it is being asked for; at most once in `wait_nanos`.
+    /// Returns the first missing step of `seat` followed by a reported one, and records the
+    /// request; at most once per `wait_nanos`.
     pub(crate) fn ask(&mut self, now: Instant, seat: Seat, wait_nanos: u64) -> Option<u32> {
         let seat_hashes = self.seat_hashes_mut(seat)?;
         if !seat_hashes.is_active || seat_hashes.missing >= seat_hashes.end {
@@ -268,7 +268,7 @@ impl HashComparator {
         Some(seat_hashes.missing)
     }
 
-    /// Bytes that it holds.
+    /// Heap bytes in use.
     pub(crate) fn memory_len(&self) -> usize {
         let by_seat = self.by_seat.iter().chain([&self.server]);
         by_seat.map(SeatHashes::memory_len).sum()
@@ -278,16 +278,16 @@ impl HashComparator {
         self.by_seat.get_mut(usize::from(seat.0))
     }
 
-    /// Oldest step of which hashes are kept.
+    /// Oldest step with hashes.
     const fn floor(&self) -> u32 {
         self.next.saturating_sub(SETTLED)
     }
 
-    /// Whether everybody has reported `step` who is waited for: the server where it takes part,
-    /// else all players.
+    /// Whether all awaited hashes of `step` are there: the server's if it reports, else all
+    /// players'.
     fn is_complete(&self, step: u32) -> bool {
         if self.server.is_active && !self.server.is_silent {
-            // It reports in order: where a later step is there, this one was left out.
+            // The server reports in order: if a later step is there, this one was skipped.
             if self.server.get(step).is_some() || self.server.end <= step {
                 return self.server.get(step).is_some();
             }
@@ -300,26 +300,26 @@ impl HashComparator {
     }
 }
 
-/// Hashes of the steps from the ledger's floor on.
+/// One participant's hashes, from the comparator's oldest step on.
 #[derive(Debug)]
 struct SeatHashes {
-    /// Hash of step `s` at place `s % STEPS`.
+    /// Hash of step `s` in slot `s % STEPS`.
     hashes: Vec<Option<u32>>,
-    /// First step that was neither judged nor given up.
+    /// First step neither judged nor skipped.
     judged: u32,
-    /// First step at or after `judged` that has no hash.
+    /// First step from `judged` on that has no hash.
     missing: u32,
-    /// One past the newest step that has a hash.
+    /// One past the newest step with a hash.
     end: u32,
-    /// The newest step in which it was found to be right.
+    /// The newest step that matched.
     matched: Option<u32>,
     /// Whether it is compared.
     is_active: bool,
-    /// Whether it was waited for in vain, and nothing was judged since.
+    /// Whether its timeout expired, and nothing was judged since.
     is_silent: bool,
-    /// Steps before it that are missing are not waited for: its hash shows that something is wrong.
+    /// Missing steps before this one are not awaited: its hash shows a difference.
     early: u32,
-    /// When the step `missing` was last asked for.
+    /// When the step `missing` was last requested.
     asked: Option<(u32, Instant)>,
 }
 
@@ -343,16 +343,17 @@ impl SeatHashes {
         self.is_active && !self.is_silent
     }
 
-    /// The hash of `step`, which is one that is kept.
+    /// The hash of `step`, one of those kept.
     fn get(&self, step: u32) -> Option<u32> {
         self.hashes.get(place(step)).copied().flatten()
     }
 
-    /// Keeps the first word on `step`, and returns whether this is it; hashes are kept from `floor` on.
+    /// Keeps the first hash for `step`; returns whether this is it. Hashes are kept from `floor`
+    /// on.
     fn insert(&mut self, floor: u32, step: u32, hash: u32) -> bool {
         self.missing = self.missing.max(floor);
         if step < self.judged.max(floor) {
-            // A second copy, or one that came too late; both are ordinary.
+            // A copy or a late hash; both are normal.
             return false;
         }
         let Some(kept @ None) = self.hashes.get_mut(place(step)) else {
@@ -364,7 +365,7 @@ impl SeatHashes {
         true
     }
 
-    /// Forgets everything, and begins with `step`.
+    /// Clears all, and begins with `step`.
     fn begin_at(&mut self, step: u32) {
         self.hashes.fill(None);
         (self.judged, self.missing, self.end) = (step, step, step);
@@ -373,36 +374,36 @@ impl SeatHashes {
         self.asked = None;
     }
 
-    /// Whether `step` is the next to be judged, and can be.
+    /// Whether `step` is the next to judge, and has a hash.
     fn is_ready(&self, step: u32) -> bool {
         self.is_active && self.judged == step && self.get(step).is_some()
     }
 
-    /// Whether it had a say on `step`.
+    /// Whether its hash of `step` was judged.
     fn was_judged(&self, step: u32) -> bool {
         self.judged > step && self.get(step).is_some()
     }
 
-    /// Takes note that `step` is being compared.
+    /// Marks `step` as compared.
     fn judge(&mut self, step: u32, counts: &mut Counts) {
         counts.compared = counts.compared.saturating_add(1);
         self.is_silent = false;
         self.pass(step);
     }
 
-    /// Waits no longer for `step`.
+    /// Skips `step`.
     fn give_up(&mut self, step: u32) {
         self.pass(step);
     }
 
-    /// Forgets the hash of `step`, whose place another one takes.
+    /// Clears the slot of `step`.
     fn forget(&mut self, step: u32) {
         if let Some(kept) = self.hashes.get_mut(place(step)) {
             *kept = None;
         }
     }
 
-    /// Takes no more part; of what it said, the steps up to `last` count.
+    /// Ends its part; hashes up to `last` still count.
     fn end_after(&mut self, last: u32) {
         self.is_active = false;
         for step in last.saturating_add(1)..self.end {
@@ -410,7 +411,7 @@ impl SeatHashes {
         }
     }
 
-    /// Bytes that it holds.
+    /// Heap bytes in use.
     const fn memory_len(&self) -> usize {
         self.hashes.len().saturating_mul(size_of::<Option<u32>>())
     }
@@ -433,8 +434,7 @@ fn place(step: u32) -> usize {
 }
 
 impl HashComparator {
-    /// Looks whether the hash of `step` that `seat` reported shows that something is wrong while an
-    /// earlier one is waited for.
+    /// Checks whether the hash of `step` shows a difference while an earlier step is awaited.
     fn compare_early(&mut self, seat: Seat, step: u32, hash: u32) {
         if step > self.next {
             if self.is_complete(step) && !self.is_unanimous(step) {
@@ -454,9 +454,9 @@ impl HashComparator {
         }
     }
 
-    /// Ends the waiting for hashes of `step`, which is settled early and without the server. Where not more
-    /// than half of all that were waited for are the same, nobody is judged by them, now or later: the
-    /// later step names who is wrong.
+    /// Stops waiting for hashes of `step`, which is settled early and without the server. Without a
+    /// majority of all awaited players, nobody is judged by it: the later step decides who is
+    /// wrong.
     fn settle_early(&mut self, step: u32) {
         let reference = self.reference(step, SeatHashes::is_ready).hash;
         let (mut awaited, mut votes) = (0_usize, 0_usize);
@@ -483,7 +483,8 @@ impl HashComparator {
         }
     }
 
-    /// Whether all hashes of `step` are the same, of players who are to be judged by it or are waited for.
+    /// Whether all hashes of `step` are equal, of players that are awaited or still to be judged by
+    /// it.
     fn is_unanimous(&self, step: u32) -> bool {
         let ready = self
             .by_seat
@@ -495,17 +496,16 @@ impl HashComparator {
     }
 }
 
-/// What the hashes of a step are compared with.
+/// The reference for a step's hashes.
 #[derive(Clone, Copy, Debug)]
 struct Reference {
-    /// `None` where no hash has more than half of the players behind it.
+    /// `None` if no hash has a majority.
     hash: Option<u32>,
     verdict: Verdict,
 }
 
 impl HashComparator {
-    /// The server's hash of `step`; else the one that more than half of those say whom `counts`
-    /// lets in.
+    /// The server's hash of `step`, else the majority's among those that `counts` admits.
     fn reference(&self, step: u32, counts: fn(&SeatHashes, u32) -> bool) -> Reference {
         if let hash @ Some(_) = self.server.get(step) {
             let verdict = Verdict::Server;
@@ -524,8 +524,8 @@ impl HashComparator {
         Reference { hash, verdict }
     }
 
-    /// Compares what came for a step that was settled before with what the others said then. It
-    /// has a vote too: with as many on its side as on theirs, all are named.
+    /// Compares a late hash with the others of its settled step. It counts as a vote: in a tie, all
+    /// are reported.
     fn judge_late(&mut self, step: u32, seat: Seat, hash: u32) -> Option<Finding> {
         let reference = self.reference(step, SeatHashes::was_judged);
         if reference.hash == Some(hash) {
@@ -546,7 +546,7 @@ impl HashComparator {
         self.exclude_named(step, named, reference.verdict)
     }
 
-    /// Whether there is more than one to say anything of `step`.
+    /// Whether more than one participant reported `step`.
     fn is_shared(&self, step: u32) -> bool {
         let ready = self
             .by_seat
@@ -555,7 +555,7 @@ impl HashComparator {
         self.server.get(step).is_some() || ready.take(2).count() > 1
     }
 
-    /// Leaves `seats` out from now on, and says why.
+    /// Excludes `seats` from now on, and returns the finding.
     fn exclude_named(&mut self, step: u32, seats: Vec<Seat>, verdict: Verdict) -> Option<Finding> {
         if seats.is_empty() {
             return None;
@@ -572,7 +572,7 @@ impl HashComparator {
         }))
     }
 
-    /// Gives the places of `step` to another one.
+    /// Clears the slots of `step`.
     fn forget(&mut self, step: Option<u32>) {
         let Some(step) = step else {
             return;
@@ -583,12 +583,12 @@ impl HashComparator {
     }
 }
 
-/// The value that more than half of `hashes` have; Boyer and Moore, "MJRTY", 1981.
+/// The value of more than half of `hashes`; Boyer and Moore, "MJRTY", 1981.
 fn majority(hashes: impl Iterator<Item = u32> + Clone) -> Option<u32> {
     let mut others = hashes.clone();
     let first = others.next()?;
     if others.all(|hash| hash == first) {
-        // As nearly always.
+        // The usual case.
         return Some(first);
     }
     let mut candidate = None;
@@ -613,7 +613,7 @@ fn majority(hashes: impl Iterator<Item = u32> + Clone) -> Option<u32> {
 }
 
 impl HashComparator {
-    /// What `seat`, or the server itself, reported of `step`, where that is kept.
+    /// The reported hash of `seat`, or of the server, for `step`, if kept.
     pub(crate) fn reported(&self, seat: Option<Seat>, step: u32) -> Option<u32> {
         if step < self.floor() {
             return None;
@@ -621,7 +621,7 @@ impl HashComparator {
         self.seat_hashes(seat)?.get(step)
     }
 
-    /// The last step before `step` of which both reported the same.
+    /// The last step before `step` for which both reported the same hash.
     pub(crate) fn last_equal(
         &self,
         one: Option<Seat>,
@@ -635,7 +635,7 @@ impl HashComparator {
         })
     }
 
-    /// Players who had a say on `step` and were not named.
+    /// Players judged at `step` and not excluded.
     pub(crate) fn agreeing(&self, step: u32) -> impl Iterator<Item = Seat> {
         let seats = (0..=u16::MAX).map(Seat).zip(&self.by_seat);
         seats

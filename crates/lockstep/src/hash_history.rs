@@ -1,30 +1,30 @@
-//! What was reported of each of the last ticks: the rungs of the ladder that a search climbs.
+//! A participant's state reports of the last ticks, for bisecting desyncs.
 
 use crate::checksum::SECTIONS_MAX;
 use crate::tick::Tick;
 
-/// Hashes of the last ticks, those between hash steps too.
+/// Hashes of the last ticks, also between hash steps.
 ///
-/// Memory is taken with the first tick, and once more where a tick has more sections than those
-/// before it.
+/// Memory is allocated with the first tick, and again when a tick has more sections than any
+/// before.
 #[derive(Debug)]
 pub(crate) struct HashHistory {
-    /// Ticks that are kept.
+    /// Ticks kept.
     len: u16,
-    /// Tick `t` at place `t % len`; empty until the first.
+    /// Tick `t` in slot `t % len`; empty until the first.
     kept: Vec<Kept>,
-    /// `stride` hashes for each place.
+    /// `stride` hashes per slot.
     sections: Vec<u32>,
-    /// Most sections that a tick had; at most [`SECTIONS_MAX`].
+    /// Most sections of any tick so far; at most [`SECTIONS_MAX`].
     stride: usize,
-    /// Names of the sections, as they were reported last.
+    /// Names of the sections, as last reported.
     names: Vec<&'static str>,
 }
 
-/// What is kept of one tick, beside its sections.
+/// One tick, without its sections.
 #[derive(Clone, Copy, Debug, Default)]
 struct Kept {
-    /// The tick plus 1; 0 where none is kept.
+    /// The tick plus 1; 0 if the slot is empty.
     tag: u32,
     report: u32,
     log: u32,
@@ -34,11 +34,11 @@ struct Kept {
 /// One tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TickRecord<'a> {
-    /// Over log and state, as players report it.
+    /// Hash over log and state, as players report it.
     pub(crate) report: u32,
-    /// Over the log of closed ticks.
+    /// Hash over the log of closed ticks.
     pub(crate) log: u32,
-    /// Of the sections of the state, in order; none where the game divides it not.
+    /// Hashes of the state's sections, in order; empty if there are none.
     pub(crate) sections: &'a [u32],
 }
 
@@ -54,7 +54,7 @@ impl HashHistory {
         }
     }
 
-    /// Keeps what was reported of `tick`, in place of the one `len` ticks older.
+    /// Records `tick`, in place of the one `len` ticks older.
     pub(crate) fn push(
         &mut self,
         tick: Tick,
@@ -103,12 +103,12 @@ impl HashHistory {
         self.get(tick).is_some()
     }
 
-    /// Names of the sections, as they were reported last.
+    /// Names of the sections, as last reported.
     pub(crate) fn names(&self) -> &[&'static str] {
         &self.names
     }
 
-    /// Bytes that it holds.
+    /// Heap bytes in use.
     pub(crate) const fn memory_len(&self) -> usize {
         let kept = self.kept.capacity().saturating_mul(size_of::<Kept>());
         let sections = self.sections.capacity().saturating_mul(size_of::<u32>());
@@ -121,7 +121,7 @@ impl HashHistory {
         usize::try_from(place).ok()
     }
 
-    /// Takes memory for all ticks of `count` sections each, where there is less.
+    /// Allocates `count` sections per tick, if there are fewer.
     fn make_room(&mut self, count: usize) {
         if self.kept.is_empty() {
             self.kept = vec![Kept::default(); self.len.into()];

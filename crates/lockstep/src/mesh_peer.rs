@@ -1,4 +1,4 @@
-//! One of several equal peers who play without a server.
+//! A peer of a match without a server.
 
 mod clock;
 mod commitment;
@@ -46,14 +46,14 @@ use setup::Gathering;
 
 pub use event::{MeshClose, MeshConfigError, MeshEvent, MeshStats};
 
-/// Events that wait for the application; past it, stalls and silence are only counted.
+/// Queued events; beyond it, stalls and silence are only counted.
 const EVENTS_MAX: usize = 64;
 
 /// One of 2 to 16 equal peers of a match.
 ///
-/// Each sends its inputs to each other, and a tick is confirmed once all are there. Give it the
-/// player's input as often as it is read; the machine stamps the newest at each tick boundary. Do
-/// what [`next_step`](Self::next_step) says, and report the hash of ticks that are final:
+/// Each peer sends its inputs to all others; a tick is confirmed once all inputs have arrived.
+/// Submit the player's input as often as it is read; the newest is stamped at each tick boundary.
+/// Execute the steps of [`next_step`](Self::next_step), and report the hash of final ticks:
 ///
 /// ```no_run
 /// # use lockstep::{MeshPeer, StateHasher, Step};
@@ -71,102 +71,102 @@ const EVENTS_MAX: usize = 64;
 /// # }
 /// ```
 ///
-/// That is lockstep; with a [`window`](MeshConfig::window) there are saves and loads too. All
-/// memory is taken in [`new`](Self::new). Hostile bytes are counted in [`stats`](Self::stats) and
-/// dropped.
+/// This is plain lockstep; with a [`window`](MeshConfig::window) there are also saves and loads.
+/// All memory is allocated in [`new`](Self::new). Malformed datagrams are counted in
+/// [`stats`](Self::stats) and dropped.
 #[derive(Debug)]
 pub struct MeshPeer<I> {
     config: MeshConfig,
-    /// Silence after which a peer is given up, in nanoseconds: never shorter than 8 ticks.
+    /// Silence after which a peer is removed, in nanoseconds: at least 8 ticks.
     peer_timeout: u64,
     match_id: MatchId,
     /// Seats and input width.
     shape: Shape,
     seat: Seat,
-    /// Spreads what is repeated.
+    /// Jitter of repetitions.
     generator: Generator,
     state: State,
     gathering: Gathering,
-    /// Whose number has which seat.
+    /// Maps peer ids to seats.
     roster: Roster,
-    /// The other peers, by seat; `None` on our own.
+    /// The other peers, by seat; `None` for our own.
     links: Vec<Option<Link>>,
-    /// Who plays.
+    /// The current members.
     view: View,
-    /// Everybody's inputs, by seat.
+    /// All inputs, by seat.
     lanes: Vec<Lane>,
     own: Own,
-    /// Where inputs are committed to before they are shown.
+    /// Set if inputs are committed to before they are revealed.
     committing: Option<Committing>,
     clock: MeshClock,
-    /// Ticks by which the game may be behind the clock before that stands.
+    /// Ticks by which the game may lag before the clock stops.
     lag: u32,
     /// When to send again though no boundary was passed.
     resend_at: Instant,
-    /// First tick that some seat's input is missing of, and the seats it is.
+    /// First tick with a missing input, and the seats it is missing from.
     known: Tick,
     awaited: Seats,
-    /// First tick that the stepper was not given.
+    /// First tick not passed to the stepper.
     read: Tick,
     stepper: Stepper,
-    /// Inputs of all in the tick before `read`, and in the one before that.
+    /// All inputs of the tick before `read`, and of the one before that.
     rows: (Row, Row),
-    /// The bundle being worked on; kept for its memory.
+    /// The bundle in progress; reused memory.
     scratch: Vec<u8>,
-    /// What was sent last: most peers get the same.
+    /// The last encoded bundles: most peers get the same.
     body: Body,
     log: LogHash,
-    /// Log after tick `t` at place `t % LOGS`.
+    /// Log after tick `t`, in slot `t % LOGS`.
     logs: Vec<LogHash>,
-    /// The tick that became final last, until its hash is reported.
+    /// The last final tick, until its hash is reported.
     last: Option<Tick>,
     hashes: OwnHashes,
     hash_comparator: HashComparator,
     limits: RepairLimits,
     due: Due,
-    /// Whom the clock stands for, as the application was told.
+    /// The seat that the clock waits for, once reported.
     stalled: Option<Seat>,
-    /// Since when inputs of one who left are asked for.
+    /// Since when inputs of a removed peer are requested.
     asking_since: Option<Instant>,
-    /// What the player does now, `I::WIDTH` bits.
+    /// The player's current input, `I::WIDTH` bits.
     held: Vec<u8>,
-    /// What an absent player does.
+    /// Input of an absent player.
     neutral: Vec<u8>,
     events: VecDeque<MeshEvent>,
     stats: MeshStats,
-    /// Latest time told.
+    /// Latest time passed in.
     now: Instant,
     input: PhantomData<fn(I)>,
 }
 
-/// What a peer is doing.
+/// State of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Not all are ready.
     Gathering {
-        /// When to say hello again.
+        /// When to repeat the hello.
         hello_at: Instant,
     },
-    /// Ticks go on.
+    /// Ticks run.
     Running {
-        /// When to state again whom we suspect.
+        /// When to repeat our statement.
         state_at: Instant,
     },
-    /// The player goes, and says so.
+    /// The leave is being repeated.
     Leaving { copies: u8, at: Instant },
     /// Over.
     Closed,
 }
 
 impl<I: Input> MeshPeer<I> {
-    /// Takes what the player does now, and returns the tick it is for.
+    /// Takes the player's current input, and returns the tick it is for.
     ///
-    /// It is stamped at the next tick boundary, unless another one replaces it first, and again at
-    /// each later boundary until then: a button that is held stays held.
+    /// It is stamped at the next tick boundary unless another input replaces it first, and at each
+    /// later boundary until then: a held button stays held.
     ///
     /// # Errors
     ///
-    /// [`SubmitError`]. Before the match begins the input is kept and counts for the first tick.
+    /// [`SubmitError`]. Before the match begins the input is kept for the first tick.
     pub fn submit(&mut self, now: Instant, input: &I) -> Result<Tick, SubmitError> {
         self.advance(now);
         match self.state {
@@ -181,9 +181,9 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Changes the input delay, to at most 60 ticks; [`MeshEvent::InputDelay`] says what that
-    /// costs. A raise repeats the last input in the gap; after a lower one the inputs of the next
-    /// boundaries are dropped, their ticks being stamped.
+    /// Changes the input delay, to at most 60 ticks; [`MeshEvent::InputDelay`] reports the cost. A
+    /// higher delay repeats the last input in the gap; a lower one drops the inputs of the next
+    /// boundaries, whose ticks are already stamped.
     pub fn set_input_delay(&mut self, now: Instant, ticks: u8) {
         self.advance(now);
         let delay = ticks.min(MESH_DELAY_MAX);
@@ -203,7 +203,7 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Returns what the game does next. It does it before it asks again.
+    /// Returns the game's next step. Execute it before calling again.
     pub fn next_step(&mut self, now: Instant) -> Step<'_, I> {
         let now = self.advance(now);
         self.step(now)
@@ -214,7 +214,7 @@ impl<I: Input> MeshPeer<I> {
     ///
     /// # Errors
     ///
-    /// [`ReportError`] where it is of another tick, or was reported.
+    /// [`ReportError`] if it is of another tick, or was already reported.
     pub fn report(&mut self, tick: Tick, state_hash: u64) -> Result<(), ReportError> {
         if self.last != Some(tick) {
             return Err(ReportError::OutOfOrder);
@@ -226,20 +226,20 @@ impl<I: Input> MeshPeer<I> {
         Ok(())
     }
 
-    /// Returns whether the hash of `tick` is of use; others need not be computed.
+    /// Returns whether the hash of `tick` is needed.
     #[must_use]
     pub fn wants_hash(&self, tick: Tick) -> bool {
         tick.0
             .is_multiple_of(self.config.hash_interval.get().into())
     }
 
-    /// Takes what one save and one step of the game take, for
+    /// Sets the cost of one save and one step of the game, for
     /// [`SavePolicy::Auto`](crate::SavePolicy::Auto).
     pub fn set_costs(&mut self, save: Duration, step: Duration) {
         self.stepper.costs(save, step);
     }
 
-    /// Leaves the match, and says so a few times.
+    /// Leaves the match, and notifies the others a few times.
     pub fn leave(&mut self, now: Instant) {
         let now = self.advance(now);
         match self.state {
@@ -255,34 +255,34 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Gives up the peer of `seat`, as after a silence: the transport has lost it.
+    /// Removes the peer of `seat`, as after a silence: the transport lost it.
     pub fn remove(&mut self, now: Instant, seat: Seat) {
         let now = self.advance(now);
         if let State::Running { .. } = self.state
             && self.view.suspect(bit(seat.0))
         {
-            self.on_suspicion(now);
+            self.on_suspected(now);
         }
     }
 
-    /// Takes one datagram.
+    /// Handles one datagram.
     pub fn handle_datagram(&mut self, now: Instant, arrival: Arrival<PeerId>, datagram: &mut [u8]) {
         let now = self.advance(now);
         self.receive(now, arrival.peer, datagram);
     }
 
-    /// Passes the tick boundaries that lie behind `now`, and repeats what goes unanswered.
+    /// Passes tick boundaries before `now`, and repeats unanswered datagrams.
     pub fn handle_timeout(&mut self, now: Instant) {
         let now = self.advance(now);
         match self.state {
             State::Gathering { hello_at } => self.gather(now, hello_at),
             State::Running { state_at } => self.tick(now, state_at),
-            State::Leaving { copies, at } => self.say_leave(now, copies, at),
+            State::Leaving { copies, at } => self.repeat_leave(now, copies, at),
             State::Closed => {}
         }
     }
 
-    /// Appends the next datagram to `buf`; `None` when there is none.
+    /// Appends the next datagram to `buf`; `None` if there is none.
     pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<PeerId>> {
         let now = self.advance(now);
         if self.due.is_empty() {
@@ -327,7 +327,7 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Returns what the match is doing, as far as is known.
+    /// Returns the state of the match, as far as known.
     #[must_use]
     pub const fn phase(&self) -> Phase {
         match self.state {
@@ -343,13 +343,13 @@ impl<I: Input> MeshPeer<I> {
         self.seat
     }
 
-    /// Returns the match, by which state hashes are keyed.
+    /// Returns the match, which keys state hashes.
     #[must_use]
     pub const fn match_id(&self) -> MatchId {
         self.match_id
     }
 
-    /// Returns the seats that play, ours included, as last agreed.
+    /// Returns the seats of the members, ours included, as last agreed.
     pub fn members(&self) -> impl Iterator<Item = Seat> + use<I> {
         let members = self.view.members();
         (0..16)
@@ -369,8 +369,8 @@ impl<I: Input> MeshPeer<I> {
         self.clock.index()
     }
 
-    /// Returns the hash over the inputs of all in the ticks that the game was given as confirmed;
-    /// equal logs have equal hashes on all participants.
+    /// Returns the hash over all inputs of the confirmed ticks passed to the game; equal logs have
+    /// equal hashes on all participants.
     #[must_use]
     pub const fn log_hash(&self) -> u64 {
         self.log.finish()
@@ -388,12 +388,12 @@ impl<I: Input> MeshPeer<I> {
         &self.stats
     }
 
-    /// Whom datagrams go to: members that are listened to.
+    /// Members that we send to and accept datagrams from.
     fn others(&self) -> Seats {
         self.view.others()
     }
 
-    /// Keeps an event, where there is room.
+    /// Queues an event, if there is room.
     fn push_event(&mut self, event: MeshEvent) {
         if self.events.len() < EVENTS_MAX {
             self.events.push_back(event);
@@ -409,8 +409,8 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Takes the time, which never goes back. After a pause of ours, nobody is blamed for what was
-    /// not heard in it.
+    /// Advances the time, which never goes back. After a pause of the process, the others' silence
+    /// does not count.
     fn advance(&mut self, now: Instant) -> Instant {
         debug_assert!(now >= self.now, "the driver's clock went back");
         let now = self.now.max(now);
@@ -486,53 +486,53 @@ impl<I: Input> Machine for MeshPeer<I> {
     }
 }
 
-/// How a [`MeshPeer`](crate::MeshPeer) plays.
+/// Configuration of a [`MeshPeer`](crate::MeshPeer).
 ///
-/// `seats`, `tick_rate`, `hash_interval`, `content` and whether there is a `commit` must be the same
-/// on all peers, who compare them before ticks begin; so must the match id and the width of inputs.
+/// `seats`, `tick_rate`, `hash_interval`, `content`, the presence of `commit`, the match id and the
+/// input width must be the same on all peers, which compare them before ticks begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MeshConfig {
     /// Seats of the match, 2 to 16; 2. Datagrams, work and memory grow with it.
     pub seats: u16,
-    /// Ticks a second; 60.
+    /// Ticks per second; 60.
     pub tick_rate: TickRate,
     /// Ticks between reading an input and the tick it is for, 0 to 60; 6. Without a window it must
-    /// cover the way to the slowest peer and its jitter, or ticks stall; each more is a tick of
-    /// latency. May differ from peer to peer, and change while ticks run.
+    /// cover the one-way latency and jitter to the slowest peer, or ticks stall; each tick adds
+    /// latency. It may differ between peers, and change while ticks run.
     pub input_delay: u8,
-    /// Ticks that the game may go ahead of what is confirmed, with predicted inputs, 0 to 32; 0,
-    /// which is lockstep.
+    /// Ticks that the game may run ahead of confirmed ticks, on predicted inputs, 0 to 32; 0, which
+    /// is plain lockstep.
     pub window: u8,
     /// Which states a game with a window saves; [`SavePolicy::Auto`].
     pub save: SavePolicy,
     /// Ticks in each datagram; 4.
     pub repair: Repair,
-    /// Ticks from one state hash to the next; 1. Each costs 4 bytes to each other peer.
+    /// Ticks between state hashes; 1. Each hash costs 4 bytes per other peer.
     pub hash_interval: NonZeroU8,
-    /// Longest datagram, in bytes; 1,100, which leaves room for the transport's own within the
-    /// 1,200 that every path carries (RFC 9000, section 14).
+    /// Longest datagram, in bytes; 1,100. The transport's overhead then fits the 1,200 bytes that
+    /// every path carries (RFC 9000, section 14).
     pub datagram_len_max: u16,
-    /// Bytes a second that a peer behind gets above its share; 36,000.
+    /// Bytes per second that a lagging peer gets in addition to its share; 36,000.
     pub catch_up_rate: u32,
-    /// Bytes that a peer behind may get at once; 16,000.
+    /// Bytes that a lagging peer may get in one burst; 16,000.
     pub catch_up_burst: u32,
-    /// Silence after which the others play on without a peer; 2 s. They wait until then.
+    /// Silence after which the others continue without a peer; 2 s. They wait until then.
     pub peer_timeout: Duration,
-    /// Has nobody see an input for a tick before having committed to an own one, where there is a
-    /// secret; `None`. Else who sends last sees first.
+    /// If set, a peer sees others' inputs for a tick only after it committed to its own; `None`.
+    /// Otherwise the peer that sends last sees the others' first.
     ///
-    /// Everybody sends heads of a hash chain over the inputs it stamped, and shows the inputs once the
-    /// others' heads are over the same ticks (the lockstep protocol of Baughman and Levine, "Cheat-proof
-    /// playout for centralized and distributed online games", INFOCOM 2001, without its turns). Inputs
-    /// that are not what was committed to never count, and who shows them is given up:
-    /// [`MeshEvent::CommitViolation`](crate::MeshEvent::CommitViolation).
+    /// Each peer sends heads of a hash chain over its stamped inputs, and reveals the inputs once
+    /// the others' heads cover the same ticks (the lockstep protocol of Baughman and Levine,
+    /// "Cheat-proof playout for centralized and distributed online games", INFOCOM 2001, without
+    /// its turns). Inputs that do not match the commitment never count, and their sender is
+    /// removed: [`MeshEvent::CommitViolation`](crate::MeshEvent::CommitViolation).
     ///
-    /// Costs one more way of latency (the input delay covers the way twice, two ticks, and one for each
-    /// datagram lost in a row), 21 bytes a datagram and 8 for each tick in it, a SHA-256 for each input
-    /// of anybody and two for each own one, and 25 kB of memory, with 13 kB for each other seat.
+    /// Costs: one more one-way latency (the input delay must cover the one-way latency twice, two
+    /// ticks, and one tick per datagram lost in a row); 21 bytes per datagram and 8 per tick in it;
+    /// one SHA-256 per input and two per own input; 25 kB of memory, plus 13 kB per other seat.
     pub commit: Option<CommitSecret>,
-    /// What else must be the same on all peers, as a hash: the build, the level; 0.
+    /// Hash of anything else that must be equal on all peers, such as the build or the level; 0.
     pub content: u64,
 }
 

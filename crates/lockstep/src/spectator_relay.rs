@@ -1,4 +1,4 @@
-//! One who watches, and passes on what it sees: a branch of a tree of spectators.
+//! A spectator that serves other spectators: a node of a tree.
 
 mod upstream;
 
@@ -20,41 +20,41 @@ use crate::tick::{PeerId, Tick};
 use crate::transfer::TransferLimits;
 use upstream::Upstream;
 
-/// Watches a match, and lets others watch it who have it from here: to whom it has it from it is one
-/// spectator, to its children it is their server. Where each serves `k`, a tree of depth `d` serves
-/// `k` to the power of `d`, and nobody sends to more than `k`.
+/// A spectator of a match that serves it to further spectators. Upstream it is one spectator; to
+/// its children it is their server. If each relay serves `k`, a tree of depth `d` serves `k` to the
+/// power of `d`, and no node sends to more than `k`.
 ///
-/// It passes bundles on as they came, and knows nothing of what they mean: one type serves every
-/// game. What is lost on a branch is repaired on that branch. A child is a
-/// [`ClientPeer`](crate::ClientPeer), or another fan.
+/// It forwards bundles unchanged and does not interpret them, so one type serves every game. Losses
+/// on a link are repaired on that link. A child is a [`ClientPeer`](crate::ClientPeer) or another
+/// relay.
 ///
-/// Who comes so late that only a snapshot helps gets the one that this one got, while that is
-/// fresh; else one is wished for upward. Where none comes within 20 s that can be passed on in time, it
-/// is put out with [`CloseReason::Behind`]: each level takes the time of a transfer, and all of them
-/// together have some 768 ticks, so a deep tree needs short snapshots or quick transfers.
+/// A child that needs a snapshot gets the one that this relay loaded, while it is recent; otherwise
+/// one is requested upstream. If none arrives in time to be forwarded within 20 s, the child is
+/// removed with [`CloseReason::Behind`]. Each level adds the time of a transfer, and all together
+/// have about 768 ticks, so a deep tree needs short snapshots or fast transfers.
 ///
-/// Memory is taken when the welcome comes, within what [`SpectatorRelayConfig`] allows, and for children and
-/// snapshots as they come.
+/// Memory is allocated on the welcome, within the limits of [`SpectatorRelayConfig`], and for
+/// children and snapshots as they arrive.
 #[derive(Debug)]
 pub struct SpectatorRelay {
     config: SpectatorRelayConfig,
     server: PeerId,
-    /// Spreads what is repeated.
+    /// Jitter of repetitions.
     generator: Generator,
     state: State,
     spectators: SpectatorSet,
     events: VecDeque<SpectatorRelayEvent>,
     stats: SpectatorRelayStats,
-    /// Latest time told.
+    /// Latest time passed in.
     now: Instant,
 }
 
 #[derive(Debug)]
 enum State {
-    /// No welcome has come.
+    /// No welcome has arrived.
     Waiting,
     Following(Box<Upstream>),
-    /// The fan goes, and says so.
+    /// The leave is being repeated.
     Leaving {
         copies: u8,
         at: Instant,
@@ -64,38 +64,38 @@ enum State {
     Closed,
 }
 
-/// What a [`SpectatorRelay`] tells the application.
+/// Events of a [`SpectatorRelay`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SpectatorRelayEvent {
-    /// The server lets us watch.
+    /// The server admitted us.
     Watching {
         /// Seats of the match.
         seats: u16,
         /// The match.
         match_id: MatchId,
     },
-    /// A child watches no more.
+    /// A child left.
     ChildLeft {
-        /// The driver's number for it, free to be used again.
+        /// The driver's id for it, which may be reused.
         peer: PeerId,
-        /// Why.
+        /// The reason.
         reason: LeaveReason,
     },
-    /// The match is not one that we can hold. The machine is at its end.
+    /// The match exceeds our limits. The machine has ended.
     Refused(Refusal),
-    /// We watch no more, and nobody does here. The machine is at its end.
+    /// We and all children are out of the match. The machine has ended.
     Closed(CloseReason),
 }
 
-/// Times that the end of a fan is said upward, 50 ms apart.
+/// Copies of the leave sent upstream, 50 ms apart.
 const LEAVE_COPIES: u8 = 3;
 
 const LEAVE_INTERVAL: Duration = Duration::from_millis(50);
 
 impl SpectatorRelay {
-    /// Makes a fan that waits for the welcome of `server`, which is a
-    /// [`MatchServer`](crate::MatchServer) or another fan.
+    /// Creates a relay that waits for the welcome of `server`, a
+    /// [`MatchServer`](crate::MatchServer) or another relay.
     #[must_use]
     pub fn new(config: SpectatorRelayConfig, server: PeerId, seed: Seed, now: Instant) -> Self {
         let mut generator = seed.generator(0);
@@ -126,24 +126,24 @@ impl SpectatorRelay {
         }
     }
 
-    /// Lets somebody watch whom the driver knows as `peer`; also before the welcome came.
+    /// Admits a spectator, which the driver knows as `peer`, also before the welcome.
     ///
     /// # Errors
     ///
-    /// [`JoinError`]; nothing has changed then.
+    /// [`JoinError`], with no change.
     pub fn watch(&mut self, now: Instant, peer: PeerId) -> Result<(), JoinError> {
         self.let_watch(now, peer, SpectatorKind::Spectator)
     }
 
-    /// Lets another fan watch: as [`watch`](Self::watch), but for snapshots that it asks for, since
-    /// whom it serves may need one, though itself it needs none.
+    /// Admits another relay: as [`watch`](Self::watch), but it may also request snapshots that it
+    /// does not need itself, for its children.
     ///
-    /// What it asks for may be wished for upward, and cost the match one, though not more often than
-    /// each 5 s: it is for those whom the driver knows as fans.
+    /// Requests may be forwarded upstream and cost the match a snapshot, at most every 5 s. Use it
+    /// only for relays that the driver trusts.
     ///
     /// # Errors
     ///
-    /// [`JoinError`]; nothing has changed then.
+    /// [`JoinError`], with no change.
     pub fn watch_as_relay(&mut self, now: Instant, peer: PeerId) -> Result<(), JoinError> {
         self.let_watch(now, peer, SpectatorKind::Relay)
     }
@@ -164,7 +164,7 @@ impl SpectatorRelay {
         self.spectators.admit(now, peer, kind)
     }
 
-    /// Puts a child out. Unknown peers are ignored.
+    /// Removes a child. Unknown peers are ignored.
     pub fn leave(&mut self, now: Instant, peer: PeerId) {
         self.advance(now);
         self.spectators
@@ -172,7 +172,7 @@ impl SpectatorRelay {
         self.report_departures();
     }
 
-    /// Watches no more: says so upward a few times, and to all children.
+    /// Stops watching: notifies upstream a few times, and all children.
     pub fn close(&mut self, now: Instant) {
         let now = self.advance(now);
         match self.state {
@@ -183,8 +183,8 @@ impl SpectatorRelay {
         self.dismiss(LeaveReason::Removed, CloseReason::Removed);
     }
 
-    /// Goes on with a new session, after the old one was lost, or with another fan or the server:
-    /// `server` is the driver's number for it, and whoever is there has been told to let us watch.
+    /// Continues in a new session after the old one was lost, or with another relay or server.
+    /// `server` is the driver's id for it; the driver must also have it admit us.
     pub fn reconnect(&mut self, now: Instant, server: PeerId) {
         let now = self.advance(now);
         self.server = server;
@@ -193,7 +193,7 @@ impl SpectatorRelay {
         }
     }
 
-    /// Takes one datagram.
+    /// Handles one datagram.
     pub fn handle_datagram(&mut self, now: Instant, arrival: Arrival<PeerId>, datagram: &mut [u8]) {
         let now = self.advance(now);
         if arrival.peer != self.server {
@@ -207,7 +207,7 @@ impl SpectatorRelay {
         self.report_departures();
     }
 
-    /// Says what is due, up and down.
+    /// Runs timers, upstream and downstream.
     pub fn handle_timeout(&mut self, now: Instant) {
         let now = self.advance(now);
         self.spectators.on_timeout(now, &mut self.generator);
@@ -225,7 +225,7 @@ impl SpectatorRelay {
         self.report_departures();
     }
 
-    /// Appends the next datagram to `buf`; `None` when there is none.
+    /// Appends the next datagram to `buf`; `None` if there is none.
     pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<PeerId>> {
         let now = self.advance(now);
         let start = buf.len();
@@ -255,7 +255,7 @@ impl SpectatorRelay {
             .min()
     }
 
-    /// Returns what the match is doing, as far as is known.
+    /// Returns the state of the match, as far as known.
     #[must_use]
     pub fn phase(&self) -> Phase {
         match &self.state {
@@ -274,7 +274,7 @@ impl SpectatorRelay {
         }
     }
 
-    /// Returns how many watch here.
+    /// Returns the number of children.
     #[must_use]
     pub const fn child_count(&self) -> usize {
         self.spectators.len()
@@ -286,8 +286,8 @@ impl SpectatorRelay {
         &self.stats
     }
 
-    /// Returns the bytes that it holds on the heap, to about an allocation's worth; of snapshots,
-    /// the one for children.
+    /// Returns the heap bytes in use, accurate to about one allocation; of snapshots, only that for
+    /// children.
     #[must_use]
     pub fn memory_len(&self) -> usize {
         let upstream = match &self.state {
@@ -363,7 +363,7 @@ impl SpectatorRelay {
                 self.dismiss(LeaveReason::Finished, reason);
                 self.events.push_back(SpectatorRelayEvent::Closed(reason));
             }
-            // Who watches has no state of its own to give, and no seat.
+            // A spectator has no state of its own to give, and no seat.
             (Ok(_) | Err(_), _) => {
                 self.stats.dropped_malformed = self.stats.dropped_malformed.saturating_add(1);
             }
@@ -410,7 +410,7 @@ impl SpectatorRelay {
         self.show(now, from);
     }
 
-    /// Lets children have what is there since `shown`.
+    /// Shows ticks from `shown` on to children.
     fn show(&mut self, now: Instant, shown: Tick) {
         if let State::Following(upstream) = &self.state {
             let shown_ticks = upstream.shown_ticks();
@@ -419,7 +419,7 @@ impl SpectatorRelay {
         }
     }
 
-    /// Sees that a snapshot comes where children want one.
+    /// Requests a snapshot if children need one.
     fn request_snapshot(&mut self, now: Instant) {
         let State::Following(upstream) = &mut self.state else {
             return;
@@ -453,7 +453,7 @@ impl SpectatorRelay {
         }
     }
 
-    /// Takes the time, which never goes back.
+    /// Advances the time, which never goes back.
     fn advance(&mut self, now: Instant) -> Instant {
         debug_assert!(now >= self.now, "the driver's clock went back");
         self.now = self.now.max(now);
@@ -500,29 +500,28 @@ impl Machine for SpectatorRelay {
     }
 }
 
-/// How a [`SpectatorRelay`](crate::SpectatorRelay) runs.
+/// Configuration of a [`SpectatorRelay`](crate::SpectatorRelay).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SpectatorRelayConfig {
-    /// Most who may have the match from this one; 64. Each costs some 200 bytes, and a datagram a
-    /// tick.
+    /// Most children; 64. Each costs about 200 bytes, and one datagram per tick.
     pub children_max: u32,
-    /// How long to wait for the first word of one who may watch; 30 s.
+    /// How long to wait for a child's first datagram; 30 s.
     pub ready_timeout: Duration,
-    /// Largest match to take, in seats; 64. With `bundle_len_max` it bounds what a server can make
-    /// the fan hold: 1,280 bundles.
+    /// Most seats of a match to accept; 64. With `bundle_len_max` it bounds the memory that a
+    /// server can make the relay hold: 1,280 bundles.
     pub seats_max: u16,
     /// Longest bundle to accept, in bytes; 1,200.
     pub bundle_len_max: u16,
-    /// Longest state of a snapshot to accept and to hold for children, in bytes; 6 MiB.
+    /// Longest state of a snapshot to accept and keep for children, in bytes; 6 MiB.
     pub snapshot_len_max: u32,
-    /// How fast a snapshot is sent to each child that needs one; 10 Mbit/s.
+    /// Send rate of snapshots, per child; 10 Mbit/s.
     pub transfer: TransferLimits,
     /// Longest datagram to a child, in bytes; 1,100.
     pub datagram_len_max: u16,
-    /// Bytes a second that a child behind gets above its share; 72,000.
+    /// Bytes per second that a lagging child gets in addition to its share; 72,000.
     pub catch_up_rate: u32,
-    /// Bytes that a child behind may get at once; 64,000.
+    /// Bytes that a lagging child may get in one burst; 64,000.
     pub catch_up_burst: u32,
 }
 

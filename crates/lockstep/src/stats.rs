@@ -1,20 +1,20 @@
-//! Counters: what machines dropped, and how much they did.
+//! Counters of machines.
 
 use core::time::Duration;
 
 use crate::stepper::StepAction;
 
-/// What a [`MatchServer`](crate::MatchServer) counted; none of it ever goes back.
+/// Counters of a [`MatchServer`](crate::MatchServer); they never decrease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerStats {
     /// Ticks closed.
     pub ticks_closed: u64,
-    /// Of these, how many waited for players past their time.
+    /// Of these, ticks that waited for players past their nominal close.
     pub ticks_delayed: u64,
-    /// And how many were longer for somebody whose simulation did not keep up.
+    /// Of these, ticks lengthened for a lagging player.
     pub ticks_stretched: u64,
-    /// Bundles encoded: one a tick, however many clients there are.
+    /// Bundles encoded: one per tick, for all clients.
     pub bundles_encoded: u64,
     /// Bundles put into datagrams, copies included.
     pub bundles_sent: u64,
@@ -22,105 +22,104 @@ pub struct ServerStats {
     pub datagrams_sent: u64,
     /// Their bytes.
     pub bytes_sent: u64,
-    /// Datagrams that were filled with old ticks for a client behind.
+    /// Datagrams filled with old ticks for a lagging client.
     pub catch_up_datagrams: u64,
-    /// Inputs filled in for players that hold their seat.
+    /// Inputs substituted for seated players.
     pub inputs_substituted: u64,
-    /// Inputs that came after their tick was closed.
+    /// Inputs that arrived after their tick closed.
     pub inputs_late: u64,
     /// Inputs for ticks too far ahead.
     pub inputs_early: u64,
-    /// Inputs told before their ticks were closed, each once however many clients there are.
+    /// Inputs forwarded before their ticks closed, each once for all clients.
     pub inputs_forwarded: u64,
-    /// Players' state hashes that were compared, with the server's own or with other players'.
+    /// Players' state hashes compared, with the server's or with other players'.
     pub hashes_compared: u64,
-    /// Players' state hashes that were waited for and did not come in time.
+    /// Players' state hashes that did not arrive in time.
     pub hashes_missing: u64,
-    /// State hashes that were of no tick that could be compared.
+    /// State hashes of ticks that cannot be compared.
     pub hashes_refused: u64,
-    /// Questions sent about where players began to differ, repetitions and word of the end
-    /// included.
+    /// Bisection questions sent, with repetitions and notifications.
     pub bisect_questions: u64,
-    /// Answers to them that counted.
+    /// Valid answers to them.
     pub bisect_answers: u64,
-    /// Answers that nobody asked for, or not any more, or that contradict what was reported.
+    /// Answers that were not expected, or contradict what was reported.
     pub bisect_refused: u64,
     /// Times the clock was set back because the process had been paused.
     pub pauses: u64,
-    /// Datagrams dropped: not of this format.
+    /// Datagrams dropped: malformed.
     pub dropped_malformed: u64,
-    /// Datagrams dropped: from nobody who plays.
+    /// Datagrams dropped: sender is no player.
     pub dropped_unknown_peer: u64,
-    /// Datagrams whose acknowledgement lies outside the chain.
+    /// Datagrams with an acknowledgement outside the chain.
     pub dropped_ack: u64,
-    /// Datagrams whose inputs are coded against one that is gone.
+    /// Datagrams with inputs coded against one no longer held.
     pub dropped_reference: u64,
-    /// What spectators were sent, and what they said.
+    /// Counters of spectators.
     pub spectators: SpectatorStats,
 }
 
-/// What was counted of those who watch; none of it ever goes back.
+/// Counters of spectators; they never decrease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SpectatorStats {
     /// Datagrams with turns.
     pub turns_sent: u64,
-    /// Datagrams that were filled with old ticks for one behind.
+    /// Datagrams filled with old ticks for a lagging spectator.
     pub catch_up_datagrams: u64,
-    /// Snapshots that one began to get.
+    /// Snapshot transfers begun.
     pub snapshots_begun: u64,
-    /// Datagrams dropped: not of this format, or nothing that one says who watches.
+    /// Datagrams dropped: malformed, or of a kind that spectators do not send.
     pub dropped_malformed: u64,
-    /// Datagrams whose acknowledgement lies outside what was shown.
+    /// Datagrams with an acknowledgement outside the shown ticks.
     pub dropped_ack: u64,
-    /// Datagrams whose inputs were dropped: who watches does not play.
+    /// Datagrams with inputs, which were dropped: spectators do not play.
     pub dropped_inputs: u64,
 }
 
-/// What a [`SpectatorRelay`](crate::SpectatorRelay) counted.
+/// Counters of a [`SpectatorRelay`](crate::SpectatorRelay).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SpectatorRelayStats {
-    /// Ticks passed on.
+    /// Ticks forwarded.
     pub ticks: u64,
-    /// Bundles that arrived and were there already.
+    /// Bundles that arrived again.
     pub bundles_repeated: u64,
     /// Bundles too far ahead to be kept.
     pub bundles_early: u64,
-    /// Snapshots that came.
+    /// Snapshots received.
     pub snapshots: u64,
-    /// Datagrams sent, both ways.
+    /// Datagrams sent, upstream and downstream.
     pub datagrams_sent: u64,
     /// Their bytes.
     pub bytes_sent: u64,
-    /// Datagrams dropped: from the server, and not of this format.
+    /// Datagrams from the server dropped: malformed.
     pub dropped_malformed: u64,
-    /// Datagrams dropped: from nobody who watches here.
+    /// Datagrams dropped: sender is not a child.
     pub dropped_unknown_peer: u64,
-    /// Datagrams whose numbers lie outside every window.
+    /// Datagrams dropped: numbers outside every window.
     pub dropped_window: u64,
-    /// What children were sent, and what they said.
+    /// Counters of the children.
     pub children: SpectatorStats,
 }
 
-/// What a [`ClientPeer`](crate::ClientPeer) counted.
+/// Counters of a [`ClientPeer`](crate::ClientPeer).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientStats {
     /// Closed ticks given to the game, with rollback or as turns.
     pub turns: u64,
-    /// Steps that [`ClientPeer::next_step`](crate::ClientPeer::next_step) asked for with rollback:
-    /// predicted ones, last ones, and those made again.
+    /// Steps that [`ClientPeer::next_step`](crate::ClientPeer::next_step) requested with rollback:
+    /// predicted, final and repeated ones.
     pub steps: u64,
-    /// Saves that it asked for.
+    /// Saves that it requested.
     pub saves: u64,
-    /// Times that it went back.
+    /// Rollbacks.
     pub loads: u64,
     /// Inputs stamped.
     pub inputs: u64,
-    /// Inputs that the server filled in.
+    /// Inputs that the server substituted.
     pub substituted: u64,
-    /// Bundles that arrived and were there already.
+    /// Bundles that arrived again.
     pub bundles_repeated: u64,
     /// Bundles too far ahead to be kept.
     pub bundles_early: u64,
@@ -128,13 +127,13 @@ pub struct ClientStats {
     pub datagrams_sent: u64,
     /// Their bytes.
     pub bytes_sent: u64,
-    /// Ticks ahead for which inputs are stamped now.
+    /// Current input delay, in ticks.
     pub input_delay: u8,
-    /// How long turns are held back now.
+    /// Current playout delay.
     pub playout: Duration,
-    /// Answers sent about where states began to differ.
+    /// Bisection answers sent.
     pub bisect_answers: u64,
-    /// Questions about it that were dropped because others waited.
+    /// Bisection questions dropped because the queue was full.
     pub bisect_dropped: u64,
     /// Times the tick clock jumped by more than 15 ticks.
     pub clock_jumps: u64,

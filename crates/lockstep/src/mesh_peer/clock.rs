@@ -1,35 +1,35 @@
-//! When a mesh peer's ticks begin, and how its clock is kept with the others'.
+//! Tick boundaries of a mesh peer, and synchronisation with the other clocks.
 //!
-//! Each datagram says where its sender is in its ticks. What a peer sees is the other's place less
-//! its own, less the way there; it tells the other, and half the difference of what both see is
-//! how far the one is ahead, the two ways being equal. A peer goes faster or slower by the mean of
-//! that over all members, itself included: these sum to nothing over all peers, so that errors of
-//! measurement can make the mesh neither hurry nor slow down as a whole.
+//! Each datagram carries its sender's clock position. The observed lead is that position minus our
+//! own, minus the one-way latency. Both sides report it to each other; with equal latency in both
+//! directions, half the difference is how far one is ahead. A peer runs faster or slower by the
+//! mean over all members, itself included. These corrections sum to zero over all peers, so that
+//! measurement errors cannot make the whole mesh faster or slower.
 
 use wire::Instant;
 
 use crate::message::LEAD_UNKNOWN;
 
-/// Part of a tick by which one may be longer or shorter: 2 %.
+/// Most change of a tick's length, as a fraction: 2 %.
 const DILATION: i64 = 50;
 
-/// Part of an error that one tick makes up: with a way of 16 ticks and the smoothing below it, far
-/// from where a loop begins to swing.
+/// Fraction of an error corrected per tick: stable with 16 ticks of latency and the smoothing
+/// below.
 const GAIN: i64 = 64;
 
-/// Weight of what is known against one new sample, less 1.
+/// Weight of the smoothed value against one sample, minus 1.
 const SMOOTHING: i64 = 16;
 
-/// Units of a place in ticks: 1/256 tick.
+/// Units per tick of a position.
 const UNITS: i64 = 256;
 
-/// Units of a smoothed difference: 1/4,096 tick.
+/// Fine units per unit: 1/4,096 tick.
 const FINE: i64 = 16;
 
-/// Fixed point of [`MeshClock::per_nano`].
+/// Fixed-point bits of [`MeshClock::per_nano`].
 const PER_NANO_BITS: u32 = 32;
 
-/// Fine units in one unit of a [lead](crate::message::PlayHead::lead), 1/32 tick.
+/// Fine units per unit of a [lead](crate::message::PlayHead::lead), 1/32 tick.
 const LEAD: i64 = 128;
 
 /// Boundaries between ticks: tick `n` may be simulated from boundary `n` on.
@@ -37,11 +37,11 @@ const LEAD: i64 = 128;
 pub(super) struct MeshClock {
     /// Length of a tick, in nanoseconds.
     period: i64,
-    /// Units of a place in a nanosecond, in 2^-32.
+    /// Units per nanosecond, times 2^32.
     per_nano: i64,
     /// Number of the next boundary.
     index: u32,
-    /// When it is.
+    /// Its time.
     deadline: i64,
     /// Whether it was due and had to wait for the game.
     is_held: bool,
@@ -60,10 +60,10 @@ impl MeshClock {
         }
     }
 
-    /// Passes the boundary, if it is due and its number at most `limit`, and returns its number.
+    /// Passes the boundary if it is due and its number is at most `limit`, and returns its number.
     ///
-    /// The next follows after a period, shorter by part of `error`, in fine units: how far the
-    /// others are ahead. Up to `lag` boundaries that were missed are made up; after a hold none.
+    /// The next follows after one period, shortened by a fraction of `error`, the others' lead in
+    /// fine units. Up to `lag` missed boundaries are made up for; after a hold, none.
     pub(super) fn pass(&mut self, now: Instant, limit: u32, lag: u32, error: i64) -> Option<u32> {
         let now = nanos(now);
         if now < self.deadline || self.deadline == i64::MAX {
@@ -91,11 +91,10 @@ impl MeshClock {
         Some(passed)
     }
 
-    /// Returns where the clock is in its ticks at `now`, in 1/256 tick; never past a boundary that
-    /// was not passed.
+    /// Returns the position at `now`, in 1/256 tick; never past a boundary that was not passed.
     pub(super) fn place(&self, now: Instant) -> i64 {
         let left = self.deadline.saturating_sub(nanos(now)).max(0);
-        // Further off than a few ticks is only what has not begun.
+        // Only a clock that has not begun is further away than a few ticks.
         let left = left.min(self.period.saturating_mul(4));
         let left = left.saturating_mul(self.per_nano) >> PER_NANO_BITS;
         i64::from(self.index)
@@ -108,7 +107,7 @@ impl MeshClock {
         self.index
     }
 
-    /// Returns when the next boundary is; in the past where it is held.
+    /// Returns the time of the next boundary; in the past while it is held.
     pub(super) fn deadline(&self) -> Instant {
         Instant::from_nanos(u64::try_from(self.deadline).unwrap_or(0))
     }
@@ -119,22 +118,22 @@ impl MeshClock {
     }
 }
 
-/// How far one other peer's clock is from ours.
+/// Difference between another peer's clock and ours.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// Its place less ours when its datagrams arrive, smoothed, in fine units.
+    /// Its position minus ours on arrival, smoothed, in fine units.
     seen: Option<i64>,
-    /// The largest of it since the last boundary, in 1/256 tick: the quickest datagram.
+    /// The largest difference since the last boundary, in 1/256 tick: the fastest datagram.
     sample: Option<i64>,
-    /// What it sees of us, in fine units.
+    /// The difference as it observes it, in fine units.
     announced: Option<i64>,
 }
 
 impl Pace {
-    /// Takes a datagram: the low 24 bits of its sender's place, the lead that it tells, and our
-    /// own place at its arrival.
+    /// Handles a datagram: the low 24 bits of its sender's position, the lead it reports, and our
+    /// own position on arrival.
     pub(super) fn on_datagram(&mut self, clock: u32, lead: i16, ours: i64) {
-        // The nearest place with these low bits: RFC 9000, appendix A.3, on 24 bits.
+        // The nearest position with these low bits, as in RFC 9000, appendix A.3, on 24 bits.
         let [_, a, b, c] = clock.wrapping_sub(low_place(ours)).to_be_bytes();
         let ahead = i64::from(i32::from_be_bytes([a, b, c, 0]) >> 8);
         self.sample = Some(self.sample.map_or(ahead, |known| known.max(ahead)));
@@ -143,7 +142,7 @@ impl Pace {
         }
     }
 
-    /// Takes what came since the last boundary into the smoothed value.
+    /// Smooths the samples since the last boundary.
     pub(super) fn settle(&mut self) {
         let Some(sample) = self.sample.take() else {
             return;
@@ -154,16 +153,16 @@ impl Pace {
         }));
     }
 
-    /// Returns how far it is ahead of us, in fine units; 0 while that is not known.
+    /// Returns how far it is ahead of us, in fine units; 0 if unknown.
     pub(super) fn ahead(&self) -> i64 {
         match (self.seen, self.announced) {
-            // What we told of it, so that both see the same difference, to the sign.
+            // Use the rounded value that we reported, so that both sides see the same difference.
             (Some(seen), Some(announced)) => lead_of(seen).saturating_sub(announced) / 2,
             (None, _) | (_, None) => 0,
         }
     }
 
-    /// Returns what to tell it.
+    /// Returns the lead to report to it.
     pub(super) fn lead(&self) -> i16 {
         let Some(seen) = self.seen else {
             return LEAD_UNKNOWN;
@@ -172,14 +171,14 @@ impl Pace {
     }
 }
 
-/// The smoothed difference `seen` as it is told, in fine units.
+/// The smoothed difference `seen` as reported, in fine units.
 fn lead_of(seen: i64) -> i64 {
     let floor = i64::from(LEAD_UNKNOWN).saturating_add(1);
     let lead = seen.div_euclid(LEAD).clamp(floor, i64::from(i16::MAX));
     lead.saturating_mul(LEAD)
 }
 
-/// Returns the low 24 bits of a place.
+/// Returns the low 24 bits of a position.
 pub(super) const fn low_place(place: i64) -> u32 {
     let [.., a, b, c] = place.to_be_bytes();
     u32::from_be_bytes([0, a, b, c])
@@ -210,7 +209,7 @@ mod tests {
         assert_eq!(clock.deadline(), Instant::from_nanos(119_800_000));
         assert_eq!(clock.pass(millis(120), 9, 4, -100 * TICK), Some(2));
         assert_eq!(clock.deadline(), Instant::from_nanos(130_000_000));
-        // Half a tick off is made up by 1/128 of a tick.
+        // Half a tick of error changes the length by 1/128 of a tick.
         assert_eq!(clock.pass(millis(130), 9, 4, TICK / 2), Some(3));
         assert_eq!(clock.deadline(), Instant::from_nanos(139_921_875));
     }
@@ -229,7 +228,7 @@ mod tests {
 
     #[test]
     fn half_the_difference_of_what_both_see_is_the_difference() {
-        // One is 2 ticks ahead of the other; 3 ticks from one to the other and back.
+        // One is 2 ticks ahead of the other; the latency is 3 ticks each way.
         let (mut one, mut other) = (Pace::default(), Pace::default());
         let far = 70_000 * UNITS;
         for _ in 0..400 {

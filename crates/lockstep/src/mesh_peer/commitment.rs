@@ -1,4 +1,4 @@
-//! Our own inputs: committed to as they are stamped, shown once all others have committed to theirs.
+//! Commitments to inputs: our own, and other peers'.
 
 use core::ops::Range;
 
@@ -10,28 +10,29 @@ use crate::commitment::{CommitSecret, Head, Salt, Salts, first_head, next_head};
 use crate::message::{COMMITTED_SALT_LEN, write_committed_head};
 use crate::tick::Tick;
 
-/// What we committed to, and what of it others may see.
+/// Our commitments, and what of the inputs is revealed.
 #[derive(Debug)]
 pub(super) struct Committing {
     salts: Salts,
-    /// Head over all inputs before tick `t` at place `t % CHAIN_LEN`.
+    /// Head over all inputs before tick `t`, in slot `t % CHAIN_LEN`.
     heads: Vec<Head>,
-    /// First tick that is not committed to.
+    /// First tick without a commitment.
     end: Tick,
-    /// Ticks by which a head that is sent may be over more than the one before.
+    /// Most ticks that one sent head may cover beyond the previous one.
     step: u32,
-    /// First tick that no head that was sent is over.
+    /// First tick not covered by a sent head.
     announced: Tick,
-    /// First tick that the head to send is not over.
+    /// First tick not covered by the head to send next.
     announcing: Tick,
-    /// First tick that nobody may see.
+    /// First tick that is not revealed.
     revealed: Tick,
-    /// Salt of tick `t` at place `t % CHAIN_LEN`; made once, sent to everybody a few times.
+    /// Salt of tick `t`, in slot `t % CHAIN_LEN`; each is generated once, and sent to each peer a
+    /// few times.
     kept: Vec<Salt>,
 }
 
 impl Committing {
-    /// Begins with tick `begin`: nothing happens before. Heads are sent `step` ticks apart at most.
+    /// Begins with tick `begin`; there are no inputs before. Heads are at most `step` ticks apart.
     pub(super) fn new(
         secret: &CommitSecret,
         match_id: MatchId,
@@ -41,7 +42,7 @@ impl Committing {
         let places = usize::try_from(CHAIN_LEN).unwrap_or(usize::MAX);
         Self {
             salts: Salts::new(secret, match_id, seat),
-            // All are the first until there are others.
+            // All slots hold the first head until there are others.
             heads: vec![first_head(match_id, seat); places],
             end: begin,
             step,
@@ -68,18 +69,19 @@ impl Committing {
         }
     }
 
-    /// Sends the newest head next, or after many ticks at once the ones between first: nothing before
-    /// a head is proved until others have committed to as much, and they go no further without.
-    pub(super) fn push_event(&mut self) {
+    /// Selects the newest head to be sent or, after many ticks at once, intermediate heads first:
+    /// ticks are only proved once others have committed to as many, and they need the intermediate
+    /// heads for that.
+    pub(super) fn announce(&mut self) {
         self.announced = self.announced.plus(self.step).min(self.end);
         self.announcing = self.announced;
     }
 
-    /// As [`push_event`](Self::push_event), and once all were sent, those past `known` again, in turn: others may
-    /// lack them, and take none that is over many ticks more than those that they have.
+    /// As [`announce`](Self::announce); once all heads were sent, repeats those past `known` in
+    /// turn, since peers that lack them reject heads that cover many more ticks.
     pub(super) fn announce_again(&mut self, known: Tick) {
         if self.announced < self.end {
-            self.push_event();
+            self.announce();
             return;
         }
         let from = if self.announcing < self.end {
@@ -90,20 +92,19 @@ impl Committing {
         self.announcing = from.plus(self.step).min(self.end);
     }
 
-    /// Lets others see the ticks before `end` that are committed to, and returns those that they did
-    /// not see yet.
+    /// Reveals the committed ticks before `end`, and returns those that are newly revealed.
     pub(super) fn reveal(&mut self, end: Tick) -> Range<u32> {
         let before = self.revealed;
         self.revealed = end.min(self.end).max(before);
         before.0..self.revealed.0
     }
 
-    /// Returns the first tick that nobody may see.
+    /// Returns the first tick that is not revealed.
     pub(super) const fn revealed_end(&self) -> Tick {
         self.revealed
     }
 
-    /// Appends what stands before a datagram of play with the inputs of `ticks`.
+    /// Appends the prefix of a play datagram with the inputs of `ticks`.
     pub(super) fn write(&self, out: &mut Vec<u8>, ticks: &Range<u32>) {
         let count = u16::try_from(ticks.len()).unwrap_or(u16::MAX);
         write_committed_head(
@@ -118,7 +119,7 @@ impl Committing {
         }
     }
 
-    /// Bytes that it holds.
+    /// Heap bytes in use.
     pub(super) const fn memory_len(&self) -> usize {
         let heads = self.heads.len().saturating_mul(size_of::<Head>());
         let salts = self.kept.len().saturating_mul(size_of::<Salt>());
@@ -135,35 +136,35 @@ fn place(tick: Tick) -> usize {
     usize::try_from(tick.0 % CHAIN_LEN).unwrap_or(0)
 }
 
-/// The heads and salts of one other peer.
+/// Heads and salts of another peer.
 ///
-/// Every head that comes is kept until the inputs before it are shown, and has to be the chain's then:
-/// a later head that says something else does not replace it. One that comes once the chain was followed
-/// past its ticks is passed over, whatever it says.
+/// Each head is kept until the inputs before it are revealed, and must then match the chain; a
+/// later, different head for the same tick does not replace it. A head that arrives after the chain
+/// has passed its tick is ignored.
 ///
-/// An input is proved by the first head over it that came, since others show theirs on the word of that
-/// one. A head over fewer ticks that comes later may have been made up once they were seen; it proves
-/// nothing, and has to be the chain's all the same where it is kept.
+/// An input is proved by the first head covering it that arrived, since others reveal their inputs
+/// in reliance on that one. A head over fewer ticks that arrives later may have been computed after
+/// seeing them; it proves nothing, but must still match the chain.
 ///
-/// Nothing before such a head is proved until all of it is shown, which waits until all others have
-/// committed to as much. So none counts that is over more ticks than we come to commit to without a
-/// proof, which is what we have stamped, or `step` ticks more than the head before.
+/// Ticks before a head are only proved once all are revealed, which waits until all others have
+/// committed to as many. So heads are only accepted for ticks that we can commit to without a
+/// proof: those we have stamped, or `step` more than the previous head.
 #[derive(Debug)]
 pub(super) struct Committed {
-    /// Heads of ticks past `walked`; the one over all before `t` at place `t % AHEAD_MAX`. With each,
-    /// whether it was over more than all before it, and so proves inputs.
+    /// Heads of ticks past `walked`; the one over all before `t` in slot `t % AHEAD_MAX`. The flag
+    /// is set if it covered more than all earlier ones, and so proves inputs.
     heads: Vec<Option<(Head, bool)>>,
-    /// Salts of ticks from `walked` on that came; the one of `t` at place `t % AHEAD_MAX`.
+    /// Received salts of ticks from `walked` on; that of `t` in slot `t % AHEAD_MAX`.
     salts: Vec<Salt>,
-    /// First tick that no head is over.
+    /// First tick not covered by a head.
     end: Tick,
-    /// Ticks by which a head may be over more than the one before, whatever we have stamped.
+    /// Most ticks that one head may cover beyond the previous one, whatever we have stamped.
     step: u32,
-    /// First tick that is not in the chain yet, and the chain's head before it.
+    /// First tick not yet in the chain, and the chain's head before it.
     walked: (Tick, Head),
     /// First tick that no head has proved.
     checked: Tick,
-    /// Whether a head was not the chain's.
+    /// Whether a head did not match the chain.
     is_broken: bool,
 }
 
@@ -181,21 +182,22 @@ impl Committed {
         }
     }
 
-    /// Has nothing happen before `tick`, for which no salts and heads are.
+    /// Begins with `tick`; there are no inputs before, and so no salts or heads.
     pub(super) const fn begin(&mut self, tick: Tick) {
         self.end = tick;
         self.walked.0 = tick;
         self.checked = tick;
     }
 
-    /// Keeps the head over all ticks before the one with this low half; returns whether it is within
-    /// the window. The first one for a tick counts. We have stamped the ticks before `stamped`.
+    /// Keeps the head over all ticks before the one with this low half; returns whether it is
+    /// within the window. The first head for a tick counts. We have stamped the ticks before
+    /// `stamped`.
     pub(super) fn on_head(&mut self, end_low: u16, head: &Head, stamped: Tick) -> bool {
         let Some(end) = self.walked.0.widen_near(end_low) else {
             return false;
         };
         if end <= self.walked.0 {
-            // Late: what it is over has been shown.
+            // Late: the ticks it covers are revealed.
             return true;
         }
         let reach = self.end.plus(self.step).max(stamped);
@@ -210,7 +212,7 @@ impl Committed {
         true
     }
 
-    /// Keeps the salt of `tick`, whose input came with it, if it is within the window.
+    /// Keeps the salt of `tick`, which arrived with its input, if it is within the window.
     pub(super) fn on_salt(&mut self, tick: Tick, salt: Salt) {
         if tick >= self.walked.0
             && tick.since(self.walked.0) < AHEAD_MAX
@@ -220,11 +222,11 @@ impl Committed {
         }
     }
 
-    /// Follows the chain through the inputs before `next`, which `chain` holds.
+    /// Checks the chain against the inputs before `next`, which `chain` holds.
     ///
     /// # Errors
     ///
-    /// The first tick that is not proved, where a head is not the chain's; from then on always.
+    /// The first tick that is not proved, if a head did not match; from then on always.
     pub(super) fn check(&mut self, chain: &Chain, next: Tick) -> Result<(), Tick> {
         while self.walked.0 < next.min(self.end) && !self.is_broken {
             let (tick, head) = self.walked;
@@ -245,7 +247,7 @@ impl Committed {
         }
     }
 
-    /// Returns the first tick that is not committed to.
+    /// Returns the first tick without a commitment.
     pub(super) const fn end(&self) -> Tick {
         self.end
     }
@@ -255,7 +257,7 @@ impl Committed {
         self.checked
     }
 
-    /// Bytes that it holds.
+    /// Heap bytes in use.
     pub(super) const fn memory_len(&self) -> usize {
         let head = size_of::<Option<(Head, bool)>>();
         self.heads
@@ -279,7 +281,7 @@ mod tests {
     const OTHER: Head = [0x77; 16];
     const FAR: Tick = Tick(u32::MAX);
 
-    /// What is expected of a peer whose inputs begin with tick 3, its inputs, which are quiet, and the
+    /// Heads and salts of a peer whose inputs begin with tick 3, its unchanging inputs, and the
     /// heads before ticks 3, 4 and so on; all salts are threes.
     fn quiet(ticks: usize) -> (Committed, Chain, Vec<Head>) {
         let mut committed = Committed::new(MATCH, Seat(1), 4);
@@ -314,7 +316,7 @@ mod tests {
         assert_eq!(committed.checked_end(), Tick(5));
         assert_eq!(committed.check(&chain, Tick(8)), Ok(()));
         assert_eq!(committed.checked_end(), Tick(8));
-        // One of them comes late.
+        // One of them arrives late.
         assert!(committed.on_head(6, &OTHER, FAR));
         assert_eq!(committed.check(&chain, Tick(9)), Ok(()));
     }
@@ -328,7 +330,7 @@ mod tests {
         committed.on_head(7, &OTHER, FAR);
         committed.on_head(7, &heads[4], FAR);
         committed.on_head(8, &heads[5], FAR);
-        // A head over more, which is right, does not undo it; nor does anything that comes later.
+        // A later correct head does not repair it, nor does anything else.
         assert_eq!(committed.check(&chain, Tick(9)), Err(Tick(5)));
         assert_eq!(committed.check(&chain, Tick(9)), Err(Tick(5)));
         assert_eq!(committed.checked_end(), Tick(5));
@@ -343,7 +345,7 @@ mod tests {
         assert_eq!(committed.checked_end(), Tick(3));
         assert_eq!(committed.check(&chain, Tick(7)), Ok(()));
         assert_eq!(committed.checked_end(), Tick(7));
-        // Nor does it where the other one was a lie.
+        // The same if the other head was the wrong one.
         let (mut committed, chain, heads) = quiet(6);
         assert!(committed.on_head(8, &OTHER, FAR));
         for end in 4..8 {
@@ -376,7 +378,7 @@ mod tests {
         assert!(!committed.on_head(low(3 + AHEAD_MAX), &OTHER, FAR));
         assert!(!committed.on_head(low(3 + 30_000), &OTHER, FAR));
         assert_eq!(committed.end(), Tick(3));
-        // They would stand in the place of what is awaited.
+        // They would take the slot of an awaited salt.
         committed.on_salt(Tick(3 + AHEAD_MAX), [9; 8]);
         committed.on_salt(Tick(2), [9; 8]);
         assert!(committed.on_head(low(4), &heads[1], FAR));

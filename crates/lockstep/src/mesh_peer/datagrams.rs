@@ -1,4 +1,4 @@
-//! What other peers say.
+//! Datagrams to and from other peers.
 
 use wire::{Instant, Seat};
 
@@ -39,14 +39,14 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Takes note of a sound datagram, and returns whether its sender is listened to.
+    /// Records a valid datagram, and returns whether its sender is accepted.
     fn accept_from(&mut self, now: Instant, from: u16) -> bool {
         match self.state {
             State::Gathering { .. } | State::Running { .. } => {}
             State::Leaving { .. } | State::Closed => return false,
         }
         if self.view.members() & bit(from) == 0 {
-            // It does not know that the others play on without it.
+            // It does not know that the others continue without it.
             self.count_unknown();
             self.due.decision |= bit(from);
             return false;
@@ -56,7 +56,7 @@ impl<I: Input> MeshPeer<I> {
             return false;
         }
         if let Some(Some(link)) = self.links.get_mut(usize::from(from)) {
-            link.on_heard(now, self.peer_timeout);
+            link.on_received(now, self.peer_timeout);
         }
         true
     }
@@ -73,7 +73,7 @@ impl<I: Input> MeshPeer<I> {
             | MeshMessage::Decision(_)
             | MeshMessage::Ask { .. }
             | MeshMessage::Forward { .. } => {
-                // Nobody leaves before ticks begin.
+                // No peer is removed before ticks begin.
                 if let State::Running { .. } = self.state {
                     self.on_parting(now, from, message);
                 }
@@ -95,7 +95,7 @@ impl<I: Input> MeshPeer<I> {
             State::Gathering { .. } => {}
             State::Running { .. } => {
                 if hello.starts_in.is_none() {
-                    // It has not heard when ticks begin.
+                    // It does not know when ticks begin.
                     self.due.hello |= bit(from);
                 }
                 return;
@@ -116,7 +116,7 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Takes play of a match without commitments.
+    /// Handles play of a match without commitments.
     fn on_bare_play(&mut self, now: Instant, from: u16, play: &Play<'_>) {
         if self.committing.is_some() {
             self.stats.dropped_malformed = self.stats.dropped_malformed.saturating_add(1);
@@ -125,7 +125,7 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Takes play of a match with commitments.
+    /// Handles play of a match with commitments.
     fn on_committed(
         &mut self,
         now: Instant,
@@ -157,21 +157,21 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Gives up one who showed other inputs than it committed to.
+    /// Removes a peer whose revealed inputs do not match its commitment.
     fn on_violation(&mut self, now: Instant, seat: Seat, tick: Tick) {
         if let State::Running { .. } = self.state
             && self.view.suspect(bit(seat.0))
         {
-            // Once for each seat at most.
+            // At most once per seat.
             self.events
                 .push_back(MeshEvent::CommitViolation { seat, tick });
-            self.on_suspicion(now);
+            self.on_suspected(now);
         }
     }
 
     fn on_play(&mut self, now: Instant, from: u16, play: &Play<'_>) {
         if self.gathering.received() & bit(from) == 0 {
-            // Not before we know that it plays the same match.
+            // Only once we know that it plays the same match.
             self.stats.dropped_window = self.stats.dropped_window.saturating_add(1);
             return;
         }
@@ -188,7 +188,7 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Takes what a peer says of our inputs, hashes and clock.
+    /// Handles a peer's acknowledgement of our inputs, hashes and clock.
     fn on_ack(&mut self, now: Instant, from: u16, play: &Play<'_>) {
         let place = match self.state {
             State::Running { .. } => Some(self.clock.place(now)),
@@ -234,7 +234,7 @@ impl<I: Input> MeshPeer<I> {
         let next = lane.next();
         let (mut tick, mut repeated) = (first, 0_u32);
         if first.plus(bundles.len()) == next.plus(1) && next < window && !bundles.is_empty() {
-            // Nearly always: the last one is new, the others are copies.
+            // Usually only the last one is new.
             repeated = bundles.len().saturating_sub(1);
             lane.put(next, bundles.last());
         } else {
@@ -253,7 +253,7 @@ impl<I: Input> MeshPeer<I> {
         self.on_more_known(seat, before);
     }
 
-    /// Takes it that more may be known of the inputs of `seat` than those before `before`.
+    /// Updates the first missing tick after inputs of `seat` from `before` on may have arrived.
     fn on_more_known(&mut self, seat: u16, before: Tick) {
         let Some(end) = self.lanes.get(usize::from(seat)).map(Lane::known_end) else {
             return;
@@ -265,7 +265,7 @@ impl<I: Input> MeshPeer<I> {
             if end > self.known {
                 self.awaited &= !bit(seat);
             }
-            // While others are waited for, nothing more is known.
+            // While others are awaited, nothing changes.
             if self.awaited == 0 {
                 self.refresh_known();
             }
@@ -273,7 +273,7 @@ impl<I: Input> MeshPeer<I> {
         self.predict_input(Seat(seat));
     }
 
-    /// Those who are heard, and were of late.
+    /// Members whose datagrams arrived recently.
     pub(super) fn alive(&self, now: Instant) -> Seats {
         let links = self.links.iter().zip(0..);
         links.fold(0, |alive, (link, seat)| match link {
@@ -287,7 +287,7 @@ impl<I: Input> MeshPeer<I> {
     }
 }
 
-/// To whom something is due. At most one datagram of each kind to each peer between two drains.
+/// Recipients of due datagrams: between two drains, at most one of each kind per peer.
 #[derive(Debug, Default)]
 pub(super) struct Due {
     pub(super) hello: Seats,
@@ -296,7 +296,7 @@ pub(super) struct Due {
     pub(super) decision: Seats,
     pub(super) leave: Seats,
     pub(super) forward: Seats,
-    /// To whom, for whose inputs.
+    /// Recipient, and the seat whose inputs to request.
     pub(super) ask: Option<(u16, Seat)>,
 }
 
@@ -312,7 +312,7 @@ impl Due {
     }
 }
 
-/// Takes the lowest of `seats`.
+/// Removes and returns the lowest of `seats`.
 fn take(seats: &mut Seats) -> Option<u16> {
     let lowest = u16::try_from(seats.trailing_zeros()).ok()?;
     *seats &= !bit(lowest);
@@ -320,7 +320,7 @@ fn take(seats: &mut Seats) -> Option<u16> {
 }
 
 impl<I: Input> MeshPeer<I> {
-    /// Writes the next datagram and returns who shall get it.
+    /// Writes the next datagram and returns its recipient.
     pub(super) fn transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<PeerId> {
         if let Some(seat) = take(&mut self.due.play) {
             return self.write_play(now, seat, buf);
@@ -399,7 +399,7 @@ impl<I: Input> MeshPeer<I> {
         Some(link.peer)
     }
 
-    /// Answers what the peer of `to` asked for last: as much as a datagram takes.
+    /// Answers the last request of the peer of `to`, as far as one datagram holds.
     fn write_forward(&mut self, to: u16, buf: &mut Vec<u8>) -> Option<PeerId> {
         let link = self.links.get_mut(usize::from(to))?.as_mut()?;
         let (seat, first) = link.asked.take()?;

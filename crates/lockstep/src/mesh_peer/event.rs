@@ -1,4 +1,4 @@
-//! What a mesh peer tells the application, and why it refuses.
+//! Events, errors and counters of a mesh peer.
 
 use core::fmt;
 
@@ -7,80 +7,81 @@ use wire::Seat;
 use crate::event::{LeaveReason, Verdict};
 use crate::tick::Tick;
 
-/// What a [`MeshPeer`](crate::MeshPeer) tells the application.
+/// Events of a [`MeshPeer`](crate::MeshPeer).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MeshEvent {
     /// Ticks begin.
     Started,
-    /// The peer of `seat` means another match: its version, seats, input width, tick rate, hash
-    /// interval, match id or content is not ours. Ticks do not begin.
+    /// The peer of `seat` has different match parameters: its version, seats, input width, tick
+    /// rate, hash interval, match id or content is not ours. Ticks do not begin.
     Mismatch {
-        /// Whose.
+        /// Its seat.
         seat: Seat,
     },
-    /// The game waits: `tick` lacks the input of `seat`, and the clock stands. With commitments one who
-    /// commits to some and not to others has those named who may therefore show nothing.
+    /// The game waits: `tick` lacks the input of `seat`, and the clock is stopped. With
+    /// commitments, a peer that commits towards only some others causes those others, which may not
+    /// reveal their inputs, to be reported.
     Stalled {
-        /// Who is waited for; the lowest seat where it is several.
+        /// The awaited seat; the lowest one if there are several.
         seat: Seat,
         /// First tick that is not confirmed.
         tick: Tick,
     },
-    /// The clock goes on.
+    /// The clock continues.
     Resumed {
         /// First tick that is not confirmed.
         tick: Tick,
     },
-    /// Inputs that a player showed are not the ones it had committed to; it is given up, and they do
-    /// not count. Where the others hear both of us well and its seat is the lower, it is we who are left
-    /// out: nobody can show them what it said to us.
+    /// A player's revealed inputs do not match its commitment; it is removed, and they do not
+    /// count. If the others receive both of us well and its seat is lower, we are the one that is
+    /// removed: there is no proof of what it sent us.
     CommitViolation {
-        /// Whose.
+        /// Its seat.
         seat: Seat,
         /// First tick that is not proved.
         tick: Tick,
     },
-    /// Those who stay have agreed that a player is out; from `tick` on, the seat is absent.
+    /// The others agreed that a player is out; from `tick` on, its seat is absent.
     Left {
-        /// Who.
+        /// Its seat.
         seat: Seat,
         /// First tick without the player.
         tick: Tick,
-        /// [`LeaveReason::Quit`] where it said so, else [`LeaveReason::Removed`]: it fell silent,
-        /// broke its word, or the application gave it up.
+        /// [`LeaveReason::Quit`] if it left, else [`LeaveReason::Removed`]: it was silent, violated
+        /// a commitment, or was removed by the application.
         reason: LeaveReason,
     },
-    /// The input delay was changed. An input that is given now is for `tick`.
+    /// The input delay changed. An input submitted now is for `tick`.
     InputDelay {
-        /// Ticks, from now on.
+        /// The new delay, in ticks.
         delay: u8,
-        /// What the next boundary stamps.
+        /// The tick that the next boundary stamps.
         tick: Tick,
         /// Ticks before it that repeat the last input.
         repeated: u32,
         /// Boundaries whose input is dropped.
         dropped: u32,
     },
-    /// A player let the state hash of `tick` be waited for in vain, some 2 s. Others' hashes are
-    /// compared without this player's, until reports come again.
+    /// A player did not report the state hash of `tick` within about 2 s. The others' hashes are
+    /// compared without it until it reports again.
     Silent {
-        /// Who; may be ourselves.
+        /// Its seat; may be our own.
         seat: Seat,
-        /// First hash step that did not come in time.
+        /// First hash step that did not arrive in time.
         tick: Tick,
     },
-    /// State hashes of `tick` differ, and those of all earlier hash steps of these players that
-    /// were compared did not. Comparison goes on without `seats`; each seat is named once.
+    /// State hashes of `tick` differ; those of all earlier compared hash steps of these players
+    /// matched. Comparison goes on without `seats`; each seat is reported once.
     Desync {
         /// First hash step that differs.
         tick: Tick,
-        /// Who is named, in seat order; may hold ourselves.
+        /// The seats found wrong, in seat order; may include our own.
         seats: Vec<Seat>,
         /// How they were found.
         verdict: Verdict,
     },
-    /// We are out of the match. The machine is at its end.
+    /// We are out of the match. The machine has ended.
     Closed(MeshClose),
 }
 
@@ -88,19 +89,19 @@ pub enum MeshEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MeshClose {
-    /// Too few others can be heard: no more than half, and not half with the lowest seat among
-    /// us. Others may play on without us, whom we cannot hear; up to
-    /// [`MeshPeer::ticks_confirmed`](crate::MeshPeer::ticks_confirmed) less a round trip, what we
-    /// simulated is most likely theirs too.
+    /// Too few others are reachable: no more than half, and not half including the lowest seat.
+    /// Others may play on without us. Up to
+    /// [`MeshPeer::ticks_confirmed`](crate::MeshPeer::ticks_confirmed) minus a round trip, our
+    /// simulation most likely matches theirs.
     TooFew,
     /// The others play on without us.
     Excluded {
-        /// First tick without us, or without another one whose leave we did not hear of: up to it our
-        /// history is theirs. Less of it is where they lose another member before that has passed on
-        /// inputs of ours that it alone held.
+        /// First tick without us, or without another peer whose removal we missed: before it,
+        /// histories are equal. Fewer ticks are if the others also lose a member that alone held
+        /// inputs of ours and had not yet forwarded them.
         tick: Tick,
     },
-    /// Inputs of one who left count, and none of those who stay serves them. Honest peers do.
+    /// Inputs of a removed peer count, and no remaining peer sends them. Honest peers do.
     Unserved,
 }
 
@@ -110,13 +111,13 @@ pub enum MeshClose {
 pub enum MeshConfigError {
     /// A mesh has 2 to 16 seats.
     Seats,
-    /// The peers are not one for each seat but ours, each with a number of its own.
+    /// The peers are not one per other seat, each with its own id.
     Peers,
     /// The input delay is over 60 ticks.
     DelayOutOfRange,
     /// The window is over 32 ticks.
     WindowOutOfRange,
-    /// Inputs of one tick, or what is told when somebody leaves, may not fit a datagram.
+    /// The inputs of one tick, or a statement, may not fit a datagram.
     DatagramTooShort,
 }
 
@@ -134,15 +135,15 @@ impl fmt::Display for MeshConfigError {
 
 impl core::error::Error for MeshConfigError {}
 
-/// What a [`MeshPeer`](crate::MeshPeer) counted; none of it ever goes back.
+/// Counters of a [`MeshPeer`](crate::MeshPeer); they never decrease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MeshStats {
-    /// Inputs stamped; each is encoded once, however many peers there are.
+    /// Inputs stamped; each is encoded once for all peers.
     pub inputs: u64,
     /// Bundles put into datagrams, copies included.
     pub bundles_sent: u64,
-    /// Bundles that arrived and were there already.
+    /// Bundles that arrived again.
     pub bundles_repeated: u64,
     /// Bundles too far ahead to be kept.
     pub bundles_early: u64,
@@ -150,23 +151,23 @@ pub struct MeshStats {
     pub datagrams_sent: u64,
     /// Their bytes.
     pub bytes_sent: u64,
-    /// Datagrams that were filled with old ticks for a peer behind.
+    /// Datagrams filled with old ticks for a lagging peer.
     pub catch_up_datagrams: u64,
-    /// Datagrams with inputs of one who left, sent to one who lacked them.
+    /// Datagrams that forwarded inputs of a removed peer.
     pub forwards_sent: u64,
-    /// Times that a boundary was due and the clock stood, one for each tick's length of it.
+    /// Times that a boundary was due and the clock was stopped, once per tick length.
     pub holds: u64,
-    /// State hashes that were compared.
+    /// State hashes compared.
     pub hashes_compared: u64,
-    /// State hashes that were waited for and did not come in time.
+    /// State hashes that did not arrive in time.
     pub hashes_missing: u64,
-    /// State hashes too far ahead, or of a peer that is not compared any more.
+    /// State hashes too far ahead, or of a peer that is no longer compared.
     pub hashes_refused: u64,
-    /// Datagrams dropped: not of this format, or of the one for matches that commit where ours does
-    /// not, and the other way round.
+    /// Datagrams dropped: malformed, or of a kind for matches with commitments if ours has none,
+    /// and vice versa.
     pub dropped_malformed: u64,
-    /// Datagrams dropped: from nobody who plays, or from one who is given up.
+    /// Datagrams dropped: sender is no player, or was removed.
     pub dropped_unknown_peer: u64,
-    /// Datagrams whose numbers lie outside every window, and decisions that are none.
+    /// Datagrams dropped: numbers outside every window, or an invalid decision.
     pub dropped_window: u64,
 }

@@ -1,4 +1,4 @@
-//! Own state hashes, until every other peer has them.
+//! State hashes: our own until every peer has them, and the comparison of all.
 
 use core::ops::Range;
 
@@ -12,22 +12,22 @@ use crate::input::Input;
 use crate::message::{HASHES_MAX, LaneHashes, bit};
 use crate::tick::Tick;
 
-/// State hashes kept for peers who ask again: as many as are compared.
+/// State hashes kept for retransmission: as many as are compared.
 const HASHES_KEPT: u32 = 1_024;
 
-/// Hashes of the last steps.
+/// Hashes of our last steps.
 #[derive(Debug)]
 pub(super) struct OwnHashes {
-    /// Hash of step `s` at place `s % HASHES_KEPT`; `None` where the application reported none.
+    /// Hash of step `s` in slot `s % HASHES_KEPT`; `None` if the application reported none.
     kept: Vec<Option<u32>>,
-    /// One past the newest step reported.
+    /// One past the newest reported step.
     end: u32,
 }
 
-/// What one other peer was sent of them.
+/// What another peer was sent of them.
 #[derive(Debug, Default)]
 pub(super) struct HashCursor {
-    /// First step that was never sent.
+    /// First step never sent.
     unsent: u32,
     /// First step that it asked for again.
     wanted: Option<u32>,
@@ -55,7 +55,7 @@ impl OwnHashes {
         Ok(())
     }
 
-    /// Takes a peer's question for the step whose low half is `low`.
+    /// Handles a peer's request for the step whose low half is `low`.
     pub(super) fn on_wanted(&self, cursor: &mut HashCursor, low: u16) {
         cursor.wanted = Tick(cursor.unsent)
             .widen_back(low)
@@ -63,7 +63,7 @@ impl OwnHashes {
             .filter(|step| *step >= self.oldest() && *step < cursor.unsent);
     }
 
-    /// Returns which steps to send, all of which are there: what was asked for, else what was never sent.
+    /// Returns the steps to send, all of them held: requested ones first, then unsent ones.
     pub(super) fn take(&self, cursor: &mut HashCursor) -> Range<u32> {
         let oldest = self.oldest();
         let wanted = cursor.wanted.take().filter(|step| *step >= oldest);
@@ -80,17 +80,17 @@ impl OwnHashes {
         first..end
     }
 
-    /// Returns the hashes of `steps`, which [`take`](Self::take) returned.
+    /// Returns the hashes of `steps`, as returned by [`take`](Self::take).
     pub(super) fn of(&self, steps: Range<u32>) -> impl Iterator<Item = u32> {
         steps.map(|step| self.get(step).unwrap_or_default())
     }
 
-    /// Returns one past the newest step reported.
+    /// Returns one past the newest reported step.
     pub(super) const fn end(&self) -> u32 {
         self.end
     }
 
-    /// Bytes that it holds.
+    /// Heap bytes in use.
     pub(super) const fn memory_len(&self) -> usize {
         self.kept.len().saturating_mul(size_of::<Option<u32>>())
     }
@@ -114,11 +114,11 @@ fn place(step: u32) -> usize {
     usize::try_from(step % HASHES_KEPT).unwrap_or(0)
 }
 
-/// How long a hash is waited for after our own, in nanoseconds, beside [`TIMEOUT_TICKS`]: at 100 ms
-/// there and back and 20 % loss each way, one in a million has not come by then.
+/// How long to wait for a hash after our own, in nanoseconds, in addition to [`TIMEOUT_TICKS`]: at
+/// 100 ms round trip and 20 % loss each way, one in a million is still missing.
 const TIMEOUT_NANOS: u64 = 2_000_000_000;
 
-/// Ticks in which a hash goes out, comes, is missed and asked for.
+/// Ticks in which a hash is sent, arrives, is missed and requested.
 const TIMEOUT_TICKS: u64 = 4;
 
 impl<I: Input> MeshPeer<I> {
@@ -145,8 +145,7 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Compares what has come, and waits no longer for the hashes of steps that we reported too
-    /// long ago.
+    /// Compares hashes, and stops waiting for steps that we reported too long ago.
     pub(super) fn compare_hashes(&mut self) {
         let interval = u64::from(self.hash_interval());
         let ticks = TIMEOUT_NANOS
@@ -165,7 +164,7 @@ impl<I: Input> MeshPeer<I> {
             is_any_found |= self.review_hashes(seat);
         }
         if is_any_found {
-            // Whoever was found silent is waited for no longer.
+            // Silent players are no longer awaited.
             self.settle_hashes();
         }
         self.count_hashes();
@@ -179,7 +178,7 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Returns whether something was found.
+    /// Returns whether there was a finding.
     fn review_hashes(&mut self, seat: Seat) -> bool {
         let mut is_any_found = false;
         while self.hash_comparator.has_unjudged(seat)
@@ -195,7 +194,7 @@ impl<I: Input> MeshPeer<I> {
         let interval = self.hash_interval();
         let tick = |step: u32| Tick(step.saturating_mul(interval));
         match finding {
-            // Each seat is named once, so these are few.
+            // Each seat is reported once, so these are few.
             Finding::Differs(divergence) => self.events.push_back(MeshEvent::Desync {
                 tick: tick(divergence.step),
                 seats: divergence.seats,
@@ -252,7 +251,7 @@ mod tests {
         assert_eq!(steps(&hashes, &mut one), [], "it was never sent");
         assert_eq!(steps(&hashes, &mut other), (0..16).collect::<Vec<_>>());
         assert_eq!(hashes.push(32, 0), Err(ReportError::OutOfOrder));
-        // A burst longer than the ring: what is gone is neither sent nor another's.
+        // A burst longer than the ring: lost hashes are neither sent nor confused with others.
         for step in 33..3_000 {
             hashes.push(step, step * 3).unwrap();
         }

@@ -11,36 +11,36 @@ use crate::message::{Commitment, QUIET};
 use crate::tick::Tick;
 use crate::turn::{Origin, Row};
 
-/// Ticks past the first that is not confirmed for which inputs are kept. Peers who wait for each
-/// other are never further apart: twice the longest delay, window and lag (60 + 32 + 100).
+/// Ticks past the first unconfirmed one for which inputs are kept. Peers that wait for each other
+/// are never further apart: twice the largest delay, window and lag (60 + 32 + 100).
 pub(super) const AHEAD_MAX: u32 = 512;
 
-/// Ticks that a walk of [`Lane::predict_input`] reads at once: more than a datagram brings in play.
+/// Ticks that one call of [`Lane::predict_input`] reads: more than a play datagram holds.
 const PREDICT_MAX: u32 = 64;
 
-/// What is known of one seat's inputs.
+/// Inputs of one seat.
 #[derive(Debug)]
 pub(super) struct Lane {
-    /// Bundles of one seat, in order or not.
+    /// Bundles of the seat, possibly with gaps.
     chain: Chain,
-    /// First tick that is not there.
+    /// First missing tick.
     next: Tick,
-    /// One past the newest tick that is there.
+    /// One past the newest tick held.
     seen_end: Tick,
-    /// First tick without the seat, once that is decided.
+    /// First tick without the seat, once decided.
     cut: Option<Tick>,
-    /// What its inputs must prove to be, while that is asked of them.
+    /// Its commitments, while inputs have to be proved.
     committed: Option<Committed>,
-    /// Input of the newest tick that was read.
+    /// Input of the last tick read.
     row: Row,
     /// First tick that was not read.
     read: Tick,
-    /// Input of the newest tick that was foreseen, and the first that was not.
+    /// Input of the last predicted tick, and the first tick not predicted.
     ahead: (Row, Tick),
 }
 
 impl Lane {
-    /// Makes the lane of a seat whose input before tick 0 is the neutral one.
+    /// Creates the lane of a seat whose input before tick 0 is the neutral one.
     pub(super) fn new(shape: Shape, neutral: &[u8]) -> Self {
         let mut row = Row::initial(1, shape.width, neutral);
         row.set(Seat(0), neutral, Origin::Confirmed);
@@ -56,7 +56,7 @@ impl Lane {
         }
     }
 
-    /// Has nothing happen in the first `delay` ticks, which no input is stamped for.
+    /// Fills the first `delay` ticks, which no input is stamped for.
     pub(super) fn begin(&mut self, delay: u8) {
         for tick in 0..u32::from(delay) {
             self.put(Tick(tick), &[QUIET]);
@@ -66,13 +66,13 @@ impl Lane {
         }
     }
 
-    /// Has inputs count only once they are proved.
+    /// Makes inputs count only once they are proved.
     pub(super) fn expect_commitments(&mut self, committed: Committed) {
         self.committed = Some(committed);
     }
 
-    /// Keeps the bundle of `tick`; returns whether it was new. The caller holds `tick` within the
-    /// window.
+    /// Keeps the bundle of `tick`; returns whether it was new. The caller ensures that `tick` is
+    /// within the window.
     pub(super) fn put(&mut self, tick: Tick, bundle: &[u8]) -> bool {
         if tick < self.next || self.chain.has(tick) {
             return false;
@@ -85,20 +85,20 @@ impl Lane {
         true
     }
 
-    /// Has the seat's inputs count for the ticks before `tick` only.
+    /// Makes the seat's inputs count only for ticks before `tick`.
     pub(super) fn cut(&mut self, tick: Tick) {
         let proved = self.proved_end();
         self.cut = Some(tick);
         if self.committed.take().is_some() {
-            // They are those that members who stay proved, who pass them on without salts; what came
-            // with no proof may be others.
+            // Inputs that the others decided on are forwarded without salts; unproved ones that we
+            // hold may differ.
             self.chain.forget_from(proved);
             self.next = proved;
             self.seen_end = proved;
         }
     }
 
-    /// Puts the seat's part of `tick` into `row`, which holds the one of the tick before. Ticks are
+    /// Writes the seat's part of `tick` into `row`, which holds that of the tick before. Ticks are
     /// read in order, each once, and only before [`known_end`](Self::known_end).
     pub(super) fn read(&mut self, tick: Tick, seat: Seat, neutral: &[u8], row: &mut Row) {
         if let Some(cut) = self.cut
@@ -120,9 +120,8 @@ impl Lane {
         row.set(seat, self.row.value(Seat(0)), Origin::Confirmed);
     }
 
-    /// Calls `on_input(tick, bits)` for the ticks that have come since the last call, in order and
-    /// at most a datagram's worth. Those before `end` are passed over, and those in which nothing
-    /// changed: that is what whoever predicts expects without being told.
+    /// Calls `on_input(tick, bits)` for ticks that arrived since the last call, in order, at most a
+    /// datagram's worth. Skips ticks before `end`, and unchanged ones, which are predicted anyway.
     pub(super) fn predict_input(&mut self, end: Tick, mut on_input: impl FnMut(Tick, &[u8])) {
         let proved = self.proved_end();
         let (row, ahead) = &mut self.ahead;
@@ -147,7 +146,7 @@ impl Lane {
         }
     }
 
-    /// Returns the first tick for which the seat is still waited for.
+    /// Returns the first tick for which the seat is still awaited.
     pub(super) fn known_end(&self) -> Tick {
         match self.cut {
             Some(cut) if self.next >= cut => Tick(u32::MAX),
@@ -155,26 +154,26 @@ impl Lane {
         }
     }
 
-    /// Returns the first tick that is not there, of those that count.
+    /// Returns the first missing tick, of those that count.
     pub(super) fn held_end(&self) -> Tick {
         let end = self.proved_end();
         self.cut.map_or(end, |cut| cut.min(end))
     }
 
-    /// Returns the first tick that is not there, or not proved where it has to be.
+    /// Returns the first tick that is missing, or not proved if it has to be.
     fn proved_end(&self) -> Tick {
         let proved = self.committed.as_ref().map(Committed::checked_end);
         proved.map_or(self.next, |proved| proved.min(self.next))
     }
 
-    /// Returns the first tick that the seat has not committed to, where it has to.
+    /// Returns the first tick that the seat has to commit to.
     pub(super) fn committed_end(&self) -> Tick {
         let end = self.committed.as_ref().map(Committed::end);
         end.unwrap_or(Tick(u32::MAX))
     }
 
-    /// Takes a commitment, with the salts of the ticks from `first` on, whose inputs come with them;
-    /// returns whether it is within the window. We have stamped the ticks before `stamped`.
+    /// Takes a commitment, with the salts of the ticks from `first` on, whose inputs arrived with
+    /// them; returns whether it is within the window. We have stamped the ticks before `stamped`.
     pub(super) fn on_commitment(
         &mut self,
         commitment: &Commitment<'_>,
@@ -185,7 +184,7 @@ impl Lane {
             return false;
         };
         for (tick, salt) in (first.0..).map(Tick).zip(commitment.salts()) {
-            // What came with an input that is there already is not its salt, or the same.
+            // A salt that arrives with an input already held is a copy, or wrong.
             if tick >= self.next && !self.chain.has(tick) {
                 committed.on_salt(tick, salt);
             }
@@ -193,7 +192,7 @@ impl Lane {
         committed.on_head(commitment.end_low, &commitment.head, stamped)
     }
 
-    /// Proves what can be proved.
+    /// Checks commitments.
     ///
     /// # Errors
     ///
@@ -205,17 +204,18 @@ impl Lane {
         }
     }
 
-    /// Returns whether a later tick is there, and `copies` of the first that is not have gone by.
+    /// Returns whether a later tick is held, and `copies` datagrams with the first missing one were
+    /// due.
     pub(super) fn has_gap(&self, copies: u32) -> bool {
         self.next.plus(copies) < self.seen_end
     }
 
-    /// Returns the first tick without the seat, once that is decided.
+    /// Returns the first tick without the seat, once decided.
     pub(super) const fn cut_tick(&self) -> Option<Tick> {
         self.cut
     }
 
-    /// The bundle `index` ticks after the nearest one with this low half, where it is there.
+    /// The bundle `index` ticks after the one nearest to this low half, if it is held.
     pub(super) fn bundle_near(&self, first_low: u16, index: u32) -> Option<&[u8]> {
         self.chain.get(self.next.widen_near(first_low)?.plus(index))
     }
@@ -228,7 +228,7 @@ impl Lane {
         &self.chain
     }
 
-    /// Bytes that it holds.
+    /// Heap bytes in use.
     pub(super) fn memory_len(&self) -> usize {
         self.chain
             .memory_len()
@@ -246,20 +246,20 @@ pub(super) const fn lane_shape(shape: Shape) -> Shape {
     }
 }
 
-/// Stamps inputs: each tick's change is coded once, against the tick before.
+/// Our own inputs: stamps them, each coded once against the tick before.
 #[derive(Debug)]
 pub(super) struct Own {
     /// Ticks between a boundary and the tick that it stamps.
     delay: u8,
-    /// First tick that is not stamped; those before the first boundary's are quiet.
+    /// First tick not stamped; those before the first boundary's are unchanged.
     end: Tick,
     /// Input of the tick before.
     before: Row,
-    /// Input being stamped; kept for its memory.
+    /// Input being stamped; reused memory.
     after: Row,
-    /// Its bundle; kept for its memory.
+    /// Its bundle; reused memory.
     bundle: Vec<u8>,
-    /// When tick `t` could first be sent, at place `t % CHAIN_LEN`.
+    /// When tick `t` could first be sent, in slot `t % CHAIN_LEN`.
     ready_at: Vec<Instant>,
 }
 
@@ -278,8 +278,8 @@ impl Own {
         }
     }
 
-    /// Stamps `held` at boundary `index`; what was skipped repeats the input before. Returns how
-    /// many ticks were stamped: none where the delay was lowered, until it is made up.
+    /// Stamps `held` at boundary `index`; skipped ticks repeat the previous input. Returns the
+    /// number of stamped ticks: none after the delay was lowered, until boundaries catch up.
     pub(super) fn stamp(&mut self, now: Instant, index: u32, held: &[u8], lane: &mut Lane) -> u32 {
         let target = Tick(index).plus(self.delay.into());
         let mut count = 0_u32;
@@ -302,7 +302,7 @@ impl Own {
         count
     }
 
-    /// Takes it that `ticks` are shown from now on, where that is later than they are stamped.
+    /// `ticks` are revealed from now on; with commitments that is later than stamping.
     pub(super) fn reveal(&mut self, now: Instant, ticks: Range<u32>) {
         for tick in ticks {
             if let Some(at) = self.ready_at.get_mut(place(Tick(tick))) {
@@ -311,8 +311,8 @@ impl Own {
         }
     }
 
-    /// Sets the delay, and returns how many ticks of the next boundary, number `index`, repeat the
-    /// last input, and how many boundaries stamp nothing.
+    /// Sets the delay. Returns how many ticks of the next boundary, number `index`, repeat the last
+    /// input, and how many boundaries stamp nothing.
     pub(super) fn set_delay(&mut self, delay: u8, index: u32) -> (u32, u32) {
         self.delay = delay;
         let target = Tick(index).plus(delay.into());
@@ -324,7 +324,7 @@ impl Own {
         Tick(index).plus(self.delay.into()).max(self.end)
     }
 
-    /// Returns when `tick` could first be sent, where it is stamped and that is known.
+    /// Returns when `tick` could first be sent, if it is stamped and still known.
     pub(super) fn ready_at(&self, tick: Tick) -> Option<Instant> {
         if tick >= self.end || self.end.since(tick) > CHAIN_LEN {
             return None;
@@ -336,12 +336,12 @@ impl Own {
         self.delay
     }
 
-    /// Returns the first tick that is not stamped.
+    /// Returns the first tick not stamped.
     pub(super) const fn end(&self) -> Tick {
         self.end
     }
 
-    /// Bytes that it holds.
+    /// Heap bytes in use.
     pub(super) const fn memory_len(&self) -> usize {
         self.ready_at
             .len()
@@ -370,7 +370,7 @@ mod tests {
     fn inputs(lane: &mut Lane) -> Vec<u8> {
         let mut inputs: Vec<u8> = Vec::new();
         lane.predict_input(Tick(0), |tick, bits| {
-            // In ticks that are passed over nothing changes.
+            // Skipped ticks are unchanged.
             let held = inputs.last().copied().unwrap_or(0);
             inputs.resize(usize::try_from(tick.0).unwrap(), held);
             inputs.push(bits[0]);

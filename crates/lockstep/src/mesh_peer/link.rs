@@ -1,4 +1,4 @@
-//! What one peer knows of another.
+//! Other peers of the mesh, as seen by one peer.
 
 use wire::Instant;
 
@@ -11,20 +11,20 @@ use crate::tick::{PeerId, Tick};
 /// Another peer of the mesh.
 #[derive(Debug)]
 pub(super) struct Link {
-    /// The driver's number for it.
+    /// The driver's id for it.
     pub(super) peer: PeerId,
     /// What it has of our inputs.
     pub(super) repair: Repair,
-    /// How far its clock is from ours.
+    /// Difference between its clock and ours.
     pub(super) pace: Pace,
     /// What it was sent of our state hashes.
     pub(super) hashes: HashCursor,
-    /// Whose inputs, from which tick on, it asked for last.
+    /// Seat and first tick of its last request.
     pub(super) asked: Option<(u8, Tick)>,
-    /// When it was last heard.
-    heard_at: Instant,
-    /// Until when it counts as one that falls silent, though it is heard.
-    doubted_until: Instant,
+    /// When its last datagram arrived.
+    received_at: Instant,
+    /// Until when it is suspected although it sends.
+    suspect_until: Instant,
 }
 
 impl Link {
@@ -35,23 +35,23 @@ impl Link {
             pace: Pace::default(),
             hashes: HashCursor::default(),
             asked: None,
-            heard_at: now,
-            doubted_until: Instant::ZERO,
+            received_at: now,
+            suspect_until: Instant::ZERO,
         }
     }
 
-    /// Takes a datagram's arrival. After half of `peer_timeout`, in nanoseconds, in silence it is doubted for another
-    /// `peer_timeout`: others may have given it up.
-    pub(super) const fn on_heard(&mut self, now: Instant, peer_timeout: u64) {
+    /// A datagram arrived. After a silence of half of `peer_timeout`, in nanoseconds, the peer
+    /// remains suspected for another `peer_timeout`: others may have removed it.
+    pub(super) const fn on_received(&mut self, now: Instant, peer_timeout: u64) {
         if self.is_quiet(now, peer_timeout) {
-            self.doubted_until = Instant::from_nanos(now.as_nanos().saturating_add(peer_timeout));
+            self.suspect_until = Instant::from_nanos(now.as_nanos().saturating_add(peer_timeout));
         }
-        self.heard_at = now;
+        self.received_at = now;
     }
 
-    /// Takes it as heard now, where what was said before could not be.
+    /// Resets the silence, after a time in which we could not receive.
     pub(super) const fn forgive(&mut self, now: Instant) {
-        self.heard_at = now;
+        self.received_at = now;
     }
 
     /// Returns whether it was silent for longer than `peer_timeout`.
@@ -59,32 +59,32 @@ impl Link {
         self.silence(now) > peer_timeout
     }
 
-    /// Returns whether it is heard, and was of late.
+    /// Returns whether it is neither silent nor suspected.
     pub(super) fn is_alive(&self, now: Instant, peer_timeout: u64) -> bool {
-        !self.is_quiet(now, peer_timeout) && self.doubted_until <= now
+        !self.is_quiet(now, peer_timeout) && self.suspect_until <= now
     }
 
     const fn is_quiet(&self, now: Instant, peer_timeout: u64) -> bool {
         self.silence(now) > peer_timeout / 2
     }
 
-    /// Nanoseconds since it was last heard.
+    /// Nanoseconds since its last datagram.
     const fn silence(&self, now: Instant) -> u64 {
-        now.as_nanos().saturating_sub(self.heard_at.as_nanos())
+        now.as_nanos().saturating_sub(self.received_at.as_nanos())
     }
 }
 
-/// Places for seats, by the low bits of numbers: twice as many as there are seats.
+/// Hint slots, by the low bits of an id: twice as many as seats.
 const HINTS: usize = 2 * MESH_SEATS_MAX as usize;
 
-/// The driver's numbers of all other peers; each datagram looks its sender up.
+/// The driver's ids of all other peers; each datagram looks its sender up.
 ///
-/// A scan ends elsewhere for each sender, which a processor cannot foresee: the more peers, the dearer.
+/// The hint avoids a scan, whose end a branch predictor cannot learn.
 #[derive(Debug)]
 pub(super) struct Roster {
-    /// By seat; `None` on our own.
+    /// By seat; `None` for our own.
     numbers: Vec<Option<PeerId>>,
-    /// The seat that a number has, unless another one has the same low bits.
+    /// The seat of an id, unless another id has the same low bits.
     hints: [u8; HINTS],
 }
 

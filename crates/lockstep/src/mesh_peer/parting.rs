@@ -1,4 +1,4 @@
-//! How a peer leaves, and how those who stay go on without it; the agreement is [`View`]'s.
+//! Leaving a mesh, and continuing without a peer; agreement is reached by [`View`].
 //!
 //! [`View`]: crate::view::View
 
@@ -13,19 +13,19 @@ use crate::message::{Decision, MeshMessage, Statement, Ticks, bit};
 use crate::tick::Tick;
 use crate::view::DecisionOutcome;
 
-/// Times that a leave is said: at 5 % loss all are lost once in 8,000.
+/// Copies of a leave: at 5 % loss, all are lost once in 8,000.
 pub(super) const LEAVE_COPIES: u8 = 3;
 
-/// Time between leaves, and between statements, give or take a quarter by lot.
+/// Time between leaves, and between statements, with 25 % jitter.
 const REPEAT_INTERVAL_MILLIS: u64 = 40;
 
 impl<I: Input> MeshPeer<I> {
-    /// Takes what belongs to somebody's leave.
+    /// Handles a message about a peer's removal.
     pub(super) fn on_parting(&mut self, now: Instant, from: u16, message: &MeshMessage<'_>) {
         match message {
             MeshMessage::Leave => {
                 if self.view.on_leaving(bit(from)) {
-                    self.on_suspicion(now);
+                    self.on_suspected(now);
                 }
             }
             MeshMessage::Statement(statement) => self.on_statement(now, from, statement),
@@ -54,8 +54,8 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Tells the others whom we give up now, and decides where that can be.
-    pub(super) fn on_suspicion(&mut self, now: Instant) {
+    /// Sends our statement to the others, and decides if possible.
+    pub(super) fn on_suspected(&mut self, now: Instant) {
         if self.view.is_too_few() {
             self.close(Some(MeshClose::TooFew));
             return;
@@ -68,8 +68,8 @@ impl<I: Input> MeshPeer<I> {
         self.decide();
     }
 
-    /// Says again that we go, and is over in the end.
-    pub(super) fn say_leave(&mut self, now: Instant, copies: u8, at: Instant) {
+    /// Repeats the leave, and closes after the last copy.
+    pub(super) fn repeat_leave(&mut self, now: Instant, copies: u8, at: Instant) {
         if at > now {
             return;
         }
@@ -84,7 +84,7 @@ impl<I: Input> MeshPeer<I> {
         };
     }
 
-    /// Asks one of the others for inputs of one who left that we lack.
+    /// Requests inputs of a removed peer that we lack.
     pub(super) fn ask_for_missing(&mut self, now: Instant) {
         let members = self.view.members();
         let mut lanes = self.lanes.iter().zip((0..).map(Seat));
@@ -126,7 +126,7 @@ impl<I: Input> MeshPeer<I> {
             return;
         }
         if self.view.on_statement(from, statement, self.alive(now)) {
-            self.on_suspicion(now);
+            self.on_suspected(now);
         } else {
             self.decide();
         }
@@ -141,7 +141,7 @@ impl<I: Input> MeshPeer<I> {
             DecisionOutcome::Installed(decision) => {
                 self.install(&decision);
                 if self.view.suspects() != 0 {
-                    self.on_suspicion(now);
+                    self.on_suspected(now);
                 }
             }
         }
@@ -153,7 +153,7 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Goes on with those who stay.
+    /// Applies the next view.
     fn install(&mut self, decision: &Decision) {
         let left = decision.members & !decision.next;
         for ((lane, cut), seat) in self.lanes.iter_mut().zip(decision.cuts).zip(0..) {
@@ -171,7 +171,7 @@ impl<I: Input> MeshPeer<I> {
             } else {
                 LeaveReason::Quit
             };
-            // At most one for each seat.
+            // At most one per seat.
             self.events
                 .push_back(MeshEvent::Left { seat, tick, reason });
         }

@@ -1,4 +1,4 @@
-//! How a peer begins: what it is made of, hellos, the first boundary.
+//! Creation of a peer, hellos, and the start of ticks.
 
 use core::marker::PhantomData;
 use core::time::Duration;
@@ -28,29 +28,29 @@ use crate::tick::{PeerId, Tick};
 use crate::turn::Row;
 use crate::view::View;
 
-/// Ticks whose log hashes are kept: more than from the oldest save of the longest window to the
+/// Ticks whose log hashes are kept: more than from the oldest save of the largest window to the
 /// newest confirmed tick.
 pub(super) const LOGS: u32 = 128;
 
-/// Shortest datagram limit: hellos and statements of 16 seats fit.
+/// Lowest datagram limit: hellos and statements of 16 seats fit.
 const DATAGRAM_LEN_MIN: u16 = 200;
 
-/// What the clock may be ahead of a game that waits or is slow before it stands.
+/// Time by which the clock may lead a waiting or slow game before it stops.
 const LAG_NANOS: u32 = 100_000_000;
 
-/// Time between hellos, give or take a quarter by lot.
+/// Time between hellos, with 25 % jitter.
 const HELLO_INTERVAL_MILLIS: u64 = 50;
 
-/// Ticks that nobody is given up before.
+/// Least timeout, in ticks.
 const TIMEOUT_TICKS: u32 = 8;
 
 impl<I: Input> MeshPeer<I> {
-    /// Makes the peer of `seat`; `peers` are the driver's numbers for those on all other seats.
-    /// Ticks begin when all have heard all.
+    /// Creates the peer of `seat`; `peers` are the driver's ids for all other seats. Ticks begin
+    /// when each peer has received every other one's hello.
     ///
     /// # Errors
     ///
-    /// [`MeshConfigError`] where no such match can be played.
+    /// [`MeshConfigError`] if such a match cannot be played.
     pub fn new(
         config: MeshConfig,
         (match_id, seat): (MatchId, Seat),
@@ -116,7 +116,7 @@ impl<I: Input> MeshPeer<I> {
             asking_since: None,
             held: neutral.clone(),
             neutral,
-            // Closing and leaving are told whatever waits.
+            // Room for the final events, which are never dropped.
             events: VecDeque::with_capacity(EVENTS_MAX.saturating_add(64)),
             stats: MeshStats::default(),
             now,
@@ -125,7 +125,7 @@ impl<I: Input> MeshPeer<I> {
         })
     }
 
-    /// Returns the bytes that it holds on the heap, to about an allocation's worth.
+    /// Returns the heap bytes in use, accurate to about one allocation.
     #[must_use]
     pub fn memory_len(&self) -> usize {
         let lanes: usize = self.lanes.iter().map(Lane::memory_len).sum();
@@ -147,7 +147,7 @@ impl<I: Input> MeshPeer<I> {
             .saturating_add(events)
     }
 
-    /// Says hello, and begins when it is time.
+    /// Repeats hellos, and begins when it is time.
     pub(super) fn gather(&mut self, now: Instant, hello_at: Instant) {
         if self.gathering.start_at().is_some_and(|at| at <= now) {
             self.start(now);
@@ -167,7 +167,7 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Begins with boundary 0, which may lie behind.
+    /// Begins with boundary 0, which may already have passed.
     fn start(&mut self, now: Instant) {
         let start_at = self.gathering.start_at().unwrap_or(now);
         self.clock = MeshClock::new(start_at, self.config.tick_rate.period_nanos());
@@ -180,8 +180,8 @@ impl<I: Input> MeshPeer<I> {
     }
 }
 
-/// Ticks by which the game may be behind the clock. Whoever has confirmed all before some tick comes to
-/// stamp so many ticks from there on, and one more, whatever its delay.
+/// Ticks by which the game may lag behind the clock. A peer that has confirmed all ticks before
+/// some tick can then stamp this many from there, and one more, whatever its delay.
 fn lag(config: &MeshConfig) -> u32 {
     let period = config.tick_rate.period_nanos();
     LAG_NANOS.checked_div(period).unwrap_or(2).clamp(2, 100)
@@ -191,7 +191,7 @@ fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Bounds of what is sent, where the configuration is one that can be played.
+/// Send limits, if the configuration is playable.
 fn limits(config: &MeshConfig, shape: Shape) -> Result<RepairLimits, MeshConfigError> {
     if config.seats < 2 || config.seats > MESH_SEATS_MAX {
         return Err(MeshConfigError::Seats);
@@ -227,7 +227,7 @@ fn limits(config: &MeshConfig, shape: Shape) -> Result<RepairLimits, MeshConfigE
     })
 }
 
-/// A lane for each seat; of our own we know when it begins.
+/// A lane per seat; we know when our own begins.
 fn lanes(
     config: &MeshConfig,
     shape: Shape,
@@ -250,7 +250,7 @@ fn lanes(
     (0..shape.seats).map(Seat).map(lane).collect()
 }
 
-/// What we commit to, if anybody does.
+/// Our commitments, if the match has them.
 fn committing(config: &MeshConfig, match_id: MatchId, seat: Seat) -> Option<Committing> {
     let secret = config.commit.as_ref()?;
     let begin = Tick(config.input_delay.into());
@@ -258,7 +258,7 @@ fn committing(config: &MeshConfig, match_id: MatchId, seat: Seat) -> Option<Comm
     Some(Committing::new(secret, match_id, seat, (begin, step)))
 }
 
-/// A link for each seat but `own`.
+/// A link per seat except `own`.
 fn links(
     config: &MeshConfig,
     own: Seat,
@@ -272,7 +272,7 @@ fn links(
         match links.get_mut(usize::from(seat.0)) {
             Some(link @ None) if !is_known && seat != own => {
                 let mut new = Link::new(peer, limits, now);
-                // The hello says that nothing happens before.
+                // The hello announces that there are no inputs before.
                 new.repair.begin_at(Tick(config.input_delay.into()));
                 *link = Some(new);
             }
@@ -287,14 +287,14 @@ fn links(
     }
 }
 
-/// Longest round trip that is believed, in microseconds.
+/// Longest accepted round trip, in microseconds.
 const RTT_MICROS_MAX: u32 = 10_000_000;
 
-/// Longest time until the start that is believed, in microseconds: half that round trip, and the
-/// longest tick with 2 s to spare.
+/// Longest accepted time until the start, in microseconds: half that round trip, and the longest
+/// tick, with 2 s to spare.
 const STARTS_IN_MICROS_MAX: i32 = 8_000_000;
 
-/// What a peer knows before ticks begin.
+/// State before ticks begin.
 #[derive(Debug)]
 pub(super) struct Gathering {
     me: u16,
@@ -304,34 +304,34 @@ pub(super) struct Gathering {
     /// Origin of the clock in hellos.
     origin: Instant,
     all: Seats,
-    /// Whose hello came, and ourselves.
+    /// Seats whose hello arrived, and our own.
     received: Seats,
-    /// Who means another match; told once.
-    strange: Seats,
+    /// Seats with different parameters; each is reported once.
+    mismatched: Seats,
     others: [Other; 16],
     /// When tick 0 begins.
     start_at: Option<Instant>,
 }
 
-/// What another said.
+/// State of another peer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Other {
-    /// Whom it had heard.
+    /// Seats whose hello it has received.
     received: Seats,
-    /// Its newest clock, and when that came.
+    /// Its newest clock, and when that arrived.
     echo: Option<(u32, Instant)>,
-    /// Quickest round trip, in microseconds.
+    /// Lowest round trip, in microseconds.
     rtt_micros: Option<u32>,
 }
 
-/// What a hello came to.
+/// Outcome of a hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HelloOutcome {
-    /// Nothing that others need to know.
+    /// Nothing new for others.
     Known,
     /// Something that all others wait for.
     New,
-    /// It means another match, for the first time.
+    /// Different parameters, for the first time.
     Mismatched,
 }
 
@@ -345,13 +345,13 @@ impl Gathering {
             origin: now,
             all: (0..seats).map(bit).fold(0, |all, one| all | one),
             received: bit(me),
-            strange: 0,
+            mismatched: 0,
             others: [Other::default(); 16],
             start_at: None,
         }
     }
 
-    /// Takes a hello of the peer on seat `from`.
+    /// Handles a hello of the peer on seat `from`.
     pub(super) fn on_hello(&mut self, now: Instant, from: u16, hello: &Hello) -> HelloOutcome {
         if hello.parameters != self.parameters || u16::from(hello.seat) != from {
             return if self.on_mismatched(from) {
@@ -374,7 +374,8 @@ impl Gathering {
                 other.rtt_micros = Some(other.rtt_micros.map_or(rtt, |known| known.min(rtt)));
             }
         }
-        // Whoever knows a start was told of all, and has told so; else we would begin without some.
+        // A peer that knows the start has received all hellos; otherwise ticks would begin without
+        // some.
         if self.start_at.is_none()
             && self.received == self.all
             && let Some(start_at) = self.find_start(now, from, hello.starts_in)
@@ -389,14 +390,14 @@ impl Gathering {
         }
     }
 
-    /// Takes note that the peer on seat `from` means another match; returns whether that is new.
+    /// The peer on seat `from` has different parameters; returns whether that is new.
     pub(super) fn on_mismatched(&mut self, from: u16) -> bool {
-        let is_new = self.strange & bit(from) == 0;
-        self.strange |= bit(from);
+        let is_new = self.mismatched & bit(from) == 0;
+        self.mismatched |= bit(from);
         is_new
     }
 
-    /// Returns what to tell the peer on seat `to`.
+    /// Returns the hello for the peer on seat `to`.
     pub(super) fn hello(&self, now: Instant, to: u16) -> Hello {
         let echo = self.others.get(usize::from(to)).and_then(|it| it.echo);
         let (echo, at) = echo.map_or((0, None), |(echo, at)| (echo, Some(at)));
@@ -416,18 +417,18 @@ impl Gathering {
         }
     }
 
-    /// Returns whose hello came, and ourselves.
+    /// Returns the seats whose hello arrived, and our own.
     pub(super) const fn received(&self) -> Seats {
         self.received
     }
 
-    /// Returns when tick 0 begins, once that is known.
+    /// Returns when tick 0 begins, once known.
     pub(super) const fn start_at(&self) -> Option<Instant> {
         self.start_at
     }
 
     fn find_start(&self, now: Instant, from: u16, starts_in: Option<i32>) -> Option<Instant> {
-        // A later one is no start: the longest way and a tick from when it was named.
+        // A later one is invalid: the start is one longest latency and one tick after it was set.
         let starts_in = starts_in.filter(|micros| *micros <= STARTS_IN_MICROS_MAX);
         if let Some(starts_in) = starts_in {
             let way = i64::from(self.way_micros(from));
@@ -453,7 +454,7 @@ impl Gathering {
         Some(later(now, wait.saturating_add(tick)))
     }
 
-    /// Half the quickest round trip, in microseconds; 0 before there was one.
+    /// Half the lowest round trip, in microseconds; 0 if unknown.
     fn way_micros(&self, seat: u16) -> u32 {
         let other = self.others.get(usize::from(seat));
         other.and_then(|other| other.rtt_micros).unwrap_or(0) / 2
@@ -469,7 +470,7 @@ fn later(now: Instant, span: Duration) -> Instant {
     now + span
 }
 
-/// Microseconds from `now` to `at`, within what a hello can say.
+/// Microseconds from `now` to `at`, within the range of a hello.
 fn micros_until(now: Instant, at: Instant) -> i32 {
     let nanos = i128::from(at.as_nanos()).saturating_sub(now.as_nanos().into());
     let micros = (nanos / 1_000).clamp(i128::from(i32::MIN).saturating_add(1), i32::MAX.into());

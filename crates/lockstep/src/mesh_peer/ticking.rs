@@ -1,4 +1,4 @@
-//! What happens at tick boundaries.
+//! Work at tick boundaries.
 
 use wire::{Instant, Seat};
 
@@ -13,7 +13,7 @@ use crate::tick::Tick;
 use crate::turn::Turn;
 
 impl<I: Input> MeshPeer<I> {
-    /// Passes the boundaries that are due; where the clock stands, sends again now and then.
+    /// Passes due boundaries; while the clock is stopped, resends now and then.
     pub(super) fn tick(&mut self, now: Instant, state_at: Instant) {
         let error = self.clock_error();
         let mut has_passed = false;
@@ -37,12 +37,12 @@ impl<I: Input> MeshPeer<I> {
             self.compare_hashes();
             self.watch(now);
         }
-        // Watching may have ended the match.
+        // Removing a silent peer may have ended the match.
         if let State::Running { .. } = self.state
             && self.view.suspects() != 0
             && state_at <= now
         {
-            self.on_suspicion(now);
+            self.on_suspected(now);
         }
     }
 
@@ -59,7 +59,7 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Commits to what is stamped, and shows what all others have committed to as well.
+    /// Commits to stamped inputs, and reveals those of ticks that all others have committed to.
     fn reveal(&mut self, now: Instant) {
         let Some(committing) = &mut self.committing else {
             return;
@@ -76,12 +76,12 @@ impl<I: Input> MeshPeer<I> {
         if self.clock.is_held() {
             committing.announce_again(self.known);
         } else {
-            committing.push_event();
+            committing.announce();
         }
         self.own.reveal(now, committing.reveal(end));
     }
 
-    /// Returns the first tick whose input others may not see yet.
+    /// Returns the first tick whose input is not revealed.
     pub(super) const fn revealed_end(&self) -> Tick {
         match &self.committing {
             Some(committing) => committing.revealed_end(),
@@ -89,7 +89,7 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// How far the others are ahead of us in the mean, ourselves included, in fine units.
+    /// The mean lead of all members, ourselves included, in fine units.
     fn clock_error(&self) -> i64 {
         let others = self.others();
         let (mut sum, mut count) = (0_i64, 1_i64);
@@ -110,7 +110,7 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Gives up whoever was silent for too long.
+    /// Suspects silent peers.
     fn watch(&mut self, now: Instant) {
         let mut silent = 0;
         for (link, seat) in self.links.iter().zip(0..) {
@@ -121,18 +121,18 @@ impl<I: Input> MeshPeer<I> {
             }
         }
         if silent & self.others() != 0 && self.view.suspect(silent) {
-            self.on_suspicion(now);
+            self.on_suspected(now);
         }
     }
 
-    /// Says whom the game waits for, once.
+    /// Reports the seat that the game waits for, once.
     fn on_held(&mut self) {
         if self.stepper.at() < self.known.plus(self.config.window.into()) {
-            // The game does not do its steps.
+            // The game does not execute its steps.
             return;
         }
         let lanes = || self.lanes.iter().zip((0..).map(Seat));
-        // Who did not commit has all others show nothing.
+        // A peer that did not commit keeps all others from revealing.
         let awaited = lanes()
             .find(|(lane, seat)| lane.committed_end() <= self.known && *seat != self.seat)
             .or_else(|| lanes().find(|(lane, _)| lane.known_end() <= self.known));
@@ -192,7 +192,7 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Gives the stepper the row of the next confirmed tick.
+    /// Passes the row of the next confirmed tick to the stepper.
     fn confirm(&mut self) {
         let tick = self.read;
         self.rows.1.copy_from(&self.rows.0);
@@ -209,7 +209,7 @@ impl<I: Input> MeshPeer<I> {
         self.read = tick.plus(1);
     }
 
-    /// Tells the stepper what `seat` does in ticks that are not confirmed.
+    /// Passes inputs of `seat` for unconfirmed ticks to the stepper.
     pub(super) fn predict_input(&mut self, seat: Seat) {
         if self.config.window == 0 {
             return;
@@ -222,7 +222,7 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Finds out up to where the inputs of all are known, and who is waited for there.
+    /// Updates the first tick with missing inputs, and the awaited seats.
     pub(super) fn refresh_known(&mut self) {
         let ends = self.lanes.iter().map(super::Lane::known_end);
         self.known = ends.clone().min().unwrap_or(self.known).max(self.known);
@@ -230,13 +230,13 @@ impl<I: Input> MeshPeer<I> {
         self.awaited = awaited.fold(0, |awaited, (_, seat)| awaited | bit(seat));
     }
 
-    /// Last boundary that may be passed: the clock stands where the game is too far behind it.
+    /// Last boundary that may be passed: beyond it the game lags too far.
     pub(super) const fn limit(&self) -> u32 {
         self.stepper.at().plus(self.lag).0
     }
 }
 
-/// Where the log hash after `tick` is kept.
+/// Slot of the log hash after `tick`.
 pub(super) fn log_place(tick: Tick) -> usize {
     usize::try_from(tick.0 % LOGS).unwrap_or(0)
 }
