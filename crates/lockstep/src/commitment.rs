@@ -1,10 +1,11 @@
-//! Commitments to inputs that are not shown yet: heads of a hash chain, each over all inputs before it.
+//! Commitments to inputs before they are revealed: heads of a hash chain, each over all inputs
+//! before it.
 //!
-//! The head after tick `t` is the first 16 bytes of SHA-256 (FIPS 180-4) over the head after `t - 1`, the
-//! salt of `t` and the bundle of `t`. The chain starts with match and seat. So one head commits to every
-//! input up to it, and whoever misses some heads checks the same inputs by the next. Who would show
-//! other inputs than it committed to has to find two with one head, 2^64 tries; who would guess inputs
-//! from a head has to guess a salt, 2^63 in the mean.
+//! The head after tick `t` is the first 16 bytes of SHA-256 (FIPS 180-4) over the head after `t -
+//! 1`, the salt of `t` and the bundle of `t`. The chain starts with match and seat. So one head
+//! commits to all inputs up to it, and a receiver that misses some heads checks the same inputs by
+//! the next. To reveal other inputs than committed takes two inputs with one head, 2^64 tries; to
+//! guess inputs from a head takes guessing a salt, 2^63 tries on average.
 
 use core::fmt;
 
@@ -13,10 +14,10 @@ use wire::{MatchId, Seat};
 
 use crate::tick::Tick;
 
-/// What the salts of one player's commitments are made from: 32 random bytes that nobody else knows.
+/// Secret from which one player's salts are derived: 32 random bytes.
 ///
-/// Take them from the operating system. Salts differ by match id and seat, so one secret may serve for
-/// all matches of a player whose ids differ; where an id comes again, take another.
+/// Take them from the operating system. Salts differ by match id and seat, so one secret may serve
+/// all matches of a player if their ids differ; use another one if an id is reused.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CommitSecret([u8; 32]);
 
@@ -37,10 +38,10 @@ impl fmt::Debug for CommitSecret {
 /// A commitment to all inputs before some tick.
 pub(crate) type Head = [u8; 16];
 
-/// What hides one tick's input until it is shown.
+/// Hides one tick's input until it is revealed.
 pub(crate) type Salt = [u8; 8];
 
-/// What nothing else is hashed behind.
+/// Prefix reserved for salts.
 const SALT_LABEL: &[u8] = b"tickwire mesh salt";
 const START_LABEL: &[u8] = b"tickwire mesh start";
 
@@ -83,7 +84,7 @@ pub(crate) fn first_head(match_id: MatchId, seat: Seat) -> Head {
 
 /// The head after a tick with this salt and bundle, from the one before it.
 pub(crate) fn next_head(head: &Head, salt: Salt, bundle: &[u8]) -> Head {
-    // All but the last are of one length each, so no two ticks are the same bytes.
+    // All but the last field have a fixed length, so the encoding is unambiguous.
     let hasher = Sha256::new_with_prefix(head)
         .chain_update(salt)
         .chain_update(bundle);
@@ -146,7 +147,7 @@ mod tests {
 
     #[test]
     fn heads_and_salts_are_what_another_program_makes() {
-        // By Python's hashlib.
+        // Computed by Python's hashlib.
         let head = first_head(MatchId(*b"AAAAAAAAAAAAAAAA"), Seat(1));
         let next = next_head(&head, *b"saltsalt", b"\x20");
         let salts = Salts::new(

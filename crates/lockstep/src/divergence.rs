@@ -2,20 +2,20 @@
 
 use core::fmt;
 
-/// What first differed, as far as is known.
+/// What first differed, as far as known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
-    /// Not known: an answer did not come in time, or the tick is kept no more.
+    /// Unknown: an answer did not arrive in time, or the tick is no longer kept.
     Unknown,
-    /// The inputs that were played: the log of closed ticks differs.
+    /// The played inputs: the log of closed ticks differs.
     Inputs,
     /// The states, after the same inputs.
     State,
 }
 
 impl Cause {
-    /// Returns the byte that stands for it.
+    /// Returns its code.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
@@ -25,7 +25,7 @@ impl Cause {
         }
     }
 
-    /// Returns what `code` stands for.
+    /// Returns the value with this code.
     #[must_use]
     pub const fn from_code(code: u8) -> Option<Self> {
         match code {
@@ -37,17 +37,16 @@ impl Cause {
     }
 }
 
-/// A section of a state, as [`StateHasher::section`](crate::StateHasher::section) begins them.
+/// A section of a state, as begun by [`StateHasher::section`](crate::StateHasher::section).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Section {
-    /// Its place in the order of sections, from 0; below
-    /// [`SECTIONS_MAX`](crate::checksum::SECTIONS_MAX).
+    /// Its index, from 0; below [`SECTIONS_MAX`](crate::checksum::SECTIONS_MAX).
     pub index: u8,
-    /// Its name: the server's own, where it simulates, else as a player gave it.
+    /// Its name: the server's own if it simulates, else as a player reported it.
     pub name: SectionName,
 }
 
-/// Name of a section as datagrams carry it: at most 32 printable ASCII characters.
+/// Name of a section in datagrams: at most 32 printable ASCII characters.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SectionName {
     /// The characters; zero past `len`.
@@ -60,8 +59,8 @@ impl SectionName {
     /// Most bytes.
     pub const LEN_MAX: usize = 32;
 
-    /// Takes the first `len` bytes of `name`, at most [`LEN_MAX`](Self::LEN_MAX); what is not
-    /// printable ASCII becomes `?`.
+    /// Takes the first `len` bytes of `name`, at most [`LEN_MAX`](Self::LEN_MAX); characters other
+    /// than printable ASCII become `?`.
     pub(crate) fn shortened(name: &str, len: usize) -> Self {
         let mut short = Self::EMPTY;
         for (kept, byte) in short.bytes.iter_mut().zip(name.bytes()).take(len) {
@@ -71,7 +70,7 @@ impl SectionName {
         short
     }
 
-    /// Takes what a datagram carries; `None` where it is too long or not printable ASCII.
+    /// Decodes a name; `None` if it is too long or not printable ASCII.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut name = Self::EMPTY;
         name.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);

@@ -99,13 +99,13 @@ pub(crate) use up::{
     write_snapshot_request,
 };
 
-/// Version of the format; a side that meets another one refuses it.
+/// Version of the format; a side that receives another one refuses it.
 pub const VERSION: u8 = 2;
 
-/// Longest head in front of the bundles of a [`Turns`] message.
+/// Longest header before the bundles of a [`Turns`] message.
 pub const TURNS_HEAD_LEN_MAX: usize = 8;
 
-/// Length of what stands before turns to say that ticks are longer.
+/// Length of the stretch prefix of turns.
 pub(crate) const STRETCH_LEN: usize = 3;
 
 const READY: u8 = 0x01;
@@ -137,13 +137,13 @@ const STRETCHED: u8 = 0x8d;
 const SNAPSHOT_ASK: u8 = 0x8b;
 const QUESTION: u8 = 0x88;
 
-/// Why a datagram is none of ours.
+/// Why a datagram is not decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DecodeError {
     /// It has no first byte, or ends before its fields do.
     Truncated,
-    /// Its first byte stands for nothing this version knows.
+    /// Its kind is not known to this version.
     UnknownKind(u8),
     /// It is of another version of the format.
     Version(u8),

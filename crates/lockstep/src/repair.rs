@@ -1,4 +1,4 @@
-//! Which ticks go into a client's next datagram: the last few, or the oldest it lacks.
+//! Selects the ticks of a client's next datagram: the newest few, or the oldest that it lacks.
 
 use core::ops::Range;
 
@@ -7,45 +7,46 @@ use wire::Instant;
 use crate::chain::Chain;
 use crate::tick::Tick;
 
-/// Round trip assumed before one was seen; RFC 9002, section 6.2.2.
+/// Round trip assumed before the first sample; RFC 9002, section 6.2.2.
 const INITIAL_RTT_NANOS: u64 = 333_000_000;
 
-/// Runs of bundles up to this length, in bytes, hold older ones too that the receiver may lack: the
-/// transport's own 55 bytes weigh more, and losses come in bursts longer than the usual copies.
+/// Runs of bundles up to this length, in bytes, also repeat older ones that the receiver may lack:
+/// the transport's overhead of 55 bytes weighs more, and losses come in longer bursts than the
+/// usual copies.
 pub(crate) const RUN_LEN_SMALL: usize = 24;
 
-/// Ticks without a word after which a client that reports each tick is not caught up.
+/// Ticks of silence after which a client that reports each tick counts as lagging.
 const SILENT_TICKS: u64 = 5;
 
 /// What one client has and was sent.
 #[derive(Debug)]
 pub(crate) struct Repair {
-    /// First tick that it lacks, as it last said.
+    /// First tick that it lacks, as it last reported.
     next: Tick,
-    /// Whether it said that redundancy will not bring it.
+    /// Whether it reported that redundancy no longer covers it.
     is_gap: bool,
-    /// First tick that was never sent to it.
+    /// First tick never sent to it.
     unsent: Tick,
-    /// While it is behind: the next tick to send again, and when sending began at `next`.
+    /// While it lags: the next tick to send again, and when sending began at `next`.
     catching_up: Option<(Tick, Instant)>,
-    /// When it last said anything.
+    /// When its last datagram arrived.
     last_received: Option<Instant>,
-    /// Smoothed round trip in nanoseconds, the client's wait for its tick included.
+    /// Smoothed round trip in nanoseconds, including the client's wait for its tick.
     rtt_nanos: Option<u64>,
-    /// Bytes that it may get above its share.
+    /// Bytes that it may get in addition to its share.
     budget: u32,
-    /// Whether another datagram is due at once, with the newest bundles.
+    /// Whether another datagram with the newest bundles is due at once.
     is_newest_due: bool,
 }
 
-/// What holds for every client of a match.
+/// Limits for all clients of a match.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RepairLimits {
     /// Ticks in each datagram.
     pub(crate) ticks: u32,
     /// Length of a tick.
     pub(crate) period_nanos: u64,
-    /// Ticks from one report of a client to its next.
+    /// Ticks between two reports of a client.
     pub(crate) report_ticks: u64,
     /// Longest run of bundles, in bytes.
     pub(crate) len_max: usize,

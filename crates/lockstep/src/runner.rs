@@ -1,4 +1,4 @@
-//! A game that goes back where it guessed wrong, and needs not be told how.
+//! Runs a game with rollback.
 
 use core::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::step::{Step, Steps};
 use crate::stepper::WINDOW_MAX;
 use crate::tick::Tick;
 
-/// A game, and the machine that says what it does next: does it, and reports state hashes.
+/// A game and its machine: executes the machine's steps, and reports state hashes.
 ///
-/// Give datagrams and timeouts to the machine, as always, and [`run`](Self::run) the game after
-/// them. What the player sees is [`game`](Self::game), which may be ahead of the closed ticks.
+/// Pass datagrams and timeouts to the machine as usual, and [`run`](Self::run) the game after them.
+/// Draw [`game`](Self::game), which may be ahead of the closed ticks.
 ///
 /// ```no_run
 /// # use lockstep::{ClientPeer, Rollback, Sim};
@@ -30,8 +30,8 @@ use crate::tick::Tick;
 /// # }
 /// ```
 ///
-/// Memory is taken in [`new`](Self::new) and with the first step, but for what snapshots hold
-/// themselves.
+/// Memory is allocated in [`new`](Self::new) and with the first step, except for what snapshots
+/// hold themselves.
 #[derive(Debug)]
 pub struct Rollback<S: Sim, M> {
     game: S,
@@ -39,18 +39,18 @@ pub struct Rollback<S: Sim, M> {
     saves: Saves<S::Snapshot>,
     /// First tick that is not final.
     settled: Tick,
-    /// Hash after tick `t`, as simulated last, at place `t % hashes.len()`: more than there are
-    /// ticks that are simulated and not final. Empty until the match is known.
+    /// Hash after tick `t`, as last simulated, in slot `t % hashes.len()`: more slots than
+    /// simulated ticks that are not final. Empty until the match is known.
     hashes: Vec<StateHasher>,
     costs: Costs,
 }
 
 impl<S: Sim, M: Steps<Input = S::Input>> Rollback<S, M> {
-    /// Joins a game before tick 0 and its machine.
+    /// Combines a game before tick 0 with its machine.
     #[must_use]
     pub fn new(game: S, steps: M) -> Self {
         let window = steps.window().min(WINDOW_MAX);
-        // Lockstep saves nothing.
+        // Plain lockstep saves nothing.
         let count = if window == 0 {
             0
         } else {
@@ -66,20 +66,19 @@ impl<S: Sim, M: Steps<Input = S::Input>> Rollback<S, M> {
         }
     }
 
-    /// Does all there is to do at `now`, and returns when there is more to do if nothing arrives;
-    /// `None` where only an arrival helps, or the machine's timeout.
+    /// Executes all steps due at `now`. Returns when to call again if nothing arrives; `None` if
+    /// only an arrival or the machine's timeout helps.
     ///
-    /// At most a window and the ticks that have arrived are simulated, and up to three windows
-    /// again.
+    /// Simulates at most a window and the ticks that have arrived, and repeats up to three windows.
     pub fn run(&mut self, now: Instant) -> Option<Instant> {
         self.run_by(now, || None)
     }
 
-    /// As [`run`](Self::run), and measures what saves and steps take for
+    /// As [`run`](Self::run), and measures the cost of saves and steps for
     /// [`SavePolicy::Auto`](crate::SavePolicy::Auto).
     ///
-    /// `clock` is a time that goes forward, as `Instant::elapsed` of the standard library's tells;
-    /// it is asked twice for each save and each step.
+    /// `clock` is a monotonic time, such as the standard library's `Instant::elapsed`; it is read
+    /// twice per save and per step.
     ///
     /// ```no_run
     /// # use lockstep::{ClientPeer, Rollback, Sim};
@@ -143,20 +142,21 @@ impl<S: Sim, M: Steps<Input = S::Input>> Rollback<S, M> {
         }
     }
 
-    /// Takes what one save and one step of the game take, as measured on this machine, for
-    /// [`SavePolicy::Auto`](crate::SavePolicy::Auto); [`run_measured`](Self::run_measured) does it for
-    /// you. Their ratio counts; averages do best.
+    /// Sets the cost of one save and one step of the game on this machine, for
+    /// [`SavePolicy::Auto`](crate::SavePolicy::Auto); [`run_measured`](Self::run_measured) measures
+    /// it. Only their ratio counts; use averages.
     pub fn set_costs(&mut self, save: Duration, step: Duration) {
         self.steps.set_costs(save, step);
     }
 
-    /// Returns the game, as it is now.
+    /// Returns the game, as last simulated.
     pub const fn game(&self) -> &S {
         &self.game
     }
 
-    /// Returns the game, for what is no part of its state, and to load a state that came with
-    /// [`ClientEvent::Snapshot`](crate::ClientEvent::Snapshot). All else only steps may change.
+    /// Returns the game, for anything outside its state, and to load the state of a
+    /// [`ClientEvent::Snapshot`](crate::ClientEvent::Snapshot). Otherwise only steps may change the
+    /// state.
     pub const fn game_mut(&mut self) -> &mut S {
         &mut self.game
     }
@@ -166,18 +166,18 @@ impl<S: Sim, M: Steps<Input = S::Input>> Rollback<S, M> {
         &self.steps
     }
 
-    /// Returns the machine, for datagrams, timeouts and inputs. Its steps are the runner's to take.
+    /// Returns the machine, for datagrams, timeouts and inputs. Do not take steps from it.
     pub const fn steps_mut(&mut self) -> &mut M {
         &mut self.steps
     }
 
-    /// Returns the newest saved state that is final, and its number: the first tick that is not
-    /// part of it. For [`ClientPeer::offer_save`](crate::ClientPeer::offer_save).
+    /// Returns the newest final save, and its number: the first tick that is not part of it. For
+    /// [`ClientPeer::offer_save`](crate::ClientPeer::offer_save).
     pub fn final_save(&self) -> Option<(Tick, &S::Snapshot)> {
         self.saves.newest(self.settled)
     }
 
-    /// Keeps the hash of the state after `tick`, where it will be asked for.
+    /// Keeps the hash of the state after `tick`, if it will be needed.
     fn on_stepped(&mut self, tick: Tick) {
         if !self.steps.wants_hash(tick) {
             return;
@@ -211,16 +211,16 @@ impl<S: Sim, M: Steps<Input = S::Input>> Rollback<S, M> {
     }
 }
 
-/// Samples before a mean is believed.
+/// Samples before a mean is used.
 const SAMPLES_MIN: u32 = 8;
 
-/// Samples from one telling of the means to the next.
+/// Samples between two reports of the means.
 const SAMPLES_PER_WORD: u32 = 64;
 
-/// Most that one sample counts as many times the mean: the process may have been put aside in it.
+/// A sample counts at most this many times the mean: the process may have been preempted.
 const SPIKE: u64 = 8;
 
-/// A mean that follows what is measured, over some 16 samples.
+/// Moving average over about 16 samples.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mean {
     nanos: u64,
@@ -244,7 +244,7 @@ impl Mean {
         // The first ones weigh alike.
         let weight = u64::from(self.samples.min(16));
         let sum = self.nanos.saturating_mul(weight.saturating_sub(1));
-        // Rounded, so that small ones do not sink to nothing.
+        // Rounded, so that small values do not decay to 0.
         let sum = sum.saturating_add(span).saturating_add(weight / 2);
         self.nanos = sum.checked_div(weight).unwrap_or(span);
     }
@@ -254,29 +254,29 @@ impl Mean {
     }
 }
 
-/// Means of saves and steps.
+/// Mean costs of saves and steps.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Costs {
     save: Mean,
     step: Mean,
-    /// Samples since they were told.
+    /// Samples since the last report.
     untold: u32,
 }
 
 impl Costs {
-    /// Takes a save that began and ended at these times.
+    /// Adds a save with these start and end times.
     pub(crate) fn on_save(&mut self, from: Duration, to: Duration) {
         self.save.take(from, to);
         self.untold = self.untold.saturating_add(1);
     }
 
-    /// Takes a step, and the hash of the state after it, that began and ended at these times.
+    /// Adds a step, state hash included, with these start and end times.
     pub(crate) fn on_step(&mut self, from: Duration, to: Duration) {
         self.step.take(from, to);
         self.untold = self.untold.saturating_add(1);
     }
 
-    /// Returns what a save and a step take, now and then.
+    /// Returns the mean cost of a save and a step, at intervals.
     pub(crate) fn poll_means(&mut self) -> Option<(Duration, Duration)> {
         if self.untold < SAMPLES_PER_WORD || !self.save.is_known() || !self.step.is_known() {
             return None;

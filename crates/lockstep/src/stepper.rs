@@ -1,16 +1,15 @@
-//! Which step a game makes next: save, load, or one tick, with predicted inputs where none are
-//! confirmed.
+//! The next action of a game: save, load, or one tick, with predicted inputs if none are confirmed.
 //!
-//! Ticks in order, for a game that stands before tick `at`:
+//! Ticks in order, for a game at tick `at`:
 //!
 //! ```text
 //!   final <= saves ... <= end <= at         ticks from `end` to `at` were predicted
 //!   final <= at <= end                      after a load, or in lockstep
 //! ```
 //!
-//! Every tick becomes final once, in order: by an `Advance` that is last, or by `Settled` where its
-//! prediction proved right. A tick is final only when a save or the game itself stands behind it,
-//! so no load ever goes back before it.
+//! Every tick becomes final once, in order: by an `Advance` that is last, or by `Settled` if its
+//! prediction proved right. A tick is final only once a save or the game itself is past it, so no
+//! load ever goes back before it.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -22,41 +21,40 @@ use crate::config::SavePolicy;
 use crate::tick::Tick;
 use crate::turn::{Origin, Row};
 
-/// Predicted ticks at most: half a second at 60 Hz.
+/// Most predicted ticks: half a second at 60 Hz.
 pub(crate) const WINDOW_MAX: u8 = 32;
 
-/// What the game does next. State number `t` is the one before the step of tick `t`.
+/// The next action of a game. State number `t` is the one before the step of tick `t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StepAction {
-    /// Save the state, which is number `.0`. At most `window + 1` saves, the newest, are ever
-    /// loaded.
+    /// Save the state, under this number. Only the newest `window + 1` saves are ever loaded.
     Save(Tick),
-    /// Go back to the state that was saved under this number.
+    /// Load the state saved under this number.
     Load(Tick),
-    /// Make the step of `tick`, with the inputs of [`Stepper::row`].
+    /// Run the step of `tick`, with the inputs of [`Stepper::row`].
     Advance {
         tick: Tick,
-        /// Whether the inputs are confirmed; the tick is final then.
+        /// Whether the inputs are confirmed; the tick is then final.
         is_last: bool,
     },
-    /// Nothing: the inputs predicted for this tick proved right, and it is final.
+    /// Nothing to run: the inputs predicted for this tick proved right, and it is final.
     Settled(Tick),
 }
 
-/// Rows of the ticks simulated beyond what is final, and what is needed to go back.
+/// Rows of simulated ticks that are not final, and the saves to go back to.
 ///
-/// Without a window it is lockstep: confirmed rows only, each once, no saves. All memory is taken
-/// in [`new`](Self::new).
+/// Without a window it is plain lockstep: confirmed rows only, each once, no saves. All memory is
+/// allocated in [`new`](Self::new).
 #[derive(Debug)]
 pub(crate) struct Stepper {
-    /// Predicted ticks that the game may be ahead of `end`.
+    /// Ticks that the game may be ahead of `end`.
     window: u32,
-    /// Row of tick `t` at place `(t + 1) % rows.len()`: as confirmed before `end`, as simulated
-    /// from there to `at`. The row before the first final tick is kept too.
+    /// Row of tick `t` in slot `(t + 1) % rows.len()`: as confirmed before `end`, as simulated from
+    /// there to `at`. The row before the first final tick is kept too.
     rows: Vec<Row>,
     /// Row before tick 0.
     initial: Row,
-    /// What seats will probably do.
+    /// Known inputs of open ticks.
     predicted_inputs: PredictedInputs,
     /// First tick that is not confirmed.
     end: Tick,
@@ -64,21 +62,21 @@ pub(crate) struct Stepper {
     at: Tick,
     /// First tick that is not final.
     settled: Tick,
-    /// First simulated tick whose inputs are not what is known by now.
+    /// First tick simulated with inputs that are known to be wrong.
     wrong: Option<Tick>,
-    /// States that can be loaded, oldest first; but for the first, all lie past `end` or `wrong`.
+    /// Loadable states, oldest first; all but the first lie past `end` or `wrong`.
     saves: VecDeque<Tick>,
-    /// How far saves lie apart.
+    /// Distance between saves.
     spacing: Spacing,
 }
 
 impl Stepper {
-    /// Makes one that stands before tick 0; `window` at most [`WINDOW_MAX`].
+    /// Creates one before tick 0; `window` is at most [`WINDOW_MAX`].
     pub(crate) fn new(shape: Shape, neutral: &[u8], window: u8, policy: SavePolicy) -> Self {
         let window = window.min(WINDOW_MAX);
         let spacing = Spacing::new(window, policy);
         // Fewer than `spacing.reach()` ticks from the oldest save to `end`, at most `window` from
-        // there to `at`; the row of `at`, and the one before the save.
+        // there to `at`; plus the row of `at`, and the one before the save.
         let places = spacing
             .reach()
             .saturating_add(window.into())
@@ -99,13 +97,13 @@ impl Stepper {
         }
     }
 
-    /// Returns whether [`confirm`](Self::confirm) takes the next row now: it is the one that the
-    /// game needs next, or one that it went ahead of.
+    /// Returns whether [`confirm`](Self::confirm) takes the next row now: the game needs it next,
+    /// or has predicted it.
     pub(crate) fn wants_row(&self) -> bool {
         self.end <= self.at
     }
 
-    /// Takes the closed row of tick [`end`](Self::end), where it is wanted.
+    /// Takes the closed row of tick [`end`](Self::end), if it is wanted.
     pub(crate) fn confirm(&mut self, row: &Row) {
         debug_assert!(self.wants_row(), "the caller asks before");
         if !self.wants_row() {
@@ -124,8 +122,8 @@ impl Stepper {
         self.end = tick.plus(1);
     }
 
-    /// Goes on from another participant's state, the one before tick `next`, which inputs `before`
-    /// led to. All that was saved or predicted is void; what is foreseen stays.
+    /// Continues from another participant's state, the one before tick `next`, with `before` as the
+    /// row before it. Saves and simulated ticks are void; known inputs of open ticks stay.
     pub(crate) fn resume_from(&mut self, next: Tick, before: &Row) {
         (self.end, self.at, self.settled) = (next, next, next);
         self.wrong = None;
@@ -137,10 +135,10 @@ impl Stepper {
         }
     }
 
-    /// Takes what `seat` will probably do in `tick`, `width` bits: the first word counts. Too far
-    /// ahead it is forgotten, and once the tick is confirmed it means nothing.
+    /// Takes the input of `seat` for the open tick `tick`, `width` bits; the first one counts. It
+    /// is dropped if too far ahead, and ignored once the tick is confirmed.
     ///
-    /// Where the tick was simulated with something else, the game goes back to it.
+    /// If the tick was simulated with another input, the game rolls back to it.
     pub(crate) fn predict_input(&mut self, seat: Seat, tick: Tick, bits: &[u8]) {
         if !self.predicted_inputs.insert(self.end, seat, tick, bits) || tick >= self.at {
             return;
@@ -154,14 +152,13 @@ impl Stepper {
         }
     }
 
-    /// Forgets what was foreseen of `next` and all later ticks; what was simulated with it stands
-    /// until it proves wrong.
+    /// Drops inputs of `next` and later ticks; simulated ticks stay until they prove wrong.
     pub(crate) fn forget_predicted(&mut self, next: Tick) {
         self.predicted_inputs.forget_from(next);
     }
 
-    /// Returns what the game does next; `None` where it waits for a row, or for `target`, the
-    /// first tick that it may not simulate yet.
+    /// Returns the next action; `None` if it waits for a row, or for `target`, the first tick that
+    /// it may not simulate yet.
     pub(crate) fn next(&mut self, target: Tick) -> Option<StepAction> {
         let stable = self.stable();
         if self.settled < stable {
@@ -189,20 +186,20 @@ impl Stepper {
         self.predict()
     }
 
-    /// Returns the inputs of the tick that [`next`](Self::next) asked for last.
+    /// Returns the inputs of the tick last returned by [`next`](Self::next).
     pub(crate) fn row(&self) -> &Row {
         self.rows
             .get(self.place(self.at.minus(1)))
             .unwrap_or(&self.initial)
     }
 
-    /// Takes what one save and one step of the game take, for [`SavePolicy::Auto`].
+    /// Sets the cost of one save and one step, for [`SavePolicy::Auto`].
     pub(crate) fn costs(&mut self, save: Duration, step: Duration) {
         self.spacing.costs(save, step);
     }
 
-    /// Returns the inputs of the tick before state number `tick`, where that state is final and
-    /// could still be loaded, or was the newest.
+    /// Returns the inputs of the tick before state number `tick`, if that state is final and still
+    /// loadable, or was the newest.
     pub(crate) fn row_before(&self, tick: Tick) -> Option<&Row> {
         let oldest = self.saves.front().copied().unwrap_or(self.settled);
         let is_known = tick > Tick(0) && oldest.min(self.settled) <= tick && tick <= self.settled;
@@ -224,7 +221,7 @@ impl Stepper {
         self.settled
     }
 
-    /// Bytes that it holds.
+    /// Heap bytes in use.
     pub(crate) fn memory_len(&self) -> usize {
         let row = self.rows.first().map_or(0, Row::memory_len);
         self.rows
@@ -234,7 +231,7 @@ impl Stepper {
             .saturating_add(self.saves.capacity().saturating_mul(size_of::<Tick>()))
     }
 
-    /// The step of a tick that is not confirmed, where the window allows one.
+    /// The step of an unconfirmed tick, if the window allows one.
     fn predict(&mut self) -> Option<StepAction> {
         let tick = self.at;
         if tick.since(self.end) >= self.window {
@@ -245,12 +242,12 @@ impl Stepper {
         let is_saved = newest == Some(tick);
         let far = newest.map_or(u32::MAX, |newest| tick.since(newest));
         if !is_confirmed && self.spacing.is_spent(far) {
-            // The only save is about to fall out of reach: move it to the newest confirmed state.
+            // The only save is about to leave the reach: move it to the newest confirmed state.
             return Some(self.load(tick));
         }
         if !is_saved && (is_confirmed || self.spacing.is_due(far)) {
             if is_confirmed {
-                // Whatever lies before is final.
+                // All earlier ticks are final.
                 self.saves.clear();
                 self.spacing.on_confirmed_save(tick);
             }
@@ -271,7 +268,7 @@ impl Stepper {
         })
     }
 
-    /// Goes back to the newest save at or before `tick`.
+    /// Loads the newest save at or before `tick`.
     fn load(&mut self, tick: Tick) -> StepAction {
         while self.saves.len() > 1 && self.saves.back().is_some_and(|save| *save > tick) {
             self.saves.pop_back();
@@ -285,7 +282,7 @@ impl Stepper {
         StepAction::Load(self.at)
     }
 
-    /// First tick that may still be simulated again; forgets saves that no load needs any more.
+    /// First tick that may still be simulated again; drops saves that no load needs.
     fn stable(&mut self) -> Tick {
         if self.wrong.is_none() && self.at <= self.end {
             return self.at;
@@ -301,36 +298,36 @@ impl Stepper {
             .min(limit)
     }
 
-    /// Takes note that `tick` was simulated with inputs that are not its own.
+    /// Marks `tick` as simulated with wrong inputs.
     fn mark_predicted(&mut self, tick: Tick) {
         self.wrong = Some(self.wrong.map_or(tick, |wrong| wrong.min(tick)));
     }
 
-    /// Where the row of `tick` lies; place 0 at first holds the row before tick 0.
+    /// Slot of the row of `tick`; slot 0 first holds the row before tick 0.
     fn place(&self, tick: Tick) -> usize {
         let index = usize::try_from(tick.0).unwrap_or(0).saturating_add(1);
         index.checked_rem(self.rows.len()).unwrap_or(0)
     }
 }
 
-/// Ticks from the first that is not confirmed for which inputs are kept: the longest input delay,
-/// 60, and the longest window, 32, fit.
+/// Ticks from the first unconfirmed one for which inputs are kept: the longest input delay, 60,
+/// plus the largest window, 32, fit.
 const PREDICTED_MAX: u32 = 128;
 
-/// Inputs by seat and tick; memory never grows.
+/// Inputs of open ticks, by seat and tick; memory is fixed.
 #[derive(Debug)]
 struct PredictedInputs {
     /// Bytes of one input.
     stride: usize,
-    /// Tick plus 1 of place `tick % PREDICTED_MAX` of each seat, one seat after the other; 0 where
-    /// nothing is known. Empty where nothing is ever predicted.
+    /// Tick plus 1 of slot `tick % PREDICTED_MAX`, seat by seat; 0 if unknown. Empty if nothing is
+    /// ever predicted.
     ticks: Vec<u32>,
-    /// `stride` bytes for each place.
+    /// `stride` bytes per slot.
     values: Vec<u8>,
 }
 
 impl PredictedInputs {
-    /// Makes one that keeps nothing where there is no `window`.
+    /// Creates one, without memory if there is no `window`.
     fn new(shape: Shape, window: u8) -> Self {
         let places = if window == 0 { 0 } else { places() };
         let places = places.saturating_mul(shape.seats.into());
@@ -342,8 +339,8 @@ impl PredictedInputs {
         }
     }
 
-    /// Keeps what `seat` does in `tick`, unless it is known or out of the range that begins with
-    /// `end`; returns whether it was kept.
+    /// Keeps the input of `seat` for `tick`, unless it is known or outside the range that begins
+    /// with `end`; returns whether it was kept.
     fn insert(&mut self, end: Tick, seat: Seat, tick: Tick, bits: &[u8]) -> bool {
         if tick < end || tick.since(end) >= PREDICTED_MAX || bits.len() != self.stride {
             return false;
@@ -365,14 +362,14 @@ impl PredictedInputs {
         true
     }
 
-    /// Forgets what is known of `next` and all later ticks.
+    /// Drops inputs of `next` and later ticks.
     fn forget_from(&mut self, next: Tick) {
         for tag in self.ticks.iter_mut().filter(|tag| **tag > next.0) {
             *tag = 0;
         }
     }
 
-    /// Puts what is known of `tick` into `row`.
+    /// Writes the known inputs of `tick` into `row`.
     fn apply(&self, tick: Tick, row: &mut Row) {
         let wanted = tick.0.saturating_add(1);
         let first = place(Seat(0), tick);
@@ -386,7 +383,7 @@ impl PredictedInputs {
         }
     }
 
-    /// Bytes that it holds.
+    /// Heap bytes in use.
     const fn memory_len(&self) -> usize {
         self.ticks
             .len()
@@ -406,39 +403,43 @@ fn place(seat: Seat, tick: Tick) -> usize {
         .saturating_add(place)
 }
 
-/// Distances to choose from: 1, 2, 4, ... 64, twice the widest window.
+/// Distances to choose from: 1, 2, 4, ... 64, twice the largest window.
 const CANDIDATES: usize = 7;
 
-/// Ticks without a rollback after which their saves are counted all the same.
+/// Ticks without a rollback after which their saves are counted.
 const QUIET_TICKS: u32 = 256;
 
-/// Fixed point of the sums.
+/// Fixed-point bits of the sums.
 const SCALE_BITS: u32 = 16;
 
-/// What one distance would have cost, of late.
+/// Recent cost that one distance would have had.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     /// Saves, in units of 2^-16.
     saves: u64,
-    /// Steps made again, in units of 2^-16.
+    /// Repeated steps, in units of 2^-16.
     steps: u64,
 }
 
-/// How far saves lie apart.
+/// Distance between a game's saves, chosen by cost.
+///
+/// After each save of a confirmed state, saves follow every `k` ticks. A rollback to tick `w`, at
+/// distance `g` from that state, repeats `g % k` steps more than necessary. So one run of a match
+/// yields the cost of every `k`, and the cheapest is chosen.
 #[derive(Debug)]
 struct Spacing {
     policy: SavePolicy,
-    /// Most ticks from the oldest save to the first that is not confirmed.
+    /// Most ticks from the oldest save to the first unconfirmed one.
     reach: u32,
-    /// Ticks from one save to the next.
+    /// Ticks between saves.
     every: u32,
-    /// By distance: place `i` is `2^i` ticks.
+    /// By distance: entry `i` is `2^i` ticks.
     tallies: [Tally; CANDIDATES],
     /// The last save of a confirmed state.
     origin: Tick,
     /// Ticks from there whose saves are counted.
     counted: u32,
-    /// What a save and a step take, in nanoseconds.
+    /// Cost of a save and of a step, in nanoseconds.
     save_nanos: u64,
     step_nanos: u64,
 }
@@ -448,8 +449,8 @@ impl Spacing {
         let window = u32::from(window).max(1);
         let reach = match policy {
             SavePolicy::Dense => 1,
-            // With less, a game a whole window ahead would start over all the time, and saves
-            // that are ten times as dear as steps would cost a tenth more than they must.
+            // With less, a game a whole window ahead would restart all the time, and saves ten
+            // times as expensive as steps would cost a tenth more than necessary.
             SavePolicy::Sparse | SavePolicy::Auto => window.saturating_mul(2),
         };
         Self {
@@ -464,20 +465,19 @@ impl Spacing {
         }
     }
 
-    /// Returns the most ticks from the oldest save to the first that is not confirmed.
+    /// Returns the most ticks from the oldest save to the first unconfirmed one.
     const fn reach(&self) -> u32 {
         self.reach
     }
 
-    /// Takes what one save and one step cost; nothing counts as 1 ns, and at most a second.
+    /// Sets the cost of one save and one step, clamped to 1 ns to 1 s.
     fn costs(&mut self, save: Duration, step: Duration) {
         let nanos = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         self.save_nanos = nanos(save).clamp(1, 1_000_000_000);
         self.step_nanos = nanos(step).clamp(1, 1_000_000_000);
     }
 
-    /// Takes the state that is about to be simulated on, so that a long time without a rollback
-    /// counts as well.
+    /// Counts a long time without a rollback, before simulating on from `at`.
     fn on_predicted(&mut self, at: Tick) {
         let until = self.counted.saturating_add(QUIET_TICKS);
         if at.since(self.origin) > until {
@@ -486,7 +486,7 @@ impl Spacing {
         }
     }
 
-    /// Whether to save a predicted state that lies `far` ticks after the newest save.
+    /// Whether to save a predicted state `far` ticks after the newest save.
     const fn is_due(&self, far: u32) -> bool {
         match self.policy {
             SavePolicy::Dense => far >= 1,
@@ -495,26 +495,26 @@ impl Spacing {
         }
     }
 
-    /// Whether the only save must move before the game goes on.
+    /// Whether the only save must move before the game continues.
     const fn is_spent(&self, far: u32) -> bool {
         matches!(self.policy, SavePolicy::Sparse) && far >= self.reach
     }
 
-    /// Takes a save of the confirmed state `tick`, from which distances are counted.
+    /// Records a save of the confirmed state `tick`, from which distances are counted.
     fn on_confirmed_save(&mut self, tick: Tick) {
         self.count_saves(tick);
         self.origin = tick;
         self.counted = 0;
     }
 
-    /// Takes word that the game begins anew with state number `tick`.
+    /// Restarts with state number `tick`.
     const fn on_restart(&mut self, tick: Tick) {
         self.origin = tick;
         self.counted = 0;
     }
 
-    /// Takes a rollback from `at` to `wrong`, the first tick simulated with wrong inputs; up to
-    /// `end` they are confirmed.
+    /// Counts a rollback from `at` to `wrong`, the first tick with wrong inputs; ticks before `end`
+    /// are confirmed.
     fn on_rollback(&mut self, wrong: Tick, at: Tick, end: Tick) {
         self.count_saves(at);
         let gap = wrong.since(self.origin);
@@ -524,13 +524,13 @@ impl Spacing {
             tally.steps = tally.steps.saturating_add(scaled(steps));
         }
         if wrong >= end {
-            // No confirmed state is saved on the way: what follows is counted from here.
+            // No confirmed state is saved on the way: count from here.
             self.counted = gap;
         }
         self.choose();
     }
 
-    /// Counts the saves between the origin and `at`, itself not saved, that were not counted yet.
+    /// Counts the saves between the origin and `at`, exclusive, that were not counted yet.
     fn count_saves(&mut self, at: Tick) {
         let until = at.since(self.origin).saturating_sub(1);
         for (tally, every) in self.tallies.iter_mut().zip(distances()) {
@@ -541,7 +541,7 @@ impl Spacing {
         self.counted = self.counted.max(until);
     }
 
-    /// Takes the cheapest distance, and lets what is long past weigh less.
+    /// Chooses the cheapest distance, and decays old samples.
     fn choose(&mut self) {
         let (save, step) = (self.save_nanos, self.step_nanos);
         let mut cheapest = (u64::MAX, self.every);

@@ -1,4 +1,4 @@
-//! When a client samples its input: in step with the server's clock, as heard through the network.
+//! Client clock: samples inputs in step with the server's clock, as observed through the network.
 
 use core::time::Duration;
 
@@ -11,44 +11,44 @@ use crate::tick::Tick;
 /// for a drift of 200 ppm to cost 0.4 ms.
 const WINDOW: u32 = 64;
 
-/// Arrivals in a row later than a jump, after which they count at once: a server that waited for a
-/// player for so long waits again before [`WINDOW`] of them have come, once it has no inputs left of
-/// those that were stamped meanwhile, which are at most 64. After an outage of the link there are
-/// fewer, of many ticks each; and a way down that is longer for less than 0.8 s at 60 Hz sets nothing
-/// back.
+/// Arrivals in a row that are late by more than a jump, after which they are accepted at once. A
+/// server that waited that long for a player waits again before [`WINDOW`] of them have arrived,
+/// once it runs out of inputs stamped meanwhile, at most 64. After a link outage there are fewer
+/// arrivals, of many ticks each; and a downlink delayed for less than 0.8 s at 60 Hz changes
+/// nothing.
 const LATE_MAX: u32 = 48;
 
-/// Ticks by which the clock may be off before it jumps instead of hurrying.
+/// Clock error, in ticks, above which the clock jumps instead of adjusting its rate.
 const JUMP_TICKS: i64 = 15;
 
-/// Boundaries that are due at once, at most: those that are made up, and the one of a jump.
+/// Most boundaries due at once: the missed ones, and the one of a jump.
 pub(crate) const DUE_MAX: u32 = 17;
 
-/// Part of a tick by which one may be longer or shorter: 2 %.
+/// Most change of a tick's length, as a fraction: 2 %.
 const DILATION: i64 = 50;
 
-/// Boundaries between ticks: boundary `n` is when bundle `n` arrives if the network is quick, or a
-/// part of a tick later.
+/// Boundaries between ticks: boundary `n` is when bundle `n` arrives on a fast network, or a
+/// fraction of a tick later.
 #[derive(Debug)]
 pub(crate) struct TickClock {
     /// Length of a tick, in nanoseconds.
     period: i64,
-    /// When bundle 0 would have arrived, had it been as quick as the quickest of late; may lie
-    /// before the origin of time.
+    /// When bundle 0 would have arrived, at the speed of the fastest recent one; may lie before the
+    /// origin of time.
     base: i64,
-    /// Quickest of the last whole window.
+    /// Fastest of the last whole window.
     settled: i64,
-    /// Quickest of the window that is being filled, and how many are in it.
+    /// Fastest of the current window, and its number of samples.
     filling: (i64, u32),
-    /// Quickest of the last arrivals where all were later than a jump, and how many those were.
+    /// Fastest of the last arrivals that were all late by more than a jump, and their number.
     late: (i64, u32),
     /// How much later than arrivals boundaries are, in nanoseconds; less than a tick.
     phase: i64,
     /// Number of the next boundary.
     index: u32,
-    /// When it is.
+    /// Its time.
     deadline: i64,
-    /// Times it jumped.
+    /// Number of jumps.
     jumps: u64,
 }
 
@@ -72,7 +72,7 @@ impl TickClock {
         }
     }
 
-    /// Takes the arrival of `tick`, the newest of its datagram.
+    /// Handles the arrival of `tick`, the newest of its datagram.
     pub(crate) fn on_arrival(&mut self, now: Instant, tick: Tick) {
         let base = base_of(now, self.period, tick);
         self.note_late(base);
@@ -85,14 +85,14 @@ impl TickClock {
         }
     }
 
-    /// Has the ticks after `tick` be `period_nanos` long.
+    /// Makes the ticks after `tick` `period_nanos` long.
     pub(crate) fn set_period(&mut self, period_nanos: u32, tick: Tick) {
         let period = i64::from(period_nanos.max(*PERIOD_NANOS.start()));
         let sooner = period.saturating_sub(self.period);
         if sooner == 0 {
             return;
         }
-        // All that is known of arrivals is as if ticks had always been so long.
+        // Treat past arrivals as if ticks had always been that long.
         let sooner = sooner.saturating_mul(tick.0.into());
         for base in [&mut self.base, &mut self.settled] {
             *base = base.saturating_sub(sooner);
@@ -105,7 +105,7 @@ impl TickClock {
         self.period = period;
     }
 
-    /// Takes the arrivals of late for all there are, where each was later than a jump.
+    /// Counts late arrivals, and accepts them once there are enough.
     fn note_late(&mut self, base: i64) {
         let (quickest, count) = self.late;
         let limit = self.period.saturating_mul(JUMP_TICKS);
@@ -121,7 +121,8 @@ impl TickClock {
         }
     }
 
-    /// Has boundaries lie so much after arrivals: sooner at once, later by 2 % of a tick each.
+    /// Sets how much later than arrivals boundaries are: earlier at once, later by 2 % of a tick
+    /// each.
     pub(crate) fn set_phase(&mut self, phase: Duration) {
         let phase = i64::try_from(phase.as_nanos()).unwrap_or(i64::MAX);
         let phase = phase.min(self.period.saturating_sub(1));
@@ -135,10 +136,10 @@ impl TickClock {
     }
 
     /// Passes the boundary if it is due, and returns its number. At most [`DUE_MAX`] are due at
-    /// once, also where numbers have come to their end.
+    /// once, also at the last numbers.
     pub(crate) fn pass(&mut self, now: Instant) -> Option<u32> {
         let now = nanos(now);
-        // At the end of time there are no more.
+        // There are none at the end of time.
         if now < self.deadline || self.deadline == i64::MAX {
             return None;
         }
@@ -155,7 +156,7 @@ impl TickClock {
                 .unwrap_or(0)
                 .saturating_add(1);
             self.index = u32::try_from(ahead).unwrap_or(u32::MAX);
-            // Past the last number there is no such boundary any more.
+            // There is no boundary past the last number.
             self.deadline = at(self.base, self.period, self.index)
                 .saturating_add(self.phase)
                 .max(now.saturating_add(1));
@@ -168,7 +169,7 @@ impl TickClock {
         Some(passed)
     }
 
-    /// Returns when the next boundary is.
+    /// Returns the time of the next boundary.
     pub(crate) fn deadline(&self) -> Instant {
         instant(self.deadline)
     }
@@ -178,12 +179,13 @@ impl TickClock {
         self.index
     }
 
-    /// Returns when bundle `tick` arrives if the network is quick.
+    /// Returns when bundle `tick` arrives on a fast network.
     pub(crate) fn arrival(&self, tick: Tick) -> Instant {
         instant(at(self.base, self.period, tick.0))
     }
 
-    /// Returns the first bundle that does not arrive so long before `now`, if the network is quick.
+    /// Returns the first bundle that, on a fast network, arrives later than `before` ahead of
+    /// `now`.
     pub(crate) fn count_by(&self, now: Instant, before: Duration) -> Tick {
         let before = i64::try_from(before.as_nanos()).unwrap_or(i64::MAX);
         let since = nanos(now).saturating_sub(self.base).saturating_sub(before);
@@ -233,7 +235,7 @@ mod tests {
         assert_eq!(clock.count_by(millis(1_079), held), Tick(102));
         assert_eq!(clock.count_by(millis(1_080), held), Tick(103));
         assert_eq!(clock.count_by(millis(20), held), Tick(0));
-        // Tick 102 comes 4 ms sooner than thought: the clock hurries by 2 % a tick.
+        // Tick 102 arrives 4 ms early: the clock runs 2 % faster.
         clock.on_arrival(millis(1_066), Tick(102));
         assert_eq!(clock.pass(millis(1_070)), Some(102));
         assert_eq!(clock.deadline(), Instant::from_nanos(1_079_800_000));
@@ -254,7 +256,7 @@ mod tests {
     #[test]
     fn arrivals_that_are_all_later_than_a_jump_count_after_48() {
         let mut clock = TickClock::new(millis(0), PERIOD, Tick(0));
-        // The server waited for 6 s before tick 1; of the 48, two are quicker than the others.
+        // The server waited for 6 s before tick 1; of the 48, two are faster than the others.
         for tick in 1..=48 {
             assert_eq!(clock.arrival(Tick(0)), millis(0), "{tick}");
             let jitter = if tick % 8 == 0 { 0 } else { 3 };
@@ -262,10 +264,10 @@ mod tests {
             clock.on_arrival(at, Tick(tick));
         }
         assert_eq!(clock.arrival(Tick(0)), millis(6_000));
-        // It jumps back: numbers that were passed in vain come again.
+        // It jumps back: numbers that were passed before occur again.
         while clock.pass(millis(6_170)).is_some() {}
         assert_eq!((clock.index(), clock.jumps()), (18, 1));
-        // A single one in time, and it begins anew to count.
+        // A single arrival in time restarts the count.
         for tick in (49..=400).filter(|tick| tick % 48 != 0) {
             clock.on_arrival(millis(9_000 + u64::from(tick) * 10), Tick(tick));
             clock.on_arrival(millis(6_000 + u64::from(tick) * 10), Tick(tick));
@@ -285,7 +287,7 @@ mod tests {
         assert_eq!(clock.deadline(), millis(1_111));
         clock.set_phase(Duration::ZERO);
         assert_eq!(clock.deadline(), millis(1_110));
-        // It is on its way to 9 ms when it is called back to 1 ms: not before its time.
+        // On its way to 9 ms it is set back to 1 ms, but not into the past.
         clock.set_phase(Duration::from_millis(9));
         assert_eq!(clock.pass(millis(1_110)), Some(106));
         clock.set_phase(Duration::from_millis(1));

@@ -1,69 +1,77 @@
-//! Who plays, and how those who stay agree on who left and when; for a mesh, and for those who choose
-//! a new host.
+//! Membership: who plays, and how the remaining members agree on who left and when. Used by meshes
+//! and by hosted matches.
 //!
-//! A *view* is a set of members. A peer that a member gives up is *suspected*, for as long as the
-//! view lasts, and nothing it sends is listened to any more; so what is held of its inputs stands
-//! still. A member *states* whom it suspects and how far it holds the inputs of everybody who is
-//! not to stay. Suspicion spreads by statements. When all members outside a set `S` have stated
-//! `S`, and they are enough, each of them may *decide*: they are the next view, and the inputs of
-//! one who left count up to the largest tick that any of them stated. Whoever lacks part of them
-//! asks another for it. Who hears a statement of the view before answers with the decision.
+//! A *view* is a set of members. A member that another one gives up is *suspected*, for as long as
+//! the view lasts, and nothing it sends is accepted any more; so what is held of its inputs no
+//! longer grows. A member *states* whom it suspects, and how far it holds the inputs of every seat
+//! that is not to stay. Suspicion spreads by statements. When all members of a set `S` have stated
+//! that they suspect all others, and they are enough, each of them may *decide*: `S` is the next
+//! view, and the inputs of a removed peer count up to the largest tick that any of them stated. A
+//! member that lacks part of them requests it from another. A statement of the previous view is
+//! answered with the decision.
 //!
-//! Enough are more than half of the view's members who have not said that they go, or half with
-//! the lowest seat among them.
+//! Enough are more than half of the view's members that have not announced their leave, or half
+//! including the lowest of their seats.
 //!
-//! Why no two groups play on with different histories, whatever is lost or cut off:
+//! Why no two groups continue with different histories, whatever is lost or cut off:
 //!
-//! - What a member confirmed stands: it has the inputs up to what it stated, which is at most the
-//!   largest; and it confirms no more of one it suspects until that is decided.
+//! - What a member confirmed is final: it has the inputs up to what it stated, which is at most the
+//!   largest; and it confirms nothing more of a suspected peer until that is decided.
 //! - All who decide the same `S` in a view decide the same ticks: each stated its own when it came
-//!   to suspect `S`, and from then on only members pass such inputs on, up to the largest.
-//! - Say `S` and `T` are both decided in a view. Both groups are enough, so they share a member;
-//!   it stated both, so one holds the other, say `S` within `T`, and all who decided `T` had stated
-//!   `S` before. None of them decided `S` (it would have left the view), nor takes that decision
-//!   from one who did: all of those are in `T` and suspected. So those who decided `S` are members
-//!   of `T` only, too few of the view without `S` to decide anything ever again, and they wait for
-//!   inputs of the others in vain, until they end.
-//! - Who said that it goes decides nothing, and says so to nobody it suspects; so leaving it out of
-//!   the count changes neither that two groups share a member nor who is too few.
+//!   to
+//!   suspect the others, and from then on such inputs are only forwarded by members, up to the
+//!   largest.
+//! - Let `S` and `T` both be decided in a view. Both groups are enough, so they share a member; it
+//!   stated both, so one contains the other, say `S` within `T`, in terms of suspects. All who
+//!   decided
+//!   `T` had stated `S` before. None of them decided `S` (it would have left the view), nor takes
+//!   that
+//!   decision from a peer that did: all of those are suspected under `T`. So those who decided `S`
+//!   have
+//!   members of their next view that never join it, are too few to decide anything again, and wait
+//!   for
+//!   the others' inputs until they end.
+//! - A peer that announced its leave decides nothing, and does not announce it to peers it
+//!   suspects; so
+//!   not counting it changes neither that two groups share a member nor which group is too small.
 //!
-//! One who was left out may have simulated ticks that the others closed without its inputs, as
-//! many as its delay and the clock's play allow. It ends, and is told up to where its history is
-//! theirs if any of them can be heard.
+//! A removed peer may have simulated ticks that the others closed without its inputs, as many as
+//! its delay and the clock's tolerance allow. It ends, and learns up to which tick it shares their
+//! history, if it can receive any of them.
 //!
 //! What a hostile member can do: suspect others, and so end the match for those with a higher seat;
-//! tell different decisions to different peers, or pass on inputs that the one who left never made.
-//! The latter two make histories differ, which the compared hashes show, since they are over the
-//! inputs too. It cannot do so unseen, nor write for a seat that all who stay hear.
+//! send different decisions to different peers, or forward inputs that the removed peer never made.
+//! The latter two make histories differ, which the comparison of state hashes, which cover inputs,
+//! reveals. It cannot write for a seat that all remaining members receive.
 
 use crate::message::{Decision, Seats, Statement, Ticks, bit};
 use crate::tick::Tick;
 
-/// One peer's part in the agreement.
+/// One member's view.
 #[derive(Debug)]
 pub(crate) struct View {
     me: u16,
     members: Seats,
     /// Members that are given up; grows until a decision.
     suspects: Seats,
-    /// Who said that it goes.
+    /// Members that announced their leave.
     leaving: Seats,
     /// The newest statement of each member of this view.
     stated: [Option<Statement>; 16],
     /// The decision that made this view.
     last: Option<Decision>,
-    /// Decisions so far: each takes a member away, so no more than 15.
+    /// Decisions so far: each removes a member, so at most 15.
     epoch: u8,
 }
 
-/// What became of a decision that was heard.
+/// Outcome of a received decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DecisionOutcome {
-    /// It is of another view, or no honest one.
+    /// It is of another view, or invalid.
     Ignored,
     /// It made a new view.
     Installed(Decision),
-    /// The others play on without us; up to this tick all that we have counts.
+    /// The others continue without us; up to this tick, all that we hold counts.
     Out(Tick),
 }
 
@@ -80,7 +88,7 @@ impl View {
         }
     }
 
-    /// How many views there were before.
+    /// Number of earlier views.
     pub(crate) const fn epoch(&self) -> u8 {
         self.epoch
     }
@@ -93,7 +101,7 @@ impl View {
         self.suspects
     }
 
-    /// Members that are listened to, other than ourselves.
+    /// Accepted members, other than ourselves.
     pub(crate) fn others(&self) -> Seats {
         self.members & !self.suspects & !bit(self.me)
     }
@@ -106,24 +114,24 @@ impl View {
         self.last.as_ref()
     }
 
-    /// Gives up `seats`; returns whether any was listened to.
+    /// Suspects `seats`; returns whether any was accepted before.
     pub(crate) fn suspect(&mut self, seats: Seats) -> bool {
         let new = seats & self.others();
         self.suspects |= new;
         new != 0
     }
 
-    /// Takes word of `seats` that they go; returns whether any was listened to.
+    /// `seats` announced their leave; returns whether any was accepted before.
     pub(crate) fn on_leaving(&mut self, seats: Seats) -> bool {
         self.leaving |= seats & self.members & !bit(self.me);
         self.suspect(self.leaving)
     }
 
-    /// Takes a statement; returns whether whom we suspect has changed. `alive` are those whom we
-    /// hear and have heard of late.
+    /// Handles a statement; returns whether our suspects changed. `alive` are the members that we
+    /// recently received.
     ///
-    /// Where two suspect each other and both are alive to us, the one with the lower seat stays:
-    /// all who hear both choose alike, in whatever order they hear it.
+    /// If two members suspect each other and both are alive to us, the one with the lower seat
+    /// stays: all members that receive both choose alike, in any order of arrival.
     pub(crate) fn on_statement(&mut self, from: u16, statement: &Statement, alive: Seats) -> bool {
         if statement.members != self.members || self.others() & bit(from) == 0 {
             return false;
@@ -147,8 +155,8 @@ impl View {
         has_changed
     }
 
-    /// Returns what to tell the other members while anybody is suspected; `held` is the first tick
-    /// that we lack of each seat.
+    /// Returns the statement to send while any member is suspected; `held` is the first tick that
+    /// we lack of each seat.
     pub(crate) fn statement(&self, held: &Ticks) -> Option<Statement> {
         if self.suspects == 0 {
             return None;
@@ -167,13 +175,13 @@ impl View {
         })
     }
 
-    /// Returns whether those we listen to and ourselves are too few to play on.
+    /// Returns whether the accepted members and ourselves are too few to continue.
     pub(crate) const fn is_too_few(&self) -> bool {
         !self.is_enough(self.staying())
     }
 
-    /// Returns whether `seats` are more than half of the members who have not said that they go, or
-    /// half with the lowest seat among them.
+    /// Returns whether `seats` are more than half of the members that have not announced their
+    /// leave, or half including the lowest.
     pub(crate) const fn is_enough(&self, seats: Seats) -> bool {
         let counted = self.members & !self.leaving;
         let seats = seats & counted;
@@ -206,7 +214,7 @@ impl View {
         Some(decision)
     }
 
-    /// Takes a decision of another member.
+    /// Handles a decision of another member.
     pub(crate) fn on_decision(
         &mut self,
         from: u16,
@@ -223,12 +231,13 @@ impl View {
             return DecisionOutcome::Ignored;
         }
         if next & bit(self.me) == 0 {
-            // We may have missed the views between, or made ours of a word that its speaker went
-            // beyond.
+            // We may have missed views in between, or made ours from a statement that its sender
+            // has since extended.
             if members & !self.members != 0 && !self.conflicts(decision) {
                 return DecisionOutcome::Ignored;
             }
-            // Others may have been left out before us, in such a view: of them we may have more.
+            // Others may have been removed before us, in a view that we missed: of them we may hold
+            // more.
             let out = (self.members | members) & !next;
             let cuts = cuts
                 .iter()
@@ -236,7 +245,7 @@ impl View {
                 .filter(|(_, seat)| out & bit(*seat) != 0);
             return DecisionOutcome::Out(cuts.map(|(cut, _)| *cut).min().unwrap_or_default());
         }
-        // An honest one is made of our own statement too.
+        // A valid one is based on our own statement too.
         let is_stated = self.members & !next & !self.suspects == 0;
         let mut kept = cuts.iter().zip(held).zip(0..);
         let is_kept = kept.all(|((cut, held), seat)| next & bit(seat) != 0 || cut >= held);
@@ -247,10 +256,10 @@ impl View {
         DecisionOutcome::Installed(*decision)
     }
 
-    /// Returns whether a decision without us is made of the view that ours was made of too.
+    /// Returns whether a decision without us is based on the same view as ours.
     ///
-    /// Whoever stated what ours is made of, and then heard one of its members no more, decides with
-    /// the others: with fewer, who are enough, while we wait for them.
+    /// A member that made the statement our decision is based on, and then lost one of its members,
+    /// decides with fewer others, who are enough, while we wait for them.
     pub(crate) fn conflicts(&self, decision: &Decision) -> bool {
         decision.next & bit(self.me) == 0
             && self.last.is_some_and(|last| {
@@ -267,7 +276,7 @@ impl View {
         self.epoch = self.epoch.saturating_add(1);
     }
 
-    /// Members who are not suspected.
+    /// Members that are not suspected.
     const fn staying(&self) -> Seats {
         self.members & !self.suspects
     }

@@ -1,4 +1,4 @@
-//! Questions that find where two participants began to differ, and their answers.
+//! Questions that bisect a desync, and their answers.
 //!
 //! Each fits one datagram: 255 hashes of ticks, or 64 of sections with their names.
 
@@ -13,7 +13,7 @@ use crate::tick::Tick;
 /// Most ticks of one question.
 pub const BISECT_TICKS_MAX: u8 = u8::MAX;
 
-/// Bytes that the sections of an answer may take, hashes and names with their lengths.
+/// Bytes that the sections of an answer may take: hashes, and names with their lengths.
 pub const BISECT_SECTIONS_LEN_MAX: usize = 1_000;
 
 /// Returns the most ticks of one question whose answer fits `datagram_len_max` bytes; at least 1.
@@ -24,13 +24,13 @@ pub(crate) fn bisect_ticks_max(datagram_len_max: u16) -> u8 {
     u8::try_from(ticks).unwrap_or(BISECT_TICKS_MAX).max(1)
 }
 
-/// What stands before the bits of an answer about ticks, in bytes.
+/// Header of an answer about ticks, in bytes.
 const ANSWER_HEAD_LEN: u16 = 5;
 
-/// Longest answer: 255 ticks, all of them reported.
+/// Longest answer: 255 ticks, all of them known.
 pub const ANSWER_LEN_MAX: usize = 5 + 32 + 4 * 255;
 
-/// What stands before the hashes of an answer about sections, in bytes.
+/// Header of an answer about sections, in bytes.
 const SECTIONS_HEAD_LEN: usize = 10;
 
 const TICKS: u8 = 0;
@@ -52,23 +52,23 @@ const NO_SECTION: u8 = u8::MAX;
 /// | – section, 0 to 63; 255 where it is none | 1 |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// Which hashes did you report, or would have, of these ticks?
+    /// Requests the reported, or reportable, hashes of these ticks.
     Ticks {
         /// Low half of the first tick.
         first_low: u16,
-        /// How many, at least 1.
+        /// Number of ticks, at least 1.
         count: u8,
     },
-    /// What were the hashes of the sections of this tick?
+    /// Requests the section hashes of this tick.
     Sections {
         /// Low half of the tick.
         tick_low: u16,
     },
-    /// This was found, of the receiver or of one it was compared with.
+    /// The result, about the receiver or the participant it was compared with.
     Diverged {
         /// Low half of the first tick that differs.
         tick_low: u16,
-        /// Whose.
+        /// The seat that differs.
         seat: Seat,
         /// What differs.
         cause: Cause,
@@ -101,10 +101,10 @@ pub enum Answer<'a> {
     Sections {
         /// Low half of the tick.
         tick_low: u16,
-        /// `None` where the tick is not kept.
+        /// `None` if the tick is not kept.
         known: Option<SectionHashes<'a>>,
     },
-    /// Word of a divergence came.
+    /// Acknowledges a result.
     Acknowledged {
         /// Low half of its tick.
         tick_low: u16,
@@ -118,27 +118,27 @@ pub enum Answer<'a> {
 pub struct TickHashes<'a> {
     /// Low half of the first tick.
     pub first_low: u16,
-    /// How many ticks, at least 1.
+    /// Number of ticks, at least 1.
     pub count: u8,
-    /// A bit for each tick, the first in the highest of the first byte.
+    /// A bit per tick, from the highest bit of the first byte on.
     known: &'a [u8],
-    /// 4 bytes for each bit that is set.
+    /// 4 bytes per set bit.
     hashes: &'a [u8],
 }
 
 /// Hashes and names of the sections of one tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SectionHashes<'a> {
-    /// Over the log of closed ticks up to this one.
+    /// Hash over the log of closed ticks up to this one.
     pub log: u32,
-    /// 4 bytes for each section.
+    /// 4 bytes per section.
     hashes: &'a [u8],
-    /// Length and characters for each section.
+    /// Length and characters per section.
     names: &'a [u8],
 }
 
 impl<'a> TickHashes<'a> {
-    /// Returns the hash of each tick, `None` where it is unknown.
+    /// Returns the hash of each tick, `None` if unknown.
     pub fn iter(&self) -> impl Iterator<Item = Option<u32>> + use<'a> {
         let (known, mut hashes) = (self.known, Reader::new(self.hashes));
         (0..self.count).map(move |index| {
@@ -162,7 +162,7 @@ impl<'a> SectionHashes<'a> {
     }
 }
 
-/// Appends what a server asks for.
+/// Appends a question.
 pub(crate) fn write_question(out: &mut Vec<u8>, question: Question) {
     let mut writer = Writer::new(out);
     writer.u8(QUESTION);
@@ -191,8 +191,8 @@ pub(crate) fn write_question(out: &mut Vec<u8>, question: Question) {
     }
 }
 
-/// Appends the hashes that `hash_history` keeps of the ticks from `first` on; none where there is no such
-/// tick.
+/// Appends the hashes that `hash_history` keeps of the ticks from `first` on; none for ticks that
+/// do not exist.
 pub(crate) fn write_ticks(
     out: &mut Vec<u8>,
     hash_history: &HashHistory,
@@ -217,8 +217,8 @@ pub(crate) fn write_ticks(
     }
 }
 
-/// Appends the sections of a tick, where it is kept, in at most `len_max` bytes: names are
-/// shortened. With 64 sections it takes 330 bytes.
+/// Appends the sections of a tick, if it is kept, in at most `len_max` bytes: names are shortened.
+/// 64 sections without names take 330 bytes.
 pub(crate) fn write_sections(
     out: &mut Vec<u8>,
     (tick_low, len_max): (u16, usize),
@@ -241,7 +241,7 @@ pub(crate) fn write_sections(
         writer.u32(*hash);
     }
     let len = name_len_max(count, len_max);
-    // A tick of more sections than the newest has some without a name.
+    // A tick with more sections than the newest has unnamed ones.
     let names = names.iter().copied().chain(core::iter::repeat(""));
     for (name, _) in names.zip(entry.sections) {
         let name = SectionName::shortened(name, len);
@@ -251,7 +251,7 @@ pub(crate) fn write_sections(
     }
 }
 
-/// Appends word that a divergence was heard of.
+/// Appends the acknowledgement of a result.
 pub(crate) fn write_acknowledged(out: &mut Vec<u8>, tick_low: u16, seat: Seat) {
     let mut writer = Writer::new(out);
     writer.u8(ANSWER);
@@ -260,7 +260,7 @@ pub(crate) fn write_acknowledged(out: &mut Vec<u8>, tick_low: u16, seat: Seat) {
     writer.u16(seat.0);
 }
 
-/// Reads what is behind the kind of a question.
+/// Decodes a question after its kind.
 pub(super) fn decode_question(mut reader: Reader<'_>) -> Result<Question, DecodeError> {
     let form = reader.u8()?;
     let low = reader.u16()?;
@@ -289,7 +289,7 @@ pub(super) fn decode_question(mut reader: Reader<'_>) -> Result<Question, Decode
     Ok(question)
 }
 
-/// Reads what is behind the kind of an answer.
+/// Decodes an answer after its kind.
 pub(super) fn decode_answer(mut reader: Reader<'_>) -> Result<Answer<'_>, DecodeError> {
     let form = reader.u8()?;
     let low = reader.u16()?;
@@ -363,7 +363,7 @@ fn read_name(reader: &mut Reader<'_>) -> Result<SectionName, DecodeError> {
     SectionName::from_bytes(reader.bytes(len.into())?).ok_or(DecodeError::Malformed)
 }
 
-/// How much of each name fits beside `count` hashes in an answer of `len_max` bytes.
+/// Longest name that fits next to `count` hashes in an answer of `len_max` bytes.
 fn name_len_max(count: usize, len_max: usize) -> usize {
     let room = len_max.saturating_sub(SECTIONS_HEAD_LEN);
     let share = room.min(BISECT_SECTIONS_LEN_MAX).checked_div(count);

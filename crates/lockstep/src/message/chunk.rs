@@ -1,18 +1,18 @@
-//! The pieces of a snapshot, and word of which of them arrived.
+//! Chunks of a snapshot, and their acknowledgements.
 //!
-//! One format for both ways: a snapshot goes down to one who joins, and up from a player who gives
-//! one. Only the kinds differ, so that neither side takes its own datagrams for the other's.
+//! Both directions use one format: a snapshot goes down to a joining player, and up from a donor.
+//! Only the kinds differ, so that neither side takes its own datagrams for the other's.
 
 use wire::{Reader, Writer};
 
 use super::DecodeError;
 
-/// Chunks past the first missing one that an acknowledgement can name, and a receiver keeps.
+/// Chunks past the first missing one that an acknowledgement can name and a receiver keeps.
 ///
 /// A sender goes no further ahead: 1.1 MB at the usual length, 0.9 s at 10 Mbit/s.
 pub const AHEAD_MAX: u32 = 1_024;
 
-/// Bytes before those of the snapshot in each chunk.
+/// Header of a chunk, in bytes.
 pub const CHUNK_HEAD_LEN: usize = 16;
 
 const CHUNK_DOWN: u8 = 0x87;
@@ -20,7 +20,7 @@ const ACK_DOWN: u8 = 0x8c;
 const ACK_UP: u8 = 0x05;
 const CHUNK_UP: u8 = 0x0a;
 
-/// Which way a datagram goes.
+/// Direction of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From a client to the server.
@@ -30,7 +30,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Returns the direction in which answers go.
+    /// Returns the opposite direction.
     #[must_use]
     pub const fn back(self) -> Self {
         match self {
@@ -55,15 +55,15 @@ impl Direction {
 /// A snapshot of no bytes is one chunk of none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk<'a> {
-    /// Which transfer of its sender.
+    /// Id of the sender's transfer.
     pub id: u8,
     /// Length of the whole snapshot, in bytes.
     pub total: u32,
     /// Length of every chunk but the last, in bytes; at least 1.
     pub stride: u16,
-    /// Which chunk, from 0; below [`chunk_count`].
+    /// Index, from 0; below [`chunk_count`].
     pub index: u32,
-    /// Which transmission, from 0.
+    /// Number of the transmission, from 0.
     pub number: u32,
     /// Its bytes; [`chunk_len`] of them.
     pub bytes: &'a [u8],
@@ -80,9 +80,9 @@ pub struct Chunk<'a> {
 /// | a bit for each chunk past the missing one, highest first, set where it arrived; to the last set one, in whole bytes | 0 to 128 |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkAck<'a> {
-    /// Which transfer of the chunks' sender.
+    /// Id of the transfer.
     pub id: u8,
-    /// Index of the first chunk that is missing; the number of chunks when none is.
+    /// Index of the first missing chunk; the number of chunks if none is.
     pub next: u32,
     /// Greatest number of a transmission that arrived.
     pub latest: u32,
@@ -104,7 +104,7 @@ impl ChunkAck<'_> {
     }
 }
 
-/// Returns how many chunks a snapshot of `total` bytes has: at least one, also where it is empty.
+/// Returns the number of chunks of a snapshot of `total` bytes: at least one, even if it is empty.
 #[must_use]
 pub const fn chunk_count(total: u32, stride: u16) -> u32 {
     let stride = if stride == 0 { 1 } else { stride as u32 };
@@ -119,19 +119,19 @@ pub fn chunk_len(total: u32, stride: u16, index: u32) -> usize {
     usize::from(u16::try_from(rest).unwrap_or(u16::MAX).min(stride))
 }
 
-/// Bytes of the snapshot before a chunk's.
+/// Offset of a chunk in the snapshot.
 pub(crate) fn chunk_offset(stride: u16, index: u32) -> u64 {
     u64::from(stride).saturating_mul(index.into())
 }
 
-/// Reads a chunk that goes in `direction`.
+/// Decodes a chunk that goes in `direction`.
 ///
-/// Pure: nothing is allocated, and the work does not depend on the length. A chunk that is accepted
-/// lies within its snapshot and has the length that its index asks for.
+/// Allocates nothing; the work does not depend on the length. An accepted chunk lies within its
+/// snapshot and has the length that its index requires.
 ///
 /// # Errors
 ///
-/// [`DecodeError`], by the first fault found.
+/// [`DecodeError`], for the first fault found.
 pub fn decode_chunk(datagram: &[u8], direction: Direction) -> Result<Chunk<'_>, DecodeError> {
     let mut reader = Reader::new(datagram);
     let kind = reader.u8()?;
@@ -160,13 +160,13 @@ pub fn decode_chunk(datagram: &[u8], direction: Direction) -> Result<Chunk<'_>, 
     })
 }
 
-/// Reads an acknowledgement that goes in `direction`, against the chunks.
+/// Decodes an acknowledgement that goes in `direction`, opposite to the chunks.
 ///
-/// Pure: nothing is allocated. What is accepted is the one encoding of what it says.
+/// Allocates nothing. Accepts only the canonical encoding.
 ///
 /// # Errors
 ///
-/// [`DecodeError`], by the first fault found.
+/// [`DecodeError`], for the first fault found.
 pub fn decode_chunk_ack(
     datagram: &[u8],
     direction: Direction,
@@ -218,7 +218,7 @@ pub(crate) fn write_chunk_ack(
     writer.u32(ack.next);
     writer.u32(ack.latest);
     let first = ack.next.saturating_add(1);
-    // Whole bytes before the one under way.
+    // Whole bytes before the current one.
     let (mut place, mut byte) = (0_u32, 0_u8);
     for index in arrived {
         let bit = index.saturating_sub(first);
@@ -235,7 +235,7 @@ pub(crate) fn write_chunk_ack(
     }
 }
 
-/// Makes an acknowledgement without chunks past `next`.
+/// Creates an acknowledgement without chunks past `next`.
 pub(crate) const fn ack_of(id: u8, next: u32, latest: u32) -> ChunkAck<'static> {
     ChunkAck {
         id,

@@ -1,4 +1,4 @@
-//! What the server sends.
+//! Datagrams from the server.
 
 use core::num::NonZeroU8;
 use core::ops::RangeInclusive;
@@ -19,29 +19,29 @@ use crate::input::Width;
 /// A datagram from the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Down<'a> {
-    /// What the match is; repeated until the client is ready.
+    /// Parameters of the match; repeated until the client is ready.
     Welcome(Welcome),
     /// Closed ticks.
     Turns(Turns<'a>),
-    /// The same, and inputs of ticks that are not closed.
+    /// Closed ticks, and inputs of open ticks.
     Early(EarlyInputs<'a>, Turns<'a>),
     /// The client is out of the match.
     Bye(CloseReason),
-    /// A snapshot of the client's state is wanted, for one who joins.
+    /// Requests the client's state as a snapshot for a joining player.
     SnapshotAsk {
-        /// Id of the transfer that shall bring it; another one each time.
+        /// Id of the transfer to use; a new one each time.
         id: u8,
     },
-    /// Where did a desync begin, or: there it did.
+    /// A question about a desync, or its result.
     Question(Question),
 }
 
-/// Lengths of a tick, in nanoseconds: those of 1,000 ticks a second down to one.
+/// Tick lengths, in nanoseconds: 1,000 to 1 ticks per second.
 ///
-/// A shorter one would have a client wake and report as often as the server likes.
+/// Shorter ones would let a server make a client wake and report as often as it likes.
 pub const PERIOD_NANOS: RangeInclusive<u32> = 1_000_000..=1_000_000_000;
 
-/// Most by which ticks are longer, in thousandths: twice as long.
+/// Most extra tick length, in thousandths: twice as long.
 pub const STRETCH_MAX: u16 = 1_000;
 
 /// What a client must know of its match.
@@ -57,35 +57,35 @@ pub const STRETCH_MAX: u16 = 1_000;
 /// | match id | 16 |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Welcome {
-    /// Who closes ticks, and when.
+    /// When ticks close.
     pub mode: Mode,
     /// Seats and input width; both within their types' ranges.
     pub shape: Shape,
-    /// The receiver's seat, below the seat count; a spectator has none.
+    /// The receiver's seat, below the seat count; `None` for a spectator.
     pub seat: Option<Seat>,
     /// Length of a tick, in nanoseconds; [`PERIOD_NANOS`].
     pub period_nanos: u32,
-    /// Ticks between the newest tick a client could have heard of and the one its input is for.
+    /// Ticks between the newest tick that a client can have received and the tick its input is for.
     pub input_delay: InputDelay,
-    /// Ticks in each datagram: how many copies of a bundle go out unasked; 1 to 8.
+    /// Ticks in each datagram, that is copies of each bundle; 1 to 8.
     pub repair: u8,
-    /// Ticks from one state hash to the next.
+    /// Ticks between state hashes.
     pub hash_interval: NonZeroU8,
     /// The match.
     pub match_id: MatchId,
 }
 
-/// What stands for no seat; no match has so many.
+/// Encodes no seat; no match has that many.
 const NO_SEAT: u16 = u16::MAX;
 
-/// Who closes ticks, and when.
+/// When ticks close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The server, by its clock.
+    /// By the clock.
     Clock,
-    /// The server, when all inputs are there.
+    /// When all inputs have arrived.
     WaitAll,
-    /// The server, when enough inputs are there.
+    /// When enough inputs have arrived.
     Quorum,
 }
 
@@ -101,8 +101,8 @@ pub enum Mode {
 /// | bundles, one after the other, to the end | |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turns<'a> {
-    /// By how much ticks are longer now than the welcome says, in thousandths: at most
-    /// [`STRETCH_MAX`]. It stands before a message of its own, where it is not 0.
+    /// Extra tick length, in thousandths of that in the welcome: at most [`STRETCH_MAX`]. Sent as a
+    /// prefix if it is not 0.
     pub stretch: u16,
     /// Low half of the tick after the newest input that arrived.
     pub next_input_low: u16,
@@ -110,7 +110,7 @@ pub struct Turns<'a> {
     pub slack: i8,
     /// Low half of the first bundle's tick.
     pub first_low: u16,
-    /// Low half of the first hash step that never arrived, where there is one.
+    /// Low half of the first missing hash step, if any.
     pub wanted_low: Option<u16>,
     /// The bundles.
     pub bundles: Bundles<'a>,
@@ -121,7 +121,7 @@ pub struct Turns<'a> {
 pub struct Bundles<'a> {
     bytes: &'a [u8],
     shape: Shape,
-    /// Lengths of the first ones, so that they are not found again; 0 past the last.
+    /// Lengths of the first ones, to avoid parsing them again; 0 past the last.
     lens: [u16; LENS],
 }
 
@@ -129,13 +129,14 @@ pub struct Bundles<'a> {
 const LENS: usize = 12;
 
 impl<'a> Bundles<'a> {
-    /// Takes `bytes` that are whole, well-formed bundles and nothing else.
+    /// Accepts `bytes` that consist of whole, well-formed bundles.
     pub(super) fn check(bytes: &'a [u8], shape: Shape) -> Result<Self, DecodeError> {
         Self::check_knowing(bytes, shape, |_| None)
     }
 
-    /// As [`check`](Self::check), where `known(index)` may be a sound bundle: what begins with its
-    /// bytes is the same one, since no bundle is the beginning of another.
+    /// As [`check`](Self::check), but skips parsing of known bundles: `known(index)` may return a
+    /// valid one. Bytes that begin with it are the same bundle, since no bundle is a prefix of
+    /// another.
     fn check_knowing<'k>(
         bytes: &'a [u8],
         shape: Shape,
@@ -158,7 +159,7 @@ impl<'a> Bundles<'a> {
         Ok(Self { bytes, shape, lens })
     }
 
-    /// Returns the bundles, one for each tick.
+    /// Returns the bundles, one per tick.
     pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let Self {
             mut bytes,
@@ -181,20 +182,20 @@ impl<'a> Bundles<'a> {
     }
 }
 
-/// Reads a datagram from the server.
+/// Decodes a datagram from the server.
 ///
-/// Pure: nothing is allocated, and work is linear in the length of `datagram`. Without a `shape`,
-/// before the welcome, turns are refused as malformed.
+/// Allocates nothing; work is linear in the length of `datagram`. Without a `shape`, before the
+/// welcome, turns are refused as malformed.
 ///
 /// # Errors
 ///
-/// [`DecodeError`], by the first fault found.
+/// [`DecodeError`], for the first fault found.
 pub fn decode_down(datagram: &[u8], shape: Option<Shape>) -> Result<Down<'_>, DecodeError> {
     decode_down_knowing(datagram, shape, |_, _| None)
 }
 
-/// As [`decode_down`], where `known(first_low, index)` may be the sound bundle `index` ticks after the
-/// one that has this low half.
+/// As [`decode_down`]; `known(first_low, index)` may return the valid bundle `index` ticks after
+/// the one with this low half.
 pub(crate) fn decode_down_knowing<'a, 'k>(
     datagram: &'a [u8],
     shape: Option<Shape>,
@@ -338,8 +339,7 @@ pub(crate) fn write_welcome(out: &mut Vec<u8>, welcome: &Welcome) {
     writer.bytes(&welcome.match_id.0);
 }
 
-/// Appends that ticks are longer by so many thousandths, in front of turns; nothing where they are
-/// not.
+/// Appends the stretch prefix of turns, unless `per_mille` is 0.
 pub(crate) fn write_stretch(out: &mut Vec<u8>, per_mille: u16) {
     if per_mille > 0 {
         let mut writer = Writer::new(out);
@@ -348,14 +348,14 @@ pub(crate) fn write_stretch(out: &mut Vec<u8>, per_mille: u16) {
     }
 }
 
-/// Appends what stands before early inputs.
+/// Appends the header of early inputs.
 pub(crate) fn write_early_head(out: &mut Vec<u8>, first_low: u16) {
     let mut writer = Writer::new(out);
     writer.u8(EARLY);
     writer.u16(first_low);
 }
 
-/// Appends what stands before the bundles.
+/// Appends the header of turns.
 pub(crate) fn write_turns_head(
     out: &mut Vec<u8>,
     next_input_low: u16,
@@ -377,12 +377,12 @@ pub(crate) fn write_turns_head(
     }
 }
 
-/// Appends the question for a snapshot.
+/// Appends a snapshot request.
 pub(crate) fn write_snapshot_ask(out: &mut Vec<u8>, id: u8) {
     out.extend_from_slice(&[SNAPSHOT_ASK, id]);
 }
 
-/// Appends word that the client is out.
+/// Appends a final packet.
 pub(crate) fn write_bye(out: &mut Vec<u8>, reason: CloseReason) {
     out.extend_from_slice(&[BYE, reason.code()]);
 }
@@ -391,7 +391,8 @@ pub(crate) fn write_bye(out: &mut Vec<u8>, reason: CloseReason) {
 mod tests {
     use super::*;
 
-    /// Four seats of 16 bits: quiet, and one in which seat 1 goes, as `testdata/hosted.hex` has them.
+    /// Four seats of 16 bits: an unchanged tick, and one without seat 1, as in
+    /// `testdata/hosted.hex`.
     const QUIET: &[u8] = &[0x14];
     const GOES: &[u8] = &[0x2c, 0x60];
 
@@ -427,7 +428,7 @@ mod tests {
             panic!("turns were written");
         };
         assert!(turns.bundles.iter().eq(bundles.iter().copied()));
-        // What is cut off is not read, whatever is known.
+        // A truncated bundle is refused, whatever is known.
         datagram.pop();
         datagram.push(0x2c);
         let cut = decode_down_knowing(&datagram, Some(shape()), all);

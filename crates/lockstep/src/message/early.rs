@@ -1,4 +1,4 @@
-//! Inputs of ticks that are not closed yet, as the server heard them.
+//! Inputs of open ticks, forwarded by the server.
 
 use wire::Seat;
 
@@ -45,9 +45,9 @@ impl Eq for EarlyInputs<'_> {}
 
 impl EarlyInputs<'_> {
     /// Unpacks the inputs: calls `on_input` with seat, ticks from the first, and bits of each.
-    /// `input`, as long as `neutral`, is worked on.
+    /// `input`, as long as `neutral`, is a work buffer.
     ///
-    /// Work is linear in the length of the datagram, and at most 64 inputs a seat.
+    /// Work is linear in the length of the datagram, and at most 64 inputs per seat.
     pub fn unpack(
         &self,
         input: &mut [u8],
@@ -77,7 +77,7 @@ impl EarlyInputs<'_> {
     }
 }
 
-/// Reads what stands behind the kind; returns it and the bytes of the message that follows.
+/// Decodes the message after its kind; returns it and the bytes of the following message.
 pub(super) fn decode(
     first_low: u16,
     bytes: &[u8],
@@ -118,7 +118,7 @@ fn walk<'a>(
         }
         let mut ahead = 0_u32;
         loop {
-            // Reads no more than is left of the 64 ticks.
+            // Read no more than the rest of the 64 ticks.
             let most = AHEAD_MAX
                 .checked_sub(ahead)
                 .and_then(|left| left.checked_sub(1))
@@ -138,19 +138,19 @@ fn walk<'a>(
     }
 }
 
-/// Writes what [`EarlyInputs`] says, seat by seat in order.
+/// Encodes [`EarlyInputs`], seat by seat in order.
 #[derive(Debug)]
 pub(crate) struct EarlyWriter<'a> {
     bits: BitWriter<'a>,
     shape: Shape,
-    /// First seat of which nothing is written.
+    /// First seat not yet written.
     seat: u16,
-    /// The seat that is being written, and ticks to the one after its last input.
+    /// The seat being written, and the number of ticks to the one after its last input.
     open: Option<(Seat, u32)>,
 }
 
 impl<'a> EarlyWriter<'a> {
-    /// Starts behind kind and first tick.
+    /// Starts after kind and first tick.
     pub(crate) const fn new(bits: BitWriter<'a>, shape: Shape) -> Self {
         Self {
             bits,
@@ -160,16 +160,16 @@ impl<'a> EarlyWriter<'a> {
         }
     }
 
-    /// Most bytes that one more input takes, with all that ends the message.
+    /// Most bytes that one more input takes, including the end of the message.
     pub(crate) fn input_len_max(shape: Shape) -> usize {
-        // The bit that ends the seat before, a run, ahead, two flags, and the last run.
+        // The bit that ends the previous seat, a run, ahead, two flags, and the last run.
         const FRAME: u32 = 1 + 31 + 13 + 2 + 33;
         let bits = delta::len_max(shape.width).saturating_add(FRAME);
         usize::try_from(bits.div_ceil(8)).unwrap_or(usize::MAX)
     }
 
-    /// Adds an input of `seat`, `ahead` ticks from the first; `before` is the seat's last one here,
-    /// or the neutral one. In order of seats and ticks.
+    /// Adds an input of `seat`, `ahead` ticks from the first; `before` is the seat's previous one
+    /// here, or the neutral one. Call it in order of seats and ticks.
     pub(crate) fn input(&mut self, seat: Seat, ahead: u32, before: &[u8], input: &[u8]) {
         let from = match self.open {
             Some((open, next)) if open == seat => {
@@ -191,12 +191,12 @@ impl<'a> EarlyWriter<'a> {
         self.open = Some((seat, ahead.saturating_add(1)));
     }
 
-    /// Returns how many bytes the vector holds by now.
+    /// Returns the current length of the vector.
     pub(crate) const fn out_len(&self) -> usize {
         self.bits.out_len()
     }
 
-    /// Ends it.
+    /// Ends the message.
     pub(crate) fn finish(mut self) {
         self.close_seat();
         let left = self.shape.seats.saturating_sub(self.seat);

@@ -1,5 +1,4 @@
-//! What players of a match send each other that one of them hosts, beside what a server and its
-//! clients do.
+//! Datagrams between the players of a hosted match, in addition to those of servers and clients.
 
 use wire::{Reader, Writer};
 
@@ -15,29 +14,29 @@ use super::{
 use crate::bundle::Shape;
 use crate::tick::Tick;
 
-/// Bytes that stand before the bundles of a [`HostedMessage::Forward`].
+/// Header of a [`HostedMessage::Forward`], in bytes.
 pub const FORWARD_HEAD_LEN: usize = 5;
 
-/// A datagram from one player of a hosted match to another, beyond those of servers and clients.
+/// A datagram between players of a hosted match, in addition to those of servers and clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostedMessage<'a> {
-    /// The sender is there.
+    /// The sender is present.
     Presence(Presence),
-    /// The sender goes.
+    /// The sender leaves.
     Leave,
-    /// Whom the sender plays on without, if all others who stay say the same; if the host is one of
-    /// them, also up to where it holds the closed ticks, and that it takes no more of this host's.
+    /// The members that the sender suspects. If the host is one of them, also how many closed ticks
+    /// it holds, and that it accepts no more from this host.
     Statement {
-        /// Views before the sender's.
+        /// Number of views before the sender's.
         epoch: u8,
-        /// What it states.
+        /// The statement.
         statement: Statement,
     },
-    /// Who stays, as all who stay stated it; the lowest of them hosts, where the host is out.
+    /// The next members, as all of them stated; the lowest seat hosts if the host is out.
     Decision {
-        /// Views before the new one.
+        /// Number of views before the new one.
         epoch: u8,
-        /// What was decided.
+        /// The decision.
         decision: Decision,
     },
     /// The sender is to host, and lacks closed ticks.
@@ -45,41 +44,41 @@ pub enum HostedMessage<'a> {
         /// First tick that it lacks.
         first: Tick,
     },
-    /// Closed ticks, in answer to that.
+    /// Answer to `Ask`: closed ticks.
     Forward {
         /// Tick of the first bundle.
         first: Tick,
-        /// Bundles of all seats, one for each tick.
+        /// Bundles of all seats, one per tick.
         bundles: Bundles<'a>,
     },
 }
 
-/// Word that a player is there, some times in [`peer_timeout`](crate::HostedConfig::peer_timeout).
+/// Sent four times per [`host_timeout`](crate::HostedConfig::host_timeout).
 ///
 /// | field | bytes |
 /// |---|---|
 /// | kind, version | 1 each |
 /// | views before the sender's, at most 15 | 1 |
 /// | the sender's members | 2 |
-/// | doubt: 0 or 1 | 1 |
+/// | host suspected: 0 or 1 | 1 |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Presence {
-    /// Views before the sender's.
+    /// Number of views before the sender's.
     pub epoch: u8,
-    /// Who plays, as the sender knows.
+    /// The sender's members.
     pub members: Seats,
-    /// Whether the sender has not heard the host of late; or, as the host, too few of the others.
+    /// Whether the sender did not receive the host recently or, as the host, too few of the others.
     pub host_suspected: bool,
 }
 
-/// Reads a datagram of a hosted match of `shape`, which has at most [`MESH_SEATS_MAX`] seats.
+/// Decodes a datagram of a hosted match of `shape`, which has at most [`MESH_SEATS_MAX`] seats.
 ///
-/// Pure: nothing is allocated, and work is linear in the length of `datagram`. What is accepted is
-/// the one encoding of what it says.
+/// Allocates nothing; work is linear in the length of `datagram`. Accepts only the canonical
+/// encoding.
 ///
 /// # Errors
 ///
-/// [`DecodeError`], by the first fault found; an unknown kind is a server's or a client's.
+/// [`DecodeError`], for the first fault found; unknown kinds belong to a server or a client.
 pub fn decode_hosted(datagram: &[u8], shape: Shape) -> Result<HostedMessage<'_>, DecodeError> {
     let mut reader = Reader::new(datagram);
     let message = match reader.u8()? {
@@ -129,7 +128,7 @@ fn decode_presence(reader: &mut Reader<'_>, shape: Shape) -> Result<Presence, De
     })
 }
 
-/// Each view has a member less than the one before.
+/// Each view has fewer members than the one before.
 fn decode_epoch(reader: &mut Reader<'_>) -> Result<u8, DecodeError> {
     let epoch = reader.u8()?;
     if u16::from(epoch) < MESH_SEATS_MAX {
@@ -139,7 +138,7 @@ fn decode_epoch(reader: &mut Reader<'_>) -> Result<u8, DecodeError> {
     }
 }
 
-/// Appends word that we are there.
+/// Appends a presence.
 pub(crate) fn write_presence(out: &mut Vec<u8>, presence: Presence) {
     let mut writer = Writer::new(out);
     writer.u8(HOSTED_PRESENCE);
@@ -149,7 +148,7 @@ pub(crate) fn write_presence(out: &mut Vec<u8>, presence: Presence) {
     writer.u8(presence.host_suspected.into());
 }
 
-/// Appends word that we go.
+/// Appends a leave.
 pub(crate) fn write_hosted_leave(out: &mut Vec<u8>) {
     out.push(HOSTED_LEAVE);
 }
@@ -171,14 +170,14 @@ pub(crate) fn write_hosted_decision(out: &mut Vec<u8>, epoch: u8, decision: &Dec
     write_decision_body(out, decision, seats);
 }
 
-/// Appends a question for the closed ticks from `first` on.
+/// Appends a request for the closed ticks from `first` on.
 pub(crate) fn write_hosted_ask(out: &mut Vec<u8>, first: Tick) {
     let mut writer = Writer::new(out);
     writer.u8(HOSTED_ASK);
     writer.u32(first.0);
 }
 
-/// Appends what stands before the bundles of its answer.
+/// Appends the header of its answer.
 pub(crate) fn write_hosted_forward_head(out: &mut Vec<u8>, first: Tick) {
     let mut writer = Writer::new(out);
     writer.u8(HOSTED_FORWARD);

@@ -1,4 +1,4 @@
-//! What mesh peers send each other.
+//! Datagrams between mesh peers.
 
 mod play;
 use wire::{MatchId, Reader, Writer};
@@ -26,32 +26,32 @@ pub const MESH_DELAY_MAX: u8 = 60;
 /// A datagram from one peer of a mesh to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MeshMessage<'a> {
-    /// Before the first tick: what the match is, and when it starts.
+    /// Before the first tick: the parameters of the match, and its start.
     Hello(Hello),
-    /// Each tick: own inputs, and what came of the receiver's.
+    /// Each tick: own inputs, and an acknowledgement of the receiver's.
     Play(Play<'a>),
-    /// Each tick, where inputs are committed to before they are shown.
+    /// Each tick, in a match with commitments.
     Committed(Commitment<'a>, Play<'a>),
-    /// The sender goes.
+    /// The sender leaves.
     Leave,
-    /// Whom the sender plays on without, if all others who stay say the same.
+    /// The members that the sender suspects.
     Statement(Statement),
-    /// Who stays, as all who stay stated it.
+    /// The next members, as all of them stated.
     Decision(Decision),
-    /// The sender lacks the last inputs of one who is gone.
+    /// The sender lacks the last inputs of a removed peer.
     Ask {
-        /// Who is gone.
+        /// The removed peer.
         seat: u8,
         /// First tick that the sender lacks.
         first: Tick,
     },
-    /// The last inputs of one who is gone.
+    /// The last inputs of a removed peer.
     Forward {
-        /// Who is gone.
+        /// The removed peer.
         seat: u8,
         /// Tick of the first bundle.
         first: Tick,
-        /// Its inputs, a bundle of one seat for each tick.
+        /// Its inputs, one bundle per tick.
         bundles: LaneBundles<'a>,
     },
 }
@@ -79,26 +79,25 @@ pub type Seats = u16;
 /// | microseconds until tick 0, signed; lowest number where that is not known | 4 |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// What must be equal.
+    /// Must be equal on all peers.
     pub parameters: MatchParameters,
     /// The sender's seat.
     pub seat: u8,
-    /// Ticks from the first on in which the sender does nothing: its input delay, at most
-    /// [`MESH_DELAY_MAX`].
+    /// First ticks, in which the sender has no input: its input delay, at most [`MESH_DELAY_MAX`].
     pub delay: u8,
-    /// Whose hellos the sender has, and its own seat.
+    /// Seats whose hello the sender received, and its own.
     pub received: Seats,
     /// The sender's clock, in microseconds; wraps.
     pub sent: u32,
     /// The newest `sent` of the receiver.
     pub echo: u32,
-    /// Microseconds since that one came; `None` where none did.
+    /// Microseconds since that arrived; `None` if none did.
     pub held: Option<u32>,
-    /// Microseconds until tick 0, less than 0 where it has begun; `None` while that is not known.
+    /// Microseconds until tick 0, negative if it has begun; `None` if unknown.
     pub starts_in: Option<i32>,
 }
 
-/// What all peers of a match must have the same.
+/// Parameters that must be equal on all peers of a match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatchParameters {
     /// Seats of the match.
@@ -109,15 +108,15 @@ pub struct MatchParameters {
     pub period_nanos: u32,
     /// Ticks from one state hash to the next.
     pub hash_interval: u8,
-    /// Whether inputs are committed to before they are shown.
+    /// Whether the match has commitments.
     pub commits: bool,
     /// The match.
     pub match_id: MatchId,
-    /// What the application wants to be the same, as a hash.
+    /// Hash of anything else that must be equal.
     pub content: u64,
 }
 
-/// The bytes of a [`Play`] behind its kind, which nearly every datagram is; `None` where it is another.
+/// The bytes of a [`Play`] after its kind, the usual datagram; `None` for other kinds.
 pub(crate) const fn play_bytes(datagram: &[u8]) -> Option<&[u8]> {
     match datagram {
         [MESH_PLAY, bytes @ ..] => Some(bytes),
@@ -125,8 +124,8 @@ pub(crate) const fn play_bytes(datagram: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Reads a [`Play`] behind its kind. `known(first_low, index)` may be the sound bundle `index` ticks
-/// after the one that has this low half.
+/// Decodes a [`Play`] after its kind. `known(first_low, index)` may return the valid bundle `index`
+/// ticks after the one with this low half.
 pub(crate) fn decode_known_play<'a, 'k>(
     bytes: &'a [u8],
     shape: Shape,
@@ -139,14 +138,14 @@ pub(crate) fn decode_known_play<'a, 'k>(
     decode_play(Reader::new(bytes), lane, known)
 }
 
-/// Reads a datagram of a match of `shape`, which has at most [`MESH_SEATS_MAX`] seats.
+/// Decodes a datagram of a match of `shape`, which has at most [`MESH_SEATS_MAX`] seats.
 ///
-/// Pure: nothing is allocated, and work is linear in the length of `datagram`. What is accepted is
-/// the one encoding of what it says.
+/// Allocates nothing; work is linear in the length of `datagram`. Accepts only the canonical
+/// encoding.
 ///
 /// # Errors
 ///
-/// [`DecodeError`], by the first fault found.
+/// [`DecodeError`], for the first fault found.
 pub fn decode_mesh(datagram: &[u8], shape: Shape) -> Result<MeshMessage<'_>, DecodeError> {
     let mut reader = Reader::new(datagram);
     let lane = Shape {
@@ -254,12 +253,12 @@ pub(crate) fn write_hello(out: &mut Vec<u8>, hello: &Hello) {
     writer.u32(hello.starts_in.unwrap_or(i32::MIN).cast_unsigned());
 }
 
-/// Appends word that the sender goes.
+/// Appends a leave.
 pub(crate) fn write_mesh_leave(out: &mut Vec<u8>) {
     out.push(MESH_LEAVE);
 }
 
-/// Appends a question for the inputs of `seat` from `first` on.
+/// Appends a request for the inputs of `seat` from `first` on.
 pub(crate) fn write_ask(out: &mut Vec<u8>, seat: u8, first: Tick) {
     let mut writer = Writer::new(out);
     writer.u8(MESH_ASK);
@@ -267,7 +266,7 @@ pub(crate) fn write_ask(out: &mut Vec<u8>, seat: u8, first: Tick) {
     writer.u32(first.0);
 }
 
-/// Appends what stands before the bundles of its answer.
+/// Appends the header of its answer.
 pub(crate) fn write_forward_head(out: &mut Vec<u8>, seat: u8, first: Tick) {
     let mut writer = Writer::new(out);
     writer.u8(MESH_FORWARD);
@@ -275,45 +274,45 @@ pub(crate) fn write_forward_head(out: &mut Vec<u8>, seat: u8, first: Tick) {
     writer.u32(first.0);
 }
 
-/// Whom a peer plays on without, and how far it holds their inputs.
+/// The peers that a member suspects, and how far it holds their inputs.
 ///
 /// | field | bytes |
 /// |---|---|
 /// | kind | 1 |
-/// | the sender's members, those of them it suspects, those who said that they go | 2 each |
+/// | the sender's members, those of them it suspects, those that announced their leave | 2 each |
 /// | for each seat that is no member, or suspected: first tick that the sender lacks | 4 |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Statement {
-    /// Who plays, as last decided.
+    /// The members, as last decided.
     pub members: Seats,
-    /// Whom the sender plays on without.
+    /// The members that the sender suspects.
     pub suspects: Seats,
-    /// Who said that it goes.
+    /// Members that announced their leave.
     pub leaving: Seats,
-    /// By seat: first tick that the sender lacks, of those who are not to stay; else 0.
+    /// By seat: first tick that the sender lacks, for seats that are not to stay; else 0.
     pub held: Ticks,
 }
 
-/// Who stays, and up to which tick the others' inputs count.
+/// The next members, and up to which tick the others' inputs count.
 ///
 /// | field | bytes |
 /// |---|---|
 /// | kind | 1 |
-/// | members before, members from now on, those who said that they go | 2 each |
-/// | for each seat that is no member any more: first tick without it | 4 |
+/// | members before, members from now on, those that announced their leave | 2 each |
+/// | for each seat that is no longer a member: first tick without it | 4 |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Who played before.
+    /// The previous members.
     pub members: Seats,
-    /// Who stays.
+    /// The next members.
     pub next: Seats,
-    /// Who said that it goes.
+    /// Members that announced their leave.
     pub leaving: Seats,
-    /// By seat: first tick without it; 0 for those who stay.
+    /// By seat: first tick without it; 0 for members.
     pub cuts: Ticks,
 }
 
-/// A tick for each seat.
+/// A tick per seat.
 pub type Ticks = [Tick; MESH_SEATS_MAX as usize];
 
 pub(super) fn decode_statement(
@@ -354,7 +353,7 @@ pub(super) fn decode_decision(
     })
 }
 
-/// Takes a tick for each seat that is not in `staying`.
+/// Decodes a tick for each seat that is not in `staying`.
 fn decode_ticks(
     reader: &mut Reader<'_>,
     shape: Shape,
@@ -389,7 +388,7 @@ pub(crate) fn write_statement(out: &mut Vec<u8>, statement: &Statement, seats: u
     write_statement_body(out, statement, seats);
 }
 
-/// Appends what stands behind the kind of a statement.
+/// Appends a statement after its kind.
 pub(super) fn write_statement_body(out: &mut Vec<u8>, statement: &Statement, seats: u16) {
     let mut writer = Writer::new(out);
     writer.u16(statement.members);
@@ -405,7 +404,7 @@ pub(crate) fn write_decision(out: &mut Vec<u8>, decision: &Decision, seats: u16)
     write_decision_body(out, decision, seats);
 }
 
-/// Appends what stands behind the kind of a decision.
+/// Appends a decision after its kind.
 pub(super) fn write_decision_body(out: &mut Vec<u8>, decision: &Decision, seats: u16) {
     let mut writer = Writer::new(out);
     writer.u16(decision.members);

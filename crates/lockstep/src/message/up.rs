@@ -1,4 +1,4 @@
-//! What clients send.
+//! Datagrams from clients.
 
 use core::ops::Range;
 
@@ -12,24 +12,24 @@ use crate::event::LeaveReason;
 use crate::input::Width;
 use crate::tick::Tick;
 
-/// Inputs that one report may carry: what a client may have unacknowledged.
+/// Most inputs in a report: those a client may have unacknowledged.
 pub const INPUTS_MAX: u32 = 64;
 
 /// A datagram from a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Up<'a> {
-    /// It holds the welcome and waits for turns.
+    /// It has the welcome and waits for turns.
     Ready {
-        /// First tick that it lacks: 0, but for one who comes back.
+        /// First tick that it lacks: 0, unless it reconnects.
         next: Tick,
     },
     /// Acknowledgement, inputs and state hashes.
     Report(Report<'a>),
-    /// It goes.
+    /// It leaves.
     Leave(LeaveReason),
-    /// What the server asked for, to find where a desync began.
+    /// Answer to a question about a desync.
     Answer(Answer<'a>),
-    /// It watches, and wants a snapshot for those it serves.
+    /// A spectator relay requests a snapshot for its children.
     SnapshotAsk,
 }
 
@@ -52,13 +52,13 @@ pub enum Up<'a> {
 /// Padded with zero bits to a whole byte. A hash step is every `hash_interval`-th tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report<'a> {
-    /// Transfer of the snapshot that the client loaded last; hashes are of the state that came of it.
+    /// Transfer of the client's last loaded snapshot; hashes are of the state derived from it.
     pub loaded: Option<u8>,
     /// Low half of the first tick that the client lacks.
     pub next_low: u16,
-    /// Whether a tick is missing that the usual copies bring no more.
+    /// Whether a tick is missing that redundancy no longer covers.
     pub is_gap: bool,
-    /// Turns that wait for the client's simulation.
+    /// Turns pending in the client's simulation.
     pub lag: u32,
     /// State hashes, if any.
     pub hashes: HashRun<'a>,
@@ -66,12 +66,12 @@ pub struct Report<'a> {
     pub inputs: Option<InputRun<'a>>,
 }
 
-/// Inputs of consecutive ticks, not yet unpacked but known to be well formed.
+/// Inputs of consecutive ticks, still packed but checked.
 #[derive(Clone, Copy, Debug)]
 pub struct InputRun<'a> {
     /// Ticks from the report's `next` to the first input.
     pub ahead: u32,
-    /// How many there are, 1 to [`INPUTS_MAX`].
+    /// Number of inputs, 1 to [`INPUTS_MAX`].
     pub count: u32,
     /// Whether the first is coded against the neutral input.
     pub is_fresh: bool,
@@ -96,15 +96,15 @@ impl PartialEq for InputRun<'_> {
 impl Eq for InputRun<'_> {}
 
 impl InputRun<'_> {
-    /// Unpacks the inputs: turns `input`, which holds the one before the first, into each in
-    /// turn and calls `on_input` with its index and its bits.
+    /// Unpacks the inputs. `input` holds the one before the first; it becomes each in turn, and
+    /// `on_input` is called with its index and its bits.
     ///
-    /// Work is at most `count` inputs, whatever the bytes say.
+    /// Work is at most `count` inputs, whatever the bytes.
     pub fn unpack(&self, input: &mut [u8], on_input: impl FnMut(u32, &[u8])) {
         self.unpack_from(0, input, on_input);
     }
 
-    /// As [`unpack`](Self::unpack), and passes over the first `skipped`.
+    /// As [`unpack`](Self::unpack), but skips the first `skipped`.
     pub(crate) fn unpack_from(
         &self,
         skipped: u32,
@@ -128,7 +128,7 @@ impl InputRun<'_> {
     }
 }
 
-/// What [`write_report`] needs besides the inputs.
+/// Fields of [`write_report`] other than inputs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ReportHead {
     pub(crate) loaded: Option<u8>,
@@ -169,9 +169,9 @@ pub(crate) fn write_report<'i>(
 }
 
 /// Returns how many of the newest `inputs` fit a report of `len_max` bytes, the first of them coded
-/// against `neutral`; at least 1 where there are any.
+/// against `neutral`; at least 1 if there are any.
 ///
-/// Each is counted as long as it can be, so a few bytes may stay free.
+/// Assumes the longest encoding of each, so a few bytes may stay unused.
 pub(crate) fn fitting_inputs<'i>(
     len_max: usize,
     width: Width,
@@ -200,10 +200,10 @@ pub(crate) fn fitting_inputs<'i>(
     count
 }
 
-/// Most bits that an input takes behind `before`, its part of a run included.
+/// Most bits of an input after `before`, its part of a run included.
 fn input_len(width: Width, before: &[u8], input: &[u8]) -> u64 {
     if before == input {
-        // A run of n takes at most 1 + 2n bits; the change behind it pays for the 1.
+        // A run of n takes at most 1 + 2n bits; the change after it pays for the 1.
         2
     } else {
         u64::from(delta::len(width, before, input)).saturating_add(1)
@@ -237,27 +237,27 @@ fn write_inputs<'i>(
     }
 }
 
-/// Appends word that the client waits for the first tick.
+/// Appends a ready datagram.
 pub(crate) fn write_ready(out: &mut Vec<u8>, next: Tick) {
     out.extend_from_slice(&[READY, VERSION]);
     out.extend_from_slice(&next.0.to_be_bytes());
 }
 
-/// Appends word that a spectator wants a snapshot for others.
+/// Appends a snapshot request of a spectator relay.
 pub(crate) fn write_snapshot_request(out: &mut Vec<u8>) {
     out.push(SNAPSHOT_REQUEST);
 }
 
-/// Appends word that the client goes; a reason that is the server's to give is none of its.
+/// Appends a leave; a reason that only servers give is replaced.
 pub(crate) fn write_leave(out: &mut Vec<u8>, reason: LeaveReason) {
     debug_assert!(reason.is_players(), "`leave` takes no other");
     out.extend_from_slice(&[LEAVE, reason.code()]);
 }
 
-/// Reads the low half of `next` and the gap of a report that says nothing else, as spectators'
-/// reports are; `None` for any other datagram.
+/// Decodes the low half of `next` and the gap of a report without other contents, as spectators
+/// send it; `None` for any other datagram.
 pub(crate) const fn decode_bare_report(datagram: &[u8]) -> Option<(u16, bool)> {
-    // Behind the gap three numbers of one bit each, all 0, and the padding.
+    // After the gap follow three numbers of one bit each, all 0, and the padding.
     match *datagram {
         [REPORT, high, low, 0x70] => Some((u16::from_be_bytes([high, low]), false)),
         [REPORT, high, low, 0xf0] => Some((u16::from_be_bytes([high, low]), true)),
@@ -265,14 +265,14 @@ pub(crate) const fn decode_bare_report(datagram: &[u8]) -> Option<(u16, bool)> {
     }
 }
 
-/// Reads a datagram from a client whose inputs have `width` bits.
+/// Decodes a datagram from a client whose inputs have `width` bits.
 ///
-/// Pure: nothing is allocated, and work is bounded by the length of `datagram` and by
-/// [`INPUTS_MAX`]. What is accepted is the one encoding of what it says.
+/// Allocates nothing; work is bounded by the length of `datagram` and by [`INPUTS_MAX`]. Accepts
+/// only the canonical encoding.
 ///
 /// # Errors
 ///
-/// [`DecodeError`], by the first fault found.
+/// [`DecodeError`], for the first fault found.
 pub fn decode_up(datagram: &[u8], width: Width) -> Result<Up<'_>, DecodeError> {
     let mut reader = Reader::new(datagram);
     let kind = reader.u8()?;
@@ -352,8 +352,8 @@ fn decode_report(
     })
 }
 
-/// Calls `on_run(unchanged, changed, reader)` for the runs of `count` inputs: those that are as the one
-/// before them, and the one behind them that is not, where there is one.
+/// Calls `on_run(unchanged, changed, reader)` for the runs of `count` inputs: unchanged ones, and
+/// the changed one after them, if any.
 fn walk<'a>(
     reader: &mut BitReader<'a>,
     count: u32,
@@ -369,15 +369,15 @@ fn walk<'a>(
     Ok(())
 }
 
-/// State hashes that one report may carry.
+/// Most state hashes in a report.
 pub const HASHES_MAX: u32 = 16;
 
-/// State hashes of consecutive hash steps, not yet unpacked but known to be there.
+/// State hashes of consecutive hash steps, still packed but checked.
 #[derive(Clone, Copy, Debug)]
 pub struct HashRun<'a> {
     /// Steps from the newest step before the report's `next` back to the first hash.
     pub back: u32,
-    /// How many there are, at most [`HASHES_MAX`].
+    /// Number of hashes, at most [`HASHES_MAX`].
     pub count: u32,
     /// At the first of them.
     reader: BitReader<'a>,
@@ -391,7 +391,7 @@ impl<'a> HashRun<'a> {
         reader: BitReader::new(&[]),
     };
 
-    /// Takes the number of hashes, and them.
+    /// Reads the number of hashes, and the hashes.
     pub(super) fn take(reader: &mut BitReader<'a>) -> Result<Self, Malformed> {
         let count = reader.gamma(HASHES_MAX)?;
         if count == 0 {
@@ -429,14 +429,14 @@ impl Eq for HashRun<'_> {}
 pub(crate) struct HashSlice {
     /// Steps from the newest step before the report's `next` back to the first hash.
     pub(crate) back: u32,
-    /// How many of `values` count, at most [`HASHES_MAX`].
+    /// Valid entries of `values`, at most [`HASHES_MAX`].
     pub(crate) count: u32,
     /// The hashes, oldest first; zero past `count`.
     pub(crate) values: [u32; 16],
 }
 
 impl HashSlice {
-    /// Appends what [`HashRun`] reads.
+    /// Writes what [`HashRun`] reads.
     pub(super) fn write(&self, writer: &mut BitWriter<'_>) {
         writer.gamma(self.count);
         if self.count > 0 {
@@ -499,8 +499,7 @@ mod tests {
     }
 
     proptest! {
-        /// Reports of any inputs, cut to what fits, are no longer than that; nothing that would have
-        /// fitted by far is left out.
+        /// Reports cut to fit are never too long, and omit little that would have fitted.
         #[test]
         fn a_cut_report_fits_and_wastes_little(
             bits in 1_u16..=2_048,
@@ -548,7 +547,7 @@ mod tests {
             prop_assert!(datagram.len() <= len_max, "{} of {}", datagram.len(), len_max);
             prop_assert!(decode_up(&datagram, width).is_ok());
             if kept < count {
-                // The head counts as its longest, each unchanged input as two bits.
+                // The header counts as its longest, each unchanged input as two bits.
                 let slack = REPORT_HEAD_LEN_MAX + 16;
                 prop_assert!(report(kept + 1).len() + slack > len_max);
             }
@@ -607,7 +606,7 @@ mod tests {
 
     #[test]
     fn l8_no_report_unpacks_to_more_than_64_inputs() {
-        // Count 65, and then a run that would be that long.
+        // Count 65, and then a run of that length.
         let mut out = vec![REPORT];
         let mut writer = BitWriter::new(&mut out);
         writer.bits(0, 17);

@@ -1,4 +1,4 @@
-//! What a mesh peer sends each tick: its inputs, and what came of the receiver's.
+//! The datagram of a mesh peer for each tick.
 
 use core::ops::Range;
 
@@ -24,7 +24,7 @@ use crate::tick::Tick;
 /// | bundles of one seat, one after the other, to the end | |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Play<'a> {
-    /// What stands before the bundles.
+    /// The header.
     pub head: PlayHead,
     /// State hashes, if any.
     pub hashes: LaneHashes<'a>,
@@ -32,25 +32,25 @@ pub struct Play<'a> {
     pub bundles: LaneBundles<'a>,
 }
 
-/// The head of a [`Play`].
+/// The header of a [`Play`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlayHead {
-    /// Whether a tick of the receiver's is missing that the usual copies bring no more.
+    /// Whether a tick of the receiver is missing that redundancy no longer covers.
     pub is_gap: bool,
-    /// Low half of the first tick of the receiver's that the sender lacks.
+    /// Low half of the receiver's first tick that the sender lacks.
     pub next_low: u16,
-    /// Place in the sender's ticks: low 16 bits of a tick, 8 bits of its fraction.
+    /// The sender's clock position: low 16 bits of a tick, 8 bits of fraction.
     pub clock: u32,
-    /// The receiver's place less the sender's when datagrams arrive, in 1/32 tick;
-    /// [`LEAD_UNKNOWN`] before one did.
+    /// The receiver's position minus the sender's on arrival, in 1/32 tick; [`LEAD_UNKNOWN`] before
+    /// the first datagram.
     pub lead: i16,
-    /// Low half of the first state hash that the sender asks for.
+    /// Low half of the first state hash that the sender requests.
     pub wanted_low: Option<u16>,
     /// Low half of the first bundle's tick.
     pub first_low: u16,
 }
 
-/// A [`PlayHead::lead`] that says nothing.
+/// A [`PlayHead::lead`] without a value.
 pub const LEAD_UNKNOWN: i16 = i16::MIN;
 
 /// State hashes of consecutive steps.
@@ -84,7 +84,7 @@ impl<'a> LaneHashes<'a> {
 pub struct LaneBundles<'a> {
     bytes: &'a [u8],
     shape: Shape,
-    /// How many there are.
+    /// Number of bundles.
     count: u32,
     /// Length of the last one, in bytes.
     last_len: usize,
@@ -96,8 +96,9 @@ impl<'a> LaneBundles<'a> {
         Self::check_knowing(bytes, shape, |_| None)
     }
 
-    /// As [`check`](Self::check), where `known(index)` may be a sound bundle: what begins with its
-    /// bytes is the same one, since no bundle is the beginning of another.
+    /// As [`check`](Self::check), but skips parsing of known bundles: `known(index)` may return a
+    /// valid one. Bytes that begin with it are the same bundle, since no bundle is a prefix of
+    /// another.
     fn check_knowing<'k>(
         bytes: &'a [u8],
         shape: Shape,
@@ -129,7 +130,7 @@ impl<'a> LaneBundles<'a> {
         })
     }
 
-    /// Returns how many there are.
+    /// Returns the number of bundles.
     #[must_use]
     pub const fn len(&self) -> u32 {
         self.count
@@ -141,14 +142,14 @@ impl<'a> LaneBundles<'a> {
         self.count == 0
     }
 
-    /// Returns the last one; empty where there is none.
+    /// Returns the last one; empty if there is none.
     #[must_use]
     pub fn last(&self) -> &'a [u8] {
         let start = self.bytes.len().saturating_sub(self.last_len);
         self.bytes.get(start..).unwrap_or_default()
     }
 
-    /// Returns the bundles, one for each tick.
+    /// Returns the bundles, one per tick.
     pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let Self {
             mut bytes, shape, ..
@@ -165,7 +166,7 @@ impl<'a> LaneBundles<'a> {
     }
 }
 
-/// A bundle of one seat that did not change: no extension, a run of one.
+/// A bundle of one unchanged seat: no extension, a run of one.
 pub const QUIET: u8 = 0b0010_0000;
 
 fn lane_bundle_len(bytes: &[u8], shape: Shape) -> Result<usize, DecodeError> {
@@ -175,7 +176,8 @@ fn lane_bundle_len(bytes: &[u8], shape: Shape) -> Result<usize, DecodeError> {
     Ok(bundle::check(bytes, shape)?)
 }
 
-/// `known(first_low, index)` may be the sound bundle `index` ticks after the one that has this low half.
+/// `known(first_low, index)` may return the valid bundle `index` ticks after the one with this low
+/// half.
 pub(super) fn decode_play<'a, 'k>(
     mut reader: Reader<'a>,
     lane: Shape,
@@ -222,7 +224,7 @@ pub(super) fn decode_play<'a, 'k>(
     })
 }
 
-/// Appends what stands before the bundles; `hashes` are those of `steps`, at most [`HASHES_MAX`] of them.
+/// Appends the header; `hashes` are those of `steps`, at most [`HASHES_MAX`].
 pub(crate) fn write_play_head(
     out: &mut Vec<u8>,
     head: &PlayHead,
@@ -259,7 +261,7 @@ pub(crate) fn write_play_head(
     out.extend_from_slice(&head.first_low.to_be_bytes());
 }
 
-/// Longest head in front of the bundles of a [`Play`]: all flags, 16 hashes.
+/// Longest header of a [`Play`]: all flags, 16 hashes.
 pub const PLAY_HEAD_LEN_MAX: usize = 9 + 2 + 2 + 64 + 2;
 
 const FLAG_GAP: u8 = 0x80;
@@ -279,7 +281,7 @@ const FLAGS_HASHES: u8 = 0x1f;
 /// | a datagram of play | |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Commitment<'a> {
-    /// Low half of the first tick that the head is not over.
+    /// Low half of the first tick that the head does not cover.
     pub end_low: u16,
     /// Commits to all inputs before that tick.
     pub head: [u8; 16],
@@ -299,7 +301,7 @@ pub const COMMITTED_SALT_LEN: usize = 8;
 /// Bytes in front of the salts.
 pub const COMMITTED_HEAD_LEN: usize = 1 + 2 + 16 + 2;
 
-/// Reads what is behind the kind.
+/// Decodes the prefix after its kind.
 pub(super) fn decode_committed(
     mut reader: Reader<'_>,
     lane: Shape,
@@ -324,7 +326,7 @@ pub(super) fn decode_committed(
     }
 }
 
-/// Appends what stands before `count` salts.
+/// Appends the header of `count` salts.
 pub(crate) fn write_committed_head(out: &mut Vec<u8>, end_low: u16, head: &[u8; 16], count: u16) {
     let mut writer = Writer::new(out);
     writer.u8(MESH_COMMITTED);
