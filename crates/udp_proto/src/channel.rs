@@ -1,4 +1,4 @@
-//! Channels: what both sides of a session agree on before the first message.
+//! Channels: what both ends of a session agree on in the handshake.
 
 pub(crate) mod byte_queue;
 mod msg;
@@ -15,11 +15,11 @@ pub use msg::{MsgFrame, MsgHeader};
 pub(crate) use msg::{WITH_LENGTH, encode_plain, length_len, plain_len};
 pub use table::{ChannelTable, TableError};
 
-/// One of up to 32 streams of messages of a session: its row in the [`ChannelTable`].
+/// One of up to 32 message streams of a session: its row in the [`ChannelTable`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelId(pub u8);
 
-/// The number of a message among those sent on its channel by this side.
+/// The number of a message among those that this side sent on its channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageId(pub u64);
 
@@ -28,19 +28,19 @@ pub struct MessageId(pub u64);
 #[non_exhaustive]
 #[repr(u8)]
 pub enum Delivery {
-    /// At most once, in the order of arrival. What is lost stays lost.
+    /// At most once, in order of arrival. Lost messages are not retransmitted.
     Unreliable = 0,
-    /// At most once, and never one that was sent before what was delivered last. What is lost or
-    /// overtaken stays away.
+    /// At most once, and never older than the last one delivered. Lost and late messages are
+    /// dropped.
     Sequenced = 1,
-    /// Exactly once, in the order of arrival, as long as the session lives.
+    /// Exactly once, in order of arrival, while the session lives.
     ReliableUnordered = 2,
-    /// Exactly once and in the order of sending, as long as the session lives.
+    /// Exactly once, in order of sending, while the session lives.
     ReliableOrdered = 3,
 }
 
 impl Delivery {
-    /// Returns the number that stands for it in the encoded table.
+    /// Returns its code in the encoded table.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
@@ -51,7 +51,7 @@ impl Delivery {
         }
     }
 
-    /// Returns whether lost messages are sent again.
+    /// Returns whether lost messages are retransmitted.
     #[must_use]
     pub const fn is_reliable(self) -> bool {
         match self {
@@ -60,7 +60,7 @@ impl Delivery {
         }
     }
 
-    /// Returns whether each of its messages has a number on the wire, and not only split ones.
+    /// Returns whether each message has a number on the wire, not only split ones.
     pub(crate) const fn is_numbered(self) -> bool {
         match self {
             Self::Unreliable => false,
@@ -69,18 +69,18 @@ impl Delivery {
     }
 }
 
-/// Which channels go first: 0 before 1 before ... 7.
+/// The priority of a channel, 0 (highest) to 7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Priority(u8);
 
 impl Priority {
-    /// Before all others.
+    /// Higher than all others.
     pub const FIRST: Self = Self(0);
-    /// Behind [`Self::FIRST`].
+    /// Next to [`Self::FIRST`].
     pub const SECOND: Self = Self(1);
-    /// The first at which what is reliable is bulk: see [`ChannelConfig::is_bulk`].
+    /// The first level at which reliable messages are bulk: see [`ChannelConfig::is_bulk`].
     pub const BULK: Self = Self(2);
-    /// After all others.
+    /// Lower than all others.
     pub const LAST: Self = Self(7);
 
     /// Returns the priority of that level; `None` above 7.
@@ -104,25 +104,25 @@ impl Priority {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChannelConfig {
-    /// How it treats loss and order. Both sides must agree.
+    /// Loss and order; both ends must agree.
     pub delivery: Delivery,
-    /// Which channels go before it. A busy channel starves those behind it, but unreliable ones
-    /// leave a quarter of what is in flight to reliable ones; those of equal priority share byte
-    /// for byte.
+    /// Send priority. A busy channel starves those of lower priority, except that unreliable
+    /// channels leave a quarter of the room in flight to reliable ones. Channels of equal priority
+    /// share byte for byte.
     pub priority: Priority,
-    /// Longest message, bytes. Both sides must agree. A reliable one raises the receiver's window
-    /// where that is too small for it ([`ChannelTable::receive_window`]).
+    /// Longest message in bytes; both ends must agree. A long reliable message raises the
+    /// receiver's window ([`ChannelTable::receive_window`]).
     pub message_bytes_max: usize,
-    /// How long an unreliable message may wait to be sent; 100 ms, about six ticks at 60 Hz, after
-    /// which a newer one says more. Reliable channels ignore it.
+    /// How long an unreliable message may wait to be sent; 100 ms, about six ticks at 60 Hz.
+    /// Reliable channels ignore it.
     pub ttl: Duration,
     /// Bytes that may wait to be sent and, on a reliable channel, to be acknowledged; 64 KiB. Each
-    /// message counts as [`QUEUE_RECORD_LEN`] more. An empty queue takes any one message.
+    /// message counts as [`QUEUE_RECORD_LEN`] more. An empty queue accepts any one message.
     pub queue_bytes_max: usize,
 }
 
 impl ChannelConfig {
-    /// Returns a channel for state that the next tick replaces: first priority, messages of up to
+    /// Returns a channel for state that the next tick replaces: highest priority, messages of up to
     /// 16 fragments.
     #[must_use]
     pub const fn unreliable() -> Self {
@@ -135,8 +135,8 @@ impl ChannelConfig {
         }
     }
 
-    /// Returns a channel for state of which only the newest counts: as [`unreliable`](Self::unreliable),
-    /// but what comes behind a newer one is dropped.
+    /// Returns a channel for state of which only the newest counts: as
+    /// [`unreliable`](Self::unreliable), but messages older than a delivered one are dropped.
     #[must_use]
     pub const fn sequenced() -> Self {
         let mut config = Self::unreliable();
@@ -144,8 +144,8 @@ impl ChannelConfig {
         config
     }
 
-    /// Returns a channel for what must arrive, each message for itself: as
-    /// [`reliable_ordered`](Self::reliable_ordered), but none waits for those before it.
+    /// Returns a channel for independent messages that must arrive: as
+    /// [`reliable_ordered`](Self::reliable_ordered), but none waits for earlier ones.
     #[must_use]
     pub const fn reliable_unordered() -> Self {
         let mut config = Self::reliable_ordered();
@@ -153,9 +153,9 @@ impl ChannelConfig {
         config
     }
 
-    /// Returns a channel for what may take the time that the path leaves it, as levels, replays and
-    /// patches: as [`reliable_ordered`](Self::reliable_ordered), but behind all that is a game's, and
-    /// with a queue of 1 MiB. It is sent as fast as the path carries it, and yields to the rest.
+    /// Returns a channel for large transfers such as levels, replays and patches: as
+    /// [`reliable_ordered`](Self::reliable_ordered), but with lower priority than the game's
+    /// channels and a queue of 1 MiB. Congestion control limits its rate.
     #[must_use]
     pub const fn bulk() -> Self {
         let mut config = Self::reliable_ordered();
@@ -165,14 +165,14 @@ impl ChannelConfig {
     }
 
     /// Returns whether its messages wait for the congestion window: those of reliable channels of
-    /// [`Priority::BULK`] and behind it. All others are realtime, and are sent at
-    /// [`Config::realtime_rate`](crate::Config::realtime_rate) at most.
+    /// priority [`Priority::BULK`] and lower. All others are realtime, limited by
+    /// [`Config::realtime_rate`](crate::Config::realtime_rate).
     #[must_use]
     pub const fn is_bulk(&self) -> bool {
         self.delivery.is_reliable() && self.priority.0 >= Priority::BULK.0
     }
 
-    /// Returns a channel for what must arrive, in order: second priority, messages of up to 64 KiB.
+    /// Returns a channel for messages that must arrive in order: second priority, up to 64 KiB.
     #[must_use]
     pub const fn reliable_ordered() -> Self {
         Self {
@@ -185,18 +185,18 @@ impl ChannelConfig {
     }
 }
 
-/// What one MSG frame carried, for the record of the packet it left in.
+/// The content of one MSG frame, for the record of its packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Content {
     /// Number of the message on its channel.
     message: MessageId,
-    /// The channel, and in the low half which fragment of the message: two numbers go through
-    /// registers, three would be written to memory and read again for each message of a packet.
+    /// The channel, and in the low half the fragment's index. Two integers are passed in registers;
+    /// three would go through memory for each message of a packet.
     place: u32,
 }
 
 impl Content {
-    /// Names `fragment` of `message` on `channel`; a whole message is its fragment 0.
+    /// Identifies `fragment` of `message` on `channel`; a whole message is its fragment 0.
     #[must_use]
     pub const fn new(channel: ChannelId, message: MessageId, fragment: u16) -> Self {
         Self {
@@ -218,7 +218,7 @@ impl Content {
         self.message
     }
 
-    /// Returns which fragment of the message; 0 where it is whole.
+    /// Returns the index of the fragment; 0 for a whole message.
     #[must_use]
     pub const fn fragment(self) -> u16 {
         let [_, _, high, low] = self.place.to_be_bytes();
@@ -226,7 +226,7 @@ impl Content {
     }
 }
 
-/// Why [`Outbox::send`](crate::outbox::Outbox::send) did not take a message.
+/// Why [`Outbox::send`](crate::outbox::Outbox::send) rejected a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendError {
@@ -241,11 +241,10 @@ pub enum SendError {
         /// What was allowed, bytes.
         max: usize,
     },
-    /// The reliable channel's queue holds as much as it may; try again when some of it is
-    /// acknowledged.
+    /// The reliable channel's queue is full; try again after an acknowledgement.
     Full,
-    /// The fate of 4,096 tracked messages of the session is open, or was not polled; try again when
-    /// some of it was told, or send untracked.
+    /// 4,096 tracked messages of the session are open or not polled. Try again after some are
+    /// settled, or send untracked.
     TooManyTracked,
 }
 
@@ -265,12 +264,12 @@ impl fmt::Display for SendError {
 
 impl core::error::Error for SendError {}
 
-/// What a peer did that ends the session.
+/// A peer's violation that ends the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChannelError {
-    /// A MSG frame that has no meaning: cut short, unknown channel, length not minimal, message
-    /// over the channel's limit.
+    /// A malformed MSG frame: truncated, unknown channel, length not minimal, or message over the
+    /// channel's limit.
     Frame,
     /// A fragment that contradicts its header, its channel or an earlier fragment.
     Fragment(FragmentError),
@@ -308,31 +307,31 @@ impl From<FragmentError> for ChannelError {
     }
 }
 
-/// Message numbers a reliable sender may be ahead of the oldest one not acknowledged, and how far
-/// back a receiver remembers fragmented unreliable ones; TWP/1, section 7.
+/// How far a reliable sender may be ahead of the oldest unacknowledged message, and how far back a
+/// receiver remembers split unreliable messages; TWP/1, section 7.
 pub const ID_WINDOW: u64 = 1_024;
 
-/// MSG frames in one packet at most.
+/// Most MSG frames in one packet.
 ///
-/// A packet is taken up to 1,024 packet numbers late. So a message number in it is less than
-/// 1,023 * 30 + 30 + [`ID_WINDOW`] = 31,744 behind the newest, inside the 2^15 that 2 bytes can
-/// tell apart: an old number never reads as a new one.
+/// Packets are accepted up to 1,024 packet numbers late. So a message number is less than 1,023 *
+/// 30 + 30 + [`ID_WINDOW`] = 31,744 behind the newest, within the 2^15 that 2 bytes distinguish: an
+/// old number is never read as a new one.
 pub const FRAMES_MAX: usize = 30;
 
-/// Longest message that leaves in one frame.
+/// Longest message that fits in one frame.
 ///
-/// A datagram of 1,200 bytes less 29 (flags, 8-byte connection id, 4-byte packet number, tag)
-/// less 5 of the frame's header (type, number, length).
+/// A datagram of 1,200 bytes less 29 (flags, 8-byte connection id, 4-byte packet number, tag) less
+/// 5 of the frame's header (type, number, length).
 pub const WHOLE_MAX: usize = 1_166;
 
-/// Bytes that a message counts in a send queue beyond its own: those of its record.
+/// Bytes that a queued message's record counts for.
 pub const QUEUE_RECORD_LEN: usize = 40;
 
-/// Credit that a reliable frame spends at least, so that short messages, which cost their receiver
-/// a record and a block each, cannot cost more than the window allows.
+/// Least credit of a reliable frame. Short messages cost their receiver a record and a block each,
+/// which must not exceed the window.
 pub const FRAME_CREDIT_MIN: usize = 96;
 
-/// Credit that a reliable frame with `len` bytes of data spends.
+/// Credit of a reliable frame with `len` bytes of data.
 pub(crate) const fn frame_credit(len: usize) -> usize {
     if len < FRAME_CREDIT_MIN {
         FRAME_CREDIT_MIN
@@ -341,7 +340,7 @@ pub(crate) const fn frame_credit(len: usize) -> usize {
     }
 }
 
-/// Credit that all frames of a reliable message spend.
+/// Credit of all frames of a reliable message.
 pub(crate) const fn message_credit(len: usize) -> usize {
     if len <= WHOLE_MAX {
         return frame_credit(len);
@@ -350,7 +349,7 @@ pub(crate) const fn message_credit(len: usize) -> usize {
     len.saturating_sub(tail).saturating_add(frame_credit(tail))
 }
 
-/// Frames that a message of `len` bytes takes.
+/// Number of frames for a message of `len` bytes.
 pub(crate) fn frame_count(len: usize) -> u16 {
     if len <= WHOLE_MAX {
         return 1;
@@ -369,44 +368,44 @@ pub(crate) fn widen(expected: u64, low: u16) -> u64 {
         .unwrap_or_else(|| low.into())
 }
 
-/// What goes on the wire of a number that [`widen`] restores.
+/// The wire form of a number that [`widen`] restores.
 pub(crate) const fn truncate(id: u64) -> u16 {
     let [.., high_byte, low_byte] = id.to_be_bytes();
     u16::from_be_bytes([high_byte, low_byte])
 }
 
-/// What a channel has for a packet.
+/// What a channel has to send.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Next {
-    /// Nothing, or nothing before an acknowledgement comes.
+    /// Nothing before the next acknowledgement.
     Idle,
-    /// A message that cannot begin before the peer grants more.
+    /// A message that cannot start before the peer grants more credit.
     Waiting,
     /// A frame.
     Frame(Outgoing),
 }
 
-/// A MSG frame that is not yet written.
+/// A MSG frame to be written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outgoing {
-    /// All of it but length and data.
+    /// The header without the length.
     pub(crate) header: MsgHeader,
     /// Number of its message on the channel.
     pub(crate) message: u64,
-    /// Which fragment of the message it is; 0 where it is whole.
+    /// Index of the fragment; 0 if whole.
     pub(crate) fragment: u16,
     /// Offset of its data in the channel's queue.
     pub(crate) start: u64,
     /// Bytes of data.
     pub(crate) len: usize,
-    /// What its message takes of the peer's window, all of it with the first fragment; 0 in others.
+    /// Credit of the whole message with the first fragment; 0 with others.
     pub(crate) credit: usize,
-    /// Whether the channel wants to hear what became of it.
+    /// Whether the channel tracks its outcome.
     pub(crate) is_tracked: bool,
 }
 
 impl Outgoing {
-    /// Returns what the record of its packet keeps of it.
+    /// Returns its entry in the packet's record.
     pub(crate) const fn content(&self) -> Content {
         Content::new(self.header.channel, MessageId(self.message), self.fragment)
     }

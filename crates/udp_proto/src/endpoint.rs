@@ -1,4 +1,4 @@
-//! Many sessions on one socket: routing, admission, timers and turns.
+//! Many sessions on one socket: routing, admission, timers and scheduling.
 
 mod admission;
 mod application;
@@ -36,75 +36,75 @@ use application::Bans;
 use listener::Listener;
 use sources::Sources;
 
-/// One socket's worth of sessions; a [`wire::Machine`] that speaks to socket addresses.
+/// The sessions of one socket; a [`wire::Machine`] whose peers are socket addresses.
 ///
-/// It dials with [`connect`](Self::connect) and accepts after [`listen`](Self::listen), both on
-/// one socket if need be. It owns no socket, clock or thread: a driver of `servicer` brings
-/// datagrams and time, and takes what [`poll_transmit`](Self::poll_transmit) writes.
+/// It dials with [`connect`](Self::connect) and accepts after [`listen`](Self::listen), also both
+/// on one socket. It owns no socket, clock or thread: a driver of `servicer` supplies datagrams and
+/// time, and sends what [`poll_transmit`](Self::poll_transmit) writes.
 pub struct Endpoint<P: Provider> {
     config: Config,
     app_id: AppId,
-    /// First 16 bytes of the hash over the channel table: both ends must have the same.
+    /// First 16 bytes of the hash over the channel table; both ends must agree.
     channel_digest: [u8; 16],
     provider: P,
-    /// For what peers may see: connection ids, jitter, hello ids. Seeded by the provider once, so
-    /// that it tells nothing about secrets.
+    /// For values that peers see: connection ids, jitter, hello ids. Seeded once by the provider,
+    /// so that it reveals nothing about secrets.
     generator: Generator,
     listener: Option<Box<Listener<P>>>,
-    /// Tokens that were used; outlives the listener, since what it forgot could be used again.
+    /// Used tokens. Outlives the listener, since a forgotten token could be used again.
     tokens: TokenCache,
     slots: Slots<Slot<P>>,
-    /// Dials, by the id that replies echo.
+    /// Dials by the hello id that replies echo.
     dials: BTreeMap<u64, SessionId>,
-    /// Sessions by peer address, where our connection ids have length 0.
+    /// Sessions by peer address, if our connection ids have length 0.
     by_address: BTreeMap<SocketAddr, SessionId>,
-    /// Sessions whose server may reset them, by its address.
+    /// Sessions that their peer may reset, by its address.
     resettable: BTreeSet<(SocketAddr, SessionId)>,
-    /// Which session each player has.
+    /// The session of each player.
     players: BTreeMap<ClientId, Present>,
-    /// Which session each node of the mesh has.
+    /// The session of each mesh node.
     nodes: BTreeMap<NodeId, SessionId>,
-    /// Nodes that peer mode lets in; `None` lets in all that hold the network secret.
+    /// Nodes allowed in peer mode; `None` allows all that hold the network secret.
     allowed_nodes: Option<BTreeSet<NodeId>>,
     sources: Sources,
     blocked: BlockList,
-    /// Players who have broken the protocol.
+    /// Players banned for protocol violations.
     bans: Bans,
     timers: Timers,
-    /// Slots that may have something to send, each once.
+    /// Slots that may have something to send, without duplicates.
     ready: VecDeque<u16>,
-    /// Whether each slot is in `ready`.
+    /// Which lists each slot is in.
     marks: Vec<Marks>,
     /// Slots touched since timers last ran.
     touched: Vec<u16>,
-    /// Replies that keep no state; at most one for each datagram handled since the last drain.
+    /// Stateless replies; at most one per datagram handled since the last drain.
     replies: VecDeque<Reply>,
     events: VecDeque<Event>,
-    /// Sessions whose end waits in `events` or was the last event told, and whether nothing else keeps
-    /// their slots: what they said last can be read until then.
+    /// Sessions whose `Closed` waits in `events` or was the last event polled, and whether only
+    /// that keeps their slots: their last messages stay readable until then.
     ended: BTreeMap<SessionId, bool>,
-    /// The session whose end was the last event told.
+    /// The session of the last polled event, if that was `Closed`.
     reported_end: Option<SessionId>,
     stats: EndpointStats,
-    /// What all sessions together may send, and when they may go on that wait for it.
+    /// The rate limit of all sessions together, and when sessions that wait for it may continue.
     cap: Option<(TokenBucket, Option<Instant>)>,
-    /// The latest time heard of.
+    /// The latest time seen.
     now: Instant,
     /// The wall clock at a monotonic instant.
     unix: Option<(Instant, UnixTime)>,
 }
 
-/// What a slot holds.
+/// Contents of a slot.
 pub(crate) enum Slot<P: Provider> {
-    /// We dial.
+    /// Our attempt to connect.
     Dial(Box<Dial<P>>),
-    /// A HELLO was accepted; its sender has not spoken since.
+    /// An accepted HELLO without a first packet.
     HalfOpen(Box<HalfOpen<Admitted>>),
-    /// A session, open or on its way out.
+    /// A session, open or closing.
     Session(Box<Session<P::Aead>>),
 }
 
-/// A player's session.
+/// A connected player.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Present {
     pub(crate) session: SessionId,
@@ -112,11 +112,11 @@ pub(crate) struct Present {
     pub(crate) token_id: TokenId,
 }
 
-/// A datagram that answers another, without a session.
+/// A stateless reply to a datagram.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) destination: SocketAddr,
-    /// The address of ours that was spoken to.
+    /// The local address that the datagram was sent to.
     pub(crate) source: Option<IpAddr>,
     pub(crate) body: ReplyBody,
 }
@@ -125,11 +125,11 @@ pub(crate) struct Reply {
 pub(crate) enum ReplyBody {
     Retry(Retry),
     Refuse(Refuse),
-    /// The versions we speak, for the HELLO with this id.
+    /// Our versions, for the HELLO with this id.
     Version(u64),
     /// The ACCEPT of a half-open attempt.
     Accept(SessionId),
-    /// The session of this connection id is not known.
+    /// The session of this connection id is unknown.
     Reset(Cid),
 }
 
@@ -141,11 +141,11 @@ struct Marks {
 }
 
 impl<P: Provider> Endpoint<P> {
-    /// Makes an endpoint without sessions that listens to nobody.
+    /// Creates an endpoint that has no sessions and does not listen.
     ///
     /// # Errors
     ///
-    /// [`NoEntropy`] where the provider has no randomness.
+    /// [`NoEntropy`] if the provider has no randomness.
     pub fn new(
         config: Config,
         app_id: AppId,
@@ -163,7 +163,7 @@ impl<P: Provider> Endpoint<P> {
             .endpoint_send_rate_max
             .map(|rate| (cap(rate.get(), now), None));
         Ok(Self {
-            // Beyond `sessions_max` for players who take their own places.
+            // Slots beyond `sessions_max` serve players who replace their own sessions.
             slots: Slots::new(config.sessions_max.saturating_add(config.half_open_max)),
             config,
             app_id,
@@ -196,12 +196,12 @@ impl<P: Provider> Endpoint<P> {
         })
     }
 
-    /// Returns what was counted so far.
+    /// Returns the counters.
     pub const fn stats(&self) -> &EndpointStats {
         &self.stats
     }
 
-    /// Returns the provider, so that layers above draw from the same.
+    /// Returns the provider, for the layers above.
     pub const fn provider(&self) -> &P {
         &self.provider
     }
@@ -211,13 +211,13 @@ impl<P: Provider> Endpoint<P> {
         &mut self.provider
     }
 
-    /// Returns how many sessions, half-open ones and dials included, there are.
+    /// Returns the number of sessions, including half-open ones and dials.
     pub const fn session_count(&self) -> u16 {
         self.slots.len()
     }
 
-    /// Returns about how many bytes of memory it holds for its peers: sessions with their queues and
-    /// records of packets, attempts, dials, tokens that were used, and what waits to be polled.
+    /// Returns the approximate memory in bytes: sessions with queues and records, attempts, dials,
+    /// used tokens, and everything that waits to be polled.
     pub fn memory(&self) -> usize {
         let events = self.events.len().saturating_mul(size_of::<Event>());
         let replies = self.replies.len().saturating_mul(size_of::<Reply>());
@@ -238,12 +238,12 @@ impl<P: Provider> Endpoint<P> {
             .saturating_add(replies)
     }
 
-    /// Returns whether there is no room for another session but in the place of one.
+    /// Returns whether a new session needs the slot of an existing one.
     const fn is_full(&self) -> bool {
         self.slots.len() >= self.config.sessions_max
     }
 
-    /// Keeps time from going back: a late clock is a fault of the driver's.
+    /// Keeps time monotonic: a clock that goes back is a driver's fault.
     pub(crate) fn advance(&mut self, now: Instant) -> Instant {
         debug_assert!(now >= self.now, "time went back");
         if now > self.now {
@@ -253,14 +253,14 @@ impl<P: Provider> Endpoint<P> {
         self.now
     }
 
-    /// The wall clock now, from the last one told.
+    /// The current wall clock, extrapolated from the last one set.
     pub(crate) fn unix_time(&self) -> Option<UnixTime> {
         self.unix
             .map(|(at, unix)| unix + self.now.saturating_since(at))
     }
 
-    /// Marks a slot as one that may have something to send. The drain that must follow sets its
-    /// deadline, once, however much has come in between.
+    /// Schedules a slot that may have something to send. The drain that follows sets its deadline
+    /// once, for any number of inputs.
     pub(crate) fn arm(&mut self, id: SessionId) {
         let index = usize::from(id.index);
         if self.marks.len() <= index {
@@ -277,14 +277,14 @@ impl<P: Provider> Endpoint<P> {
         }
     }
 
-    /// Sets the deadlines of slots that were touched since the last call and still wait for a drain.
+    /// Sets the deadlines of slots touched since the last call that no drain has set.
     pub(crate) fn set_timers_of_touched(&mut self) {
         while let Some(index) = self.touched.pop() {
             let Some(marks) = self.marks.get_mut(usize::from(index)) else {
                 continue;
             };
             marks.is_touched = false;
-            // A drain has set the others'.
+            // A drain sets the deadlines of the others.
             if marks.is_ready
                 && let Some(id) = self.slots.id_at(index)
             {
@@ -315,7 +315,7 @@ impl<P: Provider> core::fmt::Debug for Endpoint<P> {
 }
 
 impl<P: Provider> Endpoint<P> {
-    /// Takes one datagram, decrypting it in place. Bad ones are counted and dropped.
+    /// Processes one datagram, decrypting it in place. Invalid ones are counted and dropped.
     pub fn handle_datagram(
         &mut self,
         now: Instant,
@@ -330,7 +330,7 @@ impl<P: Provider> Endpoint<P> {
     pub fn handle_timeout(&mut self, now: Instant) {
         let now = self.advance(now);
         if let Some((_, until)) = &mut self.cap {
-            // What waits leaves with the drain.
+            // Waiting packets are sent by the drain.
             *until = until.filter(|until| *until > now);
         }
         self.set_timers_of_touched();
@@ -367,14 +367,14 @@ impl<P: Provider> Endpoint<P> {
         }
     }
 
-    /// Takes the wall clock, which only the expiry of tokens looks at.
+    /// Sets the wall clock, used only for the expiry of tokens.
     pub fn set_unix_time(&mut self, now: Instant, unix: UnixTime) {
         let now = self.advance(now);
         self.unix = Some((now, unix));
         self.tokens.expire(unix);
     }
 
-    /// Appends the next datagram to `buf`; `None` when there is none.
+    /// Appends the next datagram to `buf`; `None` if there is none.
     pub fn poll_transmit(
         &mut self,
         now: Instant,
@@ -395,7 +395,7 @@ impl<P: Provider> Endpoint<P> {
 
     /// Returns the next event for the application.
     ///
-    /// After [`Event::Closed`], what the session said last can be received until the next call.
+    /// After [`Event::Closed`], the session's last messages can be received until the next call.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.remove_reported_end();
         let event = self.events.pop_front()?;
@@ -405,10 +405,10 @@ impl<P: Provider> Endpoint<P> {
         Some(event)
     }
 
-    /// Returns when `handle_timeout` is next needed; `None` means never, until new input.
+    /// Returns when `handle_timeout` is next due; `None` means never, until new input.
     ///
-    /// It is right when [`poll_transmit`](Self::poll_transmit) has returned `None`; before, the
-    /// deadlines of what came since the last drain may be missing.
+    /// Valid once [`poll_transmit`](Self::poll_transmit) has returned `None`. Before that,
+    /// deadlines set since the last drain may be missing.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let first = self.timers.next();
         let Some((_, Some(until))) = self.cap else {
@@ -417,13 +417,14 @@ impl<P: Provider> Endpoint<P> {
         Some(first.map_or(until, |first| first.min(until)))
     }
 
-    /// Returns whether sessions may send at all; where they may not, notes when they may.
+    /// Returns whether the common rate limit allows sessions to send; otherwise records when it
+    /// will.
     fn is_within_cap(&mut self, now: Instant) -> bool {
         let Some((cap, until)) = &mut self.cap else {
             return true;
         };
         let longest = u32::from(Mtu::MAX.get());
-        // Brings it up to now, so that what it says lies ahead.
+        // Refills the bucket, so that its answer lies in the future.
         cap.take(now, 0);
         if cap.available(now) >= longest {
             *until = None;
@@ -435,7 +436,7 @@ impl<P: Provider> Endpoint<P> {
         false
     }
 
-    /// Notes that a slot has nothing to send.
+    /// Records that a slot has nothing to send.
     fn rest(&mut self, index: u16) {
         if let Some(marks) = self.marks.get_mut(usize::from(index)) {
             marks.is_ready = false;
@@ -462,7 +463,7 @@ impl<P: Provider> Endpoint<P> {
                 }
                 ReplyBody::Accept(id) => match self.slots.get(id) {
                     Some(Slot::HalfOpen(half_open)) => buf.extend_from_slice(&half_open.accept),
-                    // The attempt was confirmed or ended since: nothing is owed.
+                    // The attempt was confirmed or ended since.
                     _ => continue,
                 },
             }
@@ -497,7 +498,7 @@ impl<P: Provider> Endpoint<P> {
                 Some(Slot::HalfOpen(_)) | None => (None, false),
             };
             if transmit.is_some() && !is_done {
-                // To the end of the queue: sessions take turns, a datagram each.
+                // Round robin over sessions, one datagram each.
                 self.ready.push_back(index);
             } else {
                 self.rest(index);
@@ -516,7 +517,7 @@ impl<P: Provider> Endpoint<P> {
     }
 }
 
-/// The endpoint sends, and asks for nothing else.
+/// The endpoint has no commands.
 impl<P: Provider> Machine for Endpoint<P> {
     type Peer = SocketAddr;
     type Event = Event;
@@ -526,12 +527,12 @@ impl<P: Provider> Machine for Endpoint<P> {
         self.handle_datagram(now, arrival, datagram);
     }
 
-    /// A HELLO may; what is too short or long for one is dropped sooner than it could wait.
+    /// A HELLO may wait. A datagram too short or long for one is dropped at once anyway.
     fn may_wait(&self, datagram: &[u8]) -> bool {
         matches!(datagram, [hello::FIRST_BYTE, ..]) && datagram.len() == hello::LEN
     }
 
-    /// A packet of a session that is not here, and a HELLO whose token is sealed by a key that is not.
+    /// Packets of unknown sessions, and HELLOs whose token key is unknown.
     fn is_stray(&self, datagram: &[u8]) -> bool {
         match datagram.first().map(|first| Kind::of(*first)) {
             Some(Kind::Protected) => {
@@ -558,7 +559,7 @@ impl<P: Provider> Machine for Endpoint<P> {
         }
     }
 
-    /// All who have a session, and not whose handshake is under way.
+    /// Every peer with a session; handshakes in progress are excluded.
     fn tell_peers(&self, tell: &mut dyn FnMut(SocketAddr)) {
         let addresses = self.slots.ids().filter_map(|id| self.peer_address(id));
         addresses.for_each(tell);
@@ -595,15 +596,15 @@ impl<P: Provider> Machine for Endpoint<P> {
 
 /// How late a driver may be; TWP/1, section 11.
 const LATE: Duration = Duration::from_millis(250);
-/// What one stall is worth at most, and all of them while nothing is heard of a peer.
+/// The most that one stall counts for, and all stalls until a peer's next packet.
 pub(crate) const STALL_MAX: Duration = Duration::from_secs(10);
 
 impl<P: Provider> Endpoint<P> {
-    /// Takes note that the driver is here, at `now`, before the clock is set on: where it should have
-    /// been here more than 250 ms ago, idle deadlines move by what is over that.
+    /// Detects a stall of the driver before the clock advances. If a call at `now` is more than 250
+    /// ms late, idle deadlines move by the excess.
     ///
-    /// A driver sleeps until a deadline; so a stall is counted from the earliest that it missed, and
-    /// not from its last call. The next call at the same time finds the clock set, and counts nothing.
+    /// A driver sleeps until a deadline, so a stall is measured from the earliest missed deadline
+    /// and not from the last call. Another call at the same time counts nothing.
     fn detect_stall(&mut self, now: Instant) {
         let Some(due) = self.timers.next() else {
             return;

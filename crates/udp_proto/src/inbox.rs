@@ -1,4 +1,4 @@
-//! What comes in: from MSG frames to messages for the application.
+//! The receiving half: from MSG frames to messages.
 
 mod unread;
 
@@ -16,40 +16,39 @@ use unread::{UNRELIABLE_UNREAD_MAX, Unread};
 
 /// The receiving half of a session's channels.
 ///
-/// Memory, whatever a peer sends: unreliable messages hold at most 64 KiB in fragments and 64 KiB
-/// unread. Reliable ones are bounded by the window, of which each frame spends at least
-/// [`FRAME_CREDIT_MIN`](crate::channel::FRAME_CREDIT_MIN) bytes: with what is kept for more of them, three
-/// windows, also where a peer sends in one form after the other.
+/// Memory is bounded whatever the peer sends. Unreliable messages hold at most 64 KiB in fragments
+/// and 64 KiB unread. Reliable messages are bounded by the window, of which each frame uses at
+/// least [`FRAME_CREDIT_MIN`](crate::channel::FRAME_CREDIT_MIN) bytes: with spare capacity three
+/// windows, even if the peer alternates between forms.
 #[derive(Debug)]
 pub struct Inbox {
-    /// What both sides agreed on.
+    /// The negotiated table.
     table: ChannelTable,
     /// One for each row of the table.
     channels: Vec<Inbound>,
-    /// What the channels share.
+    /// Shared by all channels.
     store: Store,
-    /// Unreliable messages of which some fragments are there.
+    /// Incomplete unreliable messages.
     reassembly: Reassembly,
-    /// Frames that repeated what was there.
+    /// Duplicate frames.
     repeated: u64,
-    /// Frames of sequenced messages behind newer ones.
+    /// Frames of sequenced messages older than a delivered one.
     overtaken: u64,
 }
 
-/// The receiving half of one channel.
 #[derive(Debug)]
 enum Inbound {
-    /// Of an unreliable one, sequenced or not.
+    /// Unreliable or sequenced.
     Unreliable(unreliable::Inbound),
-    /// Of a reliable one, ordered or not.
+    /// Reliable, ordered or unordered.
     Reliable(reliable::Inbound),
 }
 
 impl Inbox {
-    /// Makes the half of channels `table`, of whose reliable messages the peer was granted
-    /// `window` bytes in the handshake, and numbers messages from `first_id` on.
+    /// Creates the receiving half of `table`. The peer was granted `window` bytes of reliable
+    /// messages in the handshake. Messages are numbered from `first_id`, which is 0 for a session.
     ///
-    /// `window` comes from [`ChannelTable::receive_window`]. A session starts at 0.
+    /// `window` is [`ChannelTable::receive_window`].
     #[must_use]
     pub fn new(table: ChannelTable, window: usize, first_id: u64) -> Self {
         let channels = table
@@ -73,12 +72,12 @@ impl Inbox {
         }
     }
 
-    /// Takes a frame of a packet that opened and was not seen before, and says whether the packet may
-    /// be acknowledged.
+    /// Processes a frame of an authenticated packet that is no replay. Returns whether the packet
+    /// may be acknowledged.
     ///
     /// # Errors
     ///
-    /// [`ChannelError`], with whose code the session closes. What the frame brought is then lost.
+    /// [`ChannelError`], which closes the session. The frame's data is lost.
     pub fn on_message(
         &mut self,
         now: Instant,
@@ -91,7 +90,7 @@ impl Inbox {
             .get_mut(usize::from(channel.0))
             .ok_or(ChannelError::Frame)?;
         if config.delivery == Delivery::Unreliable && frame.header.fragment.is_none() {
-            // Nothing is known of such a message but that it is here.
+            // A message without a number has no other state.
             if frame.data.len() > config.message_bytes_max {
                 return Err(ChannelError::Frame);
             }
@@ -132,26 +131,23 @@ impl Inbox {
         })
     }
 
-    /// Moves the message that came first to `out`, whose content it replaces, and returns its
-    /// channel.
+    /// Moves the oldest message to `out`, replacing its content, and returns its channel.
     ///
-    /// Reading reliable messages is what lets the peer send more.
+    /// Reading reliable messages lets the peer send more.
     pub fn recv(&mut self, out: &mut Vec<u8>) -> Option<ChannelId> {
         let taken = self.store.stock.as_mut()?.unread.take(out)?;
         self.store.credit.on_read(taken.credit);
         Some(taken.channel)
     }
 
-    /// Gives up unreliable messages whose missing fragments are overdue.
+    /// Drops unreliable messages whose fragments are overdue.
     pub fn handle_timeout(&mut self, now: Instant) {
         if let Some(stock) = &mut self.store.stock {
             self.reassembly.expire(now, &mut stock.reassembler);
         }
     }
 
-    /// Gives back the memory of all that is empty, for a session that has fallen quiet.
-    ///
-    /// What comes next allocates again.
+    /// Releases the memory of all empty queues. Later messages allocate again.
     pub fn shrink(&mut self) {
         for channel in &mut self.channels {
             match channel {
@@ -163,22 +159,22 @@ impl Inbox {
         self.reassembly.shrink();
     }
 
-    /// Takes note that a WINDOW frame with `grant` left.
+    /// Records that a WINDOW with `grant` was sent.
     pub const fn on_window_sent(&mut self, grant: u64) {
         self.store.credit.on_sent(grant);
     }
 
-    /// Takes note that the packet of a WINDOW frame with `grant` was acknowledged.
+    /// Records that a WINDOW with `grant` was acknowledged.
     pub fn on_window_acked(&mut self, grant: u64) {
         self.store.credit.on_acknowledged(grant);
     }
 
-    /// Takes note that the packet of a WINDOW frame with `grant` is lost.
+    /// Records that a WINDOW with `grant` was lost.
     pub const fn on_window_lost(&mut self, grant: u64) {
         self.store.credit.on_lost(grant);
     }
 
-    /// Returns the grant that the next packet shall carry: bytes since the session's start.
+    /// Returns the grant for the next packet, in bytes since the session's start.
     #[must_use]
     pub fn window_to_send(&self) -> Option<u64> {
         self.store.credit.due()
@@ -210,14 +206,14 @@ impl Inbox {
         }
     }
 
-    /// Returns what unreliable reassembly is charged, bytes, at most
+    /// Returns the bytes charged for unreliable reassembly, at most
     /// [`UNRELIABLE_BUDGET`](crate::fragment::UNRELIABLE_BUDGET).
     #[must_use]
     pub const fn reassembly_charged(&self) -> usize {
         self.reassembly.charged()
     }
 
-    /// Returns the heap memory it keeps, bytes.
+    /// Returns the heap memory in bytes.
     #[must_use]
     pub fn memory(&self) -> usize {
         let channels = self.channels.iter().map(|channel| match channel {
@@ -235,18 +231,16 @@ impl Inbox {
     }
 }
 
-/// An unreliable channel, and what it shares with others.
+/// An unreliable channel, with shared state.
 struct Unreliable<'a> {
-    /// The channel's own.
     inbound: &'a mut unreliable::Inbound,
     /// Split messages of all unreliable channels.
     reassembly: &'a mut Reassembly,
-    /// What all channels share.
     store: &'a mut Store,
 }
 
 impl Unreliable<'_> {
-    /// Takes a frame. `expires_at` is for a message that begins with it.
+    /// Processes a frame. A message that starts with it expires at `expires_at`.
     fn on_frame(
         &mut self,
         expires_at: Instant,
@@ -256,7 +250,7 @@ impl Unreliable<'_> {
         let channel = frame.header.channel;
         let len_max = config.message_bytes_max;
         let fragment = match frame.header.fragment {
-            // A whole message that may come again.
+            // A whole message that may be retransmitted.
             Some(SINGLE) if !self.inbound.is_sequenced() => {
                 if frame.data.len() > len_max.min(FRAGMENT_LEN) {
                     return Err(FragmentError::Length(frame.data.len()).into());
@@ -303,7 +297,7 @@ impl Unreliable<'_> {
         }
     }
 
-    /// Takes a whole message with a number.
+    /// Processes a whole message with a number.
     fn on_whole(
         &mut self,
         name: SplitMessage,
@@ -324,7 +318,7 @@ impl Unreliable<'_> {
         Ok(Frame::New)
     }
 
-    /// Drops what the message, which goes to the application, overtook.
+    /// Drops messages that the delivered one superseded.
     fn on_delivered(&mut self, name: SplitMessage) {
         if self.inbound.on_delivered(name.id) {
             self.reassembly
@@ -333,29 +327,29 @@ impl Unreliable<'_> {
     }
 }
 
-/// What became of a frame.
+/// The outcome of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Frame {
-    /// It brought something.
+    /// New data.
     New,
-    /// It came before.
+    /// A duplicate.
     Repeated,
-    /// It is of a message that was given up before all of it came, or is too old to tell.
+    /// Its message was given up before it was complete, or is too old to tell.
     GivenUp,
     /// A newer message of its sequenced channel was delivered.
     Overtaken,
 }
 
-/// What an [`Inbox`] says of a frame.
+/// Whether an [`Inbox`] accepted a frame.
 ///
-/// The acknowledgement of a packet is what its sender calls a message delivered for. So a packet is not
-/// acknowledged that holds a fragment of a message which was given up: there is at least one such
-/// fragment, since the message was not complete, and without it the sender never has all acknowledged.
+/// Senders report a message as delivered when its packets are acknowledged. So a packet with a
+/// fragment of a message that was given up must not be acknowledged: at least one such fragment
+/// exists, and without it the sender never reports the message as delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reception {
-    /// It was taken, or had been before, or was overtaken on a sequenced channel.
+    /// Accepted, a duplicate, or superseded on a sequenced channel.
     Taken,
-    /// Its message was given up, or is too old to tell: its packet must not be acknowledged.
+    /// Its message was given up, or is too old to tell: do not acknowledge its packet.
     GivenUp,
 }
 
@@ -363,42 +357,41 @@ pub enum Reception {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InboxCounts {
-    /// Frames that repeated what was there, were of messages given up, or came too late to tell.
+    /// Duplicate frames, and frames of messages that were given up or too old.
     pub repeated: u64,
-    /// Frames of sequenced messages that came behind a newer message.
+    /// Frames of sequenced messages that arrived after a newer message.
     pub overtaken: u64,
     /// Unreliable messages that the application did not read in time.
     pub unread_dropped: u64,
-    /// Unreliable messages whose fragments did not all come in time, that made place for others, or
-    /// that a newer one of their sequenced channel overtook.
+    /// Incomplete unreliable messages that expired, were displaced by others, or were superseded on
+    /// a sequenced channel.
     pub reassemblies_dropped: u64,
 }
 
-/// The place of the one fragment of an unreliable message that has a number and is not split.
+/// The position of an unreliable message with a number that is not split.
 const SINGLE: Position = Position { index: 0, count: 1 };
 
-/// What the channels of a session share.
+/// State shared by a session's channels.
 #[derive(Debug)]
 pub(crate) struct Store {
-    /// What is there; `None` where nothing is, and nothing has come for long.
+    /// `None` while nothing is held and nothing has arrived for long.
     stock: Option<Box<Stock>>,
-    /// What the peer may still send of reliable messages.
+    /// Flow control of reliable messages.
     pub(crate) credit: Credit,
-    /// Unreliable messages that were dropped while there was another stock.
+    /// Unreliable messages dropped by earlier stocks.
     dropped: u64,
 }
 
-/// Messages on their way from packets to the application.
+/// Messages between packets and the application.
 #[derive(Debug, Default)]
 pub(crate) struct Stock {
-    /// Those that are not complete, or not in turn.
+    /// Incomplete or out of order.
     pub(crate) reassembler: Reassembler,
-    /// Those that wait for the application.
     pub(crate) unread: Unread,
 }
 
 impl Store {
-    /// Makes an empty one, for a peer who was granted `window` bytes.
+    /// Creates an empty store for a peer with a grant of `window` bytes.
     const fn new(window: u64) -> Self {
         Self {
             stock: None,
@@ -407,15 +400,14 @@ impl Store {
         }
     }
 
-    /// Returns what is there, or a place for what comes.
+    /// Returns the stock, allocated if absent.
     #[inline]
     pub(crate) fn stock(&mut self) -> &mut Stock {
         self.stock.get_or_insert_default()
     }
 
-    /// Once all parts together keep more than one of them that grew alone, has those give back memory
-    /// that hold little of what they grew to: a peer who sends in one form after the other fills
-    /// each part in its turn.
+    /// Shrinks parts with little content once all together keep more than one part alone could. A
+    /// peer that alternates between forms would otherwise grow each part in turn.
     fn tidy(&mut self) {
         let window = usize::try_from(self.credit.window()).unwrap_or(usize::MAX);
         let alone = window.saturating_add(window / 2).max(UNRELIABLE_MEMORY_MAX);
@@ -430,7 +422,7 @@ impl Store {
         }
     }
 
-    /// Gives back the memory of all that is empty.
+    /// Releases the memory of empty parts.
     fn shrink(&mut self) {
         let Some(stock) = &mut self.stock else {
             return;
@@ -451,7 +443,7 @@ impl Store {
         self.dropped.saturating_add(of_this)
     }
 
-    /// Returns the heap memory it keeps, bytes.
+    /// Returns the heap memory in bytes.
     fn memory(&self) -> usize {
         self.stock.as_ref().map_or(0, |stock| {
             size_of::<Stock>()
@@ -461,31 +453,30 @@ impl Store {
     }
 }
 
-/// What unreliable messages take that are put together and that wait, with what vectors that grow by half
-/// keep.
+/// Memory of unreliable messages, incomplete and unread, including the spare capacity of vectors
+/// that grow by half.
 const UNRELIABLE_MEMORY_MAX: usize = (UNRELIABLE_BUDGET + UNRELIABLE_UNREAD_MAX) * 8 / 5;
 
-/// The receiver's side of flow control; TWP/1, section 7.2.
+/// Flow control, receiver's side; TWP/1, section 7.2.
 ///
 /// All counts are cumulative since the session's start.
 #[derive(Debug)]
 pub(crate) struct Credit {
-    /// Bytes that may be received and not yet read.
+    /// Bytes that may be received and unread.
     window: u64,
-    /// What the peer may send. At first the window, which it knows from the handshake.
+    /// The peer's limit; initially the window, which it knows from the handshake.
     granted: u64,
-    /// What it sent.
+    /// Received.
     spent: u64,
-    /// What the application has read of it.
+    /// Read by the application.
     read: u64,
     /// The highest grant that the peer is known to have.
     acknowledged: u64,
-    /// Whether the grant is to be sent, for the first time or again.
+    /// Whether to send the grant, for the first time or again.
     is_due: bool,
 }
 
 impl Credit {
-    /// Grants one window.
     const fn new(window: u64) -> Self {
         Self {
             window,
@@ -497,12 +488,11 @@ impl Credit {
         }
     }
 
-    /// Returns the bytes that may be received and not yet read.
     const fn window(&self) -> u64 {
         self.window
     }
 
-    /// Takes what a new frame costs from the grant.
+    /// Charges a new frame.
     pub(crate) const fn spend(&mut self, credit: usize) -> Result<(), ChannelError> {
         let spent = self.spent.saturating_add(credit as u64);
         if spent > self.granted {
@@ -512,30 +502,30 @@ impl Credit {
         Ok(())
     }
 
-    /// Takes note that the application read a message whose frames cost `credit`.
+    /// Records that the application read a message that cost `credit`.
     const fn on_read(&mut self, credit: usize) {
         self.read = self.read.saturating_add(credit as u64);
         let grant = self.read.saturating_add(self.window);
-        // A grant for each message would be a frame for each.
+        // Not for every message, which would cost a frame each.
         if grant.saturating_sub(self.granted) >= self.window / 4 {
             self.granted = grant;
             self.is_due = true;
         }
     }
 
-    /// Returns the grant to be sent.
+    /// Returns the grant to send.
     fn due(&self) -> Option<u64> {
         self.is_due.then_some(self.granted)
     }
 
-    /// Takes note that `grant` left in a packet.
+    /// Records that `grant` was sent.
     const fn on_sent(&mut self, grant: u64) {
         if grant == self.granted {
             self.is_due = false;
         }
     }
 
-    /// Takes note that the peer has `grant`.
+    /// Records that the peer has `grant`.
     fn on_acknowledged(&mut self, grant: u64) {
         self.acknowledged = self.acknowledged.max(grant.min(self.granted));
         if self.acknowledged == self.granted {
@@ -543,7 +533,7 @@ impl Credit {
         }
     }
 
-    /// Takes note that a packet with `grant` is lost. An older one is worth nothing any more.
+    /// Records the loss of a packet with `grant`. An older grant is obsolete.
     const fn on_lost(&mut self, grant: u64) {
         if grant == self.granted && self.acknowledged < self.granted {
             self.is_due = true;

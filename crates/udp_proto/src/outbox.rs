@@ -1,4 +1,4 @@
-//! What goes out: from the application's messages to MSG frames in packets.
+//! The sending half: from messages to MSG frames.
 
 mod packet_builder;
 mod senders;
@@ -24,39 +24,37 @@ pub use packet_builder::{End, FillPolicy, Room, Written};
 
 /// The sending half of a session's channels.
 ///
-/// A packet takes first what was lost, then what is new; of each, what has priority, and byte for
-/// byte in turn among channels of equal priority (deficit round robin: M. Shreedhar, G. Varghese,
-/// "Efficient Fair Queuing Using Deficit Round-Robin", 1996).
+/// A packet takes lost frames first, then new ones, each by priority. Channels of equal priority
+/// share byte for byte (deficit round robin: M. Shreedhar, G. Varghese, "Efficient Fair Queuing
+/// Using Deficit Round-Robin", 1996).
 #[derive(Debug)]
 pub struct Outbox {
-    /// What both sides agreed on.
+    /// The negotiated table.
     table: ChannelTable,
-    /// The halves of the channels, and what they share.
+    /// The channels' sending halves and their shared state.
     senders: Senders,
-    /// The channels by priority, the first first.
+    /// The channels grouped by priority, highest first.
     rounds: Vec<Round>,
-    /// What is kept of the channels while the session rests; neither they nor rounds are there then.
+    /// The channels' message ids while compacted; `senders` and `rounds` are empty then.
     compacted: Option<Box<[SavedIds]>>,
-    /// Which channels are reliable: bit n is channel n.
+    /// Bit n is set if channel n is reliable.
     reliable: u32,
-    /// Longest reliable message, in credit, for which the peer's window always opens.
+    /// The longest reliable message, in credit, that the peer's window can always admit.
     credit_max: usize,
-    /// Channels that may have something to write: bit n is channel n. None else has.
+    /// Channels that may have something to write: bit n is channel n.
     busy: u32,
-    /// Unreliable channels on which messages wait, or are kept, that are sent again until their
+    /// Unreliable channels with messages, queued or kept, that are retransmitted until their
     /// deadline: bit n is channel n.
     keeping: u32,
-    /// Messages whose sender wants to know what became of them; made for the first.
+    /// Tracked messages; allocated for the first one.
     tracker: Option<Box<Tracker>>,
-    /// What was given up.
+    /// Counters of dropped messages.
     counts: OutboxCounts,
 }
 
 impl Outbox {
-    /// Makes the half of channels `table`, towards a peer who grants `window` bytes of reliable
-    /// messages in the handshake, and numbers messages from `first_id` on.
-    ///
-    /// A session starts at 0.
+    /// Creates the sending half of `table`. The peer granted `window` bytes of reliable messages in
+    /// the handshake. Messages are numbered from `first_id`, which is 0 for a session.
     #[must_use]
     pub fn new(table: ChannelTable, window: usize, first_id: u64) -> Self {
         Self {
@@ -73,10 +71,10 @@ impl Outbox {
         }
     }
 
-    /// Appends MSG frames to the plaintext `out` of one packet, shows each to `contents`, and
-    /// returns how many there are.
+    /// Appends MSG frames to the plaintext `out` of one packet, calls `contents` for each, and
+    /// returns their number.
     ///
-    /// To let every message through, a packet without other frames has room for
+    /// For every message to fit, a packet without other frames needs room for
     /// [`WHOLE_MAX`](crate::channel::WHOLE_MAX) + 5 bytes.
     pub fn fill(
         &mut self,
@@ -114,7 +112,7 @@ impl Outbox {
         frames
     }
 
-    /// Writes what was lost of `channels`, the first priority first.
+    /// Writes lost frames of `channels`, highest priority first.
     fn write_lost(&mut self, channels: u32, builder: &mut PacketBuilder<'_>) {
         for round in &self.rounds {
             if round.has_any(self.busy & channels) {
@@ -125,8 +123,7 @@ impl Outbox {
         }
     }
 
-    /// Gives up what is sent again and has fallen too far behind, and forgets channels that keep
-    /// nothing more.
+    /// Drops retransmitted messages that have fallen too far behind, and updates `keeping`.
     fn drop_stale(&mut self) {
         let tracker = &mut self.tracker;
         for (id, channel) in (0..).map(ChannelId).zip(&mut self.senders.channels) {
@@ -147,7 +144,7 @@ impl Outbox {
         }
     }
 
-    /// Takes the channels off `busy` that have nothing to write.
+    /// Clears the bits of idle channels in `busy`.
     fn forget_idle(&mut self) {
         let mut left = self.busy;
         while left != 0 {
@@ -164,13 +161,13 @@ impl Outbox {
         }
     }
 
-    /// Returns whether any channel may have something to write; where not, none has.
+    /// Returns whether any channel may have something to write; `false` is certain.
     #[must_use]
     pub const fn may_have_work(&self) -> bool {
         self.busy != 0
     }
 
-    /// Takes note that what `content` names arrived.
+    /// Records that `content` was acknowledged.
     pub fn on_acked(&mut self, content: Content) {
         let channel = usize::from(content.channel().0);
         let (id, message) = (content.channel(), content.message().0);
@@ -195,8 +192,8 @@ impl Outbox {
         }
     }
 
-    /// Takes note that what `content` names is lost. What is reliable, or asked for it, will be sent
-    /// again; what is unreliable is counted, once for each frame.
+    /// Records that `content` was lost. Reliable content, and unreliable content that requested it,
+    /// is queued for retransmission. Every unreliable frame is counted.
     pub fn on_lost(&mut self, now: Instant, content: Content) {
         match self
             .senders
@@ -219,19 +216,19 @@ impl Outbox {
         }
     }
 
-    /// Takes note that so many frames are lost of which nobody wants to hear: [`Written::is_tracked`].
+    /// Counts lost frames that were not [tracked](Written::is_tracked).
     pub const fn on_untracked_lost(&mut self, frames: u32) {
         self.counts.lost = self.counts.lost.saturating_add(frames as u64);
     }
 
-    /// Takes the peer's grant of a WINDOW frame. One that came late changes nothing.
+    /// Applies the grant of a WINDOW frame. A stale one changes nothing.
     pub fn on_window(&mut self, grant: u64) {
         self.senders.window = self.senders.window.max(grant);
     }
 
-    /// Queues the oldest reliable fragment in flight, of the first priority that has one, to be
-    /// sent again as a probe; where there is none, one that is sent again until its deadline. Returns
-    /// whether there is one.
+    /// Queues the oldest reliable fragment in flight, of the highest priority, for retransmission
+    /// as a probe. If there is none, uses an unreliable one that is retransmitted until its
+    /// deadline. Returns whether one was queued.
     pub fn probe(&mut self) -> bool {
         let channels = &mut self.senders.channels;
         let mut probe = |is_reliable: bool| {
@@ -252,13 +249,14 @@ impl Outbox {
         probed.is_some()
     }
 
-    /// Returns whether messages are kept that are sent again until their deadlines.
+    /// Returns whether messages are kept for retransmission until their deadlines.
     #[must_use]
     pub const fn is_keeping(&self) -> bool {
         self.keeping != 0
     }
 
-    /// Gives up unreliable messages that are too old, and hope for tracked ones that count as lost.
+    /// Drops expired unreliable messages, and settles tracked ones that have counted as lost for
+    /// long enough.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.busy | self.keeping == 0 && self.tracker.is_none() {
             return;
@@ -278,9 +276,7 @@ impl Outbox {
         }
     }
 
-    /// Gives back the memory of all queues that are empty, for a session that has fallen quiet.
-    ///
-    /// What comes next allocates again.
+    /// Releases the memory of all empty queues. Later messages allocate again.
     pub fn shrink(&mut self) {
         for channel in &mut self.senders.channels {
             match channel {
@@ -297,8 +293,8 @@ impl Outbox {
         }
     }
 
-    /// Forgets all that waits and all that is in flight, and gives back its memory; for a session
-    /// that has ended. What became of tracked messages can still be polled.
+    /// Drops all queued and in-flight messages of a session that has ended. Outcomes of tracked
+    /// messages can still be polled.
     pub fn forget(&mut self) {
         self.abandon();
         self.busy = 0;
@@ -306,8 +302,8 @@ impl Outbox {
         self.senders = Senders::new(&self.table, 0, 0);
     }
 
-    /// Returns whether [`fill`](Self::fill) would write something, given room with `fill_policy` and
-    /// `channels` and before [`poll_timeout`](Self::poll_timeout).
+    /// Returns whether [`fill`](Self::fill) would write something with `fill_policy` and
+    /// `channels`. Valid until [`poll_timeout`](Self::poll_timeout).
     #[must_use]
     pub fn has_work_for(&self, fill_policy: FillPolicy, channels: u32) -> bool {
         let busy = self.busy & channels;
@@ -355,7 +351,7 @@ impl Outbox {
             })
     }
 
-    /// Returns whether an unreliable message of `channels` waits: no credit holds it back.
+    /// Returns whether an unreliable message of `channels` can be sent; it needs no credit.
     fn has_unreliable(&self, channels: u32) -> bool {
         self.senders
             .channels
@@ -370,13 +366,14 @@ impl Outbox {
             })
     }
 
-    /// Says how many bytes of datagrams a split unreliable message may take that begins to leave: a
-    /// longer one waits. None are held back until it is called.
+    /// Sets the most bytes of datagrams that a split unreliable message may need to start; longer
+    /// ones wait. Unlimited until called.
     pub const fn set_begin_max(&mut self, bytes: usize) {
         self.senders.begin_max = bytes;
     }
 
-    /// Returns the fewest bytes that would let a message of `channels` begin which is held back.
+    /// Returns the lowest limit for [`set_begin_max`](Self::set_begin_max) that would release a
+    /// waiting message of `channels`.
     #[must_use]
     pub fn held_back(&self, channels: u32) -> Option<usize> {
         let busy = self.busy & channels;
@@ -388,8 +385,8 @@ impl Outbox {
             .min()
     }
 
-    /// Returns the channels on which a split unreliable message of at most `len_max` bytes of datagrams
-    /// has left in part, and how many bytes are left of all.
+    /// Returns the channels that have partly sent a split unreliable message of at most `len_max`
+    /// bytes of datagrams, and the total bytes that remain.
     #[must_use]
     pub fn begun(&self, len_max: usize) -> (u32, usize) {
         if self.busy & !self.reliable == 0 {
@@ -408,14 +405,14 @@ impl Outbox {
         begun
     }
 
-    /// As [`has_work_for`](Self::has_work_for) any message.
+    /// As [`has_work_for`](Self::has_work_for), for any message.
     #[must_use]
     pub fn has_work(&self) -> bool {
         self.has_work_for(FillPolicy::Any, u32::MAX)
     }
 
-    /// Returns whether every message sent was written, the reliable ones acknowledged, and the fate of
-    /// each tracked one known.
+    /// Returns whether every message was written, reliable ones acknowledged, and tracked ones
+    /// settled.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let is_settled = self
@@ -429,7 +426,7 @@ impl Outbox {
             })
     }
 
-    /// Returns when the next unreliable message is too old to be sent, or to be hoped for.
+    /// Returns when the next unreliable message expires or the next tracked one is settled.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.busy | self.keeping == 0 && self.tracker.is_none() {
@@ -450,13 +447,13 @@ impl Outbox {
             .min()
     }
 
-    /// Returns what was given up so far.
+    /// Returns the counters.
     #[must_use]
     pub const fn counts(&self) -> OutboxCounts {
         self.counts
     }
 
-    /// Returns the heap memory it keeps, bytes.
+    /// Returns the heap memory in bytes.
     #[must_use]
     pub fn memory(&self) -> usize {
         let queues = self.senders.channels.iter().map(|channel| match channel {
@@ -478,7 +475,7 @@ impl Outbox {
             .fold(slots, usize::saturating_add)
     }
 
-    /// Writes what is new of `class`, the first priority first.
+    /// Writes new frames of `class`, highest priority first.
     fn write_new(&mut self, class: Class, builder: &mut PacketBuilder<'_>) {
         let mut expiry = Expiry {
             now: self.senders.now,
@@ -497,30 +494,27 @@ impl Outbox {
     }
 }
 
-/// What an [`Outbox`] gave up since its start.
+/// What an [`Outbox`] dropped since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OutboxCounts {
-    /// Unreliable messages that made place for newer ones.
+    /// Unreliable messages displaced by newer ones.
     pub displaced: u64,
-    /// Unreliable messages that waited longer than their ttl, or were sent again in vain until then.
+    /// Unreliable messages that exceeded their TTL, queued or while retransmitted.
     pub expired: u64,
-    /// Unreliable frames reported lost.
+    /// Unreliable frames declared lost.
     pub lost: u64,
 }
 
-/// Gives up what is too old, and has it counted and told.
+/// Drops expired messages, with counting and tracking.
 struct Expiry<'a> {
-    /// The time.
     now: Instant,
-    /// What was given up so far.
     counts: &'a mut OutboxCounts,
-    /// Who wants to know.
     tracker: Option<&'a mut Tracker>,
 }
 
 impl Expiry<'_> {
-    /// Gives up what of channel `id` is too old.
+    /// Drops expired messages of channel `id`.
     fn run(&mut self, id: ChannelId, outbound: &mut unreliable::Outbound) {
         outbound.expire(self.now, |message, outcome| {
             if outcome == MessageOutcome::Expired {
@@ -532,8 +526,7 @@ impl Expiry<'_> {
         });
     }
 
-    /// Looks at the message that has come to the front of channel `id`, whose time may be over though
-    /// it was not that of the one before.
+    /// Checks the new front of channel `id`, which may have a shorter TTL than the one before.
     #[inline]
     fn look_at_front(&mut self, id: ChannelId, outbound: &mut unreliable::Outbound) {
         if outbound.expires().is_some_and(|at| at <= self.now) {
@@ -545,11 +538,11 @@ impl Expiry<'_> {
 impl Outbox {
     /// Queues a copy of `message`.
     ///
-    /// A full unreliable channel gives up its oldest messages for it.
+    /// A full unreliable channel drops its oldest messages to make room.
     ///
     /// # Errors
     ///
-    /// [`SendError`]; the message is then not taken.
+    /// [`SendError`]; the message is not queued.
     pub fn send(
         &mut self,
         now: Instant,
@@ -559,12 +552,12 @@ impl Outbox {
         self.queue(now, &Message::new(channel, message))
     }
 
-    /// As [`send`](Self::send), and what becomes of the message comes once from
+    /// As [`send`](Self::send), and reports the message's outcome once through
     /// [`poll_settled`](Self::poll_settled).
     ///
     /// # Errors
     ///
-    /// [`SendError`]; the message is then not taken.
+    /// [`SendError`]; the message is not queued.
     pub fn send_tracked(
         &mut self,
         now: Instant,
@@ -586,8 +579,8 @@ impl Outbox {
         Ok(number)
     }
 
-    /// Changes how long unreliable messages of `channel` may wait that do not say so themselves, from
-    /// the next one on; returns whether there is such a channel.
+    /// Sets the default TTL of later unreliable messages of `channel`. Returns whether the channel
+    /// exists.
     pub fn set_ttl(&mut self, channel: ChannelId, ttl: Duration) -> bool {
         let Some(table) = self.table.with_ttl(channel, ttl) else {
             return false;
@@ -596,12 +589,12 @@ impl Outbox {
         true
     }
 
-    /// Returns what became of the next tracked message.
+    /// Returns the next outcome of a tracked message.
     pub fn poll_settled(&mut self) -> Option<Settled> {
         self.tracker.as_mut()?.poll()
     }
 
-    /// Returns whether [`poll_settled`](Self::poll_settled) has something to tell.
+    /// Returns whether [`poll_settled`](Self::poll_settled) has an outcome.
     #[must_use]
     pub fn has_settled(&self) -> bool {
         self.tracker
@@ -609,7 +602,7 @@ impl Outbox {
             .is_some_and(|tracker| tracker.has_settled())
     }
 
-    /// Takes note that nothing more will be heard of messages: the session has ended.
+    /// Settles all tracked messages, since the session has ended.
     pub fn abandon(&mut self) {
         if let Some(tracker) = &mut self.tracker {
             tracker.drop_all();
@@ -672,18 +665,18 @@ impl Outbox {
     }
 }
 
-/// The numbers that a channel goes on with, which had nothing to send.
+/// The message ids at which a compacted channel continues.
 #[derive(Clone, Copy, Debug)]
 struct SavedIds {
-    /// What the next message is to its sender.
+    /// The next message id of the sender.
     message: u64,
-    /// What it is on the wire.
+    /// The next id on the wire.
     on_wire: u64,
 }
 
 impl Outbox {
-    /// Keeps only the numbers of the channels, until the next message; nothing changes where something
-    /// waits, is in flight, or is not told.
+    /// Keeps only the channels' message ids until the next message. Does nothing while messages are
+    /// queued, in flight or unsettled.
     pub fn compact(&mut self) {
         if self.compacted.is_some() || !self.is_empty() || self.keeping != 0 {
             return;
@@ -704,7 +697,7 @@ impl Outbox {
         self.busy = 0;
     }
 
-    /// Makes the halves of the channels again, as they were.
+    /// Restores the channels.
     #[cold]
     fn expand(&mut self) {
         let Some(compacted) = self.compacted.take() else {
@@ -726,7 +719,7 @@ impl Outbox {
         self.rounds = Round::of(&self.table);
     }
 
-    /// Returns the heap memory that takes, bytes.
+    /// Returns the heap memory of the compacted state in bytes.
     fn compacted_memory(&self) -> usize {
         let channels = self
             .compacted

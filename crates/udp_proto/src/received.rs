@@ -1,4 +1,4 @@
-//! Receiver's side of acknowledgement: what arrived, what to report, and when.
+//! Acknowledgement, receiver's side: what arrived, and what and when to report.
 
 use core::time::Duration;
 
@@ -10,60 +10,57 @@ use crate::nanos::Nanos;
 use crate::packet::{Form, PacketNumber};
 use crate::replay::{ReplayWindow, Verdict};
 
-/// Packets that arrived: the replay window, and how far the peer knows of what is in it.
+/// Received packet numbers: the replay window, and how much of it the peer knows.
 ///
-/// What is [withheld](Self::withhold) is in the window, and in no report.
+/// [Withheld](Self::withhold) numbers are in the window, but never reported.
 ///
-/// Each is reported in every ACK until the peer has acknowledged a packet that carried one with
-/// it, at most 1,023 below the largest. A number that leaves that window unreported is never
-/// acknowledged: the peer may resend what arrived, but is never told that something arrived which
-/// did not.
+/// Each other number is reported in every ACK until the peer acknowledges a packet with such an
+/// ACK, if it is at most 1,023 below the largest. A number that leaves that window unreported is
+/// never acknowledged: the peer may retransmit what arrived, but never believes that something
+/// arrived which did not.
 #[derive(Clone, Debug)]
 pub struct Received {
-    /// What opened; whoever opens what is marked here sees a replay.
+    /// Decrypted packets; a number marked here is a replay.
     window: ReplayWindow,
-    /// What our ACKs report, where that is not all of it.
+    /// What our ACKs report, if it differs.
     withholding: Option<Box<ReportedWindow>>,
-    /// Numbers below are known to the peer.
+    /// The peer knows of all numbers below.
     report_from: PacketNumber,
-    /// Largest number the peer is known to have seen acknowledged, or the first of all.
+    /// Largest number whose acknowledgement the peer is known to have received, or the first of
+    /// all.
     confirmed: PacketNumber,
-    /// Largest number of the ACK for which the peer was last [asked](Self::asks_for_an_answer) to
-    /// acknowledge it.
+    /// Largest number of the ACK for which the peer was last [asked](Self::asks_for_an_answer) for
+    /// an acknowledgement.
     asked: PacketNumber,
-    /// Largest number of the last ACK written.
+    /// Largest number of the last ACK.
     reported: Option<PacketNumber>,
-    /// ACKs written.
     sequence: u64,
-    /// Arrivals below `reported` that no confirmed ACK holds yet; those of `late_next` came while
-    /// `late` waited.
+    /// Arrivals below `reported` that no confirmed ACK covers yet. `late_next` holds those that
+    /// arrived while `late` waited.
     late: Option<Late>,
-    /// As `late`, for those that came after it was made.
     late_next: Option<Late>,
-    /// When the largest arrived.
     largest_at: Instant,
-    /// Packets since the last ACK that ask for one.
+    /// Ack-eliciting packets since the last ACK.
     eliciting: u32,
-    /// When an ACK must leave, even alone; `None` where nothing waits for one.
+    /// When an ACK must be sent, even alone.
     due: Deadline,
-    /// Longest that an ACK waits for company.
     max_ack_delay: Nanos,
 }
 
-/// What one ACK said: all that had arrived, up to its largest number.
+/// Describes one complete ACK: everything received up to its largest number.
 ///
-/// Kept with the packet that carried it, and handed to [`Received::on_confirmed`] when that packet
-/// is acknowledged.
+/// Kept with the packet that carried it. Pass it to [`Received::on_confirmed`] when that packet is
+/// acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Described {
     /// Largest number of the ACK.
     largest: PacketNumber,
-    /// Which ACK it was, from 1.
+    /// Index of the ACK, from 1.
     sequence: u64,
 }
 
 impl Described {
-    /// Returns the one of the later ACK, which says all that the other did.
+    /// Returns the one of the later ACK, which covers the other.
     #[must_use]
     pub const fn newer(self, other: Self) -> Self {
         if self.sequence < other.sequence {
@@ -74,33 +71,33 @@ impl Described {
     }
 }
 
-/// How much of the report an ACK held.
+/// How much of the report an ACK holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// All of it.
+    /// All.
     Whole(Described),
-    /// Its upper part; the rest waits for the next one.
+    /// The upper part; the rest waits for the next ACK.
     Cut,
 }
 
-/// Packets that arrived after an ACK had reported a larger number.
+/// Packets that arrived after an ACK with a larger number.
 #[derive(Clone, Copy, Debug)]
 struct Late {
     /// The lowest of them.
     lowest: PacketNumber,
-    /// ACKs written before the last of them came.
+    /// ACKs written before the last of them arrived.
     after: u64,
 }
 
 impl Received {
-    /// Eliciting packets that are acknowledged at once.
+    /// Ack-eliciting packets after which an ACK is sent at once.
     pub const ELICITING_MAX: u32 = 10;
-    /// Numbers that ACKs report on before the peer is asked to acknowledge one of them.
+    /// Numbers to report before the peer is asked to acknowledge an ACK.
     pub const UNCONFIRMED_MAX: u64 = 128;
 
-    /// Makes a record of nothing, for numbers from `first`.
+    /// Creates an empty record for numbers from `first`.
     ///
-    /// `max_ack_delay` is our own, as announced to the peer.
+    /// `max_ack_delay` is ours, as announced to the peer.
     #[must_use]
     pub const fn new(first: PacketNumber, max_ack_delay: Duration) -> Self {
         Self {
@@ -120,29 +117,29 @@ impl Received {
         }
     }
 
-    /// Judges a number, without marking it.
+    /// Checks a number without marking it.
     #[must_use]
     pub fn check(&self, number: PacketNumber) -> Verdict {
         self.window.check(number)
     }
 
-    /// Returns the largest number marked.
+    /// Returns the largest number received.
     #[must_use]
     pub const fn largest(&self) -> Option<PacketNumber> {
         self.window.largest()
     }
 
-    /// Returns the number that is next if nothing is lost: what truncated numbers are nearest to.
+    /// Returns the next number without loss, the reference for truncated numbers.
     #[must_use]
     pub fn expected(&self) -> PacketNumber {
         self.window.expected(self.report_from)
     }
 
-    /// Takes note of a packet that opened, and of what its frames, all accepted, ask for: no copy of
-    /// it is let in, and ACKs report it.
+    /// Records a decrypted packet whose frames were all accepted. Copies are rejected as replays,
+    /// and ACKs report it.
     ///
-    /// One that was noted before, or that lies below the window, changes nothing. Packets that
-    /// elicit nothing are reported along with others, and never make an ACK leave.
+    /// A duplicate, or a number below the window, changes nothing. Packets that are not
+    /// ack-eliciting are reported, but never cause an ACK.
     pub fn on_packet(&mut self, now: Instant, number: PacketNumber, elicits: Elicits) {
         if self.check(number) != Verdict::Fresh {
             return;
@@ -166,7 +163,7 @@ impl Received {
             return;
         }
         self.eliciting = self.eliciting.saturating_add(1);
-        // RFC 9000, section 13.2.1: a gap that opens or closes is told at once.
+        // RFC 9000, section 13.2.1: a gap that opens or closes is reported at once.
         let wait = if in_order && self.eliciting < Self::ELICITING_MAX {
             self.max_ack_delay
         } else {
@@ -175,8 +172,8 @@ impl Received {
         self.due_by(now + wait);
     }
 
-    /// Takes note of a packet that opened and counts as lost: no copy of it is let in, and no ACK
-    /// reports it.
+    /// Records a decrypted packet that is to count as lost: copies are rejected as replays, and no
+    /// ACK reports it.
     pub fn withhold(&mut self, number: PacketNumber) {
         if self.check(number) != Verdict::Fresh {
             return;
@@ -190,7 +187,7 @@ impl Received {
         self.window.mark(number);
     }
 
-    /// Takes word that the peer acknowledged a packet which carried that ACK.
+    /// Records that the peer acknowledged the packet that carried this ACK.
     pub fn on_confirmed(&mut self, described: Described) {
         for _ in 0..2 {
             if self
@@ -209,10 +206,10 @@ impl Received {
         self.report_from = self.report_from.max(known);
     }
 
-    /// Appends an ACK of at most `room` bytes; `None`, and nothing is written, where nothing has
-    /// arrived or not even the shortest fits.
+    /// Appends an ACK of at most `room` bytes. Returns `None` and writes nothing if nothing has
+    /// arrived or the shortest ACK does not fit.
     ///
-    /// Cuts the oldest part where not all fits. Work is bounded by the window, of which it reads
+    /// Truncates the oldest part if not all fits. Work is bounded by the window, of which it reads
     /// 34 words.
     pub fn write_ack(&mut self, now: Instant, room: usize, out: &mut Vec<u8>) -> Option<Written> {
         let largest = self.told().largest()?;
@@ -221,7 +218,7 @@ impl Received {
         bare.delay = AckFrame::delay_field(now.saturating_since(self.largest_at));
         let room = room.checked_sub(bare.encoded_len())?;
         let fitting = bits.get(..full_len.min(room)).unwrap_or_default();
-        // The last byte of an ACK is not zero, also where it was cut.
+        // The last byte of an ACK is nonzero, also if truncated.
         let len = fitting.len().saturating_sub(trailing_zeros(fitting));
         let frame = AckFrame {
             bits: fitting.get(..len).unwrap_or_default(),
@@ -243,11 +240,11 @@ impl Received {
         }))
     }
 
-    /// Returns whether the packet of the ACK just written, which else elicits nothing, shall ask for
-    /// an acknowledgement; true once for every [`Self::UNCONFIRMED_MAX`] numbers.
+    /// Returns whether the packet of the last ACK should be ack-eliciting although it holds nothing
+    /// else: true once per [`Self::UNCONFIRMED_MAX`] numbers.
     ///
-    /// Whoever only receives would else learn of none, and each of its ACKs would report on all of
-    /// the window (RFC 9000, section 13.2.4).
+    /// Otherwise an endpoint that only receives would get no acknowledgement, and each of its ACKs
+    /// would report the whole window (RFC 9000, section 13.2.4).
     pub fn asks_for_an_answer(&mut self) -> bool {
         let known = self.confirmed.max(self.asked);
         let asks = self
@@ -259,13 +256,13 @@ impl Received {
         asks
     }
 
-    /// Returns whether an ACK of the whole report takes at most `room` bytes.
+    /// Returns whether a complete ACK fits in `room` bytes.
     #[must_use]
     pub fn fits(&self, room: usize) -> bool {
         let Some(largest) = self.told().largest() else {
             return true;
         };
-        // A byte of bits for eight numbers, and 10 for all else.
+        // One byte of bits for eight numbers, and 10 for all else.
         let spoken_of = largest.distance_from(self.lowest(largest));
         if spoken_of / 8 < room.saturating_sub(11) as u64 {
             return true;
@@ -275,26 +272,26 @@ impl Received {
         bare.encoded_len().saturating_add(len) <= room
     }
 
-    /// Returns whether the next packet, whatever it is for, shall carry an ACK.
+    /// Returns whether the next packet should carry an ACK.
     #[must_use]
     pub fn wants_ack(&self) -> bool {
         self.due != Deadline::NEVER
     }
 
-    /// Returns whether an ACK must leave now, even alone.
+    /// Returns whether an ACK must be sent now, even alone.
     #[must_use]
     pub const fn ack_due(&self, now: Instant) -> bool {
         self.due.is_due(now)
     }
 
-    /// Returns when an ACK must leave.
+    /// Returns when an ACK must be sent.
     #[must_use]
     pub const fn poll_timeout(&self) -> Option<Instant> {
         self.due.get()
     }
 
-    /// Makes sure that a number below the last report is reported, also where the ACKs under way
-    /// that left it out are confirmed later.
+    /// Ensures that a number below the last report is reported, even if ACKs in flight without it
+    /// are confirmed later.
     fn on_late(&mut self, number: PacketNumber) {
         self.report_from = self.report_from.min(number);
         let entry = if self.late.is_none() {
@@ -309,7 +306,7 @@ impl Received {
         });
     }
 
-    /// Returns the heap memory it keeps, bytes.
+    /// Returns the heap memory in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.withholding
             .as_ref()
@@ -324,12 +321,12 @@ impl Received {
         }
     }
 
-    /// Makes an ACK leave by `when`.
+    /// Schedules an ACK by `when`.
     fn due_by(&mut self, when: Instant) {
         self.due = self.due.or_at(when);
     }
 
-    /// The whole report: an ACK without its delay and its bits, and the bits with their length.
+    /// The complete report: an ACK without its delay and bits, and the bits with their length.
     fn report(
         &self,
         largest: PacketNumber,
@@ -348,7 +345,7 @@ impl Received {
         (bare, len)
     }
 
-    /// Lowest number that an ACK speaks of.
+    /// Lowest number that an ACK covers.
     fn lowest(&self, largest: PacketNumber) -> PacketNumber {
         let edge = ReplayWindow::LEN.saturating_sub(1);
         largest
@@ -356,9 +353,9 @@ impl Received {
             .map_or(self.report_from, |edge| edge.max(self.report_from))
     }
 
-    /// How many numbers directly below `largest` arrived, down to `lowest`.
+    /// Length of the run of received numbers directly below `largest`, down to `lowest`.
     fn run(&self, largest: PacketNumber, lowest: PacketNumber) -> u16 {
-        // Below `largest` and in the window, so 1,023 at most.
+        // Below `largest` and in the window, so at most 1,023.
         let most = largest.distance_from(lowest);
         let mut run = 0;
         while run < most
@@ -373,7 +370,7 @@ impl Received {
         u16::try_from(run.min(most)).unwrap_or(AckFrame::RUN_MAX)
     }
 
-    /// Sets a bit for each number below the gap that arrived; returns the bytes used.
+    /// Sets a bit for each received number below the gap. Returns the bytes used.
     fn fill_bits(
         &self,
         largest: PacketNumber,
@@ -403,7 +400,7 @@ impl Received {
     }
 }
 
-/// Zero bytes at the end.
+/// Trailing zero bytes.
 fn trailing_zeros(bytes: &[u8]) -> usize {
     bytes.iter().rev().take_while(|byte| **byte == 0).count()
 }
@@ -411,18 +408,18 @@ fn trailing_zeros(bytes: &[u8]) -> usize {
 #[cfg(test)]
 mod tests;
 
-/// The replay window without what is withheld from the peer. There is one only while numbers that are
-/// withheld lie in the window.
+/// The replay window without withheld numbers. Exists only while the window contains withheld
+/// numbers.
 #[derive(Clone, Debug)]
 struct ReportedWindow {
-    /// What is told.
+    /// The numbers that ACKs report.
     window: ReplayWindow,
-    /// The largest number that is not.
+    /// The largest withheld number.
     last: PacketNumber,
 }
 
 impl ReportedWindow {
-    /// Tells of all in `window`, and not of `number`, which is not marked there.
+    /// Copies `window`, in which `number` is not marked.
     fn without(number: PacketNumber, window: &ReplayWindow) -> Self {
         Self {
             window: window.clone(),
@@ -430,12 +427,12 @@ impl ReportedWindow {
         }
     }
 
-    /// Takes note of a further number that is withheld.
+    /// Withholds another number.
     fn withhold(&mut self, number: PacketNumber) {
         self.last = self.last.max(number);
     }
 
-    /// Returns whether it is the same as `all`, what opened, and stays so.
+    /// Returns whether it equals `all`, and will stay equal.
     fn is_whole(&self, all: &ReplayWindow) -> bool {
         let largest = all.largest();
         largest == self.window.largest()

@@ -1,4 +1,4 @@
-//! Sender's side of acknowledgement: what is in flight, what arrived, what is lost.
+//! Loss recovery, sender's side: packets in flight, acknowledged and lost.
 
 mod contents;
 mod flight;
@@ -29,69 +29,66 @@ use tolerance::Tolerance;
 
 pub use flight::InFlight;
 
-/// Packets sent whose fate is open, with what each held.
+/// Sent packets without an outcome, with what each held.
 ///
-/// `C` names something that was sent: a fragment, a message, a frame to repeat. What a packet held
-/// is pushed first and goes with the next [`Self::on_sent`]. What counted as lost is remembered for
-/// three probe timeouts, half a second at least, and while there is room, since it may have been
-/// late: then it need not be sent again. Memory grows in steps of 64 or less up to
-/// [`Self::SLOTS_MAX`] packets and [`Self::CONTENTS_MAX`] contents, and is kept until
-/// [`Self::shrink`].
+/// `C` identifies content: a fragment, a message, a frame to repeat. [`push`](Self::push) a
+/// packet's content before [`on_sent`](Self::on_sent). Lost packets are remembered for three probe
+/// timeouts, at least half a second, while there is room: a late acknowledgement then prevents a
+/// retransmission. Memory grows in steps of at most 64, up to [`Self::SLOTS_MAX`] packets and
+/// [`Self::CONTENTS_MAX`] contents, and is kept until [`Self::shrink`].
 #[derive(Clone, Debug)]
 pub struct SentPackets<C> {
-    /// One for each number from `base` on.
+    /// One for each number from `base`.
     slots: VecDeque<Slot>,
     /// Number of the first slot.
     base: u64,
     /// The direction's first number.
     first: u64,
-    /// What the packets held.
     contents: Contents<C>,
-    /// How many of them belong to packets that count as lost.
+    /// How many contents belong to lost packets.
     lost: usize,
-    /// How long a packet is remembered that counts as lost, or asked for nothing.
+    /// For how long lost and non-eliciting packets are remembered.
     memory_span: Nanos,
-    /// Contents for the next packet.
+    /// Contents of the next packet.
     staged: Chain,
-    /// What packets held that were pushed out of a full ring; lost, and not yet reported.
+    /// Contents of packets evicted from a full ring: lost, and not reported yet.
     evicted: Evicted,
-    /// Numbers never sent, the last 36; an ACK of one is a lie.
+    /// The last 36 skipped numbers. An ACK of one is a protocol violation.
     skipped: VecDeque<u64>,
     /// Orders ACKs and widens their largest number.
     reference: AckReference,
-    /// Largest number acknowledged.
     largest_acked: Option<u64>,
-    /// Finds outages.
+    /// Detects outages.
     gaps: Gaps,
-    /// Packets in flight that ask for an acknowledgement.
+    /// Ack-eliciting packets in flight.
     flight: Flight,
     /// No packet below is in flight.
     open_from: u64,
-    /// What of the path's reordering is borne.
+    /// Reordering tolerance of the path.
     tolerance: Tolerance,
-    /// When the next packet counts as lost without a further ACK.
+    /// When the next packet is declared lost without another ACK.
     loss_deadline: Deadline,
-    /// When the last eliciting packet left, or the last probe was asked for.
+    /// When the last ack-eliciting packet was sent or the last probe requested.
     probe_base: Instant,
     /// Probe timeouts since the last new acknowledgement.
     probes: u32,
-    /// What was sent up to here says nothing about the window; see [`Self::set_recovery`].
+    /// Packets sent up to this time do not affect the window; see [`Self::set_recovery`].
     recovery: Instant,
-    /// Packets before it went another way, or that way too, and measure nothing of this one.
+    /// Packets below it may have used another path, so they give no RTT sample.
     sample_from: u64,
 }
 
 impl<C: Copy> SentPackets<C> {
-    /// Eliciting packets in flight; the sender waits at this many.
+    /// Most ack-eliciting packets in flight.
     pub const IN_FLIGHT_MAX: usize = 1_024;
-    /// Those of them that may hold unreliable messages only: three quarters.
+    /// Most of them with only unreliable messages: three quarters.
     pub const UNRELIABLE_IN_FLIGHT_MAX: usize = flight::UNRELIABLE_MAX;
-    /// Packet numbers remembered. An ACK speaks of no more than that.
+    /// Packet numbers remembered. An ACK covers no more.
     pub const SLOTS_MAX: usize = 2_048;
     /// Contents of all packets in flight: 8 for each of 1,024.
     pub const CONTENTS_MAX: usize = contents::NODES_MAX;
 
-    /// Makes an empty record for numbers from `first`.
+    /// Creates an empty record for numbers from `first`.
     #[must_use]
     pub const fn new(first: PacketNumber) -> Self {
         Self {
@@ -118,11 +115,11 @@ impl<C: Copy> SentPackets<C> {
         }
     }
 
-    /// Adds to what the next packet holds.
+    /// Adds content to the next packet.
     ///
     /// # Errors
     ///
-    /// Hands `content` back where [`Self::CONTENTS_MAX`] are held.
+    /// Returns `content` if [`Self::CONTENTS_MAX`] are held.
     #[inline]
     pub fn push(&mut self, content: C) -> Result<(), ContentsFull<C>> {
         if self.contents.room() == 0 {
@@ -133,15 +130,15 @@ impl<C: Copy> SentPackets<C> {
             .map_err(ContentsFull)
     }
 
-    /// Forgets what was pushed for a packet that is not sent.
+    /// Drops the pushed content of a packet that is not sent.
     pub fn discard(&mut self) {
         let staged = core::mem::take(&mut self.staged);
         self.contents.drain(staged, |_| ());
     }
 
-    /// Takes note of a packet, which held what was pushed since the last one.
+    /// Records a sent packet with the content pushed since the last one.
     ///
-    /// A number below [`Self::next_number`] is a caller's mistake; the packet is not noted.
+    /// A number below [`Self::next_number`] is a caller's error; the packet is ignored.
     pub fn on_sent(&mut self, packet: &SentPacket) {
         let mut number = self.next();
         debug_assert!(packet.number.get() >= number, "numbers go up");
@@ -149,7 +146,7 @@ impl<C: Copy> SentPackets<C> {
             self.discard();
             return;
         }
-        // Numbers that were taken and never sealed.
+        // Numbers that were taken but never sealed.
         while number < packet.number.get() {
             self.skip_next();
             number = number.saturating_add(1);
@@ -183,22 +180,21 @@ impl<C: Copy> SentPackets<C> {
         });
     }
 
-    /// Takes note that [`Self::next_number`] is never sent.
-    ///
-    /// Whoever acknowledges it acknowledges what it did not see: an optimistic acker
-    /// (RFC 9000, section 21.4).
+    /// Skips [`Self::next_number`]. A peer that acknowledges it is an optimistic acker (RFC 9000,
+    /// section
+    /// 21.4).
     pub fn skip(&mut self) {
         self.skip_next();
     }
 
-    /// Applies an ACK, and tells `sink` what arrived and what counts as lost, oldest first.
+    /// Applies an ACK, and calls `sink` for acknowledged and lost content, oldest first.
     ///
-    /// An ACK from a packet so old that its largest number is ambiguous is ignored. Work is
-    /// bounded by [`Self::SLOTS_MAX`] slots and what the packets held.
+    /// Ignores an ACK from a packet so old that its largest number is ambiguous. Work is bounded by
+    /// [`Self::SLOTS_MAX`] slots and the contents of the packets.
     ///
     /// # Errors
     ///
-    /// [`AckUnsent`], with nothing changed, where the ACK reports a number never sent.
+    /// [`AckUnsent`] if the ACK covers a number that was never sent; nothing changes.
     pub fn on_ack(
         &mut self,
         ack: ArrivedAck<'_>,
@@ -228,7 +224,7 @@ impl<C: Copy> SentPackets<C> {
         };
         let mut summary = self.scan(&pass, reports, sink);
         summary.rtt_sample = sample;
-        // The slot of the largest was looked at for the sample, too.
+        // The sample also read the slot of the largest number.
         summary.slots_visited = summary.slots_visited.saturating_add(1);
         if summary.acked_packets > 0 {
             self.probes = 0;
@@ -236,9 +232,9 @@ impl<C: Copy> SentPackets<C> {
         Ok(summary)
     }
 
-    /// Counts as lost what is due, and tells `sink`; or asks for a probe.
+    /// Declares overdue packets lost and calls `sink`, or requests a probe.
     ///
-    /// Before [`Self::poll_timeout`] nothing changes.
+    /// Does nothing before [`Self::poll_timeout`].
     pub fn on_timeout(
         &mut self,
         now: Instant,
@@ -263,19 +259,19 @@ impl<C: Copy> SentPackets<C> {
         Timeout::Checked(Summary::default())
     }
 
-    /// Returns when [`Self::on_timeout`] is next needed.
+    /// Returns when [`Self::on_timeout`] is next due.
     #[must_use]
     pub fn poll_timeout(&self, rtt: &RttEstimator) -> Option<Instant> {
         self.loss_deadline().or_else(|| self.pto_deadline(rtt))
     }
 
-    /// Returns when the next packet counts as lost without a further ACK.
+    /// Returns when the next packet is declared lost without another ACK.
     #[must_use]
     pub const fn loss_deadline(&self) -> Option<Instant> {
         self.loss_deadline.get()
     }
 
-    /// Returns when a probe is due; `None` where nothing in flight asks for an acknowledgement.
+    /// Returns when a probe is due; `None` if nothing ack-eliciting is in flight.
     ///
     /// Doubles with each probe up to [`RttEstimator::BACKOFF_MAX`]; RFC 9002, section 6.2.
     #[must_use]
@@ -289,7 +285,7 @@ impl<C: Copy> SentPackets<C> {
         self.probes
     }
 
-    /// Returns what the packets in flight hold, oldest first.
+    /// Returns the content of the packets in flight, oldest first.
     pub fn in_flight(&self) -> impl Iterator<Item = C> + '_ {
         self.slots
             .iter()
@@ -297,34 +293,34 @@ impl<C: Copy> SentPackets<C> {
             .flat_map(|slot| self.contents.iter(slot.contents))
     }
 
-    /// Returns how many packets are in flight that ask for an acknowledgement.
+    /// Returns the number of ack-eliciting packets in flight.
     #[must_use]
     pub const fn in_flight_packets(&self) -> usize {
         self.flight.packets()
     }
 
-    /// Returns how many bytes these have.
+    /// Returns their bytes.
     #[must_use]
     pub const fn in_flight_bytes(&self) -> InFlight {
         self.flight.bytes()
     }
 
-    /// Says that the congestion window was cut at `at`: acknowledgements of what was sent until then
-    /// are left out of [`Summary::acked_bytes`]; RFC 9002, section 7.3.2.
+    /// Records that the congestion window was reduced at `at`. [`Summary::acked_bytes`] excludes
+    /// packets sent before; RFC 9002, section 7.3.2.
     pub const fn set_recovery(&mut self, at: Instant) {
         self.recovery = at;
     }
 
-    /// Says that the packets sent so far measure nothing of the path: they went another way, or that
-    /// way too; RFC 9000, section 9.4.
+    /// Excludes the packets sent so far from RTT samples, since they may have used another path;
+    /// RFC 9000, section 9.4.
     pub fn reset_rtt_sampling(&mut self) {
         self.sample_from = self.next();
     }
 
-    /// Returns whether no further eliciting packet may leave, but for probes.
+    /// Returns whether no ack-eliciting packet may be sent except probes.
     ///
-    /// So many are in flight; or the oldest of them is so far behind that an ACK of the next one
-    /// would no longer speak of it, and it would be sent again although it may have arrived.
+    /// Either too many are in flight, or the oldest is so far behind that an ACK of the next one
+    /// could not cover it, and it would be retransmitted although it may have arrived.
     #[must_use]
     pub fn is_full(&self) -> bool {
         let span = self.next().saturating_sub(self.open_from);
@@ -332,23 +328,22 @@ impl<C: Copy> SentPackets<C> {
         packets >= Self::IN_FLIGHT_MAX || packets > 0 && span >= ReplayWindow::LEN
     }
 
-    /// Returns whether no further packet may leave that holds unreliable messages only.
+    /// Returns whether no packet with only unreliable messages may be sent.
     ///
-    /// They take at most [`Self::UNRELIABLE_IN_FLIGHT_MAX`] of the places in flight, and as large a
-    /// part of the record of contents: the rest is left to what is reliable.
+    /// These use at most [`Self::UNRELIABLE_IN_FLIGHT_MAX`] packets in flight and the same share of
+    /// the contents; the rest is reserved for reliable messages.
     #[must_use]
     pub const fn is_full_for_unreliable(&self) -> bool {
         self.flight.is_full_for_unreliable()
     }
 
-    /// Returns how many more contents [`push`](Self::push) takes.
+    /// Returns how many more contents [`push`](Self::push) accepts.
     #[must_use]
     pub const fn contents_room(&self) -> usize {
         self.contents.room().saturating_add(self.lost)
     }
 
-    /// Forgets what is in flight, and gives back its memory; for a session that has ended. Numbers
-    /// go on as before.
+    /// Drops the packets in flight of a session that has ended. Numbers continue.
     pub fn forget(&mut self) {
         self.base = self.next();
         self.slots = VecDeque::new();
@@ -360,8 +355,8 @@ impl<C: Copy> SentPackets<C> {
         self.loss_deadline = Deadline::NEVER;
     }
 
-    /// Gives back the memory that the packets in flight do not need, for a session that has fallen
-    /// quiet. Late acknowledgements of what came before them say nothing any more.
+    /// Releases the memory that the packets in flight do not need. Late acknowledgements of earlier
+    /// packets are then ignored.
     pub fn shrink(&mut self) {
         while let Some(slot) = self.slots.front()
             && slot.state != State::InFlight
@@ -371,17 +366,17 @@ impl<C: Copy> SentPackets<C> {
         self.shrink_memory();
     }
 
-    /// Gives back the memory that what is remembered does not need.
+    /// Releases unused capacity.
     pub fn shrink_memory(&mut self) {
         self.slots.shrink_to_fit();
         if self.flight.packets() == 0 {
-            // Whoever acknowledges them gains nothing any more.
+            // A false acknowledgement of them no longer gains anything.
             self.skipped = VecDeque::new();
         }
         self.contents.shrink();
     }
 
-    /// Returns the heap memory it keeps, bytes.
+    /// Returns the heap memory in bytes.
     #[must_use]
     pub fn memory(&self) -> usize {
         let slots = self.slots.capacity().saturating_mul(size_of::<Slot>());
@@ -391,33 +386,33 @@ impl<C: Copy> SentPackets<C> {
             .saturating_add(self.contents.memory())
     }
 
-    /// Returns the number that is sent or skipped next; `None` where all are used.
+    /// Returns the number to send or skip next; `None` if all are used.
     #[must_use]
     pub fn next_number(&self) -> Option<PacketNumber> {
         PacketNumber::new(self.next())
     }
 
-    /// Returns what [`PacketNumber::form_after`] of the next packet refers to: the largest number
-    /// acknowledged, or the first of all.
+    /// Returns the reference of [`PacketNumber::form_after`] for the next packet: the largest
+    /// acknowledged number, or the first of all.
     #[must_use]
     pub fn form_reference(&self) -> PacketNumber {
         let reference = self.largest_acked.unwrap_or(self.first);
         PacketNumber::new(reference).unwrap_or(PacketNumber::MAX)
     }
 
-    /// Returns the largest number acknowledged.
+    /// Returns the largest acknowledged number.
     #[must_use]
     pub fn largest_acked(&self) -> Option<PacketNumber> {
         self.largest_acked.and_then(PacketNumber::new)
     }
 
-    /// Returns how far packets may arrive out of order without counting as lost, in numbers.
+    /// Returns the reordering threshold in packet numbers.
     #[cfg(test)]
     const fn reorder_threshold(&self) -> u64 {
         self.tolerance.threshold()
     }
 
-    /// The number after the last slot; one above the largest packet number where all are used.
+    /// The number after the last slot; one above the largest packet number if all are used.
     fn next(&self) -> u64 {
         self.base.saturating_add(self.slots.len() as u64)
     }
@@ -429,43 +424,43 @@ mod tests;
 /// A packet that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SentPacket {
-    /// Its number, [`super::SentPackets::next_number`] or above it; numbers passed over count as
-    /// skipped.
+    /// At least [`super::SentPackets::next_number`]; numbers in between count as skipped.
     pub number: PacketNumber,
-    /// When it left.
+    /// When it was sent.
     pub at: Instant,
-    /// Its length, bytes of UDP payload.
+    /// UDP payload in bytes.
     pub len: u16,
-    /// Whether it asks for an acknowledgement; one that does not is never lost.
+    /// Whether it is ack-eliciting; other packets are never declared lost.
     pub elicits: Elicits,
-    /// What sort of messages it holds.
+    /// What it holds.
     pub kind: SentKind,
-    /// The ACK it carried, where that was whole.
+    /// The ACK that it carried, if complete.
     pub described: Option<Described>,
-    /// Frames in it of which nobody wants to hear; their loss is counted.
+    /// Frames whose outcome is not tracked; their loss is counted.
     pub untracked_frames: u8,
 }
 
-/// What sort of messages a packet holds.
+/// What a packet holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SentKind {
-    /// So many frames of unreliable ones, at least one, and no other.
+    /// Only unreliable messages, in this many frames, at least one.
     Unreliable(u8),
-    /// A reliable one of a bulk channel, whatever else it holds.
+    /// At least one reliable message of a bulk channel.
     Bulk,
-    /// Padding that asks what size the path carries; its loss says nothing about congestion.
+    /// An MTU probe, whose loss does not indicate congestion.
     MtuProbe,
-    /// None; it went to another address than the session's, and says nothing about the path there.
+    /// No message; it was sent to an address other than the session's, and does not affect the
+    /// path's state.
     OffPath,
-    /// So many parts of one unreliable message that is split, sent again, and nothing else. A peer who has
-    /// given the message up never acknowledges them: their loss says nothing about the path.
+    /// Only retransmitted fragments of one split unreliable message: this many. A peer that gave
+    /// the message up never acknowledges them, so their loss does not indicate congestion.
     Retransmit(u8),
-    /// Another reliable one, or none.
+    /// Other reliable messages, or only control frames.
     Other,
 }
 
 impl SentKind {
-    /// Returns whether the loss of such a packet may come from congestion of the path.
+    /// Returns whether the loss of such a packet may indicate congestion.
     const fn signals_congestion(self) -> bool {
         !matches!(self, Self::MtuProbe | Self::OffPath | Self::Retransmit(_))
     }
@@ -475,71 +470,69 @@ impl SentKind {
     }
 }
 
-/// An ACK that arrived.
+/// A received ACK.
 #[derive(Clone, Copy, Debug)]
 pub struct ArrivedAck<'a> {
     /// When it arrived.
     pub at: Instant,
     /// The packet that carried it.
     pub packet: PacketNumber,
-    /// What it says.
+    /// The frame.
     pub frame: AckFrame<'a>,
 }
 
-/// What became of something sent.
+/// The outcome of sent content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It arrived.
     Acked,
-    /// It counts as lost. Should it arrive after all, [`Acked`](Self::Acked) may follow.
+    /// It counts as lost. [`Acked`](Self::Acked) may follow if it arrives late.
     Lost,
 }
 
-/// What one call learnt.
+/// The result of an ACK or a timeout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Eliciting packets newly acknowledged.
+    /// Newly acknowledged ack-eliciting packets.
     pub acked_packets: u32,
-    /// Packets newly counted as lost.
+    /// Newly lost packets.
     pub lost_packets: u32,
-    /// Of these, how many of [`SentKind::Retransmit`].
+    /// Those of kind [`SentKind::Retransmit`].
     pub lost_retransmits: u32,
-    /// Of the newly lost ones, how many belong to the newest gap, those of [`SentKind::Retransmit`] left out.
+    /// Newly lost packets in the newest gap, without [`SentKind::Retransmit`].
     pub lost_in_gap: u32,
-    /// The gap that ended: when the packets on either side of it were sent, which arrived.
+    /// The gap that ended: send times of the acknowledged packets on either side.
     pub gap: Option<(Instant, Instant)>,
-    /// Packets acknowledged that had been counted as lost, those of [`SentKind::Retransmit`] left out.
+    /// Acknowledged packets that had been declared lost, without [`SentKind::Retransmit`].
     pub spurious_packets: u32,
-    /// The newest ACK of ours that the peer now has, for [`crate::received::Received`].
+    /// The newest ACK of ours that the peer has received, for [`crate::received::Received`].
     pub described: Option<Described>,
-    /// The round trip measured.
+    /// The RTT sample.
     pub rtt_sample: Option<Duration>,
-    /// Bytes of packets newly acknowledged that were sent after
-    /// [`super::SentPackets::set_recovery`]'s time.
+    /// Newly acknowledged bytes sent after the time of [`super::SentPackets::set_recovery`].
     pub acked_bytes: u32,
-    /// When the newest of the packets newly counted as lost was sent, those of [`SentKind::MtuProbe`],
-    /// [`SentKind::OffPath`] and [`SentKind::Retransmit`] left out.
+    /// Send time of the newest newly lost packet, without [`SentKind::MtuProbe`],
+    /// [`SentKind::OffPath`] and [`SentKind::Retransmit`].
     pub lost_sent_at: Option<Instant>,
-    /// The same of those in the gap, which [`Self::lost_sent_at`] leaves out.
+    /// The same for the packets in the gap, which [`Self::lost_sent_at`] excludes.
     pub gap_lost_sent_at: Option<Instant>,
-    /// Of those newly acknowledged, how many were longer than every path must carry, probes not
-    /// counted.
+    /// Newly acknowledged packets longer than the minimum MTU, without probes.
     pub long_acked: u32,
-    /// The same of those newly counted as lost.
+    /// The same for newly lost packets.
     pub long_lost: u32,
-    /// The [`SentPacket::untracked_frames`] of those newly counted as lost, all together.
+    /// Sum of [`SentPacket::untracked_frames`] of newly lost packets.
     pub untracked_lost: u32,
-    /// Slots looked at; at most 2,049.
+    /// Slots visited; at most 2,049.
     pub slots_visited: u32,
 }
 
-/// What a timeout asks for.
+/// What a timeout requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timeout {
-    /// Nothing was due, or packets were counted as lost.
+    /// Nothing, or packets were declared lost.
     Checked(Summary),
-    /// Up to 2 packets shall leave: the oldest unacknowledged reliable data, or a PING. They may
-    /// go over [`super::SentPackets::IN_FLIGHT_MAX`].
+    /// Send up to 2 packets, with the oldest unacknowledged reliable data or a PING. They may
+    /// exceed [`super::SentPackets::IN_FLIGHT_MAX`].
     Probe,
 }
 
@@ -547,7 +540,7 @@ pub enum Timeout {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckUnsent;
 
-/// No room for further contents; the packet under way must leave without it.
+/// No room for more content; the current packet must be sent without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContentsFull<C>(pub C);
 

@@ -1,4 +1,5 @@
-//! One peer: composes keys, windows, acknowledgement, loss and channels, and owns no algorithm.
+//! One peer's session. It composes keys, replay window, acknowledgement, loss recovery and
+//! channels.
 
 mod breaker;
 mod congestion;
@@ -50,72 +51,69 @@ pub(crate) use path::Path;
 pub(crate) use receive::Keying;
 pub(crate) use receive::{Opened, open};
 
-/// Shared keys and state between two peers, from the end of the handshake to the last CLOSE.
+/// Keys and state shared with one peer, from the end of the handshake to the last CLOSE.
 pub(crate) struct Session<A: Aead> {
     phase: Phase,
-    /// Where packets go.
     path: Path,
-    /// Challenges of either side.
+    /// `PATH_CHALLENGE` and `PATH_RESPONSE` tokens of both sides.
     tokens: Tokens,
-    /// What packets to the peer bear.
+    /// The destination connection id of packets to the peer.
     peer_cid: Cid,
     role: Role,
-    /// The low bytes of the peer's instance id.
+    /// The low 7 bytes of the peer's instance id.
     boot_id: [u8; 7],
-    /// What ends the session where the server has lost it.
+    /// A stateless reset with this token ends the session.
     reset_token: Option<ResetToken>,
     proof: Proof,
-    /// The address that the endpoint counts this session to.
+    /// The address that the endpoint counts this session against.
     source: Option<IpAddr>,
 
     sealing: SealingKey<A>,
     sealing_phase: SealingPhase,
     opening: OpeningKeys<A>,
     exporter: Exporter,
-    /// Packets that opened: none is taken twice, and our ACKs report them.
+    /// The replay window, which also decides what our ACKs report.
     received: Received,
     sent: SentPackets<Content>,
     skips: SkipPolicy,
     rtt: RttEstimator,
     channels: ChannelTable,
-    /// Which of them are reliable: bit n is channel n.
+    /// Bit n is set if channel n is reliable.
     reliable_channels: u32,
     outbox: Outbox,
     inbox: Inbox,
-    /// What may leave when.
+    /// Rates and congestion control.
     flow: Flow,
-    /// What is let in.
     limiter: InboundLimiter,
 
-    /// CONFIRM and IDENTITY, which every packet carries until one of them is acknowledged.
+    /// CONFIRM and IDENTITY. Every packet carries them until one of those packets is acknowledged.
     confirm: Option<(Box<Confirm>, Sending)>,
-    /// Whether ACK and CONFIRM have kept a message out of a packet.
     ack_deferral: AckDeferral,
-    /// The PING that a probe or the handshake asks for.
+    /// The PING that a probe or the handshake requests.
     ping: Ping,
-    /// Largest datagram to send, and the search for a larger one.
+    /// The largest datagram to send, and the search for a larger one.
     mtu: MtuProbing,
-    /// How long either end may be silent.
+    /// Idle timeout and keepalive.
     silence: Silence,
-    /// When we speak at the latest.
+    /// Deadline for the next packet of ours.
     keepalive_at: Instant,
-    /// For a whole keepalive, and since, neither end has sent a message.
+    /// Neither end has sent a message for at least one keepalive interval.
     is_idle: bool,
-    /// When the last message was sent or came.
+    /// When the last message was sent or received.
     message_at: Instant,
-    /// When it may rest again: keys are not expanded for each of many PINGs.
+    /// The earliest time for the next compaction, so that frequent PINGs do not expand the keys
+    /// each time.
     compact_at: Instant,
-    /// When a packet was last padded for a server that may have lost the session.
+    /// When a packet was last padded to provoke a stateless reset.
     padded_at: Instant,
-    /// When the session opened at this end.
     opened_at: Instant,
-    /// When the last packet opened.
+    /// When the last packet was received and decrypted.
     received_at: Instant,
-    /// What the idle timeout is longer by since then: we were not there to listen.
+    /// Extends the idle timeout by the time for which this process was stalled since `received_at`.
     idle_grace: Nanos,
-    /// Deadlines up to here were seen to; what they ask for waits for the next drain.
+    /// Deadlines up to this time were handled; the next drain sends what they require.
     checked_at: Instant,
-    /// The application was told that messages wait, and has not taken all since.
+    /// `Readable` was reported, and the application has not read everything since.
     is_readable_reported: bool,
     events: SessionEvents,
     tally: Tally,
@@ -124,51 +122,49 @@ pub(crate) struct Session<A: Aead> {
 /// Body of CONFIRM, and of IDENTITY in peer mode.
 pub(crate) type Confirm = ([u8; CONFIRM_LEN], Option<[u8; IDENTITY_LEN]>);
 
-/// Whether a packet is to leave that will be acknowledged.
+/// Whether an ack-eliciting packet is required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ping {
-    /// None need.
     None,
-    /// One with a message, or else with a PING.
+    /// Send one with a message, or with a PING if no message waits.
     Due,
-    /// One without messages: what the peer has given up is never acknowledged, nor is its packet.
+    /// Send one without messages. The peer never acknowledges a packet whose messages it gave up.
     Alone,
 }
 
-/// Whether something that is sent until acknowledged is under way.
+/// The state of a frame that is repeated until acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sending {
-    /// It waits for the next packet.
+    /// It goes into the next packet.
     Due,
-    /// A packet with it is in flight.
+    /// A packet that carries it is in flight.
     InFlight,
 }
 
-/// Whether what reports has kept messages out of packets since the queue was last empty.
+/// Whether ACK and CONFIRM have displaced messages since the queue was last empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AckDeferral {
-    /// It has not.
+    /// They have not.
     None,
-    /// It has: it leaves only when it is due.
+    /// They have: an ACK is sent only when due.
     UntilDue,
-    /// It has, in the last packet: in the next it makes room.
+    /// They displaced the messages of the last packet, so the next one leaves room for a message.
     NextPacket,
 }
 
-/// What a packet in flight carried.
+/// What a sent packet carried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
-    /// A message or a fragment of one.
     Message(MessageContent),
     /// The credit of a WINDOW.
     Window(u64),
-    /// CONFIRM, with IDENTITY in peer mode.
+    /// CONFIRM, and IDENTITY in peer mode.
     Confirm,
     /// PING and padding.
     MtuProbe(Mtu),
 }
 
-/// What is counted here, and nowhere else; the rest of [`SessionStats`] is asked of whose it is.
+/// The counters of [`SessionStats`] that no component keeps.
 #[derive(Debug, Default)]
 struct Tally {
     packets_sent: u64,
@@ -184,25 +180,25 @@ struct Tally {
     address_changes: u64,
 }
 
-/// What the endpoint passes on after it has touched a session.
+/// What a session reports to its endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct SessionEvents {
-    /// Messages have come, and the application has not been told.
+    /// Messages wait, and the application was not notified.
     pub(crate) is_readable: bool,
-    /// The session has ended, and what the peer said to that; told once.
+    /// The session ended, with this reason and the peer's text. Reported once.
     pub(crate) closed: Option<Box<(CloseReason, Box<[u8]>)>>,
-    /// How far the peer has moved.
+    /// The peer's address changed.
     pub(crate) moved: Option<path::Span>,
-    /// The check of the path's size is over.
+    /// The MTU check finished.
     pub(crate) mtu_checked: Option<Outcome>,
-    /// The rate of realtime messages has changed, bytes a second.
+    /// The realtime rate changed; bytes per second.
     pub(crate) realtime_rate: Option<u32>,
-    /// Its slot may be freed.
+    /// The slot may be freed.
     pub(crate) is_gone: bool,
 }
 
 impl SessionEvents {
-    /// Returns whether anything has happened, beside messages that have come.
+    /// Returns whether there is any event except `is_readable`.
     const fn is_any(&self) -> bool {
         self.is_gone
             || self.closed.is_some()
@@ -228,7 +224,7 @@ impl<A: Aead> Session<A> {
         Ok(())
     }
 
-    /// Queues a message whose fate [`poll_settled`](Self::poll_settled) will tell.
+    /// Queues a message whose outcome [`poll_settled`](Self::poll_settled) reports.
     pub(crate) fn send_tracked(
         &mut self,
         now: Instant,
@@ -242,17 +238,17 @@ impl<A: Aead> Session<A> {
         Ok(number)
     }
 
-    /// Returns whether it is known what became of a tracked message.
+    /// Returns whether the outcome of a tracked message waits to be polled.
     pub(crate) fn has_settled(&self) -> bool {
         self.outbox.has_settled()
     }
 
-    /// Returns what became of the next tracked message.
+    /// Returns the next outcome of a tracked message.
     pub(crate) fn poll_settled(&mut self) -> Option<Settled> {
         self.outbox.poll_settled()
     }
 
-    /// Takes the next message.
+    /// Appends the next received message to `out`.
     pub(crate) fn receive(&mut self, out: &mut Vec<u8>) -> Option<ChannelId> {
         let channel = self.inbox.recv(out);
         if channel.is_some() {
@@ -263,32 +259,31 @@ impl<A: Aead> Session<A> {
         channel
     }
 
-    /// Returns how many bytes of realtime messages may leave at once.
+    /// Returns how many bytes of realtime messages may be sent at once.
     pub(crate) fn realtime_room(&self, now: Instant) -> u32 {
         self.flow.realtime_room(now)
     }
 
-    /// Returns whether the peer is to be told of credit.
+    /// Returns whether a WINDOW is due.
     pub(crate) fn has_credit_to_send(&self) -> bool {
         self.is_open() && self.inbox.window_to_send().is_some()
     }
 
-    /// Returns whether messages have come of which the application is to be told now.
+    /// Returns whether to report `Readable` now, and clears the flag.
     pub(crate) const fn take_readable(&mut self) -> bool {
         core::mem::replace(&mut self.events.is_readable, false)
     }
 
-    /// Returns whether there is something to pass on, beside messages that have come.
+    /// Returns whether there are events other than `Readable`.
     pub(crate) fn has_events(&self) -> bool {
         self.events.is_any() || self.outbox.has_settled()
     }
 
-    /// Takes what has happened since the last call.
+    /// Takes the events since the last call.
     pub(crate) fn take_events(&mut self) -> SessionEvents {
         core::mem::take(&mut self.events)
     }
 
-    /// Returns whether messages may be sent.
     pub(crate) const fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Open)
     }
@@ -297,7 +292,7 @@ impl<A: Aead> Session<A> {
         self.path.peer()
     }
 
-    /// Returns whether the peer has answered from where it is.
+    /// Returns whether the peer's current address is validated.
     pub(crate) const fn is_at_proved_address(&self) -> bool {
         self.path.is_proved()
     }
@@ -306,7 +301,7 @@ impl<A: Aead> Session<A> {
         self.path.local()
     }
 
-    /// Returns whether the server may say that it has lost the session.
+    /// Returns whether the peer may end the session by a stateless reset.
     pub(crate) const fn is_resettable(&self) -> bool {
         self.reset_token.is_some()
     }
@@ -319,8 +314,8 @@ impl<A: Aead> Session<A> {
         self.boot_id
     }
 
-    /// Returns whether an attempt that began at `began` may have crossed with the one of this session:
-    /// whoever began it could not know of this session yet.
+    /// Returns whether an attempt that began at `began` may have crossed this session's handshake:
+    /// its initiator could not know of this session yet.
     pub(crate) fn may_cross(&self, began: Instant) -> bool {
         began <= self.opened_at + self.rtt.ptos(1)
     }
@@ -373,7 +368,7 @@ impl<A: Aead> Session<A> {
         }
     }
 
-    /// Returns about how many bytes of memory the session holds.
+    /// Returns the approximate memory use in bytes.
     pub(crate) fn memory(&self) -> usize {
         let grant = match &self.proof {
             Proof::Token(grant) => grant.user.capacity(),
@@ -395,7 +390,7 @@ impl<A: Aead> Session<A> {
         parts.into_iter().fold(0, usize::saturating_add)
     }
 
-    /// Gives back what queues and records grew to, where they are empty.
+    /// Releases unused capacity of queues and records.
     fn shrink(&mut self, now: Instant) {
         self.path.shrink(now);
         self.outbox.shrink();
@@ -403,7 +398,7 @@ impl<A: Aead> Session<A> {
         self.sent.shrink();
     }
 
-    /// Gives back what keepalives need, too, until the next one: for each, keys are expanded anew.
+    /// If the session is idle, also drops expanded keys and channel state until the next packet.
     fn compact(&mut self, now: Instant) {
         if self.is_idle
             && self.compact_at <= now
@@ -419,7 +414,7 @@ impl<A: Aead> Session<A> {
         }
     }
 
-    /// Splits the session for a call that reports what became of packets.
+    /// Borrows what a call that dispatches acknowledgements and losses needs.
     const fn parts(
         &mut self,
         now: Instant,
@@ -465,7 +460,7 @@ impl<A: Aead> Session<A> {
             .saturating_add(u64::from(summary.spurious_packets));
     }
 
-    /// Sees to it that the application hears of another rate.
+    /// Reports a changed realtime rate to the application.
     fn report_rate(&mut self) {
         if let Some(rate) = self.flow.take_rate_change() {
             self.events.realtime_rate = Some(rate);
@@ -473,7 +468,7 @@ impl<A: Aead> Session<A> {
     }
 }
 
-/// What a session starts from.
+/// Parameters of a new session.
 pub(crate) struct SessionStart {
     pub(crate) role: Role,
     pub(crate) path: Path,
@@ -481,13 +476,13 @@ pub(crate) struct SessionStart {
     pub(crate) suite: Suite,
     pub(crate) secrets: SessionSecrets,
     pub(crate) peer_params: Params,
-    /// How long the handshake took, as a first sample; `None` where something was sent twice.
+    /// The first RTT sample: the handshake's duration, or `None` if a datagram of it was repeated.
     pub(crate) round_trip: Option<Duration>,
-    /// What the dialler sends until it is acknowledged.
+    /// The dialler sends this until it is acknowledged.
     pub(crate) confirm: Option<Confirm>,
     pub(crate) proof: Proof,
     pub(crate) source: Option<IpAddr>,
-    /// Ours, as they were announced.
+    /// Our announced timeouts.
     pub(crate) timeouts: Timeouts,
 }
 
@@ -510,7 +505,7 @@ impl<A: Aead> Session<A> {
             start.peer_params.keepalive,
         );
         let window = usize::try_from(start.peer_params.receive_window).unwrap_or(usize::MAX);
-        // A client keeps nothing that outlives it; a node does, whichever end dialled.
+        // Clients keep no state across a restart, so only servers and nodes send resets.
         let may_reset = start.role == Role::Dialler || matches!(start.proof, Proof::Node(_));
         let confirm = start
             .confirm
@@ -522,7 +517,7 @@ impl<A: Aead> Session<A> {
             peer_cid: start.peer_cid,
             role: start.role,
             boot_id: start.peer_params.boot_id,
-            // With shorter ids, others could have collected it.
+            // Shorter connection ids are reused, so others could have collected the token.
             reset_token: start
                 .peer_params
                 .reset_token
@@ -543,7 +538,8 @@ impl<A: Aead> Session<A> {
             limiter: InboundLimiter::new(now, &config.inbound),
             reliable_channels: config.channels.reliable_bits(),
             channels: config.channels.clone(),
-            // An accepter speaks at once: the dialler repeats CONFIRM until it hears.
+            // The accepter sends at once, since the dialler repeats CONFIRM until it receives a
+            // packet.
             ping: if confirm.is_none() {
                 Ping::Due
             } else {
@@ -570,8 +566,8 @@ impl<A: Aead> Session<A> {
 }
 
 impl<A: Aead> Session<A> {
-    /// Returns when `handle_timeout` is next needed. Deadlines that were seen to and wait for the
-    /// drain are left out.
+    /// Returns when `handle_timeout` is next due. Deadlines that were handled and wait for the
+    /// drain are excluded.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let pending = |at: &Instant| *at > self.checked_at;
         match &self.phase {
@@ -586,7 +582,8 @@ impl<A: Aead> Session<A> {
         }
     }
 
-    /// The earliest deadline of an open session. Asked for in each drain: no list is made of them.
+    /// Returns the earliest deadline of an open session. Called on each drain, so it builds no
+    /// list.
     fn first_deadline(&self) -> Instant {
         let mut first = self.received_at + self.idle_span();
         let mut always = |at: Option<Instant>| {
@@ -631,16 +628,16 @@ impl<A: Aead> Session<A> {
         self.inbox.handle_timeout(now);
         self.mtu.handle_timeout(now);
         if now >= self.keepalive_at {
-            // A whole keepalive without a packet of ours.
+            // A whole keepalive interval passed without a packet of ours.
             self.is_idle = true;
             self.shrink(now);
         }
-        // Where packets were lost, a probe for those behind them may be due by now, too.
+        // If packets were lost, a probe for later ones may be due as well.
         self.run_recovery(now);
         self.run_recovery(now);
     }
 
-    /// Counts as lost what is due, or sends a probe.
+    /// Declares overdue packets lost, or sends a probe.
     fn run_recovery(&mut self, now: Instant) {
         let (sent, rtt, mut dispatch) = self.parts(now);
         let timeout = sent.on_timeout(now, rtt, |content, _| dispatch.on_lost(content));
@@ -665,29 +662,30 @@ impl<A: Aead> Session<A> {
         }
     }
 
-    /// Changes how long either end may be silent; returns what holds.
+    /// Changes idle timeout and keepalive. Returns the values in effect.
     pub(crate) fn set_timeouts(
         &mut self,
         now: Instant,
         timeouts: &Timeouts,
     ) -> (Duration, Duration) {
         self.silence.set(timeouts);
-        // Sooner than before, or not before the next packet.
+        // Earlier than before; a longer keepalive takes effect with the next packet.
         self.keepalive_at = self.keepalive_at.min(now + self.silence.keepalive);
         (self.silence.idle.get(), self.silence.keepalive.get())
     }
 
-    /// Changes how long unreliable messages of a channel may wait; returns whether there is one.
+    /// Changes the default TTL of a channel's unreliable messages. Returns whether the channel
+    /// exists.
     pub(crate) fn set_ttl(&mut self, channel: ChannelId, ttl: Duration) -> bool {
         self.outbox.set_ttl(channel, ttl)
     }
 
-    /// Moves the idle deadline by a stall of our own process.
+    /// Extends the idle deadline by a stall of this process.
     pub(crate) fn on_stall(&mut self, span: Duration) {
         self.idle_grace = (self.idle_grace + Nanos::of(span)).min(Nanos::of(STALL_MAX));
     }
 
-    /// Silence after which the session is given up: never less than three probes take.
+    /// Returns the idle timeout, which is at least three probe timeouts.
     fn idle_span(&self) -> Nanos {
         self.silence.idle.max(self.rtt.ptos(3)) + self.idle_grace
     }

@@ -1,15 +1,15 @@
-//! Bytes of messages in a row, taken from the front.
+//! A contiguous byte queue.
 
-/// A queue of bytes in which each keeps the offset that it got, as in a TCP send buffer.
+/// A byte queue in which each byte keeps its offset, as in a TCP send buffer.
 ///
-/// What it holds lies in one piece. It keeps the memory that it grew to, so a steady load allocates
-/// nothing; when that is used up to its end, what is held moves to the front, after at least a
-/// quarter as many bytes were pushed since the last time.
+/// Its content is contiguous. Capacity is kept, so a steady load allocates nothing. At the end of
+/// the buffer the content moves to the front, after at least a quarter as many bytes were pushed
+/// since the last move.
 #[derive(Debug, Default)]
 pub(crate) struct ByteQueue {
-    /// What is held, behind what was released and is not yet written over.
+    /// Released and held bytes.
     bytes: Vec<u8>,
-    /// How much of `bytes` was released; less than all.
+    /// Released bytes at the front of `bytes`; less than all.
     released: usize,
     /// Offset of the first byte held.
     start: u64,
@@ -25,7 +25,7 @@ impl ByteQueue {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Makes room for `len` bytes, and for a quarter of what is held.
+    /// Makes room for `len` bytes and a quarter of the content.
     #[cold]
     fn make_room(&mut self, len: usize) {
         let held = self.len();
@@ -38,7 +38,7 @@ impl ByteQueue {
         }
     }
 
-    /// Moves what is held to a new piece of memory with room for `capacity` bytes.
+    /// Moves the content to a new buffer of `capacity` bytes.
     fn move_to(&mut self, capacity: usize) {
         let mut bytes = Vec::with_capacity(capacity);
         bytes.extend_from_slice(self.first(self.len()));
@@ -46,7 +46,7 @@ impl ByteQueue {
         self.released = 0;
     }
 
-    /// Returns the `len` bytes from `offset` on, or those of them that are held.
+    /// Returns the `len` bytes from `offset`, or those of them that are held.
     #[inline]
     pub(crate) fn get(&self, offset: u64, len: usize) -> &[u8] {
         let from = to_usize(offset.saturating_sub(self.start)).saturating_add(self.released);
@@ -54,7 +54,7 @@ impl ByteQueue {
         rest.get(..len).unwrap_or(rest)
     }
 
-    /// Returns the first `len` bytes held, or all where these are fewer.
+    /// Returns the first `len` bytes, or all if there are fewer.
     #[inline]
     pub(crate) fn first(&self, len: usize) -> &[u8] {
         let held = self.bytes.get(self.released..).unwrap_or_default();
@@ -67,7 +67,7 @@ impl ByteQueue {
         self.start = self.start.max(offset);
     }
 
-    /// Drops `len` bytes from `offset` on; those behind them get lower offsets.
+    /// Removes `len` bytes from `offset`; later ones get lower offsets.
     pub(crate) fn remove(&mut self, offset: u64, len: usize) {
         let from = to_usize(offset.saturating_sub(self.start)).saturating_add(self.released);
         let end = from.saturating_add(len).min(self.bytes.len());
@@ -76,7 +76,7 @@ impl ByteQueue {
         }
     }
 
-    /// Drops the first `len` bytes held, or all where these are fewer.
+    /// Drops the first `len` bytes, or all if there are fewer.
     #[inline]
     pub(crate) fn release_first(&mut self, len: usize) {
         let held = self.len();
@@ -90,7 +90,7 @@ impl ByteQueue {
         }
     }
 
-    /// Gives back what it keeps where that is more than twice what it holds.
+    /// Releases capacity beyond twice the content.
     pub(crate) fn tidy(&mut self) {
         let held = self.len();
         if self.bytes.capacity() / 2 > held {
@@ -98,19 +98,19 @@ impl ByteQueue {
         }
     }
 
-    /// Gives back what it grew to, where it is empty.
+    /// Releases the buffer if empty.
     pub(crate) fn shrink(&mut self) {
         if self.bytes.is_empty() {
             self.bytes = Vec::new();
         }
     }
 
-    /// Returns the offset that the next byte will get.
+    /// Returns the offset of the next byte.
     pub(crate) const fn end(&self) -> u64 {
         self.start.saturating_add(self.len() as u64)
     }
 
-    /// Returns how many bytes it holds.
+    /// Returns the number of bytes held.
     pub(crate) const fn len(&self) -> usize {
         self.bytes.len().saturating_sub(self.released)
     }
@@ -121,7 +121,7 @@ impl ByteQueue {
     }
 }
 
-/// `value`, or the largest there is.
+/// Converts `value`, saturating.
 fn to_usize(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }

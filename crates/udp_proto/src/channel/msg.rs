@@ -9,20 +9,20 @@ use wire::{Reader, Writer};
 use super::{ChannelError, ChannelId, ChannelTable};
 use crate::fragment::Position;
 
-/// All of a MSG frame but its data.
+/// A MSG frame without its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MsgHeader {
     /// The channel.
     pub channel: ChannelId,
-    /// Low 16 bits of the message's number; on an unreliable channel only where it is fragmented.
+    /// Low 16 bits of the message's number; on an unreliable channel only if it is split.
     pub id: Option<u16>,
-    /// Which fragment of the message the data is; `None` where it is the message.
+    /// The position of the fragment; `None` for a whole message.
     pub fragment: Option<Position>,
 }
 
 impl MsgHeader {
-    /// Appends the header of a frame with `len` bytes of data; `None` leaves the length out, which
-    /// only a packet's last frame may.
+    /// Appends the header of a frame with `len` bytes of data. `None` omits the length, which only
+    /// a packet's last frame may do.
     ///
     /// `len` is at most 16,383; a packet holds less.
     pub fn encode(&self, len: Option<usize>, out: &mut Vec<u8>) {
@@ -46,7 +46,7 @@ impl MsgHeader {
         }
     }
 
-    /// Returns how many bytes [`encode`](Self::encode) appends.
+    /// Returns the encoded length.
     #[must_use]
     pub const fn encoded_len(&self, len: Option<usize>) -> usize {
         let id = if self.id.is_some() { 2 } else { 0 };
@@ -62,29 +62,29 @@ impl MsgHeader {
     }
 }
 
-/// One MSG frame as it came.
+/// A received MSG frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MsgFrame<'a> {
-    /// What stood before the data.
+    /// The header.
     pub header: MsgHeader,
-    /// The message, or the fragment of it.
+    /// The message or fragment.
     pub data: &'a [u8],
 }
 
 impl<'a> MsgFrame<'a> {
-    /// Takes a frame, its type byte first; all that is left where it has no length.
+    /// Decodes a frame from its type byte. Without a length, the frame takes all remaining bytes.
     ///
     /// # Errors
     ///
-    /// [`ChannelError::Frame`] where the type is not MSG, `table` has no such channel, bytes are
-    /// missing, or the length is not in its shortest form. Whether a fragment's place makes sense
-    /// is for [`Fragment::new`](crate::fragment::Fragment::new).
+    /// [`ChannelError::Frame`] if the type is not MSG, `table` has no such channel, bytes are
+    /// missing, or the length is not minimal. [`Fragment::new`](crate::fragment::Fragment::new)
+    /// checks the position.
     pub fn decode(reader: &mut Reader<'a>, table: &ChannelTable) -> Result<Self, ChannelError> {
         let first = reader.u8().map_err(|_| ChannelError::Frame)?;
         Self::decode_after(first, reader, table)
     }
 
-    /// As [`decode`](Self::decode), where the type byte, `first`, was taken already.
+    /// As [`decode`](Self::decode), after the type byte `first`.
     ///
     /// # Errors
     ///
@@ -104,7 +104,7 @@ impl<'a> MsgFrame<'a> {
         out.extend_from_slice(self.data);
     }
 
-    /// Returns how many bytes [`encode`](Self::encode) appends.
+    /// Returns the encoded length.
     #[must_use]
     pub const fn encoded_len(&self) -> usize {
         let len = self.data.len();
@@ -152,18 +152,18 @@ const MSG: u8 = 0x80;
 /// Type bit: the data is a fragment.
 const FRAGMENTED: u8 = 0x40;
 
-/// Type bit: a length stands before the data.
+/// Type bit: a length precedes the data.
 pub(crate) const WITH_LENGTH: u8 = 0x20;
 
 /// Type bits that hold the channel.
 const CHANNEL: u8 = 0x1f;
 
-/// Bytes of a frame that is its channel, its length and `len` bytes of data.
+/// Length of a frame of channel, length and `len` bytes of data.
 pub(crate) const fn plain_len(len: usize) -> usize {
     1_usize.saturating_add(length_len(len)).saturating_add(len)
 }
 
-/// Appends a frame that is its channel, its length where there is one, and `data`.
+/// Appends a frame of channel, length if given, and `data`.
 #[inline]
 pub(crate) fn encode_plain(channel: ChannelId, len: Option<usize>, data: &[u8], out: &mut Vec<u8>) {
     let first = MSG | (channel.0 & CHANNEL);
@@ -201,7 +201,7 @@ fn encode_length(len: usize, writer: &mut Writer<'_>) {
     }
 }
 
-/// Takes a LEB128 number of 1 or 2 bytes; `None` where it is longer or not in its shortest form.
+/// Decodes a LEB128 number of 1 or 2 bytes; `None` if longer or not minimal.
 fn decode_length(reader: &mut Reader<'_>) -> Option<usize> {
     let low = reader.u8().ok()?;
     if low & 0x80 == 0 {

@@ -1,4 +1,4 @@
-//! Reliable channels: each message exactly once, in the order of sending or of arrival.
+//! Reliable channels: each message exactly once, in order of sending or of arrival.
 
 mod arrivals;
 
@@ -14,60 +14,60 @@ use crate::fragment::{FRAGMENT_LEN, Position, tail_len};
 
 pub(crate) use arrivals::Inbound;
 
-/// The sending half of a reliable channel: every message from its `send` until its last fragment is
-/// acknowledged and all messages before it are. Order is the receiver's business.
+/// The sending half of a reliable channel: every message from `send` until it and all before it are
+/// acknowledged. Ordering is up to the receiver.
 #[derive(Debug)]
 pub(crate) struct Outbound {
     /// The channel.
     channel: ChannelId,
-    /// Bytes of `messages`, in that order.
+    /// Bytes of `messages`, in order.
     bytes: ByteQueue,
-    /// What is not yet acknowledged, and what was since its predecessors are not; by number.
+    /// Unacknowledged messages, and acknowledged ones behind them, by number.
     messages: VecDeque<Message>,
     /// Number of the first of `messages`.
     base: u64,
-    /// Number of the first message with a fragment that was never written.
+    /// Number of the first message with an unwritten fragment.
     unsent: u64,
-    /// One for each fragment of `messages`, in that order.
+    /// Fragments of `messages`, in order.
     fragments: VecDeque<State>,
-    /// How many fragments left `fragments` at its front.
+    /// How many fragments were removed from the front.
     fragments_gone: u64,
-    /// All fragments in [`State::Lost`], lowest first.
+    /// Fragments in [`State::Lost`], lowest first.
     lost: VecDeque<(u64, u16)>,
 }
 
-/// A message that is not yet behind us.
+/// A message that is not released.
 #[derive(Debug)]
 struct Message {
     /// Offset of its first byte.
     start: u64,
-    /// Place of its first fragment, counted from the channel's first.
+    /// Index of its first fragment, counted from the channel's first.
     first_fragment: u64,
     /// Its length, bytes.
     len: usize,
-    /// Fragments that it has; 1 where it is whole.
+    /// Number of fragments; 1 if whole.
     count: u16,
-    /// Fragments written at least once: those below this index.
+    /// Fragments below this index were written at least once.
     written: u16,
     /// Fragments acknowledged.
     acknowledged: u16,
 }
 
-/// What is known of a fragment.
+/// State of a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Never written.
     Unsent,
-    /// Written, and nothing heard: so many packets with it are in flight, at least one.
+    /// In flight in this many packets, at least one.
     InFlight(u8),
-    /// To be written again, while so many packets with it are in flight all the same.
+    /// To be retransmitted, while this many packets with it are in flight.
     Lost(u8),
-    /// Arrived.
+    /// Acknowledged.
     Acknowledged,
 }
 
 impl Outbound {
-    /// Makes the half of `channel`, whose messages are numbered from `first_id` on.
+    /// Creates the sending half of `channel`, numbered from `first_id`.
     pub(crate) fn new(channel: ChannelId, first_id: u64) -> Self {
         Self {
             channel,
@@ -86,7 +86,7 @@ impl Outbound {
         self.base.saturating_add(self.messages.len() as u64)
     }
 
-    /// Queues a message and returns its number; `None` where the queue is full.
+    /// Queues a message and returns its number; `None` if the queue is full.
     pub(crate) fn push(&mut self, config: &ChannelConfig, message: &[u8]) -> Option<u64> {
         let records = self.messages.len().saturating_add(1);
         let cost = self
@@ -116,19 +116,18 @@ impl Outbound {
         Some(number)
     }
 
-    /// Returns whether nothing is to be written, now or when room for it comes.
+    /// Returns whether nothing is left to write, now or later.
     pub(crate) fn is_written(&self) -> bool {
         self.lost.is_empty() && self.get(self.unsent).is_none()
     }
 
-    /// Returns the lowest fragment that is to be written again.
+    /// Returns the lowest fragment to retransmit.
     pub(crate) fn next_lost(&self) -> Option<Outgoing> {
         let (id, fragment) = *self.lost.front()?;
         self.outgoing(id, fragment)
     }
 
-    /// Returns the fragment to be written for the first time next, where `credit` bytes of the
-    /// peer's window are not yet taken.
+    /// Returns the next new fragment, given `credit` unused bytes of the peer's window.
     pub(crate) fn next_new(&self, credit: u64) -> Next {
         let Some(message) = self.get(self.unsent) else {
             return Next::Idle;
@@ -140,9 +139,8 @@ impl Outbound {
             if self.unsent.saturating_sub(self.base) >= ID_WINDOW {
                 return Next::Idle;
             }
-            // A message takes credit for all of itself before it begins, so one that began can be
-            // finished whatever other channels do, and the receiver never holds a part of one for
-            // which there is no more room.
+            // A message takes all its credit before it starts. So a started message can always be
+            // finished, and the receiver never holds a part of one that it has no room to complete.
             outgoing.credit = message_credit(message.len);
             if outgoing.credit as u64 > credit {
                 return Next::Waiting;
@@ -151,7 +149,7 @@ impl Outbound {
         Next::Frame(outgoing)
     }
 
-    /// Takes note that the frame from [`next_lost`](Self::next_lost) is written.
+    /// Records that the frame of [`next_lost`](Self::next_lost) was written.
     pub(crate) fn on_lost_written(&mut self) {
         if let Some((id, fragment)) = self.lost.pop_front()
             && let Some(state) = self.state(id, fragment)
@@ -161,7 +159,7 @@ impl Outbound {
         }
     }
 
-    /// Takes note that the frame from [`next_new`](Self::next_new) is written.
+    /// Records that the frame of [`next_new`](Self::next_new) was written.
     pub(crate) fn on_new_written(&mut self) {
         let id = self.unsent;
         let Some(message) = self.get_mut(id) else {
@@ -177,8 +175,8 @@ impl Outbound {
         }
     }
 
-    /// Takes note that a fragment arrived, and returns whether its message is complete with it.
-    /// Repeats and what was never written change nothing.
+    /// Records an acknowledged fragment. Returns whether its message is now complete. Ignores
+    /// duplicates and fragments that were never written.
     pub(crate) fn on_acknowledged(&mut self, id: u64, fragment: u16) -> bool {
         let Some(state) = self.state(id, fragment) else {
             return false;
@@ -212,8 +210,8 @@ impl Outbound {
         is_complete
     }
 
-    /// Takes note that a packet with a fragment is lost. Where it arrived in another, that is all;
-    /// where another is in flight, it waits for that one's fate; else it is to be written again.
+    /// Records the loss of a packet with a fragment. Queues the fragment for retransmission unless
+    /// it was acknowledged or another copy is in flight.
     pub(crate) fn on_lost(&mut self, id: u64, fragment: u16) {
         let Some(state) = self.state(id, fragment) else {
             return;
@@ -228,13 +226,12 @@ impl Outbound {
         }
     }
 
-    /// Queues the oldest fragment in flight to be written again, and returns whether there is one
-    /// or another waits already.
+    /// Queues the oldest fragment in flight for retransmission. Returns whether one is queued.
     pub(crate) fn probe(&mut self) -> bool {
         if !self.lost.is_empty() {
             return true;
         }
-        // The first message is not acknowledged as a whole; else it would be gone.
+        // The first message is not fully acknowledged, or it would have been released.
         let Some(first) = self.messages.front() else {
             return false;
         };
@@ -251,7 +248,7 @@ impl Outbound {
         true
     }
 
-    /// Gives back the memory of an empty queue.
+    /// Releases the memory of an empty queue.
     pub(crate) fn shrink(&mut self) {
         if self.messages.is_empty() {
             self.messages = VecDeque::new();
@@ -261,12 +258,12 @@ impl Outbound {
         }
     }
 
-    /// Returns whether nothing waits, neither for a packet nor for an acknowledgement.
+    /// Returns whether nothing waits to be sent or acknowledged.
     pub(crate) fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
 
-    /// Returns where the data of frames is.
+    /// Returns the data of the frames.
     pub(crate) const fn bytes(&self) -> &ByteQueue {
         &self.bytes
     }
@@ -286,7 +283,7 @@ impl Outbound {
             .saturating_add(lost)
     }
 
-    /// Queues a fragment to be written again, while `copies` packets with it are in flight.
+    /// Queues a fragment for retransmission, with `copies` packets in flight.
     fn queue(&mut self, id: u64, fragment: u16, copies: u8) {
         if let Some(state) = self.state(id, fragment) {
             *state = State::Lost(copies);
@@ -296,7 +293,7 @@ impl Outbound {
         }
     }
 
-    /// Makes the frame of a fragment, without credit.
+    /// Builds the frame of a fragment, without credit.
     fn outgoing(&self, id: u64, fragment: u16) -> Option<Outgoing> {
         let message = self.get(id)?;
         let before = usize::from(fragment).saturating_mul(FRAGMENT_LEN);
@@ -332,13 +329,13 @@ impl Outbound {
         self.messages.get(place)
     }
 
-    /// Returns message `id`, to change it.
+    /// Returns message `id` mutably.
     fn get_mut(&mut self, id: u64) -> Option<&mut Message> {
         let place = usize::try_from(id.checked_sub(self.base)?).ok()?;
         self.messages.get_mut(place)
     }
 
-    /// Returns the state of a fragment, to change it.
+    /// Returns the state of a fragment mutably.
     fn state(&mut self, id: u64, fragment: u16) -> Option<&mut State> {
         let message = self.get(id)?;
         if fragment >= message.count {

@@ -1,4 +1,4 @@
-//! The list of a session's channels.
+//! The channel table.
 
 use core::fmt;
 use core::time::Duration;
@@ -9,7 +9,7 @@ use wire::Writer;
 use super::{ChannelConfig, ChannelId, message_credit};
 use crate::fragment::{FRAGMENT_LEN, UNRELIABLE_BUDGET, fragment_cost};
 
-/// The channels of a session, fixed at its start. Copies share one list.
+/// The channels of a session, fixed in the handshake. Clones share one list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChannelTable {
     /// Row `n` is channel `n`; 1 to 32 rows, each within its limits.
@@ -17,22 +17,22 @@ pub struct ChannelTable {
 }
 
 impl ChannelTable {
-    /// Channels at most: what the 5 bits of a MSG frame tell apart.
+    /// Most channels: the 5 bits in a MSG frame.
     pub const LEN_MAX: usize = 32;
 
     /// Longest message of a reliable channel, bytes: 7,490 fragments.
     pub const RELIABLE_BYTES_MAX: usize = 8 << 20;
 
-    /// Longest message of an unreliable channel, bytes: 58 fragments, which fill the memory that a
-    /// session gives to unreliable reassembly.
+    /// Longest message of an unreliable channel, bytes: 58 fragments, which fill a session's budget
+    /// for unreliable reassembly.
     pub const UNRELIABLE_BYTES_MAX: usize = 58 * FRAGMENT_LEN;
 
-    /// Makes the table whose row `n` is channel `n`.
+    /// Creates a table whose row `n` is channel `n`.
     ///
     /// # Errors
     ///
-    /// [`TableError`] where there is no row, are more than 32, or a row allows messages longer than
-    /// its delivery can carry.
+    /// [`TableError`] if there are no or more than 32 rows, or a row allows messages longer than
+    /// its delivery supports.
     pub fn new(rows: &[ChannelConfig]) -> Result<Self, TableError> {
         if rows.is_empty() || rows.len() > Self::LEN_MAX {
             return Err(TableError::Length(rows.len()));
@@ -54,7 +54,7 @@ impl ChannelTable {
         Ok(Self { rows: rows.into() })
     }
 
-    /// Returns the table with another ttl of `channel`; `None` where there is no such channel.
+    /// Returns the table with another TTL of `channel`; `None` if the channel does not exist.
     pub(crate) fn with_ttl(&self, channel: ChannelId, ttl: Duration) -> Option<Self> {
         let mut rows = Arc::clone(&self.rows);
         let row = Arc::make_mut(&mut rows).get_mut(usize::from(channel.0))?;
@@ -74,10 +74,10 @@ impl ChannelTable {
         &self.rows
     }
 
-    /// Returns the receive window, bytes, that these channels need where `configured` are asked for.
+    /// Returns the receive window in bytes that these channels need, at least `configured`.
     ///
     /// The receiver may hold back grants worth a quarter of its window. So the longest reliable
-    /// message has to fit in the other three, else it would wait for credit that nobody owes it.
+    /// message must fit in the other three, or it could wait forever for credit.
     #[must_use]
     pub fn receive_window(&self, configured: usize) -> usize {
         let longest = self
@@ -90,7 +90,7 @@ impl ChannelTable {
         configured.max(needed)
     }
 
-    /// Returns which channels are reliable: bit n is channel n.
+    /// Returns the reliable channels: bit n is channel n.
     pub(crate) fn reliable_bits(&self) -> u32 {
         let rows = self.rows.iter().rev();
         rows.fold(0, |bits, row| {
@@ -98,16 +98,16 @@ impl ChannelTable {
         })
     }
 
-    /// Returns which channels are bulk: bit n is channel n.
+    /// Returns the bulk channels: bit n is channel n.
     pub(crate) fn bulk_bits(&self) -> u32 {
         let rows = self.rows.iter().rev();
         rows.fold(0, |bits, row| bits << 1 | u32::from(row.is_bulk()))
     }
 
-    /// Appends what both sides must agree on; the channel digest is a hash of it.
+    /// Appends what both ends must agree on; the channel digest is its hash.
     ///
-    /// `count 1 | count * (delivery 1 | message_bytes_max 4)`, big-endian. Priority, ttl and queue
-    /// are each sender's own business.
+    /// `count 1 | count * (delivery 1 | message_bytes_max 4)`, big-endian. Priority, TTL and queue
+    /// are local to each sender.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut writer = Writer::new(out);
         writer.u8(u8::try_from(self.rows.len()).unwrap_or(u8::MAX));
@@ -131,19 +131,19 @@ impl Default for ChannelTable {
     }
 }
 
-/// Why a list of channels is no table.
+/// Why a list of channels is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TableError {
-    /// So many channels; 1 to 32 are allowed.
+    /// This many channels; 1 to 32 are allowed.
     Length(usize),
-    /// A channel allows messages longer than its delivery can carry.
+    /// A channel allows messages longer than its delivery supports.
     MessageBytes {
-        /// Which.
+        /// The channel.
         channel: ChannelId,
-        /// Its limit, bytes.
+        /// Its limit in bytes.
         found: usize,
-        /// The highest limit allowed, bytes.
+        /// The highest limit allowed, in bytes.
         max: usize,
     },
 }

@@ -1,4 +1,4 @@
-//! Unreliable channels, sequenced or not: what is lost stays lost, what is late is dropped.
+//! Unreliable and sequenced channels.
 
 mod arrivals;
 mod partial_reliable;
@@ -25,58 +25,57 @@ pub(crate) use partial_reliable::{AckOutcome, STRAGGLERS};
 pub(crate) struct Outbound {
     /// The channel.
     channel: ChannelId,
-    /// Bytes of the messages in `waiting`, in that order.
+    /// Bytes of the messages in `waiting`, in order.
     bytes: ByteQueue,
-    /// Messages not yet wholly written.
+    /// Messages not completely written.
     waiting: VecDeque<Waiting>,
     /// Number that the next message gets.
     next_message: u64,
-    /// Whether whole messages have a number on the wire, too.
+    /// Whether whole messages also have a number on the wire.
     is_sequenced: bool,
-    /// Number on the wire of the next message that begins to leave and has one. What never leaves
-    /// has none, so these numbers stay close however much is dropped in the queue.
+    /// The next number on the wire. Assigned when a message starts to be sent, so that dropped
+    /// messages take no numbers and numbers stay close.
     next_on_wire: u64,
-    /// Messages that left and are sent again until their deadline; made for the first.
+    /// Sent messages that are retransmitted until their deadline; allocated for the first one.
     partial: Option<Box<PartialReliable>>,
 }
 
-/// Bytes of a datagram that holds a fragment, beside the fragment: header, tag and frame, at most.
+/// Most bytes of a datagram beside a fragment: header, tag and frame header.
 const DATAGRAM_OVERHEAD: usize = 40;
 
-/// How long a message is of use, and what is done for it meanwhile.
+/// Lifetime and retransmission of a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Use {
-    /// The time.
+    /// The current time.
     pub(crate) now: Instant,
-    /// When it is too old to be sent.
+    /// When it expires.
     pub(crate) expires: Instant,
-    /// Whether it is sent again until then while it counts as lost.
+    /// Whether it is retransmitted until then.
     pub(crate) is_repeated: bool,
 }
 
-/// A message that waits.
+/// A queued message.
 #[derive(Debug)]
 struct Waiting {
     /// Offset of its first byte.
     start: u64,
     /// Its number.
     message: u64,
-    /// When it is too old to be sent. Once the first part of it has left, that is also when the peer,
-    /// who waits [`REASSEMBLY_LIFE`] for the rest, may have given it up.
+    /// When it expires. Once its first fragment was sent, this is also when the peer may have given
+    /// it up, which waits [`REASSEMBLY_LIFE`] for the rest.
     expires: Instant,
     /// Its length, bytes.
     len: usize,
     /// Fragments written.
     written: u16,
-    /// Its fragments; 0 where it goes as a frame that names none.
+    /// Number of fragments; 0 for a frame without a position.
     split: u16,
-    /// Whether it is sent again while it counts as lost.
+    /// Whether it is retransmitted when lost.
     is_repeated: bool,
 }
 
 impl Outbound {
-    /// Makes the half of `channel`, whose messages are numbered from there on: as their sender counts
-    /// them, and on the wire.
+    /// Creates the sending half of `channel` with the first sender's number and wire number.
     pub(crate) fn new(
         channel: ChannelId,
         delivery: Delivery,
@@ -93,13 +92,13 @@ impl Outbound {
         }
     }
 
-    /// Returns the numbers of the next message: as its sender counts, and on the wire.
+    /// Returns the next sender's number and wire number.
     pub(crate) const fn next_numbers(&self) -> (u64, u64) {
         (self.next_message, self.next_on_wire)
     }
 
-    /// Queues a message and returns its number. Older ones that make place for it are named to
-    /// `displaced`; before that, what has left is not sent again any more.
+    /// Queues a message and returns its number. To make room, first stops retransmission of sent
+    /// messages, then drops older queued ones and passes them to `displaced`.
     pub(crate) fn push(
         &mut self,
         usage: Use,
@@ -132,7 +131,7 @@ impl Outbound {
         number
     }
 
-    /// Returns the frame to be written next.
+    /// Returns the next frame.
     pub(crate) fn next(&self) -> Next {
         let Some(waiting) = self.waiting.front() else {
             return Next::Idle;
@@ -149,8 +148,8 @@ impl Outbound {
         })
     }
 
-    /// Returns the message to be written next and its number, where its frame is the channel and the
-    /// message and no more: it is whole, has no number on the wire, and leaves once.
+    /// Returns the next message with its number if its frame needs only the channel: it is whole,
+    /// has no number on the wire, and is sent once.
     #[inline]
     pub(crate) fn next_plain(&self) -> Option<(MessageId, &[u8])> {
         let waiting = self.waiting.front()?;
@@ -158,7 +157,7 @@ impl Outbound {
         is_plain.then(|| (MessageId(waiting.message), self.bytes.first(waiting.len)))
     }
 
-    /// Takes note that the message from [`next_plain`](Self::next_plain) is written.
+    /// Records that the message of [`next_plain`](Self::next_plain) was written.
     #[inline]
     pub(crate) fn on_plain_written(&mut self) {
         if let Some(written) = self.waiting.pop_front() {
@@ -166,7 +165,7 @@ impl Outbound {
         }
     }
 
-    /// Takes note that the frame from [`next`](Self::next) is written.
+    /// Records that the frame of [`next`](Self::next) was written.
     pub(crate) fn on_written(&mut self, now: Instant) {
         let Some(waiting) = self.waiting.front_mut() else {
             return;
@@ -182,8 +181,8 @@ impl Outbound {
             }
         }
         if fragment == 0 && waiting.split > 0 {
-            // What the peer has given up by then need not leave. Until then the rest does: without it,
-            // the first part was sent in vain.
+            // After this time the peer gives the message up. Until then the rest is sent, or the
+            // first fragment would be wasted.
             let until = now + REASSEMBLY_LIFE;
             waiting.expires = if waiting.is_repeated {
                 waiting.expires.min(until)
@@ -196,20 +195,20 @@ impl Outbound {
         }
     }
 
-    /// Returns the frame to be written again next.
+    /// Returns the next frame to retransmit.
     pub(crate) fn next_lost(&self) -> Option<Outgoing> {
         let partial = self.partial.as_ref()?;
         Some(self.outgoing(&partial.next_lost(self.next_on_wire)?))
     }
 
-    /// Takes note that a frame from [`next_lost`](Self::next_lost) is written.
+    /// Records that a frame of [`next_lost`](Self::next_lost) was written.
     pub(crate) fn on_lost_written(&mut self, outgoing: &Outgoing) {
         if let Some(partial) = &mut self.partial {
             partial.on_lost_written(outgoing.message, outgoing.fragment);
         }
     }
 
-    /// Takes note that a fragment arrived.
+    /// Records an acknowledged fragment.
     pub(crate) fn on_acknowledged(&mut self, message: u64, fragment: u16) -> AckOutcome {
         let Some(partial) = &mut self.partial else {
             return AckOutcome::NotKept;
@@ -217,27 +216,26 @@ impl Outbound {
         partial.on_acknowledged(message, fragment)
     }
 
-    /// Takes note that a fragment counts as lost, and returns whether it is of a message that is sent
-    /// again, or was until its deadline.
+    /// Records a lost fragment. Returns whether its message is or was retransmitted.
     pub(crate) fn on_lost(&mut self, now: Instant, message: u64, fragment: u16) -> bool {
         let partial = self.partial.as_mut();
         partial.is_some_and(|partial| partial.on_lost(now, message, fragment))
     }
 
-    /// Queues the oldest frame in flight that may be sent again, and returns whether there is one.
+    /// Queues the oldest retransmittable frame in flight. Returns whether there is one.
     pub(crate) fn probe(&mut self) -> bool {
         self.partial.as_mut().is_some_and(|partial| partial.probe())
     }
 
-    /// Gives up what the peer may take for old, and names it to `settled`.
+    /// Settles messages that the peer may consider too old.
     pub(crate) fn drop_stale(&mut self, mut settled: impl FnMut(u64, MessageOutcome)) {
         if let Some(partial) = &mut self.partial {
             partial.drop_stale(self.next_on_wire, &mut settled);
         }
     }
 
-    /// Drops what is too old and names it to `settled`, with what became of it. A message that may
-    /// wait less long than those before it is dropped when its turn comes.
+    /// Drops expired messages and settles them. A message with a shorter TTL than those before it
+    /// is dropped when it reaches the front.
     pub(crate) fn expire(&mut self, now: Instant, mut settled: impl FnMut(u64, MessageOutcome)) {
         while self.expires().is_some_and(|expires| expires <= now)
             && let Some(oldest) = self.drop_oldest()
@@ -249,7 +247,7 @@ impl Outbound {
         }
     }
 
-    /// Gives back the memory of an empty queue.
+    /// Releases the memory of an empty queue.
     pub(crate) fn shrink(&mut self) {
         if self.waiting.is_empty() {
             self.waiting = VecDeque::new();
@@ -260,14 +258,14 @@ impl Outbound {
         }
     }
 
-    /// Returns whether the fate of a message that is sent again is open.
+    /// Returns whether a retransmitted message is unsettled.
     pub(crate) fn is_keeping(&self) -> bool {
         self.partial
             .as_ref()
             .is_some_and(|partial| !partial.is_empty())
     }
 
-    /// Returns whether nothing will be written any more, whatever is lost.
+    /// Returns whether nothing will be written again, whatever is lost.
     pub(crate) fn is_done(&self) -> bool {
         let partial = self.partial.as_ref();
         self.waiting.is_empty() && partial.is_none_or(|partial| !partial.has_repeatable())
@@ -279,17 +277,17 @@ impl Outbound {
         self.expires().into_iter().chain(partial).min()
     }
 
-    /// Returns where the data of frames that are written again is.
+    /// Returns the data of frames to retransmit.
     pub(crate) fn kept_bytes(&self) -> Option<&ByteQueue> {
         self.partial.as_ref().map(|partial| partial.bytes())
     }
 
-    /// Returns when the oldest message is too old.
+    /// Returns when the oldest message expires.
     pub(crate) fn expires(&self) -> Option<Instant> {
         self.waiting.front().map(|waiting| waiting.expires)
     }
 
-    /// Returns where the data of frames is.
+    /// Returns the data of the frames.
     pub(crate) const fn bytes(&self) -> &ByteQueue {
         &self.bytes
     }
@@ -304,7 +302,7 @@ impl Outbound {
             .saturating_add(partial)
     }
 
-    /// What the queue would count as with one more message of `len` bytes.
+    /// The size of the queue with another message of `len` bytes.
     fn cost_with(&self, len: usize) -> usize {
         let records = self.waiting.len().saturating_add(1);
         let partial = self.partial.as_ref().map_or(0, |partial| partial.cost());
@@ -315,9 +313,11 @@ impl Outbound {
             .saturating_add(partial)
     }
 
-    /// In how many frames that name it a message of `len` bytes goes; 0 where it is whole.
+    /// Returns the number of frames with a position for a message of `len` bytes; 0 if it needs
+    /// none.
     ///
-    /// One that is sent again needs a number. Where whole messages have none, it is a single fragment.
+    /// A retransmitted message needs a number. If whole messages have none, it becomes a single
+    /// fragment.
     fn split(&self, usage: Use, len: usize) -> u16 {
         if usage.is_repeated && !self.is_sequenced {
             return u16::try_from(fragment_count(len).max(1)).unwrap_or(u16::MAX);
@@ -325,7 +325,7 @@ impl Outbound {
         if len > WHOLE_MAX { frame_count(len) } else { 0 }
     }
 
-    /// Makes a frame.
+    /// Builds a frame.
     fn outgoing(&self, again: &Retransmission) -> Outgoing {
         let Retransmission {
             leaving,
@@ -358,15 +358,13 @@ impl Outbound {
         }
     }
 
-    /// Returns how many bytes of datagrams the next message takes, where it is split and has not begun
-    /// to leave.
+    /// Returns the datagram bytes of the next message if it is split and not started.
     pub(crate) fn to_begin(&self) -> Option<usize> {
         let waiting = self.waiting.front()?;
         (waiting.written == 0 && waiting.split > 1).then(|| waiting.datagram_bytes(0))
     }
 
-    /// Returns how many bytes of datagrams the next message takes in all, and what is left of it, where
-    /// a part of it has left.
+    /// Returns the total and remaining datagram bytes of the next message if it is partly sent.
     pub(crate) fn begun(&self) -> Option<(usize, usize)> {
         let waiting = self.waiting.front()?;
         (waiting.written > 0).then(|| {
@@ -377,7 +375,7 @@ impl Outbound {
         })
     }
 
-    /// Drops the oldest message of which no part has left, and returns its number.
+    /// Drops the oldest message that is not started. Returns its number.
     fn drop_waiting(&mut self) -> Option<u64> {
         if self.waiting.front()?.written == 0 {
             return self.drop_oldest();
@@ -390,7 +388,7 @@ impl Outbound {
         Some(dropped.message)
     }
 
-    /// Drops the oldest message, and returns its number.
+    /// Drops the oldest message. Returns its number.
     fn drop_oldest(&mut self) -> Option<u64> {
         let oldest = self.waiting.pop_front()?;
         self.bytes
@@ -414,7 +412,7 @@ impl Waiting {
         self.written >= self.split.max(1)
     }
 
-    /// Returns how many bytes of datagrams the fragments from `first` on take.
+    /// Returns the datagram bytes of the fragments from `first`.
     fn datagram_bytes(&self, first: u16) -> usize {
         let before = usize::from(first).saturating_mul(FRAGMENT_LEN);
         let datagrams = usize::from(self.split.saturating_sub(first));
@@ -422,7 +420,7 @@ impl Waiting {
         self.len.saturating_sub(before).saturating_add(overhead)
     }
 
-    /// Returns what leaves, with that number on the wire.
+    /// Returns its description with the wire number `on_wire`.
     const fn leaving(&self, on_wire: u64) -> Leaving {
         Leaving {
             message: self.message,

@@ -1,7 +1,8 @@
-//! What a server does with a HELLO, cheapest checks first; TWP/1, section 3.8.
+//! Admission of a HELLO and of an attempt's first packet, cheapest checks first; TWP/1, section
+//! 3.8.
 //!
-//! A HELLO whose required cookie, token or PSK mac is wrong never reaches an elliptic-curve call
-//! and never takes a slot: at most three hashes are spent on it.
+//! A HELLO with a wrong cookie (if one is required), token or PSK mac causes no elliptic-curve
+//! operation, takes no slot, and costs at most three hashes.
 
 use core::net::SocketAddr;
 
@@ -30,7 +31,7 @@ use crate::session::{Path, Session, SessionStart};
 use crate::slots::SessionId;
 use crate::timeouts::Timeouts;
 
-/// What became of a HELLO; each is a counter.
+/// The outcome of a HELLO; each has a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HelloOutcome {
     Accepted,
@@ -54,8 +55,8 @@ pub(super) enum HelloOutcome {
 }
 
 impl HelloOutcome {
-    /// Returns what the sender is told of credentials that were not taken. A wrong PSK is no player's
-    /// mistake, and hears nothing.
+    /// Returns the code sent for rejected credentials. A wrong PSK is no honest mistake and gets no
+    /// answer.
     const fn reason(self) -> Option<CloseCode> {
         match self {
             Self::BadToken => Some(CloseCode::TokenInvalid),
@@ -80,18 +81,18 @@ impl HelloOutcome {
     }
 }
 
-/// What a client of a half-open session has shown.
+/// What the client of a half-open attempt has proved.
 #[derive(Debug)]
 pub(crate) enum Admitted {
     /// A token and its PSK.
     Token(Box<Grant>),
     /// Nothing.
     Open,
-    /// The network secret; its identity comes with the first packet.
+    /// The network secret; its identity follows in the first packet.
     Peer,
 }
 
-/// A HELLO with what the checks have found out about it.
+/// A HELLO with the results of the checks so far.
 #[derive(Clone, Copy)]
 pub(super) struct Candidate<'a> {
     pub(super) now: Instant,
@@ -100,14 +101,14 @@ pub(super) struct Candidate<'a> {
     pub(super) hello0: Hello0<'a>,
     pub(super) mode: Mode,
     pub(super) sender: SocketAddr,
-    /// The player's address where an exit told it; limits go by it.
+    /// The player's address if an exit reported it; per-source limits apply to it.
     pub(super) source: SocketAddr,
-    /// It brought a cookie that we made for this sender and HELLO.
+    /// It carried a valid cookie for this sender and HELLO.
     pub(super) has_cookie: bool,
 }
 
 impl<P: Provider> Endpoint<P> {
-    /// Takes a HELLO. Steps 1 and 2 of the order, block list and length, are done.
+    /// Processes a HELLO. Steps 1 and 2, block list and length, were done before.
     pub(super) fn on_hello(
         &mut self,
         now: Instant,
@@ -134,14 +135,14 @@ impl<P: Provider> Endpoint<P> {
             Err(outcome) => return outcome,
         };
         let mut candidate = candidate;
-        // 5: a wrong or old cookie counts as none.
+        // 5: a wrong or expired cookie is treated as absent.
         candidate.has_cookie = cookie.is_some_and(|cookie| {
             let bearer = (arrival.peer, &candidate.hello0);
             listener
                 .cookies
                 .is_valid(now, &mut self.provider, &cookie, bearer)
         });
-        // 6: a repeat of an attempt that waits.
+        // 6: a repeat of a half-open attempt.
         let attempt = listener
             .attempts
             .may_know(candidate.hello.hello_id)
@@ -149,7 +150,7 @@ impl<P: Provider> Endpoint<P> {
         if let Some(known) = attempt.and_then(|attempt| listener.attempts.get(&attempt)) {
             return self.repeat(listener, &candidate, known);
         }
-        // 7: a cookie where one is required.
+        // 7: a cookie if required.
         if !candidate.has_cookie && self.wants_cookie(listener, &candidate) {
             return self.retry(listener, &candidate);
         }
@@ -229,7 +230,7 @@ impl<P: Provider> Endpoint<P> {
             return HelloOutcome::Overload;
         };
         if candidate.has_cookie {
-            // Before the ACCEPT goes anywhere but to its first address.
+            // Before the ACCEPT is sent to another address.
             half_open.reached = candidate.sender;
         }
         if half_open.first != candidate.sender && !candidate.has_cookie {
@@ -348,17 +349,17 @@ impl<P: Provider> Endpoint<P> {
             })
     }
 
-    /// Returns the key schedule's start where the HELLO's mac shows that its sender has `psk`.
+    /// Returns the start of the key schedule if the HELLO's mac proves possession of `psk`.
     fn proves_psk(&self, candidate: &Candidate<'_>, psk: &Secret32) -> Option<Initial> {
         let initial = Initial::new(&self.provider, Some(psk));
         let mac = initial.hello_mac(&self.provider, &candidate.hello0.mac_parts());
         crypto::equal(&mac, &candidate.hello.psk_mac).then_some(initial)
     }
 
-    /// Step 9: why this player, or anyone, is not let in.
+    /// Step 9: returns why the player, or anyone, is refused.
     fn refusal(&self, admitted: &Admitted, candidate: &Candidate<'_>) -> Option<CloseCode> {
         let (source, hello) = (candidate.source, &candidate.hello);
-        // Somebody between us has a client believe that we speak less than we do.
+        // A downgrade: an attacker made the client believe that we support less.
         if hello.version < hello.version_max.min(self.config.versions.best()) {
             return Some(CloseCode::Downgrade);
         }
@@ -380,7 +381,7 @@ impl<P: Provider> Endpoint<P> {
         let is_crowded = !is_exempt(&self.config, source)
             && of_source.saturating_sub(is_leaving_from_here.into())
                 >= self.config.sessions_per_source_max;
-        // Who takes his own place needs a slot until his old session has gone.
+        // A player who replaces a session needs a slot until the old one is freed.
         let is_full = match leaving {
             Some(_) => self.slots.is_full(),
             None => self.is_full(),
@@ -391,7 +392,7 @@ impl<P: Provider> Endpoint<P> {
         is_crowded.then_some(CloseCode::SourceFull)
     }
 
-    /// Returns the session that gives way to the one of `admitted`, once that opens.
+    /// Returns the session that `admitted` would replace.
     fn leaving(&self, admitted: &Admitted) -> Option<&Session<P::Aead>> {
         let Admitted::Token(grant) = admitted else {
             return None;
@@ -424,8 +425,8 @@ impl<P: Provider> Endpoint<P> {
         HelloOutcome::Refused
     }
 
-    /// Answers a HELLO whose sender cannot be shown a proof, as far as the budget for answers goes, with
-    /// the reason of `outcome`; returns that.
+    /// Refuses a HELLO without proof, within the budget for such answers, with the code of
+    /// `outcome`. Returns `outcome`.
     fn deny(
         &mut self,
         now: Instant,
@@ -448,7 +449,7 @@ impl<P: Provider> Endpoint<P> {
         outcome
     }
 
-    /// Queues a reply to the sender of a handshake datagram: one for each at most.
+    /// Queues a reply to a handshake datagram; at most one per datagram.
     pub(super) fn reply(&mut self, arrival: &Arrival<SocketAddr>, body: ReplyBody) {
         self.replies.push_back(Reply {
             destination: arrival.peer,
@@ -474,7 +475,7 @@ impl From<ConnectToken> for Grant {
 }
 
 impl<P: Provider> Endpoint<P> {
-    /// Takes a packet for an attempt that waits for its first one.
+    /// Processes the first packet of a half-open attempt.
     pub(super) fn on_first_packet(
         &mut self,
         now: Instant,
@@ -486,7 +487,7 @@ impl<P: Provider> Endpoint<P> {
             return;
         };
         if header.key_phase != KeyPhase::Even {
-            // Keys are changed when a packet was acknowledged, and none was yet.
+            // Key updates require an acknowledged packet, and there is none yet.
             self.stats.dropped_forged = self.stats.dropped_forged.saturating_add(1);
             return;
         }
@@ -503,7 +504,7 @@ impl<P: Provider> Endpoint<P> {
         let confirm = match FirstFrames::find(plaintext, &self.config.channels) {
             FirstFrames::Confirm(confirm) => confirm,
             FirstFrames::Close => {
-                // Who holds the keys has given up, and nobody was told of a session.
+                // The holder of the keys gave up before a session was reported.
                 self.stats.packets = self.stats.packets.saturating_add(1);
                 self.remove(now, id);
                 return;
@@ -534,7 +535,7 @@ impl<P: Provider> Endpoint<P> {
         self.open_session(now, arrival, (id, *half_open), first);
     }
 
-    /// Turns a half-open attempt into a session, or into one that only says why it is refused.
+    /// Turns a half-open attempt into a session, or into one that only sends a CLOSE.
     fn open_session(
         &mut self,
         now: Instant,
@@ -563,7 +564,7 @@ impl<P: Provider> Endpoint<P> {
             suite: half_open.suite,
             secrets: half_open.secrets,
             peer_params: verdict.params,
-            // The ACCEPT left once, and this packet is the one that answers it.
+            // The ACCEPT was sent once, and this packet is the first answer to it.
             round_trip: (!half_open.was_repeated && number == PacketNumber::ZERO)
                 .then(|| now.saturating_since(half_open.accepted_at)),
             confirm: None,
@@ -600,8 +601,8 @@ impl<P: Provider> Endpoint<P> {
         self.connected(now, (id, began), address, proof);
     }
 
-    /// Returns what a first packet proves: nothing where peer mode's IDENTITY does not verify, and
-    /// `None` where the packet is to come again, with an IDENTITY or when there is a budget for it.
+    /// Returns what a first packet proves: nothing if the IDENTITY of peer mode is invalid. Returns
+    /// `None` if the packet must be repeated, with an IDENTITY or when the budget allows.
     fn prove(
         &mut self,
         now: Instant,
@@ -617,7 +618,7 @@ impl<P: Provider> Endpoint<P> {
             Admitted::Peer => {
                 let (key, signature) = confirm.identity?;
                 let listener = self.listener.as_mut()?;
-                // One verify for each slot, charged like the rest of the attempt.
+                // One verification per slot, charged like the rest of the attempt.
                 listener.ec_validated.take_exempt(now).ok()?;
                 let claim = IdentityClaim {
                     th1: &half_open.th1,
@@ -635,7 +636,7 @@ impl<P: Provider> Endpoint<P> {
         }
     }
 
-    /// Decides whether what was proved lets its owner in.
+    /// Decides whether the proof admits the peer.
     fn judge(
         &self,
         now: Instant,
@@ -674,7 +675,7 @@ impl<P: Provider> Endpoint<P> {
         } else if let Proof::Token(grant) = proof
             && self.bans.contains(now, grant.client_id)
         {
-            // A session of the player's has broken the protocol since.
+            // A session of the player has violated the protocol since.
             Some(CloseCode::Kicked)
         } else {
             None
@@ -683,22 +684,22 @@ impl<P: Provider> Endpoint<P> {
     }
 }
 
-/// Bytes of the HELLO that came before a first packet.
+/// Bytes of the HELLO that preceded a first packet.
 const HELLO_LEN: u64 = 1_200;
 
-/// What a first packet must hold.
+/// Required contents of a first packet.
 struct Confirm {
     body: [u8; CONFIRM_LEN],
     identity: Option<(crypto::PublicKey, [u8; 64])>,
 }
 
-/// What the first packet of an attempt is for.
+/// The purpose of an attempt's first packet.
 enum FirstFrames {
     /// It opens a session.
     Confirm(Confirm),
-    /// It ends the attempt, whatever else it holds.
+    /// It ends the attempt, regardless of other frames.
     Close,
-    /// Neither, or it cannot be read.
+    /// Neither, or it is malformed.
     Other,
 }
 
@@ -740,15 +741,15 @@ impl FirstFrames {
     }
 }
 
-/// An IDENTITY that does not verify.
+/// An IDENTITY that failed to verify.
 struct FalseIdentity;
 
-/// The first packet of an attempt, opened and judged.
+/// A decrypted and checked first packet of an attempt.
 struct First<'a> {
     proof: Proof,
     verdict: Verdict,
     number: PacketNumber,
-    /// Bytes of its datagram.
+    /// Datagram length in bytes.
     len: u64,
     plaintext: &'a [u8],
 }

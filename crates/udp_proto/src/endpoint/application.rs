@@ -1,4 +1,4 @@
-//! What an application asks of an endpoint.
+//! The application's interface of an endpoint.
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -25,15 +25,15 @@ use crate::stats::SessionStats;
 use crate::timeouts::Timeouts;
 
 impl<P: Provider> Endpoint<P> {
-    /// Begins to accept sessions, for the first time or again after [`shutdown`](Self::shutdown).
+    /// Starts to accept sessions, also again after [`shutdown`](Self::shutdown).
     ///
-    /// Tokens that were used stay used, and token keys are added anew. What changes while it
-    /// listens has methods of its own: [`add_token_key`](Self::add_token_key),
-    /// [`set_network`](Self::set_network), [`set_allowed_nodes`](Self::set_allowed_nodes).
+    /// Used tokens stay used; token keys must be added again. Methods change the settings while it
+    /// listens: [`add_token_key`](Self::add_token_key), [`set_network`](Self::set_network),
+    /// [`set_allowed_nodes`](Self::set_allowed_nodes).
     ///
     /// # Errors
     ///
-    /// [`ListenError`]; the endpoint is as before then.
+    /// [`ListenError`]; the endpoint is unchanged.
     pub fn listen(&mut self, now: Instant, listen: Listen) -> Result<(), ListenError> {
         let now = self.advance(now);
         if self.config.cid_len == CidLen::Zero {
@@ -57,9 +57,10 @@ impl<P: Provider> Endpoint<P> {
         Ok(())
     }
 
-    /// Opens no token any more that is sealed with the key of this id. Sessions that exist stay.
+    /// Removes the token key with this id; tokens sealed with it are refused. Existing sessions
+    /// stay.
     ///
-    /// Returns whether there was such a key.
+    /// Returns whether the key existed.
     pub fn remove_token_key(&mut self, id: u32) -> bool {
         let Some(listener) = &mut self.listener else {
             return false;
@@ -69,9 +70,9 @@ impl<P: Provider> Endpoint<P> {
         listener.token_keys.len() < before
     }
 
-    /// Opens tokens sealed with `key` from now on, until it is removed; the oldest of four leaves.
+    /// Adds a token key. Of more than four, the oldest is removed.
     ///
-    /// Returns whether the endpoint listens; where not, the key is dropped.
+    /// Returns whether the endpoint listens; otherwise the key is dropped.
     pub fn add_token_key(&mut self, key: TokenKey) -> bool {
         let Some(listener) = &mut self.listener else {
             return false;
@@ -84,10 +85,10 @@ impl<P: Provider> Endpoint<P> {
         true
     }
 
-    /// Shows another certificate from the next ACCEPT on, or none: before the present one ends, or when
-    /// the root key changes. Sessions that exist stay.
+    /// Sets the certificate for later ACCEPTs, or none, for example before the current one expires
+    /// or when the root key changes. Existing sessions stay.
     ///
-    /// Returns whether the endpoint listens with the key and instance that it is for; where not,
+    /// Returns whether the endpoint listens with the certificate's key and instance; otherwise
     /// nothing changes.
     pub fn set_certificate(&mut self, certificate: Option<Certificate>) -> bool {
         match &mut self.listener {
@@ -99,10 +100,10 @@ impl<P: Provider> Endpoint<P> {
         }
     }
 
-    /// Changes the network secrets: of sessions that exist, none is touched. With `None` no node is
-    /// let in or dialled any more.
+    /// Sets the network secrets. Existing sessions stay. With `None`, nodes are neither accepted
+    /// nor dialled.
     ///
-    /// Returns whether the endpoint listens; where not, the secrets are dropped.
+    /// Returns whether the endpoint listens; otherwise the secrets are dropped.
     pub fn set_network(&mut self, network: Option<Network>) -> bool {
         let Some(listener) = &mut self.listener else {
             return false;
@@ -111,26 +112,27 @@ impl<P: Provider> Endpoint<P> {
         true
     }
 
-    /// Says which nodes peer mode lets in; `None`, as at the start, lets in all that hold the
-    /// network secret. Sessions that exist stay.
+    /// Sets the nodes that peer mode accepts; `None`, the default, accepts all that hold the
+    /// network secret. Existing sessions stay.
     pub fn set_allowed_nodes(&mut self, nodes: Option<BTreeSet<NodeId>>) {
         self.allowed_nodes = nodes;
     }
 
-    /// Begins to connect; the outcome comes as an event with the id returned.
+    /// Starts to connect. The outcome is an event with the returned id.
     ///
     /// # Errors
     ///
-    /// [`ConnectError`] where it cannot begin; nothing is kept then.
+    /// [`ConnectError`] if it cannot start; nothing is kept.
     pub fn connect(&mut self, now: Instant, target: Target) -> Result<SessionId, ConnectError> {
         self.connect_with(now, target, Timeouts::of(&self.config))
     }
 
-    /// As [`connect`](Self::connect), with times of this session's own; the peer hears of them.
+    /// As [`connect`](Self::connect), with this session's own timeouts, which the handshake
+    /// announces.
     ///
     /// # Errors
     ///
-    /// [`ConnectError`] where it cannot begin; nothing is kept then.
+    /// [`ConnectError`] if it cannot start; nothing is kept.
     pub fn connect_with(
         &mut self,
         now: Instant,
@@ -185,12 +187,12 @@ impl<P: Provider> Endpoint<P> {
         Ok(id)
     }
 
-    /// Queues a message. Messages of one turn share packets; they leave with the next drain.
+    /// Queues a message. It is sent by the next drain, which packs messages into shared packets.
     ///
     /// # Errors
     ///
-    /// [`SendError`] where the session is not open, the channel does not exist, the message is
-    /// longer than its channel allows, or a reliable channel's queue is full.
+    /// [`SendError`] if the session is not open, the channel does not exist, the message is too
+    /// long, or a reliable channel's queue is full.
     pub fn send(
         &mut self,
         now: Instant,
@@ -210,16 +212,15 @@ impl<P: Provider> Endpoint<P> {
         Ok(())
     }
 
-    /// As [`send`](Self::send), and what becomes of the message comes once, as
-    /// [`Event::Settled`] with the number returned.
+    /// As [`send`](Self::send), and reports the outcome once as [`Event::Settled`] with the
+    /// returned number, which counts all messages of the channel.
     ///
-    /// That costs the session some 24 bytes for each such message until the event. A number is that of the
-    /// message among all on its channel.
+    /// Costs the session about 24 bytes per message until the event.
     ///
     /// # Errors
     ///
-    /// As [`send`](Self::send), and [`SendError::TooManyTracked`] where the fate of 4,096 messages of
-    /// the session is open.
+    /// As [`send`](Self::send), and [`SendError::TooManyTracked`] if 4,096 tracked messages of the
+    /// session are open.
     pub fn send_tracked(
         &mut self,
         now: Instant,
@@ -235,8 +236,8 @@ impl<P: Provider> Endpoint<P> {
         Ok(number)
     }
 
-    /// Moves the next message of `session` to `out`, whose content it replaces, and says which
-    /// channel it came by; `None` when there is none.
+    /// Moves the next message of `session` to `out`, replacing its content, and returns its
+    /// channel; `None` if there is none.
     pub fn receive(
         &mut self,
         now: Instant,
@@ -254,17 +255,18 @@ impl<P: Provider> Endpoint<P> {
         channel
     }
 
-    /// Changes the keys of a session, ours with the next packet and the peer's as soon as it has
-    /// come; without a call they are changed after 2^20 packets or 15 minutes, see
+    /// Requests a key update of a session: our key with the next packet, the peer's in response.
+    /// Without a call, keys are updated after 2^20 packets or 15 minutes, see
     /// [`Config::key_limits`](crate::Config::key_limits).
     ///
-    /// It waits where no packet under the present key was acknowledged yet, and until three probe
-    /// timeouts have passed since the last change; then it comes with the next packet, a keepalive
-    /// at the latest. Calls while one waits ask for no more. [`SessionStats`] counts the changes.
+    /// The update waits until a packet of the current phase is acknowledged and three probe
+    /// timeouts have passed since the last update, and then happens with the next packet, at the
+    /// latest a keepalive. Further calls meanwhile have no effect. [`SessionStats`] counts the
+    /// updates.
     ///
     /// # Errors
     ///
-    /// [`NoSession`] where it is not open.
+    /// [`NoSession`] if it is not open.
     pub fn update_keys(&mut self, now: Instant, session: SessionId) -> Result<(), NoSession> {
         let now = self.advance(now);
         match self.slots.get_mut(session) {
@@ -277,14 +279,13 @@ impl<P: Provider> Endpoint<P> {
         }
     }
 
-    /// Ends a session: what is queued on reliable channels is sent first, and what became of tracked
-    /// messages waited for, for up to
-    /// [`Config::linger`](crate::Config::linger). The end comes as an event. `reason` is cut at
-    /// 128 bytes.
+    /// Closes a session. First delivers reliable messages and awaits the outcomes of tracked ones,
+    /// within [`Config::linger`](crate::Config::linger). The end is reported as an event. `reason`
+    /// is cut at 128 bytes.
     ///
     /// # Errors
     ///
-    /// [`NoSession`] where it has ended already.
+    /// [`NoSession`] if it has already ended.
     pub fn close(
         &mut self,
         now: Instant,
@@ -311,8 +312,8 @@ impl<P: Provider> Endpoint<P> {
         }
     }
 
-    /// Ends every session with [`CloseCode::Shutdown`], every dial and every attempt that waits for
-    /// its first packet, and lets nobody in until it is told to [`listen`](Self::listen) again.
+    /// Closes every session with [`CloseCode::Shutdown`], cancels dials and half-open attempts, and
+    /// refuses new ones until [`listen`](Self::listen).
     pub fn shutdown(&mut self, now: Instant) {
         let ids: Vec<SessionId> = self.slots.ids().collect();
         if let Some(listener) = &mut self.listener {
@@ -322,62 +323,61 @@ impl<P: Provider> Endpoint<P> {
             if matches!(self.slots.get(id), Some(Slot::HalfOpen(_))) {
                 self.remove(now, id);
             } else {
-                // Where it has ended already, there is nothing to do.
+                // A session that has already ended needs nothing.
                 self.close(now, id, CloseCode::Shutdown, &[]).ok();
             }
         }
     }
 
-    /// Returns counters and the state of the path; `None` where the session has ended.
+    /// Returns a session's counters and path state; `None` if it has ended.
     pub fn session_stats(&self, session: SessionId) -> Option<SessionStats> {
         self.session(session).map(Session::stats)
     }
 
-    /// Returns how many bytes of realtime messages `session` may send at once; where more are queued,
-    /// they wait. `None` where the session has ended.
+    /// Returns how many bytes of realtime messages `session` may send at once; more would wait.
+    /// `None` if it has ended.
     pub fn realtime_room(&self, now: Instant, session: SessionId) -> Option<u32> {
         self.session(session).map(|open| open.realtime_room(now))
     }
 
-    /// Returns where packets of `session` go.
+    /// Returns the peer's address.
     pub fn peer_address(&self, session: SessionId) -> Option<SocketAddr> {
         self.session(session).map(Session::peer_address)
     }
 
-    /// Returns the address of ours that packets of `session` leave from, where the driver tells
-    /// which one they come to.
+    /// Returns our local address of `session`, if the driver reports it.
     pub fn local(&self, session: SessionId) -> Option<IpAddr> {
         self.session(session).and_then(Session::local)
     }
 
-    /// Returns what the other end of `session` has proved.
+    /// Returns what the peer of `session` has proved.
     pub fn proof(&self, session: SessionId) -> Option<&Proof> {
         self.session(session).map(Session::proof)
     }
 
-    /// Returns what keys of layers above are made from; both ends get the same.
+    /// Returns the exporter for keys of layers above; both ends get the same keys.
     pub fn exporter(&self, session: SessionId) -> Option<&Exporter> {
         self.session(session).map(Session::exporter)
     }
 
-    /// Returns which side of the handshake we were; keys from the exporter are told apart by it.
+    /// Returns our side of the handshake, which distinguishes the directions of exported keys.
     pub fn role(&self, session: SessionId) -> Option<Role> {
         self.session(session).map(Session::role)
     }
 
-    /// Returns the sessions that are open, in slot order.
+    /// Returns the open sessions in slot order.
     pub fn sessions(&self) -> impl Iterator<Item = SessionId> {
         self.slots
             .ids()
             .filter(|id| self.session(*id).is_some_and(Session::is_open))
     }
 
-    /// Returns the public key that ACCEPTs are signed with.
+    /// Returns the public key that signs ACCEPTs.
     pub fn public_key(&self) -> Option<&PublicKey> {
         self.listener.as_ref().map(|listener| &listener.key)
     }
 
-    /// Returns whether a session has `address`, or a dial may come to have it.
+    /// Returns whether a session has `address`, or a dial may get it.
     fn is_address_taken(&self, address: SocketAddr) -> bool {
         self.by_address.contains_key(&address)
             || self.dials.values().any(|id| {
@@ -394,16 +394,16 @@ impl<P: Provider> Endpoint<P> {
 }
 
 impl<P: Provider> Endpoint<P> {
-    /// Changes the idle timeout and the keepalive of a session, from now on; `connect` says nothing
-    /// here. Returns the idle timeout and the keepalive that hold then.
+    /// Changes the idle timeout and keepalive of a session; `connect` is ignored. Returns the idle
+    /// timeout and keepalive in effect.
     ///
-    /// The peer does not hear of it. So the idle timeout is never longer than what both ends
-    /// announced when the session began, nor shorter than three keepalives of the peer's take; and the
-    /// keepalive never more than a third of what was announced.
+    /// The peer is not notified. So the idle timeout is at most what both ends announced in the
+    /// handshake and at least three of the peer's keepalives, and the keepalive is at most a third
+    /// of the announced one.
     ///
     /// # Errors
     ///
-    /// [`NoSession`] where it is not open.
+    /// [`NoSession`] if it is not open.
     pub fn set_timeouts(
         &mut self,
         now: Instant,
@@ -421,13 +421,13 @@ impl<P: Provider> Endpoint<P> {
         }
     }
 
-    /// Changes how long unreliable messages of `channel` may wait in this session, from the next one
-    /// on: those that do not say so [themselves](crate::Message::with_ttl). Returns whether there is
-    /// such a channel. The session then holds a channel table of its own, some 40 bytes a channel.
+    /// Changes the TTL of later unreliable messages of `channel` in this session, unless they have
+    /// [their own](crate::Message::with_ttl). Returns whether the channel exists. The session then
+    /// holds its own channel table, about 40 bytes per channel.
     ///
     /// # Errors
     ///
-    /// [`NoSession`] where it is not open.
+    /// [`NoSession`] if it is not open.
     pub fn set_ttl(
         &mut self,
         session: SessionId,
@@ -442,14 +442,14 @@ impl<P: Provider> Endpoint<P> {
 }
 
 impl<P: Provider> Endpoint<P> {
-    /// Ends a session at once with [`CloseCode::Kicked`]: what is queued is not sent, and what became
-    /// of it not waited for. The end comes as an event. The peer is told `reason`, cut at 128 bytes: no
-    /// address and no secret belongs in it.
+    /// Closes a session immediately with [`CloseCode::Kicked`], without sending queued messages or
+    /// awaiting outcomes. The end is reported as an event. The peer receives `reason`, cut at 128
+    /// bytes; it should contain no address and no secret.
     ///
     /// # Errors
     ///
-    /// [`NoSession`] where its slot is free again. While one that has ended says so to its peer, nothing
-    /// happens.
+    /// [`NoSession`] if its slot is free. Has no effect while an ended session still sends its
+    /// CLOSE.
     pub fn kick(
         &mut self,
         now: Instant,
@@ -465,16 +465,16 @@ impl<P: Provider> Endpoint<P> {
         Ok(())
     }
 
-    /// Hears nothing from `prefix` any more, from the next datagram on, for `span` or until
-    /// [`unblock`](Self::unblock); of two calls for one prefix the later counts. Sessions from there
-    /// end by their silence; [`kick`](Self::kick) ends them at once.
+    /// Drops datagrams from `prefix`, from the next one on, for `span` or until
+    /// [`unblock`](Self::unblock). A later call for the same prefix replaces the earlier. Existing
+    /// sessions from there time out; [`kick`](Self::kick) ends them at once.
     ///
-    /// What a trusted exit sends for a player is judged by the player's address, and where it does not
-    /// say whom it speaks for it is always heard.
+    /// Datagrams that a trusted exit sends for a player are checked by the player's address. An
+    /// exit's other datagrams are never blocked.
     ///
     /// # Errors
     ///
-    /// [`BlockError::Full`] where 65,536 prefixes are blocked.
+    /// [`BlockError::Full`] if 65,536 prefixes are blocked.
     pub fn block(
         &mut self,
         now: Instant,
@@ -486,8 +486,7 @@ impl<P: Provider> Endpoint<P> {
             .insert(now, prefix, span.map(|span| now + span))
     }
 
-    /// Hears `prefix` again; returns whether it was blocked. Longer and shorter prefixes that are
-    /// blocked stay so.
+    /// Unblocks `prefix`; returns whether it was blocked. Longer and shorter blocked prefixes stay.
     pub fn unblock(&mut self, prefix: &Prefix) -> bool {
         self.blocked.remove(prefix)
     }
@@ -497,7 +496,7 @@ impl<P: Provider> Endpoint<P> {
         &self.blocked
     }
 
-    /// Returns whether nothing of a datagram is looked at.
+    /// Returns whether to drop a datagram unread.
     pub(super) fn is_blocked(
         &mut self,
         now: Instant,
@@ -509,15 +508,15 @@ impl<P: Provider> Endpoint<P> {
         self.blocked.contains(now, real_source.unwrap_or(peer).ip())
     }
 
-    /// Lets a player in again whom [`Config::block_breaches`](crate::Config::block_breaches) keeps
-    /// out; returns whether he was kept out.
+    /// Lifts the ban of a player by [`Config::block_breaches`](crate::Config::block_breaches).
+    /// Returns whether the player was banned.
     pub fn pardon(&mut self, player: ClientId) -> bool {
         self.bans.until.remove(&player).is_some()
     }
 
-    /// Keeps out whose session ended with a breach of the protocol, where that is asked for: a player
-    /// by his id, else the address, and that only where he has answered from there. Nobody else
-    /// can have sent what was sealed.
+    /// Applies [`Config::block_breaches`](crate::Config::block_breaches) after a session ended by a
+    /// protocol violation. Bans a player by id; otherwise blocks the address, if validated. Only
+    /// the peer can have sent authenticated packets.
     pub(super) fn apply_block_policy(&mut self, now: Instant, id: SessionId, reason: CloseReason) {
         let Some(span) = self.config.block_breaches else {
             return;
@@ -554,7 +553,7 @@ impl<P: Provider> Endpoint<P> {
     }
 }
 
-/// Returns whether only a peer that keeps to no protocol makes us close with `code`.
+/// Returns whether we close with `code` only if the peer violates the protocol.
 const fn is_breach(code: CloseCode) -> bool {
     matches!(
         code,
@@ -567,13 +566,13 @@ const fn is_breach(code: CloseCode) -> bool {
     )
 }
 
-/// Players who are not let in.
+/// Banned players.
 #[derive(Debug, Default)]
 pub(crate) struct Bans {
     until: BTreeMap<ClientId, Instant>,
 }
 
-/// Most players who are kept out at a time.
+/// Most players banned at a time.
 const BANS_MAX: usize = 65_536;
 
 impl Bans {
@@ -584,7 +583,7 @@ impl Bans {
     /// Returns whether there was room.
     fn insert(&mut self, now: Instant, player: ClientId, until: Instant) -> bool {
         if self.until.len() >= BANS_MAX && !self.until.contains_key(&player) {
-            // Rare: each entry has cost its player a token and a session.
+            // Rare, since each entry cost its player a token and a session.
             self.until.retain(|_, until| *until > now);
             if self.until.len() >= BANS_MAX {
                 return false;
@@ -596,7 +595,7 @@ impl Bans {
 }
 
 impl<P: Provider> Endpoint<P> {
-    /// After a session was touched: passes its news on, and lets it send or frees its slot.
+    /// Follows up on a call of a session: drains its events, and schedules or frees its slot.
     pub(crate) fn after_session(&mut self, now: Instant, id: SessionId) {
         self.drain_session_events(now, id);
         if self.slots.get(id).is_some() {
@@ -604,7 +603,8 @@ impl<P: Provider> Endpoint<P> {
         }
     }
 
-    /// Passes a session's news on, and frees the slot where it is over and its end was told.
+    /// Turns a session's events into endpoint events, and frees the slot if the session is gone and
+    /// its end was polled.
     pub(crate) fn drain_session_events(&mut self, now: Instant, id: SessionId) {
         let Some(Slot::Session(session)) = self.slots.get_mut(id) else {
             return;
@@ -663,7 +663,8 @@ impl<P: Provider> Endpoint<P> {
         }
     }
 
-    /// Lets go of the session whose end was told last: whoever heard of it has read what he wanted.
+    /// Frees the session whose `Closed` was polled last, since its last messages can no longer be
+    /// read.
     pub(crate) fn remove_reported_end(&mut self) {
         if let Some(id) = self.reported_end.take()
             && self.ended.remove(&id) == Some(true)
@@ -672,7 +673,7 @@ impl<P: Provider> Endpoint<P> {
         }
     }
 
-    /// Frees a slot and all that points to it.
+    /// Frees a slot and all references to it.
     pub(crate) fn remove(&mut self, now: Instant, id: SessionId) {
         self.forget_peer(id);
         let Some(slot) = self.slots.remove(now, id) else {
@@ -705,14 +706,14 @@ impl<P: Provider> Endpoint<P> {
         }
     }
 
-    /// Takes an attempt off the tables that find half-open ones.
+    /// Removes an attempt from the indices of half-open attempts.
     pub(crate) fn release_half_open(&mut self, half_open: &HalfOpen<Admitted>) {
         if let Some(listener) = &mut self.listener {
             listener.release(half_open);
         }
     }
 
-    /// Lets the player or node of a session that has ended come again.
+    /// Lets the player or node of an ended session connect again.
     fn forget_peer(&mut self, id: SessionId) {
         let Some(Slot::Session(session)) = self.slots.get(id) else {
             return;

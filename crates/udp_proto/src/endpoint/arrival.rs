@@ -1,4 +1,4 @@
-//! Where a datagram goes: by its first byte, then by the attempt or session that it names.
+//! Dispatch of datagrams by first byte, attempt and session; resets, acceptance and session start.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -98,7 +98,7 @@ impl<P: Provider> Endpoint<P> {
         *counter = counter.saturating_add(1);
     }
 
-    /// Takes a reply to a HELLO of ours; returns whether it was one.
+    /// Processes a reply to one of our HELLOs. Returns whether it was one.
     fn on_reply(
         &mut self,
         now: Instant,
@@ -168,7 +168,7 @@ impl<P: Provider> Endpoint<P> {
         }
     }
 
-    /// The dial `id` has become a session.
+    /// Turns the dial `id` into a session.
     fn on_accepted(
         &mut self,
         now: Instant,
@@ -194,7 +194,7 @@ impl<P: Provider> Endpoint<P> {
                 };
                 match claim.sign(&mut self.provider, &listener.signing_key, &listener.key) {
                     Ok(body) => Some(body),
-                    // The dial goes on; the next ACCEPT may find entropy.
+                    // The dial continues; the next ACCEPT may find entropy.
                     Err(crypto::NoEntropy) => return false,
                 }
             }
@@ -240,7 +240,7 @@ impl<P: Provider> Endpoint<P> {
         true
     }
 
-    /// Takes a protected packet.
+    /// Processes a protected packet.
     fn on_packet(&mut self, now: Instant, arrival: &Arrival<SocketAddr>, datagram: &mut [u8]) {
         let cid_len = self.config.cid_len.bytes();
         let Ok(header) = Header::decode(datagram, cid_len) else {
@@ -293,7 +293,7 @@ impl<P: Provider> Endpoint<P> {
     }
 }
 
-/// Returns the hello id that a reply echoes, wherever its kind keeps it.
+/// Returns the hello id that a reply echoes, wherever its kind stores it.
 fn hello_id(datagram: &[u8]) -> Option<u64> {
     let at = match Kind::of(*datagram.first()?) {
         Kind::Version => 1,
@@ -309,13 +309,13 @@ fn hello_id(datagram: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(*bytes))
 }
 
-/// Sessions with one address that a datagram may be compared with.
+/// Most sessions of one address that a datagram is compared with.
 const COMPARED_MAX: usize = 32;
-/// Dials whose HELLO a packet of an unknown session may repeat.
+/// Most dials whose HELLO a packet of an unknown session may repeat.
 const RESENT_MAX: usize = 64;
 
 impl<P: Provider> Endpoint<P> {
-    /// Answers a packet of `len` bytes for a session that is not known, where there is a secret.
+    /// Answers a packet of `len` bytes for an unknown session with a reset, if there is a secret.
     pub(super) fn offer_reset(
         &mut self,
         now: Instant,
@@ -333,7 +333,7 @@ impl<P: Provider> Endpoint<P> {
         }
     }
 
-    /// Appends the reset for `cid`; returns whether there is one.
+    /// Appends the reset for `cid`. Returns whether it did.
     pub(super) fn write_reset(&mut self, cid: Cid, buf: &mut Vec<u8>) -> bool {
         let resets = self
             .listener
@@ -346,8 +346,8 @@ impl<P: Provider> Endpoint<P> {
         true
     }
 
-    /// Returns the token that ends the session that a dial of ours becomes, for its peer; `None` where we do not
-    /// listen with a secret.
+    /// Returns the reset token to give the peer of a dial; `None` if we do not listen with a
+    /// secret.
     pub(super) fn token_of_dial(&self, id: SessionId) -> Option<ResetToken> {
         let Some(Slot::Dial(dial)) = self.slots.get(id) else {
             return None;
@@ -356,7 +356,7 @@ impl<P: Provider> Endpoint<P> {
         resets.token(&self.provider, dial.client_cid())
     }
 
-    /// Enters a session whose peer may reset it, at the address where the peer is now.
+    /// Registers a session that its peer may reset, by the peer's current address.
     pub(super) fn note_resettable(&mut self, id: SessionId) {
         if let Some(session) = self.session(id).filter(|session| session.is_resettable()) {
             let entry = (session.peer_address(), id);
@@ -364,7 +364,7 @@ impl<P: Provider> Endpoint<P> {
         }
     }
 
-    /// Takes note that the peer of a session has moved.
+    /// Updates the registration after the peer's address changed.
     pub(super) fn move_resettable(&mut self, id: SessionId) {
         if self.session(id).is_some_and(Session::is_resettable) {
             self.resettable.retain(|(_, other)| *other != id);
@@ -372,8 +372,8 @@ impl<P: Provider> Endpoint<P> {
         }
     }
 
-    /// Repeats the HELLOs of dials to `from`, where a packet of an unknown session came from: the peer still has a
-    /// session that ended here, and the path carries packets again.
+    /// Repeats the HELLOs of dials to `from`, the source of a packet for an unknown session: the
+    /// peer still has a session that ended here, and the path works again.
     pub(super) fn resend_hellos_to(&mut self, now: Instant, from: SocketAddr) {
         let mut resent = Vec::new();
         for id in self.dials.values().take(RESENT_MAX) {
@@ -388,7 +388,7 @@ impl<P: Provider> Endpoint<P> {
         }
     }
 
-    /// Looks at a datagram that opened no packet: it may be a reset of the peer's.
+    /// Checks whether a datagram that failed to decrypt is a reset.
     pub(super) fn on_unopened(
         &mut self,
         now: Instant,
@@ -417,10 +417,10 @@ impl<P: Provider> Endpoint<P> {
 
 /// How long an attempt waits for its first packet.
 const HALF_OPEN_LIFE: Duration = Duration::from_secs(5);
-/// How long it waits at least, once slots are scarce: the longest round trip of a player's path.
+/// Least wait when slots are scarce: the longest RTT of a player's path.
 const HALF_OPEN_LIFE_MIN: Duration = Duration::from_secs(1);
 
-/// Networks looked at for one that waits for longer than that: some 10 microseconds.
+/// Most networks examined for an attempt older than that: about 10 µs.
 const EVICTION_SCAN: usize = 128;
 
 impl<P: Provider> Endpoint<P> {
@@ -448,13 +448,13 @@ impl<P: Provider> Endpoint<P> {
         outcome
     }
 
-    /// Once more than half of the half-open slots are taken, frees that of the oldest attempt of the
-    /// network that holds most, where it has waited for longer than a round trip takes.
+    /// If more than half of the half-open slots are taken, evicts the oldest attempt of the network
+    /// that holds most, provided that it is older than a round trip.
     fn evict_half_open(&mut self, now: Instant, listener: &mut Listener<P>) {
         if !listener.half_open_shares.is_above_half() {
             return;
         }
-        // The fullest one may have come within the last second; then it is the next one's turn.
+        // All attempts of the fullest network may be less than a second old; then try the next one.
         let oldest = listener
             .half_open_shares
             .fullest()
@@ -476,7 +476,7 @@ impl<P: Provider> Endpoint<P> {
         self.stats.half_open_evicted = self.stats.half_open_evicted.saturating_add(1);
     }
 
-    /// Step 11: the token's attempts, and then the budget.
+    /// Step 11: the token's attempts, then the budget.
     fn accept_in_slot(
         &mut self,
         listener: &mut Listener<P>,
@@ -490,7 +490,7 @@ impl<P: Provider> Endpoint<P> {
         };
         let capacity = self.config.token_cache_max;
         if let Some((token, forget_at)) = token {
-            // Before the budget: who may not begin must not spend what others need.
+            // Before the budget, so that an attempt that may not begin spends none of it.
             match self.tokens.check(token, forget_at, capacity) {
                 Ok(()) => {}
                 Err(TokenBusy::Consumed | TokenBusy::Attempts) => return HelloOutcome::TokenUsed,
@@ -593,7 +593,7 @@ impl<P: Provider> Endpoint<P> {
 }
 
 impl<P: Provider> Endpoint<P> {
-    /// A player has come in: the token is used up, and an older session of the player gives way.
+    /// Connects a player: consumes the token, and replaces the player's older session.
     pub(super) fn seat(&mut self, now: Instant, id: SessionId, grant: &Grant) {
         self.tokens.consume(grant.token_id);
         let rivals: Vec<SessionId> = self
@@ -611,7 +611,7 @@ impl<P: Provider> Endpoint<P> {
             self.remove(now, rival);
         }
         if !self.session(id).is_some_and(Session::is_open) {
-            // Its first packet broke the protocol: it takes nobody's place.
+            // Its first packet violated the protocol, so it replaces nothing.
             return;
         }
         let present = Present {
@@ -624,7 +624,7 @@ impl<P: Provider> Endpoint<P> {
         }
     }
 
-    /// Returns whether the player of `grant` is here and stays.
+    /// Returns whether the player of `grant` is connected and stays connected.
     pub(super) fn is_superseded(&self, grant: &Grant) -> bool {
         self.players.get(&grant.client_id).is_some_and(|present| {
             let is_newer =
@@ -633,7 +633,7 @@ impl<P: Provider> Endpoint<P> {
         })
     }
 
-    /// Ends a session that another has replaced.
+    /// Ends a session that another replaced.
     pub(super) fn end_replaced(&mut self, now: Instant, old: SessionId) {
         if let Some(Slot::Session(session)) = self.slots.get_mut(old) {
             session.abort(now, CloseCode::Replaced);
@@ -641,7 +641,7 @@ impl<P: Provider> Endpoint<P> {
         }
     }
 
-    /// Tells the application of a new session, whose HELLO came or left at `began`.
+    /// Reports a new session whose HELLO was sent or received at `began`.
     pub(super) fn connected(
         &mut self,
         now: Instant,
@@ -666,11 +666,11 @@ impl<P: Provider> Endpoint<P> {
         }
     }
 
-    /// Ends all but one session with a node: the newer one stays. A node that dials has no session that
-    /// it knows of, so the older one is dead at its end: it was restarted, or heard nothing for its idle timeout.
+    /// Ends all but one session with a node; normally the newest stays. A node that dials knows of
+    /// no session, so an older one is dead at its end, after a restart or an idle timeout.
     ///
-    /// Only where both ends dialled within a round trip of each other, neither knew of the other's
-    /// attempt. Then both ends choose the session that the smaller node id dialled.
+    /// If both ends dialled within a round trip, neither knew of the other's attempt. Then both
+    /// keep the session that the smaller node id dialled.
     fn keep_one(&mut self, now: Instant, (new, began): (SessionId, Instant), node: NodeId) {
         let ours = self.listener.as_ref().map(|listener| listener.node);
         let old = self.nodes.get(&node).copied();

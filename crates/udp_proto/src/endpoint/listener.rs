@@ -1,4 +1,4 @@
-//! What an endpoint that accepts sessions holds besides its sessions.
+//! State of an endpoint that accepts sessions.
 
 use core::net::SocketAddr;
 
@@ -17,28 +17,28 @@ use crate::handshake::half_open::{AttemptIndex, HalfOpen};
 use crate::handshake::reset::Resets;
 use crate::slots::CidLen;
 
-/// Who an endpoint is to those that connect to it, and in which modes it serves them.
+/// The identity of an accepting endpoint, and the modes that it serves.
 ///
-/// Without a token key, open mode or a network secret it accepts nobody.
+/// Without a token key, open mode or a network secret it accepts no one.
 #[derive(Debug)]
 pub struct Listen {
     /// Signs every ACCEPT.
     pub identity: Identity,
-    /// This run of this server: the only value that is right in a token.
+    /// This run of the server; a token must name it.
     pub instance: InstanceId,
-    /// Whether clients may come without a token.
+    /// Whether clients may connect without a token.
     pub open: bool,
-    /// The secret of the mesh that this node belongs to, and the one before it for an overlap.
+    /// The secret of this node's mesh, and the previous one during a change.
     pub network: Option<Network>,
-    /// What a root key says of identity and instance, for clients that know no more than that root
-    /// key; see [`with_certificate`](Self::with_certificate).
+    /// A root key's statement about identity and instance, for clients that know only the root key;
+    /// see [`with_certificate`](Self::with_certificate).
     pub certificate: Option<Certificate>,
-    /// What reset tokens are made from; see [`with_resets`](Self::with_resets).
+    /// The secret of stateless reset tokens; see [`with_resets`](Self::with_resets).
     pub reset_secret: Option<Secret32>,
 }
 
 impl Listen {
-    /// A server that lets in whoever has a token; keys are added by
+    /// A server that accepts clients with a token. Add keys with
     /// [`Endpoint::add_token_key`](crate::Endpoint::add_token_key).
     pub const fn new(identity: Identity, instance: InstanceId) -> Self {
         Self {
@@ -51,20 +51,20 @@ impl Listen {
         }
     }
 
-    /// Lets clients in without a token, for play on a local network and for development.
+    /// Accepts clients without a token, for local networks and development.
     #[must_use]
     pub const fn with_open_mode(mut self) -> Self {
         self.open = true;
         self
     }
 
-    /// Tells clients of sessions that are lost: with the same secret and identity after a restart, a
-    /// client hears of it with its next packet of 110 bytes or its first probe, not by silence. So does another
-    /// node, also where this one dialled.
+    /// Enables stateless resets. With the same secret and identity after a restart, a client
+    /// detects its lost session by the answer to its next packet of 110 bytes or its first probe,
+    /// instead of the idle timeout. The same holds for another node, even if this one dialled.
     ///
-    /// Only where [`Config::cid_len`](crate::Config::cid_len) is 8 bytes; else nothing is sent. Servers
-    /// that packets of one another's clients may reach, by addresses of their own or behind a
-    /// balancer, must have secrets of their own: one that does not know a session would hand out the
+    /// Only if [`Config::cid_len`](crate::Config::cid_len) is 8 bytes; otherwise no reset is sent.
+    /// Servers that may receive packets of one another's clients, through shared addresses or a
+    /// load balancer, must use different secrets: one that does not know a session would reveal the
     /// token that ends it on another (RFC 9000, section 21.11).
     #[must_use]
     pub fn with_resets(mut self, secret: Secret32) -> Self {
@@ -72,15 +72,15 @@ impl Listen {
         self
     }
 
-    /// Shows clients a certificate, which must be for this identity and instance. Those that pin the
-    /// identity key itself are served as before; [`Endpoint::set_certificate`](crate::Endpoint::set_certificate) changes it.
+    /// Presents a certificate for this identity and instance. Clients that pin the identity key are
+    /// not affected. [`Endpoint::set_certificate`](crate::Endpoint::set_certificate) changes it.
     #[must_use]
     pub const fn with_certificate(mut self, certificate: Certificate) -> Self {
         self.certificate = Some(certificate);
         self
     }
 
-    /// Lets nodes in that hold `network` and prove an identity key.
+    /// Accepts nodes that hold `network` and prove an identity key.
     #[must_use]
     pub fn with_network(mut self, network: Network) -> Self {
         self.network = Some(network);
@@ -88,12 +88,12 @@ impl Listen {
     }
 }
 
-/// The secret that the nodes of one mesh share.
+/// The shared secret of a mesh's nodes.
 #[derive(Debug)]
 pub struct Network {
-    /// Shown when dialling, and accepted.
+    /// Used to dial, and accepted.
     pub secret: Secret32,
-    /// Accepted while nodes change over.
+    /// Accepted during a change of secrets.
     pub previous: Option<Secret32>,
 }
 
@@ -105,11 +105,11 @@ pub(crate) struct Listener<P: Provider> {
     pub(crate) certificate: Option<Certificate>,
     pub(crate) instance: InstanceId,
     pub(crate) is_open: bool,
-    /// The endpoint shuts down: nobody is let in.
+    /// The endpoint is shut down and accepts no one.
     pub(crate) is_shut: bool,
     pub(crate) network: Option<Network>,
     pub(crate) token_keys: Vec<TokenKey>,
-    /// Where connection ids are long enough for it.
+    /// Present if connection ids are long enough.
     pub(crate) resets: Option<Resets>,
     pub(crate) cookies: CookieJar,
     pub(crate) attempts: AttemptIndex,
@@ -119,9 +119,9 @@ pub(crate) struct Listener<P: Provider> {
     pub(crate) ec_unvalidated: Rationed,
 }
 
-/// Attempts of one class for which elliptic-curve work is done at once; TWP/1, section 3.8.
+/// Burst of attempts of one class that get elliptic-curve work; TWP/1, section 3.8.
 pub(crate) const EC_BURST: u32 = 100;
-/// Most token keys held at a time: today's, yesterday's for the overlap, and as many again.
+/// Most token keys: today's, yesterday's for the overlap, and two spare.
 pub(crate) const TOKEN_KEYS_MAX: usize = 4;
 
 impl<P: Provider> Listener<P> {
@@ -164,21 +164,21 @@ impl<P: Provider> Listener<P> {
         Ok(listener)
     }
 
-    /// Lets go of an attempt whose slot is free, or becomes a session's.
+    /// Removes an attempt whose slot is freed or becomes a session.
     pub(crate) fn release(&mut self, half_open: &HalfOpen<Admitted>) {
         self.attempts.remove(half_open);
         self.half_open_shares
             .release(prefix_of(half_open.source.ip()));
     }
 
-    /// Returns whether `certificate` is for this key and instance; none always is.
+    /// Returns whether `certificate` is for this key and instance; `None` is valid.
     pub(crate) fn is_valid_certificate(&self, certificate: Option<&Certificate>) -> bool {
         certificate
             .map(Certificate::subject)
             .is_none_or(|subject| (subject.key, subject.server_id) == (self.key, self.instance))
     }
 
-    /// Returns how the key is named in an ACCEPT: whole where the client may know only its hash.
+    /// Returns the form of the key in an ACCEPT: complete if the client may know only its hash.
     pub(crate) const fn identity_form(&self, mode: Mode) -> IdentityForm {
         match (mode, self.certificate) {
             (Mode::Peer, _) => IdentityForm::RawKey(self.key),
@@ -187,7 +187,7 @@ impl<P: Provider> Listener<P> {
         }
     }
 
-    /// Returns whether HELLOs of `mode` are served.
+    /// Returns whether `mode` is served.
     pub(crate) const fn serves(&self, mode: Mode) -> bool {
         match mode {
             Mode::Token => !self.token_keys.is_empty(),
@@ -203,13 +203,13 @@ impl<P: Provider> Listener<P> {
     }
 }
 
-/// Returns whether limits by source do not hold for `source`: loopback, and exits that did not
-/// tell whom they speak for.
+/// Returns whether per-source limits do not apply to `source`: loopback, and exits that did not
+/// report a player's address.
 pub(crate) fn is_exempt(config: &Config, source: SocketAddr) -> bool {
     source.ip().to_canonical().is_loopback() || is_trusted_exit(config, source)
 }
 
-/// Returns whether `source` is an exit that may tell whom it speaks for.
+/// Returns whether `source` is an exit trusted to report players' addresses.
 pub(crate) fn is_trusted_exit(config: &Config, source: SocketAddr) -> bool {
     config.trusted_exits.contains(&source.ip().to_canonical())
 }

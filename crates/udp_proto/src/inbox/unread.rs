@@ -5,55 +5,47 @@ use std::collections::VecDeque;
 use crate::channel::ChannelId;
 use crate::channel::byte_queue::ByteQueue;
 
-/// Messages in the order of their arrival, of all channels.
+/// Messages of all channels in order of arrival.
 ///
-/// Unreliable ones have a limit of their own, past which the oldest are dropped. Reliable ones are
-/// bounded by the credit that they spent.
+/// Unreliable ones have a limit, beyond which the oldest are dropped. Reliable ones are bounded by
+/// their credit.
 #[derive(Debug, Default)]
 pub(crate) struct Unread {
-    /// Of unreliable channels.
     unreliable: Queue,
-    /// Of reliable ones.
     reliable: Queue,
-    /// How many came.
+    /// Number of messages so far.
     arrivals: u64,
-    /// How many unreliable ones were dropped.
+    /// Unreliable messages dropped.
     dropped: u64,
 }
 
-/// Messages of one sort, oldest first.
+/// Messages of one class, oldest first.
 #[derive(Debug, Default)]
 struct Queue {
-    /// Their bytes.
     bytes: ByteQueue,
-    /// One for each.
     records: VecDeque<Record>,
 }
 
-/// What is known of a message.
 #[derive(Clone, Copy, Debug)]
 struct Record {
-    /// How many messages came before it.
+    /// Number of messages before it.
     arrival: u64,
-    /// Its length, bytes.
+    /// In bytes.
     len: usize,
-    /// What it spent of the credit; 0 for an unreliable one.
+    /// Credit spent; 0 for an unreliable message.
     credit: usize,
-    /// Its channel.
     channel: ChannelId,
 }
 
-/// A message that was taken.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Taken {
-    /// Its channel.
     pub(super) channel: ChannelId,
-    /// What it spent of the credit; 0 for an unreliable one.
+    /// Credit spent; 0 for an unreliable message.
     pub(super) credit: usize,
 }
 
 impl Unread {
-    /// Keeps the unreliable message that `write` appends.
+    /// Queues the unreliable message that `write` appends.
     pub(crate) fn push_unreliable(
         &mut self,
         channel: ChannelId,
@@ -67,7 +59,7 @@ impl Unread {
         }
     }
 
-    /// Keeps the reliable message that `write` appends.
+    /// Queues the reliable message that `write` appends.
     pub(crate) fn push_reliable(
         &mut self,
         channel: ChannelId,
@@ -79,7 +71,7 @@ impl Unread {
         self.reliable.push(record, write);
     }
 
-    /// Moves the oldest message to `out`, whose content it replaces.
+    /// Moves the oldest message to `out`, replacing its content.
     pub(super) fn take(&mut self, out: &mut Vec<u8>) -> Option<Taken> {
         let unreliable = self.unreliable.records.front().map(|first| first.arrival);
         let reliable = self.reliable.records.front().map(|first| first.arrival);
@@ -93,7 +85,7 @@ impl Unread {
         }
     }
 
-    /// Gives back the memory of empty queues.
+    /// Releases the memory of empty queues.
     pub(super) fn shrink(&mut self) {
         for queue in [&mut self.unreliable, &mut self.reliable] {
             if queue.records.is_empty() {
@@ -102,7 +94,7 @@ impl Unread {
         }
     }
 
-    /// Gives back what the queues keep where that is more than twice what they hold.
+    /// Releases capacity beyond twice the content.
     pub(super) fn tidy(&mut self) {
         for queue in [&mut self.unreliable, &mut self.reliable] {
             queue.bytes.tidy();
@@ -112,17 +104,15 @@ impl Unread {
         }
     }
 
-    /// Returns whether none waits.
     pub(super) fn is_empty(&self) -> bool {
         self.unreliable.records.is_empty() && self.reliable.records.is_empty()
     }
 
-    /// Returns how many unreliable messages were dropped.
     pub(super) const fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Returns the heap memory it keeps, bytes.
+    /// Returns the heap memory in bytes.
     pub(super) fn memory(&self) -> usize {
         self.unreliable
             .memory()
@@ -131,7 +121,7 @@ impl Unread {
 }
 
 impl Queue {
-    /// Appends the message that `write` appends to the queue.
+    /// Queues the message that `write` appends.
     fn push(
         &mut self,
         (channel, credit, arrival): (ChannelId, usize, u64),
@@ -162,7 +152,7 @@ impl Queue {
         Some(Taken { channel, credit })
     }
 
-    /// Drops the oldest message, and returns whether there was one.
+    /// Drops the oldest message. Returns whether there was one.
     fn drop_oldest(&mut self) -> bool {
         let Some(record) = self.records.pop_front() else {
             return false;
@@ -171,7 +161,7 @@ impl Queue {
         true
     }
 
-    /// What it counts as, bytes.
+    /// Accounted size in bytes.
     fn cost(&self) -> usize {
         self.records
             .len()
@@ -179,7 +169,7 @@ impl Queue {
             .saturating_add(self.bytes.len())
     }
 
-    /// Returns the heap memory it keeps, bytes.
+    /// Returns the heap memory in bytes.
     fn memory(&self) -> usize {
         self.records
             .capacity()
@@ -188,10 +178,10 @@ impl Queue {
     }
 }
 
-/// Bytes of unreliable messages and their records that may wait for the application.
+/// Most bytes of unread unreliable messages with their records.
 ///
-/// The same as a send queue: half a second of 32 messages of 100 bytes at 60 Hz. An application
-/// that reads later than that wants what came last.
+/// As large as a send queue: half a second of 32 messages of 100 bytes at 60 Hz. An application
+/// that reads later needs only the newest.
 pub(super) const UNRELIABLE_UNREAD_MAX: usize = 64 << 10;
 
 const _: () = assert!(

@@ -1,36 +1,36 @@
-//! The MSG frames of one packet while they are written.
+//! Writes the MSG frames of one packet.
 
 use crate::channel::Outgoing;
 use crate::channel::byte_queue::ByteQueue;
 use crate::channel::{Content, FRAMES_MAX, WITH_LENGTH, encode_plain, length_len};
 
-/// What a packet has for MSG frames.
+/// The room of a packet for MSG frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// Bytes of plaintext.
     pub bytes: usize,
-    /// What comes behind the frames.
+    /// What follows the frames.
     pub end: End,
-    /// What must be among them.
+    /// Which messages to write.
     pub fill_policy: FillPolicy,
-    /// Whose messages may be among them: bit n is channel n.
+    /// The channels that may send: bit n is channel n.
     pub channels: u32,
 }
 
-/// What a packet must hold for its messages to leave.
+/// Which messages a packet may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FillPolicy {
-    /// Any message: priorities decide.
+    /// Any, by priority.
     Any,
-    /// A reliable one: these go first, whatever the priorities are, and unreliable ones take what
-    /// is left. Without a reliable one nothing leaves.
+    /// Reliable ones first, regardless of priority; unreliable ones use the remaining room. Nothing
+    /// is written without a reliable one.
     ReliableFirst,
 }
 
-/// What comes behind the MSG frames of a packet.
+/// What follows the MSG frames of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The packet's end: the last frame may do without its length.
+    /// The packet's end: the last frame may omit its length.
     Packet,
     /// Other frames.
     Frames,
@@ -41,62 +41,59 @@ pub enum End {
 pub struct Written {
     /// What it carries.
     pub content: Content,
-    /// Whether what becomes of it is to be told with [`Outbox::on_acked`](super::Outbox::on_acked) and
-    /// [`Outbox::on_lost`](super::Outbox::on_lost). Where not, its loss is counted alone.
+    /// Whether to report its outcome to [`Outbox::on_acked`](super::Outbox::on_acked) and
+    /// [`Outbox::on_lost`](super::Outbox::on_lost). Otherwise only its loss is counted.
     pub is_tracked: bool,
-    /// Whether it is a part of an unreliable message that is sent again; then all in the packet are, of
-    /// the same message.
+    /// Whether it is a retransmitted part of a split unreliable message. All frames of the packet
+    /// then belong to that message.
     pub is_retransmit: bool,
 }
 
-/// Frames behind each other in a buffer.
+/// Builds the MSG frames of a packet in its buffer.
 pub(super) struct PacketBuilder<'a> {
-    /// The packet's plaintext, to whose end frames go.
+    /// The packet's plaintext.
     out: &'a mut Vec<u8>,
     /// Bytes left.
     left: usize,
-    /// Bytes that there were at first.
+    /// Bytes available at the start.
     room: usize,
     /// Frames written.
     written: usize,
-    /// What comes behind them.
     end: End,
-    /// The last frame, where it has a length.
+    /// The last frame, if it has a length.
     last: Option<Last>,
-    /// Whose frames may be written: bit n is channel n.
+    /// The channels that may send: bit n is channel n.
     channels: u32,
-    /// Who wants to know what is written.
+    /// Called for each frame.
     contents: &'a mut dyn FnMut(Written),
-    /// Whether somebody wants to hear what becomes of messages whose channels do not.
+    /// Whether to track frames of untracked channels too.
     pub(super) tracks_all: bool,
-    /// What is written next.
+    /// The kind of the next frame.
     pub(super) kind: FrameKind,
-    /// Whether a message waits for credit: those behind it leave it what there is.
+    /// A message waits for credit, so later ones must not take it.
     pub(super) is_credit_awaited: bool,
 }
 
-/// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FrameKind {
-    /// A part of an unreliable message that is sent again.
+    /// A retransmitted part of a split unreliable message.
     Retransmit,
-    /// Any other.
     Other,
 }
 
-/// A frame that might do without its length.
+/// A frame that could omit its length.
 #[derive(Clone, Copy)]
 struct Last {
-    /// Its offset in the buffer.
+    /// Offset in the buffer.
     at: usize,
-    /// Its bytes without length.
+    /// Length of the frame without its length field.
     without: usize,
     /// Bytes of data.
     len: usize,
 }
 
 impl<'a> PacketBuilder<'a> {
-    /// Starts behind what `out` holds.
+    /// Starts at the end of `out`.
     pub(super) fn new(
         room: Room,
         out: &'a mut Vec<u8>,
@@ -117,7 +114,7 @@ impl<'a> PacketBuilder<'a> {
         }
     }
 
-    /// Writes a frame whose data is in `bytes`, and returns whether it had room.
+    /// Writes a frame with data from `bytes`. Returns whether it fit.
     pub(super) fn write(&mut self, outgoing: &Outgoing, bytes: &ByteQueue) -> bool {
         let (header, len) = (&outgoing.header, outgoing.len);
         let without = header.encoded_len(None).saturating_add(len);
@@ -134,7 +131,7 @@ impl<'a> PacketBuilder<'a> {
         true
     }
 
-    /// Writes a frame that is its channel and `data`, and returns whether it had room.
+    /// Writes a frame of only a channel and `data`. Returns whether it fit.
     #[inline]
     pub(super) fn write_plain(&mut self, content: Content, data: &[u8]) -> bool {
         if !self.claim(data.len().saturating_add(1), data.len()) {
@@ -149,8 +146,8 @@ impl<'a> PacketBuilder<'a> {
         true
     }
 
-    /// Takes the room for a frame of `len` bytes of data, `without` bytes if it has no length, and
-    /// returns whether there is.
+    /// Reserves room for a frame of `len` bytes of data, `without` bytes if it has no length.
+    /// Returns whether it fits.
     #[inline]
     fn claim(&mut self, without: usize, len: usize) -> bool {
         if self.is_full() {
@@ -166,7 +163,7 @@ impl<'a> PacketBuilder<'a> {
             self.left = left;
         } else if without <= self.left && self.may_omit(without) {
             self.last = None;
-            // Nothing can follow a frame that ends where the packet ends.
+            // A frame without a length ends the packet.
             self.left = 0;
         } else {
             return false;
@@ -175,27 +172,25 @@ impl<'a> PacketBuilder<'a> {
         true
     }
 
-    /// Returns the length that the frame has for which room was taken last, where it has one.
+    /// Returns the length field of the frame that was claimed last, if it has one.
     fn length(&self) -> Option<usize> {
         self.last.map(|last| last.len)
     }
 
-    /// Returns whether frames of `channel` may be written.
+    /// Returns whether `channel` may send.
     pub(super) const fn allows(&self, channel: usize) -> bool {
         has_channel(self.channels, channel)
     }
 
-    /// Returns whether nothing is written.
     pub(super) const fn is_empty(&self) -> bool {
         self.written == 0
     }
 
-    /// Returns how many bytes are taken.
     pub(super) const fn used(&self) -> usize {
         self.room.saturating_sub(self.left)
     }
 
-    /// Lets no frame follow.
+    /// Allows no more frames.
     pub(super) const fn close(&mut self) {
         self.left = 0;
     }
@@ -205,7 +200,7 @@ impl<'a> PacketBuilder<'a> {
         self.left == 0 || self.written >= FRAMES_MAX
     }
 
-    /// Takes the length out of the last frame where it may, and returns how many frames there are.
+    /// Removes the last frame's length if possible. Returns the number of frames.
     pub(super) fn finish(self) -> usize {
         if let Some(Last { at, without, len }) = self.last
             && self.may_omit(without)
@@ -219,23 +214,23 @@ impl<'a> PacketBuilder<'a> {
         self.written
     }
 
-    /// Returns whether a last frame of `len` bytes may do without its length.
+    /// Returns whether a last frame of `len` bytes may omit its length.
     ///
-    /// A plaintext below [`PLAINTEXT_MIN`] is padded, and the padding would pass for data.
+    /// A plaintext shorter than [`PLAINTEXT_MIN`] is padded, and the padding would be read as data.
     fn may_omit(&self, len: usize) -> bool {
         self.end == End::Packet && len >= PLAINTEXT_MIN
     }
 }
 
-/// The bit of `channel`; there are 32 at most.
+/// Returns the bit of `channel`, which is below 32.
 pub(super) const fn bit_of(channel: usize) -> u32 {
     if channel < 32 { 1 << channel } else { 0 }
 }
 
-/// Returns whether `channels`, in which bit n is channel n, has `channel`.
+/// Returns whether bit `channel` of `channels` is set.
 pub(super) const fn has_channel(channels: u32, channel: usize) -> bool {
     channel < 32 && channels >> channel & 1 == 1
 }
 
-/// Bytes to which a shorter plaintext is padded; TWP/1, section 4.
+/// Shorter plaintexts are padded to this; TWP/1, section 4.
 const PLAINTEXT_MIN: usize = 4;

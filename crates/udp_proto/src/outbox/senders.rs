@@ -1,4 +1,4 @@
-//! The sending halves of all channels.
+//! The sending halves of all channels, and their scheduling.
 
 use wire::Instant;
 
@@ -9,23 +9,23 @@ use crate::channel::byte_queue::ByteQueue;
 use crate::channel::{ChannelId, ChannelTable, Content, plain_len, reliable, unreliable};
 use crate::channel::{Next, Outgoing};
 
-/// The sending halves of a session's channels, and what of the peer's window they took.
+/// The sending halves of a session's channels, and the use of the peer's window.
 #[derive(Debug)]
 pub(super) struct Senders {
     /// One for each row of the table.
     pub(super) channels: Vec<Outbound>,
-    /// What the peer grants: reliable bytes since the session's start.
+    /// The peer's grant in bytes since the session's start.
     pub(super) window: u64,
-    /// What of it the messages that began take.
+    /// The part of it that started messages use.
     pub(super) spent: u64,
-    /// The time of the packet at hand.
+    /// The current time.
     pub(super) now: Instant,
-    /// Bytes of datagrams that a split unreliable message may take, or it does not begin to leave.
+    /// A split unreliable message starts only if it needs at most this many bytes of datagrams.
     pub(super) begin_max: usize,
 }
 
 impl Senders {
-    /// Makes the halves of `table`, towards a peer who grants `window`.
+    /// Creates the halves of `table` with the peer's initial grant `window`.
     pub(super) fn new(table: &ChannelTable, window: u64, first_id: u64) -> Self {
         let channels = (0..)
             .map(ChannelId)
@@ -49,7 +49,7 @@ impl Senders {
         }
     }
 
-    /// Writes what of `channel` was lost, as far as there is room.
+    /// Writes lost frames of `channel` that fit.
     pub(super) fn write_lost(&mut self, channel: usize, builder: &mut PacketBuilder<'_>) {
         let Some(outbound) = self.channels.get_mut(channel) else {
             return;
@@ -57,8 +57,8 @@ impl Senders {
         if !builder.allows(channel) {
             return;
         }
-        // A peer who has given up a split message acknowledges no packet with a part of it: nothing else
-        // shall be lost with that.
+        // A peer that gave up a split message does not acknowledge packets with its fragments, so
+        // nothing else may share them.
         let mut part_of = None;
         while let Some(outgoing) = outbound.next_lost()
             && part_of.is_none_or(|message| message == outgoing.message)
@@ -83,7 +83,6 @@ impl Senders {
         builder.kind = FrameKind::Other;
     }
 
-    /// Returns whether `channel` is one of `class`.
     pub(super) fn is_of(&self, class: Class, channel: usize) -> bool {
         match class {
             Class::Any => true,
@@ -94,23 +93,22 @@ impl Senders {
         }
     }
 
-    /// Returns what of the peer's window is not taken.
+    /// Returns the unused part of the peer's window.
     pub(super) const fn credit(&self) -> u64 {
         self.window.saturating_sub(self.spent)
     }
 }
 
-/// The sending half of one channel.
 #[derive(Debug)]
 pub(super) enum Outbound {
-    /// Of an unreliable one, sequenced or not.
+    /// Unreliable or sequenced.
     Unreliable(unreliable::Outbound),
-    /// Of a reliable one, ordered or not.
+    /// Reliable, ordered or unordered.
     Reliable(reliable::Outbound),
 }
 
 impl Outbound {
-    /// Returns whether there is nothing to write, now or when credit comes.
+    /// Returns whether there is nothing to write, now or with more credit.
     pub(super) fn is_idle(&self) -> bool {
         match self {
             Self::Unreliable(outbound) => {
@@ -120,8 +118,7 @@ impl Outbound {
         }
     }
 
-    /// Returns how many bytes of datagrams the message takes that is written next, where it is unreliable,
-    /// split, and has not begun to leave.
+    /// Returns the datagram bytes of the next message if it is unreliable, split and not started.
     pub(super) fn to_begin(&self) -> Option<usize> {
         match self {
             Self::Unreliable(outbound) => outbound.to_begin(),
@@ -129,12 +126,12 @@ impl Outbound {
         }
     }
 
-    /// Returns whether a message of more than `begin_max` bytes would have to begin next.
+    /// Returns whether the next message needs more than `begin_max` bytes to start.
     pub(super) fn is_held_back(&self, begin_max: usize) -> bool {
         self.to_begin().is_some_and(|len| len > begin_max)
     }
 
-    /// Returns the frame to be written again next.
+    /// Returns the next frame to retransmit.
     pub(super) fn next_lost(&self) -> Option<Outgoing> {
         match self {
             Self::Unreliable(outbound) => outbound.next_lost(),
@@ -142,8 +139,7 @@ impl Outbound {
         }
     }
 
-    /// Returns whether the peer may know that message, and have given it up: an unreliable one that is
-    /// split.
+    /// Returns whether the peer may have given up the frame's message: a split unreliable one.
     fn may_be_given_up(&self, outgoing: &Outgoing) -> bool {
         let is_split = outgoing
             .header
@@ -152,7 +148,7 @@ impl Outbound {
         is_split && matches!(self, Self::Unreliable(_))
     }
 
-    /// Takes note that the frame from [`next_lost`](Self::next_lost) is written.
+    /// Records that the frame of [`next_lost`](Self::next_lost) was written.
     pub(super) fn on_lost_written(&mut self, outgoing: &Outgoing) {
         match self {
             Self::Unreliable(outbound) => outbound.on_lost_written(outgoing),
@@ -160,7 +156,7 @@ impl Outbound {
         }
     }
 
-    /// Returns where the data of frames that are written again is.
+    /// Returns the data of frames to retransmit.
     pub(super) fn lost_bytes(&self) -> Option<&ByteQueue> {
         match self {
             Self::Unreliable(outbound) => outbound.kept_bytes(),
@@ -168,7 +164,7 @@ impl Outbound {
         }
     }
 
-    /// Returns the frame to be written for the first time next.
+    /// Returns the next new frame.
     pub(super) fn next_new(&self, credit: u64) -> Next {
         match self {
             Self::Unreliable(outbound) => outbound.next(),
@@ -176,7 +172,7 @@ impl Outbound {
         }
     }
 
-    /// Takes note that the frame from [`next_new`](Self::next_new) is written.
+    /// Records that the frame of [`next_new`](Self::next_new) was written.
     pub(super) fn on_new_written(&mut self, now: Instant) {
         match self {
             Self::Unreliable(outbound) => outbound.on_written(now),
@@ -184,7 +180,7 @@ impl Outbound {
         }
     }
 
-    /// Returns where the data of frames is.
+    /// Returns the data of new frames.
     pub(super) const fn bytes(&self) -> &ByteQueue {
         match self {
             Self::Unreliable(outbound) => outbound.bytes(),
@@ -193,19 +189,19 @@ impl Outbound {
     }
 }
 
-/// The channels of one priority.
+/// The channels of one priority, served by deficit round robin.
 #[derive(Debug, Default)]
 pub(super) struct Round {
-    /// At least one, in the order of their ids.
+    /// At least one, by ascending channel id.
     members: Vec<Member>,
-    /// Whose turn it is: a place in `members`.
+    /// Index in `members` of the next turn.
     turn: usize,
-    /// Which channels they are: bit n is channel n.
+    /// Bit n is set if channel n is a member.
     channels: u32,
 }
 
 impl Round {
-    /// Makes the rounds of `table`, of the first priority first.
+    /// Creates the rounds of `table`, highest priority first.
     pub(super) fn of(table: &ChannelTable) -> Vec<Self> {
         let mut order: Vec<(u8, usize)> = table
             .rows()
@@ -233,12 +229,12 @@ impl Round {
             .collect()
     }
 
-    /// Returns whether any of `channels`, in which bit n is channel n, is here.
+    /// Returns whether any of `channels` is a member: bit n is channel n.
     pub(super) const fn has_any(&self, channels: u32) -> bool {
         self.channels & channels != 0
     }
 
-    /// Returns the channels, beginning with the one whose turn it is.
+    /// Returns the channels, starting with the next turn.
     pub(super) fn channels(&self) -> impl Iterator<Item = usize> {
         let (before, after) = self
             .members
@@ -247,7 +243,7 @@ impl Round {
         after.iter().chain(before).map(|member| member.channel)
     }
 
-    /// Lets the channels of `class` write what is new, in turn, until all are done or the page is
+    /// Writes new frames of the channels of `class` in turn, until all are done or the packet is
     /// full.
     pub(super) fn run(
         &mut self,
@@ -282,43 +278,42 @@ impl Round {
         self.turn = first_short.unwrap_or(self.turn);
     }
 
-    /// Returns the heap memory it keeps, bytes.
+    /// Returns the heap memory in bytes.
     pub(super) const fn memory(&self) -> usize {
         self.members.capacity().saturating_mul(size_of::<Member>())
     }
 
-    /// The member `step` turns after the one whose turn it is.
+    /// Returns the index `step` turns after the current one.
     fn place_after(&self, step: usize) -> usize {
-        // Both are below the length, which a division would take longer to tell.
+        // Both are below the length, and a comparison is faster than a division.
         let place = self.turn.saturating_add(step);
         place.checked_sub(self.members.len()).unwrap_or(place)
     }
 }
 
-/// Which channels have their turn.
+/// Which channels get a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
-    /// All.
     Any,
-    /// Reliable ones, ordered or not.
+    /// Ordered or unordered.
     Reliable,
-    /// Unreliable ones, sequenced or not.
+    /// Sequenced or not.
     Unreliable,
 }
 
 /// A channel in its round.
 #[derive(Debug)]
 struct Member {
-    /// Its place in the table.
+    /// Its index in the table.
     channel: usize,
-    /// Bytes that it may write before its turn ends.
+    /// Bytes that it may still write in this turn.
     deficit: usize,
-    /// Whether its turn, which has not ended, had its quantum.
+    /// Whether the current turn was given its quantum.
     is_paid: bool,
 }
 
 impl Member {
-    /// Writes what is new until its share is used up.
+    /// Writes new frames until the deficit is used up.
     fn run(
         &mut self,
         senders: &mut Senders,
@@ -333,14 +328,14 @@ impl Member {
             if let Outbound::Unreliable(outbound) = outbound
                 && let Some(turn) = self.run_plain(outbound, builder, expiry)
             {
-                // Who has no room any more goes on with the same share in the next packet.
+                // The packet is full; the turn continues with the same deficit in the next one.
                 return match turn {
                     Turn::Short => turn,
                     Turn::Idle | Turn::Over => self.over(turn),
                 };
             }
             if outbound.is_held_back(senders.begin_max.saturating_sub(builder.used())) {
-                // None of it, or all: its first parts alone would be sent in vain.
+                // All or nothing: a part of the message would be useless.
                 return self.over(Turn::Short);
             }
             let next = outbound.next_new(credit);
@@ -351,7 +346,7 @@ impl Member {
                 }
                 Next::Waiting => {
                     builder.is_credit_awaited = true;
-                    // When the credit comes, its share must not be used up: others would take it.
+                    // Keep the deficit for when the credit arrives, or others would use it.
                     return self.over(Turn::Short);
                 }
                 Next::Frame(outgoing) => outgoing,
@@ -376,8 +371,8 @@ impl Member {
         }
     }
 
-    /// Writes messages that are their frame's only field, as long as there are such and its share
-    /// lasts; `None` where the next one, if any, is not.
+    /// Writes messages that need no header field but the channel while the deficit lasts. Returns
+    /// `None` if the next message, if any, needs more.
     #[inline]
     fn run_plain(
         &mut self,
@@ -401,7 +396,7 @@ impl Member {
         None
     }
 
-    /// Returns whether its share covers `cost`; it gets it once a turn.
+    /// Returns whether the deficit covers `cost`. Adds the quantum once per turn.
     const fn may_pay(&mut self, cost: usize) -> bool {
         if cost > self.deficit {
             if self.is_paid {
@@ -413,25 +408,25 @@ impl Member {
         true
     }
 
-    /// Ends its turn.
+    /// Ends the turn.
     const fn over(&mut self, turn: Turn) -> Turn {
         self.is_paid = false;
         turn
     }
 }
 
-/// How a channel's turn ended.
+/// How a turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
-    /// It has nothing more.
+    /// Nothing more to write.
     Idle,
-    /// It wrote its share.
+    /// The deficit is used up.
     Over,
-    /// It has a frame without room, or a message without credit: it is first next time.
+    /// A frame did not fit, or a message lacks credit: the channel goes first next time.
     Short,
 }
 
-/// What a channel gets for each turn, bytes: no frame is longer.
+/// Bytes per turn: no frame is longer.
 const QUANTUM: usize = 1_200;
 
 const _: () = assert!(

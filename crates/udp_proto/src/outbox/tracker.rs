@@ -1,4 +1,4 @@
-//! Messages whose sender wants to know what became of them.
+//! Tracked messages.
 
 use std::collections::VecDeque;
 
@@ -8,53 +8,51 @@ use crate::channel::unreliable::STRAGGLERS;
 use crate::channel::{ChannelId, MessageId};
 use crate::outcome::{MessageOutcome, Settled};
 
-/// The messages of a session that are tracked: each is told about once.
+/// The tracked messages of a session. Each outcome is reported once.
 ///
-/// It is told what happens to all messages, and passes over those that it does not track.
+/// It is called for all messages and ignores untracked ones.
 #[derive(Debug, Default)]
 pub(super) struct Tracker {
-    /// Those whose fate is open, by channel and then by number.
+    /// Open messages, by channel and then by number.
     channels: Vec<VecDeque<Open>>,
-    /// How many these are.
+    /// How many there are.
     open: usize,
-    /// Those of them that count as lost, and when that is taken for true; the first first.
+    /// Those declared lost that may still arrive, with the time when they are settled, earliest
+    /// first.
     spurious_losses: VecDeque<PendingSpuriousLoss>,
-    /// Outcomes that nobody has taken.
+    /// Outcomes not polled yet.
     settled: VecDeque<Settled>,
 }
 
-/// A message whose fate is open.
+/// A message without an outcome.
 #[derive(Debug)]
 struct Open {
     /// Its number on its channel.
     message: u64,
-    /// Fragments not acknowledged; of one that is sent again nobody counts them here.
+    /// Fragments not acknowledged. Not counted here for retransmitted messages.
     left: u16,
-    /// Whether it is among the doubts.
+    /// Whether it is in `spurious_losses`.
     may_be_spurious: bool,
 }
 
-/// A message that counts as lost.
+/// A message declared lost that may still be acknowledged.
 #[derive(Debug, PartialEq, Eq)]
 struct PendingSpuriousLoss {
-    /// When it is given up.
+    /// When it is settled as lost.
     until: Instant,
-    /// Its channel.
     channel: ChannelId,
-    /// Its number there.
     message: u64,
 }
 
 impl Tracker {
-    /// Messages and outcomes not taken that it holds at most.
+    /// Most open messages and unpolled outcomes.
     pub(super) const LEN_MAX: usize = 4_096;
 
-    /// Returns whether it takes no further message.
     pub(super) fn is_full(&self) -> bool {
         self.open.saturating_add(self.settled.len()) >= Self::LEN_MAX
     }
 
-    /// Begins to track a message, the newest of its channel.
+    /// Tracks a message, the newest of its channel.
     pub(super) fn begin(&mut self, channel: ChannelId, message: u64, fragments: u16) {
         let place = usize::from(channel.0);
         while self.channels.len() <= place {
@@ -70,7 +68,7 @@ impl Tracker {
         }
     }
 
-    /// Takes note that a fragment of an unreliable message arrived.
+    /// Records the acknowledgement of a fragment of an unreliable message.
     pub(super) fn on_acked(&mut self, channel: ChannelId, message: u64) {
         if let Some(open) = self.get_mut(channel, message) {
             open.left = open.left.saturating_sub(1);
@@ -80,7 +78,7 @@ impl Tracker {
         }
     }
 
-    /// Takes note that a fragment of an unreliable message counts as lost.
+    /// Records the loss of a fragment of an unreliable message.
     pub(super) fn on_lost(&mut self, now: Instant, channel: ChannelId, message: u64) {
         if let Some(open) = self.get_mut(channel, message)
             && !core::mem::replace(&mut open.may_be_spurious, true)
@@ -93,8 +91,7 @@ impl Tracker {
         }
     }
 
-    /// Takes note of what became of a message. Of one that is not tracked, or was settled, it has
-    /// nothing to say.
+    /// Records an outcome. Ignored if the message is not tracked or already settled.
     pub(super) fn settle(&mut self, channel: ChannelId, message: u64, outcome: MessageOutcome) {
         let Some(messages) = self.channels.get_mut(usize::from(channel.0)) else {
             return;
@@ -120,7 +117,7 @@ impl Tracker {
         });
     }
 
-    /// Gives up messages that count as lost for long enough.
+    /// Settles messages that have counted as lost for long enough.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         while self.poll_timeout().is_some_and(|until| until <= now)
             && let Some(doubt) = self.spurious_losses.pop_front()
@@ -132,12 +129,12 @@ impl Tracker {
         }
     }
 
-    /// Returns when the next message is given up.
+    /// Returns when the next message is settled.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.spurious_losses.front().map(|doubt| doubt.until)
     }
 
-    /// Settles all messages whose fate is open, channel by channel: nothing will be heard of them.
+    /// Settles all open messages, channel by channel, since the session has ended.
     pub(super) fn drop_all(&mut self) {
         for (channel, messages) in (0..).map(ChannelId).zip(&mut self.channels) {
             self.settled.extend(messages.drain(..).map(|open| Settled {
@@ -150,27 +147,24 @@ impl Tracker {
         self.spurious_losses.clear();
     }
 
-    /// Takes the next outcome.
     pub(super) fn poll(&mut self) -> Option<Settled> {
         self.settled.pop_front()
     }
 
-    /// Returns whether an outcome waits to be taken.
     pub(super) fn has_settled(&self) -> bool {
         !self.settled.is_empty()
     }
 
-    /// Returns whether the fate of no message is open.
+    /// Returns whether no message is open.
     pub(super) const fn is_settled(&self) -> bool {
         self.open == 0
     }
 
-    /// Returns whether it holds nothing.
     pub(super) fn is_empty(&self) -> bool {
         self.is_settled() && self.settled.is_empty()
     }
 
-    /// Returns the heap memory it keeps, itself included, bytes.
+    /// Returns the memory in bytes, including itself.
     pub(super) fn memory(&self) -> usize {
         let open: usize = self.channels.iter().map(VecDeque::capacity).sum();
         [
@@ -188,7 +182,7 @@ impl Tracker {
         .fold(0, usize::saturating_add)
     }
 
-    /// Returns a message whose fate is open.
+    /// Returns an open message.
     fn get_mut(&mut self, channel: ChannelId, message: u64) -> Option<&mut Open> {
         let messages = self.channels.get_mut(usize::from(channel.0))?;
         let place = messages

@@ -1,42 +1,38 @@
-//! What packets held: many short lists in one store.
+//! Contents of sent packets: many short lists in one store.
 
-/// Lists of `C`, linked by index, with a free list; nothing is allocated for a packet.
+/// Lists of `C`, linked by index, with a free list. A packet needs no allocation.
 #[derive(Clone, Debug)]
 pub(super) struct Contents<C> {
-    /// All nodes, in use and free.
+    /// All nodes, used and free.
     nodes: Vec<Node<C>>,
     /// First free node, or [`END`].
     free: u16,
-    /// How many nodes are in use.
     used: usize,
 }
 
-/// One list; its nodes belong to nothing else.
+/// One list, which owns its nodes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chain {
     /// First node, or [`END`].
     head: u16,
-    /// Last node; meaningless where the list is empty.
+    /// Last node; undefined if the list is empty.
     tail: u16,
 }
 
-/// One entry of a list.
 #[derive(Clone, Copy, Debug)]
 struct Node<C> {
-    /// What it holds; stale where the node is free.
+    /// Stale if the node is free.
     content: C,
     /// Next node of its list, or [`END`].
     next: u16,
 }
 
 impl Chain {
-    /// The list of nothing.
     pub(super) const EMPTY: Self = Self {
         head: END,
         tail: END,
     };
 
-    /// Returns whether it has no nodes.
     pub(super) const fn is_empty(self) -> bool {
         self.head == END
     }
@@ -49,7 +45,6 @@ impl Default for Chain {
 }
 
 impl<C: Copy> Contents<C> {
-    /// Makes an empty store.
     pub(super) const fn new() -> Self {
         Self {
             nodes: Vec::new(),
@@ -58,24 +53,24 @@ impl<C: Copy> Contents<C> {
         }
     }
 
-    /// Gives back all memory, where no node is in use.
+    /// Releases all memory if no node is used.
     pub(super) fn shrink(&mut self) {
         if self.used == 0 {
             *self = Self::new();
         }
     }
 
-    /// Returns the heap memory it keeps, bytes.
+    /// Returns the heap memory in bytes.
     pub(super) const fn memory(&self) -> usize {
         self.nodes.capacity().saturating_mul(size_of::<Node<C>>())
     }
 
-    /// Returns how many more it takes.
+    /// Returns how many more contents fit.
     pub(super) const fn room(&self) -> usize {
         NODES_MAX.saturating_sub(self.used)
     }
 
-    /// Appends `content` to `chain`; hands it back where the store is full.
+    /// Appends `content` to `chain`; returns it if the store is full.
     #[inline]
     pub(super) fn push(&mut self, chain: &mut Chain, content: C) -> Result<(), C> {
         let Some(index) = self.take(content) else {
@@ -104,7 +99,7 @@ impl<C: Copy> Contents<C> {
         chain.tail = rest.tail;
     }
 
-    /// Frees the nodes of `chain` and shows what they held, in order.
+    /// Frees the nodes of `chain` and calls `each` for their content, in order.
     pub(super) fn drain(&mut self, chain: Chain, mut each: impl FnMut(C)) {
         let mut index = chain.head;
         while let Some(node) = self.nodes.get_mut(usize::from(index)) {
@@ -116,7 +111,7 @@ impl<C: Copy> Contents<C> {
         }
     }
 
-    /// Returns what `chain` holds, in order.
+    /// Returns the content of `chain`, in order.
     pub(super) fn iter(&self, chain: Chain) -> impl Iterator<Item = C> + '_ {
         core::iter::successors(self.nodes.get(usize::from(chain.head)), |node| {
             self.nodes.get(usize::from(node.next))
@@ -124,7 +119,7 @@ impl<C: Copy> Contents<C> {
         .map(|node| node.content)
     }
 
-    /// Takes a free node, or a new one.
+    /// Takes a free or new node.
     #[inline]
     fn take(&mut self, content: C) -> Option<u16> {
         let node = Node { content, next: END };
@@ -151,7 +146,7 @@ impl<C: Copy> Contents<C> {
 /// Most nodes: 8 for each of 1,024 packets.
 pub(super) const NODES_MAX: usize = 8_192;
 
-/// Nodes by which the store grows.
+/// Growth of the store in nodes.
 const GROWTH: usize = 64;
 
 /// No node; above every index.

@@ -1,4 +1,4 @@
-//! How many packets are in flight, and what unreliable messages may take of the room there.
+//! Packets in flight, the share of unreliable messages, and outages.
 
 use core::time::Duration;
 
@@ -7,11 +7,11 @@ use wire::Instant;
 use super::scan::Slot;
 use super::{SentKind, Summary};
 
-/// Counts of the packets in flight that ask for an acknowledgement.
+/// Counts of ack-eliciting packets in flight.
 ///
-/// Those that hold unreliable messages and no others are counted apart. Whoever floods an
-/// unreliable channel that goes before others would else fill the flight alone, and take each
-/// place that an acknowledgement frees: what is reliable would wait for the flood's end.
+/// Packets with only unreliable messages are counted separately and limited. Otherwise a flood on
+/// an unreliable channel of high priority would fill every place that an acknowledgement frees, and
+/// reliable messages would wait for its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flight {
     /// All of them.

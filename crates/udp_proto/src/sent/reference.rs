@@ -1,36 +1,36 @@
-//! Order of ACKs, and what their largest number is nearest to.
+//! Order of ACKs, and the reference for widening their largest number.
 
 use crate::packet::{PacketNumber, TruncatedNumber};
 
-/// Widens the largest number of ACKs so that no delay can make one number look like another.
+/// Widens the largest number of ACKs unambiguously, whatever the delay.
 ///
-/// The receiver's largest number only grows, so an ACK from a packet newer than any before has a
-/// largest number at or above the last one; and it uses 2 bytes only while that is less than 2^14
-/// above a number that we are known to have seen acknowledged, 4 bytes below 2^30. Nearest to the
-/// last one is then exact. An older packet's ACK, which somebody may have held back for as long as
-/// the replay window allows, is widened only where the acknowledged number has moved less than
-/// 2^14 since; else it is ignored, and later ones have said the same.
+/// The receiver's largest number only grows. So an ACK from the newest packet so far has a largest
+/// number at or above the last one, and uses 2 bytes only if that is less than 2^14 above a number
+/// whose acknowledgement we are known to have received (4 bytes: 2^30). The number nearest to the
+/// last one is then exact. The ACK of an older packet, which may be delayed for as long as the
+/// replay window allows, is widened only if the acknowledged number has advanced by less than 2^14
+/// since. Otherwise it is ignored; later ACKs cover the same.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AckReference {
     /// The newest packet that carried an ACK.
     newest: Mark,
-    /// An earlier one, less than 2^13 of acknowledged numbers before `newest`.
+    /// An earlier one, less than 2^13 acknowledged numbers before `newest`.
     middle: Mark,
-    /// The one that was `middle` before.
+    /// The former `middle`.
     oldest: Mark,
 }
 
-/// How far acknowledgement had come at one packet of the peer.
+/// The largest acknowledged number as of one packet of the peer.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
-    /// The packet; `None` stands before all.
+    /// `None` sorts before all packets.
     packet: Option<PacketNumber>,
     /// The number after the largest acknowledged.
     expected: PacketNumber,
 }
 
 impl AckReference {
-    /// Starts where nothing is acknowledged and numbers begin at `first`.
+    /// Starts with nothing acknowledged and numbers from `first`.
     pub(super) const fn new(first: PacketNumber) -> Self {
         let start = Mark {
             packet: None,
@@ -43,7 +43,7 @@ impl AckReference {
         }
     }
 
-    /// Returns the largest number of an ACK; `None` where it is not certain.
+    /// Returns the largest number of an ACK; `None` if it is ambiguous.
     pub(super) fn widen(&self, packet: PacketNumber, low: TruncatedNumber) -> Option<PacketNumber> {
         let number = self.newest.expected.widen(low);
         if Some(packet) > self.newest.packet {
@@ -56,7 +56,7 @@ impl AckReference {
         (certain && number < self.newest.expected).then_some(number)
     }
 
-    /// Takes note of an ACK that holds.
+    /// Records a valid ACK.
     pub(super) fn advance(&mut self, packet: PacketNumber, largest: PacketNumber) {
         if Some(packet) <= self.newest.packet {
             return;
@@ -74,7 +74,7 @@ impl AckReference {
     }
 }
 
-/// Numbers that 2 bytes tell apart with room to spare.
+/// Numbers that 2 bytes distinguish with a margin.
 const CERTAIN: u64 = 1 << 14;
 
 #[cfg(test)]
@@ -89,7 +89,7 @@ mod tests {
     }
 
     proptest! {
-        /// ACKs arrive in any order, held back for any time; what is widened is true.
+        /// ACKs arrive in any order and with any delay; widened numbers are exact.
         #[test]
         fn twp_a1_no_held_back_ack_reads_as_another_number(
             start in prop_oneof![Just(0), Just((1_u64 << 32) - 9_000), Just(1_u64 << 61)],
@@ -99,11 +99,11 @@ mod tests {
             let mut held: Vec<(u64, u64, TruncatedNumber)> = Vec::new();
             let (mut largest, mut known) = (start, start);
             for (packet, (step, pick)) in steps.into_iter().enumerate() {
-                // The receiver's rule, with `known` the largest we have acted on.
+                // The receiver's rule; `known` is the largest number that we have processed.
                 largest += if pick % 2 == 0 { step * 3 } else { step / 64 };
                 let form = number(largest).form_after(number(known)).unwrap();
                 held.push((packet as u64, largest, number(largest).truncate(form)));
-                // A third of the ACKs is held back, to arrive whenever it is drawn.
+                // A third of the ACKs is delayed until drawn.
                 let (packet, truth, low) = match step % 3 {
                     0 => continue,
                     1 => held.swap_remove(pick % held.len()),
@@ -129,7 +129,7 @@ mod tests {
         for packet in 6..20 {
             reference.advance(number(packet), number(packet * 10_000));
         }
-        // 90 below 2^16 plus 90, which is nearest to where acknowledgement stands by now.
+        // 90 below 2^16 plus 90, which is nearest to the current largest acknowledged.
         assert_eq!(reference.widen(number(3), low(90)), None);
         assert_eq!(
             reference.widen(number(20), low(190_001)),
@@ -147,14 +147,14 @@ mod tests {
             }
             reference
         };
-        // A packet says one thing.
+        // One packet carries one ACK.
         assert_eq!(of(&[(5, 100)]).widen(number(5), low(101)), None);
         assert_eq!(of(&[(5, 20_000)]).widen(number(5), low(19_990)), None);
-        // Behind the first of all by 2^14 - 1 numbers, and by 2^14.
+        // 2^14 - 1 and 2^14 numbers behind the first.
         let behind = |largest| of(&[(5, largest)]).widen(number(3), low(100));
         assert_eq!(behind((1 << 14) - 2), Some(number(100)));
         assert_eq!(behind((1 << 14) - 1), None);
-        // Many small steps leave the marks where they are, and a great one moves them.
+        // Small steps do not move the marks; a large one does.
         let small = of(&[(5, 100), (7, 5_000), (8, 6_000)]);
         assert_eq!(small.widen(number(6), low(4_000)), Some(number(4_000)));
         let great = of(&[(5, 10_000), (9, 20_000)]);

@@ -1,4 +1,4 @@
-//! One pass over the packets up to the largest acknowledged: which arrived, which are lost.
+//! One pass over the packets up to the largest acknowledged number, and the ring of packet numbers.
 
 use core::time::Duration;
 
@@ -17,65 +17,56 @@ use crate::received::Described;
 use crate::replay::ReplayWindow;
 use crate::rtt::RttEstimator;
 
-/// What a pass judges by.
+/// Inputs of a pass.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pass<'a> {
-    /// The time.
     pub(super) now: Instant,
-    /// The path's round trip, the ACK's own sample included.
+    /// RTT, including the ACK's own sample.
     pub(super) rtt: &'a RttEstimator,
-    /// Largest number acknowledged, by this ACK or before.
+    /// Largest acknowledged number, by this ACK or before.
     pub(super) largest: Option<u64>,
 }
 
 /// One packet number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
-    /// When it was sent; of one that counts as lost, since when it does.
+    /// Send time, or the time of loss.
     pub(super) at: Instant,
-    /// The ACK it carried.
+    /// The ACK that it carried.
     pub(super) described: Option<Described>,
-    /// What it held; empty unless it is in flight or counts as lost.
+    /// Its content; empty unless in flight or lost.
     pub(super) contents: Chain,
-    /// Its length, bytes.
+    /// In bytes.
     pub(super) len: u16,
-    /// What sort of messages it holds.
     pub(super) kind: SentKind,
-    /// Frames in it of which nobody wants to hear.
+    /// Frames whose outcome is not tracked.
     pub(super) untracked_frames: u8,
-    /// How it stands.
     pub(super) state: State,
 }
 
-/// How a packet number stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Sent, eliciting, fate open.
+    /// Ack-eliciting, no outcome yet.
     InFlight,
-    /// Sent, eliciting nothing.
+    /// Not ack-eliciting.
     Quiet,
-    /// Acknowledged.
     Acked,
-    /// Counted as lost; kept with what it held, so that a late acknowledgement is known for what it
-    /// is.
+    /// Declared lost; kept with its content to recognise a late acknowledgement.
     Lost,
     /// Never sent.
     Skipped,
 }
 
-/// Packets that a full ring pushed out while in flight.
+/// Packets evicted from a full ring while in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Evicted {
-    /// What they held.
     pub(super) contents: Chain,
-    /// How many.
     pub(super) packets: u32,
-    /// What they held of which nobody wants to hear.
+    /// Their frames whose outcome is not tracked.
     pub(super) untracked_frames: u32,
 }
 
 impl Evicted {
-    /// No packets.
     pub(super) const NONE: Self = Self {
         contents: Chain::EMPTY,
         packets: 0,
@@ -84,7 +75,7 @@ impl Evicted {
 }
 
 impl<C: Copy> SentPackets<C> {
-    /// Refuses an ACK that reports a number never sent.
+    /// Rejects an ACK that covers a number never sent.
     pub(super) fn check(
         &self,
         largest: PacketNumber,
@@ -95,7 +86,7 @@ impl<C: Copy> SentPackets<C> {
             .checked_sub(frame.lowest_below())
             .filter(|lowest| largest < self.next() && *lowest >= self.first)
             .ok_or(AckUnsent)?;
-        // They go up, and what lies below the ACK need not be looked at.
+        // Ascending, so those below the ACK are skipped.
         let skips = self
             .skipped
             .iter()
@@ -106,9 +97,8 @@ impl<C: Copy> SentPackets<C> {
         if skips { Err(AckUnsent) } else { Ok(()) }
     }
 
-    /// The round trip that an ACK measures: only its largest number says when it was sent, only
-    /// at the first report, only an eliciting packet is answered in time, and only one that went by
-    /// the path of now measures it.
+    /// The RTT sample of an ACK. Only the largest number has a known send time, only its first ACK
+    /// is prompt, only for ack-eliciting packets, and only on the current path.
     pub(super) fn sample(&self, ack: &ArrivedAck<'_>, largest: u64) -> Option<Duration> {
         let index = usize::try_from(largest.checked_sub(self.base)?).ok()?;
         let slot = self.slots.get(index)?;
@@ -117,7 +107,7 @@ impl<C: Copy> SentPackets<C> {
             .then(|| ack.at.saturating_since(slot.at))
     }
 
-    /// Settles every packet up to the largest acknowledged.
+    /// Processes every packet up to the largest acknowledged.
     pub(super) fn scan(
         &mut self,
         pass: &Pass<'_>,
@@ -196,19 +186,19 @@ impl<C: Copy> SentPackets<C> {
         summary
     }
 
-    /// Removes what nothing is to be learnt about any more.
+    /// Removes slots that are no longer useful.
     fn trim_after(&mut self, pass: &Pass<'_>) {
         self.memory_span = pass.rtt.ptos(3).max(Nanos::of(STRAGGLERS));
         self.trim(pass.now);
     }
 
-    /// How many slots there are for numbers up to `largest`, or more.
+    /// Returns the number of slots up to `largest`, or more.
     fn slots_to(&self, largest: u64) -> usize {
         let count = largest.saturating_add(1).saturating_sub(self.base);
         usize::try_from(count).unwrap_or(usize::MAX)
     }
 
-    /// Reports what a full ring pushed out.
+    /// Reports evicted packets as lost.
     fn report_evicted(&mut self, summary: &mut Summary, sink: &mut impl FnMut(C, Outcome)) {
         if self.evicted.packets == 0 {
             return;
@@ -224,20 +214,20 @@ impl<C: Copy> SentPackets<C> {
 }
 
 impl Slot {
-    /// Takes note that it counts as lost.
+    /// Marks the slot as lost.
     const fn lose(&mut self, now: Instant) {
         self.state = State::Lost;
         self.at = now;
     }
 
-    /// Returns whether it is longer than what every path must carry, and no probe.
+    /// Returns whether it exceeds the minimum MTU and is no probe.
     fn is_long(&self) -> bool {
         self.len > Mtu::MIN.get() && self.kind != SentKind::MtuProbe && !self.kind.is_retransmit()
     }
 }
 
 impl Summary {
-    /// Takes note of a packet that is reported; returns whether it wrongly counted as lost.
+    /// Counts an acknowledged packet. Returns whether its loss was spurious.
     fn count_reported(&mut self, slot: &Slot) -> bool {
         if matches!(slot.state, State::InFlight | State::Quiet | State::Lost) {
             self.described = newer(self.described, slot.described);
@@ -247,7 +237,6 @@ impl Summary {
         is_spurious
     }
 
-    /// Counts a packet that was acknowledged.
     fn count_acked(&mut self, slot: &Slot, recovery: Instant) {
         self.acked_packets = self.acked_packets.saturating_add(1);
         if slot.at > recovery {
@@ -256,7 +245,6 @@ impl Summary {
         self.long_acked = self.long_acked.saturating_add(u32::from(slot.is_long()));
     }
 
-    /// Counts a packet that counts as lost.
     fn count_lost(&mut self, slot: &Slot) {
         self.lost_packets = self.lost_packets.saturating_add(1);
         self.untracked_lost = self
@@ -278,7 +266,7 @@ fn newer(a: Option<Described>, b: Option<Described>) -> Option<Described> {
 }
 
 impl<C: Copy> SentPackets<C> {
-    /// Appends a slot for a number that is never sent.
+    /// Appends a slot for a skipped number.
     pub(super) fn skip_next(&mut self) {
         let number = self.next();
         if self.skipped.len() == SKIPPED_LEN {
@@ -296,13 +284,13 @@ impl<C: Copy> SentPackets<C> {
         });
     }
 
-    /// Appends a slot; where the ring is full the oldest goes, lost if it was in flight.
+    /// Appends a slot. If the ring is full, evicts the oldest, lost if in flight.
     pub(super) fn append(&mut self, slot: Slot) {
         if self.slots.len() == Self::SLOTS_MAX {
             self.evict();
         }
         if self.slots.len() == self.slots.capacity() {
-            // Where nobody acknowledges anything, nothing else does.
+            // Without acknowledgements, nothing else trims.
             self.trim(slot.at);
         }
         if self.slots.len() == self.slots.capacity() {
@@ -310,7 +298,7 @@ impl<C: Copy> SentPackets<C> {
             self.slots.reserve_exact(step);
         }
         if self.skipped.capacity() == 0 {
-            // With the first packet: the first number left out may come long after a session is warm.
+            // Allocated with the first packet, since the first skip may happen long after warm-up.
             self.skipped.reserve_exact(SKIPPED_LEN);
         }
         self.slots.push_back(slot);
@@ -318,8 +306,8 @@ impl<C: Copy> SentPackets<C> {
 
     /// Removes the oldest slot.
     ///
-    /// 2,048 numbers were sent after it without its being acknowledged or lost: the peer's
-    /// acknowledgements do not reach us, and would no longer reach down to it.
+    /// 2,048 newer numbers were sent before it was acknowledged or lost: the peer's
+    /// acknowledgements do not arrive, and would no longer cover it.
     fn evict(&mut self) {
         let Some(slot) = self.pop_front() else {
             return;
@@ -339,7 +327,7 @@ impl<C: Copy> SentPackets<C> {
         }
     }
 
-    /// Removes the oldest slot, and what it still held of a packet that counts as lost.
+    /// Removes the oldest slot, with its content if lost.
     pub(super) fn pop_front(&mut self) -> Option<Slot> {
         let mut slot = self.slots.pop_front()?;
         self.base = self.base.saturating_add(1);
@@ -352,7 +340,7 @@ impl<C: Copy> SentPackets<C> {
         Some(slot)
     }
 
-    /// Forgets what packets held that count as lost: should one arrive after all, that is not told.
+    /// Drops the content of lost packets; their late acknowledgement is then not reported.
     pub(super) fn forget_lost(&mut self) {
         if self.lost == 0 {
             return;
@@ -366,14 +354,14 @@ impl<C: Copy> SentPackets<C> {
         }
     }
 
-    /// Removes the oldest slots as far as nothing is to be learnt about them any more.
+    /// Removes the oldest slots that are no longer useful.
     pub(super) fn trim(&mut self, now: Instant) {
         let largest = self.largest_acked.unwrap_or(self.first);
         while let Some(slot) = self.slots.front() {
             let done = match slot.state {
                 State::Acked | State::Skipped => true,
                 State::InFlight => false,
-                // Packets do not overtake each other by that much; or the peer's window has passed it.
+                // Reordering does not reach that far, or the peer's window has passed it.
                 State::Quiet | State::Lost => {
                     slot.at + self.memory_span <= now
                         || largest.saturating_sub(self.base) >= ReplayWindow::LEN
@@ -387,10 +375,10 @@ impl<C: Copy> SentPackets<C> {
     }
 }
 
-/// Numbers never sent that are remembered. Deliberate skips are 64 or more apart, so these cover
-/// 2,240 numbers, and an ACK reaches 2,048 below its largest.
+/// Skipped numbers remembered. Deliberate skips are at least 64 apart, so these cover 2,240
+/// numbers; an ACK reaches 2,048 below its largest.
 const SKIPPED_LEN: usize = 36;
 
-/// Slots by which the ring grows at most, and at least.
+/// Most and least growth of the ring, in slots.
 const GROWTH: usize = 64;
 const GROWTH_MIN: usize = 8;

@@ -1,4 +1,4 @@
-//! How much reordering a path shows, and so how soon a packet counts as lost.
+//! Reordering tolerance: when a packet is declared lost.
 
 use core::time::Duration;
 
@@ -7,27 +7,25 @@ use wire::Instant;
 use crate::nanos::Nanos;
 use crate::rtt::RttEstimator;
 
-/// Starts as strict as RFC 9002, section 6.1, and grows with each packet that was wrongly counted
-/// as lost; halves every 30 s without one.
+/// Starts at the thresholds of RFC 9002, section 6.1, grows with each spurious loss, and halves
+/// every 30 s without one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tolerance {
-    /// Newer numbers that may be acknowledged before a packet counts as lost.
+    /// Packet threshold.
     threshold: u64,
-    /// Time granted beyond 9/8 of the round trip.
+    /// Extra time beyond 9/8 of the RTT.
     slack: Nanos,
-    /// When the last packet was wrongly counted as lost, or the last halving was.
+    /// Time of the last spurious loss or halving.
     since: Instant,
 }
 
 impl Tolerance {
     /// RFC 9002, section 6.1.1.
     pub(super) const THRESHOLD_MIN: u64 = 3;
-    /// Greatest threshold.
     pub(super) const THRESHOLD_MAX: u64 = 64;
-    /// Time without a mistake after which both halve.
+    /// Time without a spurious loss after which both halve.
     pub(super) const HALVING: Duration = Duration::from_secs(30);
 
-    /// Starts strict.
     pub(super) const fn new() -> Self {
         Self {
             threshold: Self::THRESHOLD_MIN,
@@ -36,7 +34,7 @@ impl Tolerance {
         }
     }
 
-    /// Takes note of a packet that `overtaken` newer numbers passed, and that was no loss.
+    /// Records a spurious loss of a packet that `overtaken` newer numbers passed.
     pub(super) fn on_spurious(&mut self, now: Instant, overtaken: u64, rtt: &RttEstimator) {
         let seen = overtaken.saturating_add(1).min(Self::THRESHOLD_MAX);
         self.threshold = self.threshold.max(seen);
@@ -45,7 +43,7 @@ impl Tolerance {
         self.since = now;
     }
 
-    /// Halves as often as is due.
+    /// Halves as often as due.
     pub(super) fn decay(&mut self, now: Instant) {
         while self.is_raised() && self.since + Self::HALVING <= now {
             self.since += Self::HALVING;
@@ -57,17 +55,16 @@ impl Tolerance {
         }
     }
 
-    /// Returns the newer numbers that may be acknowledged before a packet counts as lost.
+    /// Returns the packet threshold.
     pub(super) const fn threshold(&self) -> u64 {
         self.threshold
     }
 
-    /// Returns the time granted beyond 9/8 of the round trip, at most one round trip.
+    /// Returns the extra time beyond 9/8 of the RTT, at most one RTT.
     pub(super) fn slack(&self, rtt: &RttEstimator) -> Nanos {
         self.slack.min(Nanos::of(rtt.smoothed()))
     }
 
-    /// Whether there is anything to halve.
     fn is_raised(&self) -> bool {
         self.threshold > Self::THRESHOLD_MIN || self.slack > Nanos::ZERO
     }

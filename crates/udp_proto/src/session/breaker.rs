@@ -1,4 +1,4 @@
-//! When realtime messages must be fewer: a path that loses a fifth, or answers no more.
+//! Limits realtime messages on a path that loses a fifth of its packets or stops acknowledging.
 
 use core::time::Duration;
 
@@ -6,60 +6,60 @@ use wire::Instant;
 
 use crate::sent::Summary;
 
-/// The circuit breaker of a session; after the idea of RFC 8083.
+/// The circuit breaker of a session, based on RFC 8083.
 ///
-/// It halves the rate of what waits for no window, and gives a tenth back for each second without
-/// need. It looks at the clock only where something happens: a session at rest costs nothing.
+/// It halves the realtime rate, and raises it by a tenth for each second without cause. It reads
+/// the time only on events, so an idle session costs nothing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Breaker {
-    /// Rate without need, bytes a second.
+    /// The limit, in bytes per second.
     full: u32,
-    /// Rate now.
+    /// The current rate.
     rate: u32,
-    /// What became of packets in the second that runs, and the two before; the newest first.
+    /// Counts of the current second and the two before, newest first.
     seconds: [LossCounts; 3],
     /// Whole seconds since the rate was halved, up to 3.
     whole: u8,
-    /// When the second that runs began.
+    /// Start of the current second.
     began: Instant,
-    /// Whether nothing was acknowledged since the path was last called silent.
+    /// Nothing was acknowledged since the path was last declared silent.
     is_silent: bool,
-    /// Rate before a silence halved it, until it is known whether the path carries it.
+    /// The rate before a silence halved it, until the trial decides.
     before: Option<u32>,
-    /// The time after a silence in which that shows.
+    /// The trial after a silence.
     trial: Option<Trial>,
-    /// When the packet that ended the last gap was sent.
+    /// Send time of the packet that ended the last gap.
     gap_end: Option<Instant>,
-    /// Whether the losses in that gap do not count.
+    /// Whether losses in that gap are excluded.
     is_gap_excused: bool,
 }
 
-/// The first round trip after a silence.
+/// The first RTT after a silence.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     ends_at: Instant,
     counts: LossCounts,
 }
 
-/// What became of packets.
+/// Packets acknowledged and lost.
 #[derive(Clone, Copy, Debug, Default)]
 struct LossCounts {
     acknowledged: u32,
     lost: u32,
 }
 
-/// Least rate, bytes a second.
+/// Least rate, in bytes per second.
 pub(super) const FLOOR: u32 = 4_096;
-/// Packets whose fate must be known before they prove anything.
+/// Least sample of packets for a decision.
 const PACKETS_MIN: u32 = 30;
-/// A fifth may be lost.
+/// The tolerated loss is one part in five.
 const LOSS_PARTS: u32 = 5;
 const SECOND: Duration = Duration::from_secs(1);
-/// Least time between two gaps whose losses do not count: what [`LOSS_PARTS`] looks at.
+/// Least time between two gaps whose losses are excluded: the interval that [`LOSS_PARTS`] covers.
 const GAP_DISTANCE_MIN: Duration = Duration::from_secs(3);
-/// Bounds of the time in which a path shows after a silence that it carries packets again.
+/// Bounds of the time in which a path must show after a silence that it delivers packets again.
 const TRIAL_SPAN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(500)];
-/// Seconds of rest after which nothing is left to give back: 4 KiB/s grow to 4 GiB/s in 147.
+/// Idle seconds after which any rate is back at its limit: 4 KiB/s grow to 4 GiB/s in 147.
 const REST_MAX: u32 = 150;
 
 impl LossCounts {
@@ -98,27 +98,27 @@ impl Breaker {
         }
     }
 
-    /// Returns the rate, bytes a second.
+    /// Returns the rate in bytes per second.
     pub(super) const fn rate(&self) -> u32 {
         self.rate
     }
 
-    /// Returns the rate without need.
+    /// Returns the limit.
     pub(super) const fn full(&self) -> u32 {
         self.full
     }
 
-    /// Returns whether nothing was acknowledged since the path was last called silent.
+    /// Returns whether nothing was acknowledged since the path was last declared silent.
     pub(super) const fn is_silent(&self) -> bool {
         self.is_silent
     }
 
-    /// Returns whether the losses of the last gap do not count.
+    /// Returns whether losses of the last gap are excluded.
     pub(super) const fn is_gap_excused(&self) -> bool {
         self.is_gap_excused
     }
 
-    /// Judges the seconds that are over.
+    /// Evaluates the seconds that ended.
     pub(super) fn advance(&mut self, now: Instant) {
         if let Some(trial) = self.trial
             && trial.ends_at <= now
@@ -142,10 +142,10 @@ impl Breaker {
         }
     }
 
-    /// Takes note of what became of packets.
+    /// Counts acknowledged and lost packets.
     ///
-    /// Losses in a gap do not count: a path that is gone lost them, not one that is full. Gaps that come
-    /// so often that they make a fifth of the time do.
+    /// Losses in a gap are excluded, since an outage caused them and not congestion, unless gaps
+    /// make up a fifth of the time.
     pub(super) fn on_summary(&mut self, now: Instant, round_trip: Duration, summary: &Summary) {
         self.advance(now);
         if let Some((from, to)) = summary.gap {
@@ -179,7 +179,7 @@ impl Breaker {
         }
     }
 
-    /// Takes note that nothing is acknowledged any more.
+    /// Handles a silence of the path.
     pub(super) fn on_silence(&mut self, now: Instant) {
         self.advance(now);
         self.is_silent = true;
@@ -195,7 +195,7 @@ impl Breaker {
                 self.before = None;
                 self.halve();
             }
-            // It may be too much; three seconds tell.
+            // The rate may be too high; three seconds will show.
             (true, _) => {}
             (false, _) if self.is_silent => {}
             (false, _) => {
@@ -233,7 +233,7 @@ mod tests {
         Instant::from_millis(millis)
     }
 
-    /// A packet is acknowledged.
+    /// Acknowledges one packet.
     fn heard(breaker: &mut Breaker, millis: u64) {
         let summary = Summary {
             acked_packets: 1,
@@ -242,7 +242,7 @@ mod tests {
         breaker.on_summary(at(millis), ROUND_TRIP, &summary);
     }
 
-    /// A second of so many packets, told of 20 times; the rate behind it.
+    /// One second with these counts, reported in 20 steps; returns the rate after it.
     fn second(breaker: &mut Breaker, start: u64, acked: u32, lost: u32) -> u32 {
         for part in 0..20 {
             let summary = Summary {
@@ -270,7 +270,7 @@ mod tests {
         let halves: Vec<u32> = (1..=10).map(|step| (FULL >> step).max(FLOOR)).collect();
         let thirds: Vec<u32> = rates.iter().copied().skip(2).step_by(3).collect();
         assert_eq!(thirds, halves);
-        // Nothing is given back in between.
+        // The rate does not grow in between.
         assert_eq!(
             &rates[..6],
             &[FULL, FULL, FULL / 2, FULL / 2, FULL / 2, FULL / 4]
@@ -332,7 +332,7 @@ mod tests {
         assert_eq!(breaker.rate(), FULL);
     }
 
-    /// What is told when the path answers again: how many were lost in the gap, and how many arrived.
+    /// The path recovers: `lost` packets in the gap.
     fn back(breaker: &mut Breaker, (from, to): (u64, u64), lost: u32) {
         let summary = Summary {
             acked_packets: 1,
@@ -372,7 +372,7 @@ mod tests {
         breaker.on_summary(at(2_060), ROUND_TRIP, &lost);
         breaker.advance(at(2_900));
         assert!(breaker.rate() < FULL);
-        // A second in which nothing arrives, then two in which all does: more than a fifth is lost.
+        // One second of total loss, then two without: more than a fifth is lost.
         let mut breaker = Breaker::new(at(0), FULL);
         for cycle in 0..10 {
             let start = cycle * 3_000;

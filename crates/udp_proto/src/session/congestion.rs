@@ -1,8 +1,8 @@
-//! How much may be in flight: a window that makes room before a queue grows long.
+//! Congestion control of bulk messages: a window that yields before queues grow long.
 //!
 //! The window follows RFC 9002, section 7: slow start, recovery, congestion avoidance, no growth
-//! where the sender does not use it. Besides, it yields to delay as RFC 6817 does: what is bulk must
-//! not stand in a queue before the game's own packets.
+//! while application-limited. It also yields to delay, as in RFC 6817, since bulk data must not
+//! queue before the game's own packets.
 
 use core::time::Duration;
 
@@ -12,30 +12,27 @@ use crate::nanos::Nanos;
 use crate::rtt::RttEstimator;
 use crate::sent::{InFlight, SentPackets, Summary};
 
-/// The congestion window of a path.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Congestion {
     /// Bytes that may be in flight.
     window: u64,
-    /// Below it the window doubles each round trip.
+    /// The slow start threshold.
     threshold: u64,
     /// Bytes acknowledged towards the next step of linear growth.
     credit: u64,
-    /// What was sent up to here says nothing about the window.
+    /// Packets sent up to this time do not affect the window.
     recovery: Instant,
-    /// When it last gave way to delay.
+    /// When it last yielded to delay.
     yielded_at: Instant,
-    /// Since when slow start meets a queue, without a sample that tells of none.
+    /// Since when slow start has seen a queue, without a sample that showed none.
     queue_since: Option<Instant>,
-    /// Round trip without a queue.
     base: BaseDelay,
-    /// What holds the sender back.
     limit: Limit,
-    /// Window before a silence cut it, until another loss.
+    /// The window before a silence reduced it, until the next loss.
     before: Option<u64>,
 }
 
-/// What holds a sender of bulk back; RFC 9002, section 7.8.
+/// What limits a sender of bulk; RFC 9002, section 7.8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Limit {
     /// It has nothing more to send.
@@ -44,20 +41,20 @@ pub(super) enum Limit {
     Window,
 }
 
-/// What a window counts in; RFC 9002, section 7.2.
+/// The unit of the window; RFC 9002, section 7.2.
 const DATAGRAM: u64 = 1_200;
 /// RFC 9002, section 7.2.
 const INITIAL: u64 = 10 * DATAGRAM;
 /// RFC 9002, section 7.2.
 const MIN: u64 = 2 * DATAGRAM;
-/// No more packets can be in flight.
+/// The most that can be in flight.
 const MAX: u64 = SentPackets::<()>::IN_FLIGHT_MAX as u64 * 1_452;
-/// A queue from which on it gives way. A game beside it shall not wait 50 ms, and the average tells of a
-/// queue some packets late.
+/// Queueing delay at which the window shrinks. A concurrent game must not wait 50 ms, and the
+/// smoothed RTT shows a queue a few packets late.
 const DELAY_MAX: Duration = Duration::from_millis(40);
-/// A queue from which on it does not grow: what it sends now meets it a round trip later.
+/// Queueing delay at which the window stops growing: the effect of a packet shows one RTT later.
 const DELAY_HIGH: Duration = Duration::from_millis(25);
-/// Bounds of the queue that ends slow start, and its part of the round trip; RFC 9406, section 4.2.
+/// Bounds of the delay that ends slow start, which is a part of the RTT; RFC 9406, section 4.2.
 const SLOW_START_DELAY: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(16)];
 
 impl Congestion {
@@ -75,8 +72,7 @@ impl Congestion {
         }
     }
 
-    /// Begins anew on another path; what was sent on the last one says nothing about it. RFC 9000,
-    /// section 9.4.
+    /// Resets for a new path; packets sent on the old one do not count. RFC 9000, section 9.4.
     pub(super) const fn restart(&mut self, now: Instant) {
         let limit = self.limit;
         *self = Self::new(now);
@@ -84,30 +80,28 @@ impl Congestion {
         self.limit = limit;
     }
 
-    /// Returns the window, bytes.
     pub(super) const fn window(&self) -> u64 {
         self.window
     }
 
-    /// Returns the time up to which packets sent say nothing about the window.
+    /// Returns the send time up to which packets do not affect the window.
     pub(super) const fn recovery(&self) -> Instant {
         self.recovery
     }
 
-    /// Returns whether a bulk packet of `len` bytes may leave. However full the window is of what
-    /// is realtime, two such packets may be in flight.
+    /// Returns whether a bulk packet of `len` bytes may be sent. Two such packets may always be in
+    /// flight, even if realtime packets fill the window.
     pub(super) const fn has_room(&self, in_flight: InFlight, len: u64) -> bool {
         in_flight.total.saturating_add(len) <= self.window
             || in_flight.bulk.saturating_add(len) <= MIN
     }
 
-    /// Takes note of what holds the sender back.
     pub(super) const fn set_limit(&mut self, limit: Limit) {
         self.limit = limit;
     }
 
-    /// Takes note of what an acknowledgement or a timer said. Without bulk in flight, and where none
-    /// waits, there is nothing that could give way to delay.
+    /// Processes the result of an acknowledgement or timer. Without bulk in flight or waiting, the
+    /// window does not yield to delay.
     pub(super) fn on_summary(
         &mut self,
         now: Instant,
@@ -136,9 +130,9 @@ impl Congestion {
         }
     }
 
-    /// Takes note that nothing is acknowledged any more; RFC 9002, section 7.6.2.
+    /// Handles a silence of the path; RFC 9002, section 7.6.2.
     pub(super) fn on_silence(&mut self, now: Instant) {
-        // A silence that lasts is one event: RFC 5681, section 3.1, equation 4.
+        // A lasting silence is one event: RFC 5681, section 3.1, equation 4.
         if self.before.is_none() {
             self.threshold = (self.window / 2).max(MIN);
             self.before = Some(self.window);
@@ -146,12 +140,12 @@ impl Congestion {
         self.cut(now, MIN);
     }
 
-    /// Returns whether the window was cut for a silence, and for no loss since.
+    /// Returns whether a silence reduced the window, with no loss since.
     pub(super) const fn is_after_silence(&self) -> bool {
         self.before.is_some()
     }
 
-    /// Takes note that the path answers again, and lost packets for no lack of room: slow start goes on
+    /// Handles the end of an outage that lost packets without congestion: slow start continues up
     /// to the former window.
     pub(super) const fn on_path_back(&mut self) {
         if let Some(before) = self.before {
@@ -159,14 +153,14 @@ impl Congestion {
         }
     }
 
-    /// Gives way where the queue is too long: an eighth in each round trip.
+    /// Shrinks the window by an eighth per RTT while the queue is too long.
     fn on_delay(&mut self, now: Instant, rtt: &RttEstimator) {
         let round_trip = rtt.smoothed();
         let is_queueing = rtt.adjusted().is_some_and(|it| self.is_queueing(it));
         if self.is_slow_start() && is_queueing {
             let since = *self.queue_since.get_or_insert(now);
             if now.saturating_since(since) >= round_trip {
-                // What fills the path stays, and what made the queue goes.
+                // Keep what fills the path, drop what fills the queue.
                 self.threshold = self.without_queue(rtt);
                 self.cut(now, self.threshold);
             }
@@ -181,14 +175,14 @@ impl Congestion {
         }
     }
 
-    /// Halves the window, once for all losses of a round trip; RFC 9002, section 7.3.2.
+    /// Halves the window once per RTT; RFC 9002, section 7.3.2.
     fn on_loss(&mut self, now: Instant) {
         self.threshold = (self.window / 2).max(MIN);
         self.before = None;
         self.cut(now, self.threshold);
     }
 
-    /// Lets the queue run empty, so that the path shows what it takes without one.
+    /// Drains the queue to measure the base RTT.
     fn drain(&mut self, now: Instant, rtt: &RttEstimator) {
         self.threshold = self.without_queue(rtt);
         self.cut(now, self.threshold / 2);
@@ -202,14 +196,14 @@ impl Congestion {
         self.queue_since = None;
     }
 
-    /// Takes note of bytes that arrived.
+    /// Grows the window for acknowledged bytes.
     fn grow(&mut self, bytes: u64, rtt: &RttEstimator) {
         let queue = self.delay(rtt.adjusted().unwrap_or_default());
         if queue > DELAY_HIGH {
             return;
         }
         if self.is_slow_start() {
-            // A round trip of doubling is under way already.
+            // A final RTT of doubling is in progress.
             if self.queue_since.is_some() {
                 return;
             }
@@ -227,12 +221,12 @@ impl Congestion {
         self.window < self.threshold
     }
 
-    /// Time that a round trip spent in queues.
+    /// The queueing delay of an RTT sample.
     fn delay(&self, round_trip: Duration) -> Duration {
         round_trip.saturating_sub(self.base.get().unwrap_or(round_trip))
     }
 
-    /// Returns whether a round trip tells of a queue that slow start has made.
+    /// Returns whether an RTT shows a queue caused by slow start.
     fn is_queueing(&self, round_trip: Duration) -> bool {
         let [least, most] = SLOW_START_DELAY;
         let base = self.base.get().unwrap_or_default();
@@ -240,7 +234,7 @@ impl Congestion {
         self.delay(round_trip) > part.clamp(least, most)
     }
 
-    /// The part of the window that is on the path and not in its queue.
+    /// The part of the window that fills the path but not its queue.
     fn without_queue(&self, rtt: &RttEstimator) -> u64 {
         let round_trip = rtt.adjusted().unwrap_or_else(|| rtt.smoothed());
         let base = self.base.get().unwrap_or(round_trip).min(round_trip);
@@ -253,22 +247,22 @@ impl Congestion {
     }
 }
 
-/// The smallest of the round trips of the last ten to twenty seconds.
+/// The base RTT: the minimum of the last 10 to 20 seconds.
 ///
-/// The smallest ever would hold a path that has become longer for one with a queue, for good; so two
-/// spans are kept, and the older one is forgotten. Who fills the queue himself lets it run empty at
-/// the turn of the spans, or he would take it for a part of the path.
+/// An all-time minimum would mistake a longer path for a queue forever. So it keeps two spans and
+/// drops the older. A sender that fills the queue itself drains it when the span changes, or it
+/// would mistake the queue for the path.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BaseDelay {
-    /// Smallest of the span that runs; [`Nanos::MAX`] before the first.
+    /// Minimum of the current span; [`Nanos::MAX`] before the first sample.
     current: Nanos,
-    /// Smallest of the one before; as `current`.
+    /// Minimum of the previous span, likewise.
     previous: Nanos,
     /// When the next span begins.
     turn_at: Instant,
 }
 
-/// How long a span is.
+/// Length of a span.
 const SPAN: Duration = Duration::from_secs(10);
 
 impl BaseDelay {
@@ -280,13 +274,13 @@ impl BaseDelay {
         }
     }
 
-    /// Returns the round trip without queues; `None` where none was measured.
+    /// Returns the base RTT; `None` without samples.
     pub(super) fn get(&self) -> Option<Duration> {
         let base = self.current.min(self.previous);
         (base < Nanos::MAX).then(|| base.get())
     }
 
-    /// Takes a round trip; returns whether a further span has begun.
+    /// Adds an RTT sample. Returns whether a new span began.
     pub(super) fn on_sample(&mut self, now: Instant, sample: Duration) -> bool {
         let sample = Nanos::of(sample);
         let is_turn = now >= self.turn_at;
@@ -337,7 +331,7 @@ mod tests {
         }
     }
 
-    /// What a summary says while nothing else is in flight.
+    /// A summary with nothing else in flight.
     fn on_summary(
         congestion: &mut Congestion,
         now: Instant,
@@ -366,7 +360,7 @@ mod tests {
             (congestion.window(), congestion.recovery()),
             (12_000, at(100))
         );
-        // Sent before it was cut: the same event.
+        // Sent before the reduction: the same event.
         on_summary(&mut congestion, at(120), &lost(at(100)), &rtt);
         assert_eq!(congestion.window(), 12_000);
         for step in 0..10 {
@@ -398,7 +392,7 @@ mod tests {
     fn a_queue_stops_growth_then_ends_slow_start_then_shrinks_the_window() {
         let mut congestion = limited();
         on_summary(&mut congestion, at(50), &acked(12_000), &rtt(50));
-        // 20 ms of queue: it waits a round trip to see whether they pass.
+        // 20 ms of queue: slow start waits one RTT to see whether it passes.
         on_summary(&mut congestion, at(100), &acked(12_000), &rtt(70));
         assert_eq!(congestion.window(), 24_000);
         on_summary(&mut congestion, at(110), &acked(1_200), &rtt(51));
@@ -461,8 +455,9 @@ mod tests {
     }
 
     proptest! {
-        /// Who acknowledges a packet at a time, or lies about round trips, is not sent more than who
-        /// acknowledges all at once: what counts is bytes. Nobody doubles more than once for what was sent.
+        /// A receiver that acknowledges one packet at a time, or lies about the RTT, gets no more
+        /// than one that acknowledges all at once: growth counts bytes, and doubles at most once
+        /// per window.
         #[test]
         fn twp_p8_no_way_to_acknowledge_makes_the_window_grow_faster_than_the_bytes(
             parts in prop::collection::vec((0_u32..40, 1_u64..400), 1..200),

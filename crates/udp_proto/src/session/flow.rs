@@ -1,4 +1,4 @@
-//! What may leave when: the rates and windows of one session's packets.
+//! Send scheduling: the rates and windows of one session's packets.
 
 use core::time::Duration;
 
@@ -12,37 +12,37 @@ use crate::nanos::Deadline;
 use crate::rtt::RttEstimator;
 use crate::sent::{InFlight, SentKind, Summary};
 
-/// Two classes of messages. Realtime ones leave at a rate and wait for no window; bulk ones leave as
-/// fast as the path takes them, in what room the others leave there.
+/// Two classes of messages. Realtime messages are rate limited and ignore the congestion window.
+/// Bulk messages use the window that realtime ones leave free.
 ///
-/// A packet with both is one of bulk: what else is in it takes nothing of the rate.
+/// A packet with both counts as bulk: its realtime messages are not charged to the rate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flow {
-    /// Which channels are bulk: bit n is channel n.
+    /// Bit n is set if channel n is bulk.
     bulk_channels: u32,
     realtime: TokenBucket,
-    /// What of realtime messages may leave at once, bytes.
+    /// Burst of realtime messages in bytes.
     burst: u32,
     breaker: Breaker,
     congestion: Congestion,
     pacer: Pacer,
-    /// What all packets together may take.
+    /// Limit of all packets together.
     cap: Option<TokenBucket>,
-    /// When the path counts as silent, or does once more: nothing was acknowledged for long.
+    /// When a lack of acknowledgements next counts as silence of the path.
     silent_at: Deadline,
-    /// Rate when news of it were last asked for.
+    /// The last rate reported to the application.
     reported_rate: u32,
-    /// When messages may leave that wait for a rate.
+    /// When messages that wait for a rate may be sent.
     wake_at: Deadline,
 }
 
-/// What a decision takes into account.
+/// Inputs of a decision.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment<'a> {
     pub(super) now: Instant,
     pub(super) rtt: &'a RttEstimator,
     pub(super) in_flight: InFlight,
-    /// Length of the packet that would leave, bytes, at most.
+    /// Largest length of the packet to send, in bytes.
     pub(super) len: u16,
 }
 
@@ -66,7 +66,7 @@ impl Flow {
         }
     }
 
-    /// Begins anew on another path, which is asked for nothing of what the last one could not do.
+    /// Resets for a new path, without the limits learnt on the old one.
     pub(super) const fn restart(&mut self, now: Instant) {
         self.breaker = Breaker::new(now, self.breaker.full());
         self.congestion.restart(now);
@@ -74,14 +74,14 @@ impl Flow {
         self.silent_at = Deadline::NEVER;
     }
 
-    /// Returns the longest split message, bytes of datagrams, whose parts leave whatever the rate is
-    /// once the first has.
+    /// Returns the largest split message, in bytes of datagrams, whose fragments are all sent
+    /// regardless of the rate once the first was.
     pub(super) const fn whole_max(&self) -> usize {
         self.burst as usize
     }
 
-    /// Returns how many bytes of datagrams a split message may take that begins to leave, where `left`
-    /// bytes of others that have begun are still to come. With a full bucket, any may.
+    /// Returns how many bytes of datagrams a new split message may use while `left` bytes of
+    /// started ones remain. Any size is allowed if the bucket is full.
     pub(super) fn begin_max(&self, now: Instant, left: usize) -> usize {
         let available = self.realtime.available(now);
         if available >= self.burst && left == 0 {
@@ -90,8 +90,8 @@ impl Flow {
         (available as usize).saturating_sub(left)
     }
 
-    /// Returns whose messages may leave: bit n is channel n. Those of which a part has left may, the
-    /// channels in `begun`; the others leave them the `left` bytes that they need.
+    /// Returns the channels that may send: bit n is channel n. Channels in `begun`, with a partly
+    /// sent message, always may; the others leave them the `left` bytes that they need.
     pub(super) fn open_channels(
         &mut self,
         moment: &Moment<'_>,
@@ -118,8 +118,8 @@ impl Flow {
         open
     }
 
-    /// Takes note of whose messages may not leave: bit n is channel n; and of how many bytes the bucket
-    /// must hold for a split one to begin.
+    /// Records which channels wait (bit n is channel n), and how many bytes the bucket must hold
+    /// before a split message starts.
     pub(super) fn on_waiting(
         &mut self,
         moment: &Moment<'_>,
@@ -139,13 +139,13 @@ impl Flow {
         if let Some(cap) = self.cap.as_mut().filter(|_| has_any)
             && cap.available(now) < len
         {
-            // Brings it up to now, so that what it says lies ahead.
+            // Refills the bucket, so that its answer lies in the future.
             cap.take(now, 0);
             self.wake_at = Deadline::new(cap.available_at(len));
             return;
         }
         let realtime = is_realtime.then(|| self.realtime.available_at(len));
-        // Without room in the window it is an acknowledgement or a loss that helps.
+        // Without room in the window, only an acknowledgement or a loss helps.
         let has_room = is_bulk && self.congestion.has_room(moment.in_flight, len.into());
         let bulk = has_room.then(|| self.pacer.ready_at(now, self.pace(moment)));
         let begins = to_begin.and_then(|bytes| {
@@ -156,13 +156,13 @@ impl Flow {
         self.wake_at = Deadline::new(all.into_iter().flatten().min());
     }
 
-    /// Takes note that nobody's messages wait.
+    /// Records that no message waits.
     pub(super) const fn on_idle(&mut self) {
         self.congestion.set_limit(Limit::Application);
         self.wake_at = Deadline::NEVER;
     }
 
-    /// Takes note of a packet with so many frames of messages.
+    /// Records a packet with `frames` message frames.
     pub(super) fn on_sent(&mut self, moment: &Moment<'_>, kind: SentKind, frames: usize) {
         let (now, len) = (moment.now, u32::from(moment.len));
         if let Some(cap) = &mut self.cap {
@@ -188,11 +188,11 @@ impl Flow {
         }
     }
 
-    /// Takes note of what an acknowledgement or a timer said, and of what is in flight behind it.
+    /// Processes the result of an acknowledgement or timer, and the bytes in flight after it.
     pub(super) fn on_summary(&mut self, moment: &Moment<'_>, summary: &Summary) {
         let Moment { now, rtt, .. } = moment;
         if moment.in_flight.total == 0 {
-            // Nothing is waited for.
+            // Nothing is in flight.
             self.silent_at = Deadline::NEVER;
         } else if summary.acked_packets > 0 {
             self.silent_at = Deadline::at(*now + pto(rtt));
@@ -203,7 +203,7 @@ impl Flow {
             let is_answered = self.breaker.is_gap_excused() && self.congestion.is_after_silence();
             let mut summary = *summary;
             if !is_answered {
-                // The window was not cut for the gap.
+                // The window was not reduced for the gap.
                 summary.lost_sent_at = summary.lost_sent_at.max(summary.gap_lost_sent_at);
             } else if was_silent && !self.breaker.is_silent() {
                 self.congestion.on_path_back();
@@ -213,7 +213,7 @@ impl Flow {
         }
     }
 
-    /// Cuts rate and window where the path is silent for too long; returns whether it is.
+    /// Reduces rate and window if the path is silent for too long. Returns whether it is.
     pub(super) fn detect_silence(&mut self, now: Instant, rtt: &RttEstimator) -> bool {
         let is_silent = self.silent_at.is_due(now);
         if is_silent {
@@ -224,46 +224,43 @@ impl Flow {
         is_silent
     }
 
-    /// Returns up to when packets sent say nothing about the window.
+    /// Returns the send time up to which packets do not affect the window.
     pub(super) const fn recovery(&self) -> Instant {
         self.congestion.recovery()
     }
 
-    /// Returns the rate of realtime messages, once for each time that it was halved or is whole
-    /// again.
+    /// Returns the realtime rate if it was halved, or is back at its limit, since the last call.
     pub(super) fn take_rate_change(&mut self) -> Option<u32> {
         let (rate, full) = (self.breaker.rate(), self.breaker.full());
-        // The way up is not told, but the next halving counts from where it has come.
+        // Increases are not reported, but the next decrease is relative to the increased rate.
         let before = core::mem::replace(&mut self.reported_rate, rate);
         (rate < before || before < full && rate == full).then_some(rate)
     }
 
-    /// Returns when messages may leave that wait for a rate; an answer in the past waits for a drain.
+    /// Returns when messages that wait for a rate may be sent; a time in the past waits for a
+    /// drain.
     pub(super) const fn wake_at(&self) -> Option<Instant> {
         self.wake_at.get()
     }
 
-    /// Returns whether nothing is acknowledged any more.
+    /// Returns whether acknowledgements stopped.
     pub(super) const fn is_silent(&self) -> bool {
         self.breaker.is_silent()
     }
 
-    /// Returns the congestion window, bytes.
     pub(super) const fn window(&self) -> u64 {
         self.congestion.window()
     }
 
-    /// Returns the rate of realtime messages, bytes a second.
     pub(super) const fn realtime_rate(&self) -> u32 {
         self.breaker.rate()
     }
 
-    /// Returns how many bytes of realtime messages may leave at once.
+    /// Returns how many bytes of realtime messages may be sent at once.
     pub(super) fn realtime_room(&self, now: Instant) -> u32 {
         self.realtime.available(now)
     }
 
-    /// Returns which channels are bulk: bit n is channel n.
     pub(super) const fn bulk_channels(&self) -> u32 {
         self.bulk_channels
     }
@@ -276,48 +273,46 @@ impl Flow {
     }
 }
 
-/// Makes the bucket of all that is sent at `rate`: what it takes at once is a fiftieth of a second's
-/// worth, two longest packets at least.
+/// Creates the bucket for all packets at `rate`. Its burst is 20 ms at that rate, at least two
+/// packets of maximum size.
 pub(crate) fn cap(rate: u32, now: Instant) -> TokenBucket {
     let least = 2 * u32::from(Mtu::MAX.get());
     TokenBucket::new(rate, (rate / 50).max(least), now)
 }
 
-/// How long nothing may be acknowledged: three probe timeouts, that do not double here.
+/// Time without acknowledgements that counts as silence: three PTOs, without backoff.
 fn pto(rtt: &RttEstimator) -> Duration {
     (rtt.pto().saturating_mul(3)).max(PATIENCE_MIN)
 }
 
-/// In less time a keepalive and its probes may all be lost by chance.
+/// In less time, a keepalive and its probes may all be lost by chance.
 const PATIENCE_MIN: Duration = Duration::from_millis(300);
-/// Time after which a path that stays silent counts as silent once more.
+/// Interval after which continued silence counts again.
 const SILENCE_SPAN: Duration = Duration::from_secs(3);
 
-/// Spreads packets at 1.25 windows in a round trip; RFC 9002, section 7.7.
+/// Paces packets at 1.25 windows per RTT; RFC 9002, section 7.7.
 ///
-/// It keeps the instant up to which what was sent is paid for. A packet may leave while that lies no
-/// more than a burst ahead.
+/// It stores the time up to which sent packets are paid for. A packet may be sent while that is at
+/// most one burst in the future.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pacer {
-    /// What was sent is paid for at this time.
     paid_at: Instant,
 }
 
-/// The pace: a window and the time in which 4/5 of it is sent.
+/// The pace: 4/5 of the RTT per window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
-    /// Congestion window, bytes; not 0.
+    /// Congestion window in bytes; not 0.
     pub(super) window: u64,
-    /// Smoothed round trip.
     pub(super) round_trip: Duration,
 }
 
-/// Bytes that may leave at once: four datagrams.
+/// Burst in bytes: four datagrams.
 const BURST: u64 = 4 * 1_200;
-/// Times whose packets may leave at once: no less, since drivers wake that late; and no more, since
-/// the game waits behind them on a slow path.
+/// Bounds of the burst as a time: no less, since drivers wake up that late, and no more, since the
+/// game queues behind it on a slow path.
 const BURST_SPAN: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(10)];
-/// Where packets wait, they do so at least so long: one turn of the driver for several.
+/// Least wait, so that one wake-up of the driver sends several packets.
 const WAIT_MIN: Duration = Duration::from_millis(1);
 
 impl Pacer {
@@ -325,26 +320,24 @@ impl Pacer {
         Self { paid_at: now }
     }
 
-    /// Returns whether a packet may leave.
     pub(super) fn may_send(self, now: Instant, pace: Pace) -> bool {
         self.paid_at <= now + pace.burst()
     }
 
-    /// Returns when one may leave that may not now.
+    /// Returns when a packet may be sent.
     pub(super) fn ready_at(self, now: Instant, pace: Pace) -> Instant {
         self.paid_at
             .saturating_sub(pace.burst())
             .max(now + WAIT_MIN)
     }
 
-    /// Takes note of a packet of `len` bytes.
+    /// Charges a packet of `len` bytes.
     pub(super) fn on_sent(&mut self, now: Instant, pace: Pace, len: u64) {
         self.paid_at = self.paid_at.max(now) + pace.span(len);
     }
 }
 
 impl Pace {
-    /// Time that `len` bytes take.
     fn span(self, len: u64) -> Duration {
         let round_trip = u64::try_from(self.round_trip.as_nanos()).unwrap_or(u64::MAX);
         let nanos = round_trip

@@ -1,4 +1,4 @@
-//! What is taken of a peer's packets before they are opened.
+//! Limits on a peer's packets, applied before decryption.
 
 use core::time::Duration;
 
@@ -8,55 +8,54 @@ use crate::budget::TokenBucket;
 use crate::config::{FloodPolicy, InboundLimits};
 use crate::frame::PACKET_FRAMES_MAX;
 
-/// The inbound limits of one session's path.
+/// The inbound limits of one session.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InboundLimiter {
     packets: TokenBucket,
     bytes: TokenBucket,
     frames: TokenBucket,
-    /// What does not open, packets. Apart from the others: whoever forges the peer's address must not
-    /// take what is the peer's with a tenth of a megabit.
+    /// Packets that fail authentication. A separate bucket, so that an attacker who forges the
+    /// peer's address cannot use up the peer's limits with 0.1 Mbit/s.
     junk: TokenBucket,
     policy: FloodPolicy,
-    /// What may come in a second: packets, bytes, frames.
+    /// Limits per second: packets, bytes, frames.
     rates: [u32; 3],
-    /// When the second that is watched began.
+    /// Start of the current second.
     began: Instant,
-    /// What came in it.
     second: Second,
-    /// Seconds in a row that were over the limits.
+    /// Consecutive seconds over the limits.
     flooded: u8,
 }
 
-/// What came in a second.
+/// The traffic of one second.
 #[derive(Clone, Copy, Debug, Default)]
 struct Second {
-    /// What of it was over the limits: packets, bytes, frames. Of a packet that was not opened nobody
-    /// knows the frames: it counts as a full one where there is no room for a full one.
+    /// Excess over the limits: packets, bytes, frames. The frame count of a packet that was not
+    /// decrypted is unknown; it counts as full if the bucket had no room for a full packet.
     over: [u32; 3],
-    /// Some of it that was let in was not the peer's, or had come before.
+    /// Some accepted packets were forged or duplicates.
     is_foreign: bool,
 }
 
-/// Whether a packet is let in.
+/// Whether to process a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InboundVerdict {
-    /// It is to be opened.
+    /// Decrypt it.
     Accept,
-    /// It is over the limits.
+    /// Drop it.
     OverLimit,
-    /// It is, and the session shall end.
+    /// Drop it, and end the session.
     Flood,
 }
 
-/// Seconds over the limits that are borne.
+/// Seconds over the limits before a session is closed.
 const FLOODED_MAX: u8 = 10;
-/// What may fail to open beside what the limits let in, in multiples of that. An open that fails costs
-/// a microsecond at most, so 10,000 a second a hundredth of a core.
+/// The limit of failed decryptions, as a multiple of the packet limit. One costs at most 1 µs, so
+/// 10,000 per second cost 1 % of a core.
 const JUNK_FACTOR: u32 = 16;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Half a second's frames, and one full packet at least.
+/// Half a second's frames, but at least one full packet.
 const fn frames_burst(rate: u32) -> u32 {
     let half = rate / 2;
     if half < PACKET_FRAMES_MAX {
@@ -88,12 +87,11 @@ impl InboundLimiter {
         }
     }
 
-    /// Says whether a packet of `len` bytes is let in, to be opened. What it takes of the limits is
-    /// told when that is done.
+    /// Decides whether to decrypt a packet of `len` bytes. The buckets are charged afterwards.
     pub(super) fn admit(&mut self, now: Instant, len: usize) -> InboundVerdict {
         self.advance(now);
         let len = u32::try_from(len).unwrap_or(u32::MAX);
-        // As many as the packet may hold: whoever always fills them gets no more than the rate.
+        // The most that a packet can hold, so that full packets stay within the rate.
         let has_frames = self.frames.holds(now, PACKET_FRAMES_MAX);
         if has_frames
             && self.bytes.holds(now, len)
@@ -116,26 +114,26 @@ impl InboundLimiter {
         }
     }
 
-    /// Takes note that a packet of `len` bytes that was let in is the peer's.
+    /// Charges an accepted packet of `len` bytes that authenticated.
     pub(super) fn on_opened(&mut self, now: Instant, len: usize) {
         self.packets.take_forced(now, 1);
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         self.bytes.take_forced(now, len);
     }
 
-    /// Takes note that a packet that opened held `frames`.
+    /// Charges the frames of a decrypted packet.
     pub(super) fn on_frames(&mut self, now: Instant, frames: u32) {
         self.frames.take_forced(now, frames);
     }
 
-    /// Takes note that a packet that was let in did not open.
+    /// Charges an accepted packet that failed authentication.
     pub(super) fn on_forged(&mut self, now: Instant) {
         self.junk.take_forced(now, 1);
         self.on_foreign();
     }
 
-    /// Takes note that a packet that was let in was not the peer's, or had come before: for what else is
-    /// over the limits, the peer cannot be blamed.
+    /// Notes a forged or duplicate packet among the accepted ones. Excess in the same second is
+    /// then not attributed to the peer.
     pub(super) const fn on_foreign(&mut self) {
         self.second.is_foreign = true;
     }
@@ -146,8 +144,8 @@ impl InboundLimiter {
             return;
         }
         let Second { over, is_foreign } = core::mem::take(&mut self.second);
-        // As much again as the limit. Whoever backs off goes a little over it each time he looks for
-        // the path's rate.
+        // Twice the limit, since a sender that probes for the path's rate exceeds the limit
+        // slightly.
         let is_flood = over
             .into_iter()
             .zip(self.rates)
@@ -171,7 +169,8 @@ mod tests {
         InboundLimiter::new(Instant::ZERO, &limits)
     }
 
-    /// So many packets a millisecond for so long; how many are let in, and when it ended.
+    /// Sends `each` packets per millisecond; returns how many were accepted, and when a flood ended
+    /// it.
     fn flood(
         limiter: &mut InboundLimiter,
         (each, len): (u32, usize),
@@ -219,7 +218,7 @@ mod tests {
         assert_eq!(ended, None);
     }
 
-    /// Who looks for the path's rate goes over the limit, and backs off.
+    /// A sender that probes for the rate exceeds the limit and backs off.
     #[test]
     fn b9_half_as_much_again_as_the_limit_is_dropped_and_no_flood() {
         let mut limiter = limiter(FloodPolicy::Close);
@@ -228,7 +227,7 @@ mod tests {
         assert!(open < 300 + 600 * 60, "{open}");
         let mut second = 0;
         while second < 60_000 {
-            // 900 a second of 600.
+            // 900 per second against a limit of 600.
             second += 10;
             for _ in 0..9 {
                 let now = Instant::from_millis(60_000 + second);

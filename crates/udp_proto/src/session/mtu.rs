@@ -1,8 +1,8 @@
-//! What size of datagram a path carries: a check at the session's start, and a search.
+//! MTU discovery: a check at the session's start, and a search; RFC 8899.
 //!
-//! PING and padding up to a size, three times at the most; RFC 8899. Links of the mesh check for 1,280
-//! bytes (architecture.md, decision 12). A search climbs from what is known in three steps, again
-//! each ten minutes, and falls back to what every path carries where long packets arrive no more.
+//! A probe is a PING padded to a size, sent up to three times. Mesh links check for 1,280 bytes
+//! (architecture.md, decision 12). A search tries three larger sizes, repeats every ten minutes,
+//! and falls back to the size that every path carries if long packets no longer arrive.
 
 use core::time::Duration;
 
@@ -15,51 +15,48 @@ use crate::frame::{Elicits, Frame};
 use crate::nanos::Deadline;
 use crate::sent::{SentKind, SentPacket, Summary};
 
-/// What is known of a path's size, and how more is learnt.
+/// The known MTU, and the probe state.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MtuProbing {
-    /// Largest datagram to send, bytes.
+    /// Largest datagram to send, in bytes.
     mtu: u16,
-    /// Size that the application waits to hear of.
+    /// The size that the application asked to check.
     check: Option<Mtu>,
-    /// No step of the search is larger; `None` where nothing is searched.
+    /// Largest size to search for; `None` disables the search.
     ceiling: Option<u16>,
     probe: Probe,
-    /// When the search begins again.
+    /// When the search restarts.
     again_at: Deadline,
-    /// Long packets lost since the last that was acknowledged.
+    /// Long packets lost since the last one acknowledged.
     long_lost: u32,
 }
 
-/// How far a probe has come.
+/// State of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Probe {
-    /// There is none.
     Idle,
-    /// It waits to be sent.
     Due { mtu: Mtu, left: u8 },
-    /// It is in flight.
     InFlight { mtu: Mtu, left: u8 },
 }
 
-/// What a check found: the size that the path carries, `None` where not the one asked for.
+/// The result of a check: the size, or `None` if the path does not carry it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome(pub(crate) Option<Mtu>);
 
-/// How many probes may be lost; RFC 8899, section 5.1.2.
+/// Transmissions of a probe; RFC 8899, section 5.1.2.
 const PROBES: u8 = 3;
 /// Sizes that a search tries: the mesh's, that of tunnels over Ethernet, and Ethernet's over IPv6.
 const STEPS: [Mtu; 3] = [Mtu::MESH, Mtu::TUNNEL, Mtu::MAX];
-/// How long a search rests; RFC 8899, section 5.1.1.
+/// Interval between searches; RFC 8899, section 5.1.1.
 const REST: Duration = Duration::from_secs(600);
-/// The same after long packets were lost on the way.
+/// The interval after a black hole was detected.
 const REST_AFTER_HOLE: Duration = Duration::from_secs(60);
-/// Long packets lost in a row that tell of a path which carries them no more: at 30 % of loss, one
-/// row in 170,000 is one by chance.
+/// Consecutive losses of long packets that indicate a black hole. At 30 % loss, one run in 170,000
+/// is chance.
 const LONG_LOST_MAX: u32 = 10;
 
 impl MtuProbing {
-    /// Starts from the configured size, where the peer takes datagrams of up to `peer_max`.
+    /// Starts from the configured size. `peer_max` is the largest datagram that the peer accepts.
     pub(super) fn new(config: &Config, peer_max: u16) -> Self {
         let mtu = config.mtu.get().min(peer_max);
         let ceiling = match config.mtu_search {
@@ -81,22 +78,20 @@ impl MtuProbing {
         probing
     }
 
-    /// Returns the largest datagram to send, bytes.
+    /// Returns the largest datagram to send, in bytes.
     pub(super) const fn get(&self) -> u16 {
         self.mtu
     }
 
-    /// Returns whether a probe waits to be sent.
     pub(super) const fn is_due(&self) -> bool {
         matches!(self.probe, Probe::Due { .. })
     }
 
-    /// Returns when the search begins again.
     pub(super) const fn poll_timeout(&self) -> Option<Instant> {
         self.again_at.get()
     }
 
-    /// Begins the search again where that is due.
+    /// Restarts the search if it is due.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         if self.again_at.is_due(now) {
             self.again_at = Deadline::NEVER;
@@ -104,7 +99,7 @@ impl MtuProbing {
         }
     }
 
-    /// Takes the loss of a probe of `mtu` bytes; returns what a check found.
+    /// Handles the loss of a probe of `mtu` bytes. Returns the result of a check.
     pub(super) fn on_lost(&mut self, now: Instant, mtu: Mtu) -> Option<Outcome> {
         let Probe::InFlight { mtu: tried, left } = self.probe else {
             return None;
@@ -121,13 +116,13 @@ impl MtuProbing {
             self.rest(now, REST);
             return None;
         }
-        // What was asked for is not carried; a search may find what is.
+        // The checked size failed; a search may find a smaller one.
         self.check = None;
         self.go_on(now);
         Some(Outcome(None))
     }
 
-    /// Takes the acknowledgement of a probe of `mtu` bytes; returns what a check found.
+    /// Handles the acknowledgement of a probe of `mtu` bytes. Returns the result of a check.
     pub(super) fn on_acknowledged(&mut self, now: Instant, mtu: Mtu) -> Option<Outcome> {
         match self.probe {
             Probe::InFlight { mtu: tried, .. } | Probe::Due { mtu: tried, .. } if tried == mtu => {
@@ -138,12 +133,12 @@ impl MtuProbing {
                 self.go_on(now);
                 is_checked.then_some(Outcome(Some(mtu)))
             }
-            // Of a step that is over.
+            // An earlier step.
             Probe::InFlight { .. } | Probe::Due { .. } | Probe::Idle => None,
         }
     }
 
-    /// Takes note of what became of long packets.
+    /// Counts acknowledged and lost long packets.
     pub(super) fn on_summary(&mut self, now: Instant, summary: &Summary) {
         if summary.long_acked > 0 {
             self.long_lost = 0;
@@ -155,7 +150,7 @@ impl MtuProbing {
         }
     }
 
-    /// Takes note that long packets arrive no more, or nothing does: back to what every path carries.
+    /// Handles a black hole: falls back to the size that every path carries.
     pub(super) fn on_hole(&mut self, now: Instant) {
         self.long_lost = 0;
         if self.ceiling.is_some() && self.mtu > Mtu::MIN.get() {
@@ -165,7 +160,7 @@ impl MtuProbing {
         }
     }
 
-    /// Begins anew on another path: what the last one carried, or was asked to, is not known of it.
+    /// Resets for a new path, whose MTU is unknown.
     pub(super) fn restart(&mut self) {
         if self.ceiling.is_none() {
             let known = Mtu::new(self.mtu).filter(|mtu| *mtu > Mtu::MIN);
@@ -178,7 +173,7 @@ impl MtuProbing {
         self.probe = first.map_or(Probe::Idle, Probe::begin);
     }
 
-    /// Takes the next step, or rests.
+    /// Starts the next step, or schedules the next search.
     fn go_on(&mut self, now: Instant) {
         let next = self.check.or_else(|| self.next_step());
         self.probe = next.map_or(Probe::Idle, Probe::begin);
@@ -188,7 +183,7 @@ impl MtuProbing {
     }
 
     fn rest(&mut self, now: Instant, span: Duration) {
-        // At the top there is nothing to look for.
+        // At the maximum there is nothing to search.
         let next = self.check.or_else(|| self.next_step());
         self.again_at = Deadline::new(next.map(|_| now + span));
     }
@@ -213,7 +208,7 @@ impl<A: Aead> Session<A> {
         let Probe::Due { mtu, left } = self.mtu.probe else {
             return None;
         };
-        // CONFIRM goes first: what comes before it is not heard.
+        // CONFIRM first: the peer ignores packets before it.
         if self.confirm.is_some() || self.sent.push(Content::MtuProbe(mtu)).is_err() {
             return None;
         }
@@ -257,8 +252,8 @@ mod tests {
         MtuProbing::new(&config, 1_452)
     }
 
-    /// Sends and settles probes on a path that carries `carried`, until none is due; returns what a
-    /// check found.
+    /// Runs probes on a path that carries `carried` bytes until none is due. Returns the results of
+    /// checks.
     fn settle(probing: &mut MtuProbing, carried: u16) -> Vec<Option<u16>> {
         let mut found = Vec::new();
         while let Probe::Due { mtu, left } = probing.probe {

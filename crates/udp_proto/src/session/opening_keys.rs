@@ -1,4 +1,4 @@
-//! Keys that open the peer's packets: of its present phase, the one before, and the one to come.
+//! Keys that decrypt the peer's packets: those of the current, previous and next phase.
 
 use core::time::Duration;
 
@@ -9,69 +9,69 @@ use super::receive;
 use crate::packet::{Header, KeyPhase, PacketNumber};
 use crate::rtt::RttEstimator;
 
-/// The key phases of one direction, at its receiving end.
+/// The receiving key phases of one direction.
 ///
-/// Only the present key is held ready, and where the session rests not even that. The next one is expanded when a packet asks for it, and kept
-/// for a second where that packet did not open: whoever forges the bit costs one expansion a second,
-/// and keeps no genuine packet out, since each is tried. The secret of the phase before stays for
-/// three probe timeouts, for packets that were overtaken, and is expanded once where one comes.
+/// Only the current key is kept expanded, and not even that in an idle session. The next key is
+/// expanded when a packet asks for it, and kept for one second if that packet fails to
+/// authenticate. So a forger of the key phase bit costs one expansion per second and blocks no
+/// genuine packet, since each is tried. The previous secret is kept for three PTOs for reordered
+/// packets, and expanded once if one arrives.
 pub(super) struct OpeningKeys<A> {
-    /// Of the present phase; `None` while it is folded.
+    /// The current key; `None` while not expanded.
     key: Option<Box<OpeningKey<A>>>,
-    /// What `key` is expanded from, and the next phase's secret is.
+    /// The current secret. `key` and the next phase's secret derive from it.
     secret: TrafficSecret,
-    /// The same in all phases.
     suite: Suite,
-    /// How often the peer has changed its key.
+    /// How many key updates the peer has made.
     generation: u64,
-    /// Lowest number that opened in the present phase; what the phase before sealed lies below.
+    /// Lowest number received in the current phase. The previous phase sealed only lower ones.
     first: PacketNumber,
-    /// The phase before, until its time is over.
+    /// The previous phase, until it expires.
     old: Option<Old<A>>,
-    /// The next phase, where a packet asked for it that did not open.
+    /// The next phase, if a packet asked for it and failed to authenticate.
     next: Option<Box<Next<A>>>,
-    /// We have acknowledged a packet of the present phase.
+    /// We acknowledged a packet of the current phase.
     is_acknowledged: bool,
-    /// Packets that did not open, of all phases.
+    /// Packets that failed to authenticate, in all phases.
     failed: u64,
 }
 
-/// The phase before the present one.
+/// The previous phase.
 struct Old<A> {
     secret: TrafficSecret,
-    /// Expanded for the first packet of it that was overtaken.
+    /// Expanded for its first reordered packet.
     key: Option<Box<OpeningKey<A>>>,
     until: Instant,
 }
 
-/// The phase behind the present one.
+/// The next phase.
 struct Next<A> {
     key: OpeningKey<A>,
     secret: TrafficSecret,
     until: Instant,
 }
 
-/// A packet that has not been opened.
+/// A packet before decryption.
 pub(super) struct Sealed<'a, 'b> {
     pub(super) number: PacketNumber,
-    /// The largest number that has opened.
+    /// The largest number received.
     pub(super) largest: Option<PacketNumber>,
     pub(super) header: &'a Header,
     pub(super) datagram: &'b mut [u8],
-    /// What says for how long packets may be overtaken.
+    /// Determines how long reordered packets are accepted.
     pub(super) rtt: &'a RttEstimator,
 }
 
-/// A packet that was.
+/// A decrypted packet.
 pub(super) struct Unsealed<'b> {
     pub(super) plaintext: &'b [u8],
     /// The phase that sealed it, counted from 0.
     pub(super) generation: u64,
-    /// It begins a phase, and we have acknowledged nothing of the one before.
+    /// It begins a phase before we acknowledged anything of the previous one.
     pub(super) is_early: bool,
 }
 
-/// Which key a packet is tried with.
+/// The key to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KeyGeneration {
     Old,
@@ -79,7 +79,7 @@ enum KeyGeneration {
     Next,
 }
 
-/// How long a key is kept at least that was expanded for a packet that did not open.
+/// Least time for which a next key is kept after a failed packet.
 const NEXT_KEPT: Duration = Duration::from_secs(1);
 
 impl<A: Aead> OpeningKeys<A> {
@@ -102,9 +102,8 @@ impl<A: Aead> OpeningKeys<A> {
         }
     }
 
-    /// Opens a packet that the replay window lets through, and goes to its phase where that is the
-    /// next one. Nothing changes where it does not open, but for the count of these and the keys
-    /// that are held ready.
+    /// Decrypts a packet that passed the replay check, and advances to its phase if that is the
+    /// next one. If it fails to authenticate, only the failure count and the expanded keys change.
     pub(super) fn open<'b, P: Provider<Aead = A>>(
         &mut self,
         now: Instant,
@@ -192,7 +191,7 @@ impl<A: Aead> OpeningKeys<A> {
         Some(self.advance((key, secret), (number, old_until), plaintext))
     }
 
-    /// Goes to the next phase, which began with packet `number` or a little before.
+    /// Advances to the next phase, which began with packet `number` or shortly before.
     fn advance<'b>(
         &mut self,
         (key, secret): (OpeningKey<A>, TrafficSecret),
@@ -217,41 +216,41 @@ impl<A: Aead> OpeningKeys<A> {
         }
     }
 
-    /// Takes note that an ACK leaves. It reports the packet that began the phase, or a later one: it is
-    /// written after that one was taken. Where that one was withheld, the peer is judged too mildly, and
-    /// may change keys once more before it knows that we have.
+    /// Records that an ACK is sent. It reports the packet that began the phase or a later one,
+    /// since it is written after that packet was processed. If that packet was withheld, the peer
+    /// may make one more update than it is entitled to.
     pub(super) const fn on_ack_written(&mut self) {
         self.is_acknowledged = true;
     }
 
-    /// Keeps only the secret of the present phase, until a packet comes.
+    /// Drops expanded keys until the next packet.
     pub(super) fn fold(&mut self) {
         self.key = None;
     }
 
-    /// Drops what is held of other phases and whose time is over.
+    /// Drops expired keys of other phases.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         self.old.take_if(|old| old.until <= now);
         self.next.take_if(|next| next.until <= now);
     }
 
-    /// Returns when the phase before is to be forgotten. The key of the next one goes with the
-    /// first timer behind its time: a forged packet sets none.
+    /// Returns when the previous phase expires. An expanded next key expires with the first timer
+    /// after its deadline: a forged packet sets no timer.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.old.as_ref().map(|old| old.until)
     }
 
-    /// Returns how often the peer has changed its key.
+    /// Returns how many key updates the peer has made.
     pub(super) const fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Returns how many packets did not open.
+    /// Returns how many packets failed to authenticate.
     pub(super) const fn failed(&self) -> u64 {
         self.failed
     }
 
-    /// Returns the heap memory it holds, bytes.
+    /// Returns the heap memory in bytes.
     pub(super) fn memory(&self) -> usize {
         let old = self.old.as_ref().and_then(|old| old.key.as_ref());
         let old = old.map_or(0, |_| size_of::<OpeningKey<A>>());
@@ -260,8 +259,8 @@ impl<A: Aead> OpeningKeys<A> {
         key.saturating_add(old).saturating_add(next)
     }
 
-    /// Returns the phase that a packet may be of; `None` where none with this bit can have its
-    /// number.
+    /// Returns the phase that the packet may belong to; `None` if no phase with its key phase bit
+    /// can have its number.
     fn choose(&self, packet: &Sealed<'_, '_>) -> Option<KeyGeneration> {
         if packet.header.key_phase == KeyPhase::of(self.generation) {
             Some(KeyGeneration::Present)
@@ -269,7 +268,8 @@ impl<A: Aead> OpeningKeys<A> {
             .largest
             .is_some_and(|largest| packet.number > largest)
         {
-            // A phase ends when a packet of it was acknowledged, so one of the present has opened.
+            // A phase ends only after one of its packets was acknowledged, so the current phase has
+            // received one.
             Some(KeyGeneration::Next)
         } else if packet.number < self.first {
             Some(KeyGeneration::Old)

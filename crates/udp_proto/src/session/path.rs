@@ -1,9 +1,9 @@
-//! Where packets go, and how much may go there before someone there has answered.
+//! The session's path, and the amplification limit until its address is validated.
 //!
-//! The first packet of a session may be a copy with a forged source that came before the genuine
-//! one. Until the peer acknowledges what was sent to an address, the address follows the newest
-//! packet, and gets what came from it and one datagram more; RFC 9000, section 8.1, allows three
-//! times as much. From then on an address is challenged before the session moves there.
+//! The first packet of a session may be a copy with a forged source address that arrived before the
+//! original. Until the peer acknowledges a packet sent to its address, the address follows the
+//! newest packet, and may be sent the bytes received from it plus one datagram; RFC 9000, section
+//! 8.1, allows three times as much. Later changes of address require a challenge.
 
 mod migration;
 
@@ -15,96 +15,95 @@ use wire::{Arrival, Generator, Instant, Transmit};
 pub(super) use migration::CHALLENGE_LEN_MAX;
 use migration::{KNOWN_RATE, Migration, Pace, UNKNOWN_RATE};
 
-/// How often the address follows. Each time it may cost one datagram to whoever is there.
+/// How often an unvalidated address may change. Each change may send one datagram to a third party.
 const MOVES_MAX: u8 = 8;
 
-/// The address of the peer.
 #[derive(Debug)]
 pub(crate) struct Path {
     route: Route,
     stage: Stage,
-    /// What is looked at of packets from addresses that nobody of this session was heard at.
+    /// Limits packets from addresses unknown to this session.
     unknown_pace: Pace,
-    /// What there is beside the address that packets go to; made when the peer is heard elsewhere.
+    /// State of other addresses; allocated when a packet arrives from one.
     migration: Option<Box<Migration>>,
 }
 
-/// Both ends of a way.
+/// A peer address with our local address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Route {
     peer: SocketAddr,
-    /// The address of ours that packets leave from, where the host has several.
+    /// The local address to send from, if the host has several.
     local: Option<IpAddr>,
 }
 
-/// What is known of the address that packets go to.
+/// Validation state of the session's address.
 #[derive(Clone, Copy, Debug)]
 enum Stage {
-    /// It is the server's that we dialled: it does not move.
+    /// The dialled server's address, which never changes.
     Fixed,
-    /// Nothing sent there was acknowledged.
+    /// Not validated.
     Trial(Trial),
-    /// The peer has answered from there.
+    /// Validated.
     Proved,
 }
 
-/// An address from which nothing sent there was acknowledged.
+/// An address that is not validated yet.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
-    /// Bytes that came from it.
+    /// Bytes received from it.
     received: u64,
     /// Bytes sent to it.
     sent: u64,
-    /// Number of the first packet that may have gone there.
+    /// The first packet number that may have been sent to it.
     since: u64,
-    /// The address that the handshake reached: it gets all it is sent.
+    /// The address that completed the handshake; it is not limited.
     reached: SocketAddr,
     moves: u8,
 }
 
-/// A packet that opened.
+/// A packet that was decrypted.
 pub(super) struct OpenedPacket<'a> {
     pub(super) now: Instant,
     pub(super) arrival: &'a Arrival<SocketAddr>,
-    /// Bytes of its datagram.
+    /// Datagram length in bytes.
     pub(super) len: u64,
-    /// No higher number came before.
+    /// No higher number was received before.
     pub(super) is_newest: bool,
     /// The largest number that the peer has acknowledged.
     pub(super) acked: Option<u64>,
-    /// The number that is sent next.
+    /// Our next packet number.
     pub(super) next: u64,
-    /// How long an answer may take.
+    /// The probe timeout.
     pub(super) pto: Duration,
 }
 
-/// The session's address has changed.
+/// A change of the session's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Move {
-    /// Where the peer is now; its real address where a trusted exit told it.
+    /// The peer's new address; the player's own if a trusted exit reported it.
     pub(super) address: SocketAddr,
     pub(super) span: Span,
-    /// How long the challenge took, where it was sent once.
+    /// The RTT of the challenge, if it was sent once.
     pub(super) round_trip: Option<Duration>,
 }
 
-/// How far an address is from another.
+/// How far the peer moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Span {
-    /// Another port of one host: a NAT has bound the peer anew, the way is the same.
+    /// Another port of the same host: a NAT rebinding, the path is the same.
     Port,
-    /// Another host, by another way.
+    /// Another host; the path is new.
     Host,
 }
 
 impl Path {
-    /// The path to a server that has answered from there.
+    /// The path to a dialled server.
     pub(crate) const fn fixed(peer: SocketAddr, local: Option<IpAddr>) -> Self {
         Self::new(Route { peer, local }, Stage::Fixed)
     }
 
-    /// The path to where a client's first packet came from. `hello` is what came from there
-    /// before and what was sent there, bytes; `reached` the address that the handshake reached.
+    /// The path to the source of a client's first packet. `hello` holds the bytes received from and
+    /// sent to it before; `reached` is the address that completed the handshake.
     pub(crate) const fn on_trial(
         arrival: &Arrival<SocketAddr>,
         (received, sent): (u64, u64),
@@ -137,32 +136,30 @@ impl Path {
         self.route.local
     }
 
-    /// Returns whether the peer has answered from the address that packets go to.
+    /// Returns whether the session's address is validated.
     pub(crate) const fn is_proved(&self) -> bool {
         matches!(self.stage, Stage::Proved)
     }
 
-    /// Returns a datagram's way to the peer.
     pub(crate) const fn transmit(&self) -> Transmit<SocketAddr> {
         self.route.transmit()
     }
 
-    /// Returns whether packets go to `peer`.
     pub(super) fn is_current(&self, peer: &SocketAddr) -> bool {
         *peer == self.route.peer
     }
 
-    /// Returns whether a packet from `peer` changes nothing: it is where packets go, that is proved,
-    /// and there is no other address.
+    /// Returns whether a packet from `peer` changes nothing: it is the validated address, and no
+    /// other one is known.
     pub(super) fn is_settled_at(&self, peer: &SocketAddr) -> bool {
         matches!(self.stage, Stage::Fixed | Stage::Proved)
             && self.migration.is_none()
             && self.is_current(peer)
     }
 
-    /// Returns whether a packet from `peer` is opened, where packets do not go. What comes from elsewhere than the session's
-    /// address is rationed, so that a forger's packets cost a bounded number of opens and take
-    /// nothing from the true path; TWP/1, section 8.
+    /// Returns whether to decrypt a packet from an address other than the session's. These are rate
+    /// limited, so that forged packets cost a bounded number of decryptions and take nothing from
+    /// the session's path; TWP/1, section 8.
     pub(super) fn admits(&mut self, now: Instant, peer: SocketAddr) -> bool {
         let known = self
             .migration
@@ -174,7 +171,7 @@ impl Path {
         }
     }
 
-    /// Takes note of a packet that opened; returns where the session goes, where that moves it.
+    /// Processes a decrypted packet. Returns the move that it causes.
     pub(super) fn on_packet(&mut self, packet: &OpenedPacket<'_>) -> Option<Move> {
         match &mut self.stage {
             Stage::Fixed => None,
@@ -207,7 +204,7 @@ impl Path {
         }
     }
 
-    /// Takes note of a packet of a session that is closing, which follows nobody.
+    /// Processes a packet of a closing session, whose address no longer changes.
     pub(super) fn on_last_packet(&mut self, from: SocketAddr, len: u64) {
         if let Stage::Trial(trial) = &mut self.stage
             && from == self.route.peer
@@ -216,7 +213,7 @@ impl Path {
         }
     }
 
-    /// Takes note of a packet of a peer that may only move by way of a challenge.
+    /// Processes a packet of a session that moves only after a challenge.
     fn migrate(&mut self, packet: &OpenedPacket<'_>) -> Option<Move> {
         if packet.arrival.peer == self.route.peer {
             if let Some(migration) = &mut self.migration {
@@ -242,8 +239,7 @@ impl Path {
         })
     }
 
-    /// Takes the answer to a challenge that came from `from`; returns where the session goes, where
-    /// that moves it.
+    /// Processes a `PATH_RESPONSE` from `from`. Returns the move that it causes.
     pub(super) fn on_response(
         &mut self,
         now: Instant,
@@ -268,7 +264,7 @@ impl Path {
         })
     }
 
-    /// Returns the challenge that is due, and where it goes; notes that it is sent.
+    /// Returns the challenge that is due and its route, and marks it as sent.
     pub(super) fn poll_challenge(
         &mut self,
         now: Instant,
@@ -280,13 +276,12 @@ impl Path {
         Some((token, to.unwrap_or(self.route).transmit()))
     }
 
-    /// Appends the copy that waits of the last packet, for another address than the session's.
+    /// Appends the pending copy of the last packet for another address.
     pub(super) fn poll_copy(&mut self, buf: &mut Vec<u8>) -> Option<Transmit<SocketAddr>> {
         let route = self.migration.as_deref_mut()?.poll_copy(buf)?;
         Some(route.transmit())
     }
 
-    /// Counts a datagram of `len` bytes that was sent to the session's address.
     pub(super) fn count_sent(&mut self, len: usize) {
         if let Stage::Trial(trial) = &mut self.stage {
             let len = u64::try_from(len).unwrap_or(u64::MAX);
@@ -294,8 +289,8 @@ impl Path {
         }
     }
 
-    /// Takes note of a datagram that was sent to the session's address, and copies it where another
-    /// address is to get it too; returns whether one is.
+    /// Records a datagram sent to the session's address, and copies it if another address must
+    /// receive it too. Returns whether it did.
     pub(super) fn on_sent(&mut self, now: Instant, datagram: &[u8]) -> bool {
         self.count_sent(datagram.len());
         self.migration
@@ -303,7 +298,7 @@ impl Path {
             .is_some_and(|migration| migration.copy(now, datagram))
     }
 
-    /// Returns whether a further datagram may leave for the session's address.
+    /// Returns whether the amplification limit allows another datagram.
     pub(super) fn may_send(&self) -> bool {
         match &self.stage {
             Stage::Fixed | Stage::Proved => true,
@@ -311,17 +306,15 @@ impl Path {
         }
     }
 
-    /// Returns whether there are addresses beside the session's.
     pub(super) const fn is_migrating(&self) -> bool {
         self.migration.is_some()
     }
 
-    /// Returns when the next challenge is due.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.migration.as_deref()?.poll_timeout()
     }
 
-    /// Gives back what a change of address took, where it is over.
+    /// Frees migration state that is no longer needed.
     pub(super) fn shrink(&mut self, now: Instant) {
         if let Some(migration) = &mut self.migration
             && migration.is_over(now)
@@ -330,7 +323,7 @@ impl Path {
         }
     }
 
-    /// Returns about how many bytes of memory are held beside the path itself.
+    /// Returns the heap memory in bytes.
     pub(super) fn memory(&self) -> usize {
         self.migration.as_deref().map_or(0, Migration::memory)
     }
@@ -360,7 +353,7 @@ impl Route {
     }
 }
 
-/// What the application is told: the player's own address where a trusted exit knows it.
+/// The player's own address if a trusted exit reported it.
 fn real_address(arrival: &Arrival<SocketAddr>) -> SocketAddr {
     arrival.real_source.unwrap_or(arrival.peer)
 }

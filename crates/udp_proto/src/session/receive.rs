@@ -1,4 +1,4 @@
-//! Packets that come in: replay check, open, frames.
+//! Receiving: replay check, decryption, frames, key updates, close, and challenges of a path.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -19,24 +19,24 @@ use crate::packet::{Header, KeyPhase, PacketNumber, TAG_LEN};
 use crate::replay::Verdict;
 use crate::sent::{AckUnsent, ArrivedAck, Outcome, SentKind};
 
-/// What became of a packet.
+/// The outcome of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opened {
-    /// It opened, and its frames were taken.
+    /// It was decrypted, and its frames were processed.
     Taken,
-    /// It was accepted before, or is too old to tell.
+    /// It is a duplicate, or too old for the replay window.
     Replayed,
-    /// It did not open.
+    /// Authentication failed.
     Forged,
-    /// It was over the inbound limits, and was not looked at.
+    /// It exceeded the inbound limits and was not decrypted.
     Over,
-    /// The session is over.
+    /// The session has ended.
     Late,
-    /// It came from elsewhere, as too many did.
+    /// It exceeded the limit for addresses other than the session's.
     OffPathLimited,
 }
 
-/// Opens a packet in place and returns its plaintext.
+/// Decrypts a packet in place and returns its plaintext.
 pub(crate) fn open<'a, A: Aead>(
     key: &OpeningKey<A>,
     number: PacketNumber,
@@ -51,7 +51,7 @@ pub(crate) fn open<'a, A: Aead>(
 }
 
 impl<A: Aead> Session<A> {
-    /// Takes a packet that names this session. Only one that opens changes anything.
+    /// Processes a packet for this session. State changes only if the packet authenticates.
     pub(crate) fn handle_packet<P: Provider<Aead = A>>(
         &mut self,
         now: Instant,
@@ -90,8 +90,8 @@ impl<A: Aead> Session<A> {
             }
             return Opened::Forged;
         };
-        // What came from elsewhere was rationed before it was opened. Now it is known to be the peer's,
-        // and counts with what came from where he was.
+        // The off-path limit applied before decryption. The packet is now known to be the peer's,
+        // so it also counts against the session's inbound limits.
         if !self.path.is_current(&arrival.peer)
             && self.limiter.admit(now, len) != InboundVerdict::Accept
         {
@@ -119,8 +119,8 @@ impl<A: Aead> Session<A> {
         Opened::Taken
     }
 
-    /// Returns whether a packet of `len` bytes is within the limits; ends the session where its peer
-    /// does not heed them.
+    /// Returns whether a packet of `len` bytes is within the inbound limits. Ends the session if
+    /// the peer floods and the policy is to close.
     fn admit_packet(&mut self, now: Instant, len: usize) -> bool {
         let entry = self.limiter.admit(now, len);
         if entry == InboundVerdict::Accept {
@@ -133,14 +133,14 @@ impl<A: Aead> Session<A> {
         false
     }
 
-    /// Takes the plaintext of the packet that opened the session.
+    /// Processes the plaintext of the first packet.
     pub(crate) fn take_first(&mut self, now: Instant, number: PacketNumber, plaintext: &[u8]) {
         self.tally.packets_received = self.tally.packets_received.saturating_add(1);
         self.take(now, number, plaintext);
     }
 
-    /// Takes note of a PING. Where the peer sends them before we do, it is they that tell that nothing
-    /// else is sent.
+    /// Handles a PING. If the peer's keepalives arrive before ours are due, they show that the
+    /// session is idle.
     fn on_ping(&mut self, now: Instant) {
         if !self.is_idle && now >= self.message_at + self.silence.keepalive {
             self.is_idle = true;
@@ -148,7 +148,7 @@ impl<A: Aead> Session<A> {
         }
     }
 
-    /// Takes the frames of a packet that opened, and sees to it that none takes them again.
+    /// Processes the frames of a decrypted packet and marks its number as received.
     fn take(&mut self, now: Instant, number: PacketNumber, plaintext: &[u8]) {
         self.received_at = now;
         self.idle_grace = Nanos::ZERO;
@@ -165,7 +165,8 @@ impl<A: Aead> Session<A> {
         }
         match self.take_frames(now, number, plaintext) {
             Ok((elicits, Reception::Taken)) => self.received.on_packet(now, number, elicits),
-            // As if it were lost: what was given up counts as delivered nowhere.
+            // Withheld from ACKs, as if lost: a message that was given up never counts as
+            // delivered.
             Ok((_, Reception::GivenUp)) => self.received.withhold(number),
             Err(code) => {
                 self.received.on_packet(now, number, Elicits::Nothing);
@@ -178,7 +179,7 @@ impl<A: Aead> Session<A> {
         self.run_phase(now);
     }
 
-    /// Sees to it that the application hears of messages that wait.
+    /// Reports that messages wait.
     pub(super) fn report_readable(&mut self) {
         if !self.inbox.is_empty() && !self.is_readable_reported {
             self.is_readable_reported = true;
@@ -236,7 +237,7 @@ impl<A: Aead> Session<A> {
             if frame.elicits() == Elicits::Ack {
                 elicits = Elicits::Ack;
             }
-            // A pass over 2,049 slots for a few bytes: one for each packet that had to be sealed.
+            // Each ACK costs a pass over up to 2,049 slots, so a packet may carry only one.
             if matches!(frame, Frame::Ack(_)) && core::mem::replace(&mut has_ack, true) {
                 return Err(CloseCode::Frame);
             }
@@ -281,8 +282,8 @@ impl<A: Aead> Session<A> {
             Frame::Window(credit) => self.outbox.on_window(*credit),
             Frame::PathChallenge(token) => self.tokens.on_challenge(*token),
             Frame::PathResponse(token) => self.tokens.on_response(*token),
-            // CONFIRM and IDENTITY were seen to when the session opened, and their repeats say
-            // the same. TIME belongs to what this version does not do yet. Messages were taken.
+            // CONFIRM and IDENTITY were processed when the session opened. This version ignores
+            // TIME. Messages were processed above.
             Frame::Ping => self.on_ping(now),
             Frame::Confirm { .. } | Frame::Identity { .. } | Frame::Time(_) | Frame::Message(_) => {
             }
@@ -291,62 +292,56 @@ impl<A: Aead> Session<A> {
     }
 }
 
-/// Where a session stands between open and gone.
+/// The phase of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Messages flow.
     Open,
-    /// The application has closed it; reliable messages are still sent.
+    /// The application closed it; reliable messages are still delivered.
     Flushing {
-        /// When waiting ends.
+        /// The linger deadline.
         until: Instant,
         close_frame: Box<CloseFrame>,
     },
-    /// CLOSE is sent: three times, and again when packets still come.
+    /// CLOSE is sent three times, and in answer to packets.
     Closing {
-        /// When the slot is freed.
         gone_at: Instant,
         closes: Box<Closes>,
     },
-    /// The peer has closed it: nothing is sent any more.
+    /// The peer closed it; nothing is sent.
     Draining {
-        /// When the slot is freed.
         gone_at: Instant,
     },
-    /// Over.
     Gone,
 }
 
-/// What a CLOSE says.
+/// Contents of a CLOSE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CloseFrame {
     code: CloseCode,
     reason: Box<[u8]>,
 }
 
-/// The CLOSEs of a closing session.
+/// Retransmission state of CLOSE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Closes {
     close_frame: CloseFrame,
-    /// When the next of the three leaves; `None` after the last.
+    /// When the next of the three is due; `None` after the last.
     pub(super) next_at: Option<Instant>,
-    /// How many of the three are left.
+    /// How many of the three remain.
     left: u8,
-    /// Packets that came since; CLOSE answers the 1st, 2nd, 4th, 8th ...
+    /// Packets received since. CLOSE answers the 1st, 2nd, 4th, 8th, ...
     arrived: u32,
-    /// One of these answers waits to be sent.
     is_answer_due: bool,
 }
 
-/// Least time a closing session stays, so that its peer hears of it; TWP/1, section 11.
+/// Least time for which a closing session answers; TWP/1, section 11.
 const CLOSING_MIN: Duration = Duration::from_millis(200);
-/// How often CLOSE is sent without being asked for.
+/// How many CLOSEs are sent unprompted.
 const CLOSES: u8 = 3;
-/// Longest reason text, bytes.
 const REASON_MAX: usize = 128;
 
 impl<A: Aead> Session<A> {
-    /// Ends the session in order: reliable messages first, for up to `linger`.
+    /// Closes the session gracefully: reliable messages are delivered first, within `linger`.
     pub(crate) fn close(&mut self, now: Instant, code: CloseCode, reason: &[u8], linger: Duration) {
         if !self.is_open() {
             return;
@@ -362,7 +357,8 @@ impl<A: Aead> Session<A> {
         self.run_phase(now);
     }
 
-    /// Ends the session at once: the peer has broken the protocol, or another session replaces it.
+    /// Closes the session immediately, for a protocol violation or because another session replaces
+    /// it.
     pub(crate) fn abort(&mut self, now: Instant, code: CloseCode) {
         if matches!(self.phase, Phase::Open | Phase::Flushing { .. }) {
             self.end(CloseReason::Local(code), Box::default());
@@ -370,7 +366,7 @@ impl<A: Aead> Session<A> {
         }
     }
 
-    /// Ends the session at once because the application says so.
+    /// Closes the session immediately on the application's request.
     pub(crate) fn kick(&mut self, now: Instant, reason: &[u8]) {
         if matches!(self.phase, Phase::Open | Phase::Flushing { .. }) {
             let reason = reason.get(..REASON_MAX).unwrap_or(reason);
@@ -379,15 +375,16 @@ impl<A: Aead> Session<A> {
         }
     }
 
-    /// Ends a session that never was one for the application: its peer hears why, no event tells.
+    /// Rejects a session that was never reported to the application: the peer receives `code`, and
+    /// no event is raised.
     pub(crate) fn refuse(&mut self, now: Instant, code: CloseCode) {
         self.begin_closing(now, code, Box::default());
     }
 
-    /// Takes a CLOSE of the peer.
+    /// Handles the peer's CLOSE.
     pub(super) fn on_close(&mut self, now: Instant, code: u16, text: &[u8]) {
         if matches!(self.phase, Phase::Open | Phase::Flushing { .. }) {
-            // What came in the same packet before it can still be read.
+            // Messages that precede it in the same packet stay readable.
             self.report_readable();
             let reason = CloseReason::Peer(CloseCode::from_wire(code));
             self.end(reason, text.into());
@@ -400,7 +397,7 @@ impl<A: Aead> Session<A> {
         }
     }
 
-    /// Ends the session where `datagram` says that the server has lost it; returns whether it does.
+    /// Ends the session if `datagram` is a stateless reset. Returns whether it is one.
     pub(crate) fn on_reset(&mut self, datagram: &[u8]) -> bool {
         let is_reset = self
             .reset_token
@@ -418,7 +415,7 @@ impl<A: Aead> Session<A> {
         true
     }
 
-    /// Counts a packet that opened while CLOSE is being sent.
+    /// Counts a packet that arrived while closing.
     pub(super) fn on_packet_while_closing(&mut self) {
         if let Phase::Closing { closes, .. } = &mut self.phase {
             closes.arrived = closes.arrived.saturating_add(1);
@@ -428,7 +425,7 @@ impl<A: Aead> Session<A> {
         }
     }
 
-    /// Moves on where time or an empty queue says so.
+    /// Advances the phase when its deadline passed or its queue is empty.
     pub(super) fn run_phase(&mut self, now: Instant) {
         match &mut self.phase {
             Phase::Flushing { until, close_frame } if now >= *until || self.outbox.is_empty() => {
@@ -449,13 +446,13 @@ impl<A: Aead> Session<A> {
         }
     }
 
-    /// Tells the application, once.
+    /// Reports the end to the application, once.
     pub(super) fn end(&mut self, reason: CloseReason, text: Box<[u8]>) {
         self.outbox.abandon();
         self.events.closed = Some(Box::new((reason, text)));
     }
 
-    /// Returns the CLOSE that is due, and notes that it was sent.
+    /// Returns the CLOSE that is due, and marks it as sent.
     pub(super) fn take_close(&mut self, now: Instant) -> Option<(CloseCode, Box<[u8]>)> {
         let spacing = self.rtt.pto();
         let Phase::Closing { closes, .. } = &mut self.phase else {
@@ -467,13 +464,13 @@ impl<A: Aead> Session<A> {
             closes.next_at = (closes.left > 0).then(|| now + spacing);
             return Some((*code, reason.clone()));
         }
-        // An answer goes without the reason: it is shorter than what asked for it.
+        // An answer carries no reason, so it is shorter than the packet that it answers.
         core::mem::take(&mut closes.is_answer_due).then(|| (*code, Box::default()))
     }
 
     fn begin_closing(&mut self, now: Instant, code: CloseCode, reason: Box<[u8]>) {
         let is_own = matches!(code, CloseCode::Idle | CloseCode::TokenUsed);
-        // These say what only we can know.
+        // These codes describe local conditions and do not go on the wire.
         let code = if is_own { CloseCode::NoError } else { code };
         self.forget_outbound();
         self.phase = Phase::Closing {
@@ -488,8 +485,8 @@ impl<A: Aead> Session<A> {
         };
     }
 
-    /// Gives back what messages and packets of ours hold: nothing of it is sent again. What has come
-    /// can still be read.
+    /// Drops everything queued or in flight, which is not sent again. Received messages stay
+    /// readable.
     fn forget_outbound(&mut self) {
         self.outbox.forget();
         self.sent.forget();
@@ -500,11 +497,11 @@ impl<A: Aead> Session<A> {
     }
 }
 
-/// Tokens of challenges: those to send back, and those that came back in the packet at hand.
+/// Tokens of `PATH_CHALLENGE` to answer, and of `PATH_RESPONSE` received in the current packet.
 ///
-/// Two wait at a time. A peer asks two paths at once, and whoever moved behind his NAT gets both
-/// questions by one. RFC 9000, section 8.2.2, asks for an answer to each; an unbounded queue of them
-/// was CVE-2023-49295.
+/// At most two of each. A peer may challenge two paths at once, and after a NAT rebinding both
+/// challenges arrive on one. RFC 9000, section 8.2.2, requires an answer to each; an unbounded
+/// queue of them was CVE-2023-49295.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tokens {
     to_return: [Option<[u8; 8]>; 2],
@@ -512,17 +509,17 @@ pub(super) struct Tokens {
 }
 
 impl Tokens {
-    /// Returns whether nothing is to be answered.
+    /// Returns whether no challenge waits for an answer.
     pub(super) const fn is_idle(&self) -> bool {
         matches!(self.to_return, [None, None])
     }
 
-    /// Takes a challenge of the peer's; one too many is dropped.
+    /// Queues a challenge; a third is dropped.
     pub(super) fn on_challenge(&mut self, token: [u8; 8]) {
         keep(&mut self.to_return, token);
     }
 
-    /// Takes an answer of the peer's; one too many is dropped.
+    /// Stores a response; a third is dropped.
     pub(super) fn on_response(&mut self, token: [u8; 8]) {
         keep(&mut self.returned, token);
     }
@@ -535,7 +532,7 @@ fn keep(places: &mut [Option<[u8; 8]>; 2], token: [u8; 8]) {
 }
 
 impl<A: Aead> Session<A> {
-    /// Takes note of where a packet came from that opened and was taken.
+    /// Processes the source address of an accepted packet.
     pub(super) fn on_packet_opened(
         &mut self,
         now: Instant,
@@ -571,7 +568,7 @@ impl<A: Aead> Session<A> {
         }
     }
 
-    /// Begins anew what was measured of the path, where it is another one.
+    /// Resets path measurements if the peer's host changed.
     fn on_moved(&mut self, now: Instant, moved: &Move) {
         self.tally.address_changes = self.tally.address_changes.saturating_add(1);
         self.events.moved = Some(moved.span);
@@ -588,12 +585,13 @@ impl<A: Aead> Session<A> {
         }
     }
 
-    /// Returns whether there may be something for [`poll_path`](Self::poll_path).
+    /// Returns whether [`poll_path`](Self::poll_path) may have something to send.
     pub(super) const fn has_path_work(&self) -> bool {
         self.path.is_migrating() || !self.tokens.is_idle()
     }
 
-    /// Appends what goes to other addresses than the session's, and what answers a challenge.
+    /// Appends a copy, a challenge or a response, which may go to an address other than the
+    /// session's.
     pub(super) fn poll_path(
         &mut self,
         now: Instant,
@@ -633,7 +631,7 @@ impl<A: Aead> Session<A> {
         Some(self.transmit())
     }
 
-    /// Appends a packet of nothing but `frames`; returns whether it could be sealed.
+    /// Appends a packet that holds only `frames`. Returns whether it was sealed.
     fn send_apart(
         &mut self,
         now: Instant,
@@ -666,22 +664,21 @@ impl<A: Aead> Session<A> {
     }
 }
 
-/// What a session needs of its endpoint to change keys.
+/// The endpoint's provider and limits, which key updates need.
 pub(crate) struct Keying<'a, P> {
     pub(crate) provider: &'a P,
     pub(crate) limits: &'a KeyLimits,
 }
 
-/// The phase that we seal in.
+/// Our current key phase.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SealingPhase {
-    /// How often we have changed our key.
+    /// How many key updates we have made.
     generation: u64,
-    /// Number of the phase's first packet.
+    /// The phase's first packet number.
     first: PacketNumber,
-    /// When it began.
     since: Instant,
-    /// The application wants the next one.
+    /// The application requested the next key update.
     is_asked: bool,
 }
 
@@ -696,33 +693,33 @@ impl SealingPhase {
         }
     }
 
-    /// Returns how often we have changed our key.
+    /// Returns how many key updates we have made.
     pub(super) const fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Returns the bit that packets bear.
+    /// Returns the key phase bit of outgoing packets.
     pub(super) const fn bit(&self) -> KeyPhase {
         KeyPhase::of(self.generation)
     }
 }
 
 impl<A: Aead> Session<A> {
-    /// Asks for a new key. It comes with the first packet that may bear it.
+    /// Requests a key update, which happens with the first packet that may carry it.
     pub(crate) fn ask_for_keys(&mut self, now: Instant) {
         self.sealing_phase.is_asked = true;
         if self.may_change_keys(now) {
-            // At once, whether or not there is anything to say.
+            // Send a packet even if nothing else waits.
             if self.ping == Ping::None {
                 self.ping = Ping::Due;
             }
         }
     }
 
-    /// Begins the next phase where it is due: as an answer to the peer's, or of our own.
+    /// Starts the next phase if it is due, either in response to the peer's update or as our own.
     ///
-    /// Called before each packet, so an answer is never later than the first packet that
-    /// acknowledges what it answers.
+    /// Called before each packet, so a response is never later than the first packet that
+    /// acknowledges the update.
     pub(super) fn change_keys<P: Provider<Aead = A>>(
         &mut self,
         now: Instant,
@@ -749,22 +746,22 @@ impl<A: Aead> Session<A> {
             || now.saturating_since(phase.since) >= limits.phase_span()
     }
 
-    /// Returns whether the peer has opened a packet of this phase, and has had time to forget the
-    /// phase before: it holds two at a time.
+    /// Returns whether the peer has opened a packet of this phase and had time to drop the phase
+    /// before; it holds two.
     fn may_change_keys(&self, now: Instant) -> bool {
         self.sent.largest_acked() >= Some(self.sealing_phase.first)
             && now.saturating_since(self.sealing_phase.since) >= self.rtt.pto().saturating_mul(3)
     }
 
-    /// Returns whether the peer began a phase of its own accord, not as an answer, and cannot know
-    /// that we have the key of the one before.
+    /// Returns whether the peer started a phase on its own, without knowing that we have its
+    /// previous key.
     pub(super) const fn is_out_of_turn(&self, opened: &Unsealed<'_>) -> bool {
         opened.is_early && opened.generation > self.sealing_phase.generation
     }
 
-    /// Returns whether the peer owes us its answer: who acknowledges a packet of our phase has its
-    /// key, and seals in that phase or a later one. `acked` is what was acknowledged before the
-    /// packet of phase `generation` was taken.
+    /// Returns whether the peer failed to answer our key update. A peer that acknowledges a packet
+    /// of our phase has its key, and must seal in that phase or a later one. `acked` is the largest
+    /// number acknowledged before the packet of phase `generation` was processed.
     pub(super) fn is_answer_missing(&self, generation: u64, acked: Option<PacketNumber>) -> bool {
         let first = Some(self.sealing_phase.first);
         generation < self.sealing_phase.generation

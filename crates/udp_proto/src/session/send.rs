@@ -1,4 +1,4 @@
-//! Packets that go out: which frames, in which order, sealed in place.
+//! Sending: which frames, in which order, sealed in place.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -22,15 +22,14 @@ use crate::packet::{Form, Header, PLAINTEXT_LEN_MIN, PacketNumber, TAG_LEN};
 use crate::received::{Described, Written};
 use crate::sent::{SentKind, SentPacket};
 
-/// Seals kept back for CLOSE when a key is worn.
+/// Seals reserved for CLOSE when a key nears its limit.
 const SEALS_RESERVED: u64 = 64;
-/// Contents of one packet at most: messages, WINDOW and CONFIRM.
+/// Most contents of one packet: messages, WINDOW and CONFIRM.
 const CONTENTS_MAX: usize = FRAMES_MAX + 2;
-/// Time between packets that are padded for a server that may have lost the session.
+/// Interval between packets padded to provoke a stateless reset.
 const PADDED_SPAN: Duration = Duration::from_millis(200);
 
 impl<A: Aead> Session<A> {
-    /// Appends the next packet to `buf`.
     pub(crate) fn poll_transmit<P: Provider<Aead = A>>(
         &mut self,
         now: Instant,
@@ -41,7 +40,8 @@ impl<A: Aead> Session<A> {
         self.run_phase(now);
         let start = buf.len();
         if self.has_path_work() {
-            // Also in a session that never falls silent: what is over costs each packet something.
+            // Also here, because a busy session never becomes idle, and finished migrations cost
+            // each packet.
             self.path.shrink(now);
         }
         if self.has_path_work() {
@@ -52,13 +52,13 @@ impl<A: Aead> Session<A> {
         {
             return Some(transmit);
         }
-        // What waits leaves when the next packet of the peer has come.
+        // An amplification-limited path waits for the peer's next packet.
         if !self.path.may_send() || !self.poll_any(now, generator, buf, keying) {
             return None;
         }
         let datagram = buf.get(start..).unwrap_or_default();
         if self.path.on_sent(now, datagram) {
-            // The copy may be answered before it.
+            // The acknowledgement of the copy may arrive first.
             self.sent.reset_rtt_sampling();
         }
         Some(self.transmit())
@@ -92,7 +92,7 @@ impl<A: Aead> Session<A> {
         self.finish(buf, &packet).is_some()
     }
 
-    /// Appends the next packet of an open session; `None` where there is none.
+    /// Appends the next packet of an open session; `None` if there is none.
     fn poll_packet<P: Provider<Aead = A>>(
         &mut self,
         now: Instant,
@@ -113,7 +113,7 @@ impl<A: Aead> Session<A> {
         let mut open = self.flow.open_channels(&moment, begun);
         let mut begin_max = self.flow.begin_max(now, begun.1);
         if self.ping != Ping::None {
-            // A probe waits for nothing.
+            // Probes ignore rates.
             (open, begin_max) = (u32::MAX, usize::MAX);
         }
         self.outbox.set_begin_max(begin_max);
@@ -135,7 +135,7 @@ impl<A: Aead> Session<A> {
         let packet = self.begin(buf, self.mtu.get());
         let body = self.write_frames(now, (&packet, &plan), buf);
         if buf.len() == packet.body {
-            // What asked for a packet waits for room in the record of those in flight.
+            // The frame that required a packet waits for room in the record of packets in flight.
             buf.truncate(packet.start);
             return None;
         }
@@ -158,14 +158,14 @@ impl<A: Aead> Session<A> {
             self.message_at = now;
         }
         self.on_sent(now, &sent, body.messages.frames);
-        // Up to a fifth off, so that many sessions do not speak in one breath.
+        // Up to 20 % jitter, so that many sessions do not send at once.
         let part = generator.between(800, 1_000);
         self.keepalive_at = now + self.silence.keepalive.saturating_mul(part).divided(1_000);
         Some(())
     }
 
-    /// Returns whether it is certain, at little cost, that nothing else leaves now; then what waiting for
-    /// a rate would be noted is settled, too. A false answer costs a poll that finds nothing.
+    /// Returns whether nothing else can be sent now, and if so releases idle memory. The check is
+    /// cheap; `false` may be wrong and then costs one poll that returns nothing.
     pub(crate) fn compact_if_idle(&mut self, now: Instant) -> bool {
         let compact_if_idle = self.is_open()
             && !self.outbox.may_have_work()
@@ -179,17 +179,17 @@ impl<A: Aead> Session<A> {
         compact_if_idle
     }
 
-    /// Leaves out a number now and then; `None` where the key has no more.
+    /// Occasionally skips a packet number; `None` if the key has no more.
     pub(super) fn skip_number(&mut self, generator: &mut Generator) -> Option<()> {
         if self.skips.skips(self.next_number(), generator) {
-            // A peer that acknowledges it acknowledges what it did not see.
+            // A peer that acknowledges it acknowledges what it never received.
             self.sealing.skip().ok()?;
             self.sent.skip();
         }
         Some(())
     }
 
-    /// Takes note of a packet that was sealed, with so many frames of messages.
+    /// Records a sealed packet with `frames` message frames.
     pub(super) fn on_sent(&mut self, now: Instant, packet: &SentPacket, frames: usize) {
         let kind = packet.kind;
         self.sent.on_sent(packet);
@@ -205,8 +205,8 @@ impl<A: Aead> Session<A> {
         self.keepalive_at = now + self.silence.keepalive;
     }
 
-    /// Nothing leaves any more: looks at what waits for a rate or the window, where channels in `open`
-    /// need not.
+    /// Called when nothing more can be sent. Computes when the channels outside `open` may send, if
+    /// they wait for a rate or for the congestion window.
     fn wait_for_rates(&mut self, now: Instant, open: u32) {
         self.report_rate();
         if !self.outbox.may_have_work() {
@@ -233,7 +233,7 @@ impl<A: Aead> Session<A> {
         self.flow.on_waiting(&moment, waiting, to_begin);
     }
 
-    /// Returns whether a message of the channels in `open` is to leave now, and may.
+    /// Returns whether a message of the `open` channels can be sent now.
     fn has_messages(&self, open: u32) -> bool {
         self.outbox.may_have_work()
             && self.ping != Ping::Alone
@@ -242,7 +242,7 @@ impl<A: Aead> Session<A> {
             && self.outbox.has_work_for(self.fill_policy(), open)
     }
 
-    /// Returns whether a packet is to leave now whatever messages there are.
+    /// Returns whether a packet is due even without messages.
     fn has_to_report(&self, now: Instant) -> bool {
         self.received.ack_due(now)
             || matches!(self.confirm, Some((_, Sending::Due)))
@@ -252,8 +252,7 @@ impl<A: Aead> Session<A> {
             || (self.mtu.is_due() && self.confirm.is_none())
     }
 
-    /// What the next packet with messages must hold: unreliable ones leave a part of the room in
-    /// flight to the others.
+    /// Reserves part of the room in flight for reliable messages.
     const fn fill_policy(&self) -> FillPolicy {
         if self.sent.is_full_for_unreliable() {
             FillPolicy::ReliableFirst
@@ -266,12 +265,12 @@ impl<A: Aead> Session<A> {
         !self.sent.is_full() && self.has_room_on_record()
     }
 
-    /// Returns whether what one packet can hold can be noted.
+    /// Returns whether the contents of one more packet can be recorded.
     const fn has_room_on_record(&self) -> bool {
         self.sent.contents_room() >= CONTENTS_MAX
     }
 
-    /// Writes the frames of one packet: what reports, then what controls, then messages.
+    /// Writes the frames of one packet: ACK first, then control frames, then messages.
     fn write_frames(
         &mut self,
         now: Instant,
@@ -306,11 +305,11 @@ impl<A: Aead> Session<A> {
                 (1.., AckDeferral::None) => AckDeferral::None,
                 _ if !self.outbox.has_work_for(fill_policy, open) => AckDeferral::None,
                 (0, _) => AckDeferral::NextPacket,
-                // No later packet of this drain would have room either.
+                // Later packets of this drain would have no room either.
                 (_, AckDeferral::UntilDue | AckDeferral::NextPacket) => AckDeferral::UntilDue,
             };
         }
-        // Messages may end with one that has no length; a PING comes only where there are none.
+        // The last message may have no length field, so a PING is only written without messages.
         let asks = described.is_some()
             && elicits == Elicits::Nothing
             && self.received.asks_for_an_answer();
@@ -333,15 +332,15 @@ impl<A: Aead> Session<A> {
         }
     }
 
-    /// Returns whether the next packet goes to a server that may have lost the session, and is to be long
-    /// enough for an answer that says so: a probe, and, where nothing is acknowledged any more, one
-    /// packet in 200 ms. A client that goes on sending asks for no probe.
+    /// Returns whether the next packet is padded so that a server that lost the session can answer
+    /// with a stateless reset. This applies to probes and, if acknowledgements stopped, to one
+    /// packet in 200 ms, since a client that keeps sending sends no probes.
     fn is_asking_for_a_reset(&self, now: Instant) -> bool {
         let is_due = || self.flow.is_silent() && now >= self.padded_at + PADDED_SPAN;
         self.is_resettable() && (self.ping != Ping::None || is_due())
     }
 
-    /// Fills the packet with messages of the channels in `open`.
+    /// Fills the packet with messages of the `open` channels.
     fn write_messages(
         &mut self,
         now: Instant,
@@ -365,7 +364,7 @@ impl<A: Aead> Session<A> {
                 untracked_frames = untracked_frames.saturating_add(1);
                 return;
             }
-            // `has_room_on_record` was asked.
+            // `has_room_on_record` was checked.
             if sent.push(Content::Message(frame.content)).is_err() {
                 debug_assert!(false, "no room for what a packet holds");
             }
@@ -377,7 +376,7 @@ impl<A: Aead> Session<A> {
         } else if written & self.reliable_channels != 0 {
             SentKind::Other
         } else {
-            // Of the others nothing is kept.
+            // Untracked frames are not recorded.
             let told =
                 u8::try_from(frames.saturating_sub(untracked_frames.into())).unwrap_or(u8::MAX);
             if is_retransmit {
@@ -393,7 +392,6 @@ impl<A: Aead> Session<A> {
         }
     }
 
-    /// Writes the header of the next packet.
     pub(super) fn begin(&self, buf: &mut Vec<u8>, mtu: u16) -> Packet {
         let start = buf.len();
         let number = self.next_number();
@@ -413,9 +411,10 @@ impl<A: Aead> Session<A> {
         }
     }
 
-    /// Pads and seals what was written since `begin`; where it cannot, takes it back.
+    /// Pads and seals what was written since `begin`; on failure, truncates `buf` to the packet's
+    /// start.
     pub(super) fn finish(&mut self, buf: &mut Vec<u8>, packet: &Packet) -> Option<PacketNumber> {
-        // A last message without its length is never this short: padding is not taken for data.
+        // A last message without a length is never this short, so padding is not read as data.
         let shortest = packet.body.saturating_add(PLAINTEXT_LEN_MIN);
         if buf.len() < shortest {
             buf.resize(shortest, 0);
@@ -451,7 +450,7 @@ impl<A: Aead> Session<A> {
         PacketNumber::new(self.sealing.next_number()).unwrap_or(PacketNumber::MAX)
     }
 
-    /// Returns whether only CLOSE may be sent any more.
+    /// Returns whether only CLOSE may still be sent.
     pub(super) fn is_key_exhausted(&self, seals_max: u64) -> bool {
         self.sealing
             .sealed_in_phase()
@@ -464,35 +463,31 @@ impl<A: Aead> Session<A> {
     }
 }
 
-/// What is known before a packet is written.
+/// Decided before a packet is written.
 struct Plan {
-    /// What it must hold for its messages to leave.
     fill_policy: FillPolicy,
-    /// Whose messages may leave: bit n is channel n.
+    /// Channels that may send: bit n is channel n.
     open: u32,
-    /// There are such.
+    /// Whether one of them has a message.
     has_messages: bool,
 }
 
-/// What the frames of a packet amount to.
+/// The frames of a packet.
 struct Body {
     elicits: Elicits,
     described: Option<Described>,
     messages: Messages,
 }
 
-/// What the messages of a packet amount to.
+/// The message frames of a packet.
 struct Messages {
-    /// How many frames they are.
     frames: usize,
-    /// Of what sort.
     kind: SentKind,
-    /// Of how many nobody wants to hear what becomes of them.
+    /// How many of them are not tracked.
     untracked_frames: u8,
 }
 
 impl Messages {
-    /// There are none.
     const NONE: Self = Self {
         frames: 0,
         kind: SentKind::Other,
@@ -500,7 +495,7 @@ impl Messages {
     };
 }
 
-/// Where a packet stands in the buffer.
+/// Offsets of a packet in the buffer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Packet {
     /// Offset of its first byte.
@@ -512,7 +507,7 @@ pub(super) struct Packet {
 }
 
 impl Packet {
-    /// Returns the offset behind the longest plaintext.
+    /// Returns the end of the longest plaintext.
     pub(super) const fn end(&self) -> usize {
         self.body.saturating_add(self.room)
     }
@@ -522,11 +517,11 @@ impl Packet {
 const FRAGMENT_HEADER_LEN: usize = 9;
 
 impl<A: Aead> Session<A> {
-    /// What an ACK may take of the `room` of a packet in which messages want to leave, bytes.
+    /// Returns how many bytes of `room` an ACK may use in a packet with messages.
     ///
-    /// What a cut ACK leaves out counts as lost at the peer. So one that is due leaves whole, and
-    /// is cut only where it would keep messages out of two packets in a row; and one that is not
-    /// rides along only where it leaves room for a fragment.
+    /// The peer counts what a truncated ACK omits as lost. So an ACK that is due is sent whole,
+    /// unless it would displace the messages of two packets in a row. One that is not due is
+    /// included only if it leaves room for a fragment.
     pub(super) fn ack_room(&self, now: Instant, room: usize) -> usize {
         let beside = room.saturating_sub(FRAGMENT_LEN + FRAGMENT_HEADER_LEN);
         match (self.received.ack_due(now), self.ack_deferral) {
@@ -537,7 +532,7 @@ impl<A: Aead> Session<A> {
         }
     }
 
-    /// Writes an ACK of up to `room` bytes where one waits; returns what a whole one says.
+    /// Writes a pending ACK of up to `room` bytes. Returns its description if it is complete.
     pub(super) fn write_ack(
         &mut self,
         now: Instant,
@@ -555,8 +550,9 @@ impl<A: Aead> Session<A> {
         }
     }
 
-    /// Writes a PING into the packet that begins at `start`. The client's is as long as a challenge: where
-    /// it has moved, it gets no more bytes there than it sent, and one packet is to be enough.
+    /// Writes a PING into the packet that begins at `start`. A client pads it to the size of a
+    /// challenge: after a migration the server may send it no more bytes than it received, and one
+    /// packet must suffice.
     pub(super) fn write_ping(&self, start: usize, buf: &mut Vec<u8>) {
         Frame::Ping.encode(buf);
         if self.role == Role::Dialler {
@@ -565,7 +561,7 @@ impl<A: Aead> Session<A> {
         }
     }
 
-    /// Writes the credit that the peer is to be told of; returns whether there is any.
+    /// Writes WINDOW if due. Returns whether it did.
     pub(super) fn write_window(&mut self, buf: &mut Vec<u8>) -> bool {
         let Some(credit) = self.inbox.window_to_send() else {
             return false;
@@ -578,11 +574,11 @@ impl<A: Aead> Session<A> {
         true
     }
 
-    /// Writes CONFIRM, and IDENTITY in peer mode, until they are acknowledged; returns whether it
-    /// did.
+    /// Writes CONFIRM, and IDENTITY in peer mode, until acknowledged. Returns whether it did.
     pub(super) fn write_confirm(&mut self, buf: &mut Vec<u8>) -> bool {
-        // In each fourth packet whatever waits: where those with it were lost, nothing that the others
-        // hold is heard, and steady sending puts the probe off that would repeat it.
+        // Also in every fourth packet, even if a copy is in flight. If the packets with CONFIRM
+        // were lost, the peer ignores all others, and steady sending would postpone the probe that
+        // repeats it.
         let is_turn = self.next_number().get().is_multiple_of(4);
         let Some((confirm, sending)) = &mut self.confirm else {
             return false;
@@ -617,7 +613,7 @@ impl<A: Aead> Session<A> {
     }
 }
 
-/// Who hears what became of a packet's contents.
+/// Dispatches acknowledgements and losses to the components that wrote the frames.
 pub(super) struct AckDispatch<'a> {
     pub(super) now: Instant,
     pub(super) outbox: &'a mut Outbox,
@@ -628,7 +624,7 @@ pub(super) struct AckDispatch<'a> {
 }
 
 impl AckDispatch<'_> {
-    /// Sees to it that what a lost packet carried is sent again, where it must be.
+    /// Queues the content of a lost packet for retransmission if it requires one.
     pub(super) fn on_lost(&mut self, content: Content) {
         match content {
             Content::Message(message) => {
@@ -648,7 +644,7 @@ impl AckDispatch<'_> {
         }
     }
 
-    /// Lets go of what has arrived.
+    /// Releases acknowledged content.
     pub(super) fn on_acknowledged(&mut self, content: Content) {
         match content {
             Content::Message(message) => self.outbox.on_acked(message),

@@ -1,4 +1,4 @@
-//! What arrives on a reliable channel.
+//! The receiving half of a reliable channel.
 
 use std::collections::VecDeque;
 
@@ -8,51 +8,50 @@ use crate::channel::{
 use crate::fragment::{Admission, Fragment, Key};
 use crate::inbox::{Stock, Store};
 
-/// The receiving half of a reliable channel: what came before the oldest message that is missing.
+/// Messages received ahead of the oldest missing one.
 ///
-/// What it may hold is bounded by the session's credit and by [`ID_WINDOW`].
+/// Bounded by the session's credit and by [`ID_WINDOW`].
 #[derive(Debug)]
 pub(crate) struct Inbound {
-    /// Whether messages wait for those before them.
+    /// Whether messages wait for earlier ones.
     order: Order,
-    /// Number of the oldest message that was not handed over: all below it were.
+    /// Number of the oldest message not delivered; all below were.
     next: u64,
-    /// How messages `next`, `next + 1`, ... stand; shorter than [`ID_WINDOW`].
+    /// States of messages `next`, `next + 1`, ...; shorter than [`ID_WINDOW`].
     early: VecDeque<ArrivalState>,
 }
 
-/// Whether messages wait for those before them.
+/// The order of delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
-    /// They do.
+    /// In order of sending.
     Sending,
-    /// They do not.
+    /// In order of arrival.
     Arrival,
 }
 
-/// How a message stands.
+/// State of a message.
 #[derive(Clone, Copy, Debug)]
 enum ArrivalState {
-    /// Nothing of it came.
+    /// Nothing arrived.
     Missing,
-    /// Some of it came, or all of it before its turn.
+    /// Incomplete, or complete before its turn.
     Held(Held),
-    /// It was handed over, before its predecessors.
+    /// Delivered before its predecessors.
     Delivered,
 }
 
-/// A message that is not complete, or not in turn.
+/// A message that is incomplete or not in turn.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     /// Where its bytes are.
     key: Key,
-    /// What its frames that came have spent of the credit: no message costs more than some 8 MiB.
+    /// Credit spent by its frames so far; at most about 8 MiB.
     credit: u32,
 }
 
 impl Inbound {
-    /// Makes the half of a channel of that `delivery`, whose peer numbers messages from `first_id`
-    /// on.
+    /// Creates the receiving half of a channel of `delivery`, numbered from `first_id`.
     pub(crate) const fn new(delivery: Delivery, first_id: u64) -> Self {
         Self {
             order: match delivery {
@@ -66,7 +65,7 @@ impl Inbound {
         }
     }
 
-    /// Takes a frame of this channel. Returns whether it was new; a repeat changes nothing.
+    /// Processes a frame. Returns whether it was new; a duplicate changes nothing.
     pub(crate) fn on_frame(
         &mut self,
         config: &ChannelConfig,
@@ -100,7 +99,7 @@ impl Inbound {
         store.credit.spend(credit)?;
         let channel = frame.header.channel;
         if place == 0 && fragment.count() == 1 && self.early.is_empty() {
-            // The common case goes straight to the application.
+            // The common case: deliver directly.
             store
                 .stock()
                 .unread
@@ -138,7 +137,7 @@ impl Inbound {
         Ok(true)
     }
 
-    /// Gives back memory, where no message is early.
+    /// Releases memory if no message is early.
     pub(crate) fn shrink(&mut self) {
         if self.early.is_empty() {
             self.early = VecDeque::new();
@@ -152,7 +151,7 @@ impl Inbound {
             .saturating_mul(size_of::<ArrivalState>())
     }
 
-    /// Notes how the message in `place`, which is below [`ID_WINDOW`], stands.
+    /// Sets the state of the message at `place`, which is below [`ID_WINDOW`].
     fn note(&mut self, place: usize, state: ArrivalState) {
         while self.early.len() <= place {
             self.early.push_back(ArrivalState::Missing);
@@ -162,7 +161,7 @@ impl Inbound {
         }
     }
 
-    /// Hands over every message whose turn it now is and which is complete, and moves on.
+    /// Delivers every complete message that is now in turn.
     fn advance(&mut self, channel: ChannelId, store: &mut Store) {
         loop {
             match self.early.front() {
@@ -186,7 +185,7 @@ const _: () = assert!(
 );
 
 impl Held {
-    /// Hands the message, which is complete, to the application.
+    /// Delivers the complete message to the application.
     fn deliver(self, channel: ChannelId, store: &mut Store) {
         let Stock {
             reassembler,

@@ -1,4 +1,4 @@
-//! What arrives with a number on unreliable channels: fragments, and all of sequenced ones.
+//! Numbered messages received on unreliable channels: fragments, and everything sequenced.
 
 use wire::Instant;
 
@@ -8,40 +8,38 @@ use crate::fragment::{
 };
 use crate::marks::Marks;
 
-/// The receiving half of one unreliable channel: which numbered messages have begun to arrive.
+/// The receiving half of one unreliable channel: which numbered messages have started to arrive.
 ///
-/// A message in one frame of a channel that is not sequenced has no number; the packet's replay
-/// window is what drops its copies.
+/// An unsplit message of an unsequenced channel has no number; the replay window drops its copies.
 #[derive(Debug)]
 pub(crate) struct Inbound {
     /// One above the newest number seen.
     next: u64,
-    /// Messages of which a fragment has come, of the [`ID_WINDOW`] below `next`; made for the first.
+    /// Started messages among the [`ID_WINDOW`] below `next`; allocated for the first one.
     begun: Option<Box<Marks>>,
-    /// Those of them that were put together from fragments; made for the first.
+    /// Those that were completed; allocated for the first one.
     complete: Option<Box<Marks>>,
-    /// Messages below it come too late; rises on a sequenced channel only.
+    /// Messages below are too late; rises only on a sequenced channel.
     floor: u64,
-    /// Whether newer messages overtake older ones for good.
+    /// Whether newer messages supersede older ones.
     is_sequenced: bool,
 }
 
-/// How a numbered message stands when a frame of it comes.
+/// The state of a numbered message when a frame arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Note {
-    /// The frame is the first of the message with this number.
+    /// The first frame of the message with this number.
     First(u64),
-    /// Others came before.
+    /// A further frame.
     Further(u64),
-    /// It is too old to tell.
+    /// Too old to tell.
     Old,
-    /// A newer one was delivered.
+    /// A newer message was delivered.
     Overtaken,
 }
 
 impl Inbound {
-    /// Makes the half of a channel of that `delivery`, whose peer numbers messages from `first_id`
-    /// on.
+    /// Creates the receiving half of a channel of `delivery`, numbered from `first_id`.
     pub(crate) const fn new(delivery: Delivery, first_id: u64) -> Self {
         Self {
             next: first_id,
@@ -52,12 +50,12 @@ impl Inbound {
         }
     }
 
-    /// Returns whether whole messages have numbers, and newer ones overtake older ones.
+    /// Returns whether the channel is sequenced.
     pub(crate) const fn is_sequenced(&self) -> bool {
         self.is_sequenced
     }
 
-    /// Takes note of a frame of the message whose number ends in `low`.
+    /// Records a frame of the message whose number ends in `low`.
     pub(crate) fn note(&mut self, low: u16) -> Note {
         let id = widen(self.next, low);
         if self.is_sequenced && id < self.floor {
@@ -65,7 +63,7 @@ impl Inbound {
         }
         let begun = self.begun.get_or_insert_default();
         if id >= self.next {
-            // Each number that enters the window takes the place of one that leaves it.
+            // Each number that enters the window replaces one that leaves it.
             begun.clear(self.next, id);
             if let Some(complete) = &mut self.complete {
                 complete.clear(self.next, id);
@@ -88,22 +86,21 @@ impl Inbound {
         made.saturating_mul(size_of::<Marks>())
     }
 
-    /// Takes note that message `id` was put together.
+    /// Records that message `id` is complete.
     pub(crate) fn on_complete(&mut self, id: u64) {
-        // What a sequenced channel delivered comes too late from then on.
+        // On a sequenced channel, delivered messages count as too late.
         if !self.is_sequenced {
             self.complete.get_or_insert_default().set(id);
         }
     }
 
-    /// Returns whether message `id` was put together, for all that is known of it.
+    /// Returns whether message `id` is known to be complete.
     pub(crate) fn is_complete(&self, id: u64) -> bool {
         let complete = self.complete.as_ref();
         complete.is_some_and(|complete| complete.contains(id))
     }
 
-    /// Takes note that message `id` goes to the application. Returns whether those before it may
-    /// no longer.
+    /// Records the delivery of message `id`. Returns whether it supersedes earlier ones.
     pub(crate) const fn on_delivered(&mut self, id: u64) -> bool {
         if self.is_sequenced {
             self.floor = id.saturating_add(1);
@@ -114,18 +111,18 @@ impl Inbound {
 
 const _: () = assert!(Marks::LEN == ID_WINDOW, "each message has a bit");
 
-/// The split messages of all unreliable channels of a session that are not yet complete.
+/// Incomplete split messages of all unreliable channels of a session.
 #[derive(Debug, Default)]
 pub(crate) struct Reassembly {
-    /// At most [`UNRELIABLE_MESSAGES_MAX`], in the order in which they began.
+    /// At most [`UNRELIABLE_MESSAGES_MAX`], in order of their start.
     begun: Vec<Begun>,
     /// Sum of their costs, at most [`UNRELIABLE_BUDGET`].
     charged: usize,
-    /// How many were given up: too old, or in the way of newer ones.
+    /// Messages given up: expired, or displaced by newer ones.
     given_up: u64,
 }
 
-/// A message of which some fragments are there.
+/// An incomplete message.
 #[derive(Debug)]
 struct Begun {
     /// Which.
@@ -136,7 +133,7 @@ struct Begun {
     key: Key,
 }
 
-/// A split message of a session.
+/// Identifies a split message of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SplitMessage {
     /// Its channel.
@@ -145,21 +142,21 @@ pub(crate) struct SplitMessage {
     pub(crate) id: u64,
 }
 
-/// What became of a fragment.
+/// The outcome of a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// It was stored.
     Stored,
-    /// It came before.
+    /// A duplicate.
     Repeated,
-    /// Its message is not being put together: that is complete, or was given up.
+    /// Its message is complete or was given up.
     Over,
     /// Its message is complete and out of the budget; take it.
     Complete(Key),
 }
 
 impl Reassembly {
-    /// Begins a message that is given up at `expires_at`.
+    /// Starts a message that expires at `expires_at`.
     pub(crate) fn begin(
         &mut self,
         expires_at: Instant,
@@ -179,7 +176,7 @@ impl Reassembly {
         });
     }
 
-    /// Takes a fragment of a message that began, now or before.
+    /// Processes a fragment of a started message.
     pub(crate) fn on_fragment(
         &mut self,
         name: SplitMessage,
@@ -201,7 +198,7 @@ impl Reassembly {
             self.charged = self.charged.saturating_sub(reassembler.cost(key));
             return Ok(Progress::Complete(key));
         }
-        // One message alone fits: the channel table sees to that.
+        // One message alone fits, as the channel table ensures.
         while self.charged > UNRELIABLE_BUDGET {
             let oldest_other = self.begun.iter().position(|begun| begun.name != name);
             let Some(place) = oldest_other else { break };
@@ -218,19 +215,19 @@ impl Reassembly {
         }
     }
 
-    /// Returns whether message `name` has begun and is not complete.
+    /// Returns whether message `name` is started and incomplete.
     pub(crate) fn contains(&self, name: SplitMessage) -> bool {
         self.place(name).is_some()
     }
 
-    /// Gives up what is too old.
+    /// Gives up expired messages.
     pub(crate) fn expire(&mut self, now: Instant, reassembler: &mut Reassembler) {
         while let Some(place) = self.begun.iter().position(|begun| begun.expires_at <= now) {
             self.give_up(place, reassembler);
         }
     }
 
-    /// Returns when the next message is too old.
+    /// Returns when the next message expires.
     pub(crate) fn expires(&self) -> Option<Instant> {
         self.begun.iter().map(|begun| begun.expires_at).min()
     }
@@ -245,7 +242,7 @@ impl Reassembly {
         self.charged
     }
 
-    /// Gives back memory, where no message has begun.
+    /// Releases memory if there is no message.
     pub(crate) fn shrink(&mut self) {
         if self.begun.is_empty() {
             self.begun = Vec::new();
@@ -257,12 +254,12 @@ impl Reassembly {
         self.begun.capacity().saturating_mul(size_of::<Begun>())
     }
 
-    /// Where message `name` is in `begun`.
+    /// Returns the index of message `name` in `begun`.
     fn place(&self, name: SplitMessage) -> Option<usize> {
         self.begun.iter().position(|begun| begun.name == name)
     }
 
-    /// Gives up the message in `place`, which exists.
+    /// Gives up the message at `place`, which exists.
     fn give_up(&mut self, place: usize, reassembler: &mut Reassembler) {
         let begun = self.begun.remove(place);
         self.charged = self.charged.saturating_sub(reassembler.cost(begun.key));

@@ -1,4 +1,4 @@
-//! Messages of an unreliable channel that are sent again until their deadline.
+//! Partial reliability: unreliable messages that are retransmitted until their deadline.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -10,95 +10,94 @@ use crate::channel::{ChannelTable, ID_WINDOW, QUEUE_RECORD_LEN};
 use crate::fragment::{FRAGMENT_LEN, REASSEMBLY_LIFE};
 use crate::outcome::MessageOutcome;
 
-/// What has begun to leave and is not acknowledged, oldest first.
+/// Messages that are partly or fully sent and unsettled, oldest first.
 ///
-/// Of a message that is not sent again any more only the record stays, until it is known what became
-/// of it.
+/// After its deadline, only the record of a message stays until it is settled.
 #[derive(Debug, Default)]
 pub(crate) struct PartialReliable {
     /// By number, at most [`ID_WINDOW`].
     messages: VecDeque<Message>,
-    /// Bytes of those that may be sent again, in that order.
+    /// Bytes of the retransmittable ones, in order.
     bytes: ByteQueue,
-    /// How many these are.
+    /// How many are retransmittable.
     repeatable: usize,
-    /// Fragments to be written again, lowest first.
+    /// Fragments to retransmit, lowest first.
     lost: VecDeque<(u64, u16)>,
     /// Nothing is due before it.
     timeout: Option<Instant>,
 }
 
-/// A message as it begins to leave.
+/// A message that starts to be sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Leaving {
     /// Its number.
     pub(crate) message: u64,
     /// Its number on the wire.
     pub(crate) on_wire: u64,
-    /// When it is of no use any more.
+    /// Its deadline.
     pub(crate) deadline: Instant,
     /// Its length, bytes.
     pub(crate) len: usize,
-    /// Its fragments; 0 where it goes as a frame that names none.
+    /// Number of fragments; 0 for a frame without a position.
     pub(crate) split: u16,
 }
 
 /// What is known of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AckOutcome {
-    /// It is not one that is sent again, or was told of.
+    /// It is not kept here, or was settled.
     NotKept,
-    /// Not enough.
+    /// Not settled yet.
     Open,
-    /// This.
+    /// Settled.
     Known(MessageOutcome),
 }
 
-/// A fragment that is to be written again.
+/// A fragment to retransmit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Retransmission {
     /// Its message.
     pub(crate) leaving: Leaving,
-    /// Which of the message it is.
+    /// Index of the fragment.
     pub(crate) fragment: u16,
-    /// Offset of its data among the bytes kept.
+    /// Offset of its data in the kept bytes.
     pub(crate) start: u64,
 }
 
-/// A message that has begun to leave.
+/// A partly or fully sent message.
 #[derive(Debug)]
 struct Message {
     /// What it is.
     leaving: Leaving,
-    /// Fragments that arrived, bit by bit.
+    /// Acknowledged fragments, one bit each.
     acknowledged: u64,
-    /// Fragments that left, and neither arrived nor count as lost.
+    /// Fragments in flight, one bit each.
     in_flight: u64,
-    /// When it was given up or the last of it counted as lost.
+    /// When it was given up, or its last fragment declared lost.
     lost_at: Instant,
-    /// When it is not sent again any more: past its deadline, or as soon as the peer may have given it
-    /// up, who waits [`REASSEMBLY_LIFE`] from the first part on that comes. That may have been the
-    /// first that left, also where no acknowledgement tells of it.
+    /// When retransmission stops: at its deadline, or earlier if the peer may have given it up,
+    /// which waits [`REASSEMBLY_LIFE`] after the first fragment that it receives. That may be the
+    /// first one sent, even without an acknowledgement.
     useless_at: Instant,
     /// Where it stands.
     stage: Stage,
 }
 
-/// Where a message stands.
+/// Stage of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Some of it has never left; its bytes are in the channel's queue.
+    /// Partly sent; its bytes are in the channel's queue.
     Leaving,
-    /// What is lost is sent again; its bytes begin at this offset.
+    /// Retransmittable; its bytes start at this offset.
     Repeatable(u64),
-    /// It is not sent again. If nothing more is heard, this became of it.
+    /// Not retransmitted; settles with this outcome unless acknowledged.
     Over(MessageOutcome),
-    /// As `Over`, and nothing of it is in flight: hoped for until then.
+    /// As `Over`, with nothing in flight: settles at this time.
     Doubted(MessageOutcome, Instant),
 }
 
-/// How long an acknowledgement is waited for after a packet counted as lost: longer than packets
-/// overtake each other where anything can be played.
+/// How long to wait for an acknowledgement after a loss: longer than reordering on any playable
+/// path.
 pub(crate) const STRAGGLERS: Duration = Duration::from_millis(500);
 
 const _: () = assert!(
@@ -107,7 +106,7 @@ const _: () = assert!(
 );
 
 impl PartialReliable {
-    /// Takes note that a fragment of a message that is still in the queue has left for the first time.
+    /// Records the first transmission of a fragment of a queued message.
     pub(crate) fn on_written(&mut self, leaving: &Leaving, fragment: u16, now: Instant) {
         if let Some(message) = self.get_mut(leaving.message) {
             message.in_flight |= bit(fragment);
@@ -124,13 +123,13 @@ impl PartialReliable {
         self.wake_at(leaving.deadline);
     }
 
-    /// Takes the bytes of a message that has left in full from `offset` of the channel's queue.
+    /// Copies the bytes of a fully sent message from `offset` of the channel's queue.
     pub(crate) fn keep(&mut self, message: u64, queue: &ByteQueue, offset: u64) {
         let start = self.bytes.end();
         let Some(partial) = self.get_mut(message) else {
             return;
         };
-        // All of it may have arrived already.
+        // It may be fully acknowledged already.
         partial.stage = Stage::Repeatable(start);
         let useless_at = partial.useless_at;
         let (len, fragments) = (partial.leaving.len, partial.leaving.split.max(1));
@@ -153,7 +152,7 @@ impl PartialReliable {
         }
     }
 
-    /// Sends the oldest message no more that may be sent again, and returns whether there is one.
+    /// Stops retransmission of the oldest message. Returns whether there was one.
     pub(crate) fn give_up_oldest(&mut self, now: Instant) -> bool {
         let is_it = |message: &&Message| matches!(message.stage, Stage::Repeatable(_));
         let Some(oldest) = self.messages.iter().find(is_it) else {
@@ -163,7 +162,7 @@ impl PartialReliable {
         true
     }
 
-    /// Takes note that a fragment arrived.
+    /// Records an acknowledged fragment.
     pub(crate) fn on_acknowledged(&mut self, message: u64, fragment: u16) -> AckOutcome {
         let Some(partial) = self.get_mut(message) else {
             return AckOutcome::NotKept;
@@ -181,7 +180,7 @@ impl PartialReliable {
         AckOutcome::Known(MessageOutcome::Delivered)
     }
 
-    /// Takes note that a fragment counts as lost; returns whether it is of a message kept here.
+    /// Records a lost fragment. Returns whether its message is kept here.
     pub(crate) fn on_lost(&mut self, now: Instant, message: u64, fragment: u16) -> bool {
         let Some(partial) = self.get_mut(message) else {
             return false;
@@ -198,7 +197,7 @@ impl PartialReliable {
         true
     }
 
-    /// Returns the lowest fragment to be written again, where the next number on the wire is so.
+    /// Returns the lowest fragment to retransmit, given the next wire number.
     pub(crate) fn next_lost(&self, next_on_wire: u64) -> Option<Retransmission> {
         self.lost.iter().find_map(|(message, fragment)| {
             let partial = self.messages.get(self.place(*message).ok()?)?;
@@ -214,7 +213,7 @@ impl PartialReliable {
         })
     }
 
-    /// Takes note that a fragment from [`next_lost`](Self::next_lost) is written.
+    /// Records that a fragment of [`next_lost`](Self::next_lost) was written.
     pub(crate) fn on_lost_written(&mut self, message: u64, fragment: u16) {
         self.unqueue(message, fragment);
         if let Some(partial) = self.get_mut(message) {
@@ -222,8 +221,7 @@ impl PartialReliable {
         }
     }
 
-    /// Queues the oldest fragment in flight to be written again, and returns whether there is one or
-    /// another waits already.
+    /// Queues the oldest fragment in flight for retransmission. Returns whether one is queued.
     pub(crate) fn probe(&mut self) -> bool {
         if !self.lost.is_empty() {
             return true;
@@ -239,8 +237,7 @@ impl PartialReliable {
         oldest.is_some()
     }
 
-    /// Gives up what the peer may take for old, where the next number on the wire is so, and names it
-    /// to `settled`.
+    /// Settles messages that the peer may consider too old, given the next wire number.
     pub(crate) fn drop_stale(
         &mut self,
         next_on_wire: u64,
@@ -255,9 +252,9 @@ impl PartialReliable {
         }
     }
 
-    /// Sends no more what is past its deadline, and names to `settled` what is given up for good.
+    /// Stops retransmission of messages past their deadline, and settles those that are overdue.
     ///
-    /// A message that is still in the queue is the queue's to give up.
+    /// Messages still in the queue expire there.
     pub(crate) fn expire(&mut self, now: Instant, settled: &mut impl FnMut(u64, MessageOutcome)) {
         if self.timeout.is_none_or(|at| at > now) {
             return;
@@ -300,17 +297,17 @@ impl PartialReliable {
         self.messages.is_empty()
     }
 
-    /// Returns whether something may be sent again.
+    /// Returns whether any message is retransmittable.
     pub(crate) const fn has_repeatable(&self) -> bool {
         self.repeatable > 0
     }
 
-    /// Returns where the data of what is written again is.
+    /// Returns the data of frames to retransmit.
     pub(crate) const fn bytes(&self) -> &ByteQueue {
         &self.bytes
     }
 
-    /// Returns what it counts as in the channel's queue, bytes.
+    /// Returns its share of the channel's queue size in bytes.
     pub(crate) const fn cost(&self) -> usize {
         let records = self.repeatable.saturating_mul(QUEUE_RECORD_LEN);
         self.bytes.len().saturating_add(records)
@@ -329,7 +326,7 @@ impl PartialReliable {
             .saturating_add(self.bytes.memory())
     }
 
-    /// Sends a message no more; `outcome` is what became of it where nothing more is heard.
+    /// Stops retransmission of a message; `outcome` applies unless it is acknowledged.
     fn give_up(&mut self, now: Instant, message: u64, outcome: MessageOutcome) {
         self.close(message, Stage::Over(outcome));
         if let Some(partial) = self.get_mut(message) {
@@ -338,7 +335,7 @@ impl PartialReliable {
         self.doubt(message);
     }
 
-    /// Begins to doubt a message that is not sent again, once nothing of it is in flight.
+    /// Starts the final wait of a message once nothing of it is in flight.
     fn doubt(&mut self, message: u64) {
         if let Some(partial) = self.get_mut(message)
             && let Stage::Over(outcome) = partial.stage
@@ -350,7 +347,7 @@ impl PartialReliable {
         }
     }
 
-    /// Changes the stage of a message to one in which it is not sent again, and lets go of its bytes.
+    /// Moves a message to a stage without retransmission, and releases its bytes.
     fn close(&mut self, message: u64, stage: Stage) {
         let Some(partial) = self.get_mut(message) else {
             return;
@@ -372,32 +369,32 @@ impl PartialReliable {
         self.bytes.release(first.unwrap_or(end));
     }
 
-    /// Queues a fragment to be written again.
+    /// Queues a fragment for retransmission.
     fn queue(&mut self, message: u64, fragment: u16) {
         if let Err(place) = self.lost.binary_search(&(message, fragment)) {
             self.lost.insert(place, (message, fragment));
         }
     }
 
-    /// Takes a fragment off the queue.
+    /// Removes a fragment from the queue.
     fn unqueue(&mut self, message: u64, fragment: u16) {
         if let Ok(place) = self.lost.binary_search(&(message, fragment)) {
             self.lost.remove(place);
         }
     }
 
-    /// Sees to it that the timeout is at `at` or before.
+    /// Sets the timeout to `at` if that is earlier.
     fn wake_at(&mut self, at: Instant) {
         self.timeout = Some(self.timeout.map_or(at, |timeout| timeout.min(at)));
     }
 
-    /// Where a message is in `messages`, or would be.
+    /// Returns the index of a message in `messages`, or its insertion point.
     fn place(&self, message: u64) -> Result<usize, usize> {
         self.messages
             .binary_search_by_key(&message, |partial| partial.leaving.message)
     }
 
-    /// Returns a message, to change it.
+    /// Returns a message mutably.
     fn get_mut(&mut self, message: u64) -> Option<&mut Message> {
         let place = self.place(message).ok()?;
         self.messages.get_mut(place)
@@ -405,7 +402,7 @@ impl PartialReliable {
 }
 
 impl Leaving {
-    /// Returns when a message is not sent again any more that begins to leave at `now`.
+    /// Returns when retransmission stops for a message first sent at `now`.
     fn useless_at(&self, now: Instant) -> Instant {
         if self.split == 0 {
             return self.deadline;
@@ -413,13 +410,13 @@ impl Leaving {
         self.deadline.min(now + REASSEMBLY_LIFE)
     }
 
-    /// Returns whether a peer who has seen all numbers up to `next_on_wire` takes it for old.
+    /// Returns whether a peer that has seen all numbers up to `next_on_wire` considers it too old.
     const fn is_behind(&self, next_on_wire: u64) -> bool {
         next_on_wire.wrapping_sub(self.on_wire) >= ID_WINDOW
     }
 }
 
-/// The bit of a fragment; there are 64 at most.
+/// The bit of a fragment, which is below 64.
 const fn bit(fragment: u16) -> u64 {
     if fragment < 64 { 1 << fragment } else { 0 }
 }

@@ -1,5 +1,5 @@
-//! The addresses beside the one that a session's packets go to: one that may become it, one that it
-//! may return to, and one that it has just left.
+//! Connection migration: a candidate address, the previous one, and the one just left; RFC 9000,
+//! section 9.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -9,45 +9,43 @@ use wire::{Generator, Instant};
 use super::{OpenedPacket, Route, Span, real_address};
 use crate::packet::{Header, TAG_LEN};
 
-/// How long an address that was left may be returned to without a challenge: "recently" of RFC 9000,
-/// section 9.3.
+/// For how long the peer may return to a previous address without a challenge: "recently" of RFC
+/// 9000, section 9.3.
 const RETURN: Duration = Duration::from_secs(60);
-/// An address that the session had for less does not take the place of the one to return to. As long
-/// as the time that the number of changes is limited in: who changes address as often as he may does
-/// not make the session forget where its peer was before.
+/// A shorter-lived address does not replace the one to return to. Equal to the window of the change
+/// limit, so that a peer that moves as often as allowed does not displace the genuine address.
 const SETTLED: Duration = Switches::WINDOW;
-/// How many patiences an address that was left still gets copies; TWP/1, section 9.
+/// For how many PTOs a left address still gets copies; TWP/1, section 9.
 const PARTING: u32 = 3;
-/// At most so long nothing need be heard at the session's address for another port of the same host to be
-/// asked, however often and lately the peer moved: a NAT may bind its client anew many times in a row.
+/// Another port of the same host is challenged after at most this much silence from the session's
+/// address, regardless of the change limit: NATs may rebind many times in a row.
 const PORT_PATIENCE: Duration = Duration::from_millis(250);
-/// How many patiences without a packet make an address silent.
+/// PTOs without a packet after which an address counts as silent.
 const SILENCE: u32 = 3;
 
-/// What a session knows of other addresses of its peer. Of fixed size, but for one datagram.
+/// State of the peer's other addresses. Fixed size, except for one datagram.
 #[derive(Debug)]
 pub(super) struct Migration {
     candidate: Option<Candidate>,
-    /// What is opened from candidates: one bucket for all of them, or who changes his address often
-    /// would have a full one each time.
+    /// Shared by all candidates; otherwise each change of address would come with a full bucket.
     candidate_pace: Pace,
-    /// The question whether the peer is still at the session's address.
+    /// Challenges the session's current address.
     check: Option<Challenge>,
-    /// The address proved before the session's present one.
+    /// The previously validated address.
     previous: Option<Previous>,
-    /// The address that was left last, and until when it gets copies.
+    /// The address left last, and until when it gets copies.
     left: Option<(Route, Instant)>,
     switches: Switches,
-    /// Since when the session has its address, as far as is known.
+    /// Since when the session has its address, as far as known.
     since: Instant,
-    /// When the last packet from there opened, as far as is known.
+    /// When the last packet arrived from it, as far as known.
     received_at: Instant,
-    /// A datagram, and who else gets it.
+    /// A datagram to copy, and its other destination.
     copy: Vec<u8>,
     copy_to: Option<Route>,
 }
 
-/// An address that the session had.
+/// An earlier address of the session.
 #[derive(Clone, Copy, Debug)]
 struct Previous {
     route: Route,
@@ -55,7 +53,7 @@ struct Previous {
     pace: Pace,
 }
 
-/// A candidate that has answered.
+/// A candidate that answered its challenge.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ValidatedPath {
     pub(super) route: Route,
@@ -79,9 +77,9 @@ impl Migration {
         }
     }
 
-    /// Returns the bucket of `peer` where it has one of its own.
+    /// Returns the bucket of `peer` if it has one of its own.
     pub(super) fn pace_of(&mut self, peer: SocketAddr) -> Option<&mut Pace> {
-        // The one to return to comes first: it may be the true one.
+        // The previous address first: it may be the genuine one.
         if let Some(previous) = &mut self.previous
             && previous.route.peer == peer
         {
@@ -92,13 +90,13 @@ impl Migration {
             .then_some(&mut self.candidate_pace)
     }
 
-    /// Takes note of a packet from the session's address.
+    /// Processes a packet from the session's address.
     pub(super) const fn on_current(&mut self, now: Instant) {
         self.received_at = now;
     }
 
-    /// Takes note of a packet from elsewhere. Returns where the session returns to at once, with
-    /// that noted; `current` is where it is, and whether that is proved.
+    /// Processes a packet from another address. Returns the route if the session returns there at
+    /// once. `current` is the session's route and whether it is validated.
     pub(super) fn on_elsewhere(
         &mut self,
         packet: &OpenedPacket<'_>,
@@ -118,13 +116,14 @@ impl Migration {
         if let Some(previous) = self.previous
             && previous.route.peer == from
         {
-            // Free, not counted, and once: a copier must win the session's address anew.
+            // Not counted as a change, and allowed once: an off-path attacker must win the address
+            // again.
             self.previous = None;
             self.move_on(now, current, packet.pto);
             return Some(previous.route);
         }
         let is_port = current.span(Route::of(packet.arrival)) == Span::Port;
-        // The host is the same one, so copies that go there reach nobody new.
+        // Same host, so the copies reach no third party.
         let pto = if is_port {
             packet.pto.min(PORT_PATIENCE)
         } else {
@@ -143,14 +142,14 @@ impl Migration {
         None
     }
 
-    /// Returns whether a further change is allowed: one a second, and eight a minute unless nobody is
-    /// heard at the present address any more.
+    /// Returns whether another change is allowed: one per second, and eight per minute unless the
+    /// current address is silent.
     fn may_move(&self, now: Instant, pto: Duration) -> bool {
         let is_silent = now >= self.received_at + pto.saturating_mul(SILENCE);
         self.switches.are_spaced(now) && (is_silent || self.switches.are_few(now))
     }
 
-    /// Takes an answer from the session's address: its peer is there, and nothing moves.
+    /// Processes a response from the session's address: the peer is still there.
     pub(super) fn on_current_answer(&mut self, token: [u8; 8]) {
         let is_answer = self.check.is_some_and(|check| check.is_answered_by(token));
         if is_answer {
@@ -159,7 +158,7 @@ impl Migration {
         }
     }
 
-    /// Takes an answer from another address.
+    /// Processes a response from another address.
     pub(super) fn on_candidate_answer(
         &self,
         now: Instant,
@@ -176,7 +175,7 @@ impl Migration {
         })
     }
 
-    /// Takes note that the session leaves `from` for `to`, which has answered.
+    /// Moves the session from `from` to `to`, which is validated.
     pub(super) fn leave(
         &mut self,
         now: Instant,
@@ -201,7 +200,7 @@ impl Migration {
         }
     }
 
-    /// Begins anew at another address than `from`.
+    /// Resets the state for the new address.
     fn move_on(&mut self, now: Instant, from: Route, pto: Duration) {
         self.candidate = None;
         self.check = None;
@@ -210,7 +209,7 @@ impl Migration {
         self.received_at = now;
     }
 
-    /// Forgets what is over.
+    /// Drops what expired.
     fn give_up(&mut self, now: Instant) {
         self.candidate = self
             .candidate
@@ -220,7 +219,7 @@ impl Migration {
         self.left = self.left.filter(|(_, until)| now < *until);
     }
 
-    /// Returns the challenge that is due, and where it goes: `None` is the session's address.
+    /// Returns the challenge that is due, and its route; `None` is the session's address.
     pub(super) fn poll_challenge(
         &mut self,
         now: Instant,
@@ -237,8 +236,9 @@ impl Migration {
         Some((check.ask(now, generator, pto), None))
     }
 
-    /// Copies a datagram where another address is to get it too: the one that may be the peer's new
-    /// port, as far as bytes came from there, else the one that was left. Returns whether one is.
+    /// Copies a datagram if another address must receive it too: the candidate, if it is a new port
+    /// of the same host and within its allowance, else the address left last. Returns whether it
+    /// did.
     pub(super) fn copy(&mut self, now: Instant, datagram: &[u8]) -> bool {
         let len = u64::try_from(datagram.len()).unwrap_or(u64::MAX);
         let to = if let Some(candidate) = &mut self.candidate {
@@ -255,7 +255,7 @@ impl Migration {
         to.is_some()
     }
 
-    /// Appends the copy that waits, and returns where it goes.
+    /// Appends the pending copy, and returns its route.
     pub(super) fn poll_copy(&mut self, buf: &mut Vec<u8>) -> Option<Route> {
         let to = self.copy_to.take()?;
         buf.extend_from_slice(&self.copy);
@@ -274,7 +274,7 @@ impl Migration {
             .min()
     }
 
-    /// Returns whether nothing of it matters any more.
+    /// Returns whether the state can be freed.
     pub(super) fn is_over(&mut self, now: Instant) -> bool {
         self.give_up(now);
         self.candidate.is_none()
@@ -290,28 +290,25 @@ impl Migration {
     }
 }
 
-/// How long a challenge waits for a packet to another port to go first. What came from there so far
-/// may be no more than a single packet: the game's next one comes first, and a NAT that has bound
-/// its client anew costs it no further tick.
+/// How long a challenge waits so that a packet to another port can go first. The bytes received
+/// from there may allow only one packet: with a copy of the game's next packet, a NAT rebinding
+/// costs the client no further tick.
 const HOLD: Duration = Duration::from_millis(100);
 
-/// Bytes of a packet with a challenge, at most.
 const CHALLENGE_LEN: u64 = CHALLENGE_LEN_MAX as u64;
 
 /// A new address of the peer.
 ///
-/// What is sent there never exceeds what came from there in packets that opened.
+/// It is never sent more bytes than were received from it in packets that authenticated.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub(super) route: Route,
-    /// What the application is told of it.
+    /// The address to report to the application.
     pub(super) address: SocketAddr,
     pub(super) challenge: Challenge,
     span: Span,
     since: Instant,
-    /// Bytes that came from it.
     received: u64,
-    /// Bytes sent to it.
     sent: u64,
 }
 
@@ -334,17 +331,16 @@ impl Candidate {
         }
     }
 
-    /// Takes note of a further packet from it.
     pub(super) const fn on_packet(&mut self, len: u64) {
         self.received = self.received.saturating_add(len);
     }
 
-    /// Returns whether another address may take its place: it had the time to answer once.
+    /// Returns whether another address may replace it: it had time to answer once.
     pub(super) fn is_replaceable(&self, now: Instant, pto: Duration) -> bool {
         self.challenge.is_over(now) || now >= self.since + pto
     }
 
-    /// Returns whether a challenge is to leave now, and takes note of it.
+    /// Returns whether to send a challenge now, and records it.
     pub(super) fn takes_challenge(&mut self, now: Instant) -> bool {
         let is_sent = self.challenge.is_due(now) && CHALLENGE_LEN <= self.allowance();
         if is_sent {
@@ -353,12 +349,12 @@ impl Candidate {
         is_sent
     }
 
-    /// Returns whether it gets a copy of a packet of `len` bytes, and takes note of it.
+    /// Returns whether to send it a copy of `len` bytes, and records it.
     pub(super) fn takes_copy(&mut self, now: Instant, len: u64) -> bool {
         if self.span == Span::Host || self.challenge.is_over(now) {
             return false;
         }
-        // A challenge that is due waits for no copy.
+        // Reserve the bytes of a challenge that is due.
         let kept = if self.challenge.is_due(now) {
             CHALLENGE_LEN
         } else {
@@ -372,38 +368,35 @@ impl Candidate {
         is_sent
     }
 
-    /// Bytes that may be sent to it.
+    /// Bytes that may still be sent to it.
     const fn allowance(&self) -> u64 {
         self.received.saturating_sub(self.sent)
     }
 }
 
-/// How long an answer is waited for at least. The way to a new address may be much longer than the one
-/// that was measured: three times the probe timeout of a path of which nothing is known, RFC 9000,
-/// section 8.2.4, and RFC 9002, section 6.2.2.
+/// Least time to wait for a response. The new path may be much slower than the measured one: three
+/// times the PTO of an unknown path, RFC 9000, section 8.2.4, and RFC 9002, section 6.2.2.
 const LIFE: Duration = Duration::from_secs(3);
-/// How many patiences an answer is waited for where that is longer.
+/// The wait in PTOs, if that is longer.
 const PATIENCES: u32 = 3;
-/// When it is sent again first, at the latest: whoever's old way was bad, and who waits long for
-/// answers there, is not to wait so long for the new one.
+/// Longest delay before the first retransmission, so that a bad old path does not slow the
+/// challenge of the new one.
 const GAP: Duration = Duration::from_millis(250);
-/// How long after one the next is sent, at most.
+/// Longest delay between retransmissions.
 const GAP_MAX: Duration = Duration::from_secs(1);
-/// Bytes of a packet with a challenge, at most: header, type and token, tag.
+/// Largest packet with a challenge, in bytes: header, type and token, tag.
 pub(in crate::session) const CHALLENGE_LEN_MAX: usize = Header::LEN_MAX + 9 + TAG_LEN;
 
-/// A challenge, sent again with the same token after one patience, 250 ms at most, then after twice as
-/// long, and so on up to a second: an answer to any of them counts until it is over.
+/// A challenge. It is retransmitted with the same token after one PTO, at most 250 ms, then with
+/// exponential backoff up to 1 s. A response to any copy counts until it expires.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Challenge {
-    /// What the answer must repeat; drawn when it is first sent.
+    /// Drawn when first sent.
     token: Option<[u8; 8]>,
     tries: u8,
-    /// When it was first sent.
     sent_at: Instant,
-    /// When it is sent next.
     next_at: Instant,
-    /// When it is given up, once it was sent.
+    /// When it expires, once sent.
     over_at: Instant,
 }
 
@@ -418,7 +411,7 @@ impl Challenge {
         }
     }
 
-    /// Asks at `now` where nothing was asked yet.
+    /// Makes the first transmission due at `now`, if it was not sent yet.
     pub(super) fn retry_now(&mut self, now: Instant) {
         if self.tries == 0 {
             self.next_at = self.next_at.min(now);
@@ -429,12 +422,12 @@ impl Challenge {
         now >= self.next_at && !self.is_over(now)
     }
 
-    /// Returns whether nobody has answered.
+    /// Returns whether it expired unanswered.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         self.tries > 0 && now >= self.over_at
     }
 
-    /// Takes note that it is sent; returns its token.
+    /// Records a transmission and returns the token.
     pub(super) fn ask(
         &mut self,
         now: Instant,
@@ -460,29 +453,28 @@ impl Challenge {
         self.token == Some(token)
     }
 
-    /// Returns how long the answer took, where it is known which try it is to.
+    /// Returns the RTT, unless it was retransmitted.
     pub(super) fn round_trip(&self, now: Instant) -> Option<Duration> {
         (self.tries == 1).then(|| now.saturating_since(self.sent_at))
     }
 
-    /// Returns when it is next sent.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         (self.tries == 0 || self.next_at < self.over_at).then_some(self.next_at)
     }
 }
 
-/// Times of the last changes.
+/// Limits changes of address.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Switches {
-    /// A ring.
+    /// A ring of the last changes.
     times: [Option<Instant>; Self::PER_WINDOW],
-    /// Where the oldest stands.
+    /// Index of the oldest.
     next: u8,
     last: Option<Instant>,
 }
 
 impl Switches {
-    /// Changes in [`Self::WINDOW`]; TWP/1, section 9.
+    /// Changes per [`Self::WINDOW`]; TWP/1, section 9.
     pub(super) const PER_WINDOW: usize = 8;
     pub(super) const WINDOW: Duration = Duration::from_secs(60);
     /// Least time between two.
@@ -494,7 +486,7 @@ impl Switches {
         last: None,
     };
 
-    /// Takes note of a change.
+    /// Records a change.
     pub(super) fn note(&mut self, now: Instant) {
         if let Some(time) = self.times.get_mut(usize::from(self.next)) {
             *time = Some(now);
@@ -511,38 +503,35 @@ impl Switches {
         self.last.is_none_or(|last| now >= last + Self::SPACING)
     }
 
-    /// Returns whether fewer than eight were within a minute.
+    /// Returns whether fewer than eight changes were within a minute.
     pub(super) fn are_few(&self, now: Instant) -> bool {
         let oldest = self.times.get(usize::from(self.next)).copied().flatten();
         oldest.is_none_or(|oldest| now >= oldest + Self::WINDOW)
     }
 
-    /// Returns whether the last change is forgotten.
+    /// Returns whether the last change is out of the window.
     pub(super) fn are_over(&self, now: Instant) -> bool {
         self.last.is_none_or(|last| now >= last + Self::WINDOW)
     }
 }
 
-/// A bucket of packets in 8 bytes, as the time when it is full; ITU-T I.371, the generic cell rate
-/// algorithm.
+/// A token bucket of packets in 8 bytes, stored as the time when it is full; the generic cell rate
+/// algorithm of ITU-T I.371.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     full_at: Instant,
 }
 
-/// Rate and depth of a bucket.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rate {
-    /// Time that earns one packet.
+    /// Time per packet.
     interval: Duration,
-    /// Packets at once.
     burst: u32,
 }
 
-/// All addresses that nobody of the session was heard at, together; TWP/1, section 8.
+/// All addresses unknown to the session, together; TWP/1, section 8.
 pub(super) const UNKNOWN_RATE: Rate = Rate::per_second(32, 32);
-/// The address that is challenged, and the one that the session may return to, each: as much as a
-/// player sends. TWP/1, section 8.
+/// The candidate and the previous address, each: as much as a player sends. TWP/1, section 8.
 pub(super) const KNOWN_RATE: Rate = Rate::per_second(600, 300);
 
 impl Rate {
@@ -559,12 +548,11 @@ impl Rate {
 }
 
 impl Pace {
-    /// A full bucket.
     pub(super) const IDLE: Self = Self {
         full_at: Instant::ZERO,
     };
 
-    /// Takes one packet where there is one left.
+    /// Takes one packet if available.
     pub(super) fn take(&mut self, now: Instant, rate: Rate) -> bool {
         let after = self.full_at.max(now) + rate.interval;
         if after.saturating_since(now) > rate.interval.saturating_mul(rate.burst) {
