@@ -1,4 +1,4 @@
-//! Prefixes that are not heard: looked at before any byte of a datagram is.
+//! Blocked prefixes, checked before any byte of a datagram is read.
 
 mod prefix;
 
@@ -12,31 +12,32 @@ pub use prefix::Prefix;
 
 /// Blocked address prefixes.
 ///
-/// Empty unless the application fills it, or asks for entries of those who break the protocol
-/// ([`Config::block_breaches`](crate::Config::block_breaches)); no datagram that might be forged ever
-/// adds to it.
+/// Empty unless the application fills it or enables entries for protocol violations
+/// ([`Config::block_breaches`](crate::Config::block_breaches)). Datagrams that may be forged never
+/// add entries.
 #[derive(Debug, Default)]
 pub struct BlockList {
-    /// When each ends; `None` where it stays until it is taken away.
+    /// When each entry ends; `None` is permanent.
     ends: BTreeMap<Prefix, Option<Instant>>,
-    /// Those that end, soonest first.
+    /// Temporary entries, earliest end first.
     ending: BTreeSet<(Instant, Prefix)>,
-    /// How many prefixes have each length, of IPv4 and of IPv6, so that a look-up tries only lengths
-    /// in use.
+    /// The number of prefixes of each length, for IPv4 and IPv6, so that a lookup tries only
+    /// lengths in use.
     lengths: [BTreeMap<u8, u32>; 2],
 }
 
 /// Most prefixes; TWP/1, section 13.
 const PREFIXES_MAX: usize = 65_536;
-/// Most that are taken off at a time because they have ended.
+/// Most expired entries removed at once.
 const EXPIRED_AT_ONCE: usize = 64;
 
 impl BlockList {
-    /// Blocks a prefix, until `end` where there is one. Of two calls for one prefix the later counts.
+    /// Blocks a prefix, until `end` if given. A later call for the same prefix replaces the
+    /// earlier.
     ///
     /// # Errors
     ///
-    /// [`BlockError::Full`] where 65,536 others are blocked already.
+    /// [`BlockError::Full`] if 65,536 others are blocked.
     pub fn insert(
         &mut self,
         now: Instant,
@@ -64,7 +65,7 @@ impl BlockList {
         Ok(())
     }
 
-    /// Takes a prefix off the list; returns whether it stood there.
+    /// Unblocks a prefix. Returns whether it was blocked.
     pub fn remove(&mut self, prefix: &Prefix) -> bool {
         let Some(end) = self.ends.remove(prefix) else {
             return false;
@@ -82,8 +83,8 @@ impl BlockList {
         true
     }
 
-    /// Returns whether `address` lies in a blocked prefix. One look-up for each length in use, 25 of
-    /// IPv4 or 113 of IPv6 at the most, and none while the list is empty.
+    /// Returns whether `address` is in a blocked prefix. One lookup per length in use, at most 25
+    /// for IPv4 or 113 for IPv6, and none while the list is empty.
     pub fn contains(&mut self, now: Instant, address: IpAddr) -> bool {
         if self.ends.is_empty() {
             return false;
@@ -95,23 +96,22 @@ impl BlockList {
         })
     }
 
-    /// Returns the prefixes, and when each ends, shortest prefixes first. One that has ended may still
-    /// be among them.
+    /// Returns the prefixes with their ends, shortest prefixes first. May include expired ones.
     pub fn iter(&self) -> impl Iterator<Item = (Prefix, Option<Instant>)> {
         self.ends.iter().map(|(prefix, end)| (*prefix, *end))
     }
 
-    /// Returns how many prefixes are blocked.
+    /// Returns the number of blocked prefixes.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Returns whether nothing is blocked.
+    /// Returns whether no prefix is blocked.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// The prefixes that `address` lies in, of the lengths in use.
+    /// The prefixes of `address`, of the lengths in use.
     fn candidates(&self, address: IpAddr) -> impl Iterator<Item = Prefix> {
         let address = address.to_canonical();
         let [of_v4, of_v6] = &self.lengths;
@@ -124,7 +124,7 @@ impl BlockList {
         if address.is_ipv4() { of_v4 } else { of_v6 }
     }
 
-    /// Takes off what has ended, some of it at a time.
+    /// Removes some of the expired entries.
     fn expire(&mut self, now: Instant) {
         for _ in 0..EXPIRED_AT_ONCE {
             match self.ending.first() {
@@ -139,11 +139,11 @@ impl BlockList {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BlockError {
-    /// The text is no prefix.
+    /// The text is not a prefix.
     Text,
     /// The prefix length is out of range.
     Bits(u8),
-    /// 65,536 prefixes are blocked already.
+    /// 65,536 prefixes are blocked.
     Full,
 }
 
@@ -210,7 +210,7 @@ mod tests {
         assert!(list.lengths.iter().all(BTreeMap::is_empty));
     }
 
-    /// However many end at one moment, a look-up takes off 64 of them, and none of the rest blocks.
+    /// If many entries end at once, a lookup removes 64 of them, and none of the rest blocks.
     #[test]
     fn u13_many_ends_at_once_cost_a_look_up_no_more_than_64() {
         let mut list = BlockList::default();

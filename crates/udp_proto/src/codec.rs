@@ -1,14 +1,13 @@
-//! Typed messages of an application, above the bytes that sessions carry.
+//! Typed messages of an application, on top of untyped channels.
 //!
-//! A message's first two bytes are its type's id, big-endian, which its author gives
-//! ([`Typed::ID`]); a [`Codec`] writes the rest. A [`Registry`] knows all types, refuses an id that
-//! is given twice, and calls what is registered for the type of a message that comes. Its
-//! [`Catalogue`] goes into [`Config::messages`](crate::Config::messages): the handshake then refuses
-//! a peer whose types, versions or codec differ, with
-//! [`CloseCode::ChannelConfig`](crate::CloseCode::ChannelConfig), and costs no byte more.
+//! The first two bytes of a message are its type's id, big-endian, assigned by its author
+//! ([`Typed::ID`]); a [`Codec`] encodes the rest. A [`Registry`] knows all types, rejects duplicate
+//! ids, and dispatches received messages. Its [`Catalogue`] goes into
+//! [`Config::messages`](crate::Config::messages): the handshake then refuses a peer whose types,
+//! versions or codec differ, with [`CloseCode::ChannelConfig`](crate::CloseCode::ChannelConfig), at
+//! no extra bytes.
 //!
-//! What comes is bounded by [`Limits`], whatever it claims to be. No byte of the protocol itself
-//! passes here.
+//! [`Limits`] bound what decoding may take. The protocol itself does not use this module.
 #![cfg_attr(
     feature = "postcard",
     doc = r"

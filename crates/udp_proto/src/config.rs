@@ -1,4 +1,4 @@
-//! Configuration: every field carries its range by type, so nothing is left to check.
+//! Configuration. Every field's type enforces its range.
 
 use core::num::NonZeroU32;
 use core::time::Duration;
@@ -10,93 +10,91 @@ use crate::codec::Catalogue;
 use crate::handshake::SpokenVersions;
 use crate::slots::CidLen;
 
-/// What one endpoint allows and how it behaves.
+/// The configuration of an endpoint.
 #[non_exhaustive]
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Largest datagram to send, bytes; 1,200, which every path must carry.
+    /// Largest datagram to send, in bytes; 1,200, which every path must carry.
     pub mtu: Mtu,
-    /// Size that every session checks its path for when it opens; none. The outcome comes as
+    /// Size that every session checks its path for when it opens; none. The result is
     /// [`Event::MtuChecked`](crate::Event::MtuChecked).
     pub mtu_check: Option<Mtu>,
-    /// Whether sessions look for a larger size: 1,280, 1,352 and 1,452 bytes, again each 10 minutes, and
-    /// back to 1,200 for a minute where long packets arrive no more. Off. The driver must have the
-    /// system not split datagrams, as `servicer`'s does.
+    /// Whether sessions search for a larger MTU: 1,280, 1,352 and 1,452 bytes, every 10 minutes,
+    /// with a fallback to 1,200 for a minute if long packets no longer arrive. Off. The driver must
+    /// disable IP fragmentation, as `servicer` does.
     pub mtu_search: MtuSearch,
-    /// Channels of every session; both ends must have the same. Unreliable 0 and reliable 1.
+    /// Channels of every session; both ends must agree. Unreliable channel 0 and reliable channel
+    /// 1.
     pub channels: ChannelTable,
-    /// Types of the application's messages; none. Both ends must have the same: a session with
-    /// another one is closed with [`CloseCode::ChannelConfig`](crate::CloseCode::ChannelConfig).
+    /// Types of the application's messages; none. Both ends must agree, or the session is closed
+    /// with [`CloseCode::ChannelConfig`](crate::CloseCode::ChannelConfig).
     pub messages: Catalogue,
-    /// Silence after which a session is given up; 10 s. The smaller of both ends' holds. By what the
-    /// driver came more than 250 ms late, 10 s at most, it is longer.
+    /// Silence after which a session times out; 10 s. The smaller of both ends' values applies. If
+    /// the driver is more than 250 ms late, the deadline moves by the excess, at most 10 s.
     pub idle_timeout: IdleTimeout,
-    /// Longest silence of ours; 1 s, of which up to a fifth is taken off at random. No more than a
-    /// third of the idle timeout that holds, the smaller of both ends', so that two keepalives in a
-    /// row may be lost: a longer one is cut to that.
+    /// Longest time without a packet of ours; 1 s, minus a random jitter of up to a fifth. Limited
+    /// to a third of the smaller of both ends' idle timeouts, so that two keepalives in a row may
+    /// be lost.
     pub keepalive: Keepalive,
-    /// Reliable payload taken before the application reads, bytes; 1 MiB, and 88 KiB
-    /// [for a server](Self::for_server). Each session may hold as much.
+    /// Reliable payload that may be received and unread, in bytes; 1 MiB, and 88 KiB [for a
+    /// server](Self::for_server). Each session may hold as much.
     pub receive_window: u32,
-    /// How long closing waits for reliable messages to be acknowledged; 500 ms.
+    /// How long closing waits for acknowledgements of reliable messages; 500 ms.
     pub linger: Duration,
-    /// How long connecting may take over all addresses; 10 s.
+    /// Timeout of connecting, over all addresses; 10 s.
     pub connect_timeout: Duration,
-    /// Sessions and attempts at a time; 4,096, at most 65,535. An idle one holds some 3 KiB.
-    /// Players who return while their old sessions live take slots beyond it for as long, up to
-    /// `half_open_max`; for these, 65,535 is the limit of both together.
+    /// Most sessions, attempts included; 4,096, at most 65,535. An idle one holds about 3 KiB.
+    /// Players who reconnect while their old sessions exist temporarily use slots beyond it, up to
+    /// `half_open_max` more; 65,535 limits both together.
     pub sessions_max: u16,
-    /// Of these, how many from one IPv4 address or IPv6 /64; 32. Loopback and trusted exits are
-    /// exempt.
+    /// Most sessions of one IPv4 address or IPv6 /64; 32. Loopback and trusted exits are exempt.
     pub sessions_per_source_max: u16,
-    /// Attempts that wait for their first packet; 1,024, each up to 640 bytes and the token's
+    /// Most attempts that wait for their first packet; 1,024, each up to 640 bytes and the token's
     /// user data.
     pub half_open_max: u16,
-    /// Events that wait for the application; 65,536. Over it, the endpoint takes no datagram.
+    /// Most events that wait for the application; 65,536. At the limit, datagrams are dropped.
     pub events_max: usize,
-    /// Tokens remembered until they expire; 65,536, some 120 bytes each. A full cache refuses new
-    /// tokens.
+    /// Most tokens remembered until they expire; 65,536, about 120 bytes each. A full cache refuses
+    /// new tokens.
     pub token_cache_max: usize,
-    /// When a HELLO must bring a cookie although its token is good.
+    /// When a HELLO with a valid token must also carry a cookie.
     pub retry: RetryPolicy,
-    /// What happens to a player's session when the same player comes with a newer token.
+    /// What happens to a player's session when the player connects with a newer token.
     pub duplicate: DuplicatePolicy,
-    /// Attempts a second with a valid cookie for which elliptic-curve work is done; 1,000, which
-    /// is 12.5 % of a core at 125 microseconds each.
+    /// Attempts per second with a valid cookie that get elliptic-curve work; 1,000, or 12.5 % of a
+    /// core at 125 microseconds each.
     pub accept_rate: u32,
     /// The same for attempts without a cookie; 500.
     pub accept_rate_unvalidated: u32,
-    /// Versions of the protocol to speak; version 1. A client begins with the highest, and a server
-    /// refuses one that asks for less than both speak.
+    /// Protocol versions to use; version 1. A client starts with the highest, and a server refuses
+    /// one lower than both support.
     pub versions: SpokenVersions,
-    /// The suite that a server takes where it is offered; AES-128-GCM, the fastest where AES is in
-    /// hardware.
+    /// The suite that a server prefers; AES-128-GCM, the fastest with AES in hardware.
     pub suite: Suite,
-    /// When keys are changed, and how much one may be used; after 2^20 packets or 15 minutes.
+    /// When keys are updated, and how often one may be used; after 2^20 packets or 15 minutes.
     pub key_limits: KeyLimits,
-    /// Length of our connection ids. 4 bytes; 0 serves an endpoint that only dials, which saves 4
-    /// bytes in each packet to it, and 8 is harder to guess and needed for resets.
+    /// Length of our connection ids; 4 bytes. 0 suits an endpoint that only dials, and saves 4
+    /// bytes in each packet to it. 8 is harder to guess, and required for resets.
     pub cid_len: CidLen,
-    /// What all realtime messages of a session may take: unreliable ones, and reliable ones of
-    /// priority 0 and 1. 256 KiB/s, which is 32 messages of 100 bytes 60 times a second and a third
-    /// more. What is over it waits, and what is unreliable is dropped when it is too old. A path that
-    /// loses a fifth of what is sent halves it for a while ([`Event::RateChanged`](crate::Event)).
+    /// Rate limit of a session's realtime messages in bytes per second: unreliable ones, and
+    /// reliable ones of priority 0 and 1. 256 KiB/s, which is 32 messages of 100 bytes at 60 Hz
+    /// plus a third. Messages over the limit wait, and unreliable ones expire. A path that loses a
+    /// fifth of its packets halves the rate for a while ([`Event::RateChanged`](crate::Event)).
     pub realtime_rate: NonZeroU32,
-    /// Bytes of realtime messages that may leave at once; 16 KiB, two ticks of a game of 30 Hz. At
-    /// least 1,452.
+    /// Burst of realtime messages in bytes; 16 KiB, two ticks of a 30 Hz game. At least 1,452.
     pub realtime_burst: u32,
-    /// Bytes a second that a session sends at most, of all sorts; none, since what is bulk finds the
-    /// path's rate by itself.
+    /// Rate limit of all of a session's packets in bytes per second; none, since congestion control
+    /// limits bulk messages.
     pub send_rate_max: Option<NonZeroU32>,
-    /// Bytes a second that all sessions together send at most, HELLOs and replies not counted; none.
+    /// Rate limit of all sessions together in bytes per second, without HELLOs and replies; none.
     pub endpoint_send_rate_max: Option<NonZeroU32>,
-    /// What is taken of one session's packets; beyond it they are dropped before they are opened.
+    /// Limits on the packets of one session; excess packets are dropped before decryption.
     pub inbound: InboundLimits,
-    /// For how long who breaks the protocol is kept out: a player by the id in his token, in open mode
-    /// the IPv4 address or IPv6 /64 that he has answered from. `None`, as by default, keeps out nobody.
-    /// At most 65,536 of each.
+    /// For how long to ban a peer that violates the protocol: a player by the id in the token, in
+    /// open mode the validated IPv4 address or IPv6 /64. `None`, the default, bans no one. At most
+    /// 65,536 of each.
     pub block_breaches: Option<Duration>,
-    /// Addresses of exits that tell players' real addresses; limits do not hold for them.
+    /// Addresses of exits that report players' addresses; per-source limits do not apply to them.
     pub trusted_exits: Vec<core::net::IpAddr>,
 }
 
@@ -138,11 +136,11 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Returns what suits an endpoint with many sessions: [`InboundLimits::for_server`], and a receive
-    /// window of 88 KiB. With that a hostile peer, which fills all that it may and acknowledges nothing,
-    /// makes some 240 KiB of the process resident, and 4,096 of them less than 1 GiB. It lets 1 MiB a second through, which
-    /// is what a server takes of one session, up to a round trip of 86 ms. A client has one session, and its
-    /// 1 MiB lets 10 MB/s through at a round trip of 100 ms.
+    /// Returns settings for an endpoint with many sessions: [`InboundLimits::for_server`], and a
+    /// receive window of 88 KiB. A hostile peer that fills all its limits and acknowledges nothing
+    /// then takes about 240 KiB of resident memory, and 4,096 of them less than 1 GiB. The window
+    /// allows 1 MiB/s, a server's inbound limit, up to an RTT of 86 ms. A client has one session,
+    /// and its 1 MiB allow 10 MB/s at an RTT of 100 ms.
     #[must_use]
     pub fn for_server() -> Self {
         Self {
@@ -152,7 +150,7 @@ impl Config {
         }
     }
 
-    /// Returns the receive window that the channels need at least.
+    /// Returns the least receive window that the channels need.
     pub(crate) fn receive_window(&self) -> usize {
         let configured = usize::try_from(self.receive_window).unwrap_or(usize::MAX);
         self.channels.receive_window(configured)
@@ -162,40 +160,41 @@ impl Config {
 /// 256 KiB a second.
 const REALTIME_RATE: NonZeroU32 = NonZeroU32::new(262_144).unwrap();
 
-/// What is taken of one session's packets, from the address where its peer is.
+/// Limits on the packets of one session.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InboundLimits {
-    /// Packets a second; 8,000, and 600 for a server, of whom 60 are what a game of 60 Hz sends.
-    /// Each costs some microsecond to open.
+    /// Packets per second; 8,000, and 600 for a server. A 60 Hz game sends 60. Each costs about 1
+    /// µs to decrypt.
     pub packets: u32,
-    /// Packets at once; half a second of them.
+    /// Burst of packets; half a second of them.
     pub packets_burst: u32,
-    /// Bytes a second, and half of them at once; 8 MiB, and 1 MiB for a server.
+    /// Bytes per second, with a burst of half a second; 8 MiB, and 1 MiB for a server.
     pub bytes: u32,
-    /// Frames a second in these packets, messages and all others but padding, and half of them at once, one
-    /// full packet at least; 64,000, and 6,000 for a server: three times what
-    /// [`Config::realtime_rate`] is made for. Each costs up to a tenth of a microsecond here, and a message as much
-    /// more in the application. A packet holds 30 messages and 16 other frames at most.
+    /// Frames per second, messages and others but padding, with a burst of half a second but at
+    /// least one full packet; 64,000, and 6,000 for a server: three times what
+    /// [`Config::realtime_rate`] is designed for. Each costs up to 0.1 µs here, and a message as
+    /// much again in the application. A packet holds at most 30 messages and 16 other frames.
     pub frames: u32,
-    /// What happens to who does not heed that for 10 s.
+    /// What happens to a peer that exceeds the limits for 10 s.
     pub policy: FloodPolicy,
 }
 
-/// What happens to a session whose peer has sent more than twice [`InboundLimits`] for 10 s on end.
+/// What happens to a session whose peer has sent more than twice [`InboundLimits`] for 10
+/// consecutive seconds.
 ///
-/// It counts only where all that was opened in that time was the peer's: who forges its address
-/// cannot end its session.
+/// Seconds with forged packets do not count, so forging a peer's address cannot end its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FloodPolicy {
-    /// What is over the limit goes on being dropped.
+    /// Excess packets are dropped.
     Drop,
     /// The session is closed with [`CloseCode::Flood`](crate::CloseCode::Flood).
     Close,
 }
 
 impl InboundLimits {
-    /// Returns what suits an endpoint with many sessions: 600 packets, 6,000 frames and 1 MiB a second.
+    /// Returns limits for an endpoint with many sessions: 600 packets, 6,000 frames and 1 MiB per
+    /// second.
     #[must_use]
     pub const fn for_server() -> Self {
         Self {
@@ -209,7 +208,7 @@ impl InboundLimits {
 }
 
 impl Default for InboundLimits {
-    /// What suits an endpoint with a session that it has asked for.
+    /// Limits for a session that this endpoint dialled.
     fn default() -> Self {
         Self {
             packets: 8_000,
@@ -221,21 +220,21 @@ impl Default for InboundLimits {
     }
 }
 
-/// Largest datagram to send, bytes of UDP payload.
+/// Largest datagram to send, in bytes of UDP payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mtu(u16);
 
 impl Mtu {
-    /// A HELLO fills it, and every path must carry it; RFC 9000, section 14.
+    /// The size of a HELLO, which every path must carry; RFC 9000, section 14.
     pub const MIN: Self = Self(1_200);
-    /// What links of the mesh carry.
+    /// What mesh links carry.
     pub const MESH: Self = Self(1_280);
     /// Ethernet less 100 for the headers of a tunnel, 40 (IPv6) and 8 (UDP).
     pub const TUNNEL: Self = Self(1_352);
     /// Ethernet less 40 (IPv6) and 8 (UDP).
     pub const MAX: Self = Self(1_452);
 
-    /// Accepts `bytes` where it lies in range.
+    /// Returns `None` if `bytes` is out of range.
     pub const fn new(bytes: u16) -> Option<Self> {
         if bytes >= Self::MIN.0 && bytes <= Self::MAX.0 {
             Some(Self(bytes))
@@ -250,21 +249,21 @@ impl Mtu {
     }
 }
 
-/// Whether sessions look for the largest datagram that their path carries; RFC 8899.
+/// Whether sessions search for the path's MTU; RFC 8899.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MtuSearch {
-    /// They keep to what is configured.
+    /// No: the configured size is used.
     Off,
-    /// They do.
+    /// Yes.
     On,
 }
 
-/// Silence after which a session is given up: 2 to 120 s.
+/// Idle timeout of a session: 2 to 120 s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IdleTimeout(Duration);
 
 impl IdleTimeout {
-    /// Accepts `span` where it lies in range.
+    /// Returns `None` if `span` is out of range.
     pub const fn new(span: Duration) -> Option<Self> {
         if span.as_millis() >= 2_000 && span.as_millis() <= 120_000 {
             Some(Self(span))
@@ -279,12 +278,12 @@ impl IdleTimeout {
     }
 }
 
-/// Longest silence of one side: 0.2 to 20 s.
+/// Keepalive interval: 0.2 to 20 s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Keepalive(Duration);
 
 impl Keepalive {
-    /// Accepts `span` where it lies in range.
+    /// Returns `None` if `span` is out of range.
     pub const fn new(span: Duration) -> Option<Self> {
         if span.as_millis() >= 200 && span.as_millis() <= 20_000 {
             Some(Self(span))
@@ -299,32 +298,31 @@ impl Keepalive {
     }
 }
 
-/// When a HELLO must bring a cookie although its token is good.
+/// When a HELLO with a valid token must also carry a cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryPolicy {
-    /// Where half-open slots or the budget run low; costs nobody a round trip in quiet times.
+    /// When half-open slots or the budget run low; normally this costs no round trip.
     WhenNeeded,
     /// Always.
     Always,
 }
 
-/// What happens to a player's session when the same player comes with a newer token.
+/// What happens to a player's session when the player connects with a newer token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DuplicatePolicy {
-    /// The new session replaces it, once its first packet opens.
+    /// The new session replaces it once its first packet authenticates.
     Replace,
     /// The new attempt is refused.
     Reject,
 }
 
-/// Separates games and builds: endpoints with different ones do not hear each other.
+/// Identifies a game and build; endpoints with different ids ignore each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AppId(pub u64);
 
-/// When keys are changed, and how much one may be used at the very most.
+/// When keys are updated, and how often one may be used.
 ///
-/// The defaults are what a session wants; smaller ones are for tests, which cannot wait for a
-/// million packets. What is out of range is cut to it.
+/// Smaller values than the defaults are for tests. Values out of range are clamped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyLimits {
     phase_packets: u64,
@@ -334,62 +332,61 @@ pub struct KeyLimits {
 }
 
 impl KeyLimits {
-    /// Packets that did not open, over a session's life, at which it ends: RFC 9001, section 6.6,
-    /// allows 2^52 for AES-GCM, and for ChaCha20-Poly1305 no more than this.
+    /// Packets that failed to authenticate, over a session's life, after which it ends. RFC 9001,
+    /// section 6.6, allows 2^52 for AES-GCM, and this for ChaCha20-Poly1305.
     pub const FAILED_OPENS_MAX: u64 = 1 << 36;
 
-    /// Changes keys after so many packets of a phase; 1 to 2^23, 2^20 unless told.
+    /// Updates keys after this many packets of a phase; 1 to 2^23, 2^20 by default.
     #[must_use]
     pub const fn with_phase_packets(mut self, packets: u64) -> Self {
         self.phase_packets = within(packets, SEALS_MAX);
         self
     }
 
-    /// Changes keys after so long; 15 minutes unless told.
+    /// Updates keys after this time; 15 minutes by default.
     ///
-    /// However short, keys are changed only when a packet of the present phase was acknowledged
-    /// and three probe timeouts have passed.
+    /// However short, an update requires an acknowledged packet of the current phase and three
+    /// probe timeouts since the last update.
     #[must_use]
     pub const fn with_phase_span(mut self, span: Duration) -> Self {
         self.phase_span = span;
         self
     }
 
-    /// Ends a session, rather than seal more packets under one key; 1 to 2^23, which is also what
-    /// holds unless told. The last 64 are kept for CLOSE: with 64 or fewer, nothing else is sent.
+    /// Closes a session before a key seals more packets than this; 1 to 2^23, the default. The last
+    /// 64 are reserved for CLOSE: with 64 or fewer, nothing else is sent.
     #[must_use]
     pub const fn with_seals_max(mut self, packets: u64) -> Self {
         self.seals_max = within(packets, SEALS_MAX);
         self
     }
 
-    /// Ends a session when so many packets for it did not open; 1 to 2^36, which is also what holds
-    /// unless told.
+    /// Closes a session after this many packets failed to authenticate; 1 to 2^36, the default.
     #[must_use]
     pub const fn with_failed_opens_max(mut self, packets: u64) -> Self {
         self.failed_opens_max = within(packets, Self::FAILED_OPENS_MAX);
         self
     }
 
-    /// Returns after how many packets of a phase the next one begins.
+    /// Returns the packets of a phase after which keys are updated.
     #[must_use]
     pub const fn phase_packets(&self) -> u64 {
         self.phase_packets
     }
 
-    /// Returns after how long a phase ends.
+    /// Returns the duration of a phase.
     #[must_use]
     pub const fn phase_span(&self) -> Duration {
         self.phase_span
     }
 
-    /// Returns how many packets a key seals at most.
+    /// Returns the most packets that a key seals.
     #[must_use]
     pub const fn seals_max(&self) -> u64 {
         self.seals_max
     }
 
-    /// Returns how many packets may fail to open.
+    /// Returns the most packets that may fail to authenticate.
     #[must_use]
     pub const fn failed_opens_max(&self) -> u64 {
         self.failed_opens_max
@@ -407,7 +404,7 @@ impl Default for KeyLimits {
     }
 }
 
-/// `value`, cut to 1 to `most`.
+/// `value`, clamped to 1 to `most`.
 const fn within(value: u64, most: u64) -> u64 {
     if value == 0 {
         1
@@ -433,7 +430,7 @@ mod tests {
         assert!(Keepalive::new(Duration::from_secs(21)).is_none());
     }
 
-    /// What that comes to in memory is measured by the test `resident`.
+    /// The test `resident` measures the resulting memory.
     #[test]
     fn a_server_grants_each_session_a_window_for_the_longest_message_and_no_more() {
         let config = Config::for_server();

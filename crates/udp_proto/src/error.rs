@@ -1,4 +1,4 @@
-//! Why things end or are refused.
+//! Errors, and reasons of ends and refusals.
 
 use core::fmt;
 
@@ -9,21 +9,21 @@ use wire::BadDestination;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum CloseCode {
-    /// In order.
+    /// A regular end.
     NoError,
     /// The application's own reason, in the reason text.
     App,
-    /// A frame could not be read.
+    /// A malformed frame.
     Frame,
-    /// A packet was acknowledged that was never sent.
+    /// An acknowledgement of a packet that was never sent.
     AckUnsent,
-    /// Fragments of one message contradict each other.
+    /// Contradictory fragments of one message.
     Fragment,
-    /// More reliable bytes came than were granted.
+    /// More reliable bytes than granted.
     Flow,
     /// The ends have different channels.
     ChannelConfig,
-    /// Keys were updated out of turn.
+    /// A key update out of turn.
     KeyUpdate,
     /// A key reached its limit.
     AeadLimit,
@@ -31,21 +31,21 @@ pub enum CloseCode {
     PacketNumbersExhausted,
     /// Too many packets for too long.
     Flood,
-    /// Silence. Never sent.
+    /// Idle timeout. Never sent.
     Idle,
-    /// A newer session took its place.
+    /// Replaced by a newer session.
     Replaced,
     /// The application ended it.
     Kicked,
-    /// The endpoint shuts down.
+    /// The endpoint is shutting down.
     Shutdown,
-    /// A version below what both speak was asked for.
+    /// The requested version is below what both ends support.
     Downgrade,
     /// No slot is free.
     Full,
-    /// The token was used before.
+    /// The token was already used.
     TokenUsed,
-    /// A fault of ours.
+    /// An internal error.
     Internal,
     /// No version in common.
     Version,
@@ -53,25 +53,25 @@ pub enum CloseCode {
     Params,
     /// The peer's identity did not verify or is not allowed.
     PeerIdentity,
-    /// The server is of another application.
+    /// The server runs another application.
     Application,
-    /// The server does not take clients in this mode: with a token, without one, or as nodes.
+    /// The server does not serve this mode: with a token, without one, or as a node.
     Mode,
-    /// As many sessions of the client's address are open as
-    /// [`Config::sessions_per_source_max`](crate::Config::sessions_per_source_max) allows.
+    /// The client's address has
+    /// [`Config::sessions_per_source_max`](crate::Config::sessions_per_source_max) open sessions.
     SourceFull,
-    /// The token does not open at this server: it is another's, or of before a restart.
+    /// The token does not open at this server: it is for another one, or from before a restart.
     TokenInvalid,
     /// The token has expired.
     TokenExpired,
-    /// The token is of the future, or lives for longer than is allowed.
+    /// The token is from the future, or lives longer than allowed.
     TokenClock,
-    /// A code that this version does not know.
+    /// A code unknown to this version.
     Unknown(u16),
 }
 
 impl CloseCode {
-    /// Returns the code as it is on the wire.
+    /// Returns the wire code.
     pub const fn to_wire(self) -> u16 {
         match self {
             Self::NoError => 0,
@@ -193,9 +193,9 @@ pub enum CloseReason {
     Local(CloseCode),
     /// The peer closed it with this code.
     Peer(CloseCode),
-    /// Nothing was heard for the idle timeout.
+    /// The idle timeout passed.
     Timeout,
-    /// The server does not know the session any more: it was started again.
+    /// The server restarted and lost the session.
     Reset,
 }
 
@@ -210,14 +210,14 @@ impl fmt::Display for CloseReason {
     }
 }
 
-/// Why `listen` did not begin.
+/// Why `listen` failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ListenError {
-    /// It listens already; see [`Endpoint::shutdown`](crate::Endpoint::shutdown).
+    /// It already listens; see [`Endpoint::shutdown`](crate::Endpoint::shutdown).
     AlreadyListening,
-    /// The endpoint's connection ids have length 0, and players behind one address could not be
-    /// told apart.
+    /// The endpoint's connection ids have length 0, so players behind one address are
+    /// indistinguishable.
     NoConnectionIds,
     /// The certificate is for another key or instance.
     Certificate,
@@ -244,27 +244,27 @@ impl From<crypto::NoEntropy> for ListenError {
     }
 }
 
-/// Why `connect` did not begin.
+/// Why `connect` failed immediately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// No address was given, or more than eight.
     Addresses(usize),
-    /// Nothing can answer from any of the addresses; this is what is wrong with the first.
+    /// No address is usable; the problem of the first one.
     Destination(BadDestination),
-    /// So many server keys were given; 1 to 4 are allowed.
+    /// This many server keys; 1 to 4 are allowed.
     ServerKeys(usize),
-    /// So many root keys were given; 1 or 2 are allowed.
+    /// This many root keys; 1 or 2 are allowed.
     RootKeys(usize),
-    /// A server or root key was given twice.
+    /// A server or root key is listed twice.
     ServerKeyRepeated,
-    /// The token is longer than a HELLO can carry, bytes.
+    /// The token is longer than a HELLO can carry, in bytes.
     TokenLength(usize),
-    /// All sessions of the endpoint are taken.
+    /// All sessions of the endpoint are in use.
     Full,
-    /// A session with this address exists, and connection ids of length 0 cannot tell two apart.
+    /// A session with this address exists, and connection ids of length 0 cannot distinguish two.
     AddressTaken,
-    /// Peer mode needs an endpoint that listens with an identity.
+    /// Peer mode requires an endpoint that listens with an identity.
     NoIdentity,
     /// The provider has no randomness.
     NoEntropy,
@@ -297,49 +297,50 @@ impl From<BadDestination> for ConnectError {
     }
 }
 
-/// Why an attempt to connect ended without a session.
+/// Why an attempt to connect failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectFailure {
     /// No server answered in time.
     Timeout,
-    /// Answers came, but none from the holder of the expected key: `rejected` ACCEPTs failed a
+    /// Answers arrived, but none from the holder of the expected key: `rejected` ACCEPTs failed a
     /// check.
     NotTheServer {
         /// ACCEPTs that failed.
         rejected: u8,
     },
-    /// Answers came from a server whose certificate is not believed. The last one's fault.
+    /// A server answered with a certificate that failed verification, for this reason (the last
+    /// one).
     Certificate(CertificateError),
-    /// The server refused, and has proved that it opened the token or holds the network secret.
+    /// The server refused, and proved that it opened the token or holds the network secret.
     Refused(CloseCode),
-    /// The server refused without a proof, as it must in open mode, and where it cannot open the token:
-    /// twice at least, and no genuine answer came within a second or three round trips.
+    /// The server refused without a proof, as in open mode or if it cannot open the token: at least
+    /// twice, with no genuine answer within a second or three round trips.
     RefusedUnproved(CloseCode),
-    /// No version in common, without a proof.
+    /// No common version, without a proof.
     Version,
-    /// The application gave up.
+    /// The application cancelled it.
     Cancelled,
     /// The provider has no randomness.
     NoEntropy,
 }
 
-/// How sure it is why an attempt failed.
+/// How certain the cause of a failed attempt is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Certainty {
-    /// It is known here: the application gave up, or there is no randomness.
+    /// Known locally: cancelled, or no randomness.
     Known,
-    /// The server has proved who it is.
+    /// The server proved its identity.
     Proved,
-    /// Answers from the address that was dialled say so, and echo the attempt. Whoever reads what we
-    /// send, and forges what comes back, can say the same.
+    /// Answers from the dialled address that echo the attempt. An attacker who reads our packets
+    /// can forge them.
     Unproved,
-    /// Nothing came: the server is away, the address is wrong, or the path carries nothing.
+    /// No answer: the server is down, the address is wrong, or the path is broken.
     Silence,
 }
 
 impl ConnectFailure {
-    /// Returns how sure it is.
+    /// Returns how certain the cause is.
     #[must_use]
     pub const fn certainty(self) -> Certainty {
         match self {
@@ -374,7 +375,7 @@ impl fmt::Display for ConnectFailure {
     }
 }
 
-/// The session has ended, or never was.
+/// The session has ended or never existed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoSession;
 

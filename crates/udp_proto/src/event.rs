@@ -1,4 +1,4 @@
-//! What an endpoint tells its application.
+//! Events for the application.
 
 use core::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use crate::error::{CloseReason, ConnectFailure};
 use crate::outcome::MessageOutcome;
 use crate::slots::SessionId;
 
-/// News of one session. Events of one session come in order, and none after `Closed`.
+/// An event of one session. Events of a session are in order, and `Closed` is the last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -19,90 +19,90 @@ pub enum Event {
     Connected {
         /// The session.
         session: SessionId,
-        /// Who is at its other end.
+        /// The peer.
         peer: Box<Peer>,
     },
-    /// `connect` ended without a session; the id is not used again.
+    /// `connect` failed; the id is not reused.
     ConnectFailed {
-        /// What `connect` returned.
+        /// The id that `connect` returned.
         session: SessionId,
-        /// Why.
+        /// The cause.
         failure: ConnectFailure,
     },
-    /// Messages wait to be received; said again only after all were.
+    /// Messages can be received. Raised again only after all were received.
     Readable {
         /// The session.
         session: SessionId,
     },
-    /// What became of a message is known; told once for each that was sent with
-    /// [`send_tracked`](crate::Endpoint::send_tracked), and before `Closed`.
+    /// The outcome of a tracked message. Raised once for each message sent with
+    /// [`send_tracked`](crate::Endpoint::send_tracked), before `Closed`.
     Settled {
         /// The session.
         session: SessionId,
-        /// The channel it was sent on.
+        /// The message's channel.
         channel: ChannelId,
-        /// What `send_tracked` returned.
+        /// The number that `send_tracked` returned.
         message: MessageId,
-        /// What became of it.
+        /// The outcome.
         outcome: MessageOutcome,
     },
-    /// The peer of a session that we accepted has another address: packets go there from now on. It
-    /// has answered from there, or came back to where it was within the last minute; or the first
-    /// packet of the session was a copy from elsewhere.
+    /// The peer of an accepted session has a new address. It answered a challenge there, or
+    /// returned to its address of the last minute, or the session's first packet was a copy from
+    /// elsewhere.
     AddressChanged {
-        /// The session, which goes on.
+        /// The session, which continues.
         session: SessionId,
-        /// Where its packets come from now: the player's own address where a trusted exit told it.
+        /// The new address; the player's own if a trusted exit reported it.
         address: SocketAddr,
     },
-    /// The check that [`Config::mtu_check`](crate::Config::mtu_check) asks for is over; told again
-    /// where the peer's host has changed, for the size that was known to be carried before.
+    /// The check of [`Config::mtu_check`](crate::Config::mtu_check) finished. Raised again if the
+    /// peer's host changed, for the size that the former path carried.
     MtuChecked {
         /// The session.
         session: SessionId,
-        /// The size that its path carries, `None` where not the one asked for.
+        /// The size that the path carries, `None` if not the requested one.
         mtu: Option<Mtu>,
     },
-    /// What the session may send of realtime messages has changed: its path loses more than a fifth,
-    /// or answers no more, and the rate was halved; or it is back at
-    /// [`Config::realtime_rate`](crate::Config::realtime_rate). Who sends less keeps what it sends young.
+    /// The session's realtime rate changed. It was halved because the path loses more than a fifth
+    /// or is silent, or it is back at [`Config::realtime_rate`](crate::Config::realtime_rate). Send
+    /// less to avoid queueing.
     RateChanged {
         /// The session.
         session: SessionId,
-        /// Bytes a second now.
+        /// The new rate in bytes per second.
         realtime_rate: u32,
     },
-    /// The session has ended; the id is not used again. Until the next event is polled, or another
-    /// session dialled, what came before the end can be received, and the counters be read.
+    /// The session ended; the id is not reused. Received messages and counters stay readable until
+    /// the next event is polled or another session dialled.
     Closed {
         /// The session.
         session: SessionId,
-        /// Why.
+        /// The cause.
         reason: CloseReason,
-        /// What the peer said besides its code, at most 128 bytes; empty where it said nothing,
-        /// or did not end the session. To be trusted like any message of the peer's.
+        /// The peer's text, at most 128 bytes; empty if it sent none or did not close the session.
+        /// Trust it no more than the peer's messages.
         text: Box<[u8]>,
     },
 }
 
-/// Who is at the other end of a session.
+/// The peer of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Where its packets come from: the player's own address where a trusted exit told it.
+    /// Its address; the player's own if a trusted exit reported it.
     pub address: SocketAddr,
     /// What it proved.
     pub proof: Proof,
 }
 
-/// What the other end of a session has proved.
+/// What the peer of a session has proved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Proof {
-    /// A client: it holds the PSK of this token.
+    /// A client that holds the PSK of this token.
     Token(Grant),
-    /// A client of open mode: nothing.
+    /// A client of open mode, without a proof.
     Anonymous,
-    /// A node of our network: it holds the network secret and the key with this hash.
+    /// A node of our mesh: it holds the network secret and the key with this hash.
     Node(NodeId),
     /// The server that we dialled: it holds this key.
     Server(PublicKey),
@@ -112,20 +112,20 @@ pub enum Proof {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Grant {
-    /// Names the token; no other has it.
+    /// Unique id of the token.
     pub token_id: TokenId,
     /// The player.
     pub client_id: ClientId,
     /// The match.
     pub match_id: MatchId,
-    /// The place in it.
+    /// The player's seat in the match.
     pub seat: Seat,
-    /// The side.
+    /// The player's team.
     pub team: Team,
-    /// When the matchmaker made it; of two tokens of one player, the newer one counts.
+    /// When the matchmaker issued it; of two tokens of one player, the newer wins.
     pub issued_at: UnixTime,
-    /// When it stops opening sessions; a session outlives it.
+    /// When it stops opening sessions; existing sessions continue.
     pub expires_at: UnixTime,
-    /// What the matchmaker added for the game, at most 512 bytes.
+    /// The matchmaker's data for the game, at most 512 bytes.
     pub user: Vec<u8>,
 }

@@ -1,4 +1,4 @@
-//! Messages too long for one frame: how they are split, and what may be put together again.
+//! Fragmentation of long messages, and their reassembly.
 
 mod blocks;
 
@@ -9,27 +9,27 @@ use blocks::Blocks;
 
 /// Bytes in each fragment but the last; TWP/1, section 7.1.
 ///
-/// With its header, 1,129 bytes. A datagram of 1,200 has room for it and 42 bytes of others.
+/// 1,129 bytes with its header, which leaves 42 bytes for other frames in a datagram of 1,200.
 pub const FRAGMENT_LEN: usize = 1_120;
 
-/// What unreliable reassembly may be charged for in one session, bytes; TWP/1, section 7.1.
+/// Most bytes charged to unreliable reassembly in one session; TWP/1, section 7.1.
 pub const UNRELIABLE_BUDGET: usize = 64 << 10;
 
-/// Unreliable messages that a session puts together at a time; TWP/1, section 7.1.
+/// Most incomplete unreliable messages in one session; TWP/1, section 7.1.
 pub const UNRELIABLE_MESSAGES_MAX: usize = 8;
 
-/// How long a split unreliable message is waited for; docs/protocol.md, section 8.
+/// How long to wait for the fragments of an unreliable message; docs/protocol.md, section 8.
 ///
-/// Its sender relies on it: it sends no part again that would come later.
+/// Its sender relies on it and retransmits no fragment that would arrive later.
 pub const REASSEMBLY_LIFE: Duration = Duration::from_secs(2);
 
-/// Returns how many fragments a message of `len` bytes has; 0 where `len` is 0.
+/// Returns the number of fragments of a message of `len` bytes; 0 if `len` is 0.
 #[must_use]
 pub const fn fragment_count(len: usize) -> usize {
     len.div_ceil(FRAGMENT_LEN)
 }
 
-/// Bytes in the last fragment of a message of `len` bytes.
+/// Length of the last fragment of a message of `len` bytes.
 pub(crate) const fn tail_len(len: usize) -> usize {
     match len.checked_rem(FRAGMENT_LEN) {
         Some(0) | None => FRAGMENT_LEN,
@@ -37,38 +37,38 @@ pub(crate) const fn tail_len(len: usize) -> usize {
     }
 }
 
-/// What the reassembly of a message of `count` fragments is charged beyond the bytes it holds.
+/// What an incomplete message of `count` fragments is charged beyond its bytes.
 #[must_use]
 pub const fn fragment_cost(count: u16) -> usize {
     64_usize.saturating_add(count as usize / 8)
 }
 
-/// The place of a fragment in its message, as its header says it.
+/// The position of a fragment in its message, as in its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     /// Counted from 0.
     pub index: u16,
-    /// Fragments that the message has.
+    /// Number of fragments of the message.
     pub count: u16,
 }
 
-/// A fragment whose header and length fit each other and its channel.
+/// A fragment with a valid header and length for its channel.
 #[derive(Clone, Copy, Debug)]
 pub struct Fragment<'a> {
     /// Below `count`.
     index: u16,
-    /// 2 or more; 1 only for a message that was never split.
+    /// At least 2; 1 only for a message that was not split.
     count: u16,
-    /// [`FRAGMENT_LEN`] bytes, in the last fragment 1 to so many.
+    /// [`FRAGMENT_LEN`] bytes; 1 to as many in the last fragment.
     data: &'a [u8],
 }
 
 impl<'a> Fragment<'a> {
-    /// Checks what came against a channel of messages of up to `message_bytes_max`.
+    /// Checks a fragment against a channel of messages of up to `message_bytes_max`.
     ///
     /// # Errors
     ///
-    /// [`FragmentError`], with which the session ends.
+    /// [`FragmentError`], which ends the session.
     pub fn new(
         position: Position,
         data: &'a [u8],
@@ -95,7 +95,7 @@ impl<'a> Fragment<'a> {
         Ok(Self { index, count, data })
     }
 
-    /// Makes the one fragment of a message that was never split.
+    /// Creates the only fragment of a message that was not split.
     pub(crate) const fn whole(data: &'a [u8]) -> Self {
         Self {
             index: 0,
@@ -110,7 +110,7 @@ impl<'a> Fragment<'a> {
         self.data
     }
 
-    /// Returns how many fragments its message has.
+    /// Returns the number of fragments of its message.
     #[must_use]
     pub const fn count(&self) -> u16 {
         self.count
@@ -122,37 +122,37 @@ impl<'a> Fragment<'a> {
     }
 }
 
-/// Holds the fragments of any number of messages until their owners take or drop them.
+/// Holds the fragments of incomplete messages until they are taken or discarded.
 ///
-/// It knows neither channels nor budgets; those who call it do. Memory follows what arrived, never
-/// what a header announced.
+/// Independent of channels and budgets, which its callers enforce. Memory follows the received
+/// bytes, not the announced length.
 #[derive(Debug)]
 pub struct Reassembler {
-    /// Where the bytes of fragments of [`FRAGMENT_LEN`] are, each in a block of its own.
+    /// Fragments of [`FRAGMENT_LEN`] bytes, one block each.
     full: Blocks<FRAGMENT_LEN>,
-    /// Where those of all others are.
+    /// All other fragments.
     short: Blocks<SHORT_LEN>,
-    /// Messages begun, and free places among them.
+    /// Messages, and free entries.
     messages: Vec<Partial>,
-    /// The free places.
+    /// The free entries.
     free: Vec<Key>,
 }
 
-/// Names a message that a [`Reassembler`] holds, until it is taken or dropped.
+/// Identifies a message in a [`Reassembler`] until it is taken or discarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key(u32);
 
-/// What a [`Reassembler`] thinks of a fragment.
+/// Whether a fragment is new to a [`Reassembler`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     /// Not held yet.
     New,
-    /// Held already, to be ignored.
+    /// A duplicate, to be ignored.
     Repeated,
 }
 
 impl Reassembler {
-    /// Makes one that holds nothing.
+    /// Creates an empty reassembler.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -163,7 +163,7 @@ impl Reassembler {
         }
     }
 
-    /// Begins a message of `count` fragments.
+    /// Starts a message of `count` fragments.
     pub fn begin(&mut self, count: u16) -> Key {
         let fresh = Partial {
             count,
@@ -181,12 +181,12 @@ impl Reassembler {
         key
     }
 
-    /// Says what [`insert`](Self::insert) would do with `fragment`.
+    /// Returns whether [`insert`](Self::insert) would store `fragment`.
     ///
     /// # Errors
     ///
-    /// [`FragmentError::Contradiction`] where it repeats another of the message with another count
-    /// or size.
+    /// [`FragmentError::Contradiction`] if an earlier fragment of the message has another count or
+    /// size.
     pub fn admit(&self, key: Key, fragment: &Fragment<'_>) -> Result<Admission, FragmentError> {
         let message = self.get(key).ok_or(FragmentError::Contradiction)?;
         if message.count != fragment.count {
@@ -201,8 +201,8 @@ impl Reassembler {
         Ok(Admission::Repeated)
     }
 
-    /// Stores a fragment that [`admit`](Self::admit) called new, and returns whether the message is
-    /// complete. Others are ignored.
+    /// Stores a fragment that [`admit`](Self::admit) called new; ignores others. Returns whether
+    /// the message is complete.
     pub fn insert(&mut self, key: Key, fragment: &Fragment<'_>) -> bool {
         if self.admit(key, fragment) != Ok(Admission::New) {
             return self.is_complete(key);
@@ -224,7 +224,7 @@ impl Reassembler {
         message.is_complete()
     }
 
-    /// Hands the message's bytes to `sink` in order, and forgets it.
+    /// Passes the message's bytes to `sink` in order, and removes it.
     pub fn take(&mut self, key: Key, sink: &mut impl FnMut(&[u8])) {
         if let Some(message) = self.get(key) {
             for piece in &message.pieces {
@@ -237,7 +237,7 @@ impl Reassembler {
         self.discard(key);
     }
 
-    /// Forgets the message.
+    /// Removes the message.
     pub fn discard(&mut self, key: Key) {
         let place = usize::try_from(key.0).unwrap_or(usize::MAX);
         let Some(message) = self.messages.get_mut(place) else {
@@ -249,8 +249,8 @@ impl Reassembler {
                 _ => self.short.release(piece.first),
             }
         }
-        // Short lists are kept, so that a steady load allocates nothing; long ones are not, else
-        // each place would keep the longest message it ever saw.
+        // Short lists are kept, so that a steady load allocates nothing. Long ones are not, or each
+        // entry would keep the size of its longest message.
         if message.pieces.capacity() <= PIECES_KEPT {
             message.pieces.clear();
         } else {
@@ -265,7 +265,7 @@ impl Reassembler {
         self.free.len() == self.messages.len()
     }
 
-    /// Gives back all memory, where nothing is held.
+    /// Releases all memory if nothing is held.
     pub fn shrink(&mut self) {
         if self.is_empty() {
             self.messages = Vec::new();
@@ -275,8 +275,7 @@ impl Reassembler {
         }
     }
 
-    /// Gives back what the stores keep where that is more than twice what they hold. What they hold
-    /// moves for it.
+    /// Releases store capacity beyond twice the content, by moving the content.
     pub(crate) fn tidy(&mut self) {
         if !self.full.is_sparse() && !self.short.is_sparse() {
             return;
@@ -309,19 +308,19 @@ impl Reassembler {
         }
     }
 
-    /// Returns whether all fragments are there.
+    /// Returns whether all fragments are present.
     #[must_use]
     pub fn is_complete(&self, key: Key) -> bool {
         self.get(key).is_some_and(Partial::is_complete)
     }
 
-    /// Returns how many bytes of the message it holds.
+    /// Returns the received bytes of the message.
     #[must_use]
     pub fn held_len(&self, key: Key) -> usize {
         self.get(key).map_or(0, Partial::held_len)
     }
 
-    /// Returns what the message is charged: its bytes held, 64, and 1 for 8 fragments announced.
+    /// Returns the charge of the message: its received bytes, 64, and 1 per 8 announced fragments.
     #[must_use]
     pub fn cost(&self, key: Key) -> usize {
         self.get(key).map_or(0, |message| {
@@ -350,7 +349,7 @@ impl Reassembler {
             .fold(0, |sum, part| sum.saturating_add(*part))
     }
 
-    /// Returns the heap memory that the bytes of fragments are kept in.
+    /// Returns the heap memory of the fragment stores.
     pub(crate) const fn stores_memory(&self) -> usize {
         self.full.memory().saturating_add(self.short.memory())
     }
@@ -360,7 +359,7 @@ impl Reassembler {
         self.messages.get(usize::try_from(key.0).ok()?)
     }
 
-    /// Returns the message of `key`, to change it.
+    /// Returns the message of `key` mutably.
     fn get_mut(&mut self, key: Key) -> Option<&mut Partial> {
         self.messages.get_mut(usize::try_from(key.0).ok()?)
     }
@@ -372,21 +371,21 @@ impl Default for Reassembler {
     }
 }
 
-/// A message of which some fragments are there.
+/// An incomplete message.
 #[derive(Debug, Default)]
 struct Partial {
-    /// Fragments that it has.
+    /// Number of fragments.
     count: u16,
-    /// Bytes of the last one, once it came.
+    /// Length of the last fragment, once received.
     tail_len: Option<u16>,
-    /// What is there, by index.
+    /// Received fragments, by index.
     pieces: Vec<Piece>,
 }
 
 impl Partial {
-    /// Returns the place of fragment `index` in `pieces`, as an error where it is to be inserted.
+    /// Returns the position of fragment `index` in `pieces`, or its insertion point.
     fn find(&self, index: u16) -> Result<usize, usize> {
-        // Most come in order.
+        // Most arrive in order.
         match self.pieces.last() {
             Some(last) if last.index >= index => self
                 .pieces
@@ -395,12 +394,12 @@ impl Partial {
         }
     }
 
-    /// Returns whether all fragments are there.
+    /// Returns whether all fragments are present.
     fn is_complete(&self) -> bool {
         self.pieces.len() == usize::from(self.count)
     }
 
-    /// Returns how many bytes are there.
+    /// Returns the received bytes.
     fn held_len(&self) -> usize {
         let full = self
             .pieces
@@ -416,7 +415,7 @@ impl Partial {
     }
 }
 
-/// A fragment held.
+/// A received fragment.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     /// Its first block.
@@ -426,7 +425,7 @@ struct Piece {
 }
 
 impl Piece {
-    /// Returns its length, where its message has `count` fragments and the last of them is so long.
+    /// Returns its length in a message of `count` fragments with a last one of `tail_len`.
     fn len(self, count: u16, tail_len: Option<u16>) -> usize {
         if self.index.saturating_add(1) == count {
             tail_len.map_or(0, usize::from)
@@ -436,28 +435,28 @@ impl Piece {
     }
 }
 
-/// Bytes in a block for what is shorter than a full fragment; with the link, 60.
+/// Bytes in a block for shorter fragments; with the link, 60.
 const SHORT_LEN: usize = 56;
 
-/// Places for pieces that a free [`Partial`] keeps.
+/// Capacity for pieces that a free [`Partial`] keeps.
 const PIECES_KEPT: usize = 4;
 
-/// How a fragment contradicts its header, its channel or an earlier fragment.
+/// How a fragment violates its header, its channel or an earlier fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FragmentError {
-    /// So many fragments are too few to be one of, or more than the channel's longest message has.
+    /// This count is too low for a split message, or above the channel's limit.
     Count(u16),
-    /// There is no such fragment.
+    /// The index is not below the count.
     Index {
-        /// What it says it is.
+        /// The index.
         index: u16,
-        /// How many it says there are.
+        /// The count.
         count: u16,
     },
-    /// So many bytes are not what a fragment in its place has.
+    /// This length is wrong for its position.
     Length(usize),
-    /// Its count or length is another than that of an earlier fragment of the message.
+    /// Count or length differ from an earlier fragment of the message.
     Contradiction,
 }
 

@@ -27,23 +27,23 @@ use crate::packet::{Form, TruncatedNumber};
 /// One frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
-    /// Asks for an acknowledgement, and says nothing.
+    /// Requests an acknowledgement.
     Ping,
     /// Reports which packets arrived.
     Ack(AckFrame<'a>),
     /// Ends the session.
     Close {
-        /// Why; a number of the protocol's table of codes.
+        /// The code, from the protocol's table.
         code: u16,
-        /// The application's word on it, at most [`REASON_LEN_MAX`] bytes.
+        /// The reason text, at most [`REASON_LEN_MAX`] bytes.
         reason: &'a [u8],
     },
-    /// Asks the receiver to show that it is reached on this path.
+    /// Asks the receiver to prove that it is reachable on this path.
     PathChallenge([u8; 8]),
-    /// Returns the bytes of a challenge.
+    /// Echoes a challenge.
     PathResponse([u8; 8]),
-    /// Bytes of reliable payload that the receiver may have been sent since the session began;
-    /// below 2^48.
+    /// The receiver's limit of reliable payload since the start of the session, in bytes; below
+    /// 2^48.
     Window(u64),
     /// The client's part of the handshake.
     Confirm {
@@ -65,17 +65,17 @@ pub enum Frame<'a> {
     Message(MsgFrame<'a>),
 }
 
-/// Whether a packet or frame asks to be acknowledged.
+/// Whether a packet or frame is ack-eliciting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Elicits {
-    /// It does.
+    /// It is.
     Ack,
-    /// It does not; it is acknowledged only along with others.
+    /// It is not; it is acknowledged only along with others.
     Nothing,
 }
 
 impl Frame<'_> {
-    /// Returns whether a packet with this frame asks to be acknowledged.
+    /// Returns whether the frame makes its packet ack-eliciting.
     #[must_use]
     pub const fn elicits(&self) -> Elicits {
         match self {
@@ -92,8 +92,8 @@ impl Frame<'_> {
 
     /// Appends the frame.
     ///
-    /// Within the stated bounds of its fields the encoding decodes to the same frame. A reason
-    /// that is too long is cut, a window that is too large lowered.
+    /// Within the bounds of its fields, it decodes to the same frame. Too long a reason is
+    /// truncated, and too large a window clamped.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut writer = Writer::new(out);
         match *self {
@@ -143,7 +143,7 @@ impl Frame<'_> {
         }
     }
 
-    /// Returns how many bytes [`Self::encode`] appends.
+    /// Returns the encoded length.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         match self {
@@ -160,26 +160,27 @@ impl Frame<'_> {
     }
 }
 
-/// The frames of one plaintext, in order; padding is passed over.
+/// Iterates over the frames of one plaintext, skipping padding.
 ///
-/// After an error nothing follows.
+/// Ends after an error.
 #[derive(Clone, Debug)]
 pub struct Frames<'a, 't> {
-    /// What is not yet decoded.
+    /// The rest of the plaintext.
     left: FramesLeft<'a>,
-    /// Which channels there are, and what their messages look like.
+    /// The channels.
     table: &'t ChannelTable,
 }
 
-/// As [`Frames`], where each frame is acted on before the next is decoded: it holds no table.
+/// As [`Frames`], but without the table, so that each frame can be processed before the next is
+/// decoded.
 ///
-/// Takes [`FRAMES_MAX`] messages and [`CONTROL_FRAMES_MAX`] other frames at most.
+/// Accepts at most [`FRAMES_MAX`] messages and [`CONTROL_FRAMES_MAX`] other frames.
 #[derive(Clone, Debug)]
 pub struct FramesLeft<'a> {
     reader: Reader<'a>,
-    /// Messages that may still come.
+    /// Messages still allowed.
     messages: usize,
-    /// Other frames that may still come; padding is none.
+    /// Other frames still allowed, without padding.
     controls: usize,
 }
 
@@ -205,13 +206,13 @@ impl<'a> FramesLeft<'a> {
         }
     }
 
-    /// Returns how many frames were taken.
+    /// Returns how many frames were decoded.
     pub(crate) fn taken(&self) -> u32 {
         let left = self.messages.saturating_add(self.controls);
         PACKET_FRAMES_MAX.saturating_sub(u32::try_from(left).unwrap_or(u32::MAX))
     }
 
-    /// Takes the next frame where it is a message, and leaves all else but padding.
+    /// Decodes the next frame if it is a message. Skips padding and leaves other frames.
     #[inline]
     pub(crate) fn take_message(
         &mut self,
@@ -228,15 +229,14 @@ impl<'a> FramesLeft<'a> {
         Some(self.message(kind, table))
     }
 
-    /// Takes one message whose type byte is `kind`.
+    /// Decodes a message of type byte `kind`.
     #[inline]
     fn message(&mut self, kind: u8, table: &ChannelTable) -> Result<MsgFrame<'a>, ChannelError> {
         self.messages = self.messages.checked_sub(1).ok_or(ChannelError::Frame)?;
         MsgFrame::decode_after(kind, &mut self.reader, table)
     }
 
-    /// Takes the next frame; `table` says which channels there are, and what their messages look like.
-    /// After an error nothing that it returns means anything.
+    /// Decodes the next frame for the channels of `table`. Results after an error are meaningless.
     pub fn take(&mut self, table: &ChannelTable) -> Option<Result<Frame<'a>, FrameError>> {
         let kind = loop {
             match self.reader.u8().ok()? {
@@ -244,11 +244,11 @@ impl<'a> FramesLeft<'a> {
                 kind => break kind,
             }
         };
-        // Made where the caller wants it: a copy of what was just written stalls the processor.
+        // Built in the caller's place: copying a value just written stalls the processor.
         Some(self.frame(kind, table))
     }
 
-    /// Takes one frame whose type byte is `kind`.
+    /// Decodes a frame of type byte `kind`.
     fn frame(&mut self, kind: u8, table: &ChannelTable) -> Result<Frame<'a>, FrameError> {
         if kind >= MESSAGE {
             return Ok(Frame::Message(self.message(kind, table)?));
@@ -301,13 +301,13 @@ impl<'a> Iterator for Frames<'a, '_> {
 
 impl core::iter::FusedIterator for Frames<'_, '_> {}
 
-/// Why a plaintext is not a run of frames; each ends the session.
+/// Why a plaintext is malformed; each ends the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// A field is cut off.
+    /// Truncated.
     Truncated,
-    /// A type that this version does not know, or reserves.
+    /// An unknown or reserved type.
     UnknownType(u8),
     /// A longer encoding than needed.
     NotMinimal,
@@ -346,12 +346,12 @@ impl fmt::Display for FrameError {
 
 impl core::error::Error for FrameError {}
 
-/// Frames other than messages and padding in one packet at most.
+/// Most frames other than messages and padding in one packet.
 ///
-/// A sender needs one of each type at most, two of `PATH_CHALLENGE` and `PATH_RESPONSE`.
+/// A sender needs at most one of each type, and two of `PATH_CHALLENGE` and `PATH_RESPONSE`.
 pub const CONTROL_FRAMES_MAX: usize = 16;
 
-/// Frames in one packet at most.
+/// Most frames in one packet.
 pub(crate) const PACKET_FRAMES_MAX: u32 = 46;
 
 const _: () = assert!(PACKET_FRAMES_MAX as usize == FRAMES_MAX + CONTROL_FRAMES_MAX);
@@ -365,12 +365,12 @@ pub const WINDOW_MAX: u64 = (1 << 48) - 1;
 /// Largest number that two bytes of LEB128 hold.
 const VARINT_MAX: u16 = 0x3FFF;
 
-/// Takes `LEN` bytes without a copy.
+/// Reads `LEN` bytes without a copy.
 fn chunk<'a, const LEN: usize>(reader: &mut Reader<'a>) -> Result<&'a [u8; LEN], Truncated> {
     reader.bytes(LEN)?.first_chunk().ok_or(Truncated)
 }
 
-/// Takes a number of 1 or 2 bytes, 7 bits each, low bits first, high bit set where one follows.
+/// Reads a LEB128 number of 1 or 2 bytes.
 fn read_varint(reader: &mut Reader<'_>) -> Result<u16, FrameError> {
     let low = reader.u8()?;
     if low & 0x80 == 0 {
@@ -383,7 +383,7 @@ fn read_varint(reader: &mut Reader<'_>) -> Result<u16, FrameError> {
     }
 }
 
-/// Appends `value`, at most [`VARINT_MAX`], which no field of a datagram exceeds.
+/// Appends `value`, at most [`VARINT_MAX`], which no field exceeds.
 fn write_varint(writer: &mut Writer<'_>, value: u16) {
     debug_assert!(value <= VARINT_MAX, "{value} does not fit in a varint");
     let [low, high] = [value & 0x7F, value >> 7 & 0x7F].map(|bits| bits.to_be_bytes()[1]);
@@ -424,18 +424,18 @@ mod tests;
 /// | 1 | length of bits | at most 128 |
 /// | 0..128 | bits | the last byte is not zero |
 ///
-/// `largest` and the `run` packets below it arrived. The one below those, the gap, did not. Bit
-/// `k`, lowest first, is set where the packet `k + 1` below the gap arrived. Without bits nothing
-/// is said about the gap and all below it.
+/// `largest` and the `run` packets below it were received. The next one below, the gap, was not.
+/// Bit `k`, lowest first, is set if the packet `k + 1` below the gap was received. Without bits,
+/// the state of the gap and of all packets below is unspecified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckFrame<'a> {
-    /// Low bytes of the largest packet number that arrived; nearest to the number after the
-    /// largest that the other side knows to be acknowledged.
+    /// Low bytes of the largest received packet number, which is nearest to the number after the
+    /// largest that the receiver of this ACK knows to be acknowledged.
     pub largest: TruncatedNumber,
     /// Time from the arrival of `largest` to this frame, in [`Self::DELAY_UNIT`], or
     /// [`Self::DELAY_NONE`].
     pub delay: u16,
-    /// How many packets directly below `largest` arrived; at most [`Self::RUN_MAX`].
+    /// Number of received packets directly below `largest`; at most [`Self::RUN_MAX`].
     pub run: u16,
     /// Bits from below the gap downwards; at most [`Self::BITS_LEN_MAX`] bytes, the last not 0.
     pub bits: &'a [u8],
@@ -444,7 +444,7 @@ pub struct AckFrame<'a> {
 impl<'a> AckFrame<'a> {
     /// Unit of the delay.
     pub const DELAY_UNIT: Duration = Duration::from_micros(16);
-    /// Delay that says nothing.
+    /// The delay is unknown.
     pub const DELAY_NONE: u16 = u16::MAX;
     /// Longest run.
     pub const RUN_MAX: u16 = 1_023;
@@ -460,7 +460,7 @@ impl<'a> AckFrame<'a> {
         u16::try_from(units).unwrap_or(Self::DELAY_NONE)
     }
 
-    /// Returns the delay, where the frame has one.
+    /// Returns the delay, if known.
     #[must_use]
     pub const fn delay(&self) -> Option<Duration> {
         match self.delay {
@@ -469,7 +469,7 @@ impl<'a> AckFrame<'a> {
         }
     }
 
-    /// Returns whether the packet `below` under the largest is reported as arrived.
+    /// Returns whether the packet `below` under the largest is acknowledged.
     #[must_use]
     pub fn reports(&self, below: u64) -> bool {
         let run = u64::from(self.run);
@@ -485,7 +485,7 @@ impl<'a> AckFrame<'a> {
             .is_some_and(|byte| byte >> (index & 7) & 1 == 1)
     }
 
-    /// Returns how far below the largest the lowest reported packet lies; at most 2,048.
+    /// Returns the distance from the largest to the lowest acknowledged packet; at most 2,048.
     #[must_use]
     pub fn lowest_below(&self) -> u64 {
         let run = u64::from(self.run);
@@ -502,7 +502,7 @@ impl<'a> AckFrame<'a> {
         run.saturating_add(2).saturating_add(index)
     }
 
-    /// Returns how many bytes [`super::Frame::encode`] appends.
+    /// Returns the encoded length.
     #[must_use]
     pub const fn encoded_len(&self) -> usize {
         // Type, delay and the length of the bits.

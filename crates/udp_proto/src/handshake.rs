@@ -1,8 +1,8 @@
-//! HELLO, RETRY, ACCEPT, CONFIRM: how two ends come to share keys.
+//! The handshake: HELLO, RETRY, ACCEPT, CONFIRM.
 //!
-//! One file for each datagram ([`hello`], [`accept`], [`reply`]) and for what each side keeps
-//! meanwhile (`dial`, `half_open`, `token_cache`, [`cookie`]). The order in which a server
-//! checks stands in `endpoint::admission`.
+//! One module for each datagram ([`hello`], [`accept`], [`reply`]) and for each side's state
+//! (`dial`, `half_open`, `token_cache`, [`cookie`]). `endpoint::admission` holds the order of a
+//! server's checks.
 
 pub mod accept;
 pub mod cookie;
@@ -21,19 +21,19 @@ use crypto::Provider;
 
 use hello::Hello0;
 
-/// How a client shows that it may come in.
+/// How a client authenticates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// By a connect token and the PSK that came with it.
+    /// With a connect token and its PSK.
     Token,
-    /// Not at all.
+    /// It does not.
     Open,
-    /// By the network secret, and then by its identity key.
+    /// With the network secret and its identity key.
     Peer,
 }
 
-/// Returns th0, which the key of ACCEPT's sealed part is bound to: SHA-256 over HELLO0 and the
-/// clear part of ACCEPT.
+/// Returns th0, which binds the key of ACCEPT's sealed part: SHA-256 over HELLO0 and the clear part
+/// of ACCEPT.
 pub(crate) fn transcript_0<P: Provider>(
     provider: &P,
     hello: &Hello0<'_>,
@@ -43,8 +43,7 @@ pub(crate) fn transcript_0<P: Provider>(
     provider.sha256(&[a, b, c, clear])
 }
 
-/// Returns th1, which all session keys are bound to: SHA-256 over HELLO0 and the whole ACCEPT as
-/// it is on the wire.
+/// Returns th1, which binds all session keys: SHA-256 over HELLO0 and the encoded ACCEPT.
 pub(crate) fn transcript_1<P: Provider>(
     provider: &P,
     hello: &Hello0<'_>,
@@ -55,18 +54,18 @@ pub(crate) fn transcript_1<P: Provider>(
 
 /// The first version, and the only one with a layout of its own.
 pub const VERSION_1: u32 = 0x5457_0001;
-/// Laid out as version 1 and spoken by nobody who is not told to: so that the choice of a version is
-/// made, and tested, before there are two. RFC 9000, section 15, reserves versions for the same.
+/// A version with the layout of version 1, used only on request. It exercises version negotiation
+/// before a second version exists. RFC 9000, section 15, reserves versions for this purpose.
 pub const VERSION_TRIAL: u32 = 0x5457_0A0A;
 
-/// Versions that an endpoint speaks; version 1 is always among them.
+/// Versions that an endpoint supports; always includes version 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SpokenVersions {
     /// Version 1.
     #[default]
     One,
-    /// Version 1 and the trial version, which counts as the higher one.
+    /// Version 1 and the trial version, which ranks higher.
     WithTrial,
 }
 
@@ -80,7 +79,7 @@ impl SpokenVersions {
         }
     }
 
-    /// Returns the highest one.
+    /// Returns the highest version.
     #[must_use]
     pub const fn best(self) -> u32 {
         match self {
@@ -89,14 +88,14 @@ impl SpokenVersions {
         }
     }
 
-    /// Returns whether `version` is among them.
+    /// Returns whether `version` is supported.
     #[must_use]
     pub fn contains(self, version: u32) -> bool {
         self.as_slice().contains(&version)
     }
 }
 
-/// Returns whether `version` has a layout that is read here.
+/// Returns whether the layout of `version` is known.
 pub(crate) const fn is_known(version: u32) -> bool {
     matches!(version, VERSION_1 | VERSION_TRIAL)
 }

@@ -1,19 +1,19 @@
-//! One bit for each of 1,024 numbers in a row.
+//! A bitmap ring of 1,024 consecutive numbers.
 
-/// A ring of 1,024 bits, the bit of a number at its low 10 bits, as in RFC 6479.
+/// A ring of 1,024 bits indexed by the low 10 bits of a number, as in RFC 6479.
 ///
-/// Whoever uses it knows which 1,024 numbers it speaks of, and clears the bits of those that come
-/// to take the place of others. All work goes by the word.
+/// Its user knows which 1,024 numbers it covers, and clears the bits of numbers that enter the
+/// range. All operations work on words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Marks {
     words: [u64; WORDS],
 }
 
 impl Marks {
-    /// Numbers that have a bit of their own.
+    /// Numbers with a bit of their own.
     pub(crate) const LEN: u64 = 1_024;
 
-    /// Makes a ring without a mark.
+    /// Creates an empty ring.
     pub(crate) const fn new() -> Self {
         Self { words: [0; WORDS] }
     }
@@ -32,7 +32,7 @@ impl Marks {
         }
     }
 
-    /// Returns the marks of `number` and the 63 below it, `number`'s in the lowest bit.
+    /// Returns the marks of `number`, in the lowest bit, and the 63 below it.
     pub(crate) fn downwards(&self, number: u64) -> u64 {
         let (word, bit) = place(number);
         let of = |word: usize| self.words.get(word % WORDS).copied().unwrap_or_default();
@@ -43,8 +43,7 @@ impl Marks {
         (of(word) << above | below).reverse_bits()
     }
 
-    /// Takes the marks of `first` to `last` away, and returns how many words that took: 17 at most,
-    /// however far apart they are.
+    /// Clears the marks of `first` to `last`. Returns the number of words touched, at most 17.
     pub(crate) fn clear(&mut self, first: u64, last: u64) -> u32 {
         if last.saturating_sub(first) >= Self::LEN {
             self.words = [0; WORDS];
@@ -53,7 +52,7 @@ impl Marks {
         let ((first_word, first_bit), (last_word, last_bit)) = (place(first), place(last));
         let from_first = !first_bit.wrapping_sub(1);
         let to_last = last_bit | last_bit.wrapping_sub(1);
-        // Equal words mean either a range inside one word, or one around the whole ring.
+        // Equal words mean a range inside one word, or around the whole ring.
         if first_word == last_word && first_bit <= last_bit {
             self.clear_bits(first_word, from_first & to_last);
             return 1;
@@ -77,7 +76,7 @@ impl Marks {
     }
 }
 
-/// Where the bit of `number` is: word and bit in it.
+/// Word and bit of `number`.
 const fn place(number: u64) -> (usize, u64) {
     let [.., high, low] = number.to_be_bytes();
     let index = u16::from_be_bytes([high, low]) % 1_024;

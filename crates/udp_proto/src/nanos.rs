@@ -1,12 +1,12 @@
-//! A length of time that takes as little room as a point in time.
+//! Spans and deadlines as 64-bit nanoseconds.
 
 use core::ops::Add;
 use core::time::Duration;
 
 use wire::Instant;
 
-/// A span of time in nanoseconds. A [`Duration`] has seconds of its own, and is twice as large: too much for what each
-/// session keeps, and one multiplication more wherever it is added to an [`Instant`].
+/// A span in nanoseconds. A [`Duration`] is twice as large, which matters in each session, and
+/// costs one more multiplication when added to an [`Instant`].
 ///
 /// Arithmetic saturates; 2^64 nanoseconds are 584 years.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,14 +16,14 @@ impl Nanos {
     /// No time.
     pub(crate) const ZERO: Self = Self(0);
 
-    /// Longer than all that is measured.
+    /// The longest span.
     pub(crate) const MAX: Self = Self(u64::MAX);
 
     pub(crate) const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// The span as long as `duration`; past 584 years, the longest.
+    /// Converts `duration`, saturating at 584 years.
     pub(crate) const fn of(duration: Duration) -> Self {
         let nanos = duration
             .as_secs()
@@ -36,7 +36,7 @@ impl Nanos {
         self.0
     }
 
-    /// The same as std has it.
+    /// Converts to a [`Duration`].
     pub(crate) const fn get(self) -> Duration {
         Duration::from_nanos(self.as_nanos())
     }
@@ -45,7 +45,7 @@ impl Nanos {
         Self::from_nanos(self.as_nanos().saturating_mul(factor))
     }
 
-    /// The part of it that is one in so many, all of it for zero.
+    /// Divides by `parts`; unchanged for zero.
     pub(crate) const fn divided(self, parts: u64) -> Self {
         let Some(part) = self.as_nanos().checked_div(parts) else {
             return self;
@@ -70,16 +70,14 @@ impl Add<Nanos> for Instant {
     }
 }
 
-/// When something is due, if at all. An `Option<Instant>` is twice as large: too much for what each
-/// session keeps.
+/// An optional point in time. An `Option<Instant>` is twice as large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Deadline(
-    /// Nanoseconds since the origin; the last of all stands for never.
+    /// Nanoseconds since the origin; the maximum means never.
     u64,
 );
 
 impl Deadline {
-    /// It is never due.
     pub(crate) const NEVER: Self = Self(u64::MAX);
 
     pub(crate) const fn at(at: Instant) -> Self {
@@ -90,7 +88,7 @@ impl Deadline {
         at.map_or(Self::NEVER, Self::at)
     }
 
-    /// Returns when it is due; `None` means never.
+    /// Returns the time; `None` means never.
     pub(crate) const fn get(self) -> Option<Instant> {
         if self.0 == u64::MAX {
             return None;
@@ -98,12 +96,12 @@ impl Deadline {
         Some(Instant::from_nanos(self.0))
     }
 
-    /// Returns whether it is due at `now`, or was before.
+    /// Returns whether it is due at `now`.
     pub(crate) const fn is_due(self, now: Instant) -> bool {
         self.0 <= now.as_nanos() && self.0 != u64::MAX
     }
 
-    /// The same, or `at`, whichever comes first.
+    /// The earlier of this and `at`.
     pub(crate) fn or_at(self, at: Instant) -> Self {
         Self(self.0.min(at.as_nanos()))
     }

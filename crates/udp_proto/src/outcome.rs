@@ -1,28 +1,28 @@
-//! What became of messages, for those who ask.
+//! Tracked messages and their outcomes.
 
 use core::time::Duration;
 
 use crate::channel::{ChannelId, MessageId};
 
-/// A message to be sent, and what is asked of it beyond what its channel is configured for.
+/// A message to send, with options beyond its channel's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Message<'a> {
-    /// The channel it goes by.
+    /// The channel.
     pub channel: ChannelId,
-    /// What is sent.
+    /// The content.
     pub bytes: &'a [u8],
-    /// How long it may wait to be sent, where that is not the channel's ttl. It is dropped then, or
-    /// once those before it have left, where they may wait longer; of one that is split what has not
-    /// left 2 s after its first part, as the peer keeps parts no longer. Reliable channels ignore it.
+    /// How long it may wait to be sent; `None` is the channel's TTL. It is dropped then, or once
+    /// earlier messages with a longer TTL were sent. The unsent rest of a split message is dropped
+    /// 2 s after its first fragment, when the peer gives it up. Reliable channels ignore it.
     pub ttl: Option<Duration>,
-    /// Whether it is sent again while it counts as lost, until it has waited so long; see
+    /// Whether it is retransmitted until its TTL ends; see
     /// [`until_deadline`](Self::until_deadline).
     pub is_repeated: bool,
 }
 
 impl<'a> Message<'a> {
-    /// Makes a message with the channel's ttl.
+    /// Creates a message with the channel's TTL.
     #[must_use]
     pub const fn new(channel: ChannelId, bytes: &'a [u8]) -> Self {
         Self {
@@ -33,7 +33,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Sets how long it may wait to be sent.
+    /// Sets its TTL.
     #[must_use]
     pub const fn with_ttl(self, ttl: Duration) -> Self {
         Self {
@@ -42,16 +42,16 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Asks that an unreliable message be sent again whenever its packet counts as lost, until its
-    /// ttl ends: best effort with a deadline. Reliable channels, where nothing is given up, ignore it.
+    /// Retransmits an unreliable message whenever its packet is declared lost, until its TTL ends:
+    /// partial reliability. Reliable channels ignore it.
     ///
-    /// It is delivered once at most, and costs 6 bytes more where its channel is not sequenced. On a
-    /// sequenced channel a newer message overtakes it as any other. Of what is split the peer keeps
-    /// parts for 2 s, of 8 messages and 64 KiB in all, whatever the deadline is: nothing is sent again
-    /// 2 s after its first part left.
+    /// It is delivered at most once, and costs 6 more bytes on a channel that is not sequenced. On
+    /// a sequenced channel newer messages supersede it as usual. The peer keeps fragments for 2 s,
+    /// of at most 8 messages and 64 KiB, regardless of the deadline, so nothing is retransmitted 2
+    /// s after the first fragment was sent.
     ///
-    /// What is kept to be sent again counts in [`queue_bytes_max`]: where that is full, the oldest is
-    /// not sent again. Nor is one before the newest 1,024 of its channel that have a number.
+    /// Kept messages count in [`queue_bytes_max`]: if that is full, the oldest is no longer
+    /// retransmitted. Neither is one older than the newest 1,024 numbered messages of its channel.
     ///
     /// [`queue_bytes_max`]: crate::ChannelConfig::queue_bytes_max
     #[must_use]
@@ -63,41 +63,38 @@ impl<'a> Message<'a> {
     }
 }
 
-/// What became of a message.
+/// The outcome of a message.
 ///
-/// `Delivered` is certain. The others say that nothing was heard: where the network lost only what
-/// acknowledges it, or a part of a split message that the peer had given up shared its packet, a message
-/// may have come all the same.
+/// `Delivered` is certain. The others mean that no acknowledgement arrived. The message may have
+/// arrived if only acknowledgements were lost, or if its packet also held a fragment of a message
+/// that the peer had given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MessageOutcome {
-    /// The peer's endpoint has acknowledged all of it. Whether its application took it, and whether a
-    /// sequenced one had been overtaken, only the application's answer tells.
+    /// The peer's endpoint acknowledged all of it. Whether the application read it, or a newer
+    /// message of a sequenced channel superseded it, only the application can tell.
     Delivered,
-    /// Unreliable: it left, and counts as lost, or a part of it does; half a second later no
-    /// acknowledgement has come, either. Of one [until its deadline](Message::until_deadline): the
-    /// same, and there was no place to keep it, or 1,024 newer ones had left, or the peer has given
-    /// up the parts that came.
+    /// Unreliable: it, or a part of it, was declared lost, and not acknowledged within another half
+    /// second. With [a deadline](Message::until_deadline): the same, and it could not be kept, or
+    /// 1,024 newer messages were sent, or the peer gave its fragments up.
     Lost,
-    /// Unreliable: it waited longer than its ttl, or than the peer keeps the parts that left, and did
-    /// not leave, or not all of it. Of one
-    /// [until its deadline](Message::until_deadline) also: it left, perhaps again and again, and half
-    /// a second after the deadline, or after the last of it counted as lost, whichever is later, no
-    /// acknowledgement has come.
+    /// Unreliable: its TTL, or the peer's time for fragments, passed before all of it was sent.
+    /// With [a deadline](Message::until_deadline) also: it was sent, and not acknowledged within
+    /// half a second after the deadline or its last loss, whichever is later.
     Expired,
-    /// Unreliable: it made place for newer ones in a full queue, and did not leave, or not all of it.
+    /// Unreliable: newer messages displaced it in a full queue before all of it was sent.
     Displaced,
-    /// The session ended before anything else was known.
+    /// The session ended first.
     Dropped,
 }
 
-/// A message and what became of it.
+/// The outcome of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settled {
-    /// The channel it was sent on.
+    /// The message's channel.
     pub channel: ChannelId,
     /// Its number there.
     pub message: MessageId,
-    /// What became of it.
+    /// The outcome.
     pub outcome: MessageOutcome,
 }

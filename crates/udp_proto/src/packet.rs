@@ -1,8 +1,8 @@
-//! Clear part of a protected packet: first byte, connection id, packet number.
+//! The clear header of a protected packet: first byte, connection id, packet number.
 //!
 //! | off | size | field |
 //! |---|---|---|
-//! | 0 | 1 | `0 1 K L 0 0 0 0`: K key phase, L set where the number has 4 bytes |
+//! | 0 | 1 | `0 1 K L 0 0 0 0`: K key phase, L set if the number has 4 bytes |
 //! | 1 | 0..8 | connection id, as long as the receiver announced |
 //! | .. | 2 or 4 | low bytes of the packet number, big-endian |
 //! | .. | at least 4 + 16 | ciphertext and tag |
@@ -11,29 +11,29 @@ use core::fmt;
 
 use wire::{Reader, Truncated, Writer};
 
-/// What the first byte of a datagram says it is.
+/// The kind of a datagram, by its first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// First datagram of a handshake, client to server.
     Hello,
-    /// Server asks for proof of the source address.
+    /// The server requests proof of the source address.
     Retry,
-    /// Server takes a hello.
+    /// The server accepts a HELLO.
     Accept,
-    /// Server turns a hello down.
+    /// The server refuses a HELLO.
     Refuse,
-    /// Server names the versions it speaks.
+    /// The server lists its versions.
     Version,
     /// A protected packet, or a stateless reset, which looks like one.
     Protected,
     /// The relay mesh's envelope.
     Envelope,
-    /// STUN, or nothing that this protocol knows.
+    /// STUN, or unknown.
     NotOurs,
 }
 
 impl Kind {
-    /// Sorts by the first byte.
+    /// Classifies a first byte.
     #[must_use]
     pub const fn of(first_byte: u8) -> Self {
         match first_byte {
@@ -49,17 +49,17 @@ impl Kind {
     }
 }
 
-/// A connection id: up to 8 bytes that its receiver chose and only its receiver reads.
+/// A connection id: up to 8 bytes that its receiver chose and only its receiver interprets.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cid {
-    /// Bytes in use, at most 8.
+    /// Length, at most 8.
     len: u8,
-    /// The id, zero behind `len`.
+    /// The id, zero beyond `len`.
     bytes: [u8; 8],
 }
 
 impl Cid {
-    /// The id of a receiver that tells its sessions apart by address.
+    /// The id of a receiver that matches packets by address.
     pub const EMPTY: Self = Self {
         len: 0,
         bytes: [0; 8],
@@ -67,7 +67,7 @@ impl Cid {
     /// Longest id, in bytes.
     pub const LEN_MAX: usize = 8;
 
-    /// Takes an id of at most 8 bytes; `None` where `id` is longer.
+    /// Creates an id; `None` if longer than 8 bytes.
     #[must_use]
     pub fn from_slice(id: &[u8]) -> Option<Self> {
         let mut bytes = [0; 8];
@@ -82,7 +82,7 @@ impl Cid {
         self.bytes.get(..self.len()).unwrap_or_default()
     }
 
-    /// Returns the id followed by zeros, as handshake datagrams carry it.
+    /// Returns the id padded with zeros, as in handshake datagrams.
     #[must_use]
     pub const fn padded(&self) -> &[u8; 8] {
         &self.bytes
@@ -111,7 +111,7 @@ impl fmt::Debug for Cid {
     }
 }
 
-/// Which of two consecutive key generations sealed a packet.
+/// The parity of the key generation that sealed a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyPhase {
     /// An even generation; the first one is.
@@ -142,7 +142,7 @@ impl KeyPhase {
     }
 }
 
-/// The clear part of a protected packet; all of it is authenticated.
+/// The clear header of a protected packet, which is authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Key generation that sealed the packet.
@@ -157,15 +157,14 @@ impl Header {
     /// Longest header, in bytes.
     pub const LEN_MAX: usize = 1 + Cid::LEN_MAX + 4;
 
-    /// Takes the header off a datagram whose connection id has `cid_len` bytes.
+    /// Decodes the header of a datagram whose connection id has `cid_len` bytes.
     ///
-    /// The header is the first [`Self::encoded_len`] bytes of the datagram; all behind it is ciphertext
-    /// and tag.
+    /// The header is the first [`Self::encoded_len`] bytes; ciphertext and tag follow.
     ///
     /// # Errors
     ///
-    /// [`HeaderError::Reserved`] where the first byte is no packet's; [`HeaderError::Truncated`]
-    /// where the least ciphertext and the tag do not fit behind the header.
+    /// [`HeaderError::Reserved`] if the first byte is invalid; [`HeaderError::Truncated`] if the
+    /// shortest ciphertext and the tag do not fit after the header.
     pub fn decode(datagram: &[u8], cid_len: usize) -> Result<Self, HeaderError> {
         let mut reader = Reader::new(datagram);
         let flags = reader.u8()?;
@@ -222,13 +221,13 @@ impl Header {
     }
 }
 
-/// Why a datagram is no protected packet.
+/// Why a datagram is not a protected packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HeaderError {
     /// Shorter than the shortest packet with such a header.
     Truncated,
-    /// Reserved bits of the first byte, given here, are not as this version sets them.
+    /// Reserved bits of the first byte (given) are not as this version sets them.
     Reserved(u8),
 }
 
@@ -258,11 +257,11 @@ pub const PLAINTEXT_LEN_MIN: usize = 4;
 /// Shortest packet: no connection id, 2-byte number.
 pub const PACKET_LEN_MIN: usize = 1 + 2 + PLAINTEXT_LEN_MIN + TAG_LEN;
 
-/// The bits of the first byte that never change.
+/// The constant bits of the first byte.
 const FIXED: u8 = 0x40;
 /// Set in odd key generations.
 const KEY_PHASE: u8 = 0x20;
-/// Set where the number has 4 bytes.
+/// Set if the number has 4 bytes.
 const LONG_NUMBER: u8 = 0x10;
 
 #[cfg(test)]
@@ -273,12 +272,12 @@ mod tests;
 pub struct PacketNumber(u64);
 
 impl PacketNumber {
-    /// Where every direction starts.
+    /// The first of every direction.
     pub const ZERO: Self = Self(0);
-    /// The last one; a session that used it closes. RFC 9000, section 12.3.
+    /// The last; a session that used it closes. RFC 9000, section 12.3.
     pub const MAX: Self = Self((1 << 62) - 1);
 
-    /// Accepts `number` where it is below 2^62.
+    /// Returns `None` if `number` is 2^62 or more.
     #[must_use]
     pub const fn new(number: u64) -> Option<Self> {
         if number <= Self::MAX.0 {
@@ -294,13 +293,13 @@ impl PacketNumber {
         self.0
     }
 
-    /// Returns the one after this; `None` after [`Self::MAX`].
+    /// Returns the next number; `None` after [`Self::MAX`].
     #[must_use]
     pub const fn next(self) -> Option<Self> {
         Self::new(self.0.saturating_add(1))
     }
 
-    /// Returns the one `distance` below; `None` below 0.
+    /// Returns the number `distance` below; `None` below 0.
     #[must_use]
     pub const fn checked_sub(self, distance: u64) -> Option<Self> {
         match self.0.checked_sub(distance) {
@@ -309,17 +308,16 @@ impl PacketNumber {
         }
     }
 
-    /// Returns how far above `older` this lies; 0 where it does not.
+    /// Returns the distance above `older`; 0 if not above.
     #[must_use]
     pub const fn distance_from(self, older: Self) -> u64 {
         self.0.saturating_sub(older.0)
     }
 
-    /// Returns how many bytes of this number the next packet shows.
+    /// Returns the encoded length of this number in the next packet.
     ///
-    /// `reference` is the largest number the peer is known to have, or the direction's first
-    /// number while it has none. `None`: 2^30 or more are unacknowledged, and only a CLOSE may be
-    /// sent, in the 4-byte form.
+    /// `reference` is the largest number that the peer is known to have, or the direction's first.
+    /// `None`: 2^30 or more are unacknowledged, and only a CLOSE may be sent, in the 4-byte form.
     #[must_use]
     pub const fn form_after(self, reference: Self) -> Option<Form> {
         match self.distance_from(reference) {
@@ -341,9 +339,8 @@ impl PacketNumber {
 
     /// Returns the packet number nearest to this expected one that ends in `low`.
     ///
-    /// Of two equally near the higher; RFC 9000, appendix A.3. Never below 0 nor above
-    /// [`Self::MAX`]: at either end the answer is the nearest that exists. Exact where the true
-    /// number lies within 2^15 (2 bytes) or 2^31 (4 bytes) of the expected one.
+    /// Of two equally near, the higher; RFC 9000, appendix A.3. Clamped to 0 and [`Self::MAX`].
+    /// Exact if the true number is within 2^15 (2 bytes) or 2^31 (4 bytes) of the expected one.
     #[must_use]
     pub const fn widen(self, low: TruncatedNumber) -> Self {
         let (low, window) = match low {
@@ -353,7 +350,7 @@ impl PacketNumber {
         let half = window >> 1;
         let mask = window.wrapping_sub(1);
         let candidate = (self.0 & !mask) | low;
-        // All terms lie below 2^63, so nothing saturates that should not.
+        // All terms are below 2^63, so no valid sum saturates.
         let up = candidate.saturating_add(window);
         if candidate.saturating_add(half) <= self.0 && up <= Self::MAX.0 {
             return Self(up);
@@ -365,7 +362,7 @@ impl PacketNumber {
     }
 }
 
-/// How many bytes of a number travel.
+/// Encoded length of a packet number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// The low 2 bytes.
@@ -385,7 +382,7 @@ impl Form {
     }
 }
 
-/// Low bytes of a packet number, as they travel.
+/// The low bytes of a packet number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TruncatedNumber {
     /// The low 2 bytes.
@@ -395,7 +392,7 @@ pub enum TruncatedNumber {
 }
 
 impl TruncatedNumber {
-    /// Returns which bytes these are.
+    /// Returns the encoded length.
     #[must_use]
     pub const fn form(self) -> Form {
         match self {
@@ -404,11 +401,11 @@ impl TruncatedNumber {
         }
     }
 
-    /// Takes the number off the front.
+    /// Decodes a number.
     ///
     /// # Errors
     ///
-    /// [`Truncated`] where too few bytes are left.
+    /// [`Truncated`] if too few bytes are left.
     pub fn decode(form: Form, reader: &mut Reader<'_>) -> Result<Self, Truncated> {
         match form {
             Form::Two => reader.u16().map(Self::Two),

@@ -1,37 +1,36 @@
-//! Window of packet numbers already accepted.
+//! The replay window.
 
 use crate::marks::Marks;
 use crate::packet::PacketNumber;
 
-/// Which of the newest 1,024 packet numbers were marked; all older ones count as seen.
+/// Which of the newest 1,024 packet numbers were received; older ones count as received.
 ///
-/// A ring of 1,024 bits as in RFC 6479; unlike there exactly the bits between the old and the new
-/// largest are cleared, so the window is exactly 1,024 wide with no spare word. Work per call is at
-/// most 17 words.
+/// A ring of 1,024 bits as in RFC 6479. Unlike there, exactly the bits between the old and the new
+/// largest are cleared, so the window needs no spare word. Each call touches at most 17 words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayWindow {
-    /// Of the 1,024 numbers up to `largest`.
+    /// The 1,024 numbers up to `largest`.
     marks: Marks,
-    /// Largest number marked; `None` before the first.
+    /// Largest number received; `None` before the first.
     largest: Option<PacketNumber>,
 }
 
-/// How a number stands to the window.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Not marked yet.
+    /// Not received.
     Fresh,
-    /// Marked before.
+    /// Already received.
     Duplicate,
-    /// 1,024 or more below the largest: whether it was marked is forgotten.
+    /// 1,024 or more below the largest.
     TooOld,
 }
 
 impl ReplayWindow {
-    /// Numbers the window holds. 1,024 are half a second at 2,000 packets/s.
+    /// Width of the window. 1,024 numbers are half a second at 2,000 packets/s.
     pub const LEN: u64 = Marks::LEN;
 
-    /// Makes a window with nothing marked.
+    /// Creates an empty window.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -40,7 +39,7 @@ impl ReplayWindow {
         }
     }
 
-    /// Marks `number`; nothing changes where it is not [`Verdict::Fresh`].
+    /// Marks `number` if it is [`Verdict::Fresh`].
     pub fn mark(&mut self, number: PacketNumber) {
         match self.largest {
             Some(largest) if number <= largest => {
@@ -58,7 +57,7 @@ impl ReplayWindow {
         self.marks.set(number.get());
     }
 
-    /// Judges `number`, without marking it.
+    /// Checks `number` without marking it.
     #[must_use]
     pub fn check(&self, number: PacketNumber) -> Verdict {
         let Some(largest) = self.largest else {
@@ -83,7 +82,7 @@ impl ReplayWindow {
         self.largest
     }
 
-    /// Returns the number that is next if nothing is lost: what truncated numbers are nearest to.
+    /// Returns the number expected next, the reference for truncated numbers.
     ///
     /// `first` is the direction's first number.
     #[must_use]
@@ -92,8 +91,8 @@ impl ReplayWindow {
             .map_or(first, |largest| largest.next().unwrap_or(largest))
     }
 
-    /// Returns which of `number` and the 63 below it are marked, `number` in the lowest bit; all
-    /// must lie in the window.
+    /// Returns the marks of `number`, in the lowest bit, and the 63 below it; all must lie in the
+    /// window.
     pub(crate) fn downwards(&self, number: PacketNumber) -> u64 {
         self.marks.downwards(number.get())
     }
@@ -107,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// The same by a set of all numbers ever marked.
+    /// A model: the set of all numbers.
     #[derive(Default)]
     struct Model {
         marked: BTreeSet<u64>,

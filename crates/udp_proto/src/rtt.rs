@@ -4,52 +4,51 @@ use core::time::Duration;
 
 use crate::nanos::Nanos;
 
-/// Estimate of the round-trip time; RFC 9002, section 5.
+/// RTT estimation; RFC 9002, section 5.
 ///
-/// The acknowledgement delay that a peer reports is believed only up to the largest delay it
-/// announced, and never below the smallest sample, so a lie cannot move the estimate out of what
-/// was measured.
+/// A peer's acknowledgement delay is limited to the maximum that it announced, and never reduces a
+/// sample below the minimum. So false delays cannot move the estimate out of the measured range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RttEstimator {
-    /// Moving average, nanoseconds, as all fields that are no [`Nanos`]: a sample comes with each
-    /// packet, and sums of whole numbers are cheaper.
+    /// Smoothed RTT in nanoseconds, like all fields that are no [`Nanos`]: each packet brings a
+    /// sample, and integer sums are cheaper.
     smoothed: u64,
-    /// Mean deviation from it.
+    /// Mean deviation.
     variation: u64,
-    /// Last sample, and the smallest; `None` before the first.
+    /// Latest and minimum samples; `None` before the first.
     measured: Option<Measured>,
-    /// Longest that the peer holds an acknowledgement back, as it announced.
+    /// The peer's announced maximum acknowledgement delay.
     max_ack_delay: u64,
-    /// What follows from the above: asked for with each packet, and another with each sample only.
+    /// Derived with each sample, since each packet reads it.
     pto: Nanos,
     /// As `pto`.
     loss_delay: Nanos,
 }
 
-/// What samples alone say.
+/// Samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Measured {
-    /// Last sample, delays included.
+    /// The latest, including the peer's delay.
     latest: u64,
-    /// The same without the peer's delay, as far as that is believed.
+    /// The latest without the peer's delay, as far as accepted.
     adjusted: u64,
-    /// Smallest sample.
+    /// The minimum.
     min: u64,
 }
 
 impl RttEstimator {
-    /// Estimate before anything is measured.
+    /// Estimate before the first sample.
     pub const INITIAL: Duration = Duration::from_millis(200);
-    /// Samples above are dropped.
+    /// Longer samples are ignored.
     pub const SAMPLE_MAX: Duration = Duration::from_secs(10);
-    /// Granularity of timers; RFC 9002, section 6.1.2.
+    /// Timer granularity; RFC 9002, section 6.1.2.
     pub const GRANULARITY: Duration = Duration::from_millis(1);
     /// Least probe timeout.
     pub const PTO_MIN: Duration = Duration::from_millis(10);
-    /// Greatest probe timeout, also after doubling.
+    /// Greatest probe timeout, also with backoff.
     pub const PTO_MAX: Duration = Duration::from_secs(2);
 
-    /// Makes an estimate of [`Self::INITIAL`] for a peer that acknowledges within
+    /// Creates an estimator at [`Self::INITIAL`] for a peer that acknowledges within
     /// `max_ack_delay`.
     #[must_use]
     pub fn new(max_ack_delay: Duration) -> Self {
@@ -65,7 +64,7 @@ impl RttEstimator {
         rtt
     }
 
-    /// Works out what follows from the estimate.
+    /// Updates the derived fields.
     fn derive(&mut self) {
         let margin = self.variation.saturating_mul(4).max(GRANULARITY);
         let pto = self.smoothed.saturating_add(margin);
@@ -76,10 +75,10 @@ impl RttEstimator {
         self.loss_delay = Nanos::from_nanos(delay.max(GRANULARITY));
     }
 
-    /// Takes the time from sending a packet to its acknowledgement.
+    /// Adds a sample: the time from sending a packet to its acknowledgement.
     ///
-    /// `ack_delay` is what the peer says it held that back. A sample over [`Self::SAMPLE_MAX`]
-    /// changes nothing. The handshake's own round trip comes first, with a delay of zero.
+    /// `ack_delay` is the peer's reported delay. Ignores samples over [`Self::SAMPLE_MAX`]. The
+    /// first sample is the handshake's, with a delay of zero.
     pub fn on_sample(&mut self, sample: Duration, ack_delay: Duration) {
         let (sample, delay) = (nanos(sample), nanos(ack_delay).min(self.max_ack_delay));
         if sample > nanos(Self::SAMPLE_MAX) {
@@ -113,7 +112,7 @@ impl RttEstimator {
         self.derive();
     }
 
-    /// Begins anew on another path, of which nothing but `round_trip` is known; RFC 9000, section 9.4.
+    /// Resets for a new path with at most one known sample; RFC 9000, section 9.4.
     pub fn reset(&mut self, round_trip: Option<Duration>) {
         *self = Self::new(Duration::from_nanos(self.max_ack_delay));
         if let Some(round_trip) = round_trip {
@@ -121,41 +120,40 @@ impl RttEstimator {
         }
     }
 
-    /// Returns the moving average; [`Self::INITIAL`] before the first sample.
+    /// Returns the smoothed RTT; [`Self::INITIAL`] before the first sample.
     #[must_use]
     pub const fn smoothed(&self) -> Duration {
         Duration::from_nanos(self.smoothed)
     }
 
-    /// Returns the mean deviation.
+    /// Returns the RTT variation.
     #[must_use]
     pub const fn variation(&self) -> Duration {
         Duration::from_nanos(self.variation)
     }
 
-    /// Returns the last sample; `None` before the first.
+    /// Returns the latest sample; `None` before the first.
     #[must_use]
     pub fn latest(&self) -> Option<Duration> {
         self.measured
             .map(|measured| Duration::from_nanos(measured.latest))
     }
 
-    /// Returns the last sample without what the peer says that it held it back; `None` before the
-    /// first.
+    /// Returns the latest sample without the peer's delay; `None` before the first.
     #[must_use]
     pub fn adjusted(&self) -> Option<Duration> {
         self.measured
             .map(|measured| Duration::from_nanos(measured.adjusted))
     }
 
-    /// Returns the smallest sample; `None` before the first.
+    /// Returns the minimum RTT; `None` before the first sample.
     #[must_use]
     pub fn min(&self) -> Option<Duration> {
         self.measured
             .map(|measured| Duration::from_nanos(measured.min))
     }
 
-    /// Returns how long to wait for an acknowledgement before a probe; RFC 9002, section 6.2.1.
+    /// Returns the probe timeout; RFC 9002, section 6.2.1.
     ///
     /// Between [`Self::PTO_MIN`] and [`Self::PTO_MAX`].
     #[must_use]
@@ -163,17 +161,17 @@ impl RttEstimator {
         self.pto.get()
     }
 
-    /// The same, so often.
+    /// Returns `count` probe timeouts.
     pub(crate) const fn ptos(&self, count: u64) -> Nanos {
         self.pto.saturating_mul(count)
     }
 
-    /// Longest wait for a probe on a path whose probe timeout is shorter: who waits longer learns late
-    /// that the path is back, or the peer gone.
+    /// Longest backoff on a path with a shorter probe timeout. A longer one would detect a
+    /// recovered path or a dead peer late.
     pub const BACKOFF_MAX: Duration = Duration::from_millis(500);
 
-    /// Returns the probe timeout after `count` probes without an answer: doubled for each, at
-    /// most [`Self::BACKOFF_MAX`], or the probe timeout itself where that is longer.
+    /// Returns the probe timeout after `count` unanswered probes: doubled for each, up to
+    /// [`Self::BACKOFF_MAX`], or the plain probe timeout if that is longer.
     pub(crate) fn pto_after(&self, count: u32) -> Nanos {
         if count == 0 {
             return self.pto;
@@ -183,8 +181,7 @@ impl RttEstimator {
             .min(Nanos::of(Self::BACKOFF_MAX).max(self.pto))
     }
 
-    /// Returns how long after a packet an acknowledged newer one says that it is lost: 9/8 of the
-    /// round trip; RFC 9002, section 6.1.2.
+    /// Returns the time threshold for loss: 9/8 of the RTT; RFC 9002, section 6.1.2.
     pub(crate) const fn loss_delay(&self) -> Nanos {
         self.loss_delay
     }
@@ -193,7 +190,7 @@ impl RttEstimator {
 /// [`RttEstimator::GRANULARITY`] in nanoseconds.
 const GRANULARITY: u64 = nanos(RttEstimator::GRANULARITY);
 
-/// `span` in nanoseconds; past 584 years, the largest value.
+/// `span` in nanoseconds, saturating at 584 years.
 const fn nanos(span: Duration) -> u64 {
     span.as_secs()
         .saturating_mul(1_000_000_000)
@@ -296,7 +293,7 @@ mod tests {
         ) {
             let mut rtt = RttEstimator::new(MAX_ACK_DELAY);
             for (draw, held, lie) in samples {
-                // The true round trip, and what the peer held back; it claims any delay at all.
+                // The true RTT and delay; the peer claims any delay.
                 let truth = low + u64::from(draw) % (spread + 1);
                 let sample = Duration::from_micros(truth + held);
                 rtt.on_sample(sample, Duration::from_micros(lie));

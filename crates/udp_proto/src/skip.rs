@@ -1,27 +1,27 @@
-//! Which packet numbers are left out, so that an optimistic acker gives itself away.
+//! Skipped packet numbers, which expose optimistic ackers.
 
 use wire::Generator;
 
 use crate::packet::PacketNumber;
 
-/// Leaves out one number at a random distance of the last one left out.
+/// Skips one packet number at random intervals.
 ///
-/// A peer that acknowledges packets it has not seen, to be sent more than the path carries, must
-/// guess which numbers do not exist (RFC 9000, section 21.4). The distance lies in 64..1,024, so
-/// it meets one in any 1,024 numbers, and the 2,048 that an ACK speaks of hold no more than 33.
+/// A peer that acknowledges packets it has not received, to raise its rate, must guess which
+/// numbers do not exist (RFC 9000, section 21.4). Intervals are 64 to 1,023, so any 1,024 numbers
+/// contain a skip, and the 2,048 that an ACK covers at most 33.
 #[derive(Clone, Copy, Debug)]
 pub struct SkipPolicy {
-    /// The next number to leave out.
+    /// The next number to skip.
     next: u64,
 }
 
 impl SkipPolicy {
-    /// Least distance of two.
+    /// Least interval.
     pub const DISTANCE_MIN: u64 = 64;
-    /// Greatest distance of two.
+    /// Largest interval.
     pub const DISTANCE_MAX: u64 = 1_023;
 
-    /// Chooses the first number to leave out, counted from `first`.
+    /// Draws the first skip after `first`.
     #[must_use]
     pub fn new(first: PacketNumber, generator: &mut Generator) -> Self {
         Self {
@@ -29,9 +29,9 @@ impl SkipPolicy {
         }
     }
 
-    /// Returns whether `number`, the one about to be used, is left out; if so, chooses the next.
+    /// Returns whether to skip `number`, the next one to use, and if so draws the next skip.
     ///
-    /// Asked once for each number in order, the one after a number left out included.
+    /// Call once for each number in order, including the one after a skip.
     pub fn skips(&mut self, number: PacketNumber, generator: &mut Generator) -> bool {
         if number.get() < self.next {
             return false;
@@ -41,7 +41,7 @@ impl SkipPolicy {
     }
 }
 
-/// A random distance.
+/// Draws an interval.
 fn draw(generator: &mut Generator) -> u64 {
     generator.between(SkipPolicy::DISTANCE_MIN, SkipPolicy::DISTANCE_MAX)
 }
@@ -74,7 +74,7 @@ mod tests {
                     .all(|distance| (64..1_024).contains(distance))
             );
             assert!(number.get() - last < 1_024);
-            // Spread over the range, not at one end.
+            // Spread over the range.
             let near = distances.iter().filter(|distance| **distance < 544).count();
             assert!((distances.len() / 3..distances.len() * 2 / 3).contains(&near));
         }

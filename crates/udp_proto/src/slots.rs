@@ -1,4 +1,4 @@
-//! The slab of sessions, and the connection ids that name its slots on the wire.
+//! The slab of sessions, and their connection ids.
 
 use std::collections::VecDeque;
 
@@ -9,24 +9,22 @@ use wire::{Generator, Instant};
 
 use crate::packet::Cid;
 
-/// Names one session of one endpoint; never used again after the session's end.
+/// Identifies one session of one endpoint; never reused.
 ///
-/// The default one names a first session, which serves where there is no endpoint.
+/// The default is a first session, for use without an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId {
     /// Slot in the slab.
     pub(crate) index: u16,
-    /// Which use of the slot.
+    /// Generation of the slot.
     pub(crate) generation: u32,
 }
 
 impl SessionId {
-    /// Before all others.
     pub(crate) const MIN: Self = Self {
         index: 0,
         generation: 0,
     };
-    /// Behind all others.
     pub(crate) const MAX: Self = Self {
         index: u16::MAX,
         generation: u32::MAX,
@@ -34,24 +32,23 @@ impl SessionId {
 }
 
 impl fmt::Display for SessionId {
-    /// Writes its slot and which use of it, as in `3.1`.
+    /// Writes slot and generation, as in `3.1`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.index, self.generation)
     }
 }
 
-/// Slots for values of type `T`, each with a connection id of `index 16 | random 16`, and 32
-/// random bits more where ids are 8 bytes long.
+/// Slots for values of type `T`, each with a connection id of `index 16 | random 16`, and 32 more
+/// random bits if ids have 8 bytes.
 ///
-/// A freed slot waits at the end of the queue, and a pair of index and random bits is not given
-/// out again within 60 s.
+/// Freed slots are reused in order, and an id not within 60 s.
 #[derive(Debug)]
 pub(crate) struct Slots<T> {
     entries: Vec<Slot<T>>,
     free: VecDeque<u16>,
     /// Most slots that may exist.
     capacity: u16,
-    /// How many hold a value.
+    /// Slots in use.
     taken: u16,
 }
 
@@ -60,28 +57,28 @@ struct Slot<T> {
     value: Option<T>,
     generation: u32,
     tag: [u8; 6],
-    /// The ids that it had; `None` where they are those of its first use.
+    /// Its former ids; `None` during its first use.
     quarantine: Option<Box<Quarantine>>,
 }
 
-/// Random bits of a slot's former ids, and until when each rests; the oldest is overwritten.
+/// Random bits of former ids, and until when each is blocked; the oldest is overwritten.
 #[derive(Debug)]
 struct Quarantine {
     ids: [(u16, Instant); RESTING],
     next: u8,
 }
 
-/// Free slots from which on no further one is made, so that short sessions in turn do not grow the
-/// slab to its capacity.
+/// Free slots beyond which no new ones are created, so that consecutive short sessions do not grow
+/// the slab to its capacity.
 const REUSE_AT: usize = 64;
-/// Ids of one slot that may rest at a time; a slot that ends more sessions within 60 s forgets
-/// the oldest, which the queue of free slots makes rare.
+/// Former ids kept per slot. A slot that ends more sessions within 60 s forgets the oldest, which
+/// the queue of free slots makes rare.
 const RESTING: usize = 4;
-/// How long an id is not given out again; TWP/1, section 9.
+/// How long an id is not reused; TWP/1, section 9.
 const REST: Duration = Duration::from_secs(60);
 
 impl<T> Slots<T> {
-    /// Makes a slab that holds at most `capacity` values.
+    /// Creates a slab for at most `capacity` values.
     pub(crate) const fn new(capacity: u16) -> Self {
         Self {
             entries: Vec::new(),
@@ -91,7 +88,7 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Puts what `make` returns into a free slot; `None` where there is none.
+    /// Inserts the value that `make` returns; `None` if the slab is full.
     #[cfg(test)]
     pub(crate) fn insert(
         &mut self,
@@ -102,7 +99,7 @@ impl<T> Slots<T> {
         self.try_insert(now, generator, |id, tag| Some(make(id, tag)))
     }
 
-    /// As [`insert`](Self::insert), where making may fail and then takes no slot.
+    /// As [`insert`](Self::insert), for a fallible `make`, which takes no slot on failure.
     pub(crate) fn try_insert(
         &mut self,
         now: Instant,
@@ -128,7 +125,7 @@ impl<T> Slots<T> {
         Some(id)
     }
 
-    /// Takes the value out and frees the slot.
+    /// Removes the value and frees the slot.
     pub(crate) fn remove(&mut self, now: Instant, id: SessionId) -> Option<T> {
         let slot = self.entries.get_mut(usize::from(id.index))?;
         if slot.generation != id.generation {
@@ -142,13 +139,13 @@ impl<T> Slots<T> {
         Some(value)
     }
 
-    /// Puts `value` in the place of the present one, which is returned.
+    /// Replaces the value and returns the former one.
     pub(crate) fn replace(&mut self, id: SessionId, value: T) -> Option<T> {
         self.get_mut(id)
             .map(|present| core::mem::replace(present, value))
     }
 
-    /// Takes the value out and keeps its slot for [`put`](Self::put).
+    /// Removes the value and reserves its slot for [`put`](Self::put).
     pub(crate) fn take(&mut self, id: SessionId) -> Option<T> {
         let slot = self.entries.get_mut(usize::from(id.index))?;
         if slot.generation == id.generation {
@@ -158,7 +155,7 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Puts a value into the slot that [`take`](Self::take) emptied.
+    /// Fills a slot that [`take`](Self::take) emptied.
     pub(crate) fn put(&mut self, id: SessionId, value: T) {
         if let Some(slot) = self.entries.get_mut(usize::from(id.index))
             && slot.generation == id.generation
@@ -175,7 +172,7 @@ impl<T> Slots<T> {
             .filter(|_| slot.generation == id.generation)
     }
 
-    /// Returns the value of `id`, to change it.
+    /// Returns the value of `id` mutably.
     pub(crate) fn get_mut(&mut self, id: SessionId) -> Option<&mut T> {
         let slot = self.entries.get_mut(usize::from(id.index))?;
         slot.value
@@ -192,7 +189,7 @@ impl<T> Slots<T> {
         })
     }
 
-    /// Returns the session that `cid`, as a packet bears it, names; no hash table is asked.
+    /// Returns the session of a connection id, without a hash table.
     pub(crate) fn by_cid(&self, cid: Cid) -> Option<SessionId> {
         let [high, low, tag @ ..] = cid.as_slice() else {
             return None;
@@ -206,12 +203,12 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Returns how many values there are.
+    /// Returns the number of values.
     pub(crate) const fn len(&self) -> u16 {
         self.taken
     }
 
-    /// Returns whether no further value fits.
+    /// Returns whether the slab is full.
     pub(crate) const fn is_full(&self) -> bool {
         self.taken >= self.capacity
     }
@@ -232,7 +229,7 @@ impl<T> Slots<T> {
         if self.is_full() {
             return None;
         }
-        // Untouched slots first, so that used ones rest as long as they can.
+        // New slots first, so that used ones are reused as late as possible.
         if self.entries.len() < usize::from(self.capacity) && self.free.len() < REUSE_AT {
             let index = u16::try_from(self.entries.len()).ok()?;
             self.entries.push(Slot {
@@ -248,7 +245,7 @@ impl<T> Slots<T> {
 }
 
 impl<T> Slot<T> {
-    /// Draws random bits that none of the resting ids has. At most four draws collide.
+    /// Draws random bits that differ from all former ids. At most four draws collide.
     fn fresh_random(&self, now: Instant, generator: &mut Generator) -> u16 {
         let first = generator.next_u32().to_be_bytes();
         let mut random = u16::from_be_bytes([first[0], first[1]]);
@@ -289,7 +286,7 @@ impl<T> Slot<T> {
 pub(crate) struct CidTag([u8; 6]);
 
 impl CidTag {
-    /// Returns the connection id of slot `index` in the given length; 0 bytes make an empty one.
+    /// Returns the connection id of slot `index`; empty for length 0.
     pub(crate) fn cid(self, index: u16, len: CidLen) -> Cid {
         let [i0, i1] = index.to_be_bytes();
         let [t0, t1, t2, t3, t4, t5] = self.0;
@@ -301,10 +298,10 @@ impl CidTag {
     }
 }
 
-/// How long the connection ids of an endpoint are, the same for all its sessions.
+/// Length of an endpoint's connection ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CidLen {
-    /// None: packets are told apart by the sender's address. For endpoints that only dial.
+    /// None: packets are matched by source address. For endpoints that only dial.
     Zero,
     /// 4 bytes: the default of endpoints that accept.
     Four,

@@ -1,28 +1,28 @@
-//! Times of one session, where they are not those of its endpoint.
+//! Timeouts of one session.
 
 use core::time::Duration;
 
 use crate::config::{Config, IdleTimeout, Keepalive};
 use crate::nanos::Nanos;
 
-/// Times of one session.
+/// Timeouts of one session.
 ///
 /// [`Endpoint::connect_with`](crate::Endpoint::connect_with) dials with them, and
 /// [`Endpoint::set_timeouts`](crate::Endpoint::set_timeouts) changes them at either end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Timeouts {
-    /// How long connecting may take over all addresses.
+    /// Timeout of connecting, over all addresses.
     pub connect: Duration,
-    /// Silence after which the session is given up; the smaller of both ends' holds.
+    /// Idle timeout; the smaller of both ends' applies.
     pub idle: IdleTimeout,
-    /// Longest silence of ours; no more than a third of the idle timeout that holds, and in an open
-    /// session no more than it was when that began.
+    /// Keepalive interval; at most a third of the idle timeout in effect, and in an open session at
+    /// most its initial value.
     pub keepalive: Keepalive,
 }
 
 impl Timeouts {
-    /// Returns those that `config` has for all sessions.
+    /// Returns the timeouts that `config` sets for all sessions.
     #[must_use]
     pub const fn of(config: &Config) -> Self {
         Self {
@@ -33,23 +33,23 @@ impl Timeouts {
     }
 }
 
-/// What the ends of a session have agreed on, and what holds of it.
+/// The negotiated timeouts of a session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Silence {
-    /// The smaller of both ends' idle timeouts, as they were announced.
+    /// The smaller of both ends' announced idle timeouts.
     agreed: Nanos,
-    /// The longest silence of the peer's that is in good order.
+    /// The peer's longest keepalive interval.
     theirs: Nanos,
-    /// That of ours, by what we announced.
+    /// Ours, as announced.
     announced: Nanos,
-    /// Silence after which we give up.
+    /// The idle timeout in effect.
     pub(crate) idle: Nanos,
-    /// The longest silence of ours.
+    /// The keepalive interval in effect.
     pub(crate) keepalive: Nanos,
 }
 
 impl Silence {
-    /// Agrees with a peer who announced these.
+    /// Negotiates with a peer that announced these.
     pub(crate) fn new(ours: &Timeouts, their_idle: Duration, their_keepalive: Duration) -> Self {
         let agreed = ours.idle.get().min(their_idle);
         let third = agreed.checked_div(3).unwrap_or_default();
@@ -65,9 +65,9 @@ impl Silence {
         }
     }
 
-    /// Changes what is ours. The peer goes by what was announced: its keepalives do not come sooner,
-    /// so it is given up after three of them at the soonest; and it gives us up as soon as that, whatever
-    /// it may since have set, so ours come as often at least.
+    /// Changes our values. The peer relies on the announced ones. Its keepalives do not become more
+    /// frequent, so our idle timeout is at least three of them. It may time us out after the same
+    /// number of ours, whatever it has set since, so ours do not become rarer.
     pub(crate) fn set(&mut self, timeouts: &Timeouts) {
         let floor = self.theirs.saturating_mul(3).min(self.agreed);
         self.idle = Nanos::of(timeouts.idle.get()).clamp(floor, self.agreed);

@@ -1,16 +1,16 @@
-//! Deadlines of many slots: a binary heap that knows where each slot stands.
+//! Deadlines of many slots: an indexed binary heap.
 
 use wire::Instant;
 
 /// The earliest deadline of up to 65,536 slots.
 ///
-/// Setting and clearing cost O(log n) and allocate only when a slot index is seen for the first
-/// time. Ties go to the lower slot, so that equal runs fire in equal order.
+/// Setting and clearing cost O(log n), and allocate only for a new slot index. Ties go to the lower
+/// slot, for determinism.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     /// A heap: no entry is before its parent.
     heap: Vec<(Instant, u16)>,
-    /// Where each slot stands in `heap`; `NOWHERE` without a deadline.
+    /// Index of each slot in `heap`; `NOWHERE` without a deadline.
     position: Vec<u32>,
 }
 
@@ -56,7 +56,7 @@ impl Timers {
         self.heap.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Takes the slot with the earliest deadline off, where that is due at `now`.
+    /// Removes and returns the slot with the earliest deadline if that is due at `now`.
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<u16> {
         let &(deadline, slot) = self.heap.first()?;
         if deadline > now {
@@ -66,7 +66,7 @@ impl Timers {
         Some(slot)
     }
 
-    /// Moves the entry at `at` to where it belongs, up or down.
+    /// Moves the entry at `at` up or down to its place.
     fn settle(&mut self, mut at: usize) {
         while at > 0 {
             let parent = at.saturating_sub(1) / 2;
@@ -100,7 +100,7 @@ impl Timers {
         self.note(b);
     }
 
-    /// Writes down where the entry at `at` stands.
+    /// Records the position of the entry at `at`.
     fn note(&mut self, at: usize) {
         if let Some(&(_, slot)) = self.heap.get(at) {
             self.place(usize::from(slot), u32::try_from(at).unwrap_or(NOWHERE));

@@ -1,4 +1,4 @@
-//! bincode 2.0.1, for those who have types in its format.
+//! The bincode 2.0.1 format.
 
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use bincode::enc::write::Writer;
@@ -8,12 +8,10 @@ use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer};
 use super::limited::Budget;
 use super::{Codec, DecodeError, EncodeError, Limits};
 
-/// Values in bincode's standard format, of which decoding one claims at most `BYTES_MAX` bytes;
-/// 64 KiB where nothing else is said.
+/// bincode's standard format. Decoding a value claims at most `BYTES_MAX` bytes; 64 KiB by default.
 ///
-/// bincode is not maintained any more (RUSTSEC-2025-0141). Its limit holds for what a length
-/// claims before anything is read, and stands at compile time, so that no configuration at run time
-/// can lose it.
+/// bincode is unmaintained (RUSTSEC-2025-0141). Its limit applies to claimed lengths before
+/// anything is read, and is set at compile time, so that no run-time configuration can remove it.
 #[derive(Clone, Copy, Debug)]
 pub struct Bincode<const BYTES_MAX: usize = 65_536>;
 

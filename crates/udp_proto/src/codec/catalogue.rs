@@ -1,23 +1,22 @@
-//! Which types of messages both ends must have.
+//! The message types that both ends must agree on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use wire::Writer;
 
-/// The types of an application's messages, with their versions, and the codec that writes them.
+/// The types of an application's messages, with their versions and codec.
 ///
-/// Empty by default: then the ends need not agree on anything but their channels. Copies share one
-/// list.
+/// Empty by default; then the ends need only agree on their channels. Clones share one list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Catalogue {
-    /// What goes into the channel digest; empty where there are no types.
+    /// Part of the channel digest; empty without types.
     encoded: Arc<[u8]>,
 }
 
 impl Catalogue {
-    /// Makes a catalogue of types, by id with their versions, that are written by the codec with
-    /// code `codec`: 0 for postcard, 1 for bincode, from 128 on for an application's own.
+    /// Creates a catalogue of types, by id with their versions, encoded by the codec with code
+    /// `codec`: 0 for postcard, 1 for bincode, from 128 for custom ones.
     #[must_use]
     pub fn new(codec: u8, types: &BTreeMap<u16, u16>) -> Self {
         let mut encoded = Vec::new();
@@ -32,9 +31,9 @@ impl Catalogue {
         }
     }
 
-    /// Appends what both sides must agree on; the channel digest is a hash of the channel table and
-    /// this: `codec 1 | types * (id 2 | version 2)`, big-endian, ids rising; nothing where there is
-    /// no catalogue.
+    /// Appends what both ends must agree on. The channel digest hashes the channel table and this:
+    /// `codec 1 | types * (id 2 | version 2)`, big-endian, ids ascending; nothing without a
+    /// catalogue.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.encoded);
     }

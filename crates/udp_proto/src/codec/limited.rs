@@ -1,8 +1,8 @@
-//! Bounds on what any serde format makes of remote bytes.
+//! Limits on what any serde format makes of remote bytes.
 //!
-//! Formats trust lengths: a list of empty values costs no byte and any amount of time, nested values
-//! cost a byte each and the stack, and a list's claimed length is allocated ahead. Every value that
-//! is read passes here, and is paid for from a budget before it is made.
+//! Formats trust lengths: a list of empty values costs no byte and any amount of time, nested
+//! values cost a byte each and the stack, and claimed lengths are allocated ahead. Here, every
+//! value is charged to a budget before it is created.
 
 use core::cell::Cell;
 use core::fmt;
@@ -13,17 +13,17 @@ use serde::de::{
 
 use super::{DecodeError, Limits};
 
-/// What is left of a message's limits; for those who write a [`Codec`](super::Codec).
+/// The remaining limits of one message; for implementations of [`Codec`](super::Codec).
 #[derive(Debug)]
 pub struct Budget {
     memory: Cell<usize>,
     depth: Cell<u16>,
-    /// Which limit was reached.
+    /// The limit that was reached.
     reached: Cell<Option<DecodeError>>,
 }
 
 impl Budget {
-    /// Makes a budget for one message.
+    /// Creates the budget of one message.
     #[must_use]
     pub const fn new(limits: Limits) -> Self {
         Self {
@@ -33,7 +33,7 @@ impl Budget {
         }
     }
 
-    /// Has all that `inner` reads paid for.
+    /// Charges everything that `inner` reads.
     pub const fn limit<T>(&self, inner: T) -> Limited<'_, T> {
         Limited {
             inner,
@@ -42,7 +42,7 @@ impl Budget {
         }
     }
 
-    /// The same, for what may be a list, set or map that grows by what it reads.
+    /// The same, for possible lists, sets or maps, which grow as they are read.
     const fn limit_growing<T>(&self, inner: T) -> Limited<'_, T> {
         Limited {
             inner,
@@ -51,7 +51,7 @@ impl Budget {
         }
     }
 
-    /// Returns why decoding failed: the limit that was reached, or that the bytes are no value.
+    /// Returns why decoding failed: a limit, or malformed bytes.
     pub fn cause(&self) -> DecodeError {
         self.reached.get().unwrap_or(DecodeError::Malformed)
     }
@@ -66,8 +66,8 @@ impl Budget {
         }
     }
 
-    /// Pays for what a list or set holds beside a value of `size` bytes: a first one is given room
-    /// for four in a list, and a node for eleven in a set.
+    /// Charges the spare room of a list or set for a value of `size` bytes. The first value
+    /// allocates room for four in a list, and a node of eleven in a set.
     fn pay_in_list<E: Error>(&self, growth: Growth, size: usize) -> Result<(), E> {
         match growth {
             Growth::None | Growth::Further => Ok(()),
@@ -75,12 +75,12 @@ impl Budget {
         }
     }
 
-    /// Pays for what a map holds beside a key, or beside a value, of `size` bytes.
+    /// Charges the spare room of a map for a key or a value of `size` bytes.
     ///
-    /// A `BTreeMap` keeps a node for eleven for the first of them. Its nodes hold five at least, and a
-    /// node above five of these a copy of one more entry in as much room, 96 bytes of edges, and 16 of
-    /// its own: 2.6 times the entries and 7 bytes each. A `HashMap` has 16 places for 7 entries at
-    /// worst, and a byte for each.
+    /// The first entry of a `BTreeMap` allocates a node of eleven. Its nodes hold at least five; a
+    /// node above five of these holds a copy of one more entry in as much room, 96 bytes of edges,
+    /// and 16 of its own: 2.6 times the entries and 7 bytes each. A `HashMap` has at worst 16
+    /// places for 7 entries, and a byte for each.
     fn pay_in_map<E: Error>(&self, growth: Growth, size: usize) -> Result<(), E> {
         match growth {
             Growth::None => Ok(()),
@@ -94,7 +94,7 @@ impl Budget {
         E::custom(limit)
     }
 
-    /// Pays for a value of type `V`, and reads it one level deeper.
+    /// Charges a value of type `V`, and reads it one level deeper.
     fn value<V, E: Error>(&self, read: impl FnOnce() -> Result<V, E>) -> Result<V, E> {
         self.pay(size_of::<V>().max(1))?;
         let depth = self.depth.get();
@@ -107,7 +107,7 @@ impl Budget {
     }
 }
 
-/// One of serde's parts, with the budget for what passes it.
+/// A part of serde's interface with the budget applied.
 #[derive(Debug)]
 pub struct Limited<'b, T> {
     inner: T,
@@ -115,12 +115,12 @@ pub struct Limited<'b, T> {
     growth: Growth,
 }
 
-/// What is held beside values, for their place in what holds them.
+/// Spare room that a container allocates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Growth {
-    /// Nothing: it has a place for each.
+    /// None: each value has a place.
     None,
-    /// It grows, and the first is to come.
+    /// It grows; the first value follows.
     First,
     /// It grows.
     Further,
@@ -140,7 +140,7 @@ macro_rules! deserialize {
     )*};
 }
 
-/// The same for a value that may grow by what it reads.
+/// The same for values that may grow as they are read.
 macro_rules! deserialize_growing {
     ($($name:ident;)*) => {$(
         fn $name<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
@@ -194,7 +194,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Limited<'_, D> {
     }
 }
 
-/// Hands a plain value on.
+/// Forwards a plain value.
 macro_rules! visit {
     ($($name:ident($kind:ty);)*) => {$(
         fn $name<E: Error>(self, value: $kind) -> Result<V::Value, E> {
@@ -203,7 +203,7 @@ macro_rules! visit {
     )*};
 }
 
-/// Hands text or bytes on, once their length is paid for.
+/// Forwards text or bytes after charging their length.
 macro_rules! visit_long {
     ($($name:ident($kind:ty);)*) => {$(
         fn $name<E: Error>(self, value: $kind) -> Result<V::Value, E> {
@@ -282,7 +282,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Limited<'_, V> {
     }
 }
 
-/// A claimed length is not passed on, by default: lists grow as their values come.
+/// Claimed lengths are not forwarded, by default: lists grow as their values arrive.
 impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Limited<'_, A> {
     type Error = A::Error;
 
@@ -328,7 +328,7 @@ impl<'de, T: DeserializeSeed<'de>> DeserializeSeed<'de> for Limited<'_, T> {
     type Value = T::Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<T::Value, D::Error> {
-        // Some values read nothing at all, and are paid for here alone.
+        // Some values read nothing, and are charged here only.
         self.budget.pay(1)?;
         self.inner.deserialize(self.budget.limit(deserializer))
     }

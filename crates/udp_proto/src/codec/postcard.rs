@@ -1,4 +1,4 @@
-//! postcard: compact, the wire format is specified.
+//! The postcard format.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

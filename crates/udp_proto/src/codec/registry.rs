@@ -1,4 +1,4 @@
-//! All types of an application, and what is done with a message of each.
+//! The registry of an application's message types.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::{Catalogue, Codec, DecodeError, EncodeError, Limits, Typed};
 use crate::slots::SessionId;
 
-/// Knows the types of an application's messages, and what of `S` takes each.
+/// Dispatches an application's messages of all types to a state `S`.
 pub struct Registry<C, S> {
     rows: BTreeMap<u16, Row<S>>,
     limits: Limits,
@@ -17,16 +17,16 @@ pub struct Registry<C, S> {
 /// One type.
 struct Row<S> {
     version: u16,
-    /// Decodes a message and gives it to the application; `None` for types that are only sent.
+    /// Decodes and handles a message; `None` for types that are only sent.
     take: Option<Take<S>>,
 }
 
-/// What is done with the bytes behind a message's id.
+/// Handles the bytes after a message's id.
 type Take<S> =
     Box<dyn Fn(&mut S, SessionId, &[u8], Limits) -> Result<(), DecodeError> + Send + Sync>;
 
 impl<C: Codec, S> Registry<C, S> {
-    /// Makes a registry that knows no type.
+    /// Creates an empty registry.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -36,18 +36,18 @@ impl<C: Codec, S> Registry<C, S> {
         }
     }
 
-    /// Replaces what decoding a message may take.
+    /// Sets the limits of decoding a message.
     #[must_use]
     pub const fn with_limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Adds a type, whose messages go to `handler` with the session that sent them.
+    /// Adds a type, whose messages go to `handler` with their session.
     ///
     /// # Errors
     ///
-    /// [`TakenId`] where another type has the same id, or this one is known already.
+    /// [`TakenId`] if the id is taken or the type was already added.
     pub fn takes<T: Typed>(
         self,
         handler: impl Fn(&mut S, SessionId, T) + Send + Sync + 'static,
@@ -83,11 +83,11 @@ impl<C: Codec, S> Registry<C, S> {
         Catalogue::new(C::CODE, &types.collect())
     }
 
-    /// Replaces the content of `out` by `message`, ready to be sent.
+    /// Replaces the content of `out` by the encoded `message`.
     ///
     /// # Errors
     ///
-    /// [`EncodeError`]; what `out` holds then is not to be sent.
+    /// [`EncodeError`]; the content of `out` is then invalid.
     pub fn encode<T: Typed>(&self, message: &T, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         if !self.rows.contains_key(&T::ID) {
             return Err(EncodeError::Unregistered(T::ID));
@@ -97,12 +97,11 @@ impl<C: Codec, S> Registry<C, S> {
         C::encode(message, out)
     }
 
-    /// Decodes a message that `session` has sent, gives it to what takes its type, and returns its
-    /// id.
+    /// Decodes a message from `session`, calls the handler of its type, and returns its id.
     ///
     /// # Errors
     ///
-    /// [`DispatchError`]; `state` was not touched. Count it, or let the session go.
+    /// [`DispatchError`]; `state` is unchanged. Count it, or close the session.
     pub fn dispatch(
         &self,
         state: &mut S,
@@ -147,21 +146,21 @@ impl fmt::Display for TakenId {
 
 impl core::error::Error for TakenId {}
 
-/// Why a message went nowhere.
+/// Why a message was not dispatched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DispatchError {
     /// It is shorter than an id.
     NoId,
-    /// No type has its id.
+    /// Unknown id.
     UnknownId(u16),
     /// Its type is only sent.
     NotTaken(u16),
-    /// It is no value of its type, or goes beyond the limits.
+    /// It is malformed, or exceeds the limits.
     Undecodable {
         /// The type's id.
         id: u16,
-        /// What is wrong with it.
+        /// The error.
         error: DecodeError,
     },
 }

@@ -1,51 +1,51 @@
-//! What a codec and a type of message are.
+//! Codecs and message types.
 
 use core::fmt;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A type of message: what its id is, and which version of it this program speaks.
+/// A message type with its id and version.
 pub trait Typed: Serialize + DeserializeOwned {
-    /// Its id on the wire; no other type of the application has it.
+    /// Its id on the wire, unique in the application.
     const ID: u16;
-    /// Raised with each change of its fields or their order.
+    /// Increment with each change of its fields or their order.
     const VERSION: u16;
 }
 
-/// Writes and reads values.
+/// Encodes and decodes values.
 pub trait Codec {
-    /// Tells it apart in a [`Catalogue`](super::Catalogue).
+    /// Identifies the codec in a [`Catalogue`](super::Catalogue).
     const CODE: u8;
 
     /// Appends `value` to `out`.
     ///
     /// # Errors
     ///
-    /// [`EncodeError`] where the codec has no form for it; what `out` holds then is not to be used.
+    /// [`EncodeError`] if the codec cannot represent it; the content of `out` is then invalid.
     fn encode<T: Serialize>(value: &T, out: &mut Vec<u8>) -> Result<(), EncodeError>;
 
-    /// Reads a value that takes all of `bytes`.
+    /// Decodes a value from all of `bytes`.
     ///
     /// # Errors
     ///
-    /// [`DecodeError`]; nothing is kept.
+    /// [`DecodeError`].
     fn decode<T: DeserializeOwned>(bytes: &[u8], limits: Limits) -> Result<T, DecodeError>;
 }
 
-/// What decoding one message may take, whatever its bytes claim.
+/// Limits of decoding one message.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Memory of its values, bytes; 1 MiB. Each value counts with its size in memory, at least 1,
-    /// and so does each one inside it; text and bytes also with their length. So this bounds the
-    /// work, too. The first value in a list or set counts four times. A map counts each key and value
-    /// three times and 4 bytes, and the first of each eleven times and 32 bytes: its nodes have room
-    /// to spare. What grows may hold three times as much as all this for a moment, and a set of short
-    /// numbers four times. What a `LinkedList` links its values with is not counted: one of bytes holds 24
-    /// times what they count. For what a peer sends, take another list.
+    /// Memory of its values in bytes; 1 MiB. Each value, also a nested one, counts with its size in
+    /// memory, at least 1; text and bytes also with their length. So this bounds the work too. The
+    /// first value in a list or set counts four times. A map counts each key and value three times
+    /// plus 4 bytes, and the first of each eleven times plus 32 bytes, for the spare room of its
+    /// nodes. Growing containers may briefly hold three times as much, and a set of small numbers
+    /// four times. The links of a `LinkedList` are not counted: one of bytes holds 24 times its
+    /// count, so do not use it for a peer's messages.
     pub memory_max: usize,
-    /// Values inside values; 128. It bounds the stack.
+    /// Nesting depth; 128. It bounds the stack.
     pub depth_max: u16,
 }
 
@@ -58,11 +58,11 @@ impl Default for Limits {
     }
 }
 
-/// Why a value was not written.
+/// Why a value was not encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EncodeError {
-    /// The codec has no form for it, such as for a list of unknown length.
+    /// The codec cannot represent it, for example a list of unknown length.
     Unsupported,
     /// Its type is not registered.
     Unregistered(u16),
@@ -79,17 +79,17 @@ impl fmt::Display for EncodeError {
 
 impl core::error::Error for EncodeError {}
 
-/// Why bytes are no value.
+/// Why bytes were not decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// They end too soon, or hold what the type does not have.
+    /// They are truncated or do not match the type.
     Malformed,
-    /// Some are left over.
+    /// Trailing bytes.
     Trailing,
-    /// The value takes more than [`Limits::memory_max`], or the codec's own limit.
+    /// The value exceeds [`Limits::memory_max`] or the codec's own limit.
     TooLarge,
-    /// The value goes deeper than [`Limits::depth_max`].
+    /// The value exceeds [`Limits::depth_max`].
     TooDeep,
 }
 

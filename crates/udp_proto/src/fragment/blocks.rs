@@ -1,16 +1,16 @@
-//! Memory for pieces of messages that wait for others.
+//! Block storage for fragments.
 
-/// Blocks of `LEN` bytes, chained to hold byte strings, reused when released.
+/// Byte strings in chained blocks of `LEN` bytes, which are reused.
 ///
-/// A string costs at most one block's rounding beyond its length, whatever comes and goes in
-/// between, and a steady load allocates nothing.
+/// A string wastes less than one block, under any sequence of operations, and a steady load
+/// allocates nothing.
 #[derive(Debug)]
 pub(super) struct Blocks<const LEN: usize> {
-    /// All blocks, held and free.
+    /// All blocks, used and free.
     all: Vec<Block<LEN>>,
-    /// First of the free ones.
+    /// First free block.
     free: u32,
-    /// How many are held.
+    /// Blocks in use.
     held: usize,
 }
 
@@ -24,9 +24,9 @@ impl<const LEN: usize> Blocks<LEN> {
         }
     }
 
-    /// Keeps a copy of `bytes` and returns its first block.
+    /// Stores a copy of `bytes` and returns its first block.
     pub(super) fn store(&mut self, bytes: &[u8]) -> u32 {
-        // From the last block to the first, so that each knows its follower.
+        // From the last block to the first, since each links to its successor.
         let mut follower = NONE;
         for chunk in bytes.chunks(LEN).rev() {
             let index = self.take_free();
@@ -41,7 +41,7 @@ impl<const LEN: usize> Blocks<LEN> {
         follower
     }
 
-    /// Hands the string of `len` bytes that begins in `first` to `sink`, block by block.
+    /// Passes the string of `len` bytes that starts at `first` to `sink`, block by block.
     pub(super) fn read(&self, first: u32, len: usize, sink: &mut impl FnMut(&[u8])) {
         let (mut index, mut left) = (first, len);
         while let Some(block) = self.get(index) {
@@ -52,7 +52,7 @@ impl<const LEN: usize> Blocks<LEN> {
         }
     }
 
-    /// Frees the string that begins in `first`.
+    /// Frees the string that starts at `first`.
     pub(super) fn release(&mut self, first: u32) {
         let mut index = first;
         while let Some(block) = self.get(index) {
@@ -67,19 +67,19 @@ impl<const LEN: usize> Blocks<LEN> {
         }
     }
 
-    /// Gives back all memory, where nothing is held.
+    /// Releases all memory if nothing is stored.
     pub(super) fn shrink(&mut self) {
         if self.held == 0 {
             *self = Self::new();
         }
     }
 
-    /// Returns whether it keeps more than twice what it holds, and enough to speak of.
+    /// Returns whether its capacity is more than twice its content, and large enough to matter.
     pub(super) const fn is_sparse(&self) -> bool {
         self.all.capacity() / 2 > self.held && self.all.capacity() > FEW
     }
 
-    /// Makes an empty store with room for what this one holds.
+    /// Creates an empty store with capacity for the content of this one.
     pub(super) fn fresh(&self) -> Self {
         Self {
             all: Vec::with_capacity(self.held),
@@ -87,7 +87,7 @@ impl<const LEN: usize> Blocks<LEN> {
         }
     }
 
-    /// Returns how many bytes the held blocks take.
+    /// Returns the bytes of the used blocks.
     #[cfg(test)]
     pub(super) const fn held_bytes(&self) -> usize {
         self.held.saturating_mul(size_of::<Block<LEN>>())
@@ -98,7 +98,7 @@ impl<const LEN: usize> Blocks<LEN> {
         self.all.capacity().saturating_mul(size_of::<Block<LEN>>())
     }
 
-    /// Takes a free block, or makes one.
+    /// Takes a free or new block.
     fn take_free(&mut self) -> u32 {
         self.held = self.held.saturating_add(1);
         let index = self.free;
@@ -123,7 +123,7 @@ impl<const LEN: usize> Blocks<LEN> {
         self.all.get(usize::try_from(index).ok()?)
     }
 
-    /// Returns block `index`, to change it.
+    /// Returns block `index` mutably.
     fn get_mut(&mut self, index: u32) -> Option<&mut Block<LEN>> {
         self.all.get_mut(usize::try_from(index).ok()?)
     }
@@ -132,16 +132,16 @@ impl<const LEN: usize> Blocks<LEN> {
 /// A part of a string.
 #[derive(Debug)]
 struct Block<const LEN: usize> {
-    /// Its bytes; in the last block of a string only the first few count.
+    /// Only the first bytes count in the last block of a string.
     data: [u8; LEN],
-    /// The next block of the string or of the free ones.
+    /// The next block of the string, or the next free block.
     next: u32,
 }
 
 /// No block. Budgets keep the number of blocks far below it.
 const NONE: u32 = u32::MAX;
 
-/// Blocks that are kept without a need: two steps of growth.
+/// Blocks kept in any case: two steps of growth.
 const FEW: usize = 16;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! ACCEPT: the server's answer that opens a session.
+//! ACCEPT: the server's answer that establishes a session.
 //!
 //! | offset | size | field |
 //! |---|---|---|
@@ -9,7 +9,7 @@
 //! | 14 | 1 | length of the server's connection id, 4 or 8 |
 //! | 15 | 8 | the server's connection id, padded with zeros |
 //! | 23 | 65 | server's ephemeral key |
-//! | 88 | 2 | length of what follows |
+//! | 88 | 2 | length of the rest |
 //! | 90 | | sealed: identity form 1, identity 0, 65 or 145, params 40, signature 64, tag 16 |
 
 use crypto::{Certificate, PublicKey, Suite};
@@ -21,11 +21,11 @@ use crate::packet::Cid;
 
 /// First byte of an ACCEPT.
 pub const FIRST_BYTE: u8 = 0xC3;
-/// Length of the clear part, which the sealed part's key and tag cover.
+/// Length of the clear part, which the key and tag of the sealed part cover.
 pub const CLEAR_LEN: usize = 90;
 /// Length of an AEAD tag.
 pub const TAG_LEN: usize = 16;
-/// What the server's signature begins with.
+/// Prefix of the signed message.
 const SIGNATURE_LABEL: &[u8] = b"tw1 accept signature";
 
 /// The clear part of an ACCEPT.
@@ -35,22 +35,22 @@ pub struct AcceptClear {
     pub version: u32,
     /// The HELLO it answers.
     pub hello_id: u64,
-    /// The suite that the server chose of those offered.
+    /// The chosen suite.
     pub suite: Suite,
     /// The connection id that packets to the server carry.
     pub server_cid: Cid,
     /// The server's ephemeral key.
     pub server_ephemeral: PublicKey,
-    /// Length of the sealed part, bytes.
+    /// Length of the sealed part in bytes.
     pub sealed_len: u16,
 }
 
 impl AcceptClear {
-    /// Reads the clear part; the datagram must end where the sealed part does.
+    /// Decodes the clear part. The datagram must end with the sealed part.
     ///
     /// # Errors
     ///
-    /// [`AcceptError`] for another version, an unknown suite, or a length that does not fit.
+    /// [`AcceptError`] for another version, an unknown suite, or a wrong length.
     pub fn decode(datagram: &[u8]) -> Result<Self, AcceptError> {
         let mut reader = Reader::new(datagram);
         reader.u8()?;
@@ -99,14 +99,14 @@ impl AcceptClear {
     }
 }
 
-/// How the server names its key in an ACCEPT.
+/// How an ACCEPT identifies the server's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdentityForm {
-    /// Form 0: not at all, the client has the key.
+    /// Form 0: not at all, since the client has the key.
     Pinned,
-    /// Form 1: by the word of a root key, which the client has.
+    /// Form 1: with a certificate of a root key, which the client has.
     Certified(Certificate),
-    /// Form 2: the whole key, the client has only its hash.
+    /// Form 2: the whole key, since the client has only its hash.
     RawKey(PublicKey),
 }
 
@@ -120,7 +120,7 @@ impl IdentityForm {
         }
     }
 
-    /// Returns the bytes that stand for the identity.
+    /// Returns the encoded identity.
     pub const fn bytes(&self) -> &[u8] {
         match self {
             Self::Pinned => &[],
@@ -129,7 +129,7 @@ impl IdentityForm {
         }
     }
 
-    /// Returns the length of the sealed part with this form, tag included.
+    /// Returns the length of the sealed part with this form, with tag.
     pub const fn sealed_len(&self) -> u16 {
         match self {
             Self::Pinned => 121,
@@ -142,20 +142,20 @@ impl IdentityForm {
 /// The sealed part of an ACCEPT.
 #[derive(Clone, Copy, Debug)]
 pub struct AcceptBody {
-    /// Which key signs.
+    /// The signing key.
     pub identity: IdentityForm,
-    /// The server's parameters, as they are on the wire.
+    /// The server's encoded parameters.
     pub params: [u8; params::LEN],
     /// Signature of the server's identity key over the transcript.
     pub signature: [u8; 64],
 }
 
 impl AcceptBody {
-    /// Reads the opened part, without its tag.
+    /// Decodes the decrypted part, without its tag.
     ///
     /// # Errors
     ///
-    /// [`AcceptError`] for an unknown form or another length.
+    /// [`AcceptError`] for an unknown form or a wrong length.
     pub fn decode(opened: &[u8]) -> Result<Self, AcceptError> {
         let mut reader = Reader::new(opened);
         let identity = match reader.u8()? {
@@ -189,7 +189,7 @@ impl AcceptBody {
     }
 }
 
-/// Returns what the server signs: a label, then `transcript`, the SHA-256 over [`signed_parts`].
+/// Returns the signed message: a label, then `transcript`, the SHA-256 over [`signed_parts`].
 pub const fn signed_message(transcript: &[u8; 32]) -> [u8; 52] {
     let mut message = [0; 52];
     let (label, hash) = message.split_at_mut(SIGNATURE_LABEL.len());
@@ -198,7 +198,8 @@ pub const fn signed_message(transcript: &[u8; 32]) -> [u8; 52] {
     message
 }
 
-/// Returns what the signed transcript hash covers: HELLO0, the clear ACCEPT, identity, parameters.
+/// Returns the parts that the signed transcript hash covers: HELLO0, the clear ACCEPT, identity,
+/// parameters.
 pub const fn signed_parts<'a>(
     hello0: [&'a [u8]; 3],
     clear: &'a [u8],
@@ -210,7 +211,7 @@ pub const fn signed_parts<'a>(
     [a, b, c, clear, form, identity.bytes(), params]
 }
 
-/// A datagram is no ACCEPT of version 1.
+/// The datagram is not an ACCEPT of version 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AcceptError;
 

@@ -1,6 +1,6 @@
-//! Cookies: the stateless proof that a sender receives at its address.
+//! Cookies: stateless proof that a sender receives at its address.
 //!
-//! `epoch 1 | 0 0 0 | issued 4 | mac 24`: `issued` counts seconds of the server's monotonic clock.
+//! `epoch 1 | 0 0 0 | issued 4 | mac 24`: `issued` is in seconds of the server's monotonic clock.
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -10,21 +10,21 @@ use wire::{Instant, Reader};
 
 use super::hello::{COOKIE_LEN, Hello0};
 
-/// How long a cookie is good.
+/// Lifetime of a cookie.
 const VALIDITY: Duration = Duration::from_secs(10);
-/// How long a key makes cookies; it checks them for as long again.
+/// How long a key issues cookies; it verifies them for as long again.
 const ROTATION: Duration = Duration::from_secs(30);
-/// Separates this mac from every other use of its key.
+/// Domain separation from other uses of the key.
 const LABEL: &[u8] = b"tw1 cookie";
 
-/// Makes and checks cookies. Keys never leave it and are never written out.
+/// Issues and verifies cookies. Its keys are never exposed.
 #[derive(Debug)]
 pub struct CookieJar {
-    /// Makes cookies now.
+    /// Issues cookies.
     current: CookieKey,
-    /// Made them before; `None` in the first epoch.
+    /// The previous key; `None` in the first epoch.
     previous: Option<CookieKey>,
-    /// When `current` gives way.
+    /// When `current` is replaced.
     rotate_at: Instant,
 }
 
@@ -39,7 +39,7 @@ impl CookieJar {
     ///
     /// # Errors
     ///
-    /// [`NoEntropy`] where the provider has none.
+    /// [`NoEntropy`] if the provider has none.
     pub fn new<P: Provider>(now: Instant, provider: &mut P) -> Result<Self, NoEntropy> {
         Ok(Self {
             current: CookieKey {
@@ -70,7 +70,7 @@ impl CookieJar {
         cookie
     }
 
-    /// Returns whether `cookie` was made here, for this sender and HELLO, within the last 10 s.
+    /// Returns whether `cookie` was issued here for this sender and HELLO within the last 10 s.
     pub fn is_valid<P: Provider>(
         &mut self,
         now: Instant,
@@ -98,13 +98,13 @@ impl CookieJar {
         crypto::equal(&expected, reader.rest())
     }
 
-    /// Moves to a new key where it is time; where the provider has no entropy, the old one stays.
+    /// Rotates keys if due. Without entropy, the old key stays.
     fn rotate<P: Provider>(&mut self, now: Instant, provider: &mut P) {
         if now < self.rotate_at {
             return;
         }
         if let Ok(key) = Secret32::random(provider) {
-            // Twice the rotation has passed: what the current key made is past its validity.
+            // Two rotations have passed, so cookies of the current key have expired.
             let is_stale = now >= a_rotation_after(self.rotate_at);
             let next = CookieKey {
                 epoch: self.current.epoch.wrapping_add(1),

@@ -1,4 +1,4 @@
-//! The client's side of a handshake: one attempt after another, until a session or the end.
+//! The client's handshake: attempts until a session or failure.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -23,54 +23,54 @@ use crate::timeouts::Timeouts;
 /// A dialling client.
 pub(crate) struct Dial<P: Provider> {
     target: Target,
-    /// What goes into each HELLO besides the key.
+    /// Fields common to all HELLOs of the dial.
     form: HelloForm,
-    /// The times of the session to be.
+    /// Timeouts of the new session.
     timeouts: Timeouts,
-    /// Keys from the PSK alone.
+    /// Keys derived from the PSK alone.
     initial: Initial,
-    /// The HELLO of the attempt at hand.
+    /// The HELLO of the current attempt.
     hello: Vec<u8>,
     hello_id: u64,
     /// The version of this attempt.
     version: u32,
-    /// A VERSION was followed; another one is not.
+    /// A VERSION was followed; a second one is ignored.
     has_restarted: bool,
     ephemeral: P::Ephemeral,
     /// Index into the addresses.
     at: usize,
-    /// When the address gives way to the next.
+    /// When to try the next address.
     next_address_at: Instant,
-    /// When the HELLO is sent again.
+    /// When to retransmit the HELLO.
     resend_at: Instant,
     interval: Duration,
-    /// When all is given up.
+    /// When the dial fails.
     give_up_at: Instant,
-    /// When the last HELLO left, for the first RTT sample.
+    /// When the last HELLO was sent, for the first RTT sample.
     sent_at: Instant,
-    /// Whether the HELLO waits to be sent.
+    /// The HELLO waits to be sent.
     is_due: bool,
-    /// RETRYs followed in this attempt, at this address.
+    /// RETRYs followed in this attempt at this address.
     retries: u8,
-    /// HELLOs of this attempt that left.
+    /// HELLOs sent in this attempt.
     hellos: u8,
     /// Key agreements in this attempt.
     agreements: u8,
     /// ACCEPTs that failed a check, over all attempts.
     rejected: u8,
-    /// What an unproven REFUSE said.
+    /// The code of a REFUSE without proof.
     hint: Option<CloseCode>,
-    /// When the address at hand was begun with.
+    /// When the current address was first tried.
     began_at: Instant,
-    /// When the HELLO left first, since the first RETRY where one came.
+    /// When the HELLO was first sent, after the first RETRY if there was one.
     asked_at: Option<Instant>,
-    /// Refusals without proof, from the address at hand.
+    /// Refusals without proof from the current address.
     unproved: u8,
-    /// When these end the attempt there.
+    /// When these end the attempt at that address.
     unproved_until: Instant,
-    /// Addresses that have refused: bit n is index n.
+    /// Addresses that refused: bit n is index n.
     refused: u8,
-    /// What was wrong with the last certificate.
+    /// The problem of the last certificate.
     certificate: Option<CertificateError>,
 }
 
@@ -78,11 +78,11 @@ pub(crate) struct Dial<P: Provider> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     pub(crate) now: Instant,
-    /// The wall clock, where it was told.
+    /// The wall clock, if set.
     pub(crate) unix: Option<UnixTime>,
 }
 
-/// What every HELLO of one dial has in common.
+/// Fields common to all HELLOs of one dial.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HelloForm {
     pub(crate) app_id: u64,
@@ -91,42 +91,43 @@ pub(crate) struct HelloForm {
     pub(crate) client_cid: Cid,
 }
 
-/// What a good ACCEPT gives.
+/// The result of a valid ACCEPT.
 pub(crate) struct Accepted {
-    /// Where it came from, and packets go to.
+    /// Its source, which becomes the peer's address.
     pub(crate) server: SocketAddr,
     pub(crate) server_cid: Cid,
     pub(crate) server_key: PublicKey,
     pub(crate) suite: Suite,
     pub(crate) secrets: SessionSecrets,
     pub(crate) params: Params,
-    /// Transcript hash, which an IDENTITY frame signs.
+    /// Transcript hash that an IDENTITY signs.
     pub(crate) th1: [u8; 32],
-    /// From the HELLO to the ACCEPT, where it is certain which HELLO that was.
+    /// From HELLO to ACCEPT, if it is certain which HELLO was answered.
     pub(crate) round_trip: Option<Duration>,
 }
 
-/// First wait before a HELLO is sent again; each further one is half as long again. TWP/1, 11.
+/// First retransmission delay of a HELLO; each further one is half as long again. TWP/1, section
+/// 11.
 const RESEND_FIRST: Duration = Duration::from_millis(250);
-/// Longest wait before a HELLO is sent again.
+/// Longest retransmission delay of a HELLO.
 const RESEND_MAX: Duration = Duration::from_secs(1);
-/// How long one address is tried.
+/// How long each address is tried.
 const ADDRESS_SPAN: Duration = Duration::from_millis(2_500);
-/// Most RETRYs followed in one attempt: a forged one cannot end it.
+/// Most RETRYs followed in one attempt, so that forged ones cannot prolong it.
 const RETRIES_MAX: u8 = 3;
 /// Most key agreements in one attempt; then a new key is drawn.
 const AGREEMENTS_MAX: u8 = 16;
 /// Refusals without proof that end the attempt at an address.
 ///
-/// Each echoes the hello id, which is random, and comes from the address that was dialled: whoever
-/// forges them reads what the client sends, and mostly could as well drop it.
+/// Each echoes the random hello id and has the dialled source address. An attacker who can forge
+/// that reads the client's packets, and mostly could drop them as well.
 const UNPROVED_MIN: u8 = 2;
-/// How long, from the first HELLO to an address, a genuine ACCEPT may come behind refusals without
-/// proof, at least; else three round trips.
+/// How long after the first HELLO to an address a genuine ACCEPT may follow refusals without proof;
+/// at least this, else three round trips.
 const UNPROVED_SPAN: Duration = Duration::from_secs(1);
 
 impl<P: Provider> Dial<P> {
-    /// Draws a key and lays out the first HELLO. The target has been checked.
+    /// Draws a key and builds the first HELLO. The target was checked.
     pub(crate) fn new(
         now: Instant,
         provider: &mut P,
@@ -172,18 +173,18 @@ impl<P: Provider> Dial<P> {
         Ok(dial)
     }
 
-    /// Returns the times of the session to be.
+    /// Returns the timeouts of the new session.
     pub(crate) const fn timeouts(&self) -> Timeouts {
         self.timeouts
     }
 
-    /// Returns the connection id of the session to be that its peer will use.
+    /// Returns our connection id of the new session.
     pub(crate) const fn client_cid(&self) -> Cid {
         self.form.client_cid
     }
 
-    /// Marks the HELLO as due if a packet from the address at hand shows that its path works, at most once in
-    /// [`RESEND_FIRST`], since such packets can be forged. Returns whether it is due by that.
+    /// Schedules the HELLO if a packet from the current address shows that the path works. At most
+    /// once in [`RESEND_FIRST`], since such packets can be forged. Returns whether it did.
     pub(crate) fn on_packet_from(&mut self, now: Instant, from: SocketAddr) -> bool {
         let is_due =
             from == self.address() && self.hellos > 0 && now >= self.sent_at + RESEND_FIRST;
@@ -191,7 +192,7 @@ impl<P: Provider> Dial<P> {
         is_due
     }
 
-    /// Takes a RETRY: the same HELLO goes out again with the cookie in it.
+    /// Processes a RETRY: the same HELLO is sent again with the cookie.
     pub(crate) fn on_retry(&mut self, now: Instant, from: SocketAddr, retry: &Retry) -> bool {
         let is_ours = (retry.version, retry.hello_id) == (self.version, self.hello_id)
             && from == self.address();
@@ -209,8 +210,9 @@ impl<P: Provider> Dial<P> {
         true
     }
 
-    /// Takes a REFUSE; one whose mac proves that the token was opened ends the attempt. Several others
-    /// end it in [`handle_timeout`](Self::handle_timeout), where no ACCEPT comes meanwhile.
+    /// Processes a REFUSE. A mac that proves that the token was opened ends the attempt. Several
+    /// without proof end it in [`handle_timeout`](Self::handle_timeout), unless an ACCEPT arrives
+    /// first.
     pub(crate) fn on_refuse(
         &mut self,
         now: Instant,
@@ -236,24 +238,24 @@ impl<P: Provider> Dial<P> {
         None
     }
 
-    /// Takes note that the address at hand has refused, or somebody in its name.
+    /// Counts a refusal without proof from the current address.
     fn on_unproved(&mut self, now: Instant) {
         if self.unproved == 0 {
             let asked_at = self.asked_at.unwrap_or(self.sent_at);
             let round_trips = now.saturating_since(asked_at).saturating_mul(3);
             self.unproved_until = self.began_at + round_trips.max(UNPROVED_SPAN);
-            // The second one should not wait for the next repeat.
+            // Do not wait for the next retransmission to get the second one.
             self.is_due = true;
         }
         self.unproved = self.unproved.saturating_add(1);
     }
 
-    /// Returns whether refusals without proof have ended the attempt at the address at hand.
+    /// Returns whether refusals without proof ended the attempt at the current address.
     fn is_refused(&self, now: Instant) -> bool {
         self.unproved >= UNPROVED_MIN && now >= self.unproved_until
     }
 
-    /// Goes on with the next address that has not refused; returns whether there is one.
+    /// Moves to the next address that has not refused. Returns whether there is one.
     fn next_address(&mut self, now: Instant) -> bool {
         let count = self.target.addresses.len();
         let next = (1..=count)
@@ -269,16 +271,16 @@ impl<P: Provider> Dial<P> {
         self.began_at = now;
         self.asked_at = None;
         self.unproved = 0;
-        // A cookie is good only at the server that made it.
+        // A cookie is valid only at the server that issued it.
         hello::clear_cookie(&mut self.hello);
         self.resend_at = now;
         true
     }
 
-    /// Takes a VERSION: a new attempt begins, once, with the highest version that both speak. One that
-    /// names the version of our HELLO contradicts itself. A forged one ends in no session of a lower
-    /// version: a server that speaks a higher one than it is asked for refuses, and that ends the
-    /// attempt. Where there is no common version the attempt goes on.
+    /// Processes a VERSION: restarts once with the highest common version. One that lists the
+    /// version of our HELLO contradicts itself and is ignored. A forged one cannot cause a
+    /// downgrade: a server refuses a HELLO of a lower version than both support, which ends the
+    /// attempt. Without a common version the attempt continues.
     pub(crate) fn on_versions(
         &mut self,
         now: Instant,
@@ -308,7 +310,7 @@ impl<P: Provider> Dial<P> {
         true
     }
 
-    /// Takes an ACCEPT; `None` where it fails any check, and then the attempt goes on with the
+    /// Processes an ACCEPT. Returns `None` if it fails a check; the attempt then continues with the
     /// same key.
     pub(crate) fn on_accept(
         &mut self,
@@ -334,7 +336,7 @@ impl<P: Provider> Dial<P> {
         accepted
     }
 
-    /// Runs what is due; an end is returned once.
+    /// Runs what is due. A failure is returned once.
     pub(crate) fn handle_timeout(
         &mut self,
         now: Instant,
@@ -374,7 +376,7 @@ impl<P: Provider> Dial<P> {
         None
     }
 
-    /// Appends the HELLO where it is due.
+    /// Appends the HELLO if due.
     pub(crate) fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<SocketAddr> {
         if !core::mem::take(&mut self.is_due) {
             return None;
@@ -389,7 +391,7 @@ impl<P: Provider> Dial<P> {
         Some(self.address())
     }
 
-    /// Returns when `handle_timeout` is next needed.
+    /// Returns when `handle_timeout` is next due.
     pub(crate) fn poll_timeout(&self) -> Instant {
         let mut next = self.give_up_at.min(self.resend_at);
         if self.target.addresses.len() > 1 {
@@ -411,12 +413,12 @@ impl<P: Provider> Dial<P> {
         self.target.addresses.contains(&address)
     }
 
-    /// Returns whether our own identity is to be shown.
+    /// Returns whether to send our own identity.
     pub(crate) const fn is_peer_mode(&self) -> bool {
         matches!(self.target.credentials, Credentials::Peer)
     }
 
-    /// Returns how the end looks from what has come.
+    /// Returns the failure that the answers so far indicate.
     pub(crate) const fn failure(&self) -> ConnectFailure {
         if let Some(error) = self.certificate {
             return ConnectFailure::Certificate(error);
@@ -489,8 +491,8 @@ impl<P: Provider> Dial<P> {
         })
     }
 
-    /// Returns the time since the HELLO that an ACCEPT answers: the only one, or the one behind the
-    /// only RETRY. A HELLO sent again leaves it open which of them was answered (P. Karn, C.
+    /// Returns the RTT from the HELLO that an ACCEPT answers: the only one, or the only one after
+    /// the only RETRY. With retransmissions it is unknown which HELLO was answered (P. Karn, C.
     /// Partridge, "Improving Round-Trip Time Estimates in Reliable Transport Protocols", 1987).
     fn round_trip(&self, now: Instant) -> Option<Duration> {
         matches!((self.hellos, self.retries), (1, 0) | (2, 1))
@@ -498,7 +500,7 @@ impl<P: Provider> Dial<P> {
     }
 
     fn address(&self) -> SocketAddr {
-        // `Target::check` has seen one at least, and `at` is reduced by their count.
+        // `Target::check` ensured at least one, and `at` is reduced modulo their count.
         self.target
             .addresses
             .get(self.at)
@@ -506,7 +508,7 @@ impl<P: Provider> Dial<P> {
             .unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)))
     }
 
-    /// Writes the HELLO of a new attempt.
+    /// Builds the HELLO of a new attempt.
     fn lay_out(
         &mut self,
         now: Instant,
@@ -551,7 +553,7 @@ impl<P: Provider> Dial<P> {
     }
 }
 
-/// What a dial begins with.
+/// Inputs of a dial.
 pub(crate) struct DialStart<'a> {
     pub(crate) target: Target,
     pub(crate) form: HelloForm,

@@ -1,4 +1,4 @@
-//! The server's side of a handshake: attempts that wait for their first packet.
+//! The server's handshake: attempts that wait for their first packet.
 
 use core::net::SocketAddr;
 use std::collections::BTreeSet;
@@ -16,41 +16,40 @@ use crate::slots::SessionId;
 
 /// One attempt, from its ACCEPT to its first packet.
 pub(crate) struct HalfOpen<G> {
-    /// Names the attempt: SHA-256 of its HELLO0.
+    /// Identifies the attempt: SHA-256 of its HELLO0.
     pub(crate) attempt: [u8; 32],
     pub(crate) hello_id: u64,
-    /// Where its first HELLO came from.
+    /// Source of the first HELLO.
     pub(crate) first: SocketAddr,
-    /// Whoever sends a packet with its keys was reached here: the address that showed a cookie for
-    /// it, the last where several did. Until one did the ACCEPT went to `first` alone, and without
-    /// the ACCEPT nobody has the keys.
+    /// An address known to have received the ACCEPT: the last one that showed a cookie for the
+    /// attempt. Until one does, the ACCEPT is sent only to `first`, and only a receiver of the
+    /// ACCEPT has the keys.
     pub(crate) reached: SocketAddr,
-    /// The player's address as limits see it.
+    /// The player's address for per-source limits.
     pub(crate) source: SocketAddr,
-    /// The whole ACCEPT: every repeat of the HELLO gets these bytes.
+    /// The encoded ACCEPT, sent in answer to every repeat of the HELLO.
     pub(crate) accept: Box<[u8]>,
     pub(crate) secrets: SessionSecrets,
     pub(crate) suite: Suite,
     pub(crate) th1: [u8; 32],
     pub(crate) client_cid: Cid,
-    /// What the client showed.
+    /// What the client proved.
     pub(crate) grant: G,
-    /// The ACCEPT was sent again, so that what comes back does not say how long it took.
+    /// The ACCEPT was repeated, so the first packet gives no RTT sample.
     pub(crate) was_repeated: bool,
-    /// When the ACCEPT was made, for the first RTT sample.
+    /// When the ACCEPT was created, for the first RTT sample.
     pub(crate) accepted_at: Instant,
-    /// When the slot is given up.
+    /// When the attempt expires.
     pub(crate) expires_at: Instant,
 }
 
-/// Half-open attempts, found by what a HELLO shows.
+/// Index of half-open attempts by fields of the HELLO.
 #[derive(Debug)]
 pub(crate) struct AttemptIndex {
-    /// Hello ids in the table, and how many attempts bear each: a HELLO with another one costs no
-    /// hash.
+    /// Hello ids in the table with their number of attempts. An unknown id costs no hash.
     hello_ids: Lookup<u64, u16>,
     by_hash: Lookup<[u8; 32], SessionId>,
-    /// The same by network, and when they were accepted.
+    /// Attempts by network and time of acceptance.
     by_age: BTreeSet<(Prefix, Instant, SessionId)>,
 }
 
@@ -63,7 +62,7 @@ impl AttemptIndex {
         }
     }
 
-    /// Returns whether some attempt bears `hello_id`.
+    /// Returns whether an attempt has `hello_id`.
     pub(crate) fn may_know(&self, hello_id: u64) -> bool {
         self.hello_ids.contains(&hello_id)
     }
@@ -73,7 +72,7 @@ impl AttemptIndex {
         self.by_hash.get(attempt).copied()
     }
 
-    /// Adds one of the network `from`, accepted at `now`.
+    /// Adds an attempt of the network `from`, accepted at `now`.
     pub(crate) fn insert(
         &mut self,
         (now, from): (Instant, Prefix),
@@ -106,30 +105,30 @@ impl AttemptIndex {
         }
     }
 
-    /// Returns the attempt of the network `from` that has waited for longest, and since when.
+    /// Returns the oldest attempt of the network `from`, and its time.
     pub(crate) fn oldest_of(&self, from: Prefix) -> Option<(Instant, SessionId)> {
         let first = (from, Instant::ZERO, SessionId::MIN);
         let (prefix, accepted_at, slot) = self.by_age.range(first..).next()?;
         (*prefix == from).then_some((*accepted_at, *slot))
     }
 
-    /// Returns how many attempts wait.
+    /// Returns the number of attempts.
     pub(crate) fn len(&self) -> usize {
         self.by_hash.len()
     }
 }
 
-/// What the server puts into an ACCEPT.
+/// Inputs of an ACCEPT.
 pub(crate) struct AcceptForm<'a, K> {
     pub(crate) server_cid: Cid,
-    /// Taken where the client offers it.
+    /// Chosen if the client offers it.
     pub(crate) suite: Suite,
     pub(crate) identity: IdentityForm,
     pub(crate) params: [u8; params::LEN],
     pub(crate) signing_key: &'a K,
 }
 
-/// What an accepted HELLO gives.
+/// The result of an accepted HELLO.
 pub(crate) struct Answer {
     pub(crate) accept: Box<[u8]>,
     pub(crate) secrets: SessionSecrets,
@@ -140,7 +139,7 @@ pub(crate) struct Answer {
 /// Why a HELLO that passed all checks got no ACCEPT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AnswerError {
-    /// Its ephemeral key is no point of the curve.
+    /// Its ephemeral key is not a point of the curve.
     BadPoint,
     /// The provider has no randomness.
     NoEntropy,
@@ -152,7 +151,7 @@ impl From<NoEntropy> for AnswerError {
     }
 }
 
-/// Makes the ACCEPT: one key generation, one agreement, one signature.
+/// Builds the ACCEPT: one key generation, one agreement, one signature.
 pub(crate) fn answer<P: Provider>(
     provider: &mut P,
     initial: &Initial,
@@ -211,7 +210,7 @@ pub(crate) fn answer<P: Provider>(
     })
 }
 
-/// The preferred suite where it is offered; suite 1, which every HELLO offers, where not.
+/// The preferred suite if offered, else suite 1, which every HELLO offers.
 const fn choose(offered: SuiteSet, preferred: Suite) -> Suite {
     if offered.contains(preferred) {
         preferred

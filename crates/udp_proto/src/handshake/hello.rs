@@ -27,8 +27,8 @@ use crate::packet::Cid;
 
 /// First byte of a HELLO.
 pub const FIRST_BYTE: u8 = 0xC1;
-/// Length of a HELLO, bytes: no reply to it is longer, and every path must carry it (RFC 9000,
-/// section 14).
+/// Length of a HELLO in bytes. No reply is longer, and every path must carry it (RFC 9000, section
+/// 14).
 pub const LEN: usize = 1_200;
 /// Longest sealed token, bytes.
 pub const TOKEN_LEN_MAX: usize = 1_000;
@@ -36,7 +36,7 @@ pub const TOKEN_LEN_MAX: usize = 1_000;
 pub const COOKIE_LEN: usize = 32;
 /// Offset of the cookie's length byte.
 const COOKIE_OFFSET: usize = 101;
-/// What a PSK mac covers before the token: everything up to itself.
+/// Offset of the PSK mac, which covers everything before it and the token.
 const MAC_OFFSET: usize = 134;
 /// Offset of the token's length.
 const TOKEN_OFFSET: usize = 150;
@@ -44,15 +44,15 @@ const TOKEN_OFFSET: usize = 150;
 /// A decoded HELLO that borrows its datagram.
 #[derive(Clone, Copy, Debug)]
 pub struct Hello<'a> {
-    /// Version that lays out this HELLO.
+    /// Version of this HELLO's layout.
     pub version: u32,
-    /// Highest version that the client can speak.
+    /// Highest version that the client supports.
     pub version_max: u32,
-    /// Separates games and builds.
+    /// Identifies game and build.
     pub app_id: u64,
     /// Random for each attempt; every reply echoes it.
     pub hello_id: u64,
-    /// Bitmap: bit `n` set means that suite `n + 1` is offered.
+    /// Bitmap: suite `n + 1` is offered if bit `n` is set.
     pub suites: u16,
     /// The connection id that packets to the client carry.
     pub client_cid: Cid,
@@ -66,28 +66,28 @@ pub struct Hello<'a> {
     pub token: &'a [u8],
 }
 
-/// What stands in a HELLO before its version is known to be ours.
+/// The fields of a HELLO that every version has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preamble {
-    /// Version that lays out the rest.
+    /// Version of the remaining layout.
     pub version: u32,
-    /// Highest version that the client can speak.
+    /// Highest version that the client supports.
     pub version_max: u32,
-    /// Separates games and builds.
+    /// Identifies game and build.
     pub app_id: u64,
     /// Random for each attempt.
     pub hello_id: u64,
 }
 
-/// Why a datagram is no HELLO of version 1.
+/// Why a datagram is not a HELLO of version 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HelloError {
     /// Its length is not 1,200 bytes.
     Length,
-    /// Its version is none that is read here.
+    /// Its version is unknown.
     Version,
-    /// A field is out of its range, or padding is not zero.
+    /// A field is out of range, or padding is not zero.
     Range,
 }
 
@@ -98,11 +98,11 @@ impl From<Truncated> for HelloError {
 }
 
 impl Preamble {
-    /// Reads the fields that every version keeps at their place.
+    /// Decodes the fields that every version has.
     ///
     /// # Errors
     ///
-    /// [`HelloError::Length`] where the datagram has not the one length of a HELLO.
+    /// [`HelloError::Length`] if the datagram does not have the length of a HELLO.
     pub fn decode(datagram: &[u8]) -> Result<Self, HelloError> {
         if datagram.len() != LEN {
             return Err(HelloError::Length);
@@ -119,8 +119,8 @@ impl Preamble {
 }
 
 impl<'a> Hello<'a> {
-    /// Reads a HELLO, strictly: every unused byte must be zero, so that with the PSK mac each byte
-    /// outside the cookie is fixed.
+    /// Decodes a HELLO. Unused bytes must be zero, so that the PSK mac fixes every byte outside the
+    /// cookie.
     ///
     /// # Errors
     ///
@@ -179,8 +179,7 @@ impl<'a> Hello<'a> {
 
     /// Appends the 1,200 bytes to `out`.
     ///
-    /// The token must have at most [`TOKEN_LEN_MAX`] bytes; what is longer is cut, and no server
-    /// will open it.
+    /// A token longer than [`TOKEN_LEN_MAX`] bytes is truncated, and no server will open it.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
         let token = self.token.get(..TOKEN_LEN_MAX).unwrap_or(self.token);
@@ -204,7 +203,7 @@ impl<'a> Hello<'a> {
         writer.zeros(LEN.saturating_sub(writer.position().saturating_sub(start)));
     }
 
-    /// Returns which mode the two fields that tell it ask for.
+    /// Returns the requested mode.
     pub fn mode(&self) -> Mode {
         if !self.token.is_empty() {
             Mode::Token
@@ -216,19 +215,18 @@ impl<'a> Hello<'a> {
     }
 }
 
-/// The parts of an encoded HELLO that hashes and macs are taken over: HELLO0, in which the cookie
-/// bytes are zero.
+/// The parts of an encoded HELLO that hashes and macs cover: HELLO0, with a zero cookie.
 #[derive(Clone, Copy, Debug)]
 pub struct Hello0<'a> {
     before_cookie: &'a [u8],
     after_cookie: &'a [u8],
 }
 
-/// What stands for the cookie in HELLO0.
+/// The cookie in HELLO0.
 const NO_COOKIE: [u8; 33] = [0; 33];
 
 impl<'a> Hello0<'a> {
-    /// Takes a datagram apart; `None` where it is not 1,200 bytes long.
+    /// Splits a datagram; `None` if it is not 1,200 bytes long.
     pub fn new(datagram: &'a [u8]) -> Option<Self> {
         if datagram.len() != LEN {
             return None;
@@ -244,7 +242,8 @@ impl<'a> Hello0<'a> {
         [self.before_cookie, &NO_COOKIE, self.after_cookie]
     }
 
-    /// Returns what the PSK mac covers: HELLO0 up to the mac, the token's length, the token.
+    /// Returns the parts that the PSK mac covers: HELLO0 up to the mac, the token's length, the
+    /// token.
     pub fn mac_parts(&self) -> [&'a [u8]; 3] {
         let skipped = TOKEN_OFFSET.saturating_sub(MAC_OFFSET);
         let tail = self.after_cookie.get(skipped..).unwrap_or_default();
@@ -256,13 +255,13 @@ impl<'a> Hello0<'a> {
         [self.before_cookie, &NO_COOKIE, covered]
     }
 
-    /// Returns the bytes that a cookie is bound to: all from the version to the ephemeral key.
+    /// Returns the bytes that a cookie is bound to: from the version to the ephemeral key.
     pub fn cookie_binding(&self) -> &'a [u8] {
         self.before_cookie.get(1..).unwrap_or_default()
     }
 }
 
-/// Writes `cookie` into an encoded HELLO, in place of what stood there.
+/// Writes `cookie` into an encoded HELLO.
 pub fn set_cookie(hello: &mut [u8], cookie: &[u8; COOKIE_LEN]) {
     if let Some([len, field @ ..]) = hello.get_mut(COOKIE_OFFSET..MAC_OFFSET) {
         *len = 32;
@@ -270,7 +269,7 @@ pub fn set_cookie(hello: &mut [u8], cookie: &[u8; COOKIE_LEN]) {
     }
 }
 
-/// Takes the cookie out of an encoded HELLO.
+/// Removes the cookie from an encoded HELLO.
 pub fn clear_cookie(hello: &mut [u8]) {
     if let Some(field) = hello.get_mut(COOKIE_OFFSET..MAC_OFFSET) {
         field.fill(0);

@@ -1,4 +1,4 @@
-//! What each side tells the other about itself, 40 bytes, protected by the handshake.
+//! Transport parameters of each side, 40 bytes, authenticated by the handshake.
 //!
 //! | offset | size | field |
 //! |---|---|---|
@@ -30,26 +30,26 @@ const MESSAGE_WINDOW: u16 = 1_024;
 /// Parameters of one side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Params {
-    /// Silence after which the sender gives the session up.
+    /// The sender's idle timeout.
     pub idle_timeout: Duration,
-    /// The longest the sender waits with an acknowledgement.
+    /// The sender's longest acknowledgement delay.
     pub ack_delay_max: Duration,
-    /// How often the sender speaks when it has nothing to say.
+    /// The sender's keepalive interval.
     pub keepalive: Duration,
     /// Largest datagram that the sender accepts, bytes.
     pub datagram_max: u16,
-    /// Reliable payload that the sender takes before its application reads, bytes.
+    /// Reliable payload that the sender may hold unread, in bytes.
     pub receive_window: u32,
     /// Number of channels.
     pub channel_count: u8,
     /// Low 7 bytes of the sender's instance id; 0 from a game client.
     pub boot_id: [u8; 7],
-    /// What a reset of the session ends with; `None` where the sender never sends one.
+    /// The session's reset token; `None` if the sender never sends resets.
     pub reset_token: Option<ResetToken>,
 }
 
 impl Params {
-    /// Reads parameters, strictly.
+    /// Decodes parameters.
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ impl Params {
         out
     }
 
-    /// The same with times of this session's own.
+    /// Returns the parameters with this session's timeouts.
     pub(crate) fn with_timeouts(self, timeouts: &Timeouts) -> Self {
         Self {
             idle_timeout: timeouts.idle.get(),
@@ -120,7 +120,7 @@ impl Params {
         }
     }
 
-    /// Returns what `config` says of its owner, whose instance id ends in `boot_id`.
+    /// Returns the parameters of `config`, for an instance id that ends in `boot_id`.
     pub fn of(config: &Config, boot_id: [u8; 7]) -> Self {
         Self {
             idle_timeout: config.idle_timeout.get(),
@@ -135,9 +135,9 @@ impl Params {
     }
 }
 
-/// The longest we wait with an acknowledgement; TWP/1, section 6.2.
+/// Our longest acknowledgement delay; TWP/1, section 6.2.
 pub const ACK_DELAY_MAX: Duration = Duration::from_millis(25);
-/// The largest datagram that we read; longer ones are dropped. TWP/1, section 10.
+/// The largest datagram that we accept; TWP/1, section 10.
 pub const DATAGRAM_MAX: u16 = 1_500;
 
 /// A parameter is out of its range.

@@ -1,7 +1,7 @@
-//! IDENTITY: how the dialling node of a mesh proves its key.
+//! IDENTITY: proof of the dialling node's key in peer mode.
 //!
-//! `public key 65 | signature 64`; the signature covers "tw1 peer identity", th1, both node ids
-//! and the body of CONFIRM.
+//! `public key 65 | signature 64`; the signature covers "tw1 peer identity", th1, both node ids and
+//! the body of CONFIRM.
 
 use crypto::{NoEntropy, Provider, PublicKey};
 use wire::NodeId;

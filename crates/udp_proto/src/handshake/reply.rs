@@ -1,4 +1,4 @@
-//! RETRY, REFUSE and VERSION: what a server answers without keeping anything.
+//! RETRY, REFUSE and VERSION: stateless answers of a server.
 
 use wire::{Reader, Truncated, Writer};
 
@@ -23,12 +23,12 @@ pub struct Retry {
     pub version: u32,
     /// The HELLO it answers.
     pub hello_id: u64,
-    /// What the client sends back in the same HELLO.
+    /// The cookie to return in the same HELLO.
     pub cookie: [u8; COOKIE_LEN],
 }
 
 impl Retry {
-    /// Reads a RETRY, strictly.
+    /// Decodes a RETRY.
     ///
     /// # Errors
     ///
@@ -60,14 +60,14 @@ pub struct Refuse {
     pub version: u32,
     /// The HELLO it answers.
     pub hello_id: u64,
-    /// Why, as in a CLOSE frame.
+    /// The code, as in a CLOSE frame.
     pub reason: u16,
-    /// Shows that the sender opened the token; zero makes it a hint only.
+    /// Proves that the sender opened the token; without proof zero.
     pub mac: [u8; 16],
 }
 
 impl Refuse {
-    /// Reads a REFUSE, strictly.
+    /// Decodes a REFUSE.
     ///
     /// # Errors
     ///
@@ -112,7 +112,7 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// Reads a VERSION, strictly.
+    /// Decodes a VERSION.
     ///
     /// # Errors
     ///
@@ -138,14 +138,14 @@ impl Versions {
         end(&reader, versions)
     }
 
-    /// Returns the versions that the server speaks, as it names them.
+    /// Returns the server's versions in its order.
     pub fn named(&self) -> &[u32] {
         self.named
             .get(..usize::from(self.count))
             .unwrap_or_default()
     }
 
-    /// Appends the reply of a server that speaks `versions`, of which 8 are named at the most.
+    /// Appends the reply of a server that supports `versions`, of which it lists at most 8.
     pub fn encode(hello_id: u64, versions: &[u32], out: &mut Vec<u8>) {
         let versions = versions.get(..VERSIONS_MAX).unwrap_or(versions);
         let mut writer = Writer::new(out);
@@ -158,7 +158,7 @@ impl Versions {
     }
 }
 
-/// A datagram is no reply of version 1.
+/// The datagram is not a reply of version 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyError;
 
@@ -168,7 +168,7 @@ impl From<Truncated> for ReplyError {
     }
 }
 
-/// Reads the first byte, which the caller has looked at, and the version.
+/// Decodes the first byte, which the caller checked, and the version.
 fn start(datagram: &[u8]) -> Result<(u32, Reader<'_>), ReplyError> {
     let mut reader = Reader::new(datagram);
     reader.u8()?;
@@ -180,7 +180,7 @@ fn start(datagram: &[u8]) -> Result<(u32, Reader<'_>), ReplyError> {
     }
 }
 
-/// Nothing may follow.
+/// Rejects trailing bytes.
 const fn end<T: Copy>(reader: &Reader<'_>, value: T) -> Result<T, ReplyError> {
     if reader.is_empty() {
         Ok(value)

@@ -1,13 +1,13 @@
-//! Stateless reset: a server or a node that has lost a session says so to whoever still sends to it.
+//! Stateless reset: the answer of a server or node that has lost a session.
 //!
 //! | offset | size | field |
 //! |---|---|---|
 //! | 0 | 1 | `0 1`, and six random bits |
 //! | 1 | 21 | random |
-//! | 22 | 16 | the token that the ACCEPT of the session gave, or a node's CONFIRM |
+//! | 22 | 16 | the token from the session's ACCEPT, or from a node's CONFIRM |
 //!
-//! It looks like a packet. Only a server with connection ids of 8 bytes sends any: of shorter ones, a
-//! client could collect the tokens of ids that others are given later.
+//! It looks like a packet. Only servers with connection ids of 8 bytes send resets: shorter ids are
+//! reused, so a client could collect the tokens of other sessions.
 
 use core::fmt;
 
@@ -20,13 +20,13 @@ use crate::packet::Cid;
 
 /// Length of the datagram, bytes.
 pub const LEN: usize = 38;
-/// Length of the shortest packet that is answered by one, bytes: three times as long, or nearly, so
-/// that no two servers answer each other and nobody gets more than 0.35 of what came in his name.
+/// Length in bytes of the shortest packet answered by a reset. Nearly three times as long, so that
+/// two servers do not answer each other, and a spoofed source gets at most 0.35 of the bytes.
 pub const TRIGGER_LEN_MIN: usize = 110;
-/// Resets a second, and at once: to one /24 or /48 an eighth of them; TWP/1, section 12.
+/// Resets per second and burst, an eighth of it for one /24 or /48; TWP/1, section 12.
 const RATE: u32 = 1_000;
 
-/// What a reset of one session ends with. Whoever has it can end the session.
+/// The token of one session's reset. Its holder can end the session.
 #[derive(Clone)]
 pub struct ResetToken([u8; Self::LEN]);
 
@@ -34,7 +34,7 @@ impl ResetToken {
     /// Length, bytes.
     pub const LEN: usize = 16;
 
-    /// Reads the field of the parameters; `None` where it is all zero, which says that there is none.
+    /// Decodes the field of the parameters; `None`, if all zero, means no token.
     #[must_use]
     pub fn decode(field: [u8; Self::LEN]) -> Option<Self> {
         (field != [0; Self::LEN]).then_some(Self(field))
@@ -46,7 +46,7 @@ impl ResetToken {
         &self.0
     }
 
-    /// Returns whether `datagram` is a reset with this token, in time that does not depend on it.
+    /// Returns whether `datagram` is a reset with this token, in constant time.
     #[must_use]
     pub fn ends(&self, datagram: &[u8]) -> bool {
         datagram.len() >= LEN
@@ -76,11 +76,11 @@ impl Drop for ResetToken {
     }
 }
 
-/// What a server makes tokens from, and how many resets it sends.
+/// Derives tokens and limits resets.
 #[derive(Debug)]
 pub(crate) struct Resets {
     secret: Secret32,
-    /// The server's name, the same after a restart.
+    /// The server's id, constant across restarts.
     node: NodeId,
     budget: Rationed,
 }
@@ -98,7 +98,7 @@ impl Resets {
         }
     }
 
-    /// Returns the token of a connection id of 8 bytes; shorter ones have none.
+    /// Returns the token of an 8-byte connection id; `None` for shorter ones.
     pub(crate) fn token<P: Provider>(&self, provider: &P, cid: Cid) -> Option<ResetToken> {
         if cid.len() != Cid::LEN_MAX {
             return None;
@@ -113,7 +113,8 @@ impl Resets {
         Some(ResetToken(token))
     }
 
-    /// Takes one reset to `source` out of the budget, if a packet of `len` bytes is long enough to be answered.
+    /// Charges a reset to `source` if a packet of `len` bytes may be answered. Returns whether it
+    /// may.
     pub(crate) fn take(&mut self, now: Instant, source: Prefix, len: usize) -> bool {
         len >= TRIGGER_LEN_MIN && self.budget.take(now, source).is_ok()
     }
@@ -200,7 +201,7 @@ mod tests {
                 }
             }
         }
-        // At once, and in the 9,999 ms after that.
+        // At once, and in the following 9,999 ms.
         assert_eq!(sent, [125 + 1_249, 1_000 + 9_999]);
     }
 }

@@ -1,4 +1,4 @@
-//! Whom a client connects to, whom it believes, and what it shows.
+//! The target of a connection: addresses, expected identity, credentials.
 
 use core::net::SocketAddr;
 
@@ -9,50 +9,49 @@ use wire::{InstanceId, NodeId};
 use super::hello;
 use crate::error::ConnectError;
 
-/// Whom to connect to, and what to show.
+/// The target of a connection.
 #[derive(Debug)]
 pub struct Target {
-    /// Where the server may be, tried in turn; 1 to 8. Those that nothing can answer from are passed
-    /// over ([`wire::address::check_destination`]).
+    /// The server's addresses, tried in turn; 1 to 8. Unusable ones are skipped
+    /// ([`wire::address::check_destination`]).
     pub addresses: Vec<SocketAddr>,
-    /// Whose signature is believed.
+    /// The expected signer.
     pub server: ServerIdentity,
-    /// What lets us in.
+    /// How to authenticate.
     pub credentials: Credentials,
 }
 
-/// Whose signature a client believes.
+/// The signer that a client expects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerIdentity {
-    /// The holder of one of these keys: 1 to 4, each once. One signature is checked with all of
-    /// them in turn.
+    /// The holder of one of these keys: 1 to 4, without duplicates. One signature is checked
+    /// against each in turn.
     Keys(Vec<PublicKey>),
     /// The holder of the key with this hash.
     Node(NodeId),
-    /// Whoever one of these root keys vouches for with a [`Certificate`](crypto::Certificate): 1 or
-    /// 2, each once. Nobody is believed before [`Endpoint::set_unix_time`](crate::Endpoint::set_unix_time).
+    /// A server with a [`Certificate`](crypto::Certificate) of one of these root keys: 1 or 2,
+    /// without duplicates. Requires [`Endpoint::set_unix_time`](crate::Endpoint::set_unix_time).
     Roots {
-        /// Today's root key, and the next or the last one.
+        /// Today's root key, and the next or previous one.
         keys: Vec<PublicKey>,
-        /// The instance that must be named, where it is known; `None` takes any server of the
+        /// The instance that the certificate must name, if known; `None` accepts any server of the
         /// application.
         server: Option<InstanceId>,
     },
 }
 
-/// What a client shows.
+/// How a client authenticates.
 pub enum Credentials {
-    /// A sealed connect token and the PSK that came with it.
+    /// A sealed connect token and its PSK.
     Token {
-        /// As the matchmaker sealed it; at most 1,000 bytes.
+        /// As sealed by the matchmaker; at most 1,000 bytes.
         token: Vec<u8>,
-        /// As the matchmaker gave it, over a channel of its own.
+        /// As received from the matchmaker over a secure channel.
         psk: Secret32,
     },
-    /// Nothing: for servers in open mode.
+    /// No credentials, for servers in open mode.
     Open,
-    /// The network secret, and then our own identity: for nodes of one mesh. The endpoint must
-    /// listen.
+    /// The network secret and our identity, for nodes of one mesh. The endpoint must listen.
     Peer,
 }
 
@@ -80,21 +79,21 @@ impl From<&ClientGrant> for Target {
     }
 }
 
-/// Most keys that a client believes, as many as a grant can list.
+/// Most server keys, as many as a grant can list.
 const SERVER_KEYS_MAX: usize = 4;
-/// Most root keys that a client believes: rotation needs two.
+/// Most root keys: rotation needs two.
 const ROOT_KEYS_MAX: usize = 2;
 
 impl Target {
     /// Most addresses of a target, as many as a token can list.
     pub const ADDRESSES_MAX: usize = 8;
 
-    /// Gives each address its one form ([`wire::address::canonical`]), and removes those that nothing
-    /// can answer from. [`Endpoint::connect`](crate::Endpoint::connect) does the same.
+    /// Canonicalizes the addresses ([`wire::address::canonical`]) and removes unusable ones.
+    /// [`Endpoint::connect`](crate::Endpoint::connect) does the same.
     ///
     /// # Errors
     ///
-    /// [`ConnectError::Destination`] where none is left; the addresses are as they were.
+    /// [`ConnectError::Destination`] if none is left; the addresses are unchanged.
     pub fn settle_addresses(&mut self) -> Result<(), ConnectError> {
         let is_usable = |address: &SocketAddr| check_destination(*address).is_ok();
         if !self.addresses.iter().any(is_usable)
@@ -109,7 +108,7 @@ impl Target {
         Ok(())
     }
 
-    /// Returns what is wrong with it.
+    /// Returns why the target is invalid.
     pub(crate) fn check(&self) -> Result<(), ConnectError> {
         let count = self.addresses.len();
         if count == 0 || count > Self::ADDRESSES_MAX {

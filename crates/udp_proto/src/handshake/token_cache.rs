@@ -1,4 +1,4 @@
-//! Which connect tokens were used: a token opens at most one session in its lifetime.
+//! Used connect tokens: a token opens at most one session.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,14 +9,15 @@ use wire::UnixTime;
 
 /// Remembers tokens from their first valid HELLO until they expire.
 ///
-/// Full, it refuses new tokens; it never forgets a live one.
+/// A full cache refuses new tokens; it never forgets a valid one.
 #[derive(Debug, Default)]
 pub(crate) struct TokenCache {
     entries: BTreeMap<TokenId, Entry>,
-    /// The same tokens by the time after which they open nowhere.
+    /// The same tokens by expiry.
     by_expiry: BTreeSet<(UnixTime, TokenId)>,
-    /// The last end of a token that is forgotten: up to it none opens anything although the wall
-    /// clock goes back. Not the clock itself: one that was ahead for a while would keep all out.
+    /// The latest expiry of a forgotten token. Tokens that expire no later are refused even if the
+    /// wall clock goes back. This is not the clock itself: a clock that was ahead for a while would
+    /// lock everyone out.
     forgotten: Option<UnixTime>,
 }
 
@@ -25,46 +26,45 @@ struct Entry {
     state: TokenState,
 }
 
-/// What is known of a token.
+/// State of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenState {
-    /// Valid HELLOs came, no packet opened yet.
+    /// Valid HELLOs arrived, but no first packet.
     Pending {
-        /// Where the first HELLO came from; others must show a cookie.
+        /// Source of the first HELLO; others must show a cookie.
         first: SocketAddr,
         /// Attempts that wait for their first packet.
         attempts: u8,
     },
-    /// A session was opened with it.
+    /// It opened a session.
     Consumed,
 }
 
-/// Most attempts of one token that wait at a time; TWP/1, section 3.7.
+/// Most pending attempts of one token; TWP/1, section 3.7.
 pub(crate) const ATTEMPTS_MAX: u8 = 4;
 
-/// Why a token may not begin a further attempt.
+/// Why a token may not start another attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenBusy {
-    /// It opened a session already.
+    /// It already opened a session.
     Consumed,
-    /// Four attempts wait.
+    /// Four attempts are pending.
     Attempts,
     /// The cache is full.
     CacheFull,
 }
 
 impl TokenCache {
-    /// Returns what is known of `token`.
+    /// Returns the state of `token`.
     pub(crate) fn state(&self, token: TokenId) -> Option<TokenState> {
         self.entries.get(&token).map(|entry| entry.state)
     }
 
-    /// Checks whether a further attempt of `token` may begin, where `capacity` tokens may be
-    /// remembered.
+    /// Checks whether `token` may start another attempt, in a cache of `capacity` tokens.
     ///
     /// # Errors
     ///
-    /// [`TokenBusy`] where none may.
+    /// [`TokenBusy`] if it may not.
     pub(crate) fn check(
         &self,
         token: TokenId,
@@ -88,7 +88,7 @@ impl TokenCache {
         Ok(())
     }
 
-    /// Counts a further attempt of `token` from `sender`, one that [`check`](Self::check) allows.
+    /// Counts another attempt of `token` from `sender`, after a successful [`check`](Self::check).
     pub(crate) fn begin(&mut self, token: TokenId, sender: SocketAddr, forget_at: UnixTime) {
         if let Some(entry) = self.entries.get_mut(&token) {
             if let TokenState::Pending { attempts, .. } = &mut entry.state {
@@ -104,7 +104,7 @@ impl TokenCache {
         self.by_expiry.insert((forget_at, token));
     }
 
-    /// Gives back an attempt that ended without a session.
+    /// Releases an attempt that ended without a session.
     pub(crate) fn end(&mut self, token: TokenId) {
         if let Some(Entry {
             state: TokenState::Pending { attempts, .. },
@@ -115,7 +115,7 @@ impl TokenCache {
         }
     }
 
-    /// Marks `token` as used; returns whether it was not before.
+    /// Marks `token` as used. Returns whether it was unused.
     pub(crate) fn consume(&mut self, token: TokenId) -> bool {
         let Some(entry) = self.entries.get_mut(&token) else {
             return false;
@@ -125,7 +125,7 @@ impl TokenCache {
         was_pending
     }
 
-    /// Forgets what has expired.
+    /// Drops expired tokens.
     pub(crate) fn expire(&mut self, unix: UnixTime) {
         while let Some(&(forget_at, token)) = self.by_expiry.first() {
             if forget_at > unix {
@@ -137,13 +137,13 @@ impl TokenCache {
         }
     }
 
-    /// Returns about how many bytes what is remembered takes.
+    /// Returns the approximate memory in bytes.
     pub(crate) fn memory(&self) -> usize {
         const EACH: usize = size_of::<(TokenId, Entry)>() + size_of::<(UnixTime, TokenId)>();
         self.entries.len().saturating_mul(EACH)
     }
 
-    /// Returns how many tokens are remembered.
+    /// Returns the number of tokens.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
@@ -156,7 +156,7 @@ mod tests {
 
     const END: UnixTime = UnixTime::from_secs(100);
 
-    /// Begins an attempt where one may, as an endpoint does.
+    /// Starts an attempt if allowed, like an endpoint.
     fn begin(cache: &mut TokenCache, token: u8, capacity: usize) -> Result<(), TokenBusy> {
         let token = TokenId([token; 16]);
         cache.check(token, END, capacity)?;
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(begin(&mut cache, 1, 8), Ok(()));
     }
 
-    /// The clock was ahead, and is set back: what was forgotten stays used, and no other token does.
+    /// The clock was ahead and is set back: forgotten tokens stay used, and others are unaffected.
     #[test]
     fn what_ended_with_the_last_that_was_forgotten_opens_nothing() {
         let mut cache = TokenCache::default();
@@ -212,7 +212,7 @@ mod tests {
         let mut cache = TokenCache::default();
         assert_eq!(cache.memory(), 0);
         assert_eq!(begin(&mut cache, 1, 8), Ok(()));
-        // Id and address by the one order, time and id by the other.
+        // Id and address in one order, time and id in the other.
         let least = 2 * size_of::<TokenId>() + size_of::<(SocketAddr, UnixTime)>();
         let one = cache.memory();
         assert!((least..least + 32).contains(&one), "{one}, {least}");

@@ -1,4 +1,4 @@
-//! Which server an ACCEPT came from, and whether that one is believed.
+//! Verification of an ACCEPT's signer.
 
 use crypto::certificate::{CertificateError, Expected};
 use crypto::{Certificate, Provider, PublicKey};
@@ -8,7 +8,7 @@ use super::accept::{self, AcceptBody, IdentityForm};
 use super::hello::Hello0;
 use super::target::ServerIdentity;
 
-/// An ACCEPT's signature, and what it was made over.
+/// An ACCEPT's signature, and what it covers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SignedAccept<'a> {
     pub(crate) hello0: Hello0<'a>,
@@ -17,24 +17,24 @@ pub(crate) struct SignedAccept<'a> {
     pub(crate) body: &'a AcceptBody,
 }
 
-/// What a certificate is held against besides the root keys.
+/// Inputs of certificate verification besides the root keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     pub(crate) app_id: u64,
     pub(crate) unix: Option<UnixTime>,
 }
 
-/// Why nobody who is believed has signed an ACCEPT.
+/// Why an ACCEPT's signer is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum VerifyError {
-    /// The signature is none of a key that is believed.
+    /// No accepted key made the signature.
     Signature,
-    /// The signature is that of the certificate's key, and the certificate is not believed.
+    /// The certificate's key made the signature, but the certificate is not accepted.
     Certificate(CertificateError),
 }
 
 impl ServerIdentity {
-    /// Returns the key that signed `accept`, where it is one that is believed.
+    /// Returns the key that signed `accept`, if accepted.
     pub(crate) fn signer<P: Provider>(
         &self,
         provider: &P,
@@ -77,9 +77,9 @@ impl ServerIdentity {
                 };
                 judge(provider, certificate, &expected)?;
             }
-            // A key that only says of itself that it is the server's.
+            // A key without a certificate proves nothing to a client that knows only root keys.
             (Self::Roots { .. }, _) => return Err(VerifyError::Signature),
-            // Who has the key, or its hash, needs nobody to vouch for it.
+            // Known by its key or hash, so no certificate is needed.
             (Self::Keys(_) | Self::Node(_), _) => {}
         }
         Ok(signer)
@@ -105,7 +105,7 @@ mod tests {
     use crypto::{Identity, Ring};
     use wire::InstanceId;
 
-    /// The certificate is genuine and public; who shows it must hold its key.
+    /// The certificate is genuine and public; its presenter must hold its key.
     #[test]
     fn twp_k4_a_certificate_serves_nobody_but_the_holder_of_its_key() {
         let mut provider = Ring::new();
