@@ -63,7 +63,7 @@ pub struct Config {
     pub probes: BTreeMap<String, ServerProbe>,
     /// At an entry: proxies before the ports of games over UDP, by the games' names, those of a signed document
     /// too. Each datagram of theirs begins with a header of version 2 of the PROXY protocol, whatever
-    /// [`Need`](crate::proxy_header::Need) says; it is taken off, and names the player of a flow, whose address
+    /// [`HeaderPolicy`](crate::proxy_header::HeaderPolicy) says; it is taken off, and names the player of a flow, whose address
     /// counts for all limits.
     pub proxies: BTreeMap<String, TrustedProxies>,
     /// At an entry: what networks may do in a game whose sources have not proved to receive, by the names

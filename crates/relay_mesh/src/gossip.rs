@@ -49,12 +49,12 @@ use std::collections::{BTreeMap, VecDeque};
 use crypto::{NoEntropy, Provider};
 use wire::{Generator, Instant, NodeId, UnixTime};
 
-use self::neighbour::{Neighbour, Share, What};
+use self::neighbour::{Neighbour, PushMode, RecordParts};
 use self::root::Root;
 pub use self::stats::GossipStats;
 use self::wanted::{Newer, Wanted};
 use crate::link_state::{
-    DeltaOutcome, Haste, LinkDelta, LinkRecord, LinkStateTable, NodeRecord, Outcome, Publisher,
+    DeltaOutcome, LinkDelta, LinkRecord, LinkStateTable, NodeRecord, Outcome, Publisher, Urgency,
 };
 use crate::measure::LinkReport;
 #[cfg(doc)]
@@ -65,7 +65,7 @@ use crate::message::Message;
 /// neighbours.
 ///
 /// Sans-IO: messages of neighbours come by [`handle_message`](Self::handle_message), those to them
-/// leave by [`poll_message`](Self::poll_message), and [`tend`](Self::tend) runs each 100 ms.
+/// leave by [`poll_message`](Self::poll_message), and [`on_tick`](Self::on_tick) runs each 100 ms.
 /// Messages are to arrive whole, in order and once, or not at all: sessions see to that.
 pub struct Gossip<P: Provider> {
     publisher: Publisher<P>,
@@ -87,9 +87,9 @@ pub struct Gossip<P: Provider> {
 
 /// What came of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum GossipUpdate {
     /// Nothing that routes depend on.
-    Nothing,
+    None,
     /// The links of a node are others.
     Links,
     /// A node is new, or says something else of itself.
@@ -156,7 +156,7 @@ impl<P: Provider> Gossip<P> {
     pub fn eager(&self) -> impl Iterator<Item = NodeId> {
         let neighbours = self.neighbours.iter();
         neighbours
-            .filter(|(_, neighbour)| neighbour.share == Share::Eager)
+            .filter(|(_, neighbour)| neighbour.push_mode == PushMode::Eager)
             .map(|(&id, _)| id)
     }
 
@@ -164,7 +164,7 @@ impl<P: Provider> Gossip<P> {
     pub fn on_up(&mut self, now: Instant, node: NodeId) {
         self.neighbours.insert(node, Neighbour::new(now));
         if !self.own_record.is_empty() {
-            self.greet(node);
+            self.send_hello(node);
         }
         self.send_digest(now, node);
     }
@@ -179,8 +179,8 @@ impl<P: Provider> Gossip<P> {
     pub fn on_down(&mut self, node: &NodeId) {
         let gone = self.neighbours.remove(node);
         self.wanted.forget_source(node);
-        if gone.is_some_and(|gone| gone.share == Share::Eager) {
-            self.mend();
+        if gone.is_some_and(|gone| gone.push_mode == PushMode::Eager) {
+            self.make_lazy_eager();
         }
     }
 
@@ -191,13 +191,13 @@ impl<P: Provider> Gossip<P> {
         provider: &P,
         from: NodeId,
         (message, len): (Message<'_>, usize),
-    ) -> Heard {
+    ) -> GossipUpdate {
         let Some(neighbour) = self.neighbours.get_mut(&from) else {
-            return Heard::Nothing;
+            return GossipUpdate::None;
         };
-        if !neighbour.may_say(now, len) {
+        if !neighbour.admit(now, len) {
             self.stats.over_rate = self.stats.over_rate.saturating_add(1);
-            return Heard::Nothing;
+            return GossipUpdate::None;
         }
         match message {
             Message::Hello(record) | Message::NodeRecord(record) => {
@@ -224,7 +224,7 @@ impl<P: Provider> Gossip<P> {
     /// # Errors
     ///
     /// [`NoEntropy`] where the provider's source of randomness fails: nothing was published.
-    pub fn tend(
+    pub fn on_tick(
         &mut self,
         now: Instant,
         unix: Option<UnixTime>,
@@ -236,7 +236,7 @@ impl<P: Provider> Gossip<P> {
             self.change_one();
         }
         self.choose(now, links);
-        self.stand_for_root(now);
+        self.start_election(now);
         let published = self.publish(now, unix, provider, links);
         self.fetch(now);
         self.send_owed(now);
@@ -247,7 +247,7 @@ impl<P: Provider> Gossip<P> {
         self.flush(now);
         if now >= self.have_at {
             self.have_at = now + HAVE_INTERVAL;
-            self.tell_haves();
+            self.send_haves();
         }
         if now >= self.compare_at {
             self.compare_at = now + COMPARE_INTERVAL;
@@ -279,62 +279,74 @@ impl<P: Provider> Gossip<P> {
             if is_first {
                 let all: Vec<NodeId> = self.neighbours.keys().copied().collect();
                 for node in all {
-                    self.greet(node);
+                    self.send_hello(node);
                 }
             }
-            self.spread(None, own, What::NODE);
+            self.spread(None, own, RecordParts::NODE);
         }
         if let Some(record) = publication.links {
             self.table.publish(now, provider, &record);
-            self.spread(None, own, What::LINKS);
-            if LinkRecord::decode(&record).is_ok_and(|record| record.haste != Haste::None) {
+            self.spread(None, own, RecordParts::LINKS);
+            if LinkRecord::decode(&record).is_ok_and(|record| record.urgency != Urgency::None) {
                 self.hurry(now);
             }
         }
         if let Some(delta) = publication.delta {
             self.table.publish_delta(delta);
-            self.spread(None, own, What::DELTA);
+            self.spread(None, own, RecordParts::DELTA);
         }
         Ok(())
     }
 
     /// Becomes the root of the tree, or resigns.
-    fn stand_for_root(&mut self, now: Instant) {
+    fn start_election(&mut self, now: Instant) {
         let own = self.table.own();
         let lower = self.table.nodes().take_while(|(id, _)| *id < own);
         let lower = lower.filter(|(_, is_live)| *is_live);
         let below = lower.take(Root::CANDIDATES).count();
         if self.root.is_due(now, own, below) {
-            self.root.hear(now, own);
+            self.root.on_record(now, own);
             self.publisher.become_root();
         } else {
-            self.publisher.resign();
+            self.publisher.step_down();
         }
     }
 
-    fn on_node(&mut self, now: Instant, from: NodeId, record: &[u8], outcome: Outcome) -> Heard {
+    fn on_node(
+        &mut self,
+        now: Instant,
+        from: NodeId,
+        record: &[u8],
+        outcome: Outcome,
+    ) -> GossipUpdate {
         if outcome != Outcome::Accepted {
             return self.on_outcome(now, from, outcome);
         }
         if let Ok(record) = NodeRecord::decode(record) {
-            self.spread(Some(from), record.origin().into(), What::NODE);
+            self.spread(Some(from), record.origin().into(), RecordParts::NODE);
         }
-        Heard::Node
+        GossipUpdate::Node
     }
 
-    fn on_links(&mut self, now: Instant, from: NodeId, record: &[u8], outcome: Outcome) -> Heard {
+    fn on_links(
+        &mut self,
+        now: Instant,
+        from: NodeId,
+        record: &[u8],
+        outcome: Outcome,
+    ) -> GossipUpdate {
         let Ok(decoded) = LinkRecord::decode(record) else {
-            return Heard::Nothing;
+            return GossipUpdate::None;
         };
         if outcome == Outcome::Accepted {
-            if decoded.haste.is_root() {
-                self.root.hear(now, decoded.origin);
+            if decoded.urgency.is_root() {
+                self.root.on_record(now, decoded.origin);
             }
-            self.spread(Some(from), decoded.origin.into(), What::LINKS);
-            if decoded.haste != Haste::None {
+            self.spread(Some(from), decoded.origin.into(), RecordParts::LINKS);
+            if decoded.urgency != Urgency::None {
                 self.hurry(now);
             }
-            return Heard::Links;
+            return GossipUpdate::Links;
         }
         let is_newest = self.table.held(decoded.origin.into()) == decoded.version;
         if outcome == Outcome::Stale && is_newest && self.root.is(&decoded.origin) {
@@ -348,26 +360,26 @@ impl<P: Provider> Gossip<P> {
         self.on_outcome(now, from, outcome)
     }
 
-    fn on_outcome(&mut self, now: Instant, from: NodeId, outcome: Outcome) -> Heard {
+    fn on_outcome(&mut self, now: Instant, from: NodeId, outcome: Outcome) -> GossipUpdate {
         match outcome {
             Outcome::OwnFromBefore(version) => self.publisher.raise(version),
-            Outcome::BelowExpired(origin) => self.show_last(now, from, origin),
+            Outcome::BelowExpired(origin) => self.send_expired(now, from, origin),
             Outcome::Accepted
             | Outcome::Stale
             | Outcome::NeedsNodeRecord(_)
             | Outcome::Refused(_) => {}
         }
-        Heard::Nothing
+        GossipUpdate::None
     }
 
-    fn on_deltas(&mut self, now: Instant, from: NodeId, deltas: Vec<LinkDelta>) -> Heard {
-        let mut heard = Heard::Nothing;
+    fn on_deltas(&mut self, now: Instant, from: NodeId, deltas: Vec<LinkDelta>) -> GossipUpdate {
+        let mut heard = GossipUpdate::None;
         for delta in deltas {
             let origin = delta.origin;
             match self.table.accept_delta(now, from, delta) {
                 DeltaOutcome::Accepted => {
-                    self.spread(Some(from), origin, What::DELTA);
-                    heard = Heard::Links;
+                    self.spread(Some(from), origin, RecordParts::DELTA);
+                    heard = GossipUpdate::Links;
                 }
                 DeltaOutcome::Stale
                 | DeltaOutcome::Unfit
@@ -378,7 +390,7 @@ impl<P: Provider> Gossip<P> {
         heard
     }
 
-    fn greet(&mut self, node: NodeId) {
+    fn send_hello(&mut self, node: NodeId) {
         let record = core::mem::take(&mut self.own_record);
         self.send(node, &Message::Hello(&record));
         self.own_record = record;

@@ -49,7 +49,7 @@ use wire::NodeId;
 
 pub use self::admission::{Admission, TableConfig};
 pub use self::link_delta::LinkDelta;
-pub use self::link_record::{Haste, LinkRecord};
+pub use self::link_record::{LinkRecord, Urgency};
 pub use self::node_record::{NodeRecord, Profile};
 pub use self::outcome::{DeltaOutcome, Outcome, Refusal, TableStats};
 pub(crate) use self::publisher::low_half;

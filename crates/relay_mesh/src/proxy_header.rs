@@ -12,9 +12,9 @@
 //! - [`TrustedProxies`] says whose headers are believed. The protocol itself proves nothing.
 //!
 //! ```
-//! use relay_mesh::proxy_header::{Found, LEN_USUAL, Need, TrustedProxies, read};
+//! use relay_mesh::proxy_header::{Found, LEN_USUAL, HeaderPolicy, TrustedProxies, read};
 //!
-//! let trusted = TrustedProxies::parse(["10.0.0.0/8", "2001:db8::/32"], Need::Required)?;
+//! let trusted = TrustedProxies::parse(["10.0.0.0/8", "2001:db8::/32"], HeaderPolicy::Required)?;
 //! let stream = b"PROXY TCP4 203.0.113.9 10.0.0.2 4000 443\r\nGET / HTTP/1.1\r\n";
 //! let Found::Header(header) = read(stream, LEN_USUAL)? else {
 //!     panic!("there is one");
@@ -39,7 +39,7 @@ pub use header::{Ends, Header, Subject, Transport, Version};
 pub use line::{LINE_MAX, write_line};
 pub use read::{Found, HeaderStart, LEN_USUAL, header_start, read, read_datagram};
 pub use tlv::{Tlv, TlvKind, Tlvs, UNIQUE_ID_MAX};
-pub use trust::{Distrust, Need, PREFIXES_MAX, TrustError, TrustedProxies};
+pub use trust::{HeaderPolicy, PREFIXES_MAX, PolicyViolation, TrustError, TrustedProxies};
 pub use write::{BLOCK_MAX, Checksum, WriteError, write_block};
 
 /// What a header of version 2 begins with; the specification, section 2.2.

@@ -62,7 +62,7 @@ struct Share {
 
 /// How far one source has come in proving that it receives.
 #[derive(Debug)]
-pub(crate) struct Standing {
+pub(crate) struct ProofState {
     crowd: Crowd,
     exchange: Exchange,
     /// Reply datagrams.
@@ -71,7 +71,7 @@ pub(crate) struct Standing {
     bytes: TokenBucket,
 }
 
-impl Standing {
+impl ProofState {
     const fn new(now: Instant, crowd: Crowd, exchange: Exchange) -> Self {
         Self {
             crowd,
@@ -106,7 +106,7 @@ impl ReplyRation {
         now: Instant,
         (game, source): (usize, SocketAddr),
         limits: RationLimits,
-    ) -> Option<Standing> {
+    ) -> Option<ProofState> {
         self.forget(now);
         let crowd = (game, prefix_of(source.ip()));
         if self.shares.len() >= PREFIXES_MAX && !self.shares.contains_key(&crowd) {
@@ -122,41 +122,41 @@ impl ReplyRation {
             return None;
         }
         share.sources = share.sources.saturating_add(1);
-        Some(Standing::new(now, crowd, Exchange::NEW))
+        Some(ProofState::new(now, crowd, Exchange::NEW))
     }
 
     /// Takes a datagram of the source; returns whether that was the proof.
-    pub(crate) fn on_request(&mut self, standing: &mut Standing) -> bool {
-        let is_proof = standing.exchange.on_request();
+    pub(crate) fn on_request(&mut self, proof: &mut ProofState) -> bool {
+        let is_proof = proof.exchange.on_request();
         if is_proof {
-            self.leave(standing.crowd);
+            self.leave(proof.crowd);
         }
         is_proof
     }
 
     /// Returns whether a reply of `len` bytes may go to the source.
-    pub(crate) fn allows(&mut self, now: Instant, standing: &mut Standing, len: usize) -> bool {
-        if standing.exchange == Exchange::Proved {
+    pub(crate) fn allows(&mut self, now: Instant, proof: &mut ProofState, len: usize) -> bool {
+        if proof.exchange == Exchange::Proved {
             return true;
         }
         let units = u32::try_from(len).unwrap_or(u32::MAX);
-        let Some(share) = self.shares.get_mut(&standing.crowd) else {
+        let Some(share) = self.shares.get_mut(&proof.crowd) else {
             return false;
         };
-        let is_within = standing.replies.available(now) >= 1
-            && standing.bytes.available(now) >= units
+        let is_within = proof.replies.available(now) >= 1
+            && proof.bytes.available(now) >= units
             && share.bytes.take(now, units);
-        if !is_within || !standing.replies.take(now, 1) || !standing.bytes.take(now, units) {
+        if !is_within || !proof.replies.take(now, 1) || !proof.bytes.take(now, units) {
             return false;
         }
-        standing.exchange.on_reply();
+        proof.exchange.on_reply();
         true
     }
 
     /// Takes the end of a source.
-    pub(crate) fn on_end(&mut self, standing: &Standing) {
-        if standing.exchange != Exchange::Proved {
-            self.leave(standing.crowd);
+    pub(crate) fn on_end(&mut self, proof: &ProofState) {
+        if proof.exchange != Exchange::Proved {
+            self.leave(proof.crowd);
         }
     }
 
@@ -199,7 +199,7 @@ mod tests {
     }
 
     /// 64 sources, 16 new ones a second and 64 KiB a second.
-    fn admit(ration: &mut ReplyRation, millis: u64, from: SocketAddr) -> Option<Standing> {
+    fn admit(ration: &mut ReplyRation, millis: u64, from: SocketAddr) -> Option<ProofState> {
         let limits = RationLimits {
             newcomers: 16,
             unproved: 64,
@@ -212,8 +212,8 @@ mod tests {
     fn pgx11_a_silent_source_gets_four_replies_and_four_kilobytes_a_second() {
         let mut ration = ReplyRation::default();
         let from = source(1, 1);
-        let mut standing = admit(&mut ration, 0, from).unwrap();
-        let mut reply = |at, len| ration.allows(Instant::from_millis(at), &mut standing, len);
+        let mut proof = admit(&mut ration, 0, from).unwrap();
+        let mut reply = |at, len| ration.allows(Instant::from_millis(at), &mut proof, len);
         let allowed = (0..100).filter(|_| reply(0, 10)).count();
         assert_eq!(allowed, 4);
         assert!(!reply(249, 10));
@@ -226,27 +226,23 @@ mod tests {
     fn pgx11_two_exchanges_in_each_direction_lift_the_ration() {
         let mut ration = ReplyRation::default();
         let from = source(1, 1);
-        let mut standing = admit(&mut ration, 0, from).unwrap();
+        let mut proof = admit(&mut ration, 0, from).unwrap();
         for _ in 0..50 {
-            ration.on_request(&mut standing);
+            ration.on_request(&mut proof);
         }
-        assert_eq!(
-            standing.exchange,
-            Exchange::Asked(0),
-            "asking proves nothing"
-        );
+        assert_eq!(proof.exchange, Exchange::Asked(0), "asking proves nothing");
         for _ in 0..2 {
-            assert!(ration.allows(Instant::ZERO, &mut standing, 10));
-            ration.on_request(&mut standing);
+            assert!(ration.allows(Instant::ZERO, &mut proof, 10));
+            ration.on_request(&mut proof);
         }
-        assert_eq!(standing.exchange, Exchange::Proved);
-        assert!((0..100).all(|_| ration.allows(Instant::ZERO, &mut standing, 1_400)));
+        assert_eq!(proof.exchange, Exchange::Proved);
+        assert!((0..100).all(|_| ration.allows(Instant::ZERO, &mut proof, 1_400)));
     }
 
     #[test]
     fn pgx11_a_prefix_has_64_sources_and_64_kilobytes_a_second() {
         let mut ration = ReplyRation::default();
-        let mut standings: Vec<_> = (0..64)
+        let mut proofs: Vec<_> = (0..64)
             .map(|port| {
                 let from = source(1, port);
                 admit(&mut ration, 0, from).unwrap()
@@ -254,16 +250,16 @@ mod tests {
             .collect();
         assert!(admit(&mut ration, 0, source(200, 1)).is_none());
         let mut sent = 0;
-        for standing in &mut standings {
+        for proof in &mut proofs {
             for _ in 0..4 {
-                if ration.allows(Instant::ZERO, standing, 1_024) {
+                if ration.allows(Instant::ZERO, proof, 1_024) {
                     sent += 1_024;
                 }
             }
         }
         assert_eq!(sent, 65_536);
-        let standing = standings.pop().unwrap();
-        ration.on_end(&standing);
+        let proof = proofs.pop().unwrap();
+        ration.on_end(&proof);
         assert!(
             admit(&mut ration, 0, source(200, 1)).is_none(),
             "64 at once"
@@ -280,10 +276,10 @@ mod tests {
         for number in 0..9_000_u32 {
             let [_, a, b, c] = number.to_be_bytes();
             let from = SocketAddr::from(([10 + a, b, c, 1], 9));
-            if let Some(mut standing) = admit(&mut ration, 0, from) {
+            if let Some(mut proof) = admit(&mut ration, 0, from) {
                 // Something is owed, so that it is not forgotten at once.
-                assert!(ration.allows(Instant::ZERO, &mut standing, 1_000));
-                ration.on_end(&standing);
+                assert!(ration.allows(Instant::ZERO, &mut proof, 1_000));
+                ration.on_end(&proof);
             }
         }
         assert_eq!(ration.shares.len(), PREFIXES_MAX);

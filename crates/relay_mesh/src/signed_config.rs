@@ -56,7 +56,7 @@ pub use self::fault::{DocumentError, Fault, Place};
 pub use self::game_rule::{GameRule, NodeList, Protocol};
 pub use self::holder::{Holder, RestoreError};
 pub use self::message::{ConfigMessage, Piece};
-pub use self::outcome::{Accepted, HolderStats, Offered, Refused, Standing};
+pub use self::outcome::{Accepted, HolderStats, Offered, Refused, Validity};
 pub use self::proxy_rule::{ProxyExtra, ProxyRule, ProxyTiming, ProxyVersion};
 pub use self::puregamer::{Import, ImportError, NodeFile, PeerAddress};
 pub use self::spread::{Judged, Spread, Taken};

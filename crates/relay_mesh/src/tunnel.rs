@@ -17,11 +17,11 @@ mod config;
 mod conn;
 mod crowd;
 mod event;
-mod greeting;
 mod identity;
-mod knocks;
+mod inbound_header;
 mod open_record;
-mod preface;
+mod outbound_header;
+mod path_probes;
 mod quic;
 mod stalled;
 mod stats;
@@ -31,10 +31,10 @@ mod tests;
 
 pub use config::TunnelConfig;
 pub use event::{ConnEnd, ConnId, Gone, OpenError, TunnelEnd, TunnelEvent};
-pub use greeting::{BadGreeting, Greeted, Greeting};
 pub use identity::{KeyRefused, TunnelIdentity};
+pub use inbound_header::{InboundConn, InboundHeader, InboundHeaderError};
 pub use open_record::{OpenReader, OpenRecord, Refusal};
-pub use preface::Preface;
+pub use outbound_header::OutboundHeader;
 pub use stats::TunnelStats;
 
 use core::fmt;
@@ -58,7 +58,7 @@ use quic::{Quic, Written};
 pub struct Tunnel {
     number: u32,
     side: Side,
-    standing: Standing,
+    state: TunnelState,
     quic: Quic,
     conns: BTreeMap<u64, Conn>,
     by_stream: BTreeMap<StreamId, u64>,
@@ -82,10 +82,10 @@ enum Side {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
-    Beginning,
-    Up,
-    Down,
+enum TunnelState {
+    Connecting,
+    Established,
+    Closed,
 }
 
 impl Tunnel {
@@ -127,7 +127,7 @@ impl Tunnel {
         let mut tunnel = Self {
             number,
             side,
-            standing: Standing::Beginning,
+            state: TunnelState::Connecting,
             quic,
             conns: BTreeMap::new(),
             by_stream: BTreeMap::new(),
@@ -196,7 +196,7 @@ impl Tunnel {
     ///
     /// [`OpenError`] names the limit that a connection more would break.
     pub fn open(&mut self, now: Instant, open: &OpenRecord) -> Result<ConnId, OpenError> {
-        if self.side != Side::Entry || self.standing == Standing::Down {
+        if self.side != Side::Entry || self.state == TunnelState::Closed {
             return Err(OpenError::Closed);
         }
         let source = self.join(now, open).map_err(|crowded| match crowded {
@@ -388,7 +388,7 @@ impl fmt::Debug for Tunnel {
         f.debug_struct("Tunnel")
             .field("number", &self.number)
             .field("side", &self.side)
-            .field("standing", &self.standing)
+            .field("state", &self.state)
             .field("conns", &self.conns.len())
             .finish_non_exhaustive()
     }

@@ -5,16 +5,24 @@ use core::time::Duration;
 use crypto::Provider;
 use wire::{Instant, NodeId};
 
-use super::neighbour::{DigestTurn, Neighbour};
+use super::neighbour::{DigestState, Neighbour};
 use super::wanted::Newer;
-use super::{Gossip, Heard, OUTBOX_MAX};
+use super::{Gossip, GossipUpdate, OUTBOX_MAX};
 use crate::message::{Digest, Message, Request};
 
 impl<P: Provider> Gossip<P> {
     /// Notes what a neighbour has; the next `tend` asks for it. Such messages come by the hundred,
     /// and each look goes through all that is wanted.
-    pub(super) fn on_digest(&mut self, now: Instant, from: NodeId, digest: &Digest) -> Heard {
-        let is_first = self.neighbours.get_mut(&from).is_some_and(Neighbour::meets);
+    pub(super) fn on_digest(
+        &mut self,
+        now: Instant,
+        from: NodeId,
+        digest: &Digest,
+    ) -> GossipUpdate {
+        let is_first = self
+            .neighbours
+            .get_mut(&from)
+            .is_some_and(Neighbour::is_first_digest);
         // What is on its way comes by itself.
         let due = if is_first { now } else { now + ON_ITS_WAY };
         for &(origin, state) in digest.entries() {
@@ -22,25 +30,30 @@ impl<P: Provider> Gossip<P> {
                 self.wanted.add(origin, from, Newer::State(state), due);
             }
         }
-        Heard::Nothing
+        GossipUpdate::None
     }
 
-    pub(super) fn on_request(&mut self, now: Instant, from: NodeId, request: &Request) -> Heard {
+    pub(super) fn on_request(
+        &mut self,
+        now: Instant,
+        from: NodeId,
+        request: &Request,
+    ) -> GossipUpdate {
         let Some(neighbour) = self.neighbours.get_mut(&from) else {
-            return Heard::Nothing;
+            return GossipUpdate::None;
         };
         let mut bytes = Vec::new();
         for message in self.table.answer(request) {
             bytes.clear();
             message.encode(&mut bytes);
             // What finds no room now is asked for again after the next digest.
-            if !neighbour.may_be_told(now, bytes.len()) || self.outbox.len() >= OUTBOX_MAX {
+            if !neighbour.may_reply(now, bytes.len()) || self.outbox.len() >= OUTBOX_MAX {
                 self.stats.unanswered = self.stats.unanswered.saturating_add(1);
                 break;
             }
             self.outbox.push_back((from, bytes.clone()));
         }
-        Heard::Nothing
+        GossipUpdate::None
     }
 
     /// Tells one neighbour, drawn by lot, what is held.
@@ -58,23 +71,24 @@ impl<P: Provider> Gossip<P> {
         let Some(neighbour) = self.neighbours.get_mut(&to) else {
             return;
         };
-        neighbour.digest = DigestTurn::Owed;
+        neighbour.digest = DigestState::Pending;
         if neighbour.next_digest > now {
             return;
         }
         let mut bytes = Vec::new();
         Message::Digest(self.table.digest()).encode(&mut bytes);
-        if !neighbour.may_be_told(now, bytes.len()) || self.outbox.len() >= OUTBOX_MAX {
+        if !neighbour.may_reply(now, bytes.len()) || self.outbox.len() >= OUTBOX_MAX {
             return;
         }
-        neighbour.digest = DigestTurn::Told;
+        neighbour.digest = DigestState::Sent;
         neighbour.next_digest = now + DIGEST_SPACING;
         self.outbox.push_back((to, bytes));
     }
 
     /// Sends the digests that were put off and may leave now.
     pub(super) fn send_owed(&mut self, now: Instant) {
-        let is_due = |held: &Neighbour| held.digest == DigestTurn::Owed && held.next_digest <= now;
+        let is_due =
+            |held: &Neighbour| held.digest == DigestState::Pending && held.next_digest <= now;
         let owed = self.neighbours.iter().filter(|(_, held)| is_due(held));
         let owed: Vec<NodeId> = owed.map(|(id, _)| *id).collect();
         for node in owed {

@@ -26,8 +26,8 @@ impl Root {
     }
 
     /// Takes word of a root; returns whether it is the one that counts.
-    pub(super) fn hear(&mut self, now: Instant, id: NodeId) -> bool {
-        let is_silent = now.saturating_since(self.at) > SILENCE;
+    pub(super) fn on_record(&mut self, now: Instant, id: NodeId) -> bool {
+        let is_silent = now.saturating_since(self.at) > ROOT_TIMEOUT;
         let counts = is_silent || self.id.is_none_or(|held| id <= held);
         if counts {
             self.id = Some(id);
@@ -51,7 +51,7 @@ impl Root {
         }
         let silent = now.saturating_since(self.at);
         let turns = u32::try_from(below).unwrap_or(u32::MAX).saturating_add(1);
-        let wait = SILENCE.saturating_mul(turns);
+        let wait = ROOT_TIMEOUT.saturating_mul(turns);
         let nobody = self.id.is_none() && below == 0;
         let higher = self.id.is_some_and(|held| own < held) && below == 0;
         nobody || higher || silent > wait
@@ -59,7 +59,7 @@ impl Root {
 }
 
 /// Without word for that long, a root is taken for dead; three of its records.
-const SILENCE: Duration = Duration::from_secs(10);
+const ROOT_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
@@ -75,20 +75,20 @@ mod tests {
         let mut root = Root::new(at(0));
         assert!(root.is_due(at(0), LOW, 0));
         assert!(!root.is_due(at(0), MIDDLE, 1));
-        assert!(root.hear(at(0), LOW));
-        assert!(!root.hear(at(10_000), MIDDLE), "the lower one counts");
+        assert!(root.on_record(at(0), LOW));
+        assert!(!root.on_record(at(10_000), MIDDLE), "the lower one counts");
         assert!(!root.is_due(at(20_000), MIDDLE, 1));
         assert!(root.is_due(at(20_001), MIDDLE, 1));
         assert!(
             !root.is_due(at(1_000_000), HIGH, 5),
             "too many are before it"
         );
-        assert!(root.hear(at(20_002), MIDDLE));
+        assert!(root.on_record(at(20_002), MIDDLE));
         assert!(root.is(&MIDDLE) && root.is_due(at(20_003), MIDDLE, 1));
         assert!(
             root.is_due(at(20_003), LOW, 0),
             "who comes back takes it back"
         );
-        assert!(root.hear(at(20_004), LOW) && !root.is(&MIDDLE));
+        assert!(root.on_record(at(20_004), LOW) && !root.is(&MIDDLE));
     }
 }

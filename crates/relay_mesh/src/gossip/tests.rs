@@ -34,7 +34,7 @@ impl Rig {
     fn tend(&mut self, now: Instant) {
         let links = BTreeMap::new();
         let provider = &mut self.provider;
-        self.gossip.tend(now, None, provider, &links).unwrap();
+        self.gossip.on_tick(now, None, provider, &links).unwrap();
     }
 
     fn say(&mut self, now: Instant, message: Message<'_>) {
@@ -105,8 +105,8 @@ fn mesh_a1_digests_are_of_what_a_neighbour_may_be_told() {
     let mut rig = Rig::new();
     let now = Instant::from_millis(5_000);
     let neighbour = rig.gossip.neighbours.get_mut(&LIAR).unwrap();
-    while neighbour.may_be_told(now, 1_000) {}
-    while neighbour.may_be_told(now, 0) {}
+    while neighbour.may_reply(now, 1_000) {}
+    while neighbour.may_reply(now, 0) {}
     rig.say(now, Message::Graft);
     assert_eq!(rig.drain().0, 0, "it had all that it may be told");
     rig.tend(now + Duration::from_millis(100));

@@ -6,26 +6,26 @@ use std::collections::BTreeMap;
 use crypto::Provider;
 use wire::{Instant, NodeId};
 
-use super::neighbour::{Neighbour, Share, What};
+use super::neighbour::{Neighbour, PushMode, RecordParts};
 use super::wanted::Newer;
-use super::{Gossip, Heard};
+use super::{Gossip, GossipUpdate};
 use crate::link_state::{LinkDelta, ShortId, low_half};
 use crate::measure::LinkReport;
 use crate::message::{Have, LINK_DELTAS_MAX, Message};
 
 impl<P: Provider> Gossip<P> {
     /// Lets all who gossip with us, but the one it came from, know of something new.
-    pub(super) fn spread(&mut self, from: Option<NodeId>, origin: ShortId, what: What) {
+    pub(super) fn spread(&mut self, from: Option<NodeId>, origin: ShortId, what: RecordParts) {
         for (id, neighbour) in &mut self.neighbours {
             if Some(*id) == from {
                 continue;
             }
-            match neighbour.share {
-                Share::Lazy if what == What::LINKS => {
+            match neighbour.push_mode {
+                PushMode::Lazy if what == RecordParts::LINKS => {
                     neighbour.have.insert(origin);
                 }
-                Share::Apart | Share::Lazy => {}
-                Share::Eager => {
+                PushMode::None | PushMode::Lazy => {}
+                PushMode::Eager => {
                     let held = neighbour.push.entry(origin).or_default();
                     *held = *held | what;
                 }
@@ -58,13 +58,13 @@ impl<P: Provider> Gossip<P> {
         }
     }
 
-    fn tell(&mut self, to: NodeId, push: &BTreeMap<ShortId, What>) {
+    fn tell(&mut self, to: NodeId, push: &BTreeMap<ShortId, RecordParts>) {
         let mut deltas: Vec<LinkDelta> = Vec::new();
         let mut bytes = Vec::new();
         for (origin, what) in push {
             if let Some((node, links)) = self.table.records(*origin) {
-                let node = Some(node).filter(|_| what.has(What::NODE));
-                let links = links.filter(|_| what.has(What::LINKS));
+                let node = Some(node).filter(|_| what.has(RecordParts::NODE));
+                let links = links.filter(|_| what.has(RecordParts::LINKS));
                 let messages = node.map(Message::NodeRecord).into_iter();
                 for message in messages.chain(links.map(Message::LinkRecord)) {
                     bytes.clear();
@@ -72,7 +72,7 @@ impl<P: Provider> Gossip<P> {
                     self.outbox.push_back((to, bytes.clone()));
                 }
             }
-            if what.has(What::DELTA) {
+            if what.has(RecordParts::DELTA) {
                 deltas.extend(self.table.delta(*origin).cloned());
             }
         }
@@ -82,7 +82,7 @@ impl<P: Provider> Gossip<P> {
     }
 
     /// Gives word over lazy links.
-    pub(super) fn tell_haves(&mut self) {
+    pub(super) fn send_haves(&mut self) {
         let waiting: Vec<(NodeId, Have)> = self
             .neighbours
             .iter_mut()
@@ -129,8 +129,8 @@ impl<P: Provider> Gossip<P> {
             };
             if let Some(neighbour) = self.neighbours.get_mut(&id) {
                 neighbour.is_chosen = true;
-                if neighbour.share == Share::Apart {
-                    neighbour.share = Share::Eager;
+                if neighbour.push_mode == PushMode::None {
+                    neighbour.push_mode = PushMode::Eager;
                     self.send(id, &Message::Graft);
                     self.send_digest(now, id);
                 }
@@ -141,8 +141,8 @@ impl<P: Provider> Gossip<P> {
     /// Puts another in the place of one of our choice that brings nothing. Its link is lazy: if it
     /// has what does not come over the tree, it is grafted soon.
     pub(super) fn change_one(&mut self) {
-        let lazy = |held: &Neighbour| held.is_chosen && held.share == Share::Lazy;
-        let free = |held: &Neighbour| held.was_up && held.share == Share::Apart;
+        let lazy = |held: &Neighbour| held.is_chosen && held.push_mode == PushMode::Lazy;
+        let free = |held: &Neighbour| held.was_up && held.push_mode == PushMode::None;
         let (Some(old), Some(new)) = (self.draw(lazy), self.draw(free)) else {
             return;
         };
@@ -152,7 +152,7 @@ impl<P: Provider> Gossip<P> {
         }
         if let Some(neighbour) = self.neighbours.get_mut(&new) {
             neighbour.is_chosen = true;
-            neighbour.share = Share::Lazy;
+            neighbour.push_mode = PushMode::Lazy;
             self.send(new, &Message::Have(Have::new([])));
         }
     }
@@ -172,8 +172,8 @@ impl<P: Provider> Gossip<P> {
         let (mut dead, mut is_cut) = (Vec::new(), false);
         for (id, neighbour) in &mut self.neighbours {
             let is_up = links.get(id).is_some_and(LinkReport::is_up);
-            if neighbour.was_up && !is_up && neighbour.share != Share::Apart {
-                is_cut |= neighbour.share == Share::Eager;
+            if neighbour.was_up && !is_up && neighbour.push_mode != PushMode::None {
+                is_cut |= neighbour.push_mode == PushMode::Eager;
                 neighbour.part();
                 dead.push(*id);
             }
@@ -183,16 +183,16 @@ impl<P: Provider> Gossip<P> {
             self.send(id, &Message::Part);
         }
         if is_cut {
-            self.mend();
+            self.make_lazy_eager();
         }
     }
 
     /// Makes all links eager, so that news go on at once where the tree was cut.
-    pub(super) fn mend(&mut self) {
+    pub(super) fn make_lazy_eager(&mut self) {
         let lazy = self
             .neighbours
             .iter()
-            .filter(|(_, held)| held.share == Share::Lazy);
+            .filter(|(_, held)| held.push_mode == PushMode::Lazy);
         let lazy: Vec<NodeId> = lazy.map(|(id, _)| *id).collect();
         for id in lazy {
             self.graft(id);
@@ -202,7 +202,7 @@ impl<P: Provider> Gossip<P> {
     /// Makes a link eager, from our side.
     pub(super) fn graft(&mut self, node: NodeId) {
         if let Some(neighbour) = self.neighbours.get_mut(&node) {
-            neighbour.share = Share::Eager;
+            neighbour.push_mode = PushMode::Eager;
             self.stats.grafts = self.stats.grafts.saturating_add(1);
             self.send(node, &Message::Graft);
         }
@@ -210,70 +210,70 @@ impl<P: Provider> Gossip<P> {
 
     /// Makes an eager link lazy that brought what we had, if there is another.
     pub(super) fn prune(&mut self, from: NodeId) {
-        let is_eager = |held: &Neighbour| held.share == Share::Eager;
+        let is_eager = |held: &Neighbour| held.push_mode == PushMode::Eager;
         let mut others = self.neighbours.iter().filter(|(id, _)| **id != from);
         if others.any(|(_, held)| is_eager(held))
             && let Some(neighbour) = self.neighbours.get_mut(&from)
             && is_eager(neighbour)
         {
-            neighbour.share = Share::Lazy;
+            neighbour.push_mode = PushMode::Lazy;
             neighbour.push.clear();
             self.stats.prunes = self.stats.prunes.saturating_add(1);
             self.send(from, &Message::Prune);
         }
     }
 
-    pub(super) fn on_have(&mut self, now: Instant, from: NodeId, have: &Have) -> Heard {
-        self.join(now, from, Share::Lazy);
+    pub(super) fn on_have(&mut self, now: Instant, from: NodeId, have: &Have) -> GossipUpdate {
+        self.join(now, from, PushMode::Lazy);
         for &(origin, low) in have.entries() {
             if self.table.lacks_record(origin, low) {
                 self.wanted
                     .add(origin, from, Newer::Record(low), now + GRAFT_AFTER);
             }
         }
-        Heard::Nothing
+        GossipUpdate::None
     }
 
-    pub(super) fn on_graft(&mut self, now: Instant, from: NodeId) -> Heard {
-        self.join(now, from, Share::Eager);
+    pub(super) fn on_graft(&mut self, now: Instant, from: NodeId) -> GossipUpdate {
+        self.join(now, from, PushMode::Eager);
         if let Some(neighbour) = self.neighbours.get_mut(&from)
-            && neighbour.share == Share::Lazy
+            && neighbour.push_mode == PushMode::Lazy
         {
-            neighbour.share = Share::Eager;
+            neighbour.push_mode = PushMode::Eager;
         }
-        Heard::Nothing
+        GossipUpdate::None
     }
 
-    pub(super) fn on_prune(&mut self, from: NodeId) -> Heard {
+    pub(super) fn on_prune(&mut self, from: NodeId) -> GossipUpdate {
         if let Some(neighbour) = self.neighbours.get_mut(&from)
-            && neighbour.share == Share::Eager
+            && neighbour.push_mode == PushMode::Eager
         {
-            neighbour.share = Share::Lazy;
+            neighbour.push_mode = PushMode::Lazy;
             neighbour.push.clear();
         }
-        Heard::Nothing
+        GossipUpdate::None
     }
 
-    pub(super) fn on_part(&mut self, from: NodeId) -> Heard {
+    pub(super) fn on_part(&mut self, from: NodeId) -> GossipUpdate {
         if let Some(neighbour) = self.neighbours.get_mut(&from) {
             neighbour.part();
         }
-        Heard::Nothing
+        GossipUpdate::None
     }
 
     /// Lets a neighbour that is apart gossip with us, if not too many do.
-    fn join(&mut self, now: Instant, node: NodeId, share: Share) {
+    fn join(&mut self, now: Instant, node: NodeId, push_mode: PushMode) {
         let sharing = self.neighbours.values();
-        let sharing = sharing.filter(|held| held.share != Share::Apart && !held.is_chosen);
+        let sharing = sharing.filter(|held| held.push_mode != PushMode::None && !held.is_chosen);
         let is_full = sharing.count() >= JOINED_MAX;
         if let Some(neighbour) = self.neighbours.get_mut(&node)
-            && neighbour.share == Share::Apart
+            && neighbour.push_mode == PushMode::None
         {
             if is_full {
                 self.stats.crowded = self.stats.crowded.saturating_add(1);
             } else {
-                neighbour.share = share;
-                if share == Share::Eager {
+                neighbour.push_mode = push_mode;
+                if push_mode == PushMode::Eager {
                     self.send_digest(now, node);
                 }
             }

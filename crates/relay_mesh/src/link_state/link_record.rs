@@ -35,7 +35,7 @@ pub struct LinkRecord {
     /// The origin is about to stop.
     pub is_leaving: bool,
     /// Why it does not wait to be passed on, if it does not.
-    pub haste: Haste,
+    pub urgency: Urgency,
     /// Low half of the version of what the origin told last before it, a delta or a record; 0
     /// where there is none.
     pub follows: u32,
@@ -45,7 +45,7 @@ pub struct LinkRecord {
 
 /// Whether a record is passed on at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Haste {
+pub enum Urgency {
     /// It waits, to go with others.
     #[default]
     None,
@@ -57,7 +57,7 @@ pub enum Haste {
     RootNews,
 }
 
-impl Haste {
+impl Urgency {
     /// Returns whether the origin is the root.
     #[must_use]
     pub const fn is_root(self) -> bool {
@@ -145,7 +145,7 @@ impl LinkRecord {
             version,
             list,
             is_leaving: flags & LEAVING != 0,
-            haste: Haste::from_flags(flags),
+            urgency: Urgency::from_flags(flags),
             follows,
             reports,
         })
@@ -172,7 +172,7 @@ impl LinkRecord {
         writer.u64(self.version);
         writer.bytes(&self.list);
         let leaving = if self.is_leaving { LEAVING } else { 0 };
-        writer.u8(leaving | self.haste.flags());
+        writer.u8(leaving | self.urgency.flags());
         let reports = self.reports.iter().take(NEIGHBOURS_MAX);
         writer.u8(u8::try_from(reports.len()).unwrap_or(u8::MAX));
         writer.u32(self.follows);
@@ -212,7 +212,7 @@ mod tests {
             version: 0x0203,
             list: [4, 5],
             is_leaving: true,
-            haste: Haste::RootNews,
+            urgency: Urgency::RootNews,
             follows: 0x0607_0809,
             reports: (0..reports)
                 .map(|index| LinkReport {

@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use crypto::{NoEntropy, Provider, PublicKey};
 use wire::{Instant, NodeId, UnixTime};
 
-use super::{Haste, LinkDelta, LinkRecord, NEIGHBOURS_MAX, Network, NodeRecord, Profile, ShortId};
+use super::{
+    LinkDelta, LinkRecord, NEIGHBOURS_MAX, Network, NodeRecord, Profile, ShortId, Urgency,
+};
 use crate::measure::LinkReport;
 
 /// Signs a node's own records when there is something to say.
@@ -144,7 +146,7 @@ impl<P: Provider> Publisher<P> {
     }
 
     /// Is the root no more.
-    pub const fn resign(&mut self) {
+    pub const fn step_down(&mut self) {
         self.root = Root::Other;
     }
 
@@ -195,13 +197,13 @@ impl<P: Provider> Publisher<P> {
         }
         if publication.node.is_some() || self.needs_links(now, &links) {
             let has_news = publication.node.is_some() || self.is_urgent || self.has_flipped(&links);
-            let haste = match (has_news, self.root == Root::Own) {
-                (false, false) => Haste::None,
-                (true, false) => Haste::News,
-                (false, true) => Haste::Root,
-                (true, true) => Haste::RootNews,
+            let urgency = match (has_news, self.root == Root::Own) {
+                (false, false) => Urgency::None,
+                (true, false) => Urgency::News,
+                (false, true) => Urgency::Root,
+                (true, true) => Urgency::RootNews,
             };
-            let signed = self.sign_links((now, unix), provider, &links, haste);
+            let signed = self.sign_links((now, unix), provider, &links, urgency);
             if signed.is_err() {
                 // The node record is lost with this publication, so the next one repeats it.
                 self.list = None;
@@ -284,7 +286,7 @@ impl<P: Provider> Publisher<P> {
         (now, unix): (Instant, Option<UnixTime>),
         provider: &mut P,
         links: &BTreeMap<NodeId, LinkReport>,
-        haste: Haste,
+        urgency: Urgency,
     ) -> Result<Vec<u8>, NoEntropy> {
         let (neighbours, hash) = self
             .list
@@ -300,7 +302,7 @@ impl<P: Provider> Publisher<P> {
             version,
             list: *hash.first_chunk().unwrap_or(&[0; 2]),
             is_leaving: self.is_leaving,
-            haste,
+            urgency,
             follows: low_half(self.told_version),
             reports: reports.values().copied().collect(),
         };

@@ -12,8 +12,8 @@ use crate::flow_message::FlowEnd;
 use crate::link::LinkId;
 use crate::link_state::Admission;
 use crate::signed_config::{
-    AfterEnd, ConfigMessage, Document, HolderStats, Judged, LeftOut, Offered, Piece, Spread,
-    Standing, Taken,
+    AfterEnd, ConfigMessage, Document, HolderStats, Judged, LeftOut, Offered, Piece, Spread, Taken,
+    Validity,
 };
 
 /// What neighbours are told of signed documents, and tell.
@@ -118,13 +118,13 @@ impl<P: Provider> Node<P> {
             return;
         };
         let version = self.version();
-        if self.standing(unix) == Standing::Expired && self.config_news.ended != version {
+        if self.validity(unix) == Validity::Expired && self.config_news.ended != version {
             self.config_news.ended = version;
             self.tell(Event::ConfigEnded { version });
         }
         let signed = self.config.signed.as_ref();
         let wants = |told| signed.is_some_and(|signed| signed.holder.wants(told));
-        if let Some((node, request)) = self.config_news.spread.tend(now, wants)
+        if let Some((node, request)) = self.config_news.spread.poll_request(now, wants)
             && let Some(link) = self.peers.find(&node)
         {
             self.send_config(now, link, &request);
@@ -285,9 +285,9 @@ impl<P: Provider> Node<P> {
         signed.map_or(0, |signed| signed.holder.version())
     }
 
-    fn standing(&self, unix: UnixTime) -> Standing {
+    fn validity(&self, unix: UnixTime) -> Validity {
         let signed = self.config.signed.as_ref();
-        signed.map_or(Standing::None, |signed| signed.holder.standing(unix))
+        signed.map_or(Validity::None, |signed| signed.holder.validity(unix))
     }
 
     fn unix_at(&self, now: Instant) -> Option<UnixTime> {

@@ -5,7 +5,7 @@ use wire::{Instant, NodeId};
 
 use super::{Node, RELIABLE};
 use crate::flow_message::flow_code;
-use crate::gossip::Heard;
+use crate::gossip::GossipUpdate;
 use crate::link::LinkId;
 use crate::message::{Message, code};
 use crate::routes::Graph;
@@ -52,7 +52,7 @@ impl<P: Provider> Node<P> {
         let told = self.list_links(now);
         let unix = self.unix.map(|(at, unix)| unix + now.saturating_since(at));
         let provider = self.endpoint.provider_mut();
-        if self.gossip.tend(now, unix, provider, &told).is_err() {
+        if self.gossip.on_tick(now, unix, provider, &told).is_err() {
             self.stats.no_entropy = self.stats.no_entropy.saturating_add(1);
         }
         self.tell_gossip(now);
@@ -105,9 +105,9 @@ impl<P: Provider> Node<P> {
         }
         let provider = self.endpoint.provider();
         match self.gossip.handle_message(now, provider, from, message) {
-            Heard::Nothing => {}
-            Heard::Links => self.known_routes.on_change(),
-            Heard::Node => {
+            GossipUpdate::None => {}
+            GossipUpdate::Links => self.known_routes.on_change(),
+            GossipUpdate::Node => {
                 self.known_routes.on_change();
                 // Looked at by the next beat: records come by the hundred.
                 self.selecting.has_news = true;

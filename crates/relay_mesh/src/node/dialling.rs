@@ -57,7 +57,7 @@ impl<P: Provider> Node<P> {
     /// Dials those that there should be a link with: all who are alive or of the bootstrap list;
     /// where they are too many, those that were chosen.
     pub(super) fn dial_due(&mut self, now: Instant) {
-        if !self.selecting.is_choosing && self.peers.len() > self.selecting.places.all {
+        if !self.selecting.is_choosing && self.peers.len() > self.selecting.slots.full_mesh_max {
             self.select_links(now);
         }
         self.make_room_for_links(now);

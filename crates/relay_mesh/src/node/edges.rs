@@ -28,7 +28,7 @@ pub(super) struct Edges {
     told: BTreeMap<LinkId, (SessionId, BTreeMap<GameKey, Told>)>,
     /// What neighbours say of games that this node is an entry of, and they an exit: at most as many as it
     /// has of either.
-    heard: BTreeMap<GameKey, BTreeMap<LinkId, Heard>>,
+    heard: BTreeMap<GameKey, BTreeMap<LinkId, GossipUpdate>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +39,7 @@ struct Told {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Heard {
+struct GossipUpdate {
     /// In which session: what a node said before counts no more.
     session: SessionId,
     cost: Cost,
@@ -164,7 +164,7 @@ impl<P: Provider> Node<P> {
                 continue;
             }
             self.stats.edges_heard = self.stats.edges_heard.saturating_add(1);
-            let heard = Heard {
+            let heard = GossipUpdate {
                 session,
                 cost: edge.cost,
                 at: now,
@@ -187,7 +187,7 @@ impl<P: Provider> Node<P> {
         })
     }
 
-    fn is_current(&self, link: LinkId, heard: &Heard) -> bool {
+    fn is_current(&self, link: LinkId, heard: &GossipUpdate) -> bool {
         self.peers.session(link) == Some(heard.session)
             && self.now.saturating_since(heard.at) < LASTING
     }

@@ -19,7 +19,7 @@ use crate::flow_key::FlowId;
 use crate::flow_message::{FlowEnd, FlowRefused};
 use crate::leg::{Leg, SocketId};
 use crate::link::LinkId;
-use crate::ration::{RationLimits, Standing};
+use crate::ration::{ProofState, RationLimits};
 
 /// The ports of all games.
 #[derive(Debug)]
@@ -269,10 +269,10 @@ impl<P: Provider> Node<P> {
         let Some(flow) = self.flows.get_mut(index) else {
             return;
         };
-        let Some((leg, local, standing)) = flow.side.player_mut() else {
+        let Some((leg, local, proof)) = flow.side.player_mut() else {
             return;
         };
-        if !self.ration.allows(now, standing, datagram.len()) {
+        if !self.ration.allows(now, proof, datagram.len()) {
             self.stats.rationed = self.stats.rationed.saturating_add(1);
             return;
         }
@@ -283,8 +283,8 @@ impl<P: Provider> Node<P> {
     /// Takes leave of what was at this end of a flow.
     pub(super) fn leave_side(&mut self, side: &Side) {
         match side {
-            Side::Entry { standing, .. } | Side::Here { standing, .. } => {
-                self.ration.on_end(standing);
+            Side::Entry { proof, .. } | Side::Here { proof, .. } => {
+                self.ration.on_end(proof);
             }
             Side::Exit { .. } => {}
             #[cfg(feature = "tcp")]
@@ -345,9 +345,9 @@ impl<P: Provider> Node<P> {
             return;
         };
         let is_here = matches!(flow.side, Side::Here { .. });
-        if let Some((_, last, standing)) = flow.side.player_mut() {
+        if let Some((_, last, proof)) = flow.side.player_mut() {
             *last = local;
-            if self.ration.on_request(standing) {
+            if self.ration.on_request(proof) {
                 self.on_proved(index);
             }
         }
@@ -403,17 +403,17 @@ impl<P: Provider> Node<P> {
             return Err(Some(TurnedAway::Share));
         }
         self.ports.on_asked(now, game, far);
-        let standing = if is_named {
-            Standing::named_by_proxy(now, source)
+        let proof = if is_named {
+            ProofState::named_by_proxy(now, source)
         } else {
             let limits = self.ration_limits(game);
-            let standing = self.ration.admit(now, source, limits);
-            standing.ok_or(TurnedAway::Ration)?
+            let proof = self.ration.admit(now, source, limits);
+            proof.ok_or(TurnedAway::Ration)?
         };
         let begun = if far == LinkId::OWN {
-            self.begin_here(now, (leg, player, game), standing)
+            self.begin_here(now, (leg, player, game), proof)
         } else {
-            self.begin_flow(now, far, (leg, player, game), standing)
+            self.begin_flow(now, far, (leg, player, game), proof)
         };
         begun.ok_or(None)
     }
@@ -430,7 +430,7 @@ impl<P: Provider> Node<P> {
         now: Instant,
         far: LinkId,
         (leg, player, game): (Leg, SocketAddr, usize),
-        standing: Standing,
+        proof: ProofState,
     ) -> Option<u32> {
         let (name, mode) = self
             .games
@@ -440,13 +440,13 @@ impl<P: Provider> Node<P> {
         let keys = self.flow_keys(far, id);
         let course = self.courses.get(&far);
         if keys.is_none() || !course.is_some_and(Course::has_room_to_open) {
-            self.ration.on_end(&standing);
+            self.ration.on_end(&proof);
             return None;
         }
         let side = Side::Entry {
             leg,
             local: None,
-            standing,
+            proof,
         };
         let flow = Flow::new(now, (far, id), (game, player, mode), keys, side);
         let index = match self.flows.insert(flow) {

@@ -6,7 +6,7 @@ use wire::Instant;
 
 use crate::exchange::Exchange;
 use crate::leg::{Leg, SocketId};
-use crate::ration::Standing;
+use crate::ration::ProofState;
 
 /// What is at this end of a flow.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(super) enum Side {
         /// The address of ours that the player spoke to last.
         local: Option<IpAddr>,
         /// Whether the player has proved to receive.
-        standing: Standing,
+        proof: ProofState,
     },
     /// A game server; the socket is `None` while it is being opened.
     Exit {
@@ -31,7 +31,7 @@ pub(super) enum Side {
         /// As in [`Entry`](Self::Entry).
         leg: Leg,
         local: Option<IpAddr>,
-        standing: Standing,
+        proof: ProofState,
         upstream: Upstream,
     },
     /// A tunnel, for the TCP games of both nodes.
@@ -44,19 +44,12 @@ impl Side {
     /// whether he has proved to receive.
     pub(super) const fn player_mut(
         &mut self,
-    ) -> Option<(&mut Leg, &mut Option<IpAddr>, &mut Standing)> {
+    ) -> Option<(&mut Leg, &mut Option<IpAddr>, &mut ProofState)> {
         match self {
-            Self::Entry {
-                leg,
-                local,
-                standing,
-            }
+            Self::Entry { leg, local, proof }
             | Self::Here {
-                leg,
-                local,
-                standing,
-                ..
-            } => Some((leg, local, standing)),
+                leg, local, proof, ..
+            } => Some((leg, local, proof)),
             Self::Exit { .. } => None,
             #[cfg(feature = "tcp")]
             Self::Tunnel(_) => None,

@@ -14,7 +14,7 @@ use crate::flow_message::{FlowMessage, FlowRefused};
 use crate::leg::Leg;
 use crate::link::LinkId;
 use crate::pieces::DATAGRAM_MAX;
-use crate::ration::Standing;
+use crate::ration::ProofState;
 
 impl<P: Provider> Node<P> {
     /// Opens a flow of a player of this node's to a server of this node's.
@@ -22,12 +22,12 @@ impl<P: Provider> Node<P> {
         &mut self,
         now: Instant,
         (leg, player, game): (Leg, SocketAddr, usize),
-        standing: Standing,
+        proof: ProofState,
     ) -> Option<u32> {
         let name = self.game_name(game);
         let admitted = self.admit(self.own, &name);
         let Some((_, server, mode)) = admitted.filter(|_| !self.has_overdue_sockets()) else {
-            self.ration.on_end(&standing);
+            self.ration.on_end(&proof);
             return None;
         };
         let id = self.next_here_id();
@@ -35,7 +35,7 @@ impl<P: Provider> Node<P> {
         let side = Side::Here {
             leg,
             local: None,
-            standing,
+            proof,
             upstream,
         };
         let flow = Flow::new(now, (LinkId::OWN, id), (game, player, mode), None, side);

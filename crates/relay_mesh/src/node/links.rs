@@ -274,7 +274,7 @@ impl<P: Provider> Node<P> {
         if !has_contact && self.is_shut_out(now, &node) {
             return None;
         }
-        if !has_contact && self.is_full_for(known) && !self.make_place_for(now, &node) {
+        if !has_contact && self.is_full_for(known) && !self.make_slot_for(now, &node) {
             return None;
         }
         self.peers.intern(now, node)

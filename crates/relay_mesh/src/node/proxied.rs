@@ -7,7 +7,7 @@ use crypto::Provider;
 use super::Node;
 use super::links::is_of_one_host;
 use crate::leg::Leg;
-use crate::proxy_header::{LEN_USUAL, Need, TrustedProxies, read_datagram};
+use crate::proxy_header::{HeaderPolicy, LEN_USUAL, TrustedProxies, read_datagram};
 
 /// What a player's address comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl<P: Provider> Node<P> {
     /// Takes the header off a datagram, where proxies stand before the game's port; `None` where what came
     /// is dropped.
     ///
-    /// A proxy writes one before each datagram, whatever [`Need`] says: behind one that does not, a player could
+    /// A proxy writes one before each datagram, whatever [`HeaderPolicy`] says: behind one that does not, a player could
     /// write his own. Each player that it names at one of its ports has a flow of his own: so whoever forges
     /// datagrams of a proxy takes nobody's flow, and holds none up.
     pub(super) fn take_header<'a>(
@@ -75,7 +75,7 @@ fn read<'a>(
     datagram: &'a [u8],
 ) -> Option<(SocketAddr, &'a [u8])> {
     let header = read_datagram(datagram, LEN_USUAL).ok()?;
-    let judged = trusted.judge_by(Need::Required, peer.ip(), header.as_ref());
+    let judged = trusted.judge_by(HeaderPolicy::Required, peer.ip(), header.as_ref());
     let player = judged.ok()?.map_or(peer, |ends| ends.source);
     let said = datagram.get(header.map_or(0, |header| header.len)..)?;
     // The game server is told of him, and may take an address for one that it can speak to.

@@ -1,4 +1,4 @@
-//! With whom this node keeps links where there are more nodes than places: what is known of them,
+//! With whom this node keeps links where there are more nodes than slots: what is known of them,
 //! whom it needs, whom it tries, whom it parts from.
 
 use core::time::Duration;
@@ -15,18 +15,18 @@ use crate::config::Config;
 use crate::cost::Cost;
 use crate::link::LinkId;
 use crate::link_state::Roles;
-use crate::selection::{Candidate, Places, Standing, Why, select, try_one};
+use crate::selection::{Candidate, DialState, LinkReason, LinkSlots, select, try_one};
 use crate::splitmix;
 
 /// The choice of neighbours, and what it goes by.
 #[derive(Debug)]
 pub(super) struct Selecting {
-    pub(super) places: Places,
+    pub(super) slots: LinkSlots,
     /// Whether there are too many nodes to be linked with all.
     pub(super) is_choosing: bool,
     /// Whether a node is new or said something else of itself since [`Node::learn_peers`].
     pub(super) has_news: bool,
-    pub(super) chosen: BTreeMap<LinkId, Why>,
+    pub(super) chosen: BTreeMap<LinkId, LinkReason>,
     pub(super) listed: Listed,
     /// Who was chosen and has no session, in the order in which they are dialled.
     pub(super) wanting: Vec<LinkId>,
@@ -64,7 +64,7 @@ impl Selecting {
     pub(super) fn new(now: Instant, config: &Config, generator: &mut Generator) -> Self {
         let lottery = generator.next_u64();
         Self {
-            places: Places::new(config.links_max),
+            slots: LinkSlots::new(config.links_max),
             is_choosing: false,
             has_news: false,
             chosen: BTreeMap::new(),
@@ -90,7 +90,7 @@ impl Selecting {
     }
 
     /// The number of a node in this node's lottery.
-    fn draw(&self, node: &NodeId) -> u64 {
+    fn random_key(&self, node: &NodeId) -> u64 {
         let head = node
             .0
             .first_chunk()
@@ -100,7 +100,7 @@ impl Selecting {
 
     /// Whom the node needs, in the order of their worth.
     fn needed(&self) -> Vec<LinkId> {
-        let far_ends = self.far_ends.iter().take(self.places.far_ends);
+        let far_ends = self.far_ends.iter().take(self.slots.far_ends);
         let relays = self
             .relays
             .iter()
@@ -114,11 +114,11 @@ impl<P: Provider> Node<P> {
     pub(super) fn select_links(&mut self, now: Instant) {
         self.note_measured(now);
         let candidates = self.candidates(now);
-        let places = self.selecting.places;
+        let slots = self.selecting.slots;
         let few = if self.selecting.is_choosing {
-            places.few_again()
+            slots.full_mesh_resume()
         } else {
-            places.all
+            slots.full_mesh_max
         };
         self.selecting.is_choosing = candidates.len() > few;
         if !self.selecting.is_choosing {
@@ -128,15 +128,18 @@ impl<P: Provider> Node<P> {
         }
         self.survey_links(now);
         let needed = self.selecting.needed();
-        let places = self.selecting.places.with_guests(self.guests_with_cause());
-        let chosen = select(&places, &candidates, &needed, &self.selecting.chosen);
+        let slots = self
+            .selecting
+            .slots
+            .with_needed_inbound(self.needed_inbound_peers());
+        let chosen = select(&slots, &candidates, &needed, &self.selecting.chosen);
         self.selecting.chosen = chosen;
         self.try_next(now, &candidates);
         self.part_from_unwanted(now);
-        let order = |why: &Why| match why {
-            Why::Needed => 0,
-            Why::Lot => 1,
-            Why::Near => 2,
+        let order = |reason: &LinkReason| match reason {
+            LinkReason::Required => 0,
+            LinkReason::Random => 1,
+            LinkReason::LowLatency => 2,
         };
         let chosen = self.selecting.chosen.iter();
         let mut wanting: Vec<(u8, LinkId)> = chosen
@@ -159,10 +162,10 @@ impl<P: Provider> Node<P> {
         });
         let candidate = |(link, peer): (LinkId, &super::peers::Peer)| {
             let is_refused = peer.refused_until.is_some_and(|until| now < until);
-            let standing = match peer.contact {
-                Contact::Up(_) | Contact::Dialling(_) => Standing::Linked,
-                Contact::None if is_refused && has_links => Standing::Refused,
-                Contact::None => Standing::Free,
+            let state = match peer.contact {
+                Contact::Up(_) | Contact::Dialling(_) => DialState::Linked,
+                Contact::None if is_refused && has_links => DialState::BackedOff,
+                Contact::None => DialState::Available,
             };
             let roles = table.profile(&peer.node).map(|(_, roles)| roles);
             let is_up = matches!(peer.contact, Contact::Up(_));
@@ -172,12 +175,12 @@ impl<P: Provider> Node<P> {
             };
             Candidate {
                 link,
-                standing,
+                state,
                 measured: measured.map(|(cost, _)| cost),
                 estimate: cost(&self.selecting.estimates),
-                way: cost(&self.selecting.ways),
+                via_cost: cost(&self.selecting.ways),
                 may_relay: roles.is_some_and(|roles| roles.contains(Roles::RELAY)),
-                draw: self.selecting.draw(&peer.node),
+                random_key: self.selecting.random_key(&peer.node),
             }
         };
         alive.map(candidate).collect()
@@ -220,7 +223,7 @@ impl<P: Provider> Node<P> {
                 self.give_up(now, trial.link);
             }
         }
-        let room = self.selecting.places.calm > self.peers.contacts();
+        let room = self.selecting.slots.soft_max > self.peers.contacts();
         if now < self.selecting.trial_at || !self.selecting.wanting.is_empty() || !room {
             return;
         }

@@ -99,7 +99,7 @@ impl<P: Provider> Node<P> {
             tenant,
             source,
             game,
-            preface: Vec::new(),
+            outbound_header: Vec::new(),
             used: now,
             has_spoken: false,
         };
@@ -249,9 +249,9 @@ impl<P: Provider> Node<P> {
             return &[];
         };
         let held = tunnels.conns.get(conn);
-        if held.is_some_and(|held| !held.preface.is_empty()) {
+        if held.is_some_and(|held| !held.outbound_header.is_empty()) {
             let held = tunnels.conns.get(conn);
-            return held.map_or(&[], |held| &held.preface);
+            return held.map_or(&[], |held| &held.outbound_header);
         }
         let tunnel = tunnels.of_conn(conn);
         tunnel.map_or(&[], |tunnel| tunnel.readable(conn))
@@ -265,8 +265,11 @@ impl<P: Provider> Node<P> {
         };
         tunnels.conns.on_read(now, conn);
         let held = tunnels.conns.get_mut(conn);
-        match held.filter(|held| !held.preface.is_empty()) {
-            Some(held) => drop(held.preface.drain(..len.min(held.preface.len()))),
+        match held.filter(|held| !held.outbound_header.is_empty()) {
+            Some(held) => drop(
+                held.outbound_header
+                    .drain(..len.min(held.outbound_header.len())),
+            ),
             None => {
                 if let Some(tunnel) = tunnels.of_conn(conn) {
                     tunnel.consume(conn, len);

@@ -32,7 +32,7 @@ pub(super) struct Held {
     pub(super) source: SourceKey,
     pub(super) game: String,
     /// What its server is told before the player's first byte, as far as the driver has not taken it.
-    pub(super) preface: Vec<u8>,
+    pub(super) outbound_header: Vec<u8>,
     /// When bytes last passed, or it was taken.
     pub(super) used: Instant,
     /// Whether the socket's end has sent anything.
@@ -218,7 +218,7 @@ mod tests {
                 tenant,
                 source: source(1),
                 game: "web".into(),
-                preface: Vec::new(),
+                outbound_header: Vec::new(),
                 used: Instant::ZERO,
                 has_spoken: false,
             };
@@ -245,7 +245,7 @@ mod tests {
                 tenant: entry,
                 source: source(last),
                 game: "web".into(),
-                preface: Vec::new(),
+                outbound_header: Vec::new(),
                 used: Instant::from_millis(used),
                 has_spoken: false,
             };

@@ -20,7 +20,7 @@ use crate::link::LinkId;
 use crate::link_state::Roles;
 use crate::tcp::TcpWork;
 use crate::tunnel::{
-    ConnEnd, ConnId, OpenRecord, Preface, Refusal, Tunnel, TunnelEnd, TunnelEvent,
+    ConnEnd, ConnId, OpenRecord, OutboundHeader, Refusal, Tunnel, TunnelEnd, TunnelEvent,
 };
 
 impl<P: Provider> Node<P> {
@@ -227,13 +227,13 @@ impl<P: Provider> Node<P> {
         if !tunnels.is_some_and(|tunnels| tunnels.has_place(tenant)) {
             return self.refuse_asked(flow, conn, Refusal::Crowded);
         }
-        let preface = self.preface(flow, open);
+        let outbound_header = self.outbound_header(flow, open);
         if let Some(tunnels) = &mut self.tunnels {
             let held = Held {
                 tenant,
                 source: SourceKey::of(open.player.ip()),
                 game: open.game.clone(),
-                preface,
+                outbound_header,
                 used: self.now,
                 has_spoken: false,
             };
@@ -250,7 +250,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// What the server of a stream is told first; nothing where it knows of no headers.
-    fn preface(&mut self, flow: u32, open: &OpenRecord) -> Vec<u8> {
+    fn outbound_header(&mut self, flow: u32, open: &OpenRecord) -> Vec<u8> {
         let mut out = Vec::new();
         let far = self.flows.get(flow).map(|flow| flow.far);
         let (Some(far), Some(tunnels)) = (far, &mut self.tunnels) else {
@@ -271,13 +271,13 @@ impl<P: Provider> Node<P> {
             .for_each(|(place, byte)| *place = byte);
         let mut nodes = [0; NODES_MAX * NODE_LEN];
         let nodes = self.nodes_on_the_way(far, &mut nodes);
-        let preface = Preface {
+        let outbound_header = OutboundHeader {
             header,
             session,
             nodes,
         };
         // A record's addresses and at most 5 nodes make no header that is too long.
-        preface.write(open, &mut out).ok();
+        outbound_header.write(open, &mut out).ok();
         out
     }
 

@@ -45,7 +45,7 @@ impl<P: Provider> Node<P> {
             self.selecting
                 .far_ends
                 .iter()
-                .take(self.selecting.places.far_ends),
+                .take(self.selecting.slots.far_ends),
         );
         ends.truncate(SURVEYED_MAX);
         let node = |link: &LinkId| self.peers.get(*link).map(|peer| peer.node);

@@ -16,12 +16,12 @@ use super::header::{Ends, Header};
 pub struct TrustedProxies {
     /// At most [`PREFIXES_MAX`]; a look-up goes over all of them.
     prefixes: Vec<Prefix>,
-    need: Need,
+    need: HeaderPolicy,
 }
 
 /// Whether what a trusted proxy sends must begin with a header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Need {
+pub enum HeaderPolicy {
     /// It must, as the specification has it in section 2: a proxy that writes none would pass on a header that
     /// a player wrote.
     #[default]
@@ -38,7 +38,7 @@ impl TrustedProxies {
     /// # Errors
     ///
     /// [`TrustError::TooMany`] where they are over [`PREFIXES_MAX`].
-    pub fn new(prefixes: Vec<Prefix>, need: Need) -> Result<Self, TrustError> {
+    pub fn new(prefixes: Vec<Prefix>, need: HeaderPolicy) -> Result<Self, TrustError> {
         if prefixes.len() > PREFIXES_MAX {
             return Err(TrustError::TooMany(prefixes.len()));
         }
@@ -52,7 +52,7 @@ impl TrustedProxies {
     /// [`TrustError`], which names the text that is no prefix.
     pub fn parse<'a>(
         texts: impl IntoIterator<Item = &'a str>,
-        need: Need,
+        need: HeaderPolicy,
     ) -> Result<Self, TrustError> {
         let prefix = |text: &str| {
             let prefix = text.parse::<Prefix>();
@@ -82,26 +82,26 @@ impl TrustedProxies {
     ///
     /// # Errors
     ///
-    /// [`Distrust`] where what came is to be dropped.
+    /// [`PolicyViolation`] where what came is to be dropped.
     pub fn judge(
         &self,
         peer: IpAddr,
         header: Option<&Header<'_>>,
-    ) -> Result<Option<Ends>, Distrust> {
+    ) -> Result<Option<Ends>, PolicyViolation> {
         self.judge_by(self.need, peer, header)
     }
 
     /// As [`judge`](Self::judge), by another need than the set's own.
     pub(crate) fn judge_by(
         &self,
-        need: Need,
+        need: HeaderPolicy,
         peer: IpAddr,
         header: Option<&Header<'_>>,
-    ) -> Result<Option<Ends>, Distrust> {
+    ) -> Result<Option<Ends>, PolicyViolation> {
         match (header, self.is_trusted(peer)) {
             (Some(header), true) => Ok(header.ends()),
-            (Some(_), false) => Err(Distrust::Stranger),
-            (None, true) if need == Need::Required => Err(Distrust::Bare),
+            (Some(_), false) => Err(PolicyViolation::Untrusted),
+            (None, true) if need == HeaderPolicy::Required => Err(PolicyViolation::Missing),
             (None, _) => Ok(None),
         }
     }
@@ -109,23 +109,23 @@ impl TrustedProxies {
 
 /// Why nothing is believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Distrust {
+pub enum PolicyViolation {
     /// A header from somebody who is not trusted.
-    Stranger,
+    Untrusted,
     /// No header from a trusted proxy that must write one.
-    Bare,
+    Missing,
 }
 
-impl fmt::Display for Distrust {
+impl fmt::Display for PolicyViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Stranger => "a header of the PROXY protocol from who is no trusted proxy",
-            Self::Bare => "a trusted proxy wrote no header of the PROXY protocol",
+            Self::Untrusted => "a header of the PROXY protocol from who is no trusted proxy",
+            Self::Missing => "a trusted proxy wrote no header of the PROXY protocol",
         })
     }
 }
 
-impl core::error::Error for Distrust {}
+impl core::error::Error for PolicyViolation {}
 
 /// Why there is no such set.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,13 +1,13 @@
 use super::*;
 use wire::Seed;
 
-const PLACES: Places = Places {
-    all: 12,
-    needed: 4,
+const SLOTS: LinkSlots = LinkSlots {
+    full_mesh_max: 12,
+    required: 4,
     far_ends: 3,
-    near: 4,
-    lot: 2,
-    calm: 14,
+    low_latency: 4,
+    random: 2,
+    soft_max: 14,
     max: 16,
 };
 
@@ -16,12 +16,12 @@ fn strangers(seed: u64, count: u16) -> Vec<Candidate> {
     let mut generator = Seed::from_number(seed).generator(0);
     let stranger = |link| Candidate {
         link: LinkId(link),
-        standing: Standing::Free,
+        state: DialState::Available,
         measured: None,
         estimate: Cost::UNROUTABLE,
-        way: Cost::UNROUTABLE,
+        via_cost: Cost::UNROUTABLE,
         may_relay: true,
-        draw: generator.next_u64(),
+        random_key: generator.next_u64(),
     };
     (0..count).map(stranger).collect()
 }
@@ -31,43 +31,52 @@ fn measured(count: u16) -> Vec<Candidate> {
     let mut all = strangers(1, count);
     for (of, millis) in all.iter_mut().zip(10..) {
         of.measured = Some(Cost::from_millis(millis));
-        of.standing = Standing::Linked;
+        of.state = DialState::Linked;
     }
     all
 }
 
-fn links(chosen: &BTreeMap<LinkId, Why>, why: Why) -> Vec<u16> {
+fn links(chosen: &BTreeMap<LinkId, LinkReason>, why: LinkReason) -> Vec<u16> {
     let of = chosen.iter().filter(|(_, of)| **of == why);
     of.map(|(link, _)| link.0).collect()
 }
 
 #[test]
 fn places_of_the_default_are_48_for_all_and_16_16_8_and_16_for_guests() {
-    let places = Places::new(64);
+    let slots = LinkSlots::new(64);
     assert_eq!(
-        places,
-        Places {
-            all: 48,
-            needed: 16,
+        slots,
+        LinkSlots {
+            full_mesh_max: 48,
+            required: 16,
             far_ends: 12,
-            near: 16,
-            lot: 8,
-            calm: 56,
+            low_latency: 16,
+            random: 8,
+            soft_max: 56,
             max: 64,
         }
     );
-    assert_eq!(places.calm - places.needed - places.near - places.lot, 16);
-    assert_eq!(Places::new(16).calm, 14);
+    assert_eq!(
+        slots.soft_max - slots.required - slots.low_latency - slots.random,
+        16
+    );
+    assert_eq!(LinkSlots::new(16).soft_max, 14);
     // Guests with a cause beyond their 16 places have those of the nearest.
-    let near = [0, 16, 17, 32, 99].map(|guests| places.with_guests(guests).near);
+    let near = [0, 16, 17, 32, 99].map(|peers| slots.with_needed_inbound(peers).low_latency);
     assert_eq!(near, [16, 16, 15, 0, 0]);
-    assert_eq!(places.with_cause(), 32);
-    assert_eq!(places.few_again(), 42);
-    // Beyond what a record names, all places are for guests.
-    let wide = Places::new(1_000);
-    assert_eq!((wide.all, wide.near, wide.max), (48, 16, 1_000));
-    let narrow = Places::new(1);
-    assert_eq!((narrow.all, narrow.near, narrow.lot), (1, 1, 1));
+    assert_eq!(slots.needed_inbound(), 32);
+    assert_eq!(slots.full_mesh_resume(), 42);
+    // Beyond what a record names, all places are for peers.
+    let wide = LinkSlots::new(1_000);
+    assert_eq!(
+        (wide.full_mesh_max, wide.low_latency, wide.max),
+        (48, 16, 1_000)
+    );
+    let narrow = LinkSlots::new(1);
+    assert_eq!(
+        (narrow.full_mesh_max, narrow.low_latency, narrow.random),
+        (1, 1, 1)
+    );
 }
 
 #[test]
@@ -76,10 +85,10 @@ fn few_of_many_are_chosen() {
     for count in [13, 100, 1_000] {
         let many = strangers(1, count);
         let needed: Vec<LinkId> = (0..9).map(LinkId).collect();
-        let chosen = select(&PLACES, &many, &needed, &none);
+        let chosen = select(&SLOTS, &many, &needed, &none);
         assert_eq!(chosen.len(), 10, "{count}");
-        assert_eq!(links(&chosen, Why::Needed), [0, 1, 2, 3]);
-        assert_eq!(links(&chosen, Why::Lot).len(), 2);
+        assert_eq!(links(&chosen, LinkReason::Required), [0, 1, 2, 3]);
+        assert_eq!(links(&chosen, LinkReason::Random).len(), 2);
     }
 }
 
@@ -89,28 +98,28 @@ fn the_nearest_relays_are_chosen_whatever_else_is_known() {
     let mut all = measured(40);
     all[0].may_relay = false;
     all[1].measured = Some(Cost::UNROUTABLE);
-    all[2].standing = Standing::Refused;
+    all[2].state = DialState::BackedOff;
     for of in &mut all {
-        of.draw |= 1 << 63;
+        of.random_key |= 1 << 63;
     }
     // These are drawn.
-    (all[38].draw, all[39].draw) = (0, 1);
-    let chosen = select(&PLACES, &all, &[], &none);
-    assert_eq!(links(&chosen, Why::Near), [3, 4, 5, 6]);
-    assert_eq!(links(&chosen, Why::Lot), [38, 39]);
+    (all[38].random_key, all[39].random_key) = (0, 1);
+    let chosen = select(&SLOTS, &all, &[], &none);
+    assert_eq!(links(&chosen, LinkReason::LowLatency), [3, 4, 5, 6]);
+    assert_eq!(links(&chosen, LinkReason::Random), [38, 39]);
     // What was measured comes before what was not, however low its estimate.
     all[3].measured = None;
     all[3].estimate = Cost::from_millis(1);
-    let chosen = select(&PLACES, &all, &[], &none);
-    assert_eq!(links(&chosen, Why::Near), [4, 5, 6, 7]);
+    let chosen = select(&SLOTS, &all, &[], &none);
+    assert_eq!(links(&chosen, LinkReason::LowLatency), [4, 5, 6, 7]);
 }
 
 #[test]
 fn who_is_near_stays_until_another_is_nearer_by_a_tenth() {
     let all = measured(40);
-    let chosen = select(&PLACES, &all, &[], &BTreeMap::new());
-    let near = links(&chosen, Why::Near);
-    let (&last, lot) = (near.last().unwrap(), links(&chosen, Why::Lot));
+    let chosen = select(&SLOTS, &all, &[], &BTreeMap::new());
+    let near = links(&chosen, LinkReason::LowLatency);
+    let (&last, lot) = (near.last().unwrap(), links(&chosen, LinkReason::Random));
     let other = (last + 1..40).find(|link| !lot.contains(link)).unwrap();
     let swapped = |millis: u16| {
         let mut all = all.clone();
@@ -119,8 +128,8 @@ fn who_is_near_stays_until_another_is_nearer_by_a_tenth() {
         }
         all[usize::from(last)].measured = Some(Cost::from_millis(100));
         all[usize::from(other)].measured = Some(Cost::from_millis(millis));
-        let again = select(&PLACES, &all, &[], &chosen);
-        links(&again, Why::Near).contains(&other)
+        let again = select(&SLOTS, &all, &[], &chosen);
+        links(&again, LinkReason::LowLatency).contains(&other)
     };
     assert!(!swapped(95));
     assert!(swapped(85));
@@ -129,11 +138,11 @@ fn who_is_near_stays_until_another_is_nearer_by_a_tenth() {
 #[test]
 fn needed_nodes_are_chosen_whatever_their_line_but_for_those_who_refuse_or_are_unknown() {
     let mut all = measured(40);
-    all[20].standing = Standing::Refused;
+    all[20].state = DialState::BackedOff;
     all[21].measured = Some(Cost::UNROUTABLE);
     let needed = [99, 20, 21, 22, 23].map(LinkId);
-    let chosen = select(&PLACES, &all, &needed, &BTreeMap::new());
-    assert_eq!(links(&chosen, Why::Needed), [21, 22, 23]);
+    let chosen = select(&SLOTS, &all, &needed, &BTreeMap::new());
+    assert_eq!(links(&chosen, LinkReason::Required), [21, 22, 23]);
 }
 
 /// Each of 1,000 nodes draws 8 others: all are reached from one, in few steps.
@@ -141,15 +150,15 @@ fn needed_nodes_are_chosen_whatever_their_line_but_for_those_who_refuse_or_are_u
 fn links_drawn_by_lot_alone_make_one_network_of_small_diameter() {
     for (count, steps_max) in [(60, 4), (1_000, 5)] {
         let mut joined = vec![Vec::new(); count];
-        let places = Places {
-            lot: 8,
-            near: 0,
-            ..PLACES
+        let slots = LinkSlots {
+            random: 8,
+            low_latency: 0,
+            ..SLOTS
         };
         for node in 0..count {
             let seed = u64::try_from(node).unwrap();
             let others = strangers(seed, u16::try_from(count).unwrap());
-            for link in select(&places, &others, &[], &BTreeMap::new()).into_keys() {
+            for link in select(&slots, &others, &[], &BTreeMap::new()).into_keys() {
                 let other = usize::from(link.0);
                 joined[node].push(other);
                 joined[other].push(node);
@@ -177,15 +186,15 @@ fn links_drawn_by_lot_alone_make_one_network_of_small_diameter() {
 fn trials_go_to_whom_nothing_is_known_of_and_low_estimates_first() {
     let mut generator = Seed::from_number(1).generator(0);
     let mut all = strangers(1, 40);
-    let chosen = BTreeMap::from([(LinkId(0), Why::Near)]);
+    let chosen = BTreeMap::from([(LinkId(0), LinkReason::LowLatency)]);
     for (of, millis) in all.iter_mut().zip(10..) {
         of.estimate = Cost::from_millis(millis);
     }
     all[1].measured = Some(Cost::from_millis(1));
-    all[2].standing = Standing::Refused;
-    all[3].standing = Standing::Linked;
+    all[2].state = DialState::BackedOff;
+    all[3].state = DialState::Linked;
     all[4].may_relay = false;
-    all[9].way = Cost::from_millis(1);
+    all[9].via_cost = Cost::from_millis(1);
     let mut tried = BTreeMap::<u16, u32>::new();
     for _ in 0..400 {
         let one = try_one(&all, &chosen, &mut generator).unwrap();
@@ -196,18 +205,18 @@ fn trials_go_to_whom_nothing_is_known_of_and_low_estimates_first() {
     assert!((70..130).contains(&tried[&9]), "{}", tried[&9]);
     assert!(tried.len() > 20, "and sometimes any");
     for of in &mut all {
-        of.standing = Standing::Refused;
+        of.state = DialState::BackedOff;
     }
     assert_eq!(try_one(&all, &chosen, &mut generator), None);
 }
 
 #[test]
 fn of_guests_the_newest_without_a_cause_goes_first() {
-    let guest = |link, since: u64, has_cause| Guest {
+    let peer = |link, since: u64, is_needed| InboundPeer {
         link: LinkId(link),
         since,
-        has_cause,
+        is_needed,
     };
-    let all = [guest(1, 5, false), guest(2, 9, true), guest(3, 7, false)];
-    assert_eq!(parting_order(all.into_iter()), [3, 1, 2].map(LinkId));
+    let all = [peer(1, 5, false), peer(2, 9, true), peer(3, 7, false)];
+    assert_eq!(eviction_order(all.into_iter()), [3, 1, 2].map(LinkId));
 }

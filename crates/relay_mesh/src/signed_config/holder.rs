@@ -11,7 +11,7 @@ use super::chain::{HeldVersion, Link, Minimum, Rank, Tip};
 use super::difference::Difference;
 use super::document::Document;
 use super::envelope::Envelope;
-use super::outcome::{Accepted, HolderStats, Offered, Refused, Standing};
+use super::outcome::{Accepted, HolderStats, Offered, Refused, Validity};
 
 /// Holds the document in force; takes newer ones, and never an older one.
 ///
@@ -190,9 +190,9 @@ impl Holder {
 
     /// Returns how it stands with the document in force at `unix`.
     #[must_use]
-    pub fn standing(&self, unix: UnixTime) -> Standing {
+    pub fn validity(&self, unix: UnixTime) -> Validity {
         self.document()
-            .map_or(Standing::None, |document| document.standing(unix))
+            .map_or(Validity::None, |document| document.validity(unix))
     }
 
     /// Returns what was offered, counted.

@@ -133,7 +133,7 @@ impl core::error::Error for Refused {}
 
 /// How it stands with the document in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum Validity {
     /// There is none yet.
     None,
     /// Its time runs.

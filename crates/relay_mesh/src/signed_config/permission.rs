@@ -3,7 +3,7 @@
 use wire::{NodeId, UnixTime};
 
 use super::document::{AfterEnd, Document};
-use super::outcome::Standing;
+use super::outcome::Validity;
 use crate::link_state::Roles;
 
 impl Document {
@@ -61,11 +61,11 @@ impl Document {
 
     /// Returns how it stands with the document at `unix`.
     #[must_use]
-    pub fn standing(&self, unix: UnixTime) -> Standing {
+    pub fn validity(&self, unix: UnixTime) -> Validity {
         if unix < self.not_after {
-            Standing::InForce
+            Validity::InForce
         } else {
-            Standing::Expired
+            Validity::Expired
         }
     }
 

@@ -95,7 +95,7 @@ impl Spread {
 
     /// Ends what is overdue, and begins what is due; `wants` is [`Holder::wants`](super::Holder::wants). The
     /// request is to be sent to the node named.
-    pub fn tend(
+    pub fn poll_request(
         &mut self,
         now: Instant,
         wants: impl Fn(HeldVersion) -> bool,
@@ -173,7 +173,7 @@ impl Spread {
         }
     }
 
-    /// Returns when [`tend`](Self::tend) is next of use, where it is.
+    /// Returns when [`poll_request`](Self::poll_request) is next of use, where it is.
     #[must_use]
     pub fn poll_timeout(&self, wants: impl Fn(HeldVersion) -> bool) -> Option<Instant> {
         if let Some(transfer) = &self.transfer {

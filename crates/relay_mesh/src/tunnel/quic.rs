@@ -15,7 +15,7 @@ use wire::{Instant, NodeId};
 use super::clock::{Clock, TIMER_GAP};
 use super::config::TunnelConfig;
 use super::identity::{KeyRefused, TunnelIdentity};
-use super::knocks::Knocks;
+use super::path_probes::PathProbes;
 use super::{SILENCE_MAX, WINDOW};
 
 /// An endpoint that has one connection at most.
@@ -26,7 +26,7 @@ pub(super) struct Quic {
     endpoint: Endpoint,
     connection: Option<(ConnectionHandle, Connection)>,
     clock: Clock,
-    knocks: Knocks,
+    path_probes: PathProbes,
     /// What the endpoint would answer to what belongs to no connection; never sent.
     unsent: Vec<u8>,
 }
@@ -60,9 +60,9 @@ impl Quic {
         far: NodeId,
         (clock, now): (Clock, Instant),
     ) -> Result<Self, KeyRefused> {
-        let knocks = Knocks::default();
+        let path_probes = PathProbes::default();
         let mut client = ClientConfig::new(identity.client(far)?);
-        client.transport_config(transport(config, 0, &knocks));
+        client.transport_config(transport(config, 0, &path_probes));
         let mut endpoint = Endpoint::new(Arc::new(EndpointConfig::default()), None, false, None);
         let connection = endpoint
             .connect(clock.to_std(now), client, FAR, NAME)
@@ -71,7 +71,7 @@ impl Quic {
             endpoint,
             connection: Some(connection),
             clock,
-            knocks,
+            path_probes,
             unsent: Vec::new(),
         })
     }
@@ -83,13 +83,13 @@ impl Quic {
         far: NodeId,
         clock: Clock,
     ) -> Result<Self, KeyRefused> {
-        let knocks = Knocks::default();
+        let path_probes = PathProbes::default();
         let mut server = ServerConfig::with_crypto(identity.server(far)?);
         // Without tokens, and retries that would bring some, QUIC asks nobody for the time.
         let mut tokens = ValidationTokenConfig::default();
         tokens.sent(0);
         server
-            .transport_config(transport(config, streams(config), &knocks))
+            .transport_config(transport(config, streams(config), &path_probes))
             .validation_token_config(tokens)
             .migration(false);
         let own = Arc::new(EndpointConfig::default());
@@ -97,7 +97,7 @@ impl Quic {
             endpoint: Endpoint::new(own, Some(Arc::new(server)), false, None),
             connection: None,
             clock,
-            knocks,
+            path_probes,
             unsent: Vec::new(),
         })
     }
@@ -134,7 +134,7 @@ impl Quic {
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         if let Some((_, connection)) = &mut self.connection {
             connection.handle_timeout(self.clock.to_std(now));
-            if self.knocks.is_time(now) {
+            if self.path_probes.is_time(now) {
                 connection.ping();
             }
         }
@@ -144,7 +144,7 @@ impl Quic {
     pub(super) fn due(&mut self, now: Instant) -> Option<Instant> {
         let (_, connection) = self.connection.as_mut()?;
         let due = connection.poll_timeout().map(|due| self.clock.of_std(due));
-        let due = due.into_iter().chain(self.knocks.due()).min()?;
+        let due = due.into_iter().chain(self.path_probes.due()).min()?;
         Some(due.max(now + TIMER_GAP))
     }
 
@@ -170,8 +170,8 @@ impl Quic {
     pub(super) fn move_path(&mut self, now: Instant) {
         if let Some((_, connection)) = &mut self.connection {
             connection.path_changed(self.clock.to_std(now));
-            self.knocks.begin(now);
-            if self.knocks.is_time(now) {
+            self.path_probes.begin(now);
+            if self.path_probes.is_time(now) {
                 connection.ping();
             }
         }
@@ -269,7 +269,11 @@ fn streams(config: &TunnelConfig) -> u32 {
     players.saturating_add(untold).saturating_add(1)
 }
 
-fn transport(config: &TunnelConfig, streams: u32, knocks: &Knocks) -> Arc<TransportConfig> {
+fn transport(
+    config: &TunnelConfig,
+    streams: u32,
+    path_probes: &PathProbes,
+) -> Arc<TransportConfig> {
     let mut transport = TransportConfig::default();
     let all = WINDOW.saturating_mul(self::streams(config));
     transport
@@ -285,7 +289,7 @@ fn transport(config: &TunnelConfig, streams: u32, knocks: &Knocks) -> Arc<Transp
         .max_idle_timeout(IdleTimeout::try_from(SILENCE_MAX).ok())
         .keep_alive_interval(Some(KEEP_ALIVE))
         .datagram_receive_buffer_size(None)
-        .congestion_controller_factory(knocks.controllers())
+        .congestion_controller_factory(path_probes.controllers())
         .enable_segmentation_offload(false);
     Arc::new(transport)
 }

@@ -8,7 +8,7 @@ use super::crowd::Crowded;
 use super::event::{ConnEnd, TunnelEnd, TunnelEvent};
 use super::open_record::{ACCEPTED, OpenReader, OpenRecord, RESET, Refusal};
 use super::quic::{Read, Written};
-use super::{DIAL_MAX, RECORD_MAX, Side, Standing, Tunnel};
+use super::{DIAL_MAX, RECORD_MAX, Side, Tunnel, TunnelState};
 
 impl Tunnel {
     /// Takes all that happened within QUIC.
@@ -16,7 +16,7 @@ impl Tunnel {
         while let Some(event) = self.quic.poll() {
             match event {
                 Event::Connected => {
-                    self.standing = Standing::Up;
+                    self.state = TunnelState::Established;
                     self.events.push_back(TunnelEvent::Up);
                     self.open_waiting();
                 }
@@ -78,7 +78,7 @@ impl Tunnel {
 
     /// Takes the streams that an entry opened, up to the players that there may be; others wait.
     fn take_streams(&mut self, now: Instant) {
-        let takes_any = self.side == Side::Exit && self.standing == Standing::Up;
+        let takes_any = self.side == Side::Exit && self.state == TunnelState::Established;
         while takes_any && self.crowd.has_room_for(self.conns.len()) {
             let Some(stream) = self.quic.accept() else {
                 return;
@@ -328,10 +328,10 @@ impl Tunnel {
 
     /// Ends all connections, and the tunnel.
     pub(super) fn go_down(&mut self, end: TunnelEnd) {
-        if self.standing == Standing::Down {
+        if self.state == TunnelState::Closed {
             return;
         }
-        self.standing = Standing::Down;
+        self.state = TunnelState::Closed;
         while let Some((&number, _)) = self.conns.first_key_value() {
             self.end(number, ConnEnd::Lost(end));
         }

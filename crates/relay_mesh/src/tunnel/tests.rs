@@ -34,7 +34,7 @@ fn couple() -> Couple {
     let exit = Tunnel::exit((1, &config), &other, one.node_id(), times).unwrap();
     let mut couple = Couple { now, entry, exit };
     couple.run(Duration::ZERO);
-    assert_eq!(couple.entry.standing, Standing::Up);
+    assert_eq!(couple.entry.state, TunnelState::Established);
     couple
 }
 
@@ -134,7 +134,7 @@ fn mesh_a1_a_stream_that_begins_with_no_record_is_refused_alone() {
     couple.entry.quic.finish(ended);
     couple.exchange();
     assert_eq!(couple.exit.stats.malformed, 7);
-    assert!(couple.exit.is_empty() && couple.exit.standing == Standing::Up);
+    assert!(couple.exit.is_empty() && couple.exit.state == TunnelState::Established);
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn mesh_a1_streams_that_wait_for_a_place_are_over_with_their_tunnel() {
             couple.exit.close(couple.now);
         }
         couple.run(Duration::from_secs(20));
-        assert!(couple.exit.is_empty() && couple.exit.standing != Standing::Up);
+        assert!(couple.exit.is_empty() && couple.exit.state != TunnelState::Established);
         let asked = couple.events();
         let asked = asked
             .iter()

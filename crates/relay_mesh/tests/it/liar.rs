@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use crypto::{Identity, Provider};
 use relay_mesh::cost::{Cost, LossCode};
-use relay_mesh::link_state::{Haste, LinkRecord, NodeRecord};
+use relay_mesh::link_state::{LinkRecord, NodeRecord, Urgency};
 use relay_mesh::measure::LinkReport;
 use relay_mesh::message::{Message, Request};
 use relay_mesh::routes::Route;
@@ -79,7 +79,7 @@ fn forge(world: &mut World, liar: usize, victim: usize) {
                 version: 1_000_000 + version,
                 list: *hash.first_chunk().unwrap(),
                 is_leaving: true,
-                haste: Haste::News,
+                urgency: Urgency::News,
                 follows: 0,
                 reports: vec![LinkReport::DOWN; neighbours],
             };

@@ -5,7 +5,8 @@ use core::net::SocketAddr;
 use netsim::{Chance, Datagram, Loss, for_each_seed, test_site};
 use relay_mesh::link_state::Roles;
 use relay_mesh::proxy_header::{
-    Checksum, Ends, LEN_USUAL, Need, Subject, Transport, TrustedProxies, read_datagram, write_block,
+    Checksum, Ends, HeaderPolicy, LEN_USUAL, Subject, Transport, TrustedProxies, read_datagram,
+    write_block,
 };
 use relay_mesh::{Config, Event, ExitGame, ServerHeader};
 use wire::{NodeId, Seed};
@@ -19,7 +20,7 @@ use crate::signed;
 /// Of whom the header says that he is behind the proxy, which has the address of the usual player.
 const TOLD: &str = "198.51.100.77:4321";
 
-fn proxies(index: usize, config: &mut Config, need: Need) {
+fn proxies(index: usize, config: &mut Config, need: HeaderPolicy) {
     if index == ENTRY {
         let trusted = TrustedProxies::parse(["203.0.113.0/24"], need).unwrap();
         config.proxies = [("echo".to_owned(), trusted)].into();
@@ -33,12 +34,12 @@ fn proxies(index: usize, config: &mut Config, need: Need) {
 }
 
 fn required(index: usize, config: &mut Config, _: &[NodeId]) {
-    proxies(index, config, Need::Required);
+    proxies(index, config, HeaderPolicy::Required);
 }
 
 /// Where connections of the game need no header, its datagrams do.
 fn optional(index: usize, config: &mut Config, _: &[NodeId]) {
-    proxies(index, config, Need::Optional);
+    proxies(index, config, HeaderPolicy::Optional);
 }
 
 /// The game is the signed document's, the proxies the entry's own.

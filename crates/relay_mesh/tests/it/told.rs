@@ -8,7 +8,7 @@ use netsim::provider::SimProvider;
 use netsim::{Chance, Datagram, Loss, TapId, Verdict, for_each_seed, test_site};
 use relay_mesh::link_state::ShortId;
 use relay_mesh::proxy_header::{
-    LEN_USUAL, Need, TlvKind, Transport, TrustedProxies, Version, read_datagram,
+    HeaderPolicy, LEN_USUAL, TlvKind, Transport, TrustedProxies, Version, read_datagram,
 };
 use relay_mesh::{
     Config, ExitGame, Game, HeaderExtras, HeaderTiming, Leg, Mode, NewError, Node, ServerHeader,
@@ -68,7 +68,7 @@ struct Said {
 
 /// Reads the header of a datagram, as a server that believes its exit.
 fn said(datagram: &[u8]) -> Option<Said> {
-    let trusted = TrustedProxies::parse(["192.0.2.0/24"], Need::Optional).unwrap();
+    let trusted = TrustedProxies::parse(["192.0.2.0/24"], HeaderPolicy::Optional).unwrap();
     let header = read_datagram(datagram, LEN_USUAL).unwrap()?;
     let exit = mesh_address(EXIT).ip();
     let ends = trusted.judge(exit, Some(&header)).unwrap().unwrap();

@@ -257,7 +257,9 @@ impl<P: Provider> World<P> {
         let node = &mut self.nodes[index];
         if node.is_alive {
             let provider = &mut node.provider;
-            node.gossip.tend(now, None, provider, &node.links).unwrap();
+            node.gossip
+                .on_tick(now, None, provider, &node.links)
+                .unwrap();
             self.drain(index);
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use relay_mesh::proxy_header::{Need, TrustError, TrustedProxies};
+use relay_mesh::proxy_header::{HeaderPolicy, TrustError, TrustedProxies};
 use relay_mesh::{RationLimits, ServerProbe};
 use serde::{Deserialize, Serialize};
 
@@ -108,9 +108,9 @@ impl FileProxies {
 
     fn trusted(&self) -> Result<TrustedProxies, TrustError> {
         let need = if self.required {
-            Need::Required
+            HeaderPolicy::Required
         } else {
-            Need::Optional
+            HeaderPolicy::Optional
         };
         TrustedProxies::parse(self.from.iter().map(String::as_str), need)
     }

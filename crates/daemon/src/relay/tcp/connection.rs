@@ -6,7 +6,7 @@ use std::net::{IpAddr, Shutdown};
 use crypto::Ring;
 use mio::net::TcpStream;
 use relay_mesh::proxy_header::{HeaderStart, header_start};
-use relay_mesh::tunnel::{ConnId, Greeting};
+use relay_mesh::tunnel::{ConnId, InboundHeader};
 use relay_mesh::{Node, TcpPort};
 use wire::Instant;
 
@@ -37,7 +37,7 @@ pub(super) enum Stage {
         port: TcpPort,
         /// The game; its proxies are trusted.
         game: String,
-        greeting: Box<Greeting>,
+        inbound_header: Box<InboundHeader>,
         proxy: IpAddr,
     },
     Dialling(ConnId),

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use crypto::Ring;
 use mio::net::TcpStream;
-use relay_mesh::tunnel::{BadGreeting, Greeted, Greeting};
+use relay_mesh::tunnel::{InboundHeaderError, InboundConn, InboundHeader};
 use relay_mesh::{Node, TcpPort};
 use wire::Instant;
 use wire::address::canonical;
@@ -40,14 +40,14 @@ impl TcpSockets {
             }
             return;
         }
-        let greeting = Greeting::new((peer, local), now);
+        let inbound_header = InboundHeader::new((peer, local), now);
         let proxy = peer.ip();
-        let deadline = greeting.deadline();
+        let deadline = inbound_header.deadline();
         let game = game.to_owned();
         let stage = Stage::ProxyHeader {
             port,
             game,
-            greeting: Box::new(greeting),
+            inbound_header: Box::new(inbound_header),
             proxy,
         };
         if let Some(oldest) = self
@@ -103,7 +103,7 @@ impl TcpSockets {
                 return;
             };
             let taken = connection.read(&mut self.read_buffer);
-            let Stage::ProxyHeader { game, greeting, .. } = &mut connection.stage else {
+            let Stage::ProxyHeader { game, inbound_header, .. } = &mut connection.stage else {
                 return;
             };
             let Some(trusted) = self.setup.proxies.get(game) else {
@@ -117,14 +117,14 @@ impl TcpSockets {
                 }
                 ReadResult::Bytes(len) => {
                     let bytes = self.read_buffer.get(..len).unwrap_or_default();
-                    greeting.take(trusted, bytes)
+                    inbound_header.take(trusted, bytes)
                 }
                 // The same as after the timeout.
-                ReadResult::Eof => greeting.give_up(trusted).map(Some),
+                ReadResult::Eof => inbound_header.on_timeout(trusted).map(Some),
             };
             let outcome = match outcome {
                 Ok(None) => continue,
-                Ok(Some(greeted)) => Ok(greeted),
+                Ok(Some(inbound)) => Ok(inbound),
                 Err(bad) => Err(bad),
             };
             self.finish_header(now, node, token, outcome);
@@ -137,11 +137,11 @@ impl TcpSockets {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
-        let Stage::ProxyHeader { game, greeting, .. } = &mut connection.stage else {
+        let Stage::ProxyHeader { game, inbound_header, .. } = &mut connection.stage else {
             return;
         };
         if let Some(trusted) = self.setup.proxies.get(game) {
-            let outcome = greeting.give_up(trusted);
+            let outcome = inbound_header.on_timeout(trusted);
             self.finish_header(now, node, token, outcome);
         }
     }
@@ -151,7 +151,7 @@ impl TcpSockets {
         now: Instant,
         node: &mut Node<Ring>,
         token: usize,
-        outcome: Result<Greeted, BadGreeting>,
+        outcome: Result<InboundConn, InboundHeaderError>,
     ) {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
@@ -162,9 +162,9 @@ impl TcpSockets {
         let deadline = connection.deadline.take();
         self.cancel_deadline(token, deadline);
         self.pending_headers.remove(token, proxy);
-        if let Ok(greeted) = outcome {
-            let ends = (greeted.player, greeted.listen);
-            self.admit(now, node, (token, port), (ends, greeted.rest));
+        if let Ok(inbound) = outcome {
+            let ends = (inbound.player, inbound.listen);
+            self.admit(now, node, (token, port), (ends, inbound.rest));
         } else {
             count(&mut self.stats.bad_greetings);
             node.tcp_greeting_refused(now, port);

@@ -101,7 +101,7 @@ fn who_parted_is_told_of_without_haste_and_with_what_is_said_anyway() {
             !record.reports.contains(&LinkReport::PARTED),
             "nobody else needs to know why"
         );
-        record.haste != Haste::None
+        record.urgency != Urgency::None
     };
     let mut world = World::new();
     (2..=5).for_each(|node| world.measure(node, 50, 0));
@@ -193,7 +193,7 @@ fn a_delta_names_all_that_differs_from_the_record_and_the_next_record_repeats_it
         LinkRecord::decode(publication.links.as_ref().unwrap()).unwrap()
     };
     let first = record(&world.publish(0, None));
-    assert_eq!((first.follows, first.haste), (0, Haste::News));
+    assert_eq!((first.follows, first.urgency), (0, Urgency::News));
     world.measure(1, 70, 0);
     let delta = world.publish(5_000, None).delta.unwrap();
     let report = |millis| LinkReport {
@@ -212,7 +212,7 @@ fn a_delta_names_all_that_differs_from_the_record_and_the_next_record_repeats_it
     world.measure(2, 30, 0);
     let second = record(&world.publish(30_000, None));
     assert_eq!(u64::from(second.follows), first.version + 2);
-    assert_eq!(second.haste, Haste::None);
+    assert_eq!(second.urgency, Urgency::None);
     assert_eq!(second.reports, [report(71), report(90)]);
     let delta = world.publish(30_100, None).delta.unwrap();
     assert_eq!(u64::from(delta.base), second.version);
@@ -245,8 +245,8 @@ fn a_root_renews_its_record_each_3_s_until_it_resigns() {
     world.publisher.become_root();
     assert_eq!(world.update(2_900), NOTHING);
     let record = world.publish(3_000, None).links.unwrap();
-    assert_eq!(LinkRecord::decode(&record).unwrap().haste, Haste::Root);
-    world.publisher.resign();
+    assert_eq!(LinkRecord::decode(&record).unwrap().urgency, Urgency::Root);
+    world.publisher.step_down();
     assert_eq!(world.update(32_900), NOTHING);
     assert_eq!(world.update(33_000), LINKS);
 }

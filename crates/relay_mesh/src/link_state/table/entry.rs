@@ -49,12 +49,12 @@ pub(in crate::link_state) struct Links {
     /// What it says now: record and delta.
     reports: Arc<[LinkReport]>,
     /// The newest delta, and which neighbour told it.
-    pub(super) delta: Option<Told>,
+    pub(super) delta: Option<HeldDelta>,
 }
 
 /// A delta and who is answerable for it.
 #[derive(Clone, Debug)]
-pub(super) struct Told {
+pub(super) struct HeldDelta {
     pub(super) delta: LinkDelta,
     pub(super) by: NodeId,
 }
@@ -157,7 +157,7 @@ impl Links {
             }
         }
         self.reports = reports.into();
-        self.delta = Some(Told { delta, by });
+        self.delta = Some(HeldDelta { delta, by });
         true
     }
 }

@@ -3,7 +3,7 @@ mod pace;
 
 use super::*;
 use crate::cost::{Cost, LossCode};
-use crate::link_state::{Admission, Haste, Publisher};
+use crate::link_state::{Admission, Publisher, Urgency};
 use crate::measure::LinkReport;
 use crate::message::Message;
 use core::time::Duration;
@@ -121,7 +121,7 @@ fn record(
         version,
         list: *hash.first_chunk().unwrap(),
         is_leaving: false,
-        haste: Haste::None,
+        urgency: Urgency::None,
         follows,
         reports: vec![report(millis), report(20)],
     };

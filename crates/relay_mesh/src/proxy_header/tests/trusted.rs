@@ -10,7 +10,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-fn trusted(need: Need) -> TrustedProxies {
+fn trusted(need: HeaderPolicy) -> TrustedProxies {
     TrustedProxies::parse(["10.0.0.0/8", "192.0.2.1", "2001:db8::/32"], need).unwrap()
 }
 
@@ -18,7 +18,7 @@ fn trusted(need: Need) -> TrustedProxies {
 fn mesh_c1_only_trusted_proxies_are_believed() {
     let header = whole(LINE, LEN_USUAL);
     let told = Some(ends(Transport::Stream, "203.0.113.9:4000", "127.0.0.1:9"));
-    for need in [Need::Required, Need::Optional] {
+    for need in [HeaderPolicy::Required, HeaderPolicy::Optional] {
         let set = trusted(need);
         for peer in [
             "10.255.0.1",
@@ -32,14 +32,14 @@ fn mesh_c1_only_trusted_proxies_are_believed() {
         for peer in ["11.0.0.1", "192.0.2.2", "::10.0.0.1", "2001:db9::1", "::1"] {
             assert!(!set.is_trusted(ip(peer)));
             let judged = set.judge(ip(peer), Some(&header));
-            assert_eq!(judged, Err(Distrust::Stranger), "{peer}");
+            assert_eq!(judged, Err(PolicyViolation::Untrusted), "{peer}");
             assert_eq!(set.judge(ip(peer), None), Ok(None), "{peer}");
         }
     }
     let nobody = TrustedProxies::default();
     assert_eq!(
         nobody.judge(ip("127.0.0.1"), Some(&header)),
-        Err(Distrust::Stranger)
+        Err(PolicyViolation::Untrusted)
     );
 }
 
@@ -47,10 +47,10 @@ fn mesh_c1_only_trusted_proxies_are_believed() {
 fn mesh_c1_a_trusted_proxy_without_a_header_is_refused_where_it_must_write_one() {
     let peer = ip("10.0.0.1");
     assert_eq!(
-        trusted(Need::Required).judge(peer, None),
-        Err(Distrust::Bare)
+        trusted(HeaderPolicy::Required).judge(peer, None),
+        Err(PolicyViolation::Missing)
     );
-    assert_eq!(trusted(Need::Optional).judge(peer, None), Ok(None));
+    assert_eq!(trusted(HeaderPolicy::Optional).judge(peer, None), Ok(None));
 }
 
 /// Of itself, or of nobody whom it names, a trusted proxy speaks with its own address.
@@ -63,7 +63,7 @@ fn mesh_c1_a_header_without_addresses_leaves_the_proxys_own() {
         block(0x21, 0x31, &[0; 216]),
     ] {
         let header = whole(&bytes, LEN_USUAL);
-        let judged = trusted(Need::Required).judge(ip("10.0.0.1"), Some(&header));
+        let judged = trusted(HeaderPolicy::Required).judge(ip("10.0.0.1"), Some(&header));
         assert_eq!(judged, Ok(None), "{bytes:02x?}");
     }
 }
@@ -81,10 +81,11 @@ fn mesh_c1_prefixes_that_are_none_are_named() {
         ),
         ("::/129", "\"::/129\": prefix of 129 bits is out of range"),
     ] {
-        let error = TrustedProxies::parse(["10.0.0.0/8", text], Need::Required).unwrap_err();
+        let error =
+            TrustedProxies::parse(["10.0.0.0/8", text], HeaderPolicy::Required).unwrap_err();
         assert_eq!(error.to_string(), fault);
     }
-    let many = |count| TrustedProxies::parse(vec!["10.0.0.0/8"; count], Need::Required);
+    let many = |count| TrustedProxies::parse(vec!["10.0.0.0/8"; count], HeaderPolicy::Required);
     assert!(many(PREFIXES_MAX).is_ok());
     let too_many = TrustError::TooMany(PREFIXES_MAX + 1);
     assert_eq!(many(PREFIXES_MAX + 7), Err(too_many));

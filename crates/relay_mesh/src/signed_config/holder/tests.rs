@@ -185,7 +185,7 @@ fn pgx7_a_document_is_taken_within_its_time_and_holds_until_the_next() {
     let signed = admins.signed(&text, &[0]);
     let at = UnixTime::from_secs;
     let mut holder = admins.holder(&[0], 1);
-    assert_eq!(holder.standing(NOW), Standing::None);
+    assert_eq!(holder.validity(NOW), Validity::None);
     for (unix, refused) in [
         (at(0), Refused::NotYetValid),
         (at(FROM - 1), Refused::NotYetValid),
@@ -202,8 +202,8 @@ fn pgx7_a_document_is_taken_within_its_time_and_holds_until_the_next() {
         at(FROM),
         &signed
     )));
-    assert_eq!(holder.standing(at(UNTIL - 1)), Standing::InForce);
-    assert_eq!(holder.standing(at(UNTIL)), Standing::Expired);
+    assert_eq!(holder.validity(at(UNTIL - 1)), Validity::InForce);
+    assert_eq!(holder.validity(at(UNTIL)), Validity::Expired);
     let document = holder.document().unwrap();
     assert!(document.takes_new_flows(at(UNTIL)), "served on by default");
 
@@ -212,7 +212,7 @@ fn pgx7_a_document_is_taken_within_its_time_and_holds_until_the_next() {
     let anchor = admins.keys(&[0], 1);
     let restored = Holder::restore("test", anchor, &admins.provider, &stored).unwrap();
     assert_eq!(restored.version(), 1);
-    assert_eq!(restored.standing(at(UNTIL)), Standing::Expired);
+    assert_eq!(restored.validity(at(UNTIL)), Validity::Expired);
 
     let text = admins.document(2, ONE, "");
     let text = text.replace("\"admins\"", "\"after_end\":\"refuse_new\",\"admins\"");

@@ -45,15 +45,22 @@ fn pg14_what_is_newer_is_fetched_in_pieces_from_any_neighbour() {
     for number in 1..4 {
         spread.on_version(at(0), node(number), of(5));
     }
-    assert_eq!(spread.tend(at(0), above(5)), None, "nothing newer");
+    assert_eq!(spread.poll_request(at(0), above(5)), None, "nothing newer");
     assert_eq!(spread.poll_timeout(above(5)), None);
-    assert_eq!(spread.tend(at(0), above(4)), Some((node(1), request(5, 0))));
-    assert_eq!(spread.tend(at(0), above(4)), None, "one transfer at a time");
+    assert_eq!(
+        spread.poll_request(at(0), above(4)),
+        Some((node(1), request(5, 0)))
+    );
+    assert_eq!(
+        spread.poll_request(at(0), above(4)),
+        None,
+        "one transfer at a time"
+    );
     let (bytes, pieces) = serve(&mut spread, node(1), 5, &bundle);
     assert_eq!(bytes, bundle);
     assert_eq!(pieces, 3);
     spread.on_judged(at(0), node(1), Judged::Accepted);
-    assert_eq!(spread.tend(at(0), above(5)), None);
+    assert_eq!(spread.poll_request(at(0), above(5)), None);
 }
 
 #[test]
@@ -63,12 +70,15 @@ fn pgx7_a_liar_with_the_highest_version_costs_a_bounded_retry() {
     spread.on_version(at(0), liar, of(u64::MAX));
     spread.on_version(at(0), honest, of(5));
     assert_eq!(
-        spread.tend(at(0), above(4)),
+        spread.poll_request(at(0), above(4)),
         Some((liar, request(u64::MAX, 0)))
     );
     assert_eq!(spread.poll_timeout(above(4)), Some(at(5)));
-    assert_eq!(spread.tend(at(4), above(4)), None);
-    assert_eq!(spread.tend(at(5), above(4)), Some((honest, request(5, 0))));
+    assert_eq!(spread.poll_request(at(4), above(4)), None);
+    assert_eq!(
+        spread.poll_request(at(5), above(4)),
+        Some((honest, request(5, 0)))
+    );
     serve(&mut spread, honest, 5, b"bundle");
     spread.on_judged(at(5), honest, Judged::Accepted);
 
@@ -77,7 +87,7 @@ fn pgx7_a_liar_with_the_highest_version_costs_a_bounded_retry() {
     for second in 5..(24 * 3_600) {
         spread.on_gone(liar);
         spread.on_version(at(second), liar, of(u64::MAX));
-        if let Some((from, _)) = spread.tend(at(second), above(5)) {
+        if let Some((from, _)) = spread.poll_request(at(second), above(5)) {
             assert_eq!(from, liar);
             asked += 1;
             spread.on_judged(at(second), liar, Judged::Refused);
@@ -96,7 +106,7 @@ fn refuse(
     let mut asked = Vec::new();
     for second in from..to {
         spread.on_version(at(second), node(1), of(says(second)));
-        if spread.tend(at(second), above(8)).is_some() {
+        if spread.poll_request(at(second), above(8)).is_some() {
             asked.push(second);
             spread.on_judged(at(second), node(1), Judged::Refused);
         }
@@ -113,8 +123,8 @@ fn pgx7_a_version_above_the_one_refused_is_asked_for_after_half_a_minute() {
     assert_eq!(spread.poll_timeout(above(8)), Some(at(last + 32 * 60)));
     spread.on_version(at(last + 1), node(1), of(10));
     assert_eq!(spread.poll_timeout(above(8)), Some(at(last + 30)));
-    assert_eq!(spread.tend(at(last + 29), above(8)), None);
-    let asked = spread.tend(at(last + 30), above(8));
+    assert_eq!(spread.poll_request(at(last + 29), above(8)), None);
+    let asked = spread.poll_request(at(last + 30), above(8));
     assert_eq!(asked, Some((node(1), request(10, 0))));
 
     // A liar has no more of it, be its next version above or not.
@@ -132,18 +142,18 @@ fn a_slow_neighbour_has_a_minute_for_all() {
     let bundle = vec![7; super::super::BUNDLE_LEN_MAX];
     spread.on_version(at(0), node(1), of(5));
     spread.on_version(at(0), node(2), of(5));
-    assert_eq!(spread.tend(at(0), above(4)).unwrap().0, node(1));
+    assert_eq!(spread.poll_request(at(0), above(4)).unwrap().0, node(1));
     let mut offset = 0;
     for second in (4..60).step_by(4) {
         let piece = Piece::cut(5, &bundle, offset).unwrap();
         let taken = spread.on_piece(at(second), node(1), piece);
         offset += 8_192;
         assert_eq!(taken, Taken::More(request(5, offset)));
-        assert_eq!(spread.tend(at(second), above(4)), None);
+        assert_eq!(spread.poll_request(at(second), above(4)), None);
     }
     assert_eq!(spread.poll_timeout(above(4)), Some(at(60)));
     assert_eq!(
-        spread.tend(at(60), above(4)),
+        spread.poll_request(at(60), above(4)),
         Some((node(2), request(5, 0)))
     );
 }
@@ -155,7 +165,7 @@ fn pieces_that_nobody_asked_for_are_dropped() {
     let first = Piece::cut(5, &bundle, 0).unwrap();
     assert_eq!(spread.on_piece(at(0), node(1), first), Taken::Dropped);
     spread.on_version(at(0), node(1), of(5));
-    spread.tend(at(0), above(4)).unwrap();
+    spread.poll_request(at(0), above(4)).unwrap();
     assert_eq!(spread.on_piece(at(0), node(2), first), Taken::Dropped);
     for wrong in [
         Piece {
@@ -204,7 +214,7 @@ fn neighbours_remembered_are_bounded() {
         1,
         "who may be asked again is forgotten"
     );
-    assert!(spread.tend(at(31), above(1)).is_some());
+    assert!(spread.poll_request(at(31), above(1)).is_some());
 }
 
 #[test]

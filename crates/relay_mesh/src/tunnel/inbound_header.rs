@@ -8,7 +8,7 @@ use wire::Instant;
 
 use crate::node::is_of_one_host;
 use crate::proxy_header::{
-    BadHeader, Distrust, Ends, Found, LEN_USUAL, Transport, TrustedProxies, read,
+    BadHeader, Ends, Found, LEN_USUAL, PolicyViolation, Transport, TrustedProxies, read,
 };
 
 /// Reads the header of the PROXY protocol that a connection begins with, from trusted proxies alone.
@@ -16,7 +16,7 @@ use crate::proxy_header::{
 /// For games whose entry names trusted proxies; others do without, and pass on every byte. Who is no
 /// trusted proxy may not begin like one: its own header would reach a server that believes it.
 #[derive(Debug)]
-pub struct Greeting {
+pub struct InboundHeader {
     peer: SocketAddr,
     local: SocketAddr,
     deadline: Instant,
@@ -26,7 +26,7 @@ pub struct Greeting {
 
 /// What is known once a connection has begun.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Greeted {
+pub struct InboundConn {
     /// Whose connection it is.
     pub player: SocketAddr,
     /// What the player connected to.
@@ -35,7 +35,7 @@ pub struct Greeted {
     pub rest: Vec<u8>,
 }
 
-impl Greeting {
+impl InboundHeader {
     /// Begins for a connection from `peer`, taken at `local`.
     #[must_use]
     pub fn new((peer, local): (SocketAddr, SocketAddr), now: Instant) -> Self {
@@ -58,31 +58,31 @@ impl Greeting {
     ///
     /// # Errors
     ///
-    /// [`BadGreeting`] where the connection is to be reset.
+    /// [`InboundHeaderError`] where the connection is to be reset.
     pub fn take(
         &mut self,
         trusted: &TrustedProxies,
         bytes: &[u8],
-    ) -> Result<Option<Greeted>, BadGreeting> {
+    ) -> Result<Option<InboundConn>, InboundHeaderError> {
         self.bytes.extend_from_slice(bytes);
-        let found = read(&self.bytes, LEN_USUAL).map_err(BadGreeting::Header)?;
+        let found = read(&self.bytes, LEN_USUAL).map_err(InboundHeaderError::Header)?;
         let (header, len) = match &found {
             Found::Partial { .. } => return Ok(None),
             Found::Nothing => (None, 0),
             Found::Header(header) => (Some(header), header.len),
         };
         let ends = trusted.judge(self.peer.ip(), header);
-        let ends = ends.map_err(BadGreeting::Distrust)?;
+        let ends = ends.map_err(InboundHeaderError::PolicyViolation)?;
         if let Some(ends) = &ends {
             if ends.transport != Transport::Stream {
-                return Err(BadGreeting::Header(BadHeader::Family));
+                return Err(InboundHeaderError::Header(BadHeader::Family));
             }
             // The game server is told of him, and may take an address for one that it can speak to.
             if !is_of_one_host(ends.source) {
-                return Err(BadGreeting::Address);
+                return Err(InboundHeaderError::Address);
             }
         }
-        Ok(Some(self.greeted(ends, len)))
+        Ok(Some(self.inbound(ends, len)))
     }
 
     /// Says what becomes of a connection whose [`deadline`](Self::deadline) has come: of one that began
@@ -90,20 +90,23 @@ impl Greeting {
     ///
     /// # Errors
     ///
-    /// [`BadGreeting`] where it is to be reset.
-    pub fn give_up(&mut self, trusted: &TrustedProxies) -> Result<Greeted, BadGreeting> {
+    /// [`InboundHeaderError`] where it is to be reset.
+    pub fn on_timeout(
+        &mut self,
+        trusted: &TrustedProxies,
+    ) -> Result<InboundConn, InboundHeaderError> {
         if !self.bytes.is_empty() {
-            return Err(BadGreeting::Slow);
+            return Err(InboundHeaderError::Slow);
         }
         let judged = trusted.judge(self.peer.ip(), None);
-        judged.map_err(BadGreeting::Distrust)?;
-        Ok(self.greeted(None, 0))
+        judged.map_err(InboundHeaderError::PolicyViolation)?;
+        Ok(self.inbound(None, 0))
     }
 
-    fn greeted(&mut self, ends: Option<Ends>, len: usize) -> Greeted {
+    fn inbound(&mut self, ends: Option<Ends>, len: usize) -> InboundConn {
         let mut rest = core::mem::take(&mut self.bytes);
         rest.drain(..len.min(rest.len()));
-        Greeted {
+        InboundConn {
             player: ends.map_or(self.peer, |ends| ends.source),
             listen: ends.map_or(self.local, |ends| ends.destination),
             rest,
@@ -114,29 +117,29 @@ impl Greeting {
 /// Why a connection is reset at its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum BadGreeting {
+pub enum InboundHeaderError {
     /// It begins like a header and goes on otherwise.
     Header(BadHeader),
     /// It has a header that it may not have, or none where it must.
-    Distrust(Distrust),
+    PolicyViolation(PolicyViolation),
     /// A header was begun and did not end in time.
     Slow,
     /// It names a player where no host can be: a broadcast, multicast or unspecified address, or port 0.
     Address,
 }
 
-impl fmt::Display for BadGreeting {
+impl fmt::Display for InboundHeaderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Header(bad) => bad.fmt(f),
-            Self::Distrust(distrust) => distrust.fmt(f),
+            Self::PolicyViolation(distrust) => distrust.fmt(f),
             Self::Address => f.write_str("a header of the PROXY protocol names no host"),
             Self::Slow => f.write_str("a header of the PROXY protocol did not end within 5 s"),
         }
     }
 }
 
-impl core::error::Error for BadGreeting {}
+impl core::error::Error for InboundHeaderError {}
 
 /// A header comes with the first segment; the specification, section 2, has proxies send it at once.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -144,23 +147,23 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proxy_header::Need;
+    use crate::proxy_header::HeaderPolicy;
 
     const LINE: &[u8] = b"PROXY TCP4 203.0.113.9 198.51.100.1 4000 443\r\n";
 
-    fn trusted(need: Need) -> TrustedProxies {
+    fn trusted(need: HeaderPolicy) -> TrustedProxies {
         TrustedProxies::parse(["10.0.0.0/8"], need).unwrap()
     }
 
-    fn greeting(peer: &str, need: Need) -> (TrustedProxies, Greeting) {
+    fn inbound_header(peer: &str, need: HeaderPolicy) -> (TrustedProxies, InboundHeader) {
         let ends = (peer.parse().unwrap(), "192.0.2.1:443".parse().unwrap());
         let trusted = trusted(need);
-        let greeting = Greeting::new(ends, Instant::ZERO);
-        (trusted, greeting)
+        let inbound_header = InboundHeader::new(ends, Instant::ZERO);
+        (trusted, inbound_header)
     }
 
-    fn greeted(player: &str, listen: &str, rest: &[u8]) -> Greeted {
-        Greeted {
+    fn inbound(player: &str, listen: &str, rest: &[u8]) -> InboundConn {
+        InboundConn {
             player: player.parse().unwrap(),
             listen: listen.parse().unwrap(),
             rest: rest.to_vec(),
@@ -171,37 +174,44 @@ mod tests {
     fn pgx10_a_header_of_a_trusted_proxy_names_the_player_however_it_is_cut() {
         let bytes = [LINE, b"GET /"].concat();
         for cut in 0..bytes.len() {
-            let (trusted, mut greeting) = greeting("10.0.0.1:9", Need::Required);
+            let (trusted, mut inbound_header) =
+                inbound_header("10.0.0.1:9", HeaderPolicy::Required);
             let (first, second) = bytes.split_at(cut);
-            let told = match greeting.take(&trusted, first).unwrap() {
+            let told = match inbound_header.take(&trusted, first).unwrap() {
                 Some(mut told) => {
                     told.rest.extend_from_slice(second);
                     told
                 }
-                None => greeting.take(&trusted, second).unwrap().unwrap(),
+                None => inbound_header.take(&trusted, second).unwrap().unwrap(),
             };
-            let expected = greeted("203.0.113.9:4000", "198.51.100.1:443", b"GET /");
+            let expected = inbound("203.0.113.9:4000", "198.51.100.1:443", b"GET /");
             assert_eq!(told, expected, "cut at {cut}");
         }
     }
 
     #[test]
     fn pgx10_a_header_of_a_stranger_is_refused_and_its_other_bytes_pass() {
-        let (trusted, mut stranger) = greeting("192.0.2.9:9", Need::Required);
+        let (trusted, mut stranger) = inbound_header("192.0.2.9:9", HeaderPolicy::Required);
         let refused = stranger.take(&trusted, LINE);
-        assert_eq!(refused, Err(BadGreeting::Distrust(Distrust::Stranger)));
+        assert_eq!(
+            refused,
+            Err(InboundHeaderError::PolicyViolation(
+                PolicyViolation::Untrusted
+            ))
+        );
 
-        let (trusted, mut stranger) = greeting("192.0.2.9:9", Need::Required);
+        let (trusted, mut stranger) = inbound_header("192.0.2.9:9", HeaderPolicy::Required);
         assert_eq!(stranger.take(&trusted, b"P"), Ok(None));
-        let expected = greeted("192.0.2.9:9", "192.0.2.1:443", b"PING");
+        let expected = inbound("192.0.2.9:9", "192.0.2.1:443", b"PING");
         assert_eq!(stranger.take(&trusted, b"ING"), Ok(Some(expected)));
     }
 
     #[test]
     fn mesh_c1_a_header_that_names_no_host_or_datagrams_is_refused() {
         let taken = |bytes: &[u8]| {
-            let (trusted, mut greeting) = greeting("10.0.0.1:9", Need::Required);
-            greeting.take(&trusted, bytes)
+            let (trusted, mut inbound_header) =
+                inbound_header("10.0.0.1:9", HeaderPolicy::Required);
+            inbound_header.take(&trusted, bytes)
         };
         for (source, port) in [
             ("255.255.255.255", 1),
@@ -211,53 +221,55 @@ mod tests {
         ] {
             let line = format!("PROXY TCP4 {source} 198.51.100.1 {port} 443\r\n");
             let refused = taken(line.as_bytes());
-            assert_eq!(refused, Err(BadGreeting::Address), "{line}");
+            assert_eq!(refused, Err(InboundHeaderError::Address), "{line}");
         }
         let refused = taken(b"PROXY TCP6 ff02::1 2001:db8::1 1 443\r\n");
-        assert_eq!(refused, Err(BadGreeting::Address));
+        assert_eq!(refused, Err(InboundHeaderError::Address));
         let block = |family: u8| {
             let addresses = [203, 0, 113, 9, 198, 51, 100, 1, 0, 9, 1, 187];
             let signature = b"\r\n\r\n\0\r\nQUIT\n";
             [&signature[..], &[0x21, family, 0, 12], &addresses].concat()
         };
-        let expected = greeted("203.0.113.9:9", "198.51.100.1:443", b"");
+        let expected = inbound("203.0.113.9:9", "198.51.100.1:443", b"");
         assert_eq!(taken(&block(0x11)), Ok(Some(expected)));
         let refused = taken(&block(0x12));
-        assert_eq!(refused, Err(BadGreeting::Header(BadHeader::Family)));
+        assert_eq!(refused, Err(InboundHeaderError::Header(BadHeader::Family)));
     }
 
     #[test]
     fn pgx10_a_proxy_that_dribbles_or_says_nothing_is_not_waited_for() {
-        let (trusted, mut slow) = greeting("10.0.0.1:9", Need::Optional);
+        let (trusted, mut slow) = inbound_header("10.0.0.1:9", HeaderPolicy::Optional);
         for byte in &LINE[..LINE.len() - 1] {
             assert_eq!(slow.take(&trusted, &[*byte]), Ok(None));
         }
         assert_eq!(slow.deadline(), Instant::from_millis(5_000));
-        assert_eq!(slow.give_up(&trusted), Err(BadGreeting::Slow));
+        assert_eq!(slow.on_timeout(&trusted), Err(InboundHeaderError::Slow));
 
-        let (trusted, mut silent) = greeting("10.0.0.1:9", Need::Required);
-        let bare = Err(BadGreeting::Distrust(Distrust::Bare));
-        assert_eq!(silent.give_up(&trusted), bare);
+        let (trusted, mut silent) = inbound_header("10.0.0.1:9", HeaderPolicy::Required);
+        let bare = Err(InboundHeaderError::PolicyViolation(
+            PolicyViolation::Missing,
+        ));
+        assert_eq!(silent.on_timeout(&trusted), bare);
         for (peer, need) in [
-            ("10.0.0.1:9", Need::Optional),
-            ("192.0.2.9:9", Need::Required),
+            ("10.0.0.1:9", HeaderPolicy::Optional),
+            ("192.0.2.9:9", HeaderPolicy::Required),
         ] {
-            let (trusted, mut silent) = greeting(peer, need);
-            let expected = greeted(peer, "192.0.2.1:443", b"");
-            assert_eq!(silent.give_up(&trusted), Ok(expected));
+            let (trusted, mut silent) = inbound_header(peer, need);
+            let expected = inbound(peer, "192.0.2.1:443", b"");
+            assert_eq!(silent.on_timeout(&trusted), Ok(expected));
         }
     }
 
     #[test]
     fn mesh_c1_what_can_be_no_header_is_refused_at_once_and_bounded() {
-        let (trusted, mut bad) = greeting("10.0.0.1:9", Need::Required);
+        let (trusted, mut bad) = inbound_header("10.0.0.1:9", HeaderPolicy::Required);
         let refused = bad.take(&trusted, b"PROXY UDP9 ");
         assert!(
-            matches!(refused, Err(BadGreeting::Header(_))),
+            matches!(refused, Err(InboundHeaderError::Header(_))),
             "{refused:?}"
         );
 
-        let (trusted, mut long) = greeting("10.0.0.1:9", Need::Required);
+        let (trusted, mut long) = inbound_header("10.0.0.1:9", HeaderPolicy::Required);
         let mut taken = 0;
         let signature = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\xff\xff";
         for byte in signature.iter().chain(&[0; 1_000]) {

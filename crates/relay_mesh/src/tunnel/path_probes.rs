@@ -17,29 +17,29 @@ use wire::Instant;
 
 /// When to knock next.
 #[derive(Debug, Default)]
-pub(super) struct Knocks {
-    leave: Arc<Leave>,
+pub(super) struct PathProbes {
+    allowance: Arc<ProbeAllowance>,
     /// When, and after which wait.
     next: Option<(Instant, Duration)>,
 }
 
 /// What the congestion controller of a connection is told, and tells.
 #[derive(Debug, Default)]
-pub(super) struct Leave {
+pub(super) struct ProbeAllowance {
     /// Packets that may leave beyond the window.
     packets: AtomicU32,
     is_answered: AtomicBool,
 }
 
-impl Knocks {
+impl PathProbes {
     /// What makes the connection's controllers.
     pub(super) fn controllers(&self) -> Arc<dyn ControllerFactory + Send + Sync> {
-        Arc::new(Controllers(Arc::clone(&self.leave)))
+        Arc::new(Controllers(Arc::clone(&self.allowance)))
     }
 
     /// Begins, with one that is due now.
     pub(super) fn begin(&mut self, now: Instant) {
-        self.leave.is_answered.store(false, Ordering::Relaxed);
+        self.allowance.is_answered.store(false, Ordering::Relaxed);
         self.next = Some((now, FIRST_WAIT));
     }
 
@@ -53,7 +53,7 @@ impl Knocks {
         let Some((at, wait)) = self.next else {
             return false;
         };
-        if self.leave.is_answered.load(Ordering::Relaxed) {
+        if self.allowance.is_answered.load(Ordering::Relaxed) {
             self.next = None;
             return false;
         }
@@ -62,33 +62,33 @@ impl Knocks {
         }
         let longer = wait.saturating_mul(2);
         self.next = (longer <= LAST_WAIT).then_some((now + wait, longer));
-        self.leave.packets.store(PACKETS, Ordering::Relaxed);
+        self.allowance.packets.store(PACKETS, Ordering::Relaxed);
         true
     }
 }
 
-/// Makes controllers that heed [`Leave`].
-struct Controllers(Arc<Leave>);
+/// Makes controllers that heed [`ProbeAllowance`].
+struct Controllers(Arc<ProbeAllowance>);
 
 impl ControllerFactory for Controllers {
     fn build(self: Arc<Self>, now: StdInstant, mtu: u16) -> Box<dyn Controller> {
-        Box::new(Knocking {
+        Box::new(ProbingController {
             inner: Arc::new(CubicConfig::default()).build(now, mtu),
-            leave: Arc::clone(&self.0),
+            allowance: Arc::clone(&self.0),
         })
     }
 }
 
 /// CUBIC (RFC 9438), and leave to send a few packets beyond its window.
-struct Knocking {
+struct ProbingController {
     inner: Box<dyn Controller>,
-    leave: Arc<Leave>,
+    allowance: Arc<ProbeAllowance>,
 }
 
-impl Controller for Knocking {
+impl Controller for ProbingController {
     fn on_sent(&mut self, now: StdInstant, bytes: u64, last: u64) {
-        let left = self.leave.packets.load(Ordering::Relaxed);
-        self.leave
+        let left = self.allowance.packets.load(Ordering::Relaxed);
+        self.allowance
             .packets
             .store(left.saturating_sub(1), Ordering::Relaxed);
         self.inner.on_sent(now, bytes, last);
@@ -102,8 +102,8 @@ impl Controller for Knocking {
         app_limited: bool,
         rtt: &RttEstimator,
     ) {
-        self.leave.packets.store(0, Ordering::Relaxed);
-        self.leave.is_answered.store(true, Ordering::Relaxed);
+        self.allowance.packets.store(0, Ordering::Relaxed);
+        self.allowance.is_answered.store(true, Ordering::Relaxed);
         self.inner.on_ack(now, sent, bytes, app_limited, rtt);
     }
 
@@ -133,7 +133,7 @@ impl Controller for Knocking {
     }
 
     fn window(&self) -> u64 {
-        match self.leave.packets.load(Ordering::Relaxed) {
+        match self.allowance.packets.load(Ordering::Relaxed) {
             0 => self.inner.window(),
             // Above 2^32 nothing is paced either.
             _ => u64::MAX >> 1,
@@ -143,7 +143,7 @@ impl Controller for Knocking {
     fn clone_box(&self) -> Box<dyn Controller> {
         Box::new(Self {
             inner: self.inner.clone_box(),
-            leave: Arc::clone(&self.leave),
+            allowance: Arc::clone(&self.allowance),
         })
     }
 
@@ -160,5 +160,5 @@ impl Controller for Knocking {
 const PACKETS: u32 = 2;
 /// From the first knock to the second; doubled each time.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
-/// The longest: five knocks within 1.5 s.
+/// The longest: five probes within 1.5 s.
 const LAST_WAIT: Duration = Duration::from_millis(1_600);

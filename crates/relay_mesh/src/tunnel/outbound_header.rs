@@ -8,7 +8,7 @@ use crate::server_header::{HeaderExtras, ServerHeader};
 
 /// What an exit knows of a stream besides its record.
 #[derive(Clone, Copy, Debug)]
-pub struct Preface<'a> {
+pub struct OutboundHeader<'a> {
     /// In which form the server is told.
     pub header: ServerHeader,
     /// The stream's own name: 8 bytes of the exit's run, 8 of the stream within it.
@@ -17,7 +17,7 @@ pub struct Preface<'a> {
     pub nodes: &'a [u8],
 }
 
-impl Preface<'_> {
+impl OutboundHeader<'_> {
     /// Appends the header for the server of a stream that began with `open`.
     ///
     /// Its destination is the address that the player connected to, as the specification has it, section 2.
@@ -62,13 +62,13 @@ mod tests {
     use super::*;
     use crate::proxy_header::{Found, LEN_USUAL, read};
 
-    fn preface(version: Version, extras: HeaderExtras) -> Preface<'static> {
+    fn outbound_header(version: Version, extras: HeaderExtras) -> OutboundHeader<'static> {
         let header = ServerHeader {
             version,
             extras,
             ..ServerHeader::default()
         };
-        Preface {
+        OutboundHeader {
             header,
             session: [7; 16],
             nodes: &[9; 24],
@@ -93,8 +93,8 @@ mod tests {
             for version in [Version::One, Version::Two] {
                 let open = open(player, listen);
                 let mut out = b"x".to_vec();
-                let preface = preface(version, HeaderExtras::NONE);
-                preface.write(&open, &mut out).unwrap();
+                let outbound_header = outbound_header(version, HeaderExtras::NONE);
+                outbound_header.write(&open, &mut out).unwrap();
                 let Ok(Found::Header(header)) = read(&out[1..], LEN_USUAL) else {
                     panic!("{out:?}");
                 };
@@ -121,8 +121,8 @@ mod tests {
             let extras = (0..3).filter(|&bit| is_in(bit));
             let extras = extras.fold(HeaderExtras::NONE, |set, bit| set | all[bit]);
             let mut out = Vec::new();
-            let preface = preface(Version::Two, extras);
-            preface
+            let outbound_header = outbound_header(Version::Two, extras);
+            outbound_header
                 .write(&open("203.0.113.9:4000", "192.0.2.1:443"), &mut out)
                 .unwrap();
             let Ok(Found::Header(header)) = read(&out, LEN_USUAL) else {

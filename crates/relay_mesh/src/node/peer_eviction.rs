@@ -10,34 +10,32 @@ use super::Node;
 use super::peers::{Peer, Up};
 use crate::link::LinkId;
 use crate::link_state::Roles;
-use crate::selection::{Guest, Why, parting_order};
+use crate::selection::{InboundPeer, LinkReason, eviction_order};
 
 impl<P: Provider> Node<P> {
     /// Keeps some places free, at the cost of the newest guest whose link nobody uses: who comes
     /// is let in for long enough to learn of others, and whoever needs this node begins to use it.
-    /// Guests with a cause keep their share of the places.
+    /// Guests with a cause keep their share of the slots.
     pub(super) fn make_room_for_links(&mut self, now: Instant) {
-        let places = self.selecting.places;
+        let slots = self.selecting.slots;
         let contacts = self.peers.contacts();
-        let wanted = contacts.saturating_add(self.places_kept());
-        let is_full = wanted >= places.max;
+        let wanted = contacts.saturating_add(self.reserved_slots());
+        let is_full = wanted >= slots.max;
         // Who uses what is looked at once a second as long as nobody is turned away.
         let is_time = (is_full && self.selecting.room_at <= now) || self.beats.is_multiple_of(10);
-        if !self.selecting.is_choosing || contacts <= places.calm || !is_time {
+        if !self.selecting.is_choosing || contacts <= slots.soft_max || !is_time {
             return;
         }
         let stay = if is_full { STAY_CROWDED } else { STAY };
-        let spare = self.guests_with_cause() > places.with_cause();
-        let mut order = self.guests();
-        order.retain(|guest| {
-            now.saturating_since(guest.since) >= stay && (spare || !guest.has_cause)
-        });
-        // Whom this node needs comes before guests, even if all carry something: it would be theirs
+        let spare = self.needed_inbound_peers() > slots.needed_inbound();
+        let mut order = self.inbound_peers();
+        order.retain(|peer| now.saturating_since(peer.since) >= stay && (spare || !peer.is_needed));
+        // Whom this node needs comes before peers, even if all carry something: it would be theirs
         // alone to say that they stay. Those with a cause have no more than their share.
-        let is_needed = self.is_kept_for(Why::Needed) && contacts >= places.max;
-        let may_cut = is_needed && self.selecting.cut_at <= now;
-        let is_owed = may_cut && order.iter().any(|guest| !guest.has_cause);
-        let order = parting_order(order.into_iter());
+        let needs_slot = self.is_reserved_for(LinkReason::Required) && contacts >= slots.max;
+        let may_cut = needs_slot && self.selecting.cut_at <= now;
+        let is_owed = may_cut && order.iter().any(|peer| !peer.is_needed);
+        let order = eviction_order(order.into_iter());
         let newest = order.first().filter(|_| is_owed);
         let mut is_parted = self.part_from_first(now, &order);
         if let Some(link) = newest.filter(|_| !is_parted) {
@@ -50,17 +48,19 @@ impl<P: Provider> Node<P> {
     }
 
     /// Places that no guest takes: for those that this node needs or drew by lot and has no link with.
-    pub(super) fn places_kept(&self) -> usize {
-        self.kept().filter(|why| *why != Why::Near).count()
+    pub(super) fn reserved_slots(&self) -> usize {
+        self.reserved()
+            .filter(|why| *why != LinkReason::LowLatency)
+            .count()
     }
 
     /// Whether a place is kept for somebody, for this cause.
-    fn is_kept_for(&self, cause: Why) -> bool {
-        self.kept().any(|why| why == cause)
+    fn is_reserved_for(&self, cause: LinkReason) -> bool {
+        self.reserved().any(|why| why == cause)
     }
 
     /// Why those are wanted that there is no link with.
-    fn kept(&self) -> impl Iterator<Item = Why> {
+    fn reserved(&self) -> impl Iterator<Item = LinkReason> {
         let wanting = self.selecting.wanting.iter();
         wanting.filter_map(|link| self.selecting.chosen.get(link).copied())
     }
@@ -68,31 +68,32 @@ impl<P: Provider> Node<P> {
     /// Whether there is no place left for a node that comes.
     pub(super) fn is_full_for(&self, link: Option<LinkId>) -> bool {
         let is_wanted = link.is_some_and(|link| self.selecting.wanting.contains(&link));
-        let kept = if is_wanted { 0 } else { self.places_kept() };
+        let kept = if is_wanted { 0 } else { self.reserved_slots() };
         self.peers.contacts().saturating_add(kept) >= self.config.links_max
     }
 
     /// Makes a place for a node that comes where none is left, if it has a better cause than one that
     /// nothing passes over.
-    pub(super) fn make_place_for(&mut self, now: Instant, node: &NodeId) -> bool {
-        if !self.selecting.is_choosing || !self.has_cause(node) {
+    pub(super) fn make_slot_for(&mut self, now: Instant, node: &NodeId) -> bool {
+        if !self.selecting.is_choosing || !self.is_needed(node) {
             return false;
         }
-        let mut guests = self.guests();
-        let with_cause = guests.iter().filter(|guest| guest.has_cause).count();
-        if with_cause >= self.selecting.places.with_cause() {
+        let mut peers = self.inbound_peers();
+        let needed_inbound = peers.iter().filter(|peer| peer.is_needed).count();
+        if needed_inbound >= self.selecting.slots.needed_inbound() {
             // They have their share, and take turns: who says that it has players may have none.
-            guests.retain(|guest| guest.has_cause && now.saturating_since(guest.since) >= STAY);
-            guests.sort_unstable_by_key(|guest| (guest.since, guest.link));
-            let order: Vec<LinkId> = guests.into_iter().map(|guest| guest.link).collect();
+            peers.retain(|peer| peer.is_needed && now.saturating_since(peer.since) >= STAY);
+            peers.sort_unstable_by_key(|peer| (peer.since, peer.link));
+            let order: Vec<LinkId> = peers.into_iter().map(|peer| peer.link).collect();
             return self.part_from_first(now, &order);
         }
-        guests.retain(|guest| !guest.has_cause);
-        let mut order = parting_order(guests.into_iter());
+        peers.retain(|peer| !peer.is_needed);
+        let mut order = eviction_order(peers.into_iter());
         // Then those that this node dialled, but for whom it needs.
-        let is_needed = |link: &LinkId| self.selecting.chosen.get(link) == Some(&Why::Needed);
+        let is_required =
+            |link: &LinkId| self.selecting.chosen.get(link) == Some(&LinkReason::Required);
         let ours = self.peers.up().filter(|(link, _, up)| {
-            self.endpoint.role(up.session) == Some(Role::Dialler) && !is_needed(link)
+            self.endpoint.role(up.session) == Some(Role::Dialler) && !is_required(link)
         });
         let mut ours: Vec<_> = ours
             .map(|(link, ..)| (self.selecting.chosen.contains_key(&link), link))
@@ -127,34 +128,34 @@ impl<P: Provider> Node<P> {
     pub(super) fn is_shut_out(&self, now: Instant, node: &NodeId) -> bool {
         let known = self.peers.find(node).and_then(|link| self.peers.get(link));
         self.selecting.is_choosing
-            && self.peers.contacts() >= self.selecting.places.calm
+            && self.peers.contacts() >= self.selecting.slots.soft_max
             && known.is_some_and(|peer| peer.shut_until.is_some_and(|until| now < until))
     }
 
     /// Whether a guest is likely to need this node: it has players, for an exit.
-    fn has_cause(&self, guest: &NodeId) -> bool {
+    fn is_needed(&self, guest: &NodeId) -> bool {
         let roles = self.gossip.table().profile(guest);
         self.config.profile.roles.contains(Roles::EXIT)
             && roles.is_some_and(|(_, roles)| roles.contains(Roles::ENTRY))
     }
 
-    fn guests(&self) -> Vec<Guest<Instant>> {
-        let guest = |(link, peer, up): (LinkId, &Peer, &Up)| Guest {
+    fn inbound_peers(&self) -> Vec<InboundPeer<Instant>> {
+        let guest = |(link, peer, up): (LinkId, &Peer, &Up)| InboundPeer {
             link,
             since: up.since,
-            has_cause: self.has_cause(&peer.node),
+            is_needed: self.is_needed(&peer.node),
         };
-        let guests = self.peers.up().filter(|(link, _, up)| {
+        let peers = self.peers.up().filter(|(link, _, up)| {
             self.endpoint.role(up.session) == Some(Role::Accepter)
                 && !self.selecting.chosen.contains_key(link)
         });
-        guests.map(guest).collect()
+        peers.map(guest).collect()
     }
 
     /// Guests with a cause, whom this node did not choose itself.
-    pub(super) fn guests_with_cause(&self) -> usize {
-        let guests = self.guests().into_iter();
-        guests.filter(|guest| guest.has_cause).count()
+    pub(super) fn needed_inbound_peers(&self) -> usize {
+        let peers = self.inbound_peers().into_iter();
+        peers.filter(|peer| peer.is_needed).count()
     }
 }
 
