@@ -34,11 +34,11 @@
 //! and of 64 at once, and the signature checks of the table. What waits to be told is a set of
 //! origins, told as it then stands; so nothing grows past the number of origins.
 
-mod expired;
 mod neighbour;
 mod repair;
 mod root;
-mod stats;
+#[cfg(test)]
+mod tests;
 mod tree;
 mod wanted;
 
@@ -47,11 +47,11 @@ use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
 use crypto::{NoEntropy, Provider};
+use serde::Serialize;
 use wire::{Generator, Instant, NodeId, UnixTime};
 
 use self::neighbour::{Neighbour, PushMode, RecordParts};
 use self::root::Root;
-pub use self::stats::GossipStats;
 use self::wanted::{Newer, Wanted};
 use crate::link_state::{
     DeltaOutcome, LinkDelta, LinkRecord, LinkStateTable, NodeRecord, Outcome, Publisher, Urgency,
@@ -441,5 +441,22 @@ const EXPIRE_INTERVAL: Duration = Duration::from_secs(1);
 /// Messages that wait to be polled; the driver polls after each input.
 const OUTBOX_MAX: usize = 8_192;
 
-#[cfg(test)]
-mod tests;
+/// What became of gossip.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct GossipStats {
+    /// Messages dropped because their neighbour said more than it may.
+    pub over_rate: u64,
+    /// Requests answered in part, or not, because their neighbour asked for more than it may.
+    pub unanswered: u64,
+    /// Messages not sent because too many wait.
+    pub unsent: u64,
+    /// Links made eager because a record did not come over another.
+    pub grafts: u64,
+    /// Links made lazy because a record came over another before.
+    pub prunes: u64,
+    /// Neighbours that wanted to gossip with us when as many did as may.
+    pub crowded: u64,
+    /// Times that all that is wanted was gone through; once for each `tend`, whatever comes.
+    pub looks: u64,
+}

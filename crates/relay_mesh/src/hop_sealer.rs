@@ -1,14 +1,17 @@
 //! The sealer of a link, which lets no nonce come twice.
 
+#[cfg(test)]
+mod tests;
+
 use core::fmt;
 use core::time::Duration;
+use std::collections::BTreeSet;
 
 use crypto::{Aead, Iv, Provider, Suite, TrafficSecret};
 use udp_proto::packet::PacketNumber;
 use udp_proto::replay::{ReplayWindow, Verdict};
 use wire::Instant;
 
-use crate::bound_labels::BoundLabels;
 use crate::hop::{HopHeader, HopKind, LabelName, Phase};
 use crate::hop_key::{HopForm, HopKey, NextLabel};
 use crate::link_secret::{EPOCHS, LinkSecret, ShardPair, mask};
@@ -399,5 +402,61 @@ const EPOCH_SPAN_MIN: Duration = Duration::from_secs(10);
 /// them all.
 pub const BOUND_MAX: usize = 65_536;
 
-#[cfg(test)]
-mod tests;
+/// Which labels have been sealed to, or may be, under one key: in it none of them is bound again.
+///
+/// Slot and generation stand as 5 bytes: there may be [`BOUND_MAX`](crate::hop_sealer::BOUND_MAX) of them.
+#[derive(Debug, Default)]
+pub(crate) struct BoundLabels {
+    live: BTreeSet<[u8; 5]>,
+    /// Given back, and used.
+    released: BTreeSet<[u8; 5]>,
+}
+
+impl BoundLabels {
+    /// Notes that a label is bound; nothing changes, and the answer is false, where it was before.
+    pub(crate) fn insert(&mut self, name: LabelName) -> bool {
+        !self.released.contains(&key(name)) && self.live.insert(key(name))
+    }
+
+    /// Notes that a label was given back.
+    pub(crate) fn release(&mut self, name: LabelName) {
+        if self.live.remove(&key(name)) {
+            self.released.insert(key(name));
+        }
+    }
+
+    /// Forgets a label that was given back and never used.
+    pub(crate) fn forget(&mut self, name: LabelName) {
+        self.live.remove(&key(name));
+    }
+
+    /// Forgets those that were given back: the key is another.
+    pub(crate) fn next_epoch(&mut self) {
+        self.released.clear();
+    }
+
+    /// Whether it is bound and not given back.
+    pub(crate) fn holds(&self, name: LabelName) -> bool {
+        self.live.contains(&key(name))
+    }
+
+    /// How many are bound and not given back.
+    pub(crate) fn live(&self) -> usize {
+        self.live.len()
+    }
+
+    /// How many were given back.
+    pub(crate) fn released(&self) -> usize {
+        self.released.len()
+    }
+
+    /// How many cannot be bound.
+    pub(crate) fn len(&self) -> usize {
+        self.live.len().saturating_add(self.released.len())
+    }
+}
+
+const fn key(name: LabelName) -> [u8; 5] {
+    let [s0, s1, s2, s3] = name.slot.to_be_bytes();
+    [s0, s1, s2, s3, name.generation]
+}

@@ -15,7 +15,7 @@ use crate::hop::LabelName;
 use crate::hop_key::HopForm;
 use crate::hop_sealer::Binding;
 use crate::link::LinkId;
-use crate::link_set::LinkSet;
+use crate::link::LinkSet;
 use crate::shard::ShardId;
 use record::Purpose;
 pub(crate) use record::{Label, Onward};

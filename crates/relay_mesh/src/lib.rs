@@ -12,7 +12,6 @@ pub mod message;
 pub mod routes;
 pub mod signed_config;
 
-mod bound_labels;
 mod config;
 mod data_plane;
 pub mod detour;
@@ -35,7 +34,6 @@ mod leg;
 mod link;
 mod link_gate;
 pub mod link_secret;
-mod link_set;
 pub mod link_terms;
 mod node;
 mod outbox;

@@ -25,20 +25,18 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod bad;
 mod block;
 mod header;
 mod line;
 mod read;
-mod tlv;
 mod trust;
 mod write;
 
-pub use bad::BadHeader;
+pub use header::BadHeader;
 pub use header::{Ends, Header, Subject, Transport, Version};
+pub use header::{Tlv, TlvKind, Tlvs, UNIQUE_ID_MAX};
 pub use line::{LINE_MAX, write_line};
 pub use read::{Found, HeaderStart, LEN_USUAL, header_start, read, read_datagram};
-pub use tlv::{Tlv, TlvKind, Tlvs, UNIQUE_ID_MAX};
 pub use trust::{HeaderPolicy, PREFIXES_MAX, PolicyViolation, TrustError, TrustedProxies};
 pub use write::{BLOCK_MAX, Checksum, WriteError, write_block};
 

@@ -25,10 +25,7 @@
 //! admins signed.
 
 mod admin_keys;
-mod bundle;
-mod carried;
 mod chain;
-mod difference;
 mod document;
 mod envelope;
 mod fault;
@@ -36,8 +33,6 @@ mod game_rule;
 mod holder;
 mod message;
 mod outcome;
-mod permission;
-mod proxy_rule;
 mod puregamer;
 mod spread;
 mod text;
@@ -46,18 +41,18 @@ mod text;
 mod fixture;
 
 pub use self::admin_keys::{AdminKeys, AdminKeysError};
-pub use self::bundle::{BUNDLE_LEN_MAX, LINKS_MAX, STORED_LEN_MAX};
-pub use self::carried::LeftOut;
+pub use self::chain::{BUNDLE_LEN_MAX, LINKS_MAX, STORED_LEN_MAX};
 pub use self::chain::{HeldVersion, Minimum, VERSION_JUMP_MAX};
-pub use self::difference::Difference;
+pub use self::document::LeftOut;
 pub use self::document::{AfterEnd, DOCUMENT_LEN_MAX, Document};
 pub use self::envelope::{ENVELOPE_LEN_MAX, Envelope, EnvelopeError, SIGNATURES_MAX, SignError};
 pub use self::fault::{DocumentError, Fault, Place};
 pub use self::game_rule::{GameRule, NodeList, Protocol};
+pub use self::game_rule::{ProxyExtra, ProxyRule, ProxyTiming, ProxyVersion};
 pub use self::holder::{Holder, RestoreError};
 pub use self::message::{ConfigMessage, Piece};
+pub use self::outcome::Difference;
 pub use self::outcome::{Accepted, HolderStats, Offered, Refused, Validity};
-pub use self::proxy_rule::{ProxyExtra, ProxyRule, ProxyTiming, ProxyVersion};
 pub use self::puregamer::{Import, ImportError, NodeFile, PeerAddress};
 pub use self::spread::{Judged, Spread, Taken};
 

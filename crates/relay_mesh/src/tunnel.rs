@@ -12,8 +12,6 @@
 //! QUIC's code draws its own randomness, so that two equal runs deliver equal bytes in datagrams that
 //! differ.
 
-mod clock;
-mod config;
 mod conn;
 mod crowd;
 mod event;
@@ -23,19 +21,9 @@ mod open_record;
 mod outbound_header;
 mod path_probes;
 mod quic;
-mod stalled;
-mod stats;
 mod streams;
 #[cfg(test)]
 mod tests;
-
-pub use config::TunnelConfig;
-pub use event::{ConnEnd, ConnId, Gone, OpenError, TunnelEnd, TunnelEvent};
-pub use identity::{KeyRefused, TunnelIdentity};
-pub use inbound_header::{InboundConn, InboundHeader, InboundHeaderError};
-pub use open_record::{OpenReader, OpenRecord, Refusal};
-pub use outbound_header::OutboundHeader;
-pub use stats::TunnelStats;
 
 use core::fmt;
 use core::time::Duration;
@@ -43,13 +31,20 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Buf;
 use quinn_proto::StreamId;
+use serde::Serialize;
 use wire::{Instant, NodeId};
 
-use clock::Clock;
 use conn::{Conn, Outbound, Stage};
 use crowd::{Crowd, Crowded};
 use open_record::RESET;
+use quic::Clock;
 use quic::{Quic, Written};
+
+pub use event::{ConnEnd, ConnId, Gone, OpenError, TunnelEnd, TunnelEvent};
+pub use identity::{KeyRefused, TunnelIdentity};
+pub use inbound_header::{InboundConn, InboundHeader, InboundHeaderError};
+pub use open_record::{OpenReader, OpenRecord, Refusal};
+pub use outbound_header::OutboundHeader;
 
 /// One end of a tunnel. Sans-IO: datagrams in and out, bytes of connections in and out, and timers.
 ///
@@ -405,3 +400,94 @@ const DIAL_MAX: Duration = Duration::from_secs(15);
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 /// Without a sign of the other end for so long, which is asked for one each 4 s, a tunnel is over.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
+
+/// What one tunnel allows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TunnelConfig {
+    /// Connections of players at a time; 1,024, and at most [`PLAYERS_MAX`](Self::PLAYERS_MAX) whatever stands
+    /// here. Each may hold twice [`WINDOW`](WINDOW) at
+    /// this end, and at an exit a seventh more of them, which wait for a place, once.
+    pub players_max: u32,
+    /// Of them, those of one address: of IPv4 an address, of IPv6 a /64; 64: a browser opens six to each
+    /// host, and households share an address. A carrier's NAT with more players needs more.
+    pub per_address_max: u32,
+    /// New connections a second; 256, and four times as many at once.
+    pub open_rate: u32,
+}
+
+impl TunnelConfig {
+    /// Most connections of players in a tunnel: QUIC remembers each stream that it allows from the start.
+    pub const PLAYERS_MAX: u32 = 65_536;
+
+    /// Connections of players that there may be.
+    pub(crate) fn players(&self) -> u32 {
+        self.players_max.min(Self::PLAYERS_MAX)
+    }
+}
+
+impl Default for TunnelConfig {
+    fn default() -> Self {
+        Self {
+            players_max: 1_024,
+            per_address_max: 64,
+            open_rate: 256,
+        }
+    }
+}
+
+/// Counters of one end of a tunnel, or of several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct TunnelStats {
+    /// Datagrams that were none of QUIC's for this connection.
+    pub junk: u64,
+    /// Connections that players or the entry opened.
+    pub opened: u64,
+    /// Of them, those that the exit took.
+    pub accepted: u64,
+    /// Those that it refused.
+    pub refused: u64,
+    /// Not taken: as many connections as there may be, in all.
+    pub over_players: u64,
+    /// Not taken: as many as one address may have.
+    pub over_address: u64,
+    /// Not taken, of all that come in here: as many as one /24 or /48 may have.
+    pub over_prefix: u64,
+    /// Not taken, of all that go out here: as many as one entry may have.
+    pub over_share: u64,
+    /// Not taken: too many within a second.
+    pub over_rate: u64,
+    /// Streams that began with no open record.
+    pub malformed: u64,
+    /// Connections that nobody answered for in time.
+    pub unanswered: u64,
+    /// Connections that were reset, at either end.
+    pub reset: u64,
+    /// Of them, those whose driver had taken next to nothing for long, beyond as many as may.
+    pub stalled: u64,
+    /// Connections whose two halves were closed.
+    pub done: u64,
+}
+
+impl TunnelStats {
+    /// What both have counted.
+    pub(crate) const fn plus(self, other: &Self) -> Self {
+        Self {
+            junk: self.junk.saturating_add(other.junk),
+            opened: self.opened.saturating_add(other.opened),
+            accepted: self.accepted.saturating_add(other.accepted),
+            refused: self.refused.saturating_add(other.refused),
+            over_players: self.over_players.saturating_add(other.over_players),
+            over_address: self.over_address.saturating_add(other.over_address),
+            over_prefix: self.over_prefix.saturating_add(other.over_prefix),
+            over_share: self.over_share.saturating_add(other.over_share),
+            over_rate: self.over_rate.saturating_add(other.over_rate),
+            malformed: self.malformed.saturating_add(other.malformed),
+            unanswered: self.unanswered.saturating_add(other.unanswered),
+            reset: self.reset.saturating_add(other.reset),
+            stalled: self.stalled.saturating_add(other.stalled),
+            done: self.done.saturating_add(other.done),
+        }
+    }
+}

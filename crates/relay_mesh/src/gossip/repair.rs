@@ -8,6 +8,7 @@ use wire::{Instant, NodeId};
 use super::neighbour::{DigestState, Neighbour};
 use super::wanted::Newer;
 use super::{Gossip, GossipUpdate, OUTBOX_MAX};
+use crate::link_state::ShortId;
 use crate::message::{Digest, Message, Request};
 
 impl<P: Provider> Gossip<P> {
@@ -114,3 +115,32 @@ impl<P: Provider> Gossip<P> {
 const ON_ITS_WAY: Duration = Duration::from_secs(1);
 /// Between two digests to one neighbour: one of 1,000 nodes has 16 KB, and two bytes ask for it.
 const DIGEST_SPACING: Duration = Duration::from_secs(1);
+
+impl<P: Provider> Gossip<P> {
+    /// Shows a neighbour the last records of an origin that counts from below: the neighbour is the
+    /// origin, or passes them on to it as new.
+    pub(super) fn send_expired(&mut self, now: Instant, to: NodeId, origin: ShortId) {
+        let Some(neighbour) = self.neighbours.get_mut(&to) else {
+            return;
+        };
+        let Some((node, links)) = self.table.last_records(origin) else {
+            return;
+        };
+        if !neighbour.may_send_expired(now) {
+            return;
+        }
+        let links = links.map(Message::LinkRecord);
+        for message in [Some(Message::NodeRecord(node)), links]
+            .into_iter()
+            .flatten()
+        {
+            let mut bytes = Vec::new();
+            message.encode(&mut bytes);
+            if !neighbour.may_reply(now, bytes.len()) || self.outbox.len() >= OUTBOX_MAX {
+                self.stats.unanswered = self.stats.unanswered.saturating_add(1);
+                return;
+            }
+            self.outbox.push_back((to, bytes));
+        }
+    }
+}

@@ -2,7 +2,6 @@
 
 mod deltas;
 mod entry;
-mod pace;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use crypto::Provider;
 use wire::{Instant, NodeId};
 
 pub(super) use self::entry::{Entry, Links};
-use self::pace::{Kind, Pace};
+use self::entry::{Kind, Pace};
 use super::publisher::low_half;
 use super::verify_budget::VerifyBudget;
 use super::{

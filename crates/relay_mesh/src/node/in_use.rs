@@ -3,7 +3,7 @@
 use crypto::Provider;
 
 use super::Node;
-use crate::link_set::LinkSet;
+use crate::link::LinkSet;
 
 impl<P: Provider> Node<P> {
     /// The links that frames of flows pass over, or are about to.

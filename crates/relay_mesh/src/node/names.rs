@@ -8,7 +8,7 @@ use wire::Instant;
 use super::peers::Contact;
 use super::{Node, Pending};
 use crate::link::LinkId;
-use crate::link_set::LinkSet;
+use crate::link::LinkSet;
 
 impl<P: Provider> Node<P> {
     /// Notes who is there, and forgets some of those who were not for 10 minutes: nodes come and go, and

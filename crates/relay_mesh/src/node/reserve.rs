@@ -13,7 +13,7 @@ use crate::hop_key::NextLabel;
 use crate::hop_sealer::BindError;
 use crate::label::LabelRefusal;
 use crate::link::LinkId;
-use crate::link_set::LinkSet;
+use crate::link::LinkSet;
 use crate::link_state::Roles;
 use crate::route_request::{Bind, Granted, GrantedNext, Refused, RouteReply, RouteRequest};
 

@@ -13,10 +13,10 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::bad::BadHeader;
+use super::header::BadHeader;
+use super::header::Tlvs;
 use super::header::{Ends, Header, Subject, Transport, Version};
 use super::read::Found;
-use super::tlv::Tlvs;
 
 /// What stands before the addresses.
 pub(super) const FIXED_LEN: usize = 16;

@@ -4,10 +4,10 @@ use core::fmt::{self, Write as _};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::str;
 
-use super::bad::BadHeader;
+use super::header::BadHeader;
+use super::header::Tlvs;
 use super::header::{Ends, Header, Pair, Subject, Transport, Version};
 use super::read::{Found, is_start};
-use super::tlv::Tlvs;
 use super::write::WriteError;
 
 /// Longest line, its end included; the specification, section 2.1.

@@ -1,6 +1,6 @@
 //! Reading a header from a stream or a datagram.
 
-use super::bad::BadHeader;
+use super::header::BadHeader;
 use super::header::{Header, Subject, Transport};
 use super::{SIGNATURE, block, line};
 

@@ -4,8 +4,8 @@ use core::fmt;
 
 use super::SIGNATURE;
 use super::block::{FIXED_LEN, LOCAL, PROXY};
+use super::header::{CHECKSUM_LEN, TLV_HEADER_LEN, Tlv, TlvKind, UNIQUE_ID_MAX, checksum_of};
 use super::header::{Ends, Pair, Subject, Transport};
-use super::tlv::{CHECKSUM_LEN, TLV_HEADER_LEN, Tlv, TlvKind, UNIQUE_ID_MAX, checksum_of};
 
 /// Longest header: 16 bytes, and 65,535 that its length field can count.
 pub const BLOCK_MAX: usize = 16 + 65_535;

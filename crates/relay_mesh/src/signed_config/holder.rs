@@ -6,11 +6,11 @@ use crypto::Provider;
 use wire::UnixTime;
 
 use super::admin_keys::AdminKeys;
-use super::bundle::{self, BUNDLE_LEN_MAX, LINKS_MAX, STORED_LEN_MAX};
+use super::chain::{BUNDLE_LEN_MAX, LINKS_MAX, STORED_LEN_MAX, read_bundle, write_bundle};
 use super::chain::{HeldVersion, Link, Minimum, Rank, Tip};
-use super::difference::Difference;
 use super::document::Document;
 use super::envelope::Envelope;
+use super::outcome::Difference;
 use super::outcome::{Accepted, HolderStats, Offered, Refused, Validity};
 
 /// Holds the document in force; takes newer ones, and never an older one.
@@ -123,7 +123,7 @@ impl Holder {
     pub fn stored(&self) -> Option<Vec<u8>> {
         let held = self.held.as_ref()?;
         let links = self.links.iter().map(|link| &link.envelope);
-        Some(bundle::write(links, &held.envelope, STORED_LEN_MAX))
+        Some(write_bundle(links, &held.envelope, STORED_LEN_MAX))
     }
 
     /// Returns the bytes to pass on, at most [`BUNDLE_LEN_MAX`]; `None` before the first document.
@@ -131,7 +131,7 @@ impl Holder {
     pub fn bundle(&self) -> Option<Vec<u8>> {
         let held = self.held.as_ref()?;
         let links = self.links.iter().map(|link| &link.envelope);
-        Some(bundle::write(links, &held.envelope, BUNDLE_LEN_MAX))
+        Some(write_bundle(links, &held.envelope, BUNDLE_LEN_MAX))
     }
 
     /// Returns whether the keys changed more than [`LINKS_MAX`] times since those that this began with:
@@ -377,7 +377,7 @@ fn read(bytes: &[u8], len_max: usize) -> Result<(Vec<Envelope>, Envelope), Refus
     if bytes.len() > len_max {
         return Err(Refused::TooLarge);
     }
-    bundle::read(bytes).map_err(Refused::Malformed)
+    read_bundle(bytes).map_err(Refused::Malformed)
 }
 
 /// Stored bytes are not what this node may trust: they were changed, or its own file names a network

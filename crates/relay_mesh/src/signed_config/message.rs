@@ -2,7 +2,7 @@
 
 use wire::{Reader, Writer};
 
-use super::bundle::BUNDLE_LEN_MAX;
+use super::chain::BUNDLE_LEN_MAX;
 use super::chain::HeldVersion;
 use crate::message::{DecodeError, code};
 

@@ -11,7 +11,7 @@ use wire::NodeId;
 
 use super::document::DOCUMENT_LEN_MAX;
 use super::game_rule::Protocol;
-use super::proxy_rule::ProxyRule;
+use super::game_rule::ProxyRule;
 use super::text::{GameText, ListKind, ListText, ModeText};
 use crate::config_text::{TextError, read_json};
 

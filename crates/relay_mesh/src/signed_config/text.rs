@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::document::AfterEnd;
 use super::game_rule::Protocol;
-use super::proxy_rule::ProxyRule;
+use super::game_rule::ProxyRule;
 
 /// The whole document.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use udp_proto::budget::TokenBucket;
 use wire::{Instant, SourceKey};
 
-use super::config::TunnelConfig;
+use super::TunnelConfig;
 
 /// Counts connections by the player's source.
 #[derive(Debug)]

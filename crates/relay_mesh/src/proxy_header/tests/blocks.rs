@@ -231,7 +231,7 @@ fn pgx10_the_checksum_is_that_of_the_published_vectors() {
         let field_behind = [&bytes[..], &[9; 4]].concat();
         let zero_behind = crc32c::crc32c_append(sum, &[0; 4]);
         assert_eq!(crc32c::crc32c(&bytes), sum);
-        assert_eq!(tlv::checksum_of(&field_behind, 36), zero_behind);
+        assert_eq!(header::checksum_of(&field_behind, 36), zero_behind);
     }
     // A read command of iSCSI; its bytes from 4 to 16 are zero.
     let mut read = [0; 48];
@@ -249,7 +249,7 @@ fn pgx10_the_checksum_is_that_of_the_published_vectors() {
     for end in 8..=16 {
         let mut with_field = read;
         with_field[end - 4..end].copy_from_slice(&[0xAB; 4]);
-        assert_eq!(tlv::checksum_of(&with_field, end), 0xD996_3A56, "{end}");
+        assert_eq!(header::checksum_of(&with_field, end), 0xD996_3A56, "{end}");
     }
 }
 

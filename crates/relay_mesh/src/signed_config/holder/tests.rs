@@ -381,7 +381,7 @@ fn a_bundle_keeps_its_bound_and_leaves_out_the_oldest_links() {
     assert_eq!(holder.links.len(), 4);
     let bundle = holder.bundle().unwrap();
     assert!(bundle.len() <= BUNDLE_LEN_MAX);
-    let (links, _) = bundle::read(&bundle).unwrap();
+    let (links, _) = read_bundle(&bundle).unwrap();
     let kept: Vec<_> = holder.links[2..]
         .iter()
         .map(|link| &link.envelope)
