@@ -1,38 +1,41 @@
-//! Spreads link state: who is told what at once, who is told that there is something, and how what
-//! was missed is found.
+//! Gossips link state: pushes new records over a spanning tree, advertises them over the other
+//! links, and repairs what was missed.
 //!
-//! **Tree.** Each node chooses 3 of its neighbours by lot and is chosen by others: with these it
-//! *gossips*. Each such link is *eager* at first: what is new goes over it as soon as it comes.
-//! Whoever gets the newest record of the *root* over a second link makes that link *lazy* both ways
-//! by `prune`: from then on only word of new records ([`Have`]) goes over it, each 2 s. Who hears
-//! of a record and does not get it within 2 s asks for it and grafts the link: it is eager again.
-//! So the eager links become a tree over which each record comes once, and the lazy ones mend it
-//! (Plumtree: Leitão, Pereira, Rodrigues, SRDS 2007). The records of one origin decide alone, since
-//! those of many, on their way at once, cut the tree in pieces; the root, the node with the lowest
-//! id, signs its own each 3 s. One that lies can spoil the tree, and what it spoils is found by
-//! [`Have`] and digests. Who finds by its probes that a link is dead parts from it, chooses
-//! another, and makes its lazy links eager.
+//! **Tree.** Each node chooses 3 random neighbours, and others choose it: it *gossips* with these.
+//! Each
+//! such link starts *eager*: new records are pushed over it at once. A node that receives the
+//! newest record of the *root* over a second link makes that link *lazy* in both directions with
+//! `prune`: from then on it carries only advertisements of new records ([`Have`]), every 2 s. A
+//! node that sees an advertisement and does not receive the record within 2 s requests it and
+//! grafts the link, which becomes eager again. The eager links so form a tree that delivers each
+//! record once, and the lazy ones repair it (Plumtree: Leitão, Pereira, Rodrigues, SRDS 2007). Only
+//! the root's records prune, since concurrent records of many origins would cut the tree; the root,
+//! the node with the lowest id, signs its own every 3 s. A dishonest root can damage the tree;
+//! [`Have`] and digests then find what is missing. If probes show that a link is dead, the node
+//! stops gossiping over it, chooses another neighbour, and makes its lazy links eager.
 //!
-//! Each minute a node draws another in the place of one whose link is lazy: so parts of a network
-//! that were cut off from each other, and chose among themselves, grow together again.
+//! Once a minute a node replaces one neighbour whose link is lazy with a random one. This
+//! reconnects parts of a network that were partitioned and chose neighbours only among themselves.
 //!
-//! **Pace.** Records that say up or down, and new lists, are passed on as they come. Renewals and
-//! deltas go on as they come where a neighbour was told nothing for a moment, and else wait for it to
-//! be over, so that several go in one datagram: 200 ms in networks of 33 to 256 nodes, 100 ms in
-//! others.
+//! **Pace.** Records that report a link up or down, and new lists, are forwarded at once. Renewals
+//! and
+//! deltas are forwarded at once if nothing was sent to the neighbour recently, and otherwise wait
+//! for the flush interval, so that one datagram carries several: 200 ms in networks of 33 to 256
+//! nodes, 100 ms in others.
 //!
-//! **Repair.** Two nodes that meet, or begin to gossip, exchange digests and fetch what they lack. Each 10 s a node sends
-//! its digest to one neighbour drawn by lot; what that one still lacks a second later it fetches.
-//! What is to be fetched is looked through by the timer alone, so that no message costs more than
-//! it is long. Digests leave out whose records have expired. Whoever gets a record below such a one
-//! shows the sender what it holds: so a node whose clock was ahead, or that has none, learns after a
-//! restart how far it had counted.
+//! **Repair.** When a session comes up or gossip starts, both nodes exchange digests and request
+//! what
+//! they lack. Every 10 s a node sends its digest to one random neighbour, which requests what is
+//! still missing a second later. Only the timer searches for missing records, so that the cost of a
+//! message is bounded by its length. Digests omit origins whose records have expired. If a node
+//! receives a record older than an expired one, it sends the expired one back: a restarted node
+//! without a clock, or whose clock was ahead, so learns its last version.
 //!
-//! **Bounds.** For each neighbour: 256 KiB of these messages a second and 1 MiB at once, 128 KiB a
-//! second of answers and digests and 256 KiB at once, one digest a second, one request of 64
-//! origins a second, 1,024 origins that it has and we lack, the expired records of 4 origins a second
-//! and of 64 at once, and the signature checks of the table. What waits to be told is a set of
-//! origins, told as it then stands; so nothing grows past the number of origins.
+//! **Bounds.** Per neighbour: 256 KiB/s of messages with a burst of 1 MiB; 128 KiB/s of replies and
+//! digests with a burst of 256 KiB; one digest per second; one request of 64 origins per second;
+//! 1,024 origins that it has and this node lacks; the expired records of 4 origins per second with
+//! a burst of 64; and the table's signature checks. Pending pushes are a set of origins, encoded
+//! when they are sent, so nothing grows past the number of origins.
 
 mod neighbour;
 mod repair;
@@ -61,23 +64,22 @@ use crate::measure::LinkReport;
 use crate::message::Have;
 use crate::message::Message;
 
-/// A node's share in spreading link state: its own records, those of all others, and its
-/// neighbours.
+/// A node's part in gossip: its own records, those of all others, and its neighbours.
 ///
-/// Sans-IO: messages of neighbours come by [`handle_message`](Self::handle_message), those to them
-/// leave by [`poll_message`](Self::poll_message), and [`on_tick`](Self::on_tick) runs each 100 ms.
-/// Messages are to arrive whole, in order and once, or not at all: sessions see to that.
+/// Sans-I/O: pass neighbours' messages to [`handle_message`](Self::handle_message), send those of
+/// [`poll_message`](Self::poll_message), and call [`on_tick`](Self::on_tick) every 100 ms. Each
+/// message must arrive whole, in order and at most once; sessions ensure that.
 pub struct Gossip<P: Provider> {
     publisher: Publisher<P>,
     table: LinkStateTable,
-    /// Our node record, as last published.
+    /// This node's node record, as last published.
     own_record: Vec<u8>,
     neighbours: BTreeMap<NodeId, Neighbour>,
     wanted: Wanted,
     root: Root,
     generator: Generator,
     outbox: VecDeque<(NodeId, Vec<u8>)>,
-    /// When to tell what is held, to one all of it, and to choose another neighbour.
+    /// When to advertise versions, send a digest, replace a neighbour, and expire records.
     have_at: Instant,
     compare_at: Instant,
     change_at: Instant,
@@ -85,19 +87,19 @@ pub struct Gossip<P: Provider> {
     stats: GossipStats,
 }
 
-/// What came of an input.
+/// The effect of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GossipUpdate {
     /// Nothing that routes depend on.
     None,
-    /// The links of a node are others.
+    /// A node's links have changed.
     Links,
-    /// A node is new, or says something else of itself.
+    /// A node is new, or its node record has changed.
     Node,
 }
 
 impl<P: Provider> Gossip<P> {
-    /// Starts with what `table` holds; `generator` draws neighbours.
+    /// Starts with the records of `table`; `generator` draws neighbours.
     #[must_use]
     pub fn new(
         publisher: Publisher<P>,
@@ -105,7 +107,7 @@ impl<P: Provider> Gossip<P> {
         mut generator: Generator,
         now: Instant,
     ) -> Self {
-        // Those that start together do not change together.
+        // Spreads the changes of nodes that start together.
         let change_at = now + Duration::from_millis(generator.below(CHANGE_INTERVAL_MS));
         Self {
             publisher,
@@ -124,35 +126,35 @@ impl<P: Provider> Gossip<P> {
         }
     }
 
-    /// Returns what is known of all nodes.
+    /// Returns the link state of all nodes.
     #[must_use]
     pub const fn table(&self) -> &LinkStateTable {
         &self.table
     }
 
-    /// Returns the table, to change whose records it takes.
+    /// Returns the table, to change which nodes' records it accepts.
     pub(crate) const fn table_mut(&mut self) -> &mut LinkStateTable {
         &mut self.table
     }
 
-    /// Returns the publisher of our own records.
+    /// Returns the publisher of this node's records.
     #[must_use]
     pub const fn publisher(&self) -> &Publisher<P> {
         &self.publisher
     }
 
-    /// Returns the publisher, to tell it what it is to say.
+    /// Returns the publisher, to set what it publishes.
     pub const fn publisher_mut(&mut self) -> &mut Publisher<P> {
         &mut self.publisher
     }
 
-    /// Returns what was counted.
+    /// Returns the counters.
     #[must_use]
     pub const fn stats(&self) -> &GossipStats {
         &self.stats
     }
 
-    /// Returns the neighbours that are told of records as they come, ascending.
+    /// Returns the neighbours with eager links, ascending.
     pub fn eager(&self) -> impl Iterator<Item = NodeId> {
         let neighbours = self.neighbours.iter();
         neighbours
@@ -160,7 +162,7 @@ impl<P: Provider> Gossip<P> {
             .map(|(&id, _)| id)
     }
 
-    /// Begins to speak with a neighbour whose session is up; an earlier one is over.
+    /// Adds a neighbour whose session is up; replaces an earlier session.
     pub fn on_up(&mut self, now: Instant, node: NodeId) {
         self.neighbours.insert(node, Neighbour::new(now));
         if !self.own_record.is_empty() {
@@ -169,13 +171,13 @@ impl<P: Provider> Gossip<P> {
         self.send_digest(now, node);
     }
 
-    /// Returns whether [`on_up`](Self::on_up) was called for a neighbour that is not down since.
+    /// Returns whether the neighbour's session is up.
     #[must_use]
     pub fn knows(&self, node: &NodeId) -> bool {
         self.neighbours.contains_key(node)
     }
 
-    /// Ends what was begun with a neighbour.
+    /// Removes a neighbour.
     pub fn on_down(&mut self, node: &NodeId) {
         let gone = self.neighbours.remove(node);
         self.wanted.forget_source(node);
@@ -184,7 +186,7 @@ impl<P: Provider> Gossip<P> {
         }
     }
 
-    /// Takes one message of a neighbour.
+    /// Handles one message of a neighbour.
     pub fn handle_message(
         &mut self,
         now: Instant,
@@ -218,12 +220,12 @@ impl<P: Provider> Gossip<P> {
         }
     }
 
-    /// Publishes what is due of `links`, which is what this node measures, and runs all timers;
-    /// call it each 100 ms.
+    /// Publishes due changes of `links`, this node's measurements, and runs all timers. Call it
+    /// every 100 ms.
     ///
     /// # Errors
     ///
-    /// [`NoEntropy`] where the provider's source of randomness fails: nothing was published.
+    /// [`NoEntropy`] if the provider's source of randomness fails: nothing was published.
     pub fn on_tick(
         &mut self,
         now: Instant,
@@ -256,7 +258,7 @@ impl<P: Provider> Gossip<P> {
         published
     }
 
-    /// Appends the next message and returns whom it is for.
+    /// Appends the next message to `out` and returns its receiver.
     pub fn poll_message(&mut self, out: &mut Vec<u8>) -> Option<NodeId> {
         let (to, message) = self.outbox.pop_front()?;
         out.extend_from_slice(&message);
@@ -298,7 +300,7 @@ impl<P: Provider> Gossip<P> {
         Ok(())
     }
 
-    /// Becomes the root of the tree, or resigns.
+    /// Becomes the root of the tree, or steps down.
     fn start_election(&mut self, now: Instant) {
         let own = self.table.own();
         let lower = self.table.nodes().take_while(|(id, _)| *id < own);
@@ -350,7 +352,7 @@ impl<P: Provider> Gossip<P> {
         }
         let is_newest = self.table.held(decoded.origin.into()) == decoded.version;
         if outcome == Outcome::Stale && is_newest && self.root.is(&decoded.origin) {
-            // It came over another link before.
+            // Another link delivered it first.
             self.prune(from);
         }
         if let Outcome::NeedsNodeRecord(origin) = outcome {
@@ -424,39 +426,38 @@ impl<P: Provider> fmt::Debug for Gossip<P> {
     }
 }
 
-/// Between two times at which what waits is told: small networks have little to say, and large ones
-/// fill a datagram by then.
+/// Flush interval: small networks send little, and large ones fill a datagram within it.
 const FLUSH: Duration = Duration::from_millis(100);
-/// The same in [`MEDIUM`] networks, where datagrams would be many and near empty.
+/// Flush interval in [`MEDIUM`] networks, whose datagrams would be many and near empty.
 const FLUSH_MEDIUM: Duration = Duration::from_millis(200);
 const MEDIUM: core::ops::RangeInclusive<usize> = 33..=256;
-/// Between two words of what is held.
+/// Interval of advertisements over lazy links.
 const HAVE_INTERVAL: Duration = Duration::from_secs(2);
-/// Between two digests.
+/// Interval of digests.
 const COMPARE_INTERVAL: Duration = Duration::from_secs(10);
-/// Between two choices of another neighbour, in milliseconds.
+/// Interval of neighbour replacements, in milliseconds.
 const CHANGE_INTERVAL_MS: u64 = 60_000;
-/// Between two looks at what is too old.
+/// Interval of expiry checks.
 const EXPIRE_INTERVAL: Duration = Duration::from_secs(1);
-/// Messages that wait to be polled; the driver polls after each input.
+/// Queued messages; the driver polls after each input.
 const OUTBOX_MAX: usize = 8_192;
 
-/// What became of gossip.
+/// Counters of gossip.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct GossipStats {
-    /// Messages dropped because their neighbour said more than it may.
+    /// Messages dropped because the neighbour exceeded its rate.
     pub over_rate: u64,
-    /// Requests answered in part, or not, because their neighbour asked for more than it may.
+    /// Requests not answered, or only in part, because of the reply limit.
     pub unanswered: u64,
-    /// Messages not sent because too many wait.
+    /// Messages not sent because the queue was full.
     pub unsent: u64,
-    /// Links made eager because a record did not come over another.
+    /// Links made eager because a record did not arrive over another.
     pub grafts: u64,
-    /// Links made lazy because a record came over another before.
+    /// Links made lazy because another delivered a record first.
     pub prunes: u64,
-    /// Neighbours that wanted to gossip with us when as many did as may.
+    /// Neighbours refused because the gossip limit was reached.
     pub crowded: u64,
-    /// Times that all that is wanted was gone through; once for each `tend`, whatever comes.
+    /// Searches for missing records: one per tick.
     pub looks: u64,
 }

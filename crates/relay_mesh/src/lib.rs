@@ -80,9 +80,9 @@ use std::net::SocketAddr;
 
 use wire::NodeId;
 
-/// Where a node that knows nobody yet begins.
+/// Nodes that a starting node dials first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bootstrap {
-    /// Nodes to dial, in the order given; the node itself may stand among them and is skipped.
+    /// Nodes to dial, in this order. The node skips its own entry.
     pub nodes: Vec<(NodeId, SocketAddr)>,
 }

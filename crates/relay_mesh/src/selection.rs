@@ -1,19 +1,20 @@
-//! With whom a node keeps links, where there are more nodes than places for links.
+//! Selects the links that a node keeps when there are more nodes than link slots.
 //!
-//! Up to [`LinkSlots::all`] others: with all of them. Beyond it, and until they are clearly fewer again, a node
-//! chooses
+//! Up to [`LinkSlots::full_mesh_max`] other nodes, a node links with all of them. Above it, and
+//! until the count falls to [`LinkSlots::full_mesh_resume`], it selects
 //!
-//! - those that it *needs*: exits of its games, and relays of the best routes to them;
-//! - the *nearest* of those that it measured, relays first: a route's first and last relay is as
-//!   a rule near an end of it;
-//! - some by *lot*: a random graph of a few links a node is in one piece, of small diameter, and
-//!   stays so whatever the map looks like.
+//! - *required* nodes: exits of its games, and relays on the best routes to them;
+//! - *low-latency* nodes: the nearest of those measured, relays first, since a route's first and
+//!   last
+//!   relay is usually near one of its ends;
+//! - *random* nodes: a random graph with a few links per node is connected and has a small
+//!   diameter,
+//!   whatever the topology.
 //!
-//! The other places are for peers, who chose this node. Who is near is found by trials: one node
-//! at a time is dialled that was not measured of late, mostly one to which the cost by link state,
-//! which is at least that of the link where that is any use, is low.
+//! The other slots are for inbound peers. To find near nodes, the node dials one node at a time
+//! that it has not measured recently, usually one with a low link-state cost.
 //!
-//! Everything here is a pure function of what is known; `node::selecting` does what it says.
+//! All functions here are pure; `node::selecting` applies their results.
 
 use core::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -24,28 +25,28 @@ use crate::cost::Cost;
 use crate::link::LinkId;
 use crate::link_state::NEIGHBOURS_MAX;
 
-/// How many links a node has for what.
+/// Number of link slots for each purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LinkSlots {
-    /// Up to so many others, a node is linked with all.
+    /// Up to this many other nodes, a node links with all.
     pub(crate) full_mesh_max: usize,
-    /// For nodes that are needed.
+    /// For required nodes.
     pub(crate) required: usize,
-    /// Of them, for far ends; the others are for relays.
+    /// Of `required`, those for far ends; the rest are for relays.
     pub(crate) far_ends: usize,
-    /// For the nearest.
+    /// For the nearest nodes.
     pub(crate) low_latency: usize,
-    /// For those drawn by lot.
+    /// For random nodes.
     pub(crate) random: usize,
-    /// With more links than this, guests whose links nobody uses make room.
+    /// Above this many links, unused links of inbound peers are evicted.
     pub(crate) soft_max: usize,
     /// All links and dials.
     pub(crate) max: usize,
 }
 
 impl LinkSlots {
-    /// Divides what [`Config::links_max`](crate::Config::links_max) allows. What a link record
-    /// cannot name is for peers.
+    /// Divides [`Config::links_max`](crate::Config::links_max). Links beyond what a link record can
+    /// name are for inbound peers.
     pub(crate) fn new(links_max: usize) -> Self {
         let links = links_max.min(NEIGHBOURS_MAX);
         let share = |part: usize| links.checked_div(part).unwrap_or(0).max(1);
@@ -60,20 +61,20 @@ impl LinkSlots {
         }
     }
 
-    /// Guests with a cause that have a place before all others.
+    /// Slots that needed inbound peers take before all others.
     pub(crate) const fn needed_inbound(&self) -> usize {
         self.soft_max
             .saturating_sub(self.required.saturating_add(self.random))
     }
 
-    /// Once nodes were too many, up to so many are few again: a mesh of about [`Self::full_mesh_max`] does not
-    /// change between the two.
+    /// The node count at which a node links with all again. The gap below [`Self::full_mesh_max`]
+    /// keeps a mesh of about that size from switching back and forth.
     pub(crate) const fn full_mesh_resume(&self) -> usize {
         self.full_mesh_max.saturating_sub(self.full_mesh_max / 8)
     }
 
-    /// The same where so many guests have a cause: whom there is no place for takes that of one
-    /// who is near.
+    /// Reserves slots for this many needed inbound peers; those without a free slot take
+    /// low-latency slots.
     pub(crate) const fn with_needed_inbound(mut self, needed_inbound: usize) -> Self {
         let chosen = self
             .required
@@ -87,48 +88,48 @@ impl LinkSlots {
     }
 }
 
-/// A node that there may be a link with: alive by its record, and a member.
+/// A node to link with: it is a member, and its record is live.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
     pub(crate) link: LinkId,
     pub(crate) state: DialState,
-    /// What the link costs, measured now or not long ago; unroutable where it did not answer.
+    /// Measured cost of the link, at most some minutes old; unroutable if the node did not answer.
     pub(crate) measured: Option<Cost>,
-    /// What the cheapest way to it costs by link state.
+    /// Cost of the cheapest route to it by link state.
     pub(crate) estimate: Cost,
-    /// What the cheapest way over it to a far end costs by link state; unroutable where there is
-    /// none to go to.
+    /// Cost of the cheapest route through it to a far end by link state; unroutable if there is
+    /// none.
     pub(crate) via_cost: Cost,
-    /// Whether routes may pass it.
+    /// Whether routes may pass through it.
     pub(crate) may_relay: bool,
-    /// Its number in the lottery; the lowest win.
+    /// Its random number; the lowest are selected.
     pub(crate) random_key: u64,
 }
 
-/// How a node stands with another.
+/// Whether a node is linked or may be dialed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DialState {
-    /// There is a session, or a dial.
+    /// There is a session, or a dial in progress.
     Linked,
-    /// It may be dialled.
+    /// It may be dialed.
     Available,
-    /// It had no place for us, or did not answer, not long ago.
+    /// It recently had no free slot for this node, or did not answer.
     BackedOff,
 }
 
-/// Why a link is wanted.
+/// Why a link is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkReason {
-    /// It is an end or a relay of routes.
+    /// The node is an end or a relay of routes.
     Required,
-    /// It is near.
+    /// The node is near.
     LowLatency,
-    /// It was drawn.
+    /// The node was drawn at random.
     Random,
 }
 
-/// Chooses the nodes to be linked with. `needed` names some in the order of their worth; `before`
-/// is what was chosen last.
+/// Selects the nodes to link with. `needed` lists required nodes, the most important first;
+/// `before` is the previous selection.
 pub(crate) fn select(
     slots: &LinkSlots,
     candidates: &[Candidate],
@@ -145,7 +146,7 @@ pub(crate) fn select(
     for &link in needed.take(slots.required) {
         chosen.insert(link, LinkReason::Required);
     }
-    // Who is needed needs a session, not a good line: paths may lead there over others.
+    // A required node needs a session only, not a good link: paths may reach it through others.
     open.retain(|_, of| !of.is_dead());
     take(
         &mut chosen,
@@ -169,8 +170,8 @@ pub(crate) fn select(
     chosen
 }
 
-/// Chooses a node to be measured, of those that were not of late: half the times the one with the
-/// lowest estimate, a quarter the one that is least out of the way to a far end, else any.
+/// Selects an unmeasured node to measure: in half the cases the one with the lowest estimate, in a
+/// quarter the one with the lowest `via_cost`, else a random one.
 pub(crate) fn try_one(
     candidates: &[Candidate],
     chosen: &BTreeMap<LinkId, LinkReason>,
@@ -194,24 +195,24 @@ pub(crate) fn try_one(
 }
 
 impl Candidate {
-    /// Whether its link was tried and does not answer.
+    /// Whether its link was measured and does not answer.
     fn is_dead(&self) -> bool {
         self.measured.is_some_and(|cost| !cost.is_routable())
     }
 
-    /// What counts for nearness.
+    /// The measured cost, or the estimate if there is none.
     fn cost(&self) -> Cost {
         self.measured.unwrap_or(self.estimate)
     }
 
-    /// The same of who holds a place, and leaves it to one who is nearer by a margin.
+    /// The cost minus a margin, for nodes that hold a slot.
     fn cost_with_hysteresis(&self) -> Cost {
         let cost = self.cost();
         cost.less(MARGIN.max(cost.percent(MARGIN_PERCENT)))
     }
 }
 
-/// Chooses up to so many more, those with the lowest keys.
+/// Adds up to `count` nodes with the lowest keys.
 fn take<K: Ord>(
     chosen: &mut BTreeMap<LinkId, LinkReason>,
     open: &BTreeMap<LinkId, &Candidate>,
@@ -224,18 +225,18 @@ fn take<K: Ord>(
     chosen.extend(left.into_iter().take(count).map(|(_, link)| (link, why)));
 }
 
-/// A guest, where there are too many.
+/// A peer that opened its link to this node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InboundPeer<T> {
     pub(crate) link: LinkId,
-    /// Since when it is there.
+    /// When the link came up.
     pub(crate) since: T,
-    /// Whether it is likely to need this node: it has players for an exit.
+    /// Whether it probably needs this node: this node is an exit, and the peer is an entry.
     pub(crate) is_needed: bool,
 }
 
-/// In which order guests go where they are too many: the newest first, so that those who stay need
-/// not look for others; who has a cause goes last.
+/// The order of eviction: the newest first, so that older peers need not search for others; needed
+/// peers last.
 pub(crate) fn eviction_order<T: Ord + Copy>(
     peers: impl Iterator<Item = InboundPeer<T>>,
 ) -> Vec<LinkId> {
@@ -246,7 +247,7 @@ pub(crate) fn eviction_order<T: Ord + Copy>(
     peers.into_iter().map(|(.., link)| link).collect()
 }
 
-/// Least advantage for which a near neighbour is changed; also in percent.
+/// Advantage that a node needs to replace a low-latency neighbour; also in percent.
 const MARGIN: Cost = Cost::from_millis(2);
 const MARGIN_PERCENT: u16 = 10;
 

@@ -1,16 +1,17 @@
 //! TCP games: players' connections between an entry and an exit, as streams of one QUIC connection
 //! whose datagrams are payloads of a flow.
 //!
-//! - A [`Tunnel`] is one end; entry and exit have one each, and [`ConnId`]s of their own.
-//! - Who is at the other end is proved by the nodes' own keys ([`TunnelIdentity`]); no authority, no
+//! - A [`Tunnel`] is one end. Entry and exit have one each, with their own [`ConnId`]s.
+//! - Both ends prove their node keys ([`TunnelIdentity`]), without a certificate authority or a
 //!   clock.
-//! - Each stream begins with an [`OpenRecord`]; the exit asks its server before it accepts.
-//! - Half-close, reset and back-pressure are carried through: of a reader who is slow, at most
-//!   [`WINDOW`] bytes and one chunk of 16 KiB are on the way. Of readers who take less than 32 kbit/s, 128
-//!   may hold as much; beyond it the one that has stood still for longest is reset.
+//! - Each stream begins with an [`OpenRecord`]. The exit connects to its server before it accepts.
+//! - Half-close, reset and back-pressure are passed through. A slow reader has at most [`WINDOW`]
+//!   bytes
+//!   and one chunk of 16 KiB in transit. At most 128 readers that take less than 32 kbit/s may hold
+//!   that
+//!   much; above it, the one that has stalled longest is reset.
 //!
-//! QUIC's code draws its own randomness, so that two equal runs deliver equal bytes in datagrams that
-//! differ.
+//! QUIC draws its own randomness: two equal runs deliver equal bytes in different datagrams.
 
 mod conn;
 mod crowd;
@@ -46,10 +47,10 @@ pub use inbound_header::{InboundConn, InboundHeader, InboundHeaderError};
 pub use open_record::{OpenReader, OpenRecord, Refusal};
 pub use outbound_header::OutboundHeader;
 
-/// One end of a tunnel. Sans-IO: datagrams in and out, bytes of connections in and out, and timers.
+/// One end of a tunnel. Sans-I/O: datagrams in and out, connections' bytes in and out, and timers.
 ///
-/// After each input [`poll_transmit`](Self::poll_transmit) and [`poll_event`](Self::poll_event) are
-/// to be called until they return `None`.
+/// After each input call [`poll_transmit`](Self::poll_transmit) and
+/// [`poll_event`](Self::poll_event) until they return `None`.
 pub struct Tunnel {
     number: u32,
     side: Side,
@@ -57,7 +58,7 @@ pub struct Tunnel {
     quic: Quic,
     conns: BTreeMap<u64, Conn>,
     by_stream: BTreeMap<StreamId, u64>,
-    /// Connections of an entry that have no stream yet, oldest first, and some that are gone.
+    /// Connections of an entry without a stream, oldest first; some may have ended.
     waiting: VecDeque<u64>,
     deadlines: BTreeSet<(Instant, u64)>,
     next: u64,
@@ -65,7 +66,7 @@ pub struct Tunnel {
     events: VecDeque<TunnelEvent>,
     /// When QUIC's timers are next due.
     due: Option<Instant>,
-    /// When connections are next looked at that take nothing.
+    /// When stalled connections are next checked.
     look_at: Option<Instant>,
     stats: TunnelStats,
 }
@@ -84,14 +85,14 @@ enum TunnelState {
 }
 
 impl Tunnel {
-    /// Makes the end of a tunnel that players come in by, to the exit `far`.
+    /// Creates the entry's end of a tunnel to the exit `far`.
     ///
-    /// `number` goes into the names of its connections. `epoch` is what the driver's clock of the
-    /// standard library shows at `now`; nothing but differences to it is looked at.
+    /// `number` becomes part of its [`ConnId`]s. `epoch` is the driver's standard-library time at
+    /// `now`; only differences to it are used.
     ///
     /// # Errors
     ///
-    /// [`KeyRefused`] where TLS does not take the identity.
+    /// [`KeyRefused`] if TLS rejects the identity.
     pub fn entry(
         (number, config): (u32, &TunnelConfig),
         identity: &TunnelIdentity,
@@ -103,7 +104,7 @@ impl Tunnel {
         Ok(Self::new((number, config), Side::Entry, quic, now))
     }
 
-    /// Makes the end of a tunnel that players go out by, from the entry `far`.
+    /// Creates the exit's end of a tunnel from the entry `far`.
     ///
     /// # Errors
     ///
@@ -139,7 +140,7 @@ impl Tunnel {
         tunnel
     }
 
-    /// Takes one datagram of the flow.
+    /// Handles one datagram of the flow.
     pub fn handle_datagram(&mut self, now: Instant, datagram: &[u8]) {
         if !self.quic.handle(now, datagram) {
             self.stats.junk = self.stats.junk.saturating_add(1);
@@ -160,7 +161,7 @@ impl Tunnel {
         self.pump(now);
     }
 
-    /// Returns when `handle_timeout` is next needed.
+    /// Returns when `handle_timeout` is next due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let deadline = self.deadlines.first().map(|(deadline, _)| *deadline);
@@ -170,7 +171,7 @@ impl Tunnel {
             .min()
     }
 
-    /// Appends the next datagram of the flow to `buf`, and returns its length, at most 1,232.
+    /// Appends the flow's next datagram to `buf` and returns its length, at most 1,232 bytes.
     pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<usize> {
         let sent = self.quic.poll_transmit(now, buf);
         if sent.is_none() {
@@ -179,17 +180,17 @@ impl Tunnel {
         sent
     }
 
-    /// Returns what happened next.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<TunnelEvent> {
         self.events.pop_front()
     }
 
-    /// Opens a connection at an entry. Bytes may be written at once; they wait at the exit for its
-    /// server. Where nobody has answered after 20 s it ends.
+    /// Opens a connection at an entry. Bytes may be written at once; the exit holds them until its
+    /// server accepts. The connection ends if there is no answer within 20 s.
     ///
     /// # Errors
     ///
-    /// [`OpenError`] names the limit that a connection more would break.
+    /// [`OpenError`] names the limit that is reached.
     pub fn open(&mut self, now: Instant, open: &OpenRecord) -> Result<ConnId, OpenError> {
         if self.side != Side::Entry || self.state == TunnelState::Closed {
             return Err(OpenError::Closed);
@@ -209,11 +210,12 @@ impl Tunnel {
         Ok(self.id(number))
     }
 
-    /// Accepts a connection that an exit was [asked](TunnelEvent::Asked) for: its server has answered.
+    /// Accepts a connection that an exit was [asked](TunnelEvent::Asked) for, after its server has
+    /// answered.
     ///
     /// # Errors
     ///
-    /// [`Gone`] where it is over, or was answered before.
+    /// [`Gone`] if the connection has ended, or was answered already.
     pub fn accept(&mut self, conn: ConnId) -> Result<(), Gone> {
         let number = self.dialling(conn)?;
         self.clear_deadline(number);
@@ -228,7 +230,7 @@ impl Tunnel {
         Ok(())
     }
 
-    /// Refuses one, instead.
+    /// Refuses such a connection.
     ///
     /// # Errors
     ///
@@ -239,12 +241,12 @@ impl Tunnel {
         Ok(())
     }
 
-    /// Takes bytes for the far end: all, or as many as have room. After fewer, and not before,
-    /// [`TunnelEvent::Writable`] tells when there is room again.
+    /// Queues bytes for the far end and returns how many: all, or as many as there is room for. If
+    /// not all were taken, [`TunnelEvent::Writable`] reports when there is room again.
     ///
     /// # Errors
     ///
-    /// [`Gone`] where the connection is over, or this half of it closed.
+    /// [`Gone`] if the connection has ended, or this half of it is closed.
     pub fn write(&mut self, conn: ConnId, bytes: &[u8]) -> Result<usize, Gone> {
         let number = self.number_of(conn)?;
         let is_flushed = self.flush(number);
@@ -268,11 +270,11 @@ impl Tunnel {
         }
     }
 
-    /// Closes the half that leads to the far end, behind what was written.
+    /// Closes the half towards the far end after the bytes already written.
     ///
     /// # Errors
     ///
-    /// [`Gone`] where the connection is over.
+    /// [`Gone`] if the connection has ended.
     pub fn finish(&mut self, conn: ConnId) -> Result<(), Gone> {
         let number = self.number_of(conn)?;
         if let Some(held) = self.conns.get_mut(&number)
@@ -284,8 +286,8 @@ impl Tunnel {
         Ok(())
     }
 
-    /// Returns bytes of the far end that were not [consumed](Self::consume) yet. Where there are none,
-    /// [`TunnelEvent::Readable`] or [`TunnelEvent::Finished`] tells what comes of it.
+    /// Returns the far end's bytes that were not [consumed](Self::consume) yet. If there are none,
+    /// [`TunnelEvent::Readable`] or [`TunnelEvent::Finished`] follows.
     pub fn readable(&mut self, conn: ConnId) -> &[u8] {
         let Ok(number) = self.number_of(conn) else {
             return &[];
@@ -300,7 +302,7 @@ impl Tunnel {
         &held.chunk
     }
 
-    /// Takes away the first `len` of the bytes that are [readable](Self::readable).
+    /// Removes the first `len` of the [readable](Self::readable) bytes.
     pub fn consume(&mut self, conn: ConnId, len: usize) {
         let number = self.number_of(conn);
         if let Some(held) = number.ok().and_then(|number| self.conns.get_mut(&number)) {
@@ -310,7 +312,7 @@ impl Tunnel {
         }
     }
 
-    /// Ends a connection at once, and resets the one at the far end. No event tells of it.
+    /// Ends a connection at once and resets it at the far end. No event follows.
     pub fn reset(&mut self, conn: ConnId) {
         let Ok(number) = self.number_of(conn) else {
             return;
@@ -322,31 +324,31 @@ impl Tunnel {
         self.remove(number);
     }
 
-    /// Takes word that the flow goes another way: what QUIC learnt of the old one does not count.
+    /// Reports that the flow has changed its path: QUIC discards its estimates for the old one.
     pub fn handle_moved(&mut self, now: Instant) {
         self.quic.move_path(now);
         self.pump(now);
     }
 
-    /// Ends the tunnel and all in it.
+    /// Ends the tunnel and its connections.
     pub fn close(&mut self, now: Instant) {
         self.quic.close(now);
         self.go_down(TunnelEnd::Local);
     }
 
-    /// Returns how many connections there are.
+    /// Returns the number of connections.
     #[must_use]
     pub fn len(&self) -> usize {
         self.conns.len()
     }
 
-    /// Returns whether there is none.
+    /// Returns whether there are no connections.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.conns.is_empty()
     }
 
-    /// Returns what was counted.
+    /// Returns the counters.
     #[must_use]
     pub const fn stats(&self) -> &TunnelStats {
         &self.stats
@@ -389,38 +391,38 @@ impl fmt::Debug for Tunnel {
     }
 }
 
-/// Bytes of one connection that may be on the way in one direction: sent, and not taken by the driver at
-/// the far end.
+/// Bytes of one connection in transit per direction: sent, and not read by the driver at the far
+/// end.
 pub const WINDOW: u32 = 512 << 10;
-/// An open record comes with the stream's first datagram; so long is waited for it.
+/// Timeout for an open record, which is in the stream's first datagram.
 const RECORD_MAX: Duration = Duration::from_secs(10);
-/// So long an exit's driver may dial.
+/// Timeout for an exit's driver to dial the server.
 const DIAL_MAX: Duration = Duration::from_secs(15);
-/// So long an entry waits for the answer: somewhat longer than the exit does.
+/// Timeout for an entry to receive the answer: longer than the exit's.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
-/// Without a sign of the other end for so long, which is asked for one each 4 s, a tunnel is over.
+/// Idle timeout of a tunnel; keep-alives are sent every 4 s.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 
-/// What one tunnel allows.
+/// Limits of one tunnel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TunnelConfig {
-    /// Connections of players at a time; 1,024, and at most [`PLAYERS_MAX`](Self::PLAYERS_MAX) whatever stands
-    /// here. Each may hold twice [`WINDOW`](WINDOW) at
-    /// this end, and at an exit a seventh more of them, which wait for a place, once.
+    /// Concurrent connections of players; default 1,024, limited to
+    /// [`PLAYERS_MAX`](Self::PLAYERS_MAX). Each may hold twice [`WINDOW`](WINDOW) at this end; at
+    /// an exit, up to a seventh more may wait for a slot, holding it once.
     pub players_max: u32,
-    /// Of them, those of one address: of IPv4 an address, of IPv6 a /64; 64: a browser opens six to each
-    /// host, and households share an address. A carrier's NAT with more players needs more.
+    /// Of them, those of one source, an IPv4 address or an IPv6 /64; default 64: a browser opens
+    /// six per host, and households share an address. A carrier's NAT with more players needs more.
     pub per_address_max: u32,
-    /// New connections a second; 256, and four times as many at once.
+    /// New connections per second; default 256, with a burst of four times as many.
     pub open_rate: u32,
 }
 
 impl TunnelConfig {
-    /// Most connections of players in a tunnel: QUIC remembers each stream that it allows from the start.
+    /// Upper bound of `players_max`: QUIC keeps state for each stream that it allows.
     pub const PLAYERS_MAX: u32 = 65_536;
 
-    /// Connections of players that there may be.
+    /// The effective limit of players' connections.
     pub(crate) fn players(&self) -> u32 {
         self.players_max.min(Self::PLAYERS_MAX)
     }
@@ -440,38 +442,38 @@ impl Default for TunnelConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TunnelStats {
-    /// Datagrams that were none of QUIC's for this connection.
+    /// Datagrams that were not part of this QUIC connection.
     pub junk: u64,
     /// Connections that players or the entry opened.
     pub opened: u64,
-    /// Of them, those that the exit took.
+    /// Opened connections that the exit accepted.
     pub accepted: u64,
-    /// Those that it refused.
+    /// Opened connections that the exit refused.
     pub refused: u64,
-    /// Not taken: as many connections as there may be, in all.
+    /// Connections over the limit of all connections.
     pub over_players: u64,
-    /// Not taken: as many as one address may have.
+    /// Connections over the limit of one address.
     pub over_address: u64,
-    /// Not taken, of all that come in here: as many as one /24 or /48 may have.
+    /// Connections over the limit of one /24 or /48, counted over all tunnels of the entry.
     pub over_prefix: u64,
-    /// Not taken, of all that go out here: as many as one entry may have.
+    /// Connections over one entry's share of the exit.
     pub over_share: u64,
-    /// Not taken: too many within a second.
+    /// Connections over the limit per second.
     pub over_rate: u64,
-    /// Streams that began with no open record.
+    /// Streams without a valid open record.
     pub malformed: u64,
-    /// Connections that nobody answered for in time.
+    /// Connections that timed out without an answer.
     pub unanswered: u64,
-    /// Connections that were reset, at either end.
+    /// Connections that were reset at either end.
     pub reset: u64,
-    /// Of them, those whose driver had taken next to nothing for long, beyond as many as may.
+    /// Connections reset because they stalled, above the limit of stalled ones.
     pub stalled: u64,
     /// Connections whose two halves were closed.
     pub done: u64,
 }
 
 impl TunnelStats {
-    /// What both have counted.
+    /// Returns the sums of both.
     pub(crate) const fn plus(self, other: &Self) -> Self {
         Self {
             junk: self.junk.saturating_add(other.junk),

@@ -12,7 +12,7 @@ use relay_mesh::game_edge::GameEdge;
 use relay_mesh::hop::{HopHeader, HopKind, LabelName, Phase, Piece};
 use relay_mesh::hop_key::{HopForm, HopKey, NextLabel};
 use relay_mesh::key_epoch::KeyEpoch;
-use relay_mesh::link_state::{Urgency, LinkDelta, LinkRecord, NodeRecord, Profile, Roles, ShortId};
+use relay_mesh::link_state::{LinkDelta, LinkRecord, NodeRecord, Profile, Roles, ShortId, Urgency};
 use relay_mesh::measure::LinkReport;
 use relay_mesh::message::{Have, Message, Request};
 use relay_mesh::path_probe::{DataReport, PathPadding, PathProbe, Sampling};

@@ -1,4 +1,4 @@
-//! One neighbour, as gossip sees it.
+//! Gossip state of one neighbour.
 
 use core::ops::BitOr;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,60 +12,60 @@ use crate::link_state::ShortId;
 #[derive(Debug)]
 pub(super) struct Neighbour {
     pub(super) push_mode: PushMode,
-    /// Whether we chose it, rather than it us.
+    /// Whether this node chose it.
     pub(super) is_chosen: bool,
-    /// Whether its link was up when last looked at.
+    /// Whether its link was up at the last check.
     pub(super) was_up: bool,
-    /// What it is to be told, of whom.
+    /// Records to push to it.
     pub(super) push: BTreeMap<ShortId, RecordParts>,
-    /// Of whose records it is to have word.
+    /// Origins to advertise to it.
     pub(super) have: BTreeSet<ShortId>,
-    /// When it may be told of more.
+    /// When the next push may be sent.
     pub(super) next_flush: Instant,
-    /// When it may be asked again.
+    /// When the next request may be sent.
     pub(super) next_request: Instant,
-    /// When it may be told again what is held.
+    /// When the next digest may be sent.
     pub(super) next_digest: Instant,
-    /// Whether it is to be told then.
+    /// Whether a digest is pending.
     pub(super) digest: DigestState,
-    /// What it has told of what it holds.
+    /// Whether it has sent a digest.
     digests_seen: DigestsSeen,
-    /// Bytes that it may say.
+    /// Limits the bytes it sends.
     inbound_bytes: TokenBucket,
-    /// Bytes of answers and digests that it may be told.
+    /// Limits the bytes of replies and digests to it.
     reply_bytes: TokenBucket,
-    /// Origins whose expired records it may be shown.
+    /// Limits the origins whose expired records are sent to it.
     expired_replies: TokenBucket,
 }
 
-/// What a neighbour is told of new records.
+/// How new records reach a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PushMode {
-    /// Nothing: we do not gossip with it.
+    /// Not at all: the neighbour takes no part in this node's gossip.
     None,
-    /// That they are there.
+    /// As advertisements.
     Lazy,
-    /// The records.
+    /// As records.
     Eager,
 }
 
-/// Whether a neighbour has told what it holds.
+/// Whether a neighbour has sent a digest.
 #[derive(Clone, Copy, Debug)]
 enum DigestsSeen {
     None,
     Some,
 }
 
-/// Whether a neighbour is to be told what is held.
+/// Whether a digest must be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DigestState {
-    /// It was told all that it was to be told.
+    /// None is pending.
     Sent,
-    /// It is, as soon as it may be.
+    /// One is sent as soon as the limits allow.
     Pending,
 }
 
-/// Parts of what an origin says; a set.
+/// A set of an origin's record kinds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RecordParts(u8);
 
@@ -88,29 +88,29 @@ impl Neighbour {
         }
     }
 
-    /// Whether this is the first time that it tells what it holds.
+    /// Returns whether no digest came before, and notes this one.
     pub(super) const fn is_first_digest(&mut self) -> bool {
         let is_first = matches!(self.digests_seen, DigestsSeen::None);
         self.digests_seen = DigestsSeen::Some;
         is_first
     }
 
-    /// Takes what a message of `len` bytes costs.
+    /// Consumes the budget of a received message of `len` bytes.
     pub(super) fn admit(&mut self, now: Instant, len: usize) -> bool {
         self.inbound_bytes.take(now, price(len))
     }
 
-    /// Takes what an answer or a digest of `len` bytes costs.
+    /// Consumes the budget of a reply or digest of `len` bytes.
     pub(super) fn may_reply(&mut self, now: Instant, len: usize) -> bool {
         self.reply_bytes.take(now, price(len))
     }
 
-    /// Takes what it costs to show the expired records of one origin.
+    /// Consumes the budget of one origin's expired records.
     pub(super) fn may_send_expired(&mut self, now: Instant) -> bool {
         self.expired_replies.take(now, 1)
     }
 
-    /// Has no part in gossip from now on.
+    /// Stops gossip with it.
     pub(super) fn part(&mut self) {
         self.push_mode = PushMode::None;
         self.is_chosen = false;
@@ -140,17 +140,17 @@ impl BitOr for RecordParts {
     }
 }
 
-/// A message's bytes and what goes with it, so that small ones are not free.
+/// A message's bytes and a fixed overhead, so that small messages are not free.
 fn price(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX).saturating_add(32)
 }
 
-/// Bytes a second of a neighbour's messages; 1,000 nodes need 20 KB over all links.
+/// Bytes per second of a neighbour's messages; 1,000 nodes need 20 KB over all links.
 const INBOUND_RATE: u32 = 256 << 10;
-/// Bytes a second of answers and digests to a neighbour.
+/// Bytes per second of replies and digests to a neighbour.
 const REPLY_RATE: u32 = 128 << 10;
-/// Origins a second whose expired records are shown to a neighbour.
+/// Origins per second whose expired records are sent to a neighbour.
 const EXPIRED_RATE: u32 = 4;
-/// The same at once, as many as a request names: after a part of the network was down, all of its nodes
-/// count from below behind one neighbour.
+/// Its burst, as many as one request names: after a partition heals, all nodes of the other part
+/// may restart their versions behind one neighbour.
 const EXPIRED_BURST: u32 = 64;

@@ -1,4 +1,4 @@
-//! How what was missed is found and fetched.
+//! Finds and fetches missed records.
 
 use core::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::link_state::ShortId;
 use crate::message::{Digest, Message, Request};
 
 impl<P: Provider> Gossip<P> {
-    /// Notes what a neighbour has; the next `tend` asks for it. Such messages come by the hundred,
-    /// and each look goes through all that is wanted.
+    /// Notes which records a neighbour has. The next `on_tick` requests them: digests may arrive by
+    /// the hundred, and each search covers all missing records.
     pub(super) fn on_digest(
         &mut self,
         now: Instant,
@@ -24,7 +24,7 @@ impl<P: Provider> Gossip<P> {
             .neighbours
             .get_mut(&from)
             .is_some_and(Neighbour::is_first_digest);
-        // What is on its way comes by itself.
+        // Records in flight arrive without a request.
         let due = if is_first { now } else { now + ON_ITS_WAY };
         for &(origin, state) in digest.entries() {
             if self.table.lacks(origin, state) {
@@ -47,7 +47,7 @@ impl<P: Provider> Gossip<P> {
         for message in self.table.answer(request) {
             bytes.clear();
             message.encode(&mut bytes);
-            // What finds no room now is asked for again after the next digest.
+            // What exceeds the limit is requested again after the next digest.
             if !neighbour.may_reply(now, bytes.len()) || self.outbox.len() >= OUTBOX_MAX {
                 self.stats.unanswered = self.stats.unanswered.saturating_add(1);
                 break;
@@ -57,7 +57,7 @@ impl<P: Provider> Gossip<P> {
         GossipUpdate::None
     }
 
-    /// Tells one neighbour, drawn by lot, what is held.
+    /// Sends a digest to one random neighbour.
     pub(super) fn compare(&mut self, now: Instant) {
         let count = u64::try_from(self.neighbours.len()).unwrap_or(0);
         let drawn = usize::try_from(self.generator.below(count)).unwrap_or(0);
@@ -66,8 +66,7 @@ impl<P: Provider> Gossip<P> {
         }
     }
 
-    /// Tells a neighbour what is held; later, and once, where it was told a moment ago, or had all
-    /// that it may be told.
+    /// Sends a digest, or defers it if one was sent recently or the reply limit is reached.
     pub(super) fn send_digest(&mut self, now: Instant, to: NodeId) {
         let Some(neighbour) = self.neighbours.get_mut(&to) else {
             return;
@@ -86,7 +85,7 @@ impl<P: Provider> Gossip<P> {
         self.outbox.push_back((to, bytes));
     }
 
-    /// Sends the digests that were put off and may leave now.
+    /// Sends deferred digests that are now allowed.
     pub(super) fn send_owed(&mut self, now: Instant) {
         let is_due =
             |held: &Neighbour| held.digest == DigestState::Pending && held.next_digest <= now;
@@ -97,7 +96,7 @@ impl<P: Provider> Gossip<P> {
         }
     }
 
-    /// Asks for what is due.
+    /// Sends due requests.
     pub(super) fn fetch(&mut self, now: Instant) {
         self.stats.looks = self.stats.looks.saturating_add(1);
         let (neighbours, generator) = (&mut self.neighbours, &mut self.generator);
@@ -111,14 +110,14 @@ impl<P: Provider> Gossip<P> {
     }
 }
 
-/// What a digest names and is missing is waited for so long.
+/// Delay before a record that a digest names is requested.
 const ON_ITS_WAY: Duration = Duration::from_secs(1);
-/// Between two digests to one neighbour: one of 1,000 nodes has 16 KB, and two bytes ask for it.
+/// Interval of digests to one neighbour: one of 1,000 nodes has 16 KB, and two bytes request it.
 const DIGEST_SPACING: Duration = Duration::from_secs(1);
 
 impl<P: Provider> Gossip<P> {
-    /// Shows a neighbour the last records of an origin that counts from below: the neighbour is the
-    /// origin, or passes them on to it as new.
+    /// Sends the last records of an expired origin to a neighbour that sent an older one: it is the
+    /// origin, or forwards them to it.
     pub(super) fn send_expired(&mut self, now: Instant, to: NodeId, origin: ShortId) {
         let Some(neighbour) = self.neighbours.get_mut(&to) else {
             return;

@@ -1,19 +1,18 @@
-//! Who is the root of the tree.
+//! Election of the tree's root.
 
 use core::time::Duration;
 
 use wire::{Instant, NodeId};
 
-/// Whose records make the tree, as far as this node knows.
+/// The current root, as far as this node knows.
 ///
-/// A root renews its record each 3 s and says in it that it is one. Of several the one with the
-/// lowest id counts. The node with the lowest id becomes root at once where there is none; the one
-/// with the next id waits 10 s longer, and so on for five of them, so that there is one again soon
-/// after a root died.
+/// A root renews its record every 3 s and marks it. If several do, the one with the lowest id
+/// counts. The node with the lowest id becomes root at once if there is none; each of the next four
+/// ids waits 10 s longer than the one before, so that a dead root is soon replaced.
 #[derive(Debug)]
 pub(super) struct Root {
     id: Option<NodeId>,
-    /// When it was heard of last, or looked for first.
+    /// When its last record arrived, or the start of the search.
     at: Instant,
 }
 
@@ -25,7 +24,7 @@ impl Root {
         Self { id: None, at: now }
     }
 
-    /// Takes word of a root; returns whether it is the one that counts.
+    /// Notes a root's record; returns whether it is the root that counts.
     pub(super) fn on_record(&mut self, now: Instant, id: NodeId) -> bool {
         let is_silent = now.saturating_since(self.at) > ROOT_TIMEOUT;
         let counts = is_silent || self.id.is_none_or(|held| id <= held);
@@ -36,12 +35,12 @@ impl Root {
         counts
     }
 
-    /// Whether the records of `id` make the tree.
+    /// Whether `id` is the root.
     pub(super) fn is(&self, id: &NodeId) -> bool {
         self.id.as_ref() == Some(id)
     }
 
-    /// Whether a node with `below` lower ids alive is to be the root.
+    /// Whether this node must be root; `below` live nodes have lower ids.
     pub(super) fn is_due(&self, now: Instant, own: NodeId, below: usize) -> bool {
         if self.is(&own) {
             return true;
@@ -58,7 +57,7 @@ impl Root {
     }
 }
 
-/// Without word for that long, a root is taken for dead; three of its records.
+/// A root without a record for this long counts as dead: three of its records.
 const ROOT_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Which links are eager, and what goes over which.
+//! Eager and lazy links, and what is sent over them.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use crate::measure::LinkReport;
 use crate::message::{Have, LINK_DELTAS_MAX, Message};
 
 impl<P: Provider> Gossip<P> {
-    /// Lets all who gossip with us, but the one it came from, know of something new.
+    /// Queues a new record for all gossip neighbours except `from`.
     pub(super) fn spread(&mut self, from: Option<NodeId>, origin: ShortId, what: RecordParts) {
         for (id, neighbour) in &mut self.neighbours {
             if Some(*id) == from {
@@ -33,10 +33,10 @@ impl<P: Provider> Gossip<P> {
         }
     }
 
-    /// Tells over eager links what waits and has waited long enough: the first word after a pause
-    /// goes on as it comes, and those that follow it closely go together.
+    /// Sends the queued records whose flush interval has passed over eager links. The first record
+    /// after a pause is sent at once; those that follow closely are batched.
     ///
-    /// Call it when all that came at once was handled.
+    /// Call it after a batch of inputs.
     pub fn flush(&mut self, now: Instant) {
         let next = now + self.flush_interval();
         let mut waiting = Vec::new();
@@ -51,7 +51,7 @@ impl<P: Provider> Gossip<P> {
         }
     }
 
-    /// Lets what waits leave with the next [`flush`](Self::flush).
+    /// Sends queued records with the next [`flush`](Self::flush).
     pub(super) fn hurry(&mut self, now: Instant) {
         for neighbour in self.neighbours.values_mut() {
             neighbour.next_flush = neighbour.next_flush.min(now);
@@ -81,7 +81,7 @@ impl<P: Provider> Gossip<P> {
         }
     }
 
-    /// Gives word over lazy links.
+    /// Sends advertisements over lazy links.
     pub(super) fn send_haves(&mut self) {
         let waiting: Vec<(NodeId, Have)> = self
             .neighbours
@@ -101,7 +101,7 @@ impl<P: Provider> Gossip<P> {
         }
     }
 
-    /// Chooses neighbours to gossip with in place of those that are gone or do not answer.
+    /// Chooses gossip neighbours in place of those that are gone or do not answer.
     pub(super) fn choose(&mut self, now: Instant, links: &BTreeMap<NodeId, LinkReport>) {
         self.part_from_dead(links);
         while self
@@ -111,7 +111,7 @@ impl<P: Provider> Gossip<P> {
             .count()
             < CHOSEN
         {
-            // Links that are not measured yet serve where there are no others.
+            // Unmeasured links are used only if there are no others.
             let free = self.neighbours.iter().filter(|(_, held)| !held.is_chosen);
             let (up, new): (Vec<_>, Vec<_>) = free.partition(|(_, held)| held.was_up);
             let is_up = |id: &NodeId| links.get(id).is_some_and(LinkReport::is_up);
@@ -138,8 +138,8 @@ impl<P: Provider> Gossip<P> {
         }
     }
 
-    /// Puts another in the place of one of our choice that brings nothing. Its link is lazy: if it
-    /// has what does not come over the tree, it is grafted soon.
+    /// Replaces a chosen neighbour with a lazy link by a random one. If that has records which the
+    /// tree does not deliver, its link is soon grafted.
     pub(super) fn change_one(&mut self) {
         let lazy = |held: &Neighbour| held.is_chosen && held.push_mode == PushMode::Lazy;
         let free = |held: &Neighbour| held.was_up && held.push_mode == PushMode::None;
@@ -157,7 +157,7 @@ impl<P: Provider> Gossip<P> {
         }
     }
 
-    /// One of the neighbours that are so, by lot.
+    /// Draws a random neighbour that matches.
     fn draw(&mut self, is_so: impl Fn(&Neighbour) -> bool) -> Option<NodeId> {
         let fitting = self.neighbours.iter().filter(|(_, held)| is_so(held));
         let fitting: Vec<NodeId> = fitting.map(|(id, _)| *id).collect();
@@ -166,8 +166,8 @@ impl<P: Provider> Gossip<P> {
         fitting.get(drawn).copied()
     }
 
-    /// Ends gossip over links that no longer answer; both ends are to know. A cut tree is mended at
-    /// once, and what is too much is pruned by the root's next record.
+    /// Stops gossip over dead links and informs the far end. A cut tree is repaired at once; the
+    /// root's next record prunes surplus eager links.
     fn part_from_dead(&mut self, links: &BTreeMap<NodeId, LinkReport>) {
         let (mut dead, mut is_cut) = (Vec::new(), false);
         for (id, neighbour) in &mut self.neighbours {
@@ -187,7 +187,7 @@ impl<P: Provider> Gossip<P> {
         }
     }
 
-    /// Makes all links eager, so that news go on at once where the tree was cut.
+    /// Makes all lazy links eager, to bridge a cut in the tree.
     pub(super) fn make_lazy_eager(&mut self) {
         let lazy = self
             .neighbours
@@ -199,7 +199,7 @@ impl<P: Provider> Gossip<P> {
         }
     }
 
-    /// Makes a link eager, from our side.
+    /// Makes a link eager from this side.
     pub(super) fn graft(&mut self, node: NodeId) {
         if let Some(neighbour) = self.neighbours.get_mut(&node) {
             neighbour.push_mode = PushMode::Eager;
@@ -208,7 +208,7 @@ impl<P: Provider> Gossip<P> {
         }
     }
 
-    /// Makes an eager link lazy that brought what we had, if there is another.
+    /// Makes an eager link lazy that delivered a known record, unless it is the only one.
     pub(super) fn prune(&mut self, from: NodeId) {
         let is_eager = |held: &Neighbour| held.push_mode == PushMode::Eager;
         let mut others = self.neighbours.iter().filter(|(id, _)| **id != from);
@@ -261,7 +261,7 @@ impl<P: Provider> Gossip<P> {
         GossipUpdate::None
     }
 
-    /// Lets a neighbour that is apart gossip with us, if not too many do.
+    /// Starts gossip with a neighbour that asks for it, up to [`JOINED_MAX`].
     fn join(&mut self, now: Instant, node: NodeId, push_mode: PushMode) {
         let sharing = self.neighbours.values();
         let sharing = sharing.filter(|held| held.push_mode != PushMode::None && !held.is_chosen);
@@ -281,11 +281,11 @@ impl<P: Provider> Gossip<P> {
     }
 }
 
-/// Neighbours that a node chooses. A random graph in which each node has 3 links or more is in one
-/// piece, but for one in many.
+/// Neighbours that a node chooses. A random graph with at least 3 links per node is almost surely
+/// connected.
 const CHOSEN: usize = 3;
-/// Others that may choose it; of 1,000 nodes that choose 3 each, hardly one is chosen by more.
+/// Others that may choose this node; if 1,000 nodes choose 3 each, hardly one is chosen by more.
 const JOINED_MAX: usize = 16;
-/// Word of a record is waited on so long before it is fetched: longer than a renewal takes over the
-/// whole tree, so that none is fetched that is on its way.
+/// Delay before an advertised record is requested: longer than a renewal takes over the whole tree,
+/// so that no record in flight is requested.
 const GRAFT_AFTER: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! Records that others are known to have.
+//! Records that neighbours have and this node lacks.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -9,40 +9,40 @@ use super::neighbour::Neighbour;
 use crate::link_state::{LinkStateTable, ShortId};
 use crate::message::Request;
 
-/// Whose records are missing, and which neighbours have them.
+/// Missing records by neighbour.
 ///
-/// Each neighbour has a list of its own, so what one invents takes no place from what others have.
-/// An origin that several have is asked of one at a time.
+/// Each neighbour has its own list, so that invented origins of one displace nothing of another. An
+/// origin that several have is requested from one at a time.
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
-    /// At most [`LIST_MAX`] of each neighbour; none is empty.
+    /// At most [`LIST_MAX`] per neighbour; none is empty.
     lists: BTreeMap<NodeId, BTreeMap<ShortId, Want>>,
-    /// Origins that a neighbour was asked for, and until when no other is.
+    /// Requested origins, and until when no other neighbour is asked.
     asked: BTreeMap<ShortId, Instant>,
 }
 
 #[derive(Debug)]
 struct Want {
     newer: Newer,
-    /// When to ask.
+    /// When to request it.
     due: Instant,
-    /// How often this neighbour was asked.
+    /// Number of requests to this neighbour.
     asked: u8,
 }
 
 /// What a neighbour has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Newer {
-    /// A record whose version has this low half; it said so over a lazy link.
+    /// A record with this low half of its version, advertised over a lazy link.
     Record(u32),
-    /// A state, by its digest.
+    /// A state, named in a digest.
     State(u64),
-    /// The list of a link record with this version, which came without it.
+    /// The list that belongs to a link record of this version, which arrived without it.
     Unlisted(u64),
 }
 
 impl Wanted {
-    /// Notes what a neighbour has.
+    /// Notes a record that a neighbour has.
     pub(super) fn add(&mut self, origin: ShortId, from: NodeId, newer: Newer, due: Instant) {
         let list = self.lists.entry(from).or_default();
         if list.len() >= LIST_MAX && !list.contains_key(&origin) {
@@ -56,13 +56,13 @@ impl Wanted {
         }
     }
 
-    /// Forgets what a neighbour has that is gone.
+    /// Removes a neighbour that is gone.
     pub(super) fn forget_source(&mut self, node: &NodeId) {
         self.lists.remove(node);
     }
 
-    /// Returns what to ask of whom, and whether that link is to be eager; at most one request a
-    /// second for each neighbour.
+    /// Returns due requests, and whether each grafts the link; at most one per second and
+    /// neighbour.
     pub(super) fn due(
         &mut self,
         now: Instant,
@@ -76,7 +76,7 @@ impl Wanted {
             neighbour.is_some_and(|neighbour| neighbour.next_request <= now)
         };
         let mut free: Vec<NodeId> = self.lists.keys().filter(may_ask).copied().collect();
-        // By lot, so that nobody who does not answer is often the first that is asked (Durstenfeld, 1964).
+        // Shuffled (Durstenfeld, 1964), so that a silent neighbour is not always asked first.
         for place in (1..free.len()).rev() {
             let among = u64::try_from(place).unwrap_or(0).saturating_add(1);
             free.swap(place, usize::try_from(generator.below(among)).unwrap_or(0));
@@ -94,8 +94,7 @@ impl Wanted {
         due
     }
 
-    /// Goes through what one neighbour has: forgets what is not missing any more, and asks for what
-    /// is due.
+    /// Drops a neighbour's records that are no longer missing, and returns those to request.
     fn ask(
         &mut self,
         now: Instant,
@@ -110,7 +109,7 @@ impl Wanted {
             }
             let has_room = origins.len() < Request::ORIGINS_MAX;
             if want.due <= now && has_room && !self.asked.contains_key(&origin) {
-                // All of it where the list is missing, which may be older than what is held.
+                // Everything, if the list is missing: it may be older than the record held.
                 let is_unlisted = matches!(want.newer, Newer::Unlisted(_));
                 let held = if is_unlisted { 0 } else { table.held(origin) };
                 origins.push((origin, held));
@@ -138,14 +137,14 @@ impl Want {
     }
 }
 
-/// Origins of one neighbour wanted at a time; as many as a digest names.
+/// Missing origins per neighbour; as many as a digest names.
 const LIST_MAX: usize = 1_024;
-/// Times that a record is asked for before the next word of it.
+/// Requests for a record until it is advertised again.
 const ASKED_MAX: u8 = 3;
-/// Between two times that it is.
+/// Interval of requests for one record.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Between two requests to one neighbour: it answers with two records for each origin, and a table
-/// checks 100 a second for each neighbour.
+/// Interval of requests to one neighbour: it answers with two records per origin, and a table
+/// checks 100 signatures per second and neighbour.
 const REQUEST_SPACING: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -183,7 +182,7 @@ mod tests {
             }
         }
 
-        /// What is asked of one neighbour.
+        /// Returns what is requested from one neighbour.
         fn asked(&mut self, now: Instant, of: NodeId) -> Vec<ShortId> {
             let (neighbours, generator) = (&mut self.neighbours, &mut self.generator);
             let due = self.wanted.due(now, &self.table, neighbours, generator);
@@ -209,7 +208,7 @@ mod tests {
         assert_eq!(asked, real.map(short).collect::<Vec<_>>());
     }
 
-    /// It names what others have too, again and again, and answers nothing.
+    /// It names every record that others have, repeatedly, and answers no request.
     #[test]
     fn mesh_a1_who_names_all_and_answers_nothing_holds_nothing_up_for_long() {
         let mut rig = Rig::new();
@@ -221,7 +220,7 @@ mod tests {
                 rig.name(HONEST, now, missing.iter().copied());
             }
             for origin in rig.asked(now, HONEST) {
-                // It answers.
+                // This one answers.
                 missing.remove(&u64::from_be_bytes(origin.0));
                 if let Some(list) = rig.wanted.lists.get_mut(&HONEST) {
                     list.remove(&origin);

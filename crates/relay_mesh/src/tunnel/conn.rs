@@ -11,39 +11,39 @@ use super::Tunnel;
 use super::event::ConnEnd;
 use super::open_record::{OpenReader, RESET};
 
-/// What one end knows of a connection.
+/// State of a connection at one end.
 #[derive(Debug)]
 pub(super) struct Conn {
-    /// Its stream; `None` at an entry that has not been granted one yet.
+    /// Its stream; `None` at an entry until QUIC allows one.
     pub(super) stream: Option<StreamId>,
     pub(super) stage: Stage,
-    /// By when it must have got further; `None` once it is open.
+    /// Timeout of the current stage; `None` once the connection is open.
     pub(super) deadline: Option<Instant>,
-    /// Whose place it has; `None` at an exit that has not read it yet.
+    /// The source it counts for; `None` at an exit until the open record is read.
     pub(super) source: Option<SourceKey>,
-    /// Our own first bytes, as far as the stream has not taken them: the open record or the answer.
+    /// The rest of our first bytes that the stream has not taken: open record or answer.
     pub(super) first: Vec<u8>,
-    /// Bytes taken from the stream and not yet by the driver; at most [`CHUNK_MAX`].
+    /// Bytes read from the stream and not yet by the driver; at most [`CHUNK_MAX`].
     pub(super) chunk: Bytes,
-    /// How far the driver takes them.
+    /// How fast the driver consumes them.
     pub(super) uptake: Uptake,
-    /// Whether the far end has sent all, and the driver knows.
+    /// State of the half from the far end.
     pub(super) inbound: Inbound,
     pub(super) outbound: Outbound,
-    /// What the driver waits for.
+    /// Events that the driver waits for.
     pub(super) wants: Wants,
 }
 
-/// How far a connection is.
+/// Stage of a connection.
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// Entry: the exit has not answered.
+    /// Entry: waits for the exit's answer.
     Asking,
-    /// Exit: the open record is not whole.
+    /// Exit: reads the open record.
     Reading(OpenReader),
-    /// Exit: the driver has not answered.
+    /// Exit: waits for the driver's answer.
     Dialling,
-    /// Bytes pass.
+    /// Passes bytes.
     Open,
 }
 
@@ -56,25 +56,25 @@ pub(super) enum Inbound {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outbound {
     Open,
-    /// The driver has no more; the stream does not know yet.
+    /// The driver has finished; the stream has not.
     Ending,
-    /// The stream knows.
+    /// The stream is finished.
     Ended,
-    /// The far end has all of it.
+    /// The far end has acknowledged all bytes.
     Delivered,
 }
 
-/// News that the driver is owed.
+/// Events that are due to the driver.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Wants {
-    /// There were no bytes when it last asked.
+    /// No bytes were readable at its last call.
     pub(super) read: bool,
-    /// Not all bytes were taken when it last wrote.
+    /// Not all bytes were taken at its last write.
     pub(super) write: bool,
 }
 
 impl Conn {
-    /// One that waits for an answer until `deadline`.
+    /// Creates one that must be answered before `deadline`.
     pub(super) fn new(stage: Stage, deadline: Instant) -> Self {
         Self {
             stream: None,
@@ -93,36 +93,36 @@ impl Conn {
         }
     }
 
-    /// Whether the driver's bytes may follow our own: at an exit they do once it has accepted.
+    /// Whether the driver's bytes may follow our first ones: at an exit, after it has accepted.
     pub(super) const fn may_write(&self) -> bool {
         matches!(self.stage, Stage::Asking | Stage::Open)
     }
 
-    /// Whether nothing more is to pass in either direction.
+    /// Whether both halves are closed and delivered.
     pub(super) fn is_done(&self) -> bool {
         self.inbound == Inbound::Ended && self.outbound == Outbound::Delivered
     }
 }
 
-/// Bytes taken from a stream at a time.
+/// Bytes read from a stream at a time.
 pub(super) const CHUNK_MAX: usize = 16 << 10;
 
-/// How far a connection's driver takes what the far end sent.
+/// How fast a driver consumes the far end's bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Uptake {
-    /// Bytes since the last look.
+    /// Bytes since the last check.
     taken: usize,
-    /// Looks in a row that found bytes waiting and few taken.
+    /// Consecutive checks that found bytes waiting and few consumed.
     looks: u32,
 }
 
 impl Uptake {
-    /// Takes note of bytes that the driver consumed.
+    /// Notes bytes that the driver consumed.
     pub(super) const fn on_consumed(&mut self, len: usize) {
         self.taken = self.taken.saturating_add(len);
     }
 
-    /// Looks at a connection of which `waiting` bytes wait for the driver.
+    /// Checks a connection with `waiting` unread bytes.
     fn look(&mut self, waiting: usize) {
         let is_slow = core::mem::take(&mut self.taken) < TAKEN_MIN;
         self.looks = if waiting > 0 && is_slow {
@@ -138,7 +138,7 @@ impl Uptake {
 }
 
 impl Tunnel {
-    /// Sets the time of the next look, if there are connections.
+    /// Schedules the next check if there are connections.
     pub(super) fn plan_look(&mut self, now: Instant) {
         if self.conns.is_empty() {
             self.look_at = None;
@@ -147,7 +147,7 @@ impl Tunnel {
         }
     }
 
-    /// Resets the longest stalled connections beyond [`STALLED_MAX`].
+    /// Resets the longest stalled connections above [`STALLED_MAX`].
     pub(super) fn reset_stalled(&mut self, now: Instant) {
         if self.look_at.is_none_or(|at| now < at) {
             return;
@@ -172,11 +172,12 @@ impl Tunnel {
     }
 }
 
-/// Time between two looks.
+/// Interval of the checks.
 const LOOK_GAP: Duration = Duration::from_secs(2);
-/// Bytes that a driver takes within it at least: 32 kbit/s.
+/// Bytes that a driver must consume within it: 32 kbit/s.
 const TAKEN_MIN: usize = 8 << 10;
-/// A connection is stalled after so many looks in a row: 4 to 6 s.
+/// Consecutive checks after which a connection counts as stalled: 4 to 6 s.
 const LOOKS: u32 = 3;
-/// Stalled connections of one tunnel: they hold 66 MiB at most, each [`WINDOW`](super::WINDOW) and a chunk.
+/// Stalled connections per tunnel: they hold at most 66 MiB, each [`WINDOW`](super::WINDOW) and a
+/// chunk.
 const STALLED_MAX: usize = 128;

@@ -1,95 +1,95 @@
-//! What a tunnel tells of itself and of the connections in it.
+//! Events of a tunnel and its connections.
 
 use core::fmt;
 
 use super::open_record::{OpenRecord, Refusal};
 
-/// Names one player's connection at one end of a tunnel; never used twice.
+/// Names one player's connection at one end of a tunnel; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId {
-    /// The tunnel, as numbered by whoever made it.
+    /// The tunnel's number, as given by its creator.
     pub tunnel: u32,
-    /// The connection, counted by the tunnel.
+    /// The connection's number within the tunnel.
     pub number: u64,
 }
 
-/// News of a tunnel.
+/// An event of a tunnel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TunnelEvent {
-    /// Both ends have proved who they are.
+    /// Both ends have proved their identity.
     Up,
-    /// At an exit: the entry has a connection for a game. It waits for
-    /// [`accept`](super::Tunnel::accept) or [`refuse`](super::Tunnel::refuse), for 15 s.
+    /// Exit: the entry opens a connection for a game. Answer with [`accept`](super::Tunnel::accept)
+    /// or [`refuse`](super::Tunnel::refuse) within 15 s.
     Asked {
-        /// Its name from now on.
+        /// The new connection.
         conn: ConnId,
-        /// Whose it is, and for which game.
+        /// Its player and game.
         open: OpenRecord,
     },
-    /// At an entry: the exit's server has answered.
+    /// Entry: the exit's server has answered.
     Accepted {
-        /// Which connection.
+        /// The connection.
         conn: ConnId,
     },
-    /// There are bytes to be had from [`readable`](super::Tunnel::readable), which had none before.
+    /// [`readable`](super::Tunnel::readable), which was empty, has bytes.
     Readable {
-        /// Of which connection.
+        /// The connection.
         conn: ConnId,
     },
-    /// [`write`](super::Tunnel::write), which did not take all before, takes bytes again.
+    /// [`write`](super::Tunnel::write), which did not take all bytes, has room again.
     Writable {
-        /// For which connection.
+        /// The connection.
         conn: ConnId,
     },
-    /// All bytes of the far end have been taken, and no more come: the half that leads here is closed.
+    /// All bytes of the far end were consumed, and it has closed its half.
     Finished {
-        /// Of which connection.
+        /// The connection.
         conn: ConnId,
     },
-    /// A connection is over, and its name means nothing any more. Not told to whoever resets it.
+    /// A connection has ended, and its id is invalid. Not reported to the end that reset it.
     Ended {
-        /// Which.
+        /// The connection.
         conn: ConnId,
-        /// How.
+        /// How it ended.
         end: ConnEnd,
     },
-    /// The tunnel is over; its connections have been told to have ended before.
+    /// The tunnel is down; the end of each connection was reported before.
     Down {
-        /// Why.
+        /// The reason.
         end: TunnelEnd,
     },
 }
 
-/// How a connection ended. For all but [`Done`](Self::Done) the TCP connection is to be reset.
+/// How a connection ended. In all cases except [`Done`](Self::Done), reset the TCP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnEnd {
-    /// Both halves were closed, and all bytes are where they belong.
+    /// Both halves were closed and all bytes delivered.
     Done,
-    /// The exit did not take it.
+    /// The exit refused it.
     Refused(Refusal),
-    /// The TCP connection at the far end was reset, or its player is gone.
+    /// The TCP connection at the far end was reset, or the player is gone.
     Reset,
-    /// The far end did not answer in time, or the driver here did not.
+    /// The far end, or the driver at this one, did not answer in time.
     Unanswered,
-    /// The tunnel is over.
+    /// The tunnel is down.
     Lost(TunnelEnd),
 }
 
-/// Why a tunnel is over.
+/// Why a tunnel is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TunnelEnd {
-    /// It was closed at this end.
+    /// This end closed it.
     Local,
-    /// It was closed at the other end.
+    /// The far end closed it.
     Closed,
-    /// Nothing came from the other end for 20 s.
+    /// Nothing arrived from the far end for 20 s.
     Silent,
-    /// The other end is not who it should be, or says so of this one.
+    /// One end did not prove the expected identity.
     Identity,
-    /// The other end broke a rule of QUIC, or says so of this one.
+    /// One end violated the QUIC protocol.
     Protocol,
 }
 
@@ -105,17 +105,17 @@ impl fmt::Display for TunnelEnd {
     }
 }
 
-/// Why a tunnel takes no connection.
+/// Why a tunnel accepts no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// It has as many as it may.
+    /// Its limit of connections is reached.
     Players,
-    /// The player's address has as many as it may.
+    /// The limit of the player's address is reached.
     Address,
-    /// Too many came within a second.
+    /// The limit of connections per second is reached.
     Rate,
-    /// It is over, or leads players out, not in.
+    /// It is down, or it is an exit's end.
     Closed,
 }
 
@@ -132,7 +132,7 @@ impl fmt::Display for OpenError {
 
 impl core::error::Error for OpenError {}
 
-/// The connection is over, or never was.
+/// The connection has ended, or never existed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gone;
 

@@ -1,4 +1,4 @@
-//! Who a connection at an entry is for, where proxies before the entry say so.
+//! The inbound PROXY header of a connection at an entry.
 
 use core::fmt;
 use core::net::SocketAddr;
@@ -11,32 +11,32 @@ use crate::proxy_header::{
     BadHeader, Ends, Found, LEN_USUAL, PolicyViolation, Transport, TrustedProxies, read,
 };
 
-/// Reads the header of the PROXY protocol that a connection begins with, from trusted proxies alone.
+/// Reads the PROXY protocol header that a connection begins with, from trusted proxies only.
 ///
-/// For games whose entry names trusted proxies; others do without, and pass on every byte. Who is no
-/// trusted proxy may not begin like one: its own header would reach a server that believes it.
+/// Use it for games whose entry names trusted proxies; connections of other games are passed on
+/// whole. An untrusted peer may not send a header: it would reach a server that trusts it.
 #[derive(Debug)]
 pub struct InboundHeader {
     peer: SocketAddr,
     local: SocketAddr,
     deadline: Instant,
-    /// What came, as long as it may be a part of a header.
+    /// Received bytes that may be part of a header.
     bytes: Vec<u8>,
 }
 
-/// What is known once a connection has begun.
+/// A connection whose player is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InboundConn {
-    /// Whose connection it is.
+    /// The player's address.
     pub player: SocketAddr,
-    /// What the player connected to.
+    /// The address that the player connected to.
     pub listen: SocketAddr,
-    /// What came behind the header: the first bytes of the game's own.
+    /// The bytes after the header: the first of the game's own.
     pub rest: Vec<u8>,
 }
 
 impl InboundHeader {
-    /// Begins for a connection from `peer`, taken at `local`.
+    /// Starts for a connection from `peer`, accepted at `local`.
     #[must_use]
     pub fn new((peer, local): (SocketAddr, SocketAddr), now: Instant) -> Self {
         Self {
@@ -47,18 +47,19 @@ impl InboundHeader {
         }
     }
 
-    /// Returns until when a header may take to come, 5 s from the start, whatever dribbles in meanwhile.
+    /// Returns the time by which the header must be complete: 5 s from the start, even if bytes
+    /// trickle in.
     #[must_use]
     pub const fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Takes the next bytes of the connection; `None` where more are to come before anything is known.
-    /// Holds fewer than 536 bytes, and what was given last.
+    /// Handles the connection's next bytes; `None` if more are needed. Buffers fewer than 536 bytes
+    /// besides the last input.
     ///
     /// # Errors
     ///
-    /// [`InboundHeaderError`] where the connection is to be reset.
+    /// [`InboundHeaderError`] if the connection must be reset.
     pub fn take(
         &mut self,
         trusted: &TrustedProxies,
@@ -77,7 +78,7 @@ impl InboundHeader {
             if ends.transport != Transport::Stream {
                 return Err(InboundHeaderError::Header(BadHeader::Family));
             }
-            // The game server is told of him, and may take an address for one that it can speak to.
+            // The game server receives this address and may treat it as one that it can reach.
             if !is_of_one_host(ends.source) {
                 return Err(InboundHeaderError::Address);
             }
@@ -85,12 +86,12 @@ impl InboundHeader {
         Ok(Some(self.inbound(ends, len)))
     }
 
-    /// Says what becomes of a connection whose [`deadline`](Self::deadline) has come: of one that began
-    /// with no header, and that need have none, nothing bad.
+    /// Decides on a connection whose [`deadline`](Self::deadline) has passed: it is valid if it
+    /// sent nothing and needs no header.
     ///
     /// # Errors
     ///
-    /// [`InboundHeaderError`] where it is to be reset.
+    /// [`InboundHeaderError`] if it must be reset.
     pub fn on_timeout(
         &mut self,
         trusted: &TrustedProxies,
@@ -118,13 +119,13 @@ impl InboundHeader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InboundHeaderError {
-    /// It begins like a header and goes on otherwise.
+    /// Its header is malformed.
     Header(BadHeader),
-    /// It has a header that it may not have, or none where it must.
+    /// It has a header that is not allowed, or lacks a required one.
     PolicyViolation(PolicyViolation),
-    /// A header was begun and did not end in time.
+    /// A header was incomplete at the deadline.
     Slow,
-    /// It names a player where no host can be: a broadcast, multicast or unspecified address, or port 0.
+    /// The header's source is no host: a broadcast, multicast or unspecified address, or port 0.
     Address,
 }
 
@@ -141,7 +142,7 @@ impl fmt::Display for InboundHeaderError {
 
 impl core::error::Error for InboundHeaderError {}
 
-/// A header comes with the first segment; the specification, section 2, has proxies send it at once.
+/// The specification, section 2, requires proxies to send the header at once, in the first segment.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

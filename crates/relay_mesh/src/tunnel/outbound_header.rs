@@ -1,4 +1,4 @@
-//! What a game's server is told before the first byte of a player's stream.
+//! The outbound PROXY header, which a game's server receives before a player's stream.
 
 use super::open_record::OpenRecord;
 use crate::proxy_header::{
@@ -6,26 +6,26 @@ use crate::proxy_header::{
 };
 use crate::server_header::{HeaderExtras, ServerHeader};
 
-/// What an exit knows of a stream besides its record.
+/// An exit's data for a stream's header, besides its open record.
 #[derive(Clone, Copy, Debug)]
 pub struct OutboundHeader<'a> {
-    /// In which form the server is told.
+    /// The form of the header.
     pub header: ServerHeader,
-    /// The stream's own name: 8 bytes of the exit's run, 8 of the stream within it.
+    /// The stream's unique id: 8 bytes of the exit's run, 8 of the stream within it.
     pub session: [u8; 16],
-    /// The nodes on the way, 8 bytes each, the entry first.
+    /// The nodes on the route, 8 bytes each, the entry first.
     pub nodes: &'a [u8],
 }
 
 impl OutboundHeader<'_> {
-    /// Appends the header for the server of a stream that began with `open`.
+    /// Appends the header of a stream that began with `open`.
     ///
-    /// Its destination is the address that the player connected to, as the specification has it, section 2.
+    /// Its destination is the address that the player connected to; the specification, section 2.
     ///
     /// # Errors
     ///
-    /// [`WriteError`] where there can be no such header; nothing is appended then. None is known that a
-    /// record makes.
+    /// [`WriteError`] if the header is invalid; nothing is appended then. No decoded record is
+    /// known to cause it.
     pub fn write(&self, open: &OpenRecord, out: &mut Vec<u8>) -> Result<(), WriteError> {
         let ends = Ends {
             transport: Transport::Stream,

@@ -1,9 +1,9 @@
-//! Packets that ask whether a path carries, once a tunnel has been moved to it.
+//! Probes of a path after a tunnel has moved to it.
 //!
-//! QUIC takes what was on its way over the path before as still on its way, up to a probe timeout that silence
-//! has doubled again and again: so it may send nothing over the new path for seconds. What is acknowledged
-//! there tells it what was lost. Until then some packets leave beyond its window, and are said again, each
-//! wait twice the one before.
+//! QUIC counts packets in flight on the old path until a probe timeout, which doubles with each
+//! silent one: it may send nothing on the new path for seconds. Acknowledgements from the new path
+//! tell it what was lost. Until one arrives, some packets exceed the congestion window, each after
+//! twice the wait before it.
 
 use core::any::Any;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -15,40 +15,40 @@ use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{Controller, ControllerFactory, CubicConfig};
 use wire::Instant;
 
-/// When to knock next.
+/// Schedules the probes.
 #[derive(Debug, Default)]
 pub(super) struct PathProbes {
     allowance: Arc<ProbeAllowance>,
-    /// When, and after which wait.
+    /// Time of the next probe, and the wait after it.
     next: Option<(Instant, Duration)>,
 }
 
-/// What the congestion controller of a connection is told, and tells.
+/// State shared with the connection's congestion controller.
 #[derive(Debug, Default)]
 pub(super) struct ProbeAllowance {
-    /// Packets that may leave beyond the window.
+    /// Packets that may exceed the window.
     packets: AtomicU32,
     is_answered: AtomicBool,
 }
 
 impl PathProbes {
-    /// What makes the connection's controllers.
+    /// Returns the factory of the connection's controllers.
     pub(super) fn controllers(&self) -> Arc<dyn ControllerFactory + Send + Sync> {
         Arc::new(Controllers(Arc::clone(&self.allowance)))
     }
 
-    /// Begins, with one that is due now.
+    /// Starts with a probe that is due now.
     pub(super) fn begin(&mut self, now: Instant) {
         self.allowance.is_answered.store(false, Ordering::Relaxed);
         self.next = Some((now, FIRST_WAIT));
     }
 
-    /// Returns when the next is due, if any is.
+    /// Returns when the next probe is due, if any.
     pub(super) fn due(&self) -> Option<Instant> {
         self.next.map(|(at, _)| at)
     }
 
-    /// Whether to knock at `now`.
+    /// Whether to send a probe at `now`.
     pub(super) fn is_time(&mut self, now: Instant) -> bool {
         let Some((at, wait)) = self.next else {
             return false;
@@ -67,7 +67,7 @@ impl PathProbes {
     }
 }
 
-/// Makes controllers that heed [`ProbeAllowance`].
+/// Creates controllers that use [`ProbeAllowance`].
 struct Controllers(Arc<ProbeAllowance>);
 
 impl ControllerFactory for Controllers {
@@ -79,7 +79,7 @@ impl ControllerFactory for Controllers {
     }
 }
 
-/// CUBIC (RFC 9438), and leave to send a few packets beyond its window.
+/// CUBIC (RFC 9438), with an allowance of a few packets above its window.
 struct ProbingController {
     inner: Box<dyn Controller>,
     allowance: Arc<ProbeAllowance>,
@@ -156,9 +156,9 @@ impl Controller for ProbingController {
     }
 }
 
-/// Packets of one knock: one that is lost by chance is no silence.
+/// Packets per probe, so that one random loss does not look like silence.
 const PACKETS: u32 = 2;
-/// From the first knock to the second; doubled each time.
+/// Wait after the first probe; doubled each time.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
-/// The longest: five probes within 1.5 s.
+/// Longest wait: five probes within 1.5 s.
 const LAST_WAIT: Duration = Duration::from_millis(1_600);

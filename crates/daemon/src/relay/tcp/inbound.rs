@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use crypto::Ring;
 use mio::net::TcpStream;
-use relay_mesh::tunnel::{InboundHeaderError, InboundConn, InboundHeader};
+use relay_mesh::tunnel::{InboundConn, InboundHeader, InboundHeaderError};
 use relay_mesh::{Node, TcpPort};
 use wire::Instant;
 use wire::address::canonical;
@@ -103,7 +103,12 @@ impl TcpSockets {
                 return;
             };
             let taken = connection.read(&mut self.read_buffer);
-            let Stage::ProxyHeader { game, inbound_header, .. } = &mut connection.stage else {
+            let Stage::ProxyHeader {
+                game,
+                inbound_header,
+                ..
+            } = &mut connection.stage
+            else {
                 return;
             };
             let Some(trusted) = self.setup.proxies.get(game) else {
@@ -137,7 +142,12 @@ impl TcpSockets {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
-        let Stage::ProxyHeader { game, inbound_header, .. } = &mut connection.stage else {
+        let Stage::ProxyHeader {
+            game,
+            inbound_header,
+            ..
+        } = &mut connection.stage
+        else {
             return;
         };
         if let Some(trusted) = self.setup.proxies.get(game) {
