@@ -40,10 +40,10 @@ pub use read::{Found, HeaderStart, LEN_USUAL, header_start, read, read_datagram}
 pub use trust::{HeaderPolicy, PREFIXES_MAX, PolicyViolation, TrustError, TrustedProxies};
 pub use write::{BLOCK_MAX, Checksum, WriteError, write_block};
 
-/// What a header of version 2 begins with; the specification, section 2.2.
+/// Signature of version 2; the specification, section 2.2.
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
 
-/// Returns whether `bytes` begin as a header of version 2 does, whatever follows.
+/// Returns whether `bytes` begin with the signature of version 2.
 pub(crate) fn is_like(bytes: &[u8]) -> bool {
     bytes.starts_with(&SIGNATURE)
 }

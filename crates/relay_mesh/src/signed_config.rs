@@ -1,9 +1,9 @@
-//! What the super-admin says: a signed document of games, members and admin keys.
+//! Signed configuration: a document of games, members and admin keys, signed by admins.
 //!
-//! A [`Document`] is JSON text that an operator writes. An [`Envelope`] is that text, byte for byte,
-//! with the signatures of admins. A [`Holder`] keeps the one in force: it takes a newer one where
-//! enough admins of the one in force signed it, never an older one, and says what changed. Nothing
-//! here has a clock, a file or a socket.
+//! A [`Document`] is JSON text that an operator writes. An [`Envelope`] is that text, byte for
+//! byte, with the admins' signatures. A [`Holder`] keeps the document in force: it accepts a newer
+//! one if enough admins of the one in force signed it, never an older one, and returns what
+//! changed. This module uses no clock, file or socket.
 //!
 //! **Signatures.** ECDSA P-256 with SHA-256, r and s of 32 bytes. Signed bytes:
 //!
@@ -11,18 +11,19 @@
 //! "tw1 mesh config" 15 ‖ document
 //! ```
 //!
-//! The document is never written again from what was read of it. Documents are told apart by
-//! network, keys and version only: an ECDSA signature can be changed without the key, so nothing is named
-//! or deduplicated by one.
+//! A document is never re-encoded. Documents are identified by network, keys and version only: an
+//! ECDSA signature can be altered without the key, so none serves as an identity.
 //!
-//! **Order.** Changes of the admin keys count before versions: no key signs a document that outlasts the
-//! change that retires the key ([`Holder`]).
+//! **Order.** Changes of the admin keys count before versions: no document signed by a key outlives
+//! the change that retires the key ([`Holder`]).
 //!
-//! **Spread.** Nodes tell neighbours the version they hold, and fetch what is newer from any of them,
-//! in pieces ([`ConfigMessage`], [`Spread`]).
+//! **Distribution.** Nodes advertise the version they hold to neighbours, and fetch a newer one
+//! from
+//! any of them, in pieces ([`ConfigMessage`], [`Spread`]).
 //!
-//! **Order of checks.** Signatures come before the text: a JSON parser meets only bytes that enough
-//! admins signed.
+//! **Order of checks.** Signatures are checked before the text: the JSON parser sees only bytes
+//! that
+//! enough admins signed.
 
 mod admin_keys;
 mod chain;

@@ -18,7 +18,7 @@ use super::header::Tlvs;
 use super::header::{Ends, Header, Subject, Transport, Version};
 use super::read::Found;
 
-/// What stands before the addresses.
+/// Length of the part before the addresses.
 pub(super) const FIXED_LEN: usize = 16;
 /// Version and command.
 pub(super) const LOCAL: u8 = 0x20;
@@ -26,7 +26,7 @@ pub(super) const PROXY: u8 = 0x21;
 /// Two addresses of 108 bytes each.
 const UNIX_LEN: usize = 216;
 
-/// Reads a header from bytes that begin with the signature, or are the start of it.
+/// Reads a header from bytes that begin with the signature, or are a prefix of it.
 pub(super) fn read(bytes: &[u8], len_max: usize) -> Result<Found<'_>, BadHeader> {
     let Some((fixed, rest)) = bytes.split_first_chunk::<FIXED_LEN>() else {
         return if len_max < FIXED_LEN {
@@ -51,10 +51,10 @@ pub(super) fn read(bytes: &[u8], len_max: usize) -> Result<Found<'_>, BadHeader>
         (_, Family::V6(transport)) => v6(transport, rest)?,
         (_, Family::Unix | Family::None | Family::Ignored) => Subject::Unnamed,
     };
-    // What the proxy says of itself, and of whom it names no family, is to be skipped, whatever it is.
+    // Addresses of `LOCAL`, and of no family, must be skipped, whatever they are.
     let is_skipped = command == LOCAL || matches!(family, Family::None);
     let tlvs = match (family, Tlvs::read(whole, family.end())) {
-        // Nobody can say where they would begin.
+        // The start of extensions is unknown.
         (Family::Ignored, _) => Tlvs::NONE,
         (_, Err(BadHeader::Tlv)) if is_skipped => Tlvs::NONE,
         (_, tlvs) => tlvs?,
@@ -67,20 +67,20 @@ pub(super) fn read(bytes: &[u8], len_max: usize) -> Result<Found<'_>, BadHeader>
     }))
 }
 
-/// Whose addresses a header has.
+/// The addresses of a header.
 #[derive(Clone, Copy, Debug)]
 enum Family {
     V4(Transport),
     V6(Transport),
     Unix,
-    /// Of no family and no transport.
+    /// No family and no transport.
     None,
-    /// The proxy's own, which is to be ignored and is none of these.
+    /// The proxy's own; to be ignored.
     Ignored,
 }
 
 impl Family {
-    /// Reads the bytes of command and family, of a header with `rest_len` bytes behind its fixed ones.
+    /// Reads the command and family bytes of a header with `rest_len` bytes after the fixed part.
     fn of(command: u8, family: u8, rest_len: usize) -> Result<Self, BadHeader> {
         match command {
             PROXY => Self::of_another(family, rest_len),
@@ -102,7 +102,7 @@ impl Family {
             (1, Some(transport)) => Self::V4(transport),
             (2, Some(transport)) => Self::V6(transport),
             (3, Some(_)) => Self::Unix,
-            // Half a name is none of the combinations that section 2.2 expects.
+            // Section 2.2 defines no other combination.
             _ => return Err(BadHeader::Family),
         };
         if family.len() > rest_len {
@@ -111,12 +111,12 @@ impl Family {
         Ok(family)
     }
 
-    /// Returns where extensions begin.
+    /// Returns the offset of the extensions.
     const fn end(self) -> usize {
         FIXED_LEN.saturating_add(self.len())
     }
 
-    /// Returns the bytes of its addresses and ports.
+    /// Returns the length of addresses and ports.
     const fn len(self) -> usize {
         match self {
             Self::V4(_) => 12,

@@ -1,24 +1,24 @@
-//! What a header says.
+//! Contents of a header.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// A header, and where what it stands before begins.
+/// A header, and the offset of the payload after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Header<'a> {
-    /// In which form it came.
+    /// Its version.
     pub version: Version,
-    /// Whom it is about.
+    /// The peer that it describes.
     pub subject: Subject,
-    /// Its extensions, in their order; none in version 1.
+    /// Its extensions, in order; none in version 1.
     pub tlvs: Tlvs<'a>,
-    /// Its bytes; what the proxied peer said begins behind them.
+    /// Its length in bytes; the proxied peer's data follow.
     pub len: usize,
 }
 
 impl<'a> Header<'a> {
-    /// Returns the two ends that it names; `None` where the connection's own count.
+    /// Returns the two addresses; `None` if the connection's own apply.
     #[must_use]
     pub const fn ends(&self) -> Option<Ends> {
         match self.subject {
@@ -27,7 +27,7 @@ impl<'a> Header<'a> {
         }
     }
 
-    /// Returns the value of the first extension of a kind.
+    /// Returns the value of the first extension of this kind.
     #[must_use]
     pub fn tlv(&self, kind: TlvKind) -> Option<&'a [u8]> {
         let mut tlvs = self.tlvs.clone();
@@ -35,7 +35,7 @@ impl<'a> Header<'a> {
     }
 }
 
-/// Form of a header.
+/// Version of a header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
     /// A line of text, for streams; the specification, section 2.1.
@@ -45,33 +45,33 @@ pub enum Version {
     Two,
 }
 
-/// Whom a header is about.
+/// The peer that a header describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
-    /// The proxy itself, such as to see whether the server is there: its own address counts.
+    /// The proxy itself, for example in a health check: its own address applies.
     Proxy,
-    /// Somebody of whom no address is told: `UNKNOWN` of version 1; in version 2 no family, or a socket of a
-    /// file system. The proxy's own address counts, as far as any does.
+    /// A peer without an address: `UNKNOWN` in version 1; in version 2 no family, or a UNIX socket.
+    /// The proxy's own address applies.
     Unnamed,
-    /// Somebody with addresses.
+    /// A peer with addresses.
     Flow(Ends),
 }
 
-/// The two ends of what is proxied, as the proxy sees them.
+/// Source and destination of a proxied flow, as the proxy sees them.
 ///
-/// An IPv4 address mapped into IPv6 (RFC 4291, section 2.5.5.2) is read as the IPv4 address. An unspecified
-/// or multicast address is read as it is: whoever asks decides what it is worth.
+/// An IPv4-mapped IPv6 address (RFC 4291, section 2.5.5.2) is read as IPv4. Unspecified and
+/// multicast addresses are not rejected; the caller must check them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ends {
-    /// What is between them.
+    /// The transport.
     pub transport: Transport,
-    /// Who spoke first: the player.
+    /// The initiator: the player.
     pub source: SocketAddr,
-    /// To whom: the address that the player spoke to, or the server's.
+    /// The address that the player connected to, or the server's.
     pub destination: SocketAddr,
 }
 
-/// What is proxied.
+/// Transport of a proxied flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Transport {
     /// TCP.
@@ -80,12 +80,12 @@ pub enum Transport {
     Datagram,
 }
 
-/// Two addresses of one family: as a header holds them.
+/// Two addresses of one family, as in a header.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Pair {
-    /// Both are IPv4, or mapped.
+    /// Both are IPv4 or IPv4-mapped.
     V4([Ipv4Addr; 2]),
-    /// At least one is not; an IPv4 address is mapped into IPv6.
+    /// At least one is IPv6; an IPv4 address is mapped.
     V6([Ipv6Addr; 2]),
 }
 
@@ -104,7 +104,7 @@ impl Ends {
         [self.source.port(), self.destination.port()]
     }
 
-    /// Makes the ends that a header's fields name.
+    /// Creates the ends from a header's fields.
     pub(super) const fn new(
         transport: Transport,
         [source, destination]: [IpAddr; 2],
@@ -128,9 +128,9 @@ const fn in_v6(ip: IpAddr) -> Ipv6Addr {
 /// One extension: a type, and a value of at most 65,535 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tlv<'a> {
-    /// What it is.
+    /// Its type.
     pub kind: TlvKind,
-    /// What it says.
+    /// Its value.
     pub value: &'a [u8],
 }
 
@@ -139,29 +139,29 @@ pub struct Tlv<'a> {
 pub struct TlvKind(pub u8);
 
 impl TlvKind {
-    /// The protocol spoken over the connection, as TLS agreed on it; section 2.2.1.
+    /// The application protocol that TLS negotiated; section 2.2.1.
     pub const ALPN: Self = Self(0x01);
-    /// The host name that the client asked for; section 2.2.2.
+    /// The host name that the client requested; section 2.2.2.
     pub const AUTHORITY: Self = Self(0x02);
-    /// CRC32C of the header, 4 bytes; section 2.2.3. Checked when it is read.
+    /// CRC32C of the header, 4 bytes; section 2.2.3. It is verified when the header is read.
     pub const CRC32C: Self = Self(0x03);
     /// Padding; section 2.2.4.
     pub const NOOP: Self = Self(0x04);
-    /// Names the connection, at most 128 bytes; section 2.2.5.
+    /// Id of the connection, at most 128 bytes; section 2.2.5.
     pub const UNIQUE_ID: Self = Self(0x05);
-    /// What is known of the client's TLS, with extensions of its own; section 2.2.6.
+    /// The client's TLS parameters, with nested extensions; section 2.2.6.
     pub const SSL: Self = Self(0x20);
     /// Name of the network namespace; section 2.2.7.
     pub const NETNS: Self = Self(0x30);
-    /// Ours, of those left to applications: 16 bytes that name a flow, 8 of the exit's run and 8 of the flow
-    /// within it. No two flows have the same.
+    /// Tickwire's: a flow's id of 16 bytes, 8 of the exit's run and 8 of the flow within it. Ids
+    /// are never reused.
     pub const SESSION_ID: Self = Self(0xE0);
-    /// Ours: the nodes between player and server, the entry first and the exit last, 8 bytes each, which are
-    /// the first of the node's id. Those between the two are on the exit's own way back to the player, and
-    /// missing while it has none; his datagrams may come another way.
+    /// Tickwire's: the nodes between player and server, from entry to exit; for each the first 8
+    /// bytes of its id. Intermediate nodes are those of the exit's route back to the player, and
+    /// are missing while it has none; the player's datagrams may take another route.
     pub const NODES: Self = Self(0xE1);
 
-    /// Returns whether the specification leaves it to applications: 0xE0 to 0xEF; section 2.2.8.
+    /// Returns whether the type is reserved for applications: 0xE0 to 0xEF; section 2.2.8.
     #[must_use]
     pub const fn is_custom(self) -> bool {
         matches!(self.0, 0xE0..=0xEF)
@@ -174,19 +174,17 @@ impl fmt::Debug for TlvKind {
     }
 }
 
-/// The extensions of a header that was read, in their order and as they came, padding and repeated ones
-/// included.
+/// The extensions of a header, in order, with padding and duplicates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tlvs<'a> {
-    /// What was not given out yet; ends where an extension does.
+    /// The rest; ends at the end of an extension.
     rest: &'a [u8],
 }
 
 impl<'a> Tlvs<'a> {
     pub(super) const NONE: Self = Self { rest: &[] };
 
-    /// Takes the extensions that stand from `start` on in a whole `header`, once lengths and checksum are
-    /// checked.
+    /// Reads the extensions from offset `start` of a whole `header`; checks lengths and checksum.
     pub(super) fn read(header: &'a [u8], start: usize) -> Result<Self, BadHeader> {
         let rest = header.get(start..).ok_or(BadHeader::Short)?;
         let mut left = rest;
@@ -226,7 +224,7 @@ impl<'a> Iterator for Tlvs<'a> {
     }
 }
 
-/// Takes the first extension off; `None` where there is none left.
+/// Splits off the first extension; `None` at the end.
 fn split(bytes: &[u8]) -> Result<Option<(Tlv<'_>, &[u8])>, BadHeader> {
     if bytes.is_empty() {
         return Ok(None);
@@ -238,7 +236,9 @@ fn split(bytes: &[u8]) -> Result<Option<(Tlv<'_>, &[u8])>, BadHeader> {
     Ok(Some((Tlv { kind, value }, behind)))
 }
 
-/// Returns the checksum of a `header` whose field for it ends at `end` and counts as zero; section 2.2.3.
+/// Returns the checksum of a `header` with its checksum field, which ends at `end`, as zero;
+/// section
+/// 2.2.3.
 pub(super) fn checksum_of(header: &[u8], end: usize) -> u32 {
     let start = end.saturating_sub(CHECKSUM_LEN);
     let before = crc32c::crc32c(header.get(..start).unwrap_or_default());
@@ -246,35 +246,34 @@ pub(super) fn checksum_of(header: &[u8], end: usize) -> u32 {
     crc32c::crc32c_append(zero, header.get(end..).unwrap_or_default())
 }
 
-/// Type and length of an extension.
+/// Length of an extension's type and length fields.
 pub(super) const TLV_HEADER_LEN: usize = 3;
-/// Bytes of a checksum.
+/// Length of a checksum.
 pub(super) const CHECKSUM_LEN: usize = 4;
 /// Longest value of [`TlvKind::UNIQUE_ID`]; the specification, section 2.2.5.
 pub const UNIQUE_ID_MAX: usize = 128;
 
-/// What is wrong with bytes that begin like a header. The connection or datagram is to be dropped; the
-/// specification, sections 2.1 and 2.2.
+/// Why a header is malformed. Drop the connection or datagram; the specification, sections 2.1 and
+/// 2.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum BadHeader {
-    /// A line of version 1 that is not written exactly as the grammar has it.
+    /// A line of version 1 that does not match the grammar.
     Line,
-    /// A line of version 1 without its end in 107 bytes, or a header longer than is taken.
+    /// A line of version 1 without an end within 107 bytes, or a header over the limit.
     TooLong,
-    /// Behind the signature of version 2 stands another version.
+    /// Another version after the signature of version 2.
     Version,
-    /// A command that is neither `LOCAL` nor `PROXY`.
+    /// A command other than `LOCAL` and `PROXY`.
     Command,
-    /// A family or a transport that is not assigned; or, in a datagram, a transport that is none of
-    /// datagrams.
+    /// An unassigned family or transport; or, in a datagram, a stream transport.
     Family,
-    /// Too short for the addresses of its family; or a datagram that ends within it.
+    /// Too short for its family's addresses; or a datagram that ends within the header.
     Short,
-    /// Extensions that do not end where the header does, a checksum that is not 4 bytes long or stands
-    /// there twice, or a unique id over 128 bytes.
+    /// Extensions that do not end with the header, a checksum that is not 4 bytes long or occurs
+    /// twice, or a unique id over 128 bytes.
     Tlv,
-    /// The checksum is another one.
+    /// The checksum does not match.
     Checksum,
 }
 

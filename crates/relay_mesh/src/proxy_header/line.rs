@@ -10,25 +10,25 @@ use super::header::{Ends, Header, Pair, Subject, Transport, Version};
 use super::read::{Found, is_start};
 use super::write::WriteError;
 
-/// Longest line, its end included; the specification, section 2.1.
+/// Longest line, with its end; the specification, section 2.1.
 pub const LINE_MAX: usize = 107;
-/// What every line begins with.
+/// Start of every line.
 pub(super) const NAME: &[u8] = b"PROXY";
-/// `PROXY UNKNOWN` and the end of the line.
+/// `PROXY UNKNOWN` and the line's end.
 const LINE_MIN: usize = 15;
-/// How lines begin.
+/// Starts of lines.
 const TCP4: &[u8] = b"PROXY TCP4 ";
 const TCP6: &[u8] = b"PROXY TCP6 ";
 const UNKNOWN: &[u8] = b"PROXY UNKNOWN";
-/// How they end.
+/// Their end.
 const END: &[u8] = b"\r\n";
 
-/// Reads a line from bytes that begin with [`NAME`], or are the start of it.
+/// Reads a line from bytes that begin with [`NAME`], or are a prefix of it.
 pub(super) fn read(bytes: &[u8], len_max: usize) -> Result<Found<'_>, BadHeader> {
     let len_max = len_max.min(LINE_MAX);
     let window = bytes.get(..len_max).unwrap_or(bytes);
-    // The end must be there before an address is looked at, section 2.1; what no line begins with is
-    // refused at once.
+    // The end must be present before addresses are parsed, section 2.1; other starts are rejected
+    // at once.
     let is_line = [TCP4, TCP6, UNKNOWN]
         .iter()
         .any(|start| is_start(window, start));
@@ -54,7 +54,7 @@ pub(super) fn read(bytes: &[u8], len_max: usize) -> Result<Found<'_>, BadHeader>
 /// Reads a line without its end.
 fn subject(line: &[u8]) -> Result<Subject, BadHeader> {
     if let Some(rest) = line.strip_prefix(UNKNOWN) {
-        // Whatever follows is to be ignored.
+        // The rest must be ignored.
         return match rest {
             [] | [b' ', ..] => Ok(Subject::Unnamed),
             _ => Err(BadHeader::Line),
@@ -68,10 +68,10 @@ fn subject(line: &[u8]) -> Result<Subject, BadHeader> {
     ends.map(Subject::Flow).ok_or(BadHeader::Line)
 }
 
-/// Reads two addresses and two ports with one space between each.
+/// Reads two addresses and two ports, separated by single spaces.
 fn ends<A: str::FromStr + Into<IpAddr>>(fields: &[u8]) -> Option<Ends> {
     let mut fields = str::from_utf8(fields).ok()?.split(' ');
-    // The standard library's parsers take no zero in front of a decimal, and no zone behind an address.
+    // The standard library's parsers reject leading zeros and zones.
     let mut address = || fields.next()?.parse::<A>().ok().map(Into::into);
     let addresses = [address()?, address()?];
     let ports = [port(fields.next()?)?, port(fields.next()?)?];
@@ -79,7 +79,7 @@ fn ends<A: str::FromStr + Into<IpAddr>>(fields: &[u8]) -> Option<Ends> {
     is_end.then(|| Ends::new(Transport::Stream, addresses, ports))
 }
 
-/// Reads a port: digits, without a zero in front.
+/// Reads a decimal port without a leading zero.
 fn port(text: &str) -> Option<u16> {
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
     let has_zero = text.len() > 1 && text.starts_with('0');
@@ -88,12 +88,12 @@ fn port(text: &str) -> Option<u16> {
 
 /// Appends a header of version 1 to `out`: at most 104 bytes.
 ///
-/// Where one address is of IPv4 and the other is not, the first is written as an IPv6 one that it is mapped
-/// into, in hexadecimal groups as section 2.1 of the specification has them.
+/// If only one address is IPv4, it is written as the IPv4-mapped IPv6 address, in hexadecimal
+/// groups as section 2.1 of the specification requires.
 ///
 /// # Errors
 ///
-/// [`WriteError::Datagrams`] where `ends` are not those of a stream; nothing is appended then.
+/// [`WriteError::Datagrams`] if `ends` are not of a stream; nothing is appended then.
 pub fn write_line(ends: &Ends, out: &mut Vec<u8>) -> Result<(), WriteError> {
     if ends.transport != Transport::Stream {
         return Err(WriteError::Datagrams);
@@ -107,14 +107,14 @@ pub fn write_line(ends: &Ends, out: &mut Vec<u8>) -> Result<(), WriteError> {
             write!(text, "PROXY TCP6 {source} {destination}")
         }
     };
-    // A vector takes all.
+    // Writing to a vector does not fail.
     written
         .and_then(|()| write!(text, " {source_port} {destination_port}\r\n"))
         .unwrap_or_default();
     Ok(())
 }
 
-/// An IPv6 address in hexadecimal groups alone.
+/// An IPv6 address in hexadecimal groups only.
 struct Groups(Ipv6Addr);
 
 impl fmt::Display for Groups {
@@ -129,7 +129,7 @@ impl fmt::Display for Groups {
     }
 }
 
-/// A vector as a place for text.
+/// Writes text into a vector.
 struct Text<'a>(&'a mut Vec<u8>);
 
 impl fmt::Write for Text<'_> {

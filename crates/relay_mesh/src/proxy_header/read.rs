@@ -1,4 +1,4 @@
-//! Reading a header from a stream or a datagram.
+//! Reads a header from a stream or a datagram.
 
 use super::header::BadHeader;
 use super::header::{Header, Subject, Transport};
@@ -9,26 +9,26 @@ use super::{SIGNATURE, block, line};
 pub enum Found<'a> {
     /// A whole header.
     Header(Header<'a>),
-    /// No header, whatever follows.
+    /// No header.
     Nothing,
-    /// Perhaps a header, of which more is needed. Never for as many bytes as are taken at most.
+    /// A prefix of a header; more bytes are needed. Never returned for as many bytes as the limit
+    /// allows.
     Partial {
-        /// As many bytes, from the first on, no header that begins so is shorter than. To ask again sooner
-        /// costs little, and tells sooner that there is none.
+        /// Least total number of bytes that such a header has. Retrying sooner is cheap and rejects
+        /// sooner.
         needed: usize,
     },
 }
 
-/// Reads the header that a stream begins with, of which `bytes` came so far.
+/// Reads the header at the start of a stream, of which `bytes` have arrived.
 ///
-/// Takes headers of at most `len_max` bytes ([`LEN_USUAL`] where there is no reason for another limit), and of
-/// version 1 at most 107 whatever the limit. So a caller that waits as long as the answer is
-/// [`Found::Partial`] holds fewer than `len_max`. A call for a part of a header looks at no more than 107
-/// bytes of it.
+/// Accepts headers of at most `len_max` bytes (usually [`LEN_USUAL`]), and of at most 107 in
+/// version 1. A caller that waits while the result is [`Found::Partial`] so holds fewer than
+/// `len_max` bytes. A call on an incomplete header inspects at most 107 bytes.
 ///
 /// # Errors
 ///
-/// [`BadHeader`] where the stream is to be dropped: it begins like a header and goes on otherwise.
+/// [`BadHeader`] if the stream must be dropped: it begins like a header and continues otherwise.
 pub fn read(bytes: &[u8], len_max: usize) -> Result<Found<'_>, BadHeader> {
     if is_start(bytes, &SIGNATURE) && !bytes.is_empty() {
         block::read(bytes, len_max)
@@ -39,18 +39,18 @@ pub fn read(bytes: &[u8], len_max: usize) -> Result<Found<'_>, BadHeader> {
     }
 }
 
-/// How far bytes begin as a header does.
+/// Whether bytes begin like a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderStart {
-    /// They begin otherwise, whatever follows.
+    /// They do not, whatever follows.
     Absent,
-    /// Too few to tell; none are too few.
+    /// Too few bytes to decide; so is an empty slice.
     Partial,
-    /// With the `PROXY` of version 1 or the signature of version 2, whatever follows.
+    /// They begin with `PROXY` of version 1 or the signature of version 2.
     Complete,
 }
 
-/// Says whether a stream that nobody may begin with a header begins with one. Looks at 12 bytes at most.
+/// Checks whether a stream that may not begin with a header does. Inspects at most 12 bytes.
 #[must_use]
 pub fn header_start(bytes: &[u8]) -> HeaderStart {
     if bytes.starts_with(&SIGNATURE) || bytes.starts_with(line::NAME) {
@@ -62,14 +62,14 @@ pub fn header_start(bytes: &[u8]) -> HeaderStart {
     }
 }
 
-/// Reads the header that a datagram begins with; `None` where it begins otherwise.
+/// Reads the header at the start of a datagram; `None` if there is none.
 ///
-/// Of version 2 only, since version 1 knows of no datagrams, and of at most `len_max` bytes.
+/// Accepts version 2 only, since version 1 does not support datagrams, and at most `len_max` bytes.
 ///
 /// # Errors
 ///
-/// [`BadHeader`] where the datagram is to be dropped: it begins with the signature, and no whole header for
-/// datagrams is there.
+/// [`BadHeader`] if the datagram must be dropped: it begins with the signature, but has no whole
+/// header for datagrams.
 pub fn read_datagram(datagram: &[u8], len_max: usize) -> Result<Option<Header<'_>>, BadHeader> {
     if !datagram.starts_with(&SIGNATURE) {
         return Ok(None);
@@ -84,7 +84,7 @@ pub fn read_datagram(datagram: &[u8], len_max: usize) -> Result<Option<Header<'_
     }
 }
 
-/// Returns whether `bytes` are the start of `whole`, or begin with it.
+/// Returns whether `bytes` are a prefix of `whole`, or begin with it.
 pub(super) fn is_start(bytes: &[u8], whole: &[u8]) -> bool {
     bytes
         .iter()
@@ -92,6 +92,6 @@ pub(super) fn is_start(bytes: &[u8], whole: &[u8]) -> bool {
         .all(|(byte, expected)| byte == expected)
 }
 
-/// Longest header that a receiver should take: what the smallest segment that every TCP carries has room for,
-/// 576 - 40 bytes; the specification, section 2.
+/// Longest header that a receiver should accept: what fits the smallest segment that every TCP
+/// supports, 576 - 40 bytes; the specification, section 2.
 pub const LEN_USUAL: usize = 536;

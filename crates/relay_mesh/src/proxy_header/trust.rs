@@ -1,4 +1,4 @@
-//! Whose headers are believed.
+//! Proxies whose headers are trusted.
 
 use core::fmt;
 use core::net::IpAddr;
@@ -7,37 +7,37 @@ use udp_proto::Prefix;
 
 use super::header::{Ends, Header};
 
-/// The proxies that a server believes when they say whom they speak for; by default none.
+/// The proxies whose headers a server trusts; by default none.
 ///
-/// A header proves nothing, so what is believed is the address that it came from: keep everybody else from
-/// sending with it. Prefixes are those of block lists: of IPv4 8 to 32 bits long, of IPv6 16 to 128, so that
-/// none is everybody. An IPv4 address mapped into IPv6 is judged as the IPv4 address.
+/// A header proves nothing: trust depends on its sender's address, so make sure that nobody else
+/// can send from it. Prefixes have the limits of block lists: 8 to 32 bits for IPv4, 16 to 128 for
+/// IPv6, so that none covers every address. IPv4-mapped IPv6 addresses are matched as IPv4.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedProxies {
-    /// At most [`PREFIXES_MAX`]; a look-up goes over all of them.
+    /// At most [`PREFIXES_MAX`]; a lookup scans all.
     prefixes: Vec<Prefix>,
     need: HeaderPolicy,
 }
 
-/// Whether what a trusted proxy sends must begin with a header.
+/// Whether a trusted proxy must send a header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HeaderPolicy {
-    /// It must, as the specification has it in section 2: a proxy that writes none would pass on a header that
-    /// a player wrote.
+    /// It must, as section 2 of the specification requires: a proxy that adds none would forward a
+    /// header that a player forged.
     #[default]
     Required,
-    /// It need not: for hosts that are also players. What it sends bare is its own. Where it passes datagrams on and
-    /// writes a header before the first of a flow alone, a player's own words may look like one: who believes it has
-    /// to remember whose flow it is.
+    /// It may: for hosts that are also players, whose data without a header are their own. If the
+    /// proxy writes a header only before a flow's first datagram, a player's later datagram may
+    /// look like one: the caller must then track which player a flow belongs to.
     Optional,
 }
 
 impl TrustedProxies {
-    /// Trusts who is in any of `prefixes`.
+    /// Trusts addresses in any of `prefixes`.
     ///
     /// # Errors
     ///
-    /// [`TrustError::TooMany`] where they are over [`PREFIXES_MAX`].
+    /// [`TrustError::TooMany`] if there are more than [`PREFIXES_MAX`].
     pub fn new(prefixes: Vec<Prefix>, need: HeaderPolicy) -> Result<Self, TrustError> {
         if prefixes.len() > PREFIXES_MAX {
             return Err(TrustError::TooMany(prefixes.len()));
@@ -45,11 +45,11 @@ impl TrustedProxies {
         Ok(Self { prefixes, need })
     }
 
-    /// Trusts who is in any of `texts`: `10.0.0.0/8`, `2001:db8::/32`, or an address alone.
+    /// Trusts addresses in any of `texts`: `10.0.0.0/8`, `2001:db8::/32`, or a single address.
     ///
     /// # Errors
     ///
-    /// [`TrustError`], which names the text that is no prefix.
+    /// [`TrustError`], which names the invalid text.
     pub fn parse<'a>(
         texts: impl IntoIterator<Item = &'a str>,
         need: HeaderPolicy,
@@ -62,7 +62,7 @@ impl TrustedProxies {
             })
         };
         let texts = texts.into_iter();
-        // One more than may be, so that a list without an end has one.
+        // One more than allowed, so that an endless iterator ends.
         let prefixes: Result<Vec<_>, _> = texts
             .take(PREFIXES_MAX.saturating_add(1))
             .map(prefix)
@@ -70,19 +70,20 @@ impl TrustedProxies {
         Self::new(prefixes?, need)
     }
 
-    /// Returns whether the headers of `peer` are believed.
+    /// Returns whether headers from `peer` are trusted.
     #[must_use]
     pub fn is_trusted(&self, peer: IpAddr) -> bool {
         self.prefixes.iter().any(|prefix| prefix.contains(peer))
     }
 
-    /// Says for whom `peer` speaks, which sent `header`, or none; `None` where for itself.
+    /// Returns the flow that `peer` proxies according to `header`; `None` if it is its own.
     ///
-    /// Where nobody but proxies has business, ask [`is_trusted`](Self::is_trusted) before anything is read.
+    /// If only proxies should connect, check [`is_trusted`](Self::is_trusted) before reading
+    /// anything.
     ///
     /// # Errors
     ///
-    /// [`PolicyViolation`] where what came is to be dropped.
+    /// [`PolicyViolation`] if the input must be dropped.
     pub fn judge(
         &self,
         peer: IpAddr,
@@ -91,7 +92,7 @@ impl TrustedProxies {
         self.judge_by(self.need, peer, header)
     }
 
-    /// As [`judge`](Self::judge), by another need than the set's own.
+    /// As [`judge`](Self::judge), with another policy.
     pub(crate) fn judge_by(
         &self,
         need: HeaderPolicy,
@@ -107,12 +108,12 @@ impl TrustedProxies {
     }
 }
 
-/// Why nothing is believed.
+/// Why a connection or datagram is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PolicyViolation {
-    /// A header from somebody who is not trusted.
+    /// An untrusted peer sent a header.
     Untrusted,
-    /// No header from a trusted proxy that must write one.
+    /// A trusted proxy did not send a required header.
     Missing,
 }
 
@@ -127,18 +128,18 @@ impl fmt::Display for PolicyViolation {
 
 impl core::error::Error for PolicyViolation {}
 
-/// Why there is no such set.
+/// Why a set of proxies is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TrustError {
-    /// A text is no prefix.
+    /// A text is not a prefix.
     Prefix {
-        /// As it came.
+        /// The text.
         text: String,
-        /// What is wrong with it.
+        /// The reason.
         fault: String,
     },
-    /// There are as many prefixes, or at least so many.
+    /// There are at least this many prefixes.
     TooMany(usize),
 }
 

@@ -1,4 +1,4 @@
-//! Writing version 2.
+//! Writes version 2.
 
 use core::fmt;
 
@@ -10,25 +10,24 @@ use super::header::{Ends, Pair, Subject, Transport};
 /// Longest header: 16 bytes, and 65,535 that its length field can count.
 pub const BLOCK_MAX: usize = 16 + 65_535;
 
-/// Whether a header is checked by whoever reads it.
+/// Whether a header has a checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Checksum {
-    /// It has no checksum.
+    /// No checksum.
     #[default]
     None,
     /// Its last extension is its CRC32C, 7 bytes; the specification, section 2.2.3.
     Crc32c,
 }
 
-/// Appends a header of version 2 to `out`, with `tlvs` in their order and the checksum, where there is one,
-/// behind them.
+/// Appends a header of version 2 to `out`: `tlvs` in order, then the checksum if there is one.
 ///
-/// Between IPv4 addresses it has 28 bytes, else 52; where one address is of IPv4 and the other is not, the
-/// first is mapped into IPv6. A [`Subject`] without addresses makes 16.
+/// Without extensions it has 28 bytes for IPv4, 52 otherwise; if only one address is IPv4, it is
+/// mapped into IPv6. A [`Subject`] without addresses takes 16.
 ///
 /// # Errors
 ///
-/// [`WriteError`] where there can be no such header; nothing is appended then.
+/// [`WriteError`] if the header is invalid; nothing is appended then.
 pub fn write_block(
     subject: &Subject,
     tlvs: &[Tlv<'_>],
@@ -149,16 +148,16 @@ fn append_tlv(tlv: &Tlv<'_>, out: &mut Vec<u8>) -> Result<(), WriteError> {
     Ok(())
 }
 
-/// Why there is no such header.
+/// Why a header cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// Version 1 knows of no datagrams.
+    /// Version 1 does not support datagrams.
     Datagrams,
-    /// It would have as many bytes, which are over 65,551.
+    /// Its length in bytes, over 65,551.
     TooLong(usize),
-    /// An extension that may not be given: a checksum, which [`Checksum::Crc32c`] adds, or a unique id over
-    /// 128 bytes.
+    /// A reserved extension: a checksum, which [`Checksum::Crc32c`] adds, or a unique id over 128
+    /// bytes.
     Tlv(TlvKind),
 }
 

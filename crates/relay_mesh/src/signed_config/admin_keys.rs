@@ -1,4 +1,4 @@
-//! Who may sign, and how many of them have to.
+//! Admins' keys and how many of them must sign.
 
 use core::fmt;
 
@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 use super::fault::{DocumentError, Fault, Place};
 use super::text::AdminsText;
 
-/// Public keys of admins, and how many of them a document needs. In JSON as in a document: `threshold`
-/// and `keys`.
+/// Public keys of admins, and how many of them must sign a document. JSON members: `threshold` and
+/// `keys`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "AdminsText", into = "AdminsText")]
 pub struct AdminKeys {
-    /// Ascending, none twice, 1 to 8.
+    /// Ascending, unique, 1 to 8.
     keys: Vec<PublicKey>,
-    /// 1 to as many as there are keys.
+    /// 1 to the number of keys.
     threshold: usize,
-    /// Made of both.
+    /// Derived from both.
     tag: u64,
 }
 
@@ -25,12 +25,12 @@ impl AdminKeys {
     /// Most keys.
     pub const KEYS_MAX: usize = 8;
 
-    /// Takes `keys`, `threshold` of which have to sign.
+    /// Creates a set of `keys`, `threshold` of which must sign.
     ///
     /// # Errors
     ///
-    /// [`AdminKeysError`] for no or more than 8 keys, the same key twice, bytes that are no point of
-    /// P-256, and a threshold of 0 or more than there are keys.
+    /// [`AdminKeysError`] for no or more than 8 keys, a duplicate key, bytes that are no P-256
+    /// point, and a threshold of 0 or above the number of keys.
     pub fn new(
         keys: impl IntoIterator<Item = PublicKey>,
         threshold: usize,
@@ -57,8 +57,8 @@ impl AdminKeys {
         })
     }
 
-    /// Returns a short name of the keys and the threshold, by which neighbours see whether theirs are the
-    /// same. It is a hint: nothing is trusted for it.
+    /// Returns a short tag of keys and threshold, which neighbours compare. It is a hint and proves
+    /// nothing.
     #[must_use]
     pub const fn tag(&self) -> u64 {
         self.tag
@@ -70,13 +70,13 @@ impl AdminKeys {
         &self.keys
     }
 
-    /// Returns how many have to sign.
+    /// Returns how many must sign.
     #[must_use]
     pub const fn threshold(&self) -> usize {
         self.threshold
     }
 
-    /// Returns whether `key` is one of them.
+    /// Returns whether `key` is in the set.
     #[must_use]
     pub fn contains(&self, key: &PublicKey) -> bool {
         self.keys.binary_search(key).is_ok()
@@ -128,7 +128,7 @@ impl From<AdminKeys> for AdminsText {
     }
 }
 
-/// A part of the SHA-256 of each key, and the threshold.
+/// Hashes part of each key's SHA-256 and the threshold.
 fn tag_of(keys: &[PublicKey], threshold: usize) -> u64 {
     let threshold = u64::try_from(threshold).unwrap_or(u64::MAX);
     keys.iter().fold(threshold, |tag, key| {
@@ -149,17 +149,17 @@ pub(super) fn read_key(text: &str) -> Result<PublicKey, PemError> {
     }
 }
 
-/// Why keys are no set of admins.
+/// Why a set of admin keys is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AdminKeysError {
-    /// There is none, or there are more than 8.
+    /// There is no key, or there are more than 8.
     Count,
-    /// A key stands there twice.
+    /// A key occurs twice.
     Twice,
-    /// Bytes are no point of P-256.
+    /// Bytes are not a P-256 point.
     BadKey,
-    /// The threshold is 0 or more than there are keys.
+    /// The threshold is 0 or above the number of keys.
     Threshold,
 }
 

@@ -1,4 +1,4 @@
-//! The order of documents: changes of the admin keys first, then versions.
+//! Order of documents: changes of the admin keys first, then versions.
 
 use wire::Reader;
 
@@ -7,26 +7,26 @@ use super::document::Document;
 use super::envelope::{ENVELOPE_LEN_MAX, Envelope, EnvelopeError};
 use super::outcome::Refused;
 
-/// A document that every chain has to contain, as a node's own file names it.
+/// A document that every chain must contain, as configured in a node's own file.
 ///
-/// Keys that were retired can still sign, so a node that knows only those cannot tell a chain that
-/// retires them from a forged one. With a minimum, it takes no chain that does not contain this
-/// document. Name the document that last changed the admin keys: nodes keep it, and pass it on, for
-/// as long as a document follows from it.
+/// Retired keys can still sign, so a node that knows only those cannot distinguish a chain that
+/// retires them from a forged one. With a minimum, it accepts only chains that contain this
+/// document. Name the document that last changed the admin keys: nodes keep and forward it as long
+/// as a document follows from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Minimum {
-    /// Its version; a document of a lower version is refused.
+    /// Its version; documents with a lower version are refused.
     pub version: u64,
-    /// SHA-256 of its text, byte for byte as it was signed.
+    /// SHA-256 of its text as signed.
     pub sha256: [u8; 32],
 }
 
-/// What a node holds, as it tells its neighbours.
+/// What a node holds, as advertised to neighbours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeldVersion {
-    /// The version of the document; 0 where there is none.
+    /// The document's version; 0 if there is none.
     pub version: u64,
-    /// [`AdminKeys::tag`] of the keys that judge the next document.
+    /// [`AdminKeys::tag`] of the keys that verify the next document.
     pub keys: u64,
 }
 
@@ -42,33 +42,33 @@ pub(super) enum Rank {
 pub(super) struct Link {
     pub(super) envelope: Envelope,
     pub(super) version: u64,
-    /// The keys that judge what follows it.
+    /// The keys that verify the next document.
     pub(super) admins: AdminKeys,
 }
 
-/// The end of a chain: what the next document is compared with.
+/// The end of a chain, which the next document is compared with.
 #[derive(Clone, Debug)]
 pub(super) struct Tip {
-    /// The keys that judge the next document.
+    /// The keys that verify the next document.
     pub(super) admins: AdminKeys,
     /// The version of the newest link; 0 before the first.
     pub(super) since: u64,
     /// The version of the newest document; 0 before the first.
     pub(super) version: u64,
-    /// Whether the chain contains the minimum, or has none to contain.
+    /// Whether the chain contains the minimum, or needs none.
     pub(super) has_minimum: bool,
 }
 
 impl Tip {
-    /// Returns whether `document` is one that a chain keeps.
+    /// Returns whether a chain keeps `document`.
     pub(super) fn is_link(&self, document: &Document, rank: Rank) -> bool {
         rank == Rank::Minimum || document.admins != self.admins
     }
 
-    /// Returns the version above which `document` has to be.
+    /// Returns the version that `document` must exceed.
     ///
-    /// A change of keys is compared with the change before it and not with the documents since: a key
-    /// that signs the highest version there is keeps nobody from retiring it.
+    /// A change of keys is compared with the previous change, not with later documents: a key that
+    /// signs the highest possible version cannot prevent its own retirement.
     pub(super) fn floor(&self, document: &Document) -> u64 {
         if document.admins == self.admins {
             self.version
@@ -77,13 +77,13 @@ impl Tip {
         }
     }
 
-    /// Checks that the version is at most [`VERSION_JUMP_MAX`] above the one before it.
+    /// Checks that the version is at most [`VERSION_JUMP_MAX`] above the previous one.
     pub(super) fn check_jump(
         &self,
         document: &Document,
         (minimum, rank): (Option<&Minimum>, Rank),
     ) -> Result<(), Refused> {
-        // The node's file names it.
+        // The node's own file names it.
         if rank == Rank::Minimum {
             return Ok(());
         }
@@ -97,7 +97,7 @@ impl Tip {
         Ok(())
     }
 
-    /// Goes on to a link of the chain.
+    /// Advances to a link of the chain.
     pub(super) fn advance(&mut self, document: Document, rank: Rank) {
         self.since = document.version;
         self.version = document.version;
@@ -106,11 +106,11 @@ impl Tip {
     }
 }
 
-/// Most that one version may be above the one before it: 2^32. Unix time in seconds fits, from the first
-/// document on; no single signature uses up the versions of a network.
+/// Largest step between two versions: 2^32. Unix time in seconds fits from the first document on;
+/// no single signature exhausts a network's versions.
 pub const VERSION_JUMP_MAX: u64 = 1 << 32;
 
-/// Reads envelopes that stand one after the other, at least one.
+/// Reads one or more concatenated envelopes.
 pub(super) fn read_bundle(bytes: &[u8]) -> Result<(Vec<Envelope>, Envelope), EnvelopeError> {
     let mut reader = Reader::new(bytes);
     let mut links = Vec::new();
@@ -124,8 +124,7 @@ pub(super) fn read_bundle(bytes: &[u8]) -> Result<(Vec<Envelope>, Envelope), Env
     Ok((links, last))
 }
 
-/// Writes envelopes one after the other, at most `len_max` bytes; leaves out the oldest links that
-/// find no room.
+/// Concatenates envelopes into at most `len_max` bytes; omits the oldest links that do not fit.
 pub(super) fn write_bundle<'a>(
     links: impl DoubleEndedIterator<Item = &'a Envelope>,
     last: &Envelope,
@@ -149,14 +148,14 @@ pub(super) fn write_bundle<'a>(
     written.concat()
 }
 
-/// Most changes of admin keys that a node keeps: whoever was away for more of them needs newer keys in
-/// its own file, and so does the node itself before it is started again.
+/// Most changes of admin keys that a node keeps. A node that was offline for more of them needs
+/// newer keys in its own file, and so does this node before it restarts.
 pub const LINKS_MAX: usize = 8;
 /// Longest bundle, in bytes: 1 MiB.
 pub const BUNDLE_LEN_MAX: usize = 1 << 20;
-/// Longest that a node stores for itself, in bytes: all links and the document in force, 2.4 MB. Were it
-/// a bundle's bound, a node could not start with what it stored: a few long documents that changed the
-/// keys fill that, and the oldest link is the one that its own file's keys signed.
+/// Longest stored state, in bytes: all links and the document in force, 2.4 MB. With the bundle's
+/// bound a node might not restart from its own state: a few long documents that change the keys
+/// exceed it, and the oldest link is the one that the keys of the node's own file signed.
 pub const STORED_LEN_MAX: usize = 9 * ENVELOPE_LEN_MAX;
 
 const _: () = assert!(ENVELOPE_LEN_MAX <= BUNDLE_LEN_MAX);

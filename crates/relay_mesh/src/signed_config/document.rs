@@ -1,4 +1,4 @@
-//! The document itself.
+//! The document.
 
 #[cfg(test)]
 mod tests;
@@ -19,57 +19,56 @@ use crate::config::{EntryGame, ExitGame, Game};
 use crate::config_text::read_json;
 use crate::link_state::Roles;
 
-/// What the super-admin says; docs/signed-config.md has an example.
+/// A network's configuration; docs/signed-config.md has an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {
-    /// Which network it is for: a name that its nodes' own files state too. Not the network secret,
-    /// nor made from it, so that a secret changes without a new document.
+    /// Name of the network, which its nodes' own files state too. Independent of the network
+    /// secret, so that a new secret needs no new document.
     pub network: String,
-    /// Place in the network's sequence; 1 to 2^53 - 1.
+    /// Version in the network's sequence; 1 to 2^53 - 1.
     pub version: u64,
-    /// From when on it may be taken.
+    /// Start of its validity.
     pub not_before: UnixTime,
-    /// Until when it may be taken, and holds.
+    /// End of its validity.
     pub not_after: UnixTime,
-    /// What holds after that, where no other came.
+    /// What applies after the end if no other document has arrived.
     pub after_end: AfterEnd,
-    /// Who signs the next one.
+    /// The keys that verify the next document.
     pub admins: AdminKeys,
-    /// Who may be a member, and as what; `None` admits all that hold the network's secret, as
-    /// anything.
+    /// Members and their roles; `None` admits every node with the network secret, in any role.
     pub members: Option<BTreeMap<NodeId, Roles>>,
-    /// The games, by name.
+    /// Games by name.
     pub games: BTreeMap<String, GameRule>,
 }
 
-/// What holds once a document's time is over and no other came.
+/// What applies once a document has expired and no other has arrived.
 ///
-/// Nothing that runs is ever ended by the clock: who can hold new documents back from a node, or set
-/// its clock, would end its players' games.
+/// The clock never ends anything that runs: otherwise an attacker that withholds documents from a
+/// node, or sets its clock, could end its players' games.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AfterEnd {
-    /// It goes on as before, and the operator is told.
+    /// Nothing changes; the operator is notified.
     #[default]
     Serve,
-    /// Flows that run go on; no new one is let in.
+    /// Existing flows continue; new ones are refused.
     RefuseNew,
 }
 
 impl Document {
-    /// Longest name of a network, bytes.
+    /// Longest name of a network, in bytes.
     pub const NETWORK_LEN_MAX: usize = 64;
-    /// Most members named: as many nodes as a link-state table holds.
+    /// Most members listed: the capacity of a link-state table.
     pub const MEMBERS_MAX: usize = 1_024;
-    /// Largest version, and largest time in seconds. Up to it every JSON reader keeps whole numbers;
+    /// Largest version, and largest time in seconds. Every JSON reader preserves integers up to it;
     /// RFC 8259, section 6.
     pub const NUMBER_MAX: u64 = (1 << 53) - 1;
 
-    /// Reads the text of a document; its signatures are an [`Envelope`](super::Envelope)'s matter.
+    /// Reads the text of a document; an [`Envelope`](super::Envelope) checks signatures.
     ///
     /// # Errors
     ///
-    /// [`DocumentError`] says which value breaks which rule.
+    /// [`DocumentError`] names the value and the rule that it breaks.
     pub fn read(bytes: &[u8]) -> Result<Self, DocumentError> {
         if bytes.len() > DOCUMENT_LEN_MAX {
             return Err(DocumentError::TooLong {
@@ -139,7 +138,7 @@ fn read_members(texts: &[MemberText]) -> Result<BTreeMap<NodeId, Roles>, Documen
 pub const DOCUMENT_LEN_MAX: usize = 256 << 10;
 
 impl Document {
-    /// Returns the roles that `node` may have; `None` where it is no member.
+    /// Returns the roles that `node` may have; `None` if it is not a member.
     #[must_use]
     pub fn roles(&self, node: &NodeId) -> Option<Roles> {
         match &self.members {
@@ -148,35 +147,36 @@ impl Document {
         }
     }
 
-    /// Returns whether `node` may be a member at all.
+    /// Returns whether `node` may be a member.
     #[must_use]
     pub fn is_member(&self, node: &NodeId) -> bool {
         self.roles(node).is_some()
     }
 
-    /// Returns whether `node` may pass packets of others.
+    /// Returns whether `node` may forward packets of others.
     #[must_use]
     pub fn may_relay(&self, node: &NodeId) -> bool {
         self.has_role(node, Roles::RELAY)
     }
 
-    /// Returns whether `node` may send players of `game`. An exit asks this of the entry that asks it.
+    /// Returns whether `node` may be an entry of `game`. An exit checks this for each requesting
+    /// entry.
     #[must_use]
     pub fn may_enter(&self, game: &str, node: &NodeId) -> bool {
         let rule = self.games.get(game);
         self.has_role(node, Roles::ENTRY) && rule.is_some_and(|rule| rule.entry.admits(node))
     }
 
-    /// Returns whether `node` may speak to the server of `game`. An entry asks this of the exit; what
-    /// a node that may not says about its way to the server counts for nothing.
+    /// Returns whether `node` may be an exit of `game`. An entry checks this; measurements of a
+    /// node that may not be an exit are ignored.
     #[must_use]
     pub fn may_exit(&self, game: &str, node: &NodeId) -> bool {
         let rule = self.games.get(game);
         self.has_role(node, Roles::EXIT) && rule.is_some_and(|rule| rule.exit.admits(node))
     }
 
-    /// Returns whether `node` is an end of some game's paths. A relay asks this of who wants labels:
-    /// which game they are for is between the ends, and for them to ask.
+    /// Returns whether `node` may be an end of any game's paths. A relay checks this for nodes that
+    /// request labels; the ends check the game.
     #[must_use]
     pub fn may_send(&self, node: &NodeId) -> bool {
         let enters = self.has_role(node, Roles::ENTRY);
@@ -185,13 +185,13 @@ impl Document {
         rules.any(|rule| enters && rule.entry.admits(node) || exits && rule.exit.admits(node))
     }
 
-    /// Returns whether the document lets new flows in at `unix`; those that run always go on.
+    /// Returns whether new flows are accepted at `unix`; existing ones always continue.
     #[must_use]
     pub fn takes_new_flows(&self, unix: UnixTime) -> bool {
         self.after_end == AfterEnd::Serve || unix < self.not_after
     }
 
-    /// Returns how it stands with the document at `unix`.
+    /// Returns the document's validity at `unix`.
     #[must_use]
     pub fn validity(&self, unix: UnixTime) -> Validity {
         if unix < self.not_after {
@@ -210,7 +210,7 @@ impl Document {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LeftOut {
-    /// It speaks TCP.
+    /// It uses TCP.
     Tcp,
 }
 
@@ -223,11 +223,11 @@ impl fmt::Display for LeftOut {
 }
 
 impl Document {
-    /// Returns the games that `own` may carry in `roles`, opened at an entry on the addresses `listen`:
-    /// those over UDP, and those over TCP.
+    /// Returns the UDP games and the TCP games that `own` may carry in `roles`, opened at an entry
+    /// on the addresses `listen`.
     ///
-    /// Who stands at the other end is no part of them: that is asked of the document for each flow, so
-    /// that another list ends no flow that it allows too.
+    /// They do not list the far ends, which are checked against the document for each flow: a
+    /// changed list then ends no flow that it still allows.
     pub(crate) fn carried(
         &self,
         (own, roles): (NodeId, Roles),

@@ -1,4 +1,4 @@
-//! A document's bytes with the signatures over them.
+//! A document's bytes and their signatures.
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -30,11 +30,11 @@ pub struct Envelope {
 }
 
 impl Envelope {
-    /// Takes the text of a document, to be signed as it is.
+    /// Wraps the text of a document, to be signed unchanged.
     ///
     /// # Errors
     ///
-    /// [`DocumentError`] where no node would take it.
+    /// [`DocumentError`] if nodes would reject it.
     pub fn new(document: Vec<u8>) -> Result<Self, DocumentError> {
         Document::read(&document)?;
         Ok(Self {
@@ -43,12 +43,12 @@ impl Envelope {
         })
     }
 
-    /// Adds the signature of the admin who holds `key`, whose public half is `public`; one that it had
-    /// of the same key is replaced.
+    /// Adds the signature of the admin `key`, whose public half is `public`; replaces an earlier
+    /// one of the same key.
     ///
     /// # Errors
     ///
-    /// [`SignError`] where there is no randomness, `public` is not `key`'s, or 16 have signed.
+    /// [`SignError`] if randomness fails, `public` does not match `key`, or 16 have signed.
     pub fn sign<P: Provider>(
         &mut self,
         provider: &mut P,
@@ -68,7 +68,7 @@ impl Envelope {
         Ok(())
     }
 
-    /// Reads an envelope without looking at its signatures or its document.
+    /// Reads an envelope without verifying its signatures or document.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl Envelope {
         }
     }
 
-    /// Reads an envelope that others may follow.
+    /// Reads an envelope that may be followed by others.
     pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, EnvelopeError> {
         if reader.array::<8>()? != *MAGIC {
             return Err(EnvelopeError::Foreign);
@@ -111,7 +111,7 @@ impl Envelope {
         })
     }
 
-    /// Appends the envelope to `out`; without a signature nobody reads it again.
+    /// Appends the envelope to `out`. An envelope without a signature cannot be decoded again.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut writer = Writer::new(out);
         writer.bytes(MAGIC);
@@ -124,22 +124,22 @@ impl Envelope {
         writer.bytes(&self.document);
     }
 
-    /// Returns the text of the document, as it was signed.
+    /// Returns the text of the document as signed.
     #[must_use]
     pub fn document(&self) -> &[u8] {
         &self.document
     }
 
-    /// Returns who signed, ascending.
+    /// Returns the signers' keys, ascending.
     pub fn signers(&self) -> impl Iterator<Item = &PublicKey> {
         self.signatures.keys()
     }
 
-    /// Reads the document where enough of `admins` signed it, and, where it names others, enough of
-    /// these too: so keys that nobody holds never come into force.
+    /// Verifies the signatures and reads the document. Enough of `admins` must have signed it, and,
+    /// if it changes them, enough of the new ones: keys that nobody holds never come into force.
     ///
-    /// All signatures have to be genuine, those of strangers too, which count for nothing. At most
-    /// 16 are checked, and none before enough of the admins stand there.
+    /// All signatures must be genuine, also those of unknown keys, which do not count. At most 16
+    /// are verified, and none if too few of the admins have signed.
     ///
     /// # Errors
     ///
@@ -184,8 +184,7 @@ const fn check_count(found: usize, admins: &AdminKeys) -> Result<(), Refused> {
     Ok(())
 }
 
-/// What is signed: the prefix keeps a signature over a document from being one over anything else
-/// that the same key signs.
+/// The signed bytes: the prefix separates them from anything else that the key signs.
 fn signed(document: &[u8]) -> Vec<u8> {
     [PREFIX, document].concat()
 }
@@ -200,13 +199,13 @@ pub enum EnvelopeError {
     Foreign,
     /// No signature, or more than 16.
     SignatureCount(usize),
-    /// Keys do not ascend, or one stands there twice.
+    /// Keys are not in ascending order, or one occurs twice.
     KeyOrder,
     /// The document is longer than [`DOCUMENT_LEN_MAX`](super::DOCUMENT_LEN_MAX).
     DocumentLen(usize),
     /// More envelopes than a bundle may have.
     TooMany,
-    /// Something follows.
+    /// Bytes follow the envelope.
     Trailing,
 }
 
@@ -240,13 +239,13 @@ impl fmt::Display for EnvelopeError {
 
 impl core::error::Error for EnvelopeError {}
 
-/// Why nothing was signed.
+/// Why signing failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SignError {
-    /// The provider has no randomness.
+    /// The provider's source of randomness failed.
     NoEntropy,
-    /// The public key is not that of the private one.
+    /// The public key does not match the private key.
     OtherKey,
     /// It has 16 signatures.
     Full,
@@ -270,7 +269,7 @@ impl fmt::Display for SignError {
 
 impl core::error::Error for SignError {}
 
-/// Most signatures: of all admins before a change of keys, and all after.
+/// Most signatures: all admins before a change of keys, and all after it.
 pub const SIGNATURES_MAX: usize = 2 * AdminKeys::KEYS_MAX;
 /// Longest envelope, in bytes.
 pub const ENVELOPE_LEN_MAX: usize = 8 + 1 + SIGNATURES_MAX * (65 + 64) + 4 + DOCUMENT_LEN_MAX;

@@ -1,41 +1,41 @@
-//! What is wrong with a document, and where.
+//! Errors in a document, with their location.
 
 use core::fmt;
 
 use crate::config_text::TextError;
 
-/// Why bytes are no document; the text is one sentence for an operator.
+/// Why bytes are no document; `Display` is one sentence for an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DocumentError {
     /// It is longer than [`DOCUMENT_LEN_MAX`](super::DOCUMENT_LEN_MAX).
     TooLong {
-        /// Its length, bytes.
+        /// Its length in bytes.
         found: usize,
-        /// The longest allowed.
+        /// The limit.
         max: usize,
     },
-    /// It is not JSON of the form described; what is wrong, with line and field.
+    /// It is not JSON of the required form; the error names line and field.
     Json(TextError),
     /// A value breaks a rule.
     At {
-        /// Which value.
+        /// The value.
         place: Place,
-        /// Which rule.
+        /// The rule.
         fault: Fault,
     },
 }
 
-/// A value of a document, such as `games[3].entry.nodes[17]`.
+/// Location of a value in a document, such as `games[3].entry.nodes[17]`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// The member of the document.
     pub field: &'static str,
-    /// Which of its items, from 0.
+    /// Index of its item, from 0.
     pub index: Option<usize>,
-    /// The item's own member.
+    /// The item's member.
     pub part: Option<&'static str>,
-    /// Which of that one's items, from 0.
+    /// Index of that member's item, from 0.
     pub part_index: Option<usize>,
 }
 
@@ -43,35 +43,35 @@ pub struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// There is nothing, and something is needed.
+    /// A required value is missing or empty.
     Empty,
     /// More items or bytes than allowed.
     OverLimit {
-        /// How many there are.
+        /// The number found.
         found: usize,
-        /// How many there may be.
+        /// The limit.
         max: usize,
     },
     /// A number outside its range.
     OutOfRange {
-        /// The smallest allowed.
+        /// The minimum.
         min: u64,
-        /// The largest allowed.
+        /// The maximum.
         max: u64,
     },
-    /// A name with something else than `A-Z a-z 0-9 . _ -`.
+    /// A name with characters other than `A-Z a-z 0-9 . _ -`.
     BadName,
-    /// It stands there twice.
+    /// A duplicate.
     Twice,
-    /// No node id of 64 hexadecimal digits.
+    /// Not a node id of 64 hexadecimal digits.
     BadNodeId,
-    /// No public key of P-256, neither 130 hexadecimal digits nor PEM.
+    /// Not a P-256 public key, as 130 hexadecimal digits or PEM.
     BadKey,
-    /// No address of IP and port, or one that nobody can be reached at.
+    /// Not an IP address and port, or one that no host can have.
     BadAddress,
     /// A list of type `all` that names nodes.
     NodesInAll,
-    /// Does not go with this game's protocol.
+    /// Not allowed with this game's protocol.
     WrongProtocol,
 }
 
@@ -110,7 +110,7 @@ impl Place {
         }
     }
 
-    /// The error that names this place.
+    /// Returns the error at this place.
     pub(super) const fn fault(self, fault: Fault) -> DocumentError {
         DocumentError::At { place: self, fault }
     }

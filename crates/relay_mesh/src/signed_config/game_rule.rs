@@ -1,4 +1,4 @@
-//! What a document says of one game.
+//! A document's rules for one game.
 
 use core::net::SocketAddr;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,26 +13,26 @@ use crate::flow_message::GAME_NAME_MAX;
 use crate::proxy_header::Version;
 use crate::server_header::{HeaderExtras, HeaderTiming, ServerHeader};
 
-/// A game as the super-admin wants it carried.
+/// How the network carries a game.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GameRule {
-    /// What its packets are.
+    /// Its transport protocol.
     pub protocol: Protocol,
-    /// How its flows live through trouble.
+    /// How its flows react to failures.
     pub mode: Mode,
-    /// Where its server listens.
+    /// Address of its server.
     pub server: SocketAddr,
     /// Ports that entries listen on; 1 to 16, ascending.
     pub listen_ports: BTreeSet<u16>,
-    /// Which nodes may act as its entry.
+    /// Nodes that may be its entry.
     pub entry: NodeList,
-    /// Which nodes may act as its exit.
+    /// Nodes that may be its exit.
     pub exit: NodeList,
-    /// Whether and how its server is told the player's address.
+    /// The PROXY header that its server receives, if any.
     pub proxy_header: Option<ProxyRule>,
 }
 
-/// What a game speaks.
+/// Transport protocol of a game.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Protocol {
@@ -42,14 +42,14 @@ pub enum Protocol {
     Tcp,
 }
 
-/// Which nodes may act in a role. Nodes, not players: a list says nothing of who may connect.
+/// Nodes that may act in a role. It does not restrict players.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeList {
     /// All members.
     All,
-    /// These alone.
+    /// Only these.
     White(BTreeSet<NodeId>),
-    /// All members but these.
+    /// All members except these.
     Black(BTreeSet<NodeId>),
 }
 
@@ -143,7 +143,7 @@ impl GameRule {
     }
 }
 
-/// Checks a name: 1 to `max` of `A-Z a-z 0-9 . _ -`.
+/// Checks a name: 1 to `max` characters of `A-Z a-z 0-9 . _ -`.
 pub(super) fn check_name(name: &str, max: usize, place: Place) -> Result<(), DocumentError> {
     if name.is_empty() {
         return Err(place.fault(Fault::Empty));
@@ -193,23 +193,23 @@ fn read_ports(ports: &[u16], place: Place) -> Result<BTreeSet<u16>, DocumentErro
     Ok(read)
 }
 
-/// The headers of the PROXY protocol that a game server gets; in a document, an object that may leave out what
-/// is usual.
+/// The PROXY headers that a game server receives; in a document an object whose members have
+/// defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProxyRule {
-    /// In which form.
+    /// Version of the headers.
     #[serde(default)]
     pub version: ProxyVersion,
-    /// Before which datagrams; a stream has it once, at its start.
+    /// Datagrams that have a header; a stream has one, at its start.
     #[serde(default)]
     pub datagrams: ProxyTiming,
-    /// What version 2 says besides the addresses.
+    /// Extensions of version 2.
     #[serde(default)]
     pub extras: BTreeSet<ProxyExtra>,
 }
 
-/// Version of the PROXY protocol; in a document, its number, 1 or 2. Games over UDP have 2.
+/// Version of the PROXY protocol; in a document its number, 1 or 2. UDP games use 2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "u8", into = "u8")]
 pub struct ProxyVersion(pub Version);
@@ -235,31 +235,31 @@ impl From<ProxyVersion> for u8 {
     }
 }
 
-/// Which of a flow's datagrams begin with a header.
+/// Which datagrams of a flow begin with a header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProxyTiming {
-    /// As long as the server has not answered within the last 2 s.
+    /// Those sent while the server has not answered within the last 2 s.
     #[default]
     First,
     /// All.
     Each,
 }
 
-/// What a header says besides the addresses.
+/// An extension of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProxyExtra {
     /// Its checksum.
     Crc32c,
-    /// The flow's own name.
+    /// The flow's id.
     SessionId,
-    /// The nodes on the way.
+    /// The nodes on the route.
     Nodes,
 }
 
 impl ProxyRule {
-    /// Makes of it what an exit needs.
+    /// Converts the rule to an exit's settings.
     #[must_use]
     pub fn header(&self) -> ServerHeader {
         ServerHeader {
@@ -275,7 +275,7 @@ impl ProxyRule {
         }
     }
 
-    /// Returns whether a game of `protocol` cannot have it: version 1 is a line for streams, without
+    /// Returns whether games of `protocol` cannot use the rule: version 1 is for streams and has no
     /// extensions, and a stream has one header at its start. PROXY protocol, sections 2.1 and 2.2.
     #[must_use]
     pub fn does_not_go_with(&self, protocol: Protocol) -> bool {

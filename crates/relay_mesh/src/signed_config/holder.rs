@@ -1,4 +1,4 @@
-//! The document in force, and which ones may follow it.
+//! The document in force, and which documents may follow it.
 
 use core::fmt;
 
@@ -13,20 +13,20 @@ use super::envelope::Envelope;
 use super::outcome::Difference;
 use super::outcome::{Accepted, HolderStats, Offered, Refused, Validity};
 
-/// Holds the document in force; takes newer ones, and never an older one.
+/// Holds the document in force; accepts newer ones, and never an older one.
 ///
-/// Documents are ordered by the number of changes of the admin keys before them, then by version. So the
-/// document that retires a key supersedes all that this key signed alone, whatever their versions, and no
-/// document that only retired keys signed supersedes it. Of two changes that the same keys signed, the one
-/// taken first stays: whoever holds a retired key can make more changes than there were, so their number
-/// decides nothing between the two. A [`Minimum`] does.
+/// Documents are ordered by the number of changes of the admin keys before them, then by version.
+/// The document that retires a key so supersedes everything that this key alone signed, whatever
+/// the versions, and no document signed only by retired keys supersedes it. Of two changes signed
+/// by the same keys, the first accepted stays: the holder of a retired key can create any number of
+/// changes, so their number does not decide between the two. A [`Minimum`] does.
 ///
-/// The first document is judged by the keys of the node's own file, each later one by those of the
-/// document in force. A document that names other keys is kept as a *link*, so that a node that was
-/// away, or knows only the old keys, can follow: what is stored is the links in order and then the
-/// document in force, at most 9 envelopes, 2.4 MB; what is passed on is a *bundle*, the same without
-/// the oldest links where it were longer than 1 MiB. One offer costs at most 144 signature checks, and
-/// without a signature of an admin in force none.
+/// The keys of the node's own file verify the first document; those of the document in force verify
+/// the next. A document that changes the keys is kept as a *link*, so that a node that was offline,
+/// or knows only the old keys, can follow. Stored are the links in order and then the document in
+/// force, at most 9 envelopes, 2.4 MB; a *bundle*, which is sent to others, omits the oldest links
+/// above 1 MiB. One offer costs at most 144 signature checks, and none without a signature of an
+/// admin in force.
 #[derive(Clone, Debug)]
 pub struct Holder {
     network: String,
@@ -36,7 +36,7 @@ pub struct Holder {
     links: Vec<Link>,
     /// Whether the minimum is the document held, or one before it.
     has_minimum: bool,
-    /// Whether a link had to go, so that `anchor` leads nowhere any more.
+    /// Whether a link was dropped, so that the chain no longer starts at `anchor`.
     is_adrift: bool,
     held: Option<Held>,
     stats: HolderStats,
@@ -50,16 +50,16 @@ struct Held {
     is_link: bool,
 }
 
-/// What a bundle came to.
+/// A verified bundle.
 struct Opened {
-    /// Links that lead from the keys in force to those that signed the document.
+    /// Links from the keys in force to those that signed the document.
     links: Vec<Link>,
     held: Held,
     has_minimum: bool,
 }
 
 impl Holder {
-    /// Starts without a document; `anchor` judges the first.
+    /// Starts without a document; `anchor` verifies the first.
     #[must_use]
     pub fn new(network: impl Into<String>, anchor: AdminKeys) -> Self {
         Self {
@@ -74,7 +74,7 @@ impl Holder {
         }
     }
 
-    /// Takes only chains that contain `minimum`. To be said before the first document, and before
+    /// Accepts only chains that contain `minimum`. Call it before the first document, and before
     /// [`load`](Self::load).
     #[must_use]
     pub const fn with_minimum(mut self, minimum: Minimum) -> Self {
@@ -82,12 +82,12 @@ impl Holder {
         self
     }
 
-    /// Starts with what [`stored`](Self::stored) gave in an earlier life; [`load`](Self::load) of a new
-    /// one.
+    /// Starts from the bytes that an earlier run [`stored`](Self::stored); [`load`](Self::load) on
+    /// a new holder.
     ///
     /// # Errors
     ///
-    /// [`RestoreError`]; nothing of the bytes is then trusted.
+    /// [`RestoreError`]; none of the bytes is then trusted.
     pub fn restore<P: Provider>(
         network: impl Into<String>,
         anchor: AdminKeys,
@@ -97,13 +97,12 @@ impl Holder {
         Self::new(network, anchor).load(provider, stored)
     }
 
-    /// Takes what [`stored`](Self::stored) gave in an earlier life, checked again from the keys of
-    /// [`new`](Self::new) on. Its time is not looked at: what was in force stays so, that no restart
-    /// rolls back.
+    /// Loads the bytes that an earlier run [`stored`](Self::stored) and verifies them again from
+    /// the keys of [`new`](Self::new). Validity times are ignored: a restart never rolls back.
     ///
     /// # Errors
     ///
-    /// [`RestoreError`]; nothing of the bytes is then trusted.
+    /// [`RestoreError`]; none of the bytes is then trusted.
     pub fn load<P: Provider>(mut self, provider: &P, stored: &[u8]) -> Result<Self, RestoreError> {
         let bundle = read(stored, STORED_LEN_MAX).map_err(RestoreError)?;
         let opened = self.open(provider, bundle).map_err(RestoreError)?;
@@ -111,7 +110,7 @@ impl Holder {
         Ok(self)
     }
 
-    /// Takes a bundle or a single envelope, from whoever it is.
+    /// Handles a bundle or a single envelope from any source.
     pub fn offer<P: Provider>(&mut self, provider: &P, unix: UnixTime, bytes: &[u8]) -> Offered {
         let offered = self.judge(provider, unix, bytes);
         self.stats.count(&offered);
@@ -126,7 +125,8 @@ impl Holder {
         Some(write_bundle(links, &held.envelope, STORED_LEN_MAX))
     }
 
-    /// Returns the bytes to pass on, at most [`BUNDLE_LEN_MAX`]; `None` before the first document.
+    /// Returns the bytes to send to others, at most [`BUNDLE_LEN_MAX`]; `None` before the first
+    /// document.
     #[must_use]
     pub fn bundle(&self) -> Option<Vec<u8>> {
         let held = self.held.as_ref()?;
@@ -134,8 +134,8 @@ impl Holder {
         Some(write_bundle(links, &held.envelope, BUNDLE_LEN_MAX))
     }
 
-    /// Returns whether the keys changed more than [`LINKS_MAX`] times since those that this began with:
-    /// [`restore`](Self::restore) then needs newer ones than these.
+    /// Returns whether the keys changed more than [`LINKS_MAX`] times since the initial ones:
+    /// [`restore`](Self::restore) then needs newer keys.
     #[must_use]
     pub const fn is_adrift(&self) -> bool {
         self.is_adrift
@@ -147,7 +147,7 @@ impl Holder {
         self.held.as_ref().map(|held| &held.document)
     }
 
-    /// Returns the text of the document in force, as it was signed.
+    /// Returns the text of the document in force, as signed.
     #[must_use]
     pub fn text(&self) -> Option<&[u8]> {
         self.held.as_ref().map(|held| held.envelope.document())
@@ -159,14 +159,14 @@ impl Holder {
         self.document().map_or(0, |document| document.version)
     }
 
-    /// Returns the keys that judge the next document.
+    /// Returns the keys that verify the next document.
     #[must_use]
     pub fn admins(&self) -> &AdminKeys {
         self.document()
             .map_or(&self.anchor, |document| &document.admins)
     }
 
-    /// Returns what neighbours are told.
+    /// Returns what is advertised to neighbours.
     #[must_use]
     pub fn held_version(&self) -> HeldVersion {
         HeldVersion {
@@ -175,8 +175,8 @@ impl Holder {
         }
     }
 
-    /// Returns whether what a neighbour says it holds may follow the document in force: a higher version
-    /// by the same keys, or any by keys that did not lead here.
+    /// Returns whether an advertised version may follow the document in force: a higher version
+    /// under the same keys, or any under keys that did not lead here.
     #[must_use]
     pub fn wants(&self, told: HeldVersion) -> bool {
         if told.version == 0 {
@@ -188,14 +188,14 @@ impl Holder {
         self.retired().all(|(admins, _)| admins.tag() != told.keys)
     }
 
-    /// Returns how it stands with the document in force at `unix`.
+    /// Returns the validity of the document in force at `unix`.
     #[must_use]
     pub fn validity(&self, unix: UnixTime) -> Validity {
         self.document()
             .map_or(Validity::None, |document| document.validity(unix))
     }
 
-    /// Returns what was offered, counted.
+    /// Returns the counters of offers.
     #[must_use]
     pub const fn stats(&self) -> &HolderStats {
         &self.stats
@@ -228,8 +228,8 @@ impl Holder {
         Offered::Accepted(accepted)
     }
 
-    /// Checks all but the time. Of links only signatures, network and order count: one whose time
-    /// is over still says which keys came next.
+    /// Checks everything but validity times. Of links only signatures, network and order are
+    /// checked: an expired one still proves which keys follow.
     fn open<P: Provider>(
         &self,
         provider: &P,
@@ -239,8 +239,8 @@ impl Holder {
         let mut links = Vec::new();
         let retired = self.retired_signer(candidates.iter().chain([&last]));
         for link in candidates {
-            // One that does not lead on is one that we need not, or nonsense: what signed the last
-            // envelope decides, and no link is kept that was not opened.
+            // A link that does not continue the chain is unneeded or invalid: the signatures of the
+            // last envelope decide, and only verified links are kept.
             let Ok(document) = link.open(provider, &tip.admins) else {
                 continue;
             };
@@ -317,7 +317,7 @@ impl Holder {
         }
     }
 
-    /// Says why a chain without the minimum is not taken, where there is one.
+    /// Returns why a chain without the minimum is refused, if one is required.
     const fn refuse_without_minimum(&self, offered: u64) -> Result<(), Refused> {
         match self.minimum {
             None => Ok(()),
@@ -329,7 +329,7 @@ impl Holder {
         }
     }
 
-    /// Returns the keys that a document retired, oldest first, and the version of that document.
+    /// Returns the keys that a document retired, oldest first, with its version.
     fn retired(&self) -> impl Iterator<Item = (&AdminKeys, u64)> {
         let held = self.held.as_ref().filter(|held| held.is_link);
         let held = held.map(|held| (&held.document.admins, held.document.version));
@@ -341,8 +341,8 @@ impl Holder {
         })
     }
 
-    /// Returns the version that retired the signers of one of these envelopes, by what stands there: no
-    /// signature is checked for it.
+    /// Returns the version that retired a signer of one of these envelopes, without verifying
+    /// signatures.
     fn retired_signer<'a>(&self, envelopes: impl Iterator<Item = &'a Envelope>) -> Option<u64> {
         let is_known = |envelope: &Envelope| {
             let text = envelope.document();
@@ -380,8 +380,8 @@ fn read(bytes: &[u8], len_max: usize) -> Result<(Vec<Envelope>, Envelope), Refus
     read_bundle(bytes).map_err(Refused::Malformed)
 }
 
-/// Stored bytes are not what this node may trust: they were changed, or its own file names a network
-/// or keys that they do not lead from.
+/// Stored bytes that this node cannot trust: they were modified, or its own file names another
+/// network or keys that they do not start from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestoreError(pub Refused);
 
