@@ -1,4 +1,4 @@
-//! The fast path: a hop frame comes in, and goes to the next hop or to a flow of this node.
+//! The fast path: forwards a hop frame to the next hop or to a flow of this node.
 
 use core::net::SocketAddr;
 
@@ -15,20 +15,20 @@ use crate::outbox::Outbox;
 use crate::shard::ShardId;
 use crate::stats::FrameStats;
 
-/// Labels, links and counters of one shard: all that it takes to pass frames on.
+/// Labels, links and counters of one shard: all that forwarding needs.
 pub(crate) struct DataPlane<A> {
     pub(crate) shard: ShardId,
     pub(crate) labels: LabelSlab,
     pub(crate) links: LinkTable<Link<A>>,
     pub(crate) stats: FrameStats,
-    /// What waits to be sent.
+    /// Frames to send.
     pub(crate) outbox: Outbox,
 }
 
-/// A frame that ended here: its payload is still sealed end to end.
+/// A frame that ends at this node; its payload is still sealed end to end.
 #[derive(Debug)]
 pub(crate) struct Arrived<'a> {
-    /// Index of the flow that its label leads to.
+    /// Index of the label's flow.
     pub(crate) flow: u32,
     /// Number of the path at the sending end.
     pub(crate) path: u8,
@@ -57,8 +57,8 @@ impl<A: Aead> DataPlane<A> {
         }
     }
 
-    /// Takes one frame, decrypting it in place. It is passed on, dropped and counted, or returned
-    /// where its label ends at this node.
+    /// Handles one frame and decrypts it in place. It is forwarded, dropped and counted, or
+    /// returned if its label ends at this node.
     pub(crate) fn handle_frame<'a, P: Provider<Aead = A>>(
         &mut self,
         provider: &P,
@@ -74,7 +74,7 @@ impl<A: Aead> DataPlane<A> {
             return count(&mut self.stats.expired);
         }
         let previous = label.previous();
-        // The address is a cheap sieve; that the frame is this link's shows when it opens.
+        // The address check is a cheap filter; decryption proves the link.
         let Some(link) = self
             .links
             .get_mut(previous)
@@ -92,8 +92,8 @@ impl<A: Aead> DataPlane<A> {
             }
             Some(Onward::Next(..) | Onward::Flow(..)) => {}
         }
-        // A bare tag is taken only where the label was given out with its key: it lets an observer
-        // spend a flow's numbers.
+        // A tag-only frame is accepted only if the label was assigned with a tag key: an observer
+        // could use up a flow's numbers.
         let opened = match (header.kind, label.form()) {
             (HopKind::Sealed, HopForm::Sealed) => link.open(provider, now, &header, frame).ok(),
             (HopKind::TagOnly, HopForm::TagOnly(key)) => key.open(frame),
@@ -136,7 +136,8 @@ impl<A: Aead> DataPlane<A> {
         }
     }
 
-    /// Sends one packet that this node originates over `link`; false where it was dropped here.
+    /// Sends one packet that this node originates over `link`; returns false if it was dropped
+    /// here.
     pub(crate) fn send<P: Provider<Aead = A>>(
         &mut self,
         provider: &P,
@@ -152,11 +153,11 @@ impl<A: Aead> DataPlane<A> {
         seal.pass(provider, now, (link, binding), packet)
     }
 
-    /// Binds a reserved label of `owner` to one of the neighbour `next`, for which it was granted.
+    /// Binds a reserved label of `owner` to the label that the neighbour `next` granted for it.
     ///
     /// # Errors
     ///
-    /// [`Unbound`] where it is not `owner`'s or bound, or the neighbour's label is not to be had.
+    /// [`Unbound`] if it is not `owner`'s or is bound, or if the neighbour's label cannot be bound.
     pub(crate) fn bind_transit<P: Provider<Aead = A>>(
         &mut self,
         provider: &P,
@@ -190,18 +191,18 @@ impl<A: Aead> DataPlane<A> {
         }
     }
 
-    /// Takes the link of a neighbour down, with every label that names it.
+    /// Removes a neighbour's link and every label that names it.
     pub(crate) fn drop_link(&mut self, link: LinkId) -> u32 {
         self.links.set(link, None);
         self.free_where(|label| label.names(link))
     }
 
-    /// Returns how many labels of others' flows may still pass frames.
+    /// Returns how many transit labels are live.
     pub(crate) fn transit_labels(&self, now: Instant) -> u32 {
         self.labels.transit(now)
     }
 
-    /// Frees the labels for which `ends` holds.
+    /// Frees the labels that match `ends`.
     pub(crate) fn free_where(&mut self, ends: impl Fn(&crate::label::Label) -> bool) -> u32 {
         let links = &mut self.links;
         self.labels.remove_where(ends, |next, binding| {
@@ -211,7 +212,7 @@ impl<A: Aead> DataPlane<A> {
         })
     }
 
-    /// Frees what has expired of a part of the labels.
+    /// Frees expired labels in a part of the slab.
     pub(crate) fn sweep(&mut self, now: Instant) -> u32 {
         let links = &mut self.links;
         self.labels.sweep(now, |next, binding| {
@@ -232,18 +233,18 @@ impl<A: Aead> DataPlane<A> {
     }
 }
 
-/// Why a label is not bound to the next hop's.
+/// Why a label is not bound to the next hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unbound {
-    /// It is not there for who asks, or bound.
+    /// The label is unknown to the requester, or bound.
     Label(LabelRefusal),
     /// There is no link to the next hop.
     NoLink,
-    /// The next hop's label is not to be had.
+    /// The next hop's label cannot be bound.
     Next(BindError),
 }
 
-/// Parts of a data plane that sealing touches.
+/// Parts of a data plane that sealing uses.
 struct SealNext<'a, A> {
     links: &'a mut LinkTable<Link<A>>,
     stats: &'a mut FrameStats,
@@ -284,7 +285,7 @@ impl<A: Aead> SealNext<'_, A> {
     }
 }
 
-/// Counts a frame that is dropped.
+/// Counts a dropped frame.
 const fn count<T>(counter: &mut u64) -> Option<T> {
     *counter = counter.saturating_add(1);
     None

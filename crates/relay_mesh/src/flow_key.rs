@@ -1,4 +1,4 @@
-//! Sealing between entry and exit: a packet is sealed once, whatever paths carry it.
+//! End-to-end sealing between entry and exit: a packet is sealed once for all paths.
 
 use core::fmt;
 use core::time::Duration;
@@ -11,17 +11,17 @@ use wire::Instant;
 use crate::hop::{HopHeader, NUMBERS_MAX, Phase, Piece};
 use crate::key_ring::{KeyRing, Sealed};
 
-/// Names a flow between one entry and one exit; never used again in their session.
+/// Names a flow between one entry and one exit; never reused within their session.
 ///
-/// The session's dialler takes odd ones, its accepter even ones; 0 is for probes.
+/// The session's dialer uses odd ids, its accepter even ones; 0 is for probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowId(pub u64);
 
 impl FlowId {
-    /// The flow of path probes and reports, which has keys of its own.
+    /// The flow of path probes and reports, which has its own keys.
     pub const PROBE: Self = Self(0);
 
-    /// Makes the secret that the keys of one direction come from.
+    /// Derives the secret of one direction's keys.
     fn secret<P: Provider>(
         self,
         provider: &P,
@@ -47,22 +47,22 @@ pub struct FlowSealer<A> {
     key: SealingKey<A>,
     /// Key phase mod 64.
     phase: u8,
-    /// When the present key was first used.
+    /// When the current key was first used.
     since: Option<Instant>,
 }
 
-/// What [`FlowSealer::seal`] decided about a packet.
+/// Number and phase that [`FlowSealer::seal`] assigned to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Numbered {
     /// Its number in flow and direction.
     pub number: u64,
-    /// The byte that goes with it, on every path.
+    /// The phase byte, equal on every path.
     pub phase: Phase,
 }
 
 impl<A: Aead> FlowSealer<A> {
-    /// Makes the sealer of `direction`: 0 for what the dialler of the session between the ends
-    /// sends, 1 for its accepter.
+    /// Creates the sealer of `direction`: 0 for packets of the session's dialer, 1 for those of its
+    /// accepter.
     pub fn new<P: Provider<Aead = A>>(
         provider: &P,
         exporter: &Exporter,
@@ -82,7 +82,7 @@ impl<A: Aead> FlowSealer<A> {
     ///
     /// # Errors
     ///
-    /// [`FlowWorn`] where the flow's numbers are used up; nothing is appended.
+    /// [`FlowWorn`] if the flow's numbers are used up; nothing is appended.
     pub fn seal<P: Provider<Aead = A>>(
         &mut self,
         provider: &P,
@@ -129,8 +129,8 @@ impl<A: Aead> FlowSealer<A> {
 
 /// Opens one direction of a flow, over all its paths.
 ///
-/// Its window is marked only by packets that open, so what relays do to numbers, phases and pieces
-/// changes nothing here; copies on several paths count once.
+/// Only packets that decrypt mark its window, so relays that alter numbers, phases or pieces have
+/// no effect here; copies on several paths count once.
 pub struct FlowOpener<A> {
     flow: FlowId,
     keys: KeyRing<A>,
@@ -138,7 +138,7 @@ pub struct FlowOpener<A> {
 }
 
 impl<A: Aead> FlowOpener<A> {
-    /// Makes the opener of `direction`, the number of the end that sends.
+    /// Creates the opener of `direction`, the sending end's number.
     pub fn new<P: Provider<Aead = A>>(
         provider: &P,
         exporter: &Exporter,
@@ -157,7 +157,7 @@ impl<A: Aead> FlowOpener<A> {
     ///
     /// # Errors
     ///
-    /// [`FlowDrop`]; the body is garbage where it was forged.
+    /// [`FlowDrop`]; the body is garbage if it was forged.
     pub fn open<'a, P: Provider<Aead = A>>(
         &mut self,
         provider: &P,
@@ -198,7 +198,8 @@ impl<A: Aead> FlowOpener<A> {
         Ok(payload)
     }
 
-    /// Returns whether the body is a copy of a packet of the flow; it is decrypted in place, and no window is marked.
+    /// Returns whether the body is a copy of a packet of the flow; decrypts it in place and marks
+    /// no window.
     pub fn verify<P: Provider<Aead = A>>(
         &mut self,
         provider: &P,
@@ -209,18 +210,18 @@ impl<A: Aead> FlowOpener<A> {
         self.open_body(provider, now, header, body).is_ok()
     }
 
-    /// Returns the largest number that opened.
+    /// Returns the largest number that decrypted.
     pub fn largest(&self) -> Option<u64> {
         self.window.largest().map(PacketNumber::get)
     }
 }
 
-/// Why a packet is not taken.
+/// Why a packet is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlowDrop {
-    /// It came before, or is too old to say.
+    /// A duplicate, or too old to tell.
     Duplicate,
-    /// It was changed on the way, or is of another flow.
+    /// It was modified, or belongs to another flow.
     Forged,
 }
 
@@ -253,7 +254,7 @@ impl<A> fmt::Debug for FlowOpener<A> {
     }
 }
 
-/// `flow 8 | phase 1 | number 8`, and nothing of the path.
+/// `flow 8 | phase 1 | number 8`, independent of the path.
 fn aad(FlowId(flow): FlowId, phase: Phase, number: u64) -> [u8; 17] {
     let mut aad = [0; 17];
     let fields = flow
@@ -267,13 +268,13 @@ fn aad(FlowId(flow): FlowId, phase: Phase, number: u64) -> [u8; 17] {
     aad
 }
 
-/// Tag of the end-to-end seal, last in a frame.
+/// Length of the end-to-end tag, last in a frame.
 pub(crate) const TAG_LEN: usize = 16;
-/// The suite of all flows.
+/// The cipher suite of all flows.
 const SUITE: Suite = Suite::Aes128Gcm;
-/// Key phases that the header tells apart.
+/// Key phases that the header distinguishes.
 const PHASES: u8 = 64;
-/// Packets and time under one key; TWP/1, section 4.1.
+/// Packets and time per key; TWP/1, section 4.1.
 const UPDATE_SEALS: u64 = 1 << 20;
 const UPDATE_SPAN: Duration = Duration::from_secs(15 * 60);
 const _: () = assert!(

@@ -1,4 +1,4 @@
-//! A shard on a thread of its own: it passes frames on, and knows nothing else.
+//! A shard on its own thread, which only forwards frames.
 
 use core::convert::Infallible;
 use core::fmt;
@@ -14,31 +14,31 @@ use crate::shards::{SharedPlane, Touched, lock, plane_of};
 use crate::stats::FrameStats;
 use crate::trunk::{self, Frames};
 
-/// Passes frames on for one shard of a [`Node`](crate::Node), beside it: a [`wire::Machine`] that a driver
-/// runs on a thread of its own, with a socket of its own behind the node's port.
+/// Forwards frames for one shard of a [`Node`](crate::Node): a [`wire::Machine`] that a driver runs
+/// on its own thread, with its own socket on the node's port.
 ///
-/// The node gives its labels out and ends them, and needs to be told nothing by it.
+/// The node assigns and ends its labels; the forwarder reports nothing to it.
 ///
-/// Frames of other forwarders' shards that come to this one go on from here too, with their own shard's keys and
-/// windows: a system that joins datagrams before it divides them hands over what one neighbour sent at once by
-/// the first of it. What is the node's own, or no frame, is handed back as a [`Stray`] for the node, which knows
-/// what to do with all: up to [`STRAYS_MAX`] may wait, and others are dropped and counted.
+/// It also forwards frames of other forwarders' shards, with their keys and windows: a kernel that
+/// coalesces datagrams before it distributes them delivers all of one neighbour's batch by the
+/// first datagram. Frames for the node, and everything else, are returned as [`Stray`]s for the
+/// node to handle; up to [`STRAYS_MAX`] may wait, and more are dropped and counted.
 pub struct Forwarder<P: Provider> {
     shard: ShardId,
-    /// Of all forwarders' shards, from 1.
+    /// Data planes of all forwarders' shards, from 1.
     planes: Vec<SharedPlane<P::Aead>>,
     provider: P,
-    /// Shards whose frames it has passed on, a bit each: what they have to send is to be taken.
+    /// Shards that it has forwarded frames for, one bit each: their outboxes must be drained.
     touched: Touched,
     strays: VecDeque<Stray>,
     strays_dropped: u64,
     now: Instant,
 }
 
-/// A datagram for the node that came to the socket of another shard.
+/// A datagram for the node that arrived at another shard's socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stray {
-    /// As it came.
+    /// Its arrival.
     pub arrival: Arrival<Leg>,
     /// Its bytes.
     pub datagram: Vec<u8>,
@@ -61,12 +61,12 @@ impl<P: Provider> Forwarder<P> {
         }
     }
 
-    /// Returns how many datagrams for the node were dropped, because too many waited.
+    /// Returns how many datagrams for the node were dropped because the queue was full.
     pub const fn strays_dropped(&self) -> u64 {
         self.strays_dropped
     }
 
-    /// Returns what became of the frames of its shard.
+    /// Returns the frame counters of its shard.
     pub fn frame_stats(&self) -> FrameStats {
         let own = plane_of(&self.planes, self.shard);
         own.map_or_else(FrameStats::default, |plane| lock(plane).stats)
@@ -94,12 +94,12 @@ impl<P: Provider> Machine for Forwarder<P> {
             return;
         };
         self.touched.note(shard);
-        // A late clock is a fault of the driver's.
+        // The driver must not pass earlier times.
         debug_assert!(now >= self.now, "time went back");
         self.now = self.now.max(now);
         let (now, source) = (self.now, arrival.peer.address);
         let mut plane = lock(plane);
-        // No label of this plane ends here: each frame goes on, or is dropped and counted.
+        // No label of this plane ends here: each frame is forwarded, or dropped and counted.
         let provider = &self.provider;
         let pass_on = |plane: &mut DataPlane<P::Aead>, frame: &mut [u8]| {
             plane.handle_frame(provider, now, (source, frame));
@@ -107,7 +107,7 @@ impl<P: Provider> Machine for Forwarder<P> {
         if datagram.first() != Some(&trunk::KIND) {
             return pass_on(&mut plane, datagram);
         }
-        // Those of other shards in it have labels that are none here: who packs frames keeps them apart.
+        // Frames of other shards have no label here: a sender keeps them in separate datagrams.
         let frames = Frames::new(datagram).map_err(|_| plane.stats.count_bad_trunk());
         for frame in frames.into_iter().flatten() {
             match frame {
@@ -149,5 +149,5 @@ impl<P: Provider> fmt::Debug for Forwarder<P> {
     }
 }
 
-/// Datagrams for the node that may wait.
+/// Queued datagrams for the node.
 pub const STRAYS_MAX: usize = 1_024;

@@ -1,4 +1,4 @@
-//! Header of a hop frame: what a node needs to pass a game packet on.
+//! Header of a hop frame: what a node needs to forward a game packet.
 
 use core::fmt;
 
@@ -16,40 +16,41 @@ use crate::shard::ShardId;
 /// | 8 | 8 | packet number | of flow and direction, below 2^56; the same on all hops |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HopHeader {
-    /// How the frame is protected on this hop.
+    /// Protection of the frame on this hop.
     pub kind: HopKind,
     /// Low 2 bits of the link key's epoch.
     pub epoch: u8,
-    /// Which shard of the sending node sealed it; the first where the frame bears a tag only.
+    /// The shard of the sending node that sealed it; the first for tag-only frames.
     pub from: ShardId,
-    /// Hops that the frame may still make beyond the receiver; at most [`HOPS_LEFT_MAX`]. So labels
-    /// that are bound in a long chain, or a ring, pass no frame further than a route can be.
+    /// Remaining hops after the receiver; at most [`HOPS_LEFT_MAX`]. It bounds the way of a frame
+    /// even if labels are bound in a long chain or a loop.
     pub hops_left: u8,
-    /// Which label of the receiving node.
+    /// Label at the receiving node.
     pub label: LabelName,
-    /// Which key of the flow, and whether the payload is a piece.
+    /// Key phase of the flow, and whether the payload is a piece.
     pub phase: Phase,
-    /// Number of the packet in its flow and direction.
+    /// Packet number in its flow and direction.
     pub number: u64,
 }
 
-/// How a frame is protected on one hop.
+/// Protection of a frame on one hop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HopKind {
-    /// The header bears a tag, which does not cover what stands behind it; see
-    /// [`HopKey`](crate::hop_key::HopKey). For underlays that are measured and trusted.
+    /// A tag authenticates the header but not what follows; see [`HopKey`](crate::hop_key::HopKey).
+    /// For underlays that are measured and trusted.
     TagOnly,
-    /// All behind the header is encrypted once more under the link key.
+    /// Everything after the header is encrypted again with the link key.
     #[default]
     Sealed,
 }
 
-/// One label of a node: a place in its slab, and which use of it. No name comes twice while the node lives.
+/// A label of a node: a slot of its slab, and the number of its use. Never reused while the node
+/// runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LabelName {
-    /// Shard, high bits of the number of the use, and place.
+    /// Shard, high bits of the use's number, and slot.
     pub slot: u32,
-    /// Low bits of the number of the use.
+    /// Low bits of the use's number.
     pub generation: u8,
 }
 
@@ -62,10 +63,10 @@ pub struct Phase {
     pub piece: Piece,
 }
 
-/// Whether a payload is a whole datagram of the player or half of one.
+/// Whether a payload is a player's whole datagram or half of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// All of it.
+    /// A whole datagram.
     Whole,
     /// Its first half; the second has the next number.
     First,
@@ -77,7 +78,7 @@ impl HopHeader {
     /// Length in bytes.
     pub const LEN: usize = 16;
 
-    /// Returns whether a datagram that starts with `byte` is for the data plane.
+    /// Returns whether a datagram that starts with `byte` belongs to the data plane.
     #[must_use]
     pub const fn claims(byte: u8) -> bool {
         matches!(byte, 0x80..=0xBF)
@@ -87,7 +88,7 @@ impl HopHeader {
     ///
     /// # Errors
     ///
-    /// [`HopError`] names what is wrong; length is looked at first, then kind and fields.
+    /// [`HopError`]; the length is checked first, then kind and fields.
     pub const fn decode(frame: &[u8]) -> Result<Self, HopError> {
         let Some((
             &[
@@ -146,7 +147,7 @@ impl HopHeader {
         }
     }
 
-    /// Returns the header as it stands in a frame; epoch, hops and key phase are cut to their fields.
+    /// Encodes the header; epoch, hops and key phase are truncated to their fields.
     #[must_use]
     pub const fn encode(&self) -> [u8; Self::LEN] {
         let kind = match self.kind {
@@ -167,7 +168,7 @@ impl HopHeader {
 }
 
 impl HopKind {
-    /// Header, hop tag and the tag of an empty end-to-end payload.
+    /// Length of header, hop tag and the tag of an empty end-to-end payload.
     const fn frame_min(self) -> usize {
         match self {
             Self::TagOnly => 40,
@@ -214,11 +215,11 @@ impl Piece {
 pub enum HopError {
     /// Shorter than the shortest frame of its kind.
     Truncated,
-    /// Longer than a link carries.
+    /// Longer than a link allows.
     Oversize(usize),
-    /// A first byte of the data plane that has no meaning yet.
+    /// An unknown first byte of the data plane.
     UnknownKind(u8),
-    /// A bit that must be 0, a piece that does not exist, or a number of 2^56 and more.
+    /// A reserved bit is set, the piece is invalid, or the number is 2^56 or more.
     Malformed,
 }
 
@@ -235,13 +236,13 @@ impl fmt::Display for HopError {
 
 impl core::error::Error for HopError {}
 
-/// Payload of UDP that every link carries, bytes; checked at link-up.
+/// UDP payload in bytes that every link must carry; checked at link-up.
 pub const FRAME_MAX: usize = 1_280;
 
-/// Hops left of a frame at the first node of its way: as many relays as a route may have.
+/// Remaining hops of a frame at its first node: the most relays of a route.
 pub const HOPS_LEFT_MAX: u8 = 3;
 
-/// Packet numbers of a flow: the nonce of a hop has room for 7 bytes.
+/// Packet numbers of a flow: a hop's nonce has room for 7 bytes.
 pub const NUMBERS_MAX: u64 = 1 << 56;
 
 const EPOCH_BITS: u8 = 0b0000_0011;

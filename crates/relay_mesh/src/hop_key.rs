@@ -1,4 +1,4 @@
-//! Tags of hop frames on links that are not sealed, and the keys of them.
+//! Tags of hop frames on tag-only links, and their keys.
 
 use core::fmt;
 
@@ -8,35 +8,36 @@ use zeroize::Zeroize;
 
 use crate::hop::{HopHeader, LabelName};
 
-/// Key of the tags of one label; its node makes it anew for each use of the slot.
+/// Tag key of one label; its node creates a new one for each use of the slot.
 ///
-/// The tag of a frame is SipHash-2-4 (Aumasson and Bernstein, 2012) over the 16 bytes of the header and the
-/// length of the frame, 2 bytes, big-endian; its 64 bits little-endian, as the authors write them.
+/// The tag of a frame is SipHash-2-4 (Aumasson and Bernstein, 2012) over the 16 bytes of the header
+/// and the length of the frame, 2 bytes, big-endian; its 64 bits little-endian, as the authors
+/// write them.
 ///
-/// It does not cover what stands behind it. Who sees a frame and is faster than it can put other bytes
-/// behind its header: they pass as far as the far end of the flow, where they do not open, and the genuine
-/// frame is dropped as a copy of them. That costs the flow this packet, and never shows or alters one.
+/// It does not cover the body. An observer that is faster than the frame can replace the body: the
+/// forgery reaches the far end of the flow, fails to decrypt, and the genuine frame is dropped as a
+/// duplicate. That costs the flow one packet, and neither reveals nor alters data.
 ///
-/// It is wiped when it is dropped.
+/// The key is wiped when dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HopKey(pub [u8; Self::LEN]);
 
-/// How the frames of one label are protected on their way to it.
+/// Protection of a label's frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum HopForm {
-    /// Under the key of the link.
+    /// Sealed with the link key.
     #[default]
     Sealed,
-    /// By a tag under this key.
+    /// Tagged with this key.
     TagOnly(HopKey),
 }
 
-/// A label of the next hop, and how frames to it are protected.
+/// A label of the next hop, and the protection of its frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextLabel {
     /// The label.
     pub name: LabelName,
-    /// As its node gave it out.
+    /// As its node assigned it.
     pub form: HopForm,
 }
 
@@ -46,7 +47,7 @@ impl HopKey {
     /// Length of a tag in bytes.
     pub const TAG_LEN: usize = 8;
 
-    /// Returns the tag of a frame of `len` bytes in all.
+    /// Returns the tag of a frame of `len` bytes in total.
     #[must_use]
     pub fn tag(&self, header: &[u8; HopHeader::LEN], len: usize) -> [u8; Self::TAG_LEN] {
         let len = u16::try_from(len).unwrap_or(u16::MAX);
@@ -62,7 +63,7 @@ impl HopKey {
             .to_le_bytes()
     }
 
-    /// Returns the body of a frame whose tag holds; compares in constant time.
+    /// Returns the body of a frame if its tag is valid; compares in constant time.
     pub fn open<'a>(&self, frame: &'a mut [u8]) -> Option<&'a mut [u8]> {
         let len = frame.len();
         let (header, rest) = frame.split_first_chunk_mut::<{ HopHeader::LEN }>()?;
@@ -84,13 +85,13 @@ impl HopKey {
 }
 
 impl HopForm {
-    /// Whether frames bear a tag only.
+    /// Whether frames are tag-only.
     #[must_use]
     pub const fn is_tag_only(&self) -> bool {
         matches!(self, Self::TagOnly(_))
     }
 
-    /// The key, where there is one.
+    /// The key; empty if there is none.
     pub(crate) const fn key(&self) -> &[u8] {
         match self {
             Self::Sealed => &[],
@@ -100,7 +101,7 @@ impl HopForm {
 }
 
 impl From<LabelName> for NextLabel {
-    /// A label whose frames are sealed.
+    /// A label with sealed frames.
     fn from(name: LabelName) -> Self {
         let form = HopForm::Sealed;
         Self { name, form }
@@ -119,10 +120,11 @@ impl fmt::Debug for HopKey {
     }
 }
 
-/// Makes the keys of the labels that frames of one link come to.
+/// Creates the keys of labels that one link's frames arrive at.
 ///
-/// A key is the first 16 bytes of HMAC-SHA-256(Expand(exporter, "tw1 hop key"), label 4 | generation 1 |
-/// how many were made before 8) under the exporter of the link's session, so that none comes twice.
+/// A key is the first 16 bytes of HMAC-SHA-256(Expand(exporter, "tw1 hop key"), label 4 |
+/// generation 1 | number of keys created before 8) with the exporter of the link's session, so that
+/// none repeats.
 #[derive(Debug)]
 pub(crate) struct HopKeyMaker {
     secret: Secret32,
@@ -137,7 +139,7 @@ impl HopKeyMaker {
         }
     }
 
-    /// Makes the key of a label.
+    /// Creates the key of a label.
     pub(crate) fn make<P: Provider>(&mut self, provider: &P, name: LabelName) -> HopKey {
         let mac = provider.hmac_sha256(
             self.secret.expose(),
@@ -196,7 +198,7 @@ mod tests {
 
     #[test]
     fn mesh_f8_a_tag_only_frame_is_40_bytes_longer_than_a_payload_and_a_sealed_one_48() {
-        // 16 of header, 8 or 16 of hop tag, 16 of the flow's own.
+        // 16 of header, 8 or 16 of hop tag, 16 of the flow's tag.
         assert_eq!(frame(16).len(), 40);
         assert!(HopHeader::decode(&frame(16)).is_ok());
         assert!(HopHeader::decode(&frame(15)).is_err());
@@ -219,7 +221,7 @@ mod tests {
         assert_eq!(KEY.open(&mut good[..53].to_vec()), None);
         assert_eq!(KEY.open(&mut [&good[..], &[0]].concat()), None);
         assert_eq!(HopKey([1; 16]).open(&mut good.clone()), None);
-        // What it does not promise.
+        // Not covered by the tag.
         let mut other = good;
         other[24] ^= 1;
         assert!(KEY.open(&mut other).is_some());

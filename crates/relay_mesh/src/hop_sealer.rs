@@ -1,4 +1,4 @@
-//! The sealer of a link, which lets no nonce come twice.
+//! Seals the frames of a link and prevents nonce reuse.
 
 #[cfg(test)]
 mod tests;
@@ -17,75 +17,74 @@ use crate::hop_key::{HopForm, HopKey, NextLabel};
 use crate::link_secret::{EPOCHS, LinkSecret, ShardPair, mask};
 use crate::shard::ShardId;
 
-/// Seals the frames of one link and direction that go from one shard to one shard.
+/// Seals the frames of one link and direction, from one shard to one shard.
 ///
-/// nonce = iv XOR (label 4, generation 1, low 7 bytes of the packet number). It takes no nonce but
-/// a [`Binding`] and a number, and trusts nobody for their being new:
+/// nonce = iv XOR (label 4, generation 1, low 7 bytes of the packet number). The sealer requires a
+/// [`Binding`] and a number for each nonce, and verifies itself that both are new:
 ///
-/// 1. in one key epoch no two bindings name the same label and generation; live ones are carried
-///    over to the next epoch, in which the key is another;
-/// 2. a binding takes a number once: an origin's only above the last one, a relay's only if its
+/// 1. within a key epoch no two bindings have the same label and generation; live ones are carried
+///    over to the next epoch, which has another key;
+/// 2. a binding accepts a number once: an origin's only above the last one, a relay's only if its
 ///    window has not seen it, and the window lives as long as the binding.
 ///
-/// Frames to a label that takes a tag only use neither key nor nonce; the second rule holds for
-/// them all the same, and of the first that no two live bindings name one label.
+/// Frames to a tag-only label use neither key nor nonce. The second rule applies to them too; the
+/// first only as far as no two live bindings have the same label.
 pub struct HopSealer<A> {
     from: ShardId,
     suite: Suite,
     secret: TrafficSecret,
     aead: A,
     iv: Iv,
-    /// Key epoch; frames tell it mod 4.
+    /// Key epoch; frames carry it mod 4.
     epoch: u32,
-    /// That of which the other end was told.
+    /// The last epoch that the other end was notified of.
     told: u32,
-    /// Frames under the present key.
+    /// Frames sealed with the current key.
     sealed: u32,
-    /// When the present key was first sealed with.
+    /// When the current key was first used.
     since: Option<Instant>,
     /// Labels bound in this key epoch.
     bound: BoundLabels,
-    /// Only bindings made here are sealed with.
+    /// Id of this sealer; other sealers' bindings are refused.
     serial: u32,
 }
 
-/// A label of the next hop that one sealer may seal with; not `Clone`, since it holds the numbers
-/// that were used.
+/// The right to seal to a label of the next hop. Not `Clone`, since it tracks the used numbers.
 #[derive(Debug)]
 pub struct Binding {
     /// The label at the next hop.
     next: NextLabel,
-    /// Which sealer made it.
+    /// The sealer that created it.
     serial: u32,
     gate: Gate,
 }
 
-/// Which numbers are still unused.
+/// Which numbers are unused.
 #[derive(Debug)]
 enum Gate {
-    /// Those above the last one: of what we originate.
+    /// Numbers above the last one, for an origin.
     Rising(Option<u64>),
-    /// Those that the window has not seen: of what we relay.
+    /// Numbers that the window has not seen, for a relay.
     Window(ReplayWindow),
 }
 
-/// The parts of a frame that its origin decided; the same on every hop.
+/// The parts of a frame that its origin sets; equal on every hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// Number in its flow and direction.
+    /// Packet number in its flow and direction.
     pub number: u64,
     /// Key phase and piece.
     pub phase: Phase,
-    /// Hops that it may make beyond the next node.
+    /// Remaining hops after the next node.
     pub hops_left: u8,
-    /// End-to-end ciphertext and its tag.
+    /// End-to-end ciphertext and tag.
     pub body: &'a [u8],
 }
 
 impl<A: Aead> HopSealer<A> {
-    /// Makes the sealer of what goes from one shard to the other; there must be no second one.
+    /// Creates the sealer from one shard to another; there must be only one.
     ///
-    /// `serial` must differ for all sealers of a node whose bindings are still held.
+    /// `serial` must differ from those of all sealers of the node whose bindings still exist.
     pub fn new<P: Provider<Aead = A>>(
         provider: &P,
         secret: &LinkSecret,
@@ -109,11 +108,11 @@ impl<A: Aead> HopSealer<A> {
         }
     }
 
-    /// Binds a label for what this node originates.
+    /// Binds a label for packets that this node originates.
     ///
     /// # Errors
     ///
-    /// [`BindError`] where the label was bound in this key epoch, or too many are.
+    /// [`BindError`] if the label was bound in this key epoch, or too many are.
     pub fn bind_origin<P: Provider<Aead = A>>(
         &mut self,
         provider: &P,
@@ -123,7 +122,7 @@ impl<A: Aead> HopSealer<A> {
         self.bind(provider, now, next, Gate::Rising(None))
     }
 
-    /// Binds a label for what this node relays.
+    /// Binds a label for packets that this node relays.
     ///
     /// # Errors
     ///
@@ -137,10 +136,10 @@ impl<A: Aead> HopSealer<A> {
         self.bind(provider, now, next, Gate::Window(ReplayWindow::new()))
     }
 
-    /// Takes a binding back; one of another sealer is dropped and changes nothing.
+    /// Releases a binding; one of another sealer is dropped without effect.
     ///
-    /// Its label can be bound again: at once where nothing was sealed under it, or where frames to it bear a
-    /// tag only; else not before the next key epoch.
+    /// Its label can be bound again at once if nothing was sealed to it, or if it is tag-only;
+    /// otherwise from the next key epoch.
     #[expect(
         clippy::needless_pass_by_value,
         reason = "whoever gives a binding back shall not seal with it"
@@ -157,12 +156,12 @@ impl<A: Aead> HopSealer<A> {
         }
     }
 
-    /// Appends one frame to `out`: header, hop tag, and the body, sealed once more where the label takes
-    /// sealed frames.
+    /// Appends one frame to `out`: header, hop tag, and the body, which is sealed again unless the
+    /// label is tag-only.
     ///
     /// # Errors
     ///
-    /// [`SealRefused`] where number or binding are not to be used; nothing is appended.
+    /// [`SealRefused`] if the number or binding is invalid; nothing is appended.
     pub fn seal<P: Provider<Aead = A>>(
         &mut self,
         provider: &P,
@@ -200,8 +199,8 @@ impl<A: Aead> HopSealer<A> {
         Ok(())
     }
 
-    /// Returns its key epoch where the other end has not been told of it: an opener that hears nothing for some
-    /// epochs cannot know by the two bits of a frame which one it is.
+    /// Returns the key epoch if the other end was not notified of it: an opener that received
+    /// nothing for some epochs cannot derive it from two bits.
     pub(crate) const fn untold_epoch(&self) -> Option<u32> {
         if self.epoch > self.told {
             Some(self.epoch)
@@ -210,22 +209,22 @@ impl<A: Aead> HopSealer<A> {
         }
     }
 
-    /// Notes that the other end was told of `epoch`.
+    /// Notes that the other end was notified of `epoch`.
     pub fn note_told(&mut self, epoch: u32) {
         self.told = self.told.max(epoch);
     }
 
-    /// Returns whether a label is bound and not given back.
+    /// Returns whether a label is bound and not released.
     pub fn holds(&self, name: LabelName) -> bool {
         self.bound.holds(name)
     }
 
-    /// Returns how many labels cannot be bound in this key epoch.
+    /// Returns the number of labels that cannot be bound in this key epoch.
     pub fn bound(&self) -> usize {
         self.bound.len()
     }
 
-    /// Returns how many labels are bound and not given back.
+    /// Returns the number of labels bound and not released.
     pub fn live(&self) -> usize {
         self.bound.live()
     }
@@ -253,8 +252,8 @@ impl<A: Aead> HopSealer<A> {
         })
     }
 
-    /// Whether the next key is due: by frames, by time, or where labels that were given back take
-    /// up the room of others, who may be another owner's.
+    /// Whether the key must change: by frames, by time, or because released labels occupy the room
+    /// of other owners' labels.
     fn is_worn(&self, now: Instant) -> bool {
         let is_older = |span| {
             self.since
@@ -265,7 +264,7 @@ impl<A: Aead> HopSealer<A> {
             || (self.bound.released() >= BOUND_MAX / 4 && is_older(EPOCH_SPAN_MIN))
     }
 
-    /// Goes to the next key. Live labels keep their place, so that none is bound twice in it.
+    /// Advances to the next key. Live labels stay bound, so that none is bound twice.
     fn advance<P: Provider<Aead = A>>(&mut self, provider: &P) {
         self.secret = self.secret.next(provider);
         (self.aead, self.iv) = self.secret.expand(provider, self.suite);
@@ -289,7 +288,7 @@ impl Packet<'_> {
         }
     }
 
-    /// Appends it to `out` as a frame that bears a tag only.
+    /// Appends the packet to `out` as a tag-only frame.
     fn tag(&self, label: LabelName, key: &HopKey, out: &mut Vec<u8>) {
         let sealed = self.header(0, ShardId::FIRST, label);
         let header = HopHeader {
@@ -307,7 +306,7 @@ impl Binding {
         self.next.name
     }
 
-    /// Returns whether `number` is still unused.
+    /// Returns whether `number` is unused.
     #[must_use]
     pub fn is_fresh(&self, number: u64) -> bool {
         match &self.gate {
@@ -325,7 +324,7 @@ impl Binding {
         }
     }
 
-    /// Uses `number` up.
+    /// Marks `number` as used.
     fn take(&mut self, number: u64) -> Result<(), SealRefused> {
         if !self.is_fresh(number) {
             return Err(SealRefused::Number);
@@ -350,13 +349,13 @@ impl<A> fmt::Debug for HopSealer<A> {
     }
 }
 
-/// Why a label is not bound.
+/// Why a label cannot be bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BindError {
-    /// It was bound in this key epoch already.
+    /// It was bound in this key epoch.
     LabelTaken,
-    /// As many labels are bound as may be.
+    /// The limit of bound labels is reached.
     Full,
 }
 
@@ -371,13 +370,13 @@ impl fmt::Display for BindError {
 
 impl core::error::Error for BindError {}
 
-/// Why a frame is not sealed.
+/// Why a frame cannot be sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SealRefused {
-    /// The number was used, or may have been.
+    /// The number was or may have been used.
     Number,
-    /// The binding is of another link.
+    /// The binding belongs to another link.
     Foreign,
 }
 
@@ -392,65 +391,65 @@ impl fmt::Display for SealRefused {
 
 impl core::error::Error for SealRefused {}
 
-/// Frames under one link key; half of what RFC 9001, section 6.6, allows for AES-GCM.
+/// Frames per link key; half of what RFC 9001, section 6.6, allows for AES-GCM.
 pub const EPOCH_FRAMES: u32 = 1 << 22;
-/// Longest time under one link key.
+/// Longest use of a link key.
 pub const EPOCH_SPAN: Duration = Duration::from_secs(120);
-/// Least time under one link key that was changed for the labels given back in it.
+/// Shortest use of a link key that is replaced because of released labels.
 const EPOCH_SPAN_MIN: Duration = Duration::from_secs(10);
-/// Labels bound on one link in one key epoch; twice the labels of 10,000 flows, and room to move
-/// them all.
+/// Labels bound on one link per key epoch; twice the labels of 10,000 flows, so that all can move.
 pub const BOUND_MAX: usize = 65_536;
 
-/// Which labels have been sealed to, or may be, under one key: in it none of them is bound again.
+/// Labels that are or were bound under one key; none of them may be bound again under it.
 ///
-/// Slot and generation stand as 5 bytes: there may be [`BOUND_MAX`](crate::hop_sealer::BOUND_MAX) of them.
+/// Slot and generation are stored in 5 bytes: there may be
+/// [`BOUND_MAX`](crate::hop_sealer::BOUND_MAX).
 #[derive(Debug, Default)]
 pub(crate) struct BoundLabels {
     live: BTreeSet<[u8; 5]>,
-    /// Given back, and used.
+    /// Released after use.
     released: BTreeSet<[u8; 5]>,
 }
 
 impl BoundLabels {
-    /// Notes that a label is bound; nothing changes, and the answer is false, where it was before.
+    /// Adds a label; returns false if it is present.
     pub(crate) fn insert(&mut self, name: LabelName) -> bool {
         !self.released.contains(&key(name)) && self.live.insert(key(name))
     }
 
-    /// Notes that a label was given back.
+    /// Marks a label as released.
     pub(crate) fn release(&mut self, name: LabelName) {
         if self.live.remove(&key(name)) {
             self.released.insert(key(name));
         }
     }
 
-    /// Forgets a label that was given back and never used.
+    /// Removes a label that was released unused.
     pub(crate) fn forget(&mut self, name: LabelName) {
         self.live.remove(&key(name));
     }
 
-    /// Forgets those that were given back: the key is another.
+    /// Removes the released labels: the key has changed.
     pub(crate) fn next_epoch(&mut self) {
         self.released.clear();
     }
 
-    /// Whether it is bound and not given back.
+    /// Whether it is bound and not released.
     pub(crate) fn holds(&self, name: LabelName) -> bool {
         self.live.contains(&key(name))
     }
 
-    /// How many are bound and not given back.
+    /// Number of bound labels that are not released.
     pub(crate) fn live(&self) -> usize {
         self.live.len()
     }
 
-    /// How many were given back.
+    /// Number of released labels.
     pub(crate) fn released(&self) -> usize {
         self.released.len()
     }
 
-    /// How many cannot be bound.
+    /// Number of labels that cannot be bound.
     pub(crate) fn len(&self) -> usize {
         self.live.len().saturating_add(self.released.len())
     }

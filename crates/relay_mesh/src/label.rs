@@ -1,4 +1,4 @@
-//! Labels of one shard: each one direction of one flow on one path, at one node.
+//! Labels of one shard. A label is one direction of a flow on one path, at one node.
 
 mod naming;
 mod record;
@@ -20,53 +20,53 @@ use crate::shard::ShardId;
 use record::Purpose;
 pub(crate) use record::{Label, Onward};
 
-/// Where a label leads, for whoever asked for it.
+/// Destination of a label, for its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owned {
-    /// To the flow of this node with this index.
+    /// The flow of this node with this index.
     Flow(u32),
-    /// To another node, or nowhere yet.
+    /// Another node, or none yet.
     Elsewhere,
 }
 
-/// Labels of one shard: a slab, so a look-up is an index and a comparison.
+/// Labels of one shard in a slab: a lookup is an index and a comparison.
 #[derive(Debug)]
 pub(crate) struct LabelSlab {
     shard: ShardId,
     labels: Vec<Label>,
-    /// Places to use next, oldest first.
+    /// Free slots, oldest first.
     free: VecDeque<u32>,
-    /// Places that are used no more.
+    /// Slots that have no uses left.
     worn: u32,
-    /// What each owner has, by its link; it outlives the owner's labels.
+    /// Usage per owner, by link; kept after the owner's labels end.
     owners: Vec<Owner>,
     limits: LabelLimits,
     taken: u32,
-    /// Where the next look for expired ones begins.
+    /// Start of the next sweep.
     swept_to: u32,
 }
 
-/// What one neighbour has of a slab.
+/// A neighbour's usage of a slab.
 #[derive(Debug)]
 struct Owner {
-    /// Labels.
+    /// Labels held.
     held: u32,
-    /// Bytes that may pass by all of them.
+    /// Byte budget of all its labels.
     bucket: TokenBucket,
 }
 
 /// Bounds of a slab.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LabelLimits {
-    /// Labels in all.
+    /// All labels.
     pub(crate) labels_max: u32,
     /// Labels of one owner.
     pub(crate) per_owner_max: u32,
-    /// Bytes a second and label.
+    /// Bytes per second and label.
     pub(crate) rate: u32,
-    /// Bytes at once and label.
+    /// Burst bytes per label.
     pub(crate) burst: u32,
-    /// Bytes a second of all labels of one owner, and a quarter of it at once.
+    /// Bytes per second of all labels of one owner; the burst is a quarter of it.
     pub(crate) owner_rate: u32,
 }
 
@@ -84,11 +84,11 @@ impl LabelSlab {
         }
     }
 
-    /// Gives out a label for frames that come from `previous`, at the request of `owner`.
+    /// Assigns a label for frames from `previous`, as requested by `owner`.
     ///
     /// # Errors
     ///
-    /// [`LabelRefusal::Full`] where all are given out, or as many as `owner` may have.
+    /// [`LabelRefusal::Full`] if no label is free, or `owner`'s limit is reached.
     pub(crate) fn reserve(
         &mut self,
         now: Instant,
@@ -116,11 +116,11 @@ impl LabelSlab {
         Ok(naming::name(self.shard, place, number))
     }
 
-    /// Returns whether `name` was given to `owner` and awaits its binding.
+    /// Checks that `name` was assigned to `owner` and is not bound yet.
     ///
     /// # Errors
     ///
-    /// [`LabelRefusal`] where it was not, or is bound.
+    /// [`LabelRefusal`] if it was not, or is bound.
     pub(crate) fn check_reserved(
         &self,
         name: LabelName,
@@ -138,7 +138,7 @@ impl LabelSlab {
         }
     }
 
-    /// Binds a reserved label to the next hop; hands the binding back where it is not reserved.
+    /// Binds a reserved label to the next hop; returns the binding if it is not reserved.
     pub(crate) fn bind_transit(
         &mut self,
         name: LabelName,
@@ -155,7 +155,7 @@ impl LabelSlab {
         }
     }
 
-    /// Binds a reserved label to a flow of this node, for frames of the far end's path of this number.
+    /// Binds a reserved label to a flow of this node, for the far end's path with this number.
     pub(crate) fn bind_terminal(&mut self, name: LabelName, (flow, path): (u32, u8)) {
         if let Some(label) = self.get_mut(name)
             && matches!(label.purpose, Purpose::Reserved)
@@ -168,14 +168,14 @@ impl LabelSlab {
         }
     }
 
-    /// Finds the label of a frame; `None` where the slot is not in use or in another one.
+    /// Finds the label of a frame; `None` if the slot is free or in another use.
     pub(crate) fn get_mut(&mut self, name: LabelName) -> Option<&mut Label> {
         let place = self.place(name)?;
         let label = self.labels.get_mut(place);
         label.filter(|label| label.is(name))
     }
 
-    /// Finds the label of a frame, what it may pass, and what its owner's labels may still pass.
+    /// Finds the label of a frame with its budget and its owner's.
     pub(crate) fn get_with_owner(
         &mut self,
         name: LabelName,
@@ -187,7 +187,7 @@ impl LabelSlab {
         Some((label, fill, &mut owner.bucket))
     }
 
-    /// Returns where `name` leads, if `owner` asked for it and it has not ended since.
+    /// Returns the destination of `name` if it belongs to `owner` and has not ended.
     pub(crate) fn owned(&self, name: LabelName, owner: LinkId) -> Option<Owned> {
         let label = self.labels.get(self.place(name)?);
         let label = label.filter(|label| label.is(name) && label.owner == owner)?;
@@ -197,7 +197,7 @@ impl LabelSlab {
         })
     }
 
-    /// Frees a label and returns its binding, for its sealer.
+    /// Frees a label and returns its binding, to be released by its sealer.
     pub(crate) fn remove(&mut self, name: LabelName) -> Option<(LinkId, Binding)> {
         let label = self.get_mut(name)?;
         let (owner, next) = (label.owner, label.next);
@@ -219,7 +219,7 @@ impl LabelSlab {
         }
     }
 
-    /// Frees the labels for which `ends` holds and gives their bindings to `on_free`.
+    /// Frees the labels that match `ends` and passes their bindings to `on_free`.
     pub(crate) fn remove_where(
         &mut self,
         ends: impl Fn(&Label) -> bool,
@@ -228,8 +228,8 @@ impl LabelSlab {
         self.remove_among(0..self.places(), ends, on_free)
     }
 
-    /// Frees those that have expired among the next part of all, of [`SWEEPS`]: threads that pass frames on
-    /// wait for no look at all of them.
+    /// Frees expired labels in the next of [`SWEEPS`] parts, so that forwarding threads never wait
+    /// for a full scan.
     pub(crate) fn sweep(&mut self, now: Instant, on_free: impl FnMut(LinkId, Binding)) -> u32 {
         let all = self.places();
         let from = self.swept_to.min(all);
@@ -262,24 +262,24 @@ impl LabelSlab {
         count
     }
 
-    /// Adds the links that labels name, and those of the nodes that they were given to.
+    /// Adds the links that labels name, and their owners' links.
     pub(crate) fn add_named(&self, to: &mut LinkSet) {
         let labels = self.labels.iter().filter(|label| !label.is_free());
         to.extend(labels.flat_map(Label::links));
     }
 
-    /// Adds those to whom labels were given that lead on from here or may come to.
+    /// Adds the owners of labels that lead to other nodes, or may be bound to one.
     pub(crate) fn add_transit_owners(&self, to: &mut LinkSet) {
         to.extend(self.labels.iter().filter_map(Label::transit_owner));
     }
 
-    /// Adds those of labels that are bound: one that is only given out carries nothing.
+    /// Adds the owners of bound labels; reserved ones carry nothing.
     pub(crate) fn add_held(&self, to: &mut LinkSet) {
         let labels = self.labels.iter().filter(|label| label.is_bound());
         to.extend(labels.flat_map(Label::links));
     }
 
-    /// Returns how many labels lead to other nodes at `now`.
+    /// Returns the number of labels that lead to other nodes at `now`.
     pub(crate) fn transit(&self, now: Instant) -> u32 {
         let transit = self.labels.iter().filter(|label| {
             let is_transit = matches!(label.purpose, Purpose::Transit(_) | Purpose::Reserved);
@@ -288,12 +288,12 @@ impl LabelSlab {
         u32::try_from(transit.count()).unwrap_or(u32::MAX)
     }
 
-    /// Returns how many labels are given out.
+    /// Returns the number of labels in use.
     pub(crate) const fn len(&self) -> u32 {
         self.taken
     }
 
-    /// Returns the bytes of memory that the slab holds.
+    /// Returns the slab's memory in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.labels
             .capacity()
@@ -302,7 +302,7 @@ impl LabelSlab {
             .saturating_add(self.owners.capacity().saturating_mul(size_of::<Owner>()))
     }
 
-    /// What `owner` has, made where it is new.
+    /// Returns the usage of `owner`; creates it if new.
     fn owner_mut(&mut self, now: Instant, owner: LinkId) -> Result<&mut Owner, LabelRefusal> {
         let rate = self.limits.owner_rate;
         let place = usize::from(owner.0);
@@ -318,7 +318,7 @@ impl LabelSlab {
     fn take_place(&mut self, now: Instant) -> Result<u32, LabelRefusal> {
         let places = self.places();
         let is_all = places.saturating_sub(self.worn) >= self.limits.labels_max;
-        // A place rests a while before it is used again: what is on its way to its last label finds none.
+        // A slot rests before its next use, so that frames in flight to its last label find none.
         if self.free.len() > FREE_KEPT || is_all || places >= naming::PLACES {
             return self.free.pop_front().ok_or(LabelRefusal::Full);
         }
@@ -326,31 +326,31 @@ impl LabelSlab {
         Ok(places)
     }
 
-    /// Where a label stands; `None` where its name is another shard's.
+    /// Returns a label's slot; `None` if its name belongs to another shard.
     fn place(&self, name: LabelName) -> Option<usize> {
         (name.shard() == self.shard).then(|| naming::place(name))
     }
 
-    /// Places that there are, in use or not.
+    /// Number of slots, free or not.
     fn places(&self) -> u32 {
         u32::try_from(self.labels.len()).unwrap_or(u32::MAX)
     }
 
-    /// How the budget of each label fills.
+    /// Rate and burst of a label's budget.
     const fn fill(&self) -> Fill {
         let LabelLimits { rate, burst, .. } = self.limits;
         Fill { rate, burst }
     }
 }
 
-/// Why a label is not given out or bound.
+/// Why a label is not assigned or bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LabelRefusal {
-    /// As many are given out as may be.
+    /// The limit is reached.
     Full,
-    /// There is no such label, or it is another's.
+    /// There is no such label, or it belongs to another owner.
     Unknown,
-    /// It is bound already.
+    /// It is bound.
     Bound,
 }
 
@@ -364,10 +364,10 @@ impl fmt::Display for LabelRefusal {
     }
 }
 
-/// Looks in which all labels are seen: one each 100 ms, so that an expired one ends within 5 s.
+/// Sweeps that cover all labels: one every 100 ms, so that an expired label ends within 5 s.
 const SWEEPS: u32 = 50;
 
-/// Free places from which on no further one is made.
+/// Number of free slots above which no new one is created.
 const FREE_KEPT: usize = 64;
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! Signed records that every node floods, and the table that holds them.
+//! Signed records that every node floods, and the table that stores them.
 //!
-//! Each node is the *origin* of two records. The **node record** says who it is, where it listens
-//! and whom it measures, in order; it changes rarely. The **link record** says what it measured,
-//! in that order, each 30 s and on change. Both are signed by the origin's identity key, so a
-//! relay of gossip can hold back a record but change none.
+//! Each node is the *origin* of two records. The **node record** has its identity, its addresses
+//! and the ordered list of nodes that it measures; it rarely changes. The **link record** has the
+//! measurements, in the order of that list, every 30 s and on change. The origin's identity key
+//! signs both: a forwarding node can withhold a record but not modify it.
 //!
 //! **Signatures.** ECDSA P-256 with SHA-256, r and s of 32 bytes. Signed bytes, where `body` is
 //! all of the record before its signature:
@@ -13,23 +13,25 @@
 //! link record:  "tw1 link state" 14 ‖ network 16 ‖ SHA-256(body of the node record) 32 ‖ body
 //! ```
 //!
-//! The network ([`Network`]) keeps records of one network out of another that shares a key. The
-//! hash ties a link record to the one list that gives its positions their meaning; the record
-//! carries the first 2 bytes of it, so that a missing list is told from a forgery without a check.
-//! Nothing is named by a signature, since ECDSA's can be changed without the key.
+//! The network ([`Network`]) separates networks that share a key. The hash binds a link record to
+//! the list that gives its positions their meaning; the record carries the hash's first 2 bytes, so
+//! that a missing list is distinguished from a forgery without a signature check. No signature
+//! serves as an identity, since ECDSA signatures can be altered without the key.
 //!
-//! **Versions.** 8 bytes, one sequence for both kinds, strictly ascending for each origin:
-//! `max(last + 1, UNIX milliseconds where the clock is known and below 2^48)`. A restarted node
-//! whose clock went back, or is unknown, hears its own old records from its neighbours, checks
-//! their signature and goes on above them (as OSPF does: RFC 2328, section 13.4). So neither the
-//! clock nor a file is needed for correctness; both only save that one exchange.
+//! **Versions.** 8 bytes, one sequence for both kinds, strictly ascending per origin:
+//! `max(last + 1, UNIX milliseconds if the clock is known and below 2^48)`. If a node restarts with
+//! an unknown clock, or one that went back, its neighbours send it its own old records; it verifies
+//! their signatures and continues above them (as OSPF does: RFC 2328, section 13.4). Correctness so
+//! needs neither a clock nor a file; both only save that exchange.
 //!
-//! **Life.** A link record counts for 90 s after it was taken, once: its version stays remembered,
-//! so a record of a dead node cannot go round and round between tables. A node record lives as
-//! long as its link record, and 90 s without one.
+//! **Lifetime.** A link record counts for 90 s after it was accepted, once: the table keeps its
+//! version,
+//! so that a dead node's record cannot circulate between tables. A node record lives as long as its
+//! link record, and 90 s without one.
 //!
-//! **Spread.** What [`LinkStateTable`] accepts is sent on to all neighbours but the one it came
-//! from; the same version again is stale, so each goes over each link at most once each way.
+//! **Flooding.** A record that [`LinkStateTable`] accepts is sent to all neighbours except its
+//! sender.
+//! The same version again is stale, so each record crosses each link at most once per direction.
 //! Digests repair the rest.
 
 mod admission;
@@ -59,16 +61,16 @@ pub use self::table::LinkStateTable;
 /// Most neighbours of one origin.
 pub const NEIGHBOURS_MAX: usize = 64;
 
-/// Which network a record belongs to; derived from the network secret, and itself no secret.
+/// Network that a record belongs to; derived from the network secret, and not secret itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network(pub [u8; 16]);
 
-/// First 8 bytes of a [`NodeId`]; 4 would be short enough to be collided with on purpose.
+/// First 8 bytes of a [`NodeId`]; collisions of 4 bytes could be produced on purpose.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ShortId(pub [u8; 8]);
 
 impl ShortId {
-    /// The ids that begin so.
+    /// Returns the range of ids with this prefix.
     fn ids(self) -> RangeInclusive<NodeId> {
         let [low, high] = [0, 0xff].map(|rest| {
             let mut id = [rest; 32];
@@ -93,23 +95,23 @@ impl fmt::Debug for ShortId {
     }
 }
 
-/// What a node does for others; a set.
+/// Services that a node offers to others; a set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Roles(u8);
 
 impl Roles {
-    /// Nothing.
+    /// No role.
     pub const NONE: Self = Self(0);
-    /// Players come in here.
+    /// Players connect here.
     pub const ENTRY: Self = Self(1);
-    /// It passes packets between nodes.
+    /// Forwards packets between nodes.
     pub const RELAY: Self = Self(2);
-    /// Packets leave to game servers here.
+    /// Forwards packets to game servers.
     pub const EXIT: Self = Self(4);
-    /// Everything.
+    /// All roles.
     pub const ALL: Self = Self(7);
 
-    /// Takes the byte of a record; `None` where it has a bit that means nothing.
+    /// Converts the byte of a record; `None` if an unknown bit is set.
     #[must_use]
     pub const fn from_bits(bits: u8) -> Option<Self> {
         if bits & !Self::ALL.0 == 0 {
@@ -131,7 +133,7 @@ impl Roles {
         self.0 & others.0 == others.0
     }
 
-    /// Returns what both sets have.
+    /// Returns the intersection.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)

@@ -1,4 +1,4 @@
-//! One label: what a node knows of it.
+//! State of one label.
 
 use core::time::Duration;
 
@@ -13,54 +13,55 @@ use crate::hop_key::HopForm;
 use crate::hop_sealer::Binding;
 use crate::link::LinkId;
 
-/// What a node knows of one label; 224 bytes.
+/// State of one label; 224 bytes.
 #[derive(Debug)]
 pub(crate) struct Label {
     pub(super) purpose: Purpose,
-    /// Frames are taken from this link only.
+    /// Frames are accepted from this link only.
     pub(super) previous: LinkId,
-    /// The peer that asked for it.
+    /// The peer that requested it.
     pub(super) owner: LinkId,
-    /// Where frames go on, of one in transit; here since it takes no room of its own.
+    /// Next hop of a transit label; stored here because it takes no extra space.
     pub(super) next: LinkId,
-    /// Of this use of its place.
+    /// Number of this use of the slot.
     pub(super) number: u32,
-    /// How its frames are protected.
+    /// Protection of its frames.
     pub(super) form: HopForm,
-    /// Bytes that may pass, up to the limits of the slab, and when the last genuine frame came.
+    /// Byte budget, within the limits of the slab, and the time of the last genuine frame.
     pub(super) level: Level,
 }
 
-/// Where frames of a label go.
+/// Destination of a label's frames.
 #[derive(Debug)]
 pub(super) enum Purpose {
-    /// The slot rests.
+    /// The slot is free.
     Free,
-    /// Given out, not bound: frames are dropped.
+    /// Assigned but not bound: frames are dropped.
     Reserved,
-    /// To the next hop. The binding holds the window of this label.
+    /// The next hop. The binding has the replay window of this label.
     Transit(Binding),
-    /// To a flow of this node.
+    /// A flow of this node.
     Terminal {
         flow: u32,
         /// Number of the path at the sending end.
         path: u8,
-        /// What came by this label: whoever repeats it spends nobody's budget.
+        /// Replay window: repeated frames consume no budget.
         window: ReplayWindow,
     },
 }
 
-/// Where a frame goes on from here.
+/// Where a frame is forwarded.
 #[derive(Debug)]
 pub(crate) enum Onward<'a> {
     /// To the next hop, sealed with the binding.
     Next(LinkId, &'a mut Binding),
-    /// To the flow of this node with this index, by the path of this number; the window is the label's own.
+    /// To the flow of this node with this index, on the path with this number; the window is the
+    /// label's.
     Flow((u32, u8), &'a ReplayWindow),
 }
 
 impl Onward<'_> {
-    /// Whether a frame's number did not come by the label before.
+    /// Whether no frame with this number has arrived on the label.
     pub(crate) fn is_fresh(&self, number: u64) -> bool {
         match self {
             Self::Next(_, binding) => binding.is_fresh(number),
@@ -83,17 +84,17 @@ impl Label {
         }
     }
 
-    /// The link that frames must come from.
+    /// The link that frames must arrive from.
     pub(crate) const fn previous(&self) -> LinkId {
         self.previous
     }
 
-    /// How its frames are protected.
+    /// Protection of its frames.
     pub(crate) const fn form(&self) -> &HopForm {
         &self.form
     }
 
-    /// Says how its frames are protected, where they are not sealed.
+    /// Sets the protection of its frames.
     pub(crate) fn set_form(&mut self, form: HopForm) {
         self.form = form;
     }
@@ -103,28 +104,28 @@ impl Label {
         self.previous == link || matches!(self.purpose, Purpose::Transit(_)) && self.next == link
     }
 
-    /// All links that it names, and that of its owner.
+    /// All links that it names, and its owner's.
     pub(super) fn links(&self) -> impl Iterator<Item = LinkId> + use<> {
         let next = matches!(self.purpose, Purpose::Transit(_)).then_some(self.next);
         [self.owner, self.previous].into_iter().chain(next)
     }
 
-    /// Whether it ended at or before `now`.
+    /// Whether it has ended at `now`.
     pub(crate) fn is_expired(&self, now: Instant) -> bool {
         self.level.as_of() + LABEL_LIFE <= now
     }
 
-    /// Whether it leads to the flow with index `flow` of this node.
+    /// Whether it leads to this node's flow with index `wanted`.
     pub(crate) const fn leads_to(&self, wanted: u32) -> bool {
         matches!(self.purpose, Purpose::Terminal { flow, .. } if flow == wanted)
     }
 
-    /// The peer that asked for it, of a label that leads on from here or may come to.
+    /// The owner of a label that leads to another node, or may be bound to one.
     pub(crate) fn transit_owner(&self) -> Option<LinkId> {
         matches!(self.purpose, Purpose::Reserved | Purpose::Transit(_)).then_some(self.owner)
     }
 
-    /// Says where a frame goes on, where the label is bound.
+    /// Returns where to forward a frame, if the label is bound.
     pub(crate) const fn onward(&mut self) -> Option<Onward<'_>> {
         match &mut self.purpose {
             Purpose::Transit(binding) => Some(Onward::Next(self.next, binding)),
@@ -133,7 +134,7 @@ impl Label {
         }
     }
 
-    /// Marks the number of a genuine frame, where the label ends here; a binding marks what it seals.
+    /// Marks the number of a genuine frame if the label ends here; a binding marks what it seals.
     pub(crate) fn arrive(&mut self, number: u64) {
         if let (Purpose::Terminal { window, .. }, Some(number)) =
             (&mut self.purpose, PacketNumber::new(number))
@@ -142,7 +143,8 @@ impl Label {
         }
     }
 
-    /// Charges a genuine frame, which puts off the label's end; false where the budget is spent.
+    /// Charges a genuine frame and extends the label's life; returns false if the budget is
+    /// exhausted.
     pub(crate) fn charge(&mut self, fill: Fill, now: Instant, len: usize) -> bool {
         let units = u32::try_from(len).unwrap_or(u32::MAX);
         self.level.take(fill, now, units)
@@ -164,5 +166,5 @@ impl Label {
 /// Life of a label without frames; three keep-alives of 10 s.
 pub(crate) const LABEL_LIFE: Duration = Duration::from_secs(30);
 
-// Goal F6: 256 bytes a label, with its entry among those that are bound.
+// Goal F6: 256 bytes per label, with its entry among the bound ones.
 const _: () = assert!(size_of::<Label>() <= 224);

@@ -1,4 +1,4 @@
-//! Whose records a table takes, and how many.
+//! Which nodes' records a table accepts, and its bounds.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -11,17 +11,17 @@ use super::{Roles, ShortId};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TableConfig {
-    /// Origins held besides ourselves; 1,023, so that all fit a graph. Each costs up to 4 KB.
+    /// Origins besides this node; default 1,023, so that all fit a graph. Each uses up to 4 KB.
     pub nodes_max: usize,
-    /// How long a link record counts; 90 s, three times the interval at which it is renewed.
+    /// Lifetime of a link record; default 90 s, three renewal intervals.
     pub lifetime: Duration,
-    /// Signature checks that a neighbour may save up; 256. A newcomer to a large network gets that
-    /// many records at once from each neighbour, the rest at the rate.
+    /// Burst of signature checks per neighbour; default 256. A node that joins a large network
+    /// receives as many records at once from each neighbour, and the rest at the rate.
     pub verify_burst: u32,
-    /// Signature checks a second for each neighbour; 100, about half a percent of a core. 1,000
-    /// nodes that renew each 30 s need 37.
+    /// Signature checks per second and neighbour; default 100, about half a percent of a core.
+    /// 1,000 nodes that renew every 30 s need 37.
     pub verify_rate: u32,
-    /// Whose records are taken.
+    /// Nodes whose records are accepted.
     pub admission: Admission,
 }
 
@@ -37,18 +37,18 @@ impl Default for TableConfig {
     }
 }
 
-/// Whose records are taken.
+/// Nodes whose records are accepted.
 #[derive(Clone, Debug)]
 pub enum Admission {
-    /// Everybody's, with the roles that they claim. Members can then invent origins until the
-    /// table is full, so it is for networks whose members all trust each other.
+    /// All nodes, with the roles that they claim. A member can then invent origins until the table
+    /// is full, so use it only for networks whose members trust each other.
     Anyone,
-    /// Those of the nodes listed, with at most these roles.
+    /// The listed nodes, with at most these roles.
     Listed(BTreeMap<NodeId, Roles>),
 }
 
 impl Admission {
-    /// Returns the roles that `id` may have; `None` where its records are refused.
+    /// Returns the roles that `id` may have; `None` if its records are refused.
     #[must_use]
     pub fn roles(&self, id: &NodeId) -> Option<Roles> {
         match self {
@@ -57,7 +57,7 @@ impl Admission {
         }
     }
 
-    /// Whether records are taken of a node with this short id.
+    /// Whether a node with this short id may be admitted.
     pub(super) fn admits(&self, origin: ShortId) -> bool {
         match self {
             Self::Anyone => true,

@@ -1,4 +1,4 @@
-//! From records to the graph that routes are computed on.
+//! Builds the routing graph from records.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use crate::measure::LinkReport;
 use crate::routes::{Graph, NodeIndex};
 
 impl LinkStateTable {
-    /// Makes the graph of all live nodes and links; `own` is what this node measures now.
+    /// Builds the graph of all live nodes and links; `own` is what this node measures now.
     ///
-    /// A link has the worse of both ends' delays and the worse of their losses. It is there only
-    /// where both ends report it, so nobody can invent a link to others, and one end is enough to
-    /// take it down. Links of this node itself need no report from the other end while that is
-    /// not known yet: it answers our probes. A node may be passed if it claims the role of relay,
-    /// is granted it, and is not about to leave.
+    /// A link has the higher of both ends' delays and the higher of their losses. It exists only if
+    /// both ends report it: nobody can invent a link to others, and one end suffices to remove it.
+    /// This node's own links need no report from the other end while that is unknown: it answers
+    /// probes. Routes may pass a node that claims the role of relay, is granted it, and is not
+    /// draining.
     #[must_use]
     pub fn graph(&self, model: &CostModel, own: &BTreeMap<NodeId, LinkReport>) -> Graph {
         let live = self.entries.iter().filter(|(_, entry)| entry.is_live);
@@ -25,7 +25,7 @@ impl LinkStateTable {
             let granted = self.profile(&id).map_or(Roles::NONE, |(_, roles)| roles);
             (id, granted.contains(Roles::RELAY) && !is_leaving)
         });
-        // A neighbour that is not known yet is reached, but not passed.
+        // An unknown neighbour can be reached, but routes do not pass it.
         let neighbours = own
             .keys()
             .filter(|id| !self.is_live(id))
@@ -55,7 +55,7 @@ impl LinkStateTable {
         let Some((other, _)) = self.by_short(short) else {
             return;
         };
-        // Each pair is looked at once, from its lower end; our own links come from `own`.
+        // Each pair is visited once, from its lower end; this node's own links come from `own`.
         if other <= id || *other == self.own() {
             return;
         }
@@ -73,13 +73,13 @@ impl LinkStateTable {
         own: &BTreeMap<NodeId, LinkReport>,
     ) {
         for (id, &report) in own {
-            // All of them are in the graph, but for those beyond its bound.
+            // All are in the graph, unless it is full.
             self.relink_own(graph, model, (id, report));
         }
     }
 
-    /// Sets the link to a neighbour by what this node measures now; returns the neighbour's
-    /// place, `None` where the graph has none.
+    /// Sets a neighbour's link from current measurements; returns the neighbour's index, or `None`
+    /// if it is not in the graph.
     pub fn relink_own(
         &self,
         graph: &mut Graph,
@@ -92,8 +92,7 @@ impl LinkStateTable {
         Some(far)
     }
 
-    /// Returns what `from` says of its link to `to`; `None` where it is not alive or names no such
-    /// neighbour.
+    /// Returns what `from` reports of its link to `to`; `None` if it is not live or reports none.
     #[must_use]
     pub fn report(&self, from: &NodeId, to: NodeId) -> Option<LinkReport> {
         let entry = self.entries.get(from).filter(|entry| entry.is_live)?;
@@ -101,7 +100,7 @@ impl LinkStateTable {
         links.report(ShortId::from(to))
     }
 
-    /// Whether a node has been heard of lately enough.
+    /// Whether a node's record is live.
     pub(crate) fn is_live(&self, id: &NodeId) -> bool {
         self.entries.get(id).is_some_and(|entry| entry.is_live)
     }

@@ -1,92 +1,94 @@
-//! What becomes of records, and how often.
+//! Outcomes of records and deltas, and their counters.
 
 use serde::Serialize;
 
 use super::ShortId;
 
-/// What became of a record.
+/// Outcome of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is new and genuine: send it on, as it came, to every neighbour but its sender.
+    /// It is new and genuine: forward it unchanged to every neighbour except its sender.
     Accepted,
-    /// Its version or a newer one is known; nothing to do.
+    /// Its version or a newer one is known.
     Stale,
-    /// Its origin said more, was not heard for its [`lifetime`](super::TableConfig::lifetime), and
-    /// now counts from below: show the sender what is held, that the origin goes on above.
+    /// It is older than the origin's last record, which has expired after its
+    /// [`lifetime`](super::TableConfig::lifetime): send the held record back, so that the origin
+    /// continues above it.
     BelowExpired(ShortId),
-    /// It is our own, genuine, from an earlier life, and newer than what we published: go on above
-    /// this version ([`Publisher::raise`](super::Publisher::raise)) and publish.
+    /// It is this node's own genuine record of an earlier run, newer than those published: continue
+    /// above its version ([`Publisher::raise`](super::Publisher::raise)) and publish.
     OwnFromBefore(u64),
-    /// The link record's node record is not the one held: ask the sender for both.
+    /// The link record needs a node record that is not held: request both from the sender.
     NeedsNodeRecord(ShortId),
     /// It was dropped and counted.
     Refused(Refusal),
 }
 
-/// What became of a delta.
+/// Outcome of a delta.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeltaOutcome {
-    /// It is new: send it on.
+    /// It is new: forward it.
     Accepted,
     /// It, or a newer one, is known.
     Stale,
-    /// The record that it changes is not the one held; what it says comes with the next one.
+    /// Its base record is not the one held; the next record includes it.
     Unfit,
-    /// The neighbour that told it is not believed for now.
+    /// Deltas of this origin are currently not accepted from this neighbour.
     Ignored,
-    /// The origin did not say it; the neighbour is not believed about it for a while.
+    /// The origin did not send it; deltas of this origin are not accepted from the neighbour for a
+    /// while.
     Forged,
 }
 
 /// Why a record was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It breaks the format.
+    /// It is malformed.
     Malformed,
     /// Its origin is not admitted.
     NotAdmitted,
     /// The table is full of live origins, or another origin has the same short id.
     NoRoom,
-    /// The neighbour has used up its signature checks.
+    /// The neighbour's budget of signature checks is exhausted.
     OverBudget,
-    /// Its origin signs more of them than one that keeps to the intervals would.
+    /// Its origin publishes more often than the intervals allow.
     TooOften,
     /// The signature is not the origin's.
     Forged,
 }
 
-/// Counts of what came.
+/// Counters of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TableStats {
-    /// Records taken.
+    /// Accepted records.
     pub accepted: u64,
-    /// Records known already.
+    /// Records that were known.
     pub stale: u64,
     /// Link records whose node record was missing.
     pub unlisted: u64,
-    /// Our own records, from an earlier life.
+    /// This node's records of an earlier run.
     pub own_from_before: u64,
-    /// Refused as malformed.
+    /// Records refused as malformed.
     pub malformed: u64,
-    /// Refused as not admitted.
+    /// Records refused because their origin is not admitted.
     pub not_admitted: u64,
-    /// Refused for want of room.
+    /// Records refused because the table is full.
     pub no_room: u64,
-    /// Refused over budget.
+    /// Records refused because of the neighbour's budget.
     pub over_budget: u64,
-    /// Refused since their origin signs too many.
+    /// Records refused because their origin publishes too often.
     pub too_often: u64,
-    /// Refused as forged.
+    /// Records refused as forged.
     pub forged: u64,
-    /// Deltas taken.
+    /// Accepted deltas.
     pub deltas_accepted: u64,
-    /// Deltas known already.
+    /// Deltas that were known.
     pub deltas_stale: u64,
-    /// Deltas to a record that is not held.
+    /// Deltas whose base record is not held.
     pub deltas_unfit: u64,
-    /// Deltas of neighbours that are not believed.
+    /// Deltas of neighbours that are currently not accepted.
     pub deltas_ignored: u64,
-    /// Deltas that their origin did not say, by its own word.
+    /// Deltas that the origin's next record disproved.
     pub deltas_forged: u64,
 }
 

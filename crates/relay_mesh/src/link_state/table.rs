@@ -1,4 +1,4 @@
-//! What a node knows of all others.
+//! Link state of all nodes.
 
 mod deltas;
 mod entry;
@@ -19,31 +19,31 @@ use super::{
 };
 use crate::message::{Digest, Message, Request};
 
-/// The records of all nodes, checked.
+/// The verified records of all nodes.
 ///
 /// Bounded by [`TableConfig::nodes_max`] origins of at most 3 KB each. A check costs one ECDSA
-/// verification (about 55 µs), and each neighbour has a budget of them; what is stale, unknown or
-/// malformed is refused before any check, and so is what an origin says beyond 5 link records a
-/// second, 10 at once, and 1 node record a second, 5 at once.
+/// verification (about 55 µs), and each neighbour has a budget of them. Stale, unknown and
+/// malformed records are refused before any check; so are an origin's records beyond 5 link records
+/// per second (burst 10) and 1 node record per second (burst 5).
 #[derive(Debug)]
 pub struct LinkStateTable {
     config: TableConfig,
     network: Network,
-    /// Whose records are taken too, while nodes change over to another secret.
+    /// The second accepted network, while nodes change to another secret.
     other_network: Option<Network>,
-    /// Ourselves; our own records stand in the table too.
+    /// This node; its own records are in the table too.
     own: NodeId,
     pub(super) entries: BTreeMap<NodeId, Entry>,
     budget: VerifyBudget,
-    /// Hash of a node record of ours that is not the one published; an earlier life's.
+    /// Hash of this node's own node record of an earlier run.
     own_before: Option<[u8; 32]>,
-    /// No place is left for another origin, not even that of a dead one.
+    /// Whether no further origin fits, not even in place of a dead one.
     is_full: bool,
     stats: TableStats,
 }
 
 impl LinkStateTable {
-    /// Makes an empty table for node `own`.
+    /// Creates an empty table for node `own`.
     #[must_use]
     pub fn new(config: TableConfig, network: Network, own: NodeId) -> Self {
         let budget = VerifyBudget::new(config.verify_burst, config.verify_rate);
@@ -60,7 +60,7 @@ impl LinkStateTable {
         }
     }
 
-    /// Returns a table for node `own` that has taken the same records, and shares their bytes.
+    /// Returns a table for node `own` with the same records; their bytes are shared.
     #[must_use]
     pub fn copy_for(&self, own: NodeId) -> Self {
         let config = self.config.clone();
@@ -73,13 +73,13 @@ impl LinkStateTable {
         copy
     }
 
-    /// Takes records of `network` too: its nodes change over to another secret, or from one. What
-    /// was signed for neither costs its neighbour two checks.
+    /// Also accepts records of `network`, while its nodes change to another secret. A record signed
+    /// for neither costs its neighbour two checks.
     pub const fn accept_also(&mut self, network: Network) {
         self.other_network = Some(network);
     }
 
-    /// Takes records of these origins from now on, and forgets those of others.
+    /// Sets the admitted origins and removes the records of others.
     pub fn set_admission(&mut self, admission: Admission) {
         let own = self.own;
         self.entries
@@ -88,7 +88,7 @@ impl LinkStateTable {
         self.count_places();
     }
 
-    /// Takes a node record that neighbour `from` sent.
+    /// Handles a node record from neighbour `from`.
     pub fn accept_node<P: Provider>(
         &mut self,
         now: Instant,
@@ -100,7 +100,7 @@ impl LinkStateTable {
         self.count(outcome)
     }
 
-    /// Takes a link record that neighbour `from` sent.
+    /// Handles a link record from neighbour `from`.
     pub fn accept_links<P: Provider>(
         &mut self,
         now: Instant,
@@ -112,7 +112,7 @@ impl LinkStateTable {
         self.count(outcome)
     }
 
-    /// Takes a record of our own, which needs no check; ignores what is not ours.
+    /// Stores a record of this node, without a check; ignores others.
     pub fn publish<P: Provider>(&mut self, now: Instant, provider: &P, record: &[u8]) {
         if let Ok(node) = NodeRecord::decode(record)
             && node.origin() == self.own
@@ -125,9 +125,9 @@ impl LinkStateTable {
         }
     }
 
-    /// Ends the life of what is older than [`TableConfig::lifetime`].
+    /// Expires records older than [`TableConfig::lifetime`].
     ///
-    /// Call it once a second or so; an exact moment is not needed.
+    /// Call it about once a second; the exact time does not matter.
     pub fn expire(&mut self, now: Instant) {
         let lifetime = self.config.lifetime;
         for entry in self.entries.values_mut() {
@@ -144,7 +144,7 @@ impl LinkStateTable {
         self.count_places();
     }
 
-    /// Returns what is held of the links of all who are alive: records and deltas.
+    /// Returns the digest of all live origins' links: records and deltas.
     #[must_use]
     pub fn digest(&self) -> Digest {
         Digest::new(self.entries.iter().filter_map(|(&id, entry)| {
@@ -153,9 +153,9 @@ impl LinkStateTable {
         }))
     }
 
-    /// Returns whose records to ask for, given what a neighbour holds.
+    /// Returns which records to request from a neighbour with this digest.
     ///
-    /// Where the request is full, call it again with the same digest once the answers have come.
+    /// If the request is full, call it again with the same digest after the answers.
     #[must_use]
     pub fn missing(&self, theirs: &Digest) -> Request {
         let entries = theirs.entries().iter();
@@ -163,8 +163,7 @@ impl LinkStateTable {
         Request::new(wanted.map(|&(short, _)| (short, self.held(short))))
     }
 
-    /// Whether a neighbour that holds `state` of an origin has something newer, for which there is
-    /// room.
+    /// Whether a neighbour that holds `state` of an origin has something newer that fits the table.
     #[must_use]
     pub fn lacks(&self, origin: ShortId, state: u64) -> bool {
         match self.by_short(origin) {
@@ -173,8 +172,8 @@ impl LinkStateTable {
         }
     }
 
-    /// Whether the record of an origin is newer than ours whose version has this low half; a
-    /// guess, which a digest puts right where it is wrong.
+    /// Whether an origin's record with this low half of its version is newer than the one held; a
+    /// guess that digests correct.
     pub(crate) fn lacks_record(&self, origin: ShortId, low: u32) -> bool {
         match self.by_short(origin) {
             Some((_, entry)) => {
@@ -185,14 +184,14 @@ impl LinkStateTable {
         }
     }
 
-    /// The version of the link record held; 0 where there is none, or its list is missing.
+    /// Version of the link record held; 0 if there is none, or its list is missing.
     pub(crate) fn held(&self, origin: ShortId) -> u64 {
         self.by_short(origin)
             .map_or(0, |(_, entry)| entry.version())
     }
 
-    /// Returns what answers a request: of each origin what is newer than the asking node holds,
-    /// node record before link record before delta.
+    /// Answers a request: per origin everything newer than the requester holds, node record before
+    /// link record before delta.
     pub fn answer<'a>(
         &'a self,
         request: &'a Request,
@@ -211,53 +210,53 @@ impl LinkStateTable {
         })
     }
 
-    /// Returns what `id` says of itself and the roles that it is granted of those it claims.
+    /// Returns the profile of `id`, and those of its claimed roles that are granted.
     #[must_use]
     pub fn profile(&self, id: &NodeId) -> Option<(&Profile, Roles)> {
         let profile = &self.entries.get(id)?.profile;
         Some((profile, profile.roles.and(self.config.admission.roles(id)?)))
     }
 
-    /// Returns all origins held, ascending, and whether each is alive.
+    /// Returns all origins, ascending, and whether each is live.
     pub fn nodes(&self) -> impl Iterator<Item = (NodeId, bool)> + '_ {
         self.entries.iter().map(|(&id, entry)| (id, entry.is_live))
     }
 
-    /// Returns what those say of themselves that are alive.
+    /// Returns the profiles of live origins.
     pub(crate) fn live_profiles(&self) -> impl Iterator<Item = (NodeId, &Profile)> {
         let live = self.entries.iter().filter(|(_, entry)| entry.is_live);
         live.map(|(id, entry)| (*id, &entry.profile))
     }
 
-    /// Returns the counts.
+    /// Returns the counters.
     #[must_use]
     pub const fn stats(&self) -> TableStats {
         self.stats
     }
 
-    /// Returns how many origins are held.
+    /// Returns the number of origins.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Returns whether none is held.
+    /// Returns whether there is no origin.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Returns ourselves, in short.
+    /// Returns this node's short id.
     pub(crate) fn own_short(&self) -> ShortId {
         self.own.into()
     }
 
-    /// Returns ourselves.
+    /// Returns this node's id.
     pub(crate) const fn own(&self) -> NodeId {
         self.own
     }
 
-    /// Returns the one origin with this short id.
+    /// Returns the origin with this short id.
     pub(super) fn by_short(&self, short: ShortId) -> Option<(&NodeId, &Entry)> {
         self.entries.range(short.ids()).next()
     }
@@ -299,8 +298,8 @@ impl LinkStateTable {
         Outcome::Accepted
     }
 
-    /// Looks at a node record of ours that comes back: an older one too, since link records of an
-    /// earlier life hang on its hash.
+    /// Judges a node record of this node that returns from a neighbour. Older ones count too: link
+    /// records of an earlier run depend on their hash.
     fn judge_own_node<P: Provider>(
         &mut self,
         now: Instant,
@@ -368,7 +367,7 @@ impl LinkStateTable {
         Outcome::Accepted
     }
 
-    /// Checks a signature for each network whose records are taken, within the budget of `from`.
+    /// Verifies a signature for each accepted network, within the budget of `from`.
     fn check(
         &mut self,
         now: Instant,
@@ -390,15 +389,15 @@ impl LinkStateTable {
         Err(Refusal::Forged)
     }
 
-    /// Records as they came, to pass on: that of the node, and that of its links.
+    /// Returns an origin's node record and link record as received, to forward them.
     pub(crate) fn records(&self, origin: ShortId) -> Option<(&[u8], Option<&[u8]>)> {
         let (_, entry) = self.by_short(origin)?;
         let links = entry.links.as_ref().filter(|links| links.is_live());
         Some((&entry.node_bytes, links.map(Links::bytes)))
     }
 
-    /// Records as they came, even where they have expired: that of the node, and that of its links
-    /// where it hangs on the former.
+    /// Returns an origin's records as received, even if expired; the link record only if it belongs
+    /// to the node record.
     pub(crate) fn last_records(&self, origin: ShortId) -> Option<(&[u8], Option<&[u8]>)> {
         let (_, entry) = self.by_short(origin)?;
         let links = entry.links.as_ref();
@@ -406,12 +405,12 @@ impl LinkStateTable {
         Some((&entry.node_bytes, links.map(Links::bytes)))
     }
 
-    /// Whether a new origin finds a place, if need be that of one that is dead.
+    /// Whether a new origin fits, if necessary in place of a dead one.
     fn has_room(&self, origin: NodeId) -> bool {
         self.by_short(origin.into()).is_none() && self.has_place()
     }
 
-    /// Whether a record of an origin that is not held would be taken, as far as its short id tells.
+    /// Whether a record of an origin that is not held might be accepted, by its short id.
     fn would_take(&self, origin: ShortId) -> bool {
         self.config.admission.admits(origin) && self.has_place()
     }
@@ -420,14 +419,13 @@ impl LinkStateTable {
         !self.is_full
     }
 
-    /// Whether as many origins are held as may be, and all live; kept, since digests ask for each
-    /// origin that they name.
+    /// Updates whether the table is full of live origins; cached, since digests test each origin.
     fn count_places(&mut self) {
         let is_crowded = self.others() >= self.config.nodes_max;
         self.is_full = is_crowded && self.entries.values().all(|entry| entry.is_live);
     }
 
-    /// Origins held besides ourselves.
+    /// Number of origins besides this node.
     fn others(&self) -> usize {
         let own = usize::from(self.entries.contains_key(&self.own));
         self.entries.len().saturating_sub(own)

@@ -1,4 +1,4 @@
-//! What is held of one origin.
+//! Records of one origin.
 
 use std::sync::Arc;
 
@@ -16,43 +16,43 @@ pub(in crate::link_state) struct Entry {
     pub(super) key: PublicKey,
     pub(super) node_version: u64,
     pub(super) profile: Profile,
-    /// Whom it measures, ascending.
+    /// Nodes that it measures, ascending.
     pub(super) list: Arc<[ShortId]>,
-    /// The node record as it came, to pass on.
+    /// The node record as received, to forward it.
     pub(super) node_bytes: Arc<[u8]>,
-    /// What link records are tied to.
+    /// The hash that link records are bound to.
     pub(super) hash: [u8; 32],
-    /// When the node record was taken.
+    /// When the node record was accepted.
     pub(super) taken: Instant,
-    /// Whether its link record, or in want of one its node record, still counts.
+    /// Whether its link record, or without one its node record, is live.
     pub(in crate::link_state) is_live: bool,
     pub(in crate::link_state) links: Option<Links>,
-    /// Neighbours that are not believed about it.
+    /// Neighbours whose deltas of this origin are not accepted.
     pub(super) blamed: Blamed,
-    /// What it may still say.
+    /// Rate limits of its records.
     pub(super) pace: Pace,
 }
 
-/// What an origin measured.
+/// Measurements of an origin.
 #[derive(Clone, Debug)]
 pub(in crate::link_state) struct Links {
     pub(super) version: u64,
-    /// As it came, once it has expired too.
+    /// The record as received; kept after it has expired.
     bytes: Arc<[u8]>,
-    /// Whether what it says still counts.
+    /// Whether it still counts.
     is_live: bool,
-    /// When it was taken.
+    /// When it was accepted.
     pub(super) taken: Instant,
     pub(in crate::link_state) is_leaving: bool,
-    /// The list of its time, so that a new one does not change its meaning.
+    /// The list that it was made for, so that a newer one does not change its meaning.
     pub(super) list: Arc<[ShortId]>,
-    /// What it says now: record and delta.
+    /// Current reports: record and delta.
     reports: Arc<[LinkReport]>,
-    /// The newest delta, and which neighbour told it.
+    /// The newest delta and its sender.
     pub(super) delta: Option<HeldDelta>,
 }
 
-/// A delta and who is answerable for it.
+/// A delta and the neighbour that sent it.
 #[derive(Clone, Debug)]
 pub(super) struct HeldDelta {
     pub(super) delta: LinkDelta,
@@ -60,12 +60,12 @@ pub(super) struct HeldDelta {
 }
 
 impl Entry {
-    /// Version of the newest link record, alive or not.
+    /// Version of the newest link record, live or not.
     pub(super) fn version(&self) -> u64 {
         self.links.as_ref().map_or(0, |links| links.version)
     }
 
-    /// What becomes of a record of this version that is no newer than what is held.
+    /// Returns the outcome of a record with this version, which is no newer than what is held.
     pub(super) fn outdated(&self, origin: NodeId, version: u64) -> Outcome {
         let is_live = self.links.as_ref().is_some_and(Links::is_live);
         if !is_live && version < self.node_version.max(self.version()) {
@@ -104,7 +104,7 @@ impl Links {
         self.is_live
     }
 
-    /// Keeps nothing but the version, and the record as its proof.
+    /// Keeps only the version, and the record as its proof.
     pub(super) fn end(&mut self) {
         self.is_live = false;
         self.reports = Arc::default();
@@ -119,7 +119,7 @@ impl Links {
         self.delta.as_ref().map(|told| &told.delta)
     }
 
-    /// Versions of the newest delta above the record.
+    /// Number of versions by which the newest delta exceeds the record.
     pub(super) fn after(&self) -> u16 {
         self.delta().map_or(0, |delta| delta.after)
     }
@@ -128,24 +128,23 @@ impl Links {
         self.version.saturating_add(self.after().into())
     }
 
-    /// What is said of each neighbour.
+    /// Returns the reports of all neighbours.
     pub(in crate::link_state) fn iter(&self) -> impl Iterator<Item = (ShortId, LinkReport)> {
         self.list.iter().copied().zip(self.reports.iter().copied())
     }
 
-    /// What is said of one neighbour.
+    /// Returns the report of one neighbour.
     pub(in crate::link_state) fn report(&self, of: ShortId) -> Option<LinkReport> {
         let position = self.list.binary_search(&of).ok()?;
         self.reports.get(position).copied()
     }
 
-    /// What the record says, without any delta.
+    /// Returns the reports of the record, without deltas.
     pub(super) fn signed(&self) -> Option<Vec<LinkReport>> {
         Some(LinkRecord::decode(&self.bytes).ok()?.reports)
     }
 
-    /// Lets a delta take the place of the one before; false where it names a link that the record
-    /// does not have up.
+    /// Replaces the delta; returns false if it names a link that is not up in the record.
     pub(super) fn apply(&mut self, delta: LinkDelta, by: NodeId) -> bool {
         let Some(mut reports) = self.signed() else {
             return false;
@@ -162,8 +161,8 @@ impl Links {
     }
 }
 
-/// What an origin may still say; only what it signed is taken from it, so that forgeries in its
-/// name do not silence it.
+/// Rate limits of an origin's records. Only genuine records consume them, so that forgeries do not
+/// block the origin.
 #[derive(Clone, Debug)]
 pub(super) struct Pace {
     node: Level,
@@ -185,12 +184,12 @@ impl Pace {
         }
     }
 
-    /// Whether one more would be taken.
+    /// Whether another record would be accepted.
     pub(super) fn allows(&self, now: Instant, kind: Kind) -> bool {
         self.clone().take(now, kind)
     }
 
-    /// Takes the place of one record; false where there is none.
+    /// Consumes one record's share; returns false if there is none.
     pub(super) fn take(&mut self, now: Instant, kind: Kind) -> bool {
         match kind {
             Kind::Node => self.node.take(NODE, now, 1),
@@ -199,7 +198,7 @@ impl Pace {
     }
 }
 
-/// Node records: a publisher spaces them by 1 s; those of 5 s may come at once.
+/// Node records: publishers space them by 1 s; the burst covers 5 s.
 const NODE: Fill = Fill { rate: 1, burst: 5 };
-/// Link records: a publisher spaces them by 200 ms; those of 2 s may come at once.
+/// Link records: publishers space them by 200 ms; the burst covers 2 s.
 const LINKS: Fill = Fill { rate: 5, burst: 10 };
