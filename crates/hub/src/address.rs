@@ -1,14 +1,14 @@
-//! Where a message goes.
+//! Addresses of messages.
 
 use wire::{ClientId, NodeId, Reader, Writer};
 
 use crate::name::Name;
 use crate::record::DecodeError;
 
-/// Where a message goes.
+/// Address of a message.
 ///
-/// On the wire: one byte that says which, then 8 bytes, 32 bytes or a [`Name`]. Code 4 stands for
-/// groups, which no release has yet.
+/// Encoding: one byte for the kind, then 8 bytes, 32 bytes or a [`Name`]. Code 4 is reserved for
+/// groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Addr {
@@ -16,7 +16,7 @@ pub enum Addr {
     Player(ClientId),
     /// One node.
     Node(NodeId),
-    /// The least busy of the nodes that serve this name.
+    /// The node with the fewest open calls among those that provide this service.
     Service(Name),
     /// All nodes but the sender.
     Topic(Name),

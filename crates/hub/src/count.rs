@@ -1,4 +1,4 @@
-//! What is counted.
+//! Keys of counters.
 
 use core::fmt;
 
@@ -7,27 +7,26 @@ use wire::{Reader, Writer};
 use crate::name::Name;
 use crate::record::DecodeError;
 
-/// What is counted: a name, and up to 8 dimensions that tell apart what it counts.
+/// Key of a counter: a name and up to 8 dimensions.
 ///
-/// On the wire: the name, one byte with the number of dimensions, then each dimension's name and
-/// value, in the order of their names.
+/// Encoding: the name, one byte with the number of dimensions, then each dimension's name and
+/// value, ordered by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CountKey {
-    /// What happened.
     name: Name,
-    /// Sorted, no name twice.
+    /// Sorted, names unique.
     dimensions: Vec<(Name, Name)>,
 }
 
 impl CountKey {
-    /// Dimensions that a key may have.
+    /// Largest number of dimensions.
     pub const DIMENSIONS_MAX: usize = 8;
 
-    /// Makes a key; the order of `dimensions` does not matter.
+    /// Creates a key; the order of `dimensions` does not matter.
     ///
     /// # Errors
     ///
-    /// [`CountKeyError`] where there are more than 8, or two of one name.
+    /// [`CountKeyError`] if there are more than 8, or two have the same name.
     pub fn new(name: Name, dimensions: &[(Name, Name)]) -> Result<Self, CountKeyError> {
         if dimensions.len() > Self::DIMENSIONS_MAX {
             return Err(CountKeyError::TooMany(dimensions.len()));
@@ -78,7 +77,7 @@ impl CountKey {
 }
 
 impl From<Name> for CountKey {
-    /// The key without dimensions.
+    /// Creates a key without dimensions.
     fn from(name: Name) -> Self {
         Self {
             name,
@@ -87,13 +86,13 @@ impl From<Name> for CountKey {
     }
 }
 
-/// Why dimensions make no [`CountKey`].
+/// Why a [`CountKey`] is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CountKeyError {
-    /// There are this many, where 8 are allowed.
+    /// This many dimensions; 8 are allowed.
     TooMany(usize),
-    /// Two have one name.
+    /// Two dimensions have the same name.
     Repeated,
 }
 

@@ -1,4 +1,4 @@
-//! The hub: composes links, calls, claims and the commands to its store.
+//! The hub: routes calls and broadcasts between links, and issues commands to the store.
 
 mod call;
 mod claim;
@@ -39,86 +39,84 @@ use watch::Watchers;
 pub use config::{DuplicateClaim, HubConfig};
 pub use event::{HubEvent, HubStats};
 
-/// The message switch: nodes join it, and talk through it.
+/// The message switch that nodes join.
 ///
-/// It speaks in records over streams whose ends have proved their keys, keeps nothing itself, and
-/// asks for what shall be kept by [`Command::Store`](crate::Command::Store); a [`Store`](crate::Store) does it. It never
-/// waits: a store that completes nothing holds up mail and joins, and no call, broadcast or
-/// presence.
+/// It exchanges records over streams that a driver has authenticated, and persists nothing itself:
+/// it issues [`Command::Store`](crate::Command::Store), which a [`Store`](crate::Store) executes.
+/// If the store completes nothing, only mail and joins wait; calls, broadcasts and presence
+/// continue.
 pub struct Hub {
     config: HubConfig,
     join_file: JoinFile,
-    /// The latest time given.
     now: Instant,
     clock: WallClock,
-    /// How often the hub has started, as the store says with the first join.
+    /// Starts of the hub, as the store reports with the first join.
     boot: u32,
-    /// Leases given since.
+    /// Leases granted since this start.
     leases: u32,
     links: BTreeMap<ConnectionId, Link>,
-    /// The link of every node that has joined.
+    /// The link of each node that has joined.
     joined: BTreeMap<NodeId, ConnectionId>,
-    /// Who serves what.
+    /// Nodes by the service that they provide.
     services: BTreeSet<(Name, NodeId)>,
-    /// Links that may have something to write that their credit covers.
+    /// Links that may have a record within their credit.
     ready: BTreeSet<ConnectionId>,
-    /// The link that was written to last.
+    /// Position of the round robin over links.
     last_written: ConnectionId,
     calls: Calls,
     claims: Claims,
     watchers: Watchers,
-    /// What is yet to be done for players of nodes that are gone.
+    /// Unfinished work for players of nodes that have disconnected.
     sweeps: VecDeque<Sweep>,
     next_sweep: Instant,
-    /// Nodes whose link is away, and when their players are free.
+    /// Disconnected nodes, and when the lease of their players ends.
     lease_ends: BTreeMap<NodeId, Instant>,
     ops: Ops,
-    /// Players whose mail can be read as soon as there is room for a command.
+    /// Players whose mailbox is read as soon as the store takes another command.
     mail_ready: BTreeSet<ClientId>,
-    /// The player that was read last.
+    /// Position of the round robin over mailboxes.
     last_read: ClientId,
-    /// Players whose acknowledgement the store has yet to take.
+    /// Players whose acknowledgement the store does not have yet.
     acknowledging: BTreeSet<ClientId>,
-    /// Players whose mailbox the store could not read; read again with the next tick.
+    /// Players whose mailbox the store failed to read; retried at the next tick.
     retry_reads: BTreeSet<ClientId>,
-    /// The same, after the store had no room; tried again with the next tick.
+    /// Players whose acknowledgement the store had no room for; retried at the next tick.
     retry_acks: BTreeSet<ClientId>,
-    /// Last acknowledgements of claims that are gone.
+    /// Last acknowledgements of claims that have ended.
     final_acks: BTreeMap<ClientId, MailSeq>,
-    /// Whether the store has been told the time, and has not answered.
+    /// Whether an `Expire` command is in flight.
     expiring: bool,
     events: VecDeque<HubEvent>,
     next_tick: Instant,
     next_expiry: Instant,
-    /// Takes one record at a time.
+    /// Buffer for one record.
     scratch: Vec<u8>,
-    /// Whether the store has failed.
     health: Health,
     stats: HubStats,
 }
 
-/// Whether the store has failed: for good, and told to the application, though `events` be full.
+/// Whether the store has failed. A failure is permanent, and reported even if `events` is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Health {
     Healthy,
-    /// It has, and that is yet to be told.
+    /// Failed, and not reported yet.
     Failing,
     Failed,
 }
 
-/// How finely silences and leases are measured.
+/// Resolution of idle timeouts and leases.
 const TICK: Duration = Duration::from_millis(250);
 
 /// Pause between two parts of a sweep.
 const SWEEP_PAUSE: Duration = Duration::from_millis(1);
 
-/// How often the store is told the time.
+/// How often expired mail is removed.
 const EXPIRY: Duration = Duration::from_secs(1);
 
 impl Hub {
-    /// Makes a hub that lets join whom `join_file` lists.
+    /// Creates a hub that admits the nodes in `join_file`.
     ///
-    /// It takes no seed: nothing in it is drawn at random.
+    /// It takes no seed, since it draws nothing at random.
     #[must_use]
     pub fn new(config: HubConfig, join_file: JoinFile, now: Instant) -> Self {
         Self {
@@ -156,23 +154,24 @@ impl Hub {
         }
     }
 
-    /// Returns what was counted.
+    /// Returns the counters.
     pub const fn stats(&self) -> HubStats {
         self.stats
     }
 
-    /// Returns the node that holds `player` and whose link is up.
+    /// Returns the node that holds `player`, if its link is up.
     pub fn holder(&self, player: ClientId) -> Option<NodeId> {
         let claim = self.claims.get(player)?;
         self.live_link(claim).map(|_| claim.node)
     }
 
-    /// Returns the nodes that have joined, in the order of their ids.
+    /// Returns the nodes that have joined, ordered by id.
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
         self.joined.keys().copied()
     }
 
-    /// Returns how many players are claimed, those of nodes that are away included.
+    /// Returns the number of claimed players, including those of disconnected nodes within their
+    /// lease.
     pub fn player_count(&self) -> usize {
         self.claims.len()
     }
@@ -268,7 +267,7 @@ impl Hub {
         self.health != Health::Healthy
     }
 
-    /// The disk has failed: nothing is promised any more, and everybody is told.
+    /// Closes every link after the disk has failed: nothing can be persisted any more.
     fn fail(&mut self) {
         if self.has_failed() {
             return;
@@ -326,7 +325,7 @@ impl Hub {
         }
     }
 
-    /// Ends a link; what hangs on it ends in the same turn.
+    /// Closes a link, and ends its calls and claims in the same turn.
     fn close(&mut self, id: ConnectionId, reason: DownReason) {
         let Some(link) = self.links.get_mut(&id) else {
             return;
@@ -346,7 +345,7 @@ impl Hub {
         });
     }
 
-    /// Takes a link out of everything but the table of links.
+    /// Removes a link from every table but `links`.
     fn detach(&mut self, id: ConnectionId) {
         while let Some(call) = self.calls.close_one_of(id) {
             self.stats.calls_failed = self.stats.calls_failed.saturating_add(1);
@@ -367,7 +366,7 @@ impl Hub {
         self.leave(id);
     }
 
-    /// Sends what must not be dropped; a link that does not read it is ended.
+    /// Sends a record that must not be dropped; closes the link if its outbox overruns.
     fn send(&mut self, id: ConnectionId, record: &ToNode<'_>) {
         let Some(link) = self.links.get_mut(&id) else {
             return;
@@ -395,7 +394,8 @@ impl Hub {
         self.now = self.now.max(now);
     }
 
-    /// Writes the next record of `id`, or says why there is none.
+    /// Writes the next record of `id`; returns `None` if it has none, or its credit does not cover
+    /// it.
     fn write(&mut self, id: ConnectionId, buf: &mut Vec<u8>) -> Option<Outbound> {
         self.queue_presence(id);
         let link = self.links.get_mut(&id)?;
@@ -416,7 +416,7 @@ impl Hub {
                 });
             }
             Next::Record(..) => {}
-            // A reason that the credit does not cover stays unsaid.
+            // The close reason is dropped if the credit does not cover it.
             Next::Empty | Next::Blocked if close => {}
             Next::Empty | Next::Blocked => {
                 self.ready.remove(&id);
@@ -477,7 +477,7 @@ impl StreamMachine for Hub {
 
     fn poll_outbound(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Outbound> {
         self.advance(now);
-        // Links take turns, one record each, so that one that has much to read delays none.
+        // Round robin, one record per link: a link with a long outbox delays no other.
         loop {
             let after = ConnectionId(self.last_written.0.wrapping_add(1));
             let id = self.ready.range(after..).chain(self.ready.iter()).next();
@@ -562,13 +562,13 @@ impl StreamMachine for Hub {
     }
 }
 
-/// What one entry of an ordered table takes besides its value, bytes.
+/// Overhead of an entry of an ordered table, bytes.
 const ENTRY_BYTES: usize = 32;
 
 impl Hub {
-    /// Returns about how many bytes the hub holds: tables, queues and bodies.
+    /// Returns about how many bytes the hub holds: tables, queues and payloads.
     ///
-    /// It looks at every link: for a report now and then, not for each turn.
+    /// It visits every link, so call it for reports, not each turn.
     pub fn memory_bytes(&self) -> usize {
         const LINK: usize = size_of::<Link>() + size_of::<Member>() + ENTRY_BYTES;
         const CALL: usize = size_of::<OpenCall>() + 4 * ENTRY_BYTES;
@@ -577,7 +577,7 @@ impl Hub {
             self.links.len().saturating_mul(LINK),
             outboxes,
             self.claims.memory_bytes(),
-            // Each call stands in four tables.
+            // Each call is in four tables.
             self.calls.len().saturating_mul(CALL),
             self.ops.memory_bytes(),
             self.events.len().saturating_mul(size_of::<HubEvent>()),
@@ -589,16 +589,16 @@ impl Hub {
     }
 }
 
-/// What a claim takes besides its note and its mails, bytes.
+/// Size of a claim without its note and mails, bytes.
 const CLAIM_BYTES: usize = size_of::<Claim>() + 4 * ENTRY_BYTES;
 
-/// What a command takes besides its mails, bytes.
+/// Size of a command without its mails, bytes.
 const OP_BYTES: usize = 256 + ENTRY_BYTES;
 
-/// What a mail takes on its way to disk, besides its body, bytes.
+/// Size of a mail on its way to disk without its body, bytes.
 const MAIL_BYTES: usize = size_of::<NewMail>() + size_of::<Settled>();
 
-/// A call as a node asks it.
+/// A call as a node requests it.
 #[derive(Clone, Copy, Debug)]
 struct CallRequest<'a> {
     call: CallId,
@@ -639,7 +639,7 @@ impl Hub {
         let (from, instance) = (link.node, member.instance);
         let load_of_caller = self.calls.load_of_caller(from);
         let bytes = load_of_caller.bytes.saturating_add(asked.body.len());
-        // Half of what the one asked takes, so that one caller does not take it from all others.
+        // At most half of the callee's outbox limit, so that one caller leaves room for others.
         let is_too_much = load_of_caller.count > 0 && bytes > self.config.link_bytes_max / 2;
         if load_of_caller.count >= self.config.calls_max || is_too_much {
             return Err(CallError::Busy);
@@ -682,7 +682,7 @@ impl Hub {
             return;
         };
         let waiting = self.links.get(&call.caller).map_or(0, Link::outbox_bytes);
-        // An answer that finds no room fails; that it has failed is short and always told.
+        // If there is no room for the body, the caller gets a short error instead.
         let result = result.and_then(|body| {
             let is_full = waiting.saturating_add(body.len()) > self.config.link_bytes_max;
             if is_full {
@@ -711,14 +711,14 @@ impl Hub {
         };
         self.scratch.clear();
         record.encode(&mut self.scratch);
-        // Encoded once, shared by all receivers.
         let record = Bytes::copy_from_slice(&self.scratch);
         for id in self.joined.values().filter(|id| **id != from) {
             let Some(link) = self.links.get_mut(id) else {
                 continue;
             };
             let waiting = link.outbox_bytes().saturating_add(record.len());
-            // Half of the room: news does not keep requests and answers out.
+            // At most half of the outbox limit, so that broadcasts leave room for requests and
+            // replies.
             if waiting > self.config.link_bytes_max / 2 {
                 self.stats.broadcasts_dropped = self.stats.broadcasts_dropped.saturating_add(1);
             } else {
@@ -729,7 +729,7 @@ impl Hub {
         }
     }
 
-    /// Finds who answers at an address.
+    /// Returns the link of the node that answers at `to`.
     fn route(&self, to: Addr) -> Result<ConnectionId, CallError> {
         match to {
             Addr::Player(player) => {
@@ -744,7 +744,7 @@ impl Hub {
             Addr::Service(service) => {
                 let first = (service, NodeId([0; 32]));
                 let last = (service, NodeId([u8::MAX; 32]));
-                // The least busy, and of those the lowest id.
+                // The one with the fewest open calls; if equal, the lowest id.
                 self.services
                     .range(first..=last)
                     .filter_map(|(_, node)| self.joined.get(node).copied())

@@ -1,27 +1,26 @@
-//! Numbers of the hub, each a type of its own so that no two can be mixed up.
+//! Numbers of the hub. Each has its own type, so that they cannot be confused.
 
 use core::fmt;
 
-/// The number that the hub gives to one run of a node: 1 for its first, then one more each time.
+/// Number of a node's run: 1 for the first, then counting up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u32);
 
-/// A log of a hub, drawn at random when it is begun on an empty disk, and kept in it.
+/// Identifies a log. Drawn at random when the log is created on an empty disk, and stored in it.
 ///
-/// Numbers of mails are those of one log: with another they say nothing.
+/// Mail numbers are valid within one log only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogId(pub u64);
 
-/// A mail's place in the hub's log of mail: grows within every mailbox, with gaps.
+/// Position of a mail in the hub's log: increasing within each mailbox, with gaps. 0 is before the
+/// first mail.
 ///
-/// 0 stands before the first mail. A player's client that keeps the largest it has handled, and the
-/// [`LogId`] with it, sees no mail twice: it names the number when it claims again, and 0 where the
-/// log is another.
+/// A client that persists the largest number it has processed, together with the [`LogId`], gets no
+/// mail twice: it passes the number with its next claim, or 0 if the log has changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MailSeq(pub u64);
 
-/// The number that a sender gives to a mail, 1 for the first of its run, and keeps when it sends
-/// the mail again.
+/// The sender's number of a mail: 1 for the first of its run; unchanged when the mail is resent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SenderSeq(pub u64);
 
@@ -33,42 +32,41 @@ impl SenderSeq {
     }
 }
 
-/// One claim of a player; a later claim has a larger number, also across restarts of the hub.
+/// Orders the claims of a player: later claims have larger leases, also across hub restarts.
 ///
-/// The upper half counts the hub's starts, which are persisted, the lower half its claims since.
+/// The upper half counts the hub's starts, which are persisted; the lower half the leases since.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lease(pub u64);
 
 impl Lease {
-    /// What a node sends that holds no lease yet.
+    /// Sent by a node that has no lease yet.
     pub const NONE: Self = Self(0);
 
-    /// Makes the `count`-th lease of the hub's `boot`-th start.
+    /// Creates the `count`-th lease of the hub's `boot`-th start.
     #[must_use]
     pub fn new(boot: u32, count: u32) -> Self {
         Self((u64::from(boot) << 32) | u64::from(count))
     }
 
-    /// Returns which start of the hub gave it.
     pub(crate) fn boot(self) -> u32 {
         u32::try_from(self.0 >> 32).unwrap_or(u32::MAX)
     }
 }
 
-/// One session of a player, as the node that claims it numbers it: what the hub says of a player
-/// names the session that it is about, and what was under way to an earlier one is void.
+/// The claiming node's number of a session. Records about a player carry it, so that those for an
+/// earlier session are ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClaimNumber(pub u64);
 
-/// A call, as the calling node numbers it.
+/// The calling node's number of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub u64);
 
-/// A call, as the hub numbers it for the node that answers.
+/// The hub's number of a call, for the node that answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// A batch of counts, as the counting node numbers it: 1 for the first of its run.
+/// The counting node's number of a batch: 1 for the first of its run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BatchSeq(pub u64);
 

@@ -28,35 +28,35 @@ use crate::name::Name;
 use crate::record::SERVICES_MAX;
 use crate::role::Role;
 
-/// Who may join as what, and where the hub is.
+/// Which keys may join in which roles, and the hub's address.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct JoinFile {
-    /// Shared by all nodes; the mesh's sessions use it as pre-shared key.
+    /// Shared by all nodes; the mesh uses it as a pre-shared key.
     pub network_secret: NetworkSecret,
-    /// The one before, valid while nodes change over.
+    /// The previous secret, valid during a rotation.
     pub previous_secret: Option<NetworkSecret>,
-    /// Who may join as what, in the file's order.
+    /// In the file's order.
     pub grants: Vec<Grant>,
 }
 
-/// One line of a join file: this key may join in this role.
+/// One line of a join file: a key may join in a role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Grant {
-    /// In which role.
+    /// The role.
     pub role: Role,
-    /// Whose key.
+    /// The node.
     pub node: NodeId,
-    /// What people call it.
+    /// Display name.
     pub name: Option<Name>,
-    /// Services that it may serve.
+    /// Services that it may provide.
     pub services: Vec<Name>,
-    /// Where it listens, as `host:port`.
+    /// Listening addresses, as `host:port`.
     pub addresses: Vec<String>,
 }
 
-/// 32 bytes that only the network's nodes know; wiped when dropped, and in no log.
+/// 32 secret bytes of the network; wiped on drop, and never logged.
 pub struct NetworkSecret([u8; 32]);
 
 impl JoinFile {
@@ -69,7 +69,7 @@ impl JoinFile {
     /// Longest address, bytes: a DNS name (RFC 1035, section 2.3.4), a colon and a port.
     pub const ADDRESS_BYTES_MAX: usize = 255 + 6;
 
-    /// Makes a file without grants.
+    /// Creates a file without grants.
     #[must_use]
     pub const fn new(network_secret: NetworkSecret) -> Self {
         Self {
@@ -79,11 +79,11 @@ impl JoinFile {
         }
     }
 
-    /// Reads a file.
+    /// Parses a file.
     ///
     /// # Errors
     ///
-    /// [`JoinFileError`] names the line and what is wrong with it, and repeats no secret.
+    /// [`JoinFileError`] with the line and the fault; it contains no secret.
     pub fn parse(text: &str) -> Result<Self, JoinFileError> {
         if text.len() > Self::BYTES_MAX {
             return Err(JoinFileError::at(0, JoinFault::TooLong(text.len())));
@@ -99,7 +99,7 @@ impl JoinFile {
         parser.end().map_err(|fault| JoinFileError::at(0, fault))
     }
 
-    /// Writes the file, secret included: for the file itself, and for nothing else.
+    /// Returns the file's text, including the secret: write it to the file only.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut text = String::from("tickwire-join 1\n");
@@ -124,14 +124,14 @@ impl JoinFile {
         self.grants.iter().filter(move |grant| grant.node == node)
     }
 
-    /// Returns the grants of a role, such as where the hub is.
+    /// Returns the grants of a role, for example the hub's.
     pub fn with_role(&self, role: Role) -> impl Iterator<Item = &Grant> {
         self.grants.iter().filter(move |grant| grant.role == role)
     }
 }
 
 impl Grant {
-    /// Makes a grant without options.
+    /// Creates a grant without options.
     #[must_use]
     pub const fn new(role: Role, node: NodeId) -> Self {
         Self {
@@ -143,21 +143,21 @@ impl Grant {
         }
     }
 
-    /// Sets what people call it.
+    /// Sets the display name.
     #[must_use]
     pub const fn with_name(mut self, name: Name) -> Self {
         self.name = Some(name);
         self
     }
 
-    /// Adds a service that it may serve.
+    /// Adds a service that it may provide.
     #[must_use]
     pub fn with_service(mut self, service: Name) -> Self {
         self.services.push(service);
         self
     }
 
-    /// Adds where it listens, as `host:port`.
+    /// Adds a listening address, as `host:port`.
     #[must_use]
     pub fn with_address(mut self, address: &str) -> Self {
         self.addresses.push(address.to_owned());
@@ -182,7 +182,7 @@ impl fmt::Display for Grant {
 }
 
 impl NetworkSecret {
-    /// Takes 32 bytes that a provider drew.
+    /// Wraps 32 random bytes.
     #[must_use]
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
@@ -207,12 +207,12 @@ impl Drop for NetworkSecret {
     }
 }
 
-/// Where a text is no join file, and why.
+/// Why a join file is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JoinFileError {
-    /// The line, 1 for the first; 0 for the file as a whole.
+    /// Line number from 1; 0 for the file as a whole.
     pub line: u32,
-    /// What is wrong there.
+    /// The fault.
     pub fault: JoinFault,
 }
 
@@ -233,13 +233,13 @@ impl fmt::Display for JoinFileError {
 
 impl core::error::Error for JoinFileError {}
 
-/// What is wrong with a line of a join file.
+/// A fault in a join file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum JoinFault {
-    /// The file has this many bytes, where 1 MiB is allowed.
+    /// The file has this many bytes; 1 MiB is allowed.
     TooLong(usize),
-    /// There is nothing but blank lines and remarks.
+    /// The file holds only blank lines and comments.
     Empty,
     /// The first line is not `tickwire-join 1`.
     Heading,
@@ -247,27 +247,27 @@ pub enum JoinFault {
     Secret,
     /// A secret is given twice.
     SecretTwice,
-    /// No network secret is given.
+    /// The network secret is missing.
     SecretMissing,
     /// The line begins with neither a role nor a secret.
     Word,
-    /// The second word is no node id.
+    /// The second field is not a node id.
     NodeId,
-    /// An option is none of `name=`, `service=`, `address=`.
+    /// An unknown option; `name=`, `service=` and `address=` exist.
     Option,
-    /// A name or service holds what names do not, or a second name is given.
+    /// An invalid name or service, or a second name.
     Name,
     /// An address is not `host:port`.
     Address,
-    /// The port of an address is no number from 1 to 65,535.
+    /// The port is not a number from 1 to 65,535.
     Port,
-    /// An IPv6 address has no brackets.
+    /// An IPv6 address without brackets.
     NoBrackets,
-    /// More services or addresses than one key has.
+    /// Too many services or addresses for one key.
     TooManyOptions,
     /// More than 4,096 grants.
     TooManyGrants,
-    /// The same key has this role already.
+    /// The key has this role already.
     GrantTwice,
 }
 
@@ -304,7 +304,6 @@ impl fmt::Display for JoinFault {
     }
 }
 
-/// What was read so far.
 #[derive(Default)]
 struct Parser {
     headed: bool,
@@ -382,7 +381,7 @@ fn put_secret<'a>(
     place: &mut Option<NetworkSecret>,
     mut words: impl Iterator<Item = &'a str>,
 ) -> Result<(), JoinFault> {
-    // 64 hexadecimal digits are read as a node id is; no copy of the secret stays behind.
+    // 64 hexadecimal digits parse as a node id; the copy is wiped.
     let Ok(NodeId(mut bytes)) = words.next().unwrap_or_default().parse() else {
         return Err(JoinFault::Secret);
     };
@@ -402,7 +401,7 @@ fn name(text: &str) -> Result<Name, JoinFault> {
     Name::new(text).map_err(|_| JoinFault::Name)
 }
 
-/// Checks where a node listens: an IP address or a host name, and a port.
+/// Checks a listening address: an IP address or host name, and a port.
 ///
 /// # Errors
 ///
@@ -413,7 +412,7 @@ pub fn check_address(text: &str) -> Result<(), JoinFault> {
     }
     match parse_address(text) {
         Ok(address) if address.port() == 0 => Err(JoinFault::Port),
-        // A name is looked up where it is used.
+        // A host name is resolved when it is used.
         Ok(_) | Err(AddressError::HostName) => Ok(()),
         Err(AddressError::Port) => Err(JoinFault::Port),
         Err(AddressError::NoBrackets) => Err(JoinFault::NoBrackets),

@@ -1,14 +1,15 @@
-//! The log: everything that a hub keeps across its death, in files that only grow.
+//! The log: all persistent data of a hub, in append-only files.
 //!
-//! A log is a row of segments. Each begins with all small state (runs of nodes, refusals, counts),
-//! then holds records in the order in which they came: mail, acknowledgements, further state.
-//! Segments are removed from the oldest on, once no mail in them waits; where waiting mail pins
-//! more than half of the log, it is copied to the end. So disk use stays under twice the waiting
-//! mail and a few segments, and the state needs no second store.
+//! A log is a sequence of segments. Each begins with all small state (runs of nodes, refusals,
+//! counts), followed by records in order of arrival: mail, acknowledgements, state changes. The
+//! oldest segment is removed once it holds no stored mail; if stored mail pins more than half of
+//! the log, that mail is copied to the end. So disk use stays under twice the stored mail plus a
+//! few segments, and the state needs no second store.
 //!
-//! - [`mod@format`]: the bytes of a record.
-//! - [`SegmentFile`]: the files, as [`MemorySegments`] with faults or `FileSegments` (feature `fs`).
-//! - `index`: what the records say; `recovery`: from a disk's bytes to an index.
+//! - [`mod@format`]: encoding of records.
+//! - [`SegmentFile`]: the files; [`MemorySegments`] with fault injection, or `FileSegments`
+//!   (feature `fs`).
+//! - `index`: in-memory state; `recovery`: rebuilds the index from disk.
 
 mod error;
 pub mod format;
@@ -35,56 +36,56 @@ use index::Place;
 pub(crate) use index::{Index, MailEntry, NODE_BYTES, REFUSAL_BYTES, StateKind, total_bytes};
 use recovery::{Age, ZEROS};
 
-/// Segments with one index; see the [module](self).
+/// Segments and their index; see the [module](self).
 pub(crate) struct Log<F> {
     files: F,
-    /// What a segment takes, bytes.
+    /// Size of a segment, bytes.
     segment_bytes: u64,
     index: Index,
-    /// All segments that hold records, with their lengths; the last one is written to.
+    /// Segments that hold records, with their lengths; the last one is written to.
     segments: BTreeMap<SegmentId, u64>,
-    /// Where the next write goes in the newest segment.
+    /// Write offset in the newest segment.
     end: u64,
-    /// Records that are encoded and not yet written.
+    /// Encoded records that are not written yet.
     pending: Vec<u8>,
-    /// The next segment, allocated ahead, with its length.
+    /// The next segment, preallocated, with its length.
     spare: Option<(SegmentId, u64)>,
-    /// Whether it is worth trying to allocate a spare.
+    /// Whether to try to allocate a spare.
     spare_wanted: bool,
-    /// How far the oldest segment's waiting mail is copied, bytes.
+    /// Offset up to which the oldest segment's mail is copied, bytes.
     copied: u64,
-    /// Bytes that were appended since housekeeping last kept up with them.
+    /// Bytes appended that housekeeping has not compensated yet.
     debt: u64,
-    /// Set by the first error of a write, a sync or an allocation, and never reset. A disk that is
-    /// full has none.
+    /// Set by the first failed write, sync or allocation, and never cleared. A full disk does not
+    /// set it.
     dead: bool,
 }
 
-/// What a record is for; how much room it must leave.
+/// Purpose of a record, which determines how much room it must leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// What fills the disk: mail and its copies, refusals, counts. Leaves an eighth of the last
-    /// segment to what follows.
+    /// Data that fills the disk: mail and its copies, refusals, counts. Leaves an eighth of the
+    /// last segment free.
     Data,
     /// A run of a node: leaves half of that eighth.
     Join,
-    /// What frees room.
+    /// Acknowledgements, which free room.
     Ack,
-    /// The hub's own start.
+    /// A start of the hub.
     Boot,
 }
 
-/// Room that only a start of the hub may use: over 100 of them.
+/// Room reserved for starts of the hub: over 100 of them.
 const BOOT_RESERVE: u64 = 2_048;
 
-/// Bytes that one step of copying reads.
+/// Bytes that one copy step reads.
 const COPY_STEP: usize = 4 * format::PAYLOAD_BYTES_MAX;
 
-/// Bytes of appended records that pay for one step of housekeeping.
+/// Bytes appended per housekeeping step.
 const TIDY_BYTES: u64 = COPY_STEP as u64 / 4;
 
 impl<F: SegmentFile> Log<F> {
-    /// Reads what `files` hold, makes the newest segment durable as it was read, and notes one more
+    /// Recovers the log in `files`, makes the newest segment durable as it was read, and records a
     /// start of the hub.
     pub(crate) fn open(
         files: F,
@@ -128,7 +129,7 @@ impl<F: SegmentFile> Log<F> {
         Ok(recovery)
     }
 
-    /// Takes `record` to the end; it is on disk after the next [`flush`](Self::flush).
+    /// Appends `record`; it is durable after the next [`flush`](Self::flush).
     pub(crate) fn append(
         &mut self,
         record: &LogRecord<'_>,
@@ -151,7 +152,7 @@ impl<F: SegmentFile> Log<F> {
         }
     }
 
-    /// Returns once all records are on disk. After an error the log takes nothing more.
+    /// Writes and syncs all records. After an error, the log accepts nothing more.
     pub(crate) fn flush(&mut self) -> Result<(), FileError> {
         if self.dead {
             return Err(FileError::Failed);
@@ -173,7 +174,8 @@ impl<F: SegmentFile> Log<F> {
         Ok(())
     }
 
-    /// Does one bounded step of housekeeping, with nothing pending; returns whether there is more.
+    /// Does one bounded housekeeping step, with nothing pending; returns whether there is more to
+    /// do.
     pub(crate) fn tidy(&mut self) -> bool {
         if self.dead || !self.pending.is_empty() {
             return false;
@@ -197,11 +199,11 @@ impl<F: SegmentFile> Log<F> {
         used > allowed.saturating_add(slack) && self.copy_forward(oldest, len)
     }
 
-    /// Does one step of housekeeping where so much was appended that it must not wait for a pause;
-    /// returns whether to ask again.
+    /// Does one housekeeping step if enough was appended; returns whether to call again.
     ///
-    /// A step reads up to [`COPY_STEP`] of the oldest segment, four times what pays for it: so the
-    /// oldest goes faster than the newest fills, though half of it be copied.
+    /// A step reads up to [`COPY_STEP`] of the oldest segment, four times the bytes that trigger
+    /// it. So the oldest segment empties faster than the newest fills, even if half of it must be
+    /// copied.
     pub(crate) fn keep_up(&mut self) -> bool {
         let Some(left) = self.debt.checked_sub(TIDY_BYTES) else {
             return false;
@@ -211,12 +213,11 @@ impl<F: SegmentFile> Log<F> {
         goes_on
     }
 
-    /// Says that room may have come back.
+    /// Retries the allocation of a spare, since room may be free again.
     pub(crate) const fn want_spare(&mut self) {
         self.spare_wanted = true;
     }
 
-    /// Reads the mail at `entry` into `buf`.
     pub(crate) fn read<'b>(
         &mut self,
         entry: &MailEntry,
@@ -255,10 +256,10 @@ impl<F: SegmentFile> Log<F> {
         self.dead
     }
 
-    /// Whether the small state may grow by `bytes` of `kind`.
+    /// Returns whether the small state may grow by `bytes` of `kind`.
     ///
-    /// A segment may begin with state up to half of it. Counts have half of that, runs of nodes
-    /// and refusals a quarter each, so that none takes the room of another.
+    /// State may take half of a segment. Counts get half of that, runs of nodes and refusals a
+    /// quarter each, so that no kind takes another's room.
     pub(crate) const fn has_state_room(&self, kind: StateKind, bytes: u64) -> bool {
         let used = self.index.state_bytes_of(kind);
         let share = match kind {
@@ -268,16 +269,14 @@ impl<F: SegmentFile> Log<F> {
         used.saturating_add(bytes) <= share
     }
 
-    /// The segment that is written to.
+    /// Returns the segment that is written to.
     fn newest(&self) -> SegmentId {
         self.segments
             .last_key_value()
             .map_or(SegmentId(0), |(segment, _)| *segment)
     }
 
-    /// How much room a record must leave in the newest segment.
-    ///
-    /// Where a next segment is ready, this one may be used up.
+    /// Returns how much room a record must leave in the newest segment; none if a spare is ready.
     const fn reserve(&self, purpose: Purpose) -> u64 {
         match purpose {
             Purpose::Data if self.spare.is_none() => self.segment_bytes / 8,
@@ -287,7 +286,7 @@ impl<F: SegmentFile> Log<F> {
         }
     }
 
-    /// Encodes `record` behind what is pending where it leaves `reserve` bytes, and applies it.
+    /// Encodes and applies `record`, if that leaves `reserve` bytes.
     fn push(&mut self, record: &LogRecord<'_>, reserve: u64) -> bool {
         let Some((&segment, &capacity)) = self.segments.last_key_value() else {
             return false;
@@ -306,7 +305,8 @@ impl<F: SegmentFile> Log<F> {
         true
     }
 
-    /// Ends the newest segment and begins the spare one with all small state, both on disk.
+    /// Switches to the spare segment, after writing all small state to it; both segments are
+    /// synced.
     fn roll(&mut self) -> Result<(), AppendError> {
         self.flush().map_err(|_| AppendError::Dead)?;
         let (segment, len) = self.spare.take().ok_or(AppendError::Full)?;
@@ -324,7 +324,7 @@ impl<F: SegmentFile> Log<F> {
             .chain(state)
             .chain([LogRecord::Ready]);
         for record in told {
-            // The state is bounded by half of a segment, so it fits.
+            // State is limited to half of a segment, so it fits.
             if !self.push(&record, 0) {
                 self.dead = true;
                 return Err(AppendError::Dead);
@@ -338,21 +338,21 @@ impl<F: SegmentFile> Log<F> {
             return;
         }
         let segment = self.newest().next();
-        // A log that was written with larger segments may hold more state than half of one.
+        // If the log was written with larger segments, the state may exceed half of one.
         let state = self.index.state_bytes().saturating_add(BOOT_RESERVE);
         let bytes = self.segment_bytes.max(state.saturating_mul(2));
         match self.files.allocate(segment, bytes) {
             Ok(()) => self.spare = Some((segment, bytes)),
-            // Acknowledgements make room.
+            // Acknowledgements free room.
             Err(FileError::Full) => {}
-            // No acknowledgement brings a folder back. A start tells what is there.
+            // No acknowledgement repairs a folder. A restart finds out what is left.
             Err(FileError::Failed) => self.dead = true,
         }
     }
 
     fn drop_segment(&mut self, segment: SegmentId) -> bool {
         if self.files.remove(segment).is_err() {
-            // It stays, and is tried again after the next start.
+            // Kept, and retried after a restart.
             return false;
         }
         self.segments.remove(&segment);
@@ -361,13 +361,13 @@ impl<F: SegmentFile> Log<F> {
         true
     }
 
-    /// Copies some of the oldest segment's waiting mail to the end.
+    /// Copies stored mail of the oldest segment to the end.
     fn copy_forward(&mut self, oldest: SegmentId, len: u64) -> bool {
         let mut bytes = vec![0; COPY_STEP];
         let Ok(read) = self.files.read(oldest, self.copied, &mut bytes) else {
             return false;
         };
-        // Copies are what was paid for.
+        // Copies do not count as appended.
         let debt = self.debt;
         let moved = self.copy_records(oldest, len, bytes.get(..read).unwrap_or_default());
         self.debt = debt;
@@ -390,19 +390,19 @@ impl<F: SegmentFile> Log<F> {
             self.copied = self.copied.saturating_add(whole as u64);
             rest = rest.get(whole..).unwrap_or_default();
         }
-        // A step that took nothing has met the end, or rot: what waits behind it stays here.
+        // If nothing was read, this is the end, or corrupt: mail behind it stays here.
         let moved = rest.len() < bytes.len() && self.copied < len;
         self.flush().is_ok() && moved
     }
 }
 
 impl<F: SegmentFile> Log<F> {
-    /// Reads all segments, and cuts the newest behind its last whole record.
+    /// Reads all segments, and truncates the newest after its last whole record.
     fn recover(&mut self) -> Result<Recovery, OpenError> {
         let mut recovery = Recovery::default();
         let found = self.files.list()?;
         let newest = self.newest_begun(&found)?;
-        // The numbers of what was begun have no gaps, and only the oldest is ever removed.
+        // Segment numbers have no gaps, and only the oldest is removed.
         for ((one, _), (next, _)) in found.iter().zip(found.iter().skip(1)) {
             if *next != one.next() && newest.is_some_and(|newest| *next <= newest) {
                 return Err(OpenError::Missing(one.next()));
@@ -419,7 +419,7 @@ impl<F: SegmentFile> Log<F> {
             let before = recovery.records;
             let scan = recovery::scan(segment, &bytes, age, &mut self.index, &mut recovery)
                 .map_err(|_| OpenError::Foreign(segment))?;
-            // Going on would remove a file in which nothing seems to wait.
+            // Continuing would remove a file that only seems to hold no mail.
             if recovery.records == before && !recovery::is_zero(&bytes) {
                 return Err(OpenError::Rotten(segment));
             }
@@ -433,8 +433,8 @@ impl<F: SegmentFile> Log<F> {
         Ok(recovery)
     }
 
-    /// Returns the newest segment whose state is told to the end; later ones hold nothing that was
-    /// ever acknowledged.
+    /// Returns the newest segment with complete state. Later ones hold nothing that was
+    /// acknowledged.
     fn newest_begun(&mut self, found: &[(SegmentId, u64)]) -> Result<Option<SegmentId>, OpenError> {
         for (segment, len) in found.iter().rev() {
             let bytes = self.read_whole(*segment, *len)?;
@@ -446,7 +446,8 @@ impl<F: SegmentFile> Log<F> {
             if read(Age::Newest)?.ready {
                 return Ok(Some(*segment));
             }
-            // Nothing follows a state that was not on disk to its end: this one was, and is not.
+            // A segment follows only after its state is on disk: this one was complete, and is not
+            // any more.
             if read(Age::Older)?.used || recovery::is_mixed_up(*segment, &bytes) {
                 return Err(OpenError::Rotten(*segment));
             }
@@ -462,12 +463,11 @@ impl<F: SegmentFile> Log<F> {
         Ok(bytes)
     }
 
-    /// Writes the newest segment again as it was read, zeros behind its last whole record, and
-    /// syncs it.
+    /// Rewrites the newest segment as it was read, with zeros after the last whole record, and
+    /// syncs it. Returns how many bytes were cut.
     ///
-    /// What a read gives after a failed sync or a kill may be in memory only; written again it
-    /// is not. And what is behind the last whole record must never read as a record later. Returns
-    /// how much that was.
+    /// After a failed sync or a kill, what a read returns may be in memory only; rewriting makes it
+    /// durable. And bytes after the last whole record must never decode as a record later.
     fn cut(&mut self, segment: SegmentId, mut bytes: Vec<u8>, end: u64) -> Result<u64, OpenError> {
         let end = usize::try_from(end).unwrap_or(usize::MAX);
         let tail = bytes.get_mut(end..).unwrap_or_default();

@@ -9,12 +9,12 @@ use crate::record::DecodeError;
 
 /// 1 to 32 of the characters `a-z`, `0-9`, `.`, `_` and `-`.
 ///
-/// On the wire: one byte of length, then the characters.
+/// Encoding: one length byte, then the characters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name {
-    /// The characters, then zeros.
+    /// Padded with zeros.
     bytes: [u8; Self::LEN_MAX],
-    /// How many characters; at least 1.
+    /// Length, at least 1.
     len: u8,
 }
 
@@ -22,18 +22,18 @@ impl Name {
     /// Longest name, bytes.
     pub const LEN_MAX: usize = 32;
 
-    /// Takes `text` where it is a name.
+    /// Parses `text`.
     ///
     /// # Errors
     ///
-    /// [`NameError`] says what it is not.
+    /// [`NameError`] if the length or a character is invalid.
     pub fn new(text: &str) -> Result<Self, NameError> {
         Self::from_bytes(text.as_bytes())
     }
 
     /// Returns the characters.
     pub fn as_str(&self) -> &str {
-        // Only ASCII gets in, so this never falls back.
+        // A name is always ASCII, so this never falls back.
         str::from_utf8(self.as_bytes()).unwrap_or_default()
     }
 
@@ -86,13 +86,13 @@ impl FromStr for Name {
     }
 }
 
-/// Why a text is no [`Name`].
+/// Why a text is not a [`Name`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NameError {
-    /// It has this many bytes, where 1 to 32 are allowed.
+    /// Its length in bytes; 1 to 32 are allowed.
     Length(usize),
-    /// It holds a character that names do not have.
+    /// A character is not allowed.
     Character,
 }
 

@@ -1,4 +1,4 @@
-//! A node: the other end of a hub link.
+//! A node: the client side of a hub link.
 
 mod config;
 mod counter;
@@ -36,43 +36,42 @@ use outgoing::Outgoing;
 pub use config::NodeConfig;
 pub use event::{ClaimId, DialError, NodeCommand, NodeEvent, NodeStats, SendError, Ticket};
 
-/// A node of a hub: joins it, and joins it again whenever the link ends.
+/// A client of the hub. It joins, and rejoins whenever the link closes.
 ///
-/// Mail, acknowledgements, claims and counts outlive links: they are sent again over the next one
-/// until the hub has them on disk. Calls and broadcasts live with their link.
+/// Mail, acknowledgements, claims and counts survive a link: they are sent again over the next one
+/// until the hub has stored them. Calls and broadcasts end with their link.
 pub struct Node {
     config: NodeConfig,
     instance: InstanceId,
-    /// The number that the hub gave to this run; 0 before that.
+    /// The epoch that the hub assigned to this run; 0 before the first join.
     epoch: Epoch,
-    /// Which log the hub keeps; none before the first join.
+    /// The hub's log; `None` before the first join.
     log: Option<LogId>,
-    /// Who the hub is.
     hub: NodeId,
-    /// Where it is; tried in turn.
+    /// Tried in turn.
     addresses: Vec<String>,
     generator: Generator,
     now: Instant,
     link: LinkState,
-    /// Which of `addresses` comes next.
+    /// Index into `addresses` of the next dial.
     next_address: usize,
-    /// Dials since the node last joined.
+    /// Dials since the last join.
     attempts: u32,
     last_command: u64,
     commands: VecDeque<(CommandId, NodeCommand)>,
-    /// Bytes that the link takes now.
+    /// Bytes that the link accepts now.
     credit: usize,
-    /// Connections that the driver shall close.
+    /// Connections that the driver is to close.
     closing: VecDeque<ConnectionId>,
-    /// Live records that wait to be written.
+    /// Calls, replies and broadcasts that wait to be written.
     outbox: VecDeque<Bytes>,
     outbox_bytes: usize,
-    /// Takes one record at a time.
+    /// Buffer for one record.
     scratch: Vec<u8>,
     last_call: CallId,
-    /// Calls that wait for their reply.
+    /// Open calls.
     calls: BTreeMap<CallId, Instant>,
-    /// The same, those that time out first in front.
+    /// Earliest deadline first.
     call_deadlines: BTreeSet<(Instant, CallId)>,
     players: HeldPlayers,
     outgoing: Outgoing,
@@ -83,13 +82,12 @@ pub struct Node {
 }
 
 impl Node {
-    /// Makes a node that dials `hub` at the addresses that `join_file` gives, as soon as it is
-    /// polled.
+    /// Creates a node that dials the hub at the addresses in `join_file` once it is polled.
     ///
-    /// `instance` is drawn at random once for each run of the process; `seed` spreads the times at
-    /// which nodes dial again.
+    /// Draw `instance` at random once per run of the process. `seed` spreads the redial times of
+    /// nodes.
     ///
-    /// Returns `None` where the join file names no hub with an address.
+    /// Returns `None` if the join file lists no hub with an address.
     #[must_use]
     pub fn new(
         config: NodeConfig,
@@ -133,13 +131,12 @@ impl Node {
         })
     }
 
-    /// Asks `to`, and tells the answer, or why there is none, by [`NodeEvent::Reply`] within
-    /// `timeout`.
+    /// Calls `to`. [`NodeEvent::Reply`] follows within `timeout`, with the reply or an error.
     ///
     /// # Errors
     ///
-    /// [`SendError`] hands `body` back where no link is up, too many calls are open, or it is over
-    /// 64 KiB.
+    /// [`SendError`] returns `body` if no link is up, too many calls are open, or it exceeds 64
+    /// KiB.
     pub fn call(
         &mut self,
         now: Instant,
@@ -166,16 +163,16 @@ impl Node {
         Ok(call)
     }
 
-    /// Forgets a call: its reply is counted and dropped. Returns whether it was open.
+    /// Cancels a call: its reply is counted and dropped. Returns whether it was open.
     pub fn cancel(&mut self, call: CallId) -> bool {
         self.end_call(call)
     }
 
-    /// Answers a request; an answer whose link has ended is counted and dropped.
+    /// Replies to a request. If its link has closed, the reply is counted and dropped.
     ///
     /// # Errors
     ///
-    /// [`SendError`] hands the answer back where too much waits, or it is over 64 KiB.
+    /// [`SendError`] returns the body if the outbox is full, or it exceeds 64 KiB.
     pub fn reply(
         &mut self,
         now: Instant,
@@ -200,16 +197,15 @@ impl Node {
         }
     }
 
-    /// Sends `body` to the mailbox of `player`, to be kept for `ttl`, or as long as the hub keeps
-    /// mail where that is zero.
+    /// Sends `body` to the mailbox of `player`, which keeps it for `ttl`; if that is zero, for the
+    /// hub's own limit.
     ///
-    /// It is on the hub's disk once [`NodeEvent::MailStored`] names the number that this returns.
-    /// Mails of one node to one player are read in the order of their sending. Works also while no
-    /// link is up.
+    /// It is on the hub's disk once [`NodeEvent::MailStored`] names the returned number. Mails from
+    /// one node to one player are delivered in the order sent. It works while no link is up, too.
     ///
     /// # Errors
     ///
-    /// [`SendError`] hands `body` back where too many mails wait, or it is over 64 KiB.
+    /// [`SendError`] returns `body` if too many mails wait, or it exceeds 64 KiB.
     pub fn mail(
         &mut self,
         now: Instant,
@@ -229,27 +225,28 @@ impl Node {
         Ok(self.outgoing.push(player, ttl_s, body))
     }
 
-    /// Sends `body` to all other nodes that have joined; at most once, nothing is kept.
+    /// Sends `body` to all other nodes that have joined, at most once; it is not stored.
     ///
     /// # Errors
     ///
-    /// [`SendError`] hands `body` back where no link is up, too much waits, or it is over 64 KiB.
+    /// [`SendError`] returns `body` if no link is up, the outbox is full, or it exceeds 64 KiB.
     pub fn broadcast(&mut self, now: Instant, topic: Name, body: Bytes) -> Result<(), SendError> {
         self.advance(now);
         self.send_live(body, |body| ToHub::Broadcast { topic, body })
     }
 
-    /// Says that `player` is on this node, and renews that until it is released or lost. A claim of
-    /// the same player that this node has ends: a session of the client is one claim.
+    /// Claims `player` for this node, and renews the claim until it is released or lost. It
+    /// replaces an earlier claim of the player by this node: one claim is one session of the
+    /// client.
     ///
-    /// `delivered` is the last mail that the player has handled, as its client persists it with the
-    /// [`LogId`] that [`NodeEvent::Joined`] told; mail up to there does not come again. Where the
-    /// log is another now, it is 0. `meta` is a note for watchers, at most 256 bytes.
+    /// `delivered` is the last mail that the player has processed; mail up to it is not delivered
+    /// again. The client persists it together with the [`LogId`] from [`NodeEvent::Joined`]; if the
+    /// log has changed, pass 0. `meta` is a note for watchers, at most 256 bytes.
     /// [`NodeEvent::Claimed`] or [`NodeEvent::ClaimLost`] follows.
     ///
     /// # Errors
     ///
-    /// [`SendError`] hands `meta` back where it is too long, or too many players are claimed.
+    /// [`SendError`] returns `meta` if it is too long, or too many players are claimed.
     pub fn claim(
         &mut self,
         now: Instant,
@@ -267,27 +264,28 @@ impl Node {
         Ok(self.players.claim(player, delivered, meta))
     }
 
-    /// Says that the player is on this node no longer. Returns whether the claim still stood.
+    /// Releases a claim. Returns whether it was still held.
     pub fn release(&mut self, now: Instant, claim: ClaimId) -> bool {
         self.advance(now);
         self.players.is_current(claim) && self.players.release(claim.player())
     }
 
-    /// Says that the player has handled all mail up to `upto`. Returns whether the claim stands.
+    /// Acknowledges all mail up to `upto`. Returns whether the claim is still held.
     pub fn acknowledge(&mut self, now: Instant, claim: ClaimId, upto: MailSeq) -> bool {
         self.advance(now);
         self.players.acknowledge(claim, upto)
     }
 
-    /// Counts that `key` happened `increase` times; never blocks, drops are counted.
+    /// Adds `increase` to `key`. Never blocks; if there is no room, the increase is dropped and
+    /// counted.
     pub fn count(&mut self, key: CountKey, increase: u64) {
         if !self.counter.add(key, increase, self.config.count_keys_max) {
             self.stats.counts_dropped = self.stats.counts_dropped.saturating_add(1);
         }
     }
 
-    /// Leaves the hub in order: this node's players are free at once. It does not come back, and
-    /// mail and counts that wait go with it: see [`mails_waiting`](Self::mails_waiting) and
+    /// Leaves the hub: this node's players are released at once, and it does not rejoin. Mail and
+    /// counts that wait are lost; see [`mails_waiting`](Self::mails_waiting) and
     /// [`is_counted`](Self::is_counted).
     pub fn leave(&mut self, now: Instant) {
         self.advance(now);
@@ -299,22 +297,22 @@ impl Node {
         }
     }
 
-    /// Returns what was counted.
+    /// Returns the counters.
     pub const fn stats(&self) -> NodeStats {
         self.stats
     }
 
-    /// Returns how many mails are not yet known to be on the hub's disk.
+    /// Returns how many mails are not confirmed as stored.
     pub fn mails_waiting(&self) -> usize {
         self.outgoing.len()
     }
 
-    /// Returns whether all counts are on the hub's disk.
+    /// Returns whether all counts are confirmed as stored.
     pub fn is_counted(&self) -> bool {
         self.counter.is_empty()
     }
 
-    /// Returns whether the hub has let this node join, and the link is up.
+    /// Returns whether this node has joined and the link is up.
     pub const fn is_joined(&self) -> bool {
         self.up().is_some()
     }
@@ -439,15 +437,15 @@ impl StreamMachine for Node {
     }
 }
 
-/// What one entry of an ordered table takes besides its value, bytes.
+/// Overhead of an entry of an ordered table, bytes.
 const ENTRY: usize = 32;
 
 impl Node {
-    /// Returns about how many bytes the node holds: tables, queues and bodies.
+    /// Returns about how many bytes the node holds: tables, queues and payloads.
     ///
-    /// It looks at every player and event: for a report now and then, not for each turn.
+    /// It visits every player and event, so call it for reports, not each turn.
     pub fn memory_bytes(&self) -> usize {
-        // A call stands in two tables.
+        // Each call is in two tables.
         const CALL: usize = 2 * (size_of::<(CallId, Instant)>() + ENTRY);
         const COUNT: usize = size_of::<(CountKey, u64)>() + ENTRY;
         let events: usize = self.events.iter().map(event_bytes).sum();
@@ -516,7 +514,7 @@ impl Node {
                 },
             ) => {
                 self.counter.on_counted(count_mark);
-                // Numbers of mails begin anew with a log: what they said of the last one is void.
+                // Mail numbers belong to one log; those of the last log are void.
                 if self.log.replace(log).is_some_and(|last| last != log) {
                     self.players.forget_marks();
                 }
@@ -577,7 +575,7 @@ impl Node {
     fn on_request(&mut self, connection: ConnectionId, request: &Request<'_>) {
         if self.events.len() >= self.config.events_max {
             self.stats.requests_refused = self.stats.requests_refused.saturating_add(1);
-            // Where even this does not fit, the caller's time runs out.
+            // If not even this fits, the caller's timeout ends the call.
             if self.outbox_bytes < self.config.outbox_bytes_max {
                 self.push(&ToHub::Reply {
                     request: request.request,
@@ -647,7 +645,7 @@ impl Node {
     }
 
     fn on_revoked(&mut self, player: ClientId, number: ClaimNumber, reason: RevokeReason) {
-        // Word of an earlier claim says nothing about this one.
+        // Ignored if it concerns an earlier claim.
         let claim = self.players.get_mut(player, number).map(|held| held.claim);
         if let Some(claim) = claim {
             self.players.remove(player);

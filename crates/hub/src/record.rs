@@ -1,8 +1,8 @@
-//! The records of a hub link: what a node says to the hub, and the hub to a node.
+//! Records of a hub link.
 //!
-//! A record is what the driver frames with a length. Its first byte is its [code]; numbers
-//! are big-endian; a body is the rest of the record. A record with an unknown code, a field out of
-//! range or bytes left over is refused as a whole, and its link with it.
+//! The driver frames each record with its length. The first byte is its [code]; numbers are
+//! big-endian; a body is the rest of the record. If a record has an unknown code, a field out of
+//! range or trailing bytes, it is rejected and its link closed.
 
 pub mod code;
 mod to_hub;
@@ -16,42 +16,42 @@ pub use to_hub::{Join, MailSubmission, ToHub};
 pub(crate) use to_hub::{decode_counts, encode_counts};
 pub use to_node::{Delivery, NodeInfo, Request, ToNode};
 
-/// Version of these records, as the first record of a link states it.
+/// Version of these records, as sent in the first record of a link.
 pub const VERSION: u16 = 1;
 
 /// Longest body of a call, mail or broadcast, bytes.
 pub const BODY_BYTES_MAX: usize = 64 * 1_024;
 
-/// Longest record, bytes: the longest body, and 1 KiB for what stands before it. A batch of counts
+/// Longest record, bytes: the longest body, and 1 KiB for the fields before it. A batch of counts
 /// is cut to fit.
 pub const RECORD_BYTES_MAX: usize = BODY_BYTES_MAX + 1_024;
 
-/// Longest note that a claim carries, bytes.
+/// Longest note of a claim, bytes.
 pub const META_BYTES_MAX: usize = 256;
 
-/// Services that one node may serve.
+/// Most services of one node.
 pub const SERVICES_MAX: usize = 16;
 
-/// Keys in one batch of counts.
+/// Most keys in one batch of counts.
 pub const COUNTS_MAX: usize = 64;
 
-/// Why bytes are no record.
+/// Why bytes do not decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// Fewer bytes than the fields need.
+    /// The record ends before its last field.
     Truncated,
-    /// This many bytes behind the last field.
+    /// This many bytes follow the last field.
     Trailing(usize),
-    /// No record has this code in this direction.
+    /// The code is unknown in this direction.
     Code(u8),
-    /// No address has this code.
+    /// The address kind is unknown.
     Addr(u8),
-    /// A name is too long, empty, or holds a character that names do not have.
+    /// A name is empty, too long, or has an invalid character.
     Name,
-    /// A number that stands for a choice stands for none.
+    /// The value of an enum field is unknown.
     Choice(u8),
-    /// A list or body is longer than allowed, or a list out of order.
+    /// A list or body is too long, or a list is not sorted.
     Count,
 }
 
@@ -77,7 +77,7 @@ impl fmt::Display for DecodeError {
 
 impl core::error::Error for DecodeError {}
 
-/// `body`, where it is not too long.
+/// Returns `body` if it is not too long.
 const fn bounded(body: &[u8], max: usize) -> Result<&[u8], DecodeError> {
     if body.len() > max {
         Err(DecodeError::Count)
@@ -86,7 +86,7 @@ const fn bounded(body: &[u8], max: usize) -> Result<&[u8], DecodeError> {
     }
 }
 
-/// Ends a record that has no body.
+/// Returns `record` if no bytes follow it.
 fn ended<T>(record: T, rest: &[u8]) -> Result<T, DecodeError> {
     if rest.is_empty() {
         Ok(record)
@@ -95,7 +95,7 @@ fn ended<T>(record: T, rest: &[u8]) -> Result<T, DecodeError> {
     }
 }
 
-/// Makes an enum whose variants are bytes on the wire and sentences for people.
+/// Defines an enum with a wire code and a message per variant.
 macro_rules! choices {
     ($(#[$doc:meta])* $name:ident { $($(#[$case_doc:meta])* $case:ident = $code:literal, $text:literal;)* }) => {
         $(#[$doc])*
@@ -127,57 +127,57 @@ macro_rules! choices {
 }
 
 choices! {
-    /// Why the hub ends a link.
+    /// Why the hub closes a link.
     DownReason {
         /// The join file does not list the key.
         NotListed = 1, "the join file does not list this key";
-        /// The join file lists the key, but not in this role.
+        /// The join file does not grant the key this role.
         RoleRefused = 2, "the join file does not give this key the role";
-        /// The join file does not give the key one of the services.
+        /// The join file does not grant the key one of the services.
         ServiceRefused = 3, "the join file does not give this key the service";
-        /// The node speaks another version.
+        /// The node uses another version of the records.
         Version = 4, "the version of the records is not known";
-        /// A record that is none, or one that does not belong here.
+        /// A record that does not decode, or is not allowed in this state.
         Protocol = 5, "a record that does not belong here";
         /// A later run of the same node has joined.
         Fenced = 6, "a later run of this node has joined";
         /// A later link of the same run has joined.
         Replaced = 7, "a later link of this run has joined";
-        /// The hub's disk has failed; it starts again from what the disk holds.
+        /// The hub's disk has failed; the hub restarts from its contents.
         StoreFailed = 8, "the disk of the hub has failed";
         /// The hub has no room for this node now.
         Busy = 9, "the hub has no room for this node now";
-        /// Nothing came for too long.
+        /// Idle timeout.
         Silent = 10, "nothing came for too long";
-        /// The node does not read what it must read.
+        /// The node reads too slowly.
         Overrun = 11, "the node reads too slowly";
     }
 }
 
 choices! {
-    /// Why a call has no answer.
+    /// Why a call has no reply.
     CallError {
-        /// No answer came in time.
+        /// The timeout has passed.
         TimedOut = 1, "no answer came in time";
-        /// Nobody is there: no such node, service or player.
+        /// There is no such node, service or player.
         Unreachable = 2, "nobody is at the address";
-        /// The node that was asked is gone.
+        /// The callee's link has closed.
         NodeDown = 3, "the node that was asked is gone";
-        /// The link to the hub has ended.
+        /// The link to the hub has closed.
         HubDown = 4, "the link to the hub has ended";
-        /// Too many calls are open, or the one asked reads too slowly.
+        /// Too many calls are open, or the callee reads too slowly.
         Busy = 5, "too many calls are open";
-        /// The one asked refuses.
+        /// The callee refuses.
         Refused = 6, "the node that was asked refuses";
     }
 }
 
 choices! {
-    /// Why a mail is not kept, for good.
+    /// Why a mail is rejected permanently.
     MailRefusal {
-        /// The mailbox holds all it may.
+        /// The mailbox is full.
         MailboxFull = 1, "the mailbox is full";
-        /// Mail goes to players only.
+        /// The address is not a player.
         Address = 2, "mail goes to players only";
     }
 }
@@ -185,24 +185,24 @@ choices! {
 choices! {
     /// Why a claim has ended.
     RevokeReason {
-        /// A later claim has taken the player.
+        /// A later claim of the player was granted.
         Taken = 1, "a later claim has taken the player";
-        /// Another node holds the player, and the hub lets it.
+        /// Another node holds the player, and the hub is configured to keep it.
         Held = 2, "another node holds the player";
         /// The hub has no room for another player.
         Busy = 3, "the hub has no room for another player";
     }
 }
 
-/// What became of a mail.
+/// Verdict on a mail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MailVerdict {
-    /// It is on disk, and will be delivered.
+    /// Stored; it will be delivered.
     Stored,
-    /// It is not kept, for good.
+    /// Rejected permanently.
     Refused(MailRefusal),
-    /// It is not kept now; the sender sends it again, and all after it, when the time is over.
+    /// Not stored now; the sender resends it and all later ones after a delay.
     Busy,
 }
 

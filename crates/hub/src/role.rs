@@ -1,13 +1,13 @@
-//! What a node may join as.
+//! Roles of nodes.
 
 use core::fmt;
 use core::str::FromStr;
 
-/// What a node may join as; a key has the roles that the join file gives it, and no other.
+/// Role of a node. A key has the roles that the join file grants it, and no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Role {
-    /// The message switch itself.
+    /// The hub itself.
     Hub,
     /// A game server.
     GameNode,
@@ -15,14 +15,14 @@ pub enum Role {
     Matchmaker,
     /// A node of the relay mesh.
     MeshNode,
-    /// A sink of statistics.
+    /// A statistics sink.
     Stats,
-    /// An operator's tool.
+    /// An administration tool.
     Admin,
 }
 
 impl Role {
-    /// All of them, in the order of their codes.
+    /// All roles, ordered by code.
     pub const ALL: [Self; 6] = [
         Self::Hub,
         Self::GameNode,
@@ -32,7 +32,7 @@ impl Role {
         Self::Admin,
     ];
 
-    /// Returns the word that join files use.
+    /// Returns the name used in join files.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -45,7 +45,7 @@ impl Role {
         }
     }
 
-    /// Returns the byte that records use.
+    /// Returns the code used in records.
     pub(crate) const fn code(self) -> u8 {
         match self {
             Self::Hub => 0,
@@ -79,7 +79,7 @@ impl FromStr for Role {
     }
 }
 
-/// The word names no [`Role`].
+/// The text is not the name of a [`Role`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoleError;
 

@@ -1,4 +1,4 @@
-//! What a storage thread owns: commands in, one sync, completions out.
+//! Executes the hub's store commands: a batch of commands, one sync, then the outcomes.
 
 mod op;
 #[cfg(test)]
@@ -24,15 +24,16 @@ pub use op::{Command, Completed, Mail, NewMail, Outcome, Settled, StoreError, St
 
 /// Executes a hub's store commands on a log.
 ///
-/// A storage thread takes all commands that wait, gives them to [`execute`](Self::execute), sends
-/// the outcomes back to the hub, calls [`keep_up`](Self::keep_up) until it returns false, and
-/// where no command waits [`tidy`](Self::tidy) until it returns false or one has come. Nothing here knows of time or threads.
+/// A storage thread takes all queued commands, calls [`execute`](Self::execute), sends the outcomes
+/// to the hub, and calls [`keep_up`](Self::keep_up) until it returns false. While no command is
+/// queued, it calls [`tidy`](Self::tidy) until that returns false. Nothing here uses clocks or
+/// threads.
 ///
 /// ```
 /// use hub::{id::LogId, log::MemorySegments, Store, StoreConfig};
 ///
 /// let disk = MemorySegments::new(64 << 20);
-/// // A log that is begun gets an id; it is to be drawn at random.
+/// // The id of a new log; draw it at random.
 /// let mut store = Store::open(disk, StoreConfig::default(), LogId(0x5eed))?;
 /// let mut outcomes = Vec::new();
 /// store.execute([], &mut outcomes);
@@ -45,48 +46,48 @@ pub struct Store<F> {
     config: StoreConfig,
     recovery: Recovery,
     stats: StoreStats,
-    /// Takes one record that is read.
+    /// Buffer for one record.
     scratch: Vec<u8>,
 }
 
-/// What a store has done since it was opened.
+/// Counters of a store since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreStats {
-    /// Mails that were put on disk.
+    /// Mails stored.
     pub stored: u64,
-    /// Mails that were on disk already.
+    /// Mails that were stored before.
     pub duplicates: u64,
-    /// Mails refused for good.
+    /// Mails rejected permanently.
     pub refused: u64,
-    /// Mails not taken for now.
+    /// Mails not stored for now.
     pub busy: u64,
-    /// Mails whose time was over.
+    /// Mails deleted because they expired.
     pub expired: u64,
-    /// Mails that could not be read again: the disk has lost what it had confirmed.
+    /// Mails that failed their checksum: the disk has lost synced data.
     pub rotten: u64,
-    /// Reads that the disk did not answer. The mail stays where it is, and is read again.
+    /// Reads that failed. The mail is kept, and read again.
     pub unreadable: u64,
-    /// Acknowledgements of mails that this log never had; they change nothing.
+    /// Acknowledgements of mails that are not in this log; they are ignored.
     pub acks_void: u64,
-    /// Increases of keys that found no room for a new key.
+    /// Increases dropped, since there was no room for a new key.
     pub counts_dropped: u64,
 }
 
-/// Mails that one [`StoreOp::Expire`] drops at most.
+/// Most mails that one [`StoreOp::Expire`] deletes.
 const EXPIRE_STEP: u32 = 1_024;
 
-/// How far the time in the log may be behind, milliseconds.
+/// Resolution of the time in the log, milliseconds.
 const TIME_STEP_MS: u64 = 60_000;
 
 impl<F: SegmentFile> Store<F> {
-    /// Reads what `files` hold and notes one more start of the hub. Where they hold nothing, a log
-    /// is begun that is `new` from then on; it is drawn at random for each start.
+    /// Recovers the log in `files`, and records a start of the hub. If `files` is empty, it creates
+    /// a log with id `new`; draw that at random for each start.
     ///
     /// # Errors
     ///
-    /// [`OpenFailure`] hands the files back where the disk fails, has no room for a first segment,
-    /// has lost what it had confirmed, or holds what another release wrote.
+    /// [`OpenFailure`] returns the files if the disk fails, has no room for a first segment, has
+    /// lost synced data, or was written by another release.
     pub fn open(files: F, config: StoreConfig, new: LogId) -> Result<Self, OpenFailure<F>> {
         let (log, recovery) = Log::open(files, config.segment_bytes(), new)?;
         Ok(Self {
@@ -98,9 +99,9 @@ impl<F: SegmentFile> Store<F> {
         })
     }
 
-    /// Does all of `commands`, syncs once, and appends the outcomes in their order.
+    /// Executes all `commands`, syncs once, and appends the outcomes in order.
     ///
-    /// Nothing is reported as done that is not on disk. Reads see what this batch wrote.
+    /// An outcome is reported only after its data is on disk. Reads see the writes of this batch.
     pub fn execute(
         &mut self,
         commands: impl IntoIterator<Item = (CommandId, Command)>,
@@ -155,56 +156,54 @@ impl<F: SegmentFile> Store<F> {
         }
     }
 
-    /// Does one bounded step of housekeeping: allocates the next segment, removes or empties the
+    /// Does one bounded step of housekeeping: allocates the next segment, or removes or copies the
     /// oldest. Returns whether there is more to do.
     pub fn tidy(&mut self) -> bool {
         self.log.tidy()
     }
 
-    /// Does one step of housekeeping where so much was written that it must not wait until no
-    /// command does; returns whether to ask again. To be called after each batch until it returns
-    /// false: disk use is bounded by that alone.
+    /// Does one step of housekeeping if much was written since; returns whether to call again. Call
+    /// it after each batch until it returns false: this is what bounds disk use.
     pub fn keep_up(&mut self) -> bool {
         self.log.keep_up()
     }
 
-    /// Returns whether the disk has failed; nothing is taken any more, and the hub's process
-    /// starts again from what the disk holds.
+    /// Returns whether the disk has failed. The store accepts nothing more; restart the process.
     pub const fn is_dead(&self) -> bool {
         self.log.is_dead()
     }
 
-    /// Returns what opening found.
+    /// Returns what recovery found.
     pub const fn recovery(&self) -> Recovery {
         self.recovery
     }
 
-    /// Returns what was done since.
+    /// Returns the counters.
     pub const fn stats(&self) -> StoreStats {
         self.stats
     }
 
-    /// Returns how many mails wait.
+    /// Returns the number of mails stored.
     pub fn mail_count(&self) -> usize {
         self.log.index().mail_count()
     }
 
-    /// Returns how often `key` was counted.
+    /// Returns the total of `key`.
     pub fn total(&self, key: &CountKey) -> u64 {
         self.log.index().total(key)
     }
 
-    /// Returns all counts, in the order of their keys.
+    /// Returns all totals, ordered by key.
     pub fn totals(&self) -> impl Iterator<Item = (&CountKey, u64)> {
         self.log.index().totals()
     }
 
-    /// Gives access to the files, for tests that break them.
+    /// Returns the files, for tests that inject faults.
     pub const fn files_mut(&mut self) -> &mut F {
         self.log.files_mut()
     }
 
-    /// Gives the files back; what was not synced may be lost.
+    /// Returns the files; unsynced data may be lost.
     pub fn into_files(self) -> F {
         self.log.into_files()
     }
@@ -243,12 +242,13 @@ impl<F: SegmentFile> Store<F> {
 
     fn acknowledge(&mut self, player: ClientId, upto: MailSeq) -> Outcome {
         let first = self.log.index().mails_after(player, MailSeq(0)).next();
-        // Nobody has handled what was never given: the number is of a log that was here before.
+        // A mail that was never delivered cannot be acknowledged: the number belongs to another
+        // log.
         if upto > self.log.index().last_mail {
             self.stats.acks_void = self.stats.acks_void.saturating_add(1);
             return Ok(Completed::Acked);
         }
-        // Nothing waits there: no record is needed.
+        // If there is no such mail, no record is needed.
         if first.is_some_and(|(seq, _)| seq <= upto) {
             self.log
                 .append(&LogRecord::Ack { player, upto }, Purpose::Ack)?;
@@ -298,7 +298,7 @@ impl<F: SegmentFile> Store<F> {
         self.log.want_spare();
         let known = self.log.index().time;
         if now.as_millis().abs_diff(known.as_millis()) >= TIME_STEP_MS {
-            // Where there is no room for it, it is told again.
+            // Without room it is recorded later.
             self.log
                 .append(&LogRecord::Time(now), Purpose::Data)
                 .unwrap_or_default();
@@ -330,7 +330,7 @@ impl<F: SegmentFile> Store<F> {
             .collect();
         for (seq, entry) in entries {
             let len = usize::try_from(entry.len).unwrap_or(usize::MAX);
-            // At least one, so that a large mail does not stop its mailbox.
+            // At least one, so that a large mail does not block its mailbox.
             if !mails.is_empty()
                 && (bytes.saturating_add(len) > bytes_max || mails.len() >= READ_MAILS_MAX)
             {
@@ -344,7 +344,7 @@ impl<F: SegmentFile> Store<F> {
                 Ok(stored) => mails.push(Mail::from_stored(&stored)),
                 Err(ReadFailure::Rotten) => rotten.push(seq),
                 Err(ReadFailure::Unreadable) => {
-                    // It waits, and what is behind it too: nothing may overtake it.
+                    // Later mails wait too, so that order is kept.
                     self.stats.unreadable = self.stats.unreadable.saturating_add(1);
                     more = true;
                     break;
@@ -371,7 +371,7 @@ impl<F: SegmentFile> Store<F> {
     }
 }
 
-/// Mails that one read gives at most.
+/// Most mails of one read.
 const READ_MAILS_MAX: usize = 64;
 
 impl From<AppendError> for StoreError {
@@ -383,7 +383,7 @@ impl From<AppendError> for StoreError {
     }
 }
 
-/// Refusals of one node that its sender may leave unheard.
+/// Most refusals kept for one node until its sender knows them.
 const REFUSED_MAX: usize = 1_024;
 
 impl<F: SegmentFile> Store<F> {
@@ -401,7 +401,7 @@ impl<F: SegmentFile> Store<F> {
         }
     }
 
-    /// An error stands for "not now".
+    /// Returns the verdict; an error means "not now".
     fn judge(&mut self, mail: &NewMail) -> Result<MailVerdict, StoreError> {
         let index = self.log.index_mut();
         let state = index.node(mail.node).ok_or(StoreError::Busy)?;
@@ -415,8 +415,8 @@ impl<F: SegmentFile> Store<F> {
             let refused = state.refused.get(&mail.seq).copied();
             return Ok(refused.map_or(MailVerdict::Stored, MailVerdict::Refused));
         }
-        // Taken out of turn, it would overtake those that were not taken. What the sender says is
-        // settled counts, so that it can go on with a hub whose disk was replaced.
+        // Out of order, it would overtake mails that are not stored. The sender's `settled` counts
+        // too, so that a sender can continue with a hub whose disk was replaced.
         if mail.seq != state.run.mail_mark.max(mail.settled).next() {
             return Ok(MailVerdict::Busy);
         }
@@ -449,7 +449,7 @@ impl<F: SegmentFile> Store<F> {
         Ok(MailVerdict::Stored)
     }
 
-    /// Keeps the refusal, so that the mail sent again is not taken for one that is on disk.
+    /// Records the refusal, so that a resent mail is not taken for a stored one.
     fn refuse(&mut self, mail: &NewMail, reason: MailRefusal) -> Result<MailVerdict, StoreError> {
         let unheard = self
             .log
@@ -472,11 +472,11 @@ impl<F: SegmentFile> Store<F> {
     }
 }
 
-/// What stands in a log beside the body of a mail, bytes.
+/// Size of a mail's record without its body, bytes.
 const HEAD_AND_FIELDS: u64 = HEAD_BYTES as u64 + 69;
 
 impl NewMail {
-    /// What its record takes in the log, bytes.
+    /// Size of its record, bytes.
     const fn stored_bytes(&self) -> u64 {
         (self.body.0.len() as u64).saturating_add(HEAD_AND_FIELDS)
     }
@@ -486,26 +486,26 @@ impl NewMail {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreConfig {
-    /// What a segment takes on disk, bytes; 16 MiB, and never less than
-    /// [`SEGMENT_BYTES_MIN`](Self::SEGMENT_BYTES_MIN). A quarter of it bounds the names of
-    /// counts, an eighth the runs of nodes, an eighth the refusals: 16 MiB hold about 80,000
-    /// names, 30,000 nodes. Larger ones are removed later and take longer to
-    /// recover: the newest is written again at each start.
+    /// Size of a segment on disk, bytes; 16 MiB, at least
+    /// [`SEGMENT_BYTES_MIN`](Self::SEGMENT_BYTES_MIN). A quarter of it bounds the keys of counts,
+    /// an eighth the runs of nodes, an eighth the refusals: 16 MiB hold about 80,000 keys and
+    /// 30,000 nodes. Larger segments are removed later and recover more slowly, since each start
+    /// rewrites the newest one.
     pub segment_bytes: u64,
-    /// Mails that one mailbox holds; 1,024. The sender of one more is refused.
+    /// Mails in one mailbox; 1,024. Further ones are rejected.
     pub mailbox_mails_max: u32,
-    /// What one mailbox takes in the log, bytes; 1 MiB.
+    /// Size of one mailbox in the log, bytes; 1 MiB.
     pub mailbox_bytes_max: u64,
-    /// What all waiting mail takes in the log, bytes; 1 GiB. The disk holds twice that and a few
+    /// Size of all stored mail in the log, bytes; 1 GiB. Disk use is at most twice that and a few
     /// segments.
     pub live_bytes_max: u64,
-    /// Mails that wait, all mailboxes together; 4 million. Each takes about 150 bytes of memory.
+    /// Mails in all mailboxes; 4 million. Each takes about 150 bytes of memory.
     pub mails_max: usize,
 }
 
 impl StoreConfig {
-    /// Smallest segment, bytes: an eighth of it, kept for acknowledgements, still holds the
-    /// longest record.
+    /// Smallest segment, bytes: the eighth reserved for acknowledgements must hold the longest
+    /// record.
     pub const SEGMENT_BYTES_MIN: u64 = 8 * (PAYLOAD_BYTES_MAX as u64 + 4_096);
 
     pub(crate) fn segment_bytes(&self) -> u64 {

@@ -1,4 +1,4 @@
-//! Calls that wait for their reply.
+//! Open calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,53 +6,49 @@ use wire::{ConnectionId, Instant, NodeId};
 
 use crate::id::{CallId, RequestId};
 
-/// Calls that wait for their reply.
+/// Open calls.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
-    /// The last number given.
+    /// The last number assigned.
     last: RequestId,
     open: BTreeMap<RequestId, OpenCall>,
-    /// The same, those that time out first in front.
+    /// Earliest deadline first.
     deadlines: BTreeSet<(Instant, RequestId)>,
-    /// The same, once under the caller's link and once under that of the one asked.
+    /// Each call once under the caller's link and once under the callee's.
     by_link: BTreeSet<(ConnectionId, RequestId)>,
-    /// How many calls each link takes part in, on either side.
+    /// Calls per link, as caller or callee.
     load: BTreeMap<ConnectionId, usize>,
-    /// What each node has asked.
+    /// Load per calling node.
     asked: BTreeMap<NodeId, CallLoad>,
-    /// Requests that wait to be written to the one asked; those whose call has ended with what they
-    /// still count for.
+    /// Requests not written yet; if the call has ended, with the load that is still charged for it.
     unwritten: BTreeMap<RequestId, Option<(NodeId, usize)>>,
 }
 
-/// Calls that one node has open, and those that have ended before their request was written: until
-/// then they take room that others want.
+/// Load of one calling node: its open calls, and ended calls whose request still occupies an
+/// outbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CallLoad {
     pub(super) count: usize,
-    /// What they ask, bytes.
+    /// Bytes of the requests.
     pub(super) bytes: usize,
 }
 
 /// A call that waits for its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OpenCall {
-    /// Who asks.
     pub(super) caller: ConnectionId,
-    /// Which node that is.
+    /// The calling node.
     pub(super) from: NodeId,
     /// The caller's number.
     pub(super) call: CallId,
-    /// Who shall answer.
     pub(super) callee: ConnectionId,
-    /// What is asked, bytes.
+    /// Length of the request, bytes.
     pub(super) len: usize,
-    /// When nobody waits any more.
     pub(super) deadline: Instant,
 }
 
 impl Calls {
-    /// Notes a call and gives it a number.
+    /// Registers a call and assigns its number.
     pub(super) fn open(&mut self, call: OpenCall) -> RequestId {
         self.last = RequestId(self.last.0.saturating_add(1));
         let request = self.last;
@@ -71,14 +67,14 @@ impl Calls {
         request
     }
 
-    /// Notes that a request was written, or will never be.
+    /// Notes that a request was written or dropped.
     pub(super) fn on_written(&mut self, request: RequestId) {
         if let Some(Some((from, len))) = self.unwritten.remove(&request) {
             self.discharge(from, len);
         }
     }
 
-    /// Ends a call, where it is open and `callee` is the one that was asked.
+    /// Closes the call, if it is open and was sent to `callee`.
     pub(super) fn answer(&mut self, request: RequestId, callee: ConnectionId) -> Option<OpenCall> {
         if self.open.get(&request)?.callee == callee {
             self.close(request)
@@ -87,7 +83,7 @@ impl Calls {
         }
     }
 
-    /// Ends the first call whose time is over at `now`.
+    /// Closes the first call whose deadline is at or before `now`.
     pub(super) fn time_out(&mut self, now: Instant) -> Option<OpenCall> {
         let (deadline, request) = *self.deadlines.first()?;
         if deadline <= now {
@@ -97,7 +93,7 @@ impl Calls {
         }
     }
 
-    /// Ends the first call in which `link` takes part.
+    /// Closes one call in which `link` is caller or callee.
     pub(super) fn close_one_of(&mut self, link: ConnectionId) -> Option<OpenCall> {
         let first = (link, RequestId(0));
         let last = (link, RequestId(u64::MAX));
@@ -105,24 +101,24 @@ impl Calls {
         self.close(request)
     }
 
-    /// Returns in how many calls `link` takes part.
+    /// Returns in how many calls `link` is caller or callee.
     pub(super) fn load(&self, link: ConnectionId) -> usize {
         self.load.get(&link).copied().unwrap_or(0)
     }
 
-    /// Returns what `node` asks.
+    /// Returns the load of `node`.
     pub(super) fn load_of_caller(&self, node: NodeId) -> CallLoad {
         self.asked.get(&node).copied().unwrap_or_default()
     }
 
-    /// Returns how many calls are open, or have ended before their request was written.
+    /// Returns how many calls are open, or have ended with their request unwritten.
     pub(super) fn len(&self) -> usize {
-        // Those that are open and unwritten stand in both tables.
+        // Open calls with an unwritten request are in both tables.
         let ended = self.unwritten.values().flatten().count();
         self.open.len().saturating_add(ended)
     }
 
-    /// Returns when the next call times out.
+    /// Returns the earliest deadline.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }

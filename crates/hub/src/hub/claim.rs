@@ -1,4 +1,4 @@
-//! Players, who holds them, and how far their mail has come.
+//! Claims of players, and the delivery state of their mail.
 
 use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -8,58 +8,56 @@ use wire::{ClientId, ConnectionId, NodeId};
 
 use crate::id::{ClaimNumber, Lease, MailSeq};
 
-/// Players, who holds them, and how far their mail has come.
+/// Claims of players, and the delivery state of their mail.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     by_player: BTreeMap<ClientId, Claim>,
     by_node: BTreeSet<(NodeId, ClientId)>,
-    /// How many each node has.
+    /// Claims per node.
     counts: BTreeMap<NodeId, usize>,
-    /// The last number given.
+    /// The last generation assigned.
     generation: Generation,
 }
 
-/// Which entry of the table: a claim that is made again over a new link is a new one, and what the
-/// store answers to the one before says nothing about it.
+/// Identifies an entry of the table. A renewed claim is a new entry, so that store completions for
+/// the old one are ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Generation(u64);
 
 /// A player that a node holds.
 #[derive(Clone, Debug)]
 pub(super) struct Claim {
-    /// Who holds it.
     pub(super) node: NodeId,
-    /// Which entry of the table.
     pub(super) generation: Generation,
-    /// Over which link; none while that node's link is away.
+    /// `None` while the node is disconnected.
     pub(super) link: Option<ConnectionId>,
-    /// The holder's number of the session.
+    /// The node's number of the session.
     pub(super) number: ClaimNumber,
-    /// The hub's, by which claims of one player outrank each other.
+    /// Orders claims of one player: the larger one wins.
     pub(super) lease: Lease,
-    /// The holder's note.
+    /// The node's note for watchers.
     pub(super) meta: Bytes,
-    /// The last mail that was given to the holder.
+    /// The last mail delivered to the node.
     pub(super) given: MailSeq,
-    /// Mails given and not acknowledged, with their bytes.
+    /// Mails delivered and not acknowledged, with their bytes.
     pub(super) unacknowledged: VecDeque<(MailSeq, usize)>,
-    /// The last mail that the holder has acknowledged.
+    /// The last mail that the node has acknowledged.
     pub(super) acknowledged: MailSeq,
-    /// The acknowledgement that the store has.
+    /// The acknowledgement in flight to the store.
     pub(super) acknowledging: Option<MailSeq>,
     pub(super) reading: Reading,
 }
 
-/// Whether a mailbox is read.
+/// State of the mailbox reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reading {
-    /// All that there is was given.
+    /// All mail was delivered.
     Done,
-    /// There may be more.
+    /// There may be more mail.
     Due,
-    /// The store reads.
+    /// A read is in flight.
     InFlight,
-    /// The store reads, and may not see what has come since.
+    /// A read is in flight that may miss mail stored since.
     InFlightAndDue,
 }
 
@@ -96,7 +94,7 @@ impl Claims {
         }
     }
 
-    /// Returns how many players `node` has.
+    /// Returns the number of players of `node`.
     pub(super) fn count_of(&self, node: NodeId) -> usize {
         self.counts.get(&node).copied().unwrap_or(0)
     }
@@ -126,7 +124,6 @@ impl Claims {
         held.saturating_add(self.by_player.len().saturating_mul(super::CLAIM_BYTES))
     }
 
-    /// Returns the first player after `after`.
     pub(super) fn after(&self, after: Option<ClientId>) -> Option<ClientId> {
         match after {
             None => self.by_player.keys().next(),
@@ -140,7 +137,7 @@ impl Claims {
         .copied()
     }
 
-    /// Returns up to `max` players of `node`, from the first after `after` on.
+    /// Returns up to `max` players of `node` after `after`.
     pub(super) fn of_node(
         &self,
         node: NodeId,
@@ -160,9 +157,9 @@ impl Claims {
 }
 
 impl Claim {
-    /// Takes an acknowledgement; returns how many bytes it frees.
+    /// Applies an acknowledgement; returns the bytes that it frees.
     pub(super) fn acknowledge(&mut self, upto: MailSeq) -> usize {
-        // Nobody has handled what was not given.
+        // A node cannot acknowledge mail that was not delivered to it.
         let upto = upto.min(self.given);
         self.acknowledged = self.acknowledged.max(upto);
         let mut freed = 0_usize;
@@ -175,7 +172,7 @@ impl Claim {
         freed
     }
 
-    /// Returns what was given and not acknowledged, bytes.
+    /// Returns the bytes delivered and not acknowledged.
     pub(super) fn unacknowledged_bytes(&self) -> usize {
         self.unacknowledged.iter().map(|(_, bytes)| *bytes).sum()
     }

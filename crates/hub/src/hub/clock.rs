@@ -1,51 +1,49 @@
-//! The wall clock, as far as it is believed.
+//! The wall clock, protected against wrong readings.
 
 use core::time::Duration;
 
 use wire::{Instant, UnixTime};
 
-/// The wall clock, as far as it is believed.
+/// The wall clock, protected against wrong readings.
 ///
-/// Mail expires by it, and what has expired is gone: one wrong reading must empty no mailbox. Once a
-/// reading is believed, time goes on by the monotonic clock, which readings correct by up to
-/// [`CORRECTION_MAX`]. A reading that is further away, or from before the newest time in the log, is
-/// believed once it has stood for a configured wait.
+/// Expired mail is deleted, so one wrong reading must not expire any. Between readings, time
+/// advances with the monotonic clock; a reading may correct it by up to [`CORRECTION_MAX`]. If a
+/// reading differs by more, or is earlier than the newest time in the log, it is accepted only
+/// after it has persisted for a configured wait.
 #[derive(Debug, Default)]
 pub(super) struct WallClock {
-    /// What is believed, and since when.
+    /// The last accepted reading.
     believed: Option<Reading>,
-    /// The newest time that the log knows; none before the store has told it.
+    /// The newest time in the log; `None` until the store has reported it.
     floor: Option<UnixTime>,
-    /// The last reading that is not believed, and the first that agreed with it.
+    /// The last rejected reading, and when the first consistent with it arrived.
     doubted: Option<(Reading, Instant)>,
 }
 
-/// A reading of the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Reading {
     at: Instant,
     unix: UnixTime,
 }
 
-/// What became of a reading.
+/// Result of a reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClockVerdict {
     Accepted,
-    /// It is the first that is so far from what is believed.
+    /// The first reading that deviates so far.
     Rejected,
-    /// It agrees with one that is doubted.
+    /// Consistent with an earlier rejected reading.
     Pending,
 }
 
-/// How far a reading may be from what is believed, and correct it: clocks that are set by NTP stay
-/// within far less.
+/// Largest correction by one reading. Clocks synchronized by NTP deviate far less.
 const CORRECTION_MAX: Duration = Duration::from_secs(60);
 
-/// A clock that says less was never set: some day in 2020.
+/// Earlier readings are from a clock that was never set. A day in 2020.
 const EARLIEST: UnixTime = UnixTime::from_secs(1_600_000_000);
 
 impl WallClock {
-    /// Takes a reading; one that stays away from what is believed for `wait` takes its place.
+    /// Processes a reading; accepts a deviating one after it has persisted for `wait`.
     pub(super) fn read(&mut self, now: Instant, unix: UnixTime, wait: Duration) -> ClockVerdict {
         let reading = Reading { at: now, unix };
         let agrees = match self.believed {
@@ -68,15 +66,15 @@ impl WallClock {
         if unix < EARLIEST || now.saturating_since(since) < wait {
             return ClockVerdict::Pending;
         }
-        // Whatever the log says: a clock that was wrong may have written that.
+        // Even if it is before the log's newest time, which a wrong clock may have written.
         self.floor = Some(EARLIEST);
         self.believed = Some(reading);
         self.doubted = None;
         ClockVerdict::Accepted
     }
 
-    /// Takes the newest time that the log knows; only the first word of the store counts, since it
-    /// learns of later times here. Returns the reading that was believed, where it is doubted now.
+    /// Sets the newest time in the log; only the first call counts. Returns the accepted reading,
+    /// if it is earlier and so rejected now.
     pub(super) fn set_floor(&mut self, floor: UnixTime) -> Option<UnixTime> {
         if self.floor.is_some() {
             return None;
@@ -90,7 +88,7 @@ impl WallClock {
         Some(reading.unix)
     }
 
-    /// Returns the time, where one is believed that the log has nothing to say against.
+    /// Returns the time, if a reading is accepted and the log's newest time is known.
     pub(super) fn now(&self, now: Instant) -> Option<UnixTime> {
         self.floor?;
         self.believed.map(|believed| believed.later(now))

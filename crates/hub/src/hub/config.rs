@@ -1,73 +1,71 @@
-//! Limits and times of a hub.
+//! Configuration of a hub.
 
 use core::time::Duration;
 
-/// Limits and times of a hub.
+/// Limits and timeouts of a hub.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HubConfig {
-    /// Connections at once; 4,096. One more is closed as it opens.
+    /// Connections; 4,096. Further ones are closed at once.
     pub links_max: usize,
-    /// Connections of one node at once; 4: the one that it uses, one that has yet to be noticed as
-    /// dead, and the next.
+    /// Connections of one node; 4: the one in use, one whose failure is not detected yet, and the
+    /// next.
     pub node_links_max: usize,
-    /// Players with a claim; 1 million, about 200 bytes each.
+    /// Claimed players; 1 million, about 200 bytes each.
     pub players_max: usize,
-    /// Players that one node has claimed; 65,536.
+    /// Claimed players of one node; 65,536.
     pub node_players_max: usize,
-    /// What may wait to be written to one link, bytes; 4 MiB. Broadcasts have half of it, requests
-    /// and answers all; what is beyond is dropped, refused or fails. A link that makes twice as
-    /// much of what cannot be dropped is ended. Requests of one node that wait for their answers
-    /// take half of it.
+    /// Outbox of one link, bytes; 4 MiB. Broadcasts may use half of it, requests and replies all.
+    /// What exceeds it is dropped, rejected or fails. If records that cannot be dropped exceed
+    /// twice the limit, the link is closed. Open requests of one calling node may use half of it.
     pub link_bytes_max: usize,
-    /// Mail that was given to one node and not acknowledged, and room for what is being read for
-    /// it, bytes; 1 MiB. Beyond it a player that has acknowledged all it was given still gets one
-    /// mail at a time: others that acknowledge nothing slow it down, and do not stop it.
+    /// Mail delivered to one node and not acknowledged, plus room for reads in flight, bytes; 1
+    /// MiB. Beyond it, a player that has acknowledged all its mail still gets one mail at a time,
+    /// so players that acknowledge nothing slow it down and do not block it.
     pub unacknowledged_bytes_max: usize,
-    /// The same that was given to one player, bytes; 64 KiB. A longer mail is given alone.
+    /// The same for one player, bytes; 64 KiB. A longer mail is delivered alone.
     pub unacknowledged_player_bytes_max: usize,
-    /// Mails that were given to one player and not acknowledged; 64.
+    /// Mails delivered to one player and not acknowledged; 64.
     pub unacknowledged_mails_max: usize,
-    /// Commands that the store has and has not completed; 1,024. Reads and acknowledgements have
-    /// half of them.
+    /// Store commands in flight; 1,024. Reads and acknowledgements may use half.
     pub ops_in_flight: usize,
-    /// Bodies of mail on their way to disk, bytes; 16 MiB. Senders of more are told `Busy`, each as
-    /// soon as it has as much under way as is left for all.
+    /// Mail on its way to disk, bytes; 16 MiB. A sender gets `Busy` once its own mail takes as much
+    /// as is left for all.
     pub store_bytes_in_flight: usize,
-    /// Calls that one node has open; 1,024.
+    /// Open calls of one node; 1,024.
     pub calls_max: usize,
-    /// Longest that a call may wait; 60 s.
+    /// Longest timeout of a call; 60 s.
     pub call_timeout_max: Duration,
-    /// A connection that has not joined by then is ended; 5 s.
+    /// Time within which a connection must join; 5 s.
     pub join_timeout: Duration,
-    /// A link from which no whole record came for so long is ended; 5 s. Nodes send a heartbeat each
-    /// second. It sets how slow a link from a node may be: 13 KiB/s for the longest record.
+    /// Idle timeout: time without a whole record; 5 s. Nodes send a heartbeat each second. A link
+    /// must carry at least 13 KiB/s, so that the longest record fits.
     pub silence_max: Duration,
-    /// How long the players of a node whose link has ended stay its own; 10 s.
+    /// How long a disconnected node keeps its players; 10 s.
     pub lease: Duration,
-    /// How long mail is kept whose sender names no time; 30 days.
+    /// How long mail is kept if its sender sets no time; 30 days.
     pub mail_ttl: Duration,
-    /// How long a step of the wall clock by more than a minute must stand until it is believed; 6 h.
-    /// Mail whose time a wrong step would end is gone for good.
+    /// How long a step of the wall clock by more than a minute must persist until it is accepted; 6
+    /// h. Mail that a wrong step expires is lost.
     pub clock_step_wait: Duration,
-    /// When a sender that was told `Busy` shall try again; 100 ms.
+    /// Delay before a sender retries after `Busy`; 100 ms.
     pub retry_after: Duration,
     /// What happens when a second node claims a player.
     pub duplicate_claim: DuplicateClaim,
-    /// Changes of presence that wait for one watcher; 4,096. One that is further behind is told
-    /// everything anew.
+    /// Presence changes queued for one watcher; 4,096. Beyond it, the stream restarts with a
+    /// snapshot.
     pub watch_changes_max: usize,
-    /// Events that wait for the application; 1,024. Further ones are dropped and counted.
+    /// Events queued for the application; 1,024. Further ones are dropped and counted.
     pub events_max: usize,
 }
 
-/// What happens when a second node claims a player.
+/// What happens if a second node claims a player.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DuplicateClaim {
-    /// It gets the player; the first is told.
+    /// The second node gets the player; the first is notified.
     NewestWins,
-    /// It is told that the first has the player.
+    /// The second node is rejected.
     Refuse,
 }
 

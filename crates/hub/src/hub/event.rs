@@ -1,4 +1,4 @@
-//! What a hub tells its application, and counts.
+//! Events and counters of a hub.
 
 use wire::{InstanceId, NodeId, UnixTime};
 
@@ -6,84 +6,84 @@ use crate::id::Epoch;
 use crate::record::DownReason;
 use crate::role::Role;
 
-/// What a hub tells its application.
+/// An event for the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HubEvent {
     /// A node has joined.
     NodeUp {
-        /// Which.
+        /// The node.
         node: NodeId,
-        /// Which run of it.
+        /// The run of the node.
         instance: InstanceId,
-        /// Its number.
+        /// The epoch of this run.
         epoch: Epoch,
-        /// What it joined as.
+        /// The role.
         role: Role,
     },
-    /// A node's link has ended.
+    /// A node's link has closed.
     NodeDown {
-        /// Which.
+        /// The node.
         node: NodeId,
-        /// Which run of it.
+        /// The epoch of its run.
         epoch: Epoch,
     },
-    /// The hub has ended a link, or let none begin.
+    /// The hub has closed or rejected a link.
     Refused {
-        /// Whose key was proved; none where none was.
+        /// The authenticated node, if any.
         node: Option<NodeId>,
-        /// Why.
+        /// The reason.
         reason: DownReason,
     },
-    /// The wall clock reads more than a minute away from where it should be, or a time before the
-    /// newest in the log. It is not believed until it has stood for
-    /// [`HubConfig::clock_step_wait`](super::HubConfig::clock_step_wait); mail expires by what is
-    /// believed, and none is taken where that is nothing.
+    /// A wall-clock reading was rejected: it deviates by more than a minute, or is earlier than the
+    /// newest time in the log. It is accepted once it has persisted for
+    /// [`HubConfig::clock_step_wait`](super::HubConfig::clock_step_wait). Until then mail expires
+    /// by the last accepted time; if there is none, no mail is accepted.
     ClockRejected {
-        /// What it reads.
+        /// The rejected reading.
         read: UnixTime,
-        /// What is believed.
+        /// The time used instead.
         believed: Option<UnixTime>,
     },
-    /// The disk has failed. The process shall end and start again, with what the disk holds.
+    /// The disk has failed. End the process and restart it from the disk's contents.
     StoreFailed,
 }
 
-/// What a hub has counted since it was made.
+/// Counters of a hub since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HubStats {
-    /// Records that were none.
+    /// Records that do not decode.
     pub malformed: u64,
-    /// Calls passed on.
+    /// Calls forwarded.
     pub calls: u64,
-    /// Calls that could not be passed on, or were not answered.
+    /// Calls that could not be forwarded, or got no reply.
     pub calls_failed: u64,
-    /// Replies to calls that nobody waits for.
+    /// Replies to calls that are not open.
     pub replies_unknown: u64,
-    /// Mails put on disk.
+    /// Mails stored on disk.
     pub mail_stored: u64,
-    /// Mails refused for good.
+    /// Mails rejected permanently.
     pub mail_refused: u64,
-    /// Mails not taken for now.
+    /// Mails rejected with `Busy`; the sender retries.
     pub mail_busy: u64,
-    /// Mails given to nodes, those given again included.
+    /// Mails delivered to nodes, including repeats.
     pub mail_given: u64,
-    /// Mails dropped because their time was over.
+    /// Mails deleted because they expired.
     pub mail_expired: u64,
-    /// Acknowledgements, claims and releases of nodes that do not hold the player.
+    /// Acknowledgements, claims and releases from nodes that do not hold the player.
     pub stale: u64,
-    /// Acknowledgements of players that are gone, dropped because the store takes too few. Their mail
-    /// comes again.
+    /// Acknowledgements of ended claims that were dropped, since the store is too slow. That mail
+    /// is delivered again.
     pub acks_dropped: u64,
-    /// Broadcasts passed on, counted for each receiver.
+    /// Broadcasts forwarded, counted per receiver.
     pub broadcasts: u64,
     /// Broadcasts dropped because a receiver reads too slowly.
     pub broadcasts_dropped: u64,
-    /// Batches of counts put on disk.
+    /// Batches of counts stored on disk.
     pub batches: u64,
-    /// Completions of commands that are not known, or were completed before.
+    /// Completions of commands that are unknown or already completed.
     pub completions_unknown: u64,
-    /// Events dropped because nobody takes them.
+    /// Events dropped because the queue was full.
     pub events_dropped: u64,
 }

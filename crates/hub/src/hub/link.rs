@@ -1,4 +1,4 @@
-//! One connection to a node.
+//! A connection to a node.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -11,28 +11,26 @@ use crate::name::Name;
 use crate::record::{DownReason, Join, MailVerdict, ToNode};
 use crate::role::Role;
 
-/// One connection to a node.
 #[derive(Debug)]
 pub(super) struct Link {
-    /// Whose key was proved.
+    /// The authenticated key.
     pub(super) node: NodeId,
     pub(super) state: LinkState,
-    /// When something came last.
+    /// When the last record arrived.
     pub(super) last_received: Instant,
-    /// Bytes that the driver takes now.
+    /// Bytes that the driver accepts now.
     pub(super) credit: usize,
-    /// Records that wait to be written.
     outbox: VecDeque<QueuedRecord>,
-    /// Their lengths together.
+    /// Bytes in `outbox`.
     outbox_bytes: usize,
-    /// A heartbeat is to be answered.
+    /// Whether a heartbeat is to be answered.
     heartbeat: bool,
-    /// What became of a run of mails, not yet in the outbox.
+    /// A run of mails with the same verdict that is not in the outbox yet.
     settled: Option<(SenderSeq, SenderSeq, MailVerdict)>,
-    /// One word of presence.
+    /// One presence record that is not in the outbox yet.
     presence: Option<Bytes>,
     front: Front,
-    /// What a sender that is told `Busy` shall wait, milliseconds.
+    /// Sent with `Busy`: how long to wait before a retry, milliseconds.
     retry_ms: u32,
 }
 
@@ -40,7 +38,7 @@ pub(super) struct Link {
 #[derive(Debug)]
 struct QueuedRecord {
     record: Bytes,
-    /// Which call it asks; none for what is no request.
+    /// The call that this record requests, if it is a request.
     request: Option<RequestId>,
 }
 
@@ -51,31 +49,30 @@ impl From<Bytes> for QueuedRecord {
     }
 }
 
-/// What goes next.
+/// Which record is written next: verdicts and presence alternate with the outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Front {
-    /// The outbox, and what is not in it once that is empty.
+    /// The outbox; a priority record only if the outbox is empty.
     Outbox,
-    /// What is not in the outbox: one record of it went before.
+    /// A priority record, since an outbox record was written last.
     PriorityNext,
-    /// The first record of the outbox is what was not in it.
+    /// The front of the outbox is a priority record.
     PriorityQueued,
 }
 
-/// How far a link has come.
 #[derive(Debug)]
 pub(super) enum LinkState {
-    /// Opened; the first record shall be a join.
+    /// Open; the first record must be a join.
     Fresh,
-    /// The store makes its epoch.
+    /// The store assigns the epoch.
     Joining(Join),
-    /// It takes part.
+    /// Joined.
     Joined(Box<Member>),
-    /// It ends once the outbox is written.
+    /// Closes once the outbox is written.
     Closing,
 }
 
-/// A node that takes part.
+/// A node that has joined.
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) instance: InstanceId,
@@ -83,22 +80,22 @@ pub(super) struct Member {
     pub(super) role: Role,
     pub(super) services: Vec<Name>,
     pub(super) watch: Watch,
-    /// Mail that was given to it and not acknowledged, bytes.
+    /// Mail delivered and not acknowledged, bytes.
     pub(super) unacknowledged: usize,
-    /// Room kept for mail that the store reads for it, bytes.
+    /// Room reserved for mailbox reads in flight, bytes.
     pub(super) reading: usize,
-    /// Whether the store has a batch of its counts.
+    /// Whether a batch of its counts is in flight.
     pub(super) counting: bool,
-    /// Players whose mail waits until others of this node, or they, have acknowledged theirs.
+    /// Players whose reads wait for an acknowledgement of this node.
     pub(super) waiting: BTreeSet<ClientId>,
-    /// Players whose mail waits until more of what waits to be written is.
+    /// Players whose reads wait for room in the outbox.
     pub(super) waiting_for_outbox: BTreeSet<ClientId>,
-    /// The player whose turn it was last among these.
+    /// Position of the round robin over these players.
     pub(super) last_woken: ClientId,
 }
 
 impl Member {
-    /// Returns what of its mail is not acknowledged, or about to be given, bytes.
+    /// Returns the bytes of mail that are unacknowledged or reserved.
     pub(super) const fn mail_bytes(&self) -> usize {
         self.unacknowledged.saturating_add(self.reading)
     }
@@ -139,19 +136,19 @@ impl Link {
         matches!(self.state, LinkState::Closing)
     }
 
-    /// Puts a record in the outbox, by way of `scratch`: one allocation of its length.
+    /// Appends a record to the outbox; `scratch` limits this to one allocation of its length.
     pub(super) fn push(&mut self, record: &ToNode<'_>, scratch: &mut Vec<u8>) {
         scratch.clear();
         record.encode(scratch);
         self.push_encoded(Bytes::copy_from_slice(scratch));
     }
 
-    /// Puts a record that is encoded in the outbox.
+    /// Appends an encoded record to the outbox.
     pub(super) fn push_encoded(&mut self, record: Bytes) {
         self.push_waiting(record.into());
     }
 
-    /// Puts a request in the outbox; that it is written, or never will be, is told by its number.
+    /// Appends a request to the outbox. Its number is reported once it is written, or dropped.
     pub(super) fn push_request(
         &mut self,
         request: RequestId,
@@ -173,12 +170,12 @@ impl Link {
         }
     }
 
-    /// Returns the requests that wait to be written.
+    /// Returns the requests that are not written yet.
     pub(super) fn requests(&self) -> impl Iterator<Item = RequestId> {
         self.outbox.iter().filter_map(|waiting| waiting.request)
     }
 
-    /// Notes what became of a mail; runs of the same end are told in one record.
+    /// Queues the verdict on a mail; consecutive mails with equal verdicts share a record.
     pub(super) fn settle(&mut self, seq: SenderSeq, verdict: MailVerdict) {
         match &mut self.settled {
             Some((_, last, known)) if *known == verdict && last.next() == seq => *last = seq,
@@ -189,12 +186,12 @@ impl Link {
         }
     }
 
-    /// Notes that a heartbeat is to be answered; several are answered by one.
+    /// Answers heartbeats; several are answered by one.
     pub(super) const fn answer_heartbeat(&mut self) {
         self.heartbeat = true;
     }
 
-    /// Ends the link: what waits is dropped, `reason` is the last that it hears.
+    /// Drops the outbox, and closes the link after `reason` is sent.
     pub(super) fn close(&mut self, reason: Option<DownReason>) {
         self.outbox.clear();
         self.outbox_bytes = 0;
@@ -209,7 +206,7 @@ impl Link {
         self.state = LinkState::Closing;
     }
 
-    /// Takes the next record where the credit covers it.
+    /// Removes the next record if the credit covers it.
     pub(super) fn next(&mut self) -> Next {
         if self.heartbeat && !self.is_closing() {
             self.heartbeat = false;
@@ -237,7 +234,7 @@ impl Link {
             })
     }
 
-    /// Returns about how many bytes the link holds besides itself.
+    /// Returns about how many bytes the link holds, without its own size.
     pub(super) fn memory_bytes(&self) -> usize {
         let presence = self.presence.as_ref().map_or(0, Bytes::len);
         let waiting = self
@@ -249,23 +246,22 @@ impl Link {
             .saturating_add(presence)
     }
 
-    /// Returns what waits to be written, bytes.
+    /// Returns the bytes in the outbox.
     pub(super) const fn outbox_bytes(&self) -> usize {
         self.outbox_bytes
     }
 
-    /// Returns whether a word of presence can be taken.
+    /// Returns whether a presence record can be queued.
     pub(super) const fn has_presence_slot(&self) -> bool {
         self.presence.is_none() && !self.is_closing()
     }
 
-    /// Takes a word of presence.
+    /// Queues a presence record.
     pub(super) fn push_presence(&mut self, record: Bytes) {
         self.presence = Some(record);
     }
 
-    /// Puts what became of mails, or a word of presence, in front of every other record, so that
-    /// an outbox that others keep full holds up neither.
+    /// Moves a verdict or presence record to the front, so that a full outbox delays neither.
     fn queue_priority_record(&mut self) {
         let may = match self.front {
             Front::Outbox => self.outbox.is_empty(),
@@ -307,13 +303,13 @@ impl Link {
     }
 }
 
-/// What a link has to write.
+/// The next record of a link.
 #[derive(Debug)]
 pub(super) enum Next {
-    /// This, and which call it asks.
+    /// The record, and the call that it requests.
     Record(Bytes, Option<RequestId>),
-    /// Something that the credit does not cover.
+    /// The credit does not cover the next record.
     Blocked,
-    /// Nothing.
+    /// The outbox is empty.
     Empty,
 }

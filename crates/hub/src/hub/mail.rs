@@ -1,4 +1,4 @@
-//! Mail: to disk, and from there to whoever holds the player.
+//! Mail: from the sender to disk, and from disk to the node that holds the player.
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -15,13 +15,13 @@ use crate::record::{Delivery, MailSubmission, MailVerdict, ToNode};
 use crate::redact::Redacted;
 use crate::store::{Completed, Mail, NewMail, Outcome, Settled, StoreOp};
 
-/// What one read of a mailbox takes, bytes in the log.
+/// Size of one mailbox read, bytes in the log.
 const READ_BYTES_MAX: usize = 64 * 1_024;
 
-/// Players that one sign of room wakes at most.
+/// Players that are resumed at most when a link has room again.
 const WAKES_MAX: usize = 16;
 
-/// Takes the first player behind `last`, or the first of all.
+/// Removes and returns the first player after `last`, wrapping around.
 fn next_round_robin(players: &mut BTreeSet<ClientId>, last: ClientId) -> Option<ClientId> {
     let behind = ClientId(last.0.saturating_add(1));
     let next = players.range(behind..).chain(players.iter()).next();
@@ -39,14 +39,15 @@ impl Hub {
             return;
         };
         let epoch = member.epoch;
-        // As much for one link as is left for all others: however many flood, some room stays.
+        // One link may use as much as is left for all others: however many flood, some room
+        // remains.
         let bytes = self
             .ops
             .mail_bytes_of(id)
             .saturating_add(self.ops.mail_bytes());
         let has_room =
             self.ops.len() < self.config.ops_in_flight && bytes < self.config.store_bytes_in_flight;
-        // Everything expires; without a wall clock nothing is taken.
+        // All mail expires, so none is accepted without a wall clock.
         let Some(now) = self.unix_now().filter(|_| has_room) else {
             self.settle(id, mail.seq, MailVerdict::Busy);
             return;
@@ -67,7 +68,7 @@ impl Hub {
         self.ops.stage(id, mail);
     }
 
-    /// Tells the senders, and reads the mailboxes of those who are there.
+    /// Reports verdicts to the senders, and reads the mailboxes of players that are claimed.
     pub(super) fn on_appended(&mut self, settled: &[Settled]) {
         for one in settled {
             if let Some(id) = self.joined.get(&one.node).copied()
@@ -85,8 +86,8 @@ impl Hub {
         }
     }
 
-    /// Reads mailboxes and takes acknowledgements to the store, up to half of what it may have:
-    /// the other half is for joins and new mail.
+    /// Issues reads and acknowledgements, up to half of `ops_in_flight`; the other half is for
+    /// joins and new mail.
     pub(super) fn issue_store_ops(&mut self) {
         while self.ops.len() < self.config.ops_in_flight.div_ceil(2) && !self.has_failed() {
             if let Some(player) = self.acknowledging.pop_first() {
@@ -112,7 +113,7 @@ impl Hub {
         }
     }
 
-    /// Notes that there may be mail for `player` that its holder has not been given.
+    /// Marks that the mailbox of `player` may hold mail that its node does not have.
     pub(super) fn request_read(&mut self, player: ClientId) {
         let Some(claim) = self.claims.get_mut(player) else {
             return;
@@ -148,7 +149,7 @@ impl Hub {
         if is_silent
             && (own_room == 0 || claim.unacknowledged.len() >= self.config.unacknowledged_mails_max)
         {
-            // Its acknowledgement asks again.
+            // Its acknowledgement triggers the read.
             return;
         }
         let is_shared_full = member.mail_bytes() >= self.config.unacknowledged_bytes_max;
@@ -165,7 +166,7 @@ impl Hub {
         let op = StoreOp::Read {
             player,
             after: claim.given,
-            // Others have used up what all share: one mail is nobody's fault.
+            // If the shared limit is used up by others, this player still gets one mail at a time.
             bytes_max: if is_shared_full {
                 0
             } else {
@@ -205,7 +206,7 @@ impl Hub {
         }
         let wanted = claim.reading == Reading::InFlightAndDue;
         let Ok(Completed::Mails { mails, more }) = outcome else {
-            // Not at once: a store that has no room now would be asked without a pause.
+            // Retried at the next tick: an immediate retry would loop while the store has no room.
             claim.reading = Reading::Due;
             self.retry_reads.insert(player);
             return;
@@ -225,7 +226,7 @@ impl Hub {
         let Some(claim) = self.claims.get_mut(player) else {
             return;
         };
-        // A read that was begun before the node named what it has may bring it again.
+        // A read that began before the node named its last mail may return that mail again.
         if mail.seq <= claim.given {
             return;
         }
@@ -272,7 +273,7 @@ impl Hub {
         self.on_capacity_freed(id);
     }
 
-    /// Takes the last acknowledgement of `player` to the store, one at a time.
+    /// Sends the last acknowledgement of `player` to the store, unless one is in flight.
     pub(super) fn acknowledge(&mut self, player: ClientId) {
         if let Some(claim) = self.claims.get_mut(player)
             && claim.acknowledging.is_none()
@@ -284,7 +285,7 @@ impl Hub {
         }
     }
 
-    /// Goes on where the store has taken an acknowledgement `upto` here, or has had no room.
+    /// Handles the store's answer: `upto` is acknowledged, or `None` if the store had no room.
     pub(super) fn on_acknowledged(
         &mut self,
         player: ClientId,
@@ -309,7 +310,7 @@ impl Hub {
         }
     }
 
-    /// Room has come on a link: players whose mail waited for it are read again.
+    /// Resumes reads of players that waited for room on this link.
     pub(super) fn on_capacity_freed(&mut self, id: ConnectionId) {
         let Some(link) = self.links.get_mut(&id) else {
             return;
@@ -322,7 +323,7 @@ impl Hub {
             return;
         }
         let has_shared_room = member.mail_bytes() < self.config.unacknowledged_bytes_max;
-        // A few at a time: this is asked for each record that is written.
+        // Bounded, since this runs for each record that is written.
         for _ in 0..WAKES_MAX {
             let mut next = next_round_robin(&mut member.waiting_for_outbox, member.last_woken);
             if next.is_none() && has_shared_room {
@@ -347,7 +348,7 @@ impl Hub {
         };
         let node = link.node;
         let has_room = self.ops.len() < self.config.ops_in_flight;
-        // A node has one batch under way; it sends one that was not taken again.
+        // A node has one batch in flight, and resends one that was not accepted.
         if let Some(member) = link.member_mut()
             && has_room
             && !core::mem::replace(&mut member.counting, true)

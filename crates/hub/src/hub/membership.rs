@@ -1,4 +1,4 @@
-//! Who is where, and who hears of it.
+//! Admission of nodes, claims of players, and presence updates for watchers.
 
 use core::ops::Bound;
 use std::collections::{BTreeSet, VecDeque};
@@ -19,7 +19,7 @@ use crate::redact::Redacted;
 use crate::role::Role;
 use crate::store::{Completed, Outcome, StoreOp};
 
-/// What a node says with a claim.
+/// The fields of a claim record.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClaimRequest<'a> {
     pub(super) number: ClaimNumber,
@@ -36,14 +36,14 @@ impl Hub {
         player: ClientId,
         mut request: ClaimRequest<'_>,
     ) {
-        // A lease that this hub never gave would outrank those that it gives.
+        // A lease that this hub never granted would outrank the ones it grants.
         if request.lease > Lease::new(self.boot, self.leases) {
             request.lease = Lease::NONE;
         }
         let Some(node) = self.links.get(&id).map(|link| link.node) else {
             return;
         };
-        // Nor can two nodes hold leases of one start of the hub with the earlier one still there.
+        // Two nodes cannot hold leases of the same start while the earlier claim is still there.
         if let Some(held) = self.claims.get(player)
             && held.node != node
             && request.lease.boot() == self.boot
@@ -102,7 +102,7 @@ impl Hub {
         self.presence_changed(Key::Player(player));
     }
 
-    /// Says why `node` does not get `player`, if it does not.
+    /// Returns why `node` cannot claim `player`; `None` if it can.
     fn refusal(&self, node: NodeId, player: ClientId, lease: Lease) -> Option<RevokeReason> {
         let held = self.claims.get(player);
         let is_own = held.is_some_and(|held| held.node == node);
@@ -114,7 +114,8 @@ impl Hub {
             return is_full.then_some(RevokeReason::Busy);
         };
         if is_own {
-            // A node that comes back names its lease; an older one was taken in between.
+            // A node that reconnects names its lease. If that is older, another node has claimed in
+            // between.
             return (lease != Lease::NONE && lease < held.lease).then_some(RevokeReason::Taken);
         }
         if lease != Lease::NONE {
@@ -126,7 +127,7 @@ impl Hub {
         }
     }
 
-    /// Takes back what a claim held that another has replaced.
+    /// Releases what a replaced claim held, and notifies its holder.
     fn revoke(&mut self, by: ConnectionId, player: ClientId, old: &Claim) {
         self.keep_final_ack(player, old);
         let Some(holder) = old.link else {
@@ -172,8 +173,7 @@ impl Hub {
         self.presence_changed(Key::Player(player));
     }
 
-    /// Keeps the last acknowledgement of a claim that ends: the store takes it though nobody waits
-    /// for it.
+    /// Queues the last acknowledgement of a claim that ends; its completion is ignored.
     fn keep_final_ack(&mut self, player: ClientId, claim: &Claim) {
         let waits = self.acknowledging.remove(&player) | self.retry_acks.remove(&player);
         let stored = claim.acknowledging.unwrap_or_default();
@@ -206,7 +206,7 @@ impl Hub {
         self.on_capacity_freed(holder);
     }
 
-    /// Tells watchers that `key` has changed.
+    /// Notifies watchers that `key` has changed.
     pub(super) fn presence_changed(&mut self, key: Key) {
         for id in self.watchers.of(key) {
             if let Some(member) = self.links.get_mut(&id).and_then(|link| link.member_mut())
@@ -217,7 +217,7 @@ impl Hub {
         }
     }
 
-    /// Gives a watcher what it hears next, where its link has written the last of that.
+    /// Queues the next presence update for a watcher, if its link has sent the last one.
     pub(super) fn queue_presence(&mut self, id: ConnectionId) {
         let Some(link) = self.links.get(&id).filter(|link| link.has_presence_slot()) else {
             return;
@@ -272,7 +272,7 @@ impl Hub {
         ToNode::PresencePlayer { player, holder }.encode(out);
     }
 
-    /// Returns the first key after `told` that is wanted.
+    /// Returns the first key after `told` that the watcher includes.
     fn key_after(&self, told: Option<Key>, includes: impl Fn(Key) -> bool) -> Option<Key> {
         let node_after = match told {
             None => self.joined.keys().next(),
@@ -300,7 +300,7 @@ impl Hub {
 }
 
 impl Hub {
-    /// Changes who may join; links whose grant is gone are ended.
+    /// Replaces the join file; closes links whose grant is gone.
     pub fn set_join_file(&mut self, join_file: JoinFile) {
         self.join_file = join_file;
         let gone: Vec<_> = self
@@ -311,7 +311,7 @@ impl Hub {
                     LinkState::Joined(member) => {
                         self.check_grant(link.node, member.role, &member.services)
                     }
-                    // Nobody judges it again once the store has answered.
+                    // It is not checked again when the store has answered.
                     LinkState::Joining(join) => {
                         self.check_grant(link.node, join.role, &join.services)
                     }
@@ -383,7 +383,7 @@ impl Hub {
         }
     }
 
-    /// Lets a link join whose epoch is on disk.
+    /// Completes the join of a link, now that its epoch is on disk.
     pub(super) fn on_epoch(&mut self, id: ConnectionId, outcome: &Outcome) {
         let Some(link) = self.links.get_mut(&id) else {
             return;
@@ -445,7 +445,7 @@ impl Hub {
         }
     }
 
-    /// Takes a link that had joined out of the tables of nodes, services and players.
+    /// Removes a joined link from the tables of nodes, services and players.
     pub(super) fn leave(&mut self, id: ConnectionId) {
         let Some(link) = self.links.get_mut(&id) else {
             return;
@@ -469,7 +469,7 @@ impl Hub {
         self.event(HubEvent::NodeDown { node, epoch });
     }
 
-    /// Ends the link of the same node that joined before, unless that is the later run.
+    /// Closes an earlier link of the same node, unless that link belongs to the later run.
     fn supersede(&mut self, node: NodeId, epoch: Epoch) -> Verdict {
         let Some(&other) = self.joined.get(&node) else {
             return Verdict::Newest;
@@ -525,7 +525,7 @@ impl Hub {
         self.event(event);
     }
 
-    /// Says why `node` may not join so, if it may not.
+    /// Returns why `node` may not join with this role and these services; `None` if it may.
     fn check_grant(
         &self,
         node: NodeId,
@@ -551,21 +551,20 @@ enum Verdict {
     Fenced,
 }
 
-/// What is yet to be done for the players of a node: it may have many thousand, so that no turn
-/// does it for all of them.
+/// Work for all players of one node. A node may have many thousands, so it is done in parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sweep {
     node: NodeId,
     what: Action,
-    /// The last player that it was done for.
+    /// The last player that is done.
     after: Option<ClientId>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
-    /// This link has ended: who was claimed over it is away.
+    /// The link has ended: its claims have no link any more.
     Unlink(ConnectionId),
-    /// The lease has ended: who is not claimed over a link is free.
+    /// The lease has ended: claims without a link are removed.
     Free,
 }
 
@@ -583,12 +582,11 @@ impl Sweep {
     }
 }
 
-/// Players that one turn does something for.
+/// Players that one turn processes.
 const PLAYERS_PER_TURN: usize = 2_048;
 
 impl Hub {
-    /// Begins a sweep, at once where no other has had its share of this turn. Those of one node are
-    /// done in the order in which they were begun.
+    /// Queues a sweep, and runs it now if none ran in this turn. Sweeps of one node run in order.
     pub(super) fn sweep(&mut self, sweep: Sweep) {
         self.sweeps.push_back(sweep);
         if self.next_sweep <= self.now {
@@ -596,7 +594,7 @@ impl Hub {
         }
     }
 
-    /// Goes on with what was begun.
+    /// Runs the next part of the queued sweeps.
     pub(super) fn run_sweeps(&mut self) {
         let mut left = PLAYERS_PER_TURN;
         while left > 0
@@ -615,7 +613,7 @@ impl Hub {
         self.next_sweep = self.now + SWEEP_PAUSE;
     }
 
-    /// Returns the link over which a claim is held, where that has not ended.
+    /// Returns the link of a claim, if it is still up.
     pub(super) fn live_link(&self, claim: &Claim) -> Option<ConnectionId> {
         let joined = self.joined.get(&claim.node).copied();
         claim.link.filter(|link| joined == Some(*link))

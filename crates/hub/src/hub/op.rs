@@ -1,4 +1,4 @@
-//! Commands on their way to the store and back.
+//! Commands to the store, and what to do on completion.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,54 +9,53 @@ use crate::id::{BatchSeq, MailSeq};
 use crate::record::MailVerdict;
 use crate::store::{Command, NewMail, Settled, StoreOp};
 
-/// Commands on their way to the store and back.
+/// Commands to the store.
 #[derive(Debug, Default)]
 pub(super) struct Ops {
     last: u64,
     queue: VecDeque<(CommandId, Command)>,
     in_flight: BTreeMap<CommandId, Pending>,
-    /// Mails that go with the next command.
+    /// Mails for the next `Append`.
     staged: Vec<NewMail>,
-    /// What they take, by link.
+    /// Their cost per link, bytes.
     staged_bytes: BTreeMap<ConnectionId, usize>,
-    /// Bodies of mail in `staged` and in commands, bytes.
+    /// Cost of all mail staged or in flight, bytes.
     mail_bytes: usize,
-    /// The same for each link that has any.
+    /// The same per link.
     mail_bytes_of: BTreeMap<ConnectionId, usize>,
 }
 
-/// What to do when a command is completed.
+/// What to do on completion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Pending {
-    /// Let the link join.
+    /// Complete the join of the link.
     Join(ConnectionId),
-    /// Tell the senders; so many bytes of each link are no longer on their way. What they are told
-    /// where the store takes none of it comes second.
+    /// Report verdicts, and release these bytes per link. If the store fails, report the verdicts
+    /// in the second field.
     Append(BTreeMap<ConnectionId, usize>, Vec<Settled>),
     /// Deliver.
     Read(MailRead),
-    /// Nothing, or try again.
+    /// Continue, or retry.
     Ack(ClientId, Generation, MailSeq),
-    /// Nothing: the claim is gone.
+    /// Nothing: the claim has ended.
     Part,
-    /// Tell the link.
+    /// Confirm the batch.
     Count(ConnectionId, BatchSeq),
-    /// Go on where there is more.
+    /// Continue if more mail has expired.
     Expire,
 }
 
-/// One read of a mailbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MailRead {
     pub(super) player: ClientId,
-    /// For which claim: another one is given nothing of it.
+    /// The claim that it is for; the result is dropped if that has been replaced.
     pub(super) generation: Generation,
-    /// Where room is kept for what it brings.
+    /// The link with the reserved room.
     pub(super) link: ConnectionId,
 }
 
 impl Ops {
-    /// Puts a command in the queue.
+    /// Queues a command.
     pub(super) fn push(&mut self, op: StoreOp, pending: Pending) {
         self.last = self.last.saturating_add(1);
         let id = CommandId(self.last);
@@ -75,7 +74,7 @@ impl Ops {
         self.staged.push(mail);
     }
 
-    /// Takes the next command, the batch of mail behind all others.
+    /// Returns the next command; the staged mails become the last one.
     pub(super) fn poll(&mut self) -> Option<(CommandId, Command)> {
         if !self.staged.is_empty() {
             let mails = core::mem::take(&mut self.staged);
@@ -86,7 +85,7 @@ impl Ops {
         self.queue.pop_front()
     }
 
-    /// Returns what to do now that `id` is completed; `None` where it is not known.
+    /// Completes `id`; `None` if it is unknown.
     pub(super) fn complete(&mut self, id: CommandId) -> Option<Pending> {
         let pending = self.in_flight.remove(&id)?;
         if let Pending::Append(freed, _) = &pending {
@@ -103,12 +102,12 @@ impl Ops {
         Some(pending)
     }
 
-    /// Returns how many commands are not completed.
+    /// Returns how many commands are queued or in flight.
     pub(super) fn len(&self) -> usize {
         self.in_flight.len()
     }
 
-    /// Returns about how many bytes all of it takes.
+    /// Returns about how many bytes it holds.
     pub(super) fn memory_bytes(&self) -> usize {
         self.in_flight
             .len()
@@ -116,18 +115,18 @@ impl Ops {
             .saturating_add(self.mail_bytes)
     }
 
-    /// Returns what mail is on its way to disk, bytes.
+    /// Returns the cost of mail on its way to disk, bytes.
     pub(super) const fn mail_bytes(&self) -> usize {
         self.mail_bytes
     }
 
-    /// Returns what of it came over `link`.
+    /// Returns the cost of mail from `link`, bytes.
     pub(super) fn mail_bytes_of(&self, link: ConnectionId) -> usize {
         self.mail_bytes_of.get(&link).copied().unwrap_or(0)
     }
 }
 
-/// What the sender of a mail is told that was not taken.
+/// The verdict on a mail that the store did not accept.
 const fn busy(mail: &NewMail) -> Settled {
     Settled {
         node: mail.node,
@@ -138,7 +137,7 @@ const fn busy(mail: &NewMail) -> Settled {
     }
 }
 
-/// What a mail takes in memory: an empty one is not free.
+/// Memory of a mail; an empty body is not free.
 const fn cost(mail: &NewMail) -> usize {
     mail.body.0.len().saturating_add(super::MAIL_BYTES)
 }

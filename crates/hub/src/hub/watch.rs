@@ -1,4 +1,4 @@
-//! What one watcher has yet to hear of presence.
+//! Presence updates for one watcher.
 
 use std::collections::BTreeSet;
 
@@ -6,22 +6,22 @@ use wire::{ClientId, ConnectionId, NodeId};
 
 use crate::record::Join;
 
-/// What one watcher has yet to hear of presence.
+/// Presence updates for one watcher.
 ///
-/// It hears a reset, every key as it is when its turn comes, the word that this was all, and from
-/// then on each key that changed, as it is when advance. Keys that change faster than it reads are
-/// advance once. Where more than a bounded number of keys wait, it starts over with a reset: a watcher
-/// never misses a change unknowingly, and costs bounded memory.
+/// A watcher gets a reset, a snapshot of all keys, an end marker, and then each key that changes.
+/// Each record holds the state at the time it is sent, so changes faster than the watcher reads are
+/// merged. If too many changes are queued, the stream restarts with a reset: memory is bounded, and
+/// a watcher always knows if it missed something.
 #[derive(Debug)]
 pub(super) struct Watch {
-    /// What it wants to hear of; bits of [`Join`].
+    /// What to include; bits of [`Join`].
     mask: u8,
     stage: Stage,
     changed: BTreeSet<Key>,
     changes_max: usize,
 }
 
-/// The links of those who watch, by what they watch.
+/// Links of watchers, by what they watch.
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
     nodes: BTreeSet<ConnectionId>,
@@ -29,7 +29,7 @@ pub(super) struct Watchers {
 }
 
 impl Watchers {
-    /// Notes that `link` wants to hear of what `mask` says; bits of [`Join`].
+    /// Adds `link` as a watcher of `mask`; bits of [`Join`].
     pub(super) fn insert(&mut self, link: ConnectionId, mask: u8) {
         for (bit, links) in [
             (Join::WATCH_NODES, &mut self.nodes),
@@ -46,7 +46,7 @@ impl Watchers {
         self.players.remove(&link);
     }
 
-    /// Returns who wants to hear of keys like this.
+    /// Returns the watchers of keys of this kind.
     pub(super) fn of(&self, key: Key) -> impl Iterator<Item = ConnectionId> {
         match key {
             Key::Node(_) => &self.nodes,
@@ -57,7 +57,7 @@ impl Watchers {
     }
 }
 
-/// Something whose presence can change.
+/// A key whose presence can change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Key {
     Node(NodeId),
@@ -66,19 +66,20 @@ pub(super) enum Key {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// A reset comes next.
+    /// A reset is next.
     Reset,
-    /// The key after this one comes next; `None`: the first.
+    /// The snapshot continues after this key; `None`: from the start.
     Snapshot(Option<Key>),
-    /// Changes come next.
+    /// Changes are next.
     Changes,
 }
 
-/// What a watcher hears next.
+/// The next update for a watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PresenceUpdate {
     Reset,
-    /// The first key after this one that it [wants](Watch::wants), or that there is none.
+    /// The first key after this one that the watcher [includes](Watch::includes), or the end
+    /// marker.
     After(Option<Key>),
     Changed(Key),
 }
@@ -97,7 +98,7 @@ impl Watch {
         }
     }
 
-    /// Returns whether it wants to hear of keys like this.
+    /// Returns whether keys of this kind are included.
     pub(super) const fn includes(&self, key: Key) -> bool {
         let bit = match key {
             Key::Node(_) => Join::WATCH_NODES,
@@ -106,9 +107,9 @@ impl Watch {
         self.mask & bit != 0
     }
 
-    /// Notes that `key` has changed; returns whether there is something new to tell.
+    /// Queues a change of `key`; returns whether there is something new to send.
     pub(super) fn note(&mut self, key: Key) -> bool {
-        // A key that the walk has yet to reach is advance as it is then.
+        // The snapshot will reach this key and send its state then.
         let ahead = match self.stage {
             Stage::Reset => true,
             Stage::Snapshot(last) => last.is_none_or(|last| key > last),
@@ -125,12 +126,12 @@ impl Watch {
         true
     }
 
-    /// Returns how many changes wait.
+    /// Returns the number of queued changes.
     pub(super) fn len(&self) -> usize {
         self.changed.len()
     }
 
-    /// Returns what to tell next; [`advance`](Self::advance) takes it as advance.
+    /// Returns the next update; [`advance`](Self::advance) marks it as sent.
     pub(super) fn next(&self) -> Option<PresenceUpdate> {
         match self.stage {
             Stage::Reset => Some(PresenceUpdate::Reset),
@@ -139,7 +140,7 @@ impl Watch {
         }
     }
 
-    /// Goes on behind `update`; `reached` is the key that was advance, none where the walk is over.
+    /// Marks `update` as sent; `reached` is the key sent, `None` at the end of the snapshot.
     pub(super) fn advance(&mut self, update: PresenceUpdate, reached: Option<Key>) {
         match update {
             PresenceUpdate::Reset => self.stage = Stage::Snapshot(None),

@@ -1,33 +1,33 @@
-//! Why a log does not do as it is told.
+//! Errors of a log.
 
 use core::fmt;
 
 use super::segment::{FileError, SegmentId};
 
-/// Why a record was not taken.
+/// Why a record was not appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AppendError {
-    /// The disk has no room; nothing is broken.
+    /// The disk is full.
     Full,
-    /// The disk has failed; nothing is taken any more.
+    /// The disk has failed; the log accepts nothing more.
     Dead,
 }
 
 /// Why a mail was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadFailure {
-    /// The disk did not answer; it may the next time.
+    /// The read failed; a retry may succeed.
     Unreadable,
-    /// What it answered is not what was written.
+    /// The data is corrupt.
     Rotten,
 }
 
-/// A log that does not open, and its files.
+/// A log that failed to open, with its files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenFailure<F> {
-    /// Why.
+    /// The reason.
     pub error: OpenError,
-    /// The files, as far as opening has come with them.
+    /// The files, as opening left them.
     pub files: F,
 }
 
@@ -39,19 +39,19 @@ impl<F> fmt::Display for OpenFailure<F> {
 
 impl<F: fmt::Debug> core::error::Error for OpenFailure<F> {}
 
-/// Why a log does not open.
+/// Why a log did not open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The disk has no room for a first segment.
+    /// The disk has no room; nothing is broken.
     Full,
     /// The disk failed.
     Failed,
-    /// The state that this segment begins with was on disk and does not check now, or nothing in it
-    /// does: the disk has rotted, or the file is another one's. Going on without it would lose
-    /// acknowledged mail; a person must choose.
+    /// The state at the start of this segment, or all of it, is corrupt: the disk has lost data, or
+    /// the file belongs to another log. Continuing would lose acknowledged mail, so an operator
+    /// must decide.
     Rotten(SegmentId),
-    /// This segment is gone, though older and newer ones are there: only the oldest is ever removed.
+    /// This segment is missing between older and newer ones; only the oldest is ever removed.
     Missing(SegmentId),
     /// This segment holds a record that this release cannot read.
     Foreign(SegmentId),

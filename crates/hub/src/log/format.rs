@@ -1,4 +1,4 @@
-//! The bytes of a log record.
+//! Encoding of log records.
 //!
 //! ```text
 //! 0        4        8                8 + len
@@ -8,10 +8,10 @@
 //! ```
 //!
 //! Big-endian. The checksum (RFC 3720, appendix B.4: Castagnoli) covers the segment's number, the
-//! record's offset, the length and the payload, so that a record reads as one only where it was
-//! written. A length of zero ends a segment: it is allocated full of zeros. The payload's first
-//! byte says what it is; codes 16 and up are kept for KV, groups, bodies shared by several mails
-//! and raw statistics.
+//! record's offset, the length and the payload, so a record is valid only where it was written. A
+//! length of zero ends a segment, which is allocated full of zeros. The first byte of the payload
+//! is its code; codes 16 and up are reserved for KV, groups, bodies shared by several mails and raw
+//! statistics.
 
 use wire::{ClientId, InstanceId, NodeId, Reader, UnixTime, Writer};
 
@@ -21,121 +21,122 @@ use crate::id::{BatchSeq, Epoch, LogId, MailSeq, SenderSeq};
 use crate::record::{DecodeError, MailRefusal, RECORD_BYTES_MAX, decode_counts, encode_counts};
 use crate::redact::Redacted;
 
-/// Bytes in front of a payload.
+/// Bytes before a payload.
 pub const HEAD_BYTES: usize = 8;
 
-/// Longest payload: one record of a link, and 1 KiB for what the log adds.
+/// Longest payload: one record of a link, and 1 KiB that the log adds.
 pub const PAYLOAD_BYTES_MAX: usize = RECORD_BYTES_MAX + 1_024;
 
-/// What a [`LogRecord::Start`] of this format begins with.
+/// First bytes of a [`LogRecord::Start`].
 pub const MAGIC: [u8; 8] = *b"TWHUBLOG";
 
 /// Version of this format.
 pub const VERSION: u16 = 1;
 
-/// What a [`LogRecord::Start`] takes, bytes: a disk writes it whole or not at all.
+/// Size of a [`LogRecord::Start`], bytes. It fits a sector, so a disk writes it whole or not at
+/// all.
 pub(super) const START_BYTES: usize = HEAD_BYTES + 1 + 8 + 2 + 4 + 8 + 8 + 8;
 
-/// One record of the log.
+/// A record of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LogRecord<'a> {
-    /// First of a segment: `code 1, magic 8, version 2, boot 4, last mail 8, log 8, time ms 8`. What
-    /// follows up to [`Ready`](Self::Ready) tells all small state again, so that older segments can
-    /// go.
+    /// First of a segment: `code 1, magic 8, version 2, boot 4, last mail 8, log 8, time ms 8`.
+    /// Records up to [`Ready`](Self::Ready) repeat all small state, so that older segments can be
+    /// removed.
     Start(Start),
-    /// The state that `Start` began is told: `code 1`.
+    /// Ends the state that `Start` begins: `code 1`.
     Ready,
-    /// The hub has started: `code 1, boot 4`.
+    /// A start of the hub: `code 1, boot 4`.
     Boot(u32),
     /// A node's run: `code 1, node 32, instance 8, epoch 4, mail mark 8, count mark 8`.
     Node(NodeRun),
     /// A mail: `code 1, seq 8, player 8, expires ms 8, node 32, epoch 4, sender seq 8, body...`
     Mail(StoredMail<'a>),
-    /// Mails that are handled: `code 1, player 8, upto 8`.
+    /// An acknowledgement: `code 1, player 8, upto 8`.
     Ack {
-        /// Whose mailbox.
+        /// The player.
         player: ClientId,
-        /// The last one.
+        /// The last mail acknowledged.
         upto: MailSeq,
     },
-    /// A mail that is not kept: `code 1, node 32, epoch 4, sender seq 8, reason 1`.
+    /// A rejected mail: `code 1, node 32, epoch 4, sender seq 8, reason 1`.
     Refusal {
-        /// Who sent it.
+        /// The sending node.
         node: NodeId,
-        /// In which run.
+        /// The epoch of its run.
         epoch: Epoch,
         /// The sender's number.
         seq: SenderSeq,
-        /// Why.
+        /// The reason.
         reason: MailRefusal,
     },
     /// A batch of counts: `code 1, node 32, epoch 4, batch 8, count 1, (key, increase 8)...`
     Counts {
-        /// Who counted.
+        /// The node.
         node: NodeId,
-        /// In which run.
+        /// The epoch of its run.
         epoch: Epoch,
         /// The node's number of the batch.
         batch: BatchSeq,
-        /// What, and how often.
+        /// Keys and their increases.
         entries: Vec<(CountKey, u64)>,
     },
-    /// A count so far: `code 1, total 8, key`.
+    /// A total: `code 1, total 8, key`.
     Total {
-        /// What.
+        /// The key.
         key: CountKey,
-        /// How often.
+        /// Its total.
         total: u64,
     },
-    /// The wall clock, as the hub believed it: `code 1, time ms 8`.
+    /// The accepted wall clock: `code 1, time ms 8`.
     Time(UnixTime),
 }
 
-/// What a segment begins with.
+/// Header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// How often the hub has started.
+    /// Starts of the hub.
     pub boot: u32,
-    /// The last number given to a mail.
+    /// The last mail number assigned.
     pub last_mail: MailSeq,
-    /// Which log it is of.
+    /// The log.
     pub log: LogId,
-    /// The wall clock, as the hub last believed it; 0 before it did.
+    /// The newest accepted wall clock; 0 if none.
     pub time: UnixTime,
 }
 
 /// The newest run of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeRun {
-    /// Which node.
+    /// The node.
     pub node: NodeId,
-    /// Which run of it.
+    /// The run.
     pub instance: InstanceId,
-    /// Its number.
+    /// The epoch of the run.
     pub epoch: Epoch,
-    /// What became of its mails up to this one is settled.
+    /// All mails up to this one have verdicts.
     pub mail_mark: SenderSeq,
-    /// Its batches of counts up to this one are in.
+    /// All batches up to this one are stored.
     pub count_mark: BatchSeq,
 }
 
 /// A mail in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredMail<'a> {
-    /// Its place in the mailbox.
+    /// Its number in the mailbox.
     pub seq: MailSeq,
-    /// Whose mailbox.
+    /// The player.
     pub player: ClientId,
-    /// When it is dropped.
+    /// When it expires.
     pub expires: UnixTime,
-    /// Who sent it.
+    /// The sending node.
     pub node: NodeId,
-    /// In which run.
+    /// The epoch of its run.
     pub epoch: Epoch,
     /// The sender's number.
     pub sender_seq: SenderSeq,
-    /// What it says.
+    /// The payload.
     pub body: Redacted<&'a [u8]>,
 }
 
@@ -150,19 +151,19 @@ const COUNTS: u8 = 7;
 const TOTAL: u8 = 8;
 const TIME: u8 = 9;
 
-/// Why bytes at an offset are no record.
+/// Why no record was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// Nothing was written here.
+    /// Zeros: nothing was written here.
     End,
-    /// What is here was not written here, not wholly, or not as it now is.
+    /// The checksum does not match: a torn write, corruption, or bytes from elsewhere.
     Broken,
-    /// It was written so, but by a release that knows more or less than this one.
+    /// A valid record of a release with other record types.
     Unknown(DecodeError),
 }
 
-/// Appends `record` to `out`, as it stands at `offset` of `segment`.
+/// Appends `record` to `out`, encoded for `offset` of `segment`.
 pub fn encode(record: &LogRecord<'_>, segment: SegmentId, offset: u64, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0; HEAD_BYTES]);
@@ -177,11 +178,12 @@ pub fn encode(record: &LogRecord<'_>, segment: SegmentId, offset: u64, out: &mut
     }
 }
 
-/// Takes the record at `offset` of `segment` off the front of `bytes`, with its whole length.
+/// Decodes the record at the front of `bytes`, which is at `offset` of `segment`; returns its whole
+/// length.
 ///
 /// # Errors
 ///
-/// [`ReadError`]; nothing that `bytes` hold makes it allocate more than their length.
+/// [`ReadError`]. It never allocates more than the length of `bytes`.
 pub fn decode(
     bytes: &[u8],
     segment: SegmentId,
@@ -192,7 +194,7 @@ pub fn decode(
     Ok((record, whole))
 }
 
-/// Returns the payload of the record at `offset` where its checksum holds, and the whole length.
+/// Returns the payload and the whole length, if the checksum matches.
 fn check(bytes: &[u8], segment: SegmentId, offset: u64) -> Result<(&[u8], usize), ReadError> {
     let mut reader = Reader::new(bytes);
     let (Ok(crc), Ok(len)) = (reader.u32(), reader.u32()) else {

@@ -1,4 +1,4 @@
-//! Segments as files of one folder. The one file of this crate that names a file system.
+//! Segments as files in a folder. Only this file of the crate uses a file system.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -7,38 +7,36 @@ use std::path::{Path, PathBuf};
 
 use super::segment::{FileError, SegmentFile, SegmentId};
 
-/// Segments as files of one folder, `0000000000000001.seg` and so on.
+/// Segments as files in a folder, named `0000000000000001.seg` and so on.
 ///
-/// A segment is written full of zeros when it is allocated: its space is taken then and not at a
-/// record's write, and overwriting allocated blocks syncs 1.3 to 2.4 times faster than appending
-/// (design paper, A3). One process has the folder at a time: it holds a lock on `lock`.
+/// A segment is filled with zeros when it is allocated. That reserves its space, and overwriting
+/// allocated blocks syncs 1.3 to 2.4 times faster than appending (design paper, A3). One process
+/// uses the folder at a time; it holds a lock on `lock`.
 #[derive(Debug)]
 pub struct FileSegments {
-    /// The folder.
     folder: PathBuf,
-    /// The same, open for as long as the log is: a folder that cannot be opened for want of
-    /// descriptors could not be made durable either. None where the system opens no folders.
+    /// Kept open: if descriptors run out, a folder that cannot be opened cannot be synced. `None`
+    /// on systems that cannot open folders.
     handle: Option<File>,
-    /// Files that were used, at most [`OPEN_MAX`], the oldest segment's closed first. The newest
-    /// segment and the next one are open from their allocation on, so that no write ever waits for
-    /// a descriptor.
+    /// At most [`OPEN_MAX`] open files; the oldest segment's is closed first. The newest segment
+    /// and the spare are open from their allocation on, so that no write waits for a descriptor.
     open: BTreeMap<SegmentId, File>,
-    /// Keeps other processes out for as long as it is open.
+    /// Locks the folder while it is open.
     _lock: File,
 }
 
-/// How much is written at once when a segment is filled.
+/// Bytes written at once when a segment is filled.
 const FILL: usize = 256 * 1_024;
 
-/// Segments that are open at once.
+/// Most open segments.
 const OPEN_MAX: usize = 16;
 
 impl FileSegments {
-    /// Takes `folder`, which is made where it does not exist.
+    /// Opens `folder`, and creates it if needed.
     ///
     /// # Errors
     ///
-    /// The system's error; `WouldBlock` where another process has the folder.
+    /// The system's error; `WouldBlock` if another process uses the folder.
     pub fn open(folder: &Path) -> io::Result<Self> {
         std::fs::create_dir_all(folder)?;
         let lock = OpenOptions::new()
@@ -47,7 +45,7 @@ impl FileSegments {
             .write(true)
             .open(folder.join("lock"))?;
         lock.try_lock()?;
-        // A folder that was made just now is durable when the one that it is in is.
+        // A new folder is durable once its parent is synced.
         if let Some(above) = folder.canonicalize()?.parent() {
             sync_folder(open_folder(above)?.as_ref())?;
         }
@@ -76,7 +74,7 @@ impl FileSegments {
             .ok_or_else(|| ErrorKind::NotFound.into())
     }
 
-    /// Keeps `file` open, and closes that of the oldest other segment where there are too many.
+    /// Keeps `file` open; closes the oldest other segment's if there are too many.
     fn keep(&mut self, segment: SegmentId, file: File) {
         self.open.insert(segment, file);
         if self.open.len() > OPEN_MAX {
@@ -96,8 +94,8 @@ impl FileSegments {
         if filled.is_ok() {
             self.keep(segment, file);
         } else {
-            // A half-filled file would keep the room that acknowledgements need; recovery removes
-            // it where this fails.
+            // A partly filled file would take room that acknowledgements need. If this fails,
+            // recovery removes it.
             std::fs::remove_file(&path).unwrap_or_default();
         }
         filled
@@ -113,7 +111,7 @@ impl FileSegments {
                 .and_then(|name| name.strip_suffix(".seg"))
                 .and_then(|digits| digits.parse().ok())
                 .map(SegmentId);
-            // A copy of a segment under a name like it is not the segment.
+            // Ignores copies of a segment under a similar name.
             if let Some(segment) = number.filter(|segment| self.path(*segment) == entry.path()) {
                 found.push((segment, entry.metadata()?.len()));
             }
@@ -186,12 +184,12 @@ impl SegmentFile for FileSegments {
     }
 }
 
-/// Opens a folder to make its entries durable; other systems cannot, and write them through.
+/// Opens a folder to sync its entries; other systems cannot, and write entries through.
 fn open_folder(folder: &Path) -> io::Result<Option<File>> {
     cfg!(unix).then(|| File::open(folder)).transpose()
 }
 
-/// Makes what was created or removed in a folder durable.
+/// Syncs the entries of a folder.
 fn sync_folder(folder: Option<&File>) -> io::Result<()> {
     folder.map_or(Ok(()), File::sync_all)
 }
@@ -218,10 +216,9 @@ fn judge(error: &io::Error) -> FileError {
     }
 }
 
-/// Whether a file could not be opened for want of something that comes back: descriptors, memory.
+/// Returns whether opening failed for a temporary shortage: descriptors or memory.
 fn is_shortage(error: &io::Error) -> bool {
-    /// Too many open files of the system (`ENFILE`) and of the process (`EMFILE`): the same numbers
-    /// on all Unix systems, and without a kind of their own.
+    /// `ENFILE` and `EMFILE`: equal numbers on all Unix systems, without an `ErrorKind`.
     const TOO_MANY_FILES: [i32; 2] = [23, 24];
     let code = error.raw_os_error();
     error.kind() == ErrorKind::OutOfMemory

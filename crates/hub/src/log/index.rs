@@ -1,4 +1,4 @@
-//! What the log says, as of its last record.
+//! In-memory state of the log.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,44 +10,40 @@ use crate::count::CountKey;
 use crate::id::{Epoch, LogId, MailSeq, SenderSeq};
 use crate::record::MailRefusal;
 
-/// What the log says, as of its last record: where each mail lies that waits, and all small state.
+/// State as of the last record: the position of each stored mail, and all small state.
 ///
-/// Live appends and recovery go through one function, [`apply`](Self::apply), so that a hub that
-/// starts again knows what it knew. An empty mailbox takes no memory at all, a waiting mail about
-/// 150 bytes.
+/// Appends and recovery both use [`apply`](Self::apply), so a restart restores the same state. An
+/// empty mailbox takes no memory, a stored mail about 150 bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Index {
-    /// How often the hub has started.
+    /// Starts of the hub.
     pub(crate) boot: u32,
-    /// The last number given to a mail.
+    /// The last mail number assigned.
     pub(crate) last_mail: MailSeq,
-    /// Which log it is.
     pub(crate) log: LogId,
-    /// The wall clock, as the hub last believed it.
+    /// The newest accepted wall clock.
     pub(crate) time: UnixTime,
-    /// The newest run of every node that ever joined.
+    /// The newest run of each node that ever joined.
     nodes: BTreeMap<NodeId, NodeState>,
-    /// Every mail that waits.
+    /// All stored mails.
     mails: BTreeMap<(ClientId, MailSeq), MailEntry>,
-    /// What the mailboxes hold that are not empty.
+    /// Usage of mailboxes that are not empty.
     boxes: BTreeMap<ClientId, BoxUse>,
-    /// The same mails, those that are dropped first in front.
+    /// The same mails, earliest expiry first.
     expiry: BTreeSet<(UnixTime, ClientId, MailSeq)>,
-    /// What was counted.
     totals: BTreeMap<CountKey, u64>,
-    /// Bytes of waiting mail in each segment that has any.
+    /// Bytes of stored mail per segment.
     live: BTreeMap<SegmentId, u64>,
-    /// Sum of `live`.
     live_bytes: u64,
-    /// What runs of nodes take in a log, bytes.
+    /// Size of all runs of nodes in a log, bytes.
     node_bytes: u64,
-    /// What refusals take.
+    /// Size of all refusals in a log, bytes.
     refusal_bytes: u64,
-    /// What counts take.
+    /// Size of all totals in a log, bytes.
     total_bytes: u64,
 }
 
-/// What small state is of.
+/// Kinds of small state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StateKind {
     Nodes,
@@ -58,48 +54,46 @@ pub(crate) enum StateKind {
 /// The newest run of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodeState {
-    /// Which run, and how far it has come.
     pub(crate) run: NodeRun,
-    /// Mails up to the mark that are not kept, until the sender knows.
+    /// Rejected mails up to the mark that the sender may not know of.
     pub(crate) refused: BTreeMap<SenderSeq, MailRefusal>,
 }
 
-/// Where a mail lies.
+/// Position of a mail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MailEntry {
-    /// Where its record begins.
+    /// Start of its record.
     pub(crate) place: Place,
-    /// The record's whole length, bytes.
+    /// Length of its record, bytes.
     pub(crate) len: u32,
-    /// When it is dropped.
+    /// When it expires.
     pub(crate) expires: UnixTime,
 }
 
-/// What a mailbox holds.
+/// Usage of a mailbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BoxUse {
-    /// How many mails.
+    /// Number of mails.
     pub(crate) count: u32,
-    /// What they take in the log, bytes.
+    /// Their size in the log, bytes.
     pub(crate) bytes: u64,
 }
 
-/// A place in the log.
+/// A position in the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
-    /// Which segment.
     pub(crate) segment: SegmentId,
-    /// Bytes from its start.
+    /// Bytes from the start of the segment.
     pub(crate) offset: u64,
 }
 
-/// What a [`LogRecord::Refusal`] takes in a log.
+/// Size of a [`LogRecord::Refusal`], bytes.
 pub(crate) const REFUSAL_BYTES: u64 = HEAD_BYTES as u64 + 46;
-/// What a [`LogRecord::Node`] takes in a log.
+/// Size of a [`LogRecord::Node`], bytes.
 pub(crate) const NODE_BYTES: u64 = HEAD_BYTES as u64 + 61;
 
 impl Index {
-    /// Takes one record, which lies at `place` and is `len` bytes long.
+    /// Applies a record of `len` bytes at `place`.
     pub(crate) fn apply(&mut self, record: &LogRecord<'_>, place: Place, len: u32) {
         match record {
             LogRecord::Start(start) => {
@@ -159,7 +153,7 @@ impl Index {
         }
     }
 
-    /// Writes all small state as records, which a new segment begins with.
+    /// Returns all small state as records, for the start of a new segment.
     pub(crate) fn state(&self) -> impl Iterator<Item = LogRecord<'static>> {
         let nodes = self.nodes.values().flat_map(|state| {
             let refusals = state
@@ -180,7 +174,7 @@ impl Index {
         nodes.chain(totals)
     }
 
-    /// Forgets refusals that the sender knows of.
+    /// Removes refusals that the sender knows of.
     pub(crate) fn forget_refusals(&mut self, node: NodeId, settled: SenderSeq) {
         if let Some(state) = self.nodes.get_mut(&node) {
             while let Some(first) = state.refused.first_entry()
@@ -192,7 +186,7 @@ impl Index {
         }
     }
 
-    /// Drops the first mail whose time is over at `now`, if there is one.
+    /// Deletes the first mail that has expired at `now`; returns whether there was one.
     pub(crate) fn expire_one(&mut self, now: UnixTime) -> bool {
         match self.expiry.first() {
             Some((expires, player, seq)) if *expires <= now => {
@@ -204,7 +198,7 @@ impl Index {
         }
     }
 
-    /// Forgets a mail.
+    /// Deletes a mail.
     pub(crate) fn remove(&mut self, player: ClientId, seq: MailSeq) {
         let Some(entry) = self.mails.remove(&(player, seq)) else {
             return;
@@ -220,12 +214,10 @@ impl Index {
         }
     }
 
-    /// Returns the newest run of `node`.
     pub(crate) fn node(&self, node: NodeId) -> Option<&NodeState> {
         self.nodes.get(&node)
     }
 
-    /// Returns the mails of `player` after `after`, oldest first.
     pub(crate) fn mails_after(
         &self,
         player: ClientId,
@@ -238,56 +230,56 @@ impl Index {
             .filter(move |(seq, _)| *seq > after)
     }
 
-    /// Returns whether the mail waits and lies at `place`.
+    /// Returns whether the mail is stored at `place`.
     pub(crate) fn is_live_at(&self, player: ClientId, seq: MailSeq, place: Place) -> bool {
         self.mails
             .get(&(player, seq))
             .is_some_and(|entry| entry.place == place)
     }
 
-    /// Returns what the mailbox of `player` holds.
+    /// Returns the usage of `player`'s mailbox.
     pub(crate) fn held(&self, player: ClientId) -> BoxUse {
         self.boxes.get(&player).copied().unwrap_or_default()
     }
 
-    /// Returns how many mails wait.
+    /// Returns the number of stored mails.
     pub(crate) fn mail_count(&self) -> usize {
         self.mails.len()
     }
 
-    /// Returns how often `key` was counted.
+    /// Returns the total of `key`.
     pub(crate) fn total(&self, key: &CountKey) -> u64 {
         self.totals.get(key).copied().unwrap_or(0)
     }
 
-    /// Returns all counts, in the order of their keys.
+    /// Returns all totals, ordered by key.
     pub(crate) fn totals(&self) -> impl Iterator<Item = (&CountKey, u64)> {
         self.totals.iter().map(|(key, total)| (key, *total))
     }
 
-    /// Returns whether `key` was counted before.
+    /// Returns whether `key` has a total.
     pub(crate) fn has_total(&self, key: &CountKey) -> bool {
         self.totals.contains_key(key)
     }
 
-    /// Returns what waiting mail takes in `segment`, bytes.
+    /// Returns the size of stored mail in `segment`, bytes.
     pub(crate) fn live_in(&self, segment: SegmentId) -> u64 {
         self.live.get(&segment).copied().unwrap_or(0)
     }
 
-    /// Returns what all waiting mail takes, bytes.
+    /// Returns the size of all stored mail, bytes.
     pub(crate) const fn live_bytes(&self) -> u64 {
         self.live_bytes
     }
 
-    /// Returns what all small state takes in a log, bytes.
+    /// Returns the size of all small state in a log, bytes.
     pub(crate) const fn state_bytes(&self) -> u64 {
         self.node_bytes
             .saturating_add(self.refusal_bytes)
             .saturating_add(self.total_bytes)
     }
 
-    /// Returns what small state of one kind takes in a log, bytes.
+    /// Returns the size of one kind of state in a log, bytes.
     pub(crate) const fn state_bytes_of(&self, kind: StateKind) -> u64 {
         match kind {
             StateKind::Nodes => self.node_bytes,
@@ -310,7 +302,7 @@ impl Index {
         }
     }
 
-    /// Notes that what became of a mail is known.
+    /// Advances the mark of settled mails.
     fn settle(&mut self, node: NodeId, epoch: Epoch, seq: SenderSeq) {
         if let Some(state) = self.nodes.get_mut(&node)
             && state.run.epoch == epoch
@@ -324,7 +316,7 @@ impl Index {
         let live = self.live.entry(entry.place.segment).or_default();
         *live = live.saturating_add(len);
         self.live_bytes = self.live_bytes.saturating_add(len);
-        // A copy takes the place of its original.
+        // A copy replaces its original.
         if let Some(old) = self.mails.insert(key, entry) {
             self.release(&old);
             return;
@@ -363,10 +355,10 @@ impl Index {
     }
 }
 
-/// What stands in a log beside the key of a [`LogRecord::Total`], bytes.
+/// Size of a [`LogRecord::Total`] without its key, bytes.
 const HEAD_AND_TOTAL: u64 = HEAD_BYTES as u64 + 9;
 
-/// What a [`LogRecord::Total`] of `key` takes in a log, bytes.
+/// Returns the size of a [`LogRecord::Total`] of `key`, bytes.
 pub(crate) fn total_bytes(key: &CountKey) -> u64 {
     let mut encoded = Vec::new();
     key.encode(&mut Writer::new(&mut encoded));

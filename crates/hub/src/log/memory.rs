@@ -1,4 +1,4 @@
-//! Segments in memory, with every fault that a disk has.
+//! Segments in memory, with fault injection.
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -7,9 +7,9 @@ use wire::Generator;
 
 use super::segment::{FileError, SegmentFile, SegmentId};
 
-/// Segments in memory: for tests, and for a hub whose mail may end with its process.
+/// Segments in memory: for tests, and for hubs whose mail need not survive the process.
 ///
-/// Faults come when told, none by themselves:
+/// Faults occur only if injected:
 ///
 /// | call | fault |
 /// |---|---|
@@ -18,37 +18,37 @@ use super::segment::{FileError, SegmentFile, SegmentId};
 /// | [`stop_after`](Self::stop_after) | the process dies at that operation, in the middle of a write |
 /// | [`power_cut`](Self::power_cut) | un-synced sectors are lost one by one: lost, torn, reordered writes |
 /// | [`fill_after`](Self::fill_after) | full disk, from that allocation on |
-/// | [`fail_reads`](Self::fail_reads) | reads and listings fail and pass, as without descriptors |
-/// | [`flip_bit`](Self::flip_bit), [`swap`](Self::swap), [`truncate`](Self::truncate) | rot, mixed-up and shortened files |
+/// | [`fail_reads`](Self::fail_reads) | reads and listings fail for a while, as without descriptors |
+/// | [`flip_bit`](Self::flip_bit), [`swap`](Self::swap), [`truncate`](Self::truncate) | corruption, mixed-up and shortened files |
 #[derive(Clone, Debug)]
 pub struct MemorySegments {
     segments: BTreeMap<SegmentId, Segment>,
-    /// Bytes that all segments together may take.
+    /// Most bytes of all segments together.
     capacity: u64,
     /// Syncs until one fails.
     fail_sync: Option<u64>,
-    /// Operations that change something until the process dies.
+    /// Changes until the process dies.
     stop: Option<u64>,
-    /// Segments that can be allocated yet.
+    /// Allocations until the disk is full.
     allocations: Option<u64>,
-    /// Reads and listings that go well, and those after them that fail.
+    /// Reads and listings that succeed, and those after them that fail.
     fail_reads: (u64, u64),
-    /// Syncs that were asked for.
+    /// Syncs requested.
     syncs: u64,
 }
 
 #[derive(Clone)]
 struct Segment {
-    /// What a read gives: the page cache.
+    /// What a read returns: the page cache.
     cached: Vec<u8>,
-    /// What the platter holds.
+    /// What is on the disk.
     durable: Vec<u8>,
-    /// Sectors that differ from the platter and will be written.
+    /// Sectors that are in the cache only.
     dirty: Vec<(usize, usize)>,
 }
 
 impl fmt::Debug for Segment {
-    /// Without the bytes: they are people's mail, and many.
+    /// Omits the bytes: they are mail, and many.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Segment")
             .field("len", &self.cached.len())
@@ -57,11 +57,11 @@ impl fmt::Debug for Segment {
     }
 }
 
-/// What a disk writes whole or not at all.
+/// Unit that a disk writes atomically, bytes.
 const SECTOR: usize = 512;
 
 impl MemorySegments {
-    /// Makes an empty disk of `capacity` bytes.
+    /// Creates an empty disk of `capacity` bytes.
     #[must_use]
     pub const fn new(capacity: u64) -> Self {
         Self {
@@ -75,28 +75,28 @@ impl MemorySegments {
         }
     }
 
-    /// Sets how many bytes all segments together may take; those that are there stay.
+    /// Sets the capacity, bytes; existing segments stay.
     pub const fn set_capacity(&mut self, bytes: u64) {
         self.capacity = bytes;
     }
 
-    /// Lets `count` more syncs succeed; the one after them fails and drops what was un-synced.
+    /// Lets `count` syncs succeed; the next one fails and drops its unsynced data.
     pub const fn fail_sync_after(&mut self, count: u64) {
         self.fail_sync = Some(count);
     }
 
-    /// Lets `count` more operations succeed; every one after them fails, the first half done.
+    /// Lets `count` operations succeed; all later ones fail, the first one halfway.
     pub const fn stop_after(&mut self, count: u64) {
         self.stop = Some(count);
     }
 
-    /// Returns whether [`stop_after`](Self::stop_after) has come due.
+    /// Returns whether [`stop_after`](Self::stop_after) has taken effect.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.stop == Some(0)
     }
 
-    /// Ends the process: what was written stays, synced or not, and faults are forgotten.
+    /// Kills the process: all writes stay, synced or not, and injected faults are cleared.
     pub const fn kill(&mut self) {
         self.stop = None;
         self.fail_sync = None;
@@ -104,7 +104,7 @@ impl MemorySegments {
         self.fail_reads = (0, 0);
     }
 
-    /// Cuts the power: of the sectors that were not synced each is written or not, by `generator`.
+    /// Cuts the power: `generator` decides for each unsynced sector whether it was written.
     pub fn power_cut(&mut self, generator: &mut Generator) {
         self.kill();
         for segment in self.segments.values_mut() {
@@ -120,18 +120,17 @@ impl MemorySegments {
         }
     }
 
-    /// Lets `count` more segments be allocated; the disk is full then.
+    /// Lets `count` segments be allocated; then the disk is full.
     pub const fn fill_after(&mut self, count: u64) {
         self.allocations = Some(count);
     }
 
-    /// Lets `well` more reads and listings succeed, and the `count` after them fail; what is on the
-    /// disk is as it was.
+    /// Lets `well` reads and listings succeed, then `count` fail; the disk is unchanged.
     pub const fn fail_reads(&mut self, well: u64, count: u64) {
         self.fail_reads = (well, count);
     }
 
-    /// Gives two segments each other's bytes, as a restore that mixes up files does.
+    /// Swaps the contents of two segments, as a wrong restore does.
     pub fn swap(&mut self, one: SegmentId, other: SegmentId) {
         if let (Some(first), Some(second)) =
             (self.segments.remove(&one), self.segments.remove(&other))
@@ -141,7 +140,7 @@ impl MemorySegments {
         }
     }
 
-    /// Cuts a segment to `len` bytes, as a repaired file system does.
+    /// Truncates a segment to `len` bytes, as a repaired file system does.
     pub fn truncate(&mut self, segment: SegmentId, len: usize) {
         if let Some(segment) = self.segments.get_mut(&segment) {
             segment.cached.truncate(len);
@@ -149,7 +148,7 @@ impl MemorySegments {
         }
     }
 
-    /// Inverts one bit, as rot does.
+    /// Inverts one bit.
     pub fn flip_bit(&mut self, segment: SegmentId, offset: usize, bit: u8) {
         if let Some(segment) = self.segments.get_mut(&segment) {
             for bytes in [&mut segment.cached, &mut segment.durable] {
@@ -160,13 +159,13 @@ impl MemorySegments {
         }
     }
 
-    /// Returns how many syncs were asked for.
+    /// Returns how many syncs were requested.
     #[must_use]
     pub const fn syncs(&self) -> u64 {
         self.syncs
     }
 
-    /// Returns what all segments together take, bytes.
+    /// Returns the size of all segments, bytes.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.segments
@@ -175,7 +174,7 @@ impl MemorySegments {
             .sum()
     }
 
-    /// Returns all bytes that a disk would hold now, for tests that look for what must not be there.
+    /// Returns all bytes on the disk, for tests that search for data that must not be there.
     #[must_use]
     pub fn contents(&self) -> Vec<u8> {
         self.segments
@@ -184,7 +183,7 @@ impl MemorySegments {
             .collect()
     }
 
-    /// Counts one read or listing, and says whether it goes well.
+    /// Counts one read or listing; fails if a fault is injected.
     const fn look(&mut self) -> Result<(), FileError> {
         match self.fail_reads {
             (0, 0) => Ok(()),
@@ -199,7 +198,7 @@ impl MemorySegments {
         }
     }
 
-    /// Counts one operation, and says whether the process lives to do it.
+    /// Counts one change; fails if the process has died.
     const fn step(&mut self) -> Result<(), FileError> {
         match self.stop {
             Some(0) => Err(FileError::Failed),
@@ -271,7 +270,7 @@ impl SegmentFile for MemorySegments {
         let segment = self.segments.get_mut(&segment).ok_or(FileError::Failed)?;
         let dirty = core::mem::take(&mut segment.dirty);
         if failing {
-            // The pages count as clean from here on, though the platter never got them.
+            // The pages count as clean now, though they are not on the disk.
             self.fail_sync = None;
             return Err(FileError::Failed);
         }
@@ -308,7 +307,7 @@ impl SegmentFile for MemorySegments {
 }
 
 impl Segment {
-    /// Takes `start..end` from the cache to the platter.
+    /// Writes `start..end` from the cache to the disk.
     fn persist(&mut self, start: usize, end: usize) {
         let end = end.min(self.cached.len());
         if let (Some(target), Some(bytes)) = (

@@ -1,54 +1,52 @@
-//! From what a disk holds to an index.
+//! Recovery: rebuilds the index from the segments on disk.
 
 use super::format::{self, HEAD_BYTES, LogRecord, ReadError};
 use super::index::{Index, Place};
 use super::segment::SegmentId;
 
-/// What the recovery of a log found.
+/// Result of a recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recovery {
-    /// Segments that were read.
+    /// Segments read.
     pub segments: u64,
-    /// Records that were read.
+    /// Records read.
     pub records: u64,
-    /// Bytes behind the last whole record of the newest segment, written but never acknowledged;
-    /// rounded up to 512. Rot in the newest segment cannot be told from that.
+    /// Bytes after the last whole record of the newest segment, rounded up to 512. They were
+    /// written and never acknowledged; corruption there cannot be told apart.
     pub torn_bytes: u64,
-    /// Holes in older segments, of one record or more, that were on disk once and do not check now:
-    /// the disk has lost what it had confirmed.
+    /// Corrupt ranges in older segments, of one record or more: the disk has lost synced data.
     pub rotten: u64,
 }
 
-/// Which segment is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Age {
-    /// The one that was written to last.
+    /// The segment written to last.
     Newest,
-    /// One that was whole on disk before the next was begun.
+    /// A segment that was synced before the next one began.
     Older,
 }
 
-/// How the reading of one segment ended.
+/// Result of scanning one segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Scan {
-    /// Where the last whole record ends, bytes.
+    /// End of the last whole record, bytes.
     pub(super) end: u64,
-    /// Whether the segment begins as one does and its state is told to the end.
+    /// Whether its header and state are complete.
     pub(super) ready: bool,
-    /// Whether anything follows that, or must have.
+    /// Whether any record follows the state, or did once.
     pub(super) used: bool,
 }
 
-/// A record that this release cannot read, though it was written so.
+/// A valid record that this release cannot read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Foreign;
 
-/// Reads `bytes` of `segment` into `index`.
+/// Scans `bytes` of `segment` into `index`.
 ///
-/// In the newest segment the first record that does not check is the end: what is behind it was
-/// never acknowledged. In an older one all was on disk before the next was begun; there a hole is
-/// counted as rotten, and reading goes on with the next record that checks.
+/// In the newest segment the first invalid record is the end: nothing after it was acknowledged.
+/// Older segments were synced as a whole, so an invalid range is counted as corrupt, and the scan
+/// continues with the next valid record.
 pub(super) fn scan(
     segment: SegmentId,
     bytes: &[u8],
@@ -96,33 +94,32 @@ pub(super) fn scan(
     }
 }
 
-/// Returns whether `bytes` of `segment` do not begin as it does, though something follows.
+/// Returns whether `segment` does not begin with its header, though data follows.
 ///
-/// The first record lies in one sector, and a write that was cut off leaves zeros behind it: such a
-/// segment was begun, and has rotted or is another one's.
+/// The header is in one sector, and a torn write leaves zeros after it. So such a segment is
+/// corrupt, or belongs to another log.
 pub(super) fn is_mixed_up(segment: SegmentId, bytes: &[u8]) -> bool {
     format::decode(bytes, segment, 0) == Err(ReadError::Broken)
         && !is_zero(at(bytes, format::START_BYTES as u64))
 }
 
-/// Returns whether there is nothing in `bytes`.
+/// Returns whether `bytes` are all zero.
 pub(super) fn is_zero(bytes: &[u8]) -> bool {
     bytes
         .chunks(ZEROS.len())
         .all(|chunk| Some(chunk) == ZEROS.get(..chunk.len()))
 }
 
-/// What an unused part of a segment is compared with.
 pub(super) const ZEROS: [u8; 512] = [0; 512];
 
-/// How often a search may read each byte of a segment, on average: mails that look like the heads
-/// of records make it read more.
+/// How often a search may read each byte of a segment, on average. Mails that imitate record heads
+/// make it read more.
 const SEARCH_FACTOR: u64 = 8;
 
-/// What a [`LogRecord::Ready`] takes.
+/// Size of a [`LogRecord::Ready`], bytes.
 const READY_BYTES: u64 = HEAD_BYTES as u64 + 1;
 
-/// Returns whether the state at a segment's beginning has such records.
+/// Returns whether this record is part of the state.
 const fn is_state(record: &LogRecord<'_>) -> bool {
     match record {
         LogRecord::Start(_)
@@ -138,13 +135,13 @@ const fn is_state(record: &LogRecord<'_>) -> bool {
     }
 }
 
-/// Returns whether a hole of `len` bytes at the front of `rest` is a [`LogRecord::Ready`]: no other
-/// record is as short.
+/// Returns whether a corrupt range of `len` bytes was a [`LogRecord::Ready`]: no other record is as
+/// short.
 fn is_ready_lost(rest: &[u8], len: u64) -> bool {
     len == READY_BYTES && rest.get(4..HEAD_BYTES) == Some(&[0, 0, 0, 1])
 }
 
-/// Returns where the record behind a rotten one begins, where the rotten one's length is whole.
+/// Returns the position after a corrupt record, if its length field is intact.
 fn skip(rest: &[u8], hole: Place) -> Option<u64> {
     let len = u32::from_be_bytes(*rest.get(4..HEAD_BYTES)?.first_chunk()?);
     let step = u64::from(len).saturating_add(HEAD_BYTES as u64);
@@ -154,10 +151,10 @@ fn skip(rest: &[u8], hole: Place) -> Option<u64> {
         .then_some(next)
 }
 
-/// Returns where the next record begins that checks where it lies.
+/// Returns the position of the next valid record.
 ///
-/// That may be inside the body of a mail whose head is lost, and whose sender guessed where it would
-/// lie; nothing else tells where the next record begins.
+/// It may be inside the body of a mail whose head is lost, if the sender guessed its position;
+/// there is no other way to find the next record.
 fn search(rest: &[u8], hole: Place, budget: &mut u64) -> Option<u64> {
     for (step, head) in (0_u64..).zip(rest.windows(HEAD_BYTES)).skip(1) {
         let len = head.last_chunk().map_or(0, |len| u32::from_be_bytes(*len));

@@ -1,8 +1,8 @@
-//! Where the log's bytes lie.
+//! Storage of the log's bytes.
 
 use core::fmt;
 
-/// One file of the log; later ones have larger numbers, none is used twice.
+/// Number of a segment; increasing, never reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SegmentId(pub u64);
 
@@ -14,64 +14,64 @@ impl SegmentId {
     }
 }
 
-/// The files of a log: the one place where the hub meets a disk.
+/// The files of a log: the hub's interface to a disk.
 ///
-/// An error of `write` or `sync` says nothing about which bytes are on disk, and a later `sync`
-/// that succeeds does not either: the system may have dropped the pages (what `PostgreSQL`
-/// met in 2018). The log therefore never goes on with a segment after an error.
+/// After an error of `write` or `sync`, it is unknown which bytes are on disk, even if a later
+/// `sync` succeeds: the system may have dropped the pages (as `PostgreSQL` found in 2018). So the
+/// log never writes to a segment again after an error.
 pub trait SegmentFile {
-    /// Returns all segments with their lengths in bytes, in the order of their numbers.
+    /// Returns all segments with their lengths in bytes, ordered by number.
     ///
     /// # Errors
     ///
-    /// [`FileError::Failed`] where the folder cannot be read.
+    /// [`FileError::Failed`] if the folder cannot be read.
     fn list(&mut self) -> Result<Vec<(SegmentId, u64)>, FileError>;
 
-    /// Makes a segment of `bytes` zeros, whose space is taken; durable when it returns.
+    /// Allocates a segment of `bytes` zeros; it is durable on return.
     ///
     /// # Errors
     ///
-    /// [`FileError::Full`] where the disk has no room, or the system no descriptor; nothing is left
-    /// of the segment then. After another error nothing is written any more.
+    /// [`FileError::Full`] if the disk has no room or the system no descriptor; then nothing is
+    /// left of the segment. After another error nothing is written any more.
     fn allocate(&mut self, segment: SegmentId, bytes: u64) -> Result<(), FileError>;
 
-    /// Writes `bytes` at `offset` of an allocated segment, inside its length.
+    /// Writes `bytes` at `offset`, within the segment's length.
     ///
     /// # Errors
     ///
-    /// [`FileError`] after which any part may be written.
+    /// [`FileError`]; any part may be written.
     fn write(&mut self, segment: SegmentId, offset: u64, bytes: &[u8]) -> Result<(), FileError>;
 
-    /// Returns once all that was written to `segment` is on disk.
+    /// Syncs all writes to `segment`.
     ///
     /// # Errors
     ///
-    /// [`FileError`] after which nobody knows what is.
+    /// [`FileError`]; it is unknown which writes are on disk.
     fn sync(&mut self, segment: SegmentId) -> Result<(), FileError>;
 
-    /// Fills `buf` from `offset` on and returns how many bytes there were.
+    /// Fills `buf` from `offset`; returns the number of bytes read.
     ///
     /// # Errors
     ///
-    /// [`FileError::Failed`] where the disk cannot be read.
+    /// [`FileError::Failed`] if the disk cannot be read.
     fn read(&mut self, segment: SegmentId, offset: u64, buf: &mut [u8])
     -> Result<usize, FileError>;
 
-    /// Removes a segment; durable when it returns, so that segments never return out of order.
+    /// Removes a segment; durable on return, so that removed segments never reappear out of order.
     ///
     /// # Errors
     ///
-    /// [`FileError::Failed`] where it cannot be removed.
+    /// [`FileError::Failed`] if it cannot be removed.
     fn remove(&mut self, segment: SegmentId) -> Result<(), FileError>;
 }
 
-/// Why a file did not do as it was told.
+/// Why a file operation failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FileError {
-    /// No room is left.
+    /// The disk is full.
     Full,
-    /// Anything else.
+    /// Any other error.
     Failed,
 }
 

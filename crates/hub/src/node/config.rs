@@ -1,53 +1,51 @@
-//! What a node is, and its limits and times.
+//! Configuration of a node.
 
 use core::time::Duration;
 
 use crate::name::Name;
 use crate::role::Role;
 
-/// What a node is, and its limits and times.
+/// Role, limits and timeouts of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeConfig {
-    /// What it joins as; a game node.
+    /// Role to join with; a game node.
     pub role: Role,
-    /// What it serves, at most 16 names; none.
+    /// Services provided, at most 16; none.
     pub services: Vec<Name>,
-    /// Whether it wants to hear of other nodes; yes.
+    /// Whether to watch other nodes; yes.
     pub watch_nodes: bool,
-    /// Whether it wants to hear of players of other nodes; no.
+    /// Whether to watch players of other nodes; no.
     pub watch_players: bool,
-    /// How often it says that it lives; 1 s.
+    /// Interval of heartbeats; 1 s.
     pub heartbeat: Duration,
-    /// A link from which no whole record came for so long is given up; 3 s. It sets how slow a link
-    /// to a node may be: 22 KiB/s for the longest record.
+    /// Idle timeout: time without a whole record; 3 s. A link must carry at least 22 KiB/s, so that
+    /// the longest record fits.
     pub silence_max: Duration,
-    /// A dial that has not ended by then is given up; 5 s.
+    /// Timeout of a dial; 5 s.
     pub dial_timeout: Duration,
-    /// First wait before dialling again, doubled from try to try; 50 ms.
+    /// First redial delay, doubled each time; 50 ms.
     pub redial_min: Duration,
-    /// Longest wait before dialling again; 500 ms, so that after a restart of the hub all are back
-    /// within a second.
+    /// Longest redial delay; 500 ms, so that all nodes rejoin within a second of a hub restart.
     pub redial_max: Duration,
-    /// Wait before dialling again where the hub does not know this node; 5 s.
+    /// Redial delay if the hub rejects this node; 5 s.
     pub refused_wait: Duration,
-    /// Mails that wait to be on the hub's disk; 4,096.
+    /// Mails not confirmed as stored; 4,096.
     pub mails_max: usize,
-    /// Their bodies together, bytes; 16 MiB.
+    /// Bytes of these mails; 16 MiB.
     pub mail_bytes_max: usize,
-    /// Live records that wait to be written, bytes; 4 MiB.
+    /// Calls, replies and broadcasts that wait to be written, bytes; 4 MiB.
     pub outbox_bytes_max: usize,
-    /// Calls that wait for their reply; 1,024.
+    /// Open calls; 1,024.
     pub calls_max: usize,
-    /// Events that wait for the application; 16,384. Requests beyond it are answered as busy,
-    /// broadcasts dropped and counted.
+    /// Events queued for the application; 16,384. Beyond it, requests are answered with `Busy`, and
+    /// broadcasts are dropped and counted.
     pub events_max: usize,
-    /// Players at once; 65,536.
+    /// Claimed players; 65,536.
     pub players_max: usize,
-    /// How often counts are sent; 1 s.
+    /// Interval at which counts are sent; 1 s.
     pub counts_interval: Duration,
-    /// Keys that are counted between two sends; 1,024. Increases of further ones are dropped and
-    /// counted.
+    /// Keys counted per interval; 1,024. Increases of further keys are dropped and counted.
     pub count_keys_max: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What a node tells its application, asks its driver, and counts.
+//! Events, commands, errors and counters of a node.
 
 use core::fmt;
 
@@ -11,84 +11,83 @@ use crate::name::Name;
 use crate::record::{CallError, DownReason, MailRefusal, NodeInfo, RevokeReason};
 use crate::redact::Redacted;
 
-/// What a node tells its application.
+/// An event for the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NodeEvent {
-    /// The hub has let this node join.
+    /// The node has joined.
     Joined {
-        /// The number of this run.
+        /// The epoch of this run.
         epoch: Epoch,
-        /// Which log the hub keeps. Where it is another than before, as after a disk was replaced,
-        /// all numbers of mails are void: those of mails that were not acknowledged, and those that
-        /// clients have persisted.
+        /// The hub's log. If it has changed, for example after a disk was replaced, all mail
+        /// numbers are void, including those that clients have persisted.
         log: LogId,
     },
-    /// The link to the hub has ended; the node dials again by itself.
+    /// The link has closed; the node redials by itself.
     HubDown,
-    /// The hub has ended the link, and why. After [`DownReason::Fenced`] the node does not dial
-    /// again.
+    /// The hub has closed the link. After [`DownReason::Fenced`] the node does not redial.
     Refused(DownReason),
     /// A call has ended.
     Reply {
-        /// Which.
+        /// The caller's number of the call.
         call: CallId,
-        /// The answer, or why there is none.
+        /// The reply, or why there is none.
         result: Result<Redacted<Bytes>, CallError>,
     },
-    /// Another node asks; [`Node::reply`](crate::Node::reply) answers.
+    /// A request from another node; answer it with [`Node::reply`](crate::Node::reply).
     Request {
-        /// What to answer.
+        /// Handle for the reply.
         ticket: Ticket,
-        /// Who asks, as the hub has info proved.
+        /// The calling node, as authenticated by the hub.
         from: NodeId,
-        /// Which run of it.
+        /// The run of the calling node.
         instance: InstanceId,
-        /// Whom it asks: this node, a service or a player of it.
+        /// The address called: this node, or a service or player on it.
         to: Addr,
-        /// What it asks.
+        /// The request.
         body: Redacted<Bytes>,
     },
-    /// A mail of this node is on the hub's disk.
+    /// A mail from this node is on the hub's disk.
     MailStored(SenderSeq),
-    /// A mail of this node is not kept, for good.
+    /// A mail from this node was rejected permanently.
     MailRefused(SenderSeq, MailRefusal),
-    /// A mail for a player of this node; [`Node::acknowledge`](crate::Node::acknowledge) ends it.
+    /// A mail for a player on this node; confirm it with
+    /// [`Node::acknowledge`](crate::Node::acknowledge).
     Mail {
-        /// For whom, and for which session of the player: one that names another claim than the
-        /// last is not for the client that is connected now.
+        /// The claim that it is for. If the player has been claimed again since, it is not for the
+        /// client that is connected now.
         claim: ClaimId,
-        /// Its place in the mailbox.
+        /// Its number in the mailbox.
         seq: MailSeq,
-        /// Who sent it.
+        /// The sending node.
         from: NodeId,
-        /// What it says.
+        /// The payload.
         body: Redacted<Bytes>,
     },
-    /// The claim of a player stands.
+    /// A claim was granted.
     Claimed(ClaimId),
-    /// The claim of a player has ended.
+    /// A claim has ended.
     ClaimLost(ClaimId, RevokeReason),
-    /// Another node to all.
+    /// A broadcast from another node.
     Broadcast {
-        /// Who says it.
+        /// The sending node.
         from: NodeId,
-        /// What it is about.
+        /// The topic.
         topic: Name,
-        /// What is said.
+        /// The payload.
         body: Redacted<Bytes>,
     },
-    /// What is known of presence is void; what follows is all there is.
+    /// All presence received so far is void; a snapshot follows.
     PresenceReset,
-    /// How a node is: which run has joined, if any.
+    /// State of a node; `None` if it is not joined.
     NodePresence(NodeId, Option<NodeInfo>),
-    /// Where a player is, and the holder's note.
+    /// The node that holds a player, with its note; `None` if nobody holds it.
     PlayerPresence(ClientId, Option<(NodeId, Redacted<Bytes>)>),
-    /// What there was at the reset has been told.
+    /// The snapshot is complete; changes follow.
     PresenceComplete,
 }
 
-/// One session of a player on this node: what [`Node::claim`](crate::Node::claim) gave.
+/// Identifies a claim, as returned by [`Node::claim`](crate::Node::claim).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClaimId {
     pub(super) player: ClientId,
@@ -103,32 +102,32 @@ impl ClaimId {
     }
 }
 
-/// A request to answer, over the link it came by.
+/// Identifies a request, and the link that it arrived on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket {
     pub(super) link: ConnectionId,
     pub(super) request: RequestId,
 }
 
-/// What a node asks its driver to do.
+/// A command for the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NodeCommand {
-    /// Open a connection and prove both keys.
+    /// Open an authenticated connection.
     Dial {
-        /// Who shall be at the other end.
+        /// The required identity of the peer.
         hub: NodeId,
-        /// Where, as `host:port`.
+        /// Address as `host:port`.
         address: String,
     },
 }
 
 impl Effect for NodeCommand {
-    /// That the connection is open is told by `handle_opened`; this may come before or after it.
+    /// The result of the dial. `handle_opened` reports the connection, before or after this.
     type Outcome = Result<(), DialError>;
 }
 
-/// The hub was not reached.
+/// The dial failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DialError;
 
@@ -140,15 +139,15 @@ impl fmt::Display for DialError {
 
 impl core::error::Error for DialError {}
 
-/// Why the node did not take something; what it was is handed back.
+/// Why something was not accepted; returns the payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendError {
     /// No link to the hub is up.
     HubDown(Redacted<Bytes>),
-    /// What waits has reached its bound.
+    /// A limit is reached.
     Full(Redacted<Bytes>),
-    /// The body is over 64 KiB, or the note over 256 bytes.
+    /// The body exceeds 64 KiB, or the note 256 bytes.
     TooLong(Redacted<Bytes>),
 }
 
@@ -164,30 +163,30 @@ impl fmt::Display for SendError {
 
 impl core::error::Error for SendError {}
 
-/// What a node has counted since it was made.
+/// Counters of a node since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeStats {
-    /// Dials asked for.
+    /// Dials started.
     pub dials: u64,
-    /// Links whose other end was not the hub.
+    /// Connections to a peer that was not the hub.
     pub strangers: u64,
-    /// Records that were none.
+    /// Records that do not decode.
     pub malformed: u64,
-    /// Mails that came again and were not given to the application again.
+    /// Repeated mails, which were not delivered to the application again.
     pub mail_repeated: u64,
-    /// Mails of players that are not claimed here.
+    /// Mails for players that are not claimed here.
     pub mail_stray: u64,
-    /// Replies to calls that nobody waits for.
+    /// Replies to calls that are not open.
     pub replies_unknown: u64,
-    /// Replies of the application that came after their link had ended.
+    /// Replies from the application whose link had closed.
     pub replies_stale: u64,
-    /// Requests answered as busy because events wait.
+    /// Requests answered with `Busy`, since the event queue was full.
     pub requests_refused: u64,
-    /// Broadcasts dropped because events wait.
+    /// Broadcasts dropped, since the event queue was full.
     pub broadcasts_dropped: u64,
-    /// Increases dropped because too many keys wait.
+    /// Increases dropped, since too many keys were counted.
     pub counts_dropped: u64,
-    /// Completions of commands that are not known, or were completed before.
+    /// Completions of commands that are unknown or already completed.
     pub completions_unknown: u64,
 }

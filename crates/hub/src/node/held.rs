@@ -1,4 +1,4 @@
-//! Players of this node, and how far their mail has come.
+//! Claimed players of this node, and the delivery state of their mail.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,37 +8,36 @@ use wire::ClientId;
 use super::event::ClaimId;
 use crate::id::{ClaimNumber, Lease, MailSeq};
 
-/// Players of this node, and what the hub has yet to hear of them.
+/// Claimed players, and what is still to be sent to the hub about them.
 #[derive(Debug, Default)]
 pub(super) struct HeldPlayers {
-    /// The last number given to a claim.
+    /// The last claim number assigned.
     last_claim: ClaimNumber,
     players: BTreeMap<ClientId, HeldPlayer>,
-    /// Whose claim has ended and is to be released before it is made again, with the last
-    /// acknowledgement where that is to be sent first.
+    /// Claims to release, each with a last acknowledgement to send first.
     releases: BTreeMap<ClientId, (ClaimNumber, Option<MailSeq>)>,
-    /// Whose claim is to be sent.
+    /// Players whose claim is to be sent.
     claims: BTreeSet<ClientId>,
-    /// Whose acknowledgement is to be sent.
+    /// Players whose acknowledgement is to be sent.
     acks: BTreeSet<ClientId>,
 }
 
-/// A player of this node.
+/// A claimed player.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HeldPlayer {
     pub(super) claim: ClaimId,
     pub(super) lease: Lease,
-    /// The last mail that the application was given.
+    /// The last mail delivered to the application.
     pub(super) delivered: MailSeq,
     /// The last mail that the application has acknowledged.
     pub(super) acknowledged: MailSeq,
     pub(super) meta: Bytes,
-    /// Whether the hub was told of it over this link.
+    /// Whether the claim was sent over this link.
     sent: bool,
 }
 
 impl HeldPlayers {
-    /// Begins a claim, and ends the one before.
+    /// Starts a claim; ends an earlier one of the player.
     pub(super) fn claim(&mut self, player: ClientId, delivered: MailSeq, meta: Bytes) -> ClaimId {
         self.release(player);
         self.last_claim = ClaimNumber(self.last_claim.0.saturating_add(1));
@@ -59,14 +58,15 @@ impl HeldPlayers {
         claim
     }
 
-    /// Forgets a player whose claim the hub has ended.
+    /// Removes a player whose claim the hub has ended.
     pub(super) fn remove(&mut self, player: ClientId) -> Option<HeldPlayer> {
         self.claims.remove(&player);
         self.acks.remove(&player);
         self.players.remove(&player)
     }
 
-    /// Forgets a player, and tells the hub where it knows of it. Returns whether there was one.
+    /// Removes a player, and queues a release if the hub knows the claim. Returns whether it was
+    /// claimed.
     pub(super) fn release(&mut self, player: ClientId) -> bool {
         let ack = self.acks.contains(&player);
         let Some(held) = self.remove(player) else {
@@ -79,8 +79,8 @@ impl HeldPlayers {
         true
     }
 
-    /// Forgets what lived with a link: over the next one the hub hears of claims only, and frees
-    /// who is not claimed again.
+    /// Drops acknowledgements and releases when the link closes: after the next join the hub ends
+    /// each claim that is not renewed.
     pub(super) fn on_down(&mut self) {
         self.releases.clear();
         self.claims.clear();
@@ -90,7 +90,7 @@ impl HeldPlayers {
         }
     }
 
-    /// Forgets how far mail has come: the hub keeps another log.
+    /// Resets delivery state, since the hub has another log.
     pub(super) fn forget_marks(&mut self) {
         for held in self.players.values_mut() {
             held.delivered = MailSeq(0);
@@ -99,16 +99,15 @@ impl HeldPlayers {
         }
     }
 
-    /// Tells the hub of all players again, over a new link.
+    /// Queues all claims for a new link.
     pub(super) fn reclaim(&mut self) {
         self.claims = self.players.keys().copied().collect();
         self.acks.clear();
     }
 
-    /// Notes a mail that came; returns whether it is new.
+    /// Records a delivered mail; returns whether it is new.
     ///
-    /// What was under way to an earlier claim is stray: it may be ahead of what this one has yet
-    /// to hear.
+    /// Mail for an earlier claim is stray: its number may exceed what this claim has received.
     pub(super) fn deliver(
         &mut self,
         player: ClientId,
@@ -122,14 +121,14 @@ impl HeldPlayers {
             held.delivered = seq;
             return Delivered::New(held.claim);
         }
-        // The hub has not heard of the acknowledgement.
+        // The acknowledgement did not reach the hub.
         if seq <= held.acknowledged {
             self.acks.insert(player);
         }
         Delivered::Repeated
     }
 
-    /// Takes an acknowledgement; returns whether the claim still is this one.
+    /// Records an acknowledgement; returns whether the claim is current.
     pub(super) fn acknowledge(&mut self, claim: ClaimId, upto: MailSeq) -> bool {
         let player = claim.player;
         let Some(held) = self
@@ -147,7 +146,7 @@ impl HeldPlayers {
         true
     }
 
-    /// Returns the claim that has this number.
+    /// Returns the player if its claim has this number.
     pub(super) fn get_mut(
         &mut self,
         player: ClientId,
@@ -158,7 +157,7 @@ impl HeldPlayers {
             .filter(|held| held.claim.number == number)
     }
 
-    /// Returns a release to send, or the acknowledgement that goes before it.
+    /// Returns the next release, or the acknowledgement to send before it.
     pub(super) fn next_release(&self) -> Option<(ClientId, ClaimNumber, Option<MailSeq>)> {
         let (player, (claim, ack)) = self.releases.first_key_value()?;
         Some((*player, *claim, *ack))
@@ -172,13 +171,11 @@ impl HeldPlayers {
         }
     }
 
-    /// Returns a claim to send.
     pub(super) fn next_claim(&self) -> Option<(ClientId, &HeldPlayer)> {
         let player = self.claims.first()?;
         Some((*player, self.players.get(player)?))
     }
 
-    /// Returns an acknowledgement to send.
     pub(super) fn next_ack(&self) -> Option<(ClientId, MailSeq)> {
         let player = self.acks.first()?;
         Some((*player, self.players.get(player)?.acknowledged))
@@ -195,14 +192,14 @@ impl HeldPlayers {
         self.acks.remove(&player);
     }
 
-    /// Returns whether the claim still is this one.
+    /// Returns whether the claim is current.
     pub(super) fn is_current(&self, claim: ClaimId) -> bool {
         self.players
             .get(&claim.player)
             .is_some_and(|held| held.claim == claim)
     }
 
-    /// Returns about how many bytes all of it takes.
+    /// Returns about how many bytes it holds.
     pub(super) fn memory_bytes(&self) -> usize {
         let each = size_of::<HeldPlayer>().saturating_add(64);
         let notes: usize = self.players.values().map(|held| held.meta.len()).sum();
@@ -216,7 +213,7 @@ impl HeldPlayers {
     }
 }
 
-/// What a mail that came is.
+/// Result of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Delivered {
     New(ClaimId),

@@ -1,4 +1,4 @@
-//! The link of a node to its hub, from dial to end.
+//! The link of a node to its hub.
 
 use wire::{CommandId, ConnectionId, Instant, Outbound, PeerIdentity};
 
@@ -6,42 +6,39 @@ use super::{Node, NodeCommand, NodeConfig, NodeEvent};
 use crate::record::{CallError, DownReason, Join, MailSubmission, ToHub, VERSION};
 use crate::redact::Redacted;
 
-/// How far the link has come.
+/// State of the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LinkState {
-    /// There is none.
+    /// Not connected.
     Down {
-        /// When to dial.
+        /// When to dial again.
         redial_at: Instant,
     },
-    /// The driver dials.
+    /// A dial is in progress.
     Dialling {
-        /// By this command; none once it is completed, and the connection has yet to be told.
+        /// The dial command; `None` once it has completed, while `handle_opened` is pending.
         id: Option<CommandId>,
-        /// When to give up.
         deadline: Instant,
     },
-    /// Open; the hub has yet to answer the join.
+    /// Connected; the join is not answered yet.
     Joining {
         connection: ConnectionId,
-        /// When to give up.
         deadline: Instant,
         /// Whether the join was written.
         join_sent: bool,
     },
-    /// Joined.
     Up {
         connection: ConnectionId,
-        /// When something came last.
+        /// When the last record arrived.
         last_received: Instant,
         /// When the next heartbeat is due.
         heartbeat_at: Instant,
-        /// Whether it is to be written.
+        /// Whether to write a heartbeat.
         heartbeat: bool,
     },
-    /// The node leaves in order.
+    /// The leave record is being written.
     Leaving { connection: ConnectionId },
-    /// Over for good.
+    /// Closed permanently.
     Ended,
 }
 
@@ -70,7 +67,7 @@ impl LinkState {
 }
 
 impl Node {
-    /// Returns the connection over which the node has joined.
+    /// Returns the connection if the node has joined.
     pub(super) const fn up(&self) -> Option<ConnectionId> {
         if let LinkState::Up { connection, .. } = self.link {
             Some(connection)
@@ -85,7 +82,7 @@ impl Node {
             self.closing.push_back(connection);
             return;
         }
-        // A dial that was given up may succeed after the next has begun; one link is enough.
+        // A dial that timed out may still succeed after the next one has started; keep only one.
         if !matches!(
             self.link,
             LinkState::Down { .. } | LinkState::Dialling { .. }
@@ -101,7 +98,7 @@ impl Node {
         };
     }
 
-    /// The hub has let this node join.
+    /// Handles the hub's answer to the join.
     pub(super) fn on_joined(&mut self, connection: ConnectionId) {
         self.attempts = 0;
         self.link = LinkState::Up {
@@ -115,7 +112,7 @@ impl Node {
         self.counter.on_interval();
     }
 
-    /// The link has ended, or is given up: what lives with it ends in this turn.
+    /// Handles the end of the link; open calls end in the same turn.
     pub(super) fn on_down(&mut self) {
         let was_up = self.up().is_some();
         self.outbox.clear();
@@ -138,7 +135,7 @@ impl Node {
         self.redial_after(self.backoff());
     }
 
-    /// The hub ends the link.
+    /// Handles a close by the hub.
     pub(super) fn on_refused(&mut self, connection: ConnectionId, reason: DownReason) {
         self.closing.push_back(connection);
         self.on_down();
@@ -166,7 +163,7 @@ impl Node {
                     self.redial_after(self.backoff());
                 }
             }
-            // `handle_opened` came first.
+            // `handle_opened` was called before.
             LinkState::Joining { .. } | LinkState::Up { .. } if outcome.is_ok() => {}
             LinkState::Down { .. }
             | LinkState::Dialling { .. }
@@ -221,7 +218,7 @@ impl Node {
         }
     }
 
-    /// Writes the next record that the credit covers.
+    /// Writes the next record within the credit.
     pub(super) fn write(&mut self, buf: &mut Vec<u8>) -> Option<Outbound> {
         let connection = self.link.connection()?;
         let start = buf.len();
@@ -239,7 +236,7 @@ impl Node {
         })
     }
 
-    /// Encodes what comes next: what keeps the link, then what frees, then live records, then mail.
+    /// Encodes the next record. Order: heartbeats, acknowledgements and claims, live records, mail.
     fn encode_next(&self, buf: &mut Vec<u8>) -> Option<Source> {
         match self.link {
             LinkState::Joining {
@@ -371,14 +368,14 @@ impl Node {
 
     fn redial_after(&mut self, wait: core::time::Duration) {
         let nanos = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
-        // Between half and all of it, so that nodes that lost one hub do not dial as one.
+        // Random between half and the whole delay, so that nodes do not redial in step.
         let spread = self.generator.between(nanos / 2, nanos);
         self.link = LinkState::Down {
             redial_at: self.now + core::time::Duration::from_nanos(spread),
         };
     }
 
-    /// Doubles from dial to dial.
+    /// Doubles with each dial.
     fn backoff(&self) -> core::time::Duration {
         let doubled = 1_u32.checked_shl(self.attempts.min(16)).unwrap_or(u32::MAX);
         let wait = self.config.redial_min.saturating_mul(doubled / 2);
@@ -386,7 +383,7 @@ impl Node {
     }
 }
 
-/// Where a record that is written came from.
+/// Source of a written record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     Join,

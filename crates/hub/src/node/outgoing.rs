@@ -1,4 +1,4 @@
-//! Mails that are not yet known to be on the hub's disk.
+//! Mails that are not confirmed as stored.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -8,39 +8,38 @@ use wire::{ClientId, Generator, Instant};
 
 use crate::id::SenderSeq;
 
-/// Mails that are not yet known to be on the hub's disk, in the order of their numbers.
+/// Mails that are not confirmed as stored, ordered by number.
 ///
-/// They go out in order, and all of them again over each new link: the hub knows them by their
-/// numbers.
+/// They are sent in order, and all of them again over a new link: the hub detects repeats by
+/// number.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
     mails: VecDeque<OutgoingMail>,
-    /// Their bodies together.
+    /// Bytes of their payloads.
     bytes: usize,
-    /// The last number given.
+    /// The last number assigned.
     last: SenderSeq,
-    /// How many of `mails` need not go over this link (any more), from the front on.
+    /// How many of `mails`, from the front, are sent or need not be sent over this link.
     sent: usize,
     /// Set while the hub has no room.
     paused: Option<Instant>,
-    /// Whether the hub had no room when it last spoke of these: the first one goes alone then, until
-    /// it is settled.
+    /// Set after the hub had no room: one mail is sent alone until it is settled.
     probing: bool,
-    /// How often in a row it had none.
+    /// Consecutive `Busy` verdicts.
     refusals: u32,
 }
 
-/// Longest pause, unless the hub asks for a longer one.
+/// Longest pause, unless the hub requests a longer one.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// A mail that is not yet known to be on the hub's disk.
+/// A mail that is not confirmed as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OutgoingMail {
     pub(super) seq: SenderSeq,
     pub(super) player: ClientId,
     pub(super) ttl_s: u32,
     pub(super) body: Bytes,
-    /// Whether it is known what became of it; one in front of it is not settled then.
+    /// Whether its verdict is known, while an earlier mail has none.
     settled: bool,
 }
 
@@ -58,9 +57,9 @@ impl Outgoing {
         self.last
     }
 
-    /// Takes word of a run; returns the mails that are settled by it, by number.
+    /// Applies a verdict to a run of mails; returns the numbers that it settles.
     ///
-    /// Runs come in any order: the hub's store completes in any.
+    /// Runs arrive in any order, since the store completes in any order.
     pub(super) fn settle(&mut self, first: SenderSeq, last: SenderSeq) -> Vec<SenderSeq> {
         let mut settled = Vec::new();
         let skipped = first.0.saturating_sub(self.settled().0.saturating_add(1));
@@ -88,11 +87,10 @@ impl Outgoing {
         settled
     }
 
-    /// Sends nothing for `wait` and some more, longer each time that the hub says so in a row; then
-    /// the first alone, and the others once it is settled.
+    /// Pauses for at least `wait`, longer with each consecutive refusal. Afterwards it sends one
+    /// mail alone, and the others once that is settled.
     ///
-    /// Sent all at once they would cost the hub as much again as they did, for nothing, from every
-    /// node at the same time.
+    /// Resending everything at once would repeat the load that the hub has just refused.
     pub(super) fn pause(
         &mut self,
         last: SenderSeq,
@@ -105,7 +103,7 @@ impl Outgoing {
         }
         self.sent = 0;
         self.probing = true;
-        // Word of mails that were under way together is one refusal.
+        // Verdicts on mails that were in flight together count as one refusal.
         if self.paused.is_none() {
             let doubled = wait.saturating_mul(1 << self.refusals.min(16));
             let pause = doubled.min(wait.max(PAUSE_MAX));
@@ -116,7 +114,7 @@ impl Outgoing {
         }
     }
 
-    /// Begins again over a new link.
+    /// Starts from the front over a new link.
     pub(super) const fn rewind(&mut self) {
         self.sent = 0;
         self.paused = None;
@@ -134,7 +132,6 @@ impl Outgoing {
         self.paused
     }
 
-    /// Returns the mail to send next.
     pub(super) fn next(&self) -> Option<&OutgoingMail> {
         match self.paused {
             None if self.probing && self.sent > 0 => None,
@@ -143,7 +140,7 @@ impl Outgoing {
         }
     }
 
-    /// Notes that [`next`](Self::next) was sent.
+    /// Marks [`next`](Self::next) as sent.
     pub(super) fn on_sent(&mut self) {
         self.sent = self.sent.saturating_add(1);
         self.skip_settled();
@@ -155,7 +152,7 @@ impl Outgoing {
         }
     }
 
-    /// Returns the last number before which all is settled.
+    /// Returns the last number up to which all mails are settled.
     pub(super) fn settled(&self) -> SenderSeq {
         let front = self.mails.front();
         front.map_or(self.last, |front| SenderSeq(front.seq.0.saturating_sub(1)))
@@ -165,7 +162,7 @@ impl Outgoing {
         self.mails.len()
     }
 
-    /// Returns about how many bytes it all takes.
+    /// Returns about how many bytes it holds.
     pub(super) fn memory_bytes(&self) -> usize {
         let each = size_of::<OutgoingMail>();
         self.mails

@@ -1,60 +1,60 @@
-//! First bytes of records. Codes once given are never used for something else.
+//! First bytes of records. A code is never reused.
 
-/// Node: who I am, first record of a link.
+/// Node: identifies itself; the first record of a link.
 pub const JOIN: u8 = 0x01;
-/// Node: I live; renews all leases of this node.
+/// Node: is alive; renews all its leases.
 pub const HEARTBEAT: u8 = 0x02;
-/// Node: I end in order; all leases of this node end now.
+/// Node: leaves; ends all its leases.
 pub const LEAVE: u8 = 0x03;
-/// Node: one request that wants one reply.
+/// Node: a call, which gets one reply.
 pub const CALL: u8 = 0x04;
 /// Node: the reply to a request.
 pub const REPLY: u8 = 0x05;
-/// Node: a mail to keep.
+/// Node: a mail to store.
 pub const MAIL: u8 = 0x06;
-/// Node: all mail of a mailbox up to here is handled.
+/// Node: acknowledges all mail of a mailbox up to a number.
 pub const MAIL_ACK: u8 = 0x07;
-/// Node: this player is with me.
+/// Node: claims a player.
 pub const CLAIM: u8 = 0x08;
-/// Node: this player is with me no longer.
+/// Node: releases a player.
 pub const RELEASE: u8 = 0x09;
-/// Node: to all other nodes.
+/// Node: a broadcast to all other nodes.
 pub const BROADCAST: u8 = 0x0a;
-/// Node: what was counted.
+/// Node: a batch of counts.
 pub const COUNTS: u8 = 0x0b;
 
-/// Hub: you have joined.
+/// Hub: accepts the join.
 pub const JOINED: u8 = 0x41;
-/// Hub: I live.
+/// Hub: is alive.
 pub const HUB_HEARTBEAT: u8 = 0x42;
-/// Hub: this link ends, and why.
+/// Hub: closes the link, with the reason.
 pub const DOWN: u8 = 0x43;
 /// Hub: a request to answer.
 pub const REQUEST: u8 = 0x44;
 /// Hub: the reply to a call.
 pub const CALL_REPLY: u8 = 0x45;
-/// Hub: what became of a run of mails.
+/// Hub: the verdict on a run of mails.
 pub const MAIL_SETTLED: u8 = 0x46;
 /// Hub: a mail for a player.
 pub const DELIVER: u8 = 0x47;
-/// Hub: the claim stands.
+/// Hub: grants a claim.
 pub const GRANTED: u8 = 0x48;
-/// Hub: the claim has ended.
+/// Hub: a claim has ended.
 pub const REVOKED: u8 = 0x49;
-/// Hub: from another node to all.
+/// Hub: a broadcast from another node.
 pub const HUB_BROADCAST: u8 = 0x4a;
-/// Hub: these counts are kept.
+/// Hub: confirms batches of counts.
 pub const COUNTED: u8 = 0x4b;
-/// Hub: forget what you know of presence; what follows is all there is.
+/// Hub: presence so far is void; a snapshot follows.
 pub const PRESENCE_RESET: u8 = 0x4c;
-/// Hub: how a node is.
+/// Hub: state of a node.
 pub const PRESENCE_NODE: u8 = 0x4d;
-/// Hub: where a player is.
+/// Hub: holder of a player.
 pub const PRESENCE_PLAYER: u8 = 0x4e;
-/// Hub: what there was at the reset is told.
+/// Hub: the snapshot is complete.
 pub const PRESENCE_COMPLETE: u8 = 0x4f;
 
-/// Codes that are given to records which no release has yet; a decoder refuses them.
+/// Codes reserved for later records; a decoder rejects them.
 ///
 /// | code | record |
 /// |---|---|

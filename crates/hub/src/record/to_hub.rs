@@ -1,4 +1,4 @@
-//! What a node says.
+//! Records from a node to the hub.
 
 use wire::{ClientId, InstanceId, Reader, Writer};
 
@@ -13,7 +13,7 @@ use crate::name::Name;
 use crate::redact::Redacted;
 use crate::role::Role;
 
-/// A record from a node to the hub; the tables give offsets from 0.
+/// A record from a node to the hub. Layouts list the size of each field in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ToHub<'a> {
@@ -25,109 +25,108 @@ pub enum ToHub<'a> {
     Leave,
     /// `code 1, call 8, timeout ms 4, address, body...`
     Call {
-        /// The caller's number.
+        /// The caller's number of the call.
         call: CallId,
-        /// How long the caller waits, milliseconds.
+        /// The caller's timeout, milliseconds.
         timeout_ms: u32,
-        /// Who shall answer.
+        /// The address.
         to: Addr,
-        /// What is asked.
+        /// The payload.
         body: Redacted<&'a [u8]>,
     },
-    /// `code 1, request 8, status 1, body...`; status 0 is an answer, else a [`CallError`].
+    /// `code 1, request 8, status 1, body...`; status 0 is a reply, else a [`CallError`].
     Reply {
-        /// The hub's number.
+        /// The hub's number of the request.
         request: RequestId,
-        /// The answer, or why there is none.
+        /// The reply, or why there is none.
         result: Result<Redacted<&'a [u8]>, CallError>,
     },
     /// `code 1, seq 8, settled 8, ttl s 4, address, body...`
     Mail(MailSubmission<'a>),
     /// `code 1, player 8, upto 8`
     MailAck {
-        /// Whose mailbox.
+        /// The player.
         player: ClientId,
-        /// The last mail that is handled; all before it are, too.
+        /// The last mail processed, and with it all before.
         upto: MailSeq,
     },
     /// `code 1, player 8, claim 8, lease 8, delivered 8, acknowledged 8, meta...`
     Claim {
-        /// Who is here.
+        /// The player.
         player: ClientId,
         /// The node's number of the session.
         claim: ClaimNumber,
-        /// The lease held before, or none.
+        /// The lease granted before, or none.
         lease: Lease,
-        /// The last mail that the player's handler has been given.
+        /// The last mail delivered to the player's handler.
         delivered: MailSeq,
-        /// The last mail that it has acknowledged.
+        /// The last mail acknowledged by it.
         acknowledged: MailSeq,
         /// A note for watchers, at most 256 bytes.
         meta: Redacted<&'a [u8]>,
     },
     /// `code 1, player 8, claim 8`
     Release {
-        /// Who has gone.
+        /// The player.
         player: ClientId,
         /// The session that ends.
         claim: ClaimNumber,
     },
     /// `code 1, topic, body...`
     Broadcast {
-        /// What it is about.
+        /// The topic.
         topic: Name,
-        /// What is said.
+        /// The payload.
         body: Redacted<&'a [u8]>,
     },
     /// `code 1, batch 8, count 1, (key, increase 8)...`
     Counts {
-        /// The node's number of this batch.
+        /// The node's number of the batch.
         batch: BatchSeq,
-        /// What was counted, and how often.
+        /// Keys and their increases.
         entries: Vec<(CountKey, u64)>,
     },
 }
 
-/// Who a node is.
+/// Identifies a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Join {
     /// Version of the records.
     pub version: u16,
-    /// What it joins as.
+    /// The role.
     pub role: Role,
-    /// Which run of it.
+    /// The run of the node.
     pub instance: InstanceId,
-    /// The epoch that the hub gave to this run before; 0 where it gave none yet. A run that was
-    /// superseded while its link was away is found out by it.
+    /// The epoch that the hub assigned to this run before; 0 if none. With it the hub detects a run
+    /// that was superseded while it was disconnected.
     pub epoch: Epoch,
-    /// Whether it wants to hear of nodes (bit 0) and of players (bit 1).
+    /// Whether to watch nodes (bit 0) and players (bit 1).
     pub watch: u8,
-    /// What it serves.
+    /// Services that it provides.
     pub services: Vec<Name>,
 }
 
-/// A mail on its way to the hub.
+/// A mail sent to the hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MailSubmission<'a> {
-    /// The sender's number of it.
+    /// The sender's number.
     pub seq: SenderSeq,
-    /// The sender knows what became of all its mails up to this one, and asks about none of them
-    /// again.
+    /// The sender has verdicts on all its mails up to this one, and will not resend them.
     pub settled: SenderSeq,
-    /// How long it is kept, seconds; 0 leaves it to the hub.
+    /// How long to keep it, seconds; 0 for the hub's default.
     pub ttl_s: u32,
-    /// Whose mailbox.
+    /// The address.
     pub to: Addr,
-    /// What it says.
+    /// The payload.
     pub body: Redacted<&'a [u8]>,
 }
 
 impl<'a> ToHub<'a> {
-    /// Takes `record` apart; allocates only for the lists of `Join` and `Counts`.
+    /// Decodes `record`; allocates for the lists of `Join` and `Counts` only.
     ///
     /// # Errors
     ///
-    /// [`DecodeError`] says what does not fit.
+    /// [`DecodeError`] if the record is invalid.
     pub fn decode(record: &'a [u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(record);
         let decoded = match reader.u8()? {
@@ -246,9 +245,9 @@ impl<'a> ToHub<'a> {
 }
 
 impl Join {
-    /// Bit of [`watch`](Self::watch): tell me of nodes.
+    /// Bit of [`watch`](Self::watch) for nodes.
     pub const WATCH_NODES: u8 = 1;
-    /// Bit of [`watch`](Self::watch): tell me of players.
+    /// Bit of [`watch`](Self::watch) for players.
     pub const WATCH_PLAYERS: u8 = 2;
 
     fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {

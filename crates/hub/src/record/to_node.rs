@@ -1,4 +1,4 @@
-//! What the hub says.
+//! Records from the hub to a node.
 
 use wire::{ClientId, InstanceId, NodeId, Reader, Writer};
 
@@ -15,21 +15,21 @@ use crate::name::Name;
 use crate::redact::Redacted;
 use crate::role::Role;
 
-/// A record from the hub to a node.
+/// A record from the hub to a node. Layouts list the size of each field in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ToNode<'a> {
     /// `code 1, epoch 4, boot 4, log 8, mail mark 8, count mark 8`
     Joined {
-        /// The number of this run of the node.
+        /// The epoch of this run of the node.
         epoch: Epoch,
-        /// How often the hub has started.
+        /// Starts of the hub.
         boot: u32,
-        /// Which log it keeps: numbers of mails of another one are void.
+        /// The hub's log; mail numbers of another log are void.
         log: LogId,
-        /// What became of all mails of this run up to this one is on disk.
+        /// The verdicts on all mails of this run up to this one are on disk.
         mail_mark: SenderSeq,
-        /// All batches of counts of this run up to this one are on disk.
+        /// All batches of this run up to this one are on disk.
         count_mark: BatchSeq,
     },
     /// `code 1`
@@ -38,11 +38,11 @@ pub enum ToNode<'a> {
     Down(DownReason),
     /// `code 1, request 8, from 32, instance 8, timeout ms 4, address, body...`
     Request(Request<'a>),
-    /// `code 1, call 8, status 1, body...`; status 0 is an answer, else a [`CallError`].
+    /// `code 1, call 8, status 1, body...`; status 0 is a reply, else a [`CallError`].
     Reply {
-        /// The caller's number.
+        /// The caller's number of the call.
         call: CallId,
-        /// The answer, or why there is none.
+        /// The reply, or why there is none.
         result: Result<Redacted<&'a [u8]>, CallError>,
     },
     /// `code 1, first 8, last 8, verdict 1, retry ms 4`; verdict 0 is stored, 255 busy, else a
@@ -50,122 +50,122 @@ pub enum ToNode<'a> {
     MailSettled {
         /// The first mail of the run.
         first: SenderSeq,
-        /// The last one.
+        /// The last mail of the run.
         last: SenderSeq,
-        /// What became of them.
+        /// The verdict.
         verdict: MailVerdict,
-        /// Where they were not taken now, how long to wait, milliseconds.
+        /// If busy, the delay before a retry, milliseconds.
         retry_ms: u32,
     },
     /// `code 1, player 8, claim 8, seq 8, from 32, epoch 4, sender seq 8, body...`
     Deliver(Delivery<'a>),
     /// `code 1, player 8, claim 8, lease 8`
     Granted {
-        /// Who was claimed.
+        /// The player.
         player: ClientId,
         /// The node's number of the session.
         claim: ClaimNumber,
-        /// The hub's, to be named over the next link.
+        /// The lease, to send with the next claim of the player.
         lease: Lease,
     },
     /// `code 1, player 8, claim 8, reason 1`
     Revoked {
-        /// Who was claimed.
+        /// The player.
         player: ClientId,
-        /// The session that has ended, or was never granted.
+        /// The session that has ended, or was not granted.
         claim: ClaimNumber,
-        /// Why.
+        /// The reason.
         reason: RevokeReason,
     },
     /// `code 1, from 32, topic, body...`
     Broadcast {
-        /// Who says it.
+        /// The sending node.
         from: NodeId,
-        /// What it is about.
+        /// The topic.
         topic: Name,
-        /// What is said.
+        /// The payload.
         body: Redacted<&'a [u8]>,
     },
     /// `code 1, upto 8`
     Counted {
-        /// All batches up to this one are on disk.
+        /// The last batch on disk.
         upto: BatchSeq,
     },
     /// `code 1`
     PresenceReset,
     /// `code 1, node 32, up 1 [, instance 8, epoch 4, role 1, count 1, services...]`
     PresenceNode {
-        /// Which node.
+        /// The node.
         node: NodeId,
-        /// Which run of it is joined, if any.
+        /// The run that is joined, if any.
         info: Option<NodeInfo>,
     },
     /// `code 1, player 8, held 1 [, node 32, meta...]`
     PresencePlayer {
-        /// Which player.
+        /// The player.
         player: ClientId,
-        /// Who holds the claim, and its note.
+        /// The node that holds the claim, and its note.
         holder: Option<(NodeId, Redacted<&'a [u8]>)>,
     },
     /// `code 1`
     PresenceComplete,
 }
 
-/// One run of a node, as watchers see it.
+/// A run of a node, as shown to watchers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeInfo {
-    /// Which run.
+    /// The run of the node.
     pub instance: InstanceId,
-    /// Its number.
+    /// The epoch of the run.
     pub epoch: Epoch,
-    /// What it joined as.
+    /// The role.
     pub role: Role,
-    /// What it serves.
+    /// Services that it provides.
     pub services: Vec<Name>,
 }
 
-/// A request to answer. Who asks is stamped by the hub from the link, never by the body.
+/// A request to answer. The hub sets the caller's identity from its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// The hub's number of it.
+    /// The hub's number.
     pub request: RequestId,
-    /// Which node asks.
+    /// The calling node.
     pub from: NodeId,
-    /// Which run of it.
+    /// The run of the calling node.
     pub instance: InstanceId,
-    /// How long the asker still waits, milliseconds.
+    /// Remaining time of the call, milliseconds.
     pub timeout_ms: u32,
-    /// Whom it asks.
+    /// The address called.
     pub to: Addr,
-    /// What it asks.
+    /// The payload.
     pub body: Redacted<&'a [u8]>,
 }
 
 /// A mail for a player.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery<'a> {
-    /// Whose mailbox.
+    /// The player.
     pub player: ClientId,
     /// The session that it is for.
     pub claim: ClaimNumber,
-    /// Its place there.
+    /// Its number in the mailbox.
     pub seq: MailSeq,
-    /// Which node sent it.
+    /// The sending node.
     pub from: NodeId,
-    /// Which run of it.
+    /// The run of the sending node.
     pub epoch: Epoch,
-    /// The sender's number of it.
+    /// The sender's number.
     pub sender_seq: SenderSeq,
-    /// What it says.
+    /// The payload.
     pub body: Redacted<&'a [u8]>,
 }
 
 impl<'a> ToNode<'a> {
-    /// Takes `record` apart; allocates only for the services of `PresenceNode`.
+    /// Decodes `record`; allocates for the services of `PresenceNode` only.
     ///
     /// # Errors
     ///
-    /// [`DecodeError`] says what does not fit.
+    /// [`DecodeError`] if the record is invalid.
     pub fn decode(record: &'a [u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(record);
         let decoded = match reader.u8()? {

@@ -1,4 +1,4 @@
-//! What a hub asks of its store, and how that ends.
+//! Store commands and their outcomes.
 
 use core::fmt;
 
@@ -12,11 +12,11 @@ use crate::log::format::StoredMail;
 use crate::record::MailVerdict;
 use crate::redact::Redacted;
 
-/// An effect that a hub asks for.
+/// A command for the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Command {
-    /// Something for the store.
+    /// Pass it to the store.
     Store(StoreOp),
 }
 
@@ -27,145 +27,145 @@ impl Effect for Command {
 /// How a command ended.
 pub type Outcome = Result<Completed, StoreError>;
 
-/// Something for the store.
+/// A store operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreOp {
-    /// Gives a run of a node its epoch: that of before where it is the same instance, else the
-    /// next one.
+    /// Assigns an epoch to a run of a node: the last one if the instance is the same, else the
+    /// next.
     Join {
-        /// Which node.
+        /// The node.
         node: NodeId,
-        /// Which run of it.
+        /// The run of the node.
         instance: InstanceId,
-        /// The epoch that this run says it was given before; 0 for none.
+        /// The epoch that this run was assigned before; 0 for none.
         epoch: Epoch,
     },
-    /// Keeps mails, in this order.
+    /// Stores mails, in this order.
     Append(Vec<NewMail>),
     /// Reads a mailbox.
     Read {
-        /// Whose.
+        /// The player.
         player: ClientId,
-        /// Only what comes after this mail.
+        /// Only mails after this one.
         after: MailSeq,
-        /// Enough once the mails read take this many bytes in the log; at least one is read.
+        /// Stop once the mails take this many bytes in the log; at least one is read.
         bytes_max: usize,
-        /// Mails whose time is over are left out.
+        /// Expired mails are left out.
         now: UnixTime,
     },
-    /// Forgets the mails of a mailbox up to `upto`.
+    /// Deletes the mails of a mailbox up to `upto`.
     Ack {
-        /// Whose mailbox.
+        /// The player.
         player: ClientId,
-        /// The last one.
+        /// The last mail deleted.
         upto: MailSeq,
     },
     /// Adds a batch of counts, once.
     Count {
-        /// Who counted.
+        /// The node.
         node: NodeId,
-        /// In which run.
+        /// The epoch of its run.
         epoch: Epoch,
         /// The node's number of the batch.
         batch: BatchSeq,
-        /// What, and how often.
+        /// Keys and their increases.
         entries: Vec<(CountKey, u64)>,
     },
-    /// Drops some of the mails whose time is over.
+    /// Deletes some of the expired mails.
     Expire {
-        /// The wall clock.
+        /// The current time.
         now: UnixTime,
     },
 }
 
-/// A mail to keep.
+/// A mail to store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewMail {
-    /// Whose mailbox.
+    /// The address.
     pub to: Addr,
-    /// Who sends it.
+    /// The sending node.
     pub node: NodeId,
-    /// In which run.
+    /// The epoch of its run.
     pub epoch: Epoch,
     /// The sender's number.
     pub seq: SenderSeq,
-    /// The sender knows what became of all up to this one.
+    /// The sender has verdicts on all mails up to this one.
     pub settled: SenderSeq,
-    /// When it is dropped.
+    /// When it expires.
     pub expires: UnixTime,
-    /// What it says.
+    /// The payload.
     pub body: Redacted<Bytes>,
 }
 
-/// What came of a command that did not fail.
+/// Result of a store operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Completed {
-    /// The run has its epoch, on disk.
+    /// The epoch is on disk.
     Joined {
-        /// The epoch.
+        /// The epoch of the run.
         epoch: Epoch,
-        /// How often the hub has started.
+        /// Starts of the hub.
         boot: u32,
-        /// Which log it is.
+        /// The log.
         log: LogId,
-        /// The wall clock, as the hub last believed it before; 0 where it never did.
+        /// The newest time in the log; 0 if none.
         newest: UnixTime,
-        /// What became of the run's mails up to this one is on disk.
+        /// The verdicts on the run's mails up to this one are on disk.
         mail_mark: SenderSeq,
-        /// The run's batches of counts up to this one are on disk.
+        /// The run's batches up to this one are on disk.
         count_mark: BatchSeq,
     },
-    /// A later run of the node has an epoch already.
+    /// A later run of the node has an epoch.
     Fenced,
-    /// What became of each mail, in their order.
+    /// The verdict on each mail, in order.
     Appended(Vec<Settled>),
-    /// What the mailbox holds.
+    /// Mails of the mailbox.
     Mails {
         /// Oldest first.
         mails: Vec<Mail>,
-        /// Whether there is more behind them.
+        /// Whether more follow.
         more: bool,
     },
-    /// The mails are forgotten, on disk.
+    /// The mails are deleted, on disk.
     Acked,
     /// The counts are on disk.
     Counted,
-    /// Mails were dropped.
+    /// Mails were deleted.
     Expired {
-        /// How many.
+        /// Their number.
         count: u32,
     },
 }
 
-/// What became of a mail.
+/// A mail with its verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settled {
-    /// Who sent it.
+    /// The sending node.
     pub node: NodeId,
-    /// In which run.
+    /// The epoch of its run.
     pub epoch: Epoch,
     /// The sender's number.
     pub seq: SenderSeq,
-    /// Whose mailbox.
+    /// The address.
     pub to: Addr,
-    /// What became of it.
+    /// The verdict.
     pub verdict: MailVerdict,
 }
 
-/// A mail that was kept.
+/// A stored mail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mail {
-    /// Its place in the mailbox.
+    /// Its number in the mailbox.
     pub seq: MailSeq,
-    /// Who sent it.
+    /// The sending node.
     pub node: NodeId,
-    /// In which run.
+    /// The epoch of its run.
     pub epoch: Epoch,
     /// The sender's number.
     pub sender_seq: SenderSeq,
-    /// What it says.
+    /// The payload.
     pub body: Redacted<Bytes>,
 }
 
@@ -181,13 +181,13 @@ impl Mail {
     }
 }
 
-/// Why a command came to nothing.
+/// Why an operation was not executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreError {
     /// There is no room now.
     Busy,
-    /// The disk has failed: nothing of this batch is acknowledged, and nothing is taken any more.
+    /// The disk has failed: nothing of this batch is confirmed, and the store accepts nothing more.
     Failed,
 }
 
