@@ -1,15 +1,15 @@
 //! Bit fields: most significant bit first, every read length-checked.
 
-/// Takes bit fields off the front of a slice.
+/// Reads bit fields from the front of a slice.
 ///
-/// A failed read takes nothing. Nothing is allocated.
+/// A failed read consumes nothing. Nothing is allocated.
 #[derive(Clone, Copy, Debug)]
 pub struct BitReader<'a> {
     /// Bytes that are not in `window`.
     rest: &'a [u8],
-    /// The next bits, the first of them highest; what lies behind `held` is a part of `rest`, or zero.
+    /// The next bits, highest first; bits past `held` are part of `rest`, or zero.
     window: u64,
-    /// Bits of `window` that are no part of `rest`.
+    /// Bits of `window` that are not part of `rest`.
     held: u32,
     /// Length of all bytes.
     len: usize,
@@ -39,11 +39,11 @@ impl<'a> BitReader<'a> {
         }
     }
 
-    /// Takes `count` bits, 0 to 64, as a number.
+    /// Reads `count` bits, 0 to 64, as a number.
     ///
     /// # Errors
     ///
-    /// [`Malformed`] where fewer are left, or `count` is over 64.
+    /// [`Malformed`] if fewer are left, or `count` is over 64.
     #[inline]
     pub fn bits(&mut self, count: u32) -> Result<u64, Malformed> {
         if count > self.held {
@@ -60,7 +60,7 @@ impl<'a> BitReader<'a> {
         Ok(field)
     }
 
-    /// As [`bits`](Self::bits), for more than a window may hold.
+    /// As [`bits`](Self::bits), for more than the window may hold.
     #[cold]
     fn long_bits(&mut self, count: u32) -> Result<u64, Malformed> {
         let is_there = usize::try_from(count).is_ok_and(|count| count <= self.len());
@@ -72,7 +72,7 @@ impl<'a> BitReader<'a> {
         Ok(high << low | self.bits(low)?)
     }
 
-    /// Holds at least 56 bits, or all that are left.
+    /// Fills the window to at least 56 bits, or all that are left.
     #[inline]
     fn refill(&mut self) {
         if self.held > u64::BITS - 8 {
@@ -103,32 +103,32 @@ impl<'a> BitReader<'a> {
         }
     }
 
-    /// Leaves `count` bits behind that are held, at least 1.
+    /// Consumes `count` held bits, at least 1.
     #[inline]
     const fn skip(&mut self, count: u32) {
-        // All 64 go in two steps.
+        // Shift in two steps, since 64 is not a valid shift.
         self.window = self.window << (count.wrapping_sub(1) & 63) << 1;
         self.held = self.held.saturating_sub(count);
     }
 
-    /// Takes one bit.
+    /// Reads one bit.
     ///
     /// # Errors
     ///
-    /// [`Malformed`] where none is left.
+    /// [`Malformed`] if none is left.
     #[inline]
     pub fn bit(&mut self) -> Result<bool, Malformed> {
         self.bits(1).map(|bit| bit == 1)
     }
 
-    /// Takes a number that [`BitWriter::gamma`] wrote.
+    /// Reads a number written by [`BitWriter::gamma`].
     ///
     /// # Errors
     ///
-    /// [`Malformed`] where the bits end early, or the number is over `max`.
+    /// [`Malformed`] if the bits end early, or the number is over `max`.
     #[inline]
     pub fn gamma(&mut self, max: u32) -> Result<u32, Malformed> {
-        // As many bits follow the first that is set as zeros come before it.
+        // The first set bit is followed by as many bits as there are zeros before it.
         let mut count = self.window.leading_zeros().wrapping_mul(2).wrapping_add(1);
         if count > self.held {
             self.refill();
@@ -137,7 +137,7 @@ impl<'a> BitReader<'a> {
                 return self.long_gamma(max);
             }
         }
-        // There are 31 zeros at most.
+        // There are at most 31 zeros.
         let number = (self.window >> (u64::BITS.wrapping_sub(count) & 63)).wrapping_sub(1);
         if number > u64::from(max) {
             return Err(Malformed);
@@ -146,7 +146,7 @@ impl<'a> BitReader<'a> {
         Ok(u32::try_from(number).unwrap_or(max))
     }
 
-    /// As [`gamma`](Self::gamma), for more than a window may hold.
+    /// As [`gamma`](Self::gamma), for more than the window may hold.
     #[cold]
     fn long_gamma(&mut self, max: u32) -> Result<u32, Malformed> {
         let mut ahead = *self;
@@ -172,10 +172,10 @@ impl<'a> BitReader<'a> {
     ///
     /// # Errors
     ///
-    /// [`Malformed`] where a skipped bit is set: one content has one encoding.
+    /// [`Malformed`] if a skipped bit is set: encodings are canonical.
     pub fn align(&mut self) -> Result<(), Malformed> {
         let mut ahead = *self;
-        // Whole bytes enter the window.
+        // The window is filled by whole bytes.
         let padding = ahead.bits(self.held & 7)?;
         if padding == 0 {
             *self = ahead;
@@ -185,21 +185,21 @@ impl<'a> BitReader<'a> {
         }
     }
 
-    /// Returns how many whole bytes are behind; call it after [`align`](Self::align).
+    /// Returns the number of whole bytes consumed; call it after [`align`](Self::align).
     #[must_use]
     pub fn byte_position(&self) -> usize {
         let left = self.rest.len().saturating_add(bytes_of(self.held / 8));
         self.len.saturating_sub(left)
     }
 
-    /// Returns how many bits are left.
+    /// Returns the number of bits left.
     #[must_use]
     pub fn len(&self) -> usize {
         let held = usize::try_from(self.held).unwrap_or(0);
         self.rest.len().saturating_mul(8).saturating_add(held)
     }
 
-    /// Returns whether all bits are taken.
+    /// Returns whether all bits are consumed.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.held == 0 && self.rest.is_empty()
@@ -212,17 +212,17 @@ fn bytes_of(count: u32) -> usize {
     usize::try_from(count).unwrap_or(0)
 }
 
-/// Appends bit fields to a vector, starting at a byte of its own.
+/// Appends bit fields to a vector, starting at a byte boundary.
 #[derive(Debug)]
 pub struct BitWriter<'a> {
-    /// Where bits go.
+    /// The output.
     out: &'a mut Vec<u8>,
-    /// Bits of the last byte still free, 0 to 7.
+    /// Unused bits of the last byte, 0 to 7.
     free: u32,
 }
 
 impl<'a> BitWriter<'a> {
-    /// Starts behind what `out` holds.
+    /// Starts after the current contents of `out`.
     #[must_use]
     pub const fn new(out: &'a mut Vec<u8>) -> Self {
         Self { out, free: 0 }
@@ -250,7 +250,7 @@ impl<'a> BitWriter<'a> {
         self.free = 8_u32.wrapping_sub(end) & 7;
     }
 
-    /// Appends the bytes that the first `bits` of them take.
+    /// Appends the bytes that hold the first `bits` bits.
     #[inline]
     fn append(&mut self, bytes: [u8; 8], bits: u32) {
         let len = self.out.len().saturating_add(bytes_of(bits.div_ceil(8)));
@@ -258,7 +258,7 @@ impl<'a> BitWriter<'a> {
         self.out.truncate(len);
     }
 
-    /// As [`bits`](Self::bits), byte by byte, where they reach past a word.
+    /// As [`bits`](Self::bits), byte by byte, if they cross a word.
     fn bits_slowly(&mut self, value: u64, count: u32) {
         let mut left = count.min(u64::BITS);
         while left > 0 {
@@ -290,7 +290,7 @@ impl<'a> BitWriter<'a> {
     ///
     /// P. Elias, "Universal codeword sets and representations of the integers", 1975.
     pub fn gamma(&mut self, value: u32) {
-        // The code is the number with as many zeros before it as bits follow its first.
+        // The code is the number, preceded by as many zeros as bits follow its first.
         let len = gamma_len(value);
         let shifted = u64::from(value).saturating_add(1);
         if len > u64::BITS {
@@ -301,7 +301,7 @@ impl<'a> BitWriter<'a> {
         }
     }
 
-    /// Returns how many bytes the vector holds by now.
+    /// Returns the current length of the vector.
     pub(crate) const fn out_len(&self) -> usize {
         self.out.len()
     }
@@ -312,7 +312,7 @@ impl<'a> BitWriter<'a> {
     }
 }
 
-/// Returns how many bits [`BitWriter::gamma`] takes for `value`.
+/// Returns the number of bits that [`BitWriter::gamma`] takes for `value`.
 #[must_use]
 pub fn gamma_len(value: u32) -> u32 {
     let zeros = u64::from(value).saturating_add(1).ilog2();

@@ -1,4 +1,4 @@
-//! The bundles that went out last: most datagrams of a tick carry the same.
+//! The last encoded bundles, which most datagrams of a tick share.
 
 use core::ops::Range;
 
@@ -6,18 +6,18 @@ use crate::chain::Chain;
 use crate::repair::{Closed, RepairLimits, Wanted, newest};
 use crate::tick::Tick;
 
-/// Bundles of consecutive ticks, one after the other as datagrams carry them.
+/// Bundles of consecutive ticks, concatenated as in datagrams.
 #[derive(Debug, Default)]
 pub(crate) struct Body {
-    /// What was wanted last, of the ticks before which, and what that came to.
+    /// The last query, the end of the ticks it was for, and its result.
     found: (Option<Wanted>, Tick, Range<u32>),
-    /// Ticks of the bundles that are laid out.
+    /// Ticks of the bundles in `bytes`.
     ticks: Range<u32>,
     bytes: Vec<u8>,
 }
 
 impl Body {
-    /// Makes one that never grows past `len_max` bytes.
+    /// Creates one that never grows past `len_max` bytes.
     pub(crate) fn with_capacity(len_max: usize) -> Self {
         Self {
             found: (None, Tick(0), 0..0),
@@ -26,8 +26,7 @@ impl Body {
         }
     }
 
-    /// The newest bundles that are wanted, as many as fit one datagram; found once for all who want
-    /// the same.
+    /// The newest wanted bundles, as many as fit one datagram; cached for equal queries.
     pub(crate) fn newest(
         &mut self,
         closed: &Closed<'_>,
@@ -56,7 +55,7 @@ impl Body {
         &self.bytes
     }
 
-    /// Bytes that it holds.
+    /// Heap bytes in use.
     pub(crate) const fn memory_len(&self) -> usize {
         self.bytes.capacity()
     }

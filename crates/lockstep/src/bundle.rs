@@ -1,26 +1,26 @@
 //! One closed tick, coded against the tick before it.
 //!
 //! Bits, most significant first; the bundle ends at a byte boundary, padded with zeros, so that a
-//! datagram is a slice of the chain and no bundle is encoded twice.
+//! datagram is a slice of the chain and each bundle is encoded once.
 //!
 //! | field | bits |
 //! |---|---|
 //! | extension | 1, zero; one is reserved for orders, delay changes, and ticks split by seat |
-//! | run | Elias gamma: seats that did not change; ends the bundle where it reaches the last seat |
+//! | run | Elias gamma: seats that did not change; ends the bundle if it reaches the last seat |
 //! | origin changed | 1 |
-//! | – where set: exclusive or of both origin codes | 2, not zero |
-//! | – where set: value changed | 1 |
-//! | change of the value, where it changed | [`delta`] |
+//! | – if set: exclusive or of both origin codes | 2, not zero |
+//! | – if set: value changed | 1 |
+//! | change of the value, if it changed | [`delta`] |
 //! | ... run, change, run, change to the last seat | |
 //!
-//! Exclusive ors throughout: a bundle can be checked and measured without the one before it.
+//! Differences are exclusive ors: a bundle can be checked and measured without the one before it.
 
 use crate::bits::{BitReader, BitWriter, Malformed};
 use crate::delta;
 use crate::input::Width;
 use crate::turn::{Origin, Row};
 
-/// What both sides must know to read a bundle.
+/// Parameters for decoding a bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Seats of the match, at least 1.
@@ -30,7 +30,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Returns the length of the longest bundle, in bytes: every seat changes all there is.
+    /// Returns the length of the longest bundle, in bytes: every seat changes all its bits.
     #[must_use]
     pub fn bundle_len_max(self) -> usize {
         // Run of zero, origin flag, origin, value flag, value.
@@ -46,8 +46,7 @@ impl Shape {
 ///
 /// # Errors
 ///
-/// [`Malformed`] where it ends early, uses what is reserved, or is not the one encoding of what
-/// it says.
+/// [`Malformed`] if it ends early, uses reserved bits, or is not canonical.
 pub fn check(bytes: &[u8], shape: Shape) -> Result<usize, Malformed> {
     let mut reader = BitReader::new(bytes);
     walk(&mut reader, shape, |_, _, reader, value_changed| {
@@ -60,7 +59,7 @@ pub fn check(bytes: &[u8], shape: Shape) -> Result<usize, Malformed> {
     Ok(reader.byte_position())
 }
 
-/// Appends the bundle that leads from `before` to `after`.
+/// Appends the bundle for the change from `before` to `after`.
 pub(crate) fn encode(before: &Row, after: &Row, out: &mut Vec<u8>) {
     let mut writer = BitWriter::new(out);
     writer.bit(false);
@@ -72,7 +71,7 @@ pub(crate) fn encode(before: &Row, after: &Row, out: &mut Vec<u8>) {
         .chunks_exact(len)
         .zip(after.values.chunks_exact(len));
     for ((old_origin, new_origin), (old, new)) in origins.zip(values) {
-        // Values are of a few bytes, so they are compared in place.
+        // Values are a few bytes long, so compare them in place.
         let is_same = old
             .iter()
             .zip(new)
@@ -98,9 +97,9 @@ pub(crate) fn encode(before: &Row, after: &Row, out: &mut Vec<u8>) {
     }
 }
 
-/// Turns `row` into the row of the tick that the bundle in `bytes` holds.
+/// Applies the bundle in `bytes` to `row`, the row of the tick before.
 ///
-/// `bytes` must have passed [`check`]; else `row` may be half changed.
+/// `bytes` must have passed [`check`]; otherwise `row` may be partly changed.
 pub(crate) fn apply(bytes: &[u8], row: &mut Row) -> Result<(), Malformed> {
     let width = row.width;
     let shape = Shape {
@@ -216,7 +215,7 @@ mod tests {
         assert_eq!(check(&[0b1110_0000], shape), Err(Malformed), "extension");
         // Extension 0, run of 0, origin changed, by nothing.
         assert_eq!(check(&[0b0110_0000], shape), Err(Malformed), "no change");
-        // Extension 0, run of 3 in the 2 seats there are.
+        // Extension 0, run of 3 in a match of 2 seats.
         assert_eq!(check(&[0b0001_0000], shape), Err(Malformed), "long run");
     }
 

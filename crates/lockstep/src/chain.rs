@@ -1,4 +1,4 @@
-//! The chain of closed ticks: bundles as they are on the wire, and the reader that walks them.
+//! The chain of closed ticks, as encoded bundles, and its reader.
 
 use wire::MatchId;
 
@@ -7,36 +7,35 @@ use crate::checksum::LogHash;
 use crate::tick::Tick;
 use crate::turn::Row;
 
-/// Bundles kept: 17 s at 60 Hz. A client whose acknowledgement is older needs a snapshot.
+/// Bundles kept: 17 s at 60 Hz. A client with an older acknowledgement needs a snapshot.
 pub(crate) const CHAIN_LEN: u32 = 1_024;
 
-/// Ticks that somebody may lack who begins, or comes back: the chain must reach further back, lest
-/// it lose them while it catches up. The rest are some 4 s at 60 Hz.
+/// Ticks that a joining or returning peer may lack. The chain reaches further back, so that the
+/// peer does not fall out of it while catching up: the rest is about 4 s at 60 Hz.
 pub(crate) const REACH: u32 = CHAIN_LEN.saturating_sub(256);
 
-/// Bundles by tick, the newest of them, as many as it has places; in one block of memory that never
-/// grows.
+/// The newest bundles, by tick; in one block of memory that never grows.
 #[derive(Debug)]
 pub(crate) struct Chain {
-    /// Tick of each place plus 1; 0 where none is.
+    /// Tick of each slot plus 1; 0 if empty.
     ticks: Vec<u32>,
-    /// Length of the bundle in each place, in bytes.
+    /// Length of the bundle in each slot, in bytes.
     lens: Vec<u16>,
-    /// `stride` bytes for each place.
+    /// `stride` bytes per slot.
     bytes: Vec<u8>,
-    /// Longest bundle.
+    /// Longest bundle, in bytes.
     stride: usize,
-    /// Places.
+    /// Number of slots.
     len: u32,
 }
 
 impl Chain {
-    /// A chain of [`CHAIN_LEN`] bundles.
+    /// Creates a chain of [`CHAIN_LEN`] bundles.
     pub(crate) fn new(shape: Shape) -> Self {
         Self::with_len(shape, CHAIN_LEN)
     }
 
-    /// A chain of `len` bundles, at least one.
+    /// Creates a chain of `len` bundles, at least one.
     pub(crate) fn with_len(shape: Shape, len: u32) -> Self {
         let len = len.max(1);
         let places = usize::try_from(len).unwrap_or(usize::MAX);
@@ -50,7 +49,7 @@ impl Chain {
         }
     }
 
-    /// Puts the bundle of `tick` in place of whatever is a chain's length older.
+    /// Stores the bundle of `tick`, replacing one that is a chain's length older.
     pub(crate) fn put(&mut self, tick: Tick, bundle: &[u8]) {
         let place = self.place(tick);
         let start = place.saturating_mul(self.stride);
@@ -64,7 +63,7 @@ impl Chain {
         };
         debug_assert_eq!(bytes.len(), bundle.len(), "no bundle is over the longest");
         if let ([byte], [only]) = (&mut *bytes, bundle) {
-            // As many are: nothing changed for one seat or a few.
+            // The usual length: unchanged, for one seat or a few.
             *byte = *only;
         } else {
             bytes.copy_from_slice(bundle.get(..bytes.len()).unwrap_or_default());
@@ -73,14 +72,14 @@ impl Chain {
         *len = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
     }
 
-    /// Forgets the bundles of `tick` and all later ones.
+    /// Drops the bundles of `tick` and all later ones.
     pub(crate) fn forget_from(&mut self, tick: Tick) {
         for tag in self.ticks.iter_mut().filter(|tag| **tag > tick.0) {
             *tag = 0;
         }
     }
 
-    /// Returns the bundle of `tick`, where it is kept.
+    /// Returns the bundle of `tick`, if held.
     pub(crate) fn get(&self, tick: Tick) -> Option<&[u8]> {
         let place = self.place(tick);
         if self.ticks.get(place) != Some(&tick.0.saturating_add(1)) {
@@ -91,7 +90,7 @@ impl Chain {
         self.bytes.get(start..start.saturating_add(len))
     }
 
-    /// Bytes that it holds.
+    /// Heap bytes in use.
     pub(crate) const fn memory_len(&self) -> usize {
         let place = size_of::<u32>().saturating_add(size_of::<u16>());
         self.bytes
@@ -104,7 +103,7 @@ impl Chain {
     }
 
     fn place(&self, tick: Tick) -> usize {
-        // The usual length is known here, and asks for no division.
+        // The usual length is a constant, which avoids a division.
         let place = if self.len == CHAIN_LEN {
             tick.0.checked_rem(CHAIN_LEN)
         } else {
@@ -114,14 +113,14 @@ impl Chain {
     }
 }
 
-/// Walks a chain from tick 0, one turn at a time.
+/// Reads a chain from tick 0 on, one turn at a time.
 #[derive(Clone, Debug)]
 pub(crate) struct ChainReader {
     /// First tick not yet read.
     next: Tick,
-    /// Inputs of the tick before.
+    /// Inputs of the previous tick.
     row: Row,
-    /// Over all bundles read.
+    /// Hash over all bundles read.
     log: LogHash,
 }
 
@@ -134,14 +133,14 @@ impl ChainReader {
         }
     }
 
-    /// Goes on from a state that another participant saved.
+    /// Continues from a state saved by another participant.
     pub(crate) fn resume_from(&mut self, next: Tick, row: &Row, log: LogHash) {
         self.next = next;
         self.row.copy_from(row);
         self.log = log;
     }
 
-    /// Reads the next tick; `None` where the chain does not hold it.
+    /// Reads the next tick; `None` if the chain does not hold it.
     pub(crate) fn read(&mut self, chain: &Chain) -> Option<Tick> {
         let bundle = chain.get(self.next)?;
         let applied = bundle::apply(bundle, &mut self.row);

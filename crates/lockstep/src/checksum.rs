@@ -1,4 +1,5 @@
-//! Hashes that find desyncs, and where in the state they lie. They say nothing against cheats, who can compute them too.
+//! Hashes that detect and locate desyncs. They do not detect cheats: a cheater can compute them
+//! too.
 
 use wire::MatchId;
 
@@ -6,14 +7,14 @@ use wire::MatchId;
 const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 const PRIME: u64 = 0x0100_0000_01b3;
 
-/// Most sections of one state; what is begun past it goes on under the last one's name.
+/// Most sections of one state; further ones are merged into the last.
 pub const SECTIONS_MAX: usize = 64;
 
 /// Hashes a game state, in the order in which its parts are written.
 ///
-/// Order matters, so write things in an order that all participants share: by seat, by a stable
-/// id, never as a hash table gives them. Write numbers, not floats. Lengths of lists belong in the
-/// hash too. Keyed by the match, so that states of two matches never compare equal by habit.
+/// Order matters, so write parts in an order that all participants share: by seat or by a stable
+/// id, never in a hash table's order. Write numbers, not floats, and include the lengths of lists.
+/// The hash is keyed by the match, so states of different matches do not compare equal.
 ///
 /// ```
 /// use lockstep::StateHasher;
@@ -30,13 +31,13 @@ pub const SECTIONS_MAX: usize = 64;
 ///
 /// # Sections
 ///
-/// [`section`](Self::section) divides the state by name, and a desync is then told with the first
-/// section that differs. Good sections are what one part of the program changes: `"clock"`,
-/// `"random"`, `"units"`, `"projectiles"`, `"terrain"`. Write those first that others depend on, the
-/// random numbers above all: of the sections that went wrong in one tick, the first is named. A
-/// section that is split in sixteen (units by seat, terrain by region) names the sixteenth. Begin
-/// the same sections in the same order in every tick, empty ones too. Each costs 4 bytes for every
-/// tick that is kept, and some nanoseconds.
+/// [`section`](Self::section) divides the state by name; a desync is then reported with the first
+/// section that differs. Good sections are parts that one piece of code changes: `"clock"`,
+/// `"random"`, `"units"`, `"projectiles"`, `"terrain"`. Write sections first that others depend on,
+/// above all random numbers: of the sections that diverged in one tick, the first is reported. A
+/// section split in sixteen (units by seat, terrain by region) is located sixteen times as
+/// precisely. Begin the same sections in the same order in every tick, also empty ones. Each costs
+/// 4 bytes per kept tick, and some nanoseconds.
 ///
 /// ```
 /// # use lockstep::StateHasher;
@@ -53,17 +54,17 @@ pub const SECTIONS_MAX: usize = 64;
 /// ```
 #[derive(Clone, Debug)]
 pub struct StateHasher {
-    /// Over the match: what each section begins with.
+    /// Hash over the match, with which each section begins.
     key: u64,
-    /// Over the sections that ended.
+    /// Hash over the ended sections.
     root: u64,
-    /// Over what was written of the section that runs.
+    /// Hash over the current section so far.
     hash: u64,
-    /// Name of the section that runs.
+    /// Name of the current section.
     name: &'static str,
     /// Whether a section was begun by name.
     is_divided: bool,
-    /// Sections that ended, the first `ended_count` of them.
+    /// The ended sections, the first `ended_count` entries.
     ended: [(&'static str, u32); SECTIONS_MAX - 1],
     ended_count: usize,
 }
@@ -84,18 +85,18 @@ impl StateHasher {
         }
     }
 
-    /// Starts again with another state of the same match.
+    /// Restarts with another state of the same match.
     pub(crate) const fn clear(&mut self) {
         (self.root, self.hash) = (self.key, self.key);
         (self.name, self.is_divided) = ("", false);
         self.ended_count = 0;
     }
 
-    /// Begins the section `name`; what is written before the first is section `""`.
+    /// Begins the section `name`; bytes written before the first are in section `""`.
     ///
-    /// Names and their order are part of the hash. A name that is used again begins another
-    /// section. Datagrams carry the first 32 bytes of a name, as ASCII; where there are more than
-    /// 27 sections, the first `1_000 / sections - 5`.
+    /// Names and their order are part of the hash. Using a name again begins another section.
+    /// Datagrams carry the first 32 bytes of a name, as ASCII; with more than 27 sections, the
+    /// first `1_000 / sections - 5`.
     pub fn section(&mut self, name: &'static str) {
         if self.is_divided || self.hash != self.key {
             let hash = finish(self.hash);
@@ -114,7 +115,7 @@ impl StateHasher {
         self.u64(u64::try_from(name.len()).unwrap_or(u64::MAX));
     }
 
-    /// Adds `bytes` as they are; their number is not part of it.
+    /// Adds `bytes`, without their length.
     #[inline]
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.hash = absorb(self.hash, bytes);
@@ -154,8 +155,7 @@ impl StateHasher {
         }
     }
 
-    /// Returns name and hash of each section, 1 to [`SECTIONS_MAX`], in the order in which they
-    /// were begun.
+    /// Returns name and hash of each section, 1 to [`SECTIONS_MAX`], in order.
     pub fn sections(&self) -> impl Iterator<Item = (&'static str, u32)> + Clone {
         let last = (self.name, low_half(finish(self.hash)));
         self.ended
@@ -175,18 +175,17 @@ impl LogHash {
         Self(absorb(BASIS, &match_id.0))
     }
 
-    /// Returns what has to be known to go on from here.
+    /// Returns the internal state, from which to continue.
     pub(crate) const fn to_raw(self) -> u64 {
         self.0
     }
 
-    /// Goes on from where [`to_raw`](Self::to_raw) was called.
+    /// Continues from the result of [`to_raw`](Self::to_raw).
     pub(crate) const fn from_raw(raw: u64) -> Self {
         Self(raw)
     }
 
-    /// Adds one bundle. Bundles are the only encoding of what they say, so equal logs have equal
-    /// hashes; the length goes in as well.
+    /// Adds one bundle, with its length. Bundles are canonical, so equal logs have equal hashes.
     pub(crate) fn absorb(&mut self, bundle: &[u8]) {
         let len = u64::try_from(bundle.len()).unwrap_or(u64::MAX);
         self.0 = absorb(absorb(self.0, &len.to_be_bytes()), bundle);
@@ -196,13 +195,13 @@ impl LogHash {
         finish(self.0)
     }
 
-    /// Returns the 32 bits that go to the server: over the log and the state, so that it learns
-    /// of either's divergence.
+    /// Returns the 32 bits reported to the server, over the log and the state, so that either's
+    /// divergence is detected.
     pub(crate) fn report(self, state_hash: u64) -> u32 {
         low_half(finish(absorb(self.0, &state_hash.to_be_bytes())))
     }
 
-    /// Returns 32 bits over the log alone: where reports differ, they tell inputs from states.
+    /// Returns 32 bits over the log alone, to tell diverged inputs from diverged states.
     pub(crate) const fn short(self) -> u32 {
         low_half(finish(self.0))
     }
@@ -219,8 +218,8 @@ const fn low_half(hash: u64) -> u32 {
     u32::from_be_bytes([a, b, c, d])
 }
 
-/// Spreads every bit over all others, which FNV-1a's last bytes do not reach; the finaliser of
-/// `SplitMix64` (Steele, Lea, Flood, 2014).
+/// Mixes all bits, which FNV-1a does not do for its last bytes; the finaliser of `SplitMix64`
+/// (Steele, Lea, Flood, 2014).
 const fn finish(hash: u64) -> u64 {
     let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -263,7 +262,7 @@ mod tests {
 
     #[test]
     fn the_hash_is_frozen() {
-        // Logs of older runs are compared with it.
+        // Frozen: logs of older runs are compared with it.
         let mut hasher = StateHasher::new(MatchId([0; 16]));
         hasher.u32(0xdead_beef);
         assert_eq!(hasher.finish(), 935_856_892_089_023_466);
@@ -294,7 +293,7 @@ mod tests {
         assert_ne!(one, root(&[("two", 2), ("one", 1)]), "order");
         assert_ne!(one, root(&[("one", 1), ("Two", 2)]), "names");
         assert_ne!(one, root(&[("one", 1), ("two", 2), ("", 0)]));
-        // The same bytes, divided elsewhere.
+        // The same bytes, divided differently.
         let hash = |name: [&'static str; 2], split: usize| {
             let mut hasher = StateHasher::new(MatchId([2; 16]));
             hasher.section(name[0]);
@@ -326,7 +325,7 @@ mod tests {
         hasher.u8(9);
         hasher.section("one");
         assert!(hasher.sections().map(|(name, _)| name).eq(["", "one"]));
-        // An empty one is none.
+        // An empty section is not one.
         let names = divided(&[("one", 1)]);
         assert!(names.sections().map(|(name, _)| name).eq(["one"]));
     }

@@ -4,16 +4,15 @@
 //! |---|---|
 //! | `0`, then `ceil(log2(width))` bits | one bit differs: its index, counted from the first |
 //! | `1`, then `width` bits | width at most 16: the exclusive or of both |
-//! | `1`, then a mask of `ceil(width / 8)` bits, then each masked byte | wider: the exclusive or, bytes that are zero left out |
+//! | `1`, then a mask of `ceil(width / 8)` bits, then each masked byte | wider: the exclusive or, without zero bytes |
 //!
-//! One pair of inputs has one encoding: the second and third form hold at least two set bits, and
-//! a masked byte is never zero. What unchanged inputs cost is the caller's run length.
+//! The encoding is canonical: the second and third form have at least two set bits, and a masked
+//! byte is never zero. Unchanged inputs are covered by the caller's run length.
 
 use crate::bits::{BitReader, BitWriter, Malformed};
 use crate::input::Width;
 
-/// Widest input that is written whole rather than by bytes: with two bytes a mask saves less than
-/// it costs.
+/// Widest input that is written whole: with two bytes, a mask saves less than it costs.
 const WHOLE_BITS_MAX: u16 = 16;
 
 /// Appends the change from `before` to `after`, which must differ.
@@ -46,12 +45,12 @@ pub fn write(out: &mut BitWriter<'_>, width: Width, before: &[u8], after: &[u8])
     }
 }
 
-/// Takes one change and makes it on `input`.
+/// Reads one change and applies it to `input`.
 ///
 /// # Errors
 ///
-/// [`Malformed`] where the bits end early or are not what [`write()`] writes; `input` may then be
-/// half changed, so [`check`] first what comes from a peer.
+/// [`Malformed`] if the bits end early or are not what [`write()`] writes; `input` may then be
+/// partly changed, so [`check`] a peer's bytes first.
 pub fn apply(reader: &mut BitReader<'_>, width: Width, input: &mut [u8]) -> Result<(), Malformed> {
     walk(reader, width, |index, change| {
         if let Some(byte) = input.get_mut(index) {
@@ -60,7 +59,7 @@ pub fn apply(reader: &mut BitReader<'_>, width: Width, input: &mut [u8]) -> Resu
     })
 }
 
-/// Takes one change without making it.
+/// Reads one change without applying it.
 ///
 /// # Errors
 ///
@@ -69,7 +68,7 @@ pub fn check(reader: &mut BitReader<'_>, width: Width) -> Result<(), Malformed> 
     walk(reader, width, |_, _| {})
 }
 
-/// Returns how many bits [`write()`] takes for the change from `before` to `after`, which must
+/// Returns the bits that [`write()`] takes for the change from `before` to `after`, which must
 /// differ.
 pub(crate) fn len(width: Width, before: &[u8], after: &[u8]) -> u32 {
     let changes = || before.iter().zip(after).map(|(old, new)| old ^ new);
@@ -92,7 +91,7 @@ pub(crate) fn len(width: Width, before: &[u8], after: &[u8]) -> u32 {
         .fold(1, u32::saturating_add)
 }
 
-/// Returns how many bits [`write()`] takes at most.
+/// Returns the most bits that [`write()`] takes.
 #[must_use]
 pub fn len_max(width: Width) -> u32 {
     let bits = u32::from(width.get());
@@ -154,7 +153,7 @@ fn index_len(width: Width) -> u32 {
         .map_or(0, |log| log.saturating_add(1))
 }
 
-/// How many bits of each byte belong to the input: 8, and maybe fewer in the last one.
+/// Bits of each byte that belong to the input: 8, or fewer in the last one.
 fn byte_lens(width: Width) -> impl Iterator<Item = u32> {
     let bits = width.get();
     (0..bits)

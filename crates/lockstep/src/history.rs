@@ -1,4 +1,4 @@
-//! A client's own inputs that the server has not acknowledged yet.
+//! A client's own unacknowledged inputs.
 
 use crate::message::INPUTS_MAX;
 use crate::tick::Tick;
@@ -8,15 +8,15 @@ use crate::tick::Tick;
 pub(crate) struct History {
     /// Bytes of one input.
     stride: usize,
-    /// Input of tick `t` lies at place `t % INPUTS_MAX`.
+    /// Input of tick `t` in slot `t % INPUTS_MAX`.
     values: Vec<u8>,
     /// Tick of the oldest input.
     first: Tick,
-    /// How many there are.
+    /// Number of inputs.
     count: u32,
     /// The newest input that the server acknowledged.
     reference: Vec<u8>,
-    /// Its tick, where there is one.
+    /// Its tick, if there is one.
     reference_tick: Option<Tick>,
 }
 
@@ -33,9 +33,9 @@ impl History {
         }
     }
 
-    /// Adds the input of `tick`; what is full loses its oldest.
+    /// Adds the input of `tick`; if full, drops the oldest.
     ///
-    /// A jump forward forgets what was there: those inputs are of ticks closed long ago.
+    /// A jump forward drops all: those inputs are of ticks closed long ago.
     pub(crate) fn push(&mut self, tick: Tick, input: &[u8]) {
         if self.count == 0 || tick != self.first.plus(self.count) {
             self.first = tick;
@@ -55,7 +55,7 @@ impl History {
         self.count = self.count.saturating_add(1);
     }
 
-    /// Takes word that the server holds the input of `tick`, and therefore needs none before.
+    /// The server has the input of `tick`, and so needs none before.
     pub(crate) fn on_ack(&mut self, tick: Tick) {
         if self.reference_tick.is_some_and(|known| known >= tick) {
             return;
@@ -70,7 +70,7 @@ impl History {
         self.forget_before(tick.plus(1));
     }
 
-    /// Takes word that the server has nothing any more.
+    /// The server has no inputs any more.
     pub(crate) const fn forget_reference(&mut self) {
         self.reference_tick = None;
     }
@@ -82,12 +82,12 @@ impl History {
         self.count = self.count.saturating_sub(gone);
     }
 
-    /// Returns the tick of the oldest input; meaningless where there is none.
+    /// Returns the tick of the oldest input; meaningless if there is none.
     pub(crate) const fn first(&self) -> Tick {
         self.first
     }
 
-    /// Returns the input just before the first, where the server holds it.
+    /// Returns the input just before the first, if the server has it.
     pub(crate) fn reference(&self) -> Option<&[u8]> {
         let tick = self.reference_tick?;
         (tick.plus(1) == self.first).then_some(self.reference.as_slice())
@@ -105,7 +105,7 @@ impl History {
         })
     }
 
-    /// Bytes that it holds.
+    /// Heap bytes in use.
     pub(crate) const fn memory_len(&self) -> usize {
         self.values.len().saturating_add(self.reference.len())
     }
@@ -142,7 +142,7 @@ mod tests {
     }
 
     proptest! {
-        /// The history against a queue of `(tick, input)`.
+        /// Compares the history with a queue of `(tick, input)`.
         #[test]
         fn l5_an_ack_trims_history_exactly(acts in acts()) {
             let mut history = History::new(1);
@@ -163,7 +163,8 @@ mod tests {
                         next += 1;
                     }
                     Act::Ack(back) => {
-                        // Acknowledgements come late and repeated, and never for what was not sent.
+                        // Acknowledgements are late and repeated, and never for inputs that were
+                        // not sent.
                         let Some(tick) = next.checked_sub(back + 1) else { continue };
                         history.on_ack(Tick(tick));
                         if reference.is_none_or(|(known, _)| known < tick) {

@@ -1,4 +1,4 @@
-//! What one player does in one tick, as a string of bits.
+//! Player inputs, as bit strings.
 
 use crate::bits::{BitReader, BitWriter};
 
@@ -28,28 +28,28 @@ use crate::bits::{BitReader, BitWriter};
 /// }
 /// ```
 pub trait Input: Default {
-    /// How many bits one input has; the same on all sides of a match.
+    /// Number of bits; equal on all sides of a match.
     const WIDTH: Width;
 
-    /// Appends the bits; what is missing to `WIDTH` is zero, what is over is cut.
+    /// Appends the bits. Missing bits up to `WIDTH` are zero, excess ones are cut.
     fn write(&self, out: &mut BitWriter<'_>);
 
     /// Reads what `write` wrote.
     ///
-    /// `None` stands for bits that mean nothing, as only a modified client sends them; every
-    /// participant then takes the default, so that all still agree.
+    /// `None` stands for invalid bits, which only a modified client sends; every participant then
+    /// uses the default, so all still agree.
     fn read(bits: &mut BitReader<'_>) -> Option<Self>;
 }
 
-/// How many bits one input has: 1 to 2,048.
+/// Number of bits of an input: 1 to 2,048.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Width(u16);
 
 impl Width {
-    /// 256 bytes: more is a message, and belongs on a reliable channel.
+    /// 256 bytes; send anything larger as a message on a reliable channel.
     pub const MAX: Self = Self(2_048);
 
-    /// Accepts `bits` where it lies in range.
+    /// Accepts `bits` if it is in range.
     #[must_use]
     pub const fn new(bits: u16) -> Option<Self> {
         if bits >= 1 && bits <= Self::MAX.0 {
@@ -59,7 +59,7 @@ impl Width {
         }
     }
 
-    /// Makes a width that is known when compiling.
+    /// Creates a width known at compile time.
     ///
     /// Out of range, it does not compile:
     ///
@@ -83,7 +83,7 @@ impl Width {
         self.0
     }
 
-    /// Returns how many bits of the last byte are no part of an input.
+    /// Returns the unused bits of the last byte.
     pub(crate) const fn spare_bits(self) -> u32 {
         (self.0.wrapping_neg() & 7) as u32
     }
@@ -95,7 +95,7 @@ impl Width {
     }
 }
 
-/// Writes `input` into `out`, which comes to hold exactly `I::WIDTH` bits, the spare ones zero.
+/// Writes `input` into `out`, as exactly `I::WIDTH` bits; unused bits are zero.
 pub(crate) fn encode_into<I: Input>(input: &I, out: &mut Vec<u8>) {
     out.clear();
     input.write(&mut BitWriter::new(out));
@@ -106,7 +106,7 @@ pub(crate) fn encode_into<I: Input>(input: &I, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads the input that `bytes` hold; the default where they mean nothing.
+/// Decodes an input; the default if the bits are invalid.
 pub(crate) fn decode<I: Input>(bytes: &[u8]) -> I {
     I::read(&mut BitReader::new(bytes)).unwrap_or_default()
 }

@@ -1,14 +1,14 @@
-//! One seat's own inputs, as the server received them.
+//! One seat's inputs, as received by the server.
 
 use crate::tick::Tick;
 
-/// Ticks behind the newest closed one whose inputs are kept, to decode what comes late against.
+/// Ticks before the newest closed one whose inputs are kept, as references for late inputs.
 pub(crate) const BEHIND_MAX: u32 = 256;
 
-/// Ticks ahead of the next one to close for which inputs are taken.
+/// Ticks after the next one to close for which inputs are accepted.
 pub(crate) const AHEAD_MAX: u32 = 64;
 
-/// Places: the window, which slides.
+/// Slots of the sliding window.
 const PLACES: u32 = BEHIND_MAX + AHEAD_MAX;
 
 /// Inputs by tick within the window; memory never grows.
@@ -16,11 +16,11 @@ const PLACES: u32 = BEHIND_MAX + AHEAD_MAX;
 pub(crate) struct InputLog {
     /// Bytes of one input.
     stride: usize,
-    /// Tick of each place plus 1; 0 where none is.
+    /// Tick of each slot plus 1; 0 if empty.
     ticks: Vec<u32>,
-    /// `stride` bytes for each place.
+    /// `stride` bytes per slot.
     values: Vec<u8>,
-    /// One past the newest tick held; 0 where none is.
+    /// One past the newest tick held; 0 if none is.
     next: Tick,
 }
 
@@ -35,15 +35,15 @@ impl InputLog {
         }
     }
 
-    /// Forgets everything.
+    /// Clears all.
     pub(crate) fn clear(&mut self) {
         self.ticks.fill(0);
         self.next = Tick(0);
     }
 
-    /// Keeps the input of `tick`, unless it has one: the first word counts.
+    /// Keeps the input of `tick`, unless it has one: the first input counts.
     ///
-    /// The caller holds `tick` within the window.
+    /// The caller ensures that `tick` is within the window.
     pub(crate) fn insert(&mut self, tick: Tick, input: &[u8]) -> bool {
         let place = place(tick);
         let start = place.saturating_mul(self.stride);
@@ -76,14 +76,14 @@ impl InputLog {
         self.values.get(start..start.saturating_add(self.stride))
     }
 
-    /// Bytes that it holds.
+    /// Heap bytes in use.
     pub(crate) const fn memory_len(&self) -> usize {
         self.values
             .len()
             .saturating_add(self.ticks.len().saturating_mul(size_of::<u32>()))
     }
 
-    /// Returns the tick after the newest one held; `Tick(0)` where none is.
+    /// Returns the tick after the newest one held; `Tick(0)` if none is.
     pub(crate) const fn next(&self) -> Tick {
         self.next
     }

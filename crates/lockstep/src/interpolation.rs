@@ -1,4 +1,4 @@
-//! Others' states, shown a little later than they were, so that there is one on either side.
+//! Interpolation between states of remote objects, displayed with a delay.
 
 use std::collections::VecDeque;
 
@@ -9,13 +9,13 @@ use wire::Instant;
 use crate::playout::Playout;
 use crate::playout::PlayoutClock;
 
-/// States that a server sends now and then, to be drawn at any moment between.
+/// Interpolates between states that a server sends at intervals.
 ///
-/// For games whose server sends states; a game in lockstep has all of them. Each state comes with
-/// the server's time; [`between`](Self::between) returns the two around the moment that is shown,
-/// which is as long ago as [`Playout`] says, and how far between them it is. That moment goes on
-/// evenly: it is an eighth faster or slower at most where the delay changes, and jumps only where
-/// it is off by more than half a second.
+/// For games whose server sends states; lockstep games do not need it. Each state carries the
+/// server's time. [`between`](Self::between) returns the two states around the displayed moment,
+/// which lags by the delay of [`Playout`], and the position between them. The displayed moment
+/// advances evenly: at most an eighth faster or slower while the delay changes; it jumps only if it
+/// is off by more than 0.5 s.
 ///
 /// ```
 /// use core::time::Duration;
@@ -32,30 +32,29 @@ use crate::playout::PlayoutClock;
 /// assert!((10.0..=30.0).contains(&at));
 /// ```
 ///
-/// Memory is taken at once, for [`InterpolationConfig::states`] states.
+/// Memory for [`InterpolationConfig::states`] states is allocated at once.
 #[derive(Clone, Debug)]
 pub struct Interpolation<S> {
     config: InterpolationConfig,
     clock: PlayoutClock,
-    /// In the order of the server's times, each of which is there once.
+    /// In order of the server's times, each once.
     states: VecDeque<(Instant, S)>,
-    /// What was shown last, on the server's clock, and when.
+    /// The last displayed moment, on the server's clock, and when.
     shown: Option<(Instant, Instant)>,
-    /// States in a row that came too late.
+    /// Late states in a row.
     late_in_row: u32,
     stats: InterpolationStats,
 }
 
-/// What an [`Interpolation`] is given to work with.
+/// Configuration of an [`Interpolation`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InterpolationConfig {
-    /// How long ago the moment is that is shown; what the network asks for, at most 500 ms. It
-    /// includes the time between two states.
+    /// Display delay; adaptive, at most 500 ms. It includes the time between two states.
     pub playout: Playout,
-    /// How far past the newest state to go on as between the last two; 100 ms.
+    /// Longest extrapolation past the newest state; 100 ms.
     pub extrapolation_max: Duration,
-    /// States held, from 2 to 1,024; 64. Where more come the oldest go.
+    /// States held, from 2 to 1,024; 64. Beyond it the oldest are dropped.
     pub states: u16,
 }
 
@@ -72,7 +71,7 @@ impl Default for InterpolationConfig {
 }
 
 impl<S> Interpolation<S> {
-    /// Makes one that nothing has come to.
+    /// Creates an empty one.
     #[must_use]
     pub fn new(config: InterpolationConfig) -> Self {
         let states = config.states.clamp(2, STATES_MAX);
@@ -86,12 +85,12 @@ impl<S> Interpolation<S> {
         }
     }
 
-    /// Takes the state of `sent_at` on the server's clock, which may begin anywhere and goes as
-    /// fast as ours, give or take 200 ppm.
+    /// Takes the state of `sent_at` on the server's clock, which has any origin and deviates from
+    /// ours by at most 200 ppm.
     ///
-    /// One that is there already, or that would bend what is being shown, is dropped and counted.
-    /// Where the server's clock jumps ahead by more than a second, or 32 states in a row come too
-    /// late, all begins anew.
+    /// A duplicate, or a state that would change the interval on display, is dropped and counted.
+    /// If the server's clock jumps ahead by more than a second, or 32 states in a row are late, it
+    /// restarts.
     pub fn push(&mut self, now: Instant, sent_at: Instant, state: S) {
         if self.clock.lead(now, sent_at) > CLOCK_JUMP {
             self.restart();
@@ -114,7 +113,7 @@ impl<S> Interpolation<S> {
         if let Some((newest, _)) = self.states.back()
             && *newest < sent_at
         {
-            // From the one before on there is a way to go now.
+            // From here on there is an interval after the previous state.
             self.clock.on_ready(now, *newest);
         }
         if self.states.len() >= self.config.states.into() {
@@ -129,10 +128,10 @@ impl<S> Interpolation<S> {
         self.states.insert(self.place(sent_at), (sent_at, state));
     }
 
-    /// Returns the states around the moment that is shown at `now`; `None` before the first.
+    /// Returns the states around the moment displayed at `now`; `None` before the first.
     ///
-    /// Before the oldest and where there is but one, that one is shown; past the newest, what the
-    /// last two lead to, for as long as [`InterpolationConfig::extrapolation_max`].
+    /// Before the oldest state, and if there is only one, that one is displayed. Past the newest,
+    /// the last two are extrapolated for up to [`InterpolationConfig::extrapolation_max`].
     pub fn between(&mut self, now: Instant) -> Option<Between<'_, S>> {
         let at = self.show(now)?;
         while self.states.len() > 2 && self.states.get(1).is_some_and(|(next, _)| *next <= at) {
@@ -161,8 +160,7 @@ impl<S> Interpolation<S> {
         })
     }
 
-    /// Returns how long ago the moment is that is shown, beyond what the network takes when it is
-    /// quick.
+    /// Returns the display delay beyond the fastest network latency.
     #[must_use]
     pub fn delay(&self) -> Duration {
         self.clock.delay()
@@ -174,7 +172,7 @@ impl<S> Interpolation<S> {
         &self.stats
     }
 
-    /// Goes on with the moment shown, and returns it.
+    /// Advances the displayed moment, and returns it.
     fn show(&mut self, now: Instant) -> Option<Instant> {
         let target = self.clock.played(now)?;
         let mut shown = target;
@@ -193,7 +191,7 @@ impl<S> Interpolation<S> {
         Some(shown)
     }
 
-    /// Returns the end of the span that is being shown: nothing before it may change.
+    /// Returns the end of the interval on display: nothing before it may change.
     fn settled(&self) -> Option<Instant> {
         let (shown, _) = self.shown?;
         let end = self.states.get(1).map(|(at, _)| *at);
@@ -201,7 +199,7 @@ impl<S> Interpolation<S> {
         Some(end.filter(|_| is_within).unwrap_or(shown))
     }
 
-    /// Returns where a state of `sent_at` belongs.
+    /// Returns the index for a state of `sent_at`.
     fn place(&self, sent_at: Instant) -> usize {
         self.states.partition_point(|(at, _)| *at < sent_at)
     }
@@ -215,22 +213,22 @@ impl<S> Interpolation<S> {
     }
 }
 
-/// Two states, and how far between them the moment is that is shown.
+/// Two states, and the displayed position between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Between<'a, S> {
-    /// The state before it.
+    /// The state before the moment.
     pub from: &'a S,
     /// The state after it, or the newest.
     pub to: &'a S,
-    /// Time from the one to the moment shown; longer than `span` where nothing newer has come.
+    /// Time from `from` to the moment; longer than `span` when extrapolating.
     pub since: Duration,
-    /// Time from the one to the other.
+    /// Time from `from` to `to`.
     pub span: Duration,
 }
 
 impl<S> Between<'_, S> {
-    /// Returns how far between the two it is: 0 at `from`, 1 at `to`, more past it.
+    /// Returns the position: 0 at `from`, 1 at `to`, more when extrapolating.
     #[must_use]
     pub const fn ratio(&self) -> f32 {
         if self.span.is_zero() {
@@ -240,8 +238,8 @@ impl<S> Between<'_, S> {
         }
     }
 
-    /// Returns the same without floating point, for the way from `from` to `to` in whole units:
-    /// rounded towards `from`.
+    /// Interpolates without floating point between `from` and `to`, in whole units, rounded towards
+    /// `from`.
     #[must_use]
     pub fn mix(&self, from: i64, to: i64) -> i64 {
         let way = i128::from(to).saturating_sub(from.into());
@@ -253,39 +251,39 @@ impl<S> Between<'_, S> {
     }
 }
 
-/// What an [`Interpolation`] counted; none of it ever goes back.
+/// Counters of an [`Interpolation`]; they never decrease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InterpolationStats {
-    /// States taken.
+    /// States accepted.
     pub states: u64,
-    /// States dropped: what they belong to is shown already.
+    /// States dropped: their moment was already displayed.
     pub dropped_late: u64,
-    /// States dropped: they were there.
+    /// States dropped: duplicates.
     pub dropped_duplicate: u64,
     /// States dropped: the oldest of too many.
     pub dropped_full: u64,
-    /// Times that a moment past the newest state was shown.
+    /// Times that a moment past the newest state was displayed.
     pub extrapolated: u64,
-    /// Times that the moment shown jumped by more than half a second.
+    /// Times that the displayed moment jumped by more than 0.5 s.
     pub jumps: u64,
-    /// Times that all began anew, since the server's clock had jumped.
+    /// Restarts, after the server's clock had jumped.
     pub restarts: u64,
 }
 
-/// Part of the time by which what is shown may go on faster or slower: an eighth.
+/// Most change of the display rate, as a fraction: an eighth.
 const DILATION: u32 = 8;
 
-/// What is further off than that is not made up for by going faster.
+/// Errors above this are corrected by a jump.
 const JUMP: Duration = Duration::from_millis(500);
 
-/// No network gets quicker by as much: the other clock has jumped.
+/// No network gets faster by this much: the other clock has jumped.
 const CLOCK_JUMP: Duration = Duration::from_secs(1);
 
-/// States in a row that may come too late: more say that the other clock went back.
+/// Late states in a row before the other clock is assumed to have gone back.
 const LATE_IN_ROW: u32 = 32;
 
-/// Most states held, so that a wrong number takes no memory to speak of.
+/// Most states held, which bounds memory.
 const STATES_MAX: u16 = 1_024;
 
 #[cfg(test)]

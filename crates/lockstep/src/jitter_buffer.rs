@@ -1,4 +1,4 @@
-//! What arrives unevenly, handed out as evenly as it was sent.
+//! Jitter buffer: evens out arrival times.
 
 use std::collections::VecDeque;
 
@@ -9,12 +9,12 @@ use wire::Instant;
 use crate::playout::Playout;
 use crate::playout::PlayoutClock;
 
-/// What arrives unevenly, out of order or twice, handed out in order, each once, and as evenly as
-/// it was sent.
+/// Takes items that arrive unevenly, out of order or twice, and returns them in order, each once,
+/// at the pace at which they were sent.
 ///
-/// Each item comes with a moment of the sender's clock and is handed out so long after it as
-/// [`Playout`] says: for voice, for inputs at a server that simulates, for anything that is used
-/// whole. For states that are drawn in between there is [`Interpolation`](crate::Interpolation).
+/// Each item carries a time of the sender's clock and is returned after the delay of [`Playout`]:
+/// for voice, for inputs at a simulating server, for anything consumed whole. To display states in
+/// between, use [`Interpolation`](crate::Interpolation).
 ///
 /// ```
 /// use core::time::Duration;
@@ -33,19 +33,19 @@ use crate::playout::PlayoutClock;
 #[derive(Clone, Debug)]
 pub struct JitterBuffer<T> {
     clock: PlayoutClock,
-    /// In the order of the sender's moments, each of which is there once.
+    /// In order of the sender's times, each once.
     items: VecDeque<(Instant, T)>,
-    /// Most of them.
+    /// Most items.
     len_max: usize,
-    /// Moment of the item handed out last.
+    /// Sender's time of the last returned item.
     handed: Option<Instant>,
-    /// Items in a row that came too late.
+    /// Late items in a row.
     late_in_row: u32,
     stats: JitterStats,
 }
 
 impl<T> JitterBuffer<T> {
-    /// Makes one that holds up to `items`, from 1 to 1,024: less counts as 1, more as 1,024.
+    /// Creates one for up to `items` items, clamped to 1 to 1,024.
     #[must_use]
     pub fn new(playout: Playout, items: u16) -> Self {
         let len_max = usize::from(items.clamp(1, ITEMS_MAX));
@@ -59,12 +59,12 @@ impl<T> JitterBuffer<T> {
         }
     }
 
-    /// Takes what was sent at `sent_at` of the sender's clock, which may begin anywhere and goes as
-    /// fast as ours, give or take 200 ppm.
+    /// Takes an item sent at `sent_at` of the sender's clock, which has any origin and deviates
+    /// from ours by at most 200 ppm.
     ///
-    /// What is there already, came after a later one was handed out, or finds no room, is dropped
-    /// and counted. Where the sender's clock jumps ahead by more than a second, or 32 items in a
-    /// row come too late, all begins anew.
+    /// An item that is a duplicate, is older than a returned one, or finds no room is dropped and
+    /// counted. If the sender's clock jumps ahead by more than a second, or 32 items in a row are
+    /// late, it restarts.
     pub fn push(&mut self, now: Instant, sent_at: Instant, item: T) {
         if self.clock.lead(now, sent_at) > CLOCK_JUMP {
             self.restart();
@@ -84,7 +84,7 @@ impl<T> JitterBuffer<T> {
             self.late_in_row = 0;
         }
         self.clock.on_arrival(now, sent_at);
-        // One that is too late counts as well: it tells how long to wait for those like it.
+        // A late item counts as well: it shows how long to wait for similar ones.
         self.clock.on_ready(now, sent_at);
         if self.handed.is_some_and(|handed| sent_at < handed) {
             return;
@@ -97,7 +97,7 @@ impl<T> JitterBuffer<T> {
         self.items.insert(place, (sent_at, item));
     }
 
-    /// Returns the next item and its moment, where it is due.
+    /// Returns the next item and its time, if it is due.
     pub fn pop(&mut self, now: Instant) -> Option<(Instant, T)> {
         if self.next_at()? > now {
             return None;
@@ -108,14 +108,14 @@ impl<T> JitterBuffer<T> {
         Some((sent_at, item))
     }
 
-    /// Returns when the next item is due; `None` where there is none.
+    /// Returns when the next item is due; `None` if there is none.
     #[must_use]
     pub fn next_at(&self) -> Option<Instant> {
         let (sent_at, _) = self.items.front()?;
         self.clock.play_at(*sent_at)
     }
 
-    /// Returns how long what is as quick as the quickest of late is held back.
+    /// Returns the delay of items that arrive at the fastest recent latency.
     #[must_use]
     pub fn delay(&self) -> Duration {
         self.clock.delay()
@@ -141,29 +141,29 @@ impl<T> JitterBuffer<T> {
     }
 }
 
-/// What a [`JitterBuffer`] counted; none of it ever goes back.
+/// Counters of a [`JitterBuffer`]; they never decrease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JitterStats {
-    /// Items handed out.
+    /// Items returned.
     pub items: u64,
-    /// Items dropped: a later one had been handed out.
+    /// Items dropped: a later one had been returned.
     pub dropped_late: u64,
-    /// Items dropped: they were there.
+    /// Items dropped: duplicates.
     pub dropped_duplicate: u64,
-    /// Items dropped: there was no room.
+    /// Items dropped: no room.
     pub dropped_full: u64,
-    /// Times that all began anew, since the sender's clock had jumped.
+    /// Restarts, after the sender's clock had jumped.
     pub restarts: u64,
 }
 
-/// No network gets quicker by as much: the other clock has jumped.
+/// No network gets faster by this much: the other clock has jumped.
 const CLOCK_JUMP: Duration = Duration::from_secs(1);
 
-/// Items in a row that may come too late: more say that the other clock went back.
+/// Late items in a row before the other clock is assumed to have gone back.
 const LATE_IN_ROW: u32 = 32;
 
-/// Most items held, so that a wrong number takes no memory to speak of.
+/// Most items held, which bounds memory.
 const ITEMS_MAX: u16 = 1_024;
 
 #[cfg(test)]

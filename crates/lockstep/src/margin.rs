@@ -1,20 +1,20 @@
-//! How much is needed to be in time: the worst of late, but for one outlier.
+//! Time margin: the second-largest recent need.
 
-/// Samples over which the worst is taken, twice: 10 s at 60 Hz. One in 600 to 1,200 may be worse
-/// than the margin, which is 3 to 6 a minute.
+/// Samples per window; the maximum is over up to two: 10 s at 60 Hz. One in 600 to 1,200 may exceed
+/// the margin, which is 3 to 6 a minute.
 const WINDOW: u32 = 600;
 
-/// What was needed of late, in any unit.
+/// Recent needs, in any unit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Margin {
-    /// The worst two of the last whole window.
+    /// The two largest of the last whole window.
     settled: Worst,
-    /// Those of the window that is being filled, and how many are in it.
+    /// Those of the current window, and its number of samples.
     filling: Worst,
     count: u32,
 }
 
-/// The two largest of some numbers, the larger one first.
+/// Two largest values, in descending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Worst(i64, i64);
 
@@ -39,7 +39,7 @@ impl Margin {
         }
     }
 
-    /// Takes what one more would have needed to be in time.
+    /// Adds what an event would have needed to be in time.
     pub(crate) fn add(&mut self, need: i64) {
         self.filling = self.filling.with(need);
         self.count = self.count.saturating_add(1);
@@ -50,7 +50,7 @@ impl Margin {
         }
     }
 
-    /// Returns what all but one of late needed; `None` before there were two.
+    /// Returns the second-largest recent need; `None` before two samples.
     pub(crate) fn need(&self) -> Option<i64> {
         let Worst(first, second) = self.filling;
         let need = self.settled.with(first).with(second).1;

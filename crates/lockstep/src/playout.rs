@@ -1,4 +1,4 @@
-//! How long what arrives is held back, so that what comes later is there in time.
+//! Playout delay: how long received data is held so that later data is in time.
 
 use core::time::Duration;
 
@@ -6,45 +6,44 @@ use wire::Instant;
 
 use crate::margin::Margin;
 
-/// How long what arrives is held back against jitter and loss.
+/// Delay against jitter and loss.
 ///
-/// Too short, and the picture stands still where something comes late; each millisecond is one of
-/// latency.
+/// If it is too short, late data causes stutter; each millisecond adds latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Playout {
-    /// So long after the quickest of late would have come.
+    /// This long after the fastest recent latency.
     Fixed(Duration),
-    /// As long as is needed: the worst but one of the last 600 to 1,200 arrivals, or so much more
-    /// that some 0.1 ms in a second are missed. It goes up at once, by no more than what is late
-    /// itself, so that going up costs no time; and down by 4 ms a second at most.
+    /// As long as needed: the second-largest lateness of the last 600 to 1,200 arrivals, or so much
+    /// more that about 0.1 ms per second are missed. It rises at once, by no more than the current
+    /// lateness, so a rise causes no extra stall; it falls by at most 4 ms per second.
     Adaptive {
-        /// Longest; what comes later than that is an outage, which is waited for once and changes
-        /// nothing.
+        /// Longest delay; anything later is an outage, which causes one wait and does not change
+        /// the delay.
         max: Duration,
     },
 }
 
 impl Playout {
-    /// At once.
+    /// No delay.
     pub const NONE: Self = Self::Fixed(Duration::ZERO);
 }
 
-/// The delay, and what led to it.
+/// The delay and the samples behind it.
 #[derive(Clone, Debug)]
 pub(crate) struct PlayoutDelay {
     playout: Playout,
-    /// How late arrivals were, in nanoseconds.
+    /// Lateness of arrivals, in nanoseconds.
     needs: Margin,
-    /// What balances what is missed in the long run against what is held back, in nanoseconds.
+    /// Balances long-term misses against delay, in nanoseconds.
     steady: i64,
-    /// What is held back, in nanoseconds.
+    /// Current delay, in nanoseconds.
     current: i64,
-    /// How late the newest was, in nanoseconds: the next one, as late, costs no more.
+    /// Lateness of the newest arrival, in nanoseconds: another one as late costs no more.
     played: i64,
-    /// Whether one was later than any delay covers, and none in time since: what comes then, ever less
-    /// late, is of the same outage.
+    /// Whether an arrival was later than any delay covers, and none was in time since: the
+    /// following, ever less late ones belong to the same outage.
     is_outage: bool,
-    /// Latest time told.
+    /// Latest time passed in.
     at: Option<Instant>,
 }
 
@@ -61,7 +60,7 @@ impl PlayoutDelay {
         }
     }
 
-    /// Takes how much later than the quickest of late the next one in order was there.
+    /// Adds how much later than the fastest recent latency the next item arrived.
     pub(crate) fn on_late(&mut self, now: Instant, late: Duration) {
         let Playout::Adaptive { max } = self.playout else {
             return;
@@ -80,20 +79,21 @@ impl PlayoutDelay {
                 self.steady = self.steady.max(more);
             }
         }
-        // One that no delay would cover teaches nothing about those that one does.
+        // An outage is no sample for the margin.
         if !self.is_outage {
             self.needs.add(late);
         }
         self.played = late.min(max);
         let need = self.needs.need().unwrap_or(0);
         self.steady = self.steady.min(need.saturating_add(STEADY_MAX));
-        // No further than what is late itself: what is in time is not held back for later ones.
+        // Rise no further than the current lateness, so that items in time are not delayed for
+        // later ones.
         let highest = self.current.max(late.min(max));
         let lowest = self.current.saturating_sub(passed / DOWN);
         self.current = need.max(self.steady).max(lowest).min(highest);
     }
 
-    /// Returns how long to hold back.
+    /// Returns the delay.
     pub(crate) fn get(&self) -> Duration {
         match self.playout {
             Playout::Fixed(delay) => delay,
@@ -104,33 +104,33 @@ impl PlayoutDelay {
     }
 }
 
-/// Part of the time that passes by which the delay goes down: 4 ms a second.
+/// Fraction of the elapsed time by which the delay falls: 4 ms per second.
 const DOWN: i64 = 250;
 
-/// Part of the time that passes by which the steady part goes down: 0.9 ms a minute. A quarter of
-/// what is missed is added, so that in the long run four times as much is missed: 0.06 ms a second.
+/// Fraction of the elapsed time by which the steady part falls: 0.9 ms per minute. A quarter of
+/// each miss is added, so that in the long run four times as much is missed: 0.06 ms per second.
 const STEADY_DOWN: i64 = 70_000;
 
-/// Most that one miss adds: 4 ms. An outage is no reason to wait for ever.
+/// Most that one miss adds: 4 ms, so that an outage has no lasting effect.
 const STEP_MAX: i64 = 4_000_000;
 
-/// Most that it is beyond the worst but one: 20 ms, a tick at 60 Hz and some.
+/// Most of the steady part: 20 ms, a bit more than a tick at 60 Hz.
 const STEADY_MAX: i64 = 20_000_000;
 
 fn nanos(span: Duration) -> i64 {
     i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// Arrivals over which the quickest is taken, twice: long enough for a quiet moment, short enough
+/// Arrivals over which the fastest is taken, twice: long enough for a quiet moment, short enough
 /// for a drift of 200 ppm to cost 0.4 ms at 60 Hz.
 const WINDOW: u32 = 64;
 
-/// How the sender's moments come to be ours.
+/// Maps the sender's clock to ours.
 #[derive(Clone, Debug)]
 pub(crate) struct PlayoutClock {
-    /// What our clock shows when the sender's shows nothing, had the quickest of late been sent
-    /// then, in nanoseconds: of the last whole window, and of the one that is being filled, with
-    /// how many are in it. `None` before the first arrival.
+    /// Our clock at the sender's time 0, at the fastest recent latency, in nanoseconds: of the last
+    /// whole window, and of the current one with its number of samples. `None` before the first
+    /// arrival.
     quickest: Option<(i64, (i64, u32))>,
     delay: PlayoutDelay,
 }
@@ -143,7 +143,7 @@ impl PlayoutClock {
         }
     }
 
-    /// Takes the arrival of what was sent at `sent_at` of the sender's clock.
+    /// Handles the arrival of data sent at `sent_at` of the sender's clock.
     pub(crate) fn on_arrival(&mut self, now: Instant, sent_at: Instant) {
         let base = instant_nanos(now).saturating_sub(instant_nanos(sent_at));
         let (settled, (filling, count)) = self.quickest.unwrap_or((base, (i64::MAX, 0)));
@@ -155,7 +155,7 @@ impl PlayoutClock {
         });
     }
 
-    /// Takes word that what belongs to `sent_at` could be played from `now` on.
+    /// Data of `sent_at` could be played from `now` on.
     pub(crate) fn on_ready(&mut self, now: Instant, sent_at: Instant) {
         if let Some(base) = self.base() {
             let late =
@@ -165,8 +165,8 @@ impl PlayoutClock {
         }
     }
 
-    /// Returns how much sooner than the quickest of late it would have had to be sent, to come
-    /// now; none where it is not sooner.
+    /// Returns how much earlier it would have had to be sent at the fastest recent latency to
+    /// arrive now; zero if not earlier.
     pub(crate) fn lead(&self, now: Instant, sent_at: Instant) -> Duration {
         let lead = self.base().map_or(0, |base| {
             let sooner = instant_nanos(sent_at).saturating_add(base);
@@ -175,8 +175,7 @@ impl PlayoutClock {
         Duration::from_nanos(u64::try_from(lead).unwrap_or(0))
     }
 
-    /// Returns the moment of the sender's clock that is played at `now`; `None` before the first
-    /// arrival.
+    /// Returns the sender's time that is played at `now`; `None` before the first arrival.
     pub(crate) fn played(&self, now: Instant) -> Option<Instant> {
         let base = self.base()?.saturating_add(nanos(self.delay.get()));
         Some(instant(instant_nanos(now).saturating_sub(base)))
@@ -188,12 +187,12 @@ impl PlayoutClock {
         Some(instant(instant_nanos(sent_at).saturating_add(base)))
     }
 
-    /// Returns how long what is as quick as the quickest is held back.
+    /// Returns the delay of data that arrives at the fastest latency.
     pub(crate) fn delay(&self) -> Duration {
         self.delay.get()
     }
 
-    /// Begins anew with another clock of the sender's, keeping what was learned of the network.
+    /// Restarts with another clock of the sender, and keeps the delay.
     pub(crate) const fn restart(&mut self) {
         self.quickest = None;
     }

@@ -1,14 +1,14 @@
-//! Prediction of the own player where a server sends states, and what its word makes of it.
+//! Client-side prediction of the own player, and reconciliation with the server's states.
 
-/// What a client predicts of itself: its inputs take effect at once, and again on top of each state
+/// Predicts the own player: inputs take effect at once, and are applied again on top of each state
 /// that the server sends.
 ///
-/// For games whose server sends states instead of inputs; a game in lockstep has
-/// [`ClientConfig::window`](crate::ClientConfig::window). `I` is what the player does in one step,
-/// `S` the part of the game that follows from it: the own figure, and what it touches. The server
-/// says with each state which input was the last in it.
+/// For games whose server sends states; lockstep games have
+/// [`ClientConfig::window`](crate::ClientConfig::window). `I` is the input of one step, `S` the
+/// part of the game it affects: the own character, and what it touches. Each state of the server
+/// names the last input that it includes.
 ///
-/// States are compared by `==`: predict in the precision in which the server sends, else each of
+/// States are compared by `==`: predict with the precision that the server sends, otherwise each of
 /// its states is a correction.
 ///
 /// ```
@@ -28,24 +28,24 @@
 /// assert_eq!((*correction.before, *correction.after), (6, 5));
 /// ```
 ///
-/// Inputs have numbers of 16 bits that wrap, as datagrams carry them; 0 stands for none before the
-/// first. Room for `history` inputs, each with the state after it, is taken at once. Memory that a
-/// state holds of its own is taken for as many of them as ever waited for the server's word at a
-/// time, and for three states more; it is kept where `clone_from` keeps it.
+/// Inputs have 16-bit numbers that wrap, as in datagrams; 0 stands for none before the first.
+/// Memory for `history` inputs and their states is allocated at once. Heap memory of states is
+/// allocated for the largest number of unacknowledged inputs so far plus three, and reused if
+/// `clone_from` reuses it.
 #[derive(Clone, Debug)]
 pub struct Prediction<I, S> {
     /// The server's newest state.
     base: S,
-    /// Number of the last input in it.
+    /// Number of the last input that it includes.
     acknowledged: u64,
     /// Number of the newest input.
     newest: u64,
-    /// Input `n` and the state after it, at place `n % history`, for those not acknowledged.
+    /// Input `n` and the state after it, in slot `n % history`, if unacknowledged.
     steps: Vec<Predicted<I, S>>,
     history: u64,
-    /// After the newest input.
+    /// State after the newest input.
     state: S,
-    /// Before the last correction.
+    /// State before the last correction.
     before: S,
     stats: PredictionStats,
 }
@@ -53,9 +53,8 @@ pub struct Prediction<I, S> {
 impl<I, S: Clone + PartialEq> Prediction<I, S> {
     /// Begins with the state before the first input.
     ///
-    /// `history` is how many inputs may wait for the server's word, from 1 to 1,024: less counts as
-    /// 1, more as 1,024. A round trip and what a short outage takes is enough: 128 are 2.1 s at
-    /// 60 Hz.
+    /// `history` is the most unacknowledged inputs, clamped to 1 to 1,024. Cover a round trip and a
+    /// short outage: 128 are 2.1 s at 60 Hz.
     #[must_use]
     pub fn new(state: S, history: u16) -> Self {
         let history = history.clamp(1, HISTORY_MAX);
@@ -71,12 +70,12 @@ impl<I, S: Clone + PartialEq> Prediction<I, S> {
         }
     }
 
-    /// Takes what the player does, applies it by `step`, and returns its number.
+    /// Takes the player's input, applies it by `step`, and returns its number.
     ///
     /// # Errors
     ///
-    /// Hands the input back where `history` inputs wait for the server's word. It is counted, has
-    /// no effect and no number: the game stands still until the server is heard again.
+    /// Returns the input if `history` inputs are unacknowledged. It is counted, has no effect and
+    /// no number: the game pauses until the server's next state arrives.
     pub fn predict(
         &mut self,
         input: I,
@@ -94,19 +93,19 @@ impl<I, S: Clone + PartialEq> Prediction<I, S> {
             predicted.input = input;
             predicted.after.clone_from(&self.state);
         } else {
-            // The places fill in order: the first input lies at place 0.
+            // Slots fill in order: the first input is in slot 0.
             let after = self.state.clone();
             self.steps.push(Predicted { input, after });
         }
         Ok(low(self.newest))
     }
 
-    /// Takes the server's `state` after the input of `number`; returns the correction if it is not
-    /// what was predicted.
+    /// Takes the server's `state` after the input of `number`; returns the correction if it differs
+    /// from the prediction.
     ///
-    /// Inputs that the server has not come to are applied to it again by `step`, at most `history`.
-    /// A second state after the same input counts as newer: others act, too. What was overtaken by
-    /// a state after a later input is dropped and counted, as is a number that no input has.
+    /// Later inputs are applied to it again by `step`, at most `history`. A second state after the
+    /// same input counts as newer, since other players act too. A state older than one received
+    /// before is dropped and counted, as is an unknown number.
     pub fn reconcile(
         &mut self,
         number: u16,
@@ -146,7 +145,7 @@ impl<I, S: Clone + PartialEq> Prediction<I, S> {
         })
     }
 
-    /// Returns the state after the newest input: what the player sees.
+    /// Returns the state after the newest input, to be displayed.
     #[must_use]
     pub const fn state(&self) -> &S {
         &self.state
@@ -158,9 +157,9 @@ impl<I, S: Clone + PartialEq> Prediction<I, S> {
         &self.base
     }
 
-    /// Returns the inputs that the server has not come to, the newest first, with their numbers.
+    /// Returns the unacknowledged inputs and their numbers, newest first.
     ///
-    /// Each datagram carries the first few of them, so that one which is lost costs nothing.
+    /// Put the first few into each datagram, so that a lost one costs nothing.
     pub fn unacknowledged(&self) -> impl Iterator<Item = (u16, &I)> {
         let numbers = self.acknowledged.saturating_add(1)..=self.newest;
         numbers.rev().filter_map(|number| {
@@ -175,7 +174,7 @@ impl<I, S: Clone + PartialEq> Prediction<I, S> {
         &self.stats
     }
 
-    /// What is thought to be the state after input `number`, which is not before `acknowledged`.
+    /// The predicted state after input `number`, which is not before `acknowledged`.
     fn predicted(&self, number: u64) -> &S {
         if number == self.acknowledged {
             return &self.base;
@@ -184,7 +183,7 @@ impl<I, S: Clone + PartialEq> Prediction<I, S> {
         predicted.map_or(&self.state, |predicted| &predicted.after)
     }
 
-    /// Returns the number nearest to the newest whose low bits these are, if it exists.
+    /// Returns the number nearest to the newest with these low bits, if it exists.
     fn widen(&self, number: u16) -> Option<u64> {
         let distance = number.wrapping_sub(low(self.newest)).cast_signed();
         let number = self.newest.checked_add_signed(distance.into())?;
@@ -192,40 +191,40 @@ impl<I, S: Clone + PartialEq> Prediction<I, S> {
     }
 }
 
-/// What the server's word has changed, at the newest input: both are of the same moment, so that a
-/// game shows the old one and goes over to the new one within some frames.
+/// A correction, at the newest input: both states are of the same moment, so a game can blend from
+/// the old to the new one within some frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Correction<'a, S> {
     /// Number of the newest input.
     pub number: u16,
-    /// What was predicted after it.
+    /// The state predicted before.
     pub before: &'a S,
-    /// What is predicted now; it may be equal, where later inputs lead both to one end.
+    /// The state predicted now; it may be equal, if later inputs lead to the same result.
     pub after: &'a S,
 }
 
-/// The input that was not taken: as many wait for the server's word as may.
+/// The refused input: too many are unacknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryFull<I>(pub I);
 
-/// What a [`Prediction`] counted; none of it ever goes back.
+/// Counters of a [`Prediction`]; they never decrease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PredictionStats {
     /// Inputs applied.
     pub inputs: u64,
-    /// Inputs handed back because the history was full.
+    /// Inputs refused because the history was full.
     pub refused: u64,
-    /// States of the server that were taken.
+    /// States accepted.
     pub states: u64,
-    /// Of these, how many were not as predicted.
+    /// Of these, states that differed from the prediction.
     pub corrections: u64,
-    /// Inputs applied again for that.
+    /// Inputs applied again for them.
     pub inputs_again: u64,
-    /// States dropped: a later one had come before.
+    /// States dropped: a later one had arrived.
     pub dropped_late: u64,
-    /// States dropped: no input has that number.
+    /// States dropped: unknown number.
     pub dropped_unknown: u64,
 }
 
@@ -236,11 +235,11 @@ struct Predicted<I, S> {
     after: S,
 }
 
-/// Most inputs that may wait: 17 s at 60 Hz. It bounds the steps that one state of the server may
-/// cost, and lies far within the 32,768 that numbers of 16 bits can tell apart.
+/// Most unacknowledged inputs: 17 s at 60 Hz. It bounds the steps caused by one state, and is far
+/// below the 32,768 that 16-bit numbers can tell apart.
 const HISTORY_MAX: u16 = 1_024;
 
-/// Where input `number`, which is not 0, lies.
+/// Slot of input `number`, which is not 0.
 fn place(number: u64, history: u64) -> usize {
     let place = number.saturating_sub(1).checked_rem(history);
     usize::try_from(place.unwrap_or(0)).unwrap_or(0)

@@ -50,43 +50,43 @@ pub(crate) struct RepairLimits {
     pub(crate) report_ticks: u64,
     /// Longest run of bundles, in bytes.
     pub(crate) len_max: usize,
-    /// What each bundle brings along, in bytes.
+    /// Overhead per bundle, in bytes.
     pub(crate) len_beside: usize,
-    /// Up to which length a run holds older bundles than those `ticks`, in bytes.
+    /// Length up to which a run is extended by older bundles, in bytes.
     pub(crate) len_small: usize,
-    /// Most that a budget holds.
+    /// Largest budget, in bytes.
     pub(crate) burst: u32,
-    /// What it gains each tick.
+    /// Budget gained per tick, in bytes.
     pub(crate) gain: u32,
 }
 
-/// A client's word of what it has.
+/// A client's acknowledgement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ack {
     /// First tick that it lacks.
     pub(crate) next: Tick,
-    /// Whether redundancy will not bring it.
+    /// Whether redundancy no longer covers it.
     pub(crate) is_gap: bool,
-    /// When the tick before `next` was closed, where that is known.
+    /// When the tick before `next` closed, if known.
     pub(crate) sent_at: Option<Instant>,
 }
 
-/// What there is to send.
+/// The closed ticks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Closed<'a> {
     pub(crate) chain: &'a Chain,
     /// First tick that is not closed.
     pub(crate) end: Tick,
-    /// When the first tick that the client lacks was closed, where that is known.
+    /// When the first tick that the client lacks closed, if known.
     pub(crate) next_at: Option<Instant>,
 }
 
-/// Which of the newest bundles somebody is to get.
+/// The newest bundles wanted by a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// First tick that goes out in any case.
+    /// First tick to send in any case.
     pub(crate) from: Tick,
-    /// First tick that goes out where the run stays short.
+    /// First tick to send if the run stays short.
     pub(crate) spare: Tick,
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct Wanted {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Slice {
     pub(crate) ticks: Range<u32>,
-    /// Whether they are old ones, paid from the budget.
+    /// Whether they are old ones, charged to the budget.
     pub(crate) is_catch_up: bool,
 }
 
@@ -112,14 +112,14 @@ impl Repair {
         }
     }
 
-    /// Begins with `next`: the client has all before it.
+    /// Begins with `next`: the client has all ticks before it.
     pub(crate) const fn begin_at(&mut self, next: Tick) {
         self.next = next;
         self.unsent = next;
     }
 
-    /// Whether the client lacks no more than what is on its way; `next_at` is when the first tick
-    /// that it lacks was closed, where that is known.
+    /// Whether the client lacks only ticks in flight; `next_at` is when the first of them closed,
+    /// if known.
     pub(crate) fn is_level(
         &self,
         now: Instant,
@@ -129,7 +129,7 @@ impl Repair {
         age(now, next_at) <= self.age_max(limits)
     }
 
-    /// Takes the client's word of what it has.
+    /// Handles the client's acknowledgement.
     pub(crate) fn on_ack(&mut self, now: Instant, ack: &Ack) {
         let Ack {
             next,
@@ -140,7 +140,7 @@ impl Repair {
         if next < self.next {
             return;
         }
-        // What was sent again says nothing of the round trip; Karn and Partridge, 1987.
+        // Retransmissions give no round trip sample; Karn and Partridge, 1987.
         if next > self.next
             && self.catching_up.is_none()
             && let Some(sent_at) = sent_at
@@ -155,18 +155,18 @@ impl Repair {
         self.is_gap = is_gap;
     }
 
-    /// Adds what a tick brings to the budget.
+    /// Adds one tick's gain to the budget.
     pub(crate) fn on_tick(&mut self, limits: &RepairLimits) {
         self.on_ticks(1, limits);
     }
 
-    /// Adds what `count` ticks bring to the budget.
+    /// Adds the gain of `count` ticks to the budget.
     pub(crate) fn on_ticks(&mut self, count: u32, limits: &RepairLimits) {
         let gain = limits.gain.saturating_mul(count);
         self.budget = self.budget.saturating_add(gain).min(limits.burst);
     }
 
-    /// Chooses the bundles for a datagram.
+    /// Selects the bundles of a datagram.
     #[cfg(test)]
     pub(crate) fn slice(
         &mut self,
@@ -177,8 +177,7 @@ impl Repair {
         self.slice_by(now, closed, limits, |wanted| newest(closed, wanted, limits))
     }
 
-    /// Chooses the bundles for a datagram; `newest` says which are the newest ones that are wanted
-    /// and fit it.
+    /// Selects the bundles of a datagram; `newest` returns the newest wanted ones that fit.
     pub(crate) fn slice_by(
         &mut self,
         now: Instant,
@@ -193,7 +192,7 @@ impl Repair {
         };
         let is_old = old.is_some();
         let slice = old.unwrap_or_else(|| {
-            // The last few, and those that were never sent.
+            // The last few ticks, and those never sent.
             let last = closed.end.minus(limits.ticks);
             let ticks = newest(Wanted {
                 from: last.min(self.unsent).max(self.next),
@@ -207,14 +206,13 @@ impl Repair {
         slice
     }
 
-    /// Returns whether another datagram is due at once: old bundles were chosen last, and the newest ones
-    /// are so long that the next tick's datagram would have no room for them.
+    /// Returns whether another datagram is due at once: the last one held old bundles, and the
+    /// newest are too long to share the next tick's datagram.
     pub(crate) const fn is_newest_due(&self) -> bool {
         self.is_newest_due
     }
 
-    /// Whether the bundles that were never sent fit into one datagram together with another one that is as
-    /// long as the newest.
+    /// Whether the unsent bundles, plus another one as long as the newest, fit one datagram.
     fn can_wait(&self, closed: &Closed<'_>, limits: &RepairLimits) -> bool {
         let newest = closed.end.minus(1);
         let unsent = (self.unsent.0..closed.end.0).map(Tick).chain([newest]);
@@ -231,7 +229,7 @@ impl Repair {
         true
     }
 
-    /// Returns how long an answer takes: after it, what was asked for or sent again is lost.
+    /// Returns how long an answer takes; after that, requested or repeated bundles are lost.
     pub(crate) fn answer_nanos(&self, limits: &RepairLimits) -> u64 {
         self.rtt_nanos
             .unwrap_or(INITIAL_RTT_NANOS)
@@ -242,14 +240,14 @@ impl Repair {
         self.next
     }
 
-    /// How old the oldest tick may be that a client lacks who gets all that is sent.
+    /// Age of the oldest tick missing at a client that receives everything sent.
     fn age_max(&self, limits: &RepairLimits) -> u64 {
         let ticks = u64::from(limits.ticks).saturating_add(limits.report_ticks);
         let copies = limits.period_nanos.saturating_mul(ticks.saturating_sub(1));
         self.answer_nanos(limits).saturating_add(copies)
     }
 
-    /// The oldest ticks that the client lacks, if it is behind and has budget.
+    /// The oldest ticks that the client lacks, if it lags and has budget.
     fn catch_up(
         &mut self,
         now: Instant,
@@ -262,8 +260,8 @@ impl Repair {
             self.catching_up = None;
             return None;
         }
-        // Sending again to one that cannot be heard would spend its budget on an outage; its first
-        // word after it says where to begin.
+        // Sending to an unreachable client would waste its budget; its next acknowledgement says
+        // where to begin.
         let silence = self
             .last_received
             .map_or(u64::MAX, |at| now.as_nanos().saturating_sub(at.as_nanos()));
@@ -281,7 +279,7 @@ impl Repair {
             Some(_) | None => (self.next, now),
         };
         self.catching_up = Some((cursor, since));
-        // The last few go out unasked; nothing older is missing past the cursor.
+        // The last few are sent anyway; nothing older is missing past the cursor.
         if cursor >= end.minus(limits.ticks) {
             return None;
         }
@@ -311,7 +309,7 @@ impl Repair {
     }
 }
 
-/// The newest bundles that are wanted, as many as fit.
+/// The newest wanted bundles, as many as fit.
 pub(crate) fn newest(closed: &Closed<'_>, wanted: Wanted, limits: &RepairLimits) -> Range<u32> {
     let mut len = 0_usize;
     let mut start = closed.end;
@@ -335,7 +333,7 @@ pub(crate) fn newest(closed: &Closed<'_>, wanted: Wanted, limits: &RepairLimits)
     start.0..closed.end.0
 }
 
-/// Nanoseconds since `at`; 0 where that is not known.
+/// Nanoseconds since `at`; 0 if unknown.
 fn age(now: Instant, at: Option<Instant>) -> u64 {
     at.map_or(0, |at| now.as_nanos().saturating_sub(at.as_nanos()))
 }

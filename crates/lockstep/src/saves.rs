@@ -2,23 +2,23 @@
 
 use crate::tick::Tick;
 
-/// The newest saves, in memory that is used again.
+/// The newest saves, with reused memory.
 #[derive(Debug)]
 pub(crate) struct Saves<T> {
-    /// Tick plus 1 and state of each; 0 where a slot holds nothing of use.
+    /// Tick plus 1 and state of each; 0 for an empty slot.
     slots: Vec<(u32, T)>,
 }
 
 impl<T: Default> Saves<T> {
-    /// Makes room for `count` saves.
+    /// Allocates `count` slots.
     pub(crate) fn new(count: usize) -> Self {
         Self {
             slots: (0..count).map(|_| (0, T::default())).collect(),
         }
     }
 
-    /// Returns where to save the state before `tick`: the place of the oldest. What is newer is
-    /// void, of a time that the game has gone back from.
+    /// Returns the slot for the state before `tick`: the oldest one. Newer saves are void after a
+    /// rollback.
     pub(crate) fn place(&mut self, tick: Tick) -> Option<&mut T> {
         self.forget_after(tick);
         let (tag, state) = self.slots.iter_mut().min_by_key(|(tag, _)| *tag)?;
@@ -26,13 +26,13 @@ impl<T: Default> Saves<T> {
         Some(state)
     }
 
-    /// Returns the state before `tick`, and forgets those after it.
+    /// Returns the state before `tick`, and drops later ones.
     pub(crate) fn rewind(&mut self, tick: Tick) -> Option<&T> {
         self.forget_after(tick);
         self.find(tick)
     }
 
-    /// Returns the newest state before `tick`, or the one just before it, and its number.
+    /// Returns the newest state at or before `tick`, and its number.
     pub(crate) fn newest(&self, tick: Tick) -> Option<(Tick, &T)> {
         let most = tick.0.saturating_add(1);
         let slots = self.slots.iter().filter(|(tag, _)| *tag <= most);
@@ -76,7 +76,7 @@ mod tests {
         assert_eq!(saves.rewind(Tick(4)), None, "void since tick 3");
         assert_eq!(saves.newest(Tick(4)), Some((Tick(3), &30)));
         assert_eq!(saves.rewind(Tick(2)), Some(&20), "and not forgotten");
-        // A game that began anew with an older state saves that one first.
+        // A game that restarted with an older state saves that one first.
         *saves.place(Tick(1)).unwrap() = 11;
         *saves.place(Tick(2)).unwrap() = 22;
         assert_eq!(saves.rewind(Tick(1)), Some(&11));

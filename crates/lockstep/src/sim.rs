@@ -1,4 +1,4 @@
-//! The game, as the library sees it.
+//! Interface of a simulated game.
 
 use crate::checksum::StateHasher;
 use crate::input::Input;
@@ -39,33 +39,33 @@ use crate::turn::Turn;
 /// }
 /// ```
 pub trait Sim {
-    /// What a player does in one tick.
+    /// Input of one player in one tick.
     type Input: Input;
 
-    /// All that a step depends on and changes; its default is overwritten before it is read.
+    /// All that a step depends on and changes; the default is overwritten before it is read.
     type Snapshot: Default;
 
-    /// Makes one tick's step.
+    /// Runs one tick.
     ///
-    /// A turn that was predicted looks as the closed one will if the prediction is right: there is
-    /// no way for the game to tell them apart, and so none to depend on it.
+    /// A predicted turn looks like the closed one will if the prediction is right: the game cannot
+    /// tell them apart, and so cannot depend on it.
     fn step(&mut self, turn: &Turn<'_, Self::Input>);
 
-    /// Overwrites `into` with the state; its memory may be used again.
+    /// Overwrites `into` with the state; may reuse its memory.
     fn save(&self, into: &mut Self::Snapshot);
 
-    /// Goes back to the state that `save` took.
+    /// Restores the state that `save` stored.
     fn load(&mut self, from: &Self::Snapshot);
 
-    /// Writes the state into `hasher`: all that a step depends on, in an order that all share, and
-    /// divided into [sections](StateHasher#sections) where a desync shall be told by name.
+    /// Writes the state into `hasher`: all that a step depends on, in an order that all
+    /// participants share, divided into [sections](StateHasher#sections) to locate desyncs.
     fn hash(&self, hasher: &mut StateHasher);
 }
 
-/// A snapshot that leaves the process: in a replay file, or on its way to somebody who joins.
+/// A snapshot that leaves the process, for a replay file or a joining player.
 ///
-/// What is read may come from a stranger. `read` bounds what it takes and checks what it finds: the
-/// game steps on from it.
+/// Bytes may be hostile: `read` must bound its allocations and check every value, since the game
+/// steps on from it.
 ///
 /// ```
 /// use lockstep::SnapshotBytes;
@@ -90,7 +90,7 @@ pub trait Sim {
 /// assert_eq!(Score::read(&bytes[1..]), None);
 /// ```
 pub trait SnapshotBytes: Sized {
-    /// Appends the snapshot to `out`; equal snapshots are equal bytes on every platform.
+    /// Appends the snapshot to `out`; equal snapshots give equal bytes on every platform.
     fn write(&self, out: &mut Vec<u8>);
 
     /// Reads what `write` wrote; `None` for anything else.

@@ -1,9 +1,9 @@
-//! A state to begin with, and what must be known beside it to go on.
+//! A snapshot: an application state, and the context needed to continue from it.
 //!
 //! | field | bytes |
 //! |---|---|
 //! | first tick that is not part of it | 4 |
-//! | hash over all ticks before, as it is carried on | 8 |
+//! | running hash over all ticks before | 8 |
 //! | inputs and origins of the tick before: a bundle against the initial row | |
 //! | the application's state | to the end |
 
@@ -16,24 +16,24 @@ use crate::tick::Tick;
 use crate::transfer::TransferLimits;
 use crate::turn::Row;
 
-/// What stands before the application's state.
+/// The header before the application's state.
 #[derive(Clone, Debug)]
 pub(crate) struct SnapshotHead {
     /// First tick that is not part of the state.
     pub(crate) next: Tick,
-    /// Over all ticks before.
+    /// Hash over all ticks before.
     pub(crate) log: LogHash,
     /// Inputs of the tick before.
     pub(crate) row: Row,
 }
 
-/// Writes the snapshot of what `reader` has read, which led to `state`.
+/// Writes the snapshot of `state`, which the ticks read by `reader` led to.
 pub(crate) fn write(reader: &ChainReader, neutral: &[u8], state: &[u8]) -> Vec<u8> {
     write_from(reader.next(), reader.log(), reader.row(), neutral, state)
 }
 
-/// Writes the snapshot of a `state` without tick `next` and all after it; `row` and `log` are those
-/// of the tick before.
+/// Writes the snapshot of `state`, the one before tick `next`; `row` and `log` are those of the
+/// tick before.
 pub(crate) fn write_from(
     next: Tick,
     log: LogHash,
@@ -52,8 +52,8 @@ pub(crate) fn write_from(
     out
 }
 
-/// The first tick that is not part of a snapshot, for one who does not know what its inputs mean;
-/// `None` where its head is none.
+/// The first tick after a snapshot, for a peer that does not interpret inputs; `None` if its header
+/// is invalid.
 pub(crate) fn next_of(bytes: &[u8], shape: Shape) -> Option<Tick> {
     let mut reader = Reader::new(bytes);
     let next = Tick(reader.u32().ok()?);
@@ -62,7 +62,7 @@ pub(crate) fn next_of(bytes: &[u8], shape: Shape) -> Option<Tick> {
     is_playable(next).then_some(next)
 }
 
-/// Takes a snapshot apart; `None` where its head is none.
+/// Decodes a snapshot; `None` if its header is invalid.
 pub(crate) fn read<'a>(
     bytes: &'a [u8],
     shape: Shape,
@@ -79,9 +79,8 @@ pub(crate) fn read<'a>(
     is_playable(next).then_some((SnapshotHead { next, log, row }, state))
 }
 
-/// The last tick by whose close a transfer of a snapshot of `len` bytes must have begun, so that
-/// the chain still holds `next` when it ends; `None` where none ends in time, however soon it
-/// begins.
+/// The last tick before whose close a transfer of `len` bytes must begin, so that the chain still
+/// holds `next` when it ends; `None` if no transfer is fast enough.
 pub(crate) fn last_start(
     next: Tick,
     len: usize,
@@ -94,14 +93,14 @@ pub(crate) fn last_start(
     Some(next.plus(age))
 }
 
-/// Tick 0 follows nothing, and after the last there is nothing to follow.
+/// Tick 0 has no predecessor, and the last tick no successor.
 fn is_playable(next: Tick) -> bool {
     next > Tick(0) && next <= Tick::LAST
 }
 
-/// Ticks for which a snapshot that came is given to all who need one; then another is asked for, so
-/// that there is less to catch up: 4 s at 60 Hz.
+/// Ticks for which a received snapshot is given out; then another is requested, so that there is
+/// less to catch up: 4 s at 60 Hz.
 pub(crate) const KEEP_TICKS: u32 = 256;
 
-/// Room for the head of most matches.
+/// Capacity for the header of most matches.
 const HEAD_LEN_USUAL: usize = 64;

@@ -1,28 +1,27 @@
-//! States of a world, opaque, of which only the newest counts: for games that are not lockstep, and
-//! for what a lockstep game shows beside its turns.
+//! Unordered delivery of opaque states, of which only the newest counts: for games that are not
+//! lockstep, and for what a lockstep game displays in addition to its turns.
 //!
-//! A [`StateSender`] stands for each receiver. It takes states as often as the game has them, and
-//! sends them as fast as its rate allows: a newer one takes the place of one that was not begun.
-//! A [`StateReceiver`] returns states in the order of their numbers and each once, and of those that
-//! are whole the newest. The last one arrives, whatever is lost before, for it is sent again until
-//! it is acknowledged. Both are pure: time comes in as `now`, bytes go in and out.
+//! There is one [`StateSender`] per receiver. It takes states as often as the game produces them, and
+//! sends them as fast as its rate allows: a newer state replaces one that was not begun. A
+//! [`StateReceiver`] returns complete states in increasing order, each once, and only the newest. The
+//! last one always arrives, since it is retransmitted until acknowledged. Both are sans-IO.
 //!
-//! A sequenced channel of a datagram protocol drops what is overtaken, too. But what it loses stays
-//! lost: the last state before a pause may never come, and one of a hundred fragments comes at 5 %
-//! loss once in 170 times. And what waits in its queue is sent though a newer state is there. So
-//! send these datagrams on a channel that is unreliable and unordered, and let this decide.
+//! A sequenced channel drops older messages too, but does not repair losses: the last state before a
+//! pause may be lost, and a state of a hundred fragments arrives once in 170 times at 5 % loss. It also
+//! sends what is queued although a newer state is available. So send these datagrams on an unreliable,
+//! unordered channel.
 //!
-//! What is given up. A state of one datagram is never sent again once a newer one is there. One of
-//! several is left for a newer one too, when all of it was sent; but where none was acknowledged for
-//! [`StateLimits::gap_max`] it is repaired until it is whole, so that states that are long and come
-//! often get through at any loss.
+//! A state of one datagram is not retransmitted once a newer one is available. A state of several
+//! datagrams is abandoned for a newer one once all of it was sent. But if none was acknowledged for
+//! [`StateLimits::gap_max`], it is repaired until complete, so that long, frequent states arrive at any
+//! loss rate.
 //!
-//! States are not coded against each other. A game that does that itself finds its reference in
-//! [`StateSender::acknowledged`], and puts its number in front of the state.
+//! States are not delta-coded. A game that does so takes its reference from
+//! [`StateSender::acknowledged`], and prefixes its number to the state.
 //!
-//! A hostile sender makes a receiver hold at most three states of the length that the receiver
-//! allows, and say at most 50 words a second. A hostile receiver makes a sender send at its rate,
-//! and nothing else.
+//! A hostile sender makes a receiver hold at most three states of the receiver's maximum length, and
+//! send at most 50 acknowledgements per second. A hostile receiver makes a sender send at its rate, and
+//! no faster.
 //!
 //! ```
 //! use lockstep::state_channel::{StateLimits, StateReceiver, StateSender};
@@ -61,21 +60,22 @@ pub use message::{
 pub use receiver::{StateReceiver, StateReceiverStats};
 pub use sender::{StateSender, StateSenderStats};
 
-/// How fast, and in what pieces, states are sent to one receiver.
+/// Send rate and datagram size of states, per receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StateLimits {
-    /// Bytes a second, heads included, those of the transport not; 250,000, which is 2 Mbit/s. At 0
-    /// nothing is sent after the burst.
+    /// Bytes per second, headers of the channel included, but not of the transport; 250,000, which
+    /// is 2 Mbit/s. With 0, nothing is sent after the burst.
     pub rate_bytes_per_s: u32,
-    /// Bytes that may go out at once; 4,400, four datagrams of the usual length. At least one
-    /// datagram always may.
+    /// Bytes that may be sent in one burst; 4,400, four datagrams of the usual length. One datagram
+    /// is always allowed.
     pub burst_bytes: u32,
-    /// Longest datagram, in bytes, heads included; 1,100 as
-    /// [`Config::datagram_len_max`](crate::Config::datagram_len_max). Below 80 it counts as 80.
+    /// Longest datagram, in bytes, header included; 1,100 as
+    /// [`Config::datagram_len_max`](crate::Config::datagram_len_max). Values below 80 count as 80.
     pub datagram_len_max: u16,
-    /// How long states of several datagrams may be left for newer ones with none acknowledged;
-    /// 250 ms. Then one is repaired until it is whole, or has been for 31 times as long.
+    /// How long states of several datagrams may be abandoned for newer ones without any being
+    /// acknowledged; 250 ms. Then one is repaired until it is complete, or for at most 31 times as
+    /// long.
     pub gap_max: Duration,
 }
 
@@ -90,7 +90,7 @@ impl Default for StateLimits {
     }
 }
 
-/// Why a state was not taken.
+/// Why a state is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PushError {

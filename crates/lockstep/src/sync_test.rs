@@ -1,4 +1,4 @@
-//! A test for authors: whether a game depends on more than its turns.
+//! Determinism test: detects games that depend on more than their turns.
 
 use core::fmt;
 
@@ -12,21 +12,20 @@ use crate::sim::Sim;
 use crate::tick::Tick;
 use crate::turn::{Origin, Row, Turn};
 
-/// Ticks that a test can go back, at most; as many as a window.
+/// Most ticks that a test goes back; the largest window.
 const DISTANCE_MAX: u8 = 32;
 
-/// Chances in a million of one seat in one tick of random inputs: something else is done, and the
-/// server had to fill it in.
+/// Probability, in millionths, that a seat's random input changes in a tick; and below, that it is
+/// substituted.
 const CHANGE_CHANCE: u32 = 250_000;
 const SUBSTITUTED_CHANCE: u32 = 30_000;
 
-/// Runs a game as rollback does, and compares what comes of each tick the second time with the
-/// first.
+/// Runs a game as rollback does, and compares the results of each tick's two runs.
 ///
-/// After each tick it goes back `distance` ticks and makes them again on the same inputs. A state
-/// that is not saved whole, a step that reads a clock, a random number of its own, or the order of
-/// a hash table comes out differently sooner or later; the first tick that does is named. What all
-/// runs of a process share, as the result of a float operation, only another machine can tell.
+/// After each tick it goes back `distance` ticks and repeats them with the same inputs. A state that is
+/// not saved completely, or a step that reads a clock, its own random numbers or the order of a hash
+/// table gives a different result sooner or later; the first such tick is reported. Differences between
+/// machines, as of float operations, are not detected.
 ///
 /// ```
 /// # use lockstep::{Sim, StateHasher, SyncTest, Turn};
@@ -63,34 +62,34 @@ pub struct SyncTest<S: Sim> {
     /// Next tick.
     at: Tick,
     saves: Saves<S::Snapshot>,
-    /// Inputs of tick `t`, and the hash of the state after it, at place `t % distance`.
+    /// Inputs of tick `t`, and the hash of the state after it, in slot `t % distance`.
     log: Vec<(Row, u64)>,
     /// Hash of the state before the oldest tick of the log.
     before: u64,
-    /// Makes all hashes. Any match will do: nobody else hears of them.
+    /// Computes all hashes, with an arbitrary match id.
     hasher: StateHasher,
-    /// Inputs of the tick before; kept for its memory too.
+    /// Inputs of the previous tick; reused memory.
     row: Row,
-    /// The input being worked on; kept for its memory.
+    /// The input in progress; reused memory.
     scratch: Vec<u8>,
 }
 
-/// A tick that came out differently the second time.
+/// A tick with a different result the second time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Divergence {
     /// The first tick after which the states differ.
     pub tick: Tick,
-    /// What made them differ.
+    /// The cause.
     pub cause: SyncFault,
 }
 
-/// What made two states differ.
+/// Why two states differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncFault {
     /// The state after the tick, saved and loaded, hashes differently from what was saved.
     Load,
-    /// The tick's step from the same state, or what seemed so, with the same inputs.
+    /// The tick's step, with the same inputs, from what hashes as the same state.
     Step,
 }
 
@@ -113,7 +112,7 @@ impl fmt::Display for Divergence {
 impl core::error::Error for Divergence {}
 
 impl<S: Sim> SyncTest<S> {
-    /// Makes the test of a game before tick 0; it goes back `distance` ticks, 1 to 32, each time.
+    /// Creates a test of a game before tick 0; it goes back `distance` ticks, 1 to 32, each time.
     #[must_use]
     pub fn new(game: S, seats: u16, distance: u8) -> Self {
         let distance = distance.clamp(1, DISTANCE_MAX);
@@ -140,12 +139,12 @@ impl<S: Sim> SyncTest<S> {
         }
     }
 
-    /// Makes one tick with these inputs, one for each seat, those that are missing the default;
-    /// then the last `distance` ticks again.
+    /// Runs one tick with these inputs, one per seat, the default for missing ones; then repeats
+    /// the last `distance` ticks.
     ///
     /// # Errors
     ///
-    /// [`Divergence`], the first there is. The test cannot go on then.
+    /// The first [`Divergence`]. The test cannot continue then.
     pub fn advance(&mut self, inputs: &[S::Input]) -> Result<(), Divergence> {
         let default = S::Input::default();
         for index in 0..self.row.origins.len() {
@@ -156,8 +155,8 @@ impl<S: Sim> SyncTest<S> {
         self.step()
     }
 
-    /// Makes `ticks` ticks with random inputs: whatever bits there can be, held for a few ticks,
-    /// a few of them filled in as the server does.
+    /// Runs `ticks` ticks with random inputs: arbitrary bits, held for a few ticks, some of them
+    /// substituted as a server does.
     ///
     /// # Errors
     ///
@@ -171,7 +170,7 @@ impl<S: Sim> SyncTest<S> {
                     self.row.set(seat, &self.scratch, Origin::Substituted);
                 } else if generator.chance(CHANGE_CHANCE) {
                     generator.fill(&mut self.scratch);
-                    // As its writer leaves it: the spare bits are zero.
+                    // Unused bits are zero, as the encoder leaves them.
                     let spare = S::Input::WIDTH.spare_bits();
                     if let Some(last) = self.scratch.last_mut() {
                         *last &= u8::MAX << spare;
@@ -184,7 +183,7 @@ impl<S: Sim> SyncTest<S> {
         Ok(())
     }
 
-    /// Returns the game, as it is now.
+    /// Returns the game in its current state.
     pub const fn game(&self) -> &S {
         &self.game
     }
@@ -215,7 +214,7 @@ impl<S: Sim> SyncTest<S> {
         Ok(())
     }
 
-    /// Goes back to `first`, and forth again.
+    /// Loads the state before `first`, and repeats the ticks since.
     fn step_again(&mut self, first: Tick) -> Result<(), Divergence> {
         if let Some(saved) = self.saves.find(first) {
             self.game.load(saved);

@@ -19,29 +19,28 @@ impl Tick {
         Self(self.0.saturating_add(count))
     }
 
-    /// Returns the tick `count` earlier, `Tick(0)` where there is none.
+    /// Returns the tick `count` earlier, saturating at `Tick(0)`.
     #[must_use]
     pub const fn minus(self, count: u32) -> Self {
         Self(self.0.saturating_sub(count))
     }
 
-    /// Returns how many ticks lie between `earlier` and this one, 0 where `earlier` is later.
+    /// Returns the number of ticks since `earlier`, 0 if that is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> u32 {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Returns the low half, as datagrams carry it.
+    /// Returns the low half, as in datagrams.
     #[must_use]
     pub const fn low(self) -> u16 {
         let [_, _, high, low] = self.0.to_be_bytes();
         u16::from_be_bytes([high, low])
     }
 
-    /// Returns the latest tick at or before `self` whose low half is `low`.
+    /// Returns the latest tick at or before `self` with this low half.
     ///
-    /// For acknowledgements, which never name what does not exist yet. `None` where no such tick
-    /// is.
+    /// For acknowledgements, which never name future ticks. `None` if there is no such tick.
     #[must_use]
     pub const fn widen_back(self, low: u16) -> Option<Self> {
         let back = self.low().wrapping_sub(low);
@@ -51,9 +50,9 @@ impl Tick {
         }
     }
 
-    /// Returns the tick nearest to `self` whose low half is `low`; RFC 9000, appendix A.3.
+    /// Returns the tick nearest to `self` with this low half; RFC 9000, appendix A.3.
     ///
-    /// `None` where that would lie before tick 0 or past the last number.
+    /// `None` if that is before tick 0 or past the last number.
     #[must_use]
     pub fn widen_near(self, low: u16) -> Option<Self> {
         let distance = low.wrapping_sub(self.low()).cast_signed();
@@ -67,7 +66,7 @@ impl fmt::Display for Tick {
     }
 }
 
-/// The other side, as the driver numbers it: a session, never an address.
+/// The driver's id for a peer: a session, never an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerId(pub u32);
 

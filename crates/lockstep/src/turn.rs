@@ -1,4 +1,4 @@
-//! What all players do in one tick.
+//! The inputs of all players in one tick.
 
 use core::marker::PhantomData;
 
@@ -7,21 +7,21 @@ use wire::Seat;
 use crate::input::{Input, Width, decode};
 use crate::tick::Tick;
 
-/// Where the input of one seat in one tick comes from.
+/// Origin of a seat's input in a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Origin {
     /// The player's own, in time.
     Confirmed,
-    /// None came in time; the server filled it in by its rule, and told the owner.
+    /// The player's was not in time; the server substituted it, and its owner is notified.
     Substituted,
-    /// Nobody holds the seat; the input is the default.
+    /// The seat is empty; the input is the default.
     Absent,
-    /// The server plays the seat, as an artificial opponent does. Not sent by this version.
+    /// The server plays the seat, as an AI player. Not sent by this version.
     Server,
 }
 
 impl Origin {
-    /// Returns the two bits that stand for it.
+    /// Returns its two-bit code.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
@@ -32,7 +32,7 @@ impl Origin {
         }
     }
 
-    /// Returns what the low two bits of `code` stand for.
+    /// Returns the value for the low two bits of `code`.
     #[must_use]
     pub const fn from_code(code: u8) -> Self {
         match code & 3 {
@@ -44,8 +44,8 @@ impl Origin {
     }
 }
 
-/// One tick: the input of every seat. Closed, it is the same on every participant; predicted, it
-/// looks as the closed one will if the guess is right.
+/// One tick: the input of every seat. A closed turn is equal on every participant; a predicted one
+/// looks like the closed one will if the prediction is right.
 #[derive(Clone, Copy, Debug)]
 pub struct Turn<'a, I> {
     tick: Tick,
@@ -68,19 +68,19 @@ impl<'a, I: Input> Turn<'a, I> {
         self.row
     }
 
-    /// Returns which tick it is.
+    /// Returns its tick.
     #[must_use]
     pub const fn tick(&self) -> Tick {
         self.tick
     }
 
-    /// Returns how many seats the match has.
+    /// Returns the number of seats.
     #[must_use]
     pub const fn seat_count(&self) -> usize {
         self.row.origins.len()
     }
 
-    /// Returns the input of `seat` and where it comes from; `None` past the last seat.
+    /// Returns the input of `seat` and its origin; `None` past the last seat.
     #[must_use]
     pub fn input(&self, seat: Seat) -> Option<(I, Origin)> {
         let origin = self.row.origins.get(usize::from(seat.0))?;
@@ -104,19 +104,19 @@ impl<'a, I: Input> Turn<'a, I> {
     }
 }
 
-/// Values and origins of all seats in one tick; also what the next tick is coded against.
+/// Values and origins of all seats in one tick; the next tick is coded against it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     /// Bits of one input.
     pub(crate) width: Width,
     /// Inputs in seat order, `width.byte_len()` bytes each.
     pub(crate) values: Vec<u8>,
-    /// Where each comes from; its length is the seat count.
+    /// Origin of each input; its length is the seat count.
     pub(crate) origins: Vec<Origin>,
 }
 
 impl Row {
-    /// Makes the row before tick 0: every seat absent, with the neutral input.
+    /// Creates the row before tick 0: every seat absent, with the neutral input.
     pub(crate) fn initial(seats: u16, width: Width, neutral: &[u8]) -> Self {
         Self {
             width,
@@ -125,7 +125,7 @@ impl Row {
         }
     }
 
-    /// Bytes that it holds.
+    /// Heap bytes in use.
     pub(crate) const fn memory_len(&self) -> usize {
         self.values.len().saturating_add(self.origins.len())
     }

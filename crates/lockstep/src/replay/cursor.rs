@@ -1,4 +1,4 @@
-//! A walk through the records of a file, one tick at a time.
+//! Reads the records of a replay file, one tick at a time.
 
 use wire::codec::Reader;
 
@@ -8,34 +8,34 @@ use crate::bundle;
 use crate::tick::Tick;
 use crate::turn::Row;
 
-/// Where a walk is in a file.
+/// Position in a file.
 #[derive(Clone, Debug)]
 pub(super) struct Cursor<'a> {
     /// The whole file.
     bytes: &'a [u8],
     layout: Layout,
-    /// First byte behind the header.
+    /// First byte after the header.
     start: usize,
-    /// The record in hand begins here.
+    /// Offset of the current record.
     record_at: usize,
-    /// The record after it begins here; a cut file ends before.
+    /// Offset of the next record; a truncated file ends before it.
     next_at: usize,
-    /// What is left of the ticks in hand.
+    /// Unread ticks of the current record.
     ticks: &'a [u8],
-    /// Whether the record in hand is there to its end.
+    /// Whether the current record is complete.
     is_whole: bool,
     /// First tick not yet read.
     next: Tick,
-    /// Tick whose keyframe was read last; `Tick(0)` where none was.
+    /// Tick of the last keyframe read; `Tick(0)` if none was.
     keyframe: Tick,
     initial: Row,
     /// Inputs of the tick before `next`.
     row: Row,
-    /// Inputs that a keyframe names.
+    /// Inputs named by a keyframe.
     scratch: Row,
 }
 
-/// What a walk comes by.
+/// An item of a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Item<'a> {
     /// A tick; the cursor's row holds its inputs.
@@ -46,18 +46,18 @@ pub(super) enum Item<'a> {
     },
     /// A state, as bytes of the game.
     Keyframe { offset: usize, snapshot: &'a [u8] },
-    /// The application's word on the chain so far.
+    /// The application's statement about the chain so far.
     Seal(&'a [u8]),
     /// The last record.
     End(ChainHead),
 }
 
-/// Why a walk does not go on.
+/// Why reading stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// The file is over; behind an end record or not.
+    /// End of the file, with or without an end record.
     Over,
-    /// It is not as it was written.
+    /// It is damaged.
     Damaged(Damage),
 }
 
@@ -80,7 +80,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Takes the next item.
+    /// Reads the next item.
     pub(super) fn next_item(&mut self) -> Result<Item<'a>, Stop> {
         loop {
             if !self.ticks.is_empty() {
@@ -92,7 +92,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Takes the next tick, past whatever lies before it; `None` behind the last one.
+    /// Reads the next tick, skipping other items; `None` after the last one.
     pub(super) fn next_tick(&mut self) -> Option<(Tick, Option<u64>)> {
         loop {
             if let Item::Tick {
@@ -104,13 +104,13 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Goes back to before tick 0.
+    /// Returns to the start.
     pub(super) fn rewind(&mut self) {
         self.go_to(self.start, Tick(0));
         self.row.copy_from(&self.initial);
     }
 
-    /// Goes to the keyframe of `tick` at `offset`, where one was read before, and returns its
+    /// Moves to the keyframe of `tick` at `offset`, which was read before, and returns its
     /// snapshot.
     pub(super) fn resume(&mut self, offset: usize, tick: Tick) -> Option<&'a [u8]> {
         self.go_to(offset, tick);
@@ -126,17 +126,17 @@ impl<'a> Cursor<'a> {
         self.next
     }
 
-    /// Inputs of the tick read last.
+    /// Inputs of the last tick read.
     pub(super) const fn row(&self) -> &Row {
         &self.row
     }
 
-    /// Whether the ticks read last lie in a record that is whole, and so under its checksum.
+    /// Whether the last ticks read are in a complete record, and so covered by its checksum.
     pub(super) const fn is_whole(&self) -> bool {
         self.is_whole
     }
 
-    /// Where the record in hand begins.
+    /// Offset of the current record.
     pub(super) const fn record_at(&self) -> usize {
         self.record_at
     }
@@ -155,7 +155,7 @@ impl<'a> Cursor<'a> {
     }
 
     fn read_tick(&mut self) -> Result<Item<'a>, Stop> {
-        // The last ticks of a cut file are read as far as they go.
+        // The last ticks of a truncated file are read as far as they go.
         let broken = if self.is_whole {
             Stop::Damaged(Damage::Ticks)
         } else {
@@ -188,7 +188,7 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// Takes a record; `None` where it holds ticks, which are then in hand.
+    /// Reads a record; `None` if it holds ticks, which are then current.
     fn read_record(&mut self) -> Result<Option<Item<'a>>, Stop> {
         if !self.is_whole {
             return Err(Stop::Over);
@@ -258,7 +258,7 @@ impl<'a> Cursor<'a> {
         Head::read(&mut Reader::new(rest)).map_err(|_| Stop::Over)
     }
 
-    /// Takes the body behind `head`, where it and its checksum are there to the end.
+    /// Reads the body after `head`, if it and its checksum are complete.
     fn read_body(&mut self, head: Head) -> Option<&'a [u8]> {
         let start = self.record_at.checked_add(HEAD_LEN)?;
         let end = start.checked_add(head.len)?;
@@ -268,7 +268,7 @@ impl<'a> Cursor<'a> {
         self.bytes.get(start..end)
     }
 
-    /// Compares the checksum behind the record in hand, which goes on from that before it.
+    /// Compares the checksum of the current record, which continues from that of the previous one.
     fn is_as_written(&self, body: &[u8]) -> bool {
         let checksum_at = |end: usize| {
             let start = end.checked_sub(CHECKSUM_LEN)?;
@@ -283,7 +283,7 @@ impl<'a> Cursor<'a> {
         expected.is_some() && expected == checksum_at(self.next_at)
     }
 
-    /// Reads the inputs at the front of a keyframe into `scratch`; returns what is behind them.
+    /// Reads the inputs at the front of a keyframe into `scratch`; returns the rest.
     fn read_named_row(&mut self, body: &'a [u8]) -> Result<&'a [u8], Stop> {
         let damaged = Stop::Damaged(Damage::Keyframe);
         let len = bundle::check(body, self.layout.shape).map_err(|_| damaged)?;

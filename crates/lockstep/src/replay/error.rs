@@ -1,4 +1,4 @@
-//! Why a replay is not written, opened or played.
+//! Errors of replays.
 
 use core::error::Error;
 use core::fmt::{self, Display};
@@ -30,13 +30,13 @@ impl Display for ReplayConfigError {
 
 impl Error for ReplayConfigError {}
 
-/// Why something is not recorded.
+/// Why an item is not recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// Turns are taken in order and each once, keyframes where they are due.
+    /// Record turns in order and each once, and keyframes when they are due.
     OutOfOrder {
-        /// First tick not yet taken.
+        /// The next tick to record.
         expected: Tick,
     },
     /// The turn has another number of seats.
@@ -64,19 +64,19 @@ impl Error for RecordError {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReplayError {
-    /// It begins as no replay does.
+    /// It does not begin like a replay.
     NotAReplay,
-    /// It has a version that this build does not read.
+    /// This build does not read its version.
     Version(u8),
-    /// Its header is cut off, or not as it was written.
+    /// Its header is truncated or damaged.
     Header,
-    /// What is named here is over [`ReplayLimits`](super::ReplayLimits).
+    /// The named item is over [`ReplayLimits`](super::ReplayLimits).
     TooLarge(&'static str),
-    /// A record is not as it was written.
+    /// A record is damaged.
     Damaged {
-        /// In what way.
+        /// The kind of damage.
         damage: Damage,
-        /// Where the record begins. The bytes before it open as a file that is cut off.
+        /// Offset of the record. The bytes before it open as a truncated file.
         offset: usize,
         /// First tick that is not read.
         ticks: u32,
@@ -104,23 +104,23 @@ impl Display for ReplayError {
 
 impl Error for ReplayError {}
 
-/// How a record is not as it was written.
+/// How a record is damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Damage {
-    /// Its kind and length do not fit their check.
+    /// Its kind and length do not match their check byte.
     Head,
-    /// Its bytes, or the records before it, do not fit its checksum.
+    /// Its bytes, or the records before it, do not match its checksum.
     Checksum,
-    /// It holds what no bundle is.
+    /// It holds an invalid bundle.
     Ticks,
-    /// A keyframe is missing or where none belongs, or the ticks run out.
+    /// A keyframe is missing or misplaced, or there are too many ticks.
     Order,
     /// A keyframe names other inputs than the tick before it.
     Keyframe,
     /// A seal is too long.
     Seal,
-    /// The end counts other ticks, or something is behind it.
+    /// The end record counts other ticks, or is not the last.
     End,
     /// The inputs do not lead to the head of the chain.
     Chain,
@@ -141,18 +141,18 @@ impl Display for Damage {
     }
 }
 
-/// Why a player does not go to a tick.
+/// Why a player does not seek.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SeekError {
-    /// The replay has not so many ticks.
+    /// The replay has fewer ticks.
     PastEnd {
-        /// How many it has.
+        /// Its number of ticks.
         ticks: u32,
     },
-    /// The game does not read the keyframe before `tick`.
+    /// The game cannot read the keyframe before `tick`.
     Keyframe {
-        /// First tick that it is not behind.
+        /// First tick after it.
         tick: Tick,
     },
 }

@@ -1,4 +1,4 @@
-//! Records: what surrounds the bytes of each.
+//! Record and header format.
 
 use wire::MatchId;
 use wire::codec::{Reader, Truncated, Writer};
@@ -12,18 +12,18 @@ use crate::turn::Row;
 
 /// First bytes of a file.
 pub(super) const MAGIC: [u8; 4] = *b"TWRP";
-/// The version of this module; another one is refused.
+/// Version of the format; others are refused.
 pub(super) const VERSION: u8 = 1;
-/// Bytes before the body of a record: kind, length, check of both.
+/// Record header: kind, length, check byte.
 pub(super) const HEAD_LEN: usize = 5;
-/// Bytes behind it: CRC32C.
+/// CRC32C after the body.
 pub(super) const CHECKSUM_LEN: usize = 4;
-/// Longest body: what 24 bits count.
+/// Longest body: a 24-bit length.
 pub(super) const BODY_LEN_MAX: usize = 0xff_ffff;
 /// Longest signature or other seal.
 pub(super) const SEAL_LEN_MAX: usize = 1_024;
 
-/// What decides where the parts of a file lie.
+/// Parameters that determine the layout of a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     pub(super) shape: Shape,
@@ -32,28 +32,28 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Whether a state hash stands behind the bundle of `tick`.
+    /// Whether a state hash follows the bundle of `tick`.
     pub(super) fn has_hash_at(self, tick: Tick) -> bool {
         self.hash_interval > 0 && tick.0.is_multiple_of(self.hash_interval.into())
     }
 
-    /// Whether a keyframe stands before the bundle of `tick`.
+    /// Whether a keyframe precedes the bundle of `tick`.
     pub(super) const fn has_keyframe_at(self, tick: Tick) -> bool {
         let interval = self.keyframe_interval;
         tick.0 > 0 && interval > 0 && tick.0.is_multiple_of(interval)
     }
 }
 
-/// What a record holds.
+/// Content of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Bundles of some ticks, and state hashes.
     Ticks,
-    /// All that a step from here on depends on.
+    /// Everything that a step from here on depends on.
     Keyframe,
-    /// What the application says of the chain so far.
+    /// The application's statement about the chain so far.
     Seal,
-    /// Ticks and head of the chain; nothing comes behind it.
+    /// Number of ticks, and head of the chain; the last record.
     End,
 }
 
@@ -78,7 +78,7 @@ impl Kind {
     }
 }
 
-/// The first bytes of a record.
+/// The header of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) kind: Kind,
@@ -87,7 +87,7 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// Reads a head; the inner `None` where it is none, whatever is behind it.
+    /// Reads a record header; the inner `None` if it is invalid.
     pub(super) fn read(reader: &mut Reader<'_>) -> Result<Option<Self>, Truncated> {
         let [kind, high, middle, low, check] = reader.array()?;
         let is_whole = check == head_check([kind, high, middle, low]);
@@ -118,36 +118,36 @@ pub(super) fn write(kind: Kind, parts: &[&[u8]], before: u32, out: &mut Vec<u8>)
     checksum
 }
 
-/// CRC32C (RFC 3720, appendix B.4) of `bytes` behind what led to `before`: a record that is left
-/// out, doubled or moved is found as well as one that has changed.
+/// CRC32C (RFC 3720, appendix B.4) of `bytes`, continuing from `before`: also detects records that
+/// are missing, duplicated or moved.
 pub(super) fn checksum(before: u32, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(before, bytes)
 }
 
-/// Any one changed byte of a head shows without the body, whose length is then not believed.
+/// Detects any one changed byte of the header without the body, whose length is then not trusted.
 fn head_check(head: [u8; 4]) -> u8 {
     !head.iter().fold(0, |all, byte| all ^ byte)
 }
 
-/// What a replay says of itself.
+/// Metadata of a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReplayHeader {
-    /// The match; state hashes are keyed by it.
+    /// The match; it keys state hashes.
     pub match_id: MatchId,
     /// Seats and width of an input.
     pub shape: Shape,
     /// Length of a tick, in nanoseconds; 1,000,000 to 1,000,000,000.
     pub period_nanos: u32,
-    /// Which build of which game plays it; the application's own words, at most 64 bytes.
+    /// Game and build that play it; chosen by the application, at most 64 bytes.
     pub game: Vec<u8>,
-    /// What the match began from; the application's own bytes, at most 64.
+    /// Initial state of the match; chosen by the application, at most 64 bytes.
     pub seed: Vec<u8>,
     /// The input of an empty seat: [`Input`](crate::Input)'s default, `shape.width` bits.
     pub neutral: Vec<u8>,
-    /// Ticks from one state hash to the next; 0 where there are none.
+    /// Ticks between state hashes; 0 if there are none.
     pub hash_interval: u8,
-    /// Ticks from one keyframe to the next; 0 where there are none.
+    /// Ticks between keyframes; 0 if there are none.
     pub keyframe_interval: u32,
 }
 
@@ -155,7 +155,7 @@ impl ReplayHeader {
     /// Longest `game` and `seed`, in bytes.
     pub const NAME_LEN_MAX: usize = 64;
 
-    /// Returns what decides where a record's parts lie.
+    /// Returns the layout parameters.
     pub(super) const fn layout(&self) -> Layout {
         Layout {
             shape: self.shape,
@@ -164,7 +164,7 @@ impl ReplayHeader {
         }
     }
 
-    /// Makes the row before tick 0.
+    /// Creates the row before tick 0.
     pub(super) fn initial_row(&self) -> Row {
         Row::initial(self.shape.seats, self.shape.width, &self.neutral)
     }
@@ -197,7 +197,7 @@ impl ReplayHeader {
         checksum
     }
 
-    /// Reads the header at the front of `bytes`; returns its length too.
+    /// Reads the header at the front of `bytes`; also returns its length.
     pub(super) fn read(bytes: &[u8], limits: &ReplayLimits) -> Result<(Self, usize), ReplayError> {
         let mut reader = Reader::new(bytes);
         if reader.array() != Ok(MAGIC) {
@@ -244,7 +244,7 @@ impl ReplayHeader {
     }
 }
 
-/// Takes a length and so many bytes.
+/// Reads a length and that many bytes.
 fn read_name(reader: &mut Reader<'_>) -> Option<Vec<u8>> {
     let len = usize::from(reader.u8().ok()?);
     let name = reader.bytes(len).ok()?;

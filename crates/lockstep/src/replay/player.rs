@@ -1,4 +1,4 @@
-//! Playing a replay.
+//! Playback and comparison of replays.
 
 use super::cursor::{Cursor, Item};
 use super::{ReplayReader, SeekError};
@@ -8,7 +8,7 @@ use crate::sim::{Sim, SnapshotBytes};
 use crate::tick::Tick;
 use crate::turn::Turn;
 
-/// Plays a replay with the game that it is of.
+/// Plays a replay with its game.
 #[derive(Debug)]
 pub struct ReplayPlayer<'a, S: Sim> {
     replay: &'a ReplayReader<'a>,
@@ -16,15 +16,14 @@ pub struct ReplayPlayer<'a, S: Sim> {
     sim: S,
     /// The state before tick 0.
     start: S::Snapshot,
-    /// State hash that the file has for the tick stepped last.
+    /// Recorded state hash of the last tick stepped.
     recorded: Option<u64>,
 }
 
 impl<'a, S: Sim> ReplayPlayer<'a, S> {
-    /// Puts `sim`, in its state before tick 0, before `replay`.
+    /// Creates a player with `sim` in its state before tick 0.
     ///
-    /// `None` where inputs of the replay are not those of the game: another width, or another
-    /// default.
+    /// `None` if the game's inputs have another width or another default.
     #[must_use]
     pub fn new(replay: &'a ReplayReader<'a>, sim: S) -> Option<Self> {
         let header = replay.header();
@@ -59,13 +58,13 @@ impl<'a, S: Sim> ReplayPlayer<'a, S> {
         self.cursor.next()
     }
 
-    /// Returns the game as it is now.
+    /// Returns the game in its current state.
     #[must_use]
     pub const fn sim(&self) -> &S {
         &self.sim
     }
 
-    /// Returns the hash of the state as it is now.
+    /// Returns the hash of the current state.
     #[must_use]
     pub fn state_hash(&self) -> u64 {
         let mut hasher = StateHasher::new(self.replay.header().match_id);
@@ -73,7 +72,7 @@ impl<'a, S: Sim> ReplayPlayer<'a, S> {
         hasher.finish()
     }
 
-    /// Returns the state hash that the file has for the tick stepped last, where it has one.
+    /// Returns the recorded state hash of the last tick stepped, if any.
     #[must_use]
     pub const fn recorded_hash(&self) -> Option<u64> {
         self.recorded
@@ -90,15 +89,15 @@ impl<S: Sim> ReplayPlayer<'_, S>
 where
     S::Snapshot: SnapshotBytes,
 {
-    /// Goes to the state before `tick` and returns how many steps that took.
+    /// Seeks to the state before `tick` and returns the number of steps run.
     ///
-    /// Steps are made from here, or from the keyframe next before `tick` where that is nearer: at
-    /// most as many as lie between two keyframes.
+    /// Steps from the current state, or from the nearest keyframe before `tick` if that is closer:
+    /// at most as many as lie between two keyframes.
     ///
     /// # Errors
     ///
-    /// [`SeekError`]; past the end nothing has changed, and after a keyframe that the game does
-    /// not read it is before tick 0.
+    /// [`SeekError`]. Past the end nothing changes; after an unreadable keyframe the player is
+    /// before tick 0.
     pub fn seek(&mut self, tick: Tick) -> Result<u32, SeekError> {
         if tick.0 > self.replay.ticks() {
             return Err(SeekError::PastEnd {
@@ -126,14 +125,14 @@ where
         Ok(self.next().since(from))
     }
 
-    /// Plays the whole replay anew and compares each state that the file names.
+    /// Plays the whole replay again and compares each recorded state.
     ///
-    /// A keyframe is compared by its hash, and play goes on from the state that was played to: a
-    /// keyframe that was made to deceive deceives only who seeks to it.
+    /// A keyframe is compared by its hash, and playback continues from the played state, so a
+    /// forged keyframe only affects seeks to it.
     ///
     /// # Errors
     ///
-    /// [`Mismatch`], the first.
+    /// The first [`Mismatch`].
     pub fn verify(&mut self) -> Result<Verified, Mismatch> {
         self.rewind();
         let mut verified = Verified::default();
@@ -179,32 +178,32 @@ where
     }
 }
 
-/// What [`ReplayPlayer::verify`] compared, and found equal.
+/// What [`ReplayPlayer::verify`] compared and found equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
     /// Ticks played.
     pub ticks: u32,
-    /// State hashes. Where it is 0, nothing is known of states.
+    /// State hashes. If 0, states were not verified.
     pub hashes: u32,
     /// Keyframes.
     pub keyframes: u32,
 }
 
-/// Where the game does not come to what the file says.
+/// A mismatch between game and file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mismatch {
-    /// The state after the step of `tick` has another hash than was recorded.
+    /// The state after `tick` has another hash than recorded.
     State {
-        /// First tick whose hash differs; those before it that have one agree.
+        /// First tick whose hash differs.
         tick: Tick,
         /// Hash in the file.
         recorded: u64,
-        /// Hash of the state that was played to.
+        /// Hash of the played state.
         replayed: u64,
     },
-    /// The keyframe before `tick` is another state, or none that the game reads.
+    /// The keyframe before `tick` is another state, or unreadable.
     Keyframe {
-        /// First tick that it is not behind.
+        /// First tick after it.
         tick: Tick,
     },
 }
@@ -212,30 +211,30 @@ pub enum Mismatch {
 /// The first tick in which two replays differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Difference {
-    /// They are of different matches, or of builds or seeds that say they differ.
+    /// They are of different matches, builds or seeds.
     Match,
     /// Inputs or origins of `tick` differ.
     Inputs {
         /// First such tick.
         tick: Tick,
     },
-    /// Inputs are equal up to `tick`, and the states after it have different hashes: two machines
-    /// came to different results.
+    /// Inputs are equal up to `tick`, but the states after it have different hashes: two machines
+    /// computed different results.
     State {
-        /// First such tick among those that both have a hash of.
+        /// First such tick of those with a hash in both.
         tick: Tick,
     },
-    /// All is equal as far as both go, and one goes on from `tick`.
+    /// All is equal up to `tick`, where one ends.
     Length {
         /// First tick that only one has.
         tick: Tick,
     },
 }
 
-/// Compares two replays and returns where they first differ; `None` where they tell the same match.
+/// Compares two replays and returns their first difference; `None` if they record the same match.
 ///
-/// Hashes are compared where both have them, keyframes and seals are not. Work grows with the
-/// length of both.
+/// Compares hashes that both have, but not keyframes or seals. Work is linear in the length of
+/// both.
 #[must_use]
 pub fn first_difference(one: &ReplayReader<'_>, other: &ReplayReader<'_>) -> Option<Difference> {
     let match_part = |replay: &ReplayReader<'_>| {

@@ -1,4 +1,4 @@
-//! Opening a file.
+//! Opening and checking a replay file; the input chain.
 
 use sha2::{Digest, Sha256};
 
@@ -6,7 +6,7 @@ use super::cursor::{Cursor, Item, Stop};
 use super::{Damage, ReplayError, ReplayHeader};
 use crate::tick::Tick;
 
-/// What a reader accepts.
+/// Limits of a reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReplayLimits {
@@ -16,7 +16,7 @@ pub struct ReplayLimits {
     pub bundle_len_max: u16,
     /// Longest snapshot, in bytes; 4 MiB. The game has to read it.
     pub keyframe_len_max: u32,
-    /// Most keyframes; 4,096, two hours of one each two seconds. Each takes 16 bytes of memory.
+    /// Most keyframes; 4,096, two hours at one per two seconds. Each takes 16 bytes of memory.
     pub keyframes_max: u32,
 }
 
@@ -30,37 +30,37 @@ impl Default for ReplayLimits {
     }
 }
 
-/// A replay whose every byte has been checked.
+/// A fully checked replay.
 ///
-/// It borrows the file and holds beside it three rows of inputs and a place for each keyframe,
-/// whatever the file says. Opening reads the file once: work grows with its length alone.
+/// It borrows the file and holds three rows of inputs and an entry per keyframe, whatever the file
+/// contains. Opening reads the file once, in linear time.
 #[derive(Clone, Debug)]
 pub struct ReplayReader<'a> {
     header: ReplayHeader,
-    /// Before tick 0.
+    /// Positioned before tick 0.
     cursor: Cursor<'a>,
     keyframes: Vec<Place>,
     head: ChainHead,
     ending: Ending,
 }
 
-/// Where a keyframe lies.
+/// Position of a keyframe.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
-    /// First tick that it is not behind.
+    /// First tick after it.
     pub(super) tick: Tick,
-    /// Of its record in the file.
+    /// Offset of its record.
     pub(super) offset: usize,
 }
 
 /// How a file ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// With its end record: all ticks are there, and the chain's head is theirs.
+    /// With an end record: all ticks are there, and match the head of the chain.
     Complete,
-    /// Sooner: the recorder or a copy was cut off. All whole ticks are there.
+    /// Truncated: the recording or a copy was interrupted. All complete ticks are there.
     Cut {
-        /// How many of them lie in the record that is cut, without its checksum.
+        /// Ticks in the truncated record, which has no checksum.
         unchecked: u32,
     },
 }
@@ -70,8 +70,8 @@ impl<'a> ReplayReader<'a> {
     ///
     /// # Errors
     ///
-    /// [`ReplayError`] where it is no replay, more than `limits` allow, or not as it was written.
-    /// A file that is cut off is no error: [`ending`](Self::ending) tells.
+    /// [`ReplayError`] if it is no replay, exceeds `limits`, or is damaged. A truncated file is no
+    /// error; see [`ending`](Self::ending).
     pub fn open(bytes: &'a [u8], limits: &ReplayLimits) -> Result<Self, ReplayError> {
         let (header, start) = ReplayHeader::read(bytes, limits)?;
         let mut match_part = Vec::new();
@@ -111,13 +111,13 @@ impl<'a> ReplayReader<'a> {
         })
     }
 
-    /// Returns what the file says of the match.
+    /// Returns the metadata.
     #[must_use]
     pub const fn header(&self) -> &ReplayHeader {
         &self.header
     }
 
-    /// Returns how many ticks there are, from tick 0 on.
+    /// Returns the number of ticks.
     #[must_use]
     pub const fn ticks(&self) -> u32 {
         self.head.ticks
@@ -129,19 +129,19 @@ impl<'a> ReplayReader<'a> {
         self.ending
     }
 
-    /// Returns the hash over the match and all its ticks, computed anew.
+    /// Returns the hash over the match and all its ticks, recomputed.
     #[must_use]
     pub const fn head(&self) -> ChainHead {
         self.head
     }
 
-    /// Returns the ticks before which a keyframe stands, in order.
+    /// Returns the ticks that have a keyframe before them, in order.
     pub fn keyframes(&self) -> impl Iterator<Item = Tick> {
         self.keyframes.iter().map(|place| place.tick)
     }
 
-    /// Returns what [`ReplayWriter::seal`](super::ReplayWriter::seal) took, each with the head it
-    /// speaks of. Walks the file once.
+    /// Returns each seal recorded by [`ReplayWriter::seal`](super::ReplayWriter::seal), with the
+    /// head it is about. Reads the file once.
     pub fn seals(&self) -> impl Iterator<Item = (ChainHead, &'a [u8])> + use<'a> {
         let mut match_part = Vec::new();
         self.header.write_match(&mut match_part);
@@ -158,8 +158,7 @@ impl<'a> ReplayReader<'a> {
         })
     }
 
-    /// Returns the bytes that it holds on the heap beside the file, to about an allocation's
-    /// worth.
+    /// Returns the heap bytes in use besides the file, accurate to about one allocation.
     #[must_use]
     pub fn memory_len(&self) -> usize {
         let names = [&self.header.game, &self.header.seed, &self.header.neutral];
@@ -171,12 +170,12 @@ impl<'a> ReplayReader<'a> {
             .fold(0, usize::saturating_add)
     }
 
-    /// Makes a walk from tick 0.
+    /// Creates a cursor at tick 0.
     pub(super) fn cursor(&self) -> Cursor<'a> {
         self.cursor.clone()
     }
 
-    /// Returns the last keyframe that is not behind `tick`.
+    /// Returns the last keyframe at or before `tick`.
     pub(super) fn keyframe_before(&self, tick: Tick) -> Option<Place> {
         let count = self.keyframes.partition_point(|place| place.tick <= tick);
         self.keyframes.get(count.checked_sub(1)?).copied()
@@ -201,11 +200,10 @@ impl ReplayLimits {
     }
 }
 
-/// What goes before all that starts a chain, and before each of its links: neither passes for the
-/// other.
+/// Domain separation between the start of a chain and its links.
 const START: u8 = 0;
 const LINK: u8 = 1;
-/// What goes before a head that is signed, so that the signature is good for nothing else.
+/// Domain separation of signed heads.
 const LABEL: [u8; 12] = *b"twrp head 1\0";
 
 /// SHA-256 (FIPS 180-4) over the match and every bundle, each hashed with the head before it.
@@ -227,7 +225,7 @@ impl InputChain {
 
     /// Adds the bundle of the next tick.
     ///
-    /// Bundles are the only encoding of what they say, so equal inputs have equal heads.
+    /// Bundles are canonical, so equal inputs have equal heads.
     pub(super) fn absorb(&mut self, bundle: &[u8]) {
         let hasher = Sha256::new_with_prefix([LINK])
             .chain_update(self.head.digest)
@@ -245,18 +243,18 @@ impl InputChain {
 
 /// The hash of a match and all inputs of its first ticks.
 ///
-/// Whoever has equal heads has equal inputs and origins, from tick 0 on: nobody finds two matches
-/// with one SHA-256. A server that signs [`to_bytes`](Self::to_bytes) says that this was the match.
+/// Equal heads mean equal inputs and origins from tick 0 on, since SHA-256 collisions are
+/// infeasible. A server that signs [`to_bytes`](Self::to_bytes) certifies the match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChainHead {
-    /// How many ticks it covers.
+    /// Number of ticks covered.
     pub ticks: u32,
     /// SHA-256.
     pub digest: [u8; 32],
 }
 
 impl ChainHead {
-    /// Returns what to sign, 48 bytes: `twrp head 1` and a zero, 4 of ticks, 32 of hash.
+    /// Returns the 48 bytes to sign: `twrp head 1` and a zero, 4 of ticks, 32 of hash.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         [&LABEL[..], &self.ticks.to_be_bytes(), &self.digest].concat()

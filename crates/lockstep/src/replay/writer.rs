@@ -1,4 +1,4 @@
-//! Recording.
+//! Recording of replays.
 
 use core::marker::PhantomData;
 
@@ -14,40 +14,39 @@ use crate::sim::SnapshotBytes;
 use crate::tick::Tick;
 use crate::turn::{Row, Turn};
 
-/// Ticks of one record, at most: half a second at 60 Hz, which is what a crash costs. More saves
-/// little: 9 bytes stand around a record.
+/// Most ticks of one record: half a second at 60 Hz, which a crash may lose. More would save
+/// little: a record has 9 bytes of overhead.
 const RECORD_TICKS: u32 = 32;
 
-/// Length at which a record is full whatever its ticks; bounds what waits in memory.
+/// Length at which a record is written regardless of its ticks; bounds memory.
 const RECORD_LEN: usize = 4_096;
 
-/// Longest bundle that is recorded; 64 KiB. What a server closes fits one datagram.
+/// Longest recorded bundle; 64 KiB. A server's bundles fit one datagram.
 const BUNDLE_LEN_MAX: usize = 65_535;
 
-/// What a recorder keeps, and of which match.
+/// Configuration of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReplayConfig {
-    /// The match; state hashes are keyed by it.
+    /// The match; it keys state hashes.
     pub match_id: MatchId,
     /// Seats of the match.
     pub seats: u16,
-    /// Ticks a second; 60.
+    /// Ticks per second; 60.
     pub tick_rate: TickRate,
-    /// Which build of which game plays it, at most 64 bytes; empty. A replay of another build may
-    /// play another match.
+    /// Game and build, at most 64 bytes; empty. Another build may play the replay differently.
     pub game: Vec<u8>,
-    /// What the match begins from, at most 64 bytes; empty.
+    /// Initial state of the match, at most 64 bytes; empty.
     pub seed: Vec<u8>,
-    /// Ticks from one state hash to the next; 8, which cost a byte a tick and leave 133 ms of
-    /// doubt at 60 Hz. 0 for none, where the recorder does not simulate.
+    /// Ticks between state hashes; 8, which costs one byte per tick and locates a difference to 133
+    /// ms at 60 Hz. 0 for none, if the recorder does not simulate.
     pub hash_interval: u8,
-    /// Ticks from one keyframe to the next; 0 for none. A seek makes at most so many steps.
+    /// Ticks between keyframes; 0 for none. It bounds the steps of a seek.
     pub keyframe_interval: u32,
 }
 
 impl ReplayConfig {
-    /// Makes the configuration that records the inputs of a match, and a state hash each 8 ticks.
+    /// Creates a configuration that records inputs, and a state hash every 8 ticks.
     #[must_use]
     pub const fn new(match_id: MatchId, seats: u16) -> Self {
         Self {
@@ -93,28 +92,27 @@ impl ReplayConfig {
 
 /// Records a match as its ticks close.
 ///
-/// It takes the turns of whoever has them: [`ClientPeer`](crate::ClientPeer),
-/// [`MatchServer`](crate::MatchServer), confirmed ones of a rollback game. What it appends to `out`
-/// goes to the end of the file; `out` may be emptied after each call. Nothing is allocated in
-/// the steady state, beyond what `out` needs.
+/// It takes turns from a [`ClientPeer`](crate::ClientPeer), a [`MatchServer`](crate::MatchServer),
+/// or confirmed ones of a rollback game. Append the bytes in `out` to the file; `out` may be
+/// cleared after each call. In the steady state it allocates nothing except for `out`.
 ///
-/// All who record one match with the same [`ReplayConfig::game`] and `seed` come to the same
-/// [`head`](Self::head), whatever hashes and keyframes each keeps.
+/// All recorders of a match with the same [`ReplayConfig::game`] and `seed` get the same
+/// [`head`](Self::head), whichever hashes and keyframes each keeps.
 #[derive(Debug)]
 pub struct ReplayWriter<I> {
     layout: Layout,
-    /// Inputs of the tick before.
+    /// Inputs of the previous tick.
     row: Row,
     initial: Row,
-    /// Bundles and hashes that are in no record yet.
+    /// Bundles and hashes not yet in a record.
     pending: Vec<u8>,
     pending_ticks: u32,
-    /// First tick not yet taken.
+    /// The next tick to record.
     next: Tick,
-    /// Tick whose keyframe was taken last; `Tick(0)` where none was.
+    /// Tick of the last keyframe; `Tick(0)` if none was.
     keyframe: Tick,
     chain: InputChain,
-    /// Checksum of the record before.
+    /// Checksum of the previous record.
     checksum: u32,
     /// Body of a keyframe.
     scratch: Vec<u8>,
@@ -126,7 +124,7 @@ impl<I: Input> ReplayWriter<I> {
     ///
     /// # Errors
     ///
-    /// [`ReplayConfigError`]; `out` is as before then.
+    /// [`ReplayConfigError`], with no change to `out`.
     pub fn new(config: ReplayConfig, out: &mut Vec<u8>) -> Result<Self, ReplayConfigError> {
         let header = config.header::<I>()?;
         let mut match_part = Vec::new();
@@ -151,14 +149,14 @@ impl<I: Input> ReplayWriter<I> {
         })
     }
 
-    /// Takes the next turn, after the game's step.
+    /// Records the next turn, after the game's step.
     ///
-    /// `state_hash` is asked for the state after that step each [`ReplayConfig::hash_interval`]
-    /// ticks: what [`ClientPeer::report`](crate::ClientPeer::report) takes.
+    /// `state_hash` is called every [`ReplayConfig::hash_interval`] ticks and returns the hash of
+    /// the state after that step, as for [`ClientPeer::report`](crate::ClientPeer::report).
     ///
     /// # Errors
     ///
-    /// [`RecordError`]; nothing has changed then.
+    /// [`RecordError`], with no change.
     pub fn turn(
         &mut self,
         turn: &Turn<'_, I>,
@@ -199,12 +197,12 @@ impl<I: Input> ReplayWriter<I> {
         self.layout.has_keyframe_at(self.next) && self.keyframe != self.next
     }
 
-    /// Takes the state before the next turn, where [`needs_keyframe`](Self::needs_keyframe).
+    /// Records the state before the next turn, if [`needs_keyframe`](Self::needs_keyframe).
     ///
     /// # Errors
     ///
-    /// [`RecordError::OutOfOrder`] where none is due, [`RecordError::TooLong`] past 16 MiB;
-    /// nothing has changed then.
+    /// [`RecordError::OutOfOrder`] if none is due, [`RecordError::TooLong`] past 16 MiB; with no
+    /// change.
     pub fn keyframe(
         &mut self,
         snapshot: &impl SnapshotBytes,
@@ -227,12 +225,12 @@ impl<I: Input> ReplayWriter<I> {
         Ok(())
     }
 
-    /// Puts `words` on the chain up to here into the file: a signature of
-    /// [`head`](Self::head), with whatever names its key.
+    /// Records a statement about the chain so far, such as a signature of [`head`](Self::head) and
+    /// its key id.
     ///
     /// # Errors
     ///
-    /// [`RecordError::TooLong`] past 1,024 bytes; nothing has changed then.
+    /// [`RecordError::TooLong`] past 1,024 bytes, with no change.
     pub fn seal(&mut self, words: &[u8], out: &mut Vec<u8>) -> Result<(), RecordError> {
         if words.len() > SEAL_LEN_MAX {
             return Err(RecordError::TooLong);
@@ -242,8 +240,8 @@ impl<I: Input> ReplayWriter<I> {
         Ok(())
     }
 
-    /// Appends what has been taken and waits for its record to fill, at most 32 ticks; a match that
-    /// ends without [`finish`](Self::finish) loses no more.
+    /// Writes pending ticks, at most 32; without [`finish`](Self::finish) a match loses no more
+    /// than these.
     pub fn flush(&mut self, out: &mut Vec<u8>) {
         if self.pending_ticks > 0 {
             self.checksum = format::write(Kind::Ticks, &[&self.pending], self.checksum, out);
@@ -252,7 +250,7 @@ impl<I: Input> ReplayWriter<I> {
         }
     }
 
-    /// Ends the file. One without this end plays to where it ends, and says so.
+    /// Ends the file. A file without this end opens as truncated.
     pub fn finish(mut self, out: &mut Vec<u8>) -> ChainHead {
         self.flush(out);
         let head = self.chain.head();
@@ -261,7 +259,7 @@ impl<I: Input> ReplayWriter<I> {
         head
     }
 
-    /// Returns the hash over the match and all ticks taken so far.
+    /// Returns the hash over the match and all ticks so far.
     #[must_use]
     pub const fn head(&self) -> ChainHead {
         self.chain.head()

@@ -1,4 +1,4 @@
-//! What a fan has of a match, and what it says to whom it has it from.
+//! Upstream side of a relay: the received match, and datagrams to the server.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -18,38 +18,38 @@ use crate::stats::SpectatorRelayStats;
 use crate::tick::Tick;
 use crate::transfer::Incoming;
 
-/// Ticks past the first missing one that are kept: as many as the chain has places beside those that
-/// children may lack.
+/// Ticks kept past the first missing one: the slots of the chain minus those that children may
+/// lack.
 const AHEAD_MAX: u32 = 256;
 
-/// Time from one word to its repetition, where nothing answers it.
+/// Time before an unanswered datagram is repeated.
 const REPEAT_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Time from one wish for a snapshot to its repetition.
+/// Time before a snapshot request is repeated.
 const REQUEST_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long a snapshot is waited for that children want: its pieces come at the pace of its sender.
+/// How long to wait for a requested snapshot, which arrives at its sender's rate.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A match as it comes in.
+/// A match as received.
 #[derive(Debug)]
 pub(super) struct Upstream {
     pub(super) welcome: Welcome,
     chain: Chain,
-    /// First tick that it was ever given; all from there on to `end` arrived.
+    /// First tick ever received; all from there to `end` have arrived.
     begin: Tick,
     /// First tick that has not arrived.
     end: Tick,
-    /// One past the newest tick that has arrived.
+    /// One past the newest tick that arrived.
     seen_end: Tick,
     incoming: Box<Incoming>,
-    /// When to say `Ready` again; `None` once it is answered.
+    /// When to repeat `Ready`; `None` once it is answered.
     ready_at: Option<Instant>,
-    /// When to say next what is there; `None` until turns come.
+    /// When to send the next report; `None` until turns arrive.
     report_at: Option<Instant>,
-    /// While children want a snapshot.
+    /// Set while children need a snapshot.
     request: Option<SnapshotRequest>,
-    /// Which of these are due.
+    /// The datagram that is due.
     due: Due,
 }
 
@@ -57,11 +57,11 @@ pub(super) struct Upstream {
 struct SnapshotRequest {
     /// When to repeat it.
     again_at: Instant,
-    /// When to give it up.
+    /// When to give up.
     until: Instant,
 }
 
-/// The next word.
+/// A datagram to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Due {
     Nothing,
@@ -95,8 +95,8 @@ impl Upstream {
         }
     }
 
-    /// Goes on in a new session, maybe with another server, which numbers its transfers by itself:
-    /// what is under way is forgotten, and a wish is said again.
+    /// Continues in a new session, maybe with another server, which numbers its own transfers:
+    /// drops transfers in progress, and repeats a request.
     pub(super) fn restart(&mut self, now: Instant, config: &SpectatorRelayConfig) {
         self.incoming = incoming(self.welcome.shape, config);
         if let Some(request) = &mut self.request {
@@ -105,12 +105,12 @@ impl Upstream {
         self.say_ready(now);
     }
 
-    /// Says again where it stands: to a server that has not heard.
+    /// Repeats `Ready`, for a server that did not get it.
     pub(super) const fn say_ready(&mut self, now: Instant) {
         self.ready_at = Some(now);
     }
 
-    /// Takes closed ticks.
+    /// Handles closed ticks.
     pub(super) fn on_turns(
         &mut self,
         now: Instant,
@@ -143,8 +143,7 @@ impl Upstream {
         }
     }
 
-    /// Takes a piece of a snapshot; returns the whole with the first tick that is not part of it
-    /// where this was the last.
+    /// Handles a chunk; after the last one returns the snapshot and the first tick after it.
     pub(super) fn on_chunk(
         &mut self,
         now: Instant,
@@ -160,7 +159,7 @@ impl Upstream {
         };
         stats.snapshots = stats.snapshots.saturating_add(1);
         if next > self.end {
-            // What lies between will not come.
+            // The ticks in between will not arrive.
             (self.begin, self.end) = (next, next);
             self.seen_end = self.seen_end.max(next);
             self.advance(stats);
@@ -168,7 +167,7 @@ impl Upstream {
         Some((next, bytes.into()))
     }
 
-    /// Whether to wish for a snapshot, children wanting one; false where that has been in vain.
+    /// Whether to request a snapshot for children; false if the request has timed out.
     pub(super) fn request(&mut self, now: Instant) -> bool {
         let request = self.request.get_or_insert_with(|| SnapshotRequest {
             again_at: now,
@@ -181,7 +180,7 @@ impl Upstream {
         has_time
     }
 
-    /// Nobody wants one any more.
+    /// No child needs one any more.
     pub(super) const fn cancel_request(&mut self) {
         self.request = None;
     }
@@ -208,7 +207,7 @@ impl Upstream {
         }
     }
 
-    /// Writes what is due.
+    /// Writes a due datagram.
     pub(super) fn transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
         match core::mem::replace(&mut self.due, Due::Nothing) {
             Due::Nothing => return self.incoming.poll_ack(now, out),
@@ -243,7 +242,7 @@ impl Upstream {
         .min()
     }
 
-    /// Bytes that it holds on the heap, but for a snapshot that comes in.
+    /// Heap bytes in use, without an incoming snapshot.
     pub(super) const fn memory_len(&self) -> usize {
         size_of::<Self>()
             .saturating_add(size_of::<Incoming>())
@@ -257,7 +256,7 @@ impl Upstream {
         }
     }
 
-    /// Whether a tick is missing that the usual copies bring no more.
+    /// Whether a tick is missing that redundancy no longer covers.
     fn is_gap(&self) -> bool {
         self.end.plus(self.welcome.repair.into()) < self.seen_end
     }

@@ -1,22 +1,22 @@
-//! Which fragments of a state are there.
+//! Bitmap of the received fragments of a state.
 
 use super::message::FRAGMENTS_MAX;
 
-/// Bytes that hold a bit for each fragment.
+/// Bytes for one bit per fragment.
 pub(super) const MARKS_LEN: usize = 32;
 
 const _: () = assert!(MARKS_LEN * 8 == FRAGMENTS_MAX as usize);
 
-/// A bit for each of [`FRAGMENTS_MAX`] fragments, highest first; those past the last are not set.
+/// A bit per fragment, up to [`FRAGMENTS_MAX`], highest first; those past the last are not set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Marks {
     bytes: [u8; MARKS_LEN],
-    /// How many are set.
+    /// Number of set bits.
     count: u16,
 }
 
 impl Marks {
-    /// Sets the bit of a fragment; false where it was set, or there is no such fragment.
+    /// Sets the bit of a fragment; false if it was set, or there is no such fragment.
     pub(super) fn insert(&mut self, index: u16) -> bool {
         let bit = bit(index);
         let Some(byte) = self.bytes.get_mut(usize::from(index / 8)) else {
@@ -35,7 +35,7 @@ impl Marks {
         byte.is_some_and(|byte| byte & bit(index) != 0)
     }
 
-    /// How many are set.
+    /// Number of set bits.
     pub(super) const fn count(&self) -> u16 {
         self.count
     }

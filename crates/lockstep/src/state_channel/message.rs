@@ -1,5 +1,5 @@
-//! The datagrams of a state channel. Their kinds stand beside those of [`crate::message`], so that
-//! both may go the same way.
+//! The datagrams of a state channel. Their kinds do not overlap those of [`crate::message`], so
+//! both may share a transport channel.
 
 use core::ops::Range;
 
@@ -11,17 +11,17 @@ use crate::message::DecodeError;
 /// Most datagrams that one state may take.
 pub const FRAGMENTS_MAX: u16 = 256;
 
-/// Bytes before those of a state that is one datagram.
+/// Header of a state in one datagram, in bytes.
 pub const WHOLE_HEAD_LEN: usize = 5;
 
-/// Bytes before those of the state in each of its fragments.
+/// Header of a fragment, in bytes.
 pub const FRAGMENT_HEAD_LEN: usize = 11;
 
 const WHOLE: u8 = 0xc0;
 const FRAGMENT: u8 = 0xc1;
 const ACK: u8 = 0xc2;
 
-/// A state, or a piece of one.
+/// A state, or a fragment of one.
 ///
 /// | field | bytes |
 /// |---|---|
@@ -37,27 +37,27 @@ pub struct StatePart<'a> {
     pub number: u32,
     /// Length of the whole state, in bytes.
     pub total: u32,
-    /// How many parts it has; 1 to [`FRAGMENTS_MAX`].
+    /// Number of parts; 1 to [`FRAGMENTS_MAX`].
     pub count: u16,
-    /// Which part this is; below `count`.
+    /// Index of this part; below `count`.
     pub index: u16,
-    /// Its bytes; as many as [`part_range`] says.
+    /// Its bytes; as many as [`part_range`] requires.
     pub bytes: &'a [u8],
 }
 
-/// What a receiver has.
+/// Acknowledgement of a receiver.
 ///
 /// | field | bytes |
 /// |---|---|
 /// | kind: `0xc2` | 1 |
-/// | number of the newest state that is whole; 0 for none | 4 |
-/// | number of the newest state of which something arrived, where it is a newer one | 0 or 4 |
-/// | with it: a bit for each of its fragments, highest first, set where it arrived; to the last set one, in whole bytes | 1 to 32 |
+/// | number of the newest complete state; 0 for none | 4 |
+/// | number of the newest state with a received fragment, if that is newer | 0 or 4 |
+/// | with it: a bit for each of its fragments, highest first, set if it arrived; to the last set one, in whole bytes | 1 to 32 |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateAck<'a> {
-    /// Number of the newest state that is whole; 0 for none.
+    /// Number of the newest complete state; 0 for none.
     pub whole: u32,
-    /// Number of a newer state of which something arrived; 0 for none.
+    /// Number of a newer, incomplete state; 0 for none.
     pub partial: u32,
     /// Bits of its fragments; the last byte is not zero.
     bits: &'a [u8],
@@ -84,8 +84,8 @@ impl<'a> StateAck<'a> {
     }
 }
 
-/// Returns where the bytes of a part stand in its state. The parts of a state differ by one byte at
-/// most; past the last part, the range is empty.
+/// Returns the range of a part in its state. The parts of a state differ by at most one byte; past
+/// the last part, the range is empty.
 #[must_use]
 pub fn part_range(total: u32, count: u16, index: u16) -> Range<u32> {
     let at = |index: u16| {
@@ -96,14 +96,14 @@ pub fn part_range(total: u32, count: u16, index: u16) -> Range<u32> {
     at(index)..at(index.saturating_add(1))
 }
 
-/// Reads a state or a fragment.
+/// Decodes a state or a fragment.
 ///
-/// Pure: nothing is allocated, and the work does not depend on the length. What is accepted lies
-/// within its state, and is the one encoding of what it says.
+/// Allocates nothing; the work does not depend on the length. An accepted part lies within its
+/// state, and is canonical.
 ///
 /// # Errors
 ///
-/// [`DecodeError`], by the first fault found.
+/// [`DecodeError`], for the first fault found.
 pub fn decode_state_part(datagram: &[u8]) -> Result<StatePart<'_>, DecodeError> {
     let mut reader = Reader::new(datagram);
     let kind = reader.u8()?;
@@ -135,13 +135,13 @@ pub fn decode_state_part(datagram: &[u8]) -> Result<StatePart<'_>, DecodeError> 
     })
 }
 
-/// Reads a receiver's word of what it has.
+/// Decodes an acknowledgement.
 ///
-/// Pure: nothing is allocated. What is accepted is the one encoding of what it says.
+/// Allocates nothing. Accepts only the canonical encoding.
 ///
 /// # Errors
 ///
-/// [`DecodeError`], by the first fault found.
+/// [`DecodeError`], for the first fault found.
 pub fn decode_state_ack(datagram: &[u8]) -> Result<StateAck<'_>, DecodeError> {
     let mut reader = Reader::new(datagram);
     let kind = reader.u8()?;
@@ -161,7 +161,7 @@ pub fn decode_state_ack(datagram: &[u8]) -> Result<StateAck<'_>, DecodeError> {
     Ok(StateAck::new(whole, partial, bits))
 }
 
-/// Appends a state or a fragment, by how many parts there are.
+/// Appends a state or a fragment, depending on the number of parts.
 pub(super) fn write_part(out: &mut Vec<u8>, part: &StatePart<'_>) {
     let mut writer = Writer::new(out);
     if part.count > 1 {
@@ -177,7 +177,7 @@ pub(super) fn write_part(out: &mut Vec<u8>, part: &StatePart<'_>) {
     writer.bytes(part.bytes);
 }
 
-/// Appends a receiver's word.
+/// Appends an acknowledgement.
 pub(super) fn write_ack(out: &mut Vec<u8>, ack: &StateAck<'_>) {
     let mut writer = Writer::new(out);
     writer.u8(ACK);

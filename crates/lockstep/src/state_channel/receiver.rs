@@ -1,4 +1,4 @@
-//! The receiver of states.
+//! Receiver of states.
 
 use wire::Instant;
 
@@ -7,51 +7,52 @@ use super::message::{StateAck, StatePart, decode_state_part, part_range, write_a
 use crate::message::DecodeError;
 use crate::transfer::ACK_WAIT;
 
-/// The newest states from one sender.
+/// Receives the newest states from one sender.
 ///
-/// Memory: three times the longest state of which a part arrived, and 300 bytes. All states share it.
+/// Memory: three times the longest state of which a part arrived, and 300 bytes, shared by all
+/// states.
 #[derive(Debug)]
 pub struct StateReceiver {
-    /// Longest state to take, in bytes.
+    /// Longest state to accept, in bytes.
     len_max: u32,
-    /// States under way. Two, for fragments of one overtake those of the one before.
+    /// Incomplete states. Two, since fragments of consecutive states may be reordered.
     under_way: [Assembly; 2],
-    /// Number of the newest state that is whole; 0 for none.
+    /// Number of the newest complete state; 0 for none.
     whole: u32,
-    /// Its bytes, and memory beyond them.
+    /// Its bytes, and spare memory.
     bytes: Vec<u8>,
-    /// How many of `bytes` are its.
+    /// Its length within `bytes`.
     len: u32,
     is_taken: bool,
     /// When to acknowledge.
     due: Option<Instant>,
-    /// When the next acknowledgement may go.
+    /// Earliest time for the next acknowledgement.
     rests_until: Instant,
     stats: StateReceiverStats,
 }
 
-/// What became of datagrams that brought nothing, and of states that were not returned.
+/// Counters of useless datagrams, and of states not returned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StateReceiverStats {
-    /// Datagrams that no sender writes.
+    /// Malformed datagrams.
     pub malformed: u64,
     /// Datagrams of states over the limit.
     pub oversize: u64,
-    /// Datagrams of states before the newest that is whole, or that gave way to newer ones.
+    /// Datagrams of states older than the newest complete one, or displaced by newer ones.
     pub stale: u64,
-    /// Fragments that were there.
+    /// Fragments that arrived again.
     pub duplicate: u64,
-    /// Fragments that name another length or number than the first of their state.
+    /// Fragments with another length or number of parts than the first of their state.
     pub contradicting: u64,
-    /// States given up for newer ones with fragments missing.
+    /// Incomplete states displaced by newer ones.
     pub overtaken: u64,
-    /// Whole states that a newer one replaced before they were taken.
+    /// Complete states replaced by a newer one before they were polled.
     pub untaken: u64,
 }
 
 impl StateReceiver {
-    /// Makes a receiver of states of at most `len_max` bytes.
+    /// Creates a receiver of states of at most `len_max` bytes.
     #[must_use]
     pub fn new(len_max: u32) -> Self {
         Self {
@@ -67,7 +68,7 @@ impl StateReceiver {
         }
     }
 
-    /// Takes a datagram of the sender.
+    /// Handles a datagram of the sender.
     pub fn handle_datagram(&mut self, now: Instant, datagram: &[u8]) {
         let part = match decode_state_part(datagram) {
             Ok(part) => part,
@@ -86,11 +87,11 @@ impl StateReceiver {
             return;
         }
         self.take(&part);
-        // Also where it brought nothing: the sender may not know.
+        // Even if it brought nothing: the sender may not know that.
         self.due = Some(self.due.unwrap_or_else(|| self.rests_until.max(now)));
     }
 
-    /// Returns the newest whole state and its number, once.
+    /// Returns the newest complete state and its number, once.
     pub fn poll_state(&mut self) -> Option<(u32, &[u8])> {
         if core::mem::replace(&mut self.is_taken, true) {
             return None;
@@ -99,9 +100,9 @@ impl StateReceiver {
         Some((self.whole, self.bytes.get(..len)?))
     }
 
-    /// Appends the acknowledgement that is due to `out`; false where none is.
+    /// Appends a due acknowledgement to `out`; false if there is none.
     ///
-    /// At most one in 20 ms.
+    /// At most one per 20 ms.
     pub fn poll_ack(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
         if self.due.is_none_or(|due| due > now) {
             return false;
@@ -122,12 +123,12 @@ impl StateReceiver {
         self.due
     }
 
-    /// Returns the number of the newest whole state; `None` before the first.
+    /// Returns the number of the newest complete state; `None` before the first.
     pub fn newest(&self) -> Option<u32> {
         (self.whole > 0).then_some(self.whole)
     }
 
-    /// Returns what brought nothing.
+    /// Returns the counters.
     pub const fn stats(&self) -> &StateReceiverStats {
         &self.stats
     }
@@ -163,7 +164,7 @@ impl StateReceiver {
         }
     }
 
-    /// Where the state of a fragment is, begun if need be; `None` where it gave way to newer ones.
+    /// Slot of a fragment's state, allocated if necessary; `None` if it is displaced by newer ones.
     fn place(&mut self, part: &StatePart<'_>) -> Option<usize> {
         let mut states = self.under_way.iter();
         if let Some(place) = states.position(|state| state.number() == part.number) {
@@ -181,7 +182,7 @@ impl StateReceiver {
         Some(place)
     }
 
-    /// Lets the whole state that stands in `bytes` take the place of the one before.
+    /// Replaces the newest complete state by the one in `bytes`.
     fn finish(&mut self, number: u32) {
         self.whole = number;
         if !core::mem::replace(&mut self.is_taken, false) {
@@ -198,29 +199,28 @@ impl StateReceiver {
     }
 }
 
-/// The place of one state; its memory is used for one after the other.
+/// Assembles one state at a time, with reused memory.
 #[derive(Debug, Default)]
 pub(super) struct Assembly {
-    /// Number of the state; 0 where the place is free.
+    /// Number of the state; 0 if the slot is free.
     number: u32,
     total: u32,
     count: u16,
     arrived: Marks,
-    /// At least `total` bytes while a state is here; those of fragments that did not arrive are of
-    /// older states.
+    /// At least `total` bytes while in use; missing fragments hold bytes of older states.
     bytes: Vec<u8>,
 }
 
-/// What became of a fragment.
+/// Outcome of a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Put {
-    /// It is the last one.
+    /// The state is complete.
     Whole,
-    /// Others are missing.
+    /// Fragments are missing.
     Kept,
-    /// It was there.
+    /// It had arrived before.
     Duplicate,
-    /// It names another length or number of fragments than the first of its state.
+    /// It has another length or number of parts than the first of its state.
     Contradicts,
 }
 
@@ -231,8 +231,8 @@ impl Assembly {
         self.total = part.total;
         self.count = part.count;
         self.arrived = Marks::default();
-        // Nothing is cleared: a state is only read when all of it was written, and so a head that
-        // announces much costs no work, and memory once.
+        // Nothing is cleared: a state is only read once all of it was written. So a header that
+        // announces a large state costs no work, and memory only once.
         let total = usize::try_from(part.total).unwrap_or(usize::MAX);
         if self.bytes.len() < total {
             let missing = total.saturating_sub(self.bytes.len());
@@ -241,7 +241,7 @@ impl Assembly {
         }
     }
 
-    /// Takes a fragment of the state that is here.
+    /// Stores a fragment of the current state.
     pub(super) fn put(&mut self, part: &StatePart<'_>) -> Put {
         if (part.total, part.count) != (self.total, self.count) {
             return Put::Contradicts;
@@ -266,8 +266,8 @@ impl Assembly {
         }
     }
 
-    /// Gives the bytes of a whole state for a buffer to be used again, frees the place, and returns
-    /// the state's length.
+    /// Swaps the bytes of a complete state with a buffer for reuse, frees the slot, and returns the
+    /// state's length.
     pub(super) const fn swap_out(&mut self, buffer: &mut Vec<u8>) -> u32 {
         core::mem::swap(&mut self.bytes, buffer);
         self.number = 0;
@@ -278,7 +278,7 @@ impl Assembly {
         self.number = 0;
     }
 
-    /// Number of the state; 0 where the place is free.
+    /// Number of the state; 0 if the slot is free.
     pub(super) const fn number(&self) -> u32 {
         self.number
     }

@@ -1,4 +1,4 @@
-//! The sender of states to one receiver.
+//! Sender of states to one receiver.
 
 use core::ops::Range;
 use core::time::Duration;
@@ -14,21 +14,21 @@ use super::message::{
 use super::{PushError, StateLimits};
 use crate::transfer::{Rate, RoundTrip, after};
 
-/// Least that a datagram may be made: as of a snapshot's chunks.
+/// Lowest datagram limit, as for chunks of snapshots.
 const DATAGRAM_LEN_MIN: u16 = 80;
 
-/// Longest pause between two transmissions of a part to a receiver that says nothing: a second
-/// after it is back it has the state.
+/// Longest pause before a part is repeated to a silent receiver, which so has the state within a
+/// second of its return.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Gaps after which a state that is held up for is given up after all: 8 s by default. The receiver
-/// may be one that does not take it.
+/// Gaps after which a state that is being repaired is abandoned: 8 s by default. The receiver may
+/// not accept it.
 const HOLD_GAPS: u32 = 32;
 
-/// States whose time of sending is known, to tell the round trip by: 1 s at 60 Hz.
+/// States whose send time is kept for round trip samples: 1 s at 60 Hz.
 const RECENT: usize = 64;
 
-/// The states for one receiver: the one that is being sent, and the newest.
+/// Sends states to one receiver: the one in flight, and the newest.
 ///
 /// Memory besides the two states, which several senders may share: 4 kB.
 #[derive(Debug)]
@@ -37,30 +37,30 @@ pub struct StateSender {
     split: Split,
     rate: Rate,
     trip: RoundTrip,
-    /// Number of the last state that was taken; 0 before the first.
+    /// Number of the last state pushed; 0 before the first.
     last: u32,
-    /// The newest state, not begun.
+    /// The newest state, not yet begun.
     waiting: Option<Numbered>,
     flight: Option<Flight>,
     /// When each part of `flight` was last sent.
     sent_at: Vec<Instant>,
-    /// The last parts of the last states, by number.
+    /// The last parts of recent states, by number.
     recent: Vec<Sent>,
-    /// Number of the newest state that the receiver has whole; 0 for none.
+    /// Number of the newest state that the receiver has completely; 0 for none.
     acknowledged: u32,
-    /// When that was told, or when sending began after a pause.
+    /// When that was acknowledged, or when sending began after a pause.
     known_at: Instant,
-    /// When the receiver last said anything new, or when sending began after a pause.
+    /// When the receiver last acknowledged anything new, or when sending began after a pause.
     last_received: Instant,
     /// What [`poll_timeout`](Self::poll_timeout) returns.
     due: Option<Instant>,
     stats: StateSenderStats,
 }
 
-/// The last part of a state, as long as it tells the round trip.
+/// The last part of a state, for round trip samples.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sent {
-    /// Number of the state; 0 where this says nothing.
+    /// Number of the state; 0 if unused.
     number: u32,
     /// Index of the part.
     last: u16,
@@ -68,23 +68,23 @@ struct Sent {
     at: Instant,
 }
 
-/// What became of states and of words about them.
+/// Counters of states and acknowledgements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StateSenderStats {
-    /// States that a newer one replaced before anything of them was sent.
+    /// States replaced by a newer one before any of them was sent.
     pub replaced: u64,
-    /// States that were sent wholly and left for a newer one with their arrival unknown.
+    /// States sent completely and abandoned for a newer one before they were acknowledged.
     pub left: u64,
-    /// Datagrams that were sent again.
+    /// Datagrams retransmitted.
     pub repeated: u64,
-    /// Datagrams that no receiver writes, and acknowledgements of states newer than the newest that
-    /// is, or was, on its way. Those of older ones are not: datagrams overtake each other.
+    /// Malformed datagrams, and acknowledgements of states never sent. Acknowledgements of older
+    /// states are not counted, since datagrams may be reordered.
     pub refused: u64,
 }
 
 impl StateSender {
-    /// Makes a sender that has nothing to send.
+    /// Creates a sender.
     #[must_use]
     pub fn new(limits: &StateLimits, now: Instant) -> Self {
         let datagram_len = limits.datagram_len_max.max(DATAGRAM_LEN_MIN);
@@ -107,12 +107,12 @@ impl StateSender {
         }
     }
 
-    /// Takes a state, which replaces one that waits, and returns its number: one more than the one
-    /// before had, from 1 on.
+    /// Takes a state, which replaces a waiting one, and returns its number: one more than the
+    /// previous, from 1 on.
     ///
     /// # Errors
     ///
-    /// [`PushError`], and the state that waits stays.
+    /// [`PushError`]; a waiting state is kept.
     pub fn push(&mut self, now: Instant, state: Arc<[u8]>) -> Result<u32, PushError> {
         let count = self.split.count(&state).ok_or(PushError::TooLong)?;
         let number = self.last.checked_add(1).ok_or(PushError::Exhausted)?;
@@ -130,9 +130,9 @@ impl StateSender {
         Ok(number)
     }
 
-    /// Appends the datagram that is due to `out`; false where none is.
+    /// Appends a due datagram to `out`; false if there is none.
     ///
-    /// What was never sent goes before what is sent again.
+    /// Unsent parts take precedence over retransmissions.
     pub fn poll(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
         self.rate.refill(now);
         let next = self.next(now);
@@ -142,7 +142,7 @@ impl StateSender {
         is_sent
     }
 
-    /// Takes a datagram of the receiver.
+    /// Handles a datagram of the receiver.
     pub fn handle_datagram(&mut self, now: Instant, datagram: &[u8]) {
         let ack = decode_state_ack(datagram);
         if !ack.is_ok_and(|ack| self.on_ack(now, &ack)) {
@@ -152,13 +152,13 @@ impl StateSender {
         self.due = self.plan(now);
     }
 
-    /// Returns when to call [`poll`](Self::poll) next, if nothing comes in before; `None` when the
-    /// newest state has arrived, and where the rate is 0.
+    /// Returns when to call [`poll`](Self::poll) next, if nothing arrives before; `None` if the
+    /// newest state is acknowledged, or the rate is 0.
     pub const fn poll_timeout(&self) -> Option<Instant> {
         self.due
     }
 
-    /// Returns the number of the newest state that the receiver has whole, as it says.
+    /// Returns the number of the newest state that the receiver acknowledged completely.
     pub fn acknowledged(&self) -> Option<u32> {
         (self.acknowledged > 0).then_some(self.acknowledged)
     }
@@ -173,7 +173,7 @@ impl StateSender {
         &self.stats
     }
 
-    /// Sends what is due; false where nothing is.
+    /// Sends what is due; false if nothing is.
     fn send(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
         self.advance(now);
         let Some(next) = self.next_part(now) else {
@@ -188,7 +188,7 @@ impl StateSender {
         }
         flight.send(now, next.index, &mut self.sent_at, out);
         if flight.is_sent() {
-            // Which of two transmissions an answer is to cannot be told; Karn and Partridge, 1987.
+            // Retransmissions give no round trip sample; Karn and Partridge, 1987.
             let Numbered { number, count, .. } = *flight.state();
             if let Some(recent) = self.recent.get_mut(place(number)) {
                 *recent = Sent {
@@ -201,16 +201,16 @@ impl StateSender {
         true
     }
 
-    /// When there is something to send, if nothing comes in before.
+    /// When there is something to send, if nothing arrives before.
     fn plan(&self, now: Instant) -> Option<Instant> {
         let (at, len) = self.next(now)?;
         Some(at.max(self.rate.holds_at(len)?))
     }
 
-    /// False where no receiver says that.
+    /// False if the acknowledgement is invalid.
     fn on_ack(&mut self, now: Instant, ack: &StateAck<'_>) -> bool {
         let sent = self.flight.as_ref().map(|flight| flight.state().number);
-        // Nothing is in flight where the receiver has all that was sent.
+        // Nothing is in flight if the receiver has all that was sent.
         let newest = sent.unwrap_or(self.acknowledged);
         if ack.whole.max(ack.partial) > newest {
             return false;
@@ -236,7 +236,7 @@ impl StateSender {
         true
     }
 
-    /// Takes the round trip of the last part of a state, where it `has_arrived`.
+    /// Takes a round trip sample from the last part of a state, if it `has_arrived`.
     fn measure(&mut self, now: Instant, number: u32, has_arrived: impl FnOnce(u16) -> bool) {
         let recent = self.recent.get_mut(place(number));
         let recent = recent.filter(|sent| number > 0 && sent.number == number);
@@ -254,7 +254,7 @@ impl StateSender {
         let part = part.map(|(next, flight)| (next.at, flight.state().datagram_len(next.index)));
         let first = self.waiting.as_ref().zip(self.begins_at(now));
         let first = first.map(|(state, at)| (at, state.datagram_len(0)));
-        // What is new goes before what is sent again.
+        // Unsent parts go first.
         [first, part]
             .into_iter()
             .flatten()
@@ -263,7 +263,7 @@ impl StateSender {
 
     fn next_part(&self, now: Instant) -> Option<Next> {
         let flight = self.flight.as_ref()?;
-        // Where a newer state waits there is no less to send for waiting longer.
+        // A newer state is waiting: a longer pause would save nothing.
         let pause_max = if self.waiting.is_some() {
             Duration::ZERO
         } else {
@@ -277,8 +277,8 @@ impl StateSender {
         flight.next(now, &self.sent_at, &retransmit_timer)
     }
 
-    /// When the state that is being sent is done with or left for a newer one; `None` before all of
-    /// it was sent.
+    /// When the state in flight is finished or abandoned for a newer one; `None` before all of it
+    /// was sent.
     fn begins_at(&self, now: Instant) -> Option<Instant> {
         let Some(flight) = &self.flight else {
             return Some(now);
@@ -288,7 +288,7 @@ impl StateSender {
         }
         let gap_max = self.limits.gap_max;
         let is_held = now.saturating_since(self.known_at) >= gap_max;
-        // A state of one part costs no more than the same one again.
+        // A new state of one part costs no more than repeating the old one.
         if flight.state().count == 1 || !is_held {
             return Some(now);
         }
@@ -296,7 +296,7 @@ impl StateSender {
         Some(given_up.max(now))
     }
 
-    /// Begins with the state that waits, if its time has come.
+    /// Begins with the waiting state, if it is time.
     fn advance(&mut self, now: Instant) {
         if self.begins_at(now).is_none_or(|at| at > now) {
             return;
@@ -317,12 +317,12 @@ impl StateSender {
     }
 }
 
-/// Where the time of a state stands.
+/// Slot of a state's send time.
 fn place(number: u32) -> usize {
     usize::try_from(number).unwrap_or(0) % RECENT
 }
 
-/// In how many parts states go out.
+/// Splits states into parts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Split {
     /// Longest datagram, in bytes.
@@ -334,18 +334,18 @@ impl Split {
         Self { datagram_len }
     }
 
-    /// Longest state that goes out.
+    /// Longest state that can be sent.
     pub(super) const fn len_max(self) -> usize {
         self.stride().saturating_mul(FRAGMENTS_MAX as usize)
     }
 
-    /// How many parts a state has; `None` where that is too many.
+    /// Number of parts of a state; `None` if there are too many.
     pub(super) fn count(self, state: &[u8]) -> Option<u16> {
         if state.len().saturating_add(WHOLE_HEAD_LEN) <= self.datagram_len {
             return Some(1);
         }
         let count = state.len().div_ceil(self.stride());
-        // One that is too long for a datagram with the short head only.
+        // It only fits one datagram with the short header.
         let count = u16::try_from(count.max(2)).ok()?;
         (count <= FRAGMENTS_MAX).then_some(count)
     }
@@ -355,14 +355,14 @@ impl Split {
     }
 }
 
-/// A state with its number, in parts.
+/// A numbered state, in parts.
 #[derive(Clone, Debug)]
 pub(super) struct Numbered {
     /// Its number.
     pub(super) number: u32,
     /// Its bytes.
     pub(super) bytes: Arc<[u8]>,
-    /// How many parts it has; at least 1.
+    /// Number of parts; at least 1.
     pub(super) count: u16,
 }
 
@@ -402,26 +402,26 @@ impl Numbered {
     }
 }
 
-/// The state that is being sent, part by part, and again until the receiver has it.
+/// The state in flight, sent part by part until the receiver has it.
 #[derive(Debug)]
 pub(super) struct Flight {
     state: Numbered,
-    /// First part that was never sent.
+    /// First part never sent.
     unsent: u16,
-    /// Parts that the receiver has, as it says.
+    /// Acknowledged parts.
     arrived: Marks,
     /// Whether any part was sent twice.
     is_repeated: bool,
 }
 
-/// How long to wait before a part is sent again.
+/// When to retransmit a part.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RetransmitTimer {
     /// How long an answer may take.
     pub(super) answer: Duration,
-    /// When the receiver last said anything new.
+    /// When the receiver last acknowledged anything new.
     pub(super) last_received: Instant,
-    /// Longest wait for one that says nothing, unless an answer may take longer.
+    /// Longest pause towards a silent receiver, unless an answer may take longer.
     pub(super) pause_max: Duration,
 }
 
@@ -443,8 +443,8 @@ impl Flight {
         }
     }
 
-    /// Returns what to send next: what was never sent, then what is missing for longest; `None`
-    /// where the receiver has all. `sent_at` are the times of the last transmission of each part.
+    /// Returns the next datagram: an unsent part, else the missing part sent longest ago; `None` if
+    /// the receiver has all. `sent_at` are the last send times of the parts.
     pub(super) fn next(
         &self,
         now: Instant,
@@ -458,7 +458,7 @@ impl Flight {
         let parts = (0..self.state.count).zip(sent_at);
         let missing = parts.filter(|(index, _)| !self.arrived.has(*index));
         let due = missing.map(|(index, sent)| {
-            // A pause as long as the silence before it: they double.
+            // Exponential backoff: a pause as long as the silence before it.
             let silence = sent.saturating_since(retransmit_timer.last_received);
             let pause = silence
                 .min(retransmit_timer.pause_max)
@@ -469,7 +469,7 @@ impl Flight {
         due.min_by_key(|next| (next.at, next.index))
     }
 
-    /// Appends a part to `out`, and notes when that was.
+    /// Appends a part to `out`, and records the time.
     pub(super) fn send(
         &mut self,
         now: Instant,
@@ -488,14 +488,14 @@ impl Flight {
         }
     }
 
-    /// Takes word that a part arrived.
+    /// A part arrived.
     pub(super) fn on_arrived(&mut self, index: u16) {
         if index < self.unsent {
             self.arrived.insert(index);
         }
     }
 
-    /// Whether each part was sent.
+    /// Whether every part was sent.
     pub(super) const fn is_sent(&self) -> bool {
         self.unsent >= self.state.count
     }

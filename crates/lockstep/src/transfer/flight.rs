@@ -1,4 +1,4 @@
-//! What was sent and is not acknowledged, and what to send next.
+//! Unacknowledged chunks, loss detection, and selection of the next chunk.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -9,34 +9,33 @@ use super::after;
 use super::outgoing::RoundTrip;
 use crate::message::{AHEAD_MAX, ChunkAck};
 
-/// Transmissions at the end that go out a second time unasked; 64, which is 56 ms at 10 Mbit/s.
+/// Transmissions at the end that are sent twice without a loss; 64, which is 56 ms at 10 Mbit/s.
 ///
-/// A chunk that is lost there would be missed only a round trip later, when all others have
-/// arrived. Until then the line is idle: the copies cost 7 % of a mebibyte, and save that trip.
+/// A lost chunk at the end is only noticed a round trip later, when all others have arrived, with
+/// the link idle meanwhile. The copies cost 7 % of a mebibyte and save that round trip.
 pub const TAIL_MAX: u32 = 64;
 
 /// Later numbers that arrive before an earlier one counts as lost; RFC 9002, section 6.1.1.
 const PASSED_MIN: u32 = 3;
 
-/// Transmissions that are remembered: twice the chunks that may be under way.
+/// Transmissions remembered: twice the chunks that may be in flight.
 const LOG_LEN: u32 = 2_048;
 
-/// Chunks sent again where nothing is heard any more; RFC 9002, section 6.2.4.
+/// Chunks sent per probe timeout; RFC 9002, section 6.2.4.
 const PROBE_CHUNKS: u8 = 2;
 
-/// Longest wait between such, or patience where that is longer. RFC 9002, section 6.2.1, has no
-/// bound, but whoever waits for a game does not wait for minutes, and two datagrams a second burden
-/// no line.
+/// Longest probe interval, unless the probe timeout is longer. RFC 9002, section 6.2.1, has no
+/// bound, but players do not wait for minutes, and two datagrams per second are no load.
 const PROBE_TIMEOUT_MAX: Duration = Duration::from_secs(1);
 
-/// Chunks under way, by index and by transmission. All memory is taken at the start.
+/// Chunks in flight, by index and by transmission. All memory is allocated at the start.
 #[derive(Debug)]
 pub(super) struct Flight {
     /// Chunks of the snapshot.
     count: u32,
-    /// First chunk that is not acknowledged.
+    /// First unacknowledged chunk.
     base: u32,
-    /// First chunk that was never sent; at most [`AHEAD_MAX`] + 1 past `base`.
+    /// First chunk never sent; at most [`AHEAD_MAX`] + 1 past `base`.
     unsent: u32,
     /// Chunks from `base` to `unsent`, by index modulo the length.
     chunks: Vec<ChunkState>,
@@ -44,38 +43,37 @@ pub(super) struct Flight {
     number: u32,
     /// The newest [`LOG_LEN`] transmissions, by number modulo the length.
     log: Vec<Transmission>,
-    /// First transmission that may yet be found lost.
+    /// First transmission not yet judged as lost or not.
     unjudged: u32,
-    /// Greatest number that is known to have arrived, and when it was sent.
+    /// Largest number known to have arrived, and when it was sent.
     latest: Option<(u32, Instant)>,
-    /// Longest time by which a transmission was seen to be overtaken by later ones.
+    /// Longest observed reordering time.
     reordering: Duration,
     /// Chunks found lost; some may have been acknowledged since.
     lost: VecDeque<u32>,
     /// Once every chunk was sent: the next transmission to copy.
     tail: Option<u32>,
     trip: RoundTrip,
-    /// When the receiver was last heard; before that, when the first chunk was sent.
+    /// When the last acknowledgement arrived; before that, when the first chunk was sent.
     last_received: Option<Instant>,
-    /// When the first chunk was sent of which, or of another since, no arrival is known; `None` while
-    /// nothing was sent since the last arrival.
+    /// When the first chunk was sent since the last arrival; `None` if nothing was sent since.
     unanswered_from: Option<Instant>,
-    /// When a chunk was last sent, or patience last ended.
+    /// When a chunk was last sent, or the last probe timeout.
     last: Instant,
-    /// How often patience has ended since the receiver was heard.
+    /// Probe timeouts since the last acknowledgement.
     silences: u32,
-    /// Chunks yet to send for the last time it ended.
+    /// Chunks still to send for the last one.
     nudges: u8,
-    /// Where to look for the next of them.
+    /// Where to search for the next of them.
     nudge_from: u32,
 }
 
-/// A chunk under way.
+/// A chunk in flight.
 #[derive(Clone, Copy, Debug, Default)]
 struct ChunkState {
     /// Number of its newest transmission.
     number: u32,
-    /// Number of the one before that.
+    /// Number of the previous one.
     before: Option<u32>,
     is_acked: bool,
     is_lost: bool,
@@ -91,9 +89,9 @@ struct Transmission {
 /// Why a chunk is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// It was not sent before, or it was lost.
+    /// It was never sent, or it was lost.
     Needed,
-    /// In case it is lost: an earlier transmission may well be under way.
+    /// A precaution: an earlier transmission may still be in flight.
     Copy,
 }
 
@@ -128,9 +126,9 @@ impl Flight {
         }
     }
 
-    /// Takes the receiver's word of what it has; what it cannot have is passed over.
+    /// Handles an acknowledgement; impossible ones are ignored.
     pub(super) fn on_ack(&mut self, now: Instant, ack: &ChunkAck<'_>) {
-        // One that is older than another that came says nothing new.
+        // Reordered acknowledgements bring nothing new.
         if ack.next > self.unsent || ack.next < self.base || ack.latest >= self.number {
             return;
         }
@@ -155,7 +153,7 @@ impl Flight {
         }
     }
 
-    /// Finds what is lost by now, and whether to ask after what is under way.
+    /// Detects losses, and probe timeouts.
     pub(super) fn judge(&mut self, now: Instant) {
         self.unjudged = self.unjudged.max(self.number.saturating_sub(LOG_LEN));
         while self.unjudged < self.number {
@@ -178,8 +176,8 @@ impl Flight {
         }
     }
 
-    /// Chooses the chunk to send: a lost one first, so that the receiver need not keep what came
-    /// after it for long, then a new one, then a copy.
+    /// Selects the chunk to send: a lost one first, which limits what the receiver has to keep,
+    /// then a new one, then a copy.
     pub(super) fn choose(&mut self, now: Instant) -> Option<(u32, Purpose)> {
         while let Some(index) = self.lost.pop_front() {
             if self.is_open(index) && self.chunk(index).is_lost {
@@ -209,7 +207,7 @@ impl Flight {
         None
     }
 
-    /// Writes down that the chunk `index` is sent, and returns the transmission's number.
+    /// Records that chunk `index` is sent, and returns the transmission's number.
     pub(super) fn on_sent(&mut self, now: Instant, index: u32, purpose: Purpose) -> u32 {
         let number = self.number;
         let is_first = index == self.unsent;
@@ -250,7 +248,7 @@ impl Flight {
             || self.next_in_tail(now).is_some()
     }
 
-    /// When [`judge`](Self::judge) may find something.
+    /// When [`judge`](Self::judge) may have something to do.
     pub(super) fn timer(&self) -> Option<Instant> {
         let late = (self.unjudged..self.number)
             .find_map(|number| Some((number, self.awaited(number)?)))
@@ -262,7 +260,7 @@ impl Flight {
         }
     }
 
-    /// Since when chunks go out and nothing that is new arrives, as far as is known.
+    /// Since when chunks are sent without any new arrival.
     pub(super) const fn unanswered_from(&self) -> Option<Instant> {
         self.unanswered_from
     }
@@ -272,8 +270,8 @@ impl Flight {
         self.base >= self.count
     }
 
-    /// Takes word that a chunk arrived; `before` is what was the latest to arrive until this
-    /// acknowledgement, `latest` the greatest number that it names.
+    /// A chunk arrived; `before` was the latest arrival until this acknowledgement, `latest` is the
+    /// largest number it names.
     fn on_arrived(&mut self, index: u32, before: Option<(u32, Instant)>, latest: u32) {
         let Some(state) = self.chunk_mut(index).filter(|state| !state.is_acked) else {
             return;
@@ -281,13 +279,13 @@ impl Flight {
         state.is_acked = true;
         let (number, earlier) = (state.number, state.before);
         self.unanswered_from = None;
-        // A transmission past `latest` has not arrived: then it was the one before.
+        // A transmission past `latest` has not arrived: it was the previous one.
         let arrived = match earlier {
             None => number,
             Some(earlier) if number > latest => earlier,
             Some(_) => return,
         };
-        // It was overtaken, not lost; so may the next be.
+        // It was reordered, not lost; so may the next be.
         if let Some((before, before_at)) = before
             && before > arrived
             && let Some(transmission) = self.transmission(arrived)
@@ -297,7 +295,7 @@ impl Flight {
         }
     }
 
-    /// Whether what arrived tells that `transmission` will not, or its time has passed.
+    /// Whether later arrivals or its age show that `transmission` is lost.
     fn is_lost(&self, now: Instant, number: u32, transmission: &Transmission) -> bool {
         let Some((latest, latest_at)) = self.latest else {
             return false;
@@ -309,26 +307,26 @@ impl Flight {
         is_overtaken || is_late
     }
 
-    /// Whether a new chunk may be sent: the receiver has room, and can be heard.
+    /// Whether a new chunk may be sent: the receiver has room, and answers.
     fn may_begin(&self, now: Instant) -> bool {
         self.unsent < self.count
             && self.unsent.saturating_sub(self.base) <= AHEAD_MAX
             && !self.is_unanswered(now)
     }
 
-    /// The next transmission that may want a copy.
+    /// The next transmission that may need a copy.
     fn next_in_tail(&self, now: Instant) -> Option<u32> {
         self.tail
             .filter(|&number| number < self.number && !self.is_unanswered(now))
     }
 
-    /// Whether an answer is overdue: the more is sent now, the more may be in vain.
+    /// Whether an answer is overdue: more chunks would likely be lost.
     fn is_unanswered(&self, now: Instant) -> bool {
         let is_overdue = |last_received| after(last_received, self.trip.probe_timeout()) <= now;
         self.base < self.unsent && self.last_received.is_some_and(is_overdue)
     }
 
-    /// When patience ends, unless something is sent or heard.
+    /// The probe timeout, unless something is sent or received.
     fn probe_at(&self) -> Option<Instant> {
         let factor = 1_u32.checked_shl(self.silences).unwrap_or(u32::MAX);
         let probe_timeout = self.trip.probe_timeout();
@@ -338,8 +336,8 @@ impl Flight {
         (self.base < self.unsent).then(|| after(self.last, wait))
     }
 
-    /// The transmission `number`, if it is the newest of a chunk that is neither acknowledged nor
-    /// known to be lost.
+    /// The transmission `number`, if it is the newest of a chunk neither acknowledged nor known to
+    /// be lost.
     fn awaited(&self, number: u32) -> Option<Transmission> {
         let transmission = self.transmission(number)?;
         let state = self.chunk(transmission.index);
@@ -347,7 +345,7 @@ impl Flight {
         (self.is_open(transmission.index) && is_newest).then_some(transmission)
     }
 
-    /// The transmission `number`, if it is remembered.
+    /// The transmission `number`, if remembered.
     fn transmission(&self, number: u32) -> Option<Transmission> {
         let age = self.number.checked_sub(number)?;
         let is_kept = age > 0 && age <= LOG_LEN;
@@ -355,7 +353,7 @@ impl Flight {
         place.filter(|_| is_kept)
     }
 
-    /// Whether the chunk was sent and is not acknowledged.
+    /// Whether the chunk was sent and is unacknowledged.
     fn is_open(&self, index: u32) -> bool {
         (self.base..self.unsent).contains(&index) && !self.chunk(index).is_acked
     }
@@ -371,7 +369,7 @@ impl Flight {
     }
 }
 
-/// Where `number` stands in a ring of `len` places.
+/// Slot of `number` in a ring of `len` slots.
 fn place(number: u32, len: u32) -> usize {
     let place = number.checked_rem(len).unwrap_or(0);
     usize::try_from(place).unwrap_or(usize::MAX)

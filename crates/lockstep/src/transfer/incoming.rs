@@ -1,4 +1,4 @@
-//! The receiver of snapshots.
+//! Receiver of snapshots.
 
 use core::time::Duration;
 
@@ -10,46 +10,46 @@ use crate::message::{
     AHEAD_MAX, Chunk, Direction, ack_of, chunk_count, chunk_len, write_chunk_ack,
 };
 
-/// Chunks after which an acknowledgement does not wait any longer.
+/// Chunks after which an acknowledgement is due at once.
 const ACK_EVERY: u32 = 16;
 
-/// Silence about the newest transfer after which any other is a later one. Numbers wrap, and a
-/// sender uses them for others too: 128 of theirs between two of ours look like an earlier one. No
-/// datagram is on its way for so long.
+/// Silence on the newest transfer after which any other id counts as later. Ids wrap, and a sender
+/// uses them for other receivers too: 128 of those between two of ours look like an earlier one. No
+/// datagram is in flight that long.
 const STALE_TIME: Duration = Duration::from_secs(10);
 
-/// One snapshot after another from one sender.
+/// Receives one snapshot after another from one sender.
 ///
-/// Memory: 2 kB, and at most twice the bytes that arrived for the snapshot under way and a chunk;
-/// of them, at most the limit for the snapshot and [`AHEAD_MAX`] chunks.
+/// Memory: 2 kB, and at most twice the received bytes of the current snapshot plus a chunk; of
+/// these, at most the limit for the snapshot and [`AHEAD_MAX`] chunks.
 #[derive(Debug)]
 pub struct Incoming {
     /// Direction of the chunks.
     direction: Direction,
-    /// Longest snapshot to take.
+    /// Longest snapshot to accept.
     len_max: u32,
     transfer: Option<Transfer>,
     ahead: Ahead,
-    /// Chunks that no acknowledgement answered yet.
+    /// Chunks not yet acknowledged.
     unanswered: u32,
-    /// When it has waited long enough.
+    /// When the acknowledgement is due.
     due: Option<Instant>,
     stats: IncomingStats,
 }
 
-/// What became of chunks that brought nothing.
+/// Counters of useless chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IncomingStats {
-    /// Chunks that were there.
+    /// Chunks that arrived again.
     pub duplicate: u64,
     /// Chunks of a transfer before the newest.
     pub stale: u64,
     /// Chunks of a snapshot over the limit.
     pub oversize: u64,
-    /// Chunks that name another length or stride than the first of their transfer.
+    /// Chunks with another length or stride than the first of their transfer.
     pub contradicting: u64,
-    /// Chunks more than [`AHEAD_MAX`] past the first missing one, where no sender goes.
+    /// Chunks more than [`AHEAD_MAX`] past the first missing one, which no sender sends.
     pub too_far: u64,
 }
 
@@ -59,21 +59,21 @@ struct Transfer {
     id: u8,
     total: u32,
     stride: u16,
-    /// Chunks of it.
+    /// Its number of chunks.
     count: u32,
-    /// First chunk that is missing.
+    /// First missing chunk.
     next: u32,
-    /// Greatest number of a transmission that arrived.
+    /// Largest transmission number that arrived.
     latest: u32,
-    /// Bytes of the chunks before `next`, until the caller has taken them.
+    /// Bytes of the chunks before `next`, until taken.
     bytes: Vec<u8>,
     is_taken: bool,
-    /// When the newest chunk came.
+    /// When the newest chunk arrived.
     heard_at: Instant,
 }
 
 impl Incoming {
-    /// Makes a receiver of chunks that go in `direction`, for snapshots of at most `len_max` bytes.
+    /// Creates a receiver of chunks in `direction`, for snapshots of at most `len_max` bytes.
     #[must_use]
     pub fn new(direction: Direction, len_max: u32) -> Self {
         Self {
@@ -87,7 +87,7 @@ impl Incoming {
         }
     }
 
-    /// Takes a chunk. The first of a later transfer ends the one under way.
+    /// Handles a chunk. The first one of a later transfer ends the current one.
     pub fn on_chunk(&mut self, now: Instant, chunk: &Chunk<'_>) {
         if chunk.total > self.len_max {
             self.stats.oversize = self.stats.oversize.saturating_add(1);
@@ -112,13 +112,13 @@ impl Incoming {
         transfer.heard_at = transfer.heard_at.max(now);
         transfer.latest = transfer.latest.max(chunk.number);
         let was_whole = transfer.is_whole();
-        // The missing one first: the last that may be kept has its place.
+        // The missing one first: its slot is that of the last chunk that may be kept.
         if chunk.index == transfer.next && !was_whole {
             transfer.append(chunk.bytes, &mut self.ahead);
         } else if chunk.index > transfer.next && !self.ahead.has(chunk.index) {
             self.ahead.put(chunk.index, chunk.stride, chunk.bytes);
         } else {
-            // Answered all the same: the sender may not know.
+            // Acknowledged all the same: the sender may not know.
             self.stats.duplicate = self.stats.duplicate.saturating_add(1);
         }
         let is_whole = transfer.is_whole();
@@ -131,7 +131,7 @@ impl Incoming {
         self.due = Some(self.due.map_or(due, |before| before.min(due)));
     }
 
-    /// Appends the acknowledgement that is due to `out`; false where none is.
+    /// Appends a due acknowledgement to `out`; false if there is none.
     pub fn poll_ack(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
         let Some(transfer) = &self.transfer else {
             return false;
@@ -152,7 +152,7 @@ impl Incoming {
         self.due
     }
 
-    /// Takes the snapshot out once it is whole; each is returned once.
+    /// Returns the complete snapshot, once.
     pub fn take(&mut self) -> Option<Vec<u8>> {
         let transfer = self.transfer.as_mut()?;
         if transfer.is_taken || !transfer.is_whole() {
@@ -162,12 +162,12 @@ impl Incoming {
         Some(core::mem::take(&mut transfer.bytes))
     }
 
-    /// Returns what became of chunks that brought nothing.
+    /// Returns the counters.
     pub const fn stats(&self) -> &IncomingStats {
         &self.stats
     }
 
-    /// Begins a transfer where `chunk` is of a later one than the newest, or the first.
+    /// Begins a transfer if `chunk` is the first, or of a later one than the newest.
     fn begin(&mut self, now: Instant, chunk: &Chunk<'_>) {
         let is_later = self.transfer.as_ref().is_none_or(|transfer| {
             let ahead = chunk.id.wrapping_sub(transfer.id).cast_signed();
@@ -199,7 +199,7 @@ impl Transfer {
         self.next >= self.count
     }
 
-    /// Appends the bytes of the chunk `next`, and of those kept that follow it.
+    /// Appends the bytes of chunk `next`, and of kept ones that follow it.
     fn append(&mut self, bytes: &[u8], ahead: &mut Ahead) {
         self.reserve(bytes.len());
         self.bytes.extend_from_slice(bytes);
@@ -215,7 +215,7 @@ impl Transfer {
         }
     }
 
-    /// Makes room for `len` bytes: for twice what is there, but not past the end.
+    /// Reserves room for `len` bytes: doubles, but not past the end.
     fn reserve(&mut self, len: usize) {
         let held = self.bytes.len();
         if self.bytes.capacity().saturating_sub(held) >= len {
@@ -227,18 +227,18 @@ impl Transfer {
     }
 }
 
-/// Chunks by index, as many as arrived and at most [`AHEAD_MAX`], in memory that grows with them.
+/// Chunks by index, at most [`AHEAD_MAX`], in memory that grows with them.
 #[derive(Debug)]
 pub(super) struct Ahead {
-    /// Slot of each chunk plus 1, by index modulo [`AHEAD_MAX`]; 0 where none is.
+    /// Slot of each chunk plus 1, by index modulo [`AHEAD_MAX`]; 0 if none.
     places: Vec<u16>,
     /// Slots of one stride each.
     slots: Vec<u8>,
-    /// Slots that are empty.
+    /// Free slots.
     free: Vec<u16>,
-    /// Past the last chunk that is kept, when one is.
+    /// One past the last chunk kept.
     end: u32,
-    /// How many are kept.
+    /// Number of chunks kept.
     held: u32,
 }
 
@@ -253,7 +253,7 @@ impl Ahead {
         }
     }
 
-    /// Forgets all, and gives the memory of the chunks back.
+    /// Clears all, and frees the chunks' memory.
     pub(super) fn clear(&mut self) {
         self.places.fill(0);
         self.slots = Vec::new();
@@ -262,10 +262,10 @@ impl Ahead {
         self.held = 0;
     }
 
-    /// Keeps a chunk that is not kept and has at most `stride` bytes.
+    /// Keeps a chunk that is not kept yet, of at most `stride` bytes.
     ///
-    /// The caller sees to it that all that are kept lie within [`AHEAD_MAX`] of each other, and
-    /// that `stride` is the same until [`clear`](Self::clear).
+    /// The caller ensures that all kept chunks lie within [`AHEAD_MAX`] of each other, and that
+    /// `stride` stays the same until [`clear`](Self::clear).
     pub(super) fn put(&mut self, index: u32, stride: u16, bytes: &[u8]) {
         let stride = usize::from(stride);
         let used = self.slots.len().checked_div(stride).unwrap_or(0);
@@ -291,8 +291,7 @@ impl Ahead {
         self.held = self.held.saturating_add(1);
     }
 
-    /// Appends the first `len` bytes of a chunk to `out` and forgets it; false where it is not
-    /// kept.
+    /// Appends the first `len` bytes of a chunk to `out` and removes it; false if it is not kept.
     pub(super) fn take(&mut self, index: u32, stride: u16, len: usize, out: &mut Vec<u8>) -> bool {
         let place = self.places.get_mut(place(index));
         let Some((place, slot)) = place.and_then(|place| Some((place.checked_sub(1)?, place)))
@@ -312,7 +311,7 @@ impl Ahead {
         self.places.get(place(index)).is_some_and(|slot| *slot > 0)
     }
 
-    /// Returns the chunks past `next` that are kept, in order.
+    /// Returns the kept chunks past `next`, in order.
     pub(super) fn past(&self, next: u32) -> impl Iterator<Item = u32> + '_ {
         let end = if self.held == 0 { 0 } else { self.end };
         (next.saturating_add(1)..end).filter(|&index| self.has(index))

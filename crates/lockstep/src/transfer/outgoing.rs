@@ -1,4 +1,4 @@
-//! The sender of a snapshot.
+//! Sender of snapshots; round trip and rate.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use crate::message::{
     CHUNK_HEAD_LEN, Chunk, ChunkAck, Direction, chunk_count, chunk_len, chunk_offset, write_chunk,
 };
 
-/// One snapshot on its way to one receiver.
+/// Sends one snapshot to one receiver.
 ///
-/// Memory besides the snapshot, which several may share: 60 kB, all taken at the start.
+/// Memory besides the snapshot, which several may share: 60 kB, allocated at the start.
 #[derive(Debug)]
 pub struct Outgoing {
     direction: Direction,
@@ -29,9 +29,9 @@ pub struct Outgoing {
 
 impl Outgoing {
     /// Begins a transfer of `bytes` under `id`, to a receiver that has not seen this id or a later
-    /// one; ids are compared as they wrap, 127 ahead at most.
+    /// one; ids wrap, and are compared at a distance of at most 127.
     ///
-    /// `None` where `bytes` are 4 GiB or more.
+    /// `None` if `bytes` are 4 GiB or more.
     #[must_use]
     pub fn new(
         direction: Direction,
@@ -58,9 +58,9 @@ impl Outgoing {
         })
     }
 
-    /// Appends the datagram that is due to `out`; false where none is.
+    /// Appends a due datagram to `out`; false if there is none.
     ///
-    /// What was lost goes first, then what was never sent, in order, then the last
+    /// Lost chunks go first, then unsent ones, in order, then the last
     /// [`TAIL_MAX`](super::TAIL_MAX) again.
     pub fn poll(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
         if self.is_done() {
@@ -74,7 +74,7 @@ impl Outgoing {
         is_sent
     }
 
-    /// Takes the receiver's word of what it has; that of another transfer is ignored.
+    /// Handles an acknowledgement; those of other transfers are ignored.
     pub fn on_ack(&mut self, now: Instant, ack: &ChunkAck<'_>) {
         if ack.id != self.id {
             return;
@@ -85,14 +85,13 @@ impl Outgoing {
         self.due = self.plan(now);
     }
 
-    /// Returns when to call [`poll`](Self::poll) next; `None` when all has arrived, and where the
-    /// rate is 0.
+    /// Returns when to call [`poll`](Self::poll) next; `None` if all has arrived, or the rate is 0.
     pub const fn poll_timeout(&self) -> Option<Instant> {
         self.due
     }
 
-    /// Returns when to give the receiver up, unless it says before that it has more:
-    /// [`STALL_TIME`] after something went out; `None` where all has arrived or nothing went out.
+    /// Returns when the receiver counts as stalled, unless it acknowledges more before:
+    /// [`STALL_TIME`] after something was sent; `None` if all has arrived or nothing was sent.
     pub(crate) fn stalls_at(&self) -> Option<Instant> {
         let from = self.flight.unanswered_from().filter(|_| !self.is_done())?;
         Some(after(from, STALL_TIME))
@@ -130,7 +129,7 @@ impl Outgoing {
         true
     }
 
-    /// When there is something to do, if nothing comes in before.
+    /// When there is something to do, if nothing arrives before.
     fn plan(&self, now: Instant) -> Option<Instant> {
         if self.is_done() {
             return None;
@@ -143,23 +142,23 @@ impl Outgoing {
         Some(timer.map_or(paid, |timer| timer.min(paid)))
     }
 
-    /// Length of all datagrams but the last.
+    /// Length of all datagrams except the last.
     fn datagram_len(&self) -> u32 {
         let head_len = u32::try_from(CHUNK_HEAD_LEN).unwrap_or(0);
         head_len.saturating_add(self.stride.into())
     }
 }
 
-/// Longest that a receiver waits before it acknowledges.
+/// Longest delay of an acknowledgement.
 pub(crate) const ACK_WAIT: Duration = Duration::from_millis(20);
 
-/// Round trip assumed before one was seen; RFC 9002, section 6.2.2.
+/// Round trip assumed before the first sample; RFC 9002, section 6.2.2.
 const INITIAL_NANOS: u64 = 333_000_000;
 
 /// Least allowance for variation; `kGranularity` of RFC 9002, section 6.1.2.
 const GRANULARITY_NANOS: u64 = 1_000_000;
 
-/// Smoothed round trip and its variation, RFC 6298, section 2; the receiver's wait included.
+/// Smoothed round trip and its variation, RFC 6298, section 2; including the acknowledgement delay.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoundTrip {
     smoothed_nanos: u64,
@@ -176,7 +175,7 @@ impl RoundTrip {
         }
     }
 
-    /// Takes the trip of a transmission sent at `sent_at` that is acknowledged at `now`.
+    /// Adds a sample: sent at `sent_at`, acknowledged at `now`.
     pub(crate) const fn on_sample(&mut self, now: Instant, sent_at: Instant) {
         let sample = now.as_nanos().saturating_sub(sent_at.as_nanos());
         if self.is_seen {
@@ -194,23 +193,23 @@ impl RoundTrip {
         }
     }
 
-    /// Returns how much later than a lost transmission another was sent, for its arrival to tell.
+    /// Returns how much later another transmission must be sent for its arrival to prove a loss.
     ///
-    /// An eighth of the round trip (RFC 9002, section 6.1.2), more where the path was seen to let
-    /// transmissions be `reordering` by more, and at most the round trip (RFC 8985, section 6.2):
-    /// paced chunks are reordered by time, and three of them may be less than a millisecond.
+    /// An eighth of the round trip (RFC 9002, section 6.1.2), more if a longer `reordering` was
+    /// observed, and at most the round trip (RFC 8985, section 6.2): paced chunks are reordered by
+    /// time, and three of them may take less than a millisecond.
     pub(crate) fn reorder_window(&self, reordering: Duration) -> Duration {
         let reordering = u64::try_from(reordering.as_nanos()).unwrap_or(u64::MAX);
-        // And an eighth, for the next to be overtaken may be so by a little more.
+        // Plus an eighth: the next reordering may be a bit longer.
         let seen = reordering.saturating_add(reordering / 8);
         let window = seen.max(self.smoothed_nanos / 8);
         Duration::from_nanos(window.min(self.smoothed_nanos))
     }
 
-    /// Returns how long an answer may take; RFC 9002, section 6.2.1.
+    /// Returns the probe timeout; RFC 9002, section 6.2.1.
     ///
-    /// Twice the receiver's wait, for an acknowledgement is itself lost now and then, and the next
-    /// says the same.
+    /// It includes twice the acknowledgement delay, since an acknowledgement may be lost, and the
+    /// next one repeats it.
     pub(crate) fn probe_timeout(&self) -> Duration {
         let variation = self.variation_nanos.saturating_mul(4);
         let nanos = self
@@ -220,22 +219,22 @@ impl RoundTrip {
     }
 }
 
-/// Billionths in a byte: nanoseconds in a second.
+/// Fixed point: billionths of a byte.
 const SCALE: u64 = 1_000_000_000;
 
-/// A bucket that fills at a rate up to a burst, in billionths of a byte: exact, in whole numbers.
+/// Token bucket in billionths of a byte: exact, in whole numbers.
 #[derive(Debug)]
 pub(crate) struct Rate {
     bytes_per_s: u32,
-    /// Most that it holds.
+    /// Capacity.
     burst: u64,
-    /// What it held at `at`.
+    /// Level at `at`.
     level: u64,
     at: Instant,
 }
 
 impl Rate {
-    /// Makes a full one.
+    /// Creates a full one.
     pub(crate) fn new(bytes_per_s: u32, burst_bytes: u32, now: Instant) -> Self {
         let burst = scaled(burst_bytes);
         Self {
@@ -246,7 +245,7 @@ impl Rate {
         }
     }
 
-    /// Adds what was gained since.
+    /// Adds tokens for the elapsed time.
     pub(crate) fn refill(&mut self, now: Instant) {
         let nanos = now.as_nanos().saturating_sub(self.at.as_nanos());
         let gained = nanos.saturating_mul(self.bytes_per_s.into());
@@ -262,7 +261,7 @@ impl Rate {
         self.level = self.level.saturating_sub(scaled(bytes));
     }
 
-    /// Returns when it holds `bytes`, if nothing is spent before; `None` for never.
+    /// Returns when it holds `bytes`, if none are spent before; `None` for never.
     pub(crate) fn holds_at(&self, bytes: u32) -> Option<Instant> {
         let missing = scaled(bytes).saturating_sub(self.level);
         if missing == 0 {
@@ -294,7 +293,7 @@ mod tests {
         assert_eq!(trip.probe_timeout(), Duration::from_millis(100 + 200 + 40));
         (0..100).for_each(|_| trip.on_sample(at(100), start));
         assert_eq!(trip.probe_timeout(), Duration::from_millis(100 + 1 + 40));
-        // An answer from before the question, and one after centuries.
+        // An acknowledgement from before the transmission, and one after centuries.
         trip.on_sample(Instant::ZERO, start);
         trip.on_sample(Instant::from_nanos(u64::MAX), start);
         trip.on_sample(Instant::from_nanos(u64::MAX), start);
@@ -310,7 +309,7 @@ mod tests {
         assert!(!rate.holds(1));
         rate.refill(Instant::from_nanos(333_333_334));
         assert!(rate.holds(1));
-        // A clock that goes back brings nothing, and nothing twice.
+        // A clock that goes back adds nothing.
         rate.refill(Instant::ZERO);
         rate.refill(Instant::from_nanos(333_333_334));
         assert!(!rate.holds(2));
