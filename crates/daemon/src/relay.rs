@@ -33,4 +33,4 @@ pub use relay_mesh::TurnedAway;
 pub use running::{Relay, RelayEvent, Setup, StartError};
 pub use stdio::{ProcessCommand, ProcessEvent, RouteCauseName};
 pub(crate) use store::write_atomic;
-pub use tcp::{TcpCounted, TcpSetup, TcpStats};
+pub use tcp::{TcpReport, TcpSetup, TcpStats};

@@ -22,6 +22,7 @@ use wire::{CommandId, Instant};
 
 use super::environment::SlotEnvironment;
 use super::{AllocatorCommand, CommandQueue, Report};
+use crate::control::wait;
 use crate::exit::Failure;
 
 /// How game server processes are started.
@@ -350,14 +351,12 @@ impl Processes {
         for child in self.children.values_mut() {
             child.close_stdin(CommandId(0), kill_at);
         }
-        let (_open, nothing) = crossbeam_channel::bounded::<()>(0);
         while !self.children.is_empty() {
             let now: Instant = self.clock.now();
             self.children
                 .retain(|_, child| child.poll(now) == ChildState::Running);
             if !self.children.is_empty() {
-                // Nothing is sent: the wait ends by its timeout.
-                nothing.recv_timeout(POLL_INTERVAL).unwrap_or_default();
+                wait(POLL_INTERVAL);
             }
         }
     }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::count::Counts;
+use crate::hex;
 use crate::http::error_response::{ErrorResponse, FieldError};
 use crate::matchmaking::Load;
 
@@ -125,7 +126,7 @@ impl TicketBody {
             field_error("bad_client_id", "client_id", found, CLIENT_ID)
         })?;
         let user = fields.user.optional("user", USER)?;
-        let user = bytes(&user)
+        let user = hex::decode(&user)
             .and_then(|bytes| UserData::new(&bytes).ok())
             .ok_or_else(|| {
                 // The text is the game's and is not echoed.
@@ -297,22 +298,7 @@ pub(super) fn idempotency_key(text: &str) -> Option<IdempotencyKey> {
         .and_then(|text| text.strip_suffix('"'))
         .unwrap_or(text);
     let digits: String = text.chars().filter(|letter| *letter != '-').collect();
-    bytes(&digits)?.try_into().ok().map(IdempotencyKey)
-}
-
-/// Parses pairs of hexadecimal digits.
-pub(super) fn bytes(text: &str) -> Option<Vec<u8>> {
-    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-    if !rest.is_empty() {
-        return None;
-    }
-    pairs
-        .iter()
-        .map(|pair| {
-            let [high, low] = pair.map(|digit| char::from(digit).to_digit(16));
-            u8::try_from((high? << 4) | low?).ok()
-        })
-        .collect()
+    hex::decode(&digits)?.try_into().ok().map(IdempotencyKey)
 }
 
 #[cfg(test)]

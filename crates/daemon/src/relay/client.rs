@@ -15,7 +15,7 @@ use wire::Instant;
 
 use super::forwarder_threads::{ForwarderStats, StrayStats};
 use super::machine::{NodeMachine, NodeRequest};
-use super::tcp::TcpCounted;
+use super::tcp::TcpReport;
 
 /// Sends requests to a node from another thread.
 #[derive(Clone, Debug)]
@@ -88,7 +88,7 @@ pub(super) struct NodeCounters {
     gossip: GossipStats,
     endpoint: EndpointStats,
     config: Option<HolderStats>,
-    tcp: Option<TcpCounted>,
+    tcp: Option<TcpReport>,
     tunnels: Option<TunnelStats>,
     labels: u32,
 }
@@ -141,7 +141,7 @@ pub struct Stats {
     /// Signed documents offered; `None` if the node uses none.
     pub config: Option<HolderStats>,
     /// TCP sockets; `None` if the node carries no TCP games.
-    pub tcp: Option<TcpCounted>,
+    pub tcp: Option<TcpReport>,
     /// Tunnels of TCP games since the start; `None` if the node carries none.
     pub tunnels: Option<TunnelStats>,
     /// Labels in use.

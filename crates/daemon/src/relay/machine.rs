@@ -7,7 +7,7 @@ use crypto::Ring;
 use relay_mesh::{Command, Event, Leg, Node, Outcome};
 use wire::{Arrival, CommandId, Instant, Machine, Transmit, UnixTime};
 
-use super::tcp::{TcpCounted, TcpSockets};
+use super::tcp::{TcpReport, TcpSockets};
 
 /// A node, and its TCP sockets if it carries TCP games.
 ///
@@ -27,8 +27,8 @@ impl NodeMachine {
     }
 
     /// Returns the TCP counters; `None` if the node carries no TCP games.
-    pub(super) fn tcp(&self) -> Option<TcpCounted> {
-        self.sockets.as_ref().map(|sockets| sockets.counted())
+    pub(super) fn tcp(&self) -> Option<TcpReport> {
+        self.sockets.as_ref().map(|sockets| sockets.report())
     }
 }
 

@@ -190,8 +190,8 @@ impl TcpSockets {
         }
     }
 
-    pub(super) fn counted(&self) -> TcpCounted {
-        TcpCounted {
+    pub(super) fn report(&self) -> TcpReport {
+        TcpReport {
             stats: self.stats,
             connections: self.connections.len(),
             ports: self.listeners.len(),
@@ -553,7 +553,7 @@ pub struct TcpStats {
 /// Counters and gauges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct TcpCounted {
+pub struct TcpReport {
     /// The counters.
     pub stats: TcpStats,
     /// Open sockets of players and to game servers.
