@@ -3,7 +3,7 @@
 //! A flow stays where it is unless
 //!
 //! - its route died: it leaves at once, however long ago it came;
-//! - its route carries data worse than probes: it leaves at once ([`DataStanding`]);
+//! - its route carries data worse than probes: it leaves at once ([`DataHealth`]);
 //! - its route is degraded: in 3 windows of 200 ms in a row or more it was worse than the best by
 //!   over 20 ms, and so in delay alone, or lost 5 % more than the best, which loses less than that;
 //!   and this has cost 80 ms times seconds, or more where it was left for nothing of late: it
@@ -16,7 +16,7 @@
 //! could do better leave one after the other, a fifteenth of them in a second. Against flapping:
 //! [`Penalties`] keep a relay that failed out for a while.
 
-mod escape;
+mod degradation;
 mod penalty;
 
 use core::time::Duration;
@@ -27,7 +27,7 @@ use crate::cost::{Cost, Loss};
 use crate::routes::Path;
 use crate::splitmix;
 
-use self::escape::Escape;
+use self::degradation::DegradationDetector;
 pub use self::penalty::{Penalties, PenaltyConfig};
 
 /// The route of one flow, or of all flows to one exit.
@@ -43,7 +43,7 @@ pub struct Choice {
     /// Since when it could do better.
     worse_since: Option<Instant>,
     /// Whether the route is degraded.
-    escape: Escape,
+    degradation: DegradationDetector,
 }
 
 /// When a flow leaves its route.
@@ -130,12 +130,12 @@ pub struct Candidate<'a> {
     /// What it lost lately.
     pub loss: Loss,
     /// What the data that it carried says of it.
-    pub standing: DataStanding,
+    pub standing: DataHealth,
 }
 
 /// What the data that a route carried says of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DataStanding {
+pub enum DataHealth {
     /// Nothing against it.
     #[default]
     Good,
@@ -149,7 +149,7 @@ pub enum DataStanding {
 impl Candidate<'_> {
     /// Whether a flow may come to it.
     fn is_fit(&self, now: Instant, penalties: &Penalties) -> bool {
-        self.standing == DataStanding::Good && !penalties.is_suppressed(now, self.path)
+        self.standing == DataHealth::Good && !penalties.is_suppressed(now, self.path)
     }
 
     /// The dearer of what link state says and what was measured last.
@@ -196,7 +196,7 @@ impl Choice {
             current: None,
             changed_at: now,
             worse_since: None,
-            escape: Escape::new(now),
+            degradation: DegradationDetector::new(now),
         }
     }
 
@@ -231,7 +231,7 @@ impl Choice {
             .collect();
         if !is_any_fit && current.is_some() {
             self.worse_since = None;
-            self.escape.end_spell();
+            self.degradation.reset();
             return None;
         }
         let best = fit
@@ -239,7 +239,7 @@ impl Choice {
             .min_by_key(|route| (route.worse(), &route.path.relays))?;
         let least = current.filter(|current| current.worse() <= best.worse());
         let seen = (candidates, least.unwrap_or(best));
-        self.escape.look_back(now, &self.config, seen);
+        self.degradation.check_abandoned(now, &self.config, seen);
         let reason = match (current, &self.current) {
             (Some(current), _) => self.reason_to_leave(now, current, best)?,
             (None, Some(_)) => Reason::Dead,
@@ -248,10 +248,10 @@ impl Choice {
         let to = self.pick(&fit, best).path.clone();
         self.changed_at = now;
         self.worse_since = None;
-        self.escape.end_spell();
+        self.degradation.reset();
         let left = self.current.replace(to.clone());
         if let Some(left) = left.filter(|_| reason == Reason::Degraded) {
-            self.escape.on_left(now, left);
+            self.degradation.on_left(now, left);
         }
         Some(Change { to, reason })
     }
@@ -262,7 +262,7 @@ impl Choice {
         current: &Candidate<'_>,
         best: &Candidate<'_>,
     ) -> Option<Reason> {
-        if current.standing == DataStanding::Failing || self.is_degraded(now, current, best) {
+        if current.standing == DataHealth::Failing || self.is_degraded(now, current, best) {
             return Some(Reason::Degraded);
         }
         let percent = best.worse().percent(self.config.margin_percent);
@@ -288,7 +288,7 @@ impl Choice {
             && best.worse() <= current.recent.plus(self.config.escape_loss_worth);
         let late = is_late.then(|| current.recent.less(best.worse()));
         let lossy = is_lossy.then_some(self.config.escape_loss_worth);
-        self.escape.is_due(now, &self.config, late.max(lossy))
+        self.degradation.is_due(now, &self.config, late.max(lossy))
     }
 
     /// How long this flow lets others go first.

@@ -1,14 +1,10 @@
 //! The node: sessions, control plane and data plane behind one machine.
 
 mod addresses;
-mod asking;
-mod barred;
+mod advertised_links;
 mod config_news;
 mod control;
-mod course;
-mod courses;
 mod data_quality;
-mod detouring;
 mod detours;
 mod dialling;
 mod drain;
@@ -22,12 +18,16 @@ mod flow_table;
 mod flows;
 mod frames;
 mod games;
-mod here;
 mod in_use;
 mod known_routes;
+mod label_retry;
+mod label_scheduler;
 mod link_failures;
+mod link_state_audit;
 mod links;
-mod listing;
+mod local_exit;
+#[cfg(feature = "tcp")]
+mod local_tunnel;
 mod lost_exit;
 mod machine;
 mod measuring;
@@ -35,38 +35,38 @@ mod minute_counts;
 mod names;
 mod opening;
 mod overload;
+mod path_backoff;
+mod path_cost;
 mod path_labels;
+mod path_selection;
+mod path_set;
 mod paths;
 mod peer_eviction;
 mod peers;
 mod planes;
-mod priced;
 mod probe_len;
-mod proxied;
-mod refuted;
+mod proxy_header_sender;
+mod proxy_ingress;
 mod relay_backoff;
 mod releases;
 mod reserve;
+mod route_targets;
 mod selecting;
 mod session_over_path;
+mod session_relay;
 mod stall;
 mod start;
 mod survey;
 #[cfg(feature = "tcp")]
 mod tcp;
-mod telling;
 #[cfg(feature = "tcp")]
 mod tunnel_conns;
 #[cfg(feature = "tcp")]
 mod tunnel_flows;
 #[cfg(feature = "tcp")]
-mod tunnel_here;
-#[cfg(feature = "tcp")]
 mod tunnels;
 mod turned_away;
 mod views;
-mod wanting;
-mod wishes;
 
 pub use addresses::AddressUse;
 #[cfg(feature = "tcp")]
@@ -96,7 +96,6 @@ use crate::shard::ShardId;
 use crate::shards::Shards;
 use crate::stats::NodeStats;
 use config_news::ConfigNews;
-use course::Course;
 use detours::Detours;
 use early::EarlyDatagrams;
 use edges::Edges;
@@ -105,6 +104,7 @@ use flow_table::FlowTable;
 use known_routes::KnownRoutes;
 use link_failures::LinkFailures;
 use overload::OverloadDetector;
+use path_set::PathSet;
 use peers::{Peers, Rates};
 use releases::Releases;
 use selecting::Selecting;
@@ -145,7 +145,7 @@ pub struct Node<P: Provider> {
     /// What we measure to each neighbour.
     reports: BTreeMap<NodeId, LinkReport>,
     known_routes: KnownRoutes,
-    courses: BTreeMap<LinkId, Course<P::Aead>>,
+    path_sets: BTreeMap<LinkId, PathSet<P::Aead>>,
     /// Labels to be given back.
     releases: Releases,
     flows: FlowTable<P::Aead>,
@@ -172,14 +172,14 @@ pub struct Node<P: Provider> {
     sealed: Vec<u8>,
     /// One message or datagram of a player.
     message: Vec<u8>,
-    beats: u64,
-    beat_at: Instant,
+    ticks: u64,
+    tick_at: Instant,
     /// When the node itself, its endpoint aside, has something to do.
     wake_at: Instant,
     /// Whether courses are to be looked at.
-    is_untended: bool,
+    paths_dirty: bool,
     /// When they last were: at most once a millisecond, whatever comes of it.
-    tended_at: Option<Instant>,
+    paths_run_at: Option<Instant>,
     /// Whether this node keeps up.
     overload: OverloadDetector,
     stats: NodeStats,
@@ -241,7 +241,7 @@ impl<P: Provider> Node<P> {
             early: EarlyDatagrams::default(),
             reports: BTreeMap::new(),
             known_routes: KnownRoutes::default(),
-            courses: BTreeMap::new(),
+            path_sets: BTreeMap::new(),
             releases: Releases::default(),
             flows: FlowTable::new((config.flows_max, config.unproved_max), &mut generator),
             ports: Ports::new(&config.games, now),
@@ -261,11 +261,11 @@ impl<P: Provider> Node<P> {
             events: VecDeque::new(),
             sealed: Vec::new(),
             message: Vec::new(),
-            beats: 0,
-            beat_at: now,
+            ticks: 0,
+            tick_at: now,
             wake_at: now,
-            is_untended: false,
-            tended_at: None,
+            paths_dirty: false,
+            paths_run_at: None,
             overload: OverloadDetector::new(now),
             stats: NodeStats::default(),
             now,
@@ -274,7 +274,7 @@ impl<P: Provider> Node<P> {
             games: core::mem::take(&mut config.games),
             config,
         };
-        node.meet_bootstrap(now);
+        node.register_bootstrap(now);
         node.apply_document(now);
         Ok(node)
     }
@@ -312,10 +312,10 @@ impl<P: Provider> Node<P> {
         }
         self.endpoint.handle_timeout(now);
         self.pump(now);
-        if now >= self.beat_at {
-            self.beat(now);
+        if now >= self.tick_at {
+            self.on_tick(now);
         }
-        self.tend(now);
+        self.run_paths(now);
         #[cfg(feature = "tcp")]
         self.run_tunnels(now);
     }
@@ -354,7 +354,7 @@ impl<P: Provider> Node<P> {
             }
             let start = buf.len();
             if let Some(transmit) = self.endpoint.poll_transmit(now, buf) {
-                if !self.send_aside(now, &transmit, buf.get(start..).unwrap_or_default()) {
+                if !self.send_via_relay(now, &transmit, buf.get(start..).unwrap_or_default()) {
                     buf.truncate(start);
                     continue;
                 }
@@ -372,9 +372,11 @@ impl<P: Provider> Node<P> {
             let has_news = self.pump(now);
             #[cfg(feature = "tcp")]
             let has_news = self.pump_tunnels(now) || has_news;
-            let may_tend = self.tended_at.is_none_or(|tended| tended + TEND_GAP <= now);
-            if self.is_untended && may_tend {
-                self.tend(now);
+            let may_run = self
+                .paths_run_at
+                .is_none_or(|run_at| run_at + PATHS_MIN_INTERVAL <= now);
+            if self.paths_dirty && may_run {
+                self.run_paths(now);
             } else if !has_news {
                 return None;
             }
@@ -393,8 +395,10 @@ impl<P: Provider> Node<P> {
 
     /// Returns when `handle_timeout` is next needed.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let again = self.tended_at.filter(|_| self.is_untended);
-        let own = again.map_or(self.wake_at, |tended| self.wake_at.min(tended + TEND_GAP));
+        let again = self.paths_run_at.filter(|_| self.paths_dirty);
+        let own = again.map_or(self.wake_at, |run_at| {
+            self.wake_at.min(run_at + PATHS_MIN_INTERVAL)
+        });
         #[cfg(feature = "tcp")]
         let own = self.tunnels_due().map_or(own, |due| due.min(own));
         Some(self.endpoint.poll_timeout().map_or(own, |due| due.min(own)))
@@ -423,7 +427,7 @@ impl<P: Provider> Node<P> {
         self.now
     }
 
-    fn tell(&mut self, event: Event) {
+    fn emit(&mut self, event: Event) {
         if self.events.len() >= self.config.events_max {
             self.events.pop_front();
             self.stats.events_dropped = self.stats.events_dropped.saturating_add(1);
@@ -451,11 +455,11 @@ impl<P: Provider> Node<P> {
     }
 
     /// Runs what comes each 100 ms.
-    fn beat(&mut self, now: Instant) {
-        self.beat_at = now + BEAT;
-        self.beats = self.beats.wrapping_add(1);
+    fn on_tick(&mut self, now: Instant) {
+        self.tick_at = now + TICK_INTERVAL;
+        self.ticks = self.ticks.wrapping_add(1);
         self.watch_queues(now);
-        self.tend_detours(now);
+        self.run_detours(now);
         // Where there are many, once a second is often enough.
         if self.selecting.has_news && !self.selecting.is_choosing {
             self.learn_peers(now);
@@ -464,47 +468,47 @@ impl<P: Provider> Node<P> {
         self.publish(now);
         self.open_ports(now);
         #[cfg(feature = "tcp")]
-        self.tend_tunnels(now);
-        self.tend_config(now);
-        self.tend_edges(now);
-        self.tell_turned_away(now);
-        self.tell_link_failures(now);
+        self.run_tunnel_ports(now);
+        self.run_config(now);
+        self.run_edges(now);
+        self.emit_turned_away(now);
+        self.emit_link_failures(now);
         self.send_releases(now);
         self.sweep_labels(now);
-        if self.beats.is_multiple_of(10) {
+        if self.ticks.is_multiple_of(10) {
             self.learn_peers(now);
             self.select_links(now);
             self.end_idle_flows(now);
             self.keep_labels_alive(now);
-            self.tell_epochs(now);
+            self.send_epochs(now);
             self.peers.drop_old_probers(now);
         }
-        if self.beats.is_multiple_of(100) {
+        if self.ticks.is_multiple_of(100) {
             self.forget_nodes(now);
             self.report_identity_in_use(now);
         }
-        self.is_untended = true;
+        self.paths_dirty = true;
     }
 
     /// Looks at all courses, sends the probes that are due, and sets the clock for what is next.
-    fn tend(&mut self, now: Instant) {
-        self.is_untended = false;
-        self.tended_at = Some(now);
-        let links: Vec<LinkId> = self.courses.keys().copied().collect();
+    fn run_paths(&mut self, now: Instant) {
+        self.paths_dirty = false;
+        self.paths_run_at = Some(now);
+        let links: Vec<LinkId> = self.path_sets.keys().copied().collect();
         for link in links {
-            self.tend_course(now, link);
+            self.run_path_set(now, link);
         }
-        let probers_at = self.run_probers(now, self.beat_at);
+        let probers_at = self.run_probers(now, self.tick_at);
         self.run_watches(now);
         let watches = self
-            .courses
+            .path_sets
             .values()
-            .flat_map(|course| &course.paths)
+            .flat_map(|path_set| &path_set.paths)
             .filter(|path| path.is_watched())
             .map(|path| path.watch.poll_timeout(now));
-        let courses = self.courses.values();
-        let rested = courses.filter_map(|course| course.rested_at(now));
-        let rested = rested.map(|at| at.max(now + TEND_GAP));
+        let path_sets = self.path_sets.values();
+        let rested = path_sets.filter_map(|path_set| path_set.next_due(now));
+        let rested = rested.map(|at| at.max(now + PATHS_MIN_INTERVAL));
         self.wake_at = watches.chain(rested).fold(probers_at, Instant::min);
     }
 }
@@ -514,7 +518,7 @@ impl<P: Provider> core::fmt::Debug for Node<P> {
         f.debug_struct("Node")
             .field("own", &self.own)
             .field("flows", &self.flows.len())
-            .field("courses", &self.courses.len())
+            .field("courses", &self.path_sets.len())
             .finish_non_exhaustive()
     }
 }
@@ -523,6 +527,6 @@ impl<P: Provider> core::fmt::Debug for Node<P> {
 const UNRELIABLE: ChannelId = ChannelId(0);
 const RELIABLE: ChannelId = ChannelId(1);
 /// Least time between two looks at the courses.
-const TEND_GAP: Duration = Duration::from_millis(1);
+const PATHS_MIN_INTERVAL: Duration = Duration::from_millis(1);
 /// Time between two beats.
-const BEAT: Duration = Duration::from_millis(100);
+const TICK_INTERVAL: Duration = Duration::from_millis(100);

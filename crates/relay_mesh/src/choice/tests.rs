@@ -21,7 +21,7 @@ struct World {
     loss: Vec<Loss>,
     /// What of the costs is the price of loss, in ms.
     loss_prices: Vec<u16>,
-    standings: Vec<DataStanding>,
+    standings: Vec<DataHealth>,
 }
 
 impl World {
@@ -43,7 +43,7 @@ impl World {
             paths: (0..paths).map(path).collect(),
             loss: vec![Loss::NONE; paths.into()],
             loss_prices: vec![0; paths.into()],
-            standings: vec![DataStanding::Good; paths.into()],
+            standings: vec![DataHealth::Good; paths.into()],
         }
     }
 
@@ -283,17 +283,13 @@ fn a_route_that_fails_data_is_left_at_once_for_one_that_is_good() {
     let mut world = World::new(1, 3);
     let costs = [20, 30, 40];
     assert_eq!(world.decide(&costs), Some((0, Reason::First)));
-    world.standings = vec![
-        DataStanding::Failing,
-        DataStanding::BackedOff,
-        DataStanding::Good,
-    ];
+    world.standings = vec![DataHealth::Failing, DataHealth::BackedOff, DataHealth::Good];
     assert_eq!(world.decide(&costs), Some((2, Reason::Degraded)));
     // It stays there while the others are backed off, and if it fails too.
     world.standings = vec![
-        DataStanding::BackedOff,
-        DataStanding::BackedOff,
-        DataStanding::Failing,
+        DataHealth::BackedOff,
+        DataHealth::BackedOff,
+        DataHealth::Failing,
     ];
     assert_eq!(world.run(60_000, &costs), None);
 }

@@ -40,14 +40,14 @@ impl<P: Provider> Node<P> {
         let offered = signed.holder.offer(self.endpoint.provider(), unix, bytes);
         if let Offered::Accepted(accepted) = &offered {
             let (version, is_adrift) = (accepted.version, signed.holder.is_adrift());
-            self.tell(Event::ConfigAccepted(accepted.clone()));
+            self.emit(Event::ConfigAccepted(accepted.clone()));
             if is_adrift {
-                self.tell(Event::ConfigAdrift { version });
+                self.emit(Event::ConfigAdrift { version });
             }
             self.apply_document(now);
             let links: Vec<LinkId> = self.peers.up().map(|(link, _, _)| link).collect();
             for link in links {
-                self.tell_version(now, link);
+                self.send_version(now, link);
             }
         }
         Some(offered)
@@ -93,7 +93,7 @@ impl<P: Provider> Node<P> {
         match ConfigMessage::decode(message) {
             Ok(ConfigMessage::Version(held)) => {
                 self.config_news.spread.on_version(now, from, held);
-                self.tend_config(now);
+                self.run_config(now);
             }
             Ok(ConfigMessage::Request { version, offset }) => {
                 self.on_config_request(now, link, version, offset);
@@ -104,7 +104,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// Says which version is in force here.
-    pub(super) fn tell_version(&mut self, now: Instant, link: LinkId) {
+    pub(super) fn send_version(&mut self, now: Instant, link: LinkId) {
         let signed = self.config.signed.as_ref();
         let held = signed.map(|signed| signed.holder.held_version());
         if let Some(held) = held.filter(|held| held.version > 0) {
@@ -113,14 +113,14 @@ impl<P: Provider> Node<P> {
     }
 
     /// Asks for what is newer, where that is due, and tells the end of the document's time once.
-    pub(super) fn tend_config(&mut self, now: Instant) {
+    pub(super) fn run_config(&mut self, now: Instant) {
         let Some(unix) = self.unix_at(now).filter(|_| self.config.signed.is_some()) else {
             return;
         };
         let version = self.version();
         if self.validity(unix) == Validity::Expired && self.config_news.ended != version {
             self.config_news.ended = version;
-            self.tell(Event::ConfigEnded { version });
+            self.emit(Event::ConfigEnded { version });
         }
         let signed = self.config.signed.as_ref();
         let wants = |told| signed.is_some_and(|signed| signed.holder.wants(told));
@@ -183,7 +183,7 @@ impl<P: Provider> Node<P> {
     pub(super) fn leave_out(&mut self, games: Vec<Game>) {
         for game in games {
             let (game, why) = (game.name, LeftOut::Tcp);
-            self.tell(Event::GameLeftOut { game, why });
+            self.emit(Event::GameLeftOut { game, why });
         }
     }
 
@@ -243,7 +243,7 @@ impl<P: Provider> Node<P> {
 
     fn on_config_request(&mut self, now: Instant, link: LinkId, version: u64, offset: u32) {
         if version != self.version() {
-            self.tell_version(now, link);
+            self.send_version(now, link);
             return;
         }
         let bundle = core::mem::take(&mut self.config_news.bundle);
@@ -265,13 +265,13 @@ impl<P: Provider> Node<P> {
         let outcome = match self.offer_config(now, &bundle) {
             Some(Offered::Accepted(_)) => Judged::Accepted,
             Some(Offered::Refused(why)) => {
-                self.tell(Event::ConfigRefused { node: from, why });
+                self.emit(Event::ConfigRefused { node: from, why });
                 Judged::Refused
             }
             Some(Offered::Known) | None => Judged::Refused,
         };
         self.config_news.spread.on_judged(now, from, outcome);
-        self.tend_config(now);
+        self.run_config(now);
     }
 
     fn send_config(&mut self, now: Instant, link: LinkId, message: &ConfigMessage<'_>) {

@@ -49,17 +49,17 @@ impl<P: Provider> Node<P> {
     /// Says what was measured, where that is due, and what waits to be said of others.
     pub(super) fn publish(&mut self, now: Instant) {
         self.measure(now);
-        let told = self.list_links(now);
+        let links = self.list_links(now);
         let unix = self.unix.map(|(at, unix)| unix + now.saturating_since(at));
         let provider = self.endpoint.provider_mut();
-        if self.gossip.on_tick(now, unix, provider, &told).is_err() {
+        if self.gossip.on_tick(now, unix, provider, &links).is_err() {
             self.stats.no_entropy = self.stats.no_entropy.saturating_add(1);
         }
-        self.tell_gossip(now);
+        self.send_gossip(now);
     }
 
     /// Hands what gossip has to say to the sessions.
-    pub(super) fn tell_gossip(&mut self, now: Instant) {
+    pub(super) fn send_gossip(&mut self, now: Instant) {
         let mut message = Vec::new();
         while let Some(node) = self.gossip.poll_message(&mut message) {
             if let Some(link) = self.peers.find(&node) {

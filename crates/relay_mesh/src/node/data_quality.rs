@@ -16,14 +16,14 @@ impl<P: Provider> Node<P> {
         if !self.config.choice.judges_data {
             return;
         }
-        let Some(course) = self.courses.get_mut(&link) else {
+        let Some(path_set) = self.path_sets.get_mut(&link) else {
             return;
         };
         let mut failed: u64 = 0;
-        for path in &mut course.paths {
+        for path in &mut path_set.paths {
             let verdict = path.quality.verdict();
-            if verdict == DataVerdict::Suspect && now >= course.suspect_until {
-                (course.suspect_until, course.decide_at) = (now + SUSPECT, now);
+            if verdict == DataVerdict::Suspect && now >= path_set.suspect_until {
+                (path_set.suspect_until, path_set.decide_at) = (now + SUSPECT, now);
             }
             if !verdict.is_failing() {
                 continue;
@@ -31,8 +31,8 @@ impl<P: Provider> Node<P> {
             failed = failed.saturating_add(1);
             path.failed_at = Some(now);
             path.quality.reset();
-            course.backoff.add(now, &path.path);
-            course.decide_at = now;
+            path_set.backoff.add(now, &path.path);
+            path_set.decide_at = now;
         }
         self.stats.paths_failed_data = self.stats.paths_failed_data.saturating_add(failed);
     }
@@ -45,16 +45,16 @@ impl<P: Provider> Node<P> {
         packet: (FlowId, u64),
         len: usize,
     ) {
-        if let Some(course) = self.courses.get_mut(&far) {
-            course.arrivals.data(path).on_data(now, packet, len);
+        if let Some(path_set) = self.path_sets.get_mut(&far) {
+            path_set.arrivals.data(path).on_data(now, packet, len);
             if self.config.choice.judges_data {
-                course.note_data_len(len);
+                path_set.note_data_len(len);
             }
         }
     }
 }
 
-impl<A> super::course::Course<A> {
+impl<A> super::path_set::PathSet<A> {
     /// Takes the length of a payload, by which padding goes; longer ones are forgotten by and by.
     pub(super) fn note_data_len(&mut self, len: usize) {
         self.data_len = len.max(self.data_len.saturating_sub(1));

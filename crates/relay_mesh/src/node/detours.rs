@@ -95,9 +95,9 @@ impl Detours {
 
     /// The direct way was heard, or is asked for alone: nothing goes by the detour for a moment, so
     /// that it is no faster.
-    pub(super) fn hush(&mut self, now: Instant, far: LinkId) {
+    pub(super) fn pause_relay(&mut self, now: Instant, far: LinkId) {
         if let Some(detour) = self.list.get_mut(&far) {
-            detour.hush(now, QUIET);
+            detour.pause_relay(now, QUIET);
         }
     }
 
@@ -112,7 +112,7 @@ impl Detours {
         if let Some(detour) = self.list.get_mut(&far) {
             detour.probes = detour.probes.wrapping_add(1);
             if detour.probes.is_multiple_of(ALONE) {
-                detour.hush(now, ALONE_FOR);
+                detour.pause_relay(now, ALONE_FOR);
             }
         }
     }
@@ -187,7 +187,7 @@ impl Detour {
     }
 
     /// Nothing goes by it for a moment; for 2.5 s of each 3.5 s at most, whatever is heard.
-    fn hush(&mut self, now: Instant, span: Duration) {
+    fn pause_relay(&mut self, now: Instant, span: Duration) {
         let is_quiet = now < self.quiet_until;
         if !is_quiet && now.saturating_since(self.quiet_until) >= NOISY {
             self.quiet_since = now;
@@ -275,7 +275,7 @@ mod tests {
         let detour = detours.list.get_mut(&FAR).unwrap();
         let carries = (10_000..45_000).filter(|ms| {
             let now = Instant::from_millis(*ms);
-            detour.hush(now, QUIET);
+            detour.pause_relay(now, QUIET);
             now >= detour.quiet_until
         });
         let carries = carries.count();

@@ -84,8 +84,8 @@ impl<P: Provider> Node<P> {
     /// Those that were chosen. Of the bootstrap list who is not alive by the records held is
     /// dialled too: so a network that was cut in two finds its other half.
     fn chosen_due(&self, now: Instant, room: usize) -> Vec<LinkId> {
-        let wanting = self.selecting.wanting.iter().copied();
-        let mut due: Vec<LinkId> = wanting
+        let wanted_links = self.selecting.wanted_links.iter().copied();
+        let mut due: Vec<LinkId> = wanted_links
             .filter(|link| self.may_dial(now, *link))
             .take(room)
             .collect();
@@ -134,7 +134,7 @@ impl<P: Provider> Node<P> {
 
     /// Plans when to dial again. Who had no place, or does not answer, is left alone for longer
     /// where there are others to be had.
-    pub(super) fn leave_alone(&mut self, now: Instant, link: LinkId, ending: Ending) {
+    pub(super) fn back_off_after(&mut self, now: Instant, link: LinkId, ending: Ending) {
         self.back_off(now, link);
         let is_far_end = self.selecting.far_ends.contains(&link);
         let millis = match ending {

@@ -81,10 +81,10 @@ impl<P: Provider> Node<P> {
             return false;
         }
         let cost = u32::try_from(datagram.len()).unwrap_or(u32::MAX);
-        let Some(course) = self.courses.get_mut(&far) else {
+        let Some(path_set) = self.path_sets.get_mut(&far) else {
             return false;
         };
-        if !course.early_out.take(now, cost.saturating_add(OVERHEAD)) {
+        if !path_set.early_out.take(now, cost.saturating_add(OVERHEAD)) {
             return false;
         }
         flow.by_session = flow.by_session.saturating_add(1);
@@ -124,13 +124,13 @@ impl<P: Provider> Node<P> {
 
     fn take_early(&mut self, now: Instant, (link, index): (LinkId, u32), datagram: &[u8]) -> bool {
         let cost = u32::try_from(datagram.len()).unwrap_or(u32::MAX);
-        let Some(course) = self.courses.get_mut(&link) else {
+        let Some(path_set) = self.path_sets.get_mut(&link) else {
             return false;
         };
-        if !course.early_in.take(now, cost.saturating_add(OVERHEAD)) {
+        if !path_set.early_in.take(now, cost.saturating_add(OVERHEAD)) {
             return false;
         }
-        course.used = now;
+        path_set.used = now;
         if let Some(flow) = self.flows.get_mut(index) {
             flow.used = now;
         }

@@ -25,14 +25,14 @@ pub(super) struct Edges {
     /// Whether the games of this node may be others than when its servers were taken up.
     pub(super) is_stale: bool,
     /// What neighbours were told in the session that they have.
-    told: BTreeMap<LinkId, (SessionId, BTreeMap<GameKey, Told>)>,
+    advertised: BTreeMap<LinkId, (SessionId, BTreeMap<GameKey, AdvertisedCost>)>,
     /// What neighbours say of games that this node is an entry of, and they an exit: at most as many as it
     /// has of either.
     heard: BTreeMap<GameKey, BTreeMap<LinkId, GossipUpdate>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct AdvertisedCost {
     /// `None` where it is not to be told: no player comes from there for this game.
     cost: Option<Cost>,
     at: Instant,
@@ -72,19 +72,19 @@ impl Default for Edges {
         Self {
             servers: BTreeMap::new(),
             is_stale: true,
-            told: BTreeMap::new(),
+            advertised: BTreeMap::new(),
             heard: BTreeMap::new(),
         }
     }
 }
 
-impl Told {
+impl AdvertisedCost {
     /// Whether it is to be said again: for its age, or since it is another by half a millisecond and an
     /// eighth. Whether one may be told that may not is looked at again by its age alone.
     fn is_due(self, now: Instant, cost: Cost) -> bool {
-        let is_other = self.cost.is_some_and(|told| {
-            let change = told.units().abs_diff(cost.units());
-            change > CHANGE_MIN.max(told.units() / 8)
+        let is_other = self.cost.is_some_and(|advertised| {
+            let change = advertised.units().abs_diff(cost.units());
+            change > CHANGE_MIN.max(advertised.units() / 8)
         });
         is_other || now.saturating_since(self.at) >= REPEAT
     }
@@ -92,20 +92,20 @@ impl Told {
 
 impl Edges {
     /// What a neighbour was told in a session.
-    fn told_in(
+    fn advertised_to(
         &mut self,
         link: LinkId,
         session: SessionId,
-    ) -> &mut (SessionId, BTreeMap<GameKey, Told>) {
-        self.told
+    ) -> &mut (SessionId, BTreeMap<GameKey, AdvertisedCost>) {
+        self.advertised
             .entry(link)
             .or_insert_with(|| (session, BTreeMap::new()))
     }
 
     /// Games or who may play them are others: who was not told of one may be now.
-    pub(super) fn look_anew(&mut self) {
-        for (_, told) in self.told.values_mut() {
-            told.retain(|_, told| told.cost.is_some());
+    pub(super) fn refresh(&mut self) {
+        for (_, advertised) in self.advertised.values_mut() {
+            advertised.retain(|_, advertised| advertised.cost.is_some());
         }
     }
 }
@@ -133,12 +133,12 @@ impl<P: Provider> Node<P> {
     }
 
     /// Measures servers, and tells entries of them.
-    pub(super) fn tend_edges(&mut self, now: Instant) {
+    pub(super) fn run_edges(&mut self, now: Instant) {
         self.measure_servers(now);
-        if self.beats.is_multiple_of(10) {
-            self.tell_edges(now);
+        if self.ticks.is_multiple_of(10) {
+            self.send_edges(now);
         }
-        if self.beats.is_multiple_of(100) {
+        if self.ticks.is_multiple_of(100) {
             self.forget_edges();
         }
     }
@@ -230,7 +230,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// Tells the neighbours whom players may come from.
-    fn tell_edges(&mut self, now: Instant) {
+    fn send_edges(&mut self, now: Instant) {
         if self.edges.servers.is_empty() {
             return;
         }
@@ -242,24 +242,24 @@ impl<P: Provider> Node<P> {
         let entries: Vec<(LinkId, NodeId, SessionId)> = entries
             .map(|(link, peer, up)| (link, peer.node, up.session))
             .collect();
-        self.edges.told.retain(|link, (session, _)| {
+        self.edges.advertised.retain(|link, (session, _)| {
             let mut entries = entries.iter();
             entries.any(|(of, _, with)| of == link && with == session)
         });
         let mut message = Vec::new();
         for (link, node, session) in entries {
             let (due, withheld) = self.edges_due(now, (link, node));
-            let (_, told) = self.edges.told_in(link, session);
-            let not_told = |key| {
+            let (_, advertised) = self.edges.advertised_to(link, session);
+            let not_advertised = |key| {
                 (
                     key,
-                    Told {
+                    AdvertisedCost {
                         cost: None,
                         at: now,
                     },
                 )
             };
-            told.extend(withheld.into_iter().map(not_told));
+            advertised.extend(withheld.into_iter().map(not_advertised));
             for edges in due.chunks(GameEdge::COUNT_MAX) {
                 message.clear();
                 GameEdge::encode(edges, &mut message);
@@ -267,11 +267,11 @@ impl<P: Provider> Node<P> {
                 if !self.send(now, link, RELIABLE, &message) {
                     break;
                 }
-                let (_, told) = self.edges.told_in(link, session);
+                let (_, advertised) = self.edges.advertised_to(link, session);
                 for edge in edges {
                     let key = (edge.protocol, edge.game.clone());
                     let (cost, at) = (Some(edge.cost), now);
-                    told.insert(key, Told { cost, at });
+                    advertised.insert(key, AdvertisedCost { cost, at });
                 }
             }
         }
@@ -284,10 +284,14 @@ impl<P: Provider> Node<P> {
         now: Instant,
         (link, node): (LinkId, NodeId),
     ) -> (Vec<GameEdge>, Vec<GameKey>) {
-        let told = self.edges.told.get(&link).map(|(_, told)| told);
+        let advertised = self
+            .edges
+            .advertised
+            .get(&link)
+            .map(|(_, advertised)| advertised);
         let due = self.edges.servers.iter().filter_map(|(key, server)| {
             let cost = server.cost()?;
-            let last = told.and_then(|told| told.get(key));
+            let last = advertised.and_then(|advertised| advertised.get(key));
             let is_due = last.is_none_or(|last| last.is_due(now, cost));
             is_due.then_some((key, cost))
         });
@@ -315,8 +319,8 @@ impl<P: Provider> Node<P> {
         });
         self.edges.heard = heard;
         let servers = &self.edges.servers;
-        for (_, told) in self.edges.told.values_mut() {
-            told.retain(|key, _| servers.contains_key(key));
+        for (_, advertised) in self.edges.advertised.values_mut() {
+            advertised.retain(|key, _| servers.contains_key(key));
         }
     }
 }

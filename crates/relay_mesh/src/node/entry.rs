@@ -8,10 +8,10 @@ use crypto::Provider;
 use udp_proto::budget::prefix_of;
 use wire::Instant;
 
-use super::course::Course;
 use super::flow_side::Side;
 use super::flow_table::{Flow, Owner};
-use super::proxied::NamedBy;
+use super::path_set::PathSet;
+use super::proxy_ingress::NamedBy;
 use super::{Node, Pending};
 use crate::config::Game;
 use crate::event::{Command, Event, Outcome, TurnedAway};
@@ -243,7 +243,7 @@ impl<P: Provider> Node<P> {
             }
         };
         let game = self.game_name(game);
-        self.tell(if is_open {
+        self.emit(if is_open {
             Event::Listening { game, address }
         } else {
             Event::ListenFailed { game, address }
@@ -324,14 +324,14 @@ impl<P: Provider> Node<P> {
         game: usize,
         datagram: &[u8],
     ) {
-        let Some(said) = self.take_header((&leg, game), datagram) else {
+        let Some(proxied) = self.take_header((&leg, game), datagram) else {
             return;
         };
-        let newcomer = (leg, said.player, game);
-        let index = match said.flow {
+        let newcomer = (leg, proxied.player, game);
+        let index = match proxied.flow {
             Some(index) => Some(index),
             None => self
-                .open_flow(now, newcomer, said.named_by)
+                .open_flow(now, newcomer, proxied.named_by)
                 .map_err(|why| {
                     if let Some(why) = why {
                         self.turn_away(now, Some(game), why);
@@ -352,9 +352,9 @@ impl<P: Provider> Node<P> {
             }
         }
         if is_here {
-            self.carry_to_server(now, index, said.datagram);
+            self.carry_to_server(now, index, proxied.datagram);
         } else {
-            self.carry(now, index, said.datagram);
+            self.carry(now, index, proxied.datagram);
         }
     }
 
@@ -384,7 +384,7 @@ impl<P: Provider> Node<P> {
         }
         // Of that there is an event of its own.
         let far = self.best_exit(now, game).ok_or(None)?;
-        let has_way = far == LinkId::OWN || self.ensure_course(now, far);
+        let has_way = far == LinkId::OWN || self.ensure_path_set(now, far);
         if !has_way {
             return Err(None);
         }
@@ -436,10 +436,10 @@ impl<P: Provider> Node<P> {
             .games
             .get(game)
             .map(|game| (game.name.clone(), game.mode))?;
-        let id = self.courses.get_mut(&far)?.take_flow_id(now);
+        let id = self.path_sets.get_mut(&far)?.take_flow_id(now);
         let keys = self.flow_keys(far, id);
-        let course = self.courses.get(&far);
-        if keys.is_none() || !course.is_some_and(Course::has_room_to_open) {
+        let path_set = self.path_sets.get(&far);
+        if keys.is_none() || !path_set.is_some_and(PathSet::has_room_to_open) {
             self.ration.on_end(&proof);
             return None;
         }
@@ -456,18 +456,18 @@ impl<P: Provider> Node<P> {
                 return None;
             }
         };
-        if let Some(course) = self.courses.get_mut(&far) {
-            course.opens.insert(id);
+        if let Some(path_set) = self.path_sets.get_mut(&far) {
+            path_set.opens.insert(id);
         }
         self.tell_opens(now, far);
         if let Some(far_end) = self.peers.get(far).map(|peer| peer.node) {
-            self.tell(Event::FlowOpened {
+            self.emit(Event::FlowOpened {
                 game: name,
                 player,
                 far_end,
             });
         }
-        self.is_untended = true;
+        self.paths_dirty = true;
         Some(index)
     }
 }

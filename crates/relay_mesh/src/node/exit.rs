@@ -7,7 +7,7 @@ use wire::{Instant, NodeId};
 
 use super::flow_side::{Side, Upstream};
 use super::flow_table::{Flow, Owner};
-use super::telling::Told;
+use super::proxy_header_sender::HeaderState;
 use super::{Node, Pending};
 use crate::config::Mode;
 use crate::event::{Command, Event, Outcome, TurnedAway};
@@ -120,7 +120,7 @@ impl<P: Provider> Node<P> {
             self.on_proved(index);
         }
         let leg = Leg { socket, address };
-        let told = Told {
+        let state = HeaderState {
             player,
             entry,
             serial,
@@ -129,7 +129,7 @@ impl<P: Provider> Node<P> {
         let exit = game.and_then(|game| game.exit.as_ref());
         let header = exit.and_then(|exit| exit.header);
         match header.filter(|header| header.is_due(silence, datagram)) {
-            Some(header) => self.push_told(leg, (header, told), datagram),
+            Some(header) => self.push_with_header(leg, (header, state), datagram),
             None => self.push_out((leg, None), datagram),
         }
     }
@@ -173,13 +173,13 @@ impl<P: Provider> Node<P> {
         if self.has_overdue_sockets() {
             return Err(FlowRefused::Full);
         }
-        if !self.ensure_course(now, link) {
+        if !self.ensure_path_set(now, link) {
             return Err(FlowRefused::Policy);
         }
         let is_new = self
-            .courses
+            .path_sets
             .get_mut(&link)
-            .is_some_and(|course| course.take_foreign_id(now, id));
+            .is_some_and(|path_set| path_set.accept_remote_id(now, id));
         if !is_new {
             return Err(FlowRefused::BadId);
         }
@@ -197,12 +197,12 @@ impl<P: Provider> Node<P> {
         let index = self.flows.insert(flow).map_err(|_| FlowRefused::Full)?;
         self.command(Command::Open { server }, Pending::Upstream(index, link, id));
         let game = self.game_name(game);
-        self.tell(Event::FlowOpened {
+        self.emit(Event::FlowOpened {
             game,
             player,
             far_end: node,
         });
-        self.is_untended = true;
+        self.paths_dirty = true;
         self.deliver_early(now, link, id);
         Ok(())
     }

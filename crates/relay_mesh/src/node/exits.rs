@@ -31,7 +31,7 @@ impl<P: Provider> Node<P> {
             self.stats.no_exit = self.stats.no_exit.saturating_add(1);
             if self.ports.is_unreachable_news(now, game) {
                 let game = self.game_name(game);
-                self.tell(Event::NoExit { game });
+                self.emit(Event::NoExit { game });
             }
         }
         best.ok()

@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, VecDeque};
 use udp_proto::budget::{Fill, Level, Prefix, prefix_of};
 use wire::{Generator, Instant, Lookup};
 
-use super::asking::Asking;
 use super::flow_side::Side;
 #[cfg(feature = "tcp")]
 use super::flow_side::TunnelSide;
+use super::label_retry::LabelRetry;
 use crate::config::Mode;
 use crate::flow_key::{FlowId, FlowOpener, FlowSealer};
 use crate::hop::LabelName;
@@ -49,7 +49,7 @@ pub(super) struct Flow<A> {
     /// Datagrams that went with the session.
     pub(super) by_session: u8,
     /// When paths are asked for its labels.
-    pub(super) asking: Asking,
+    pub(super) label_retry: LabelRetry,
     /// Its place among the flows whose players have not proved to receive; the table's.
     pub(super) unproved: Option<u64>,
 }
@@ -80,7 +80,7 @@ impl<A> Flow<A> {
             rate: None,
             rate_to_player: None,
             by_session: 0,
-            asking: Asking::new(now),
+            label_retry: LabelRetry::new(now),
             unproved: None,
         }
     }
@@ -370,7 +370,7 @@ impl<A> FlowTable<A> {
     pub(super) fn is_wanted_everywhere(&self, now: Instant, far: LinkId, id: FlowId) -> bool {
         let flow = self.of_id(far, id).and_then(|index| self.get(index));
         id == FlowId::PROBE
-            || flow.is_some_and(|flow| flow.is_proved() && flow.asking.from() <= now)
+            || flow.is_some_and(|flow| flow.is_proved() && flow.label_retry.from() <= now)
     }
 
     /// Gives a flow to a game server its socket; false where it is gone, or has one.

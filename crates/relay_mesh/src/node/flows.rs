@@ -71,8 +71,8 @@ impl<P: Provider> Node<P> {
         self.on_data_arrived(now, way, packet, len);
         if is_whole {
             let (far, _) = way;
-            if let Some(course) = self.courses.get_mut(&far) {
-                course.used = now;
+            if let Some(path_set) = self.path_sets.get_mut(&far) {
+                path_set.used = now;
             }
             self.deliver(now, index, &datagram);
         }
@@ -87,7 +87,7 @@ impl<P: Provider> Node<P> {
         flow.used = now;
         #[cfg(feature = "tcp")]
         if flow.far == LinkId::OWN {
-            return self.pass_tunnel_here(now, index, datagram);
+            return self.forward_local_tunnel(now, index, datagram);
         }
         if !flow.takes(now, self.config.flow_rate, datagram.len()) {
             let game = flow.game;
@@ -103,14 +103,14 @@ impl<P: Provider> Node<P> {
         let Some(flow) = self.flows.get_mut(index) else {
             return;
         };
-        let Some(course) = self.courses.get_mut(&flow.far) else {
+        let Some(path_set) = self.path_sets.get_mut(&flow.far) else {
             return;
         };
-        course.used = now;
-        let ways = course.ways(now, flow.id, flow.mode);
+        path_set.used = now;
+        let ways = path_set.ways(now, flow.id, flow.mode);
         let paths = ways.into_iter().flatten();
         let whole_max = paths
-            .filter_map(|id| course.path(id))
+            .filter_map(|id| path_set.path(id))
             .map(|path| path.quality.whole_max());
         let whole_max = whole_max.min().unwrap_or(WHOLE_MAX);
         let Some((first, second)) = split_over(datagram, whole_max) else {
@@ -121,7 +121,7 @@ impl<P: Provider> Node<P> {
         };
         if second.is_some() && datagram.len() <= WHOLE_MAX {
             for id in ways.into_iter().flatten() {
-                if let Some(path) = course.path_mut(id) {
+                if let Some(path) = path_set.path_mut(id) {
                     path.quality.on_split();
                 }
             }
@@ -165,7 +165,7 @@ impl<P: Provider> Node<P> {
         let Some(flow) = self.flows.get_mut(index) else {
             return;
         };
-        let Some(course) = self.courses.get_mut(&flow.far) else {
+        let Some(path_set) = self.path_sets.get_mut(&flow.far) else {
             return;
         };
         self.sealed.clear();
@@ -178,7 +178,7 @@ impl<P: Provider> Node<P> {
         };
         let is_keep_alive = piece == (Piece::First, &[][..]);
         for way in ways.into_iter().flatten() {
-            let Some(path) = course.path_mut(way) else {
+            let Some(path) = path_set.path_mut(way) else {
                 continue;
             };
             // What this node drops itself is not the path's fault.
@@ -190,8 +190,8 @@ impl<P: Provider> Node<P> {
             }
         }
         if !is_keep_alive && self.config.choice.judges_data {
-            course.note_data_len(piece.1.len());
-            course.lengths.note(piece.1.len());
+            path_set.note_data_len(piece.1.len());
+            path_set.lengths.note(piece.1.len());
         }
     }
 
@@ -308,7 +308,7 @@ impl<P: Provider> Node<P> {
     pub(super) fn flow_keys(&self, link: LinkId, flow: FlowId) -> Option<FlowKeys<P::Aead>> {
         let session = self.peers.session(link)?;
         let exporter = self.endpoint.exporter(session)?;
-        let end = self.courses.get(&link)?.end;
+        let end = self.path_sets.get(&link)?.end;
         let provider = self.endpoint.provider();
         Some((
             FlowSealer::new(provider, exporter, flow, end.sends()),
@@ -333,8 +333,8 @@ impl<P: Provider> Node<P> {
         self.flows.on_proved(index);
         let now = self.now;
         let far = self.flows.get(index).map(|flow| flow.far);
-        if let Some(course) = far.and_then(|far| self.courses.get_mut(&far)) {
-            course.search_from(now);
+        if let Some(path_set) = far.and_then(|far| self.path_sets.get_mut(&far)) {
+            path_set.search_from(now);
         }
     }
 
@@ -377,13 +377,13 @@ impl<P: Provider> Node<P> {
         if let Side::Tunnel(_) = side {
             self.on_tunnel_ended(index, reason);
             if flow.far == LinkId::OWN {
-                self.end_tunnel_here(now, reason);
+                self.end_local_tunnel(now, reason);
             }
             return;
         }
         self.leave_side(&side);
         let game = self.game_name(game);
-        self.tell(Event::FlowClosed {
+        self.emit(Event::FlowClosed {
             game,
             player,
             reason,

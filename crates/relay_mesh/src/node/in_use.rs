@@ -9,9 +9,9 @@ impl<P: Provider> Node<P> {
     /// The links that frames of flows pass over, or are about to.
     pub(super) fn links_in_use(&self) -> LinkSet {
         let mut used = self.links_held();
-        for (far, course) in &self.courses {
+        for (far, path_set) in &self.path_sets {
             used.insert(*far);
-            for path in &course.paths {
+            for path in &path_set.paths {
                 used.insert(path.first);
                 let relays = path.path.relays.iter();
                 used.extend(relays.filter_map(|relay| self.peers.find(relay)));

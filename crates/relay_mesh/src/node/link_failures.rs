@@ -63,7 +63,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// Tells what is due.
-    pub(super) fn tell_link_failures(&mut self, now: Instant) {
+    pub(super) fn emit_link_failures(&mut self, now: Instant) {
         let stats = self.endpoint.stats();
         let counts = [
             (NodeRefusal::WrongSecret, stats.dropped_psk),
@@ -82,10 +82,10 @@ impl<P: Provider> Node<P> {
         }
         let (dials, refused) = (dials.take_due(now), refused.take_due(now));
         for ((), (), records) in own.take_due(now) {
-            self.tell(Event::IdentityInUse { records });
+            self.emit(Event::IdentityInUse { records });
         }
         for (reason, (), count) in refused {
-            self.tell(Event::NodesRefused { reason, count });
+            self.emit(Event::NodesRefused { reason, count });
         }
         for (node, failure, attempts) in dials {
             let peer = self.peers.find(&node).and_then(|link| self.peers.get(link));
@@ -94,7 +94,7 @@ impl<P: Provider> Node<P> {
                 continue;
             };
             let addresses = peer.bootstrap.clone();
-            self.tell(Event::BootstrapFailed {
+            self.emit(Event::BootstrapFailed {
                 node,
                 addresses,
                 failure,

@@ -21,12 +21,12 @@ use crate::measure::{Echo, Pace, Probe, Prober};
 
 impl<P: Provider> Node<P> {
     /// Makes the nodes of the bootstrap list known.
-    pub(super) fn meet_bootstrap(&mut self, now: Instant) {
+    pub(super) fn register_bootstrap(&mut self, now: Instant) {
         for (node, address) in self.config.bootstrap.nodes.clone() {
             if node == self.own {
                 continue;
             }
-            if let Some(link) = self.meet(now, node)
+            if let Some(link) = self.register_peer(now, node)
                 && let Some(peer) = self.peers.get_mut(link)
             {
                 peer.bootstrap.push(address);
@@ -41,7 +41,7 @@ impl<P: Provider> Node<P> {
         let is_unknown = |node: &NodeId| *node != self.own && self.peers.find(node).is_none();
         let new: Vec<NodeId> = live.map(|(node, _)| node).filter(is_unknown).collect();
         for node in new {
-            self.meet(now, node);
+            self.register_peer(now, node);
         }
         let own = &self.config.profile.addresses;
         for (node, profile) in self.gossip.table().live_profiles() {
@@ -63,7 +63,7 @@ impl<P: Provider> Node<P> {
         let mut has_news = false;
         while let Some(event) = self.endpoint.poll_event() {
             has_news = true;
-            self.is_untended = true;
+            self.paths_dirty = true;
             match event {
                 SessionEvent::Connected { session, peer } => {
                     if let Proof::Node(node) = peer.proof {
@@ -132,7 +132,7 @@ impl<P: Provider> Node<P> {
             // It asks for the direct way.
             Ok(_) if self.detours.is_taking(link) => {}
             Ok(probe) => {
-                self.detours.hush(now, link);
+                self.detours.pause_relay(now, link);
                 let mut echo = Vec::with_capacity(Probe::LEN);
                 Echo(probe).encode(&mut echo);
                 self.send(now, link, UNRELIABLE, &echo);
@@ -149,11 +149,11 @@ impl<P: Provider> Node<P> {
         };
         if !self.detours.is_taking(link) {
             up.prober.handle_echo(now, echo);
-            self.detours.hush(now, link);
+            self.detours.pause_relay(now, link);
         }
     }
 
-    fn meet(&mut self, now: Instant, node: NodeId) -> Option<LinkId> {
+    fn register_peer(&mut self, now: Instant, node: NodeId) -> Option<LinkId> {
         let is_new = self.peers.find(&node).is_none();
         let link = self.peers.intern(now, node)?;
         if is_new
@@ -223,7 +223,7 @@ impl<P: Provider> Node<P> {
             self.close(now, session);
             return;
         }
-        let is_strange = self.is_strange(&node);
+        let is_unknown = self.is_unknown(&node);
         let address = self.endpoint.peer_address(session);
         let prober = self.prober_for(now, link, address);
         self.peers.set_contact(
@@ -231,7 +231,7 @@ impl<P: Provider> Node<P> {
             Contact::Up(Box::new(Up {
                 session,
                 since: now,
-                chosen_at: is_strange.then_some(now),
+                chosen_at: is_unknown.then_some(now),
                 prober,
                 carries: false,
                 is_small: false,
@@ -245,7 +245,7 @@ impl<P: Provider> Node<P> {
             peer.reached = reached.or(peer.reached);
         }
         if let Some(address) = address {
-            self.tell(Event::LinkUp { node, address });
+            self.emit(Event::LinkUp { node, address });
         }
         self.greet(now, link, node);
     }
@@ -261,7 +261,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// Who is not alive by our records is of a part of the mesh that we know nothing of.
-    fn is_strange(&self, node: &NodeId) -> bool {
+    fn is_unknown(&self, node: &NodeId) -> bool {
         !self.gossip.table().is_live(node)
     }
 
@@ -271,7 +271,7 @@ impl<P: Provider> Node<P> {
         let has_contact = known
             .and_then(|link| self.peers.get(link))
             .is_some_and(|peer| !matches!(peer.contact, Contact::None));
-        if !has_contact && self.is_shut_out(now, &node) {
+        if !has_contact && self.is_evicted(now, &node) {
             return None;
         }
         if !has_contact && self.is_full_for(known) && !self.make_slot_for(now, &node) {
@@ -291,12 +291,12 @@ impl<P: Provider> Node<P> {
         self.send(now, link, RELIABLE, &message);
         // Where there are many, a link that may be a trial costs no digest: who knows nobody yet
         // speaks first, and so does who lists it.
-        let may_be_trial = self.selecting.is_choosing && self.selecting.listed.is_settled();
-        if self.is_strange(&node) || !may_be_trial {
+        let may_be_trial = self.selecting.is_choosing && self.selecting.advertised.is_settled();
+        if self.is_unknown(&node) || !may_be_trial {
             self.gossip.on_up(now, node);
-            self.tell_gossip(now);
+            self.send_gossip(now);
         }
-        self.tell_version(now, link);
+        self.send_version(now, link);
     }
 
     /// How frames of a neighbour are protected, as far as the configuration goes.
@@ -330,7 +330,7 @@ impl<P: Provider> Node<P> {
         if mtu.is_none()
             && let Some(node) = self.peers.get(link).map(|peer| peer.node)
         {
-            self.tell(Event::LinkTooSmall { node });
+            self.emit(Event::LinkTooSmall { node });
         }
     }
 
@@ -368,7 +368,7 @@ impl<P: Provider> Node<P> {
             // It stopped or lost its path a moment ago, and may be back already.
             self.dial_again(now, link);
         } else {
-            self.leave_alone(now, link, ending);
+            self.back_off_after(now, link, ending);
         }
     }
 
@@ -377,10 +377,10 @@ impl<P: Provider> Node<P> {
         self.drop_link(link);
         if let Some(peer) = self.peers.get(link) {
             let node = peer.node;
-            self.tell(Event::LinkDown { node });
+            self.emit(Event::LinkDown { node });
             self.config_news.spread.on_gone(node);
             self.gossip.on_down(&node);
-            self.end_course(now, link);
+            self.end_path_set(now, link);
             self.leave_link(now, link, node);
         }
         let session = self.peers.session(link);
@@ -403,7 +403,7 @@ impl<P: Provider> Node<P> {
         }
         self.message = message;
         self.gossip.flush(now);
-        self.tell_gossip(now);
+        self.send_gossip(now);
         // Packets of the session may come from elsewhere than before.
         if let (Some(link), Some(remote)) = (
             self.peers.of_session(session),

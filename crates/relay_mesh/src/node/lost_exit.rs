@@ -19,14 +19,14 @@ impl<P: Provider> Node<P> {
     /// more than their addresses, as those of `udp_proto` do, plays on with them; for others they would be gone
     /// seconds later, with the session between the two nodes.
     pub(super) fn leave_lost_exit(&mut self, now: Instant, link: LinkId) {
-        let Some(course) = self.courses.get_mut(&link) else {
+        let Some(path_set) = self.path_sets.get_mut(&link) else {
             return;
         };
-        if course.paths.iter().any(|path| path.is_proved(now)) {
-            course.lost_since = None;
+        if path_set.paths.iter().any(|path| path.is_proved(now)) {
+            path_set.lost_since = None;
             return;
         }
-        let since = *course.lost_since.get_or_insert(now);
+        let since = *path_set.lost_since.get_or_insert(now);
         if now.saturating_since(since) < LOST_AFTER || self.has_route(now, link) {
             return;
         }

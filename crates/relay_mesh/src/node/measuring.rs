@@ -163,7 +163,7 @@ impl<P: Provider> Node<P> {
             Outcome::NotPermitted => {
                 if server.on_barred(now) {
                     let (protocol, game) = key.clone();
-                    self.tell(Event::ProbeNotPermitted { game, protocol });
+                    self.emit(Event::ProbeNotPermitted { game, protocol });
                 }
                 return;
             }
@@ -179,8 +179,8 @@ impl<P: Provider> Node<P> {
         let (protocol, game) = key.clone();
         match turn {
             Turn::None => {}
-            Turn::Reached => self.tell(Event::ServerReached { game, protocol }),
-            Turn::Lost => self.tell(Event::ServerLost { game, protocol }),
+            Turn::Reached => self.emit(Event::ServerReached { game, protocol }),
+            Turn::Lost => self.emit(Event::ServerLost { game, protocol }),
         }
         if let Outcome::Opened(socket) = outcome {
             self.command(Command::Close { socket }, Pending::Close);
@@ -190,7 +190,7 @@ impl<P: Provider> Node<P> {
     /// Measures the servers of the games that this node now is an exit of, and no others. What is known of
     /// those that are as they were stays so.
     fn take_up_servers(&mut self, now: Instant) {
-        self.edges.look_anew();
+        self.edges.refresh();
         let mut wanted = self.servers_wanted();
         let mut given_up = Vec::new();
         self.edges.servers.retain(|key, server| {

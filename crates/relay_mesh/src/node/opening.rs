@@ -7,7 +7,7 @@ use crypto::Provider;
 use wire::Instant;
 
 use super::Node;
-use super::course::Course;
+use super::path_set::PathSet;
 use crate::flow_key::FlowId;
 use crate::flow_message::{FlowEnd, FlowMessage, OPENS_MAX};
 use crate::link::LinkId;
@@ -15,8 +15,8 @@ use crate::link::LinkId;
 impl<P: Provider> Node<P> {
     /// Tells an exit of the flows that were opened here, at most each 10 ms: a single newcomer at once.
     pub(super) fn tell_opens(&mut self, now: Instant, far: LinkId) {
-        let course = self.courses.get(&far);
-        if course.is_some_and(|course| !course.opens.is_empty() && course.opens_rest <= now) {
+        let path_set = self.path_sets.get(&far);
+        if path_set.is_some_and(|path_set| !path_set.opens.is_empty() && path_set.opens_at <= now) {
             self.tell_all_opens(now, far);
         }
     }
@@ -24,25 +24,25 @@ impl<P: Provider> Node<P> {
     /// Tells an exit of all flows that were opened here, oldest first; false where some have to wait. Those that
     /// have ended meanwhile are not told of.
     pub(super) fn tell_all_opens(&mut self, now: Instant, far: LinkId) -> bool {
-        let Some(course) = self.courses.get_mut(&far) else {
+        let Some(path_set) = self.path_sets.get_mut(&far) else {
             return false;
         };
-        course.opens_rest = now + OPENS_REST;
+        path_set.opens_at = now + OPENS_REST;
         loop {
             let (count, message) = self.next_opens(far);
             let is_sent = message.is_none_or(|message| self.send_flow_message(now, far, &message));
-            let Some(course) = self.courses.get_mut(&far) else {
+            let Some(path_set) = self.path_sets.get_mut(&far) else {
                 return false;
             };
             if !is_sent {
                 return false;
             }
             for _ in 0..count {
-                course.opens.pop_first();
+                path_set.opens.pop_first();
             }
             // A search before this left these flows out.
-            course.search_from(now);
-            if course.opens.is_empty() {
+            path_set.search_from(now);
+            if path_set.opens.is_empty() {
                 return true;
             }
         }
@@ -56,32 +56,34 @@ impl<P: Provider> Node<P> {
         far: LinkId,
         (flow, reason): (FlowId, FlowEnd),
     ) {
-        let waits = |course: &Course<P::Aead>| !course.closes.is_empty();
-        let is_sent = !self.courses.get(&far).is_some_and(waits)
+        let waits = |path_set: &PathSet<P::Aead>| !path_set.closes.is_empty();
+        let is_sent = !self.path_sets.get(&far).is_some_and(waits)
             && self.send_flow_message(now, far, &FlowMessage::Close { flow, reason });
-        let course = self.courses.get_mut(&far).filter(|_| !is_sent);
-        if let Some(course) = course.filter(|course| course.closes.len() < CLOSES_WAITING_MAX) {
-            course.closes.insert(flow, reason);
+        let path_set = self.path_sets.get_mut(&far).filter(|_| !is_sent);
+        if let Some(path_set) =
+            path_set.filter(|path_set| path_set.closes.len() < CLOSES_WAITING_MAX)
+        {
+            path_set.closes.insert(flow, reason);
         }
     }
 
     /// Tells the other end of the flows that ended while the session had no room to say so.
     pub(super) fn tell_closes(&mut self, now: Instant, far: LinkId) {
-        let next = |course: &Course<P::Aead>| {
-            let first = course.closes.first_key_value();
+        let next = |path_set: &PathSet<P::Aead>| {
+            let first = path_set.closes.first_key_value();
             first
-                .filter(|_| course.closes_rest <= now)
+                .filter(|_| path_set.closes_at <= now)
                 .map(|(flow, reason)| (*flow, *reason))
         };
-        while let Some((flow, reason)) = self.courses.get(&far).and_then(next) {
+        while let Some((flow, reason)) = self.path_sets.get(&far).and_then(next) {
             let is_sent = self.send_flow_message(now, far, &FlowMessage::Close { flow, reason });
-            let Some(course) = self.courses.get_mut(&far) else {
+            let Some(path_set) = self.path_sets.get_mut(&far) else {
                 return;
             };
             if is_sent {
-                course.closes.remove(&flow);
+                path_set.closes.remove(&flow);
             } else {
-                course.closes_rest = now + CLOSES_REST;
+                path_set.closes_at = now + CLOSES_REST;
             }
         }
     }
@@ -89,12 +91,12 @@ impl<P: Provider> Node<P> {
     /// How many of the flows that wait, the oldest of them, one message tells of, and the message; none where they
     /// have ended.
     fn next_opens(&self, far: LinkId) -> (usize, Option<FlowMessage>) {
-        let waiting = self.courses.get(&far).into_iter();
-        let mut waiting = waiting.flat_map(|course| course.opens.iter().copied());
+        let waiting = self.path_sets.get(&far).into_iter();
+        let mut waiting = waiting.flat_map(|path_set| path_set.opens.iter().copied());
         let flow = |id: FlowId| self.flows.get(self.flows.of_id(far, id)?);
         let first = waiting.by_ref().find(|id| flow(*id).is_some());
-        let course = self.courses.get(&far);
-        let waiting_len = course.map_or(0, |course| course.opens.len());
+        let path_set = self.path_sets.get(&far);
+        let waiting_len = path_set.map_or(0, |path_set| path_set.opens.len());
         let (Some(first), Some(of)) = (first, first.and_then(flow)) else {
             return (waiting_len, None);
         };
@@ -113,7 +115,7 @@ impl<P: Provider> Node<P> {
             players.push(next.player);
             last = id;
         }
-        let ended = course.map_or(0, |course| course.opens.range(..first).count());
+        let ended = path_set.map_or(0, |path_set| path_set.opens.range(..first).count());
         let count = ended.saturating_add(players.len());
         let (game, mode) = (self.game_name(of.game), Some(of.mode));
         let message = if players.len() == 1 {

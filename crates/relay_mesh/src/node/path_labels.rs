@@ -4,8 +4,8 @@ use crypto::Provider;
 use wire::Instant;
 
 use super::Node;
-use super::asking::{RETRY, wait};
-use super::course::{Bound, CoursePath};
+use super::label_retry::{RETRY, wait};
+use super::path_set::{Bound, PathEntry};
 use crate::flow_key::FlowId;
 use crate::hop_key::NextLabel;
 use crate::link::LinkId;
@@ -14,11 +14,11 @@ use crate::shard::ShardId;
 
 impl<P: Provider> Node<P> {
     /// Lets flows wait that the far end knows nothing of: it has refused them, or they ended.
-    pub(super) fn put_off(&mut self, now: Instant, far: LinkId, flows: &[FlowId]) {
+    pub(super) fn defer(&mut self, now: Instant, far: LinkId, flows: &[FlowId]) {
         for flow in flows {
             let index = self.flows.of_id(far, *flow);
             if let Some(flow) = index.and_then(|index| self.flows.get_mut(index)) {
-                flow.asking.on_refused(now);
+                flow.label_retry.on_refused(now);
             }
         }
     }
@@ -31,8 +31,8 @@ impl<P: Provider> Node<P> {
         labels: Vec<(FlowId, NextLabel)>,
         setup: &mut PathSetup,
     ) {
-        let is_it = |known: &CoursePath| known.id == id;
-        let known = self.courses.get(&far).map(|course| &course.paths);
+        let is_it = |known: &PathEntry| known.id == id;
+        let known = self.path_sets.get(&far).map(|path_set| &path_set.paths);
         let Some(first) =
             known.and_then(|paths| Some(paths.iter().find(|path| is_it(path))?.first))
         else {
@@ -41,12 +41,12 @@ impl<P: Provider> Node<P> {
         let is_free = |label: &NextLabel| !self.is_bound_beside(first, label.name, ShardId::FIRST);
         let (labels, taken): (Vec<_>, Vec<_>) =
             labels.into_iter().partition(|(_, label)| is_free(label));
-        let Some(course) = self.courses.get_mut(&far) else {
+        let Some(path_set) = self.path_sets.get_mut(&far) else {
             return;
         };
         // There is room for a set-up more.
-        course.search_from(now);
-        let Some(path) = course.paths.iter_mut().find(|path| is_it(path)) else {
+        path_set.search_from(now);
+        let Some(path) = path_set.paths.iter_mut().find(|path| is_it(path)) else {
             return;
         };
         let (Some(gate), Some(link)) = (
@@ -84,7 +84,7 @@ impl<P: Provider> Node<P> {
             }
             let index = self.flows.of_id(far, flow);
             if let Some(flow) = index.and_then(|index| self.flows.get_mut(index)) {
-                flow.asking.on_label();
+                flow.label_retry.on_label();
             }
             ready.push(flow);
         }
@@ -102,11 +102,11 @@ impl<P: Provider> Node<P> {
     /// the third time; on one that does, flows without a label there wait, and no other pays.
     pub(super) fn on_setup_failed(&mut self, now: Instant, far: LinkId, id: u8) {
         self.stats.setups_failed = self.stats.setups_failed.saturating_add(1);
-        let Some(course) = self.courses.get_mut(&far) else {
+        let Some(path_set) = self.path_sets.get_mut(&far) else {
             return;
         };
-        course.search_from(now);
-        let Some(path) = course.path_mut(id) else {
+        path_set.search_from(now);
+        let Some(path) = path_set.path_mut(id) else {
             return;
         };
         // Of set-ups that were under way together, one failed after the other.
@@ -120,7 +120,7 @@ impl<P: Provider> Node<P> {
     }
 }
 
-impl CoursePath {
+impl PathEntry {
     /// Whether probes can be sent over it.
     pub(super) fn is_watched(&self) -> bool {
         self.bound.contains_key(&FlowId::PROBE)
@@ -154,7 +154,7 @@ pub(super) const TRIES: u8 = 3;
 
 #[cfg(test)]
 mod tests {
-    use super::super::course::tests::{course, path};
+    use super::super::path_set::tests::{path, path_set};
     use super::*;
     use netsim::provider::SimProvider;
     use wire::Seed;
@@ -177,10 +177,10 @@ mod tests {
     #[test]
     fn mesh_a1_a_set_up_that_brings_no_label_of_use_has_failed() {
         let provider = SimProvider::new(Seed::from_number(1));
-        let mut course = course(&provider);
-        let added = course.add_path(Instant::ZERO, path(1), LinkId(1));
+        let mut path_set = path_set(&provider);
+        let added = path_set.add_path(Instant::ZERO, path(1), LinkId(1));
         added.expect("there is room");
-        let path = &mut course.paths[0];
+        let path = &mut path_set.paths[0];
         path.failures = 2;
         assert!(path.on_labels(Instant::ZERO, 0, 64), "none can be bound");
         assert!(path.on_labels(Instant::ZERO, 63, 1), "none to try it by");

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use crypto::Provider;
 use wire::Instant;
 
-use super::asking::RETRY;
-use super::course::{Course, CoursePath, KEEP_ALIVE};
 use super::flow_table::FlowTable;
-use super::wanting::Wish;
+use super::label_retry::RETRY;
+use super::label_scheduler::LabelRequest;
+use super::path_set::{KEEP_ALIVE, PathEntry, PathSet};
 use super::{Node, RELIABLE, UNRELIABLE};
 use crate::config::Mode;
 use crate::data_plane::Arrived;
@@ -28,12 +28,12 @@ impl<P: Provider> Node<P> {
     /// Flows that have not proved to be somebody's get labels on the path in use only, or on the one that stands
     /// by where it gives none for long.
     pub(super) fn set_up_missing(&mut self, now: Instant, link: LinkId) {
-        let Some(course) = self.courses.get_mut(&link) else {
+        let Some(path_set) = self.path_sets.get_mut(&link) else {
             return;
         };
         self.stats.label_searches = self.stats.label_searches.saturating_add(1);
-        let wishes = Self::label_wishes(now, course, &self.flows, link);
-        course.on_searched(now, wishes.len());
+        let requests = Self::label_requests(now, path_set, &self.flows, link);
+        path_set.on_searched(now, requests.len());
         let mut asks = Vec::new();
         let mut request = self.next_request;
         let mut ids = || {
@@ -41,25 +41,30 @@ impl<P: Provider> Node<P> {
             RequestId(request)
         };
         // Of use to those whose path failed is the one that they go on by: others are only tried.
-        let proved = wishes.iter().filter(|wish| wish.is_proved);
-        let hurried = course.hurried(now, proved.map(|wish| wish.flow));
-        if hurried.is_some() {
-            course.search_from(course.hurry_until);
+        let proved = requests.iter().filter(|wanted| wanted.is_proved);
+        let priority_path = path_set.priority_path(now, proved.map(|wanted| wanted.flow));
+        if priority_path.is_some() {
+            path_set.search_from(path_set.failover_deadline);
         }
-        let bereft = course.note_lacking(now, &wishes);
-        let alone = course.served_alone(now, hurried);
+        let stranded = path_set.update_unbound_flows(now, &requests);
+        let alone = path_set.exclusive_path(now, priority_path);
         // Who has no label at all comes before those that want a second one.
-        let waiting = course.waiting_spares(&bereft);
-        let is_open = |path: &CoursePath| path.retry_at <= now;
-        let shut = course.paths.iter().filter(|path| !is_open(path));
+        let waiting = path_set.deferred_spares(&stranded);
+        let is_open = |path: &PathEntry| path.retry_at <= now;
+        let shut = path_set.paths.iter().filter(|path| !is_open(path));
         let retry_at = shut.map(|path| path.retry_at).min();
-        let open = course.paths.iter().filter(|path| is_open(path));
+        let open = path_set.paths.iter().filter(|path| is_open(path));
         let missing: Vec<_> = open
             .filter(|path| path.setup_room() > 0 && alone.is_none_or(|alone| alone == path.id))
-            .map(|path| (path.id, course.missing(path, &wishes, (hurried, &bereft))))
+            .map(|path| {
+                (
+                    path.id,
+                    path_set.missing(path, &requests, (priority_path, &stranded)),
+                )
+            })
             .collect();
         for (id, missing) in missing {
-            let Some(path) = course.path_mut(id) else {
+            let Some(path) = path_set.path_mut(id) else {
                 continue;
             };
             let room = if waiting.contains(&id) {
@@ -70,7 +75,7 @@ impl<P: Provider> Node<P> {
             };
             // The end of a set-up is reason enough to look for those that find no room now.
             let started: Vec<_> = path
-                .requests(&missing)
+                .batches(&missing)
                 .take(room)
                 .map(|flows| {
                     let way = (path.path.relays.as_slice(), path.path.destination, id);
@@ -83,7 +88,7 @@ impl<P: Provider> Node<P> {
             }
         }
         if let Some(at) = retry_at {
-            course.search_from(at);
+            path_set.search_from(at);
         }
         self.next_request = request;
         self.ask(now, asks);
@@ -91,29 +96,29 @@ impl<P: Provider> Node<P> {
 
     /// The flows with a far end that paths may be asked for, the probe's first. Of those of which the far end is still
     /// to be told it knows nothing.
-    fn label_wishes(
+    fn label_requests(
         now: Instant,
-        course: &mut Course<P::Aead>,
+        path_set: &mut PathSet<P::Aead>,
         flows: &FlowTable<P::Aead>,
         far: LinkId,
-    ) -> Vec<Wish> {
-        let mut wishes = vec![Wish::PROBE];
+    ) -> Vec<LabelRequest> {
+        let mut requests = vec![LabelRequest::PROBE];
         let all = flows.with(far);
         for flow in all.filter_map(|(_, index)| flows.get(index)) {
-            if course.opens.contains(&flow.id) {
+            if path_set.opens.contains(&flow.id) {
                 continue;
             }
-            if flow.asking.from() <= now {
-                wishes.push(Wish {
+            if flow.label_retry.from() <= now {
+                requests.push(LabelRequest {
                     flow: flow.id,
                     is_proved: flow.is_proved(),
                     is_warm: flow.mode != Mode::Single,
                 });
             } else {
-                course.search_from(flow.asking.from());
+                path_set.search_from(flow.label_retry.from());
             }
         }
-        wishes
+        requests
     }
 
     /// Takes the answer to a request of ours.
@@ -131,8 +136,8 @@ impl<P: Provider> Node<P> {
             RequestId(request)
         };
         let session = self.peers.session(link);
-        let found = self.courses.iter_mut().find_map(|(&far, course)| {
-            course.paths.iter_mut().find_map(|path| {
+        let found = self.path_sets.iter_mut().find_map(|(&far, path_set)| {
+            path_set.paths.iter_mut().find_map(|path| {
                 let place = path
                     .setups
                     .iter()
@@ -162,7 +167,7 @@ impl<P: Provider> Node<P> {
             }
         }
         self.give_back(now, idle);
-        self.is_untended = true;
+        self.paths_dirty = true;
     }
 
     fn on_setup_ended(
@@ -174,7 +179,7 @@ impl<P: Provider> Node<P> {
     ) {
         if let Progress::Ready { labels, refused } = progress {
             self.take_labels(now, (far, path), labels, setup);
-            self.put_off(now, far, &refused);
+            self.defer(now, far, &refused);
         } else {
             self.on_setup_failed(now, far, path);
         }
@@ -182,11 +187,11 @@ impl<P: Provider> Node<P> {
 
     /// Ends set-ups that wait for too long.
     pub(super) fn end_overdue_setups(&mut self, now: Instant, link: LinkId) {
-        let Some(course) = self.courses.get_mut(&link) else {
+        let Some(path_set) = self.path_sets.get_mut(&link) else {
             return;
         };
         let (mut failed, mut ended) = (Vec::new(), Vec::new());
-        for path in &mut course.paths {
+        for path in &mut path_set.paths {
             let before = path.setups.len();
             ended.extend(path.setups.extract_if(.., |setup| setup.deadline() <= now));
             if path.setups.len() < before {
@@ -204,10 +209,10 @@ impl<P: Provider> Node<P> {
     /// Sends the probes of all paths that are due.
     pub(super) fn run_watches(&mut self, now: Instant) {
         let mut due = Vec::new();
-        for (&link, course) in &mut self.courses {
-            for path in course.paths.iter_mut().filter(|path| path.is_watched()) {
+        for (&link, path_set) in &mut self.path_sets {
+            for path in path_set.paths.iter_mut().filter(|path| path.is_watched()) {
                 if let Some(number) = path.watch.poll_probe(now) {
-                    let is_padded = path.padding_at <= now && course.data_len > 0;
+                    let is_padded = path.padding_at <= now && path_set.data_len > 0;
                     due.push((link, path.id, number, is_padded));
                 }
             }
@@ -217,8 +222,8 @@ impl<P: Provider> Node<P> {
                 self.send_padding(now, (link, path));
             }
             self.send_trial(now, (link, path));
-            let known = self.courses.get_mut(&link);
-            let Some(known) = known.and_then(|course| course.path_mut(path)) else {
+            let known = self.path_sets.get_mut(&link);
+            let Some(known) = known.and_then(|path_set| path_set.path_mut(path)) else {
                 continue;
             };
             let (sampling, has_data) = known.quality.on_probe_sent(now, number);
@@ -231,8 +236,8 @@ impl<P: Provider> Node<P> {
                 clock: now.as_nanos(),
                 sampling,
             };
-            let course = self.courses.get_mut(&link);
-            let len = course.map_or(0, |course| course.probe_len(path));
+            let path_set = self.path_sets.get_mut(&link);
+            let len = path_set.map_or(0, |path_set| path_set.probe_len(path));
             let mut payload = Vec::with_capacity(len.max(PathProbe::LEN));
             probe.encode_padded(len, &mut payload);
             self.send_probe(now, (link, path), &payload);
@@ -241,11 +246,11 @@ impl<P: Provider> Node<P> {
 
     /// Takes a frame of a far end's probe flow.
     pub(super) fn on_probe_frame(&mut self, now: Instant, link: LinkId, arrived: &mut Arrived<'_>) {
-        let Some(course) = self.courses.get_mut(&link) else {
+        let Some(path_set) = self.path_sets.get_mut(&link) else {
             return;
         };
         let provider = self.endpoint.provider();
-        let opened = course
+        let opened = path_set
             .probe_opener
             .open(provider, now, &arrived.header, arrived.body);
         let Ok(payload) = opened else {
@@ -264,7 +269,7 @@ impl<P: Provider> Node<P> {
         }
         if let Ok(padding) = PathPadding::decode(payload) {
             let (packet, len) = ((FlowId::PROBE, arrived.header.number), payload.len());
-            let data = course.arrivals.data(padding.path);
+            let data = path_set.arrivals.data(padding.path);
             data.on_data(now, packet, len);
             return;
         }
@@ -272,8 +277,8 @@ impl<P: Provider> Node<P> {
             self.count_malformed();
             return;
         };
-        let arrived = course.arrivals.count(probe.path);
-        let mut data = course
+        let arrived = path_set.arrivals.count(probe.path);
+        let mut data = path_set
             .arrivals
             .data(probe.path)
             .on_probe(now, probe.sampling);
@@ -281,9 +286,9 @@ impl<P: Provider> Node<P> {
         let mut echo = Vec::with_capacity(PathEcho::LEN_MAX);
         probe.answer(now, arrived, data).encode(&mut echo);
         // The direct way is the session's own; over relays, the first of two answers counts.
-        let back = course
+        let back = path_set
             .current
-            .and_then(|id| course.path(id))
+            .and_then(|id| path_set.path(id))
             .filter(|path| path.is_watched());
         let (back, is_direct) = back.map_or((None, false), |path| {
             (Some(path.id), path.path.relays.is_empty())
@@ -306,8 +311,8 @@ impl<P: Provider> Node<P> {
     /// Sends a frame without a payload where a label was silent for long.
     pub(super) fn keep_labels_alive(&mut self, now: Instant) {
         let mut silent = Vec::new();
-        for (&link, course) in &self.courses {
-            for path in &course.paths {
+        for (&link, path_set) in &self.path_sets {
+            for path in &path_set.paths {
                 for (&flow, bound) in &path.bound {
                     if now.saturating_since(bound.sent_at) >= KEEP_ALIVE
                         && let Some(index) = self.flows.of_id(link, flow)
@@ -326,9 +331,9 @@ impl<P: Provider> Node<P> {
         self.note_far_report(now, link, &echo.data);
         let is_excused = self.is_excused(now, link);
         let Some(path) = self
-            .courses
+            .path_sets
             .get_mut(&link)
-            .and_then(|course| course.path_mut(echo.path))
+            .and_then(|path_set| path_set.path_mut(echo.path))
         else {
             return;
         };
@@ -339,17 +344,17 @@ impl<P: Provider> Node<P> {
             path.quality.on_echo(now, echo, loss);
         }
         if was != (path.watch.is_proved(), path.quality.verdict()) {
-            self.is_untended = true;
+            self.paths_dirty = true;
         }
     }
 
     /// Sends padding of the size of data over a path that carries none.
     fn send_padding(&mut self, now: Instant, (link, id): (LinkId, u8)) {
-        let Some(course) = self.courses.get_mut(&link) else {
+        let Some(path_set) = self.path_sets.get_mut(&link) else {
             return;
         };
-        let len = course.data_len;
-        let Some(path) = course.path_mut(id) else {
+        let len = path_set.data_len;
+        let Some(path) = path_set.path_mut(id) else {
             return;
         };
         path.padding_at = now + PADDING;
@@ -360,8 +365,8 @@ impl<P: Provider> Node<P> {
     /// Sends packets of the full length now and then where datagrams travel in pieces, to learn whether they still
     /// have to.
     fn send_trial(&mut self, now: Instant, (link, id): (LinkId, u8)) {
-        let course = self.courses.get_mut(&link);
-        let path = course.and_then(|course| course.path_mut(id));
+        let path_set = self.path_sets.get_mut(&link);
+        let path = path_set.and_then(|path_set| path_set.path_mut(id));
         let Some(len) = path.and_then(|path| path.quality.poll_trial(now)) else {
             return;
         };
@@ -375,8 +380,8 @@ impl<P: Provider> Node<P> {
         let mut payload = Vec::with_capacity(len);
         PathPadding { path: id }.encode(len, &mut payload);
         let number = self.send_probe(now, (link, id), &payload);
-        let course = self.courses.get_mut(&link);
-        let path = course.and_then(|course| course.path_mut(id));
+        let path_set = self.path_sets.get_mut(&link);
+        let path = path_set.and_then(|path_set| path_set.path_mut(id));
         if let (Some(path), Some(number)) = (path, number) {
             let packet = (FlowId::PROBE, number);
             path.quality.on_data_sent(now, packet, payload.len());
@@ -409,9 +414,9 @@ impl<P: Provider> Node<P> {
         }
         let (mut stuck, mut ended) = (BTreeMap::new(), Vec::new());
         for (node, id, is_only_full) in unasked {
-            for (&far, course) in &mut self.courses {
+            for (&far, path_set) in &mut self.path_sets {
                 let mut is_stuck = false;
-                for path in &mut course.paths {
+                for path in &mut path_set.paths {
                     let before = path.setups.len();
                     ended.extend(
                         path.setups
@@ -424,7 +429,7 @@ impl<P: Provider> Node<P> {
                     }
                 }
                 if is_stuck {
-                    course.search_from(now + RETRY);
+                    path_set.search_from(now + RETRY);
                 }
             }
         }
@@ -436,8 +441,8 @@ impl<P: Provider> Node<P> {
                 self.on_setup_failed(now, far, id);
                 continue;
             }
-            let course = self.courses.get_mut(&far);
-            if let Some(path) = course.and_then(|course| course.path_mut(id)) {
+            let path_set = self.path_sets.get_mut(&far);
+            if let Some(path) = path_set.and_then(|path_set| path_set.path_mut(id)) {
                 path.retry_at = now + RETRY;
             }
         }

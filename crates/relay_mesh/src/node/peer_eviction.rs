@@ -22,7 +22,7 @@ impl<P: Provider> Node<P> {
         let wanted = contacts.saturating_add(self.reserved_slots());
         let is_full = wanted >= slots.max;
         // Who uses what is looked at once a second as long as nobody is turned away.
-        let is_time = (is_full && self.selecting.room_at <= now) || self.beats.is_multiple_of(10);
+        let is_time = (is_full && self.selecting.room_at <= now) || self.ticks.is_multiple_of(10);
         if !self.selecting.is_choosing || contacts <= slots.soft_max || !is_time {
             return;
         }
@@ -40,7 +40,7 @@ impl<P: Provider> Node<P> {
         let mut is_parted = self.part_from_first(now, &order);
         if let Some(link) = newest.filter(|_| !is_parted) {
             self.selecting.cut_at = now + CUT_GAP;
-            is_parted = self.shut_out(now, *link);
+            is_parted = self.evict(now, *link);
         }
         if !is_parted {
             self.selecting.room_at = now + LOOK_AGAIN;
@@ -61,13 +61,13 @@ impl<P: Provider> Node<P> {
 
     /// Why those are wanted that there is no link with.
     fn reserved(&self) -> impl Iterator<Item = LinkReason> {
-        let wanting = self.selecting.wanting.iter();
-        wanting.filter_map(|link| self.selecting.chosen.get(link).copied())
+        let wanted_links = self.selecting.wanted_links.iter();
+        wanted_links.filter_map(|link| self.selecting.chosen.get(link).copied())
     }
 
     /// Whether there is no place left for a node that comes.
     pub(super) fn is_full_for(&self, link: Option<LinkId>) -> bool {
-        let is_wanted = link.is_some_and(|link| self.selecting.wanting.contains(&link));
+        let is_wanted = link.is_some_and(|link| self.selecting.wanted_links.contains(&link));
         let kept = if is_wanted { 0 } else { self.reserved_slots() };
         self.peers.contacts().saturating_add(kept) >= self.config.links_max
     }
@@ -112,20 +112,20 @@ impl<P: Provider> Node<P> {
         let Some(link) = order.iter().find(|link| !used.contains(**link)) else {
             return false;
         };
-        self.shut_out(now, *link)
+        self.evict(now, *link)
     }
 
     /// Parts from a guest, which is not let in again for a while.
-    fn shut_out(&mut self, now: Instant, link: LinkId) -> bool {
+    fn evict(&mut self, now: Instant, link: LinkId) -> bool {
         self.part(now, link, CloseCode::Full);
         if let Some(peer) = self.peers.get_mut(link) {
-            peer.shut_out(now);
+            peer.evict(now);
         }
         true
     }
 
     /// Whether a node that comes was parted from for another a short while ago, and places are few.
-    pub(super) fn is_shut_out(&self, now: Instant, node: &NodeId) -> bool {
+    pub(super) fn is_evicted(&self, now: Instant, node: &NodeId) -> bool {
         let known = self.peers.find(node).and_then(|link| self.peers.get(link));
         self.selecting.is_choosing
             && self.peers.contacts() >= self.selecting.slots.soft_max

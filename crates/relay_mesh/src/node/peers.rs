@@ -359,7 +359,7 @@ impl Peer {
     }
 
     /// Keeps it from coming back at once to a place that another was given.
-    pub(super) fn shut_out(&mut self, now: Instant) {
+    pub(super) fn evict(&mut self, now: Instant) {
         let span = SHUT.saturating_mul(1 << self.shut_outs.min(2));
         self.shut_outs = self.shut_outs.saturating_add(1);
         self.shut_until = Some(now + span);

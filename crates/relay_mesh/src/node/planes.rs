@@ -6,7 +6,7 @@ use crypto::{Provider, Role};
 use udp_proto::SessionId;
 use wire::{Instant, Transmit};
 
-use super::course::Course;
+use super::path_set::PathSet;
 use super::{Node, RELIABLE};
 use crate::data_plane::DataPlane;
 use crate::event::{Command, Event};
@@ -45,7 +45,7 @@ impl<P: Provider> Node<P> {
             self.peers.memory(),
             self.flows.memory(),
             self.planes_memory(),
-            self.courses.values().map(Course::memory).sum(),
+            self.path_sets.values().map(PathSet::memory).sum(),
             self.releases.memory(),
             self.events.len().saturating_mul(size_of::<Event>()),
             self.commands.len().saturating_mul(size_of::<Command>()),
@@ -213,7 +213,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// Tells neighbours of the keys that shards seal with now.
-    pub(super) fn tell_epochs(&mut self, now: Instant) {
+    pub(super) fn send_epochs(&mut self, now: Instant) {
         let links: Vec<LinkId> = self.peers.up().map(|(link, _, _)| link).collect();
         let mut news = Vec::new();
         self.on_planes(|plane| {

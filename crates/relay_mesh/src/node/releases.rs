@@ -65,11 +65,11 @@ impl<P: Provider> Node<P> {
     /// Gives back what a flow that ended has on all paths. The far end ends it by itself, with what
     /// leads there.
     pub(super) fn release_flow(&mut self, now: Instant, far: LinkId, flow: FlowId) {
-        let Some(course) = self.courses.get_mut(&far) else {
+        let Some(path_set) = self.path_sets.get_mut(&far) else {
             return;
         };
         let mut idle = Vec::new();
-        for path in &mut course.paths {
+        for path in &mut path_set.paths {
             let Some(mut bound) = path.bound.remove(&flow) else {
                 continue;
             };
@@ -135,7 +135,10 @@ impl<P: Provider> Node<P> {
             Some(Owned::Elsewhere) => {}
             Some(Owned::Flow(index)) => {
                 let labels = match probe_link(index) {
-                    Some(far) => self.courses.get_mut(&far).map(|far| &mut far.probe_labels),
+                    Some(far) => self
+                        .path_sets
+                        .get_mut(&far)
+                        .map(|far| &mut far.probe_labels),
                     None => self.flows.get_mut(index).map(|flow| &mut flow.labels),
                 };
                 if let Some(labels) = labels {

@@ -141,14 +141,14 @@ impl<P: Provider> Node<P> {
     /// more, those of others stay: entries leave it without a loss.
     pub(super) fn free_barred_labels(&mut self) {
         let owners = self.transit_owners();
-        let mut barred = LinkSet::default();
+        let mut path_backoff = LinkSet::default();
         let peers = self.peers.iter();
-        barred.extend(peers.filter_map(|(link, peer)| {
+        path_backoff.extend(peers.filter_map(|(link, peer)| {
             let is_barred = owners.contains(link) && !self.is_end(peer.node);
             is_barred.then_some(link)
         }));
-        if !barred.is_empty() {
-            self.free_transit_of(&barred);
+        if !path_backoff.is_empty() {
+            self.free_transit_of(&path_backoff);
         }
     }
 
@@ -174,7 +174,7 @@ impl<P: Provider> Node<P> {
     fn terminal(&self, link: LinkId, flow: FlowId) -> Result<u32, Refused> {
         if flow == FlowId::PROBE {
             return self
-                .courses
+                .path_sets
                 .contains_key(&link)
                 .then(|| probe_flow(link))
                 .ok_or(Refused::UnknownFlow);
@@ -217,11 +217,11 @@ impl<P: Provider> Node<P> {
     /// Notes a label that leads to a flow, or to the probes of `link`; false where too many do.
     fn add_label(&mut self, link: LinkId, index: u32, label: LabelName) -> bool {
         let slab = &mut self.plane.labels;
-        let course = &mut self.courses;
+        let path_set = &mut self.path_sets;
         let labels = match self.flows.get_mut(index) {
             Some(flow) => &mut flow.labels,
-            None => match course.get_mut(&link) {
-                Some(course) => &mut course.probe_labels,
+            None => match path_set.get_mut(&link) {
+                Some(path_set) => &mut path_set.probe_labels,
                 None => return false,
             },
         };

@@ -9,7 +9,7 @@ use udp_proto::CloseCode;
 use wire::{Generator, Instant, NodeId};
 
 use super::Node;
-use super::listing::Listed;
+use super::advertised_links::AdvertisedLinks;
 use super::peers::Contact;
 use crate::config::Config;
 use crate::cost::Cost;
@@ -27,9 +27,9 @@ pub(super) struct Selecting {
     /// Whether a node is new or said something else of itself since [`Node::learn_peers`].
     pub(super) has_news: bool,
     pub(super) chosen: BTreeMap<LinkId, LinkReason>,
-    pub(super) listed: Listed,
+    pub(super) advertised: AdvertisedLinks,
     /// Who was chosen and has no session, in the order in which they are dialled.
-    pub(super) wanting: Vec<LinkId>,
+    pub(super) wanted_links: Vec<LinkId>,
     /// Makes this node's lottery another than those of others.
     lottery: u64,
     /// What the way to each costs by link state, as of the last survey.
@@ -68,8 +68,8 @@ impl Selecting {
             is_choosing: false,
             has_news: false,
             chosen: BTreeMap::new(),
-            listed: Listed::new(splitmix::mix(lottery)),
-            wanting: Vec::new(),
+            advertised: AdvertisedLinks::new(splitmix::mix(lottery)),
+            wanted_links: Vec::new(),
             lottery,
             estimates: BTreeMap::new(),
             ways: BTreeMap::new(),
@@ -123,7 +123,7 @@ impl<P: Provider> Node<P> {
         self.selecting.is_choosing = candidates.len() > few;
         if !self.selecting.is_choosing {
             self.selecting.chosen.clear();
-            self.selecting.wanting.clear();
+            self.selecting.wanted_links.clear();
             return;
         }
         self.survey_links(now);
@@ -135,19 +135,19 @@ impl<P: Provider> Node<P> {
         let chosen = select(&slots, &candidates, &needed, &self.selecting.chosen);
         self.selecting.chosen = chosen;
         self.try_next(now, &candidates);
-        self.part_from_unwanted(now);
+        self.close_unneeded(now);
         let order = |reason: &LinkReason| match reason {
             LinkReason::Required => 0,
             LinkReason::Random => 1,
             LinkReason::LowLatency => 2,
         };
         let chosen = self.selecting.chosen.iter();
-        let mut wanting: Vec<(u8, LinkId)> = chosen
+        let mut wanted_links: Vec<(u8, LinkId)> = chosen
             .filter(|(link, _)| !self.peers.has_contact(**link))
             .map(|(link, why)| (order(why), *link))
             .collect();
-        wanting.sort_unstable();
-        self.selecting.wanting = wanting.into_iter().map(|(_, link)| link).collect();
+        wanted_links.sort_unstable();
+        self.selecting.wanted_links = wanted_links.into_iter().map(|(_, link)| link).collect();
     }
 
     /// All that links may be kept with: members that are alive by their records and say where
@@ -224,7 +224,7 @@ impl<P: Provider> Node<P> {
             }
         }
         let room = self.selecting.slots.soft_max > self.peers.contacts();
-        if now < self.selecting.trial_at || !self.selecting.wanting.is_empty() || !room {
+        if now < self.selecting.trial_at || !self.selecting.wanted_links.is_empty() || !room {
             return;
         }
         let Some(link) = try_one(candidates, &self.selecting.chosen, &mut self.generator) else {
@@ -251,7 +251,7 @@ impl<P: Provider> Node<P> {
 
     /// Closes links that this node dialled and does not want any more. Those that others dialled
     /// are theirs: they want them until they close them.
-    fn part_from_unwanted(&mut self, now: Instant) {
+    fn close_unneeded(&mut self, now: Instant) {
         let ours = self
             .peers
             .up()
@@ -286,7 +286,7 @@ impl<P: Provider> Node<P> {
     /// One of both ends chose others: no trouble, which others need not hear of at once.
     pub(super) fn note_parted(&mut self, now: Instant, link: LinkId) {
         if let Some(peer) = self.peers.get(link) {
-            self.selecting.listed.on_parted(now, peer.node);
+            self.selecting.advertised.on_parted(now, peer.node);
         }
     }
 

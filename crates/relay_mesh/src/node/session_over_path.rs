@@ -10,7 +10,7 @@ use crypto::Provider;
 use wire::{Arrival, Instant};
 
 use super::Node;
-use super::course::CoursePath;
+use super::path_set::PathEntry;
 use crate::data_plane::DataPlane;
 use crate::flow_key::{FlowId, Numbered};
 use crate::flow_message::flow_code;
@@ -22,8 +22,8 @@ use crate::pieces::split;
 impl<P: Provider> Node<P> {
     /// The path in use to a far end, where it answers and passes a relay.
     pub(super) fn path_for_session(&self, now: Instant, far: LinkId) -> Option<u8> {
-        let course = self.courses.get(&far)?;
-        let path = course.path(course.current?)?;
+        let path_set = self.path_sets.get(&far)?;
+        let path = path_set.path(path_set.current?)?;
         let is_fit = path.is_watched() && path.is_proved(now) && !path.path.relays.is_empty();
         is_fit.then_some(path.id)
     }
@@ -64,11 +64,11 @@ impl<P: Provider> Node<P> {
         (number, piece): (u64, Piece),
         payload: &[u8],
     ) {
-        let Some(course) = self.courses.get_mut(&far) else {
+        let Some(path_set) = self.path_sets.get_mut(&far) else {
             return;
         };
         let mut datagram = Vec::new();
-        let is_whole = course
+        let is_whole = path_set
             .session_joiner
             .add(now, (number, piece), payload, &mut datagram);
         if !is_whole {
@@ -98,21 +98,21 @@ impl<P: Provider> Node<P> {
         (link, id): (LinkId, u8),
         piece: (Piece, &[u8]),
     ) -> Option<u64> {
-        let course = self.courses.get_mut(&link)?;
+        let path_set = self.path_sets.get_mut(&link)?;
         let provider = self.endpoint.provider();
         self.sealed.clear();
-        let numbered = course
+        let numbered = path_set
             .probe_sealer
             .seal(provider, now, piece, &mut self.sealed)
             .ok()?;
-        let path = course.path_mut(id)?;
+        let path = path_set.path_mut(id)?;
         let sealed = (numbered, self.sealed.as_slice());
         let is_sent = path.send(&mut self.plane, provider, now, (FlowId::PROBE, sealed));
         is_sent.then_some(numbered.number)
     }
 }
 
-impl CoursePath {
+impl PathEntry {
     /// Sends a sealed packet of `flow` to the first node of the path; false if it has no label there, or no room.
     pub(super) fn send<P: Provider>(
         &mut self,

@@ -34,9 +34,9 @@ impl<P: Provider> Node<P> {
             }
         }
         let paths = self
-            .courses
+            .path_sets
             .values_mut()
-            .flat_map(|course| &mut course.paths);
+            .flat_map(|path_set| &mut path_set.paths);
         for path in paths {
             path.watch.on_stall(now);
             path.quality.reset();
@@ -59,17 +59,17 @@ impl<P: Provider> Node<P> {
     /// Whether evidence against paths to a far end counts for less: this node does not keep up, or the far end says
     /// that it does not.
     pub(super) fn is_excused(&self, now: Instant, far: LinkId) -> bool {
-        let course = self.courses.get(&far);
+        let path_set = self.path_sets.get(&far);
         self.overload.is_overloaded(now)
-            || course.is_some_and(|course| now < course.far_overloaded_until)
+            || path_set.is_some_and(|path_set| now < path_set.far_overloaded_until)
     }
 
     /// Takes what the far end said with an answer to a probe: maybe that it does not keep up.
     pub(super) fn note_far_report(&mut self, now: Instant, far: LinkId, report: &DataReport) {
         if report.is_overloaded
-            && let Some(course) = self.courses.get_mut(&far)
+            && let Some(path_set) = self.path_sets.get_mut(&far)
         {
-            course.far_overloaded_until = now + LASTS;
+            path_set.far_overloaded_until = now + LASTS;
         }
     }
 
@@ -83,7 +83,7 @@ impl<P: Provider> Node<P> {
         self.overload.on_drops_so_far(now, drops);
         if let Some(figure) = self.overload.take_news(now) {
             self.stats.overloads = self.stats.overloads.saturating_add(1);
-            self.tell(Event::Overloaded {
+            self.emit(Event::Overloaded {
                 late: figure.late,
                 dropped: figure.dropped,
             });

@@ -28,7 +28,7 @@ impl<P: Provider> Node<P> {
         let tunnels = self.tunnels.as_mut();
         let told = tunnels.and_then(|tunnels| tunnels.on_listening(now, port, is_open));
         if let Some((game, address)) = told {
-            self.tell(match is_open {
+            self.emit(match is_open {
                 Ok(()) => Event::Listening { game, address },
                 Err(()) => Event::ListenFailed { game, address },
             });

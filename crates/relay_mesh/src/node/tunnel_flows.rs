@@ -9,7 +9,7 @@ use wire::{Instant, NodeId, SourceKey};
 use super::Node;
 use super::flow_side::{Side, TunnelSide};
 use super::flow_table::{Flow, Owner};
-use super::telling::{NODE_LEN, NODES_MAX};
+use super::proxy_header_sender::{NODE_LEN, NODES_MAX};
 use super::tunnel_conns::{Held, Tenant};
 use super::tunnels::Tunnels;
 use crate::config::{Game, Mode};
@@ -79,7 +79,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// Asks for ports, and ends the tunnels that nobody uses.
-    pub(super) fn tend_tunnels(&mut self, now: Instant) {
+    pub(super) fn run_tunnel_ports(&mut self, now: Instant) {
         let idle = self.config.flow_idle;
         let is_leaving = self.gossip.publisher().is_leaving();
         let Some(tunnels) = &mut self.tunnels else {
@@ -176,8 +176,8 @@ impl<P: Provider> Node<P> {
                 TunnelSide::Exit => document.may_enter(&held.game, &far),
             }
         };
-        let barred = tunnels.conns.iter().filter(is_barred);
-        barred.map(|(conn, _)| *conn).collect()
+        let path_backoff = tunnels.conns.iter().filter(is_barred);
+        path_backoff.map(|(conn, _)| *conn).collect()
     }
 
     fn end_mut(&mut self, flow: u32) -> Option<&mut Tunnel> {
@@ -270,7 +270,7 @@ impl<P: Provider> Node<P> {
             .zip(run.into_iter().chain(stream))
             .for_each(|(place, byte)| *place = byte);
         let mut nodes = [0; NODES_MAX * NODE_LEN];
-        let nodes = self.nodes_on_the_way(far, &mut nodes);
+        let nodes = self.path_node_ids(far, &mut nodes);
         let outbound_header = OutboundHeader {
             header,
             session,
@@ -317,11 +317,11 @@ impl<P: Provider> Node<P> {
         if tunnels.with(link, (TunnelSide::Exit, mode)).is_some() {
             return Err(FlowRefused::Full);
         }
-        if !self.ensure_course(now, link) {
+        if !self.ensure_path_set(now, link) {
             return Err(FlowRefused::Policy);
         }
-        let course = self.courses.get_mut(&link).ok_or(FlowRefused::Policy)?;
-        if !course.take_foreign_id(now, id) {
+        let path_set = self.path_sets.get_mut(&link).ok_or(FlowRefused::Policy)?;
+        if !path_set.accept_remote_id(now, id) {
             return Err(FlowRefused::BadId);
         }
         if !self.make_room(now, Owner::Entry(link)) {
@@ -341,9 +341,9 @@ impl<P: Provider> Node<P> {
             return Some(flow);
         }
         if far == LinkId::OWN {
-            return self.tunnel_here(now);
+            return self.local_tunnel(now);
         }
-        if !self.ensure_course(now, far) || !self.make_room(now, Owner::Own) {
+        if !self.ensure_path_set(now, far) || !self.make_room(now, Owner::Own) {
             return None;
         }
         // Flows are opened in the order of their numbers.
@@ -351,7 +351,7 @@ impl<P: Provider> Node<P> {
             return None;
         }
         self.ports.on_asked(now, TUNNELS, far);
-        let id = self.courses.get_mut(&far)?.take_flow_id(now);
+        let id = self.path_sets.get_mut(&far)?.take_flow_id(now);
         let open = FlowMessage::OpenTunnel { flow: id, mode };
         if !self.send_flow_message(now, far, &open) {
             return None;
@@ -392,7 +392,7 @@ impl<P: Provider> Node<P> {
             self.close_flow(now, index, FlowEnd::Local);
             return None;
         }
-        self.is_untended = true;
+        self.paths_dirty = true;
         Some(index)
     }
 }

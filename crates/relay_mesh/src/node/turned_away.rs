@@ -35,9 +35,9 @@ impl<P: Provider> Node<P> {
     }
 
     /// Tells what is due.
-    pub(super) fn tell_turned_away(&mut self, now: Instant) {
+    pub(super) fn emit_turned_away(&mut self, now: Instant) {
         for ((game, reason), (), count) in self.turned_away.take_due(now) {
-            self.tell(Event::TurnedAway {
+            self.emit(Event::TurnedAway {
                 game,
                 reason,
                 count,

@@ -47,9 +47,9 @@ impl<P: Provider> Node<P> {
     /// Returns the ways that packets take to the other ends of this node's flows, this node itself included
     /// where it is the exit of its own players.
     pub fn routes(&self) -> impl Iterator<Item = RouteView> {
-        let courses = self.courses.iter().filter_map(|(&link, course)| {
-            let path = |id: Option<u8>| id.and_then(|id| course.path(id));
-            let current = path(course.current);
+        let path_sets = self.path_sets.iter().filter_map(|(&link, path_set)| {
+            let path = |id: Option<u8>| id.and_then(|id| path_set.path(id));
+            let current = path(path_set.current);
             Some(RouteView {
                 far_end: self.peers.get(link)?.node,
                 path: current.map(|path| path.path.clone()),
@@ -64,7 +64,7 @@ impl<P: Provider> Node<P> {
                     let trip = path.watch.round_trip()?;
                     Some(trip.saturating_add(path.quality.figures().later()?))
                 }),
-                standby: path(course.standby).map(|path| path.path.clone()),
+                standby: path(path_set.standby).map(|path| path.path.clone()),
                 flows: self.flows.with(link).count(),
             })
         });
@@ -82,6 +82,6 @@ impl<P: Provider> Node<P> {
             standby: None,
             flows,
         });
-        courses.chain(here)
+        path_sets.chain(here)
     }
 }

@@ -49,7 +49,7 @@ impl Crowd {
                 recent: Cost::from_units(cost),
                 loss_price: Cost::ZERO,
                 loss: Loss::NONE,
-                standing: DataStanding::Good,
+                standing: DataHealth::Good,
             })
             .collect();
         let (now, penalties) = (self.now, &self.penalties);

@@ -93,7 +93,7 @@ fn flow(seed: u64, config: ChoiceConfig, rate: u64) -> Tally {
                     recent: cost,
                     loss_price: Cost::ZERO,
                     loss: Loss::NONE,
-                    standing: DataStanding::Good,
+                    standing: DataHealth::Good,
                 }
             })
             .collect();

@@ -24,7 +24,7 @@ use crate::measure::Health;
 impl<P: Provider> Node<P> {
     /// Sends what goes to an address also over the paths and by the detours of the far ends said to be there;
     /// returns whether it may go directly.
-    pub(super) fn send_aside(
+    pub(super) fn send_via_relay(
         &mut self,
         now: Instant,
         transmit: &Transmit<SocketAddr>,
@@ -33,7 +33,7 @@ impl<P: Provider> Node<P> {
         let to = transmit.destination;
         let detours = self.detours.list.iter();
         let found =
-            detours.filter(|(far, detour)| detour.address == to && !self.is_anothers(**far, to));
+            detours.filter(|(far, detour)| detour.address == to && !self.owned_by_other(**far, to));
         let found: Vec<LinkId> = found.map(|(far, _)| *far).collect();
         let cost = u32::try_from(buf.len()).unwrap_or(u32::MAX);
         let mut may_go = true;
@@ -59,7 +59,7 @@ impl<P: Provider> Node<P> {
 
     /// Whether a relay of detours, or a neighbour that is reached, is at an address: what goes there
     /// goes by no detour, or it would feed itself. Anybody's record may name any address.
-    fn is_anothers(&self, far: LinkId, address: SocketAddr) -> bool {
+    fn owned_by_other(&self, far: LinkId, address: SocketAddr) -> bool {
         let is_relay = |link| {
             let mut detours = self.detours.list.values();
             detours.any(|detour| detour.relay == link)
@@ -79,7 +79,7 @@ impl<P: Provider> Node<P> {
         };
         let is_done = match detoured.leg {
             DetourLeg::First => self.pass_on(now, link, detoured),
-            DetourLeg::Second => self.take_aside(now, link, detoured),
+            DetourLeg::Second => self.recv_via_relay(now, link, detoured),
         };
         if !is_done {
             self.stats.detours_refused = self.stats.detours_refused.saturating_add(1);
@@ -111,7 +111,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// Takes a datagram of a far end that a neighbour passed on; false where it is not believed.
-    fn take_aside(&mut self, now: Instant, relay: LinkId, detoured: Detoured<'_>) -> bool {
+    fn recv_via_relay(&mut self, now: Instant, relay: LinkId, detoured: Detoured<'_>) -> bool {
         let first = detoured.datagram.first();
         let is_frame = first.is_none_or(|first| HopHeader::claims(*first));
         let far = self.peers.find(&detoured.node).filter(|far| *far != relay);
@@ -186,7 +186,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// Begins and ends detours, and takes other relays where theirs are gone.
-    pub(super) fn tend_detours(&mut self, now: Instant) {
+    pub(super) fn run_detours(&mut self, now: Instant) {
         let wanted = self.far_ends();
         self.detours
             .missing
@@ -289,8 +289,8 @@ impl<P: Provider> Node<P> {
     /// Whether paths to others pass a node.
     fn is_passed(&self, link: LinkId) -> bool {
         let node = self.peers.get(link).map(|peer| peer.node);
-        let others = self.courses.iter().filter(|(far, _)| **far != link);
-        let mut paths = others.flat_map(|(_, course)| &course.paths);
+        let others = self.path_sets.iter().filter(|(far, _)| **far != link);
+        let mut paths = others.flat_map(|(_, path_set)| &path_set.paths);
         paths.any(|path| node.is_some_and(|node| path.path.relays.contains(&node)))
     }
 
@@ -298,12 +298,12 @@ impl<P: Provider> Node<P> {
     ///
     /// A document may allow many exits: they are looked for once a second, and once the games change.
     fn far_ends(&mut self) -> BTreeSet<LinkId> {
-        if !self.detours.knows_exits || self.beats.is_multiple_of(10) {
+        if !self.detours.knows_exits || self.ticks.is_multiple_of(10) {
             self.detours.knows_exits = true;
-            let exits = self.wished_exits().into_iter();
+            let exits = self.target_exits().into_iter();
             self.detours.exits = exits.filter_map(|exit| self.peers.find(&exit)).collect();
         }
-        let flows = self.courses.keys().copied();
+        let flows = self.path_sets.keys().copied();
         flows.chain(self.detours.exits.iter().copied()).collect()
     }
 
@@ -333,8 +333,8 @@ impl<P: Provider> Node<P> {
         let node = self.peers.get(far)?.node;
         let graph = &self.known_routes.newest()?.graph;
         let (own, end) = (graph.index(&self.own)?, graph.index(&node)?);
-        let course = self.courses.get(&far);
-        let in_use = course.and_then(|course| course.path(course.current?));
+        let path_set = self.path_sets.get(&far);
+        let in_use = path_set.and_then(|path_set| path_set.path(path_set.current?));
         let neighbours = self.peers.up().filter_map(|(link, peer, _)| {
             let index = graph.index(&peer.node)?;
             let cost = graph.link(own, index).plus(graph.link(index, end));

@@ -15,7 +15,7 @@ use crate::server_header::{HeaderExtras, HeaderTiming, ServerHeader};
 
 /// Of whom the server is told.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told {
+pub(super) struct HeaderState {
     /// The player, as the entry sees him.
     pub(super) player: SocketAddr,
     /// The node that sent him here.
@@ -40,19 +40,19 @@ impl ServerHeader {
 
 impl<P: Provider> Node<P> {
     /// Queues a datagram to a server, behind a header that says whom it is from.
-    pub(super) fn push_told(
+    pub(super) fn push_with_header(
         &mut self,
         leg: Leg,
-        (header, told): (ServerHeader, Told),
+        (header, state): (ServerHeader, HeaderState),
         datagram: &[u8],
     ) {
         let subject = Subject::Flow(Ends {
             transport: Transport::Datagram,
-            source: told.player,
+            source: state.player,
             destination: leg.address,
         });
         let run = self.config.instance.0.to_be_bytes();
-        let session = [run, told.serial.to_be_bytes()];
+        let session = [run, state.serial.to_be_bytes()];
         let mut nodes = [0; NODES_MAX * NODE_LEN];
         let mut tlvs = [Tlv {
             kind: TlvKind::NOOP,
@@ -69,10 +69,7 @@ impl<P: Provider> Node<P> {
             add(TlvKind::SESSION_ID, session.as_flattened());
         }
         if header.extras.contains(HeaderExtras::NODES) {
-            add(
-                TlvKind::NODES,
-                self.nodes_on_the_way(told.entry, &mut nodes),
-            );
+            add(TlvKind::NODES, self.path_node_ids(state.entry, &mut nodes));
         }
         let tlvs = tlvs.get(..count).unwrap_or_default();
         let outbox = &mut self.plane.outbox;
@@ -93,13 +90,13 @@ impl<P: Provider> Node<P> {
     }
 
     /// Writes the nodes between a player and this exit into `place`, his entry first.
-    pub(super) fn nodes_on_the_way<'a>(
+    pub(super) fn path_node_ids<'a>(
         &self,
         entry: LinkId,
         place: &'a mut [u8; NODES_MAX * NODE_LEN],
     ) -> &'a [u8] {
-        let course = self.courses.get(&entry);
-        let path = course.and_then(|course| course.path(course.current?));
+        let path_set = self.path_sets.get(&entry);
+        let path = path_set.and_then(|path_set| path_set.path(path_set.current?));
         let relays: &[NodeId] = path.map_or(&[], |path| &path.path.relays);
         let first = self.peers.get(entry).map(|peer| peer.node);
         // Our way leads from here to there.

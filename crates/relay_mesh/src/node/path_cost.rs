@@ -5,15 +5,15 @@ use core::time::Duration;
 use crypto::Aead;
 use wire::Instant;
 
-use super::course::{Course, CoursePath};
 use super::known_routes::Routed;
-use crate::choice::{Candidate, ChoiceConfig, DataStanding};
+use super::path_set::{PathEntry, PathSet};
+use crate::choice::{Candidate, ChoiceConfig, DataHealth};
 use crate::cost::{Cost, CostModel, Loss};
 use crate::path_watch::PathState;
 use crate::routes::Path;
 
 /// A path and its prices.
-pub(super) struct Priced {
+pub(super) struct PathCost {
     pub(super) path: Path,
     pub(super) cost: Cost,
     /// Whether a relay of it says that it takes no flows any more.
@@ -24,8 +24,8 @@ pub(super) struct Priced {
     /// they are few.
     probed: Option<(Loss, Loss)>,
     /// What its links lose, by link state.
-    said: Loss,
-    pub(super) standing: DataStanding,
+    advertised: Loss,
+    pub(super) standing: DataHealth,
 }
 
 /// What link state says of a path.
@@ -78,20 +78,20 @@ impl LinkState {
     }
 }
 
-impl<A> Course<A> {
+impl<A> PathSet<A> {
     /// Compares what paths take with what `said` makes of them; returns how many are refuted now.
     ///
     /// A path that never took what its links are said to take is refuted soon, and its relays are backed off: no link
     /// of it has changed since it was set up, or link state has not caught up with the change.
-    pub(super) fn refute(&mut self, now: Instant, said: impl Fn(&Path) -> Cost) -> u64 {
+    pub(super) fn refute(&mut self, now: Instant, advertised: impl Fn(&Path) -> Cost) -> u64 {
         let mut count = 0_u64;
         for path in self.paths.iter_mut().filter(|path| path.is_watched()) {
-            let took = path.watch.round_trip().filter(|_| path.watch.is_proved());
+            let measured = path.watch.round_trip().filter(|_| path.watch.is_proved());
             // While answers stay away nobody knows what it takes.
-            if let Some(took) = took.filter(|_| path.watch.state(now) == PathState::Good) {
-                let (said, took) = (said(&path.path), from_span(took));
-                let is_new = self.refuted.look(now, &path.path, said, took);
-                let is_early = path.is_refuted_early(now, said, took);
+            if let Some(measured) = measured.filter(|_| path.watch.state(now) == PathState::Good) {
+                let (advertised, measured) = (advertised(&path.path), from_span(measured));
+                let is_new = self.audit.observe(now, &path.path, advertised, measured);
+                let is_early = path.is_refuted_early(now, advertised, measured);
                 if is_early {
                     path.failed_at = Some(now);
                     self.backoff.add(now, &path.path);
@@ -103,15 +103,15 @@ impl<A> Course<A> {
     }
 
     /// Takes what each path takes by link state while its probes take no longer than usual.
-    pub(super) fn note_delays(&mut self, said: impl Fn(&Path) -> Cost) {
+    pub(super) fn note_delays(&mut self, advertised: impl Fn(&Path) -> Cost) {
         let paths = self.paths.iter_mut().filter(|path| path.is_watched());
         for path in paths.filter(|path| !path.watch.has_grown()) {
-            path.usual_delay = Some(said(&path.path)).filter(|cost| cost.is_routable());
+            path.usual_delay = Some(advertised(&path.path)).filter(|cost| cost.is_routable());
         }
     }
 }
 
-impl CoursePath {
+impl PathEntry {
     /// Returns what it cost in the newest 200 ms, where it costs this by link state: more than that if its probes take
     /// longer and link state has not caught up, or its data takes longer than they do.
     fn recent(
@@ -134,12 +134,12 @@ impl CoursePath {
 
     /// Takes what a path is said to take and what it takes; returns whether it has never taken what it is said to,
     /// for [`EARLY_PROOF`]; not again while it counts as failing.
-    fn is_refuted_early(&mut self, now: Instant, said: Cost, took: Cost) -> bool {
+    fn is_refuted_early(&mut self, now: Instant, advertised: Cost, measured: Cost) -> bool {
         let since = *self.proved_at.get_or_insert(now);
-        if self.has_fitted || !said.is_routable() {
+        if self.has_fitted || !advertised.is_routable() {
             return false;
         }
-        self.has_fitted = !is_far_over(said, took);
+        self.has_fitted = !is_far_over(advertised, measured);
         let is_due = now.saturating_since(since) >= EARLY_PROOF && !self.is_failing(now);
         !self.has_fitted && is_due
     }
@@ -152,21 +152,21 @@ pub(super) fn expected(newest: Option<&Routed>, path: &Path, model: &CostModel) 
         relays: Vec::new(),
         destination: path.destination,
     };
-    let said = LinkState::of(newest, path, model).delay();
+    let advertised = LinkState::of(newest, path, model).delay();
     let back = LinkState::of(newest, &direct, model).delay();
     if back.is_routable() {
-        said.plus(back.less(said).percent(50))
+        advertised.plus(back.less(advertised).percent(50))
     } else {
-        said
+        advertised
     }
 }
 
 /// Whether a path took so much longer than it is said to that link state cannot be late with that.
-pub(super) fn is_far_over(said: Cost, took: Cost) -> bool {
-    took > said.plus(EARLY_MARGIN.max(said.percent(EARLY_MARGIN_PERCENT)))
+pub(super) fn is_far_over(advertised: Cost, measured: Cost) -> bool {
+    measured > advertised.plus(EARLY_MARGIN.max(advertised.percent(EARLY_MARGIN_PERCENT)))
 }
 
-impl Priced {
+impl PathCost {
     /// Adds what the path's own probes say to what link state says.
     ///
     /// Link state calls a link dead as soon as answers stay away. Where they still come over the
@@ -174,33 +174,35 @@ impl Priced {
     /// relay on it may no longer be passed.
     pub(super) fn new<A: Aead>(
         now: Instant,
-        course: &Course<A>,
+        path_set: &PathSet<A>,
         path: Path,
-        said: LinkState,
+        advertised: LinkState,
     ) -> Self {
-        let watched = course.find(&path).filter(|path| path.is_watched());
+        let watched = path_set.find(&path).filter(|path| path.is_watched());
         let lives = watched.filter(|path| {
-            said.may_pass
-                && Some(path.id) == course.current
+            advertised.may_pass
+                && Some(path.id) == path_set.current
                 && path.watch.state(now) < PathState::Dead
         });
         let (cost, loss_price) = match lives.and_then(|path| path.watch.round_trip()) {
-            Some(round_trip) if !said.cost.is_routable() => (from_span(round_trip), Cost::ZERO),
-            _ if course.barred.holds(now, &path) => (Cost::UNROUTABLE, Cost::ZERO),
+            Some(round_trip) if !advertised.cost.is_routable() => {
+                (from_span(round_trip), Cost::ZERO)
+            }
+            _ if path_set.path_backoff.is_blocked(now, &path) => (Cost::UNROUTABLE, Cost::ZERO),
             // What link state says of it may have been refuted.
             _ => {
-                let excess = course.refuted.excess(now, &path);
-                (said.cost.plus(excess), said.loss_price)
+                let excess = path_set.audit.excess(now, &path);
+                (advertised.cost.plus(excess), advertised.loss_price)
             }
         };
-        let choice = course.choice.config();
+        let choice = path_set.choice.config();
         let recent = watched.map_or(cost, |path| path.recent(now, (cost, loss_price), choice));
         let standing = if watched.is_some_and(|path| path.is_failing(now)) {
-            DataStanding::Failing
-        } else if course.backoff.holds(now, &path) {
-            DataStanding::BackedOff
+            DataHealth::Failing
+        } else if path_set.backoff.holds(now, &path) {
+            DataHealth::BackedOff
         } else {
-            DataStanding::Good
+            DataHealth::Good
         };
         let probed = watched.and_then(|path| {
             let (lost, decided) = path.watch.lost(now);
@@ -210,11 +212,11 @@ impl Priced {
         Self {
             path,
             cost,
-            is_draining: said.is_draining,
+            is_draining: advertised.is_draining,
             recent,
             loss_price,
             probed,
-            said: said.loss,
+            advertised: advertised.loss,
             standing,
         }
     }
@@ -230,7 +232,7 @@ impl Priced {
         let loss = match self.probed {
             _ if is_in_use => proved,
             Some((_, shown)) => shown,
-            None => proved.min(self.said),
+            None => proved.min(self.advertised),
         };
         Candidate {
             path: &self.path,

@@ -5,11 +5,11 @@ use core::time::Duration;
 use crypto::Provider;
 use wire::{Instant, NodeId};
 
-use super::course::{Course, CoursePath, OVERLAP_MIN};
-use super::priced::{LinkState, Priced, expected, from_span, is_far_over};
-use super::wanting::{HURRY, SPARE_AFTER};
-use super::{Node, barred};
-use crate::choice::{Candidate, Choice, DataStanding, Reason};
+use super::label_scheduler::{FAILOVER_PRIORITY, SPARE_AFTER};
+use super::path_cost::{LinkState, PathCost, expected, from_span, is_far_over};
+use super::path_set::{OVERLAP_MIN, PathEntry, PathSet};
+use super::{Node, path_backoff};
+use crate::choice::{Candidate, Choice, DataHealth, Reason};
 use crate::config::Mode;
 use crate::event::{Event, RouteCause};
 use crate::flow_key::{FlowId, FlowOpener, FlowSealer};
@@ -19,8 +19,8 @@ use crate::routes::Path;
 
 impl<P: Provider> Node<P> {
     /// Makes the course to a far end where there is none; false where there is no session.
-    pub(super) fn ensure_course(&mut self, now: Instant, link: LinkId) -> bool {
-        if self.courses.contains_key(&link) {
+    pub(super) fn ensure_path_set(&mut self, now: Instant, link: LinkId) -> bool {
+        if self.path_sets.contains_key(&link) {
             return true;
         }
         let Some(session) = self.peers.session(link) else {
@@ -41,29 +41,29 @@ impl<P: Provider> Node<P> {
             FlowOpener::new(provider, exporter, FlowId::PROBE, end.receives()),
         );
         let choice = Choice::new(now, self.config.choice, self.generator.next_u64());
-        let mut course = Course::new(now, end, keys, choice);
-        course.salt = self.generator.next_u64();
-        self.courses.insert(link, course);
-        self.is_untended = true;
+        let mut path_set = PathSet::new(now, end, keys, choice);
+        path_set.salt = self.generator.next_u64();
+        self.path_sets.insert(link, path_set);
+        self.paths_dirty = true;
         true
     }
 
     /// Looks at one course: what failed, where packets should go, what to set up, what to move.
-    pub(super) fn tend_course(&mut self, now: Instant, link: LinkId) {
+    pub(super) fn run_path_set(&mut self, now: Instant, link: LinkId) {
         self.end_overdue_setups(now, link);
         self.tell_closes(now, link);
         let is_overloaded = self.is_excused(now, link);
         let has_flows = self.flows.with(link).next().is_some();
-        let Some(course) = self.courses.get_mut(&link) else {
+        let Some(path_set) = self.path_sets.get_mut(&link) else {
             return;
         };
-        if !has_flows && now.saturating_since(course.used) >= self.config.flow_idle {
-            self.rest_course(now, link);
+        if !has_flows && now.saturating_since(path_set.used) >= self.config.flow_idle {
+            self.rest_path_set(now, link);
             return;
         }
-        let is_busy = now.saturating_since(course.used) < BUSY_AFTER;
-        let current = course.current;
-        for path in &mut course.paths {
+        let is_busy = now.saturating_since(path_set.used) < BUSY_AFTER;
+        let current = path_set.current;
+        for path in &mut path_set.paths {
             let carries = is_busy && Some(path.id) == current;
             let pace = if carries {
                 PathPace::Busy
@@ -73,21 +73,21 @@ impl<P: Provider> Node<P> {
             path.watch.set_pace(now, pace);
         }
         // What either end does not get done itself is no path's fault, unless nothing comes for long.
-        let is_silent = |path: &CoursePath| {
+        let is_silent = |path: &PathEntry| {
             let since = path.watch.silent_since();
             since.is_some_and(|since| now.saturating_since(since) >= SILENT)
         };
         if is_overloaded {
-            for path in &mut course.paths {
+            for path in &mut path_set.paths {
                 path.quality.reset();
             }
         }
         // The one in use last, so that it is left for none that is dead too.
-        let is_dead = |path: &&CoursePath| {
+        let is_dead = |path: &&PathEntry| {
             let is_dead = path.is_watched() && path.watch.state(now) == PathState::Dead;
             is_dead && (!is_overloaded || is_silent(path))
         };
-        let dead = course.paths.iter().filter(is_dead).map(|path| path.id);
+        let dead = path_set.paths.iter().filter(is_dead).map(|path| path.id);
         let mut dead: Vec<u8> = dead.collect();
         dead.sort_by_key(|id| Some(*id) == current);
         for id in dead {
@@ -99,9 +99,9 @@ impl<P: Provider> Node<P> {
         self.leave_lost_exit(now, link);
         self.tell_opens(now, link);
         if self
-            .courses
+            .path_sets
             .get_mut(&link)
-            .is_some_and(|course| course.take_search(now))
+            .is_some_and(|path_set| path_set.take_search(now))
         {
             self.set_up_missing(now, link);
         }
@@ -109,22 +109,22 @@ impl<P: Provider> Node<P> {
 
     /// Gives up the paths of a course that nobody uses. The course itself lives as long as its
     /// session: its numbers and flow ids must not come again under the session's keys.
-    fn rest_course(&mut self, now: Instant, link: LinkId) {
-        let Some(course) = self.courses.get_mut(&link) else {
+    fn rest_path_set(&mut self, now: Instant, link: LinkId) {
+        let Some(path_set) = self.path_sets.get_mut(&link) else {
             return;
         };
-        (course.current, course.standby, course.previous) = (None, None, None);
-        for path in core::mem::take(&mut course.paths) {
+        (path_set.current, path_set.standby, path_set.previous) = (None, None, None);
+        for path in core::mem::take(&mut path_set.paths) {
             self.release(now, path);
         }
     }
 
     /// Takes the end of a session with the far end: all flows with it end.
-    pub(super) fn end_course(&mut self, now: Instant, link: LinkId) {
-        let Some(course) = self.courses.remove(&link) else {
+    pub(super) fn end_path_set(&mut self, now: Instant, link: LinkId) {
+        let Some(path_set) = self.path_sets.remove(&link) else {
             return;
         };
-        for path in course.paths {
+        for path in path_set.paths {
             self.release(now, path);
         }
         self.end_flows_with(now, link);
@@ -135,18 +135,18 @@ impl<P: Provider> Node<P> {
     /// Takes the end of the session with a node that paths may pass.
     pub(super) fn leave_link(&mut self, now: Instant, link: LinkId, node: NodeId) {
         let hit: Vec<(LinkId, u8)> = self
-            .courses
+            .path_sets
             .iter()
-            .flat_map(|(course, state)| state.paths.iter().map(move |path| (*course, path)))
+            .flat_map(|(path_set, state)| state.paths.iter().map(move |path| (*path_set, path)))
             .filter(|(_, path)| {
                 path.first == link || path.setups.iter().any(|setup| setup.passes(node))
             })
-            .map(|(course, path)| (course, path.id))
+            .map(|(path_set, path)| (path_set, path.id))
             .collect();
-        for (course, path) in hit {
-            self.fail_path(now, course, path);
+        for (path_set, path) in hit {
+            self.fail_path(now, path_set, path);
         }
-        self.is_untended = true;
+        self.paths_dirty = true;
     }
 
     /// Gives a path up for a while; packets go elsewhere at once.
@@ -154,19 +154,21 @@ impl<P: Provider> Node<P> {
     /// Its relays get a bad name, for all courses, only where another path to the same far end
     /// carried meanwhile: else the far end may have failed, or this node's own line.
     pub(super) fn fail_path(&mut self, now: Instant, link: LinkId, id: u8) {
-        let Some(course) = self.courses.get_mut(&link) else {
+        let Some(path_set) = self.path_sets.get_mut(&link) else {
             return;
         };
-        let was_current = course.current == Some(id);
-        let standby = course.standby.filter(|standby| *standby != id);
-        let Some(failed) = course.remove_path(id) else {
+        let was_current = path_set.current == Some(id);
+        let standby = path_set.standby.filter(|standby| *standby != id);
+        let Some(failed) = path_set.remove_path(id) else {
             return;
         };
-        course.decide_at = now;
-        course.search_from(now);
-        course.barred.add(now, failed.path.clone(), barred::FAILED);
+        path_set.decide_at = now;
+        path_set.search_from(now);
+        path_set
+            .path_backoff
+            .add(now, failed.path.clone(), path_backoff::FAILED);
         let is_its_own_fault = failed.watch.silent_since().is_some_and(|since| {
-            let mut others = course.paths.iter();
+            let mut others = path_set.paths.iter();
             others.any(|other| other.watch.carried_after(since))
         });
         if is_its_own_fault {
@@ -178,7 +180,7 @@ impl<P: Provider> Node<P> {
             }
         }
         if was_current {
-            course.hurry_until = now + HURRY;
+            path_set.failover_deadline = now + FAILOVER_PRIORITY;
         }
         if was_current && let Some(standby) = standby {
             let newest = self.known_routes.newest();
@@ -192,46 +194,46 @@ impl<P: Provider> Node<P> {
             self.take_path(now, link, standby, (from, cause));
         }
         self.release(now, failed);
-        self.is_untended = true;
+        self.paths_dirty = true;
     }
 
     /// Lets the choice look at the routes, and keeps the paths that it wants.
     fn decide(&mut self, now: Instant, link: LinkId) {
         let is_overloaded = self.is_excused(now, link);
-        let course = self.courses.get(&link);
+        let path_set = self.path_sets.get(&link);
         let (Some(far), true) = (
             self.peers.get(link).map(|peer| peer.node),
-            course.is_some_and(|course| now >= course.decide_at),
+            path_set.is_some_and(|path_set| now >= path_set.decide_at),
         ) else {
             return;
         };
         self.renew_routes(now);
-        let Some(course) = self.courses.get_mut(&link) else {
+        let Some(path_set) = self.path_sets.get_mut(&link) else {
             return;
         };
-        let in_use = course.current.and_then(|id| course.path(id));
+        let in_use = path_set.current.and_then(|id| path_set.path(id));
         if is_overloaded && let Some(in_use) = in_use {
             // Link state says that a relay drains: that is no measurement.
             let (newest, model) = (self.known_routes.newest(), &self.config.cost);
             if !LinkState::of(newest, &in_use.path, model).is_draining {
-                course.decide_at = now + DECIDE;
+                path_set.decide_at = now + DECIDE;
                 return;
             }
         }
-        let avoided = course.backoff.held(now);
+        let avoided = path_set.backoff.held(now);
         let Some(routes) = self.known_routes.alternatives(now, far, &avoided) else {
-            self.is_untended = true;
+            self.paths_dirty = true;
             return;
         };
         let mut paths = routes.to_vec();
-        let Some(course) = self.courses.get_mut(&link) else {
+        let Some(path_set) = self.path_sets.get_mut(&link) else {
             return;
         };
-        course.decide_at = now + DECIDE;
+        path_set.decide_at = now + DECIDE;
         // The one in use may be no longer among the best.
-        let current = course.current.and_then(|id| course.path(id));
+        let current = path_set.current.and_then(|id| path_set.path(id));
         let in_use = current.map(|path| path.path.clone());
-        let chosen = course.choice.current().cloned();
+        let chosen = path_set.choice.current().cloned();
         for path in [in_use, chosen].into_iter().flatten() {
             if !paths.contains(&path) {
                 paths.push(path);
@@ -243,36 +245,36 @@ impl<P: Provider> Node<P> {
         let refuted = if is_overloaded {
             0
         } else {
-            course.refute(now, |path| expected(newest, path, model))
+            path_set.refute(now, |path| expected(newest, path, model))
         };
-        course.note_delays(|path| LinkState::of(newest, path, model).delay());
+        path_set.note_delays(|path| LinkState::of(newest, path, model).delay());
         self.stats.paths_refuted = self.stats.paths_refuted.saturating_add(refuted);
-        let candidates: Vec<Priced> = paths
+        let candidates: Vec<PathCost> = paths
             .into_iter()
             .map(|path| {
                 let said = LinkState::of(newest, &path, model);
-                Priced::new(now, course, path, said)
+                PathCost::new(now, path_set, path, said)
             })
             .collect();
         self.choose(now, link, &candidates);
     }
 
-    fn choose(&mut self, now: Instant, link: LinkId, candidates: &[Priced]) {
-        let Some(course) = self.courses.get_mut(&link) else {
+    fn choose(&mut self, now: Instant, link: LinkId, candidates: &[PathCost]) {
+        let Some(path_set) = self.path_sets.get_mut(&link) else {
             return;
         };
-        let chosen = course.choice.current();
+        let chosen = path_set.choice.current();
         let in_use = candidates
             .iter()
-            .find(|priced| Some(&priced.path) == chosen);
+            .find(|path_cost| Some(&path_cost.path) == chosen);
         let offers: Vec<Candidate<'_>> = candidates
             .iter()
-            .map(|priced| priced.offer(in_use))
+            .map(|path_cost| path_cost.offer(in_use))
             .collect();
-        if let Some(change) = course.choice.decide(now, &offers, &self.penalties) {
+        if let Some(change) = path_set.choice.decide(now, &offers, &self.penalties) {
             // A path that is there may have labels of no flow but probes.
-            course.search_from(now);
-            course.cause = match change.reason {
+            path_set.search_from(now);
+            path_set.cause = match change.reason {
                 Reason::First => RouteCause::First,
                 Reason::Dead if in_use.is_some_and(|before| before.is_draining) => {
                     RouteCause::Drained
@@ -281,9 +283,11 @@ impl<P: Provider> Node<P> {
                 Reason::Degraded => RouteCause::Degraded,
                 Reason::Better => RouteCause::Better,
             };
-            if let Some(before) = in_use.filter(|_| course.cause == RouteCause::Degraded) {
-                let now_taken = candidates.iter().find(|priced| priced.path == change.to);
-                if course.backoff.remembers(now, &change.to) {
+            if let Some(before) = in_use.filter(|_| path_set.cause == RouteCause::Degraded) {
+                let now_taken = candidates
+                    .iter()
+                    .find(|path_cost| path_cost.path == change.to);
+                if path_set.backoff.remembers(now, &change.to) {
                     // Whoever held up data before may claim too little again.
                 } else if now_taken.is_some_and(|to| to.cost < before.cost) {
                     for node in &before.path.relays {
@@ -293,8 +297,8 @@ impl<P: Provider> Node<P> {
                     // What the far end alone says is held against nobody else.
                     let path = before.path.clone();
                     // Its links are still said to be better: a relay holds up what it carries, or drops it.
-                    course.backoff.add(now, &path);
-                    course.barred.add(now, path, barred::DEGRADED);
+                    path_set.backoff.add(now, &path);
+                    path_set.path_backoff.add(now, path, path_backoff::DEGRADED);
                 }
             }
         }
@@ -304,25 +308,27 @@ impl<P: Provider> Node<P> {
             .filter_map(|(_, index)| self.flows.get(index))
             .any(|flow| flow.mode != Mode::Single);
         // What it shall stand in for is the path in use, until packets move.
-        let in_use = course.current.and_then(|id| course.path(id));
+        let in_use = path_set.current.and_then(|id| path_set.path(id));
         let wants_spare = wants_warm
-            || now < course.suspect_until
+            || now < path_set.suspect_until
             || in_use.is_some_and(|path| path.is_short(now));
         let in_use = in_use.map(|path| path.path.clone());
-        let in_use = in_use.or_else(|| course.choice.current().cloned());
-        course.spare = in_use.as_ref().and_then(|in_use| {
+        let in_use = in_use.or_else(|| path_set.choice.current().cloned());
+        path_set.spare = in_use.as_ref().and_then(|in_use| {
             let penalties = &self.penalties;
             candidates
                 .iter()
-                .filter(|priced| priced.cost.is_routable() && is_apart(&priced.path, in_use))
-                .filter(|priced| wants_spare || priced.path.relays.is_empty())
-                .min_by_key(|priced| {
-                    let is_suspect = priced.standing != DataStanding::Good
-                        || penalties.is_suppressed(now, &priced.path)
-                        || course.barred.remembers(now, &priced.path);
-                    (is_suspect, priced.cost, priced.path.clone())
+                .filter(|path_cost| {
+                    path_cost.cost.is_routable() && is_apart(&path_cost.path, in_use)
                 })
-                .map(|priced| priced.path.clone())
+                .filter(|path_cost| wants_spare || path_cost.path.relays.is_empty())
+                .min_by_key(|path_cost| {
+                    let is_suspect = path_cost.standing != DataHealth::Good
+                        || penalties.is_suppressed(now, &path_cost.path)
+                        || path_set.path_backoff.failed_recently(now, &path_cost.path);
+                    (is_suspect, path_cost.cost, path_cost.path.clone())
+                })
+                .map(|path_cost| path_cost.path.clone())
         });
         // Nobody needs it now where nobody wants a second path at all times.
         let spare_from = if wants_warm { now } else { now + SPARE_AFTER };
@@ -332,31 +338,31 @@ impl<P: Provider> Node<P> {
     /// Adds the paths that are wanted and drops those that are not; a new one that would only be a spare one asks
     /// for nothing before `spare_from`.
     fn keep_paths(&mut self, now: Instant, link: LinkId, spare_from: Instant) {
-        let Some(course) = self.courses.get_mut(&link) else {
+        let Some(path_set) = self.path_sets.get_mut(&link) else {
             return;
         };
-        let wanted = course.choice.current().cloned();
-        let spare = course.spare.clone();
-        if course.previous.is_some_and(|(_, until)| until <= now) {
-            course.previous = None;
+        let wanted = path_set.choice.current().cloned();
+        let spare = path_set.spare.clone();
+        if path_set.previous.is_some_and(|(_, until)| until <= now) {
+            path_set.previous = None;
         }
         // Until the spare path is proved, the one before it stands by.
-        let is_proved = |path: &CoursePath| path.is_proved(now);
-        let next = spare.as_ref().map(|spare| course.find(spare));
+        let is_proved = |path: &PathEntry| path.is_proved(now);
+        let next = spare.as_ref().map(|spare| path_set.find(spare));
         let is_awaited = next.is_some_and(|next| !next.is_some_and(is_proved));
-        let stays = course.standby.filter(|id| {
-            is_awaited && Some(*id) != course.current && course.path(*id).is_some_and(is_proved)
+        let stays = path_set.standby.filter(|id| {
+            is_awaited && Some(*id) != path_set.current && path_set.path(*id).is_some_and(is_proved)
         });
         // The way without a relay has labels of all flows: no shortage of some is a reason to give them back.
-        let in_use = course.current.and_then(|id| course.path(id));
+        let in_use = path_set.current.and_then(|id| path_set.path(id));
         let is_short = in_use.is_some_and(|path| path.is_short(now));
-        let mut idle: Vec<u8> = course
+        let mut idle: Vec<u8> = path_set
             .paths
             .iter()
             .filter(|path| {
-                Some(path.id) != course.current
+                Some(path.id) != path_set.current
                     && Some(path.id) != stays
-                    && course
+                    && path_set
                         .previous
                         .is_none_or(|(previous, _)| previous != path.id)
                     && Some(&path.path) != wanted.as_ref()
@@ -366,11 +372,11 @@ impl<P: Provider> Node<P> {
             .map(|path| path.id)
             .collect();
         let coming = [&wanted, &spare].into_iter().flatten();
-        let coming = coming.filter(|path| course.find(path).is_none()).count();
-        course.spare_leant_on(now, &mut idle, coming);
-        let idle: Vec<CoursePath> = idle
+        let coming = coming.filter(|path| path_set.find(path).is_none()).count();
+        path_set.retain_fallback_paths(now, &mut idle, coming);
+        let idle: Vec<PathEntry> = idle
             .into_iter()
-            .filter_map(|id| course.remove_path(id))
+            .filter_map(|id| path_set.remove_path(id))
             .collect();
         let is_wanted = |path: &Path| Some(path) == wanted.as_ref();
         for path in [&wanted, &spare].into_iter().flatten() {
@@ -378,24 +384,24 @@ impl<P: Provider> Node<P> {
                 .peers
                 .find(&path.next_hop())
                 .filter(|first| self.peers.carries(*first));
-            let Some(first) = first.filter(|_| !course.barred.holds(now, path)) else {
+            let Some(first) = first.filter(|_| !path_set.path_backoff.is_blocked(now, path)) else {
                 continue;
             };
-            if course.find(path).is_none() {
-                course.add_path(now, path.clone(), first);
+            if path_set.find(path).is_none() {
+                path_set.add_path(now, path.clone(), first);
                 if self.peers.is_small(first)
-                    && let Some(added) = course.paths.last_mut()
+                    && let Some(added) = path_set.paths.last_mut()
                 {
                     added.quality.send_in_pieces();
                 }
                 let from = if is_wanted(path) { now } else { spare_from };
-                course.put_off(path, from);
+                path_set.defer(path, from);
             } else if is_wanted(path) {
-                course.put_off(path, now);
+                path_set.defer(path, now);
             }
         }
-        course.standby = spare
-            .and_then(|spare| course.find(&spare))
+        path_set.standby = spare
+            .and_then(|spare| path_set.find(&spare))
             .filter(|path| is_proved(path))
             .map(|path| path.id)
             .or(stays);
@@ -406,19 +412,19 @@ impl<P: Provider> Node<P> {
 
     /// Moves packets to the path that is wanted, once it is proved.
     fn move_if_ready(&mut self, now: Instant, link: LinkId) {
-        let Some(course) = self.courses.get(&link) else {
+        let Some(path_set) = self.path_sets.get(&link) else {
             return;
         };
-        let wanted = course
+        let wanted = path_set
             .choice
             .current()
-            .and_then(|wanted| course.find(wanted));
-        let Some(to) = wanted.filter(|path| Some(path.id) != course.current) else {
+            .and_then(|wanted| path_set.find(wanted));
+        let Some(to) = wanted.filter(|path| Some(path.id) != path_set.current) else {
             return;
         };
-        let is_first = course.current.is_none();
+        let is_first = path_set.current.is_none();
         // Those that the path in use carries have their labels; who came since can wait.
-        let carried = course.current.and_then(|id| course.path(id));
+        let carried = path_set.current.and_then(|id| path_set.path(id));
         let mut carried = carried.iter().flat_map(|path| path.bound.keys());
         let is_whole = carried.all(|flow| {
             to.bound.contains_key(flow) || !self.flows.is_wanted_everywhere(now, link, *flow)
@@ -429,11 +435,11 @@ impl<P: Provider> Node<P> {
         if !may_move {
             return;
         }
-        let from = course
+        let from = path_set
             .current
-            .and_then(|id| course.path(id))
+            .and_then(|id| path_set.path(id))
             .map(|path| path.path.clone());
-        let (to, cause) = (to.id, course.cause);
+        let (to, cause) = (to.id, path_set.cause);
         let is_claimed = matches!(cause, RouteCause::Better | RouteCause::Degraded);
         if !is_first && is_claimed && self.is_claim_false(now, link) {
             return;
@@ -446,12 +452,12 @@ impl<P: Provider> Node<P> {
     fn is_claim_false(&mut self, now: Instant, link: LinkId) -> bool {
         let newest = self.known_routes.newest();
         let model = &self.config.cost;
-        let Some(course) = self.courses.get_mut(&link) else {
+        let Some(path_set) = self.path_sets.get_mut(&link) else {
             return false;
         };
-        let wanted = course.choice.current();
-        let wanted = wanted.and_then(|wanted| course.find(wanted));
-        let in_use = course.current.and_then(|id| course.path(id));
+        let wanted = path_set.choice.current();
+        let wanted = wanted.and_then(|wanted| path_set.find(wanted));
+        let in_use = path_set.current.and_then(|id| path_set.path(id));
         let (Some(wanted), Some(in_use)) = (wanted, in_use) else {
             return false;
         };
@@ -464,11 +470,11 @@ impl<P: Provider> Node<P> {
             return false;
         }
         let path = wanted.path.clone();
-        course.backoff.add(now, &path);
-        course.barred.add(now, path, barred::DEGRADED);
-        course.decide_at = now;
+        path_set.backoff.add(now, &path);
+        path_set.path_backoff.add(now, path, path_backoff::DEGRADED);
+        path_set.decide_at = now;
         self.stats.paths_refuted = self.stats.paths_refuted.saturating_add(1);
-        self.is_untended = true;
+        self.paths_dirty = true;
         true
     }
 
@@ -480,17 +486,17 @@ impl<P: Provider> Node<P> {
         to: u8,
         (from, cause): (Option<Path>, RouteCause),
     ) {
-        let (Some(far_end), Some(course)) = (
+        let (Some(far_end), Some(path_set)) = (
             self.peers.get(link).map(|peer| peer.node),
-            self.courses.get_mut(&link),
+            self.path_sets.get_mut(&link),
         ) else {
             return;
         };
-        let Some(path) = course.path_mut(to) else {
+        let Some(path) = path_set.path_mut(to) else {
             return;
         };
         // Who lacked a label there before has not waited since.
-        path.lacking = None;
+        path.unbound_since = None;
         let event = Event::RouteChanged {
             far_end,
             from,
@@ -500,20 +506,20 @@ impl<P: Provider> Node<P> {
         };
         let round_trip = path.watch.round_trip().unwrap_or_default();
         let overlap = round_trip.saturating_mul(2).max(OVERLAP_MIN);
-        course.previous = course.current.map(|before| (before, now + overlap));
-        course.current = Some(to);
-        course.search_from(now);
-        if course.standby == Some(to) {
-            course.standby = None;
+        path_set.previous = path_set.current.map(|before| (before, now + overlap));
+        path_set.current = Some(to);
+        path_set.search_from(now);
+        if path_set.standby == Some(to) {
+            path_set.standby = None;
         }
         self.stats.route_changes = self.stats.route_changes.saturating_add(1);
-        self.tell(event);
+        self.emit(event);
         #[cfg(feature = "tcp")]
         self.on_tunnels_moved(now, link);
     }
 
     /// Gives the labels of a path back to their sealer, and to the nodes that gave them out.
-    fn release(&mut self, now: Instant, path: CoursePath) {
+    fn release(&mut self, now: Instant, path: PathEntry) {
         for bound in path.bound.into_values() {
             if let Some(link) = self.plane.links.get_mut(path.first) {
                 link.release(bound.binding);

@@ -15,7 +15,7 @@ use crate::link::LinkId;
 
 impl<P: Provider> Node<P> {
     /// Makes the tunnel; returns the flow that players come in by.
-    pub(super) fn tunnel_here(&mut self, now: Instant) -> Option<u32> {
+    pub(super) fn local_tunnel(&mut self, now: Instant) -> Option<u32> {
         if !self.make_room(now, Owner::Own) {
             return None;
         }
@@ -27,13 +27,13 @@ impl<P: Provider> Node<P> {
             .then(|| self.add_tunnel(now, (LinkId::OWN, id), (TunnelSide::Entry, HERE)))
             .flatten();
         if entry.is_none() {
-            self.end_tunnel_here(now, FlowEnd::Local);
+            self.end_local_tunnel(now, FlowEnd::Local);
         }
         entry
     }
 
     /// Hands a datagram of one end to the other.
-    pub(super) fn pass_tunnel_here(&mut self, now: Instant, index: u32, datagram: &[u8]) {
+    pub(super) fn forward_local_tunnel(&mut self, now: Instant, index: u32, datagram: &[u8]) {
         let other = match self.flows.get(index).map(|flow| &flow.side) {
             Some(Side::Tunnel(TunnelSide::Entry)) => TunnelSide::Exit,
             Some(Side::Tunnel(TunnelSide::Exit)) => TunnelSide::Entry,
@@ -51,7 +51,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// Ends what is left of the tunnel: neither end is of use without the other.
-    pub(super) fn end_tunnel_here(&mut self, now: Instant, reason: FlowEnd) {
+    pub(super) fn end_local_tunnel(&mut self, now: Instant, reason: FlowEnd) {
         for side in [TunnelSide::Entry, TunnelSide::Exit] {
             let tunnels = self.tunnels.as_ref();
             if let Some(flow) = tunnels.and_then(|tunnels| tunnels.with(LinkId::OWN, (side, HERE)))

@@ -17,7 +17,7 @@ use crate::splitmix;
 /// comes twice, headers and acknowledgements. So links of trials do not come to stand in it, changes wait for each other, and who is gone
 /// stands in it, as down, until there is something else to say, or for [`GONE_MAX`].
 #[derive(Debug, Default)]
-pub(super) struct Listed {
+pub(super) struct AdvertisedLinks {
     nodes: BTreeMap<NodeId, Presence>,
     changed_at: Option<Instant>,
     /// Changes since few links were listed.
@@ -39,14 +39,14 @@ enum Presence {
 
 /// A link with an open session.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lasting {
+pub(super) struct LinkAge {
     pub(super) since: Instant,
     /// Whether this node chose it.
     pub(super) is_chosen: bool,
     pub(super) is_up: bool,
 }
 
-impl Listed {
+impl AdvertisedLinks {
     pub(super) fn new(lottery: u64) -> Self {
         Self {
             lottery,
@@ -70,7 +70,7 @@ impl Listed {
     }
 
     /// Takes the links there are now, in a mesh of `known` nodes.
-    pub(super) fn update(&mut self, now: Instant, known: usize, links: &BTreeMap<NodeId, Lasting>) {
+    pub(super) fn update(&mut self, now: Instant, known: usize, links: &BTreeMap<NodeId, LinkAge>) {
         for (node, presence) in &mut self.nodes {
             *presence = match *presence {
                 _ if links.contains_key(node) => Presence::Here,
@@ -115,8 +115,8 @@ impl Listed {
             self.changes.saturating_add(1)
         };
         // Who is chosen takes the place of a guest; of guests those who stand here keep theirs.
-        let listed = &self.nodes;
-        let is_held = |node: &NodeId| listed.get(node).is_some_and(Presence::is_here);
+        let advertised = &self.nodes;
+        let is_held = |node: &NodeId| advertised.get(node).is_some_and(Presence::is_here);
         new.extend(links.iter().filter(|(node, _)| is_held(node)));
         new.sort_by_key(|(node, link)| (!link.is_chosen, !is_held(node), link.since, **node));
         let first = new.into_iter().take(NEIGHBOURS_MAX);
@@ -148,7 +148,7 @@ impl Listed {
     }
 
     /// What is told of them; `reports` has what is measured.
-    fn told(&self, reports: &BTreeMap<NodeId, LinkReport>) -> BTreeMap<NodeId, LinkReport> {
+    fn reports(&self, reports: &BTreeMap<NodeId, LinkReport>) -> BTreeMap<NodeId, LinkReport> {
         let report = |node, presence: &Presence| match presence {
             Presence::Gone {
                 has_parted: true, ..
@@ -157,8 +157,9 @@ impl Listed {
                 reports.get(node).copied().unwrap_or(LinkReport::DOWN)
             }
         };
-        let told = self.nodes.iter();
-        told.map(|(node, presence)| (*node, report(node, presence)))
+        let links = self.nodes.iter();
+        links
+            .map(|(node, presence)| (*node, report(node, presence)))
             .collect()
     }
 }
@@ -174,29 +175,29 @@ impl<P: Provider> Node<P> {
     pub(super) fn list_links(&mut self, now: Instant) -> BTreeMap<NodeId, LinkReport> {
         if !self.selecting.is_choosing {
             let carrying = self.reports.keys().copied();
-            self.selecting.listed.set_all(carrying);
+            self.selecting.advertised.set_all(carrying);
             return self.reports.clone();
         }
         let links = self.peers.up().filter(|(_, _, up)| up.carries);
         let links = links.map(|(link, peer, up)| {
             let report = self.reports.get(&peer.node);
-            let lasting = Lasting {
+            let age = LinkAge {
                 since: up.since,
                 is_chosen: self.selecting.chosen.contains_key(&link),
                 is_up: report.is_some_and(LinkReport::is_up),
             };
-            (peer.node, lasting)
+            (peer.node, age)
         });
-        let links: BTreeMap<NodeId, Lasting> = links.collect();
+        let links: BTreeMap<NodeId, LinkAge> = links.collect();
         let known = self.gossip.table().len();
-        let listed = &mut self.selecting.listed;
-        listed.update(now, known, &links);
-        for node in links.keys().filter(|node| listed.contains(node)) {
+        let advertised = &mut self.selecting.advertised;
+        advertised.update(now, known, &links);
+        for node in links.keys().filter(|node| advertised.contains(node)) {
             if !self.gossip.knows(node) {
                 self.gossip.on_up(now, *node);
             }
         }
-        listed.told(&self.reports)
+        advertised.reports(&self.reports)
     }
 }
 
@@ -223,8 +224,8 @@ mod tests {
         NodeId([number; 32])
     }
 
-    fn up(since: u64) -> Lasting {
-        Lasting {
+    fn up(since: u64) -> LinkAge {
+        LinkAge {
             since: Instant::from_millis(since * 1_000),
             is_chosen: true,
             is_up: true,
@@ -236,34 +237,34 @@ mod tests {
     }
 
     /// A list of ten, and their links.
-    fn ten() -> (Listed, BTreeMap<NodeId, Lasting>) {
-        let mut listed = Listed::default();
+    fn ten() -> (AdvertisedLinks, BTreeMap<NodeId, LinkAge>) {
+        let mut advertised = AdvertisedLinks::default();
         let links: BTreeMap<_, _> = (0..10).map(|number| (id(number), up(0))).collect();
-        listed.update(at(0), 100, &links);
+        advertised.update(at(0), 100, &links);
         assert!(
-            (0..10).all(|number| listed.contains(&id(number))),
+            (0..10).all(|number| advertised.contains(&id(number))),
             "at once"
         );
-        (listed, links)
+        (advertised, links)
     }
 
     #[test]
     fn a_trial_is_not_listed_and_what_lasts_is_after_30_s() {
-        let (mut listed, mut links) = ten();
+        let (mut advertised, mut links) = ten();
         links.insert(id(20), up(100));
         for now in 100..130 {
-            listed.update(at(now), 100, &links);
-            assert!(!listed.contains(&id(20)), "{now}");
+            advertised.update(at(now), 100, &links);
+            assert!(!advertised.contains(&id(20)), "{now}");
         }
-        listed.update(at(130), 100, &links);
-        assert!(listed.contains(&id(20)));
+        advertised.update(at(130), 100, &links);
+        assert!(advertised.contains(&id(20)));
     }
 
     #[test]
     fn changes_wait_for_each_other_and_longer_in_large_meshes() {
         let mut changes = [0, 0];
         for (changes, known) in changes.iter_mut().zip([100, 1_000]) {
-            let (mut listed, mut links) = ten();
+            let (mut advertised, mut links) = ten();
             for now in 100..700 {
                 // Each second a link comes, another has stood for 30 s, and one goes.
                 let newest = u8::try_from(now % 150).unwrap() + 20;
@@ -271,11 +272,11 @@ mod tests {
                 links.retain(|node, link| {
                     *node < id(10) || link.since + Duration::from_secs(50) > at(now)
                 });
-                let before = listed.nodes.keys().copied().collect::<Vec<_>>();
-                listed.update(at(now), known, &links);
-                *changes += u32::from(!listed.nodes.keys().eq(&before));
+                let before = advertised.nodes.keys().copied().collect::<Vec<_>>();
+                advertised.update(at(now), known, &links);
+                *changes += u32::from(!advertised.nodes.keys().eq(&before));
             }
-            assert!(listed.nodes.len() <= NEIGHBOURS_MAX);
+            assert!(advertised.nodes.len() <= NEIGHBOURS_MAX);
         }
         assert!((20..=30).contains(&changes[0]), "each 24 s: {changes:?}");
         assert!((3..=6).contains(&changes[1]), "{changes:?}");
@@ -283,8 +284,8 @@ mod tests {
 
     #[test]
     fn nodes_that_began_together_do_not_change_their_lists_together() {
-        let mut lists: Vec<Listed> = (0..100)
-            .map(|node| Listed::new(splitmix::mix(node)))
+        let mut lists: Vec<AdvertisedLinks> = (0..100)
+            .map(|node| AdvertisedLinks::new(splitmix::mix(node)))
             .collect();
         let mut links: BTreeMap<_, _> = (0..10).map(|number| (id(number), up(0))).collect();
         let mut changed = Vec::new();
@@ -295,10 +296,10 @@ mod tests {
             links.retain(|node, link| {
                 *node < id(10) || link.since + Duration::from_secs(50) > at(now)
             });
-            for listed in &mut lists {
-                let before = listed.changed_at;
-                listed.update(at(now), 1_000, &links);
-                changed.extend((listed.changed_at != before).then_some(now));
+            for advertised in &mut lists {
+                let before = advertised.changed_at;
+                advertised.update(at(now), 1_000, &links);
+                changed.extend((advertised.changed_at != before).then_some(now));
             }
         }
         let count = |times: core::ops::Range<u64>| {
@@ -317,40 +318,48 @@ mod tests {
 
     #[test]
     fn who_is_gone_stands_as_down_for_a_minute_and_finds_its_place_again() {
-        let (mut listed, links) = ten();
+        let (mut advertised, links) = ten();
         let mut fewer = links.clone();
         fewer.remove(&id(3));
         for now in 100..155 {
-            listed.update(at(now), 100, &fewer);
-            assert_eq!(listed.told(&BTreeMap::new())[&id(3)], LinkReport::DOWN);
+            advertised.update(at(now), 100, &fewer);
+            assert_eq!(
+                advertised.reports(&BTreeMap::new())[&id(3)],
+                LinkReport::DOWN
+            );
         }
-        listed.update(at(155), 100, &links);
+        advertised.update(at(155), 100, &links);
         for now in 156..216 {
-            listed.update(at(now), 100, &fewer);
-            assert!(listed.contains(&id(3)), "{now}");
+            advertised.update(at(now), 100, &fewer);
+            assert!(advertised.contains(&id(3)), "{now}");
         }
-        listed.update(at(216), 100, &fewer);
-        assert!(!listed.contains(&id(3)));
+        advertised.update(at(216), 100, &fewer);
+        assert!(!advertised.contains(&id(3)));
     }
 
     #[test]
     fn who_is_gone_is_told_as_parted_only_where_one_of_both_chose_so() {
-        let (mut listed, mut links) = ten();
-        let told = |listed: &Listed| [3, 4].map(|node| listed.told(&BTreeMap::new())[&id(node)]);
+        let (mut advertised, mut links) = ten();
+        let reported = |advertised: &AdvertisedLinks| {
+            [3, 4].map(|node| advertised.reports(&BTreeMap::new())[&id(node)])
+        };
         let gone = [3, 4].map(|node| links.remove(&id(node)).unwrap());
-        listed.on_parted(at(1), id(3));
+        advertised.on_parted(at(1), id(3));
         for now in 1..5 {
-            listed.update(at(now), 100, &links);
+            advertised.update(at(now), 100, &links);
             // It comes too late to be the reason.
-            listed.on_parted(at(now), id(4));
-            assert_eq!(told(&listed), [LinkReport::PARTED, LinkReport::DOWN]);
+            advertised.on_parted(at(now), id(4));
+            assert_eq!(
+                reported(&advertised),
+                [LinkReport::PARTED, LinkReport::DOWN]
+            );
         }
         links.extend([id(3), id(4)].into_iter().zip(gone));
-        listed.update(at(5), 100, &links);
+        advertised.update(at(5), 100, &links);
         links.remove(&id(3));
-        listed.update(at(6), 100, &links);
+        advertised.update(at(6), 100, &links);
         assert_eq!(
-            told(&listed)[0],
+            reported(&advertised)[0],
             LinkReport::DOWN,
             "this time nobody said so"
         );
@@ -358,31 +367,36 @@ mod tests {
 
     #[test]
     fn those_that_were_chosen_come_first_where_the_list_is_full() {
-        let mut listed = Listed::default();
+        let mut advertised = AdvertisedLinks::default();
         let mut links: BTreeMap<_, _> = (0..100).map(|number| (id(number), up(0))).collect();
         for (_, link) in links.iter_mut().take(60) {
             link.is_chosen = false;
         }
-        listed.update(at(0), 100, &links);
-        assert_eq!(listed.nodes.len(), NEIGHBOURS_MAX);
-        assert!((60..100).all(|number| listed.contains(&id(number))));
+        advertised.update(at(0), 100, &links);
+        assert_eq!(advertised.nodes.len(), NEIGHBOURS_MAX);
+        assert!((60..100).all(|number| advertised.contains(&id(number))));
         // Who is chosen later comes before guests that stand in it; other guests do not.
-        let guests = |listed: &Listed| (0..60).filter(|of| listed.contains(&id(*of))).count();
-        assert_eq!(guests(&listed), 24);
-        let before: Vec<NodeId> = listed.nodes.keys().copied().collect();
+        let guests = |advertised: &AdvertisedLinks| {
+            (0..60).filter(|of| advertised.contains(&id(*of))).count()
+        };
+        assert_eq!(guests(&advertised), 24);
+        let before: Vec<NodeId> = advertised.nodes.keys().copied().collect();
         links.extend((100..110).map(|number| (id(number), up(50))));
         links.extend((110..120).map(|number| {
             (
                 id(number),
-                Lasting {
+                LinkAge {
                     is_chosen: false,
                     ..up(50)
                 },
             )
         }));
-        listed.update(at(100), 120, &links);
-        assert_eq!((listed.nodes.len(), guests(&listed)), (NEIGHBOURS_MAX, 14));
-        assert!((60..110).all(|number| listed.contains(&id(number))));
-        assert!((0..60).all(|of| before.contains(&id(of)) || !listed.contains(&id(of))));
+        advertised.update(at(100), 120, &links);
+        assert_eq!(
+            (advertised.nodes.len(), guests(&advertised)),
+            (NEIGHBOURS_MAX, 14)
+        );
+        assert!((60..110).all(|number| advertised.contains(&id(number))));
+        assert!((0..60).all(|of| before.contains(&id(of)) || !advertised.contains(&id(of))));
     }
 }

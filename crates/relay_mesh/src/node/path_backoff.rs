@@ -10,50 +10,53 @@ use crate::routes::Path;
 ///
 /// Another course may find the same path good: its far end, and not a relay, may be what failed.
 #[derive(Debug, Default)]
-pub(super) struct Barred {
-    /// At most [`BARRED_MAX`].
-    list: Vec<Bar>,
+pub(super) struct PathBackoff {
+    /// At most [`ENTRIES_MAX`].
+    list: Vec<BackoffEntry>,
 }
 
 #[derive(Debug)]
-struct Bar {
+struct BackoffEntry {
     path: Path,
     until: Instant,
     /// Failures in a row.
-    times: u32,
+    failures: u32,
 }
 
-impl Barred {
+impl PathBackoff {
     /// Bars a path that failed: for `first`, and twice as long each time it does so again.
     pub(super) fn add(&mut self, now: Instant, path: Path, first: Duration) {
-        self.list.retain(|bar| now < bar.until + FORGOTTEN_AFTER);
-        let old = self.list.iter().position(|bar| bar.path == path);
-        let times = old.map_or(0, |place| self.list.swap_remove(place).times);
-        if self.list.len() >= BARRED_MAX {
-            let first = (0..).zip(&self.list).min_by_key(|(_, bar)| bar.until);
+        self.list
+            .retain(|entry| now < entry.until + FORGOTTEN_AFTER);
+        let old = self.list.iter().position(|entry| entry.path == path);
+        let failures = old.map_or(0, |place| self.list.swap_remove(place).failures);
+        if self.list.len() >= ENTRIES_MAX {
+            let first = (0..).zip(&self.list).min_by_key(|(_, entry)| entry.until);
             if let Some(first) = first.map(|(place, _)| place) {
                 self.list.swap_remove(first);
             }
         }
-        let span = first.saturating_mul(1 << times.min(DOUBLINGS)).min(LONGEST);
-        self.list.push(Bar {
+        let span = first
+            .saturating_mul(1 << failures.min(DOUBLINGS))
+            .min(LONGEST);
+        self.list.push(BackoffEntry {
             path,
             until: now + span,
-            times: times.saturating_add(1),
+            failures: failures.saturating_add(1),
         });
     }
 
     /// Whether a path is not to be tried.
-    pub(super) fn holds(&self, now: Instant, path: &Path) -> bool {
+    pub(super) fn is_blocked(&self, now: Instant, path: &Path) -> bool {
         self.list
             .iter()
-            .any(|bar| now < bar.until && bar.path == *path)
+            .any(|entry| now < entry.until && entry.path == *path)
     }
 
     /// Whether a path failed so lately that another is the better one to stand by.
-    pub(super) fn remembers(&self, now: Instant, path: &Path) -> bool {
-        let mut bars = self.list.iter();
-        bars.any(|bar| now < bar.until + FORGOTTEN_AFTER && bar.path == *path)
+    pub(super) fn failed_recently(&self, now: Instant, path: &Path) -> bool {
+        let mut entries = self.list.iter();
+        entries.any(|entry| now < entry.until + FORGOTTEN_AFTER && entry.path == *path)
     }
 }
 
@@ -69,7 +72,7 @@ const DOUBLINGS: u32 = 6;
 /// Good conduct after which a failure no longer counts.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 /// Paths remembered: more than a course tries in the time of one bar.
-const BARRED_MAX: usize = 32;
+const ENTRIES_MAX: usize = 32;
 
 #[cfg(test)]
 mod tests {
@@ -85,32 +88,35 @@ mod tests {
 
     #[test]
     fn each_failure_bars_twice_as_long_up_to_64_s_until_it_is_forgotten() {
-        let mut barred = Barred::default();
+        let mut path_backoff = PathBackoff::default();
         let mut now = Instant::ZERO;
         for secs in [1, 2, 4, 8, 16, 32, 64, 64] {
-            barred.add(now, path(1), FAILED);
+            path_backoff.add(now, path(1), FAILED);
             let end = now + Duration::from_secs(secs);
             let last = end.saturating_sub(Duration::from_nanos(1));
-            assert!(barred.holds(last, &path(1)), "{secs}");
-            assert!(!barred.holds(end, &path(1)), "{secs}");
-            assert!(barred.remembers(end, &path(1)), "{secs}");
-            assert!(!barred.holds(now, &path(2)));
+            assert!(path_backoff.is_blocked(last, &path(1)), "{secs}");
+            assert!(!path_backoff.is_blocked(end, &path(1)), "{secs}");
+            assert!(path_backoff.failed_recently(end, &path(1)), "{secs}");
+            assert!(!path_backoff.is_blocked(now, &path(2)));
             now = end;
         }
         now += FORGOTTEN_AFTER;
-        assert!(!barred.remembers(now, &path(1)));
-        barred.add(now, path(1), FAILED);
-        assert!(!barred.holds(now + FAILED, &path(1)), "as the first time");
+        assert!(!path_backoff.failed_recently(now, &path(1)));
+        path_backoff.add(now, path(1), FAILED);
+        assert!(
+            !path_backoff.is_blocked(now + FAILED, &path(1)),
+            "as the first time"
+        );
     }
 
     #[test]
     fn what_ends_first_makes_room() {
-        let mut barred = Barred::default();
+        let mut path_backoff = PathBackoff::default();
         for relay in 0..100 {
-            barred.add(Instant::from_millis(relay.into()), path(relay), FAILED);
+            path_backoff.add(Instant::from_millis(relay.into()), path(relay), FAILED);
         }
         let now = Instant::from_millis(99);
-        assert_eq!(barred.list.len(), BARRED_MAX);
-        assert!(barred.holds(now, &path(99)) && !barred.holds(now, &path(0)));
+        assert_eq!(path_backoff.list.len(), ENTRIES_MAX);
+        assert!(path_backoff.is_blocked(now, &path(99)) && !path_backoff.is_blocked(now, &path(0)));
     }
 }

@@ -15,27 +15,27 @@ use crate::routes::Path;
 
 /// What a flow knows of the spell that its route is in, and of those before.
 #[derive(Clone, Debug)]
-pub(super) struct Escape {
+pub(super) struct DegradationDetector {
     /// When the window being judged began, and when it ends.
     window: (Instant, Instant),
     /// Bad windows in a row.
     windows: u8,
     /// What was missed in them, in 0.1 ms times milliseconds.
-    missed: u64,
+    accumulated_excess: u64,
     /// The route left last for being degraded, until when its return counts.
     left: Option<(Path, Instant)>,
     /// Times it was left for nothing, in thousandths, at this time; they fade.
-    regret: (u32, Instant),
+    false_alarms: (u32, Instant),
 }
 
-impl Escape {
+impl DegradationDetector {
     pub(super) const fn new(now: Instant) -> Self {
         Self {
             window: (now, now),
             windows: 0,
-            missed: 0,
+            accumulated_excess: 0,
             left: None,
-            regret: (0, now),
+            false_alarms: (0, now),
         }
     }
 
@@ -45,32 +45,32 @@ impl Escape {
         &mut self,
         now: Instant,
         config: &ChoiceConfig,
-        missed: Option<Cost>,
+        excess: Option<Cost>,
     ) -> bool {
         let (start, end) = self.window;
         if now < end {
             return false;
         }
         self.window = (now, now + config.window);
-        let Some(missed) = missed else {
-            self.end_spell();
+        let Some(excess) = excess else {
+            self.reset();
             return false;
         };
         let elapsed = now.saturating_since(start).min(WINDOW_MAX);
         let millis = u64::try_from(elapsed.as_millis()).unwrap_or(0);
-        let more = millis.saturating_mul(missed.units().into());
+        let more = millis.saturating_mul(excess.units().into());
         self.windows = self.windows.saturating_add(1);
-        self.missed = self.missed.saturating_add(more);
-        let factor = u64::from(self.regret(now, config)).saturating_add(1_000);
+        self.accumulated_excess = self.accumulated_excess.saturating_add(more);
+        let factor = u64::from(self.false_alarms(now, config)).saturating_add(1_000);
         // 0.1 ms times seconds times thousandths are 0.1 ms times milliseconds.
         let worth = u64::from(config.escape_worth.units()).saturating_mul(factor);
-        self.windows >= config.escape_windows && self.missed >= worth
+        self.windows >= config.escape_windows && self.accumulated_excess >= worth
     }
 
     /// Forgets the spell: it is over, or its route was left.
-    pub(super) const fn end_spell(&mut self) {
+    pub(super) const fn reset(&mut self) {
         self.windows = 0;
-        self.missed = 0;
+        self.accumulated_excess = 0;
     }
 
     /// Takes down that `path` was left for being degraded.
@@ -79,7 +79,7 @@ impl Escape {
     }
 
     /// Looks whether the route that was left is as good as the best again.
-    pub(super) fn look_back(
+    pub(super) fn check_abandoned(
         &mut self,
         now: Instant,
         config: &ChoiceConfig,
@@ -97,14 +97,14 @@ impl Escape {
         let is_back = left.is_some_and(|left| left.worse() <= limit && left.loss <= best.loss);
         if is_back {
             self.left = None;
-            let sum = self.regret(now, config).saturating_add(config.regret);
-            self.regret = (sum.min(config.regret_max), now);
+            let sum = self.false_alarms(now, config).saturating_add(config.regret);
+            self.false_alarms = (sum.min(config.regret_max), now);
         }
     }
 
     /// Times it was left for nothing, in thousandths.
-    fn regret(&self, now: Instant, config: &ChoiceConfig) -> u32 {
-        let (sum, at) = self.regret;
+    fn false_alarms(&self, now: Instant, config: &ChoiceConfig) -> u32 {
+        let (sum, at) = self.false_alarms;
         super::faded(sum, now.saturating_since(at), config.regret_half_life)
     }
 }

@@ -31,7 +31,7 @@ impl<P: Provider> Node<P> {
         };
         let routes = SourceRoutes::compute(&graph, own, self.route_limits());
         self.selecting.estimates = self.costs(|node| Some(routes.cost(graph.index(node)?)));
-        let exits = self.wished_exits().into_iter();
+        let exits = self.target_exits().into_iter();
         let mut exits: Vec<(Cost, LinkId)> = exits
             .filter_map(|node| {
                 let cost = graph.index(&node).map(|index| routes.cost(index));
@@ -108,7 +108,7 @@ impl<P: Provider> Node<P> {
 
     /// Far ends of flows, those with most of them first.
     fn used_far_ends(&self) -> Vec<LinkId> {
-        let counted = self.courses.keys().map(|&link| {
+        let counted = self.path_sets.keys().map(|&link| {
             let flows = self.flows.with(link).take(FLOWS_COUNTED).count();
             (flows, link)
         });
@@ -118,7 +118,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// The exits that players of this node may be sent to.
-    pub(super) fn wished_exits(&self) -> BTreeSet<NodeId> {
+    pub(super) fn target_exits(&self) -> BTreeSet<NodeId> {
         let games = self.games_in_force().filter(|game| game.entry.is_some());
         let games: Vec<&Game> = games.collect();
         let Some(document) = self.document() else {

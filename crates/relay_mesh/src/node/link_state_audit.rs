@@ -13,18 +13,18 @@ use crate::routes::Path;
 /// A link that changed is told within seconds, and its median within 15 s; so what link state says is
 /// refuted once a path took longer for half a minute without a break.
 #[derive(Debug, Default)]
-pub(super) struct Refuted {
+pub(super) struct LinkStateAudit {
     /// At most [`PATHS_MAX`].
-    list: Vec<Refutation>,
+    list: Vec<CostMismatch>,
 }
 
 #[derive(Debug)]
-struct Refutation {
+struct CostMismatch {
     path: Path,
     /// Since when it takes longer; `None` where it did not for a while.
     since: Option<Instant>,
     /// Since when it does not.
-    fine_since: Option<Instant>,
+    matching_since: Option<Instant>,
     /// By how much.
     excess: Cost,
     /// Until when it costs that much more.
@@ -35,71 +35,78 @@ struct Refutation {
     seen: Instant,
 }
 
-impl Refuted {
+impl LinkStateAudit {
     /// Takes what a path costs by link state, the price of loss left out, and what its probes take;
     /// returns whether that refutes it now.
-    pub(super) fn look(&mut self, now: Instant, path: &Path, said: Cost, took: Cost) -> bool {
-        if !said.is_routable() {
+    pub(super) fn observe(
+        &mut self,
+        now: Instant,
+        path: &Path,
+        advertised: Cost,
+        measured: Cost,
+    ) -> bool {
+        if !advertised.is_routable() {
             return false;
         }
-        let margin = MARGIN.max(said.percent(MARGIN_PERCENT));
-        let is_longer = took > said.plus(margin);
-        let place = self.list.iter().position(|held| held.path == *path);
-        let Some(place) = place.or_else(|| is_longer.then(|| self.make_place(now, path))) else {
+        let margin = MARGIN.max(advertised.percent(MARGIN_PERCENT));
+        let is_longer = measured > advertised.plus(margin);
+        let place = self.list.iter().position(|entry| entry.path == *path);
+        let Some(place) = place.or_else(|| is_longer.then(|| self.insert(now, path))) else {
             return false;
         };
-        let Some(held) = self.list.get_mut(place) else {
+        let Some(entry) = self.list.get_mut(place) else {
             return false;
         };
-        if held.times == 0 && now.saturating_since(held.seen) > UNSEEN {
-            held.since = None;
+        if entry.times == 0 && now.saturating_since(entry.seen) > STALE_AFTER {
+            entry.since = None;
         }
-        held.seen = now;
+        entry.seen = now;
         if !is_longer {
             // What it is said to cost is what it costs. For a moment, whoever lies may say so, too.
-            let fine_since = *held.fine_since.get_or_insert(now);
-            if now.saturating_since(fine_since) >= MENDED {
-                (held.since, held.until) = (None, held.until.min(now));
+            let matching_since = *entry.matching_since.get_or_insert(now);
+            if now.saturating_since(matching_since) >= RECOVERED_AFTER {
+                (entry.since, entry.until) = (None, entry.until.min(now));
             }
-            if now.saturating_since(held.until) >= FORGOTTEN_AFTER {
-                held.times = 0;
+            if now.saturating_since(entry.until) >= FORGOTTEN_AFTER {
+                entry.times = 0;
             }
             return false;
         }
-        held.fine_since = None;
-        let since = *held.since.get_or_insert(now);
-        held.excess = took.less(said);
-        let is_new = now >= held.until;
+        entry.matching_since = None;
+        let since = *entry.since.get_or_insert(now);
+        entry.excess = measured.less(advertised);
+        let is_new = now >= entry.until;
         if now.saturating_since(since) < PROOF || !is_new {
             return false;
         }
-        let span = FIRST.saturating_mul(1 << held.times.min(DOUBLINGS));
-        held.until = now + span;
-        held.times = held.times.saturating_add(1);
+        let span = FIRST.saturating_mul(1 << entry.times.min(DOUBLINGS));
+        entry.until = now + span;
+        entry.times = entry.times.saturating_add(1);
         true
     }
 
     /// What a path costs more than link state says.
     pub(super) fn excess(&self, now: Instant, path: &Path) -> Cost {
-        let mut held = self.list.iter().filter(|held| now < held.until);
-        held.find(|held| held.path == *path)
-            .map_or(Cost::ZERO, |held| held.excess)
+        let mut entry = self.list.iter().filter(|entry| now < entry.until);
+        entry
+            .find(|entry| entry.path == *path)
+            .map_or(Cost::ZERO, |entry| entry.excess)
     }
 
-    fn make_place(&mut self, now: Instant, path: &Path) -> usize {
+    fn insert(&mut self, now: Instant, path: &Path) -> usize {
         self.list
-            .retain(|held| now.saturating_since(held.seen.max(held.until)) < FORGOTTEN_AFTER);
+            .retain(|entry| now.saturating_since(entry.seen.max(entry.until)) < FORGOTTEN_AFTER);
         if self.list.len() >= PATHS_MAX {
-            let by_worth = |(_, held): &(usize, &Refutation)| (now < held.until, held.seen);
+            let by_worth = |(_, entry): &(usize, &CostMismatch)| (now < entry.until, entry.seen);
             let oldest = (0..).zip(&self.list).min_by_key(by_worth);
             if let Some((place, _)) = oldest {
                 self.list.swap_remove(place);
             }
         }
-        self.list.push(Refutation {
+        self.list.push(CostMismatch {
             path: path.clone(),
             since: None,
-            fine_since: None,
+            matching_since: None,
             excess: Cost::ZERO,
             until: now,
             times: 0,
@@ -119,10 +126,10 @@ const MARGIN_PERCENT: u16 = 25;
 const PROOF: Duration = Duration::from_secs(30);
 /// How long it must not, for that to be over: chosen longer than a moment of truth between two lies, and shorter
 /// than [`PROOF`].
-const MENDED: Duration = Duration::from_secs(10);
+const RECOVERED_AFTER: Duration = Duration::from_secs(10);
 /// Time without a look after which what was seen before is no part of a proof: chosen as that of 25 looks, which
 /// come each 200 ms while the path's probes are answered.
-const UNSEEN: Duration = Duration::from_secs(5);
+const STALE_AFTER: Duration = Duration::from_secs(5);
 /// How long it costs more; twice as long each time. Chosen so that who goes on as before has half a minute and
 /// then none for ten: 5 % of the time, and then less.
 const FIRST: Duration = Duration::from_secs(600);
@@ -150,67 +157,63 @@ mod tests {
     }
 
     /// Looks each second, from second to second; returns when the path was refuted.
-    fn looks(refuted: &mut Refuted, span: core::ops::Range<u64>, millis: u16) -> Vec<u64> {
+    fn looks(audit: &mut LinkStateAudit, span: core::ops::Range<u64>, millis: u16) -> Vec<u64> {
         span.filter(|second| {
             let now = Instant::from_millis(second * 1_000);
-            let took = Cost::from_millis(millis);
-            refuted.look(now, &path(1), Cost::from_millis(60), took)
+            let measured = Cost::from_millis(millis);
+            audit.observe(now, &path(1), Cost::from_millis(60), measured)
         })
         .collect()
     }
 
     #[test]
     fn pgx6_a_path_is_refuted_after_half_a_minute_without_a_break() {
-        let mut refuted = Refuted::default();
-        assert_eq!(looks(&mut refuted, 0..100, 75), NEVER, "within the margin");
-        assert_eq!(looks(&mut refuted, 100..118, 160), NEVER);
+        let mut audit = LinkStateAudit::default();
+        assert_eq!(looks(&mut audit, 0..100, 75), NEVER, "within the margin");
+        assert_eq!(looks(&mut audit, 100..118, 160), NEVER);
         assert_eq!(
-            looks(&mut refuted, 118..131, 60),
+            looks(&mut audit, 118..131, 60),
             NEVER,
             "link state caught up"
         );
-        assert_eq!(looks(&mut refuted, 131..200, 160), [161]);
+        assert_eq!(looks(&mut audit, 131..200, 160), [161]);
         let at = |second: u64| Instant::from_millis(second * 1_000);
-        assert_eq!(refuted.excess(at(200), &path(1)), Cost::from_millis(100));
-        assert_eq!(refuted.excess(at(200), &path(2)), Cost::ZERO);
-        assert_eq!(refuted.excess(at(761), &path(1)), Cost::ZERO);
+        assert_eq!(audit.excess(at(200), &path(1)), Cost::from_millis(100));
+        assert_eq!(audit.excess(at(200), &path(2)), Cost::ZERO);
+        assert_eq!(audit.excess(at(761), &path(1)), Cost::ZERO);
         // Taken up again and refuted again, it is out for twice as long.
         assert_eq!(
-            looks(&mut refuted, 800..840, 160),
+            looks(&mut audit, 800..840, 160),
             [800],
             "since the first time"
         );
-        assert_eq!(refuted.excess(at(1_999), &path(1)), Cost::from_millis(100));
-        assert_eq!(
-            looks(&mut refuted, 2_000..2_011, 62),
-            NEVER,
-            "it has mended"
-        );
-        assert_eq!(refuted.excess(at(2_010), &path(1)), Cost::ZERO);
+        assert_eq!(audit.excess(at(1_999), &path(1)), Cost::from_millis(100));
+        assert_eq!(looks(&mut audit, 2_000..2_011, 62), NEVER, "it has mended");
+        assert_eq!(audit.excess(at(2_010), &path(1)), Cost::ZERO);
     }
 
     #[test]
     fn pgx6_a_moment_of_truth_each_25_s_saves_no_liar() {
-        let mut refuted = Refuted::default();
+        let mut audit = LinkStateAudit::default();
         let mut found = Vec::new();
         for round in 0..4 {
-            found.extend(looks(&mut refuted, round * 25..round * 25 + 24, 160));
-            found.extend(looks(&mut refuted, round * 25 + 24..round * 25 + 25, 60));
+            found.extend(looks(&mut audit, round * 25..round * 25 + 24, 160));
+            found.extend(looks(&mut audit, round * 25 + 24..round * 25 + 25, 60));
         }
         assert_eq!(found, [30]);
         // And what nobody looked at for long is no proof.
-        let mut refuted = Refuted::default();
-        assert_eq!(looks(&mut refuted, 0..3, 160), NEVER);
-        assert_eq!(looks(&mut refuted, 1_200..1_203, 160), NEVER);
+        let mut audit = LinkStateAudit::default();
+        assert_eq!(looks(&mut audit, 0..3, 160), NEVER);
+        assert_eq!(looks(&mut audit, 1_200..1_203, 160), NEVER);
     }
 
     #[test]
     fn pgx6_so_many_paths_are_remembered() {
-        let mut refuted = Refuted::default();
+        let mut audit = LinkStateAudit::default();
         for relay in 0..200 {
             let now = Instant::from_millis(relay.into());
-            refuted.look(now, &path(relay), Cost::ZERO, Cost::from_millis(100));
+            audit.observe(now, &path(relay), Cost::ZERO, Cost::from_millis(100));
         }
-        assert_eq!(refuted.list.len(), PATHS_MAX);
+        assert_eq!(audit.list.len(), PATHS_MAX);
     }
 }

@@ -50,7 +50,7 @@ impl<P: Provider> Node<P> {
             Command::Open { server },
             Pending::Upstream(index, LinkId::OWN, id),
         );
-        self.tell(Event::FlowOpened {
+        self.emit(Event::FlowOpened {
             game: name,
             player,
             far_end: self.own,

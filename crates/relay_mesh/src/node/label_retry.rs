@@ -6,13 +6,13 @@ use wire::Instant;
 
 /// From when on a flow asks for labels: the far end may know nothing of it, or have given it enough.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asking {
+pub(super) struct LabelRetry {
     from: Instant,
     /// Refusals since it last got a label.
     refused: u8,
 }
 
-impl Asking {
+impl LabelRetry {
     pub(super) const fn new(now: Instant) -> Self {
         Self {
             from: now,
@@ -54,22 +54,25 @@ mod tests {
 
     #[test]
     fn each_refusal_in_a_row_makes_a_flow_wait_longer_and_a_label_ends_the_row() {
-        let mut asking = Asking::new(Instant::ZERO);
-        assert_eq!(asking.from(), Instant::ZERO);
-        let waits = |asking: &mut Asking, times| {
+        let mut label_retry = LabelRetry::new(Instant::ZERO);
+        assert_eq!(label_retry.from(), Instant::ZERO);
+        let waits = |label_retry: &mut LabelRetry, times| {
             let waits = (0..times).map(|_| {
-                asking.on_refused(Instant::ZERO);
-                asking.from().saturating_since(Instant::ZERO).as_millis()
+                label_retry.on_refused(Instant::ZERO);
+                label_retry
+                    .from()
+                    .saturating_since(Instant::ZERO)
+                    .as_millis()
             });
             waits.collect::<Vec<_>>()
         };
         let row = [250, 500, 1_000, 2_000, 4_000, 4_000];
-        assert_eq!(waits(&mut asking, 6), row);
+        assert_eq!(waits(&mut label_retry, 6), row);
         for _ in 0..300 {
-            asking.on_refused(Instant::ZERO);
+            label_retry.on_refused(Instant::ZERO);
         }
-        assert_eq!(waits(&mut asking, 1), [4_000]);
-        asking.on_label();
-        assert_eq!(waits(&mut asking, 6), row);
+        assert_eq!(waits(&mut label_retry, 1), [4_000]);
+        label_retry.on_label();
+        assert_eq!(waits(&mut label_retry, 6), row);
     }
 }

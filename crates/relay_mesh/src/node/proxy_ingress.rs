@@ -20,7 +20,7 @@ pub(super) enum NamedBy {
 
 /// A datagram at a game's port.
 #[derive(Debug)]
-pub(super) struct Said<'a> {
+pub(super) struct ProxiedDatagram<'a> {
     /// The flow that it belongs to, where it is no new one.
     pub(super) flow: Option<u32>,
     /// Whom it is from.
@@ -42,20 +42,20 @@ impl<P: Provider> Node<P> {
         &mut self,
         (leg, game): (&Leg, usize),
         datagram: &'a [u8],
-    ) -> Option<Said<'a>> {
+    ) -> Option<ProxiedDatagram<'a>> {
         let game = self.games.get(game);
         let trusted = game.and_then(|game| self.config.proxies.get(&game.name));
         let (player, datagram) = match trusted {
             None => (leg.address, datagram),
             Some(trusted) => {
-                let said = read(trusted, leg.address, datagram);
-                if said.is_none() {
+                let proxied = read(trusted, leg.address, datagram);
+                if proxied.is_none() {
                     self.stats.headers_refused = self.stats.headers_refused.saturating_add(1);
                 }
-                said?
+                proxied?
             }
         };
-        Some(Said {
+        Some(ProxiedDatagram {
             flow: self.flows.of_player(*leg, player),
             player,
             named_by: if player == leg.address {
@@ -77,7 +77,7 @@ fn read<'a>(
     let header = read_datagram(datagram, LEN_USUAL).ok()?;
     let judged = trusted.judge_by(HeaderPolicy::Required, peer.ip(), header.as_ref());
     let player = judged.ok()?.map_or(peer, |ends| ends.source);
-    let said = datagram.get(header.map_or(0, |header| header.len)..)?;
+    let proxied = datagram.get(header.map_or(0, |header| header.len)..)?;
     // The game server is told of him, and may take an address for one that it can speak to.
-    is_of_one_host(player).then_some((player, said))
+    is_of_one_host(player).then_some((player, proxied))
 }

@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use udp_proto::budget::TokenBucket;
 use wire::Instant;
 
-use super::barred::Barred;
 use super::early::{EARLY_BURST, EARLY_RATE};
+use super::link_state_audit::LinkStateAudit;
+use super::path_backoff::PathBackoff;
 use super::probe_len::RecentLengths;
-use super::refuted::Refuted;
 use super::relay_backoff::RelayBackoff;
 use crate::choice::Choice;
 use crate::config::Mode;
@@ -28,14 +28,14 @@ use crate::splitmix;
 
 /// All paths from this node to one other, for what it sends there.
 #[derive(Debug)]
-pub(super) struct Course<A> {
+pub(super) struct PathSet<A> {
     /// Which end of the session between the two this is.
     pub(super) end: End,
     /// Seals probes and echoes; their packet numbers.
     pub(super) probe_sealer: FlowSealer<A>,
     pub(super) probe_opener: FlowOpener<A>,
     /// At most [`PATHS_MAX`].
-    pub(super) paths: Vec<CoursePath>,
+    pub(super) paths: Vec<PathEntry>,
     /// The path that carries packets.
     pub(super) current: Option<u8>,
     /// The path that is kept warm.
@@ -49,9 +49,9 @@ pub(super) struct Course<A> {
     /// The second-best way.
     pub(super) spare: Option<Path>,
     /// Paths that failed of late.
-    pub(super) barred: Barred,
+    pub(super) path_backoff: PathBackoff,
     /// Paths that take longer than link state says.
-    pub(super) refuted: Refuted,
+    pub(super) audit: LinkStateAudit,
     /// Datagrams of the session that come over paths, in pieces.
     pub(super) session_joiner: Joiner,
     /// Relays whose paths carried data worse than probes.
@@ -75,7 +75,7 @@ pub(super) struct Course<A> {
     /// Id of the next flow opened here.
     next_flow: u64,
     /// Last id of a flow that the other end opened.
-    pub(super) last_foreign: u64,
+    pub(super) last_remote: u64,
     /// When a packet of a player last went.
     pub(super) used: Instant,
     /// When to look for flows that have no label on some path; `None` where all have theirs, or
@@ -85,19 +85,19 @@ pub(super) struct Course<A> {
     pub(super) early_out: TokenBucket,
     pub(super) early_in: TokenBucket,
     /// Until then they are not looked for again: each search looks at all flows.
-    pub(super) search_rest: Instant,
+    pub(super) next_search_at: Instant,
     /// Flows opened here of which the far end is still to be told.
     pub(super) opens: BTreeSet<FlowId>,
     /// Until then it is told of none: those that come together are told of together.
-    pub(super) opens_rest: Instant,
+    pub(super) opens_at: Instant,
     /// Flows that ended of which the far end is still to be told.
     pub(super) closes: BTreeMap<FlowId, FlowEnd>,
     /// Until then the session is not asked for room again.
-    pub(super) closes_rest: Instant,
+    pub(super) closes_at: Instant,
     /// When the choice is looked at again.
     pub(super) decide_at: Instant,
     /// Until then the path that packets go on by has its labels first, as the one before failed.
-    pub(super) hurry_until: Instant,
+    pub(super) failover_deadline: Instant,
     /// Since when no way leads to the far end, and another exit serves players of it.
     pub(super) lost_since: Option<Instant>,
 }
@@ -143,7 +143,7 @@ impl Default for Arrivals {
 
 /// One path of a course.
 #[derive(Debug)]
-pub(super) struct CoursePath {
+pub(super) struct PathEntry {
     pub(super) id: u8,
     pub(super) path: Path,
     /// The link to its first node.
@@ -168,7 +168,7 @@ pub(super) struct CoursePath {
     pub(super) retry_at: Instant,
     pub(super) failures: u8,
     /// On the path in use: a flow without a label, and since when it is waited for.
-    pub(super) lacking: Option<(FlowId, Instant)>,
+    pub(super) unbound_since: Option<(FlowId, Instant)>,
 }
 
 /// A flow's label on a path.
@@ -181,7 +181,7 @@ pub(super) struct Bound {
     pub(super) held: Vec<Held>,
 }
 
-impl<A> Course<A> {
+impl<A> PathSet<A> {
     pub(super) fn new(
         now: Instant,
         end: End,
@@ -200,8 +200,8 @@ impl<A> Course<A> {
             choice,
             cause: crate::event::RouteCause::First,
             spare: None,
-            barred: Barred::default(),
-            refuted: Refuted::default(),
+            path_backoff: PathBackoff::default(),
+            audit: LinkStateAudit::default(),
             session_joiner: Joiner::new(),
             data_len: 0,
             suspect_until: now,
@@ -215,19 +215,19 @@ impl<A> Course<A> {
                 End::Dialler => 1,
                 End::Accepter => 2,
             },
-            last_foreign: 0,
+            last_remote: 0,
             used: now,
             search_at: Some(now),
             early_out: TokenBucket::new(EARLY_RATE, EARLY_BURST, now),
             // They may have waited on the way.
             early_in: TokenBucket::new(EARLY_RATE * 2, EARLY_BURST * 4, now),
-            search_rest: now,
+            next_search_at: now,
             opens: BTreeSet::new(),
-            opens_rest: now,
+            opens_at: now,
             closes: BTreeMap::new(),
-            closes_rest: now,
+            closes_at: now,
             decide_at: now,
-            hurry_until: now,
+            failover_deadline: now,
             lost_since: None,
         }
     }
@@ -241,7 +241,7 @@ impl<A> Course<A> {
     /// Whether they are to be looked for now; not again, unless [`search_from`](Self::search_from)
     /// says so.
     pub(super) fn take_search(&mut self, now: Instant) -> bool {
-        let is_rested = self.search_rest <= now;
+        let is_rested = self.next_search_at <= now;
         self.search_at
             .take_if(|at| *at <= now && is_rested)
             .is_some()
@@ -257,15 +257,15 @@ impl<A> Course<A> {
     pub(super) fn on_searched(&mut self, now: Instant, flows: usize) {
         let micros = u64::try_from(flows).unwrap_or(u64::MAX);
         let rest = Duration::from_micros(micros).min(SEARCH_REST_MAX);
-        self.search_rest = now + rest;
+        self.next_search_at = now + rest;
     }
 
     /// When what rests at `now` is due.
-    pub(super) fn rested_at(&self, now: Instant) -> Option<Instant> {
-        let is_searched_for = self.search_at.is_some_and(|at| at <= self.search_rest);
-        let search = is_searched_for.then_some(self.search_rest);
-        let opens = (!self.opens.is_empty()).then_some(self.opens_rest);
-        let closes = (!self.closes.is_empty()).then_some(self.closes_rest);
+    pub(super) fn next_due(&self, now: Instant) -> Option<Instant> {
+        let is_searched_for = self.search_at.is_some_and(|at| at <= self.next_search_at);
+        let search = is_searched_for.then_some(self.next_search_at);
+        let opens = (!self.opens.is_empty()).then_some(self.opens_at);
+        let closes = (!self.closes.is_empty()).then_some(self.closes_at);
         let due = search.into_iter().chain(opens).chain(closes);
         due.filter(|at| *at > now).min()
     }
@@ -279,15 +279,15 @@ impl<A> Course<A> {
     }
 
     /// Returns whether `flow` is the other end's to give and was not used; it then is.
-    pub(super) fn take_foreign_id(&mut self, now: Instant, FlowId(flow): FlowId) -> bool {
+    pub(super) fn accept_remote_id(&mut self, now: Instant, FlowId(flow): FlowId) -> bool {
         let theirs = match self.end {
             End::Dialler => 0,
             End::Accepter => 1,
         };
-        if flow == 0 || flow % 2 != theirs || flow <= self.last_foreign {
+        if flow == 0 || flow % 2 != theirs || flow <= self.last_remote {
             return false;
         }
-        self.last_foreign = flow;
+        self.last_remote = flow;
         self.search_from(now);
         true
     }
@@ -306,7 +306,7 @@ impl<A> Course<A> {
         self.search_from(now);
         self.salt = splitmix::first(self.salt);
         let key = u32::try_from(self.salt >> 32).unwrap_or(0);
-        self.paths.push(CoursePath {
+        self.paths.push(PathEntry {
             id,
             path,
             first,
@@ -321,15 +321,15 @@ impl<A> Course<A> {
             padding_at: now,
             retry_at: now,
             failures: 0,
-            lacking: None,
+            unbound_since: None,
         });
         Some(id)
     }
 
     /// Has a path for which nothing was asked yet wait until then.
-    pub(super) fn put_off(&mut self, path: &Path, until: Instant) {
+    pub(super) fn defer(&mut self, path: &Path, until: Instant) {
         let mut paths = self.paths.iter_mut();
-        let is_new = |known: &CoursePath| {
+        let is_new = |known: &PathEntry| {
             known.failures == 0 && known.setups.is_empty() && known.bound.is_empty()
         };
         if let Some(path) = paths.find(|known| known.path == *path && is_new(known)) {
@@ -338,20 +338,20 @@ impl<A> Course<A> {
         }
     }
 
-    pub(super) fn path(&self, id: u8) -> Option<&CoursePath> {
+    pub(super) fn path(&self, id: u8) -> Option<&PathEntry> {
         self.paths.iter().find(|path| path.id == id)
     }
 
-    pub(super) fn path_mut(&mut self, id: u8) -> Option<&mut CoursePath> {
+    pub(super) fn path_mut(&mut self, id: u8) -> Option<&mut PathEntry> {
         self.paths.iter_mut().find(|path| path.id == id)
     }
 
-    pub(super) fn find(&self, wanted: &Path) -> Option<&CoursePath> {
+    pub(super) fn find(&self, wanted: &Path) -> Option<&PathEntry> {
         self.paths.iter().find(|path| path.path == *wanted)
     }
 
     /// Takes a path out, with all that names it.
-    pub(super) fn remove_path(&mut self, id: u8) -> Option<CoursePath> {
+    pub(super) fn remove_path(&mut self, id: u8) -> Option<PathEntry> {
         let place = self.paths.iter().position(|path| path.id == id)?;
         if self.current == Some(id) {
             self.current = None;
@@ -421,7 +421,7 @@ impl<A> Course<A> {
     }
 }
 
-impl CoursePath {
+impl PathEntry {
     /// How many set-ups may be under way beside those that are: one until the path is known to
     /// be there, then as many as a relay's budget takes.
     pub(super) fn setup_room(&self) -> usize {
@@ -471,9 +471,9 @@ pub(super) mod tests {
     use netsim::provider::SimProvider;
     use wire::{NodeId, Seed};
 
-    pub(in super::super) fn course(
+    pub(in super::super) fn path_set(
         provider: &SimProvider,
-    ) -> Course<<SimProvider as Provider>::Aead> {
+    ) -> PathSet<<SimProvider as Provider>::Aead> {
         let agreed = Initial::new(provider, None).agree(provider, &Secret32::new([1; 32]));
         let exporter: Exporter = agreed.traffic(provider, &[0; 32]).split(Role::Dialler).2;
         let keys = (
@@ -481,7 +481,7 @@ pub(super) mod tests {
             FlowOpener::new(provider, &exporter, FlowId::PROBE, 1),
         );
         let choice = Choice::new(Instant::ZERO, ChoiceConfig::default(), 0);
-        Course::new(Instant::ZERO, End::Dialler, keys, choice)
+        PathSet::new(Instant::ZERO, End::Dialler, keys, choice)
     }
 
     pub(in super::super) fn path(relay: u16) -> Path {
@@ -496,10 +496,10 @@ pub(super) mod tests {
     #[test]
     fn mesh_a1_flows_that_wait_to_be_told_of_are_bounded() {
         let provider = SimProvider::new(Seed::from_number(1));
-        let mut course = course(&provider);
+        let mut path_set = path_set(&provider);
         let opened = (0..10_000).filter(|flow| {
-            let has_room = course.has_room_to_open();
-            has_room && course.opens.insert(FlowId(*flow))
+            let has_room = path_set.has_room_to_open();
+            has_room && path_set.opens.insert(FlowId(*flow))
         });
         assert_eq!(opened.count(), OPENS_WAITING_MAX);
     }
@@ -507,37 +507,41 @@ pub(super) mod tests {
     #[test]
     fn searches_rest_for_a_microsecond_a_flow_and_no_longer_than_50_ms() {
         let provider = SimProvider::new(Seed::from_number(1));
-        let mut course = course(&provider);
+        let mut path_set = path_set(&provider);
         let at = Instant::from_millis;
-        assert!(course.take_search(at(0)));
+        assert!(path_set.take_search(at(0)));
         for (flows, millis) in [(10, 1), (10_000, 10), (1_000_000, 50)] {
-            course.on_searched(at(0), flows);
-            course.search_from(at(0));
-            assert!(!course.take_search(at(0)), "{flows}");
-            assert!(course.rested_at(at(0)).is_some_and(|due| due <= at(millis)));
-            assert!(course.take_search(at(millis)), "{flows}");
-            assert_eq!(course.rested_at(at(0)), None);
+            path_set.on_searched(at(0), flows);
+            path_set.search_from(at(0));
+            assert!(!path_set.take_search(at(0)), "{flows}");
+            assert!(
+                path_set
+                    .next_due(at(0))
+                    .is_some_and(|due| due <= at(millis))
+            );
+            assert!(path_set.take_search(at(millis)), "{flows}");
+            assert_eq!(path_set.next_due(at(0)), None);
         }
     }
 
     #[test]
     fn no_path_gets_the_id_of_one_that_is_there() {
         let provider = SimProvider::new(Seed::from_number(1));
-        let mut course = course(&provider);
-        let add = |course: &mut Course<_>, relay| {
-            let added = course.add_path(Instant::ZERO, path(relay), LinkId(1));
+        let mut path_set = path_set(&provider);
+        let add = |path_set: &mut PathSet<_>, relay| {
+            let added = path_set.add_path(Instant::ZERO, path(relay), LinkId(1));
             added.expect("there is room")
         };
-        let lasting = [add(&mut course, 1_000), add(&mut course, 1_001)];
+        let lasting = [add(&mut path_set, 1_000), add(&mut path_set, 1_001)];
         for relay in 0..300 {
-            let id = add(&mut course, relay);
+            let id = add(&mut path_set, relay);
             assert!(!lasting.contains(&id), "{relay}");
-            let removed = course.remove_path(id).expect("just added");
+            let removed = path_set.remove_path(id).expect("just added");
             assert_eq!(removed.path, path(relay));
         }
-        assert_eq!(course.paths.len(), 2);
+        assert_eq!(path_set.paths.len(), 2);
         assert_eq!(
-            course.path(lasting[0]).map(|known| &known.path),
+            path_set.path(lasting[0]).map(|known| &known.path),
             Some(&path(1_000))
         );
     }
