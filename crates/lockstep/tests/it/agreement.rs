@@ -1,4 +1,4 @@
-//! Everybody plays the same game, whatever the network does.
+//! All participants play the same game, whatever the network does.
 
 use core::time::Duration;
 
@@ -113,7 +113,7 @@ fn sim_ls_1_all_agree_on_every_tick_and_ls_4_every_input_counts_or_its_owner_is_
 
 #[test]
 fn sim_ls_1_flipped_bits_harm_nobody_elses_agreement() {
-    // A transport that seals its datagrams lets none of these through; still nothing breaks.
+    // An authenticating transport lets none of these through; still nothing breaks.
     for_each_seed(&test_site!(), 8, |seed| {
         let mut world = World::seeded(seed, config(3), Link::lossy(2), pad);
         world.run_for(Duration::from_millis(500));
@@ -151,7 +151,7 @@ fn ls_5_ticks_close_on_time_whatever_clients_do() {
 
 #[test]
 fn ls_6_ls_g13_an_outage_of_one_stalls_nobody_else_and_is_made_up_at_once() {
-    // Without loss or jitter, so that every late turn would be the outage's doing.
+    // Without loss or jitter, so that every late turn is caused by the outage.
     let mut link = Link::perfect();
     link.latency = Duration::from_millis(25);
     let mut world = World::new(6, config(4), link, stick);
@@ -167,7 +167,7 @@ fn ls_6_ls_g13_an_outage_of_one_stalls_nobody_else_and_is_made_up_at_once() {
         assert_eq!(player.events.iter().find(late), None);
     }
     assert_agreement(&world);
-    // G13: the victim holds every tick of the outage after a round trip and two ticks.
+    // G13: the victim has every tick of the outage after a round trip and two ticks.
     let others = &world.players[0].turned_at;
     let closed = others.partition_point(|at| at.saturating_since(end) <= link.latency);
     let healed = world.players[3].turned_at[closed - 1].saturating_since(end);

@@ -1,4 +1,4 @@
-//! Nothing is allocated in the steady state, and hostile bytes make nothing grow.
+//! Nothing is allocated in the steady state, and hostile bytes do not grow memory.
 
 use core::cell::Cell;
 use core::time::Duration;
@@ -64,12 +64,12 @@ pub(crate) struct Bench {
     buf: Vec<u8>,
     network: wire::Generator,
     held: Vec<u16>,
-    /// What came of each client's ticks, as simulated last; at place `tick % 64`.
+    /// Result of each client's ticks, as last simulated; in slot `tick % 64`.
     sums: Vec<[[u32; 3]; 64]>,
 }
 
 impl Bench {
-    /// Games that predict up to `window` ticks; with one, the server tells inputs early.
+    /// Games that predict up to `window` ticks; with one, the server forwards inputs.
     pub(crate) fn new(players: u16, window: u8) -> Self {
         let now = Instant::from_millis(1);
         let mut config = config(players);
@@ -201,8 +201,8 @@ fn ls_9_memory_is_taken_at_the_start_and_as_documented() {
     let now = Instant::from_millis(1);
     let mut server = MatchServer::<u32>::new(config(64), MATCH, Seed::from_number(1), now).unwrap();
     let bytes = held() - before;
-    // 1,024 bundles of at most 337 bytes; for each seat 320 inputs, 1,024 hashes of 8 bytes,
-    // and who holds it.
+    // 1,024 bundles of at most 337 bytes; per seat 320 inputs, 1,024 hashes of 8 bytes, and its
+    // player.
     assert!(
         bytes < 1_024 * 337 + 65 * 1_024 * 8 + 64 * (320 * 8 + 400) + 16_384,
         "{bytes}"
@@ -223,8 +223,8 @@ fn ls_9_memory_is_taken_at_the_start_and_as_documented() {
     );
     client.handle_datagram(now, Arrival::from(PeerId(0)), &mut welcome);
     let bytes = held() - before;
-    // 1,024 bundles and hashes, 64 inputs, a queue of 64 events. Sections come with the first
-    // report.
+    // 1,024 bundles and hashes, 64 inputs, a queue of 64 events. Sections are allocated with the
+    // first report.
     assert!(bytes < 1_024 * (337 + 4 + 8) + 16_384, "{bytes}");
     let counted = i64::try_from(client.memory_len()).unwrap();
     assert!(counted.abs_diff(bytes) < 2_048, "{counted} {bytes}");

@@ -1,4 +1,4 @@
-//! Players who make a search as long as they can.
+//! Players that prolong a bisection as much as they can.
 
 use core::time::Duration;
 
@@ -12,13 +12,13 @@ use crate::world::MATCH;
 
 const TICK: Duration = Duration::from_nanos(16_666_667);
 
-/// A server that simulates, or does not, and players whose datagrams are written by hand.
+/// A server, simulating or not, and players with hand-written datagrams.
 struct Table {
     server: MatchServer<u16>,
     now: Instant,
     simulates: bool,
     events: Vec<ServerEvent>,
-    /// Questions, and who was asked.
+    /// Questions, and their recipients.
     asked: Vec<(PeerId, Vec<u8>)>,
 }
 
@@ -54,7 +54,7 @@ impl Table {
             .handle_datagram(self.now, arrival, &mut datagram);
     }
 
-    /// Has a player report a hash of tick 0, and that the first two ticks arrived.
+    /// Makes a player report a hash of tick 0, and acknowledge the first two ticks.
     fn report(&mut self, peer: u16, hash: u64) {
         let forged = Forge::new(2).bits(2, 16).bits(0, 1).gamma(0);
         let forged = forged.gamma(1).gamma(1).bits(hash, 32).gamma(0);
@@ -89,7 +89,7 @@ impl Table {
         }
     }
 
-    /// Who was found, at which tick, and why.
+    /// Reported seat, tick and cause.
     fn found(&self) -> Vec<(Seat, Tick, Cause)> {
         let found = self.events.iter().filter_map(|event| {
             if let ServerEvent::Divergence {
@@ -120,7 +120,7 @@ fn who_never_answers_holds_nobody_up_and_costs_a_bounded_number_of_questions() {
         } else {
             assert_eq!(found, [expected(1)]);
         }
-        // As the one that is asked about or its witness: 4 s for an answer, and 4 s to be told.
+        // As the subject or as its witness: 4 s for an answer, and 4 s for the notification.
         for peer in 0..3 {
             let asked = table.asked.iter().filter(|(to, _)| *to == PeerId(peer));
             assert!(asked.count() <= 2 * 41, "{peer}");
@@ -157,7 +157,7 @@ fn answers_that_nobody_asked_for_are_counted_and_cost_no_memory() {
     let before = held();
     let refused = table.server.stats().bisect_refused;
     for _ in 0..1_000 {
-        // Of another tick, of another form, and by one who is not asked.
+        // Of another tick, of another form, and by a player that was not asked.
         table.say(1, sections(1, b"units"));
         table.say(1, ticks.clone());
         table.say(1, heard.clone());
@@ -166,11 +166,11 @@ fn answers_that_nobody_asked_for_are_counted_and_cost_no_memory() {
     assert_eq!(table.server.stats().bisect_refused, refused + 4_000);
     assert_eq!(held(), before);
     assert_eq!(table.found(), []);
-    // Names are text, or the datagram is none.
+    // Names must be text.
     let malformed = table.server.stats().dropped_malformed;
     table.say(1, sections(0, b"\x1b[2J"));
     assert_eq!(table.server.stats().dropped_malformed, malformed + 1);
-    // The first that counts counts once.
+    // The first valid answer counts once.
     for _ in 0..3 {
         table.say(1, sections(0, b"units"));
     }
@@ -190,7 +190,7 @@ fn a_match_that_ends_tells_what_is_known() {
 
 #[test]
 fn all_seats_at_once_are_bounded() {
-    // 64 players against the server: a question and an inquiry for each, and no more.
+    // 64 players against the server: at most one question and inquiry each.
     let mut table = Table::new(64);
     table.simulates = true;
     table.pass(TICK);

@@ -126,7 +126,7 @@ impl ContractSubject for Match {
                         Step::Settled(tick) => tick,
                         Step::Advance { .. } | Step::Save(_) | Step::Load(_) => continue,
                     };
-                    // Now and then a game goes wrong.
+                    // Sometimes a game diverges.
                     let state = state(u32::from(number == 1));
                     client.report_state(tick, &state).unwrap();
                 }
@@ -142,7 +142,7 @@ impl ContractSubject for Match {
     }
 
     fn hostile(&self, index: usize, generator: &mut Generator) -> Option<Vec<u8>> {
-        // A report of what may be anywhere, with 64 inputs; turns of two quiet ticks.
+        // An arbitrary report with 64 inputs; turns of two unchanged ticks.
         let low = generator.next_u32().to_be_bytes();
         let mut datagram = if index == 0 {
             vec![0x02, low[0], low[1], 0x60, 0x20, 0xc0, 0x81, 0x00]
@@ -164,9 +164,8 @@ impl ContractSubject for Match {
     }
 
     fn limits(&self) -> Limits {
-        // 1,024 bundles, three columns of as many hashes, as many ticks of two sections, two logs
-        // of 320 inputs, and queues. The rows of one who predicts are fewer than the hashes of a
-        // server.
+        // 1,024 bundles, three times as many hashes, as many ticks of two sections, two logs of 320
+        // inputs, and queues. A predicting client's rows take less than a server's hashes.
         Limits::new(1_024 * (6 + 6 + 8 + 3 * 8 + 16 + 2 * 4) + 2 * 320 * 6 + 8_192)
     }
 

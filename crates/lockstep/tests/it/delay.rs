@@ -1,4 +1,4 @@
-//! The input delay that each client finds for itself.
+//! The input delay that each client adapts.
 
 use core::time::Duration;
 
@@ -18,14 +18,14 @@ fn adaptive(seed: Seed, link: Link) -> World<u16> {
     world(seed, InputDelay::adaptive(1, 40).unwrap(), link)
 }
 
-/// Inputs of `player` that were filled in from its tick `from` on.
+/// Substituted inputs of `player` from its tick `from` on.
 fn late(world: &World<u16>, player: usize, from: usize) -> usize {
     let own = world.players[player].own.iter().skip(from);
     own.filter(|(_, origin)| *origin == Origin::Substituted)
         .count()
 }
 
-/// The delays that `player` went through.
+/// The delays of `player` over time.
 fn delays(world: &World<u16>, player: usize) -> Vec<u8> {
     let events = world.players[player].events.iter();
     let delays = events.filter_map(|event| {
@@ -66,8 +66,8 @@ fn ls_13_a_client_goes_up_at_once_and_down_slowly() {
     // A round trip of 40 ms is 2.4 ticks.
     assert!((3..=4).contains(&calm), "{calm}");
     let others = delays(&world, 1);
-    // It gets worse for player 0: what its inputs lose on their way is made up in a round trip,
-    // and what the turns lose when the clock has followed them.
+    // Player 0's link gets worse: the uplink's part is compensated in a round trip, the downlink's
+    // once the clock has followed.
     world.links[0].latency = Duration::from_millis(100);
     let from = world.players[0].own.len();
     world.run_for(Duration::from_millis(600));
@@ -78,10 +78,10 @@ fn ls_13_a_client_goes_up_at_once_and_down_slowly() {
     assert!((11..=15).contains(&worse), "{worse}");
     let late = late(&world, 0, from);
     assert!(late <= 40, "{late}");
-    // And better again: no lower for some 10 s, then a tick each 5 s.
+    // And better again: unchanged for about 10 s, then one tick per 5 s.
     world.links[0].latency = Duration::from_millis(20);
     world.run_for(Duration::from_secs(4));
-    // What is overtaken counts as one that came late.
+    // A reordered input counts as late.
     let still = delays(&world, 0).last().copied().unwrap();
     assert!(still == worse || still == worse + 1, "{still}");
     let steps = delays(&world, 0).len();
@@ -92,7 +92,7 @@ fn ls_13_a_client_goes_up_at_once_and_down_slowly() {
         down.windows(2).all(|pair| pair[1] + 1 == pair[0]),
         "{down:?}"
     );
-    // Nobody else noticed.
+    // Other players are not affected.
     assert_eq!(delays(&world, 1), others);
 }
 
@@ -128,7 +128,7 @@ fn ls_g8_adaptive_delay_is_within_a_tenth_of_the_best_fixed_one() {
     let (mean, late) = run(InputDelay::adaptive(1, 40).unwrap());
     eprintln!("fixed {fixed:?}, adaptive {mean:.2} ticks, {late} late in 4 player-minutes");
     assert!(late <= 8, "{late}");
-    // From the input to its execution there are 50 ms more, and 27 ms of playout.
+    // From input to execution there are 50 ms more, and 27 ms of playout.
     let latency = |ticks: f64| ticks * 16.67 + 77.0;
     assert!(latency(mean) <= latency(best.0) * 1.1, "{mean} {best:?}");
 }

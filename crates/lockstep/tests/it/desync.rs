@@ -1,4 +1,4 @@
-//! A game that goes wrong is reported by player and tick; one that does not is not.
+//! A desync is reported by player and tick; clean games raise no alarm.
 
 use core::time::Duration;
 
@@ -27,8 +27,8 @@ fn desyncs<I>(world: &World<I>) -> Vec<(Tick, Vec<Seat>, Verdict)> {
     found.collect()
 }
 
-/// Asserts that one after the other of `expected` was named: at the first step that differs, or soon behind
-/// it where hashes may have been lost. Where it began is told besides, of each whom the others outvoted.
+/// Asserts that the `expected` seats were reported in turn: at the first step that differs, or soon
+/// after if hashes may have been lost. The exact tick is reported for each player in the minority.
 fn assert_named(
     world: &mut World<u16>,
     expected: &[(Tick, Vec<Seat>, Verdict)],
@@ -51,7 +51,7 @@ fn assert_named(
     }
 }
 
-/// Where it was told that one of `seats` began to differ.
+/// Ticks at which one of `seats` was reported to differ.
 fn began(world: &World<u16>, seats: &[Seat]) -> Vec<Tick> {
     let told = world.server_events.iter().filter_map(|event| {
         if let ServerEvent::Divergence { seat, tick, .. } = event
@@ -113,9 +113,9 @@ fn sim_ls_12_clean_matches_raise_no_alarm_at_20_percent_loss() {
         world.run(300);
         assert_eq!(desyncs(&world), []);
         let stats = world.server.stats();
-        // A hash that is lost again and again holds comparison up by 2 s at most.
+        // A hash that is lost repeatedly delays comparison by at most 2 s.
         assert!(stats.hashes_compared >= 4 * 230, "{stats:?}");
-        // Some are lost again and again for 2 s; in one match of hundreds several in a row.
+        // Some are lost repeatedly for 2 s; in one match of hundreds several in a row.
         let missing = stats.hashes_missing.saturating_mul(20);
         assert!(missing <= stats.hashes_compared, "{stats:?}");
     });
@@ -147,7 +147,7 @@ fn sim_ls_12_clean_matches_with_rollback_raise_no_alarm() {
         };
         let alarms: Vec<_> = world.server_events.iter().filter(is_alarm).collect();
         assert!(alarms.is_empty(), "{alarms:?}");
-        // Predictions were wrong, and still no wrong state was reported.
+        // Predictions were wrong, but no wrong state was reported.
         let loads = world.players.iter();
         let loads: u64 = loads.map(|player| player.machine().stats().loads).sum();
         assert!(loads > 0, "nobody went back");
@@ -165,7 +165,7 @@ fn of_two_players_neither_is_believed() {
     assert_named(&mut world, &[(Tick(77), both, Verdict::Undecided)], (1, 5));
 }
 
-/// Has the server play along up to now.
+/// Simulates on the server up to now.
 fn simulate(server: &mut MatchServer<u16>, state: &mut u64) {
     while let Some(turn) = server.poll_turn() {
         let tick = turn.tick();
@@ -200,7 +200,7 @@ fn a_server_that_simulates_decides() {
     assert_eq!(player.states.len(), player.logs.len());
 }
 
-/// When the server first named `seat`, running on until it did, for at most `limit` from now.
+/// When the server first reported `seat`, running for at most `limit`.
 fn time_until_named(world: &mut World<u16>, seat: Seat, limit: Duration) -> Option<Duration> {
     let from = world.now;
     while world.now <= from + limit {
@@ -236,14 +236,14 @@ fn run_until_closed(world: &mut World<u16>, ticks: u32) {
 fn sim_ls_12_hashes_that_are_left_out_raise_no_alarm() {
     for_each_seed(&test_site!(), 6, |seed| {
         let mut world = World::seeded(seed, config(3), Link::lossy(5), pad);
-        // After the ring has gone round, a gap has old hashes to be taken for.
+        // After the ring has wrapped, a gap could be mistaken for old hashes.
         world.players[0].unreported = 1_100..1_110;
         world.players[1].unreported = 20..30;
         world.players[2].unreported = 1_105..1_400;
         world.run(1_500);
         assert_eq!(desyncs(&world), []);
         let stats = world.server.stats();
-        // And those that were lost while the server asked for what was never there.
+        // And lost ones, while the server asks for hashes that never existed.
         let left_out = 10 + 10 + 295;
         assert!(stats.hashes_missing >= 300, "{stats:?}");
         assert!(stats.hashes_missing <= left_out + 15, "{stats:?}");
@@ -259,7 +259,7 @@ fn a_silent_player_is_named_and_delays_no_more_than_one_report() {
         let mut world = World::new(5, config, Link::lossy(2), pad);
         world.players[3].unreported = 0..u32::MAX;
         world.players[0].diverges_at = Some(Tick(20));
-        // When the first hash that shows it is closed.
+        // When the first differing hash step closes.
         let step = 20_u32.next_multiple_of(interval.into());
         run_until_closed(&mut world, step + 1);
         let peer_timeout = Duration::from_millis(peer_timeout);
@@ -272,7 +272,7 @@ fn a_silent_player_is_named_and_delays_no_more_than_one_report() {
         let found = [(Tick(step), vec![Seat(0)], Verdict::Minority)];
         assert_eq!(desyncs(&world), found);
         assert_eq!(silent(&world), [(Seat(3), Tick(0))]);
-        // From then on the silent one is waited for no more.
+        // From then on the silent player is not awaited.
         let next = (world.server.ticks_closed() + 30).next_multiple_of(interval.into());
         world.players[1].diverges_at = Some(Tick(next));
         run_until_closed(&mut world, next + 1);

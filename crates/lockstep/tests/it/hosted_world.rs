@@ -1,4 +1,4 @@
-//! Players of whom one hosts, over lossy links, in virtual time, from one seed.
+//! Players of a hosted match, over lossy links, in virtual time, from one seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::world::{Link, MATCH, seat};
 /// Inputs of all seats in one tick, with origin.
 type Inputs<I> = Vec<(I, Origin)>;
 
-/// A simulated player, and what became of it.
+/// A simulated player, and its history.
 #[derive(Debug)]
 pub(crate) struct HostedPlayer<I> {
     pub(crate) machine: HostedPeer<I>,
@@ -34,14 +34,14 @@ pub(crate) struct HostedPlayer<I> {
     pending: BTreeMap<Tick, (u64, Inputs<I>)>,
     /// The newest input submitted for each tick.
     pub(crate) submitted: BTreeMap<Tick, I>,
-    /// The tick that the newest was promised for, and how many were stamped before.
+    /// The tick promised for the newest input, and the number of inputs stamped before.
     promised: Option<(Tick, u64)>,
-    /// Ticks that were promised, and that another host took back.
+    /// Promised ticks that another host revoked.
     taken_back: BTreeSet<Tick>,
     pub(crate) events: Vec<HostedEvent>,
     /// How much faster its clock runs than true time, in parts per million.
     pub(crate) drift_ppm: i64,
-    /// Whether it runs at all; one that does not takes no datagrams and no time.
+    /// Whether it runs; a paused one takes no datagrams and no time.
     pub(crate) is_paused: bool,
 }
 
@@ -57,7 +57,7 @@ impl<I> HostedPlayer<I> {
         Instant::from_nanos(u64::try_from(nanos + drift).unwrap())
     }
 
-    /// The first moment at which its clock shows `local`, give or take.
+    /// The first time at which its clock shows `local`, approximately.
     fn global(&self, local: Instant) -> Instant {
         let beginning = i128::from(BEGINNING.as_nanos());
         let age = i128::from(local.as_nanos()) - beginning;
@@ -80,7 +80,7 @@ impl<I> HostedPlayer<I> {
         })
     }
 
-    /// Who took over, and from which tick on.
+    /// Hosts, and their first ticks.
     pub(crate) fn hosts(&self) -> Vec<(Seat, Tick)> {
         let hosts = self.events.iter().filter_map(|event| {
             if let HostedEvent::Migrated { host, tick, .. } = event {
@@ -119,12 +119,12 @@ impl<I: Input + Clone> HostedPlayer<I> {
         }
     }
 
-    /// Whether its match goes on.
+    /// Whether its match continues.
     pub(crate) fn is_on(&self) -> bool {
         !self.is_paused && self.machine.phase() != Phase::Closed && self.closed().is_none()
     }
 
-    /// Does what the machine says until it says to wait; `local` is its own time.
+    /// Executes the machine's steps until it waits; `local` is its own time.
     fn play(&mut self, now: Instant, local: Instant) {
         loop {
             self.take_events();
@@ -186,8 +186,8 @@ impl<I: Input + Clone> HostedPlayer<I> {
         self.machine.report(tick, state).unwrap();
     }
 
-    /// Every input that was in its tick was the newest submitted for it; of those that were not, it
-    /// was told, and of none that were taken back.
+    /// Every own input in its tick is the newest submitted for it; every other was reported, except
+    /// for revoked ones.
     pub(crate) fn assert_own_inputs(&self, own: usize)
     where
         I: PartialEq + core::fmt::Debug,
@@ -215,17 +215,17 @@ impl<I: Input + Clone> HostedPlayer<I> {
 pub(crate) struct HostedWorld<I> {
     pub(crate) now: Instant,
     pub(crate) players: Vec<HostedPlayer<I>>,
-    /// From one to the other.
+    /// Links between players.
     pub(crate) links: Vec<Vec<Link>>,
-    /// From one to the other, times in which nothing passes.
+    /// Times in which nothing passes between two players.
     pub(crate) outages: Vec<(usize, usize, Instant, Instant)>,
     /// Longest datagram seen.
     pub(crate) longest: usize,
-    /// What was sent to none of the players.
+    /// Datagrams to none of the players.
     pub(crate) strays: Vec<Vec<u8>>,
     /// Next input of a seat, from the one before.
     play: fn(&mut Generator, &I) -> I,
-    /// Each player's whims, and what it does now.
+    /// Each player's random source, and its current input.
     inputs: Vec<(Generator, I)>,
     network: Generator,
     in_flight: BTreeMap<(Instant, u64), (usize, usize, Vec<u8>)>,
@@ -286,13 +286,13 @@ impl<I: Input + Clone> HostedWorld<I> {
         }
     }
 
-    /// Who hosts, as the first says whose match goes on.
+    /// The host, according to the first player whose match continues.
     pub(crate) fn host(&self) -> usize {
         let on = self.players.iter().find(|player| player.is_on());
         usize::from(on.unwrap().machine.host().0)
     }
 
-    /// The indices of those whose match goes on.
+    /// The indices of the players whose match continues.
     pub(crate) fn on(&self) -> Vec<usize> {
         let players = self.players.iter().enumerate();
         players
@@ -309,7 +309,7 @@ impl<I: Input + Clone> HostedWorld<I> {
         }
     }
 
-    /// Runs until all of `who` have `ticks` that are final, or for `most`.
+    /// Runs until all of `who` have `ticks` final ones, at most for `most`.
     pub(crate) fn run_until(&mut self, who: &[usize], ticks: usize, most: Duration) {
         let end = self.now + most;
         while self.now < end && who.iter().any(|of| self.players[*of].states.len() < ticks) {
@@ -317,7 +317,7 @@ impl<I: Input + Clone> HostedWorld<I> {
         }
     }
 
-    /// Goes to the next thing that happens, and lets it happen.
+    /// Advances to the next thing that happens.
     pub(crate) fn step(&mut self) {
         let timers = self
             .players
@@ -363,12 +363,12 @@ impl<I: Input + Clone> HostedWorld<I> {
             if !player.is_paused
                 && let Ok(tick) = player.machine.submit(now, held)
             {
-                // One that was not stamped yet is replaced, whatever tick it was for.
+                // An input not yet stamped is replaced, whatever tick it was for.
                 let stamped = player.machine.client().stats().inputs;
                 if let Some((before, _)) = player.promised.filter(|(_, at)| *at == stamped) {
                     player.submitted.remove(&before);
                 }
-                // Ticks that a delay leaves out as it goes up are filled with the input held.
+                // Ticks skipped by a rising delay are filled with the held input.
                 let first = player.promised.map_or(tick, |(before, _)| before);
                 player.taken_back.retain(|at| *at < first || *at > tick);
                 player.promised = Some((tick, stamped));
@@ -425,8 +425,8 @@ impl<I: Input + Clone> HostedWorld<I> {
 }
 
 impl<I: Input + Clone + PartialEq + core::fmt::Debug> HostedWorld<I> {
-    /// All whose match goes on have one history, follow one host, and saw no state differ; those who
-    /// were told up to where theirs is the others' have that. Returns how many go on.
+    /// All players whose match continues have one history, follow one host, and saw no desync;
+    /// excluded ones share it up to the tick they were given. Returns how many continue.
     pub(crate) fn assert_one_match(&self) -> usize {
         for (index, player) in self.players.iter().enumerate() {
             assert!(!player.has_desync(), "{:?}", player.events);
@@ -455,8 +455,8 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> HostedWorld<I> {
         on.len()
     }
 
-    /// All of `who` go on, and each makes 60 ticks in the next second, give or take what a game with
-    /// a window makes final at once.
+    /// All of `who` continue, and each makes about 60 ticks in the next second, plus what a window
+    /// makes final at once.
     pub(crate) fn assert_progress(&mut self, who: &[usize]) {
         let of = |world: &Self| -> Vec<_> {
             let len = |index: &usize| world.players[*index].states.len();

@@ -49,7 +49,7 @@ impl Forge {
     }
 }
 
-/// A running match of two, of which seat 0 is hostile and seat 1 honest.
+/// A running match of two: seat 0 is hostile, seat 1 honest.
 fn world() -> World<u16> {
     let mut world = World::new(1, config(2), Link::perfect(), pad);
     world.run(100);
@@ -69,7 +69,7 @@ fn low(tick: u32) -> u16 {
 
 #[test]
 fn l8_the_longest_run_costs_64_inputs_of_256_bytes_and_no_memory() {
-    // A report of 14 bytes that stands for 64 inputs of 256 bytes each, the most there is.
+    // A 14-byte report that stands for the maximum of 64 inputs of 256 bytes each.
     #[derive(Default)]
     struct Big;
     impl Input for Big {
@@ -117,7 +117,7 @@ fn l8_the_longest_run_costs_64_inputs_of_256_bytes_and_no_memory() {
 fn ls_11_nobody_plays_another_seat() {
     let mut world = world();
     let next = low(world.server.ticks_closed());
-    // Seat 0 presses everything for the next 64 ticks; so does a stranger.
+    // Seat 0 presses everything for the next 64 ticks; so does an unknown peer.
     let all = Forge::report(next).gamma(64).gamma(0).bits(1, 1);
     let all = all.gamma(0).bits(1, 1).bits(0xffff, 16).gamma(63).0;
     inject(&mut world, 0, all.clone());
@@ -141,10 +141,10 @@ fn numbers_outside_every_window_are_counted_and_dropped() {
     let mut world = world();
     let end = world.server.ticks_closed();
     let before = *world.server.stats();
-    // Ticks that are not closed yet, read as ones of long ago.
+    // Future ticks, which are read as old ones.
     inject(&mut world, 0, Forge::report(low(end + 1)).gamma(0).0);
     assert_eq!(world.server.stats().dropped_ack, before.dropped_ack + 1);
-    // Inputs coded against one that never came.
+    // Inputs coded against one that never arrived.
     let unreferenced = Forge::report(low(end))
         .gamma(1)
         .gamma(62)
@@ -188,7 +188,7 @@ fn numbers_outside_every_window_are_counted_and_dropped() {
 
 #[test]
 fn a_lying_client_cannot_blame_another() {
-    // Wrong hashes for every tick: the liar is named, and only the liar.
+    // Wrong hashes for every tick: only their sender is reported.
     let mut world = World::new(3, config(4), Link::perfect(), pad);
     world.players[2].diverges_at = Some(lockstep::Tick(0));
     world.run(100);
@@ -214,7 +214,7 @@ fn state(number: u32) -> StateHasher {
     hasher
 }
 
-/// One seat, whose inputs are told early.
+/// One seat, whose inputs are forwarded early.
 fn forwarding() -> Config {
     let mut config = config(1);
     config.forward_inputs = true;
@@ -311,8 +311,8 @@ fn l8_ls_10_mutated_datagrams_never_panic_or_grow_a_machine() {
         let pick = usize::try_from(generator.below(from.len() as u64)).unwrap();
         datagram.clone_from(&from[pick]);
         mutate(&mut generator, &mut datagram);
-        // A leave, a bye or another match's welcome would end the run; strangers' bytes do not
-        // get through the transport's seal.
+        // A leave, a bye or another match's welcome would end the run; the transport drops
+        // unauthenticated datagrams.
         if matches!(datagram.first(), Some(0x03 | 0x84)) {
             continue;
         }
@@ -343,7 +343,7 @@ fn l8_ls_10_mutated_datagrams_never_panic_or_grow_a_machine() {
     assert!(client.stats().loads > 0, "{:?}", client.stats());
 }
 
-/// All that a client and a server say, but for chunks.
+/// All datagrams of a client and a server, except chunks.
 const KINDS: [u8; 14] = [
     1, 2, 3, 6, 9, 0x0b, 0x81, 0x82, 0x83, 0x84, 0x85, 0x88, 0x8b, 0x8d,
 ];

@@ -1,5 +1,5 @@
-//! What nobody should do: fans in a loop, clocks that are far off, snapshots that contradict each
-//! other, and a fan that lies.
+//! Invalid set-ups: relays in a loop, clocks with a large error, contradicting snapshots, and a
+//! lying relay.
 
 use core::time::Duration;
 
@@ -13,24 +13,24 @@ use crate::snapshots::{Crowd, LATE, is_desync};
 use crate::tree::{SERVER, Tree};
 use crate::world::{Link, MATCH, World, config, pad};
 
-/// Two fans, each of which has the match from the other.
+/// Two relays, each the other's server.
 struct Ring {
     fans: [SpectatorRelay; 2],
     now: Instant,
     /// Datagrams between the two.
     sent: u32,
-    /// What one who watches at the first was sent.
+    /// Datagrams to a spectator of the first.
     shown: Vec<Vec<u8>>,
 }
 
-/// What each calls the other: whom it has the match from, and a child.
+/// The id of each for the other, as server and as child.
 const ABOVE: PeerId = PeerId(0);
 const BELOW: PeerId = PeerId(1);
-/// Somebody who watches at the first.
+/// A spectator of the first.
 const CHILD: PeerId = PeerId(2);
 
 impl Ring {
-    /// The two have seen so many ticks, before they were told to have the match from each other.
+    /// Both have seen this many ticks before they are connected in a loop.
     fn new(ticks: [u32; 2]) -> Self {
         let now = Instant::from_millis(1);
         let mut welcome = vec![0x81, 2, 0, 0, 2, 0xff, 0xff, 0, 16];
@@ -43,7 +43,7 @@ impl Ring {
             fan.handle_datagram(now, Arrival::from(ABOVE), &mut welcome.clone());
             for tick in 0..ticks {
                 let [.., high, low] = tick.to_be_bytes();
-                // A tick in which neither seat does anything.
+                // A tick in which neither seat changes.
                 let mut turns = [0x82, 0, 0, 0x80, high, low, 0x30];
                 fan.handle_datagram(now, Arrival::from(ABOVE), &mut turns);
             }
@@ -87,7 +87,7 @@ impl Ring {
     }
 }
 
-/// What two fans say in a second, each of what it has, with none of a match to pass on.
+/// Datagrams of two relays per second, with nothing to forward.
 const REPORTS: u32 = 30;
 
 #[test]
@@ -117,7 +117,7 @@ fn ls_10_a_snapshot_that_is_wished_for_in_a_loop_keeps_nobody_waiting() {
     ring.run_for(Duration::from_secs(22));
     let bye = [0x84, CloseReason::Behind.code()];
     assert!(ring.shown.iter().any(|datagram| datagram == &bye));
-    // They go on asking each other, twice a second.
+    // They keep asking each other, twice a second.
     let sent = ring.sent;
     ring.run_for(Duration::from_secs(60));
     let said = ring.sent - sent;
@@ -144,7 +144,7 @@ fn ls_6_a_client_whose_clock_is_a_tenth_off_harms_itself_alone() {
             assert_eq!(late.count(), 0);
             assert_eq!(player.machine.stats().clock_jumps, 0);
         }
-        // It sees the same, and some of what it does counts: its clock follows by 2 %, and jumps.
+        // It sees the same, and some of its inputs count: its clock follows by 2 %, and jumps.
         let (one, odd) = (&world.players[0], &world.players[2]);
         let len = one.states.len().min(odd.states.len());
         assert!(len > 2_350 && one.states[..len] == odd.states[..len]);
@@ -203,7 +203,7 @@ fn ls_1_five_levels_of_fans_show_the_match_and_one_that_lies_deceives_those_belo
     }
     let early: Vec<_> = levels.iter().map(|fan| tree.watch(*fan)).collect();
     tree.run(LATE);
-    // By a snapshot that comes down all levels.
+    // With a snapshot that passes all levels.
     let late = tree.watch(levels[4]);
     tree.run(LATE + 500);
     for node in early.iter().chain([&late]) {
@@ -215,7 +215,7 @@ fn ls_1_five_levels_of_fans_show_the_match_and_one_that_lies_deceives_those_belo
     for node in &early[..2] {
         tree.assert_saw(*node, LATE + 930);
     }
-    // Those below it see something else from then on, or nothing.
+    // Its children see something else from then on, or nothing.
     for node in early[2..].iter().chain([&late]) {
         let truth = tree.truth.clone();
         let states = &tree.viewer(*node).states;
@@ -223,7 +223,7 @@ fn ls_1_five_levels_of_fans_show_the_match_and_one_that_lies_deceives_those_belo
         assert!((LATE + 300..begun - 80).all(is_true), "{node}");
         assert!(!(begun..LATE + 930).any(is_true), "{node}");
     }
-    // Whoever of them begins anew with another one sees what happened.
+    // A child that restarts with another relay sees the true match.
     for node in early[2..].iter().chain([&late]) {
         tree.nodes[*node].is_paused = true;
     }

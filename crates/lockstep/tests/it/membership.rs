@@ -1,4 +1,4 @@
-//! Who comes, who goes, and who is not let in.
+//! Joining, leaving, and refusals.
 
 use core::time::Duration;
 
@@ -11,7 +11,7 @@ use wire::{Arrival, Instant, Seat, Seed};
 
 use crate::world::{Link, MATCH, World, config, pad};
 
-/// What a client says that holds the welcome and lacks everything.
+/// The datagram of a client that has the welcome and lacks all ticks.
 const READY: [u8; 6] = [0x01, 2, 0, 0, 0, 0];
 
 fn left<I>(world: &World<I>) -> Vec<(Seat, Tick, LeaveReason)> {
@@ -28,7 +28,7 @@ fn left<I>(world: &World<I>) -> Vec<(Seat, Tick, LeaveReason)> {
     left.collect()
 }
 
-/// From `tick` on, and not before, everyone who stays sees `seat` absent.
+/// From `tick` on, and not before, the remaining players see `seat` absent.
 fn assert_absent_from(world: &World<u16>, seat: usize, tick: Tick) {
     let from = usize::try_from(tick.0).unwrap();
     let own = &world.players[seat].own;
@@ -209,7 +209,7 @@ fn a_client_refuses_what_it_cannot_hold() {
         server.poll_transmit(now, &mut welcome).unwrap();
         let mut client = ClientPeer::<u16>::new(client, PeerId(0), Seed::from_number(2), now);
         client.handle_datagram(now, Arrival::from(PeerId(0)), &mut welcome);
-        // A client of another game hears the same welcome.
+        // A client of another game gets the same welcome.
         let mut other = ClientPeer::<u32>::new(
             ClientConfig::default(),
             PeerId(0),
@@ -220,7 +220,7 @@ fn a_client_refuses_what_it_cannot_hold() {
         let theirs = lockstep::Width::bits::<16>();
         let width = ClientEvent::Refused(Refusal::Width { theirs });
         assert_eq!(other.poll_event(), Some(width));
-        // And the server hears that it will not come.
+        // And the server learns that it will not join.
         other.handle_timeout(now);
         let mut leave = Vec::new();
         other.poll_transmit(now, &mut leave).unwrap();
@@ -296,7 +296,7 @@ fn a_player_gives_no_reason_that_is_the_servers_to_give() {
         assert_eq!(world.server.stats().dropped_malformed, before + 1, "{code}");
         assert_eq!(world.server.poll_event(), None, "{code}");
     }
-    // An application that says such a thing leaves as one that quits.
+    // Such a reason is sent as a quit.
     world.players[0]
         .machine
         .leave(world.now, LeaveReason::Removed);
@@ -313,7 +313,7 @@ fn a_player_gives_no_reason_that_is_the_servers_to_give() {
 }
 
 /// A match of three that waits 5 s, and its server's events until `millis` after player 0 is ready
-/// at 1 s; players in `ready_at` say so at those times.
+/// at 1 s; players in `ready_at` are ready at those times.
 fn gather(ready_at: &[(u32, u64)], millis: u64) -> (MatchServer<u16>, Vec<ServerEvent>) {
     let now = Instant::from_millis(1);
     let mut config = config(3);
@@ -350,7 +350,7 @@ fn a_match_begins_without_whoever_lets_the_others_wait() {
     let (server, events) = gather(&[(0, 1_000)], 4_999);
     assert_eq!(events, [ServerEvent::Ready { seat: Seat(0) }]);
     assert_eq!(server.phase(), Phase::Gathering);
-    // Seat 1 is held by somebody who never says a word, seat 2 by nobody.
+    // Seat 1 is held by a silent player, seat 2 by none.
     let (mut server, events) = gather(&[(0, 1_000)], 5_100);
     let kick = ServerEvent::Left {
         seat: Seat(1),
@@ -366,7 +366,7 @@ fn a_match_begins_without_whoever_lets_the_others_wait() {
         origins,
         [Origin::Substituted, Origin::Absent, Origin::Absent]
     );
-    // Whoever comes now hears why it is not let in.
+    // Later peers learn why they are not admitted.
     let now = Instant::from_millis(6_200);
     server.handle_datagram(now, Arrival::from(PeerId(1)), &mut READY.clone());
     let mut bye = Vec::new();
@@ -386,7 +386,7 @@ fn nobody_is_waited_for_while_nobody_waits() {
     server.leave(now, PeerId(0));
     server.handle_timeout(Instant::from_millis(90_000));
     assert_eq!(server.phase(), Phase::Gathering);
-    // The wait begins anew with the next one who is ready.
+    // The wait restarts with the next ready player.
     let now = Instant::from_millis(100_000);
     server.handle_datagram(now, Arrival::from(PeerId(1)), &mut READY.clone());
     server.handle_timeout(Instant::from_millis(104_999));

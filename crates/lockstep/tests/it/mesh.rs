@@ -52,13 +52,13 @@ fn has_desync<I>(player: &MeshPlayer<I>) -> bool {
     player.events.iter().any(is_desync)
 }
 
-/// Every input of a player's own that is in a turn is the newest it gave for that tick.
+/// Every own input in a turn is the newest submitted for that tick.
 fn assert_own_inputs(world: &MeshWorld<u16>) {
     for (index, player) in world.players.iter().enumerate() {
         for (tick, turn) in (0..).map(Tick).zip(&player.turns) {
             let (input, origin) = turn[index];
             assert_eq!(origin, Origin::Confirmed);
-            // A raise of the delay repeats the input before, and says so.
+            // A higher delay repeats the previous input, which is reported.
             let is_repeated = player.events.iter().any(|event| {
                 matches!(event, MeshEvent::InputDelay { tick: next, repeated, .. }
                     if tick < *next && tick.plus(*repeated) >= *next)
@@ -77,7 +77,7 @@ fn sim_ls_1_mesh_all_agree_on_every_tick_and_sim_ls_12_mesh_raises_no_false_alar
     for_each_seed(&test_site!(), 30, |seed| {
         let mut world = any_world(seed);
         world.run_for(Duration::from_secs(3));
-        // One of them stands still for a while.
+        // One of them is paused for a while.
         let paused = world.players.len() - 1;
         world.players[paused].is_paused = true;
         world.run_for(Duration::from_millis(300));
@@ -236,7 +236,7 @@ fn mesh_clocks_keep_together_though_they_drift() {
         player.drift_ppm = drift;
     }
     world.run_for(Duration::from_secs(240));
-    // Without pacing 400 ppm would be 6 ticks by now.
+    // Without clock synchronisation 400 ppm would be 6 ticks by now.
     let boundaries = world.players.iter().map(|player| player.machine.boundary());
     let (low, high) = (boundaries.clone().min().unwrap(), boundaries.max().unwrap());
     assert!(high - low <= 1, "{low} {high}");

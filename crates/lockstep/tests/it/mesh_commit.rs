@@ -1,4 +1,4 @@
-//! A mesh whose players commit to their inputs before they show them.
+//! A mesh with commitments.
 
 use core::time::Duration;
 
@@ -27,8 +27,8 @@ fn shape(seats: u16) -> Shape {
     }
 }
 
-/// First tick that a datagram does not commit to, and the one past the last that it shows; both near
-/// `about`.
+/// First tick that a datagram does not commit to, and the one past the last that it reveals; both
+/// near `about`.
 pub(crate) fn ends(datagram: &[u8], seats: u16, about: Tick) -> Option<(Tick, Tick)> {
     let Ok(MeshMessage::Committed(commitment, play)) = decode_mesh(datagram, shape(seats)) else {
         return None;
@@ -38,9 +38,9 @@ pub(crate) fn ends(datagram: &[u8], seats: u16, about: Tick) -> Option<(Tick, Ti
     Some((about.widen_near(commitment.end_low)?, shown))
 }
 
-/// Nobody showed an input for a tick before a commitment to it was there from all others.
+/// No input was revealed for a tick before a commitment to it had arrived from all others.
 fn assert_nobody_saw_first(world: &MeshWorld<u16>, seats: u16, delay: u8) {
-    // Nothing happens before, as everybody knows.
+    // There are no inputs before.
     let begin = Tick(delay.into());
     let count = usize::from(seats);
     // By sender and receiver: first tick that is not committed to, in what was sent so far.
@@ -88,7 +88,7 @@ fn sim_mesh_commit_nobody_sees_an_input_before_having_committed_to_an_own_one() 
         for player in &world.players {
             let breach = |event: &MeshEvent| matches!(event, MeshEvent::CommitViolation { .. });
             assert!(!player.events.iter().any(breach), "{:?}", player.events);
-            // Everybody's input counts as it was given.
+            // All inputs count as submitted.
             for (tick, turn) in (0..).map(Tick).zip(&player.turns) {
                 for (own, (input, _)) in world.players.iter().zip(turn) {
                     if let Some(submitted) = own.submitted.get(&tick) {
@@ -123,7 +123,7 @@ fn sim_mesh_commit_those_who_stay_agree_when_one_is_cut_off() {
 fn mesh_commit_costs_one_more_way_and_no_ticks() {
     let mut link = Link::perfect();
     link.latency = Duration::from_millis(50);
-    // Twice the way is 6 ticks; stamping and showing each wait for a boundary.
+    // Twice the latency is 6 ticks; stamping and revealing each wait for a boundary.
     let mut config = committing(4);
     config.input_delay = 8;
     let mut world = MeshWorld::new(Seed::from_number(1), &config, link, pad);
@@ -137,7 +137,7 @@ fn mesh_commit_costs_one_more_way_and_no_ticks() {
         assert!(longest <= Some(Duration::from_millis(25)), "{longest:?}");
         assert!(steps.len() > 500, "{}", steps.len());
     }
-    // Without, the way is covered once: a delay of 8 is four more than it needs.
+    // Without commitments, one latency suffices: a delay of 8 is four more than needed.
     config.commit = None;
     config.input_delay = 4;
     let mut world = MeshWorld::new(Seed::from_number(1), &config, link, pad);
@@ -146,7 +146,7 @@ fn mesh_commit_costs_one_more_way_and_no_ticks() {
     assert_eq!(stats.holds, 0);
 }
 
-/// Has seat 0 of three stop, and commits in its name to other inputs than it shows then.
+/// Stops seat 0 of three, and commits in its name to other inputs than it then reveals.
 fn breach() -> MeshWorld<u16> {
     let mut link = Link::perfect();
     link.latency = Duration::from_millis(20);
@@ -157,7 +157,7 @@ fn breach() -> MeshWorld<u16> {
     world
 }
 
-/// Shows these players other inputs than seat 0 has committed to, under a head of its own.
+/// Reveals to these players other inputs than seat 0 committed to, under a head of its own.
 fn forge(world: &mut MeshWorld<u16>, players: &[usize]) {
     for &to in players {
         let first = Tick(world.players[to].machine.ticks_confirmed());
@@ -198,7 +198,7 @@ fn mesh_commit_who_shows_other_inputs_than_it_committed_to_is_given_up() {
         });
         let (seat, tick) = breach.expect("a breach is told");
         assert_eq!(seat, Seat(0));
-        // What was shown in its place does not count: the seat is absent from there on.
+        // The forged input does not count: the seat is absent from there on.
         assert!(player.left() == [(Seat(0), tick)], "{:?}", player.events);
         assert!(tick.0 <= known + 12, "{tick}");
         assert!(player.states.len() > usize::try_from(known).unwrap() + 40);
@@ -210,7 +210,7 @@ fn mesh_commit_who_shows_other_inputs_than_it_committed_to_is_given_up() {
 fn mesh_commit_holding_back_a_commitment_shows_nothing_and_is_named() {
     let mut world = MeshWorld::new(Seed::from_number(5), &committing(3), Link::perfect(), pad);
     world.run_for(Duration::from_secs(2));
-    // From now on seat 2 hears all and says nothing.
+    // From now on seat 2 receives everything and sends nothing.
     let now = world.now;
     for to in [0, 1] {
         world
@@ -242,8 +242,8 @@ fn mesh_commit_holding_back_a_commitment_shows_nothing_and_is_named() {
 fn mesh_commit_a_long_outage_stalls_nobody_for_good() {
     let mut link = Link::perfect();
     link.latency = Duration::from_millis(30);
-    // The heads of one are lost for as long as the others' clocks stand, and it is the one that commits
-    // furthest ahead.
+    // The heads of the peer that commits furthest ahead are lost for as long as the others' clocks
+    // are stopped.
     for (delay, window) in [(14, 0), (9, 8), (9, 0), (4, 0)] {
         let mut world = MeshWorld::new(Seed::from_number(8), &committing(3), link, pad);
         let mut config = committing(3);

@@ -37,8 +37,8 @@ fn play(next: u32, first: u32, bundles: &[u8]) -> Vec<u8> {
     datagram
 }
 
-/// Three of whom seat 1 tells seat 0, as soon as they have spoken, that ticks begin in this many
-/// microseconds; seat 2 is heard by seat 0 only after `late`. Returns how many ticks come of 4 s.
+/// Three peers; seat 1 tells seat 0 at once that ticks begin in this many microseconds; seat 0
+/// receives seat 2 only after `late`. Returns the number of ticks within 4 s.
 fn told_a_start(starts_in: i32, late: Duration) -> usize {
     let mut near = Link::perfect();
     near.latency = Duration::from_millis(20);
@@ -73,7 +73,8 @@ fn mesh_nobody_is_made_to_begin_too_early_or_too_late() {
 fn ls_11_mesh_nobody_plays_another_seat() {
     let mut world = world();
     let end = world.players[2].machine.ticks_confirmed() + 1;
-    // Seat 0 presses a button that no pad has ten ticks from now, says so for seat 1, and a stranger says it too.
+    // Seat 0 presses an undefined button ten ticks ahead, claims it for seat 1 too, and so does an
+    // unknown peer.
     let mut bundles = vec![0x20; 10];
     bundles.push(0b0100_0000);
     let mut forward = vec![0x46, 1];
@@ -105,13 +106,13 @@ fn mesh_one_who_tells_different_inputs_to_different_peers_is_found_out() {
     world.players[0].is_paused = true;
     let stamped = end + 30;
     let first = end.saturating_sub(4);
-    // To one it holds still, to the other it presses a button.
+    // To one it sends no press, to the other a pressed button.
     let quiet = vec![0x20; usize::try_from(stamped - first).unwrap()];
     let mut pressed = quiet.clone();
     pressed[20] = 0b0100_0111;
     inject(&mut world, 1, peer(0), play(end, first, &quiet));
     inject(&mut world, 2, peer(0), play(end, first, &pressed));
-    // Its own hashes are waited for until it is out.
+    // Its own hashes are awaited until it is removed.
     world.run_for(Duration::from_secs(4));
     for player in &world.players[1..] {
         let is_desync = |event: &MeshEvent| matches!(event, MeshEvent::Desync { .. });
@@ -124,11 +125,11 @@ fn mesh_numbers_outside_every_window_are_counted_and_dropped() {
     let mut world = world();
     let before = *world.players[1].machine.stats();
     let end = world.players[1].machine.boundary() + 6;
-    // Ticks of ours that are not stamped, read as ones of long ago.
+    // Future ticks of ours, which are read as old ones.
     inject(&mut world, 1, peer(0), play(end + 9, end, &[]));
     // Inputs 600 ticks ahead.
     inject(&mut world, 1, peer(0), play(end, end + 600, &[0x20; 8]));
-    // A decision that nobody stated, one of another view, and statements of other views.
+    // A decision without statements, one of another view, and statements of other views.
     let decision = |members: u8, next: u8| vec![0x44, 0, members, 0, next, 0, 0, 0, 0, 0, 9];
     inject(&mut world, 1, peer(0), decision(7, 3));
     inject(&mut world, 1, peer(0), decision(3, 1));
@@ -138,7 +139,7 @@ fn mesh_numbers_outside_every_window_are_counted_and_dropped() {
         peer(0),
         vec![0x43, 0, 3, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1],
     );
-    // Nobody left, so there is nothing to ask for or to pass on.
+    // No peer left, so there is nothing to request or forward.
     inject(&mut world, 1, peer(0), vec![0x45, 2, 0, 0, 0, 0]);
     let after = *world.players[1].machine.stats();
     assert_eq!(after.bundles_early, before.bundles_early + 8);
@@ -160,7 +161,8 @@ fn mesh_numbers_outside_every_window_are_counted_and_dropped() {
 
 #[test]
 fn mesh_inputs_that_nobody_serves_end_the_match_in_the_end() {
-    // Seat 0 lies to seat 1 of how far it holds the inputs of seat 2, who leaves, and goes silent.
+    // Seat 0 lies to seat 1 about the inputs that it holds of seat 2, which leaves, and goes
+    // silent.
     let mut config = mesh(3);
     config.peer_timeout = Duration::from_millis(500);
     let mut world = MeshWorld::new(Seed::from_number(3), &config, Link::perfect(), pad);

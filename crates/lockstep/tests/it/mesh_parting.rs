@@ -1,4 +1,4 @@
-//! Peers leave, fall silent and are cut off; those who stay play on as one.
+//! Peers leave, fall silent and are cut off; the remaining ones continue as one.
 
 use core::time::Duration;
 
@@ -9,15 +9,15 @@ use wire::{Generator, Seat, Seed};
 use crate::mesh_world::{MeshPlayer, MeshWorld, all, assert_agreement, mesh};
 use crate::world::{Link, pad, seat};
 
-/// Those whose match goes on.
+/// Peers whose match continues.
 fn playing(world: &MeshWorld<u16>) -> Vec<&MeshPlayer<u16>> {
     let is_on =
         |player: &&MeshPlayer<u16>| player.machine.phase() == Phase::Running && !player.is_paused;
     world.players.iter().filter(is_on).collect()
 }
 
-/// All who play on have one history, know the same leaves, and wait for nobody; whoever is told up
-/// to where its history is theirs has that, but for what was lost with those who left after it.
+/// All remaining peers have one history, agree on removals, and wait for no one; an excluded peer
+/// shares it up to the tick it was given, except for what was lost with peers that left later.
 fn assert_one_match(world: &MeshWorld<u16>) {
     let on = playing(world);
     let Some(first) = on.iter().max_by_key(|player| player.states.len()) else {
@@ -42,7 +42,7 @@ fn assert_one_match(world: &MeshWorld<u16>) {
     }
 }
 
-/// Ticks that somebody makes in the next second.
+/// Ticks that a peer makes in the next second.
 fn progress(world: &mut MeshWorld<u16>) -> Vec<usize> {
     let ticks = |world: &MeshWorld<u16>| -> Vec<_> {
         world
@@ -60,8 +60,8 @@ fn progress(world: &mut MeshWorld<u16>) -> Vec<usize> {
         .collect()
 }
 
-/// Cuts `index` off from the others, each way of each link at a moment of its own within `span`
-/// milliseconds: so they come to hold different parts of its inputs.
+/// Cuts `index` off from the others, each direction of each link at a random time within `span`
+/// milliseconds, so that they hold different parts of its inputs.
 fn cut_off(world: &mut MeshWorld<u16>, generator: &mut Generator, index: usize, span: u64) {
     let end = world.now + Duration::from_secs(1_000);
     for other in (0..world.players.len()).filter(|other| *other != index) {
@@ -114,7 +114,7 @@ fn sim_ls_1_mesh_two_leave_at_once_or_one_while_the_other_is_agreed_upon() {
         let one = usize::try_from(generator.below(config.seats.into())).unwrap();
         let other = (one + 1) % world.players.len();
         cut_off(&mut world, &mut generator, one, 300);
-        // Patience is 2 s: now and then the second goes just as the first is being given up.
+        // The timeout is 2 s: sometimes the second leaves just as the first is being removed.
         if generator.chance(700_000) {
             world.run_for(Duration::from_millis(generator.between(1_800, 2_500)));
         }
@@ -245,7 +245,7 @@ fn mesh_a_player_who_says_that_it_goes_is_gone_at_once() {
             );
         }
         assert_eq!(world.players[1].machine.phase(), Phase::Closed);
-        // The next leaves the last one alone, and it plays on, though its seat is the higher.
+        // The next leaves the last one alone, which continues, though its seat is the higher.
         let now = world.local(0);
         world.players[0].machine.leave(now);
         world.run_for(Duration::from_secs(1));

@@ -13,7 +13,7 @@ use wire::{Arrival, Generator, Instant, Seat, Seed};
 
 use crate::world::{Link, MATCH, seat};
 
-/// A simulated player of a mesh, and what became of it.
+/// A simulated mesh peer, and its history.
 #[derive(Debug)]
 pub(crate) struct MeshPlayer<I> {
     pub(crate) machine: MeshPeer<I>,
@@ -34,13 +34,13 @@ pub(crate) struct MeshPlayer<I> {
     pub(crate) events: Vec<MeshEvent>,
     /// Ticks whose state hashes its game does not report.
     pub(crate) unreported: Range<u32>,
-    /// Tick at which the game goes wrong, once.
+    /// Tick at which the game diverges, once.
     pub(crate) diverges_at: Option<Tick>,
     /// How much faster its clock runs than true time, in parts per million.
     pub(crate) drift_ppm: i64,
-    /// Whether it runs at all; one that does not takes no datagrams and no time.
+    /// Whether it runs; a paused one takes no datagrams and no time.
     pub(crate) is_paused: bool,
-    /// Steps made, and of them those made again.
+    /// Steps made, and of them repeated ones.
     pub(crate) steps: (u64, u64),
 }
 
@@ -56,7 +56,7 @@ impl<I> MeshPlayer<I> {
         Instant::from_nanos(u64::try_from(nanos + drift).unwrap())
     }
 
-    /// The first moment at which its clock shows `local`, give or take.
+    /// The first time at which its clock shows `local`, approximately.
     fn global(&self, local: Instant) -> Instant {
         let beginning = i128::from(BEGINNING.as_nanos());
         let age = i128::from(local.as_nanos()) - beginning;
@@ -79,7 +79,7 @@ impl<I> MeshPlayer<I> {
         })
     }
 
-    /// Who left, and from which tick on.
+    /// Removed peers, and from which tick on.
     pub(crate) fn left(&self) -> Vec<(Seat, Tick)> {
         let left = self.events.iter().filter_map(|event| {
             if let MeshEvent::Left { seat, tick, .. } = event {
@@ -112,7 +112,7 @@ impl<I: Input + Clone> MeshPlayer<I> {
         }
     }
 
-    /// Does what the machine says until it says to wait; `local` is its own time.
+    /// Executes the machine's steps until it waits; `local` is its own time.
     fn play(&mut self, now: Instant, local: Instant) {
         loop {
             match self.machine.next_step(local) {
@@ -195,17 +195,17 @@ enum Woken {
 pub(crate) struct MeshWorld<I> {
     pub(crate) now: Instant,
     pub(crate) players: Vec<MeshPlayer<I>>,
-    /// From one to the other.
+    /// Links between peers.
     pub(crate) links: Vec<Vec<Link>>,
-    /// From one to the other, times in which nothing passes.
+    /// Times in which nothing passes between two peers.
     pub(crate) outages: Vec<(usize, usize, Instant, Instant)>,
-    /// Datagrams sent, by whom to whom, where they are kept.
+    /// Datagrams sent, with sender and receiver, if recorded.
     pub(crate) record: Option<Vec<(usize, usize, Vec<u8>)>>,
     /// Longest datagram seen.
     pub(crate) longest: usize,
     /// Next input of a seat, from the one before.
     pub(crate) play: fn(&mut Generator, &I) -> I,
-    /// Each player's whims, and what it does now.
+    /// Each player's random source, and its current input.
     inputs: Vec<(Generator, I)>,
     network: Generator,
     in_flight: BTreeMap<(Instant, u64), (usize, usize, Vec<u8>)>,
@@ -289,7 +289,7 @@ impl<I: Input + Clone> MeshWorld<I> {
         }
     }
 
-    /// Goes to the next thing that happens, and lets it happen.
+    /// Advances to the next thing that happens.
     pub(crate) fn step(&mut self) {
         let timers = self
             .players

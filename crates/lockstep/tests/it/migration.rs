@@ -1,4 +1,4 @@
-//! The host is killed, sleeps, leaves or is cut off; the others go on with the same match.
+//! The host is killed, paused, leaves or is cut off; the others continue the same match.
 
 use core::time::Duration;
 
@@ -23,7 +23,7 @@ fn any_link(generator: &mut Generator) -> Link {
     }
 }
 
-/// A match of `seats` begun by anybody, in lockstep or with rollback, over any links and clocks.
+/// A match of `seats` with any first host, in lockstep or with rollback, over any links and clocks.
 pub(crate) fn any_world(seed: Seed, generator: &mut Generator, seats: u64) -> HostedWorld<u16> {
     let mut config = hosted(
         u16::try_from(seats).unwrap(),
@@ -42,7 +42,7 @@ pub(crate) fn any_world(seed: Seed, generator: &mut Generator, seats: u64) -> Ho
     world
 }
 
-/// Whether `side` may go on without the others: more than half, or half with seat 0.
+/// Whether `side` may continue without the others: more than half, or half with seat 0.
 pub(crate) fn is_enough(side: &[usize], count: usize) -> bool {
     side.len() * 2 > count || (side.len() * 2 == count && side.contains(&0))
 }
@@ -67,12 +67,12 @@ fn sim_ls_16_killing_the_host_at_any_tick_keeps_agreement_and_finality() {
             .collect();
         let ticks = before.iter().map(Vec::len).max().unwrap();
         if !is_enough(&left, count) {
-            // One of two cannot tell whether the other is gone or itself: the lower seat plays on.
+            // One of two cannot tell which is cut off: the lower seat continues.
             world.run_for(Duration::from_secs(21));
             assert_eq!(world.players[left[0]].closed(), Some(HostedClose::TooFew));
             return;
         }
-        // Who never heard the first host waits for 10 s.
+        // A player that never received the first host waits for 10 s.
         world.run_until(&left, ticks + 120, Duration::from_secs(16));
         for (index, before) in left.iter().zip(&before) {
             let player = &world.players[*index];
@@ -85,7 +85,7 @@ fn sim_ls_16_killing_the_host_at_any_tick_keeps_agreement_and_finality() {
             assert_eq!(player.hosts().len(), 1);
             assert_eq!(player.hosts()[0].0, seat(left[0]));
             assert_eq!(player.machine.epoch(), 1);
-            // Nobody plays for the one who is gone, and all others do again.
+            // The removed player's seat is absent, and all others play again.
             for (seat, (_, origin)) in player.turns.last().unwrap().iter().enumerate() {
                 assert_eq!(*origin == Origin::Absent, seat == host, "{seat}");
             }
@@ -104,7 +104,7 @@ fn sim_ls_16_the_next_host_is_killed_too_later_or_at_once() {
         let host = world.host();
         world.players[host].is_paused = true;
         let next = others(count, host)[0];
-        // Patience is 1 s: at once, while the others choose, as it takes over, or later.
+        // The timeout is 1 s: at once, during the election, during takeover, or later.
         if generator.chance(700_000) {
             world.run_for(millis(&mut generator, 0, 2_500));
         }
@@ -135,7 +135,7 @@ fn sim_ls_16_a_host_that_sleeps_or_is_cut_off_finds_itself_out() {
             world.players[host].is_paused = false;
         } else {
             world.part(&[host], &left, away);
-            // It closes ticks for as long as its patience, a silence being noticed at the next.
+            // It closes ticks until its timeout, at whose end silence is noticed.
             let ticks = world.players[host].states.len();
             world.run_for(away);
             let alone = world.players[host].states.len() - ticks;
@@ -261,7 +261,8 @@ fn ls_16_a_migration_takes_its_patience_and_three_round_trips() {
         gaps.sort();
         let (median, worst) = (gaps[gaps.len() / 2], gaps[gaps.len() - 1]);
         eprintln!("{latency} ms, {loss} %: median {median:?}, worst {worst:?}");
-        // Doubt, statement, seat taken, turn: four ways; the last word of the host; what is lost.
+        // Suspicion, statement, seat taken, turn: four latencies; plus the host's last datagram,
+        // and losses.
         let round_trip = Duration::from_millis(2 * (latency + 10));
         let least = Duration::from_secs(1) + Duration::from_millis(60);
         assert!(median <= least + round_trip * 3, "{median:?}");
@@ -288,7 +289,7 @@ fn ls_16_who_is_gone_for_good_is_counted_no_more() {
     for index in [3, 4] {
         world.players[index].is_paused = true;
     }
-    // Two of five would be too few; after player_patience they are two of three.
+    // Two of five would be too few; after `player_timeout` they are two of three.
     world.run_for(Duration::from_secs(11));
     let members: Vec<_> = world.players[2].machine.members().collect();
     assert_eq!(members, [Seat(0), Seat(1), Seat(2)]);
@@ -296,7 +297,7 @@ fn ls_16_who_is_gone_for_good_is_counted_no_more() {
     world.players[0].is_paused = true;
     world.run_for(Duration::from_secs(3));
     world.assert_progress(&[1, 2]);
-    // Whoever comes back is told.
+    // A returning peer is notified.
     for index in [0, 3] {
         world.players[index].is_paused = false;
     }
@@ -315,7 +316,7 @@ fn ls_16_who_is_gone_for_good_is_counted_no_more() {
 fn ls_16_the_next_host_fetches_what_it_lacks() {
     let mut world = HostedWorld::new(Seed::from_number(10), &hosted(4, 0), Link::lossy(5), pad);
     world.run_for(Duration::from_secs(2));
-    // It hears nothing of the host for 8 s, and then the host is gone.
+    // It does not receive the host for 8 s, and then the host is gone.
     let (from, to) = (world.now, world.now + Duration::from_secs(60));
     world.outages.push((0, 1, from, to));
     world.run_for(Duration::from_secs(8));

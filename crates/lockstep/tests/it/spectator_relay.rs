@@ -1,4 +1,4 @@
-//! Fans: spectators who serve others.
+//! Spectator relays.
 
 use core::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::alloc::{allocations, held};
 use crate::tree::{Role, SERVER, Tree, UP, peer};
 use crate::world::{Link, MATCH, config};
 
-/// Ticks after which the chain does not reach back to the first.
+/// Ticks after which the chain no longer holds the first.
 const LATE: u32 = 1_100;
 
 fn fan_events(tree: &Tree, node: usize) -> &[SpectatorRelayEvent] {
@@ -43,10 +43,10 @@ fn sim_ls_1_two_levels_of_fans_show_what_players_play() {
             });
             tree.run(tree.server.ticks_closed() + 150);
         }
-        // Late, within the chain of every fan.
+        // Late, within the chain of every relay.
         tree.watch(branches[0]);
         tree.watch(root);
-        // Past it: the root wishes for a snapshot, and a branch wishes for it from the root.
+        // Past it: the root requests a snapshot, and a branch requests it from the root.
         tree.run(LATE + delay);
         let late = [tree.watch(branches[1]), tree.watch(root)];
         let newer = tree.fan(branches[2], SpectatorRelayConfig::default());
@@ -71,7 +71,7 @@ fn a_fan_sends_bundles_as_they_came_and_answers_for_its_children() {
     let node = tree.watch(root);
     tree.run(300);
     tree.assert_saw(node, 295);
-    // The server hears one spectator: a report each four ticks, not one for each child.
+    // The server receives one spectator's reports: one per four ticks, not one per child.
     let log = tree.viewer(node).machine.log_hash();
     assert!(log.is_some(), "bundles are hashed as they are");
     let watching = SpectatorRelayEvent::Watching {
@@ -142,7 +142,7 @@ fn ls_14_who_goes_to_another_fan_takes_its_snapshots_too() {
     let mut tree = Tree::new(Seed::from_number(6), config(2), Link::lossy(2));
     let roots = [(); 2].map(|()| tree.fan(SERVER, SpectatorRelayConfig::default()));
     tree.run(LATE);
-    // Both come late, and each root numbers its snapshots from 1 on.
+    // Both join late, and each root numbers its snapshots from 1 on.
     let branch = tree.fan(roots[0], SpectatorRelayConfig::default());
     let below = tree.watch(branch);
     tree.run(LATE + 300);
@@ -189,7 +189,7 @@ fn ls_14_a_fan_at_which_snapshots_come_too_late_keeps_nobody_waiting() {
     let mut tree = Tree::new(Seed::from_number(9), config(2), Link::perfect());
     tree.ballast = 100_000;
     let mut config = SpectatorRelayConfig::default();
-    // 20 s a snapshot: what follows it is gone by then.
+    // 20 s per snapshot: by then the following ticks are gone.
     config.transfer.rate_bytes_per_s = 5_000;
     let root = tree.fan(SERVER, config);
     tree.run(LATE);
@@ -220,7 +220,7 @@ fn ls_10_a_child_of_a_fan_that_needs_no_snapshot_has_nobody_give_one() {
         (1..=2).any(|player| tree.viewer(player).events.contains(&wanted))
     };
     tree.run(300);
-    // It asks as a fan does, each second.
+    // It requests as a relay does, every second.
     for second in 1..=12 {
         let now = tree.now;
         let arrival = Arrival::from(peer(child));
@@ -231,7 +231,7 @@ fn ls_10_a_child_of_a_fan_that_needs_no_snapshot_has_nobody_give_one() {
     let stats = tree.as_fan(root).stats().children;
     assert_eq!((stats.snapshots_begun, stats.dropped_malformed), (0, 12));
     tree.assert_saw(child, 1_000);
-    // Whom the driver knows as a fan may.
+    // A peer admitted as a relay may.
     let now = tree.now;
     let arrival = Arrival::from(peer(branch));
     tree.as_fan(root).handle_datagram(now, arrival, &mut [0x0b]);
@@ -272,7 +272,7 @@ fn a_fan_that_goes_says_so_up_and_down() {
     assert_eq!(tree.as_fan(root).poll_timeout(), None);
 }
 
-/// A welcome to watch a match of `seats` pads.
+/// A welcome for a spectator of a match of `seats` pads.
 fn welcome(seats: u8, own: [u8; 2]) -> Vec<u8> {
     let mut out = vec![0x81, 2, 0, 0, seats, own[0], own[1], 0, 16];
     out.extend_from_slice(&16_666_666_u32.to_be_bytes());
@@ -307,7 +307,7 @@ fn a_fan_holds_no_more_than_it_was_told_to() {
     let mut whole = fan(SpectatorRelayConfig::default());
     give(&mut whole, now, UP, &welcome(65, [0xff; 2]));
     assert_eq!(whole.poll_event(), Some(too_large));
-    // A seat is not for it.
+    // It has a seat.
     let mut seated = fan(SpectatorRelayConfig::default());
     give(&mut seated, now, UP, &welcome(2, [0, 1]));
     assert_eq!(
@@ -357,7 +357,7 @@ fn ls_10_a_hostile_server_makes_a_fan_hold_a_chain_and_a_snapshot() {
             *first = kind;
         }
         if kind == 0x82 && datagram.len() > 6 {
-            // Of ticks near the first, quiet.
+            // Of ticks near the first, unchanged.
             datagram[4] = 0;
             datagram[6..].fill(0x30);
         }
