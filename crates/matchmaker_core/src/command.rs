@@ -1,4 +1,4 @@
-//! Effects that the matchmaker asks for: processes and calls.
+//! Commands to the driver: processes and calls.
 
 use core::time::Duration;
 
@@ -7,35 +7,35 @@ use wire::{CommandId, Effect, NodeId};
 use crate::lease::ServerLink;
 use crate::pool::Slot;
 
-/// What the driver shall do.
+/// A command for the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Command {
-    /// Start a game server with the identity key of the slot; [`Outcome::Started`] or
-    /// [`Outcome::Failed`]. The id of this command names the process from then on, in
+    /// Start a game server with the identity key of the slot; completes with [`Outcome::Started`]
+    /// or [`Outcome::Failed`]. The command's id identifies the process in
     /// [`Matchmaker::handle_exited`](crate::Matchmaker::handle_exited) and [`Command::Stop`].
     Spawn {
-        /// Which slot of the pool.
+        /// The slot of the pool.
         slot: Slot,
-        /// Whose key it shall have; it registers as this node.
+        /// The node id of its key; it registers as this node.
         node: NodeId,
     },
-    /// End the process in the slot, and make sure that it has ended; [`Outcome::Stopped`]. Where
-    /// there is none, it has ended. Comes again where no outcome came.
+    /// Stop the process in the slot, and make sure that it has ended; completes with
+    /// [`Outcome::Stopped`], also if there is none. Repeated if no outcome arrives.
     Stop {
-        /// Which slot of the pool.
+        /// The slot of the pool.
         slot: Slot,
-        /// The [`Command::Spawn`] that started it; `None` where an earlier matchmaker did.
+        /// The [`Command::Spawn`] that started it; `None` if an earlier matchmaker did.
         run: Option<CommandId>,
     },
-    /// Call the server instance with `body`; [`Outcome::Answered`] or [`Outcome::Failed`]. It holds
-    /// no secret.
+    /// Call the server instance with `body`, which holds no secret; completes with
+    /// [`Outcome::Answered`] or [`Outcome::Failed`].
     Call {
-        /// Whom.
+        /// The instance to call.
         to: ServerLink,
-        /// What to say.
+        /// The record to send.
         body: Vec<u8>,
-        /// After this time an answer is of no use.
+        /// Timeout of the call.
         timeout: Duration,
     },
 }
@@ -44,16 +44,16 @@ impl Effect for Command {
     type Outcome = Outcome;
 }
 
-/// How a [`Command`] ended. One that does not belong to the command counts as [`Outcome::Failed`].
+/// Outcome of a [`Command`]. One that does not fit the command counts as [`Outcome::Failed`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// The process runs; ready it is when it registers.
+    /// The process runs. It is ready once it registers.
     Started,
     /// The process has ended.
     Stopped,
     /// The server's answer.
     Answered(Vec<u8>),
-    /// No process, or no answer.
+    /// There is no process, or no answer.
     Failed,
 }

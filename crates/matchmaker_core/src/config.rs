@@ -9,76 +9,75 @@ use wire::NodeId;
 
 use crate::rule::Rule;
 
-/// What a matchmaker matches, and onto which servers; nothing in it has a sensible default.
+/// What to match, and on which servers. Nothing in it has a sensible default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Game {
-    /// Separates games and builds; servers that say another one are refused.
+    /// Identifies the game and build; servers with another id are rejected.
     pub app_id: u64,
-    /// Which tickets make a match.
+    /// How tickets are grouped into matches.
     pub rule: Rule,
-    /// Pool of processes that the driver can start: one identity each, as the join file lists them.
-    /// One that is named twice counts once; those past 65,536 are not used.
+    /// Pool of processes that the driver can start: one identity each, as in the join file.
+    /// Duplicates are ignored, as are those past 65,536.
     pub slots: Vec<NodeId>,
-    /// Servers that others start: the other game nodes of the join file. Nobody else may register.
+    /// Servers started by others: the other game nodes in the join file. No other node may
+    /// register.
     pub fleet: BTreeSet<NodeId>,
 }
 
-/// Limits and times.
+/// Limits and timeouts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
-    /// Tickets that may wait for players or a server; 100,000. Each holds up to 1 KiB, user data
-    /// included.
+    /// Waiting tickets; 100,000. Each holds up to 1 KiB, including user data.
     pub tickets_max: usize,
-    /// How long a ticket may wait; 10 minutes.
+    /// Longest wait of a ticket; 10 minutes.
     pub ticket_ttl: Duration,
-    /// How long a ticket may wait without its holder having asked for it
-    /// ([`Matchmaker::keep_ticket`](crate::Matchmaker::keep_ticket)); 60 s. Whoever has gone is not
-    /// matched with players who are there.
+    /// How long a ticket may wait without a poll by its holder
+    /// ([`Matchmaker::keep_ticket`](crate::Matchmaker::keep_ticket)); 60 s. It keeps players that
+    /// have gone out of matches.
     pub ask_timeout: Duration,
-    /// Tickets that have ended and can still be asked for; 100,000. The oldest go first.
+    /// Ended tickets that can still be queried; 100,000. The oldest are removed first.
     pub ended_max: usize,
-    /// How long a ticket that has ended can be asked for; 10 minutes.
+    /// How long an ended ticket can be queried; 10 minutes.
     pub ended_kept: Duration,
-    /// What becomes of a waiting ticket whose player asks anew; the new one takes its place.
+    /// What happens if a player with a waiting ticket requests another.
     pub duplicate: Duplicate,
     /// How often a match is tried before its tickets fail; 3.
     pub attempts_max: NonZeroU8,
-    /// How long a match waits for a server to take it; 60 s, since a cold process must start.
+    /// How long a match waits for a server; 60 s, which includes the start of a process.
     pub allocate_timeout: Duration,
-    /// How long a server may take to answer a call; 5 s.
+    /// Timeout of a call to a server; 5 s.
     pub call_timeout: Duration,
-    /// Matches that may exist, live and waiting for a server; 16,384. Past it tickets wait in the
-    /// queue.
+    /// Matches, live or waiting for a server; 16,384. Beyond it, tickets wait in the queue.
     pub matches_max: usize,
-    /// Life of a token; 60 s.
+    /// Lifetime of a token; 60 s.
     pub token_lifetime: TokenLifetime,
-    /// Shortest time between two tokens for one seat; 5 s.
+    /// Shortest interval between two tokens for one seat; 5 s.
     pub reissue_interval: Duration,
-    /// Instances that may be registered; 4,096. Each holds up to 6 KiB.
+    /// Registered instances; 4,096. Each holds up to 6 KiB.
     pub servers_max: usize,
-    /// How long an instance lives without a heartbeat; 30 s.
+    /// Lease of an instance; it ends without heartbeats. 30 s.
     pub lease: Duration,
-    /// How often an instance shall renew its lease; 10 s.
+    /// Interval of an instance's heartbeats; 10 s.
     pub heartbeat: Duration,
-    /// Time after the start in which instances that an earlier matchmaker knew register again; 2 s.
-    /// Tickets wait meanwhile, and no process is started.
+    /// Time after the start in which instances of an earlier matchmaker register again; 2 s.
+    /// Meanwhile tickets wait, and no process is started.
     pub recovery: Duration,
-    /// Servers with room that the pool holds ready; 1.
+    /// Servers with free seats that the pool keeps ready; 1.
     pub warm: u16,
     /// How long a process may take to register; 60 s.
     pub ready_timeout: Duration,
-    /// How long a process may take to end before it is told again; 30 s.
+    /// How long a process may take to end before `Stop` is repeated; 30 s.
     pub stop_timeout: Duration,
-    /// How long a process beyond the warm ones stands unused before it is stopped; 5 minutes.
+    /// Idle time after which a process beyond the warm ones is stopped; 5 minutes.
     pub unused_timeout: Duration,
-    /// Rest of a slot after its first failure, doubled with each further one; 1 s.
+    /// Backoff of a slot after its first failure, doubled with each further one; 1 s.
     pub backoff_min: Duration,
-    /// Longest rest of a slot, and how long a process must have served to count as a success; 60 s.
+    /// Longest backoff of a slot. A process that has served this long counts as a success. 60 s.
     pub backoff_max: Duration,
-    /// Events that may wait to be taken; 16,384. The oldest are lost first, and counted.
+    /// Queued events; 16,384. The oldest are dropped first, and counted.
     pub events_max: usize,
-    /// Replies that may wait to be taken, by [`wire::Machine`] only; 1,024. Each has at most 1 KiB.
+    /// Queued replies, used by [`wire::Machine`] only; 1,024. Each has at most 1 KiB.
     pub replies_max: usize,
 }
 
@@ -113,25 +112,25 @@ impl Default for Config {
     }
 }
 
-/// What becomes of a waiting ticket whose player asks anew.
+/// What happens if a player with a waiting ticket requests another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Duplicate {
-    /// It ends, and the new one goes to the end of the queue.
+    /// The waiting ticket ends; the new one goes to the end of the queue.
     Replace,
-    /// It stays, and the request is refused.
+    /// The request is rejected.
     Refuse,
 }
 
-/// Life of a token: 1 s to [`LIFETIME_MAX`].
+/// Lifetime of a token: 1 s to [`LIFETIME_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenLifetime(Duration);
 
 impl TokenLifetime {
-    /// A server is ready when its players get their tokens, so they need to last for one connect
-    /// with retries, and not for a start.
+    /// A server is ready when its players get tokens, so a token must last for one connect with
+    /// retries, not for a start.
     const DEFAULT: Self = Self(Duration::from_secs(60));
 
-    /// Accepts `span` where it lies in range.
+    /// Accepts `span` if it is in range.
     #[must_use]
     pub const fn new(span: Duration) -> Option<Self> {
         if span.as_secs() < 1 || span.as_nanos() > LIFETIME_MAX.as_nanos() {

@@ -1,4 +1,4 @@
-//! Why a request of the application is refused.
+//! Why a request of the application is rejected.
 
 use core::fmt;
 use core::time::Duration;
@@ -7,17 +7,17 @@ use crypto::NoEntropy;
 
 use crate::ticket::TicketId;
 
-/// Why no ticket was made.
+/// Why no ticket was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SubmitError {
-    /// As many tickets wait as may.
+    /// The limit of waiting tickets is reached.
     Full,
-    /// The player has this ticket already, and [`Duplicate::Refuse`](crate::Duplicate) is set.
+    /// The player has this ticket, and [`Duplicate::Refuse`](crate::Duplicate) is configured.
     Duplicate(TicketId),
-    /// The player is in a live match and had a token for it just now; the next one after this time.
+    /// The player is in a live match and got a token recently; retry after this time.
     TooSoon(Duration),
-    /// The player is in a live match, and no token can be made before the first
+    /// The player is in a live match, and no token can be issued before the first
     /// [`set_unix_time`](crate::Matchmaker::set_unix_time).
     NoClock,
     /// The source of randomness failed.
@@ -50,7 +50,7 @@ impl core::error::Error for SubmitError {}
 pub enum CancelError {
     /// There is no such ticket.
     Unknown,
-    /// A server waits for the player: it leaves a match by leaving the server.
+    /// The player has a seat. To leave the match, it leaves the server.
     Assigned,
     /// It has ended.
     Ended,
@@ -68,7 +68,7 @@ impl fmt::Display for CancelError {
 
 impl core::error::Error for CancelError {}
 
-/// Why no other token was made for a ticket.
+/// Why no new token was issued for a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReissueError {
@@ -76,9 +76,9 @@ pub enum ReissueError {
     Unknown,
     /// It has no seat on a server.
     NotAssigned,
-    /// The last token is too young; the next one after this time.
+    /// The last token is too recent; retry after this time.
     TooSoon(Duration),
-    /// There was no [`set_unix_time`](crate::Matchmaker::set_unix_time) yet.
+    /// [`set_unix_time`](crate::Matchmaker::set_unix_time) was not called yet.
     NoClock,
     /// The source of randomness failed.
     NoEntropy,

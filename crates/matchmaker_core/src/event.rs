@@ -1,4 +1,4 @@
-//! News for the application.
+//! Events for the application.
 
 use wire::MatchId;
 
@@ -6,59 +6,59 @@ use crate::lease::ServerLink;
 use crate::pool::Slot;
 use crate::ticket::TicketId;
 
-/// What has happened.
+/// An event for the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// The ticket has another state: who waits for it should ask.
+    /// The ticket has changed state.
     Ticket(TicketId),
-    /// A server took the match, and all its players have their tokens.
+    /// A server accepted the match, and all its players have tokens.
     MatchLive {
-        /// Which.
+        /// The match.
         match_id: MatchId,
-        /// Where.
+        /// The server instance.
         server: ServerLink,
     },
-    /// A live match is over.
+    /// A live match has ended.
     MatchEnded {
-        /// Which.
+        /// The match.
         match_id: MatchId,
-        /// Why.
+        /// The reason.
         end: MatchEnd,
-        /// What its server said of it; empty where it said nothing.
+        /// The result that its server reported; empty if none.
         result: Vec<u8>,
     },
     /// An instance registered.
     ServerUp(ServerLink),
-    /// An instance is gone, and does not come back.
+    /// An instance is gone permanently.
     ServerDown {
-        /// Which.
+        /// The server instance.
         server: ServerLink,
-        /// Why.
+        /// The reason.
         reason: DownReason,
     },
-    /// No server came of a slot; it is tried again later.
+    /// A slot's process did not become a server; retried later.
     SpawnFailed {
-        /// Which slot.
+        /// The slot.
         slot: Slot,
-        /// How many times in a row.
+        /// Consecutive failures.
         failures: u32,
     },
-    /// So many events were not taken in time and are lost: ask for every ticket that you wait for.
+    /// This many events were dropped; query every ticket of interest.
     Missed(u64),
 }
 
-/// Why a live match is over.
+/// Why a live match has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MatchEnd {
-    /// Its server said so.
+    /// Its server reported the end.
     Reported,
-    /// Its server's heartbeat does not name it.
+    /// Its server's heartbeat does not list it.
     Unlisted,
     /// Its server is gone.
     ServerLost,
-    /// Nobody has entered it, and nobody can any more: its last token has lapsed.
+    /// No player has entered, and its last token has expired.
     NotEntered,
 }
 
@@ -66,14 +66,14 @@ pub enum MatchEnd {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DownReason {
-    /// It did not renew its lease.
+    /// Its lease expired.
     LeaseLost,
     /// Its process ended.
     Exited,
     /// Another instance registered from the same node.
     Superseded,
-    /// It said that it ends.
+    /// It announced its end.
     Left,
-    /// It stood unused, and was stopped.
+    /// It was idle, and was stopped.
     Unused,
 }

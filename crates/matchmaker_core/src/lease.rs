@@ -1,4 +1,4 @@
-//! Leases: server instances that registered, and those that are gone.
+//! Leases of registered server instances.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -7,40 +7,36 @@ use wire::{InstanceId, Instant, MatchId, NodeId};
 
 use crate::record::{Intake, MATCHES_MAX, Register};
 
-/// One run of one game server, as the link to it proves it: the hub stamps both.
+/// A run of a game server, as authenticated by its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerLink {
-    /// Whose key.
+    /// The node id of its key.
     pub node: NodeId,
-    /// Which run.
+    /// The run.
     pub instance: InstanceId,
 }
 
-/// An instance with a lease.
-///
-/// It holds a token key, so it has no `Debug`.
+/// An instance with a lease. No `Debug`, since it holds a token key.
 pub(crate) struct Server {
-    /// What its tokens are sealed under.
+    /// Seals the tokens for this instance.
     pub(crate) token_key: TokenKey,
-    /// For its players.
     pub(crate) identity_keys: ServerKeys,
-    /// For its players.
     pub(crate) addresses: AddressList,
-    /// Seats that it can serve at a time.
+    /// Most seats at a time.
     pub(crate) capacity: u16,
-    /// Whether it takes new matches.
+    /// Whether it accepts new matches.
     pub(crate) intake: Intake,
-    /// It refused or missed a call, so it is left alone until its next heartbeat.
-    pub(crate) is_held: bool,
-    /// When it is given up.
+    /// It rejected or missed a call: no calls until its next heartbeat.
+    pub(crate) is_suspended: bool,
+    /// When its lease expires.
     pub(crate) lease_until: Instant,
-    /// When it registered first.
+    /// When it first registered.
     pub(crate) since: Instant,
     /// When its last match ended, or it registered.
     pub(crate) unused_since: Instant,
     /// Seats of its matches.
     pub(crate) seats_used: usize,
-    /// What it runs or was asked to run.
+    /// Matches running or being assigned.
     pub(crate) matches: BTreeSet<MatchId>,
 }
 
@@ -52,7 +48,7 @@ impl Server {
             addresses: register.addresses.clone(),
             capacity: register.capacity,
             intake: register.intake,
-            is_held: false,
+            is_suspended: false,
             lease_until,
             since: now,
             unused_since: now,
@@ -61,23 +57,23 @@ impl Server {
         }
     }
 
-    /// Returns whether a match of `seats` can be placed here.
+    /// Returns whether a match of `seats` fits.
     pub(crate) fn has_room(&self, seats: usize) -> bool {
         let used = self.seats_used.saturating_add(seats);
         self.intake == Intake::Open
-            && !self.is_held
+            && !self.is_suspended
             && used <= usize::from(self.capacity)
             && self.matches.len() < MATCHES_MAX
     }
 
-    /// Keeps the seats of a match.
+    /// Reserves the seats of a match.
     pub(crate) fn add(&mut self, match_id: MatchId, seats: usize) {
         if self.matches.insert(match_id) {
             self.seats_used = self.seats_used.saturating_add(seats);
         }
     }
 
-    /// Gives the seats of a match back.
+    /// Releases the seats of a match.
     pub(crate) fn remove(&mut self, match_id: MatchId, seats: usize, now: Instant) {
         if self.matches.remove(&match_id) {
             self.seats_used = self.seats_used.saturating_sub(seats);
@@ -86,11 +82,11 @@ impl Server {
     }
 }
 
-/// All instances with a lease, at most one of each node.
+/// All instances with a lease, at most one per node.
 #[derive(Default)]
 pub(crate) struct Servers {
     by_link: BTreeMap<ServerLink, Server>,
-    /// Given up, oldest first: they never come back.
+    /// Instances that lost their lease, oldest first; they may not register again.
     retired: VecDeque<ServerLink>,
 }
 
@@ -99,9 +95,9 @@ impl Servers {
         self.by_link.insert(link, server);
     }
 
-    /// Gives an instance up for ever.
+    /// Retires an instance permanently.
     ///
-    /// The oldest of [`RETIRED_MAX`] is forgotten; it has ended itself long before, as its lease
+    /// Beyond [`RETIRED_MAX`] the oldest is forgotten; it has ended itself by then, since its lease
     /// was not renewed.
     pub(crate) fn retire(&mut self, link: ServerLink) -> Option<Server> {
         let server = self.by_link.remove(&link)?;
@@ -124,7 +120,6 @@ impl Servers {
         self.by_link.get_mut(&link)
     }
 
-    /// Returns the instance of `node`.
     pub(crate) fn of_node(&self, node: NodeId) -> Option<ServerLink> {
         let link = |instance| ServerLink {
             node,
@@ -136,8 +131,8 @@ impl Servers {
             .next()
     }
 
-    /// Returns where a match of `seats` goes: to the fullest server that has room, so that others
-    /// run empty and can be stopped; of two equally full, to the one with the lower id.
+    /// Returns the server for a match of `seats`: the fullest with room, so that others become
+    /// empty and can be stopped; if equal, the one with the lower id.
     pub(crate) fn choose(&self, seats: usize) -> Option<ServerLink> {
         self.by_link
             .iter()
@@ -149,7 +144,7 @@ impl Servers {
             .map(|(link, _)| *link)
     }
 
-    /// Returns how many servers could take a match of `seats`, at most `max`.
+    /// Returns how many servers have room for a match of `seats`, at most `max`.
     pub(crate) fn with_room(&self, seats: usize, max: usize) -> usize {
         let fitting = self
             .by_link
@@ -158,7 +153,7 @@ impl Servers {
         fitting.take(max).count()
     }
 
-    /// Returns the instances in the order of their ids.
+    /// Returns the instances, ordered by id.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ServerLink, &Server)> {
         self.by_link.iter().map(|(link, server)| (*link, server))
     }
@@ -173,5 +168,5 @@ impl Servers {
     }
 }
 
-/// Instances that are remembered as given up; 64 KiB.
+/// Retired instances that are remembered; 64 KiB.
 const RETIRED_MAX: usize = 1_024;

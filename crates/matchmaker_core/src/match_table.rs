@@ -1,4 +1,4 @@
-//! All matches, live and on their way to a server.
+//! All matches, live or waiting for a server.
 
 use core::num::NonZeroU8;
 use std::collections::BTreeMap;
@@ -8,47 +8,46 @@ use wire::{ClientId, CommandId, Instant, MatchId, Seat, Team, UnixTime};
 use crate::lease::ServerLink;
 use crate::ticket::TicketId;
 
-/// Where a match stands.
+/// State of a match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// No server has room.
+    /// Waits for a server with room.
     Waiting,
-    /// A server was asked.
+    /// A server was asked to run it.
     Calling {
         server: ServerLink,
         command: CommandId,
-        /// When its answer is of no use any more.
+        /// Timeout of the call.
         until: Instant,
     },
-    /// A server took it, and the players have tokens.
+    /// The server accepted it, and the players have tokens.
     Live { server: ServerLink, since: Instant },
 }
 
-/// A seat of a match and its player.
+/// A player of a match, and its seat.
 #[derive(Debug)]
-pub(crate) struct Chair {
+pub(crate) struct Participant {
     pub(crate) seated: Seated,
-    /// Of the player; `None` where an earlier matchmaker had it, and it has not come back.
+    /// The player's ticket; `None` if an earlier matchmaker had it and the player has not returned.
     pub(crate) ticket: Option<TicketId>,
-    /// What the last token for the seat says.
+    /// Issue time of the last token for the seat.
     pub(crate) issued_at: Option<UnixTime>,
-    /// No other token before this time.
+    /// When the next token may be issued.
     pub(crate) next_token_at: Instant,
-    /// The player left for good.
+    /// The player has left permanently.
     pub(crate) has_left: bool,
 }
 
-/// One match.
 #[derive(Debug)]
 pub(crate) struct Match {
-    /// In the order of seats.
-    pub(crate) chairs: Vec<Chair>,
+    /// Ordered by seat.
+    pub(crate) participants: Vec<Participant>,
     pub(crate) phase: Phase,
-    /// Its place among those that wait for a server.
+    /// Position among the matches that wait for a server.
     pub(crate) order: u64,
-    /// When it is taken apart, unless it is live.
+    /// When it is dissolved, unless it is live.
     pub(crate) allocate_until: Instant,
-    /// Until then a token may be good for it; later nobody can enter it who has not.
+    /// Until then a token may be valid; later, no new player can enter.
     pub(crate) enter_until: Instant,
 }
 
@@ -61,29 +60,31 @@ impl Match {
     }
 
     pub(crate) fn seats(&self) -> Vec<Seated> {
-        self.chairs.iter().map(|chair| chair.seated).collect()
+        self.participants
+            .iter()
+            .map(|participant| participant.seated)
+            .collect()
     }
 
-    pub(crate) fn chair_mut(&mut self, client: ClientId) -> Option<&mut Chair> {
-        let is_of = |chair: &&mut Chair| chair.seated.client_id == client;
-        self.chairs.iter_mut().find(is_of)
+    pub(crate) fn chair_mut(&mut self, client: ClientId) -> Option<&mut Participant> {
+        let is_of = |participant: &&mut Participant| participant.seated.client_id == client;
+        self.participants.iter_mut().find(is_of)
     }
 }
 
-/// All matches.
 #[derive(Debug, Default)]
 pub(crate) struct MatchTable {
     by_id: BTreeMap<MatchId, Match>,
-    /// Those in the phase `Waiting`, oldest first.
+    /// Matches in the phase `Waiting`, oldest first.
     waiting: BTreeMap<u64, MatchId>,
-    /// Players with a seat in a live match, those who left excepted; each in one.
+    /// The live match of each player that has not left.
     players: BTreeMap<ClientId, MatchId>,
-    /// How many there ever were.
+    /// Matches created.
     created: u64,
 }
 
 impl MatchTable {
-    /// Draws the next place in the order.
+    /// Returns the next position in the order.
     pub(crate) const fn next_order(&mut self) -> u64 {
         self.created = self.created.saturating_add(1);
         self.created
@@ -96,17 +97,16 @@ impl MatchTable {
         self.by_id.insert(id, entry);
     }
 
-    /// Takes a match away, and its players out of it.
+    /// Removes a match and its players.
     pub(crate) fn remove(&mut self, id: MatchId) -> Option<Match> {
         let entry = self.by_id.remove(&id)?;
         self.waiting.remove(&entry.order);
-        for chair in &entry.chairs {
-            self.leave(chair.seated.client_id, id);
+        for participant in &entry.participants {
+            self.leave(participant.seated.client_id, id);
         }
         Some(entry)
     }
 
-    /// Changes the phase of a match.
     pub(crate) fn set_phase(&mut self, id: MatchId, phase: Phase) {
         let Some(entry) = self.by_id.get_mut(&id) else {
             return;
@@ -119,20 +119,20 @@ impl MatchTable {
         }
     }
 
-    /// Puts a player into a live match; it is in no other.
+    /// Adds a player to a live match; it must be in no other.
     pub(crate) fn enter(&mut self, client: ClientId, id: MatchId) {
         let before = self.players.insert(client, id);
         debug_assert_eq!(before, None);
     }
 
-    /// Takes a player out of a match, where it is in this one.
+    /// Removes a player, if it is in this match.
     pub(crate) fn leave(&mut self, client: ClientId, id: MatchId) {
         if self.players.get(&client) == Some(&id) {
             self.players.remove(&client);
         }
     }
 
-    /// Returns the live match that a player is in.
+    /// Returns the live match of a player.
     pub(crate) fn of_client(&self, client: ClientId) -> Option<MatchId> {
         self.players.get(&client).copied()
     }
@@ -150,7 +150,7 @@ impl MatchTable {
         self.waiting.first_key_value().map(|(_, id)| *id)
     }
 
-    /// Returns how many wait for a server.
+    /// Returns how many matches wait for a server.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
     }
@@ -164,19 +164,19 @@ impl MatchTable {
     }
 }
 
-/// A player and the seat it has, as the records of a match say it.
+/// A player with its seat, as in the records of a match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seated {
-    /// Who.
+    /// The player.
     pub client_id: ClientId,
-    /// Where.
+    /// The seat.
     pub seat: Seat,
-    /// On which side.
+    /// The team.
     pub team: Team,
 }
 
-/// Gives seats in the order of the rule's proposal, and teams in turn: seat 0 to team 0, seat 1 to
-/// team 1, and so on. All teams are of one size where the number of seats is a multiple of theirs.
+/// Assigns seats in the order of the rule's proposal, and teams round robin: seat 0 to team 0, seat
+/// 1 to team 1, and so on. Teams are equal if the number of seats is a multiple of theirs.
 pub(crate) fn plan_seats(
     players: impl IntoIterator<Item = ClientId>,
     teams: NonZeroU8,

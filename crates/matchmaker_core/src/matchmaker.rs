@@ -1,4 +1,4 @@
-//! The matchmaker: composes queue, matches, leases, pool and mint, and owns no algorithm.
+//! The matchmaker: connects queue, matches, leases, pool and tokens.
 
 mod matches;
 mod servers;
@@ -27,20 +27,20 @@ use crate::ticket::{Assignment, Ending, Receipt, ResumeKey, TicketId, TicketRequ
 use crate::ticket_table::{Ticket, TicketTable};
 use crate::timer::{Timer, Timers};
 
-/// Who calls, and in which call; a reply goes back to both.
+/// Identifies a server's call, for the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Caller {
-    /// The instance, as its link proves it.
+    /// The instance, as authenticated by its link.
     pub link: ServerLink,
     /// The driver's number of the call.
     pub call: u64,
 }
 
-/// Matches players, keeps leases of server instances, and makes connect tokens.
+/// Matches players, keeps leases of server instances, and issues connect tokens.
 ///
-/// A sans-IO machine: players' wishes come in by [`submit`](Self::submit) and
-/// [`cancel`](Self::cancel), servers' calls by [`handle_call`](Self::handle_call); processes and
-/// calls to servers leave as [`Command`]s. One turn of its driver, with `app` for the edge:
+/// Players' requests arrive by [`submit`](Self::submit) and [`cancel`](Self::cancel), servers'
+/// calls by [`handle_call`](Self::handle_call). Processes to start and calls to servers leave as
+/// [`Command`]s. One turn of a driver, with `app` as the front end:
 ///
 /// ```text
 /// for request in hub.requests() {                      // hub calls first, then timers
@@ -56,18 +56,17 @@ pub struct Matchmaker<P: Provider = Ring> {
     config: Config,
     game: Game,
     provider: P,
-    /// For what others may see: ids, and rests of slots.
+    /// Randomness that is not secret: ids and backoff jitter.
     generator: Generator,
-    /// The latest time that came in.
     now: Instant,
-    /// The wall clock, and when it was that late.
+    /// The last wall-clock reading, and when it was taken.
     wall: Option<(Instant, UnixTime)>,
-    /// Since when no server can call; its lease is not to blame then.
-    cut_since: Option<Instant>,
-    /// Instances of an earlier matchmaker had the time to register.
+    /// Set while the link to the servers is down; leases do not expire then.
+    link_down_since: Option<Instant>,
+    /// Whether instances of an earlier matchmaker had time to register.
     is_recovered: bool,
-    /// Until then an instance may bring matches with it. Later none can have a lease of an earlier
-    /// matchmaker, and one that claims players claims what it was never given.
+    /// Until then an instance may bring matches of an earlier matchmaker. Later no such lease can
+    /// exist, so players that an instance claims were never assigned to it.
     adopts_until: Instant,
     tickets: TicketTable,
     matches: MatchTable,
@@ -79,11 +78,11 @@ pub struct Matchmaker<P: Provider = Ring> {
 }
 
 impl<P: Provider> Matchmaker<P> {
-    /// Makes a matchmaker that knows no ticket and no server.
+    /// Creates a matchmaker without tickets and servers.
     ///
     /// # Errors
     ///
-    /// [`NoEntropy`] where the provider's source of randomness fails.
+    /// [`NoEntropy`] if the provider's source of randomness fails.
     pub fn new(
         config: Config,
         game: Game,
@@ -103,7 +102,7 @@ impl<P: Provider> Matchmaker<P> {
             generator: Seed(seed).generator(0),
             now,
             wall: None,
-            cut_since: None,
+            link_down_since: None,
             is_recovered: false,
             adopts_until: now + adopting,
             tickets: TicketTable::default(),
@@ -115,32 +114,30 @@ impl<P: Provider> Matchmaker<P> {
         })
     }
 
-    /// Takes the wall clock, for the expiry of tokens alone. Before the first time no match is
-    /// made. Call it at the start, and again every few seconds: between two calls the monotonic
-    /// clock carries it on.
+    /// Sets the wall clock, which only token expiry uses. No match is made before the first call.
+    /// Call it at the start and every few seconds; in between, the monotonic clock advances it.
     pub fn set_unix_time(&mut self, now: Instant, unix: UnixTime) {
         let now = self.enter(now);
         self.wall = Some((now, unix));
         self.advance(now);
     }
 
-    /// Takes word that no server can call, nor be called, since the matchmaker's own link to them is
-    /// down. Until it is up, no lease ends, no match is made or placed, and no process is started.
+    /// Notifies that the matchmaker's link to the servers is down. Until it is up, no lease
+    /// expires, no match is made or placed, and no process is started.
     ///
-    /// A new matchmaker has its link; one that has yet to make it says so by this.
+    /// A new matchmaker assumes that its link is up; if not, call this first.
     pub fn handle_link_down(&mut self, now: Instant) {
         let now = self.enter(now);
-        self.cut_since.get_or_insert(now);
+        self.link_down_since.get_or_insert(now);
         self.timers.clear(Timer::Recovered);
     }
 
-    /// Takes word that servers can call again. Leases go on where they stopped, and last for
-    /// [`Config::recovery`] at the least, in which servers find the way back; so does the time in
-    /// which servers of an earlier matchmaker are taken on. Processes that were started have as long
-    /// to register.
+    /// Notifies that the link is up again. Leases continue with their remaining time, at least
+    /// [`Config::recovery`], so that servers can reconnect. The time to adopt matches of an earlier
+    /// matchmaker is extended likewise, as is the time for processes to register.
     pub fn handle_link_up(&mut self, now: Instant) {
         let now = self.enter(now);
-        let Some(since) = self.cut_since.take() else {
+        let Some(since) = self.link_down_since.take() else {
             return;
         };
         let recovery = self.config.recovery;
@@ -176,7 +173,7 @@ impl<P: Provider> Matchmaker<P> {
         self.advance(now);
     }
 
-    /// Takes the outcome of a command; an unknown or repeated id is counted and ignored.
+    /// Handles the outcome of a command; an unknown or repeated id is counted and ignored.
     pub fn handle_completed(&mut self, now: Instant, id: CommandId, outcome: Outcome) {
         let now = self.enter(now);
         match self.outbox.complete(id) {
@@ -206,12 +203,12 @@ impl<P: Provider> Matchmaker<P> {
         self.timers.next()
     }
 
-    /// Returns what was counted so far.
+    /// Returns the counters.
     pub const fn stats(&self) -> Stats {
         self.stats
     }
 
-    /// Returns how many tickets wait for players, for a server, and how many tickets are known.
+    /// Returns how many tickets, matches, players and servers there are.
     pub fn load(&self) -> Load {
         Load {
             tickets_queued: self.tickets.queue.len(),
@@ -224,20 +221,20 @@ impl<P: Provider> Matchmaker<P> {
         }
     }
 
-    /// Returns the instances with a lease, in the order of their ids.
+    /// Returns the instances with a lease, ordered by id.
     pub fn servers(&self) -> impl Iterator<Item = ServerLink> {
         self.servers.iter().map(|(link, _)| link)
     }
 
-    /// Returns about how many bytes it holds, fixed parts and spare room of tables left out: a
-    /// bound for what players and servers can make it hold, counted in entries of the largest size.
+    /// Returns about how many bytes it holds, without fixed parts and spare capacity. It is an
+    /// upper bound of what players and servers can occupy: entries count with their largest size.
     pub fn memory_bytes(&self) -> usize {
         const TICKET_BYTES: usize = size_of::<Ticket>() + TICKET_HEAP_BYTES;
         let of = |count: usize, bytes: usize| count.saturating_mul(bytes);
         [
             of(self.tickets.len(), TICKET_BYTES),
             of(self.matches.len(), MATCH_BYTES),
-            of(self.matches.players(), CHAIR_BYTES),
+            of(self.matches.players(), PARTICIPANT_BYTES),
             of(self.servers.len(), SERVER_BYTES),
             of(self.timers.len(), TIMER_BYTES),
             of(self.outbox.len(), OUTBOX_BYTES),
@@ -246,29 +243,29 @@ impl<P: Provider> Matchmaker<P> {
         .fold(0, usize::saturating_add)
     }
 
-    /// Takes a time: one that lies back is a fault of the driver, and the later one is kept.
+    /// Advances the clock; an earlier time is a driver bug, and is ignored.
     fn enter(&mut self, now: Instant) -> Instant {
         debug_assert!(now >= self.now, "time goes back");
         self.now = self.now.max(now);
         self.now
     }
 
-    /// Does what has become possible: makes matches, places them, starts processes.
+    /// Makes matches, places them and starts processes, as far as possible now.
     fn advance(&mut self, now: Instant) {
-        if self.cut_since.is_some() {
+        if self.link_down_since.is_some() {
             return;
         }
-        self.form(now);
+        self.form_matches(now);
         self.place(now);
-        self.staff(now);
+        self.scale_pool(now);
     }
 
-    /// The wall clock at `now`.
+    /// Returns the wall clock at `now`.
     fn unix_time(&self, now: Instant) -> Option<UnixTime> {
         self.wall.map(|(at, unix)| unix + now.saturating_since(at))
     }
 
-    /// Changes the state of a ticket and says so.
+    /// Changes the state of a ticket, with an event.
     fn set_ticket(&mut self, now: Instant, id: TicketId, state: TicketState) {
         if state.is_ended() {
             self.timers.clear(Timer::Ticket(id));
@@ -296,7 +293,7 @@ impl<P: Provider> Matchmaker<P> {
 }
 
 impl<P: Provider> fmt::Debug for Matchmaker<P> {
-    /// Counts only: it holds keys.
+    /// Counts only, since it holds keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Matchmaker")
             .field("load", &self.load())
@@ -305,7 +302,7 @@ impl<P: Provider> fmt::Debug for Matchmaker<P> {
     }
 }
 
-/// How much a matchmaker has to do.
+/// Load of a matchmaker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Load {
@@ -313,9 +310,9 @@ pub struct Load {
     pub tickets_queued: usize,
     /// Tickets that wait for players or for a server.
     pub tickets_waiting: usize,
-    /// Tickets that can be asked for, those that have ended included.
+    /// Tickets that can be queried, including ended ones.
     pub tickets_known: usize,
-    /// Matches, live and on their way to a server.
+    /// Matches, live or waiting for a server.
     pub matches: usize,
     /// Matches that no server has room for.
     pub matches_waiting: usize,
@@ -325,30 +322,29 @@ pub struct Load {
     pub servers: usize,
 }
 
-/// User data, at most 512 B, a grant, at most 1,679 B, and the ticket's entry by its wish.
+/// User data (at most 512 B), a grant (at most 1,679 B), and the entry by idempotency key.
 const TICKET_HEAP_BYTES: usize = 512 + 1_679 + 64;
 
-/// The match without its chairs.
+/// A match without its players.
 const MATCH_BYTES: usize = 256;
 
-/// A chair and its player's entry.
-const CHAIR_BYTES: usize = 256;
+/// A player of a match, with its entry by client.
+const PARTICIPANT_BYTES: usize = 256;
 
 /// Keys, addresses and the ids of 256 matches.
 const SERVER_BYTES: usize = 8 * 1_024;
 
-/// A deadline, in both orders.
+/// A deadline, in both tables.
 const TIMER_BYTES: usize = 192;
 
 /// A command to assign a match of 256 players, or a reply.
 const OUTBOX_BYTES: usize = 4 * 1_024;
 
-// A result, the longest part of an event, is no longer than that.
+// A result is the longest part of an event.
 const _: () = assert!(OUTBOX_BYTES < RECORD_BYTES_MAX);
 
-/// A datagram is the body of a server's call, and what is sent to a [`Caller`] is the reply to that
-/// call. A driver that has the caller at hand uses
-/// [`handle_call`](Matchmaker::handle_call) instead.
+/// A datagram is the body of a server's call; what is sent to a [`Caller`] is the reply. Drivers
+/// that know the caller use [`handle_call`](Matchmaker::handle_call) instead.
 impl<P: Provider> Machine for Matchmaker<P> {
     type Peer = Caller;
     type Event = Event;
@@ -397,16 +393,17 @@ impl<P: Provider> Machine for Matchmaker<P> {
 }
 
 impl<P: Provider> Matchmaker<P> {
-    /// Takes a player's wish to play.
+    /// Submits a player's request for a match.
     ///
-    /// - The same wish again (same player and idempotency key) gives the same receipt, as long as
-    ///   its ticket is known: one that has ended is not queued anew by a request that comes late.
-    /// - A player in a live match gets back to it: its ticket has a fresh token for its seat.
-    /// - Another waiting ticket of the player ends, or the request is refused: [`Duplicate`].
+    /// - A repeated request (same player and idempotency key) returns the same receipt while its
+    ///   ticket
+    ///   is known, also after it has ended: a late repeat creates no new ticket.
+    /// - A player in a live match returns to it: the ticket has a new token for its seat.
+    /// - If the player has another waiting ticket, that ends, or the request fails: [`Duplicate`].
     ///
     /// # Errors
     ///
-    /// [`SubmitError`] says why there is no ticket; nothing has changed then.
+    /// [`SubmitError`]; then nothing has changed.
     pub fn submit(
         &mut self,
         now: Instant,
@@ -415,7 +412,7 @@ impl<P: Provider> Matchmaker<P> {
         let now = self.enter(now);
         let client = request.client_id;
         let before = self.tickets.of_client(client);
-        if let Some(receipt) = self.same_wish(request) {
+        if let Some(receipt) = self.earlier_receipt(request) {
             self.keep_ticket(now, receipt.ticket);
             return Ok(receipt);
         }
@@ -423,7 +420,7 @@ impl<P: Provider> Matchmaker<P> {
         if live.is_none() {
             self.check_admission(before)?;
         }
-        // All that can fail comes first.
+        // Everything that can fail is done first.
         let resume_key = ResumeKey::random(&mut self.provider)?;
         let seat = live
             .map(|match_id| self.issue(now, match_id, client, &request.user))
@@ -436,12 +433,12 @@ impl<P: Provider> Matchmaker<P> {
         Ok(Receipt { ticket, resume_key })
     }
 
-    /// Ends a waiting ticket. If its match waits for a server, the other players go back to where
-    /// they were in the queue.
+    /// Cancels a waiting ticket. If its match waits for a server, the other players return to their
+    /// positions in the queue.
     ///
     /// # Errors
     ///
-    /// [`CancelError`] where the ticket does not wait.
+    /// [`CancelError`] if the ticket is not waiting.
     pub fn cancel(&mut self, now: Instant, ticket: TicketId) -> Result<(), CancelError> {
         let now = self.enter(now);
         match self.ticket(ticket) {
@@ -456,8 +453,8 @@ impl<P: Provider> Matchmaker<P> {
         }
     }
 
-    /// Notes that the holder of a ticket still asks for it. One that waits ends where nobody has for
-    /// [`Config::ask_timeout`](crate::Config::ask_timeout); to others it means nothing.
+    /// Notes a poll by the ticket's holder. A waiting ticket ends if it is not polled for
+    /// [`Config::ask_timeout`](crate::Config::ask_timeout); other tickets are not affected.
     pub fn keep_ticket(&mut self, now: Instant, ticket: TicketId) {
         let now = self.enter(now);
         if let Some(entry) = self.tickets.get(ticket)
@@ -468,7 +465,7 @@ impl<P: Provider> Matchmaker<P> {
         }
     }
 
-    /// A ticket has waited as long as it may, or its holder has gone.
+    /// Handles a ticket that has waited too long, or was not polled.
     fn on_ticket_due(&mut self, now: Instant, id: TicketId) {
         let expires_at = self.tickets.get(id).map(|ticket| ticket.expires_at);
         let ending = if expires_at.is_some_and(|at| at <= now) {
@@ -479,12 +476,12 @@ impl<P: Provider> Matchmaker<P> {
         self.withdraw(now, id, ending);
     }
 
-    /// Makes another token for the seat of a ticket, with a pre-shared key of its own: the last one
-    /// was used by a connection that is gone, has expired, or was lost. The server takes the newer.
+    /// Issues another token for the ticket's seat, with its own pre-shared key, after the last one
+    /// was used, expired or lost. The server accepts the newer one.
     ///
     /// # Errors
     ///
-    /// [`ReissueError`] says why there is none; the ticket is as before then.
+    /// [`ReissueError`]; then the ticket has not changed.
     pub fn reissue(&mut self, now: Instant, ticket: TicketId) -> Result<(), ReissueError> {
         let now = self.enter(now);
         let entry = self.tickets.get(ticket).ok_or(ReissueError::Unknown)?;
@@ -497,14 +494,14 @@ impl<P: Provider> Matchmaker<P> {
         Ok(())
     }
 
-    /// Returns what has become of a ticket; asking again gives the same grant. `None` where it is
-    /// unknown, or has ended long ago.
+    /// Returns the state of a ticket; repeated calls return the same grant. `None` if it is
+    /// unknown, or ended too long ago.
     pub fn ticket(&self, ticket: TicketId) -> Option<&TicketState> {
         self.tickets.get(ticket).map(|ticket| &ticket.state)
     }
 
-    /// Returns whether `key` is the one that the ticket's receipt holds; false for an unknown
-    /// ticket. The edge asks before it tells, cancels or reissues anything.
+    /// Returns whether `key` is in the ticket's receipt; false for an unknown ticket. Check this
+    /// before any request for the ticket.
     pub fn is_holder(&self, ticket: TicketId, key: &ResumeKey) -> bool {
         self.tickets
             .get(ticket)
@@ -516,11 +513,11 @@ impl<P: Provider> Matchmaker<P> {
         self.tickets.of_client(client)
     }
 
-    /// What was answered to the same wish before.
-    fn same_wish(&self, request: &TicketRequest) -> Option<Receipt> {
+    /// Returns the receipt of an earlier request with the same idempotency key.
+    fn earlier_receipt(&self, request: &TicketRequest) -> Option<Receipt> {
         let id = self
             .tickets
-            .of_wish(request.client_id, request.idempotency?)?;
+            .by_idempotency_key(request.client_id, request.idempotency?)?;
         let ticket = self.tickets.get(id)?;
         Some(Receipt {
             ticket: id,
@@ -528,7 +525,7 @@ impl<P: Provider> Matchmaker<P> {
         })
     }
 
-    /// Whether one more ticket may wait, in place of `before` or beside all others.
+    /// Checks whether another ticket may wait, possibly in place of `before`.
     const fn check_admission(&self, before: Option<TicketId>) -> Result<(), SubmitError> {
         match (before, self.config.duplicate) {
             (Some(id), Duplicate::Refuse) => Err(SubmitError::Duplicate(id)),
@@ -568,8 +565,8 @@ impl<P: Provider> Matchmaker<P> {
         self.stats.tickets = self.stats.tickets.saturating_add(1);
         match live.and_then(|match_id| self.matches.get_mut(match_id)) {
             Some(entry) => {
-                if let Some(chair) = entry.chair_mut(request.client_id) {
-                    chair.ticket = Some(id);
+                if let Some(participant) = entry.chair_mut(request.client_id) {
+                    participant.ticket = Some(id);
                 }
             }
             None => self.keep_ticket(now, id),
@@ -578,7 +575,7 @@ impl<P: Provider> Matchmaker<P> {
         id
     }
 
-    /// Ends a ticket that waits, or has a seat that another ticket takes over.
+    /// Ends a ticket that waits, or whose seat another ticket takes over.
     fn withdraw(&mut self, now: Instant, id: TicketId, ending: Ending) {
         let Some(state) = self.ticket(id) else {
             return;
@@ -591,7 +588,7 @@ impl<P: Provider> Matchmaker<P> {
         }
     }
 
-    /// Makes a token for the seat of `client` in a live match.
+    /// Issues a token for the seat of `client` in a live match.
     fn issue(
         &mut self,
         now: Instant,
@@ -606,9 +603,9 @@ impl<P: Provider> Matchmaker<P> {
             return Err(ReissueError::NotAssigned);
         };
         let server = self.servers.get(link).ok_or(ReissueError::NotAssigned)?;
-        let chair = entry.chair_mut(client).ok_or(ReissueError::NotAssigned)?;
-        if chair.next_token_at > now {
-            let wait = chair.next_token_at.saturating_since(now);
+        let participant = entry.chair_mut(client).ok_or(ReissueError::NotAssigned)?;
+        if participant.next_token_at > now {
+            let wait = participant.next_token_at.saturating_since(now);
             return Err(ReissueError::TooSoon(wait));
         }
         let order = Order {
@@ -616,16 +613,16 @@ impl<P: Provider> Matchmaker<P> {
             link,
             server,
             match_id,
-            seated: chair.seated,
+            seated: participant.seated,
             user,
-            issued_at: mint::issue_time(unix, chair.issued_at),
+            issued_at: mint::issue_time(unix, participant.issued_at),
             lifetime: self.config.token_lifetime.get(),
         };
         let assignment =
             mint::mint(&mut self.provider, &order).map_err(|_| ReissueError::NoEntropy)?;
-        chair.issued_at = Some(order.issued_at);
-        chair.next_token_at = now + self.config.reissue_interval;
-        // What a server says a call later was said when the token had lapsed.
+        participant.issued_at = Some(order.issued_at);
+        participant.next_token_at = now + self.config.reissue_interval;
+        // A record from the server this much later was sent after the token had expired.
         let lapses_at = now + order.lifetime + LAPSE_SLACK + self.config.call_timeout;
         if let Some(entry) = self.matches.get_mut(match_id) {
             entry.enter_until = entry.enter_until.max(lapses_at);
@@ -634,15 +631,15 @@ impl<P: Provider> Matchmaker<P> {
         Ok(assignment)
     }
 
-    /// Whether the match is live: its players may have tokens.
+    /// Returns whether the match is live, so that its players may have tokens.
     fn is_live(&self, match_id: MatchId) -> bool {
         let entry = self.matches.get(match_id);
         entry.is_some_and(|entry| matches!(entry.phase, Phase::Live { .. }))
     }
 }
 
-/// How much longer than its lifetime a token may be good, by clocks that differ: it may say that it
-/// was issued in the future ([`mint::issue_time`]), and its server's clock may lag behind.
+/// How much longer than its lifetime a token may be valid if clocks differ: its issue time may be
+/// in the future ([`mint::issue_time`]), and the server's clock may be behind.
 const LAPSE_SLACK: Duration = CLOCK_SKEW.saturating_mul(2);
 
 impl From<ReissueError> for SubmitError {
@@ -650,7 +647,7 @@ impl From<ReissueError> for SubmitError {
         match error {
             ReissueError::TooSoon(wait) => Self::TooSoon(wait),
             ReissueError::NoClock => Self::NoClock,
-            // A live match has a server and a chair for each player in it.
+            // A live match has a server and a seat for each of its players.
             ReissueError::Unknown | ReissueError::NotAssigned | ReissueError::NoEntropy => {
                 Self::NoEntropy
             }
@@ -658,26 +655,26 @@ impl From<ReissueError> for SubmitError {
     }
 }
 
-/// What a matchmaker has counted since it was made.
+/// Counters of a matchmaker since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Tickets taken.
+    /// Tickets accepted.
     pub tickets: u64,
     /// Matches that went live.
     pub matches: u64,
-    /// Matches found in the record of an instance that an earlier matchmaker knew.
+    /// Matches adopted from the record of an instance of an earlier matchmaker.
     pub adopted: u64,
-    /// Tokens made.
+    /// Tokens issued.
     pub tokens: u64,
-    /// Matches taken apart before they went live, their tickets back in the queue.
+    /// Matches dissolved before they went live; their tickets returned to the queue.
     pub dissolved: u64,
-    /// Calls that were not understood, from no server of this game, or refused.
+    /// Calls that were malformed, rejected, or from servers of another game.
     pub calls_refused: u64,
-    /// Completions for an unknown id.
+    /// Completions of unknown commands.
     pub completions_stray: u64,
-    /// Events thrown away since nobody took them.
+    /// Events dropped because the queue was full.
     pub events_missed: u64,
-    /// Replies thrown away since nobody took them.
+    /// Replies dropped because the queue was full.
     pub replies_dropped: u64,
 }

@@ -1,4 +1,4 @@
-//! The mint: one connect token for one seat on one server instance.
+//! Issues connect tokens: one for one seat on one server instance.
 
 use core::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::lease::{Server, ServerLink};
 use crate::match_table::Seated;
 use crate::ticket::{Assignment, GrantText};
 
-/// What a token shall say.
+/// Contents of a token.
 pub(crate) struct Order<'a> {
     pub(crate) app_id: u64,
     /// The instance that opens it.
@@ -23,15 +23,15 @@ pub(crate) struct Order<'a> {
     pub(crate) lifetime: Duration,
 }
 
-/// Makes a token under the instance's key, with a pre-shared key of its own.
+/// Issues a token under the instance's key, with its own pre-shared key.
 ///
-/// The pre-shared key goes into the token and into the player's grant; no copy stays.
+/// The pre-shared key is in the token and in the player's grant; no copy remains.
 pub(crate) fn mint<P: Provider>(
     provider: &mut P,
     order: &Order<'_>,
 ) -> Result<Assignment, SealTokenError> {
     let expires_at = order.issued_at + order.lifetime;
-    // Whole seconds go into the token: what it says is what the player is told.
+    // Tokens hold whole seconds; the player gets the same value.
     let expires_at = UnixTime::from_secs(expires_at.as_secs());
     let grant = TokenGrant {
         issued_at: order.issued_at,
@@ -68,11 +68,11 @@ pub(crate) fn mint<P: Provider>(
     })
 }
 
-/// Returns when a token made at `now` says that it was issued.
+/// Returns the issue time of a token made at `now`.
 ///
-/// Of two tokens of a player the server takes the newer, so the second is later than the `last`,
-/// also where the clock went back a little. Where it went back by more than the skew that servers
-/// allow, a later time would be refused as not yet come, and the clock is believed.
+/// Of two tokens of a player, the server accepts the newer. So the time is later than `last`, even
+/// if the clock was set back a little. If it was set back by more than the servers' allowed skew, a
+/// later time would be rejected as being in the future, so the clock is used.
 pub(crate) fn issue_time(now: UnixTime, last: Option<UnixTime>) -> UnixTime {
     match last {
         Some(last) if last.saturating_since(now) < CLOCK_SKEW => {

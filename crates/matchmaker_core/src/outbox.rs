@@ -1,4 +1,4 @@
-//! What waits to be taken by the driver.
+//! Queued commands, events and replies.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,7 +9,7 @@ use crate::event::Event;
 use crate::matchmaker::Caller;
 use crate::pool::Slot;
 
-/// What an unanswered command is for.
+/// What a command in flight is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pending {
     Spawn(Slot),
@@ -17,16 +17,16 @@ pub(crate) enum Pending {
     Call(MatchId),
 }
 
-/// Commands, events and replies that wait to be taken.
+/// Queued commands, events and replies.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     commands: VecDeque<(CommandId, Command)>,
-    /// Commands whose outcome is awaited, taken or not: at most one for each slot and match.
+    /// Commands without an outcome; at most one per slot and match.
     pending: BTreeMap<CommandId, Pending>,
-    /// How many commands there ever were.
+    /// Commands issued.
     commanded: u64,
     events: VecDeque<Event>,
-    /// Events lost since the last that was taken.
+    /// Events dropped since the last one that was polled.
     missed: u64,
     replies: VecDeque<(Caller, Vec<u8>)>,
 }
@@ -40,19 +40,19 @@ impl Outbox {
         id
     }
 
-    /// Takes the outcome's owner; `None` where nobody awaits it.
+    /// Returns what the command was for; `None` if its outcome is not expected.
     pub(crate) fn complete(&mut self, id: CommandId) -> Option<Pending> {
         self.pending.remove(&id)
     }
 
-    /// Awaits no outcome any more; a command that was not taken yet is not given.
+    /// Ignores the outcome of a command; one that was not polled yet is removed.
     pub(crate) fn forget(&mut self, id: CommandId) {
         if self.pending.remove(&id).is_some() {
             self.commands.retain(|(other, _)| *other != id);
         }
     }
 
-    /// Forgets what is pending for a slot.
+    /// Ignores the outcomes of a slot's commands.
     pub(crate) fn forget_slot(&mut self, slot: Slot) {
         let of_slot = |pending: &Pending| matches!(pending, Pending::Spawn(other) | Pending::Stop(other) if *other == slot);
         while let Some(id) = self
@@ -64,7 +64,7 @@ impl Outbox {
         }
     }
 
-    /// Adds an event; where `max` wait, the oldest is lost. Returns how many were.
+    /// Adds an event; beyond `max` the oldest are dropped. Returns how many were.
     pub(crate) fn event(&mut self, event: Event, max: usize) -> u64 {
         self.events.push_back(event);
         let mut lost = 0_u64;
@@ -100,7 +100,7 @@ impl Outbox {
         self.replies.pop_front()
     }
 
-    /// Returns how many commands, unanswered commands, events and replies it holds.
+    /// Returns how many commands (queued or in flight), events and replies it holds.
     pub(crate) fn len(&self) -> usize {
         [
             self.commands.len(),

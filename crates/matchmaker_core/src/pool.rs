@@ -1,4 +1,4 @@
-//! The pool: slots in which the driver can run a server process each.
+//! The pool: slots that the driver can run one server process in.
 
 use core::fmt;
 use core::time::Duration;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use wire::{CommandId, Generator, Instant, NodeId};
 
-/// A place of the pool, by its index in [`Game::slots`](crate::Game::slots).
+/// Slot of the pool: an index into [`Game::slots`](crate::Game::slots).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(pub u16);
 
@@ -16,50 +16,50 @@ impl fmt::Display for Slot {
     }
 }
 
-/// What goes on in a slot.
+/// State of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SlotState {
-    /// Nothing; it may start at this time.
+    /// Empty.
     Idle {
-        /// Later than now after a failure.
+        /// When it may start a process; later than now after a failure.
         retry_at: Instant,
     },
-    /// A process was asked for, and has not registered.
+    /// A process was started, and has not registered.
     Starting {
-        /// When it is given up.
+        /// Timeout of the registration.
         ready_until: Instant,
-        /// It has taken longer than one that serves usually does.
+        /// Whether it takes longer than usual.
         is_late: bool,
     },
     /// Its node has registered.
     Serving,
-    /// Its process is asked to end.
+    /// Its process was asked to end.
     Stopping,
 }
 
-/// One place of the pool.
+/// A slot.
 #[derive(Debug)]
 pub(crate) struct Place {
-    /// Whose key the process has.
+    /// The node id of the process's key.
     pub(crate) node: NodeId,
     pub(crate) state: SlotState,
     /// The command that started the process.
     pub(crate) run: Option<CommandId>,
-    /// How many times in a row no lasting server came of it.
+    /// Consecutive failures.
     pub(crate) failures: u32,
 }
 
-/// All places of the pool.
+/// All slots.
 #[derive(Debug)]
 pub(crate) struct Pool {
     places: Vec<Place>,
     by_node: BTreeMap<NodeId, Slot>,
-    /// Seats of the process that registered last: all run the same program.
+    /// Seats of the process that registered last; all run the same program.
     pub(crate) capacity: Option<u16>,
 }
 
 impl Pool {
-    /// Makes one place for each node.
+    /// Creates one slot per node.
     pub(crate) fn new(nodes: &[NodeId], now: Instant) -> Self {
         let mut pool = Self {
             places: Vec::new(),
@@ -96,15 +96,13 @@ impl Pool {
         self.places.get_mut(usize::from(slot.0))
     }
 
-    /// Returns the slot whose process `run` started.
     pub(crate) fn slot_of_run(&self, run: CommandId) -> Option<Slot> {
         self.iter()
             .find(|(_, place)| place.run == Some(run))
             .map(|(slot, _)| slot)
     }
 
-    /// Returns how many processes were asked for and have not registered, and how many of them are
-    /// late.
+    /// Returns how many processes have not registered, and how many of them are late.
     pub(crate) fn starting(&self) -> (usize, usize) {
         let late = self.places.iter().filter_map(|place| match place.state {
             SlotState::Starting { is_late, .. } => Some(usize::from(is_late)),
@@ -115,7 +113,6 @@ impl Pool {
         })
     }
 
-    /// Returns the first slot that may start a process at `now`.
     pub(crate) fn startable(&self, now: Instant) -> Option<Slot> {
         self.iter()
             .find(
@@ -137,8 +134,8 @@ impl Pool {
     }
 }
 
-/// Returns how long a slot rests after `failures` in a row: `min` doubled with each, up to `max`,
-/// and up to an eighth more, so that slots that failed together do not start together.
+/// Returns the backoff after `failures` in a row: `min`, doubled with each, up to `max`, plus up to
+/// an eighth, so that slots that failed together do not start together.
 pub(crate) fn backoff(
     (min, max): (Duration, Duration),
     failures: u32,

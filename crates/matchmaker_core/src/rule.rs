@@ -1,4 +1,4 @@
-//! Rules: which of the waiting tickets make a match.
+//! Rules: how waiting tickets are grouped into matches.
 
 use core::fmt;
 use core::num::NonZeroU8;
@@ -6,7 +6,7 @@ use core::num::NonZeroU8;
 use crate::ticket::TicketId;
 use crate::ticket_table::Queue;
 
-/// Which tickets make a match.
+/// How tickets are grouped into matches.
 ///
 /// A rule is a pure function of the queue: equal queues give equal matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// Returns how many seats a match has.
+    /// Returns the number of seats of a match.
     #[must_use]
     pub const fn seats(self) -> u16 {
         match self {
@@ -25,7 +25,7 @@ impl Rule {
         }
     }
 
-    /// Returns how many teams a match has.
+    /// Returns the number of teams of a match.
     #[must_use]
     pub const fn teams(self) -> NonZeroU8 {
         match self {
@@ -33,8 +33,8 @@ impl Rule {
         }
     }
 
-    /// Returns the tickets of the next match in the order of their seats, `None` where no match can
-    /// be made. No two tickets of `queue` are of one player.
+    /// Returns the tickets of the next match, ordered by seat; `None` if no match can be made.
+    /// `queue` holds at most one ticket per player.
     pub(crate) fn propose(self, queue: &Queue) -> Option<Vec<TicketId>> {
         match self {
             Self::TeamSize(size) => {
@@ -45,7 +45,7 @@ impl Rule {
     }
 }
 
-/// A number of teams, and of players in each.
+/// Number of teams, and of players in each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TeamSize {
     teams: NonZeroU8,
@@ -53,11 +53,11 @@ pub struct TeamSize {
 }
 
 impl TeamSize {
-    /// Accepts one team or more of one player or more, up to [`SEATS_MAX`] players together.
+    /// Accepts at least one team of at least one player, up to [`SEATS_MAX`] players together.
     ///
     /// # Errors
     ///
-    /// [`TeamSizeError`] where there would be none, or too many.
+    /// [`TeamSizeError`] if there are none, or too many.
     pub const fn new(teams: u8, players: u8) -> Result<Self, TeamSizeError> {
         let error = TeamSizeError { teams, players };
         let (Some(teams), Some(players)) = (NonZeroU8::new(teams), NonZeroU8::new(players)) else {
@@ -70,7 +70,7 @@ impl TeamSize {
         Ok(size)
     }
 
-    /// Returns how many seats a match has.
+    /// Returns the number of seats of a match.
     #[must_use]
     pub const fn seats(self) -> u16 {
         // 255 * 255 is below 2^16.
@@ -78,12 +78,12 @@ impl TeamSize {
     }
 }
 
-/// No match has this size.
+/// An invalid match size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TeamSizeError {
-    /// Teams asked for.
+    /// Number of teams.
     pub teams: u8,
-    /// Players in each.
+    /// Players per team.
     pub players: u8,
 }
 
@@ -99,7 +99,7 @@ impl fmt::Display for TeamSizeError {
 
 impl core::error::Error for TeamSizeError {}
 
-/// Most players in a match; the record that announces one to its server has 2,844 bytes then.
+/// Most players in a match; the record that assigns such a match has 2,844 bytes.
 pub const SEATS_MAX: u16 = 256;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Tickets: a player's wish to play, and what has become of it.
+//! Tickets: a player's request for a match, and its state.
 
 use core::fmt;
 use core::str::FromStr;
@@ -9,10 +9,10 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use crate::lease::ServerLink;
 
-/// Names a ticket. Drawn at random, so it tells nobody how many there are; it is no secret, the
+/// Id of a ticket. Random, so that it does not reveal how many there are. It is not secret; the
 /// [`ResumeKey`] is.
 ///
-/// Written and read as 16 lower-case hexadecimal digits.
+/// Its text form is 16 lower-case hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TicketId(pub u64);
 
@@ -38,7 +38,7 @@ impl FromStr for TicketId {
     }
 }
 
-/// A text is no [`TicketId`].
+/// The text is not a [`TicketId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TicketIdError;
 
@@ -50,21 +50,21 @@ impl fmt::Display for TicketIdError {
 
 impl core::error::Error for TicketIdError {}
 
-/// What the holder of a ticket shows to ask for it: 16 secret bytes, wiped on drop.
+/// Proves that a request comes from the ticket's holder: 16 secret bytes, wiped on drop.
 #[derive(Clone)]
 pub struct ResumeKey([u8; 16]);
 
 impl ResumeKey {
-    /// Reads the text of [`to_text`](Self::to_text); `None` where it is none.
+    /// Parses the text of [`to_text`](Self::to_text).
     #[must_use]
     pub fn from_text(text: &str) -> Option<Self> {
         hex(text).map(Self)
     }
 
-    /// Returns 32 hexadecimal digits, for the player alone.
+    /// Returns 32 hexadecimal digits, for the player only.
     #[must_use]
     pub fn to_text(&self) -> Zeroizing<String> {
-        // Filled without growing: a string that grows leaves copies behind.
+        // Never reallocates: that would leave copies behind.
         let mut text = Zeroizing::new(String::with_capacity(32));
         for byte in self.0 {
             for digit in [byte >> 4, byte & 15] {
@@ -104,24 +104,24 @@ impl fmt::Debug for ResumeKey {
     }
 }
 
-/// Chosen by the client for one wish: a request sent again with the same key is the same wish.
+/// Chosen by the client for one request; a repeat with the same key is the same request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IdempotencyKey(pub [u8; 16]);
 
-/// A player wants to play.
+/// A player's request for a match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TicketRequest {
-    /// Who; the edge has made sure of it.
+    /// The player, authenticated by the front end.
     pub client_id: ClientId,
-    /// What the game server gets with the player's token.
+    /// Data for the game server, carried in the player's token.
     pub user: UserData,
-    /// Which wish; `None` where each request is one.
+    /// Identifies repeats; if `None`, each request is new.
     pub idempotency: Option<IdempotencyKey>,
 }
 
 impl TicketRequest {
-    /// A wish of `client_id`, with no user data.
+    /// Creates a request without user data.
     #[must_use]
     pub fn new(client_id: ClientId) -> Self {
         Self {
@@ -131,14 +131,14 @@ impl TicketRequest {
         }
     }
 
-    /// Sets what the game server gets with the player's token.
+    /// Sets the data for the game server.
     #[must_use]
     pub fn with_user(mut self, user: UserData) -> Self {
         self.user = user;
         self
     }
 
-    /// Sets which wish it is.
+    /// Sets the idempotency key.
     #[must_use]
     pub const fn with_idempotency(mut self, key: IdempotencyKey) -> Self {
         self.idempotency = Some(key);
@@ -146,16 +146,16 @@ impl TicketRequest {
     }
 }
 
-/// What a player gets for a [`TicketRequest`].
+/// Result of a [`TicketRequest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Receipt {
     /// The ticket.
     pub ticket: TicketId,
-    /// What to show to ask for it.
+    /// Key for later requests about the ticket.
     pub resume_key: ResumeKey,
 }
 
-/// What has become of a ticket.
+/// State of a ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TicketState {
@@ -166,14 +166,14 @@ pub enum TicketState {
         /// The match.
         match_id: MatchId,
     },
-    /// A server waits for the player.
+    /// The player has a seat on a server.
     Assigned(Assignment),
-    /// Over.
+    /// Ended.
     Ended(Ending),
 }
 
 impl TicketState {
-    /// Returns whether nothing will change any more.
+    /// Returns whether the state is final.
     #[must_use]
     pub const fn is_ended(&self) -> bool {
         matches!(self, Self::Ended(_))
@@ -191,20 +191,19 @@ impl TicketState {
 pub enum Ending {
     /// Its holder cancelled it.
     Cancelled,
-    /// The same player asked anew.
+    /// The player submitted another request.
     Replaced,
-    /// It waited longer than tickets may.
+    /// It has waited too long.
     Expired,
-    /// No server was found for it, or the one that was is lost.
+    /// No server was found, or its server was lost.
     Failed(FailReason),
-    /// Its match is over.
+    /// Its match has ended.
     Finished,
-    /// The player left the match for good.
+    /// The player left the match permanently.
     Left,
-    /// Its holder has not asked for it for a while: see
-    /// [`Config::ask_timeout`](crate::Config::ask_timeout).
+    /// Its holder has not polled it for [`Config::ask_timeout`](crate::Config::ask_timeout).
     Abandoned,
-    /// Nobody entered its match while a token for it was good.
+    /// No player entered its match while a token was valid.
     NotEntered,
 }
 
@@ -212,36 +211,36 @@ pub enum Ending {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailReason {
-    /// As many times as are tried, no server took its match.
+    /// No server accepted its match in the configured number of attempts.
     NoServer,
     /// The server of its match is gone.
     ServerLost,
-    /// No token could be made, since the source of randomness failed.
+    /// No token could be issued, since the source of randomness failed.
     NoEntropy,
-    /// The player is in a live match that was found while the ticket waited, and no token could be
-    /// made for it. Asking anew gives one.
+    /// The player's live match was discovered while the ticket waited, and no token could be
+    /// issued. A new request gets one.
     InMatch,
 }
 
-/// A seat on a server, and the means to take it.
+/// A seat on a server, with the grant to connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Assignment {
     /// The match.
     pub match_id: MatchId,
-    /// The seat in it.
+    /// The seat.
     pub seat: Seat,
-    /// The side that the seat is on.
+    /// The team of the seat.
     pub team: Team,
-    /// The only server instance that the token is good for.
+    /// The server instance that accepts the token.
     pub server: ServerLink,
-    /// When the token ends; [`Matchmaker::reissue`](crate::Matchmaker::reissue) makes another.
+    /// When the token expires; [`Matchmaker::reissue`](crate::Matchmaker::reissue) issues another.
     pub expires_at: UnixTime,
     /// For the player, over TLS.
     pub grant: GrantText,
 }
 
-/// A [`ClientGrant`](crypto::ClientGrant) as text (`TWG1...`): it holds the pre-shared key, so it
+/// A [`ClientGrant`](crypto::ClientGrant) as text (`TWG1...`). It holds the pre-shared key, so it
 /// is wiped on drop and not printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct GrantText(Zeroizing<String>);
@@ -251,7 +250,7 @@ impl GrantText {
         Self(text)
     }
 
-    /// Returns the text, for the player alone; never for a log.
+    /// Returns the text, for the player only; never log it.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -264,7 +263,7 @@ impl fmt::Debug for GrantText {
     }
 }
 
-/// Reads exactly `2 * LEN` hexadecimal digits.
+/// Parses exactly `2 * LEN` hexadecimal digits.
 fn hex<const LEN: usize>(text: &str) -> Option<[u8; LEN]> {
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
     if pairs.len() != LEN || !rest.is_empty() {

@@ -1,4 +1,4 @@
-//! All tickets, waiting, assigned and ended.
+//! All tickets: waiting, assigned and ended.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,18 +7,18 @@ use wire::{ClientId, Instant};
 
 use crate::ticket::{IdempotencyKey, ResumeKey, TicketId, TicketState};
 
-/// One ticket.
+/// A ticket.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     pub(crate) client_id: ClientId,
     pub(crate) user: UserData,
     pub(crate) idempotency: Option<IdempotencyKey>,
     pub(crate) resume_key: ResumeKey,
-    /// When it has waited as long as it may.
+    /// When it has waited too long.
     pub(crate) expires_at: Instant,
-    /// Its place in the queue, for good.
+    /// Its permanent position in the queue.
     pub(crate) arrival: Arrival,
-    /// How many matches of it found no server.
+    /// Matches of it that found no server.
     pub(crate) attempts: u8,
     pub(crate) state: TicketState,
 }
@@ -27,25 +27,25 @@ pub(crate) struct Ticket {
 #[derive(Debug, Default)]
 pub(crate) struct TicketTable {
     by_id: BTreeMap<TicketId, Ticket>,
-    /// The ticket of each wish that said which it is; it ends with the ticket's record.
-    by_wish: BTreeMap<(ClientId, IdempotencyKey), TicketId>,
+    /// Tickets by idempotency key, while their record is kept.
+    by_idempotency: BTreeMap<(ClientId, IdempotencyKey), TicketId>,
     /// Tickets that have not ended.
     by_client: BTreeMap<ClientId, TicketId>,
-    /// Those in the state `Queued`.
+    /// Tickets in the state `Queued`.
     pub(crate) queue: Queue,
-    /// How many are in the states `Queued` and `Allocating`.
+    /// Number in the states `Queued` and `Allocating`.
     waiting: usize,
-    /// Those that have ended, oldest first, and when they are forgotten.
+    /// Ended tickets, oldest first, with the time of their removal.
     ended: VecDeque<(Instant, TicketId)>,
 }
 
 impl TicketTable {
-    /// Adds a ticket; its player has no other that has not ended.
+    /// Adds a ticket; its player must have no other that has not ended.
     pub(crate) fn insert(&mut self, id: TicketId, ticket: Ticket) {
         debug_assert!(!self.by_client.contains_key(&ticket.client_id));
         self.by_client.insert(ticket.client_id, id);
         if let Some(key) = ticket.idempotency {
-            self.by_wish.insert((ticket.client_id, key), id);
+            self.by_idempotency.insert((ticket.client_id, key), id);
         }
         if ticket.state.is_waiting() {
             self.waiting = self.waiting.saturating_add(1);
@@ -79,17 +79,17 @@ impl TicketTable {
         ticket.state = state;
     }
 
-    /// Notes when an ended ticket is forgotten; times do not go back from one to the next.
+    /// Schedules the removal of an ended ticket; times must not decrease.
     pub(crate) fn keep_until(&mut self, at: Instant, id: TicketId) {
         self.ended.push_back((at, id));
     }
 
-    /// Returns when the oldest ended ticket is forgotten.
+    /// Returns when the oldest ended ticket is removed.
     pub(crate) fn forget_at(&self) -> Option<Instant> {
         self.ended.front().map(|(at, _)| *at)
     }
 
-    /// Forgets ended tickets whose time has come, and the oldest until at most `max` are left.
+    /// Removes ended tickets that are due, and the oldest beyond `max`.
     pub(crate) fn forget(&mut self, now: Instant, max: usize) {
         while let Some((at, id)) = self.ended.front().copied() {
             if at > now && self.ended.len() <= max {
@@ -100,7 +100,7 @@ impl TicketTable {
             if let Some((client, key)) =
                 ticket.and_then(|ticket| Some((ticket.client_id, ticket.idempotency?)))
             {
-                self.by_wish.remove(&(client, key));
+                self.by_idempotency.remove(&(client, key));
             }
         }
     }
@@ -118,12 +118,15 @@ impl TicketTable {
         self.by_client.get(&client).copied()
     }
 
-    /// Returns the ticket of a player's wish, ended or not.
-    pub(crate) fn of_wish(&self, client: ClientId, key: IdempotencyKey) -> Option<TicketId> {
-        self.by_wish.get(&(client, key)).copied()
+    /// Returns the ticket by idempotency key, ended or not.
+    pub(crate) fn by_idempotency_key(
+        &self,
+        client: ClientId,
+        key: IdempotencyKey,
+    ) -> Option<TicketId> {
+        self.by_idempotency.get(&(client, key)).copied()
     }
 
-    /// Returns how many wait for players or a server.
     pub(crate) const fn waiting(&self) -> usize {
         self.waiting
     }
@@ -133,45 +136,40 @@ impl TicketTable {
     }
 }
 
-/// Place of a ticket in the order of arrival; it keeps it when it comes back to the queue.
+/// Position in the order of arrival. A ticket that returns to the queue keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Arrival(u64);
 
-/// Tickets in the order of their arrival.
+/// Tickets ordered by arrival.
 ///
-/// Its bound is the matchmaker's `tickets_max`, which counts tickets that are on their way to a
-/// server too: one that comes back always finds its place.
+/// Bounded by `tickets_max`, which also counts tickets in matches that wait for a server, so a
+/// ticket can always return.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     waiting: BTreeMap<Arrival, TicketId>,
-    /// How many ever arrived.
     arrived: u64,
 }
 
 impl Queue {
-    /// Draws the next place, behind all others.
+    /// Returns the next position.
     pub(crate) const fn arrive(&mut self) -> Arrival {
-        // 2^64 tickets do not come.
+        // 2^64 is never reached.
         self.arrived = self.arrived.saturating_add(1);
         Arrival(self.arrived)
     }
 
-    /// Puts a ticket at its place.
     pub(crate) fn insert(&mut self, arrival: Arrival, ticket: TicketId) {
         self.waiting.insert(arrival, ticket);
     }
 
-    /// Takes the ticket at `arrival` out.
     pub(crate) fn remove(&mut self, arrival: Arrival) {
         self.waiting.remove(&arrival);
     }
 
-    /// Returns the tickets, oldest first.
     pub(crate) fn oldest_first(&self) -> impl Iterator<Item = TicketId> {
         self.waiting.values().copied()
     }
 
-    /// Returns how many wait.
     pub(crate) fn len(&self) -> usize {
         self.waiting.len()
     }

@@ -1,4 +1,4 @@
-//! Deadlines: one for each thing that waits.
+//! Deadlines.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,21 +9,21 @@ use crate::lease::ServerLink;
 use crate::pool::Slot;
 use crate::ticket::TicketId;
 
-/// What waits. The order decides who goes first of those due at one instant: a server that is lost
-/// is gone before a match could be placed on it.
+/// What a deadline is for. The order breaks ties: a lost server is removed before a match could be
+/// placed on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
-    /// A lease may have ended.
+    /// A lease may have expired.
     Server(ServerLink),
     /// A match waits for a server, or for its answer.
     Match(MatchId),
-    /// A slot starts, stops, rests after a failure or stands unused.
+    /// A slot starts, stops, backs off or is idle.
     Slot(Slot),
-    /// A ticket is as old as it may become.
+    /// A ticket expires.
     Ticket(TicketId),
-    /// The oldest ended ticket is forgotten.
+    /// The oldest ended ticket is removed.
     Ended,
-    /// Servers had the time to register again.
+    /// Recovery ends.
     Recovered,
 }
 
@@ -32,12 +32,12 @@ pub(crate) enum Timer {
 pub(crate) struct Timers {
     order: BTreeSet<(Instant, Timer)>,
     due: BTreeMap<Timer, Instant>,
-    /// When timers last ran; a deadline set now is later, so that a run ends.
+    /// When timers last ran. A deadline set now is later, so that a run terminates.
     ran_at: Option<Instant>,
 }
 
 impl Timers {
-    /// Sets the deadline of `timer`, in place of the one it has.
+    /// Sets the deadline of `timer`, replacing an earlier one.
     pub(crate) fn set(&mut self, timer: Timer, at: Instant) {
         self.clear(timer);
         let at = self
@@ -47,7 +47,7 @@ impl Timers {
         self.due.insert(timer, at);
     }
 
-    /// Takes the deadline of `timer` away.
+    /// Clears the deadline of `timer`.
     pub(crate) fn clear(&mut self, timer: Timer) {
         if let Some(at) = self.due.remove(&timer) {
             self.order.remove(&(at, timer));
@@ -59,7 +59,7 @@ impl Timers {
         self.order.first().map(|(at, _)| *at)
     }
 
-    /// Takes the first timer that is due at `now`.
+    /// Removes the first timer due at `now`.
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<Timer> {
         self.ran_at = Some(now);
         let (at, timer) = *self.order.first()?;

@@ -1,4 +1,4 @@
-//! From proposal to live match, and to its end.
+//! Matches: from proposal to end.
 
 use crypto::Provider;
 use wire::{Instant, MatchId};
@@ -7,7 +7,7 @@ use super::Matchmaker;
 use crate::command::{Command, Outcome};
 use crate::event::{Event, MatchEnd};
 use crate::lease::ServerLink;
-use crate::match_table::{Chair, Match, Phase};
+use crate::match_table::{Match, Participant, Phase};
 use crate::match_table::{Seated, plan_seats};
 use crate::outbox::Pending;
 use crate::record::{Assign, Verdict};
@@ -15,8 +15,8 @@ use crate::ticket::{Ending, FailReason, TicketId, TicketState};
 use crate::timer::Timer;
 
 impl<P: Provider> Matchmaker<P> {
-    /// Makes matches of queued tickets, as many as can be.
-    pub(super) fn form(&mut self, now: Instant) {
+    /// Makes as many matches of queued tickets as possible.
+    pub(super) fn form_matches(&mut self, now: Instant) {
         if !self.is_recovered || self.wall.is_none() {
             return;
         }
@@ -30,13 +30,13 @@ impl<P: Provider> Matchmaker<P> {
                 .filter_map(|ticket| self.tickets.get(*ticket))
                 .map(|ticket| ticket.client_id);
             let seats = plan_seats(players, self.game.rule.teams());
-            let chairs = seats
+            let participants = seats
                 .zip(&tickets)
-                .map(|(seated, ticket)| chair(seated, Some(*ticket), now))
+                .map(|(seated, ticket)| participant(seated, Some(*ticket), now))
                 .collect();
             let allocate_until = now + self.config.allocate_timeout;
             let entry = Match {
-                chairs,
+                participants,
                 phase: Phase::Waiting,
                 order: self.matches.next_order(),
                 allocate_until,
@@ -50,13 +50,13 @@ impl<P: Provider> Matchmaker<P> {
         }
     }
 
-    /// Asks servers to take the matches that wait, oldest first.
+    /// Asks servers to run the waiting matches, oldest first.
     pub(super) fn place(&mut self, now: Instant) {
         while let Some(match_id) = self.matches.first_waiting() {
             let Some(entry) = self.matches.get(match_id) else {
                 return;
             };
-            let seats = entry.chairs.len();
+            let seats = entry.participants.len();
             let Some(link) = self.servers.choose(seats) else {
                 return;
             };
@@ -88,7 +88,7 @@ impl<P: Provider> Matchmaker<P> {
         }
     }
 
-    /// Takes a server's answer to a match.
+    /// Handles a server's answer to a match.
     pub(super) fn on_called(&mut self, now: Instant, match_id: MatchId, outcome: Outcome) {
         let Some(entry) = self.matches.get(match_id) else {
             return;
@@ -105,23 +105,27 @@ impl<P: Provider> Matchmaker<P> {
         }
     }
 
-    /// The server took the match: makes its tokens.
+    /// Issues the tokens of a match that the server has accepted.
     fn go_live(&mut self, now: Instant, match_id: MatchId, server: ServerLink) {
         let Some(entry) = self.matches.get(match_id) else {
             return;
         };
         let seats: Vec<_> = entry
-            .chairs
+            .participants
             .iter()
-            .filter_map(|chair| chair.ticket.map(|ticket| (ticket, chair.seated.client_id)))
+            .filter_map(|participant| {
+                participant
+                    .ticket
+                    .map(|ticket| (ticket, participant.seated.client_id))
+            })
             .collect();
         let mut assignments = Vec::with_capacity(seats.len());
         for (ticket, client) in &seats {
             let user = self.tickets.get(*ticket).map(|ticket| ticket.user.clone());
             let issued = self.issue(now, match_id, *client, &user.unwrap_or_default());
             let Ok(assignment) = issued else {
-                // Tokens made so far reach nobody. The server is told to forget the match when its
-                // heartbeat names it.
+                // Tokens issued so far are discarded. The server is told to release the match when
+                // its heartbeat lists it.
                 self.dissolve(now, match_id, Some(FailReason::NoEntropy));
                 return;
             };
@@ -139,32 +143,32 @@ impl<P: Provider> Matchmaker<P> {
         self.event(Event::MatchLive { match_id, server });
     }
 
-    /// The server did not take the match: another one may.
+    /// The server rejected the match; another may accept it.
     fn refuse(&mut self, now: Instant, match_id: MatchId, link: ServerLink) {
         if let Some(server) = self.servers.get_mut(link) {
-            server.is_held = true;
+            server.is_suspended = true;
         }
         self.unplace(now, match_id);
     }
 
-    /// Takes a match off the server that was asked; it waits for another.
+    /// Removes a match from the server that was asked; it waits for another.
     pub(super) fn unplace(&mut self, now: Instant, match_id: MatchId) {
         let Some(entry) = self.matches.get(match_id) else {
             return;
         };
-        let (allocate_until, seats) = (entry.allocate_until, entry.chairs.len());
+        let (allocate_until, seats) = (entry.allocate_until, entry.participants.len());
         if let Phase::Calling {
             server, command, ..
         } = entry.phase
         {
             self.outbox.forget(command);
-            self.vacate(now, server, match_id, seats);
+            self.release_seats(now, server, match_id, seats);
         }
         self.matches.set_phase(match_id, Phase::Waiting);
         self.timers.set(Timer::Match(match_id), allocate_until);
     }
 
-    /// A match has waited too long, for a server or for its answer.
+    /// Handles a match that has waited too long, for a server or for its answer.
     pub(super) fn on_match_due(&mut self, now: Instant, match_id: MatchId) {
         let Some(entry) = self.matches.get(match_id) else {
             return;
@@ -180,8 +184,8 @@ impl<P: Provider> Matchmaker<P> {
         }
     }
 
-    /// Takes a match apart that is not live. Its tickets go back to where they were in the queue;
-    /// where it has `failed` as often as is tried, they end.
+    /// Dissolves a match that is not live. Its tickets return to their positions in the queue, or
+    /// end if `failed` and the attempts are used up.
     pub(super) fn dissolve(&mut self, now: Instant, match_id: MatchId, failed: Option<FailReason>) {
         debug_assert!(!self.is_live(match_id));
         self.unplace(now, match_id);
@@ -190,7 +194,11 @@ impl<P: Provider> Matchmaker<P> {
             return;
         };
         self.stats.dissolved = self.stats.dissolved.saturating_add(1);
-        for id in entry.chairs.iter().filter_map(|chair| chair.ticket) {
+        for id in entry
+            .participants
+            .iter()
+            .filter_map(|participant| participant.ticket)
+        {
             let Some(ticket) = self.tickets.get_mut(id) else {
                 continue;
             };
@@ -224,15 +232,19 @@ impl<P: Provider> Matchmaker<P> {
             return;
         };
         if let Some(link) = entry.server() {
-            self.vacate(now, link, match_id, entry.chairs.len());
+            self.release_seats(now, link, match_id, entry.participants.len());
         }
         let ending = match end {
             MatchEnd::Reported | MatchEnd::Unlisted => Ending::Finished,
             MatchEnd::ServerLost => Ending::Failed(FailReason::ServerLost),
             MatchEnd::NotEntered => Ending::NotEntered,
         };
-        for chair in entry.chairs.iter().filter(|chair| !chair.has_left) {
-            if let Some(ticket) = chair.ticket {
+        for participant in entry
+            .participants
+            .iter()
+            .filter(|participant| !participant.has_left)
+        {
+            if let Some(ticket) = participant.ticket {
                 self.set_ticket(now, ticket, TicketState::Ended(ending));
             }
         }
@@ -244,8 +256,8 @@ impl<P: Provider> Matchmaker<P> {
         });
     }
 
-    /// Gives the seats of a match back to its server.
-    fn vacate(&mut self, now: Instant, link: ServerLink, match_id: MatchId, seats: usize) {
+    /// Releases the seats of a match on its server.
+    fn release_seats(&mut self, now: Instant, link: ServerLink, match_id: MatchId, seats: usize) {
         let Some(server) = self.servers.get_mut(link) else {
             return;
         };
@@ -266,8 +278,12 @@ impl<P: Provider> Matchmaker<P> {
     }
 }
 
-pub(super) const fn chair(seated: Seated, ticket: Option<TicketId>, now: Instant) -> Chair {
-    Chair {
+pub(super) const fn participant(
+    seated: Seated,
+    ticket: Option<TicketId>,
+    now: Instant,
+) -> Participant {
+    Participant {
         seated,
         ticket,
         issued_at: None,

@@ -1,4 +1,4 @@
-//! What game servers say: registration, heartbeats, ends.
+//! Game servers: registration, heartbeats, and the processes of the pool.
 
 use core::time::Duration;
 
@@ -6,7 +6,7 @@ use crypto::{Provider, equal};
 use wire::{ClientId, CommandId, Instant, MatchId, NodeId};
 
 use super::Matchmaker;
-use super::matches::chair;
+use super::matches::participant;
 use crate::command::{Command, Outcome};
 use crate::event::{DownReason, Event, MatchEnd};
 use crate::lease::{Server, ServerLink};
@@ -20,12 +20,10 @@ use crate::ticket::{Ending, FailReason, TicketState};
 use crate::timer::Timer;
 
 impl<P: Provider> Matchmaker<P> {
-    /// Takes a call of a game server and appends the reply to `reply`, which is empty or holds what
-    /// the driver put before it.
+    /// Handles a call of a game server, and appends the reply to `reply`.
     ///
-    /// `from` is what the hub stamped, or the direct link proved, never what the body says. Each
-    /// call has a reply. A reply to a call sent again is the same but for what changed meanwhile:
-    /// every record may be repeated.
+    /// `from` is the identity authenticated by the hub or the direct link, never taken from the
+    /// body. Every call has a reply, and every record may be repeated.
     pub fn handle_call(
         &mut self,
         now: Instant,
@@ -46,7 +44,7 @@ impl<P: Provider> Matchmaker<P> {
         self.advance(now);
     }
 
-    /// Replies by itself where a lease is renewed, which allocates nothing.
+    /// Appends the reply itself if a lease is renewed, without allocation.
     fn on_call(
         &mut self,
         now: Instant,
@@ -70,7 +68,7 @@ impl<P: Provider> Matchmaker<P> {
                     .map_err(Reply::Refused)?;
                 let listed = register.matches.iter().map(|entry| entry.match_id);
                 self.renew(now, from, register.intake);
-                self.end_over(now, from, |id| {
+                self.end_finished_matches(now, from, |id| {
                     let of = |entry: &RunningMatch| entry.match_id;
                     let at = register.matches.binary_search_by_key(&id, of).ok()?;
                     register.matches.get(at).map(|entry| entry.is_entered)
@@ -81,7 +79,7 @@ impl<P: Provider> Matchmaker<P> {
             _ if self.servers.get(from).is_none() => Err(Reply::Register),
             ToMatchmaker::Heartbeat { intake, matches } => {
                 self.renew(now, from, intake);
-                self.end_over(now, from, |id| {
+                self.end_finished_matches(now, from, |id| {
                     let of = |[listed @ .., _]: &Listed| *listed;
                     let at = matches.binary_search_by_key(&id.0, of).ok()?;
                     matches.get(at).map(|[.., flags]| *flags == 1)
@@ -104,13 +102,13 @@ impl<P: Provider> Matchmaker<P> {
                 Err(Reply::Noted)
             }
             ToMatchmaker::Bye => {
-                self.lose(now, from, DownReason::Left);
+                self.retire_server(now, from, DownReason::Left);
                 Err(Reply::Noted)
             }
         }
     }
 
-    /// Whether an instance shall end: it was given up, or its process is told to end.
+    /// Returns whether an instance must end: it was retired, or its process is being stopped.
     fn is_given_up(&self, from: ServerLink) -> bool {
         let place = self
             .pool
@@ -120,7 +118,7 @@ impl<P: Provider> Matchmaker<P> {
             || place.is_some_and(|place| place.state == SlotState::Stopping)
     }
 
-    /// Takes an instance on, or its new key.
+    /// Registers an instance, or its new key.
     fn on_register(
         &mut self,
         now: Instant,
@@ -157,7 +155,7 @@ impl<P: Provider> Matchmaker<P> {
             return Err(RefuseReason::Full);
         }
         if let Some(other) = other {
-            self.lose(now, other, DownReason::Superseded);
+            self.retire_server(now, other, DownReason::Superseded);
         }
         let lease_until = now + self.config.lease;
         let server = Server::new(register, lease_until, now);
@@ -174,12 +172,12 @@ impl<P: Provider> Matchmaker<P> {
         Ok(())
     }
 
-    /// Takes on a match that an earlier matchmaker made. Its players are in it, and in no other:
-    /// whoever asked anew meanwhile gets back to it.
+    /// Adopts a match of an earlier matchmaker. Its players are in it, and in no other: a player
+    /// that has submitted a request meanwhile returns to it.
     fn adopt(&mut self, now: Instant, from: ServerLink, running: &RunningMatch) {
         let match_id = running.match_id;
         let seats = running.players.len();
-        // More seats than a match has make it none of ours; so memory is bounded.
+        // A match with too many seats is not ours; this bounds memory.
         let is_fitting = seats <= usize::from(self.game.rule.seats());
         let has_room = self.servers.get(from).is_some_and(|server| {
             server.seats_used.saturating_add(seats) <= usize::from(server.capacity)
@@ -193,7 +191,7 @@ impl<P: Provider> Matchmaker<P> {
         };
         let order = self.matches.next_order();
         let entry = Match {
-            chairs: Vec::new(),
+            participants: Vec::new(),
             phase,
             order,
             allocate_until: now,
@@ -205,22 +203,22 @@ impl<P: Provider> Matchmaker<P> {
         }
         self.stats.adopted = self.stats.adopted.saturating_add(1);
         for seated in &running.players {
-            // In two matches at once, or twice in one, is nobody. The seat stays taken.
+            // A player cannot be in two matches, or twice in one. The seat stays taken.
             let is_elsewhere = self.matches.of_client(seated.client_id).is_some();
             if let Some(entry) = self.matches.get_mut(match_id) {
-                let mut chair = chair(*seated, None, now);
-                chair.has_left = is_elsewhere;
-                entry.chairs.push(chair);
+                let mut participant = participant(*seated, None, now);
+                participant.has_left = is_elsewhere;
+                entry.participants.push(participant);
             }
             if !is_elsewhere {
                 self.matches.enter(seated.client_id, match_id);
-                self.bring_back(now, match_id, seated.client_id);
+                self.assign_waiting_ticket(now, match_id, seated.client_id);
             }
         }
     }
 
-    /// Gives the waiting ticket of a player, if there is one, its seat in a live match.
-    fn bring_back(&mut self, now: Instant, match_id: MatchId, client: ClientId) {
+    /// Assigns the waiting ticket of a player, if any, to its seat in a live match.
+    fn assign_waiting_ticket(&mut self, now: Instant, match_id: MatchId, client: ClientId) {
         let Some(id) = self.tickets.of_client(client) else {
             return;
         };
@@ -231,9 +229,9 @@ impl<P: Provider> Matchmaker<P> {
         let issued = self.issue(now, match_id, client, &user);
         if let Ok(assignment) = issued {
             if let Some(entry) = self.matches.get_mut(match_id)
-                && let Some(chair) = entry.chair_mut(client)
+                && let Some(participant) = entry.chair_mut(client)
             {
-                chair.ticket = Some(id);
+                participant.ticket = Some(id);
             }
             self.timers.clear(Timer::Ticket(id));
             self.set_ticket(now, id, TicketState::Assigned(assignment));
@@ -249,20 +247,19 @@ impl<P: Provider> Matchmaker<P> {
     fn renew(&mut self, now: Instant, from: ServerLink, intake: Intake) {
         let lease_until = now + self.config.lease;
         if let Some(server) = self.servers.get_mut(from) {
-            // The timer stays where it is: when it runs, it looks at this and is set anew.
+            // The timer is not moved: when it fires, it checks this and is set again.
             server.lease_until = lease_until;
             server.intake = intake;
-            server.is_held = false;
+            server.is_suspended = false;
         }
     }
 
-    /// Ends live matches of an instance that its record does not name, and those that nobody has
-    /// entered and nobody can enter any more. `listed` says of a match that the record names whether
-    /// a player has entered it.
+    /// Ends live matches of an instance that its record does not list, and those that no player has
+    /// entered or can still enter. `listed` returns whether a player has entered a listed match.
     ///
-    /// Only the server's word ends a match that nobody entered, said later than the last token was
-    /// good: so no player is in it who could be placed elsewhere.
-    fn end_over(
+    /// A match without players ends only by a server's record sent after the last token has
+    /// expired, so that no player is in it who could be placed elsewhere.
+    fn end_finished_matches(
         &mut self,
         now: Instant,
         from: ServerLink,
@@ -275,7 +272,7 @@ impl<P: Provider> Matchmaker<P> {
                 return None;
             };
             match listed(id) {
-                // One that has just gone live may have done so while the record was on its way.
+                // It may have gone live while the record was in flight.
                 None => (since + grace <= now).then_some(MatchEnd::Unlisted),
                 Some(false) => (entry.enter_until <= now).then_some(MatchEnd::NotEntered),
                 Some(true) => None,
@@ -294,7 +291,7 @@ impl<P: Provider> Matchmaker<P> {
         }
     }
 
-    /// Tells an instance its lease, and which of the `listed` matches to forget.
+    /// Replies with the lease, and the `listed` matches to release.
     fn answer_renewed(
         &self,
         from: ServerLink,
@@ -310,27 +307,27 @@ impl<P: Provider> Matchmaker<P> {
         renewal.encode(listed.filter(is_unknown), reply);
     }
 
-    /// A player left a match for good: it may play elsewhere.
+    /// Handles a player that left a match permanently and may play elsewhere.
     fn on_left(&mut self, now: Instant, from: ServerLink, match_id: MatchId, client: ClientId) {
         if !self.runs(from, match_id) {
             return;
         }
-        let chair = self
+        let participant = self
             .matches
             .get_mut(match_id)
             .and_then(|entry| entry.chair_mut(client));
-        let Some(chair) = chair.filter(|chair| !chair.has_left) else {
+        let Some(participant) = participant.filter(|participant| !participant.has_left) else {
             return;
         };
-        chair.has_left = true;
-        let ticket = chair.ticket.take();
+        participant.has_left = true;
+        let ticket = participant.ticket.take();
         self.matches.leave(client, match_id);
         if let Some(ticket) = ticket {
             self.set_ticket(now, ticket, TicketState::Ended(Ending::Left));
         }
     }
 
-    /// Whether the match is live on this instance.
+    /// Returns whether the match is live on this instance.
     fn runs(&self, from: ServerLink, match_id: MatchId) -> bool {
         let entry = self.matches.get(match_id);
         entry.is_some_and(
@@ -338,22 +335,22 @@ impl<P: Provider> Matchmaker<P> {
         )
     }
 
-    /// A lease may have ended; renewals do not move its timer.
+    /// Checks a lease; renewals do not move its timer.
     pub(super) fn on_lease_due(&mut self, now: Instant, link: ServerLink) {
         let Some(server) = self.servers.get(link) else {
             return;
         };
-        if self.cut_since.is_some() {
-            // Looked at again when the link is up.
+        if self.link_down_since.is_some() {
+            // Checked again when the link is up.
         } else if server.lease_until > now {
             self.timers.set(Timer::Server(link), server.lease_until);
         } else {
-            self.lose(now, link, DownReason::LeaseLost);
+            self.retire_server(now, link, DownReason::LeaseLost);
         }
     }
 
-    /// Gives an instance up for ever: its live matches fail, those on their way go elsewhere.
-    pub(super) fn lose(&mut self, now: Instant, link: ServerLink, reason: DownReason) {
+    /// Retires an instance: its live matches fail, and those being assigned go elsewhere.
+    pub(super) fn retire_server(&mut self, now: Instant, link: ServerLink, reason: DownReason) {
         let Some(server) = self.servers.retire(link) else {
             return;
         };
@@ -373,16 +370,16 @@ impl<P: Provider> Matchmaker<P> {
     }
 }
 
-/// A key that is newer, or the one that is known.
+/// Accepts a newer key, or the known one.
 fn is_key_allowed(server: &Server, register: &Register) -> bool {
     let (known, new) = (&server.token_key, &register.token_key);
     new.id() > known.id() || equal(known.to_bytes().as_slice(), new.to_bytes().as_slice())
 }
 
 impl<P: Provider> Matchmaker<P> {
-    /// Takes word that the process which the command `run` ([`Command::Spawn`]) started has ended,
-    /// by itself or by a crash. Its instance is given up at once, before its lease ends. Of a
-    /// process that has ended after [`Command::Stop`] the outcome of that command says so.
+    /// Notifies that the process of `run` ([`Command::Spawn`]) has ended by itself or crashed. Its
+    /// instance is retired at once. For a process ended by [`Command::Stop`], that command's
+    /// outcome suffices.
     pub fn handle_exited(&mut self, now: Instant, run: CommandId) {
         let now = self.enter(now);
         let Some(slot) = self.pool.slot_of_run(run) else {
@@ -396,7 +393,7 @@ impl<P: Provider> Matchmaker<P> {
             }
             Some((SlotState::Serving, node)) => {
                 if let Some(link) = self.servers.of_node(node) {
-                    self.lose(now, link, DownReason::Exited);
+                    self.retire_server(now, link, DownReason::Exited);
                 }
             }
             Some((SlotState::Idle { .. } | SlotState::Stopping, _)) | None => {}
@@ -404,9 +401,9 @@ impl<P: Provider> Matchmaker<P> {
         self.advance(now);
     }
 
-    /// Starts processes until all matches that wait have room, and as many servers as are kept warm
-    /// have too.
-    pub(super) fn staff(&mut self, now: Instant) {
+    /// Starts processes until all waiting matches have room, and the configured number of warm
+    /// servers exists.
+    pub(super) fn scale_pool(&mut self, now: Instant) {
         if !self.is_recovered || self.pool.len() == 0 {
             return;
         }
@@ -419,7 +416,8 @@ impl<P: Provider> Matchmaker<P> {
             let each = matches_each.unwrap_or(1).max(1);
             waiting.div_ceil(each).saturating_add(warm)
         } else {
-            // Nobody knows yet how many matches one takes: the first tells, unless it is late.
+            // The capacity is unknown until the first one registers: start one, plus one per late
+            // one.
             waiting.saturating_add(warm).min(late.saturating_add(1))
         };
         let there = self.servers.with_room(seats, wanted);
@@ -450,8 +448,8 @@ impl<P: Provider> Matchmaker<P> {
         self.timers.set(Timer::Slot(slot), look_at);
     }
 
-    /// Processes that were started can register again: each has [`recovery`](crate::Config::recovery)
-    /// for it at the least. How late one is counts from now on.
+    /// Extends the registration timeout of starting processes to at least
+    /// [`recovery`](crate::Config::recovery), and measures lateness from now.
     pub(super) fn prolong_starts(&mut self, now: Instant) {
         let recovered_at = now + self.config.recovery;
         for (slot, place) in self.pool.iter_mut() {
@@ -471,7 +469,7 @@ impl<P: Provider> Matchmaker<P> {
         }
     }
 
-    /// Tells the process of a slot to end.
+    /// Stops the process of a slot.
     fn stop(&mut self, now: Instant, slot: Slot) {
         self.outbox.forget_slot(slot);
         let Some(place) = self.pool.get_mut(slot) else {
@@ -485,7 +483,7 @@ impl<P: Provider> Matchmaker<P> {
         self.timers.set(Timer::Slot(slot), again_at);
     }
 
-    /// Counts that no lasting server came of a slot.
+    /// Counts a failure of a slot.
     fn fail_slot(&mut self, now: Instant, slot: Slot) {
         debug_assert!(now >= self.now);
         if let Some(place) = self.pool.get_mut(slot) {
@@ -495,7 +493,7 @@ impl<P: Provider> Matchmaker<P> {
         }
     }
 
-    /// Leaves a slot empty, until it has rested where it failed.
+    /// Empties a slot, with a backoff if it has failed.
     fn rest(&mut self, now: Instant, slot: Slot) {
         let bounds = (self.config.backoff_min, self.config.backoff_max);
         let Some(place) = self.pool.get_mut(slot) else {
@@ -515,7 +513,7 @@ impl<P: Provider> Matchmaker<P> {
         }
     }
 
-    /// Takes the outcome of [`Command::Spawn`]; the process may have registered before.
+    /// Handles the outcome of [`Command::Spawn`]; the process may have registered before.
     pub(super) fn on_spawned(&mut self, now: Instant, slot: Slot, outcome: &Outcome) {
         let is_starting = self
             .pool
@@ -527,14 +525,14 @@ impl<P: Provider> Matchmaker<P> {
         }
     }
 
-    /// Takes the outcome of [`Command::Stop`]; where it failed, it is told again in time.
+    /// Handles the outcome of [`Command::Stop`]; after a failure it is repeated.
     pub(super) fn on_stopped(&mut self, now: Instant, slot: Slot, outcome: &Outcome) {
         if *outcome == Outcome::Stopped {
             self.rest(now, slot);
         }
     }
 
-    /// The node of a slot has registered, whoever started it, and serves so many seats.
+    /// Handles the registration of a slot's node, by whomever it was started.
     pub(super) fn on_slot_serving(&mut self, node: NodeId, capacity: u16) {
         if let Some(slot) = self.pool.slot_of(node)
             && let Some(place) = self.pool.get_mut(slot)
@@ -545,7 +543,7 @@ impl<P: Provider> Matchmaker<P> {
         }
     }
 
-    /// Looks later whether an instance of the pool still stands unused.
+    /// Schedules a check whether an instance of the pool is idle.
     pub(super) fn watch_unused(&mut self, now: Instant, link: ServerLink) {
         if let Some(slot) = self.serving_slot(link.node) {
             let due = now + self.config.unused_timeout;
@@ -553,7 +551,7 @@ impl<P: Provider> Matchmaker<P> {
         }
     }
 
-    /// The instance of `node` is gone.
+    /// Handles the loss of the instance of `node`.
     pub(super) fn on_server_lost(
         &mut self,
         now: Instant,
@@ -585,13 +583,13 @@ impl<P: Provider> Matchmaker<P> {
         }
     }
 
-    /// A slot has waited for what its state says.
+    /// Handles the timeout of a slot's state.
     pub(super) fn on_slot_due(&mut self, now: Instant, slot: Slot) {
         let Some(place) = self.pool.get(slot) else {
             return;
         };
         match place.state {
-            // Rested: `staff` may start it.
+            // The backoff has ended.
             SlotState::Idle { .. } => {}
             SlotState::Starting { ready_until, .. } if ready_until > now => {
                 if let Some(place) = self.pool.get_mut(slot) {
@@ -602,8 +600,8 @@ impl<P: Provider> Matchmaker<P> {
                 }
                 self.timers.set(Timer::Slot(slot), ready_until);
             }
-            // It cannot register, and gets time once it can.
-            SlotState::Starting { .. } if self.cut_since.is_some() => {}
+            // It cannot register while the link is down, and gets more time afterwards.
+            SlotState::Starting { .. } if self.link_down_since.is_some() => {}
             SlotState::Starting { .. } => {
                 self.fail_slot(now, slot);
                 self.stop(now, slot);
@@ -613,7 +611,7 @@ impl<P: Provider> Matchmaker<P> {
         }
     }
 
-    /// Stops an instance that has stood unused, where enough others are warm.
+    /// Stops an idle instance if enough others are warm.
     fn on_unused_due(&mut self, now: Instant, slot: Slot, node: NodeId) {
         let Some(link) = self.servers.of_node(node) else {
             return;
@@ -634,14 +632,14 @@ impl<P: Provider> Matchmaker<P> {
             .count();
         if unused_until > now {
             self.timers.set(Timer::Slot(slot), unused_until);
-        } else if unused > warm && self.matches.waiting() == 0 && self.cut_since.is_none() {
-            self.lose(now, link, DownReason::Unused);
+        } else if unused > warm && self.matches.waiting() == 0 && self.link_down_since.is_none() {
+            self.retire_server(now, link, DownReason::Unused);
         } else {
             self.watch_unused(now, link);
         }
     }
 
-    /// The slot of `node`, where its instance serves.
+    /// Returns the slot of `node`, if its instance serves.
     fn serving_slot(&self, node: NodeId) -> Option<Slot> {
         let slot = self.pool.slot_of(node)?;
         let place = self.pool.get(slot)?;
@@ -649,5 +647,5 @@ impl<P: Provider> Matchmaker<P> {
     }
 }
 
-/// A process that takes longer to register is not waited for before others are started.
+/// A process that takes longer to register does not delay the start of others.
 const LATE_AFTER: Duration = Duration::from_secs(5);

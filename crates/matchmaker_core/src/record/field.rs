@@ -9,7 +9,7 @@ use super::{DecodeError, Intake, RECORD_BYTES_MAX, VERSION};
 use crate::match_table::Seated;
 use crate::rule::SEATS_MAX;
 
-/// Checks length and version, and takes the second byte.
+/// Checks length and version, and returns the second byte.
 pub(super) fn begin(record: &[u8]) -> Result<(u8, Reader<'_>), DecodeError> {
     if record.len() > RECORD_BYTES_MAX {
         return Err(DecodeError::TooLong(record.len()));
@@ -22,7 +22,7 @@ pub(super) fn begin(record: &[u8]) -> Result<(u8, Reader<'_>), DecodeError> {
     Ok((reader.u8()?, reader))
 }
 
-/// Nothing may be left.
+/// Fails if bytes are left.
 pub(super) const fn end(reader: &Reader<'_>) -> Result<(), DecodeError> {
     if reader.is_empty() {
         Ok(())
@@ -31,7 +31,7 @@ pub(super) const fn end(reader: &Reader<'_>) -> Result<(), DecodeError> {
     }
 }
 
-/// Takes a count of 2 bytes.
+/// Reads a count of 2 bytes.
 pub(super) fn count(
     reader: &mut Reader<'_>,
     range: core::ops::RangeInclusive<usize>,
@@ -60,7 +60,7 @@ pub(super) fn intake(reader: &mut Reader<'_>) -> Result<Intake, DecodeError> {
     })
 }
 
-/// Takes flags of which only bit 0 may be set.
+/// Reads flags of which only bit 0 may be set.
 pub(super) fn flag(reader: &mut Reader<'_>) -> Result<bool, DecodeError> {
     match reader.u8()? {
         0 => Ok(false),
@@ -69,7 +69,7 @@ pub(super) fn flag(reader: &mut Reader<'_>) -> Result<bool, DecodeError> {
     }
 }
 
-/// Takes a list of players of at least `least`.
+/// Reads a list of at least `least` players.
 pub(super) fn players(reader: &mut Reader<'_>, least: usize) -> Result<Vec<Seated>, DecodeError> {
     let count = count(reader, least..=usize::from(SEATS_MAX))?;
     (0..count)
@@ -92,7 +92,7 @@ pub(super) fn write_players(out: &mut Writer<'_>, players: &[Seated]) {
     }
 }
 
-/// Takes match ids without a copy, in ascending order.
+/// Reads match ids without a copy, in ascending order.
 pub(super) fn match_ids<'a>(
     reader: &mut Reader<'a>,
     count: usize,
@@ -105,7 +105,7 @@ pub(super) fn match_ids<'a>(
     }
 }
 
-/// Takes match ids and the flags of each without a copy, in ascending order of ids.
+/// Reads match ids and flags without a copy, in ascending order of ids.
 pub(super) fn listed<'a>(
     reader: &mut Reader<'a>,
     count: usize,

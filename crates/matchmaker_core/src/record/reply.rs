@@ -1,4 +1,4 @@
-//! What the matchmaker answers to a game server.
+//! Replies of the matchmaker to a game server.
 
 use core::time::Duration;
 
@@ -6,9 +6,9 @@ use wire::{MatchId, Writer};
 
 use super::{DecodeError, RELEASE_MAX, VERSION, field};
 
-/// Answer of the matchmaker.
+/// A reply of the matchmaker.
 ///
-/// | status | behind it |
+/// | status | fields |
 /// |---|---|
 /// | 0 renewed | lease ms 4, heartbeat ms 4, count 2 (0 to 32) and match ids 16 each |
 /// | 1 noted | |
@@ -18,40 +18,40 @@ use super::{DecodeError, RELEASE_MAX, VERSION, field};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reply {
-    /// To register and heartbeat: the lease is renewed.
+    /// Answers register and heartbeat: the lease is renewed.
     Renewed {
-        /// How long from when the call was sent.
+        /// Length of the lease, from when the call was sent.
         lease: Duration,
-        /// When to call next.
+        /// Time to the next heartbeat.
         heartbeat: Duration,
-        /// Matches to forget: nobody got a token for them.
+        /// Matches to release: no player has a token for them.
         release: Vec<MatchId>,
     },
-    /// To result, left and bye: need not be said again.
+    /// Answers result, left and bye: do not repeat.
     Noted,
-    /// The instance is unknown: register, then go on.
+    /// The instance is unknown: register, then repeat.
     Register,
-    /// The instance was given up, or another one has its place: end.
+    /// The instance was retired or replaced: end.
     Retired,
-    /// Not taken.
+    /// Rejected.
     Refused(RefuseReason),
 }
 
-/// Why a record was not taken.
+/// Why a record was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RefuseReason {
-    /// It is no record.
+    /// It does not decode.
     Malformed,
-    /// The node is no server of this matchmaker.
+    /// The node is not a server of this matchmaker.
     NotAllowed,
     /// The server is of another game or build.
     OtherApp,
-    /// None of the identity keys is that of the link.
+    /// None of the identity keys matches the link.
     OtherIdentity,
-    /// The token key is older than one registered before, or differs from one of the same id.
+    /// The token key is older than the registered one, or differs from one with the same id.
     OldKey,
-    /// As many servers or matches are known as may be; try again later.
+    /// The limit of servers or matches is reached; retry later.
     Full,
 }
 
@@ -78,7 +78,7 @@ impl RefuseReason {
 }
 
 impl Reply {
-    /// Appends the answer.
+    /// Appends the reply.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Renewed {
@@ -99,11 +99,11 @@ impl Reply {
         }
     }
 
-    /// Reads an answer.
+    /// Decodes a reply.
     ///
     /// # Errors
     ///
-    /// [`DecodeError`] says what does not fit.
+    /// [`DecodeError`] if the reply is invalid.
     pub fn decode(answer: &[u8]) -> Result<Self, DecodeError> {
         let (status, mut reader) = field::begin(answer)?;
         let decoded = match status {
@@ -133,18 +133,18 @@ impl Reply {
     }
 }
 
-/// What every [`Reply::Renewed`] says, apart from the matches to forget.
+/// The fields of [`Reply::Renewed`] that are equal for all servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Renewal {
     /// How long the lease lasts.
     pub(crate) lease: Duration,
-    /// When to call next.
+    /// Time to the next heartbeat.
     pub(crate) heartbeat: Duration,
 }
 
 impl Renewal {
-    /// Appends a [`Reply::Renewed`] that names the first [`RELEASE_MAX`] of `release`, which are in
-    /// ascending order; allocates nothing where `out` has room.
+    /// Appends a [`Reply::Renewed`] with the first [`RELEASE_MAX`] of `release`, in ascending
+    /// order; does not allocate if `out` has room.
     pub(crate) fn encode(self, release: impl Iterator<Item = MatchId>, out: &mut Vec<u8>) {
         let mut writer = Writer::new(out);
         writer.bytes(&[VERSION, RENEWED]);
@@ -163,7 +163,7 @@ impl Renewal {
     }
 }
 
-/// Whole milliseconds, 49 days at most.
+/// Whole milliseconds, at most 49 days.
 fn millis(span: Duration) -> u32 {
     u32::try_from(span.as_millis()).unwrap_or(u32::MAX)
 }

@@ -1,4 +1,4 @@
-//! What a game server says.
+//! Records from a game server to the matchmaker.
 
 use core::fmt;
 
@@ -10,12 +10,12 @@ use super::field::Listed;
 use super::{DecodeError, MATCHES_MAX, RECORD_BYTES_MAX, RESULT_BYTES_MAX, VERSION, field};
 use crate::match_table::Seated;
 
-/// Whether an instance takes new matches.
+/// Whether an instance accepts new matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Intake {
-    /// It does.
+    /// It accepts new matches.
     Open,
-    /// It lets its matches end, and takes no other.
+    /// It finishes its matches, and accepts no other.
     Closed,
 }
 
@@ -31,48 +31,48 @@ impl Intake {
 /// A match that an instance runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunningMatch {
-    /// Which.
+    /// The match.
     pub match_id: MatchId,
-    /// Whether a player has entered it with a token, ever. One that nobody has entered may be a
-    /// match whose answer got lost: its players may be in another by now. So a matchmaker that has
-    /// restarted takes it on only where somebody did, and has it forgotten otherwise; and one that
-    /// nobody has entered when its last token has lapsed is over.
+    /// Whether any player has ever entered it with a token. If not, it may be a match whose answer
+    /// was lost, and its players may be in another by now. So a restarted matchmaker adopts it only
+    /// if a player has entered; and a match without players is over when its last token has
+    /// expired.
     pub is_entered: bool,
-    /// Who has a seat in it and has not left for good; at most 256.
+    /// Its players that have not left permanently; at most 256.
     pub players: Vec<Seated>,
 }
 
-/// An instance makes itself known: at boot, when the matchmaker returns or asks for it, and with
-/// each new token key. It holds that key, so it goes by call only, and has no `Debug`.
+/// Registers an instance: at its start, when the matchmaker returns or requests it, and with each
+/// new token key. It holds that key, so it is sent by call only, and has no `Debug`.
 #[expect(
     missing_debug_implementations,
     reason = "a token key must not be printable"
 )]
 #[derive(Clone)]
 pub struct Register {
-    /// Separates games and builds.
+    /// Identifies the game and build.
     pub app_id: u64,
-    /// What tokens for this instance are sealed under from now on.
+    /// Seals new tokens for this instance.
     pub token_key: TokenKey,
-    /// Seats that it can serve at a time, in all its matches.
+    /// Most seats at a time, in all its matches.
     pub capacity: u16,
-    /// Whether it takes new matches.
+    /// Whether it accepts new matches.
     pub intake: Intake,
-    /// Its identity keys: the one of its link, and the next.
+    /// Its identity keys: that of its link, and the next one.
     pub identity_keys: ServerKeys,
-    /// Where players find it, best first.
+    /// Addresses for players, best first.
     pub addresses: AddressList,
-    /// What it runs, in ascending order of ids; at most 256.
+    /// Running matches, in ascending order of ids; at most 256.
     pub matches: Vec<RunningMatch>,
 }
 
 impl Register {
-    /// Returns the record, wiped on drop; `None` where its matches are too many, out of order, or
-    /// too long together.
+    /// Returns the record, wiped on drop; `None` if its matches are too many, not sorted, or too
+    /// long together.
     #[must_use]
     pub fn encode(&self) -> Option<Zeroizing<Vec<u8>>> {
         let players = self.matches.iter().map(|entry| entry.players.len());
-        // Filled without growing: a vector that grows leaves copies of the key behind.
+        // Never reallocates: that would leave copies of the key behind.
         let len = players
             .map(|count| count.saturating_mul(11).saturating_add(19))
             .fold(1_024_usize, usize::saturating_add);
@@ -126,11 +126,11 @@ impl Register {
     }
 }
 
-/// Appends a record that renews the lease and names what the instance runs, and of each match
-/// whether a player has entered it with a token.
+/// Appends a heartbeat, which renews the lease and lists the running matches, each with whether a
+/// player has entered it.
 ///
-/// `matches` are in ascending order; those past [`MATCHES_MAX`] are left out, which an instance
-/// avoids by running no more.
+/// `matches` are in ascending order. Those past [`MATCHES_MAX`] are left out; an instance should
+/// run no more.
 pub fn encode_heartbeat(
     intake: Intake,
     matches: impl Iterator<Item = (MatchId, bool)>,
@@ -150,7 +150,7 @@ pub fn encode_heartbeat(
     }
 }
 
-/// Appends a record that ends a match; what is past [`RESULT_BYTES_MAX`] of `result` is cut off.
+/// Appends a record that ends a match; `result` is cut at [`RESULT_BYTES_MAX`].
 pub fn encode_result(match_id: MatchId, result: &[u8], out: &mut Vec<u8>) {
     let mut out = Writer::new(out);
     out.bytes(&[VERSION, RESULT]);
@@ -158,7 +158,7 @@ pub fn encode_result(match_id: MatchId, result: &[u8], out: &mut Vec<u8>) {
     out.bytes(result.get(..RESULT_BYTES_MAX).unwrap_or(result));
 }
 
-/// Appends a record that frees a player who left a match for good.
+/// Appends a record that frees a player that left a match permanently.
 pub fn encode_left(match_id: MatchId, client_id: ClientId, out: &mut Vec<u8>) {
     let mut out = Writer::new(out);
     out.bytes(&[VERSION, LEFT]);
@@ -166,12 +166,12 @@ pub fn encode_left(match_id: MatchId, client_id: ClientId, out: &mut Vec<u8>) {
     out.u64(client_id.0);
 }
 
-/// Appends a record by which an instance says that it ends.
+/// Appends a record that announces the end of the instance.
 pub fn encode_bye(out: &mut Vec<u8>) {
     out.extend_from_slice(&[VERSION, BYE]);
 }
 
-/// A record from a game server, taken apart.
+/// A decoded record from a game server.
 pub(crate) enum ToMatchmaker<'a> {
     Register(Box<Register>),
     Heartbeat {
@@ -191,7 +191,7 @@ pub(crate) enum ToMatchmaker<'a> {
 }
 
 impl<'a> ToMatchmaker<'a> {
-    /// Takes `record` apart; allocates only for a register record.
+    /// Decodes `record`; allocates for a register record only.
     pub(crate) fn decode(record: &'a [u8]) -> Result<Self, DecodeError> {
         let (kind, mut reader) = field::begin(record)?;
         let decoded = match kind {

@@ -1,19 +1,19 @@
-//! What the matchmaker asks of a game server, and the answer.
+//! Records from the matchmaker to a game server, and the answer.
 
 use wire::{InstanceId, MatchId, Writer};
 
 use super::{DecodeError, VERSION, field};
 use crate::match_table::Seated;
 
-/// A match for an instance: it keeps the seats from now on, and names the match in its heartbeats.
-/// The players get their tokens when it has said [`Verdict::Taken`].
+/// Assigns a match to an instance, which reserves the seats and lists the match in its heartbeats.
+/// The players get their tokens after it has answered [`Verdict::Taken`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assign {
-    /// Whom it is for: a call reaches whatever instance runs on the node.
+    /// The instance it is for; a call reaches whatever instance runs on the node.
     pub instance: InstanceId,
-    /// Which match.
+    /// The match.
     pub match_id: MatchId,
-    /// Who sits where, in the order of seats.
+    /// Players, ordered by seat.
     pub players: Vec<Seated>,
 }
 
@@ -27,11 +27,11 @@ impl Assign {
         field::write_players(&mut out, &self.players);
     }
 
-    /// Reads a record.
+    /// Decodes a record.
     ///
     /// # Errors
     ///
-    /// [`DecodeError`] says what does not fit.
+    /// [`DecodeError`] if the record is invalid.
     pub fn decode(record: &[u8]) -> Result<Self, DecodeError> {
         let (kind, mut reader) = field::begin(record)?;
         if kind != ASSIGN {
@@ -47,13 +47,13 @@ impl Assign {
     }
 }
 
-/// What a server says to an [`Assign`].
+/// A server's answer to an [`Assign`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// The seats are kept; also where it had said so before.
+    /// The seats are reserved, now or by an earlier answer.
     Taken,
-    /// There is no room, or it takes no new matches.
+    /// There is no room, or it accepts no new matches.
     Full,
     /// It is another instance.
     OtherInstance,
@@ -70,11 +70,11 @@ impl Verdict {
         out.extend_from_slice(&[VERSION, code]);
     }
 
-    /// Reads an answer.
+    /// Decodes an answer.
     ///
     /// # Errors
     ///
-    /// [`DecodeError`] says what does not fit.
+    /// [`DecodeError`] if the answer is invalid.
     pub fn decode(answer: &[u8]) -> Result<Self, DecodeError> {
         let (code, reader) = field::begin(answer)?;
         field::end(&reader)?;
