@@ -156,7 +156,7 @@ impl fmt::Display for CloseCode {
             Self::AeadLimit => "a key reached its limit",
             Self::PacketNumbersExhausted => "packet numbers ran out",
             Self::Flood => "too many packets for too long",
-            Self::Idle => "nothing was heard for the idle timeout",
+            Self::Idle => "the idle timeout passed",
             Self::Replaced => "a newer session took its place",
             Self::Kicked => "ended by the application",
             Self::Shutdown => "the endpoint shuts down",
@@ -204,7 +204,7 @@ impl fmt::Display for CloseReason {
         match self {
             Self::Local(code) => write!(f, "closed here: {code}"),
             Self::Peer(code) => write!(f, "closed by the peer: {code}"),
-            Self::Timeout => f.write_str("nothing was heard for the idle timeout"),
+            Self::Timeout => f.write_str("the idle timeout passed"),
             Self::Reset => f.write_str("the server does not know the session any more"),
         }
     }

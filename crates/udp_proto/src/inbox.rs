@@ -546,7 +546,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grants_at_a_quarter_read_and_again_until_acknowledged() {
+    fn grants_after_a_quarter_is_read_and_repeats_until_acknowledged() {
         let mut credit = Credit::new(400);
         assert_eq!(credit.spend(401), Err(ChannelError::Flow));
         assert_eq!(credit.spend(400), Ok(()));
@@ -579,6 +579,6 @@ mod tests {
         credit.on_read(100);
         credit.on_sent(500);
         credit.on_lost(500);
-        assert_eq!(credit.due(), Some(500), "nobody has it yet");
+        assert_eq!(credit.due(), Some(500), "not acknowledged yet");
     }
 }

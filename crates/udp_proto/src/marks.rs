@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dearest_range_takes_17_words_and_the_longest_no_more() {
+    fn the_most_expensive_range_takes_17_words() {
         let mut marks = Marks::new();
         assert_eq!(marks.clear(65, 65 + 1_023), 17);
         assert_eq!(marks.clear(0, u64::MAX), 16);

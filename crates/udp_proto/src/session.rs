@@ -645,7 +645,7 @@ impl<A: Aead> Session<A> {
             Timeout::Checked(summary) => self.count(now, &summary),
             Timeout::Probe => {
                 if self.flow.detect_silence(now, &self.rtt) {
-                    self.mtu.on_hole(now);
+                    self.mtu.on_black_hole(now);
                 }
                 self.sent.set_recovery(self.flow.recovery());
                 self.report_rate();

@@ -64,7 +64,7 @@ struct Slot<T> {
 /// Random bits of former ids, and until when each is blocked; the oldest is overwritten.
 #[derive(Debug)]
 struct Quarantine {
-    ids: [(u16, Instant); RESTING],
+    ids: [(u16, Instant); FORMER_IDS],
     next: u8,
 }
 
@@ -73,9 +73,9 @@ struct Quarantine {
 const REUSE_AT: usize = 64;
 /// Former ids kept per slot. A slot that ends more sessions within 60 s forgets the oldest, which
 /// the queue of free slots makes rare.
-const RESTING: usize = 4;
+const FORMER_IDS: usize = 4;
 /// How long an id is not reused; TWP/1, section 9.
-const REST: Duration = Duration::from_secs(60);
+const ID_REUSE_INTERVAL: Duration = Duration::from_secs(60);
 
 impl<T> Slots<T> {
     /// Creates a slab for at most `capacity` values.
@@ -249,7 +249,7 @@ impl<T> Slot<T> {
     fn fresh_random(&self, now: Instant, generator: &mut Generator) -> u16 {
         let first = generator.next_u32().to_be_bytes();
         let mut random = u16::from_be_bytes([first[0], first[1]]);
-        for _ in 0..=RESTING {
+        for _ in 0..=FORMER_IDS {
             let quarantined = self.quarantine.as_ref().map(|quarantine| &quarantine.ids);
             let is_in_use = quarantined
                 .into_iter()
@@ -267,15 +267,15 @@ impl<T> Slot<T> {
         let [high, low, ..] = self.tag;
         let quarantine = self.quarantine.get_or_insert_with(|| {
             Box::new(Quarantine {
-                ids: [(0, Instant::ZERO); RESTING],
+                ids: [(0, Instant::ZERO); FORMER_IDS],
                 next: 0,
             })
         });
         if let Some(entry) = quarantine
             .ids
-            .get_mut(usize::from(quarantine.next) % RESTING)
+            .get_mut(usize::from(quarantine.next) % FORMER_IDS)
         {
-            *entry = (u16::from_be_bytes([high, low]), now + REST);
+            *entry = (u16::from_be_bytes([high, low]), now + ID_REUSE_INTERVAL);
         }
         quarantine.next = quarantine.next.wrapping_add(1);
     }
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_rests_before_it_is_given_out_again() {
+    fn a_connection_id_is_not_reused_within_a_minute() {
         let mut slots = Slots::new(1);
         let mut generator = generator();
         let mut seen = Vec::new();

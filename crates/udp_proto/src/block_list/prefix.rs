@@ -111,7 +111,7 @@ mod tests {
     use std::string::ToString;
 
     #[test]
-    fn u13_a_prefix_is_read_as_it_is_written_and_its_rest_is_zero() {
+    fn u13_a_prefix_parses_as_it_prints_with_a_zero_rest() {
         for (text, written) in [
             ("203.0.113.77/24", "203.0.113.0/24"),
             ("203.0.113.77", "203.0.113.77/32"),

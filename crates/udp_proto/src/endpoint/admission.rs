@@ -159,7 +159,7 @@ impl<P: Provider> Endpoint<P> {
             Ok(opened) => opened,
             Err(outcome) => {
                 let hello = (candidate.hello.version, candidate.hello.hello_id);
-                return self.deny(now, listener, (arrival, hello), outcome);
+                return self.refuse_unproved(now, listener, (arrival, hello), outcome);
             }
         };
         // 9: the player, and room for a session.
@@ -186,7 +186,7 @@ impl<P: Provider> Endpoint<P> {
             if !is_spoken {
                 return Err(HelloOutcome::OtherApp);
             }
-            return Err(self.deny(now, listener, attempt, HelloOutcome::OtherApp));
+            return Err(self.refuse_unproved(now, listener, attempt, HelloOutcome::OtherApp));
         }
         if !is_spoken {
             if !listener.answers.take(now, prefix_of(source.ip())) {
@@ -201,7 +201,7 @@ impl<P: Provider> Endpoint<P> {
         let hello0 = Hello0::new(datagram).ok_or(HelloOutcome::Malformed)?;
         let mode = hello.mode();
         if !listener.serves(mode) {
-            return Err(self.deny(now, listener, attempt, HelloOutcome::ModeNotServed));
+            return Err(self.refuse_unproved(now, listener, attempt, HelloOutcome::ModeNotServed));
         }
         if mode == Mode::Peer && hello.client_cid.len() < 4 {
             return Err(HelloOutcome::Malformed);
@@ -427,7 +427,7 @@ impl<P: Provider> Endpoint<P> {
 
     /// Refuses a HELLO without proof, within the budget for such answers, with the code of
     /// `outcome`. Returns `outcome`.
-    fn deny(
+    fn refuse_unproved(
         &mut self,
         now: Instant,
         listener: &mut Listener<P>,
@@ -514,11 +514,11 @@ impl<P: Provider> Endpoint<P> {
                 return;
             }
         };
-        let Some(proof) = self.prove(now, id, &confirm) else {
+        let Some(proof) = self.verify_first(now, id, &confirm) else {
             self.stats.dropped_unconfirmed = self.stats.dropped_unconfirmed.saturating_add(1);
             return;
         };
-        let verdict = self.judge(now, &confirm, proof.as_ref());
+        let verdict = self.admission(now, &confirm, proof.as_ref());
         let proof = proof.unwrap_or(Proof::Anonymous);
         let Some(Slot::HalfOpen(half_open)) = self.slots.take(id) else {
             return;
@@ -595,7 +595,7 @@ impl<P: Provider> Endpoint<P> {
         self.slots.put(id, Slot::Session(Box::new(session)));
         self.note_resettable(id);
         if let Proof::Token(grant) = &proof {
-            self.seat(now, id, grant);
+            self.on_player_connected(now, id, grant);
         }
         let address = arrival.real_source.unwrap_or(arrival.peer);
         self.connected(now, (id, began), address, proof);
@@ -603,7 +603,7 @@ impl<P: Provider> Endpoint<P> {
 
     /// Returns what a first packet proves: nothing if the IDENTITY of peer mode is invalid. Returns
     /// `None` if the packet must be repeated, with an IDENTITY or when the budget allows.
-    fn prove(
+    fn verify_first(
         &mut self,
         now: Instant,
         id: SessionId,
@@ -637,7 +637,7 @@ impl<P: Provider> Endpoint<P> {
     }
 
     /// Decides whether the proof admits the peer.
-    fn judge(
+    fn admission(
         &self,
         now: Instant,
         confirm: &Confirm,

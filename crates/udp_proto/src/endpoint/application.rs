@@ -537,8 +537,8 @@ impl<P: Provider> Endpoint<P> {
             }
             Proof::Anonymous if session.is_at_proved_address() => {
                 let peer = session.peer_address();
-                let told = session.counted_source();
-                let source = told.filter(|_| is_trusted_exit(&self.config, peer));
+                let outcome = session.counted_source();
+                let source = outcome.filter(|_| is_trusted_exit(&self.config, peer));
                 let source = SocketAddr::new(source.unwrap_or_else(|| peer.ip()), 0);
                 let prefix = Prefix::of_host(source.ip());
                 !is_exempt(&self.config, source)
@@ -645,7 +645,7 @@ impl<P: Provider> Endpoint<P> {
         if session_events.is_readable {
             self.events.push_back(Event::Readable { session: id });
         }
-        if let Some((reason, text)) = session_events.closed.map(|told| *told) {
+        if let Some((reason, text)) = session_events.closed.map(|outcome| *outcome) {
             self.apply_block_policy(now, id, reason);
             self.forget_peer(id);
             self.ended.insert(id, false);
@@ -743,7 +743,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn u13_at_most_65_536_players_are_kept_out_and_those_whose_time_is_over_make_place() {
+    fn u13_at_most_65_536_players_are_banned_and_expired_bans_are_replaced() {
         let mut bans = Bans::default();
         let at = Instant::from_millis;
         for player in 0..65_536 {

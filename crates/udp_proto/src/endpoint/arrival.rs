@@ -594,7 +594,7 @@ impl<P: Provider> Endpoint<P> {
 
 impl<P: Provider> Endpoint<P> {
     /// Connects a player: consumes the token, and replaces the player's older session.
-    pub(super) fn seat(&mut self, now: Instant, id: SessionId, grant: &Grant) {
+    pub(super) fn on_player_connected(&mut self, now: Instant, id: SessionId, grant: &Grant) {
         self.tokens.consume(grant.token_id);
         let rivals: Vec<SessionId> = self
             .slots

@@ -69,7 +69,7 @@ fn a_repeat_is_ignored_and_a_contradiction_refused() {
 }
 
 #[test]
-fn memory_follows_what_came_and_not_what_was_announced() {
+fn memory_follows_received_and_not_announced_bytes() {
     let mut reassembler = Reassembler::new();
     let announced = Position {
         index: 7_489,

@@ -186,7 +186,7 @@ mod tests {
 
     /// The clock was ahead and is set back: forgotten tokens stay used, and others are unaffected.
     #[test]
-    fn what_ended_with_the_last_that_was_forgotten_opens_nothing() {
+    fn tokens_that_expire_with_a_forgotten_one_open_nothing() {
         let mut cache = TokenCache::default();
         assert_eq!(begin(&mut cache, 1, 8), Ok(()));
         cache.expire(END);

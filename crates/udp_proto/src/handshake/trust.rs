@@ -107,7 +107,7 @@ mod tests {
 
     /// The certificate is genuine and public; its presenter must hold its key.
     #[test]
-    fn twp_k4_a_certificate_serves_nobody_but_the_holder_of_its_key() {
+    fn twp_k4_a_certificate_is_useless_without_its_key() {
         let mut provider = Ring::new();
         let identities = [(); 3].map(|()| Identity::generate(&mut provider).unwrap());
         let [root, server, thief] = &identities;

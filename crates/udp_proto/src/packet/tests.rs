@@ -149,7 +149,7 @@ fn the_form_grows_with_what_is_unacknowledged() {
 }
 
 #[test]
-fn first_bytes_are_sorted_as_the_table_says() {
+fn first_bytes_are_classified_as_in_the_table() {
     for first in 0..=u8::MAX {
         let expected = match first {
             0x40..=0x7F => Kind::Protected,

@@ -185,7 +185,7 @@ fn an_ack_leaves_after_the_delay_or_at_the_tenth_packet() {
 }
 
 #[test]
-fn a_gap_is_told_at_once_when_it_opens_and_when_it_closes() {
+fn a_gap_is_reported_at_once_when_it_opens_and_closes() {
     let mut received = fresh();
     received.on_packet(at(0), number(0), Elicits::Ack);
     received.on_packet(at(1), number(2), Elicits::Ack);
@@ -239,7 +239,7 @@ fn the_plain_ack_has_seven_bytes_and_the_longest_fits_138() {
 }
 
 #[test]
-fn a_cut_report_stays_due_until_the_rest_is_told() {
+fn the_rest_of_a_truncated_report_stays_due() {
     let mut received = fresh();
     for value in (0..600).step_by(2) {
         received.on_packet(at(0), number(value), Elicits::Ack);
@@ -287,7 +287,7 @@ fn a_far_unconfirmed_largest_takes_four_bytes() {
 }
 
 #[test]
-fn of_two_acks_the_later_says_more_whichever_is_confirmed_first() {
+fn of_two_acks_the_later_covers_more_in_any_order() {
     let mut received = fresh();
     let mut described = [1, 2].map(|value| {
         received.on_packet(at(0), number(value), Elicits::Ack);
@@ -304,7 +304,7 @@ fn of_two_acks_the_later_says_more_whichever_is_confirmed_first() {
 }
 
 #[test]
-fn the_delay_counts_from_when_the_largest_came() {
+fn the_delay_counts_from_the_arrival_of_the_largest() {
     let mut received = fresh();
     for (millis, value, told) in [(0, 5, 10), (10, 3, 20), (30, 6, 10)] {
         received.on_packet(at(millis), number(value), Elicits::Ack);
@@ -373,7 +373,7 @@ fn an_acknowledgement_is_asked_for_once_in_128_numbers_that_none_has_confirmed()
 }
 
 #[test]
-fn the_number_expected_follows_the_largest_that_opened_be_it_withheld() {
+fn the_expected_number_follows_withheld_packets_too() {
     let mut received = Received::new(number(7), MAX_ACK_DELAY);
     assert_eq!(received.expected(), number(7));
     received.on_packet(at(0), number(9), Elicits::Ack);

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_counted_by_cargo_and_probes_are_not() {
+    fn bytes_are_counted_by_kind_without_probes() {
         let mut flight = Flight::EMPTY;
         let all = [
             (SentKind::Other, 10),

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_certain_ends_at_2_14_numbers_and_with_the_packet_itself() {
+    fn certainty_ends_at_2_14_numbers_and_with_the_packet_itself() {
         let low = |value: u64| number(value).truncate(Form::Two);
         let of = |acks: &[(u64, u64)]| {
             let mut reference = AckReference::new(PacketNumber::ZERO);

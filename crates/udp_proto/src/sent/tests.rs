@@ -95,7 +95,7 @@ fn at(millis: u64) -> Instant {
 }
 
 #[test]
-fn what_arrived_and_what_is_lost_is_told_once_in_order() {
+fn acked_and_lost_contents_are_reported_once_in_order() {
     let mut sender = Sender::new(0);
     for millis in 0..6 {
         sender.send(millis, Elicits::Ack);
@@ -153,7 +153,7 @@ fn a_late_ack_of_a_lost_packet_is_counted_and_makes_the_sender_patient() {
 }
 
 #[test]
-fn what_was_lost_is_forgotten_where_there_is_no_room_for_what_is_sent() {
+fn lost_packets_are_forgotten_to_make_room_for_new_ones() {
     let mut sender = Sender::new(0);
     for _ in 0..10 {
         sender.send(0, Elicits::Ack);
@@ -361,7 +361,7 @@ fn rings_grow_in_steps_of_64_and_are_kept() {
 }
 
 #[test]
-fn an_ack_held_back_out_of_order_still_counts_while_it_is_certain() {
+fn a_delayed_ack_counts_while_its_number_is_unambiguous() {
     let mut sender = Sender::new(0);
     for _ in 0..10 {
         sender.send(0, Elicits::Ack);
@@ -418,7 +418,7 @@ proptest! {
             }
             for (content, outcome) in sender.told() {
                 let is_late = outcome == Outcome::Acked && lost.remove(&content);
-                prop_assert!(is_late || open.remove(&content), "{} is told twice", content);
+                prop_assert!(is_late || open.remove(&content), "{} is reported twice", content);
                 if outcome == Outcome::Lost {
                     lost.insert(content);
                 }
@@ -481,7 +481,7 @@ fn a_confirmed_ack_of_ours_is_handed_back() {
 /// A packet every 16 ms, of which the first is lost: half a second later nothing holds the record any more,
 /// and until then a late acknowledgement is known for what it is.
 #[test]
-fn what_counts_as_lost_is_remembered_for_half_a_second_and_three_probe_timeouts() {
+fn lost_packets_are_remembered_for_half_a_second_and_three_ptos() {
     for late_at in [450, 570] {
         let mut sender = Sender::new(0);
         let mut spurious = 0;
@@ -509,7 +509,7 @@ fn what_counts_as_lost_is_remembered_for_half_a_second_and_three_probe_timeouts(
 /// The round trip grows after the loss, and with it the time for which a late acknowledgement is known
 /// for what it is.
 #[test]
-fn what_counts_as_lost_is_remembered_as_long_as_the_round_trip_of_now_asks() {
+fn lost_packets_are_remembered_by_the_current_rtt() {
     let mut sender = Sender::new(0);
     sender.send(0, Elicits::Ack);
     for step in 1..=4 {
@@ -626,7 +626,7 @@ fn numbers_never_sent_are_remembered_36_at_a_time_in_memory_had_from_the_start()
 /// More packets than the record has places for, and no acknowledgement: what the oldest held is told of as
 /// lost, and what nobody wants to hear of is counted so.
 #[test]
-fn what_a_full_record_pushes_out_counts_as_lost_told_or_not() {
+fn packets_evicted_from_a_full_record_count_as_lost() {
     let mut sender = Sender::new(0);
     let places = u64::try_from(SentPackets::<u64>::SLOTS_MAX).unwrap();
     for number in 0..places + 3 {
@@ -697,7 +697,7 @@ fn send(sender: &mut Sender, millis: u64, len: u16, kind: SentKind) {
 }
 
 #[test]
-fn only_what_was_sent_after_the_window_was_cut_opens_it_again() {
+fn only_packets_sent_after_a_reduction_grow_the_window() {
     let mut sender = Sender::new(0);
     sender.sent.set_recovery(at(10));
     for (millis, len) in [(9, 100), (10, 200), (11, 300), (12, 400)] {
@@ -730,12 +730,12 @@ fn long_packets_are_those_that_not_every_path_carries_and_no_probes() {
         assert_eq!((summary.acked_packets, summary.long_acked), (3, long));
         assert_eq!((summary.lost_packets, summary.long_lost), (2, 2 * long));
         let told = (kind != SentKind::MtuProbe).then_some(at(0));
-        assert_eq!(summary.lost_sent_at, told, "a lost probe says nothing");
+        assert_eq!(summary.lost_sent_at, told, "a lost probe does not count");
     }
 }
 
 #[test]
-fn the_last_of_what_is_lost_tells_when_it_was_sent() {
+fn the_newest_lost_packet_gives_the_send_time() {
     let mut sender = Sender::new(0);
     for millis in [1, 2, 3, 40, 41, 42, 43] {
         send(&mut sender, millis, 100, SentKind::Bulk);
@@ -758,7 +758,7 @@ fn packets_that_ask_for_nothing_are_forgotten_when_they_are_acknowledged() {
 }
 
 #[test]
-fn an_ack_that_tells_nothing_new_leaves_the_probes_as_they_are() {
+fn an_ack_without_news_leaves_the_probe_count() {
     let mut sender = Sender::new(0);
     sender.send(0, Elicits::Ack);
     sender.ack(50, 0, 0, &[]).unwrap();

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_the_slack_is_dropped_below_a_millisecond() {
+    fn slack_below_a_millisecond_is_dropped() {
         let rtt = RttEstimator::new(Duration::ZERO);
         let mut tolerance = Tolerance::new();
         tolerance.on_spurious(at(0), 1, &rtt);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_threshold_halves_on_when_the_slack_is_gone() {
+    fn the_threshold_halves_further_without_slack() {
         let mut rtt = RttEstimator::new(Duration::ZERO);
         rtt.on_sample(Duration::from_millis(8), Duration::ZERO);
         let mut tolerance = Tolerance::new();

@@ -60,7 +60,7 @@ const GAP_DISTANCE_MIN: Duration = Duration::from_secs(3);
 /// Bounds of the time in which a path must show after a silence that it delivers packets again.
 const TRIAL_SPAN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(500)];
 /// Idle seconds after which any rate is back at its limit: 4 KiB/s grow to 4 GiB/s in 147.
-const REST_MAX: u32 = 150;
+const IDLE_SECONDS_MAX: u32 = 150;
 
 impl LossCounts {
     const fn add(&mut self, summary: &Summary, lost: u32) {
@@ -132,7 +132,7 @@ impl Breaker {
         }
         let mut steps = 0;
         while now.saturating_since(self.began) >= SECOND {
-            if steps >= REST_MAX {
+            if steps >= IDLE_SECONDS_MAX {
                 self.began = now;
                 break;
             }
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn each_second_without_need_gives_a_tenth_back_until_it_is_whole() {
+    fn each_second_without_loss_restores_a_tenth_of_the_rate() {
         let mut breaker = Breaker::new(at(0), FULL);
         for start in 0..3 {
             second(&mut breaker, start, 60, 40);
@@ -296,13 +296,13 @@ mod tests {
     }
 
     #[test]
-    fn silence_halves_at_once_down_to_the_floor_and_a_day_of_rest_is_cheap() {
+    fn silence_halves_down_to_the_floor_and_a_day_idle_is_cheap() {
         let mut breaker = Breaker::new(at(0), FULL);
         for _ in 0..20 {
             breaker.on_silence(at(10));
         }
         breaker.advance(at(60_000));
-        assert_eq!(breaker.rate(), FLOOR, "nothing was heard");
+        assert_eq!(breaker.rate(), FLOOR, "nothing was acknowledged");
         heard(&mut breaker, 60_000);
         breaker.advance(at(86_400_000));
         assert_eq!(breaker.rate(), FULL);
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_loses_after_the_gap_and_gaps_that_come_often_give_nothing_back() {
+    fn loss_after_a_gap_and_frequent_gaps_restore_no_rate() {
         let mut breaker = Breaker::new(at(0), FULL);
         breaker.on_silence(at(1_300));
         back(&mut breaker, (1_000, 2_000), 60);

@@ -282,11 +282,11 @@ pub(crate) fn cap(rate: u32, now: Instant) -> TokenBucket {
 
 /// Time without acknowledgements that counts as silence: three PTOs, without backoff.
 fn pto(rtt: &RttEstimator) -> Duration {
-    (rtt.pto().saturating_mul(3)).max(PATIENCE_MIN)
+    (rtt.pto().saturating_mul(3)).max(SILENCE_MIN)
 }
 
 /// In less time, a keepalive and its probes may all be lost by chance.
-const PATIENCE_MIN: Duration = Duration::from_millis(300);
+const SILENCE_MIN: Duration = Duration::from_millis(300);
 /// Interval after which continued silence counts again.
 const SILENCE_SPAN: Duration = Duration::from_secs(3);
 

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn b9_packets_and_bytes_are_let_in_at_their_rates() {
+    fn b9_packets_and_bytes_are_accepted_at_their_rates() {
         let mut gate_of_packets = limiter(FloodPolicy::Drop);
         assert_eq!(
             flood(&mut gate_of_packets, (10, 40), 20_000),
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn b9_ten_seconds_of_flood_end_a_session_where_that_is_the_policy() {
+    fn b9_ten_seconds_of_flood_close_a_session_if_configured() {
         let (_, ended) = flood(&mut limiter(FloodPolicy::Close), (10, 40), 20_000);
         assert!(
             ended.is_some_and(|ended| (10_000..10_100).contains(&ended)),
@@ -220,7 +220,7 @@ mod tests {
 
     /// A sender that probes for the rate exceeds the limit and backs off.
     #[test]
-    fn b9_half_as_much_again_as_the_limit_is_dropped_and_no_flood() {
+    fn b9_one_and_a_half_times_the_limit_is_dropped_without_a_flood() {
         let mut limiter = limiter(FloodPolicy::Close);
         let (open, ended) = flood(&mut limiter, (1, 40), 60_000);
         assert_eq!(ended, None);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_or_a_forged_packet_starts_the_count_anew() {
+    fn a_pause_or_a_forged_packet_resets_the_flood_count() {
         for is_pause in [true, false] {
             let mut limiter = limiter(FloodPolicy::Close);
             for second in 0..30_u64 {

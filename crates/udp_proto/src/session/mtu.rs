@@ -26,7 +26,7 @@ pub(super) struct MtuProbing {
     ceiling: Option<u16>,
     probe: Probe,
     /// When the search restarts.
-    again_at: Deadline,
+    next_search_at: Deadline,
     /// Long packets lost since the last one acknowledged.
     long_lost: u32,
 }
@@ -48,9 +48,9 @@ const PROBES: u8 = 3;
 /// Sizes that a search tries: the mesh's, that of tunnels over Ethernet, and Ethernet's over IPv6.
 const STEPS: [Mtu; 3] = [Mtu::MESH, Mtu::TUNNEL, Mtu::MAX];
 /// Interval between searches; RFC 8899, section 5.1.1.
-const REST: Duration = Duration::from_secs(600);
+const SEARCH_INTERVAL: Duration = Duration::from_secs(600);
 /// The interval after a black hole was detected.
-const REST_AFTER_HOLE: Duration = Duration::from_secs(60);
+const INTERVAL_AFTER_BLACK_HOLE: Duration = Duration::from_secs(60);
 /// Consecutive losses of long packets that indicate a black hole. At 30 % loss, one run in 170,000
 /// is chance.
 const LONG_LOST_MAX: u32 = 10;
@@ -69,7 +69,7 @@ impl MtuProbing {
             check,
             ceiling,
             probe: Probe::Idle,
-            again_at: Deadline::NEVER,
+            next_search_at: Deadline::NEVER,
             long_lost: 0,
         };
         probing.probe = check
@@ -88,14 +88,14 @@ impl MtuProbing {
     }
 
     pub(super) const fn poll_timeout(&self) -> Option<Instant> {
-        self.again_at.get()
+        self.next_search_at.get()
     }
 
     /// Restarts the search if it is due.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
-        if self.again_at.is_due(now) {
-            self.again_at = Deadline::NEVER;
-            self.go_on(now);
+        if self.next_search_at.is_due(now) {
+            self.next_search_at = Deadline::NEVER;
+            self.advance(now);
         }
     }
 
@@ -113,12 +113,12 @@ impl MtuProbing {
         }
         self.probe = Probe::Idle;
         if self.check != Some(mtu) {
-            self.rest(now, REST);
+            self.schedule(now, SEARCH_INTERVAL);
             return None;
         }
         // The checked size failed; a search may find a smaller one.
         self.check = None;
-        self.go_on(now);
+        self.advance(now);
         Some(Outcome(None))
     }
 
@@ -130,7 +130,7 @@ impl MtuProbing {
                 self.long_lost = 0;
                 let is_checked = self.check == Some(mtu);
                 self.check = self.check.filter(|_| !is_checked);
-                self.go_on(now);
+                self.advance(now);
                 is_checked.then_some(Outcome(Some(mtu)))
             }
             // An earlier step.
@@ -146,17 +146,17 @@ impl MtuProbing {
         }
         self.long_lost = self.long_lost.saturating_add(summary.long_lost);
         if self.long_lost >= LONG_LOST_MAX {
-            self.on_hole(now);
+            self.on_black_hole(now);
         }
     }
 
     /// Handles a black hole: falls back to the size that every path carries.
-    pub(super) fn on_hole(&mut self, now: Instant) {
+    pub(super) fn on_black_hole(&mut self, now: Instant) {
         self.long_lost = 0;
         if self.ceiling.is_some() && self.mtu > Mtu::MIN.get() {
             self.mtu = Mtu::MIN.get();
             self.probe = Probe::Idle;
-            self.rest(now, REST_AFTER_HOLE);
+            self.schedule(now, INTERVAL_AFTER_BLACK_HOLE);
         }
     }
 
@@ -168,24 +168,24 @@ impl MtuProbing {
         }
         self.mtu = Mtu::MIN.get();
         self.long_lost = 0;
-        self.again_at = Deadline::NEVER;
+        self.next_search_at = Deadline::NEVER;
         let first = self.check.or_else(|| self.next_step());
         self.probe = first.map_or(Probe::Idle, Probe::begin);
     }
 
     /// Starts the next step, or schedules the next search.
-    fn go_on(&mut self, now: Instant) {
+    fn advance(&mut self, now: Instant) {
         let next = self.check.or_else(|| self.next_step());
         self.probe = next.map_or(Probe::Idle, Probe::begin);
         if self.probe == Probe::Idle {
-            self.rest(now, REST);
+            self.schedule(now, SEARCH_INTERVAL);
         }
     }
 
-    fn rest(&mut self, now: Instant, span: Duration) {
+    fn schedule(&mut self, now: Instant, span: Duration) {
         // At the maximum there is nothing to search.
         let next = self.check.or_else(|| self.next_step());
-        self.again_at = Deadline::new(next.map(|_| now + span));
+        self.next_search_at = Deadline::new(next.map(|_| now + span));
     }
 
     fn next_step(&self) -> Option<Mtu> {
@@ -254,7 +254,7 @@ mod tests {
 
     /// Runs probes on a path that carries `carried` bytes until none is due. Returns the results of
     /// checks.
-    fn settle(probing: &mut MtuProbing, carried: u16) -> Vec<Option<u16>> {
+    fn run_probes(probing: &mut MtuProbing, carried: u16) -> Vec<Option<u16>> {
         let mut found = Vec::new();
         while let Probe::Due { mtu, left } = probing.probe {
             probing.probe = Probe::InFlight {
@@ -272,30 +272,30 @@ mod tests {
     }
 
     #[test]
-    fn u14_a_search_begins_anew_on_another_path_and_finds_what_that_carries() {
+    fn u14_a_search_restarts_on_another_path() {
         let mut probing = probing(MtuSearch::On, None);
-        settle(&mut probing, 1_452);
+        run_probes(&mut probing, 1_452);
         assert_eq!(probing.get(), 1_452);
         probing.restart();
         assert_eq!(probing.get(), 1_200);
-        settle(&mut probing, 1_352);
+        run_probes(&mut probing, 1_352);
         assert_eq!(probing.get(), 1_352);
     }
 
     #[test]
-    fn u14_a_check_that_fails_is_told_and_a_search_goes_on_below_it() {
+    fn u14_a_failed_check_is_reported_and_the_search_continues_below() {
         let mut probing = probing(MtuSearch::On, Some(Mtu::MAX));
-        assert_eq!(settle(&mut probing, 1_400), [None]);
+        assert_eq!(run_probes(&mut probing, 1_400), [None]);
         assert_eq!(probing.get(), 1_352);
     }
 
     #[test]
-    fn u14_a_check_is_told_of_its_own_size_though_a_hole_came_between() {
+    fn u14_a_check_reports_its_own_size_despite_a_black_hole() {
         let mut probing = probing(MtuSearch::On, Some(Mtu::MAX));
         probing.mtu = 1_280;
-        probing.on_hole(NOW);
+        probing.on_black_hole(NOW);
         assert_eq!(probing.get(), 1_200);
-        probing.handle_timeout(NOW + REST_AFTER_HOLE);
-        assert_eq!(settle(&mut probing, 1_452), [Some(1_452)]);
+        probing.handle_timeout(NOW + INTERVAL_AFTER_BLACK_HOLE);
+        assert_eq!(run_probes(&mut probing, 1_452), [Some(1_452)]);
     }
 }

@@ -151,7 +151,7 @@ impl Path {
 
     /// Returns whether a packet from `peer` changes nothing: it is the validated address, and no
     /// other one is known.
-    pub(super) fn is_settled_at(&self, peer: &SocketAddr) -> bool {
+    pub(super) fn is_unchanged_by(&self, peer: &SocketAddr) -> bool {
         matches!(self.stage, Stage::Fixed | Stage::Proved)
             && self.migration.is_none()
             && self.is_current(peer)
@@ -228,7 +228,7 @@ impl Path {
             .migration
             .get_or_insert_with(|| Box::new(Migration::new(packet.now)));
         let is_proved = matches!(self.stage, Stage::Proved);
-        let back = migration.on_elsewhere(packet, (self.route, is_proved))?;
+        let back = migration.on_off_path_packet(packet, (self.route, is_proved))?;
         let span = self.route.span(back);
         self.route = Route::of(packet.arrival);
         self.stage = Stage::Proved;
@@ -253,7 +253,7 @@ impl Path {
             return None;
         }
         let won = migration.on_candidate_answer(now, from, token)?;
-        migration.leave(now, (self.route, is_proved), (won.route, pto));
+        migration.move_to(now, (self.route, is_proved), (won.route, pto));
         let span = self.route.span(won.route);
         self.route = won.route;
         self.stage = Stage::Proved;
@@ -317,7 +317,7 @@ impl Path {
     /// Frees migration state that is no longer needed.
     pub(super) fn shrink(&mut self, now: Instant) {
         if let Some(migration) = &mut self.migration
-            && migration.is_over(now)
+            && migration.is_expired(now)
         {
             self.migration = None;
         }

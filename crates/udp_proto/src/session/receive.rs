@@ -544,7 +544,7 @@ impl<A: Aead> Session<A> {
             self.path.on_last_packet(arrival.peer, len);
             return;
         }
-        if returned == [None; 2] && self.path.is_settled_at(&arrival.peer) {
+        if returned == [None; 2] && self.path.is_unchanged_by(&arrival.peer) {
             return;
         }
         let pto = self.rtt.pto();
@@ -615,7 +615,7 @@ impl<A: Aead> Session<A> {
                 SentKind::OffPath
             };
             return self
-                .send_apart(now, (generator, &frames, kind), buf)
+                .send_frames_only(now, (generator, &frames, kind), buf)
                 .then_some(to);
         }
         if self.tokens.to_return == [None; 2] || !self.path.may_send() {
@@ -624,7 +624,7 @@ impl<A: Aead> Session<A> {
         let frames =
             core::mem::take(&mut self.tokens.to_return).map(|token| token.map(Frame::PathResponse));
         let start = buf.len();
-        if !self.send_apart(now, (generator, &frames, SentKind::Other), buf) {
+        if !self.send_frames_only(now, (generator, &frames, SentKind::Other), buf) {
             return None;
         }
         self.path.count_sent(buf.len().saturating_sub(start));
@@ -632,7 +632,7 @@ impl<A: Aead> Session<A> {
     }
 
     /// Appends a packet that holds only `frames`. Returns whether it was sealed.
-    fn send_apart(
+    fn send_frames_only(
         &mut self,
         now: Instant,
         (generator, frames, kind): (&mut Generator, &[Option<Frame<'_>>; 2], SentKind),

@@ -101,7 +101,7 @@ impl<A: Aead> Session<A> {
         keying: &Keying<'_, P>,
     ) -> Option<()> {
         if self.flow.detect_silence(now, &self.rtt) {
-            self.mtu.on_hole(now);
+            self.mtu.on_black_hole(now);
         }
         let moment = Moment {
             now,

@@ -14,7 +14,7 @@ use crate::rogue::Rogue;
 /// Whatever comes from an address that never proves itself, it gets less than 0.35 of its bytes
 /// and no more datagrams than it sent, at any moment.
 #[test]
-fn twp_k6_nobody_is_sent_more_than_a_third_of_what_came_from_his_address() {
+fn twp_k6_an_unvalidated_address_gets_at_most_a_third_of_its_bytes() {
     for number in 0..8 {
         let mut line = Line::with(
             100 + number,
@@ -103,7 +103,7 @@ fn drain_server(line: &mut Line, victim: SocketAddr) -> usize {
 }
 
 #[test]
-fn twp_k6_a_copy_of_the_first_packet_gives_a_victim_no_more_than_it_cost_and_a_datagram() {
+fn twp_k6_a_copied_first_packet_amplifies_by_at_most_one_datagram() {
     let mut line = Line::new(17);
     let victim = stranger(3);
     let (session, first) = open_by_a_copy(&mut line, victim);
@@ -251,7 +251,7 @@ fn twp_k6_a_copied_hello_and_first_packet_prove_no_address() {
 /// A copier who relays the only HELLO that comes, and its ACCEPT, from an address of his own: he holds no
 /// keys, and the session is the client's with his first packet.
 #[test]
-fn a_copier_who_relays_the_hello_does_not_get_the_session() {
+fn an_attacker_that_relays_the_hello_does_not_get_the_session() {
     let mut line = Line::new(22);
     let copier = stranger(4);
     let credentials = line.token(1);

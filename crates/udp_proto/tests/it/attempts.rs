@@ -62,7 +62,7 @@ fn twp_k8_a_repeated_hello_gets_the_same_accept_for_no_further_work() {
 }
 
 #[test]
-fn twp_k5_what_fails_a_check_reaches_no_curve_and_no_slot() {
+fn twp_k5_rejected_hellos_cost_no_curve_operation_and_no_slot() {
     let (mut server, mut keys, counts) = counted(11, Config::default());
     let token = keys.token(UNIX, 1, address(SERVER));
     let Credentials::Token { token: sealed, psk } = again(&token) else {
@@ -209,7 +209,7 @@ fn two_half_open_attempts_of_a_player_do_not_both_open() {
 }
 
 #[test]
-fn a_shut_down_endpoint_lets_nobody_in() {
+fn a_shut_down_endpoint_accepts_no_one() {
     let (mut server, [newer, _]) = two_attempts(&Config::default(), 22);
     assert_eq!(server.machine.session_count(), 2);
     server.machine.shutdown(START);

@@ -168,7 +168,7 @@ fn inbound_frames_bounds_what_full_packets_of_empty_messages_cost() {
 }
 
 #[test]
-fn a_hand_written_client_gets_in_and_is_heard() {
+fn a_hand_written_client_connects_and_sends() {
     let mut bout = Bout::open(1);
     bout.say(&message(1, 0, b"by hand"));
     let [(channel, text)] = &bout.server().messages[..] else {
@@ -217,7 +217,7 @@ fn nothing_is_delivered_or_acknowledged_before_confirm() {
 /// Who holds the keys and says CLOSE ends the attempt at once: no slot is held for him, no session
 /// told of, nobody replaced; and the token may begin another attempt.
 #[test]
-fn a_close_before_or_beside_confirm_ends_the_attempt() {
+fn a_close_before_or_with_confirm_ends_the_attempt() {
     let close = [0x04, 0, 0, 0];
     for first in [
         close.to_vec(),
@@ -238,7 +238,7 @@ fn a_close_before_or_beside_confirm_ends_the_attempt() {
 
 /// A first packet that breaks the protocol behind its CONFIRM takes no older session's place.
 #[test]
-fn a_first_packet_in_breach_replaces_nobody() {
+fn a_first_packet_with_a_violation_replaces_no_session() {
     let mut line = Line::new(9);
     let (_, theirs) = line.join(1);
     line.now += Duration::from_millis(10);
@@ -257,7 +257,7 @@ fn a_first_packet_in_breach_replaces_nobody() {
 
 /// What the peer says with its CLOSE is told, after what it said before.
 #[test]
-fn the_text_of_a_close_and_what_came_beside_it_are_told() {
+fn the_text_of_a_close_and_preceding_messages_are_delivered() {
     let mut bout = Bout::open(10);
     bout.line.server.events.clear();
     let close = [&[0x04, 0, 1, 5][..], b"later"].concat();
@@ -272,7 +272,7 @@ fn the_text_of_a_close_and_what_came_beside_it_are_told() {
 }
 
 #[test]
-fn other_channels_or_parameters_out_of_range_end_the_attempt_and_not_the_token() {
+fn wrong_channels_or_parameters_end_the_attempt_and_not_the_token() {
     let mut params = Params::of(&Config::default(), [0; 7]).encode();
     params[16] = 1;
     let mut digest = confirm(&Config::default());

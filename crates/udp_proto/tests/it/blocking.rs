@@ -42,7 +42,7 @@ fn hear(party: &mut Party, now: Instant, (peer, real_source): (&str, Option<&str
 
 /// Neither length nor first byte is looked at, of whatever is sent from there.
 #[test]
-fn u13_nothing_of_a_datagram_from_a_blocked_prefix_is_looked_at() {
+fn u13_datagrams_from_a_blocked_prefix_are_not_read() {
     let (mut server, mut keys) = server(1, Config::default());
     let (v4, v6) = (prefix("203.0.113.0/24"), prefix("2001:db8::/32"));
     server.machine.block(START, v4, None).unwrap();
@@ -135,7 +135,7 @@ fn u13_behind_a_trusted_exit_the_players_own_address_counts() {
 
 /// Off by default; and where it is on, it is the player who is kept out, wherever he comes from.
 #[test]
-fn u13_block_breaches_keeps_out_the_player_who_broke_the_protocol() {
+fn u13_block_breaches_bans_a_player_after_a_violation() {
     for span in [None, Some(SPAN)] {
         let config = config(|config| config.block_breaches = span);
         let mut bout = Bout::open_with(4, config);
@@ -240,7 +240,7 @@ fn u13_an_address_is_blocked_only_where_its_owner_has_answered() {
 
 /// Ends that a peer in good faith may meet keep nobody out.
 #[test]
-fn u13_an_end_in_order_and_silence_block_nobody() {
+fn u13_a_regular_end_and_silence_block_no_address() {
     let config = config(|config| config.block_breaches = Some(SPAN));
     let mut line = Line::with(7, config, |listen| listen);
     let (_, theirs) = line.join(1);
@@ -257,7 +257,7 @@ fn u13_an_end_in_order_and_silence_block_nobody() {
 /// What a driver remembers of a flow behind an exit, it may forget where there is no session; a handshake
 /// that anybody can begin is none.
 #[test]
-fn u13_only_who_has_a_session_is_told_as_a_peer() {
+fn u13_only_peers_with_a_session_are_listed() {
     let (mut server, _) = server(8, Config::default());
     let from = address(CLIENT);
     let told = |server: &Party| {

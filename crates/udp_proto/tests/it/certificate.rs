@@ -89,7 +89,7 @@ fn attempt_with(
 }
 
 #[test]
-fn b4_a_client_that_knows_a_root_key_connects_to_whom_it_vouches_for() {
+fn b4_a_client_with_a_root_key_connects_to_a_certified_server() {
     let mut line = line(1, |key| certificate(90, key));
     let key = line.keys.public();
     let here = ServerIdentity::Roots {
@@ -168,7 +168,7 @@ fn twp_k4_a_client_without_a_wall_clock_believes_no_certificate() {
 }
 
 #[test]
-fn twp_k4_who_knows_a_root_key_alone_believes_no_server_without_a_certificate() {
+fn twp_k4_a_client_with_only_a_root_key_requires_a_certificate() {
     let mut line = Line::new(4);
     assert!(matches!(
         attempt(&mut line, roots(&[90])),

@@ -96,7 +96,7 @@ fn u15_a_dial_is_kicked_like_it_is_closed() {
 
 /// The text is cut at 128 bytes, and codes that tell what only we can know never leave.
 #[test]
-fn u15_what_a_close_says_is_cut_and_codes_of_our_own_are_not_sent() {
+fn u15_close_text_is_truncated_and_local_codes_are_not_sent() {
     for (number, code, heard) in [
         (4, CloseCode::App, CloseCode::App),
         (5, CloseCode::Idle, CloseCode::NoError),
@@ -277,7 +277,7 @@ fn storm(number: u64) -> Lives {
 }
 
 #[test]
-fn sim_twp_t6_connected_and_closed_come_once_each_and_nothing_follows() {
+fn sim_twp_t6_connected_and_closed_are_raised_once_each() {
     let mut ends = [0, 0];
     for number in 0..60 {
         for ((is_client, session), events) in storm(number) {
@@ -298,7 +298,7 @@ fn sim_twp_t6_connected_and_closed_come_once_each_and_nothing_follows() {
 
 /// However it ends: what came before can be read, and the counters too, until the next event is asked for.
 #[test]
-fn u15_what_came_before_a_timeout_can_be_read_when_the_end_is_told() {
+fn u15_messages_before_a_timeout_stay_readable() {
     let mut line = Line::new(31);
     let (session, theirs) = line.join(1);
     line.run(200);

@@ -74,22 +74,22 @@ fn step() -> Step {
 
 /// What a handler has heard.
 #[derive(Debug, Default, PartialEq)]
-struct OpenedPacket {
+struct Handled {
     steps: Vec<Step>,
     chats: Vec<Chat>,
 }
 
-fn registry<C: Codec>() -> Registry<C, OpenedPacket> {
+fn registry<C: Codec>() -> Registry<C, Handled> {
     Registry::new()
-        .takes(|heard: &mut OpenedPacket, _, step: Step| heard.steps.push(step))
+        .takes(|heard: &mut Handled, _, step: Step| heard.steps.push(step))
         .unwrap()
-        .takes(|heard: &mut OpenedPacket, _, chat: Chat| heard.chats.push(chat))
+        .takes(|heard: &mut Handled, _, chat: Chat| heard.chats.push(chat))
         .unwrap()
 }
 
 fn round_trip<C: Codec>() {
     let registry = registry::<C>();
-    let (mut heard, mut bytes) = (OpenedPacket::default(), vec![1, 2, 3]);
+    let (mut heard, mut bytes) = (Handled::default(), vec![1, 2, 3]);
     let from = SessionId::default();
     for kind in [Kind::Idle, Kind::Jump(0.5), step().kind] {
         let said = Step { kind, ..step() };
@@ -104,7 +104,7 @@ fn round_trip<C: Codec>() {
 
     // Each cut and each byte too many is refused, and reaches no handler.
     registry.encode(&step(), &mut bytes).unwrap();
-    let mut heard = OpenedPacket::default();
+    let mut heard = Handled::default();
     for len in 0..bytes.len() {
         let refused = registry.dispatch(&mut heard, from, &bytes[..len]);
         assert!(refused.is_err(), "{len}");
@@ -118,7 +118,7 @@ fn round_trip<C: Codec>() {
             error
         })
     );
-    assert_eq!(heard, OpenedPacket::default());
+    assert_eq!(heard, Handled::default());
 }
 
 #[test]
@@ -135,10 +135,10 @@ fn u22_ids_are_explicit_and_unique_and_others_go_nowhere() {
     let twice = registry::<Postcard>().sends::<Chat>();
     assert_eq!(twice.err(), Some(TakenId(9)));
 
-    let sender = Registry::<Postcard, OpenedPacket>::new()
+    let sender = Registry::<Postcard, Handled>::new()
         .sends::<Chat>()
         .unwrap();
-    let (mut heard, mut bytes) = (OpenedPacket::default(), Vec::new());
+    let (mut heard, mut bytes) = (Handled::default(), Vec::new());
     sender.encode(&Chat("hi".to_owned()), &mut bytes).unwrap();
     let mut dispatch = |message: &[u8]| sender.dispatch(&mut heard, SessionId::default(), message);
     assert_eq!(dispatch(&bytes), Err(DispatchError::NotTaken(9)));
@@ -149,8 +149,8 @@ fn u22_ids_are_explicit_and_unique_and_others_go_nowhere() {
         Err(EncodeError::Unregistered(0x0203))
     );
     // Whether a type is taken or sent is one end's own business; all else must agree.
-    let taker = Registry::<Postcard, OpenedPacket>::new()
-        .takes(|heard: &mut OpenedPacket, _, chat: Chat| heard.chats.push(chat))
+    let taker = Registry::<Postcard, Handled>::new()
+        .takes(|heard: &mut Handled, _, chat: Chat| heard.chats.push(chat))
         .unwrap();
     assert_eq!(sender.catalogue(), taker.catalogue());
     assert_ne!(sender.catalogue(), registry::<Postcard>().catalogue());

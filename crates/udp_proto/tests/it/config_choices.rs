@@ -24,7 +24,7 @@ fn retry_always_asks_tokens_for_a_cookie_too() {
 }
 
 #[test]
-fn duplicate_reject_keeps_the_session_that_is_there() {
+fn duplicate_reject_keeps_the_existing_session() {
     let reject = config(|config| config.duplicate = DuplicatePolicy::Reject);
     let mut line = Line::with(7, reject, |listen| listen);
     let (session, _) = line.join(1);
@@ -97,7 +97,7 @@ fn addresses_have_one_form_and_those_that_cannot_answer_are_refused() {
 }
 
 #[test]
-fn suite_is_taken_where_it_is_offered() {
+fn suite_is_chosen_if_offered() {
     for (number, suite) in [Suite::Aes128Gcm, Suite::Aes256Gcm, Suite::ChaCha20Poly1305]
         .into_iter()
         .enumerate()

@@ -138,7 +138,7 @@ fn judge(
 }
 
 #[test]
-fn sim_u9_at_30_percent_loss_nearly_all_come_before_their_deadline_and_none_twice() {
+fn sim_u9_at_30_percent_loss_most_meet_their_deadline_and_none_repeats() {
     let again = Load {
         deadline: Duration::from_millis(600),
         is_repeated: true,
@@ -192,7 +192,7 @@ fn sim_u9_split_messages_are_completed_before_a_short_deadline() {
 /// The receiver does not know the deadline, and keeps parts for two seconds and of eight messages only:
 /// what is called delivered has come for all that, and most of what has come is called so.
 #[test]
-fn sim_u9_split_messages_with_a_late_deadline_are_delivered_where_that_is_said() {
+fn sim_u9_split_messages_reported_delivered_have_arrived() {
     let mut tally = Tally::default();
     for_each_seed(&test_site!(), 8, |seed| {
         for (deadline, period) in [(900, 40), (5_000, 90)] {

@@ -118,7 +118,7 @@ impl Run {
 }
 
 #[test]
-fn sim_u9_what_is_called_delivered_has_come_over_reordering_loss_and_stalls() {
+fn sim_u9_delivered_is_true_under_reordering_loss_and_stalls() {
     let mut tally = Tally::default();
     for_each_seed(&test_site!(), 300, |seed| {
         let mut run = Run::new(seed);
@@ -205,8 +205,7 @@ fn stall(millis: u64, first: First) -> (Vec<MessageOutcome>, usize) {
 }
 
 #[test]
-fn u9_a_process_that_stands_still_for_the_life_of_parts_has_nothing_called_delivered_that_it_dropped()
- {
+fn u9_a_stalled_receiver_has_no_false_delivered_reports() {
     for first in [First::Packet, First::Timer] {
         for millis in [100, 1_000, 2_100, 3_000] {
             let (outcomes, came) = stall(millis, first);

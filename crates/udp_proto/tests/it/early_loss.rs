@@ -48,7 +48,7 @@ fn three_lost_datagrams_at_the_start_delay_a_token_session_and_do_not_end_it() {
 /// The client's first packets are lost, and each that follows is full: CONFIRM, without which nothing
 /// of them is heard, gets a place all the same.
 #[test]
-fn confirm_leaves_again_however_much_waits_behind_it() {
+fn confirm_is_repeated_however_much_is_queued() {
     for lost in 0..4 {
         let mut link = Link::new(12, Config::default(), early((true, lost)));
         let end = START + Duration::from_secs(3);

@@ -117,7 +117,7 @@ fn a_message_of_64_kib_arrives_whole() {
 }
 
 #[test]
-fn an_in_order_close_flushes_and_both_sides_hear_of_it_once() {
+fn a_graceful_close_flushes_and_is_reported_once_on_both_sides() {
     let mut scene = Scene::new(Seed::from_number(6));
     scene
         .world
@@ -158,7 +158,7 @@ fn twp_t3_a_dead_peer_is_reported_within_the_idle_timeout() {
 }
 
 #[test]
-fn twp_t2_a_pause_of_10_s_on_the_server_times_nobody_out() {
+fn twp_t2_a_server_paused_for_10_s_times_out_no_client() {
     let mut scene = Scene::new(Seed::from_number(8));
     let joined: Vec<_> = (1..=64).map(|player| scene.join(player)).collect();
     scene.run(1_000);
@@ -216,7 +216,7 @@ fn an_mtu_of_1_452_is_used_where_both_ends_take_it() {
 }
 
 #[test]
-fn shutdown_tells_all_peers() {
+fn shutdown_notifies_all_peers() {
     let mut scene = Scene::new(Seed::from_number(11));
     let joined: Vec<_> = (1..=5).map(|player| scene.join(player)).collect();
     scene.run(100);

@@ -104,7 +104,7 @@ fn small_unreliable_messages_do_not_use_up_the_record_of_contents_either() {
 }
 
 #[test]
-fn where_both_flood_the_first_priority_keeps_three_quarters_and_the_second_is_not_starved() {
+fn two_floods_share_three_quarters_to_a_quarter_by_priority() {
     let (mut scene, client, session) = scene(
         ChannelConfig::unreliable(),
         (ChannelConfig::reliable_ordered(), 1),

@@ -33,12 +33,12 @@ pub(crate) struct Log {
     pub(crate) events: Vec<Event>,
     pub(crate) messages: Vec<(SessionId, ChannelId, Vec<u8>)>,
     /// When each of both was told, and which it was.
-    pub(crate) told: Vec<(Instant, ReportedWindow)>,
+    pub(crate) told: Vec<(Instant, LogEntry)>,
 }
 
 /// What an endpoint tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReportedWindow {
+pub(crate) enum LogEntry {
     /// The next of [`Log::events`].
     Event,
     /// The next of [`Log::messages`].
@@ -56,12 +56,12 @@ impl<P: Provider> App<Endpoint<P>> for Log {
                 }
                 self.messages
                     .push((session, channel, core::mem::take(&mut message)));
-                self.told.push((now, ReportedWindow::Message));
+                self.told.push((now, LogEntry::Message));
             }
             return;
         }
         self.events.push(event);
-        self.told.push((now, ReportedWindow::Event));
+        self.told.push((now, LogEntry::Event));
     }
 }
 

@@ -11,7 +11,7 @@ use crate::harness::address;
 /// 100 PINGs a second for 20 s: each has to be opened and each third or so answered, but the session, whose
 /// keepalive is a second, folds its keys twice in that time and not with each answer.
 #[test]
-fn a_peer_that_pings_a_session_at_rest_has_keys_expanded_twice_a_keepalive_at_most() {
+fn pings_at_an_idle_session_expand_keys_at_most_twice_a_keepalive() {
     let mut bout = Bout::open_with(61, Config::default());
     let (mut folds, mut answers, mut acked) = (0, 0, [0, 0]);
     let mut before = bout.server().machine.memory();
@@ -38,8 +38,7 @@ fn a_peer_that_pings_a_session_at_rest_has_keys_expanded_twice_a_keepalive_at_mo
 
 /// 1,000 a second for 10 s, of which none opens.
 #[test]
-fn forged_packets_at_a_session_at_rest_expand_a_key_twice_a_keepalive_and_are_answered_by_nothing()
-{
+fn forged_packets_expand_an_idle_key_twice_a_keepalive_and_get_no_answer() {
     let mut bout = Bout::open_with(62, Config::default());
     let client = address(crate::direct::CLIENT);
     let (mut acked, mut least) = ([0, 0], usize::MAX);

@@ -124,7 +124,7 @@ fn twp_r4_a_forged_key_phase_costs_one_expansion_a_second_and_changes_nothing() 
 /// A session that rests holds no expanded keys. Messages find them again, and whoever sends many PINGs
 /// makes it expand them twice a keepalive at most.
 #[test]
-fn keys_of_a_session_that_rests_are_expanded_for_what_comes_and_not_for_each_ping() {
+fn keys_of_an_idle_session_are_not_expanded_for_each_ping() {
     let (seed, counts) = (Seed::from_number(6), Counts::default());
     let provider = |number, counts: &Counts| {
         Counting::new(SimProvider::new(seed.generator(number).seed()), counts)

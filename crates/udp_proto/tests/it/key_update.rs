@@ -168,7 +168,7 @@ fn packets_that_a_change_overtook_are_taken_for_three_probe_timeouts_and_no_long
 
 /// The peer's answer is there, and what it sealed before that comes behind it: no peer broke a rule.
 #[test]
-fn what_the_peers_answer_overtook_is_taken() {
+fn packets_overtaken_by_the_peers_response_are_accepted() {
     let (mut line, ends) = joined(Config::default());
     line.run(3_000);
     let (now, server) = (line.now, &mut line.server.machine);
@@ -319,7 +319,7 @@ fn twp_r2_a_replay_of_any_phase_is_delivered_in_none() {
 /// Keys of other phases are held for three probe timeouts and no longer, and a change in good order
 /// needs no memory.
 #[test]
-fn a_session_holds_no_more_after_a_change_of_keys() {
+fn a_key_update_leaves_memory_unchanged() {
     for number in 0..20 {
         let mut line = Line::with(number, Config::for_server(), |listen| listen);
         let ends = line.join(1);

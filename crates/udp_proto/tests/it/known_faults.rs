@@ -73,7 +73,7 @@ fn netcode_a_restart_with_the_same_token_repeats_no_nonce() {
 /// quinn-proto RUSTSEC-2026-0185: data out of order was held without a bound. A peer sends every
 /// fragment but the first, of as many messages as there may be.
 #[test]
-fn quinn_data_out_of_order_is_held_up_to_the_window_and_no_further() {
+fn quinn_out_of_order_data_is_bounded_by_the_window() {
     let config = Config::for_server();
     let window = usize::try_from(config.receive_window).unwrap();
     let mut bout = Bout::open_with(3, config);
@@ -162,7 +162,7 @@ fn gnutls_fragments_of_two_messages_never_become_one() {
 
 /// `WireGuard` CVE-2021-46873: a handshake from a clock that was ahead kept later ones out.
 #[test]
-fn wireguard_a_token_from_the_future_keeps_nobody_out() {
+fn wireguard_a_token_from_the_future_locks_no_one_out() {
     let mut line = Line::new(7);
     for hours in [1, 24 * 365 * 100] {
         let issued = UNIX + Duration::from_hours(hours);
@@ -189,7 +189,7 @@ fn wireguard_a_token_from_the_future_keeps_nobody_out() {
 
 /// netcode issue 84: who had seen a token and was there first used it up before its owner.
 #[test]
-fn netcode_84_a_token_that_a_copier_brings_first_opens_for_its_owner() {
+fn netcode_84_a_copied_token_still_opens_for_its_owner() {
     let mut line = Line::new(8);
     let credentials = line.token(1);
     let session = line.client.dial(line.now, &line.keys, credentials);

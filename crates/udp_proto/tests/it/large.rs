@@ -59,7 +59,7 @@ fn memory(scene: &Scene, of: Handle<Peer>) -> usize {
 }
 
 #[test]
-fn sim_u10_8_mib_arrive_whole_at_a_tenth_of_loss_and_are_told_of_once() {
+fn sim_u10_8_mib_arrive_at_10_percent_loss_and_are_reported_once() {
     for_each_seed(&test_site!(), 3, |seed| {
         let (mut scene, client, session) = begin(seed);
         let server = scene.server;
@@ -103,7 +103,7 @@ fn sim_u10_8_mib_arrive_whole_at_a_tenth_of_loss_and_are_told_of_once() {
 }
 
 #[test]
-fn u10_half_of_8_mib_is_given_back_when_the_session_times_out() {
+fn u10_a_partial_8_mib_message_is_released_at_the_timeout() {
     let (mut scene, client, session) = begin(Seed::from_number(5));
     let server = scene.server;
     let bytes = vec![1; LEN];

@@ -62,7 +62,7 @@ fn sessions_max_refuses_by_name_and_stops_dials() {
 
 /// A crashed player returns: its old session, which is about to go, does not count against it.
 #[test]
-fn a_full_server_and_a_crowded_source_let_a_player_return() {
+fn a_player_reconnects_despite_full_server_and_source_limits() {
     type Limit = (fn(&mut Config), CloseCode);
     let limits: [Limit; 2] = [
         (|config| config.sessions_max = 3, CloseCode::Full),

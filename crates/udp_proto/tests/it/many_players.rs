@@ -14,7 +14,7 @@ const SECONDS: u64 = 3;
 /// Work, where `kind xtask peers udp` measures time: what a server sends is a datagram for each
 /// message. What it gets is two at most: at 32 a second a client's ACK does not wait for its next message.
 #[test]
-fn u26_each_message_of_128_clients_comes_back_and_costs_the_server_three_datagrams() {
+fn u26_echoes_to_128_clients_cost_three_datagrams_a_message() {
     let mut scene = Scene::new(Seed::from_number(26));
     let clients: Vec<_> = (0..CLIENTS)
         .map(|player| {

@@ -133,7 +133,7 @@ impl Game {
 /// T4, for round trips and moments of all kinds: the gap begins with the rebinding, since what was
 /// under way to the old port is lost.
 #[test]
-fn twp_t4_a_nat_that_binds_a_port_anew_costs_a_round_trip_and_a_tick() {
+fn twp_t4_a_nat_rebinding_costs_a_round_trip_and_a_tick() {
     for (number, one_way) in [10, 30, 75, 150].into_iter().enumerate() {
         for phase in (0..TICK_MS).step_by(3) {
             let link = LinkConfig::default().with_delay(Duration::from_millis(one_way));
@@ -164,7 +164,7 @@ fn twp_t4_a_nat_that_binds_a_port_anew_costs_a_round_trip_and_a_tick() {
 }
 
 #[test]
-fn twp_t4_another_network_costs_two_round_trips_and_measures_the_path_anew() {
+fn twp_t4_another_network_costs_two_round_trips_and_new_measurements() {
     for (number, one_way) in [20, 50, 150].into_iter().enumerate() {
         let link = LinkConfig::default().with_delay(Duration::from_millis(one_way));
         let mut game = Game::new(Seed::from_number(number.try_into().unwrap()), link);
@@ -192,7 +192,7 @@ fn twp_t4_another_network_costs_two_round_trips_and_measures_the_path_anew() {
 
 /// Nobody sends but for keepalives: the session is found again by the first that is answered.
 #[test]
-fn twp_t4_an_idle_session_moves_with_its_next_packets() {
+fn twp_t4_an_idle_session_migrates_with_its_next_packets() {
     let link = LinkConfig::default().with_delay(Duration::from_millis(40));
     let mut nat = Nat::new(Seed::from_number(9), link);
     nat.scene.run(5_000);
@@ -205,7 +205,7 @@ fn twp_t4_an_idle_session_moves_with_its_next_packets() {
 
 /// Rebindings of either kind at random times, with loss both ways.
 #[test]
-fn sim_twp_t4_m1_sessions_outlive_rebindings_under_loss() {
+fn sim_twp_t4_m1_sessions_survive_rebindings_under_loss() {
     let mut changes = 0;
     for_each_seed(&test_site!(), 25, |seed| {
         let mut generator = seed.generator(77);

@@ -93,7 +93,7 @@ fn mpgs_s3_a_replay_after_300_or_5000_packets_is_not_delivered() {
 /// S4: a nonce is a packet's number under a key of its own direction, and not the wall clock's second:
 /// 70,000 packets each way within one second, while that clock is set back and forth.
 #[test]
-fn mpgs_s4_no_nonce_comes_twice_in_a_second_of_70_000_packets_whatever_the_clock_shows() {
+fn mpgs_s4_no_nonce_repeats_in_70_000_packets_under_any_clock() {
     let log = NonceLog::default();
     let seed = Seed::from_number(7);
     let provider = |number| Recording::new(SimProvider::new(seed.generator(number).seed()), &log);
@@ -123,7 +123,7 @@ fn mpgs_s4_no_nonce_comes_twice_in_a_second_of_70_000_packets_whatever_the_clock
 /// S5: the signature covers both keys and the HELLO, so what the server said to another client
 /// connects nobody.
 #[test]
-fn mpgs_s5_an_answer_recorded_from_another_handshake_connects_nobody() {
+fn mpgs_s5_an_accept_of_another_handshake_is_rejected() {
     let mut line = Line::new(8);
     line.join(1);
     let recorded = line
@@ -178,7 +178,7 @@ fn mpgs_s6_a_spoofed_hello_leaves_no_state() {
 
 /// S7: what a stranger sends is read at fixed offsets; no length, type or nesting of his is followed.
 #[test]
-fn mpgs_s7_bytes_of_strangers_reach_no_parser_and_cost_no_memory() {
+fn mpgs_s7_unauthenticated_bytes_reach_no_parser_and_no_memory() {
     let (seed, counts) = (Seed::from_number(9), Counts::default());
     let keys = Keys::new(seed);
     let provider = Counting::new(SimProvider::new(seed), &counts);
@@ -206,7 +206,7 @@ fn mpgs_s7_bytes_of_strangers_reach_no_parser_and_cost_no_memory() {
 
 /// F1: a lost fragment is sent again with its header, and the message arrives.
 #[test]
-fn mpgs_f1_a_lost_fragment_arrives_when_sent_again() {
+fn mpgs_f1_a_lost_fragment_is_retransmitted() {
     for lost in 0..6 {
         let mut line = Line::new(5);
         let (session, _) = line.join(1);
@@ -272,7 +272,7 @@ fn track(line: &mut Line, session: udp_proto::SessionId, count: usize) -> Vec<Me
 
 /// F2: a message in fragments is told about, once, and leaves nothing behind.
 #[test]
-fn mpgs_f2_the_sender_of_a_split_message_is_told_and_nothing_of_it_stays() {
+fn mpgs_f2_a_split_message_is_reported_and_leaves_no_state() {
     let mut line = Line::new(10);
     let (session, _) = line.join(1);
     line.run(2_000);
@@ -296,7 +296,7 @@ fn mpgs_f2_the_sender_of_a_split_message_is_told_and_nothing_of_it_stays() {
 
 /// F3: what becomes of a reliable message is said once, however often it was sent.
 #[test]
-fn mpgs_f3_a_reliable_message_is_told_about_once_at_200_ms_and_half_of_all_lost() {
+fn mpgs_f3_a_reliable_message_is_reported_once_at_200_ms_and_half_lost() {
     let mut scene = Scene::new(Seed::from_number(11));
     let link = LinkConfig::default().with_delay(Duration::from_millis(100));
     scene.world.set_default_link(link);

@@ -10,7 +10,7 @@ use crate::harness::UNRELIABLE;
 /// The receiver learns which of its reports came, so that they need not reach back over the 1,023
 /// numbers that 128 bytes of bits can name.
 #[test]
-fn whoever_only_receives_reports_on_no_more_than_what_is_new() {
+fn a_pure_receiver_reports_only_recent_packets() {
     let mut line = Line::new(71);
     let (session, _) = line.join(1);
     line.run(100);

@@ -151,7 +151,7 @@ fn bad_link(generator: &mut Generator) -> LinkConfig {
 }
 
 #[test]
-fn sim_u9_each_message_is_told_about_once_and_truly() {
+fn sim_u9_each_outcome_is_reported_once_and_is_true() {
     let (mut told_of, mut false_losses) = (BTreeMap::<u8, usize>::new(), 0);
     for_each_seed(&test_site!(), 40, |seed| {
         let mut sender = Sender::new(seed);
@@ -186,7 +186,7 @@ fn sim_u9_each_message_is_told_about_once_and_truly() {
 }
 
 #[test]
-fn u9_an_unreliable_message_past_its_own_deadline_is_told_of_as_expired() {
+fn u9_an_unreliable_message_past_its_ttl_is_reported_expired() {
     let mut line = Line::new(1);
     let (session, _) = line.join(1);
     line.run(200);
@@ -208,7 +208,7 @@ fn u9_an_unreliable_message_past_its_own_deadline_is_told_of_as_expired() {
 }
 
 #[test]
-fn u9_a_message_displaced_in_a_full_queue_is_told_of_also_where_the_newer_one_is_not_tracked() {
+fn u9_displacement_by_an_untracked_message_is_reported() {
     let mut row = ChannelConfig::unreliable();
     row.queue_bytes_max = 500;
     let table = ChannelTable::new(&[row]).unwrap();

@@ -93,7 +93,7 @@ fn proofs(log: &Log) -> Vec<&Proof> {
 
 /// A node that dialled comes from another host: its session goes on, and the path is checked again.
 #[test]
-fn twp_t4_a_node_that_moves_keeps_its_session_and_checks_1280_bytes_again() {
+fn twp_t4_a_node_that_migrates_keeps_its_session_and_repeats_the_check() {
     let mut world = World::new(Seed::from_number(11));
     let (a, b) = (node(&mut world, 1, 7), node(&mut world, 2, 7));
     let session = dial(&mut world, &a, &b);
@@ -143,7 +143,7 @@ fn pair_with_resets(world: &mut World) -> [Node; 2] {
 
 /// The node that was started again dials nobody; the other one says nothing but keepalives.
 #[test]
-fn twp_t8_a_node_hears_of_a_restart_of_its_peer_whichever_dialled() {
+fn twp_t8_a_node_detects_a_restart_of_its_peer_whichever_dialled() {
     for (restarted, has_moved) in [(0, false), (0, true), (1, false)] {
         let mut world = World::new(Seed::from_number(14));
         let nodes = pair_with_resets(&mut world);
@@ -237,7 +237,7 @@ fn twp_forged_packets_draw_four_hellos_a_second_at_most() {
 
 /// A node that was stopped keeps its session by the stall guard; its peer gave it up and opens another.
 #[test]
-fn twp_a_session_that_its_peer_gave_up_gives_way_to_the_one_that_the_peer_opens() {
+fn twp_a_session_timed_out_by_its_peer_yields_to_the_new_one() {
     for opener_is_stopped in [true, false] {
         let mut world = World::new(Seed::from_number(12));
         let (a, b) = (node(&mut world, 1, 7), node(&mut world, 2, 7));
@@ -349,7 +349,7 @@ fn a_node_under_another_id_is_not_believed() {
 }
 
 #[test]
-fn a_node_that_is_not_allowed_hears_why() {
+fn a_node_that_is_not_allowed_gets_the_reason() {
     let mut world = World::new(Seed::from_number(5));
     let (a, b) = (node(&mut world, 1, 7), node(&mut world, 2, 7));
     world.apply(b.handle, |host, _| {

@@ -97,7 +97,7 @@ fn an_identity_made_by_hand_from_the_paper_is_believed() {
 }
 
 #[test]
-fn twp_k4_a_false_identity_is_looked_at_once_and_opens_nothing() {
+fn twp_k4_a_false_identity_is_verified_once_and_opens_nothing() {
     let confirm = confirm(&Config::default());
     let other = Identity::generate(&mut SimProvider::new(Seed::from_number(6))).unwrap();
     let mut bout = Bout::new(2);

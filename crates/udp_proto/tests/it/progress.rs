@@ -12,7 +12,7 @@ use crate::rogue::{Rogue, confirm};
 
 /// CONFIRM goes with every packet until it is acknowledged, and leaves no room for a full fragment.
 #[test]
-fn fragments_sent_with_the_first_packet_leave_beside_confirm() {
+fn fragments_queued_at_connect_share_packets_with_confirm() {
     let mut line = Line::new(1);
     let credentials = line.token(1);
     let session = line.client.dial(line.now, &line.keys, credentials);

@@ -69,7 +69,7 @@ fn packets_that_only_acknowledge_are_forgotten_in_time() {
 /// 30 messages a packet, of which nobody wants to hear: they take no place on the record, and packets leave
 /// until the places in flight are used up. Counted, these would be 6,144 after 205 packets.
 #[test]
-fn messages_of_which_nobody_wants_to_hear_take_no_place_on_the_record() {
+fn untracked_unreliable_messages_are_not_recorded() {
     let mut line = Line::new(33);
     let (session, _) = line.join(1);
     line.run(500);

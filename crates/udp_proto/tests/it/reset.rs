@@ -49,7 +49,7 @@ fn restart(line: &mut Line, config: Config, shape: impl Fn(Listen) -> Listen) {
 /// With connection ids of any length at the client: by its next packet, in the time that this takes
 /// there and back.
 #[test]
-fn twp_t8_a_client_hears_of_a_restart_with_its_next_packet() {
+fn twp_t8_a_client_detects_a_restart_with_its_next_packet() {
     for (seed, len) in [(51, CidLen::Zero), (52, CidLen::Four), (53, CidLen::Eight)] {
         let (mut line, session) = open(seed, long_ids(), config(|config| config.cid_len = len));
         let close_frame = line.server.machine.sessions().next().unwrap();
@@ -80,7 +80,7 @@ fn twp_t8_a_client_hears_of_a_restart_with_its_next_packet() {
 
 /// A packet that is shorter than what is answered is followed by a probe that is not.
 #[test]
-fn twp_t8_a_quiet_client_hears_of_a_restart_with_its_first_probe() {
+fn twp_t8_a_quiet_client_detects_a_restart_with_its_first_probe() {
     for message in [&b""[..], &b"short"[..]] {
         let (mut line, session) = open(54, long_ids(), Config::default());
         restart(&mut line, long_ids(), with_secret(1));
@@ -97,7 +97,7 @@ fn twp_t8_a_quiet_client_hears_of_a_restart_with_its_first_probe() {
 }
 
 #[test]
-fn twp_t8_without_the_secret_or_with_short_ids_silence_says_it() {
+fn twp_t8_without_a_secret_or_with_short_ids_the_session_times_out() {
     let short = Config::default;
     for (first, second, secret) in [
         (long_ids(), long_ids(), 2),
@@ -216,7 +216,7 @@ fn a_live_session_is_never_reset() {
 /// What the server said before it was started again can be read when the reset is told; and who then
 /// dials at once finds the place and the address free.
 #[test]
-fn twp_t8_what_came_before_a_reset_can_be_read_and_a_dial_needs_no_other_place() {
+fn twp_t8_messages_before_a_reset_stay_readable() {
     let settings = config(|config| {
         config.cid_len = CidLen::Zero;
         config.sessions_max = 1;

@@ -56,7 +56,7 @@ fn a_handshake_without_repeats_is_the_first_sample_with_and_without_a_retry() {
 
 /// Which HELLO an ACCEPT answers cannot be told where two were sent (Karn's ambiguity).
 #[test]
-fn a_hello_sent_again_gives_no_sample() {
+fn a_retransmitted_hello_gives_no_rtt_sample() {
     let mut line = Line::new(2);
     let credentials = line.token(1);
     line.client.dial(line.now, &line.keys, credentials);
@@ -81,7 +81,7 @@ fn a_hello_sent_again_gives_no_sample() {
 
 /// The same at the server: an ACCEPT that was repeated, or a first packet that was.
 #[test]
-fn an_accept_or_first_packet_sent_again_gives_no_sample() {
+fn a_retransmitted_accept_or_first_packet_gives_no_rtt_sample() {
     for is_accept_lost in [true, false] {
         let mut line = Line::new(3);
         let credentials = line.token(1);

@@ -447,6 +447,6 @@ fn sim_twp_m1_m2_whatever_is_scheduled_all_that_is_reliable_arrives() {
 /// The first packets are lost, and so much waits behind them that CONFIRM yielded to it for ever: the server
 /// heard nothing of what came.
 #[test]
-fn a_schedule_that_crowds_confirm_out_opens_its_session() {
+fn a_schedule_that_displaces_confirm_opens_its_session() {
     run(Seed::from_number(317));
 }

@@ -94,7 +94,7 @@ fn after_an_outage(seed: u64, count: u8, game_hz: u64) -> Found {
 }
 
 #[test]
-fn sim_u9_what_an_outage_made_the_peer_give_up_costs_a_whole_path_nothing() {
+fn sim_u9_messages_given_up_in_an_outage_cost_a_working_path_nothing() {
     for seed in 0..20 {
         let found = after_an_outage(seed, 8, RATE);
         assert_eq!(found.came as u64, (4 + SECONDS) * RATE, "{seed}");
@@ -108,7 +108,7 @@ fn sim_u9_what_an_outage_made_the_peer_give_up_costs_a_whole_path_nothing() {
 }
 
 #[test]
-fn sim_u9_what_was_given_up_is_not_sent_again_where_nothing_else_is() {
+fn sim_u9_messages_given_up_are_not_retransmitted_alone() {
     for seed in 0..20 {
         let found = after_an_outage(seed, 1, 0);
         let lost = found.after.packets_lost - found.before.packets_lost;
@@ -122,7 +122,7 @@ fn sim_u9_what_was_given_up_is_not_sent_again_where_nothing_else_is() {
 /// Messages that take 2.9 s at the session's rate, of a peer who waits 2 s for the last part: without loss, and
 /// whether they are sent again or not.
 #[test]
-fn sim_u9_what_leaves_too_slowly_to_come_whole_is_given_up_and_costs_a_whole_path_nothing() {
+fn sim_u9_too_slow_split_messages_cost_a_working_path_nothing() {
     for (seed, is_repeated) in [(1, false), (2, true)] {
         let mut config = Config::default();
         config.realtime_rate = NonZeroU32::new(6_000).unwrap();

@@ -17,7 +17,7 @@ fn idle(millis: u64) -> Config {
 /// been silent for longer than the idle timeout when it ends. Of each the driver finds something in
 /// the socket, but of most only behind its first batches.
 #[test]
-fn twp_t2_64_clients_outlive_a_pause_of_10_s() {
+fn twp_t2_64_clients_survive_a_pause_of_10_s() {
     let mut scene = Scene::with(Seed::from_number(61), idle(11_000), |listen| listen);
     let joined: Vec<_> = (1..=64)
         .map(|player| {
@@ -119,7 +119,7 @@ fn twp_t2_t3_an_idle_deadline_moves_by_what_a_stall_is_over_250_ms() {
 }
 
 #[test]
-fn twp_t2_stalls_are_worth_10_s_at_most_until_something_is_heard() {
+fn twp_t2_stalls_extend_a_silence_by_at_most_10_s() {
     let (mut line, heard) = deserted(63);
     for _ in 0..3 {
         stall(&mut line, Duration::from_secs(4));

@@ -21,7 +21,7 @@ fn send(line: &mut Line, session: SessionId, message: &[u8]) {
 }
 
 #[test]
-fn messages_displaced_expired_and_lost_are_told_apart() {
+fn displaced_expired_and_lost_messages_are_counted_separately() {
     let mut line = Line::new(1);
     let (session, _) = line.join(1);
     line.run(100);
@@ -53,7 +53,7 @@ fn messages_displaced_expired_and_lost_are_told_apart() {
 }
 
 #[test]
-fn messages_dropped_by_the_receiver_and_repeats_are_told_apart() {
+fn receiver_drops_and_duplicates_are_counted_separately() {
     let mut line = Line::new(2);
     let mut rogue = Rogue::new(2, &line.token(1));
     line.server.take(line.now, address(CLIENT), &rogue.hello);

@@ -95,7 +95,7 @@ impl Busy {
 /// An end that answers seldom has much to report, and when it also has much to send the report does
 /// not fit beside it. What it leaves out counts as lost.
 #[test]
-fn what_a_busy_peer_reports_late_is_not_sent_again() {
+fn late_reports_of_a_busy_peer_cause_no_retransmission() {
     let slow = [1, 5, 20, 50, 300];
     let pairs = slow.into_iter().flat_map(|a| slow.map(|b| [a, b]));
     for (seed, periods) in (0..).zip(pairs) {

@@ -230,7 +230,7 @@ fn twp_k3_k4_the_same_for_the_form_with_a_certificate() {
 }
 
 #[test]
-fn twp_k4_an_accept_of_another_session_or_key_connects_nobody() {
+fn twp_k4_an_accept_of_another_session_or_key_is_rejected() {
     let mut line = Line::new(7);
     line.join(1);
     let recorded = line.record.iter().find(|(_, bytes)| bytes[0] == 0xC3);

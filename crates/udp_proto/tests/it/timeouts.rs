@@ -71,7 +71,7 @@ fn u12_each_dial_has_a_handshake_timeout_of_its_own() {
 }
 
 #[test]
-fn u12_idle_timeout_and_keepalive_are_each_sessions_own_and_the_peer_keeps_to_them() {
+fn u12_idle_timeout_and_keepalive_can_differ_per_session() {
     let mut line = Line::new(41);
     let (quick, quick_at_server) = join(&mut line, 1, times(3_000, 300));
     let (slow, slow_at_server) = join(&mut line, 2, times(10_000, 3_000));

@@ -10,7 +10,7 @@ use crate::direct::{CLIENT, Line, Party, START, config, failures};
 use crate::harness::RELIABLE;
 
 #[test]
-fn linger_ends_a_close_that_nobody_answers() {
+fn linger_ends_an_unanswered_close() {
     let brief = config(|config| config.linger = Duration::from_millis(300));
     let mut line = Line::with(9, brief, |listen| listen);
     let (session, _) = line.join(1);
@@ -56,7 +56,7 @@ fn connect_timeout_ends_a_dial_on_time() {
 }
 
 #[test]
-fn keepalive_says_how_often_an_idle_session_speaks() {
+fn keepalive_is_the_interval_of_an_idle_session() {
     let quick = config(|config| {
         config.keepalive = Keepalive::new(Duration::from_millis(300)).unwrap();
     });

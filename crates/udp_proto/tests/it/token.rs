@@ -225,7 +225,7 @@ fn an_older_token_of_a_present_player_is_refused() {
 }
 
 #[test]
-fn a_full_token_cache_refuses_new_tokens_and_keeps_the_live_ones() {
+fn a_full_token_cache_refuses_new_tokens_and_keeps_valid_ones() {
     let mut config = Config::default();
     config.token_cache_max = 2;
     let mut scene = Scene::with(Seed::from_number(8), config, |listen| listen);

@@ -41,7 +41,7 @@ fn limit(one_way: u64) -> core::ops::RangeInclusive<u64> {
 }
 
 #[test]
-fn a_full_server_says_so_within_a_second_or_three_round_trips() {
+fn a_full_server_refuses_within_1_s_or_3_round_trips() {
     for one_way in [10, 50, 150, 300] {
         let mut small = Config::default();
         small.sessions_max = 1;
@@ -80,7 +80,7 @@ fn a_server_with_another_key_is_known_within_a_second_or_three_round_trips() {
 }
 
 #[test]
-fn a_client_of_another_application_is_told_within_a_second_or_three_round_trips() {
+fn a_client_of_another_application_fails_within_1_s_or_3_round_trips() {
     for one_way in [10, 300] {
         let mut scene = open_server(40 + one_way, (Config::default(), one_way));
         let at: SocketAddr = address("203.0.113.5:4000");
@@ -100,7 +100,7 @@ fn a_client_of_another_application_is_told_within_a_second_or_three_round_trips(
 
 /// Each of these was a timeout without a word.
 #[test]
-fn each_fault_of_a_token_is_told_and_counted_for_itself() {
+fn each_token_fault_has_its_own_code_and_counter() {
     let hour = Duration::from_secs(3_600);
     let minute = Duration::from_secs(60);
     for (number, (issued, lives), code, is_counted) in [
@@ -158,7 +158,7 @@ fn each_fault_of_a_token_is_told_and_counted_for_itself() {
 
 /// 32 of one address are in, and there is room for others.
 #[test]
-fn sessions_per_source_max_is_named_where_it_is_what_refuses() {
+fn sessions_per_source_max_has_its_own_refusal_code() {
     let mut line = Line::with(70, Config::for_server(), Listen::with_open_mode);
     for _ in 0..32 {
         line.client.dial(line.now, &line.keys, Credentials::Open);
@@ -228,7 +228,7 @@ fn forged_refusals_do_not_end_an_attempt_that_is_accepted_within_a_second() {
 
 /// One that refuses is left for the next at once, and not asked again.
 #[test]
-fn an_address_that_refuses_gives_way_to_the_next_within_a_second() {
+fn after_a_refusal_the_next_address_is_tried_within_a_second() {
     let mut small = Config::default();
     small.sessions_max = 1;
     let mut scene = open_server(74, (small, 20));

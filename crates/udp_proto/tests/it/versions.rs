@@ -122,7 +122,7 @@ fn twp_k9_a_forged_version_ends_in_a_refusal_and_no_session() {
 
 /// The same, with the highest version lowered too: then the PSK's mac, or the transcript, is wrong.
 #[test]
-fn twp_k9_nobody_between_lowers_the_highest_version_either() {
+fn twp_k9_an_attacker_cannot_lower_the_highest_version() {
     let both = SpokenVersions::WithTrial;
     for mode in [Mode::Token, Mode::Open] {
         let mut line = line(3, both, both);
@@ -150,7 +150,7 @@ fn twp_k9_nobody_between_lowers_the_highest_version_either() {
 
 /// A HELLO of the higher version that is made one of the lower, and its answers made ones to it.
 #[test]
-fn twp_k9_nobody_between_translates() {
+fn twp_k9_an_attacker_cannot_translate_between_versions() {
     let both = SpokenVersions::WithTrial;
     for (mode, max) in [
         (Mode::Token, VERSION_1),
@@ -179,7 +179,7 @@ fn twp_k9_nobody_between_translates() {
 
 /// Suites that somebody takes out of the HELLO, so that a weaker one is taken.
 #[test]
-fn twp_k9_nobody_between_chooses_the_suite() {
+fn twp_k9_an_attacker_cannot_choose_the_suite() {
     for mode in [Mode::Token, Mode::Open] {
         let one = SpokenVersions::One;
         let mut line = line(5, one, one);
@@ -198,7 +198,7 @@ fn twp_k9_nobody_between_chooses_the_suite() {
 /// However many VERSIONs come: one restart, and what contradicts itself or comes from elsewhere
 /// changes nothing.
 #[test]
-fn twp_k9_a_client_restarts_once_and_believes_no_stranger() {
+fn twp_k9_a_client_restarts_once_and_ignores_other_sources() {
     let mut line = line(6, SpokenVersions::WithTrial, SpokenVersions::One);
     dial(&mut line, Mode::Open);
     let first = line.client.drain(line.now).remove(0).bytes;
@@ -224,7 +224,7 @@ fn twp_k9_a_client_restarts_once_and_believes_no_stranger() {
 }
 
 #[test]
-fn a_client_without_a_version_in_common_says_so_at_its_end() {
+fn a_dial_without_a_common_version_fails_with_version() {
     let mut line = line(7, SpokenVersions::WithTrial, SpokenVersions::One);
     dial(&mut line, Mode::Token);
     let hello = line.client.drain(line.now).remove(0).bytes;

@@ -36,7 +36,7 @@ fn sim_twp_m1_m2_r2_t6_every_storm_delivers_what_was_sent_and_nothing_twice() {
 /// The same with keys that are changed every 16 packets: whatever is late, lost, repeated or damaged,
 /// both ends stay within a phase of each other.
 #[test]
-fn sim_twp_m1_m2_r2_storms_are_weathered_with_new_keys_every_16_packets() {
+fn sim_twp_m1_m2_r2_storms_with_key_updates_every_16_packets() {
     let limits = KeyLimits::default().with_phase_packets(16);
     let (mut sessions, mut changes) = (0, 0);
     for_each_seed(&test_site!(), 60, |seed| {

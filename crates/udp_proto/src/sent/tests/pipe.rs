@@ -258,7 +258,7 @@ impl Run {
                         }
                         Outcome::Lost => !acked.contains(&content) && lost.insert(content),
                     };
-                    assert!(fresh, "{content} is told twice");
+                    assert!(fresh, "{content} is reported twice");
                 })
                 .unwrap();
             assert!(summary.slots_visited <= 2_049);

@@ -11,17 +11,17 @@ use crate::packet::{Header, TAG_LEN};
 
 /// For how long the peer may return to a previous address without a challenge: "recently" of RFC
 /// 9000, section 9.3.
-const RETURN: Duration = Duration::from_secs(60);
+const RETURN_SPAN: Duration = Duration::from_secs(60);
 /// A shorter-lived address does not replace the one to return to. Equal to the window of the change
 /// limit, so that a peer that moves as often as allowed does not displace the genuine address.
-const SETTLED: Duration = Switches::WINDOW;
+const SETTLED_SPAN: Duration = ChangeLimiter::WINDOW;
 /// For how many PTOs a left address still gets copies; TWP/1, section 9.
-const PARTING: u32 = 3;
+const COPY_PTOS: u32 = 3;
 /// Another port of the same host is challenged after at most this much silence from the session's
 /// address, regardless of the change limit: NATs may rebind many times in a row.
-const PORT_PATIENCE: Duration = Duration::from_millis(250);
+const PORT_SILENCE: Duration = Duration::from_millis(250);
 /// PTOs without a packet after which an address counts as silent.
-const SILENCE: u32 = 3;
+const SILENCE_PTOS: u32 = 3;
 
 /// State of the peer's other addresses. Fixed size, except for one datagram.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub(super) struct Migration {
     previous: Option<Previous>,
     /// The address left last, and until when it gets copies.
     left: Option<(Route, Instant)>,
-    switches: Switches,
+    changes: ChangeLimiter,
     /// Since when the session has its address, as far as known.
     since: Instant,
     /// When the last packet arrived from it, as far as known.
@@ -69,7 +69,7 @@ impl Migration {
             check: None,
             previous: None,
             left: None,
-            switches: Switches::NONE,
+            changes: ChangeLimiter::NONE,
             since: Instant::ZERO,
             received_at: now,
             copy: Vec::new(),
@@ -97,7 +97,7 @@ impl Migration {
 
     /// Processes a packet from another address. Returns the route if the session returns there at
     /// once. `current` is the session's route and whether it is validated.
-    pub(super) fn on_elsewhere(
+    pub(super) fn on_off_path_packet(
         &mut self,
         packet: &OpenedPacket<'_>,
         (current, is_proved): (Route, bool),
@@ -125,7 +125,7 @@ impl Migration {
         let is_port = current.span(Route::of(packet.arrival)) == Span::Port;
         // Same host, so the copies reach no third party.
         let pto = if is_port {
-            packet.pto.min(PORT_PATIENCE)
+            packet.pto.min(PORT_SILENCE)
         } else {
             packet.pto
         };
@@ -145,8 +145,8 @@ impl Migration {
     /// Returns whether another change is allowed: one per second, and eight per minute unless the
     /// current address is silent.
     fn may_move(&self, now: Instant, pto: Duration) -> bool {
-        let is_silent = now >= self.received_at + pto.saturating_mul(SILENCE);
-        self.switches.are_spaced(now) && (is_silent || self.switches.are_few(now))
+        let is_silent = now >= self.received_at + pto.saturating_mul(SILENCE_PTOS);
+        self.changes.are_spaced(now) && (is_silent || self.changes.are_few(now))
     }
 
     /// Processes a response from the session's address: the peer is still there.
@@ -176,18 +176,18 @@ impl Migration {
     }
 
     /// Moves the session from `from` to `to`, which is validated.
-    pub(super) fn leave(
+    pub(super) fn move_to(
         &mut self,
         now: Instant,
         (from, was_proved): (Route, bool),
         (to, pto): (Route, Duration),
     ) {
-        self.switches.note(now);
-        let is_settled = now.saturating_since(self.since) >= SETTLED;
+        self.changes.note(now);
+        let is_settled = now.saturating_since(self.since) >= SETTLED_SPAN;
         if was_proved && (is_settled || self.previous.is_none()) {
             self.previous = Some(Previous {
                 route: from,
-                until: now + RETURN,
+                until: now + RETURN_SPAN,
                 pace: Pace::IDLE,
             });
         }
@@ -204,7 +204,7 @@ impl Migration {
     fn move_on(&mut self, now: Instant, from: Route, pto: Duration) {
         self.candidate = None;
         self.check = None;
-        self.left = Some((from, now + pto.saturating_mul(PARTING)));
+        self.left = Some((from, now + pto.saturating_mul(COPY_PTOS)));
         self.since = now;
         self.received_at = now;
     }
@@ -213,8 +213,8 @@ impl Migration {
     fn give_up(&mut self, now: Instant) {
         self.candidate = self
             .candidate
-            .filter(|candidate| !candidate.challenge.is_over(now));
-        self.check = self.check.filter(|check| !check.is_over(now));
+            .filter(|candidate| !candidate.challenge.is_expired(now));
+        self.check = self.check.filter(|check| !check.is_expired(now));
         self.previous = self.previous.filter(|previous| now < previous.until);
         self.left = self.left.filter(|(_, until)| now < *until);
     }
@@ -227,13 +227,13 @@ impl Migration {
         pto: Duration,
     ) -> Option<([u8; 8], Option<Route>)> {
         if let Some(candidate) = &mut self.candidate
-            && candidate.takes_challenge(now)
+            && candidate.take_challenge(now)
         {
-            let token = candidate.challenge.ask(now, generator, pto);
+            let token = candidate.challenge.transmit(now, generator, pto);
             return Some((token, Some(candidate.route)));
         }
         let check = self.check.as_mut().filter(|check| check.is_due(now))?;
-        Some((check.ask(now, generator, pto), None))
+        Some((check.transmit(now, generator, pto), None))
     }
 
     /// Copies a datagram if another address must receive it too: the candidate, if it is a new port
@@ -242,7 +242,7 @@ impl Migration {
     pub(super) fn copy(&mut self, now: Instant, datagram: &[u8]) -> bool {
         let len = u64::try_from(datagram.len()).unwrap_or(u64::MAX);
         let to = if let Some(candidate) = &mut self.candidate {
-            candidate.takes_copy(now, len).then_some(candidate.route)
+            candidate.take_copy(now, len).then_some(candidate.route)
         } else {
             let left = self.left.filter(|(_, until)| now < *until);
             left.map(|(route, _)| route)
@@ -275,14 +275,14 @@ impl Migration {
     }
 
     /// Returns whether the state can be freed.
-    pub(super) fn is_over(&mut self, now: Instant) -> bool {
+    pub(super) fn is_expired(&mut self, now: Instant) -> bool {
         self.give_up(now);
         self.candidate.is_none()
             && self.check.is_none()
             && self.previous.is_none()
             && self.left.is_none()
             && self.copy_to.is_none()
-            && self.switches.are_over(now)
+            && self.changes.are_over(now)
     }
 
     pub(super) const fn memory(&self) -> usize {
@@ -293,7 +293,7 @@ impl Migration {
 /// How long a challenge waits so that a packet to another port can go first. The bytes received
 /// from there may allow only one packet: with a copy of the game's next packet, a NAT rebinding
 /// costs the client no further tick.
-const HOLD: Duration = Duration::from_millis(100);
+const CHALLENGE_HOLD: Duration = Duration::from_millis(100);
 
 const CHALLENGE_LEN: u64 = CHALLENGE_LEN_MAX as u64;
 
@@ -317,7 +317,7 @@ impl Candidate {
         let route = Route::of(packet.arrival);
         let span = current.span(route);
         let first = match span {
-            Span::Port => packet.now + HOLD,
+            Span::Port => packet.now + CHALLENGE_HOLD,
             Span::Host => packet.now,
         };
         Self {
@@ -337,11 +337,11 @@ impl Candidate {
 
     /// Returns whether another address may replace it: it had time to answer once.
     pub(super) fn is_replaceable(&self, now: Instant, pto: Duration) -> bool {
-        self.challenge.is_over(now) || now >= self.since + pto
+        self.challenge.is_expired(now) || now >= self.since + pto
     }
 
     /// Returns whether to send a challenge now, and records it.
-    pub(super) fn takes_challenge(&mut self, now: Instant) -> bool {
+    pub(super) fn take_challenge(&mut self, now: Instant) -> bool {
         let is_sent = self.challenge.is_due(now) && CHALLENGE_LEN <= self.allowance();
         if is_sent {
             self.sent = self.sent.saturating_add(CHALLENGE_LEN);
@@ -350,8 +350,8 @@ impl Candidate {
     }
 
     /// Returns whether to send it a copy of `len` bytes, and records it.
-    pub(super) fn takes_copy(&mut self, now: Instant, len: u64) -> bool {
-        if self.span == Span::Host || self.challenge.is_over(now) {
+    pub(super) fn take_copy(&mut self, now: Instant, len: u64) -> bool {
+        if self.span == Span::Host || self.challenge.is_expired(now) {
             return false;
         }
         // Reserve the bytes of a challenge that is due.
@@ -376,14 +376,14 @@ impl Candidate {
 
 /// Least time to wait for a response. The new path may be much slower than the measured one: three
 /// times the PTO of an unknown path, RFC 9000, section 8.2.4, and RFC 9002, section 6.2.2.
-const LIFE: Duration = Duration::from_secs(3);
+const CHALLENGE_LIFE: Duration = Duration::from_secs(3);
 /// The wait in PTOs, if that is longer.
-const PATIENCES: u32 = 3;
+const CHALLENGE_LIFE_PTOS: u32 = 3;
 /// Longest delay before the first retransmission, so that a bad old path does not slow the
 /// challenge of the new one.
-const GAP: Duration = Duration::from_millis(250);
+const RETRANSMIT_DELAY_MAX: Duration = Duration::from_millis(250);
 /// Longest delay between retransmissions.
-const GAP_MAX: Duration = Duration::from_secs(1);
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// Largest packet with a challenge, in bytes: header, type and token, tag.
 pub(in crate::session) const CHALLENGE_LEN_MAX: usize = Header::LEN_MAX + 9 + TAG_LEN;
 
@@ -397,7 +397,7 @@ pub(super) struct Challenge {
     sent_at: Instant,
     next_at: Instant,
     /// When it expires, once sent.
-    over_at: Instant,
+    expires_at: Instant,
 }
 
 impl Challenge {
@@ -407,7 +407,7 @@ impl Challenge {
             tries: 0,
             sent_at: at,
             next_at: at,
-            over_at: at,
+            expires_at: at,
         }
     }
 
@@ -419,16 +419,16 @@ impl Challenge {
     }
 
     pub(super) fn is_due(&self, now: Instant) -> bool {
-        now >= self.next_at && !self.is_over(now)
+        now >= self.next_at && !self.is_expired(now)
     }
 
     /// Returns whether it expired unanswered.
-    pub(super) fn is_over(&self, now: Instant) -> bool {
-        self.tries > 0 && now >= self.over_at
+    pub(super) fn is_expired(&self, now: Instant) -> bool {
+        self.tries > 0 && now >= self.expires_at
     }
 
     /// Records a transmission and returns the token.
-    pub(super) fn ask(
+    pub(super) fn transmit(
         &mut self,
         now: Instant,
         generator: &mut Generator,
@@ -441,10 +441,12 @@ impl Challenge {
         });
         if self.tries == 0 {
             self.sent_at = now;
-            self.over_at = now + LIFE.max(pto.saturating_mul(PATIENCES));
+            self.expires_at = now + CHALLENGE_LIFE.max(pto.saturating_mul(CHALLENGE_LIFE_PTOS));
         }
-        let gap = pto.min(GAP).saturating_mul(1 << self.tries.min(16));
-        self.next_at = now + gap.min(GAP_MAX);
+        let gap = pto
+            .min(RETRANSMIT_DELAY_MAX)
+            .saturating_mul(1 << self.tries.min(16));
+        self.next_at = now + gap.min(BACKOFF_MAX);
         self.tries = self.tries.saturating_add(1);
         token
     }
@@ -459,13 +461,13 @@ impl Challenge {
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        (self.tries == 0 || self.next_at < self.over_at).then_some(self.next_at)
+        (self.tries == 0 || self.next_at < self.expires_at).then_some(self.next_at)
     }
 }
 
 /// Limits changes of address.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Switches {
+pub(super) struct ChangeLimiter {
     /// A ring of the last changes.
     times: [Option<Instant>; Self::PER_WINDOW],
     /// Index of the oldest.
@@ -473,7 +475,7 @@ pub(super) struct Switches {
     last: Option<Instant>,
 }
 
-impl Switches {
+impl ChangeLimiter {
     /// Changes per [`Self::WINDOW`]; TWP/1, section 9.
     pub(super) const PER_WINDOW: usize = 8;
     pub(super) const WINDOW: Duration = Duration::from_secs(60);
@@ -569,24 +571,24 @@ mod tests {
 
     #[test]
     fn eight_changes_in_any_minute_and_one_in_any_second() {
-        let mut switches = Switches::NONE;
+        let mut changes = ChangeLimiter::NONE;
         let mut times = Vec::new();
         for millis in (0..200_000).step_by(100) {
             let now = Instant::from_millis(millis);
-            if switches.are_spaced(now) && switches.are_few(now) {
-                switches.note(now);
+            if changes.are_spaced(now) && changes.are_few(now) {
+                changes.note(now);
                 times.push(millis);
             }
         }
         assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= 1_000));
         assert!(times.windows(9).all(|nine| nine[8] - nine[0] >= 60_000));
-        assert_eq!(times.len(), 4 * Switches::PER_WINDOW);
-        assert!(!switches.are_over(Instant::from_millis(200_000)));
-        assert!(switches.are_over(Instant::from_millis(300_000)));
+        assert_eq!(times.len(), 4 * ChangeLimiter::PER_WINDOW);
+        assert!(!changes.are_over(Instant::from_millis(200_000)));
+        assert!(changes.are_over(Instant::from_millis(300_000)));
     }
 
     #[test]
-    fn twp_f2_strangers_get_32_at_once_and_32_a_second() {
+    fn twp_f2_unknown_addresses_get_a_burst_of_32_and_32_a_second() {
         let mut pace = Pace::IDLE;
         let mut now = Instant::from_millis(5_000);
         let mut granted = 0;

@@ -104,7 +104,7 @@ fn at(millis: u64) -> Instant {
 
 /// What is given up for elders that left before it and come after its first part.
 #[test]
-fn u9_elders_that_come_late_push_out_what_is_then_not_called_delivered() {
+fn u9_late_older_messages_evict_one_that_is_not_reported_delivered() {
     // Eight short ones, and one of 58 fragments.
     for (elders, len) in [(8, 2_000), (1, 58 * 1_120)] {
         for (channel, leaves) in [0, 1]
@@ -152,7 +152,7 @@ fn u9_elders_that_come_late_push_out_what_is_then_not_called_delivered() {
 
 /// The receiver's process stands still longer than it keeps parts.
 #[test]
-fn u9_what_is_too_old_when_its_last_part_comes_is_not_called_delivered() {
+fn u9_messages_completed_too_late_are_not_reported_delivered() {
     for leaves in [Leaves::Once, Leaves::UntilDeadline] {
         for (millis, is_delivered) in [(1_999, true), (2_000, false)] {
             let mut pair = Pair::new();
@@ -169,7 +169,7 @@ fn u9_what_is_too_old_when_its_last_part_comes_is_not_called_delivered() {
 
 /// A copy of what was put together is acknowledged: the acknowledgement of the first may be lost.
 #[test]
-fn u9_a_repeat_of_what_was_put_together_is_acknowledged_and_of_what_was_given_up_never() {
+fn u9_duplicates_of_complete_messages_are_acknowledged_of_abandoned_not() {
     let mut pair = Pair::new();
     pair.send_ours(0, Leaves::UntilDeadline);
     pair.send_ours(0, Leaves::UntilDeadline);

@@ -197,7 +197,7 @@ const ROOM_OF_ONE: Room = Room {
 };
 
 #[test]
-fn twp_m1_a_second_under_way_changes_nothing() {
+fn twp_m1_a_second_of_latency_changes_nothing() {
     let faults = Faults {
         loss: 100_000,
         duplication: 100_000,
@@ -236,7 +236,7 @@ fn twp_m2_nothing_is_lost_on_a_clean_path() {
 }
 
 #[test]
-fn a_quiet_session_gives_its_memory_back_and_goes_on() {
+fn an_idle_outbox_releases_its_memory_and_continues() {
     let faults = Faults {
         loss: 200_000,
         duplication: 0,
@@ -276,7 +276,7 @@ fn a_quiet_session_gives_its_memory_back_and_goes_on() {
 }
 
 #[test]
-fn twp_m5_every_lost_fragment_is_sent_again_with_its_header() {
+fn twp_m5_every_lost_fragment_is_retransmitted_with_its_header() {
     for (channel, longest) in [(2, 150_000), (4, 64 << 10)] {
         let mut generator = Seed::from_number(5).generator(0);
         let faults = Faults {
@@ -371,7 +371,7 @@ fn twp_m6_ids_agree_after_a_hundred_thousand_messages() {
 }
 
 #[test]
-fn twp_m7_a_reader_that_stops_stops_its_sender_and_resumes_it_by_reading() {
+fn twp_m7_a_stalled_reader_blocks_its_sender_until_it_reads() {
     let world = Seed::from_number(7).generator(1);
     let mut pipe = Pipe::new(&table(), 0, CLEAN, world);
     let window = table().receive_window(256 << 10);

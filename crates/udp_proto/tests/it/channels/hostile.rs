@@ -87,7 +87,7 @@ fn twp_m4_unreliable_reassembly_stays_inside_its_budget() {
 }
 
 #[test]
-fn twp_m4_the_ninth_message_and_the_one_over_budget_push_out_the_oldest() {
+fn twp_m4_the_ninth_message_and_the_one_over_budget_evict_the_oldest() {
     let data = [7; FRAGMENT_LEN];
     let mut inbox = inbox();
     for id in 0..9 {
@@ -121,7 +121,7 @@ fn twp_m4_the_ninth_message_and_the_one_over_budget_push_out_the_oldest() {
 }
 
 #[test]
-fn twp_m4_a_fragment_pushes_out_the_oldest_other_message_and_not_its_own() {
+fn twp_m4_a_fragment_evicts_the_oldest_other_message() {
     let data = [7; FRAGMENT_LEN];
     let mut inbox = inbox();
     let fragments = (0..1)
@@ -330,7 +330,7 @@ fn a_message_over_its_channels_limit_ends_the_session() {
 }
 
 #[test]
-fn unreliable_messages_that_nobody_reads_make_place_for_newer_ones() {
+fn unread_unreliable_messages_yield_to_newer_ones() {
     let mut inbox = inbox();
     for number in 0..5_000_u32 {
         let message = number.to_be_bytes().repeat(25);

@@ -139,7 +139,7 @@ fn twp_m4_sequenced_reassembly_shares_the_budget_of_unreliable_ones() {
 }
 
 #[test]
-fn twp_m1_an_unordered_message_does_not_wait_for_those_before_it() {
+fn twp_m1_an_unordered_message_does_not_wait_for_earlier_ones() {
     let data = [7; FRAGMENT_LEN];
     let mut inbox = inbox(0);
     take(&mut inbox, &frame(UNORDERED, 2, None, b"two")).unwrap();
@@ -206,7 +206,7 @@ fn twp_m7_memory_for_unordered_data_is_bounded_whatever_its_form() {
 }
 
 #[test]
-fn twp_m7_an_unordered_reader_that_stops_stops_its_sender_and_resumes_it() {
+fn twp_m7_a_stalled_unordered_reader_blocks_its_sender() {
     let faults = Faults {
         loss: 0,
         duplication: 0,
@@ -235,7 +235,7 @@ fn twp_m7_an_unordered_reader_that_stops_stops_its_sender_and_resumes_it() {
 
 /// The queue drops thousands of messages before a number leaves: what leaves is not far ahead.
 #[test]
-fn twp_m6_what_is_dropped_in_a_sequenced_queue_takes_no_number() {
+fn twp_m6_messages_dropped_in_a_sequenced_queue_take_no_number() {
     let faults = Faults {
         loss: 0,
         duplication: 0,

@@ -66,7 +66,7 @@ fn at(millis: u64) -> Instant {
 }
 
 #[test]
-fn u9_what_is_lost_is_sent_again_until_the_deadline_and_expired_half_a_second_later() {
+fn u9_lost_messages_are_retransmitted_until_the_deadline() {
     for (channel, len) in [(0, 20), (0, 0), (0, 2_500), (1, 20), (1, 2_500)] {
         let mut outbox = outbox();
         insist(&mut outbox, Instant::ZERO, channel, &vec![7; len]);
@@ -103,7 +103,7 @@ fn u9_what_is_lost_is_sent_again_until_the_deadline_and_expired_half_a_second_la
 }
 
 #[test]
-fn u9_a_message_that_may_come_again_has_a_number() {
+fn u9_a_retransmittable_message_has_a_number() {
     let mut outbox = outbox();
     insist(&mut outbox, Instant::ZERO, 0, b"xyz");
     insist(&mut outbox, Instant::ZERO, 1, b"xyz");
@@ -117,7 +117,7 @@ fn u9_a_message_that_may_come_again_has_a_number() {
 }
 
 #[test]
-fn u9_an_acknowledgement_of_any_copy_delivers_once_and_nothing_is_sent_again() {
+fn u9_an_acknowledged_copy_delivers_once_and_stops_retransmission() {
     for late_ms in [10, 90, 599] {
         let mut outbox = outbox();
         insist(&mut outbox, Instant::ZERO, 0, &[7; 2_000]);
@@ -144,7 +144,7 @@ fn u9_an_acknowledgement_of_any_copy_delivers_once_and_nothing_is_sent_again() {
 }
 
 #[test]
-fn u9_a_reliable_lead_goes_before_what_is_sent_again() {
+fn u9_reliable_first_precedes_retransmissions() {
     let mut outbox = outbox();
     insist(&mut outbox, Instant::ZERO, 0, b"again");
     for content in packet(&mut outbox, Instant::ZERO) {
@@ -161,7 +161,7 @@ fn u9_a_reliable_lead_goes_before_what_is_sent_again() {
 }
 
 #[test]
-fn u9_a_probe_brings_what_is_sent_again_where_nothing_reliable_is_in_flight() {
+fn u9_a_probe_retransmits_if_nothing_reliable_is_in_flight() {
     let mut outbox = outbox();
     insist(&mut outbox, Instant::ZERO, 0, b"again");
     let first = packet(&mut outbox, Instant::ZERO);
@@ -178,7 +178,7 @@ fn u9_a_probe_brings_what_is_sent_again_where_nothing_reliable_is_in_flight() {
 
 /// 100 times what the queue holds, none of it acknowledged.
 #[test]
-fn u9_what_is_kept_to_be_sent_again_stays_inside_the_queues_limit() {
+fn u9_kept_messages_stay_within_the_queue_limit() {
     let mut outbox = outbox();
     let (mut contents, mut most) = (Vec::new(), 0);
     for number in 0..1_000 {
@@ -214,7 +214,7 @@ fn u9_what_is_kept_to_be_sent_again_stays_inside_the_queues_limit() {
 /// A message is of use for less long than the one before it, and its time is over when that leaves: it does
 /// not go with it, and is told of as what it is.
 #[test]
-fn u9_a_message_that_is_too_old_when_its_turn_comes_does_not_leave() {
+fn u9_an_expired_message_is_not_sent() {
     for is_repeated in [false, true] {
         let mut outbox = outbox();
         let mut send = |ttl: u64, byte: u8| {
@@ -244,7 +244,7 @@ fn u9_a_message_that_is_too_old_when_its_turn_comes_does_not_leave() {
 }
 
 #[test]
-fn u9_what_is_1_024_numbers_behind_is_not_sent_again_and_never_called_delivered() {
+fn u9_messages_1_024_numbers_behind_are_not_retransmitted() {
     let mut outbox = outbox();
     insist(&mut outbox, Instant::ZERO, 0, b"x");
     let first = packet(&mut outbox, Instant::ZERO);

@@ -51,7 +51,7 @@ fn content(channel: u8, message: u64, fragment: u16) -> Content {
 
 /// A probe goes out beside what it repeats, and both may be late.
 #[test]
-fn a_fragment_is_sent_again_when_every_packet_with_it_is_lost_and_none_arrived() {
+fn a_fragment_is_retransmitted_once_every_packet_with_it_is_lost() {
     let lone = content(0, 0, 0);
     let start = |probes: usize| {
         let mut outbox = outbox(&[reliable(0)]);
@@ -185,7 +185,7 @@ fn a_frame_that_fits_only_without_its_length_takes_the_whole_room() {
 }
 
 #[test]
-fn what_was_lost_goes_first_and_then_what_has_priority() {
+fn lost_frames_go_first_and_then_by_priority() {
     let mut outbox = outbox(&[reliable(7), reliable(1), ChannelConfig::unreliable()]);
     outbox.send(Instant::ZERO, ChannelId(0), &[0; 10]).unwrap();
     outbox.send(Instant::ZERO, ChannelId(1), &[1; 10]).unwrap();

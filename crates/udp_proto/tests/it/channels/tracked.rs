@@ -50,7 +50,7 @@ fn told(outbox: &mut Outbox) -> Vec<MessageOutcome> {
 }
 
 #[test]
-fn u9_what_counts_as_lost_is_lost_half_a_second_later_and_delivered_where_it_was_only_late() {
+fn u9_a_lost_message_is_reported_lost_half_a_second_later() {
     for (late_ms, outcome) in [
         (499, MessageOutcome::Delivered),
         (500, MessageOutcome::Lost),
@@ -77,7 +77,7 @@ fn u9_what_counts_as_lost_is_lost_half_a_second_later_and_delivered_where_it_was
 
 /// F1 and F3 of `MpGameServer`: a fragment is sent again, and the message is told of once.
 #[test]
-fn u9_a_reliable_message_is_delivered_once_all_of_it_arrived_however_often_it_was_sent() {
+fn u9_a_reliable_message_is_delivered_once_complete() {
     for channel in [2, 3] {
         let mut outbox = outbox();
         track(&mut outbox, Instant::ZERO, channel, 5);

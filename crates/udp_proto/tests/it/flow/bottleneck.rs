@@ -41,7 +41,7 @@ fn measure((rate, round_trip, queue): (u64, u64, u64)) -> (u64, Duration) {
 }
 
 #[test]
-fn sim_b3_bulk_fills_a_bottleneck_and_a_game_beside_it_waits_no_more_than_50_ms() {
+fn sim_b3_bulk_fills_a_bottleneck_and_delays_a_game_by_at_most_50_ms() {
     for rate in [60_000, 250_000, 1_000_000] {
         for round_trip in [20, 60, 200] {
             for queue in [100, 400] {
@@ -93,7 +93,7 @@ fn sim_b3_two_flows_share_a_bottleneck_and_neither_collapses() {
 
 /// A path that becomes longer for good looks like one with a queue. It is believed in the end.
 #[test]
-fn sim_b3_a_longer_path_is_taken_for_what_it_is_within_half_a_minute() {
+fn sim_b3_a_longer_path_is_recognised_within_half_a_minute() {
     let mut lane = Lane::new(1, 1, &config(), path((250_000, 30, 200)));
     lane.run(10_000, &[0]);
     let [up, down] = path((250_000, 130, 200));

@@ -72,7 +72,7 @@ fn sim_after_an_outage_the_former_rate_is_back_in_two_round_trips_and_a_second()
 
 /// A path that takes a third of what is sent, and one that lets through two of each three seconds.
 #[test]
-fn sim_a_path_with_too_little_room_is_braked_still() {
+fn sim_a_congested_path_still_reduces_the_rate() {
     for is_narrow in [true, false] {
         let link = near(20);
         let mut lane = Lane::new(40, 1, &config(), [link, link]);

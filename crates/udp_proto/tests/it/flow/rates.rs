@@ -49,7 +49,7 @@ fn realtime_rate_and_realtime_burst_hold_for_unreliable_and_for_urgent_reliable_
 }
 
 #[test]
-fn what_waits_for_the_rate_leaves_as_soon_as_it_may_and_tells_what_aged() {
+fn rate_limited_messages_are_sent_when_due_and_expiry_is_reported() {
     let mut config = config();
     config.realtime_rate = NonZeroU32::new(12_000).unwrap();
     config.realtime_burst = 1_452;
@@ -105,7 +105,7 @@ fn send_rate_max_and_endpoint_send_rate_max_cap_all_that_leaves() {
 }
 
 #[test]
-fn sim_b3_a_path_that_loses_a_third_halves_the_rate_and_gives_it_back() {
+fn sim_b3_a_third_of_loss_halves_the_rate_until_it_ends() {
     let lossy = LinkConfig::default()
         .with_delay(Duration::from_millis(20))
         .with_loss(Loss::Bernoulli(Chance::percent(35)));
@@ -138,7 +138,7 @@ fn sim_b3_a_path_that_loses_a_third_halves_the_rate_and_gives_it_back() {
 }
 
 #[test]
-fn a_path_that_answers_no_more_halves_the_rate_at_once_and_bulk_begins_anew() {
+fn a_silent_path_halves_the_rate_and_resets_the_window() {
     let mut lane = Lane::new(5, 1, &config(), near());
     lane.play(3_000, &[0]);
     assert!(lane.stats(0).congestion_window > 12_000);

@@ -44,7 +44,7 @@ fn sim_b5_a_megabyte_takes_a_second_where_the_round_trip_is_50_ms() {
 
 /// The replaced system sends again after a second.
 #[test]
-fn sim_b6_at_a_tenth_of_loss_99_of_100_reliable_messages_come_within_200_ms() {
+fn sim_b6_at_10_percent_loss_99_percent_arrive_within_200_ms() {
     let mut all = Vec::new();
     for seed in 0..5 {
         let link = LinkConfig::default()

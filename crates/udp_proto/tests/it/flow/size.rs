@@ -25,7 +25,7 @@ fn mtu(lane: &Lane) -> u16 {
 }
 
 #[test]
-fn u14_mtu_search_finds_what_each_way_carries() {
+fn u14_mtu_search_finds_the_mtu_of_each_direction() {
     assert_eq!(Mtu::MAX.get(), 1_500 - 48);
     assert!(Mtu::MIN.get() <= 1_280 - 48, "the least link of IPv6");
     for (up, ours) in [
@@ -106,7 +106,7 @@ fn u14_a_black_hole_costs_little_and_is_tried_again_after_a_minute() {
 }
 
 #[test]
-fn u14_a_search_that_ended_below_the_top_is_made_again_after_ten_minutes() {
+fn u14_a_search_below_the_maximum_repeats_after_ten_minutes() {
     let narrow = over_ipv6(1_340);
     let mut lane = Lane::new(4, 1, &searching(), [narrow, narrow]);
     lane.play(4_000, &[]);

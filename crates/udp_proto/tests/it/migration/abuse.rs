@@ -61,7 +61,7 @@ fn flood(line: &mut Line, generator: &mut Generator, cid: &[u8], count: u32) {
 }
 
 #[test]
-fn twp_f2_a_flood_on_a_known_connection_id_leaves_the_true_path_as_it_is() {
+fn twp_f2_a_flood_on_a_known_connection_id_leaves_the_path_unchanged() {
     let (quiet, without) = play(0);
     let (flooded, with) = play(100);
     assert_eq!(with, without, "byte for byte");
@@ -121,7 +121,7 @@ fn claim(line: &mut Line, claim: impl Fn(u32) -> SocketAddr) -> (usize, usize, u
 }
 
 #[test]
-fn a_peer_that_claims_ten_thousand_addresses_costs_one_place_and_no_more_than_he_sent() {
+fn ten_thousand_claimed_addresses_cost_one_candidate_and_no_amplification() {
     let (_, _, honest) = claim(&mut Line::new(42), |_| address(CLIENT));
     let mut line = Line::new(42);
     let (sent, came, most) = claim(&mut line, stranger);
@@ -167,7 +167,7 @@ fn an_answer_moves_a_session_only_with_the_token_and_from_the_address_that_was_a
 
 /// An answer from where the session is says that nothing has moved.
 #[test]
-fn a_peer_that_answers_from_where_it_was_does_not_move() {
+fn a_response_from_the_current_address_cancels_the_move() {
     let mut line = Line::new(44);
     let (mut rogue, theirs) = rogue_session(&mut line);
     let ping = rogue.packet(&ping(60));
@@ -286,7 +286,7 @@ fn a_busy_session_that_has_moved_gives_the_memory_back() {
 
 /// An address of one's own for each packet is no way round the inbound limits.
 #[test]
-fn b9_a_peer_that_changes_his_address_is_held_to_the_same_limits() {
+fn b9_a_peer_that_changes_address_keeps_its_inbound_limits() {
     let mut config = Config::default();
     config.inbound.packets = 100;
     config.inbound.packets_burst = 50;
@@ -310,7 +310,7 @@ fn b9_a_peer_that_changes_his_address_is_held_to_the_same_limits() {
 /// Who sees a packet and can forge its source knows the connection id. What he sends does not open, and
 /// takes nothing from the player until it is sixteen times what a player may send.
 #[test]
-fn twp_f2_forged_packets_from_a_sessions_own_address_take_nothing_from_it() {
+fn twp_f2_forged_packets_from_the_sessions_address_take_none_of_its_limits() {
     for each_tick in [10, 130] {
         let mut line = Line::with(50, Config::for_server(), |listen| listen);
         let (session, _) = line.join(1);

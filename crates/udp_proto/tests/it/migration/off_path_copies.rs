@@ -130,7 +130,7 @@ impl Race {
 /// The schedule of T5: he wins every race for 8 s but for one a second, so that the session returns
 /// and he moves it 8 times; then he falls silent with the session at his address.
 #[test]
-fn twp_t5_a_copier_who_falls_silent_holds_a_session_until_the_next_true_packet() {
+fn twp_t5_a_silent_attacker_holds_a_session_until_the_next_packet() {
     let mut race = Race::new(31);
     let (client, thief) = (race.line.client.at, own(1));
     let mut moves = 0;
@@ -158,7 +158,7 @@ fn twp_t5_a_copier_who_falls_silent_holds_a_session_until_the_next_true_packet()
 
 /// From another address of his each second: the session does not forget where its peer was before.
 #[test]
-fn twp_t5_a_copier_of_many_addresses_holds_a_session_no_longer() {
+fn twp_t5_an_attacker_with_many_addresses_holds_a_session_no_longer() {
     let mut race = Race::new(32);
     let client = race.line.client.at;
     let mut moves = 0;
@@ -174,7 +174,7 @@ fn twp_t5_a_copier_of_many_addresses_holds_a_session_no_longer() {
 /// After more than a minute nothing is returned to freely; and where the limit of a minute is reached
 /// too, it does not hold an address that nobody is heard at.
 #[test]
-fn twp_t5_not_even_a_copier_of_patience_locks_the_true_path_out() {
+fn twp_t5_a_patient_attacker_cannot_block_the_path() {
     let mut race = Race::new(33);
     let client = race.line.client.at;
     race.run(70_000, Copier::Wins(own(100)), own(100));
@@ -195,7 +195,7 @@ fn twp_t5_not_even_a_copier_of_patience_locks_the_true_path_out() {
 /// Copies with a victim's address for their source: at any moment the victim was sent no more than
 /// came in his name, whether he is at another port of the player's host or elsewhere.
 #[test]
-fn twp_t5_a_victim_is_sent_no_more_than_came_from_his_address() {
+fn twp_t5_a_victim_gets_no_more_than_was_sent_in_its_name() {
     let mut race = Race::new(34);
     let client = race.line.client.at;
     let neighbour = SocketAddr::new(client.ip(), 9);
@@ -228,7 +228,7 @@ fn twp_t5_a_victim_is_sent_no_more_than_came_from_his_address() {
 
 /// He wins each race, with the source of somebody who does not answer.
 #[test]
-fn twp_t5_who_does_not_answer_gets_no_session() {
+fn twp_t5_a_silent_victim_gets_no_session() {
     for victim in [own(1), SocketAddr::from(([203, 0, 113, 9], 77))] {
         let mut race = Race::new(35);
         let client = race.line.client.at;

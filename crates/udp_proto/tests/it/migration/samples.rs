@@ -13,7 +13,7 @@ const NEW: Duration = Duration::from_millis(100);
 /// A telephone on two networks speaks by the slower one from now on, and hears by the faster one what
 /// was sent there before the server moved: half of such a round trip is the old path's.
 #[test]
-fn twp_t4_packets_from_before_a_move_do_not_measure_the_path_behind_it() {
+fn twp_t4_packets_from_before_a_migration_give_no_samples() {
     let mut link = Link::new(41, Config::default(), |_, _| false);
     let home = link.line.client.at;
     let roamed = address("198.51.100.20:4100");

@@ -23,7 +23,7 @@ fn lossy(one_way: u64, percent: u32) -> LinkConfig {
 /// From a wireless network of 20 ms, by way of a second without any, to a mobile one: the old way's
 /// probe timeouts say nothing of how long an answer takes on the new one.
 #[test]
-fn twp_t4_a_way_many_times_as_long_as_the_old_one_is_moved_to() {
+fn twp_t4_a_session_migrates_to_a_much_longer_path() {
     for one_way in [40, 60, 70, 80, 100, 150, 300, 600] {
         for (number, new) in (0..).zip(NEW) {
             let mut game = Game::new(Seed::from_number(number), link(10));
@@ -47,7 +47,7 @@ fn twp_t4_a_way_many_times_as_long_as_the_old_one_is_moved_to() {
 
 /// A client that says nothing but that it is there: one packet of that is worth a challenge.
 #[test]
-fn twp_t4_an_idle_session_moves_to_a_longer_way_with_its_next_packet() {
+fn twp_t4_an_idle_session_migrates_to_a_longer_path() {
     for (number, new) in (0..).zip(NEW) {
         let mut nat = Nat::new(Seed::from_number(number), link(10));
         nat.scene.run(10_000);
@@ -68,7 +68,7 @@ fn twp_t4_an_idle_session_moves_to_a_longer_way_with_its_next_packet() {
 /// Whoever comes from a way that was so bad that probe timeouts are two seconds, to one that loses a third:
 /// challenges are sent again as soon as on any new way.
 #[test]
-fn sim_twp_t4_a_bad_way_makes_no_challenge_slow() {
+fn sim_twp_t4_a_bad_old_path_does_not_delay_challenges() {
     let mut soon = 0;
     for seed in 0..60 {
         let mut game = Game::new(Seed::from_number(seed), link(150));

@@ -114,7 +114,7 @@ impl Play {
 }
 
 #[test]
-fn sim_twp_t8_a_client_is_told_within_a_second_in_each_pattern_of_traffic() {
+fn sim_twp_t8_a_client_detects_a_restart_within_a_second() {
     for step in STEPS {
         for away in AWAY {
             let told = LENS.map(|len| {
@@ -132,7 +132,7 @@ fn sim_twp_t8_a_client_is_told_within_a_second_in_each_pattern_of_traffic() {
 
 /// The server gave the session up meanwhile.
 #[test]
-fn sim_twp_t8_a_client_that_was_paused_for_half_a_minute_hears_on_its_return() {
+fn sim_twp_t8_a_client_paused_for_30_s_detects_a_restart() {
     for step in STEPS {
         let told = LENS.map(|len| {
             let mut play = Play::new(step, (len, step));
@@ -147,7 +147,7 @@ fn sim_twp_t8_a_client_that_was_paused_for_half_a_minute_hears_on_its_return() {
 
 /// Each player sends 20 bytes at 20 Hz; the server is away for 0.3 s and answers 1,000 lost sessions a second.
 #[test]
-fn sim_twp_t8_a_thousand_players_of_a_killed_server_are_told_within_two_seconds() {
+fn sim_twp_t8_a_thousand_clients_detect_a_restart_within_2_s() {
     let mut scene = scene(77);
     let players: Vec<_> = (0..1_000)
         .map(|player| {

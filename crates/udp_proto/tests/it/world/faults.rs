@@ -229,7 +229,7 @@ fn has(row: Row, (a, b): &(Level, Level)) -> bool {
 }
 
 #[test]
-fn each_two_levels_of_two_axes_come_together_in_a_row() {
+fn every_pair_of_fault_levels_shares_a_row() {
     let rows = rows();
     for (a, b) in pairs() {
         assert!(rows.iter().any(|row| has(*row, &(a, b))), "{a:?} {b:?}");

@@ -5,7 +5,7 @@ use wire::Seed;
 
 use super::faults::rows;
 use super::storm::Storm;
-use crate::harness::{Log, Peer, ReportedWindow};
+use crate::harness::{Log, LogEntry, Peer};
 
 /// Of every datagram, event and message of each row of the fault matrix, with its time. Whoever
 /// changes what an endpoint sends or when writes down here what the test found.
@@ -43,8 +43,8 @@ fn mix(storm: &mut Storm, end: Handle<Peer>) -> usize {
     let mut lines = Vec::new();
     for (at, what) in told {
         let text = match what {
-            ReportedWindow::Event => format!("{:?}", events.next().unwrap()),
-            ReportedWindow::Message => format!("{:?}", messages.next().unwrap()),
+            LogEntry::Event => format!("{:?}", events.next().unwrap()),
+            LogEntry::Message => format!("{:?}", messages.next().unwrap()),
         };
         lines.push(format!("{} {text}", at.as_nanos()));
     }
