@@ -111,14 +111,13 @@ use selecting::Selecting;
 use start::{check, endpoint, label_limits, networks_of, table};
 use turned_away::TurnedAwayCounts;
 
-/// A node of the mesh; a [`wire::Machine`] that speaks to [`Leg`]s.
+/// A node of the mesh; a [`wire::Machine`] whose peers are [`Leg`]s.
 ///
-/// It owns no socket, clock or thread. Its driver opens the mesh socket and names it
-/// [`SocketId::MESH`]; every other socket is opened at the node's [`Command`], and its name told
-/// by [`Outcome::Opened`]. Datagrams come and go with the socket's name and the address at the
-/// other end.
+/// It owns no socket, clock or thread. Its driver opens the mesh socket as [`SocketId::MESH`].
+/// Every other socket is opened at the node's [`Command`] and named by [`Outcome::Opened`]. Each
+/// datagram is identified by its socket and the remote address.
 pub struct Node<P: Provider> {
-    /// What the node is and allows; its games are taken out.
+    /// The configuration, without its games.
     config: Config,
     /// Games over UDP in force; see `games_in_force`. Flows and ports name them by their index.
     games: Vec<Game>,
@@ -126,27 +125,27 @@ pub struct Node<P: Provider> {
     /// Sessions with other nodes.
     endpoint: Endpoint<P>,
     generator: Generator,
-    /// Of the first shard, which all flows of this node itself end at.
+    /// The data plane of the first shard; all local flows end there.
     plane: DataPlane<P::Aead>,
     /// The other shards.
     shards: Shards<P::Aead>,
-    /// Of the links that are up, what labels are given out by.
+    /// Label admission of each link that is up.
     gates: LinkTable<LinkGate>,
     peers: Peers,
-    /// With whom there are to be links.
+    /// Which neighbours to keep links with.
     selecting: Selecting,
-    /// What all nodes say of themselves, and how it spreads.
+    /// Link state and its distribution.
     gossip: Gossip<P>,
     penalties: Penalties,
-    /// Far ends that are not reached directly.
+    /// Relays for sessions with peers that are not reached directly.
     detours: Detours,
-    /// Datagrams that came before their flows were opened.
+    /// Datagrams that arrived before their flows were opened.
     early: EarlyDatagrams,
-    /// What we measure to each neighbour.
+    /// Measurements of the link to each neighbour.
     reports: BTreeMap<NodeId, LinkReport>,
     known_routes: KnownRoutes,
     path_sets: BTreeMap<LinkId, PathSet<P::Aead>>,
-    /// Labels to be given back.
+    /// Labels to release.
     releases: Releases,
     flows: FlowTable<P::Aead>,
     ports: Ports,
@@ -156,16 +155,16 @@ pub struct Node<P: Provider> {
     edges: Edges,
     #[cfg(feature = "tcp")]
     tunnels: Option<Box<tunnels::Tunnels>>,
-    /// What neighbours are told of signed documents, and tell.
+    /// Exchange of signed documents with neighbours.
     config_news: ConfigNews,
-    /// Flows that players may open.
+    /// Limits new flows of players.
     newcomers: TokenBucket,
     commands: VecDeque<(CommandId, Command)>,
-    /// What each command that is not completed is for.
+    /// The purpose of each incomplete command.
     pending: BTreeMap<CommandId, Pending>,
     next_command: u64,
     next_request: u64,
-    /// Names sealers.
+    /// Id of the next sealer.
     next_serial: u32,
     events: VecDeque<Event>,
     /// One sealed packet.
@@ -174,13 +173,13 @@ pub struct Node<P: Provider> {
     message: Vec<u8>,
     ticks: u64,
     tick_at: Instant,
-    /// When the node itself, its endpoint aside, has something to do.
+    /// The deadline of the node's own timers, without those of its endpoint.
     wake_at: Instant,
-    /// Whether courses are to be looked at.
+    /// Whether [`run_paths`](Self::run_paths) is due.
     paths_dirty: bool,
-    /// When they last were: at most once a millisecond, whatever comes of it.
+    /// The last run; runs are at least [`PATHS_MIN_INTERVAL`] apart.
     paths_run_at: Option<Instant>,
-    /// Whether this node keeps up.
+    /// Detects that this node does not keep up.
     overload: OverloadDetector,
     stats: NodeStats,
     now: Instant,
@@ -201,11 +200,11 @@ enum Pending {
 }
 
 impl<P: Provider> Node<P> {
-    /// Makes a node that holds `identity`; it dials its bootstrap list at once.
+    /// Makes a node that holds `identity`. It dials its bootstrap list at once.
     ///
     /// # Errors
     ///
-    /// [`NewError`] where the provider has no randomness or the configuration breaks a bound.
+    /// [`NewError`] if the provider has no randomness or the configuration breaks a bound.
     pub fn new(
         mut config: Config,
         identity: Identity,
@@ -279,7 +278,8 @@ impl<P: Provider> Node<P> {
         Ok(node)
     }
 
-    /// Takes one datagram of a socket, decrypting it in place. Bad ones are counted and dropped.
+    /// Takes one datagram of a socket and decrypts it in place. Invalid ones are counted and
+    /// dropped.
     pub fn handle_datagram(&mut self, now: Instant, arrival: Arrival<Leg>, datagram: &mut [u8]) {
         let now = self.advance(now);
         let Leg { socket, address } = arrival.peer;
@@ -337,8 +337,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Takes the wall clock, which lifts the versions of our records, and which signed documents begin and end by:
-    /// before the first call none is taken.
+    /// Sets the wall clock. It raises the versions of own records and decides which signed
+    /// documents are valid; before the first call none is.
     pub fn set_unix_time(&mut self, now: Instant, unix: UnixTime) {
         let now = self.advance(now);
         self.unix = Some((now, unix));
@@ -365,7 +365,7 @@ impl<P: Provider> Node<P> {
                     ecn: transmit.ecn,
                 });
             }
-            // Frames of shards behind what sessions say: they come from strangers as well.
+            // Frames of shards follow session packets, since strangers send frames as well.
             if let Some(transmit) = self.pop_touched(buf) {
                 return Some(transmit);
             }
@@ -404,12 +404,12 @@ impl<P: Provider> Node<P> {
         Some(self.endpoint.poll_timeout().map_or(own, |due| due.min(own)))
     }
 
-    /// Returns the id that others know this node by.
+    /// Returns the node's id.
     pub const fn id(&self) -> NodeId {
         self.own
     }
 
-    /// Returns what else was counted.
+    /// Returns the node's counters.
     pub const fn stats(&self) -> &NodeStats {
         &self.stats
     }
@@ -419,7 +419,7 @@ impl<P: Provider> Node<P> {
         self.endpoint.stats()
     }
 
-    /// Keeps time from going back: a late clock is a fault of the driver's.
+    /// Keeps time monotonic; the driver must not pass an earlier time.
     fn advance(&mut self, now: Instant) -> Instant {
         debug_assert!(now >= self.now, "time went back");
         self.watch_for_stalls(now);
@@ -442,7 +442,7 @@ impl<P: Provider> Node<P> {
         self.commands.push_back((id, command));
     }
 
-    /// Queues a message to a neighbour; false where it has no session or its queue is full.
+    /// Queues a message to a neighbour. Returns false if it has no session or its queue is full.
     fn send(&mut self, now: Instant, link: LinkId, channel: ChannelId, message: &[u8]) -> bool {
         let Some(session) = self.peers.session(link) else {
             return false;
@@ -454,13 +454,13 @@ impl<P: Provider> Node<P> {
         is_sent
     }
 
-    /// Runs what comes each 100 ms.
+    /// Runs the periodic work, every [`TICK_INTERVAL`].
     fn on_tick(&mut self, now: Instant) {
         self.tick_at = now + TICK_INTERVAL;
         self.ticks = self.ticks.wrapping_add(1);
         self.watch_queues(now);
         self.run_detours(now);
-        // Where there are many, once a second is often enough.
+        // In a large mesh, once a second is enough.
         if self.selecting.has_news && !self.selecting.is_choosing {
             self.learn_peers(now);
         }
@@ -490,7 +490,7 @@ impl<P: Provider> Node<P> {
         self.paths_dirty = true;
     }
 
-    /// Looks at all courses, sends the probes that are due, and sets the clock for what is next.
+    /// Runs all path sets, sends the probes that are due, and sets the next deadline.
     fn run_paths(&mut self, now: Instant) {
         self.paths_dirty = false;
         self.paths_run_at = Some(now);
@@ -526,7 +526,7 @@ impl<P: Provider> core::fmt::Debug for Node<P> {
 /// The channels of `udp_proto`'s default table.
 const UNRELIABLE: ChannelId = ChannelId(0);
 const RELIABLE: ChannelId = ChannelId(1);
-/// Least time between two looks at the courses.
+/// Minimum time between two runs of the path sets.
 const PATHS_MIN_INTERVAL: Duration = Duration::from_millis(1);
-/// Time between two beats.
+/// Time between two ticks.
 const TICK_INTERVAL: Duration = Duration::from_millis(100);

@@ -1,9 +1,9 @@
-//! When a degraded route has cost so much that its flow leaves it at once.
+//! Detects when a degraded route has cost so much that its flow leaves it at once.
 //!
-//! Most spells of delay are over in seconds, and who leaves for each of them changes routes for
-//! nothing. So what counts is what the spell has cost so far: its excess times its length. A route
-//! that is much worse is left soon, one that is a little worse later. And a flow learns: where the
-//! route it left was as good as any a few seconds after, it waits for more the next time.
+//! Most delay spikes end within seconds, so leaving at each would cause needless route changes. The
+//! detector accumulates the excess delay over time: a much worse route is left soon, a slightly
+//! worse one later. If an abandoned route recovers within seconds, the threshold rises for the next
+//! time.
 
 use core::time::Duration;
 
@@ -13,18 +13,18 @@ use super::{Candidate, ChoiceConfig};
 use crate::cost::Cost;
 use crate::routes::Path;
 
-/// What a flow knows of the spell that its route is in, and of those before.
+/// The excess of the current degradation, and the false alarms before it.
 #[derive(Clone, Debug)]
 pub(super) struct DegradationDetector {
-    /// When the window being judged began, and when it ends.
+    /// Begin and end of the current window.
     window: (Instant, Instant),
     /// Bad windows in a row.
     windows: u8,
-    /// What was missed in them, in 0.1 ms times milliseconds.
+    /// Excess of those windows, in 0.1 ms × ms.
     accumulated_excess: u64,
-    /// The route left last for being degraded, until when its return counts.
+    /// The last abandoned route, and until when its recovery counts as a false alarm.
     left: Option<(Path, Instant)>,
-    /// Times it was left for nothing, in thousandths, at this time; they fade.
+    /// False alarms in thousandths at this time; they decay.
     false_alarms: (u32, Instant),
 }
 
@@ -39,8 +39,8 @@ impl DegradationDetector {
         }
     }
 
-    /// Judges the window that ended, if one did, by how much worse than the best the route was;
-    /// `None` where it was good. Returns whether it is to be left.
+    /// Evaluates a finished window by how much worse than the best the route was; `None` if it was
+    /// good. Returns whether to leave the route.
     pub(super) fn is_due(
         &mut self,
         now: Instant,
@@ -62,23 +62,23 @@ impl DegradationDetector {
         self.windows = self.windows.saturating_add(1);
         self.accumulated_excess = self.accumulated_excess.saturating_add(more);
         let factor = u64::from(self.false_alarms(now, config)).saturating_add(1_000);
-        // 0.1 ms times seconds times thousandths are 0.1 ms times milliseconds.
+        // 0.1 ms × s × thousandths is 0.1 ms × ms.
         let worth = u64::from(config.escape_worth.units()).saturating_mul(factor);
         self.windows >= config.escape_windows && self.accumulated_excess >= worth
     }
 
-    /// Forgets the spell: it is over, or its route was left.
+    /// Ends the current degradation: it is over, or the route was left.
     pub(super) const fn reset(&mut self) {
         self.windows = 0;
         self.accumulated_excess = 0;
     }
 
-    /// Takes down that `path` was left for being degraded.
+    /// Records that `path` was left because it was degraded.
     pub(super) fn on_left(&mut self, now: Instant, path: Path) {
         self.left = Some((path, now + RETURN));
     }
 
-    /// Looks whether the route that was left is as good as the best again.
+    /// Checks whether the abandoned route is as good as the best again.
     pub(super) fn check_abandoned(
         &mut self,
         now: Instant,
@@ -102,14 +102,14 @@ impl DegradationDetector {
         }
     }
 
-    /// Times it was left for nothing, in thousandths.
+    /// The decayed number of false alarms, in thousandths.
     fn false_alarms(&self, now: Instant, config: &ChoiceConfig) -> u32 {
         let (sum, at) = self.false_alarms;
         super::faded(sum, now.saturating_since(at), config.regret_half_life)
     }
 }
 
-/// How soon a route must be good again for having been left for nothing.
+/// How soon an abandoned route must recover to count as a false alarm.
 const RETURN: Duration = Duration::from_secs(15);
-/// Longest time that one look stands for: who was not asked for longer has seen nothing.
+/// Maximum length of a window; a longer gap has no observations.
 const WINDOW_MAX: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! Which links a node tells of.
+//! Which links a node advertises in link state.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -11,26 +11,27 @@ use crate::link_state::NEIGHBOURS_MAX;
 use crate::measure::LinkReport;
 use crate::splitmix;
 
-/// The neighbours that a node tells of: those whose links last.
+/// The neighbours that a node advertises: those with lasting links.
 ///
-/// Each change of the list costs every node of the mesh some 1,500 bytes, with the link record that follows, what
-/// comes twice, headers and acknowledgements. So links of trials do not come to stand in it, changes wait for each other, and who is gone
-/// stands in it, as down, until there is something else to say, or for [`GONE_MAX`].
+/// Each change costs every node of the mesh about 1,500 bytes, with the following link record,
+/// duplicates, headers and acknowledgements. So trial links are not advertised, changes are spaced,
+/// and a lost neighbour stays listed as down until the next change, or for [`GONE_MAX`].
 #[derive(Debug, Default)]
 pub(super) struct AdvertisedLinks {
     nodes: BTreeMap<NodeId, Presence>,
     changed_at: Option<Instant>,
-    /// Changes since few links were listed.
+    /// Changes since there were fewer than [`FEW`] links.
     changes: u32,
-    /// Another at each node: where all begin together, their lists do not change together for ever.
+    /// Different at each node, so that nodes that start together do not stay in step.
     lottery: u64,
 }
 
-/// Whether one of them has a session.
+/// Whether a neighbour has a session.
 #[derive(Clone, Copy, Debug)]
 enum Presence {
     Here,
-    /// It has none since then; whether one of both ended it because it chose others.
+    /// It has had none since then. `has_parted` is set if an end closed it to choose other
+    /// neighbours.
     Gone {
         since: Instant,
         has_parted: bool,
@@ -54,12 +55,12 @@ impl AdvertisedLinks {
         }
     }
 
-    /// Lists all of them, as is done where there are few.
+    /// Advertises all links; used in small meshes.
     pub(super) fn set_all(&mut self, nodes: impl Iterator<Item = NodeId>) {
         self.nodes = nodes.map(|node| (node, Presence::Here)).collect();
     }
 
-    /// Takes note that one of both ended the session with a node because it chose others.
+    /// Records that an end closed the session with a node to choose other neighbours.
     pub(super) fn on_parted(&mut self, now: Instant, node: NodeId) {
         if let Some(presence @ Presence::Here) = self.nodes.get_mut(&node) {
             *presence = Presence::Gone {
@@ -69,7 +70,7 @@ impl AdvertisedLinks {
         }
     }
 
-    /// Takes the links there are now, in a mesh of `known` nodes.
+    /// Updates the list from the current links, in a mesh of `known` nodes.
     pub(super) fn update(&mut self, now: Instant, known: usize, links: &BTreeMap<NodeId, LinkAge>) {
         for (node, presence) in &mut self.nodes {
             *presence = match *presence {
@@ -114,7 +115,7 @@ impl AdvertisedLinks {
         } else {
             self.changes.saturating_add(1)
         };
-        // Who is chosen takes the place of a guest; of guests those who stand here keep theirs.
+        // A chosen neighbour replaces an inbound one; inbound ones that are listed stay.
         let advertised = &self.nodes;
         let is_held = |node: &NodeId| advertised.get(node).is_some_and(Presence::is_here);
         new.extend(links.iter().filter(|(node, _)| is_held(node)));
@@ -123,9 +124,10 @@ impl AdvertisedLinks {
         self.nodes = first.map(|(node, _)| (*node, Presence::Here)).collect();
     }
 
-    /// Time between a change and the next: 10 s, then four times as much after each, until all lists together cost
-    /// each node 6 kB a second, should all change for ever; half less or more by lot. So a node that begins has
-    /// its neighbours known soon, and a mesh of which all begin together is calm within minutes.
+    /// Time between two changes: 10 s, then four times as long after each, until all lists together
+    /// would cost each node 6 kB a second if all kept changing; randomised by half either way. So a
+    /// new node's neighbours are known soon, and a mesh whose nodes start together settles within
+    /// minutes.
     fn spacing(&self, known: usize, changed_at: Instant) -> Duration {
         let known = u32::try_from(known).unwrap_or(u32::MAX);
         let calm = SPACING_MIN.max(SPACING_EACH.saturating_mul(known));
@@ -142,12 +144,12 @@ impl AdvertisedLinks {
         self.nodes.contains_key(node)
     }
 
-    /// Whether so many are listed that others need not be told of at once.
+    /// Whether enough links are listed that new ones can wait.
     pub(super) fn is_settled(&self) -> bool {
         self.nodes.values().filter(|of| of.is_here()).count() >= FEW
     }
 
-    /// What is told of them; `reports` has what is measured.
+    /// The report of each listed link; `reports` holds the measured ones.
     fn reports(&self, reports: &BTreeMap<NodeId, LinkReport>) -> BTreeMap<NodeId, LinkReport> {
         let report = |node, presence: &Presence| match presence {
             Presence::Gone {
@@ -171,7 +173,7 @@ impl Presence {
 }
 
 impl<P: Provider> Node<P> {
-    /// Renews the list and returns what link state is to say of each link in it.
+    /// Updates the list and returns the report of each advertised link.
     pub(super) fn list_links(&mut self, now: Instant) -> BTreeMap<NodeId, LinkReport> {
         if !self.selecting.is_choosing {
             let carrying = self.reports.keys().copied();
@@ -201,19 +203,19 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// Time between the first two changes. Chosen a third of [`LASTING`]: what has lasted long enough to be told of
-/// waits for at most a third of that again.
+/// Time between the first two changes: a third of [`LASTING`], which a lasting link waits at most
+/// in addition.
 const SPACING_MIN: Duration = Duration::from_secs(10);
-/// Time between changes for each node of the mesh: 1,500 bytes for each change of one of so many lists are 6.25 kB a
-/// second. Of 1,000 nodes what is renewed anyway costs some 17 kB, of the 25 of goal G1.
+/// Time between changes for each node of the mesh: one 1,500-byte change per list is 6.25 kB a
+/// second. Periodic renewal costs 17 kB of goal G1's 25 kB with 1,000 nodes.
 const SPACING_EACH: Duration = Duration::from_millis(240);
-/// The same while few links are listed.
+/// Time between changes while few links are listed.
 const QUICK: Duration = Duration::from_secs(1);
-/// While fewer links than that are listed and up, others need not have stood for long.
+/// With fewer listed links up, a link need not last before it is listed.
 const FEW: usize = 8;
-/// Time for which a link has stood before it is listed.
+/// Age at which a link is listed.
 const LASTING: Duration = Duration::from_secs(30);
-/// Time for which who is gone stays in the list, where nothing else changes it.
+/// How long a lost neighbour stays listed without another change.
 const GONE_MAX: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
@@ -266,7 +268,7 @@ mod tests {
         for (changes, known) in changes.iter_mut().zip([100, 1_000]) {
             let (mut advertised, mut links) = ten();
             for now in 100..700 {
-                // Each second a link comes, another has stood for 30 s, and one goes.
+                // Each second one link begins, one turns 30 s old, and one ends.
                 let newest = u8::try_from(now % 150).unwrap() + 20;
                 links.insert(id(newest), up(now));
                 links.retain(|node, link| {
@@ -290,7 +292,7 @@ mod tests {
         let mut links: BTreeMap<_, _> = (0..10).map(|number| (id(number), up(0))).collect();
         let mut changed = Vec::new();
         for now in 0..2_400 {
-            // Each second there is something to say.
+            // Each second there is a change to advertise.
             let newest = u8::try_from(now % 150).unwrap() + 20;
             links.insert(id(newest), up(now));
             links.retain(|node, link| {
@@ -347,7 +349,7 @@ mod tests {
         advertised.on_parted(at(1), id(3));
         for now in 1..5 {
             advertised.update(at(now), 100, &links);
-            // It comes too late to be the reason.
+            // It is too late to be the reason.
             advertised.on_parted(at(now), id(4));
             assert_eq!(
                 reported(&advertised),
@@ -375,7 +377,7 @@ mod tests {
         advertised.update(at(0), 100, &links);
         assert_eq!(advertised.nodes.len(), NEIGHBOURS_MAX);
         assert!((60..100).all(|number| advertised.contains(&id(number))));
-        // Who is chosen later comes before guests that stand in it; other guests do not.
+        // A neighbour chosen later replaces listed inbound ones; other inbound ones do not.
         let guests = |advertised: &AdvertisedLinks| {
             (0..60).filter(|of| advertised.contains(&id(*of))).count()
         };

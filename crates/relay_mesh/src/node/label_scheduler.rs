@@ -1,4 +1,4 @@
-//! Which flows a path is asked for labels for, and which of them first.
+//! Which flows a path requests labels for, and in which order.
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -12,13 +12,13 @@ use crate::path_setup::PathSetup;
 use crate::path_watch::PathState;
 use crate::route_request::FLOWS_MAX;
 
-/// A flow that may be asked for.
+/// A flow that a path may request a label for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LabelRequest {
     pub(super) flow: FlowId,
-    /// Whether it is somebody's for sure.
+    /// Whether its player's address is proved.
     pub(super) is_proved: bool,
-    /// Whether its mode wants a second path.
+    /// Whether its mode keeps a second path ready.
     pub(super) is_warm: bool,
 }
 
@@ -31,9 +31,10 @@ impl LabelRequest {
 }
 
 impl<A> PathSet<A> {
-    /// The path that others wait for: where packets go or shall go after a failure, as long as one of `flows`
-    /// has no label there. None where it has not even one to probe it and another is proved, or a set-up of it
-    /// failed.
+    /// The path that gets its labels first after a failure, if one of `flows` has none there.
+    ///
+    /// `None` if one of its set-ups failed, or if it has no probe label yet and another path is
+    /// proved.
     pub(super) fn priority_path(
         &self,
         now: Instant,
@@ -47,16 +48,17 @@ impl<A> PathSet<A> {
         (is_wanted && flows.any(|flow| !path.bound.contains_key(&flow))).then_some(path.id)
     }
 
-    /// The path beside which no other is asked for anything, not even to be tried: the one that packets go on by
-    /// after a failure, until all have their labels there. So a thousand flows move by requests for them alone.
+    /// The path that alone may request labels, if it answers probes: no other path is set up until
+    /// it has all labels. So a thousand flows move by requests for that path alone.
     pub(super) fn exclusive_path(&self, now: Instant, priority_path: Option<u8>) -> Option<u8> {
         let path = self.path(priority_path?)?;
         let answers = path.is_watched() && path.watch.state(now) == PathState::Good;
         answers.then_some(path.id)
     }
 
-    /// Takes note of whom the path in use has no label for, the first of whom is waited for; returns those
-    /// that are to look elsewhere, as it has given none for long: none while it gives them one after the other.
+    /// Updates since when the oldest flow has no label on the active path. Returns the stranded
+    /// flows, which may use other paths: all without a label, if the path has granted none for
+    /// [`UNBOUND_MAX`] or its set-ups failed [`TRIES`] times; otherwise none.
     pub(super) fn update_unbound_flows(
         &mut self,
         now: Instant,
@@ -96,12 +98,12 @@ impl<A> PathSet<A> {
         stranded
     }
 
-    /// Flows that a path is to be asked for now, those first that have no other way. They have neither a label
-    /// there nor a set-up.
+    /// Flows to request labels for on `path` now, those without another path first. None of them
+    /// has a label or a pending set-up there.
     ///
-    /// The path in use is asked for all. Those that look elsewhere are asked for on any other, strangers on the one
-    /// that stands by; and besides, others get labels of what is proved: those that stand by, and that packets
-    /// move to.
+    /// The active path requests labels for all flows. Any other path requests them for stranded
+    /// flows, but for unproved ones only if it is the spare. Proved flows also get labels on warm
+    /// paths.
     pub(super) fn missing(
         &self,
         path: &PathEntry,
@@ -132,7 +134,7 @@ impl<A> PathSet<A> {
             .collect()
     }
 
-    /// Paths that are only spare ones, while flows wait for labels on the path in use and none of them looks elsewhere.
+    /// Spare paths that wait, while flows wait for labels on the active path and none is stranded.
     pub(super) fn deferred_spares(&self, stranded: &BTreeSet<FlowId>) -> Vec<u8> {
         let in_use = self.current.and_then(|id| self.path(id));
         let is_awaited = in_use.is_some_and(|path| path.unbound_since.is_some());
@@ -145,8 +147,10 @@ impl<A> PathSet<A> {
         spares.map(|path| path.id).collect()
     }
 
-    /// Takes out of `idle` those paths by which flows go that the one in use has no label for, and no path
-    /// before it in the list: as many as leave room for `coming` others.
+    /// Removes from `idle` every path that still carries a flow with no label on the active path.
+    ///
+    /// A flow that an earlier path in the list also carries does not count. At most as many paths
+    /// are kept as leave room for `coming` new ones within [`PATHS_MAX`].
     pub(super) fn retain_fallback_paths(&self, now: Instant, idle: &mut Vec<u8>, coming: usize) {
         let kept = self.paths.len().saturating_sub(idle.len());
         let mut room = PATHS_MAX.saturating_sub(kept).saturating_sub(coming);
@@ -174,17 +178,17 @@ impl<A> PathSet<A> {
 }
 
 impl PathEntry {
-    /// Whether a flow lacks a label, and so many set-ups failed, one after the other, or it has waited for so long,
-    /// that such flows are to look elsewhere.
+    /// Whether flows without a label may use other paths: if [`TRIES`] set-ups failed in a row, or
+    /// one has waited for [`UNBOUND_MAX`].
     pub(super) fn is_short(&self, now: Instant) -> bool {
         self.unbound_since.is_some_and(|(_, since)| {
             self.failures >= TRIES || now.saturating_since(since) >= UNBOUND_MAX
         })
     }
 
-    /// How to divide what a path is asked for among requests: for half as many flows after each failure, so that
-    /// a node with room for some gives it; and the probe's label by itself after one, so that no flow's shortage
-    /// makes the path one of which nothing is known.
+    /// Divides `flows` into requests, of half as many flows after each failure, so that a node with
+    /// little room can grant some. After a failure the probe label is requested alone, so that a
+    /// shortage of flow labels does not leave the path unmeasured.
     pub(super) fn batches<'a>(
         &self,
         mut flows: &'a [FlowId],
@@ -201,14 +205,14 @@ impl PathEntry {
     }
 }
 
-/// How long a path waits that would only be a spare one where nobody wants a second path at all times. Where it is one
-/// because the path in use has just died, that is known by then, and flows move by requests for them alone.
+/// How long a spare path waits before it is set up, if no flow keeps a second path ready. If the
+/// active path has just died, that is known by then.
 pub(super) const SPARE_AFTER: Duration = Duration::from_millis(500);
-/// How long a flow waits for a label on the path in use before any other is asked for one: two round trips, and as
-/// many for those before it, to relays that are 500 ms away and back.
+/// How long a flow waits for a label on the active path before it is stranded: two round trips, and
+/// two for the flows before it, with relays at 500 ms of RTT.
 const UNBOUND_MAX: Duration = Duration::from_secs(2);
-/// After a failure, how long spare paths wait for the labels of the one that packets go on by: four round
-/// trips, two for the first 64 flows and two for all others, by relays that are 250 ms away and back.
+/// How long spare paths wait for the labels of the new path after a failure: four round trips (two
+/// for the first 64 flows, two for all others) with relays at 250 ms of RTT.
 pub(super) const FAILOVER_PRIORITY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -284,7 +288,7 @@ mod tests {
                 .is_empty()
         );
         assert_eq!(path_set.update_unbound_flows(at(2_000), &requests), both);
-        // The first has its label, or is gone: it is waited for the next from now on.
+        // The first has its label or has ended; the next one waits from now on.
         assert!(
             path_set
                 .update_unbound_flows(at(2_001), &requests[1..])
@@ -293,7 +297,7 @@ mod tests {
         path_set.paths[0].failures = TRIES;
         assert_eq!(path_set.update_unbound_flows(at(2_002), &requests), both);
         assert!(path_set.paths[0].is_short(at(2_002)));
-        // Nobody lacks one any more, and what failed counts no more either.
+        // If no flow lacks a label, earlier failures no longer count.
         assert!(path_set.update_unbound_flows(at(2_003), &[]).is_empty());
         assert!(!path_set.paths[0].is_short(at(9_000)));
         assert_eq!(path_set.paths[0].failures, 0);
@@ -351,7 +355,7 @@ mod tests {
             [FlowId::PROBE],
             "another is tried"
         );
-        // Those that look elsewhere: a stranger on the spare path alone.
+        // Stranded flows; an unproved one uses the spare path only.
         let stranded = BTreeSet::from([FlowId(1), FlowId(3)]);
         let proved = [FlowId::PROBE, FlowId(1)];
         assert_eq!(asked(&path_set, 1, None, &stranded), proved);

@@ -1,5 +1,5 @@
-//! Paths that take longer than their links are said to: somebody on them says less than is true, or
-//! holds up what it carries.
+//! Detects paths that are slower than link state says: a node on them reports too low a cost, or
+//! delays traffic.
 
 use core::time::Duration;
 
@@ -8,10 +8,10 @@ use wire::Instant;
 use crate::cost::Cost;
 use crate::routes::Path;
 
-/// What one course holds against paths whose own probes refute link state.
+/// Mismatches between link state and the probes of one set's paths.
 ///
-/// A link that changed is told within seconds, and its median within 15 s; so what link state says is
-/// refuted once a path took longer for half a minute without a break.
+/// A changed link is published within seconds, and its median follows within 15 s. So link state is
+/// wrong about a path that was slower for [`PROOF`] without a break.
 #[derive(Debug, Default)]
 pub(super) struct LinkStateAudit {
     /// At most [`PATHS_MAX`].
@@ -21,23 +21,23 @@ pub(super) struct LinkStateAudit {
 #[derive(Debug)]
 struct CostMismatch {
     path: Path,
-    /// Since when it takes longer; `None` where it did not for a while.
+    /// Since when it is slower.
     since: Option<Instant>,
-    /// Since when it does not.
+    /// Since when it matches link state.
     matching_since: Option<Instant>,
-    /// By how much.
+    /// By how much it is slower.
     excess: Cost,
-    /// Until when it costs that much more.
+    /// Until when `excess` is added to its cost.
     until: Instant,
-    /// How often it was refuted.
+    /// How often a mismatch was proved.
     times: u32,
-    /// When something was last learnt of it.
+    /// The last observation.
     seen: Instant,
 }
 
 impl LinkStateAudit {
-    /// Takes what a path costs by link state, the price of loss left out, and what its probes take;
-    /// returns whether that refutes it now.
+    /// Compares a path's advertised cost, without the price of loss, with its measured one. Returns
+    /// whether this proves a new mismatch.
     pub(super) fn observe(
         &mut self,
         now: Instant,
@@ -62,7 +62,7 @@ impl LinkStateAudit {
         }
         entry.seen = now;
         if !is_longer {
-            // What it is said to cost is what it costs. For a moment, whoever lies may say so, too.
+            // A short match proves nothing: a node may report the true cost for a moment.
             let matching_since = *entry.matching_since.get_or_insert(now);
             if now.saturating_since(matching_since) >= RECOVERED_AFTER {
                 (entry.since, entry.until) = (None, entry.until.min(now));
@@ -85,7 +85,7 @@ impl LinkStateAudit {
         true
     }
 
-    /// What a path costs more than link state says.
+    /// The amount to add to a path's advertised cost.
     pub(super) fn excess(&self, now: Instant, path: &Path) -> Cost {
         let mut entry = self.list.iter().filter(|entry| now < entry.until);
         entry
@@ -116,29 +116,29 @@ impl LinkStateAudit {
     }
 }
 
-/// How much longer a path may take than it is said to; also in percent. Chosen so that who tells the truth is not
-/// refuted on lines that change, with 3 ms of jitter and 1 % of loss
-/// (`sim_pgx6_who_tells_the_truth_is_not_refuted`), and that a lie which is not found out costs no more than that.
+/// Tolerated excess, also in percent. True reports on links with 3 ms of jitter and 1 % of loss
+/// stay below it (`sim_pgx6_who_tells_the_truth_is_not_refuted`), and a lie that stays below costs
+/// no more.
 const MARGIN: Cost = Cost::from_millis(15);
 const MARGIN_PERCENT: u16 = 25;
-/// How long it must take longer: twice the 15 s after which half of the 30 s that a link is measured by, and so
-/// their median, is of the time since it changed.
+/// How long a path must be slower: twice the 15 s after which half of a link's 30 s measurement
+/// window, and so its median, is newer than the change.
 const PROOF: Duration = Duration::from_secs(30);
-/// How long it must not, for that to be over: chosen longer than a moment of truth between two lies, and shorter
-/// than [`PROOF`].
+/// How long a path must match before the mismatch ends. Longer than a moment of truth between two
+/// lies, and shorter than [`PROOF`].
 const RECOVERED_AFTER: Duration = Duration::from_secs(10);
-/// Time without a look after which what was seen before is no part of a proof: chosen as that of 25 looks, which
-/// come each 200 ms while the path's probes are answered.
+/// Gap after which earlier observations no longer count: 25 observations, which are 200 ms apart
+/// while probes are answered.
 const STALE_AFTER: Duration = Duration::from_secs(5);
-/// How long it costs more; twice as long each time. Chosen so that who goes on as before has half a minute and
-/// then none for ten: 5 % of the time, and then less.
+/// First duration of the excess, doubled each time. A node that continues is used for half a minute
+/// in ten: 5 % of the time, and then less.
 const FIRST: Duration = Duration::from_secs(600);
-/// Times that it is doubled: chosen so that it ends at 16 times [`FIRST`], two hours and two thirds.
+/// Maximum number of doublings: 16 times [`FIRST`], about 2.7 hours.
 const DOUBLINGS: u32 = 4;
-/// Time after which nothing is held against it any more: chosen six times [`FIRST`].
+/// Time after which a mismatch is forgotten: six times [`FIRST`].
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(3_600);
-/// Paths remembered: chosen eight times as many as a course has at a time. With three relays each, they take less
-/// than 8 KiB.
+/// Paths remembered: eight times as many as a set has. With three relays each, they take less than
+/// 8 KiB.
 const PATHS_MAX: usize = 32;
 
 #[cfg(test)]
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(audit.excess(at(200), &path(1)), Cost::from_millis(100));
         assert_eq!(audit.excess(at(200), &path(2)), Cost::ZERO);
         assert_eq!(audit.excess(at(761), &path(1)), Cost::ZERO);
-        // Taken up again and refuted again, it is out for twice as long.
+        // If it is used and refuted again, the excess lasts twice as long.
         assert_eq!(
             looks(&mut audit, 800..840, 160),
             [800],
@@ -201,7 +201,7 @@ mod tests {
             found.extend(looks(&mut audit, round * 25 + 24..round * 25 + 25, 60));
         }
         assert_eq!(found, [30]);
-        // And what nobody looked at for long is no proof.
+        // Observations before a long gap do not count.
         let mut audit = LinkStateAudit::default();
         assert_eq!(looks(&mut audit, 0..3, 160), NEVER);
         assert_eq!(looks(&mut audit, 1_200..1_203, 160), NEVER);

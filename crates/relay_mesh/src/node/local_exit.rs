@@ -1,4 +1,4 @@
-//! Players whose exit is their entry: carried from the game's port to its server, without a mesh.
+//! Flows whose exit is their own entry: forwarded from the game's port to its server on this node.
 
 use core::net::SocketAddr;
 
@@ -17,7 +17,7 @@ use crate::pieces::DATAGRAM_MAX;
 use crate::ration::ProofState;
 
 impl<P: Provider> Node<P> {
-    /// Opens a flow of a player of this node's to a server of this node's.
+    /// Opens a flow from a local player to a local server.
     pub(super) fn begin_here(
         &mut self,
         now: Instant,
@@ -58,7 +58,7 @@ impl<P: Provider> Node<P> {
         Some(index)
     }
 
-    /// The node at the other end of a flow; this one where it does not leave it.
+    /// The node at the other end of a flow; this node for a local flow.
     pub(super) fn node_of(&self, far: LinkId) -> Option<NodeId> {
         if far == LinkId::OWN {
             return Some(self.own);
@@ -66,21 +66,20 @@ impl<P: Provider> Node<P> {
         self.peers.get(far).map(|peer| peer.node)
     }
 
-    /// The next id of a flow that does not leave this node.
+    /// Allocates the id of a local flow.
     pub(super) const fn next_here_id(&mut self) -> FlowId {
         let next = &mut self.ports.next_here;
         *next = next.saturating_add(1);
         FlowId(*next)
     }
 
-    /// Whether so many sockets are waited for that a driver which does not answer would make us remember
-    /// more and more.
+    /// Whether too many sockets are pending. This bounds memory if the driver does not answer.
     pub(super) fn has_overdue_sockets(&self) -> bool {
         let flows = usize::try_from(self.config.flows_max).unwrap_or(usize::MAX);
         self.pending.len() >= flows.saturating_mul(2)
     }
 
-    /// Takes a datagram of a player whose server is this node's.
+    /// Forwards a datagram of a player to a local server.
     pub(super) fn carry_to_server(&mut self, now: Instant, index: u32, datagram: &[u8]) {
         let rate = self.config.flow_rate;
         let is_within = |flow: &mut Flow<P::Aead>| flow.takes(now, rate, datagram.len());
@@ -89,7 +88,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Takes a datagram of a server whose player is this node's.
+    /// Forwards a datagram of a server to a local player.
     pub(super) fn carry_to_player(&mut self, now: Instant, index: u32, datagram: &[u8]) {
         let rate = self.config.flow_rate;
         let is_within =
@@ -99,7 +98,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Says what became of the socket of a flow: to its entry, or to ourselves.
+    /// Reports the outcome of opening a flow's socket to its entry, or to this node.
     pub(super) fn tell_opened(
         &mut self,
         now: Instant,
@@ -120,7 +119,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Whether a datagram is within the flow's rate and no longer than what a mesh would carry.
+    /// Whether a datagram is within the flow's rate and the mesh's maximum length.
     fn touch_here(
         &mut self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! Players whose exit cannot be reached any more, where another exit of their game can.
+//! Moves players to another exit of their game if theirs is unreachable.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -12,12 +12,13 @@ use crate::flow_message::FlowEnd;
 use crate::link::LinkId;
 
 impl<P: Provider> Node<P> {
-    /// Ends the flows of players to a far end of which no path has answered for [`LOST_AFTER`], if no route leads
-    /// there and another exit of their game can be reached: what they say next goes out by that one.
+    /// Ends the players' flows to a remote node if no path has answered for [`LOST_AFTER`], no
+    /// route leads there, and another exit of their game is reachable. Each player's next datagram
+    /// uses that exit.
     ///
-    /// A route that link state shows for a moment does not start the time anew. A server that knows its players by
-    /// more than their addresses, as those of `udp_proto` do, plays on with them; for others they would be gone
-    /// seconds later, with the session between the two nodes.
+    /// A route that link state shows briefly does not reset the time. A server that identifies
+    /// players by more than their addresses, as `udp_proto`'s do, keeps them; for others the
+    /// session between the two nodes would time out seconds later anyway.
     pub(super) fn leave_lost_exit(&mut self, now: Instant, link: LinkId) {
         let Some(path_set) = self.path_sets.get_mut(&link) else {
             return;
@@ -35,13 +36,13 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Returns whether link state shows a route to a far end, or the far end is unknown.
+    /// Whether link state has a route to a remote node, or the node is unknown.
     fn has_route(&mut self, now: Instant, link: LinkId) -> bool {
         let far = self.peers.get(link).map(|peer| peer.node);
         far.is_none_or(|far| self.cost_to(now, far).is_routable())
     }
 
-    /// The flows of players to a far end whose game has an exit that can be reached.
+    /// The flows of players to a remote node whose game has another reachable exit.
     fn players_with_another_exit(&mut self, now: Instant, link: LinkId) -> Vec<u32> {
         let is_players = |index: &u32| {
             let flow = self.flows.get(*index);
@@ -64,7 +65,7 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// How long nobody is moved: what stands still or restarts comes back, and a server that knows players by their
-/// addresses alone loses those that are. With the second or so after which an exit's links are known as down, half
-/// of the 10 s for which sessions of `udp_proto` wait by default.
+/// How long no flow is moved. A paused or restarted exit returns, and a server that identifies
+/// players by address alone loses those that move. With the second until an exit's links are known
+/// as down, it is half of the default 10 s timeout of `udp_proto`'s sessions.
 const LOST_AFTER: Duration = Duration::from_secs(4);

@@ -1,4 +1,4 @@
-//! Paths that failed of late, and until when they are not tried again.
+//! Backoff of paths that failed recently.
 
 use core::time::Duration;
 
@@ -6,9 +6,9 @@ use wire::Instant;
 
 use crate::routes::Path;
 
-/// What one course holds against paths, which are gone by then.
+/// Backoff of one set's failed paths, which are removed by then.
 ///
-/// Another course may find the same path good: its far end, and not a relay, may be what failed.
+/// It is kept for each remote end, since the remote end and not a relay may have failed.
 #[derive(Debug, Default)]
 pub(super) struct PathBackoff {
     /// At most [`ENTRIES_MAX`].
@@ -24,7 +24,8 @@ struct BackoffEntry {
 }
 
 impl PathBackoff {
-    /// Bars a path that failed: for `first`, and twice as long each time it does so again.
+    /// Backs off a path that failed: for `first`, doubled at each further failure up to
+    /// [`LONGEST`].
     pub(super) fn add(&mut self, now: Instant, path: Path, first: Duration) {
         self.list
             .retain(|entry| now < entry.until + FORGOTTEN_AFTER);
@@ -46,32 +47,32 @@ impl PathBackoff {
         });
     }
 
-    /// Whether a path is not to be tried.
+    /// Whether a path is not to be tried yet.
     pub(super) fn is_blocked(&self, now: Instant, path: &Path) -> bool {
         self.list
             .iter()
             .any(|entry| now < entry.until && entry.path == *path)
     }
 
-    /// Whether a path failed so lately that another is the better one to stand by.
+    /// Whether a path failed recently, so that another is the better standby.
     pub(super) fn failed_recently(&self, now: Instant, path: &Path) -> bool {
         let mut entries = self.list.iter();
         entries.any(|entry| now < entry.until + FORGOTTEN_AFTER && entry.path == *path)
     }
 }
 
-/// How long a path is barred that could not be set up, or died.
+/// First backoff of a path that could not be set up, or died.
 pub(super) const FAILED: Duration = Duration::from_secs(1);
-/// How long one that was degraded, where link state knows nothing of it; where it does, its relays
-/// get a bad name for as long.
+/// First backoff of a degraded path that link state does not explain. If it does, the path's relays
+/// are penalised for as long.
 pub(super) const DEGRADED: Duration = Duration::from_secs(15);
-/// The longest bar.
+/// Maximum backoff.
 const LONGEST: Duration = Duration::from_secs(64);
-/// No bar grows for longer.
+/// Maximum number of doublings.
 const DOUBLINGS: u32 = 6;
-/// Good conduct after which a failure no longer counts.
+/// Time without a failure after which earlier ones no longer count.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
-/// Paths remembered: more than a course tries in the time of one bar.
+/// Paths remembered: more than a set tries within one backoff.
 const ENTRIES_MAX: usize = 32;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a path costs: by link state, and by its own probes.
+//! The cost of a path, from link state and from its own probes.
 
 use core::time::Duration;
 
@@ -12,39 +12,39 @@ use crate::cost::{Cost, CostModel, Loss};
 use crate::path_watch::PathState;
 use crate::routes::Path;
 
-/// A path and its prices.
+/// A path and its costs.
 pub(super) struct PathCost {
     pub(super) path: Path,
     pub(super) cost: Cost,
-    /// Whether a relay of it says that it takes no flows any more.
+    /// Whether one of its relays drains.
     pub(super) is_draining: bool,
     recent: Cost,
     loss_price: Cost,
-    /// What it loses by its own probes: as far as they prove it, and as they show it; `None` where
-    /// they are few.
+    /// Loss by its own probes: the proved lower bound, and the observed value. `None` if there are
+    /// too few.
     probed: Option<(Loss, Loss)>,
-    /// What its links lose, by link state.
+    /// Loss of its links by link state.
     advertised: Loss,
     pub(super) standing: DataHealth,
 }
 
-/// What link state says of a path.
+/// A path in link state.
 #[derive(Clone, Copy)]
 pub(super) struct LinkState {
-    /// Unroutable where there is no way.
+    /// Unroutable if there is no route.
     cost: Cost,
-    /// What of it is the price of loss.
+    /// The part of `cost` that is the price of loss.
     loss_price: Cost,
-    /// What is lost on the whole of it.
+    /// Loss of the whole path.
     loss: Loss,
-    /// Whether all its relays may be passed.
+    /// Whether all its relays accept flows.
     may_pass: bool,
-    /// Whether a relay is there that may not be passed: it drains.
+    /// Whether a relay drains.
     pub(super) is_draining: bool,
 }
 
 impl LinkState {
-    /// Looks a path up.
+    /// Looks up a path.
     pub(super) fn of(newest: Option<&Routed>, path: &Path, model: &CostModel) -> Self {
         let Some(Routed { graph, own, .. }) = newest else {
             return Self {
@@ -72,22 +72,22 @@ impl LinkState {
 }
 
 impl LinkState {
-    /// What it costs but for loss.
+    /// The cost without the price of loss.
     pub(super) const fn delay(&self) -> Cost {
         self.cost.less(self.loss_price)
     }
 }
 
 impl<A> PathSet<A> {
-    /// Compares what paths take with what `said` makes of them; returns how many are refuted now.
+    /// Compares measured delays with `advertised` ones. Returns how many paths are refuted now.
     ///
-    /// A path that never took what its links are said to take is refuted soon, and its relays are backed off: no link
-    /// of it has changed since it was set up, or link state has not caught up with the change.
+    /// A path that never matched its advertised delay is refuted early and its relays are backed
+    /// off: either no link has changed since its set-up, or link state is late.
     pub(super) fn refute(&mut self, now: Instant, advertised: impl Fn(&Path) -> Cost) -> u64 {
         let mut count = 0_u64;
         for path in self.paths.iter_mut().filter(|path| path.is_watched()) {
             let measured = path.watch.round_trip().filter(|_| path.watch.is_proved());
-            // While answers stay away nobody knows what it takes.
+            // Without answers the delay is unknown.
             if let Some(measured) = measured.filter(|_| path.watch.state(now) == PathState::Good) {
                 let (advertised, measured) = (advertised(&path.path), from_span(measured));
                 let is_new = self.audit.observe(now, &path.path, advertised, measured);
@@ -102,7 +102,7 @@ impl<A> PathSet<A> {
         count
     }
 
-    /// Takes what each path takes by link state while its probes take no longer than usual.
+    /// Records each path's advertised delay while its probes are as fast as usual.
     pub(super) fn note_delays(&mut self, advertised: impl Fn(&Path) -> Cost) {
         let paths = self.paths.iter_mut().filter(|path| path.is_watched());
         for path in paths.filter(|path| !path.watch.has_grown()) {
@@ -112,8 +112,8 @@ impl<A> PathSet<A> {
 }
 
 impl PathEntry {
-    /// Returns what it cost in the newest 200 ms, where it costs this by link state: more than that if its probes take
-    /// longer and link state has not caught up, or its data takes longer than they do.
+    /// Returns the cost of the newest 200 ms from that by link state: higher if probes are slower
+    /// and link state is late, or if data is slower than probes.
     fn recent(
         &self,
         now: Instant,
@@ -132,8 +132,8 @@ impl PathEntry {
         cost.max(grown).plus(from_span(data))
     }
 
-    /// Takes what a path is said to take and what it takes; returns whether it has never taken what it is said to,
-    /// for [`EARLY_PROOF`]; not again while it counts as failing.
+    /// Whether a path has never matched its advertised delay, for [`EARLY_PROOF`]. Returns true
+    /// once while it counts as failing.
     fn is_refuted_early(&mut self, now: Instant, advertised: Cost, measured: Cost) -> bool {
         let since = *self.proved_at.get_or_insert(now);
         if self.has_fitted || !advertised.is_routable() {
@@ -145,8 +145,8 @@ impl PathEntry {
     }
 }
 
-/// What answers to probes of a path take by link state: they come by the direct way at the latest, and it may be longer
-/// than the path.
+/// The advertised delay of a path's probes. Their answers may take the direct path, which may be
+/// longer.
 pub(super) fn expected(newest: Option<&Routed>, path: &Path, model: &CostModel) -> Cost {
     let direct = Path {
         relays: Vec::new(),
@@ -161,17 +161,17 @@ pub(super) fn expected(newest: Option<&Routed>, path: &Path, model: &CostModel) 
     }
 }
 
-/// Whether a path took so much longer than it is said to that link state cannot be late with that.
+/// Whether the excess is too large to be explained by late link state.
 pub(super) fn is_far_over(advertised: Cost, measured: Cost) -> bool {
     measured > advertised.plus(EARLY_MARGIN.max(advertised.percent(EARLY_MARGIN_PERCENT)))
 }
 
 impl PathCost {
-    /// Adds what the path's own probes say to what link state says.
+    /// Combines link state with the path's own probes.
     ///
-    /// Link state calls a link dead as soon as answers stay away. Where they still come over the
-    /// path in use, or have not stayed away for long, that path is late and not dead; unless a
-    /// relay on it may no longer be passed.
+    /// Link state marks a link as dead as soon as answers are missing. If the active path still
+    /// receives answers, or missed them only briefly, it is late and not dead, unless a relay no
+    /// longer accepts flows.
     pub(super) fn new<A: Aead>(
         now: Instant,
         path_set: &PathSet<A>,
@@ -189,7 +189,7 @@ impl PathCost {
                 (from_span(round_trip), Cost::ZERO)
             }
             _ if path_set.path_backoff.is_blocked(now, &path) => (Cost::UNROUTABLE, Cost::ZERO),
-            // What link state says of it may have been refuted.
+            // Link state may have been refuted for it.
             _ => {
                 let excess = path_set.audit.excess(now, &path);
                 (advertised.cost.plus(excess), advertised.loss_price)
@@ -221,11 +221,10 @@ impl PathCost {
         }
     }
 
-    /// The path as the choice sees it, beside the one in use.
+    /// The path as a candidate of the choice, compared with the active one.
     ///
-    /// The one in use loses what its probes prove. Another has the doubt against it: it loses all
-    /// that its probes show, and where they are few it loses as much as the one in use, unless
-    /// link state knows of less.
+    /// The active path counts with its proved loss, any other with its observed loss. With too few
+    /// probes, another path counts with the active one's loss, unless link state knows of less.
     pub(super) fn offer(&self, in_use: Option<&Self>) -> Candidate<'_> {
         let proved = in_use.map_or(Loss::NONE, Self::proved);
         let is_in_use = in_use.is_some_and(|in_use| in_use.path == self.path);
@@ -253,10 +252,11 @@ pub(super) fn from_span(span: Duration) -> Cost {
     Cost::from_micros(u64::try_from(span.as_micros()).unwrap_or(u64::MAX))
 }
 
-/// How long a new path must take too long: chosen so that colluders are left within 3 s, its first answers included.
+/// How long a new path must be too slow: colluding nodes are left within 3 s, first answers
+/// included.
 const EARLY_PROOF: Duration = Duration::from_millis(1_500);
-/// How much longer than said a path must take to be refuted early, or not to be moved to; also in percent.
+/// Excess at which a path is refuted early, or not moved to; also in percent.
 const EARLY_MARGIN: Cost = Cost::from_millis(40);
 const EARLY_MARGIN_PERCENT: u16 = 50;
-/// Probes decided before their loss counts.
+/// Probes needed before their loss counts.
 const DECIDED_MIN: u32 = 50;

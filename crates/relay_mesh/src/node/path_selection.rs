@@ -1,4 +1,4 @@
-//! Which path packets to a far end take, and when they move.
+//! Selects the path of packets to each remote node, and moves them to another.
 
 use core::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::path_watch::{PathPace, PathState};
 use crate::routes::Path;
 
 impl<P: Provider> Node<P> {
-    /// Makes the course to a far end where there is none; false where there is no session.
+    /// Makes the path set to a remote node if there is none. Returns false without a session.
     pub(super) fn ensure_path_set(&mut self, now: Instant, link: LinkId) -> bool {
         if self.path_sets.contains_key(&link) {
             return true;
@@ -48,7 +48,7 @@ impl<P: Provider> Node<P> {
         true
     }
 
-    /// Looks at one course: what failed, where packets should go, what to set up, what to move.
+    /// Runs one path set: removes failed paths, selects, sets up, and moves.
     pub(super) fn run_path_set(&mut self, now: Instant, link: LinkId) {
         self.end_overdue_setups(now, link);
         self.tell_closes(now, link);
@@ -72,7 +72,8 @@ impl<P: Provider> Node<P> {
             };
             path.watch.set_pace(now, pace);
         }
-        // What either end does not get done itself is no path's fault, unless nothing comes for long.
+        // If either end is overloaded, missing answers fail no path, unless they are missing for
+        // [`SILENT`].
         let is_silent = |path: &PathEntry| {
             let since = path.watch.silent_since();
             since.is_some_and(|since| now.saturating_since(since) >= SILENT)
@@ -82,7 +83,7 @@ impl<P: Provider> Node<P> {
                 path.quality.reset();
             }
         }
-        // The one in use last, so that it is left for none that is dead too.
+        // The active path last, so that packets do not move to another dead path.
         let is_dead = |path: &&PathEntry| {
             let is_dead = path.is_watched() && path.watch.state(now) == PathState::Dead;
             is_dead && (!is_overloaded || is_silent(path))
@@ -107,8 +108,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Gives up the paths of a course that nobody uses. The course itself lives as long as its
-    /// session: its numbers and flow ids must not come again under the session's keys.
+    /// Releases the paths of an unused set. The set lives as long as its session: path numbers and
+    /// flow ids must not repeat under the session's keys.
     fn rest_path_set(&mut self, now: Instant, link: LinkId) {
         let Some(path_set) = self.path_sets.get_mut(&link) else {
             return;
@@ -119,7 +120,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Takes the end of a session with the far end: all flows with it end.
+    /// Handles the end of the session with the remote node: all flows with it end.
     pub(super) fn end_path_set(&mut self, now: Instant, link: LinkId) {
         let Some(path_set) = self.path_sets.remove(&link) else {
             return;
@@ -132,7 +133,7 @@ impl<P: Provider> Node<P> {
             .free_where(|label| label.leads_to(super::flow_table::probe_flow(link)));
     }
 
-    /// Takes the end of the session with a node that paths may pass.
+    /// Handles the end of the session with a node that may be a relay of paths.
     pub(super) fn leave_link(&mut self, now: Instant, link: LinkId, node: NodeId) {
         let hit: Vec<(LinkId, u8)> = self
             .path_sets
@@ -149,10 +150,10 @@ impl<P: Provider> Node<P> {
         self.paths_dirty = true;
     }
 
-    /// Gives a path up for a while; packets go elsewhere at once.
+    /// Backs off a path; packets use another at once.
     ///
-    /// Its relays get a bad name, for all courses, only where another path to the same far end
-    /// carried meanwhile: else the far end may have failed, or this node's own line.
+    /// Its relays are penalised for all sets only if another path to the same remote node worked
+    /// meanwhile. Otherwise the remote node or this node's own line may have failed.
     pub(super) fn fail_path(&mut self, now: Instant, link: LinkId, id: u8) {
         let Some(path_set) = self.path_sets.get_mut(&link) else {
             return;
@@ -197,7 +198,7 @@ impl<P: Provider> Node<P> {
         self.paths_dirty = true;
     }
 
-    /// Lets the choice look at the routes, and keeps the paths that it wants.
+    /// Evaluates the routes, and keeps the paths that the choice needs.
     fn decide(&mut self, now: Instant, link: LinkId) {
         let is_overloaded = self.is_excused(now, link);
         let path_set = self.path_sets.get(&link);
@@ -213,7 +214,7 @@ impl<P: Provider> Node<P> {
         };
         let in_use = path_set.current.and_then(|id| path_set.path(id));
         if is_overloaded && let Some(in_use) = in_use {
-            // Link state says that a relay drains: that is no measurement.
+            // A draining relay is known from link state, not measured.
             let (newest, model) = (self.known_routes.newest(), &self.config.cost);
             if !LinkState::of(newest, &in_use.path, model).is_draining {
                 path_set.decide_at = now + DECIDE;
@@ -230,7 +231,7 @@ impl<P: Provider> Node<P> {
             return;
         };
         path_set.decide_at = now + DECIDE;
-        // The one in use may be no longer among the best.
+        // The active path may no longer be among the best.
         let current = path_set.current.and_then(|id| path_set.path(id));
         let in_use = current.map(|path| path.path.clone());
         let chosen = path_set.choice.current().cloned();
@@ -241,7 +242,7 @@ impl<P: Provider> Node<P> {
         }
         let newest = self.known_routes.newest();
         let model = &self.config.cost;
-        // What answers take is no evidence while this node, or the far end, does not keep up.
+        // Delays prove nothing while this node or the remote node is overloaded.
         let refuted = if is_overloaded {
             0
         } else {
@@ -272,7 +273,7 @@ impl<P: Provider> Node<P> {
             .map(|path_cost| path_cost.offer(in_use))
             .collect();
         if let Some(change) = path_set.choice.decide(now, &offers, &self.penalties) {
-            // A path that is there may have labels of no flow but probes.
+            // A new path may have only a probe label.
             path_set.search_from(now);
             path_set.cause = match change.reason {
                 Reason::First => RouteCause::First,
@@ -288,15 +289,15 @@ impl<P: Provider> Node<P> {
                     .iter()
                     .find(|path_cost| path_cost.path == change.to);
                 if path_set.backoff.remembers(now, &change.to) {
-                    // Whoever held up data before may claim too little again.
+                    // A relay that delayed data before may advertise too low a cost again.
                 } else if now_taken.is_some_and(|to| to.cost < before.cost) {
                     for node in &before.path.relays {
                         self.penalties.on_failure(now, *node);
                     }
                 } else {
-                    // What the far end alone says is held against nobody else.
+                    // A report of the remote end counts for that end only.
                     let path = before.path.clone();
-                    // Its links are still said to be better: a relay holds up what it carries, or drops it.
+                    // Its links still look better in link state: a relay delays or drops data.
                     path_set.backoff.add(now, &path);
                     path_set.path_backoff.add(now, path, path_backoff::DEGRADED);
                 }
@@ -307,7 +308,7 @@ impl<P: Provider> Node<P> {
             .with(link)
             .filter_map(|(_, index)| self.flows.get(index))
             .any(|flow| flow.mode != Mode::Single);
-        // What it shall stand in for is the path in use, until packets move.
+        // The spare must differ from the active path until packets move.
         let in_use = path_set.current.and_then(|id| path_set.path(id));
         let wants_spare = wants_warm
             || now < path_set.suspect_until
@@ -330,13 +331,13 @@ impl<P: Provider> Node<P> {
                 })
                 .map(|path_cost| path_cost.path.clone())
         });
-        // Nobody needs it now where nobody wants a second path at all times.
+        // It can wait if no flow keeps a second path ready.
         let spare_from = if wants_warm { now } else { now + SPARE_AFTER };
         self.keep_paths(now, link, spare_from);
     }
 
-    /// Adds the paths that are wanted and drops those that are not; a new one that would only be a spare one asks
-    /// for nothing before `spare_from`.
+    /// Adds the required paths and drops the others. A new path that is only a spare requests no
+    /// labels before `spare_from`.
     fn keep_paths(&mut self, now: Instant, link: LinkId, spare_from: Instant) {
         let Some(path_set) = self.path_sets.get_mut(&link) else {
             return;
@@ -346,14 +347,14 @@ impl<P: Provider> Node<P> {
         if path_set.previous.is_some_and(|(_, until)| until <= now) {
             path_set.previous = None;
         }
-        // Until the spare path is proved, the one before it stands by.
+        // Until the spare path is proved, the previous one remains the standby.
         let is_proved = |path: &PathEntry| path.is_proved(now);
         let next = spare.as_ref().map(|spare| path_set.find(spare));
         let is_awaited = next.is_some_and(|next| !next.is_some_and(is_proved));
         let stays = path_set.standby.filter(|id| {
             is_awaited && Some(*id) != path_set.current && path_set.path(*id).is_some_and(is_proved)
         });
-        // The way without a relay has labels of all flows: no shortage of some is a reason to give them back.
+        // The direct path has labels of all flows; keep them even if some are short.
         let in_use = path_set.current.and_then(|id| path_set.path(id));
         let is_short = in_use.is_some_and(|path| path.is_short(now));
         let mut idle: Vec<u8> = path_set
@@ -410,7 +411,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Moves packets to the path that is wanted, once it is proved.
+    /// Moves packets to the chosen path once it is proved.
     fn move_if_ready(&mut self, now: Instant, link: LinkId) {
         let Some(path_set) = self.path_sets.get(&link) else {
             return;
@@ -423,14 +424,14 @@ impl<P: Provider> Node<P> {
             return;
         };
         let is_first = path_set.current.is_none();
-        // Those that the path in use carries have their labels; who came since can wait.
+        // Flows on the active path need labels on the new one first; newer flows can wait.
         let carried = path_set.current.and_then(|id| path_set.path(id));
         let mut carried = carried.iter().flat_map(|path| path.bound.keys());
         let is_whole = carried.all(|flow| {
             to.bound.contains_key(flow) || !self.flows.is_wanted_everywhere(now, link, *flow)
         });
         let is_ready = to.is_proved(now) && is_whole;
-        // Without any other, one that has labels is better than none.
+        // Without any other path, one that has labels is better than none.
         let may_move = is_ready || (is_first && to.is_watched());
         if !may_move {
             return;
@@ -447,8 +448,8 @@ impl<P: Provider> Node<P> {
         self.take_path(now, link, to, (from, cause));
     }
 
-    /// Whether the path that the choice wants takes far longer than its links are said to take, and longer than the
-    /// path in use. Its relays are backed off then.
+    /// Whether the chosen path is far slower than link state says, and slower than the active one.
+    /// If so, its relays are backed off.
     fn is_claim_false(&mut self, now: Instant, link: LinkId) -> bool {
         let newest = self.known_routes.newest();
         let model = &self.config.cost;
@@ -478,7 +479,7 @@ impl<P: Provider> Node<P> {
         true
     }
 
-    /// Sends packets over another path from now on; copies go over the one before for a while.
+    /// Makes a path the active one; copies use the previous path for a while.
     fn take_path(
         &mut self,
         now: Instant,
@@ -495,7 +496,7 @@ impl<P: Provider> Node<P> {
         let Some(path) = path_set.path_mut(to) else {
             return;
         };
-        // Who lacked a label there before has not waited since.
+        // Earlier waiting times on this path no longer count.
         path.unbound_since = None;
         let event = Event::RouteChanged {
             far_end,
@@ -518,7 +519,7 @@ impl<P: Provider> Node<P> {
         self.on_tunnels_moved(now, link);
     }
 
-    /// Gives the labels of a path back to their sealer, and to the nodes that gave them out.
+    /// Returns the labels of a path to their sealer, and to the nodes that granted them.
     fn release(&mut self, now: Instant, path: PathEntry) {
         for bound in path.bound.into_values() {
             if let Some(link) = self.plane.links.get_mut(path.first) {
@@ -532,12 +533,12 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// Whether two paths share neither relay nor, where both have none, their link.
+/// Whether two paths share no relay or, if both are direct, no link.
 fn is_apart(path: &Path, other: &Path) -> bool {
     path != other && !path.relays.iter().any(|relay| other.relays.contains(relay))
 }
 
-/// Time between two looks at the routes, as the choice wants it.
+/// Time between two evaluations of the routes.
 const DECIDE: Duration = Duration::from_millis(200);
 /// Silence after which a path is dead even if this node does not keep up.
 const SILENT: Duration = Duration::from_secs(3);

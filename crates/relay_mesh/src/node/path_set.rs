@@ -1,4 +1,4 @@
-//! The way to one far end: its paths, and the flows that take them.
+//! All paths to one remote node, and the state of the flows that use them.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,93 +26,93 @@ use crate::pieces::Joiner;
 use crate::routes::Path;
 use crate::splitmix;
 
-/// All paths from this node to one other, for what it sends there.
+/// The paths from this node to one other, for traffic in that direction.
 #[derive(Debug)]
 pub(super) struct PathSet<A> {
-    /// Which end of the session between the two this is.
+    /// This node's end of the session.
     pub(super) end: End,
-    /// Seals probes and echoes; their packet numbers.
+    /// Seals probes and echoes, and numbers their packets.
     pub(super) probe_sealer: FlowSealer<A>,
     pub(super) probe_opener: FlowOpener<A>,
     /// At most [`PATHS_MAX`].
     pub(super) paths: Vec<PathEntry>,
     /// The path that carries packets.
     pub(super) current: Option<u8>,
-    /// The path that is kept warm.
+    /// The path that is kept ready.
     pub(super) standby: Option<u8>,
-    /// The path that carries copies, after a move, until then.
+    /// After a move, the previous path and until when it carries copies.
     pub(super) previous: Option<(u8, Instant)>,
-    /// Where packets should go.
+    /// Chooses the path.
     pub(super) choice: Choice,
-    /// Why the choice changed last, until the move is made.
+    /// Why the choice changed last; used once the move is made.
     pub(super) cause: crate::event::RouteCause,
-    /// The second-best way.
+    /// The second-best path.
     pub(super) spare: Option<Path>,
-    /// Paths that failed of late.
+    /// Paths that failed recently.
     pub(super) path_backoff: PathBackoff,
-    /// Paths that take longer than link state says.
+    /// Paths that are slower than link state says.
     pub(super) audit: LinkStateAudit,
-    /// Datagrams of the session that come over paths, in pieces.
+    /// Reassembles session datagrams that arrive over paths.
     pub(super) session_joiner: Joiner,
     /// Relays whose paths carried data worse than probes.
     pub(super) backoff: RelayBackoff,
-    /// What came over the other end's paths.
+    /// Arrivals on the remote end's paths.
     pub(super) arrivals: Arrivals,
-    /// Length of the longest datagrams of late, either way; 0 before the first.
+    /// Length of the longest recent datagrams, in either direction; 0 before the first.
     pub(super) data_len: usize,
-    /// Until then a second path is wanted, since the data of the one in use was suspect.
+    /// Until then a second path is kept, since data on the active one was suspect.
     pub(super) suspect_until: Instant,
-    /// Until then what stays away is no path's fault: the far end says that it does not keep up.
+    /// Until then losses are not attributed to paths: the remote end reports overload.
     pub(super) far_overloaded_until: Instant,
-    /// Lengths of payloads sent of late, which probes take.
+    /// Lengths of recent payloads, which probes imitate.
     pub(super) lengths: RecentLengths,
-    /// Drawn at random: what makes sampling rules.
+    /// Random; seeds the sampling rules.
     pub(super) salt: u64,
-    /// Labels given out that lead to the probe flow.
+    /// Labels granted for the probe flow.
     pub(super) probe_labels: Vec<LabelName>,
     /// Number of the next path.
     next_path: u8,
     /// Id of the next flow opened here.
     next_flow: u64,
-    /// Last id of a flow that the other end opened.
+    /// Last flow id of the remote end.
     pub(super) last_remote: u64,
-    /// When a packet of a player last went.
+    /// When a player's packet was last sent.
     pub(super) used: Instant,
-    /// When to look for flows that have no label on some path; `None` where all have theirs, or
-    /// what was asked for is on its way.
+    /// When to search for flows without a label; `None` if all have one or their requests are
+    /// pending.
     search_at: Option<Instant>,
-    /// Bytes of datagrams that go, and come, with the session.
+    /// Limits bytes of datagrams sent, and received, over the session.
     pub(super) early_out: TokenBucket,
     pub(super) early_in: TokenBucket,
-    /// Until then they are not looked for again: each search looks at all flows.
+    /// The earliest next search; each one visits all flows.
     pub(super) next_search_at: Instant,
-    /// Flows opened here of which the far end is still to be told.
+    /// Flows opened here that the remote end has not been sent yet.
     pub(super) opens: BTreeSet<FlowId>,
-    /// Until then it is told of none: those that come together are told of together.
+    /// The earliest next open message; flows that open together share one.
     pub(super) opens_at: Instant,
-    /// Flows that ended of which the far end is still to be told.
+    /// Ended flows that the remote end has not been sent yet.
     pub(super) closes: BTreeMap<FlowId, FlowEnd>,
-    /// Until then the session is not asked for room again.
+    /// The earliest next attempt to queue them.
     pub(super) closes_at: Instant,
-    /// When the choice is looked at again.
+    /// When the choice is evaluated next.
     pub(super) decide_at: Instant,
-    /// Until then the path that packets go on by has its labels first, as the one before failed.
+    /// Until then the active path gets its labels first, since the one before failed.
     pub(super) failover_deadline: Instant,
-    /// Since when no way leads to the far end, and another exit serves players of it.
+    /// Since when no path has answered.
     pub(super) lost_since: Option<Instant>,
 }
 
-/// What came over paths of each number that the other end gives.
+/// Arrivals on each path, by the remote end's path number.
 #[derive(Debug)]
 pub(super) struct Arrivals {
-    /// Probes so far; they wrap.
+    /// Probes received; wraps.
     probes: Box<[u32; 256]>,
-    /// Data of the newest paths; at most [`DATA_PATHS_MAX`].
+    /// Data of the most recent paths; at most [`DATA_PATHS_MAX`].
     data: BTreeMap<u8, DataArrivals>,
 }
 
 impl Arrivals {
-    /// Counts a probe and returns how many came so far.
+    /// Counts a probe and returns the number received so far.
     pub(super) fn count(&mut self, path: u8) -> u32 {
         self.probes.get_mut(usize::from(path)).map_or(0, |count| {
             *count = count.wrapping_add(1);
@@ -120,7 +120,7 @@ impl Arrivals {
         })
     }
 
-    /// What came of a path's data.
+    /// Data arrivals of a path.
     pub(super) fn data(&mut self, path: u8) -> &mut DataArrivals {
         if !self.data.contains_key(&path) && self.data.len() >= DATA_PATHS_MAX {
             let oldest = self.data.iter().min_by_key(|(_, data)| data.used());
@@ -141,7 +141,7 @@ impl Default for Arrivals {
     }
 }
 
-/// One path of a course.
+/// One path of a set.
 #[derive(Debug)]
 pub(super) struct PathEntry {
     pub(super) id: u8,
@@ -154,20 +154,20 @@ pub(super) struct PathEntry {
     pub(super) bound: BTreeMap<FlowId, Bound>,
     pub(super) watch: PathWatch,
     pub(super) quality: PathQuality,
-    /// When its data was found to do worse than its probes.
+    /// When its data was found to be worse than its probes.
     pub(super) failed_at: Option<Instant>,
-    /// When its probes were first enough.
+    /// When its probes first sufficed.
     pub(super) proved_at: Option<Instant>,
-    /// Whether it ever took what its links are said to take.
+    /// Whether its delay ever matched link state.
     pub(super) has_fitted: bool,
-    /// What it takes by link state, as of when its probes last took no longer than usual.
+    /// Its delay by link state when its probes were last as fast as usual.
     pub(super) usual_delay: Option<Cost>,
-    /// When padding is sent again in the place of data.
+    /// When padding is next sent in place of data.
     pub(super) padding_at: Instant,
-    /// After a set-up that failed: when to try again.
+    /// After a failed set-up, when to retry.
     pub(super) retry_at: Instant,
     pub(super) failures: u8,
-    /// On the path in use: a flow without a label, and since when it is waited for.
+    /// On the active path: a flow without a label, and since when it has waited.
     pub(super) unbound_since: Option<(FlowId, Instant)>,
 }
 
@@ -175,9 +175,9 @@ pub(super) struct PathEntry {
 #[derive(Debug)]
 pub(super) struct Bound {
     pub(super) binding: Binding,
-    /// When a frame last went.
+    /// When a frame was last sent.
     pub(super) sent_at: Instant,
-    /// At each node of the path, in order.
+    /// Labels at each node of the path, in order.
     pub(super) held: Vec<Held>,
 }
 
@@ -219,7 +219,7 @@ impl<A> PathSet<A> {
             used: now,
             search_at: Some(now),
             early_out: TokenBucket::new(EARLY_RATE, EARLY_BURST, now),
-            // They may have waited on the way.
+            // They may have queued on the path.
             early_in: TokenBucket::new(EARLY_RATE * 2, EARLY_BURST * 4, now),
             next_search_at: now,
             opens: BTreeSet::new(),
@@ -247,20 +247,20 @@ impl<A> PathSet<A> {
             .is_some()
     }
 
-    /// Whether one flow more may wait until the far end is told of it.
+    /// Whether one more flow may wait for its open message.
     pub(super) fn has_room_to_open(&self) -> bool {
         self.opens.len() < OPENS_WAITING_MAX
     }
 
-    /// Takes note of a search through so many flows: the next one may come so much later that searches take
-    /// a bounded share of the time, and one for a mass of newcomers finds many of them.
+    /// Schedules the next search after one through `flows`: 1 µs later for each flow, up to
+    /// [`SEARCH_REST_MAX`], so that searches take a bounded share of the time.
     pub(super) fn on_searched(&mut self, now: Instant, flows: usize) {
         let micros = u64::try_from(flows).unwrap_or(u64::MAX);
         let rest = Duration::from_micros(micros).min(SEARCH_REST_MAX);
         self.next_search_at = now + rest;
     }
 
-    /// When what rests at `now` is due.
+    /// The next deadline of searches, opens and closes after `now`.
     pub(super) fn next_due(&self, now: Instant) -> Option<Instant> {
         let is_searched_for = self.search_at.is_some_and(|at| at <= self.next_search_at);
         let search = is_searched_for.then_some(self.next_search_at);
@@ -270,7 +270,7 @@ impl<A> PathSet<A> {
         due.filter(|at| *at > now).min()
     }
 
-    /// Takes the next flow id of this end.
+    /// Allocates the next flow id of this end.
     pub(super) fn take_flow_id(&mut self, now: Instant) -> FlowId {
         self.search_from(now);
         let id = FlowId(self.next_flow);
@@ -278,7 +278,7 @@ impl<A> PathSet<A> {
         id
     }
 
-    /// Returns whether `flow` is the other end's to give and was not used; it then is.
+    /// Accepts `flow` if it is an unused id of the remote end, and returns whether it was.
     pub(super) fn accept_remote_id(&mut self, now: Instant, FlowId(flow): FlowId) -> bool {
         let theirs = match self.end {
             End::Dialler => 0,
@@ -292,7 +292,7 @@ impl<A> PathSet<A> {
         true
     }
 
-    /// Adds a path and returns its number; `None` where there are as many as may be.
+    /// Adds a path and returns its number; `None` if there are [`PATHS_MAX`].
     pub(super) fn add_path(&mut self, now: Instant, path: Path, first: LinkId) -> Option<u8> {
         if self.paths.len() >= PATHS_MAX {
             return None;
@@ -326,7 +326,7 @@ impl<A> PathSet<A> {
         Some(id)
     }
 
-    /// Has a path for which nothing was asked yet wait until then.
+    /// Defers the first set-up of a path.
     pub(super) fn defer(&mut self, path: &Path, until: Instant) {
         let mut paths = self.paths.iter_mut();
         let is_new = |known: &PathEntry| {
@@ -350,7 +350,7 @@ impl<A> PathSet<A> {
         self.paths.iter().find(|path| path.path == *wanted)
     }
 
-    /// Takes a path out, with all that names it.
+    /// Removes a path and every reference to it.
     pub(super) fn remove_path(&mut self, id: u8) -> Option<PathEntry> {
         let place = self.paths.iter().position(|path| path.id == id)?;
         if self.current == Some(id) {
@@ -365,7 +365,7 @@ impl<A> PathSet<A> {
         Some(self.paths.swap_remove(place))
     }
 
-    /// Returns the length of a probe that leaves now over a path: that of data where it carries data.
+    /// Returns the length of the next probe on a path; if the path carries data, that of data.
     pub(super) fn probe_len(&mut self, path: u8) -> usize {
         if self.current != Some(path) {
             return 0;
@@ -374,7 +374,7 @@ impl<A> PathSet<A> {
         self.lengths.take(self.salt)
     }
 
-    /// Returns the paths that a packet of `flow` takes now: the first, and one for a copy.
+    /// Returns the paths for a packet of `flow`: the first, and one for a copy.
     pub(super) fn ways(&self, now: Instant, flow: FlowId, mode: Mode) -> [Option<u8>; 2] {
         let carries = |id: &u8| {
             self.path(*id)
@@ -422,43 +422,43 @@ impl<A> PathSet<A> {
 }
 
 impl PathEntry {
-    /// How many set-ups may be under way beside those that are: one until the path is known to
-    /// be there, then as many as a relay's budget takes.
+    /// How many more set-ups may be pending: one until the path is proved, then as many as a
+    /// relay's budget takes.
     pub(super) fn setup_room(&self) -> usize {
         let most = if self.is_watched() { SETUPS_MAX } else { 1 };
         most.saturating_sub(self.setups.len())
     }
 
-    /// Whether its data was found to do worse than its probes a moment ago.
+    /// Whether its data was found to be worse than its probes within [`FAILING`].
     pub(super) fn is_failing(&self, now: Instant) -> bool {
         self.failed_at
             .is_some_and(|at| now.saturating_since(at) < FAILING)
     }
 
-    /// Whether probes were answered of late.
+    /// Whether probes were answered recently.
     pub(super) fn is_proved(&self, now: Instant) -> bool {
         self.watch.is_proved() && self.watch.state(now) == PathState::Good
     }
 }
 
-/// How long a path counts as failing: time to move from it. If it is still in use then, its data is judged anew.
+/// How long a path counts as failing. If it is still in use then, its data is judged again.
 const FAILING: Duration = Duration::from_secs(5);
-/// Paths of the other end whose data is counted: twice as many as it has at a time.
+/// Remote paths whose data is counted: twice as many as exist at a time.
 const DATA_PATHS_MAX: usize = 2 * PATHS_MAX;
-/// Paths of a course: the present one, the spare, the one before, and the one to come.
+/// Paths of a set: the active one, the spare, the previous one and the next one.
 pub(super) const PATHS_MAX: usize = 4;
-/// Nodes of a path that give labels out: as many as a frame may make hops, and the far end.
+/// Nodes of a path that grant labels: the maximum of hops, and the remote end.
 const NODES_MAX: usize = HOPS_LEFT_MAX as usize + 1;
-/// Set-ups of one path at a time: those of 1,024 flows. Relays take two labels' worth for each, an eighth of
-/// what the default [`request_rate`](crate::Config::request_rate) lets through at once; and it is less than
-/// half of what waits in a session's queue.
+/// Pending set-ups of one path, for 1,024 flows. Each takes two labels' worth of a relay's budget,
+/// an eighth of the default [`request_rate`](crate::Config::request_rate)'s burst, and less than
+/// half of a session's queue.
 const SETUPS_MAX: usize = 16;
-/// Least time that copies go over the path before, after a move.
+/// Minimum time for which copies use the previous path after a move.
 pub(super) const OVERLAP_MIN: Duration = Duration::from_millis(200);
-/// Flows that wait until a far end is told of them: those of 4 s at the default
+/// Flows that wait for their open message: 4 s at the default
 /// [`open_rate`](crate::Config::open_rate).
 const OPENS_WAITING_MAX: usize = 4_096;
-/// The longest time between two searches, whatever the number of flows.
+/// Maximum time between two searches.
 const SEARCH_REST_MAX: Duration = Duration::from_millis(50);
 /// Silence on a label after which a frame without a payload keeps it alive.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(10);

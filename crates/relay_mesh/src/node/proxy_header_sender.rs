@@ -1,4 +1,4 @@
-//! What an exit tells a game server of the player behind a flow.
+//! PROXY headers from an exit to a game server, which name the player behind a flow.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -13,24 +13,25 @@ use crate::link_state::ShortId;
 use crate::proxy_header::{Ends, Subject, Tlv, TlvKind, Transport, is_like, write_block};
 use crate::server_header::{HeaderExtras, HeaderTiming, ServerHeader};
 
-/// Of whom the server is told.
+/// What a flow's header says.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeaderState {
-    /// The player, as the entry sees him.
+    /// The player's address at the entry.
     pub(super) player: SocketAddr,
-    /// The node that sent him here.
+    /// The entry.
     pub(super) entry: LinkId,
-    /// The flow among all of this run of the node.
+    /// The flow's number in this run of the node.
     pub(super) serial: u64,
 }
 
 impl ServerHeader {
-    /// Returns whether `datagram` begins with a header, where the server has been silent for so long, or was
-    /// never heard.
+    /// Whether `datagram` needs a header. `silence` is the time since the server's last datagram,
+    /// `None` before the first.
     pub(super) fn is_due(self, silence: Option<Duration>, datagram: &[u8]) -> bool {
         match self.timing {
             HeaderTiming::Each => true,
-            // What a player makes look like a header must not be the first that his server reads.
+            // A player's own data that looks like a header must not be the first that the server
+            // reads.
             HeaderTiming::First => {
                 silence.is_none_or(|silence| silence > SERVER_SILENCE) || is_like(datagram)
             }
@@ -39,7 +40,7 @@ impl ServerHeader {
 }
 
 impl<P: Provider> Node<P> {
-    /// Queues a datagram to a server, behind a header that says whom it is from.
+    /// Queues a datagram to a server, with a header before it.
     pub(super) fn push_with_header(
         &mut self,
         leg: Leg,
@@ -89,7 +90,8 @@ impl<P: Provider> Node<P> {
         *counter = counter.saturating_add(1);
     }
 
-    /// Writes the nodes between a player and this exit into `place`, his entry first.
+    /// Writes the short ids of the nodes between a player and this exit into `place`, the entry
+    /// first.
     pub(super) fn path_node_ids<'a>(
         &self,
         entry: LinkId,
@@ -99,7 +101,7 @@ impl<P: Provider> Node<P> {
         let path = path_set.and_then(|path_set| path_set.path(path_set.current?));
         let relays: &[NodeId] = path.map_or(&[], |path| &path.path.relays);
         let first = self.peers.get(entry).map(|peer| peer.node);
-        // Our way leads from here to there.
+        // The local path leads from this exit to the entry.
         let nodes = first
             .into_iter()
             .chain(relays.iter().rev().copied().take(NODES_MAX - 2))
@@ -113,10 +115,10 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// Silence after which a server may have forgotten whom a flow is for: `udp_proto`'s sessions are never
-/// silent for so long.
+/// Silence after which a server may have forgotten a flow's player. Sessions of `udp_proto` are
+/// never silent for so long.
 const SERVER_SILENCE: Duration = Duration::from_secs(2);
 /// Entry, three relays, exit.
 pub(super) const NODES_MAX: usize = 5;
-/// Of each the first bytes of its id.
+/// Bytes of each node id.
 pub(super) const NODE_LEN: usize = 8;

@@ -1,4 +1,4 @@
-//! Players behind proxies, which say before what they pass on whom it is from.
+//! PROXY headers at the entry: the player's address from a trusted proxy.
 
 use core::net::SocketAddr;
 
@@ -9,35 +9,35 @@ use super::links::is_of_one_host;
 use crate::leg::Leg;
 use crate::proxy_header::{HeaderPolicy, LEN_USUAL, TrustedProxies, read_datagram};
 
-/// What a player's address comes from.
+/// The source of a player's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NamedBy {
-    /// The datagram's source, which anybody may forge.
+    /// The datagram's source address, which can be forged.
     Source,
-    /// The header of a trusted proxy, to which replies go.
+    /// The header of a trusted proxy; replies go to the proxy.
     Proxy,
 }
 
-/// A datagram at a game's port.
+/// A datagram at a game's port, without its header.
 #[derive(Debug)]
 pub(super) struct ProxiedDatagram<'a> {
-    /// The flow that it belongs to, where it is no new one.
+    /// Its flow; `None` for a new one.
     pub(super) flow: Option<u32>,
-    /// Whom it is from.
+    /// The player's address.
     pub(super) player: SocketAddr,
-    /// Who says so.
+    /// Where the address is from.
     pub(super) named_by: NamedBy,
-    /// What he said.
+    /// The payload.
     pub(super) datagram: &'a [u8],
 }
 
 impl<P: Provider> Node<P> {
-    /// Takes the header off a datagram, where proxies stand before the game's port; `None` where what came
-    /// is dropped.
+    /// Removes the header of a datagram if the game's port is behind proxies. `None` if it is
+    /// dropped.
     ///
-    /// A proxy writes one before each datagram, whatever [`HeaderPolicy`] says: behind one that does not, a player could
-    /// write his own. Each player that it names at one of its ports has a flow of his own: so whoever forges
-    /// datagrams of a proxy takes nobody's flow, and holds none up.
+    /// A proxy must write a header before each datagram, whatever [`HeaderPolicy`] says; otherwise
+    /// a player could write one. Each player address at each port of a proxy has its own flow, so
+    /// forged datagrams of a proxy neither take over nor block another flow.
     pub(super) fn take_header<'a>(
         &mut self,
         (leg, game): (&Leg, usize),
@@ -68,7 +68,7 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// Whom a datagram from `peer` is from, and what is said; `None` where neither is believed.
+/// The player's address and the payload; `None` if the header is not accepted.
 fn read<'a>(
     trusted: &TrustedProxies,
     peer: SocketAddr,
@@ -78,6 +78,6 @@ fn read<'a>(
     let judged = trusted.judge_by(HeaderPolicy::Required, peer.ip(), header.as_ref());
     let player = judged.ok()?.map_or(peer, |ends| ends.source);
     let proxied = datagram.get(header.map_or(0, |header| header.len)..)?;
-    // The game server is told of him, and may take an address for one that it can speak to.
+    // The game server receives this address and may send to it.
     is_of_one_host(player).then_some((player, proxied))
 }

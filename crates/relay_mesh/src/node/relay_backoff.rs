@@ -1,4 +1,4 @@
-//! Relays that carried data worse than they should, and until when they are not used.
+//! Backoff of relays whose paths carried data worse than probes.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -8,13 +8,13 @@ use wire::{Instant, NodeId};
 use crate::choice::ChoiceConfig;
 use crate::routes::Path;
 
-/// Backs off relays, longer each time: what one course holds against them.
+/// Backs off relays of one path set, longer each time.
 ///
-/// The far end reports what arrives, so another course need not believe it. All relays of a path are backed off, since
-/// none of them can be told from the others; a relay that does its work is used again with others soon.
+/// The remote end's reports count for its own set only. All relays of a path are backed off, since
+/// the faulty one is unknown; a good relay is soon used again with others.
 #[derive(Debug)]
 pub(super) struct RelayBackoff {
-    /// Whether anything is held against relays.
+    /// Whether relays are backed off at all.
     is_on: bool,
     /// At most [`RELAYS_MAX`].
     relays: BTreeMap<NodeId, Backoff>,
@@ -27,7 +27,7 @@ struct Backoff {
 }
 
 impl RelayBackoff {
-    /// Starts with no relay backed off; unless data is judged, none ever is.
+    /// Starts without backoffs. If data is not judged, none is ever added.
     pub(super) const fn new(config: &ChoiceConfig) -> Self {
         Self {
             is_on: config.judges_data,
@@ -35,7 +35,7 @@ impl RelayBackoff {
         }
     }
 
-    /// Backs off the relays of a path that failed, or its direct way, where they are not.
+    /// Backs off the relays of a failed path (or its direct path), if they are not yet.
     pub(super) fn add(&mut self, now: Instant, path: &Path) {
         if !self.is_on {
             return;
@@ -63,18 +63,19 @@ impl RelayBackoff {
         self.relays.insert(node, Backoff { until, span });
     }
 
-    /// Whether a relay of the path, or its direct way, is backed off.
+    /// Whether a relay of the path, or its direct path, is backed off.
     pub(super) fn holds(&self, now: Instant, path: &Path) -> bool {
         nodes(path).any(|node| self.relays.get(node).is_some_and(|held| now < held.until))
     }
 
-    /// The relays that are backed off, ascending, and the far end where its direct way is; at most [`RELAYS_MAX`].
+    /// The backed-off relays in ascending order, with the remote node for the direct path; at most
+    /// [`RELAYS_MAX`].
     pub(super) fn held(&self, now: Instant) -> Vec<NodeId> {
         let held = self.relays.iter().filter(|(_, held)| now < held.until);
         held.map(|(node, _)| *node).collect()
     }
 
-    /// Whether a relay of the path, or its direct way, was backed off not long ago.
+    /// Whether a relay of the path, or its direct path, was backed off recently.
     pub(super) fn remembers(&self, now: Instant, path: &Path) -> bool {
         let mut held = nodes(path).filter_map(|node| self.relays.get(node));
         held.any(|held| now < held.forgotten_at())
@@ -87,7 +88,7 @@ impl Backoff {
     }
 }
 
-/// The relays, or the far end where there are none.
+/// The relays, or the remote node if there are none.
 fn nodes(path: &Path) -> impl Iterator<Item = &NodeId> {
     let direct = path.relays.is_empty().then_some(&path.destination);
     path.relays.iter().chain(direct)
@@ -95,9 +96,9 @@ fn nodes(path: &Path) -> impl Iterator<Item = &NodeId> {
 
 /// The first backoff.
 const FIRST: Duration = Duration::from_secs(30);
-/// The longest.
+/// Maximum backoff.
 const LONGEST: Duration = Duration::from_secs(3_600);
-/// A relay starts anew after so many times its last backoff without a failure, and after 10 min at least.
+/// A relay's failures are forgotten after this many times its last backoff, and at least 10 min.
 const FORGOTTEN_SPANS: u32 = 10;
 const FORGOTTEN_MIN: Duration = Duration::from_secs(600);
 /// Relays remembered; they take less than 16 KiB.
@@ -127,7 +128,7 @@ mod tests {
                 assert!(!backoff.holds(end, &path(other)), "{secs}");
             }
             assert!(!backoff.holds(now, &path(&[3])) && !backoff.holds(now, &path(&[])));
-            // What fails meanwhile makes it no longer.
+            // Failures during a backoff do not extend it.
             backoff.add(last, &path(&[1, 2]));
             now = end;
         }

@@ -1,9 +1,10 @@
-//! Sessions with far ends that are not reached directly: a neighbour passes their datagrams on.
+//! Sessions with nodes that are not reached directly: a neighbour relays their datagrams (a
+//! detour).
 //!
-//! The endpoint knows nothing of it: what goes to the address of such a far end goes directly and by
-//! the detour, and what comes by the detour comes from that address. Of two copies the session takes
-//! the first. Only the prober tells them apart: it asks for the direct way alone, and is answered by
-//! that way alone; once it is, the detour ends.
+//! The endpoint does not notice. Datagrams to such a node are sent directly and by the detour, and
+//! those received by the detour are attributed to the node's address. The session drops the second
+//! copy. Only the prober distinguishes them: its probes test the direct path alone. Once they are
+//! answered, the detour ends.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -22,8 +23,8 @@ use crate::link::LinkId;
 use crate::measure::Health;
 
 impl<P: Provider> Node<P> {
-    /// Sends what goes to an address also over the paths and by the detours of the far ends said to be there;
-    /// returns whether it may go directly.
+    /// Also sends datagrams for an address over the paths and detours of the nodes there. Returns
+    /// whether to send them directly as well.
     pub(super) fn send_via_relay(
         &mut self,
         now: Instant,
@@ -57,8 +58,8 @@ impl<P: Provider> Node<P> {
         may_go
     }
 
-    /// Whether a relay of detours, or a neighbour that is reached, is at an address: what goes there
-    /// goes by no detour, or it would feed itself. Anybody's record may name any address.
+    /// Whether an address belongs to a relay of detours, or to another neighbour that is reached.
+    /// It then uses no detour, which could loop. A node record may contain any address.
     fn owned_by_other(&self, far: LinkId, address: SocketAddr) -> bool {
         let is_relay = |link| {
             let mut detours = self.detours.list.values();
@@ -71,7 +72,7 @@ impl<P: Provider> Node<P> {
         })
     }
 
-    /// Takes a message of a detour: this node passes it on, or it is for this node.
+    /// Handles a detour message: forwards it, or receives it.
     pub(super) fn on_detoured(&mut self, now: Instant, link: LinkId, message: &[u8]) {
         let Ok(detoured) = Detoured::decode(message) else {
             self.count_malformed();
@@ -86,13 +87,13 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Passes a datagram on to a neighbour; false where that is not for this node to do.
+    /// Forwards a datagram to a neighbour. Returns false if this node may not.
     fn pass_on(&mut self, now: Instant, from: LinkId, detoured: Detoured<'_>) -> bool {
         let is_relay = self.is_relay() && !self.gossip.publisher().is_leaving();
         let Some(to) = self.peers.find(&detoured.node).filter(|to| *to != from) else {
             return false;
         };
-        // What comes by a detour goes by none: nothing is passed on twice.
+        // A detour uses no further detour: nothing is forwarded twice.
         let is_direct = |link| self.is_reached(link) && self.detours.relay(link).is_none();
         if !is_relay || !is_direct(from) || !is_direct(to) {
             return false;
@@ -110,7 +111,7 @@ impl<P: Provider> Node<P> {
         true
     }
 
-    /// Takes a datagram of a far end that a neighbour passed on; false where it is not believed.
+    /// Receives a relayed datagram of a remote node. Returns false if it is rejected.
     fn recv_via_relay(&mut self, now: Instant, relay: LinkId, detoured: Detoured<'_>) -> bool {
         let first = detoured.datagram.first();
         let is_frame = first.is_none_or(|first| HopHeader::claims(*first));
@@ -141,7 +142,7 @@ impl<P: Provider> Node<P> {
         if self.packets_of(far) > before
             && let Some(detour) = self.detours.list.get_mut(&far)
         {
-            // The far end chose that one; where it is answered by another, both may be dead.
+            // The remote node chose that relay; with different relays, both could be dead.
             (detour.relay, detour.heard, detour.is_proved) = (relay, now, true);
         }
         self.pump(now);
@@ -149,8 +150,8 @@ impl<P: Provider> Node<P> {
         true
     }
 
-    /// Whether a datagram of a far end may be taken that a neighbour passed on: each detour has its
-    /// ration, and each neighbour has one for what comes by none of its own.
+    /// Whether a relayed datagram is within its limit: each detour has one, and each neighbour has
+    /// one for datagrams that belong to none of its detours.
     fn may_come(&mut self, now: Instant, far: LinkId, (relay, datagram): (LinkId, &[u8])) -> bool {
         let len = u32::try_from(datagram.len()).unwrap_or(u32::MAX);
         let detour = self.detours.list.get_mut(&far);
@@ -163,7 +164,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Packets of the session with a node that opened so far.
+    /// Number of packets of a session that were decrypted.
     fn packets_of(&self, far: LinkId) -> Option<u64> {
         let stats = self.endpoint.session_stats(self.peers.session(far)?)?;
         Some(stats.packets_received)
@@ -185,7 +186,7 @@ impl<P: Provider> Node<P> {
         self.send(now, link, UNRELIABLE, &message);
     }
 
-    /// Begins and ends detours, and takes other relays where theirs are gone.
+    /// Begins and ends detours, and replaces relays that are gone.
     pub(super) fn run_detours(&mut self, now: Instant) {
         let wanted = self.far_ends();
         self.detours
@@ -199,7 +200,7 @@ impl<P: Provider> Node<P> {
                 self.detours.missing.remove(&far);
                 continue;
             }
-            // Who is not even dialled may have no place for us, and is not out of reach.
+            // A node that is not being dialled may be full rather than unreachable.
             let patience = match self.peers.get(far).map(|peer| &peer.contact) {
                 None | Some(Contact::None) => continue,
                 Some(Contact::Dialling(_)) => PATIENCE_DIAL,
@@ -228,7 +229,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Takes another relay where nothing comes by this one.
+    /// Replaces a relay over which nothing arrives.
     fn mend_detour(&mut self, now: Instant, far: LinkId, silence: Duration) {
         let relay = self.detours.relay(far);
         let is_alive = relay.is_some_and(|relay| self.is_reached(relay));
@@ -253,7 +254,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Where a dial or a session goes is where the far end is said to be.
+    /// Updates a detour's address to that of the dial or session.
     pub(super) fn on_dial(&mut self, far: LinkId) {
         let address = self.peers.get(far).and_then(|peer| self.address_of(peer));
         if let Some(detour) = self.detours.list.get_mut(&far)
@@ -263,8 +264,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Ends sessions that began by a detour, once their far ends are reached and no flow needs them;
-    /// the next ones check what the direct path carries.
+    /// Ends sessions that began over a detour, once the remote node is reached and no flow needs
+    /// them. The next session checks what the direct path carries.
     fn renew_blind(&mut self, now: Instant) {
         let blind: Vec<(LinkId, SessionId)> = self
             .detours
@@ -280,13 +281,13 @@ impl<P: Provider> Node<P> {
                 self.detours.blind.remove(&far);
                 self.take_down(now, far);
                 self.close(now, session);
-                // The next one is to come about without a detour.
+                // The next session must not use a detour.
                 self.detours.missing.insert(far, now + RENEWING);
             }
         }
     }
 
-    /// Whether paths to others pass a node.
+    /// Whether a node is a relay of a path to another.
     fn is_passed(&self, link: LinkId) -> bool {
         let node = self.peers.get(link).map(|peer| peer.node);
         let others = self.path_sets.iter().filter(|(far, _)| **far != link);
@@ -294,9 +295,10 @@ impl<P: Provider> Node<P> {
         paths.any(|path| node.is_some_and(|node| path.path.relays.contains(&node)))
     }
 
-    /// The other ends of flows, and the exits that this node's players may be sent to.
+    /// The other ends of flows, and the exits that this node's players may use.
     ///
-    /// A document may allow many exits: they are looked for once a second, and once the games change.
+    /// A document may allow many exits, so they are collected once a second, and when the games
+    /// change.
     fn far_ends(&mut self) -> BTreeSet<LinkId> {
         if !self.detours.knows_exits || self.ticks.is_multiple_of(10) {
             self.detours.knows_exits = true;
@@ -307,7 +309,7 @@ impl<P: Provider> Node<P> {
         flows.chain(self.detours.exits.iter().copied()).collect()
     }
 
-    /// Whether the direct way to a node answers; while that is not known, whether it may.
+    /// Whether the direct path to a node answers; before that is known, whether it has no detour.
     fn is_reached(&self, link: LinkId) -> bool {
         let contact = self.peers.get(link).map(|peer| &peer.contact);
         let Some(Contact::Up(up)) = contact else {
@@ -327,8 +329,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// The neighbour over which a far end is nearest; one that the packets in use pass only where there
-    /// is no other, lest the session die with them.
+    /// The neighbour with the lowest cost to a remote node. Relays of the active path are the last
+    /// choice, so that the session does not fail with them.
     fn choose_relay(&self, far: LinkId, but: Option<LinkId>) -> Option<LinkId> {
         let node = self.peers.get(far)?.node;
         let graph = &self.known_routes.newest()?.graph;
@@ -354,11 +356,12 @@ impl<P: Provider> Node<P> {
 
 /// How long the direct path of a session may be dead before its detour begins.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long a dial may go unanswered before that: over the longest way it takes two round trips.
+/// How long a dial may stay unanswered before a detour begins: two round trips over the longest
+/// path.
 const PATIENCE_DIAL: Duration = Duration::from_secs(3);
-/// How long a session has to begin anew before a detour is thought of.
+/// How long a session may take to restart before a detour begins.
 const RENEWING: Duration = Duration::from_secs(10);
-/// How long nothing may come by a detour before it takes another relay.
+/// Silence of a detour after which it takes another relay.
 const SILENT: Duration = Duration::from_secs(3);
-/// How long a detour stands that nobody here wants and nothing comes by.
+/// Silence after which a detour that this node does not need ends.
 const FORGOTTEN: Duration = Duration::from_secs(10);
