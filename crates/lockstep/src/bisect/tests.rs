@@ -8,7 +8,7 @@ const NAMES: [&str; 4] = ["random", "units", "shots", "score"];
 /// How often an answer is waited for before the question is asked again.
 const WAIT: u64 = 130_000_000;
 
-/// A player who differs in section `section` from tick `from` on; past the last, in its log.
+/// A player that differs in section `section` from tick `from` on; past the last, in its log.
 fn hashes(from: u32, section: usize, ticks: impl Iterator<Item = u32>) -> HashHistory {
     let mut hash_history = HashHistory::new(1_024);
     for tick in ticks {
@@ -29,7 +29,7 @@ fn hashes(from: u32, section: usize, ticks: impl Iterator<Item = u32>) -> HashHi
     hash_history
 }
 
-/// Seats 0 (who differs) and up, each with what it keeps; the server with nothing.
+/// Seats from 0, which differs, on, each with its history; the server with none.
 struct Search {
     bisect: DesyncBisect,
     players: Vec<HashHistory>,
@@ -142,7 +142,7 @@ fn a_tick_that_is_known_takes_one_question_each() {
         search.asked[..2],
         [(Seat(0), sections), (Seat(1), sections)]
     );
-    // And both are told.
+    // And both are notified.
     assert_eq!(search.asked.len(), 4);
     assert_eq!((search.bisect.inquiries.len(), search.found.len()), (0, 1));
 }
@@ -337,7 +337,7 @@ fn who_never_answers_is_given_up_in_bounded_time_and_questions() {
         assert_eq!(search.results(), [(50, Cause::Unknown, None)]);
         let millis = search.now.as_millis();
         assert!(millis <= limit * 1_000 + 200, "{silent:?}: {millis}");
-        // Whoever is told and does not say so is waited for as long.
+        // A notification without an acknowledgement times out as well.
         while !search.bisect.inquiries.is_empty() {
             search.pass(16);
         }
@@ -376,7 +376,7 @@ fn answers_that_nobody_asked_for_or_that_contradict_a_report_change_nothing() {
     let (first_low, count) = (41, 10);
     let ticks = Question::Ticks { first_low, count };
     let truth = answer(&search.players[0], ticks);
-    // Of one who was not asked; of another range; of a later stage; of what was reported otherwise.
+    // Of a player that was not asked; of another range; of a later stage; contradicting the report.
     assert!(!search.say(Seat(2), &truth));
     let first_low = 40;
     let elsewhere = answer(&search.players[0], Question::Ticks { first_low, count });
@@ -405,7 +405,7 @@ fn answers_that_nobody_asked_for_or_that_contradict_a_report_change_nothing() {
 
 #[test]
 fn whoever_leaves_is_not_waited_for() {
-    // The player: what is known is told.
+    // The player left: the known result is reported.
     let three = || vec![hashes(45, 1, 0..60), right(0..60), right(0..60)];
     let mut search = Search::new(three(), 41, 50);
     search.bisect.on_left(Seat(0), search.deadline());
@@ -427,7 +427,7 @@ fn whoever_leaves_is_not_waited_for() {
     search.exchange();
     assert_eq!(search.results(), [(50, Cause::Unknown, None)]);
     assert!(search.bisect.inquiries.is_empty());
-    // Both, before they were told.
+    // Both, before they were notified.
     let mut search = Search::new(three(), 50, 50);
     search.bisect.on_left(Seat(0), search.deadline());
     search.bisect.on_left(Seat(1), search.deadline());

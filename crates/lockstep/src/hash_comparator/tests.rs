@@ -349,7 +349,7 @@ fn a_player_whose_hash_was_lost_is_compared_with_the_server_at_once() {
     assert_eq!(hash_comparator.last_match(Seat(0)), Some(2));
 }
 
-/// Five players, of whom two agree on what is wrong from step 1 on, and one who comes late; `ready` said
+/// Five players: two agree on a wrong hash from step 1 on, and one joins late; `ready` returned
 /// step 1.
 fn two_liars(ready: &[u16]) -> HashComparator {
     let mut hash_comparator = HashComparator::new(6, SettlePolicy::Early);

@@ -357,7 +357,7 @@ mod tests {
         assert_eq!(need.on_check(60, Some(37), 100), Some(true), "too slow");
         need.behind = 31;
         assert_eq!(need.on_check(60, Some(32), 100), Some(false));
-        // A short while is nothing, and nor is who plays no more.
+        // A short lag is ignored, and so is a player that left.
         need.behind = 30;
         assert_eq!(need.on_check(60, Some(32), 100), None);
         need.behind = 60;

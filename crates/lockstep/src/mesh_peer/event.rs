@@ -97,8 +97,8 @@ pub enum MeshClose {
     /// The others play on without us.
     Excluded {
         /// First tick without us, or without another peer whose removal we missed: before it,
-        /// histories are equal. Fewer ticks are if the others also lose a member that alone held
-        /// inputs of ours and had not yet forwarded them.
+        /// histories are equal. They may be equal for fewer ticks if the others also lose a member
+        /// that alone held inputs of ours and had not yet forwarded them.
         tick: Tick,
     },
     /// Inputs of a removed peer count, and no remaining peer sends them. Honest peers do.

@@ -34,7 +34,7 @@ fn step(state: u64, tick: Tick, row: &Row) -> u64 {
     hasher.finish()
 }
 
-/// A game that does as it is told, and watches who tells it.
+/// A game that executes the actions, and checks them.
 struct Game {
     stepper: Stepper,
     window: u32,

@@ -1,4 +1,4 @@
-//! The agreement alone, between peers who lose, delay and cut off whatever they like.
+//! The agreement alone, between peers with arbitrary loss, delay and partitions.
 
 use super::*;
 use wire::{Generator, Seed};
@@ -150,7 +150,7 @@ impl Group {
                     }
                 }
             }
-            // Somebody gives up one whom it does not hear, or, rashly, one whom it does.
+            // A member suspects one that it does not receive or, rashly, one that it does.
             4..14 => {
                 let (me, other) = (self.any(), self.any());
                 if self.cut.contains(&(other, me)) || self.generator.chance(20_000) {
@@ -171,7 +171,7 @@ impl Group {
         }
     }
 
-    /// The network heals, and whoever gets no answer gives up whom it asks.
+    /// The network heals, and a member without an answer suspects the one it asks.
     fn settle(&mut self) {
         self.cut.clear();
         self.loss = 0;
@@ -282,7 +282,7 @@ fn two_against_two_the_lowest_seat_stays_and_the_others_are_too_few() {
     let mut without = View::new(2, 4);
     without.suspect(0b0011);
     assert!(without.is_too_few());
-    // Who said that it goes is not counted.
+    // A member that announced its leave is not counted.
     let mut view = View::new(2, 3);
     view.on_leaving(0b001);
     view.suspect(0b010);
@@ -303,7 +303,7 @@ fn of_two_who_suspect_each_other_all_keep_the_lower() {
         }
         assert_eq!(view.suspects(), 0b0010);
     }
-    // One whom we do not hear either goes, whatever its seat.
+    // A member that we do not receive either is removed, whatever its seat.
     let mut view = View::new(2, 4);
     view.on_statement(1, &high.1, 0b1110);
     assert_eq!(view.suspects(), 0b0001);
@@ -363,7 +363,7 @@ fn a_decision_without_us_of_the_view_that_ours_was_made_of_puts_us_out() {
         DecisionOutcome::Installed(made)
     );
     for (from, wrong) in [
-        // Of other members, with somebody whom ours left out, of one who is in neither.
+        // Of other members, with one that ours removed, of one in neither.
         (0, decision(0b1111, 0b001, [0, 50, 60])),
         (0, decision(0b111, 0b101, [0, 50, 60])),
         (2, decision(0b111, 0b101, [0, 50, 60])),
@@ -375,7 +375,7 @@ fn a_decision_without_us_of_the_view_that_ours_was_made_of_puts_us_out() {
         );
     }
     assert!(!view.conflicts(&made), "we are in it");
-    // Ours counts up to where either of those whom it leaves out does.
+    // Ours counts up to the tick at which either removed member does.
     for (cuts, tick) in [([0, 50, 60], 50), ([0, 70, 60], 60)] {
         let rival = decision(0b111, 0b001, cuts);
         assert!(view.conflicts(&rival));
@@ -392,7 +392,7 @@ fn a_view_is_enough_with_more_than_half_or_half_with_the_lowest() {
         let is_enough = count > 2 || (count == 2 && seats & 1 != 0);
         assert_eq!(view.is_enough(seats), is_enough, "{seats:#06b}");
     }
-    // Who said that it goes is counted no more, also where it was the lowest.
+    // A member that announced its leave is no longer counted, even if it was the lowest.
     view.on_leaving(1);
     assert!(view.is_enough(0b0110));
     assert!(view.is_enough(0b1100));

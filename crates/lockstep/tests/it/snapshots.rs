@@ -1,4 +1,4 @@
-//! Who joins so late that only a snapshot helps, and whose state went wrong.
+//! Late joins that need a snapshot, and replacement of diverged states.
 
 use core::time::Duration;
 
@@ -17,7 +17,7 @@ pub(crate) const LATE: u32 = 1_100;
 /// Longest state of a snapshot here.
 const LEN_MAX: u32 = 1 << 20;
 
-/// A match whose players, and maybe server, give and load snapshots.
+/// A match whose players, and optionally the server, give and load snapshots.
 pub(crate) struct Crowd {
     pub(crate) world: World<u16>,
     /// The server's own game, if it simulates.
@@ -30,9 +30,9 @@ pub(crate) struct Crowd {
     heard: Vec<usize>,
     /// Whether the server, or each player, is to give its state after its next turn.
     owed: (bool, Vec<bool>),
-    /// Whose snapshots are wrong.
+    /// Seats that give wrong snapshots.
     pub(crate) liars: Vec<usize>,
-    /// Who is asked for snapshots and gives none.
+    /// Seats that are asked for snapshots and give none.
     pub(crate) miser: Option<usize>,
     /// Whether the server gives none.
     pub(crate) is_stingy: bool,
@@ -51,7 +51,7 @@ impl Crowd {
         Self::with_config(seed, config, link)
     }
 
-    /// A match of four, of whom the last is not there.
+    /// A match of four; the last is absent.
     pub(crate) fn with_config(seed: Seed, mut config: Config, link: Link) -> Self {
         let source = config.snapshots;
         config.start = StartPolicy::ByHand;
@@ -341,7 +341,7 @@ fn sim_ls_14_a_player_who_gives_a_wrong_state_is_found_out_and_passed_over() {
             Link::lossy(2),
         );
         crowd.run(LATE);
-        // The one who is asked first: all have no turns waiting.
+        // The first donor: no player has pending turns.
         crowd.liars = vec![0];
         crowd.world.join_anew(3);
         let joined = crowd.world.server.ticks_closed();

@@ -60,7 +60,7 @@ fn it_answers_after_20_ms_or_16_chunks_and_at_once_when_whole() {
     let bytes = incoming.take().unwrap();
     let expected: Vec<_> = (0..41).map(|place| place / 2).collect();
     assert_eq!(bytes, expected);
-    // Whoever has not heard that is told again, but not for each chunk.
+    // A sender that missed the acknowledgement gets another, but not for each chunk.
     take(&mut incoming, 104, 1, 41, 7);
     assert_eq!(says(&mut incoming, 104), None);
     assert_eq!(says(&mut incoming, 124), Some((1, 21, 20, vec![])));
