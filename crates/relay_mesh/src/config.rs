@@ -19,119 +19,126 @@ use crate::server_header::ServerHeader;
 use crate::server_probe::ServerProbe;
 use crate::signed_config::Holder;
 
-/// What one node is and allows.
+/// Identity-independent settings and limits of a node.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Config {
-    /// What all nodes of the mesh share.
+    /// The mesh's shared secret.
     pub secret: Secret32,
-    /// Accepted too, of sessions and records, while nodes change over: give all of them the new
-    /// secret here, then swap the two on one node after the other, then take the old one away.
+    /// A second accepted secret, for sessions and records, while nodes change over: set it to the
+    /// new secret on all nodes, then swap the two on one node after the other, then remove the old
+    /// one.
     pub previous_secret: Option<Secret32>,
-    /// This run of this node, drawn at random.
+    /// Random id of this run of the node.
     pub instance: InstanceId,
-    /// Secret for stateless resets, which end the sessions of an earlier run of this node at its neighbours. It is
-    /// kept over restarts, and no other node has it (`crypto::reset_file`). Connection ids have 8 bytes if it is set.
-    /// If it is `None`, neighbours notice a restart when they are dialled or after 10 s of silence.
+    /// Secret for stateless resets, which end an earlier run's sessions at its neighbours. It is
+    /// kept across restarts and unique to this node (`crypto::reset_file`). If it is set,
+    /// connection ids have 8 bytes. If it is `None`, neighbours notice a restart when they are
+    /// dialed, or after 10 s of silence.
     pub reset_secret: Option<Secret32>,
-    /// Whom to dial first.
+    /// Nodes to dial first.
     pub bootstrap: Bootstrap,
-    /// Roles, name and addresses that others learn. The first address is the mesh socket's, as
-    /// others reach it.
+    /// Published roles, name and addresses. The first address is the mesh socket's, as others reach
+    /// it.
     pub profile: Profile,
-    /// Who may be a member, and as what; `None` lets in all that hold the secret, as anything.
+    /// Members and their roles; `None` admits every holder of the secret, in any role.
     pub members: Option<BTreeMap<NodeId, Roles>>,
-    /// Games carried.
+    /// Games over UDP.
     pub games: Vec<Game>,
-    /// Games over TCP, and what they need; `None` carries none.
+    /// Games over TCP and their settings; `None` carries none.
     #[cfg(feature = "tcp")]
     pub tcp: Option<crate::TcpConfig>,
-    /// What the super-admin signed, or who may sign the first of it; `None` leaves games and members to
-    /// this configuration. Games and members of a document take the place of these.
+    /// Signed configuration, or the keys that may sign the first document; `None` uses only this
+    /// configuration. A document's games and members replace those given here.
     pub signed: Option<Signed>,
-    /// How hop frames to and from neighbours are protected; sealed. By tag only saves a sealing and an
-    /// opening at each hop, and 8 bytes; it needs both ends of a link to be configured so, else its
-    /// frames are sealed. The tag does not cover the payload: an observer of the link who wins a race,
-    /// with other bytes behind a header that he saw, costs the flow that packet
-    /// ([`HopKey`](crate::hop_key::HopKey)). It is for underlays that are measured and trusted.
+    /// Protection of hop frames to and from neighbours; default sealed. Tag-only saves one sealing
+    /// and one opening per hop, and 8 bytes. Both ends of a link must be configured for it,
+    /// otherwise frames are sealed. The tag does not cover the payload: an observer of the link
+    /// that wins a race, with other bytes after a header that it saw, costs the flow that packet
+    /// ([`HopKey`](crate::hop_key::HopKey)). Use it for underlays that are measured and trusted.
     pub hop_kind: HopKind,
-    /// The same for neighbours by name, whatever [`hop_kind`](Self::hop_kind) says.
+    /// Overrides [`hop_kind`](Self::hop_kind) per neighbour.
     pub hop_kinds: BTreeMap<NodeId, HopKind>,
-    /// How an exit measures its way to game servers, by the games' names, those of a signed document too.
-    /// Where a game does not stand here, its server is measured by a connection if it is played over TCP, and
-    /// not if over UDP.
+    /// How an exit measures game servers, by the game's name, also for games of a signed document.
+    /// Without an entry, a TCP game's server is measured by a connection, and a UDP game's not at
+    /// all.
     pub probes: BTreeMap<String, ServerProbe>,
-    /// At an entry: proxies before the ports of games over UDP, by the games' names, those of a signed document
-    /// too. Each datagram of theirs begins with a header of version 2 of the PROXY protocol, whatever
-    /// [`HeaderPolicy`](crate::proxy_header::HeaderPolicy) says; it is taken off, and names the player of a flow, whose address
-    /// counts for all limits.
+    /// At an entry: proxies before the ports of UDP games, by the game's name, also for games of a
+    /// signed document. Each of their datagrams must begin with a PROXY protocol header of version
+    /// 2, whatever [`HeaderPolicy`](crate::proxy_header::HeaderPolicy) says. The header is removed;
+    /// it names the player, whose address counts for all limits.
     pub proxies: BTreeMap<String, TrustedProxies>,
-    /// At an entry: what networks may do in a game whose sources have not proved to receive, by the names
-    /// of the games over UDP, those of signed documents too. [`RationLimits::default`] for the others.
+    /// At an entry: limits per network for unproved sources of a UDP game, by the game's name, also
+    /// for games of signed documents. Default for other games: [`RationLimits::default`].
     pub rations: BTreeMap<String, RationLimits>,
-    /// How routes are priced.
+    /// Cost model of routes.
     pub cost: CostModel,
-    /// When routes are left.
+    /// When routes change.
     pub choice: ChoiceConfig,
-    /// Neighbours and dials at a time; 64, as many as a link record names. Who comes beyond it is
-    /// closed and counted. Up to three quarters of it, 48, a node is linked with all others. Where
-    /// they are more, it chooses a quarter that it needs, the nearest quarter and an eighth by lot;
-    /// the other places are for those who chose it. Each link costs some 140 bytes a second of
-    /// probes. More than 64 help an exit that many entries need: all those are for guests.
+    /// Links and dials at a time; default 64, the capacity of a link record. Sessions beyond it are
+    /// closed and counted. Up to three quarters of it, 48, a node links with all others. Above that
+    /// it selects a quarter required nodes, a quarter nearest ones and an eighth random ones; the
+    /// other slots are for inbound peers. Each link costs about 140 bytes of probes per second.
+    /// More than 64 help an exit that many entries need: the additional slots are for inbound
+    /// peers.
     pub links_max: usize,
-    /// Nodes known of at a time; 1,024. Of those beyond it no one is dialled, and who comes is closed
-    /// and counted. One that was gone for 10 minutes is forgotten.
+    /// Known nodes; default 1,024. Nodes beyond it are not dialed, and their sessions are closed
+    /// and counted. A node is forgotten 10 minutes after it was last seen.
     pub peers_max: u16,
-    /// Shards, 1 to 8; 1. Each has labels of its own, of which it passes frames on. The first is the node,
-    /// where all flows of its own players and servers end; for each of the others a
-    /// [`Forwarder`](crate::Forwarder) may run on a thread of its own. The first has the bounds below of
-    /// labels and their owners' bytes; each of the others, of `shards` in all, a `shards`th of them besides.
-    /// As many bytes may wait to be sent in each.
+    /// Shards, 1 to 8; default 1. Each forwards the frames of its own labels. The first is the
+    /// node, which terminates all flows of its players and servers; each other may run as a
+    /// [`Forwarder`](crate::Forwarder) on its own thread. The limits of labels and owners' bytes
+    /// below apply to the first; each other shard has `1 / shards` of them in addition. Each may
+    /// queue as many bytes.
     pub shards: u8,
-    /// Labels given out at a time; 262,144, each 256 bytes: 64 MiB once all are in use, and no more than
-    /// were ever in use at a time before.
+    /// Labels in use; default 262,144. Each takes 256 bytes: at most 64 MiB, allocated up to the
+    /// highest number in use so far.
     pub labels_max: u32,
-    /// Labels of one neighbour; 65,536, a quarter of all: 16 MiB.
+    /// Labels of one neighbour; default 65,536, a quarter of all: 16 MiB.
     pub labels_per_peer_max: u32,
-    /// Bytes a second that a label passes; 16 MiB, and a quarter of it at once. All TCP connections of one
-    /// mode between an entry and an exit share a label in each direction: that is 134 Mbit/s.
+    /// Bytes per second and label; default 16 MiB, with a burst of a quarter of it. All TCP
+    /// connections of one mode between an entry and an exit share one label per direction: 134
+    /// Mbit/s.
     pub label_rate: u32,
-    /// Bytes a second that one player of a game over UDP sends, and as many that one receives; 1 MiB, and a
-    /// quarter of it at once. Each end holds what its own side sends: a label's rate is that of a tunnel,
-    /// which many connections share.
+    /// Bytes per second that one player of a UDP game may send, and as many to receive; default 1
+    /// MiB, with a burst of a quarter of it. Each end limits what its own side sends: many
+    /// connections of a tunnel share a label's rate.
     pub flow_rate: u32,
-    /// Bytes a second that all labels of one neighbour pass together; 256 MiB, and a quarter of it
-    /// at once: more than the flows of [`flows_max`](Self::flows_max) at 60 packets of 250 bytes.
+    /// Bytes per second of all labels of one neighbour; default 256 MiB, with a burst of a quarter
+    /// of it: more than [`flows_max`](Self::flows_max) flows with 60 packets of 250 bytes.
     pub owner_rate: u32,
-    /// Labels a second that a neighbour may ask for or bind; 4,096, and 16,384 at once.
+    /// Labels per second that a neighbour may request or bind; default 4,096, with a burst of
+    /// 16,384.
     pub request_rate: u32,
-    /// Flows at a time, of players and for others' players; 16,384, some 4 KiB each. Another entry
-    /// has at most seven eighths of them. Where half of all are taken, players of one /24 or /48 get no
-    /// more where those of the same entry have an eighth, and 64 in any case.
+    /// Flows at a time, of this node's players and for others' players; default 16,384, each about
+    /// 4 KiB. Another entry gets at most seven eighths of them. Once half are in use, a /24 or /48
+    /// gets no more if its players of the same entry have an eighth, and at least 64.
     pub flows_max: u32,
-    /// Of them, those of players who have not proved to receive; 8,192. Over it the oldest of these
-    /// ends, as one does where a newcomer finds no other place, or 64 of one /24 or /48 have none:
-    /// at an exit the oldest of the entry that has most of these. By
-    /// [`open_rate`](Self::open_rate) that leaves each of them 8 s to prove it in a flood.
+    /// Flows of players that have not proved to receive; default 8,192. Above it the oldest of
+    /// these ends; one also ends if a newcomer finds no other slot, or 64 of one /24 or /48 have
+    /// none: at an exit the oldest of the entry with most of these. With
+    /// [`open_rate`](Self::open_rate) each has 8 s for the proof during a flood.
     pub unproved_max: u32,
-    /// New flows a second at an entry; 1,024, and 4,096 at once: 10,000 players who come together
-    /// all have a flow within 6 s. Each asks its path's relays for two
-    /// labels' worth of their [`request_rate`](Self::request_rate), half of which is left for
-    /// moves; and in the 30 s that labels of ended flows may last, it uses less than half of
-    /// [`labels_per_peer_max`](Self::labels_per_peer_max). An exit takes twice as many of each other
-    /// entry, and 16 times as many at once; so both have the same here, or the exit more.
+    /// New flows per second at an entry; default 1,024, with a burst of 4,096: 10,000 players that
+    /// arrive together all have a flow within 6 s. Each requests two labels from its path's relays,
+    /// half of their [`request_rate`](Self::request_rate), so that the other half is left for
+    /// moves; in the 30 s that labels of ended flows may last, it uses less than half of
+    /// [`labels_per_peer_max`](Self::labels_per_peer_max). An exit accepts twice as many from each
+    /// other entry, with a burst of 16 times as many; set the same value on both, or a higher one
+    /// on the exit.
     pub open_rate: u32,
-    /// Silence after which a flow ends; 60 s.
+    /// Idle timeout of a flow; default 60 s.
     pub flow_idle: Duration,
-    /// Bytes that wait to be sent, 64 more counted for each datagram; 4 MiB. Over it what would be
-    /// sent is dropped and counted.
+    /// Bytes queued to be sent, plus 64 per datagram; default 4 MiB. Above it datagrams are dropped
+    /// and counted.
     pub outbox_bytes_max: usize,
-    /// Events that wait for the application; 4,096. Over it the oldest are dropped and counted.
+    /// Events queued for the application; default 4,096. Above it the oldest are dropped and
+    /// counted.
     pub events_max: usize,
 }
 
 impl Config {
-    /// A node that holds the mesh's `secret` and knows nobody yet.
+    /// Creates a node's configuration with the mesh's `secret` and no bootstrap nodes.
     #[must_use]
     pub fn new(secret: Secret32, instance: InstanceId) -> Self {
         Self {
@@ -172,30 +179,30 @@ impl Config {
     }
 }
 
-/// A node's side of signed configuration.
+/// A node's signed configuration.
 #[derive(Clone, Debug)]
 pub struct Signed {
-    /// The document in force, as restored, or the keys that judge the first.
+    /// The restored document in force, or the keys that verify the first one.
     pub holder: Holder,
-    /// Addresses of this host that a document's ports are opened on, at an entry.
+    /// This host's addresses that an entry opens a document's ports on.
     pub listen: Vec<IpAddr>,
 }
 
 /// A game that the mesh carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Game {
-    /// The same at entry and exit; at most 64 bytes.
+    /// Equal at entry and exit; at most 64 bytes.
     pub name: String,
-    /// How flows of this node's sending live through trouble.
+    /// How flows that this node sends react to failures.
     pub mode: Mode,
-    /// Where players come in, at an entry.
+    /// At an entry: where players connect.
     pub entry: Option<EntryGame>,
-    /// Where packets go, at an exit.
+    /// At an exit: where packets are sent.
     pub exit: Option<ExitGame>,
 }
 
 impl Game {
-    /// Returns whether its server would be told in a form that datagrams do not have.
+    /// Returns whether its header has a version that does not support datagrams.
     pub(crate) fn has_line_for_datagrams(&self) -> bool {
         let header = self.exit.as_ref().and_then(|exit| exit.header);
         header.is_some_and(|header| header.version == Version::One)
@@ -207,25 +214,26 @@ impl Game {
 pub struct EntryGame {
     /// Addresses to listen on.
     pub listen: Vec<SocketAddr>,
-    /// Exits that serve it; the cheapest to reach is taken for each new player.
+    /// Exits that serve it; each new player gets the cheapest.
     pub exits: Vec<NodeId>,
 }
 
 /// A game at an exit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExitGame {
-    /// Where its server listens.
+    /// Address of its server.
     pub server: SocketAddr,
     /// Entries that may send players; `None` allows all members.
     pub entries: Option<BTreeSet<NodeId>>,
-    /// How the server is told whom a flow is for; `None` where it is not, and sees this node's address alone.
+    /// PROXY header sent to the server; `None` sends none, so that the server sees only this node's
+    /// address.
     pub header: Option<ServerHeader>,
 }
 
-/// How a flow lives through trouble on its path.
+/// How a flow reacts to failures of its path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
-    /// One path; another is taken once it is dead.
+    /// One path; another is used once it is dead.
     Single,
     /// A second path is kept warm, and carries copies while the first is suspect.
     #[default]
@@ -234,23 +242,23 @@ pub enum Mode {
     Dup,
 }
 
-/// Why there is no node.
+/// Why a node cannot be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NewError {
-    /// The provider has no randomness.
+    /// The provider's source of randomness failed.
     NoEntropy,
-    /// Name or addresses of the profile break the bounds of a record.
+    /// Name or addresses of the profile exceed the bounds of a record.
     Profile,
-    /// A node has from 1 to 8 shards.
+    /// The number of shards is not 1 to 8.
     Shards,
     /// A game's name is longer than 64 bytes.
     GameName,
-    /// A game over UDP is to have headers of version 1, which knows of no datagrams.
+    /// A UDP game has headers of version 1, which does not support datagrams.
     HeaderVersion,
-    /// A probe of a game server names port 0, or has a query longer than 512 bytes.
+    /// A server probe names port 0, or its query is longer than 512 bytes.
     Probe,
-    /// TLS does not take the identity, which tunnels prove.
+    /// TLS rejects the identity, which tunnels prove.
     TunnelIdentity,
 }
 
@@ -264,7 +272,7 @@ impl fmt::Display for NewError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoEntropy => "the provider has no randomness",
-            Self::Profile => "name or addresses of the profile break the bounds of a record",
+            Self::Profile => "name or addresses of the profile exceed the bounds of a record",
             Self::Shards => "a node has from 1 to 8 shards",
             Self::GameName => "the name of a game is longer than 64 bytes",
             Self::Probe => "a probe names port 0, or its query is longer than 512 bytes",

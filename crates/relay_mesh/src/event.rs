@@ -1,4 +1,4 @@
-//! What a node tells its operator, and what it asks of its driver.
+//! Events for a node's operator, and commands for its driver.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -12,20 +12,20 @@ use crate::routes::Path;
 use crate::server_probe::ServerProbe;
 use crate::signed_config::{Accepted, LeftOut, Protocol, Refused};
 
-/// News of a node.
+/// An event of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A session with a neighbour opened.
+    /// A session with a neighbour is up.
     LinkUp {
-        /// Who it is.
+        /// The neighbour.
         node: NodeId,
-        /// Where its packets come from.
+        /// Its packets' source address.
         address: SocketAddr,
     },
-    /// The session with a neighbour ended.
+    /// The session with a neighbour has ended.
     LinkDown {
-        /// Who it was.
+        /// The neighbour.
         node: NodeId,
     },
     /// A neighbour's path does not carry datagrams of 1,280 bytes, only of 1,200: player datagrams of more than 736
@@ -60,123 +60,124 @@ pub enum Event {
         /// Records of this node that it did not make, since it was told last.
         records: u64,
     },
-    /// This node does not keep up: paths and links are not judged meanwhile. Told at most once a minute.
+    /// This node is overloaded: it does not judge paths and links meanwhile. Reported at most once
+    /// a minute.
     Overloaded {
-        /// How late it ran since it was last told.
+        /// How late it ran since the last report.
         late: Duration,
-        /// Datagrams that its own queues dropped since.
+        /// Datagrams that its queues dropped since.
         dropped: u64,
     },
-    /// Flows to another end took another path.
+    /// Flows to a far end use another path.
     RouteChanged {
-        /// The other end.
+        /// The far end.
         far_end: NodeId,
-        /// The path they left; `None` at first.
+        /// The previous path; `None` at first.
         from: Option<Path>,
-        /// The path they take.
+        /// The new path.
         to: Path,
-        /// Why.
+        /// The reason.
         cause: RouteCause,
-        /// How many they are.
+        /// Number of flows.
         flows: usize,
     },
-    /// A player's packets are carried.
+    /// A flow for a player is open.
     FlowOpened {
         /// The game.
         game: String,
-        /// Whose.
+        /// The player.
         player: SocketAddr,
-        /// The other end: the exit at an entry, the entry at an exit.
+        /// The far end: the exit at an entry, the entry at an exit.
         far_end: NodeId,
     },
-    /// They no longer are.
+    /// A flow has ended.
     FlowClosed {
         /// The game.
         game: String,
-        /// Whose.
+        /// The player.
         player: SocketAddr,
-        /// Why.
+        /// The reason.
         reason: FlowEnd,
     },
     /// A game's port is open.
     Listening {
         /// The game.
         game: String,
-        /// Where, as configured.
+        /// The address as configured.
         address: SocketAddr,
     },
-    /// A game's port could not be opened; it is tried again each 5 s.
+    /// A game's port could not be opened; retried every 5 s.
     ListenFailed {
         /// The game.
         game: String,
-        /// Where, as configured.
+        /// The address as configured.
         address: SocketAddr,
     },
-    /// A signed document came into force: what [`Node::stored_config`](crate::Node::stored_config)
-    /// returns is to be stored, whole or not at all.
+    /// A signed document came into force: store what
+    /// [`Node::stored_config`](crate::Node::stored_config) returns, atomically.
     ConfigAccepted(Accepted),
-    /// A document came into force to which the admin keys of this node's own configuration do not lead
-    /// any more: they changed more than [`LINKS_MAX`](crate::signed_config::LINKS_MAX) times. Put the
-    /// present ones there before the node is started again.
+    /// A document came into force that the admin keys of this node's own configuration no longer
+    /// lead to: they changed more than [`LINKS_MAX`](crate::signed_config::LINKS_MAX) times.
+    /// Configure the current keys before the next start.
     ConfigAdrift {
         /// Its version.
         version: u64,
     },
-    /// A document that a neighbour sent was refused; the neighbour is not asked again for a while.
+    /// A neighbour's document was refused; the neighbour is not asked again for a while.
     ConfigRefused {
-        /// Who sent it.
+        /// The neighbour.
         node: NodeId,
-        /// Why.
+        /// The reason.
         why: Refused,
     },
-    /// The time of the document in force is over, and no other came.
+    /// The document in force has expired, and no other has arrived.
     ConfigEnded {
         /// Its version.
         version: u64,
     },
-    /// A player came for a game of which no exit can be reached; told at most each 10 s for one game.
+    /// A player arrived and no exit of the game can be reached; reported at most every 10 s per
+    /// game.
     NoExit {
         /// The game.
         game: String,
     },
-    /// Players or their packets were turned away for one reason; told at most each 60 s for each game and
-    /// reason.
+    /// Players or packets were rejected; reported at most every 60 s per game and reason.
     TurnedAway {
         /// The game.
         game: String,
-        /// Why.
+        /// The reason.
         reason: TurnedAway,
-        /// How often since it was told last.
+        /// Number since the last report.
         count: u64,
     },
-    /// The server of a game was reached, which was not, or was not measured before: at an exit.
+    /// At an exit: a game's server is reachable, and was not or was not measured before.
     ServerReached {
         /// The game.
         game: String,
-        /// Over what it is played.
+        /// Its transport protocol.
         protocol: Protocol,
     },
-    /// The server of a game was not reached three times in a row: at an exit. Entries send new players
-    /// to exits that reach theirs.
+    /// At an exit: three measurements in a row did not reach a game's server. Entries prefer exits
+    /// that reach theirs for new players.
     ServerLost {
         /// The game.
         game: String,
-        /// Over what it is played.
+        /// Its transport protocol.
         protocol: Protocol,
     },
-    /// The system does not permit to measure a game's server as configured: it is not measured, and
-    /// tried again each 10 min. Told once, until it was permitted meanwhile.
+    /// The system does not permit the configured measurement: the server is not measured; retried
+    /// every 10 min. Reported once, until it was permitted in between.
     ProbeNotPermitted {
         /// The game.
         game: String,
-        /// Over what it is played.
+        /// Its transport protocol.
         protocol: Protocol,
     },
-    /// A game of the document is not carried by this node.
+    /// This node does not carry a game of the document.
     GameLeftOut {
         /// The game.
         game: String,
-        /// Why.
+        /// The reason.
         why: LeftOut,
     },
 }
@@ -188,109 +189,109 @@ pub enum Event {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum NodeRefusal {
-    /// It holds another network secret, or none: a node of another network, or forged packets.
+    /// It has another network secret or none: a node of another network, or forged packets.
     WrongSecret,
-    /// It holds the network secret and is not among the members of the configuration or of the signed document, or
-    /// its identity did not verify.
+    /// It has the secret but is no member by the configuration or the signed document, or its
+    /// identity did not verify.
     NotMember,
 }
 
-/// Why a player or a packet of one was turned away.
+/// Why a player or packet was rejected.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum TurnedAway {
-    /// A newcomer's /24 or /48 has as many unproved sources as [`RationLimits`](crate::RationLimits)
-    /// allows, or had as many new ones of late; one of them may have given way.
+    /// The newcomer's /24 or /48 has as many unproved or new sources as
+    /// [`RationLimits`](crate::RationLimits) allows; one of them may have been evicted.
     Ration,
-    /// There were more newcomers than [`Config::open_rate`](crate::Config::open_rate).
+    /// More newcomers than [`Config::open_rate`](crate::Config::open_rate).
     Rate,
-    /// There was no place among the flows, or the newcomer's network has its share of them.
+    /// No flow slot is free, or the newcomer's network has its share.
     Share,
-    /// The exit refused a player's flow over UDP: it has no place or no socket left, was asked too often, or does not
-    /// serve the game.
+    /// The exit refused a UDP player's flow: no slot or socket is free, its limit of requests is
+    /// reached, or it does not serve the game.
     Refused,
     /// A datagram was longer than [`DATAGRAM_MAX`](crate::DATAGRAM_MAX), 1,472 bytes.
     TooLong,
-    /// A player sent more over UDP than [`Config::flow_rate`](crate::Config::flow_rate), or a server sent one more.
+    /// A player or server exceeded [`Config::flow_rate`](crate::Config::flow_rate).
     FlowRate,
-    /// A TCP connection came, and no exit of its game could be reached.
+    /// A TCP connection arrived and no exit of its game could be reached.
     TcpNoExit,
-    /// A TCP connection was reset for its PROXY header: a bad one, none where one must be, one of a source that is no
-    /// proxy, or none so far while all places were taken.
+    /// A TCP connection was reset because of its PROXY header: malformed, missing, from an
+    /// untrusted source, or incomplete while all slots were in use.
     TcpGreeting,
-    /// A TCP connection came over the share of its address or network, over all places, or too fast.
+    /// A TCP connection exceeded the share of its address or network, the number of slots, or the
+    /// rate.
     TcpShare,
-    /// An idle TCP connection was reset to make room for a newcomer.
+    /// An idle TCP connection was reset for a newcomer.
     TcpIdle,
-    /// A TCP connection waited at a game's port: all places were taken, and no connection was idle. Counts the
-    /// times that it began, not the connections.
+    /// A TCP connection waited at a game's port: all slots were in use and no connection was idle.
+    /// Counts the times that this began, not the connections.
     TcpFull,
-    /// A TCP connection that had been taken was reset: the exit refused it, the server did not answer or reset
-    /// it, or its tunnel ended.
+    /// An accepted TCP connection was reset: by the exit, the server, or the end of its tunnel.
     TcpReset,
 }
 
-/// Why flows took another path.
+/// Why flows changed their path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RouteCause {
     /// They had none.
     First,
-    /// The old one no longer carried.
+    /// The old one died.
     Killed,
-    /// The old one had become slow or lossy.
+    /// The old one became slow or lossy.
     Degraded,
-    /// The new one had been better for long enough.
+    /// The new one was better for long enough.
     Better,
-    /// A relay of the old one takes no flows any more: it is to be stopped, or may not relay.
+    /// A relay of the old one accepts no flows: it drains, or may not relay.
     Drained,
 }
 
-/// What a node asks of its driver, besides sending.
+/// A command for the node's driver, besides sending.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Open a UDP socket bound to this address.
     Listen {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// Whether it receives IPv4 too: `[::]`, and no other address of the node has the port.
+        /// Whether it receives IPv4 too: it is `[::]`, and no other address of the node uses the
+        /// port.
         is_dual: bool,
     },
-    /// Open a UDP socket on a port of the system's choice, for an exchange with this server.
+    /// Open a UDP socket on an ephemeral port, for one server.
     Open {
-        /// With whom.
+        /// The server.
         server: SocketAddr,
     },
-    /// Close a socket. Its name is not used again.
+    /// Close a socket. Its id is not reused.
     Close {
-        /// Which.
+        /// The socket.
         socket: SocketId,
     },
-    /// See how long the answer of a game's server takes: [`Outcome::Measured`]. What comes after 2 s is
-    /// not waited for.
+    /// Measure the round trip to a game's server: [`Outcome::Measured`]. The timeout is 2 s.
     Measure {
-        /// Where the server listens.
+        /// The server's address.
         server: SocketAddr,
-        /// By what.
+        /// The method.
         probe: ServerProbe,
     },
 }
 
-/// How a command ended.
+/// Result of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The socket is open under this name, which the driver has not used before.
+    /// The socket is open; its id was never used before.
     Opened(SocketId),
     /// The socket is closed.
     Closed,
-    /// The server answered after so long.
+    /// The server answered after this time.
     Measured(Duration),
-    /// The system does not permit it, and will not soon.
+    /// The system does not permit it; a retry will fail too.
     NotPermitted,
-    /// It could not be done.
+    /// It failed.
     Failed,
 }
 

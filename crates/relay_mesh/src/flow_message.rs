@@ -1,4 +1,4 @@
-//! What entry and exit say to each other about flows, on the reliable channel of their session.
+//! Messages about flows between entry and exit, on the reliable channel of their session.
 //!
 //! | message | body |
 //! |---|---|
@@ -7,15 +7,14 @@
 //! | close 0x2A | flow 8, reason 1 |
 //! | open tunnel 0x2B | flow 8, mode 1 (0 single, 1 shadow, 2 dup); answered by opened |
 //! | game edges 0x2C | see [`game_edge`](crate::game_edge) |
-//! | open many 0x2D | first flow 8, mode and players' family 1, count 1 (1 to 192), game name 1 + n (≤ 64), count × (ip 4 or 16, port 2); the flows' numbers are the first one's, and each 2 more than the one before |
+//! | open many 0x2D | first flow 8, mode and players' family 1, count 1 (1 to 192), game name 1 + n (≤ 64), count × (ip 4 or 16, port 2); flow ids increase by 2 |
 //!
-//! Mode and family: the family, 4 or 6, in the low 4 bits; in the high ones how both ends send the flow's packets:
-//! 1 single, 2 shadow, 3 dup, 0 as the exit's own configuration says.
+//! Mode and family: the family, 4 or 6, in the low 4 bits; in the high ones how both ends send the
+//! flow's packets: 1 single, 2 shadow, 3 dup, 0 as the exit's own configuration says.
 //!
-//! In the probe flow of a path goes, where the ends do not reach each other directly, session datagram 0x86: the
-//! rest is a datagram of their session, 1 to 1,280 bytes, in two pieces where it does not fit into one frame.
-//!
-//! What else goes in the probe flow of a path is in [`path_probe`](crate::path_probe).
+//! If the ends do not reach each other directly, the probe flow of a path carries session datagram
+//! 0x86: a datagram of their session, 1 to 1,280 bytes, in two pieces if it does not fit one frame.
+//! The other messages of the probe flow are in [`path_probe`](crate::path_probe).
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -25,95 +24,95 @@ use crate::config::Mode;
 use crate::flow_key::FlowId;
 use crate::message::DecodeError;
 
-/// Type bytes of these messages, beside those of [`code`](crate::message::code).
+/// Type bytes of these messages, in addition to [`code`](crate::message::code).
 pub mod flow_code {
     /// Opens a flow.
     pub const OPEN: u8 = 0x28;
-    /// Whether it was opened.
+    /// Answers an open message.
     pub const OPENED: u8 = 0x29;
     /// Ends a flow.
     pub const CLOSE: u8 = 0x2A;
     /// Opens a flow that carries a tunnel.
     pub const OPEN_TUNNEL: u8 = 0x2B;
-    /// What it costs from an exit to its game servers.
+    /// Costs from an exit to its game servers.
     pub const GAME_EDGES: u8 = 0x2C;
-    /// Opens flows whose numbers follow each other.
+    /// Opens flows with consecutive ids.
     pub const OPEN_MANY: u8 = 0x2D;
-    /// A datagram of a flow that has no label yet; unreliable channel.
+    /// A datagram of a flow without a label; unreliable channel.
     pub const DATAGRAM: u8 = 0x8A;
     /// A datagram of the session between both ends, in the probe flow of a path.
     pub const SESSION_DATAGRAM: u8 = 0x86;
-    /// Asks over a path whether it carries.
+    /// Probes a path.
     pub const PATH_PROBE: u8 = 0x84;
-    /// The answer.
+    /// Answers a probe.
     pub const PATH_ECHO: u8 = 0x85;
-    /// Takes the place of data on a path that carries none.
+    /// Padding in place of data on an idle path.
     pub const PATH_PADDING: u8 = 0x87;
 }
 
-/// Longest name of a game, bytes.
+/// Longest name of a game, in bytes.
 pub const GAME_NAME_MAX: usize = 64;
 
-/// Flows that one message opens at most: those of a datagram, where their players have IPv4.
+/// Most flows that one message opens: as many IPv4 players as fit a datagram.
 pub const OPENS_MAX: usize = 192;
 
 /// A message about a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FlowMessage {
-    /// The entry has a player for a game of the exit.
+    /// The entry opens a flow for a player of the exit's game.
     Open {
-        /// Odd from the session's dialler, even from its accepter; never used before.
+        /// Odd from the session's dialer, even from its accepter; never reused.
         flow: FlowId,
         /// The player's address, as the entry sees it.
         player: SocketAddr,
-        /// Which game; at most 64 bytes.
+        /// The game; at most 64 bytes.
         game: String,
-        /// How the flow is to live through trouble, in both directions; `None` leaves it to the exit.
+        /// How both ends of the flow react to failures; `None` leaves it to the exit.
         mode: Option<Mode>,
     },
-    /// The entry has players for a game of the exit, whose addresses are of one family.
+    /// The entry opens flows for players of the exit's game; their addresses have one family.
     OpenMany {
-        /// The number of the first one's flow; each of the others has 2 more than the one before.
+        /// The first player's flow; ids increase by 2.
         first: FlowId,
-        /// Which game; at most 64 bytes.
+        /// The game; at most 64 bytes.
         game: String,
         /// The players' addresses, as the entry sees them; 1 to [`OPENS_MAX`].
         players: Vec<SocketAddr>,
         /// As in [`Open`](Self::Open).
         mode: Option<Mode>,
     },
-    /// The entry wants a flow for the tunnel of its TCP games of one mode.
+    /// The entry opens a flow for the tunnel of its TCP games of one mode.
     OpenTunnel {
         /// As in [`Open`](Self::Open).
         flow: FlowId,
-        /// How the flow is to live through trouble, in both directions.
+        /// How both ends of the flow react to failures.
         mode: Mode,
     },
-    /// What the exit says to it.
+    /// The exit's answer.
     Opened {
         /// As in the request.
         flow: FlowId,
-        /// Whether the flow lives.
+        /// Whether the flow is open.
         outcome: Result<(), FlowRefused>,
     },
-    /// The flow has ended, by either side.
+    /// Either side ends a flow.
     Close {
-        /// Which one.
+        /// The flow.
         flow: FlowId,
-        /// Why.
+        /// The reason.
         reason: FlowEnd,
     },
 }
 
-/// Why an exit takes no flow.
+/// Why an exit refuses a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FlowRefused {
     /// It does not serve this game, or not for this entry.
     Policy,
-    /// It has as many flows as it may.
+    /// Its limit of flows is reached.
     Full,
-    /// The flow's number is not the other end's to give, or was used.
+    /// The id is not the other end's to use, or was used.
     BadId,
     /// It could not open a socket.
     NoSocket,
@@ -123,17 +122,17 @@ pub enum FlowRefused {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FlowEnd {
-    /// Nothing passed for the time that the configuration allows.
+    /// The idle timeout passed.
     Idle,
-    /// The application or the operator wanted it.
+    /// The application or the operator ended it.
     Local,
     /// The session between entry and exit ended.
     SessionLost,
-    /// The exit did not take it.
+    /// The exit refused it.
     Refused,
     /// Its packet numbers are used up.
     Worn,
-    /// Others needed its place, and its player had not proved to receive.
+    /// It was evicted for others: its player had not proved to receive.
     Crowded,
 }
 
@@ -294,7 +293,7 @@ impl FlowMessage {
     }
 }
 
-/// The numbers of the flows that one message opens, as far as there are any.
+/// Returns the ids of flows that one message opens, as far as they exist.
 pub(crate) fn numbers_from(first: FlowId) -> impl Iterator<Item = FlowId> {
     let after = |last: &FlowId| last.0.checked_add(2).map(FlowId);
     core::iter::successors(Some(first), after)

@@ -226,7 +226,7 @@ pub enum HopError {
 impl fmt::Display for HopError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Truncated => f.write_str("hop frame cut short"),
+            Self::Truncated => f.write_str("truncated hop frame"),
             Self::Oversize(len) => write!(f, "hop frame of {len} bytes, over {FRAME_MAX}"),
             Self::UnknownKind(kind) => write!(f, "hop frame of unknown kind {kind:#04x}"),
             Self::Malformed => f.write_str("hop frame with a field out of range"),

@@ -362,8 +362,8 @@ pub enum BindError {
 impl fmt::Display for BindError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::LabelTaken => "the next label was bound in this key epoch already",
-            Self::Full => "the link has as many labels as it may",
+            Self::LabelTaken => "the label was already bound in this key epoch",
+            Self::Full => "the limit of labels of the link is reached",
         })
     }
 }

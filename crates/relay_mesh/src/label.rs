@@ -357,9 +357,9 @@ pub(crate) enum LabelRefusal {
 impl fmt::Display for LabelRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Full => "no label is left",
+            Self::Full => "the limit of labels is reached",
             Self::Unknown => "no such label",
-            Self::Bound => "the label is bound already",
+            Self::Bound => "the label is already bound",
         })
     }
 }

@@ -249,14 +249,14 @@ impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Truncated => f.write_str("the bytes end within a field"),
-            Self::Trailing => f.write_str("the bytes go on behind the last field"),
+            Self::Trailing => f.write_str("bytes follow the last field"),
             Self::UnknownType(kind) => write!(f, "no message has the type {kind:#04x}"),
             Self::UnknownVersion(version) => {
-                write!(f, "hello has version {version} where 1 is spoken")
+                write!(f, "hello has version {version}, expected 1")
             }
             Self::OverLimit { found, max } => write!(f, "{found} is over the limit of {max}"),
             Self::Unordered => f.write_str("entries are not in ascending order"),
-            Self::BadValue => f.write_str("a field holds a value that means nothing"),
+            Self::BadValue => f.write_str("a field has an unknown value"),
         }
     }
 }

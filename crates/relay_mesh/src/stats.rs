@@ -1,11 +1,11 @@
-//! What a node counts.
+//! Counters of a node.
 
 use serde::Serialize;
 
 use crate::route_request::Refused;
 
-/// Hop frames, by what became of them. A frame that comes is counted once: as dropped, as arrived,
-/// or, where it is passed on, as sealed or dropped behind.
+/// Hop frames by outcome. A received frame counts once: as dropped, as arrived, or, if it is
+/// forwarded, as sealed or as dropped after that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct FrameStats {
@@ -54,12 +54,12 @@ pub struct FrameStats {
 }
 
 impl FrameStats {
-    /// Counts what is left of a trunk that does not hold.
+    /// Counts the rest of an invalid trunk.
     pub(crate) const fn count_bad_trunk(&mut self) {
         self.bad_trunk = self.bad_trunk.saturating_add(1);
     }
 
-    /// What both have counted.
+    /// Returns the sums of both.
     pub(crate) const fn plus(self, other: Self) -> Self {
         Self {
             sealed: self.sealed.saturating_add(other.sealed),
@@ -86,7 +86,7 @@ impl FrameStats {
         }
     }
 
-    /// Nothing counted.
+    /// All zero.
     pub(crate) const NONE: Self = Self {
         sealed: 0,
         arrived: 0,
@@ -111,7 +111,8 @@ impl FrameStats {
         outbox_full: 0,
     };
 
-    /// Returns how many frames that came were dropped before they opened, or over their rate.
+    /// Returns the number of received frames that were dropped before decryption, or over their
+    /// rate.
     #[must_use]
     pub const fn dropped(&self) -> u64 {
         let Self {
@@ -131,7 +132,7 @@ impl FrameStats {
             over_rate,
             over_owner_rate,
             hops_spent,
-            // Not frames that came, or not only.
+            // Not received frames, or not only.
             sealed: _,
             arrived: _,
             no_link: _,

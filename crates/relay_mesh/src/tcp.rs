@@ -117,9 +117,9 @@ pub enum TcpRefused {
 impl fmt::Display for TcpRefused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NoGame => "the port is of no game",
+            Self::NoGame => "the port belongs to no game",
             Self::NoExit => "no exit of the game can be reached",
-            Self::Crowded => "there are as many connections as may be",
+            Self::Crowded => "the limit of connections is reached",
         })
     }
 }

@@ -280,12 +280,12 @@ pub enum BadHeader {
 impl fmt::Display for BadHeader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Line => "the line breaks the grammar of version 1",
-            Self::TooLong => "the header is longer than is taken",
+            Self::Line => "the line does not match the grammar of version 1",
+            Self::TooLong => "the header is over the length limit",
             Self::Version => "the header is of an unknown version",
             Self::Command => "the header has an unknown command",
             Self::Family => "the header has an unknown family or transport",
-            Self::Short => "the header ends before its addresses do",
+            Self::Short => "the header ends within its addresses",
             Self::Tlv => {
                 "the extensions of the header do not end with it, or one has a wrong length"
             }

@@ -120,8 +120,8 @@ pub enum PolicyViolation {
 impl fmt::Display for PolicyViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Untrusted => "a header of the PROXY protocol from who is no trusted proxy",
-            Self::Missing => "a trusted proxy wrote no header of the PROXY protocol",
+            Self::Untrusted => "a PROXY protocol header from an untrusted address",
+            Self::Missing => "a trusted proxy sent no PROXY protocol header",
         })
     }
 }
@@ -147,7 +147,7 @@ impl fmt::Display for TrustError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Prefix { text, fault } => write!(f, "{text:?}: {fault}"),
-            Self::TooMany(count) => write!(f, "{count} prefixes are over {PREFIXES_MAX}"),
+            Self::TooMany(count) => write!(f, "{count} prefixes, over the limit of {PREFIXES_MAX}"),
         }
     }
 }

@@ -165,8 +165,14 @@ impl fmt::Display for WriteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Datagrams => f.write_str("version 1 of the PROXY protocol is for streams"),
-            Self::TooLong(len) => write!(f, "a header of {len} bytes is over {BLOCK_MAX}"),
-            Self::Tlv(kind) => write!(f, "an extension of type {:#04x} may not be so", kind.0),
+            Self::TooLong(len) => {
+                write!(f, "a header of {len} bytes, over the limit of {BLOCK_MAX}")
+            }
+            Self::Tlv(kind) => write!(
+                f,
+                "an extension of type {:#04x} is reserved or too long",
+                kind.0
+            ),
         }
     }
 }

@@ -167,9 +167,9 @@ impl fmt::Display for AdminKeysError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Count => "there are no admin keys, or more than 8",
-            Self::Twice => "an admin key stands there twice",
-            Self::BadKey => "an admin key is no point of P-256",
-            Self::Threshold => "the threshold is 0 or more than there are admin keys",
+            Self::Twice => "duplicate admin key",
+            Self::BadKey => "an admin key is not a P-256 point",
+            Self::Threshold => "the threshold is 0 or above the number of admin keys",
         })
     }
 }

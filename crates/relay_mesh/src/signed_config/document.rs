@@ -217,7 +217,7 @@ pub enum LeftOut {
 impl fmt::Display for LeftOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Tcp => "it speaks TCP, which this node does not carry",
+            Self::Tcp => "it uses TCP, which this node does not carry",
         })
     }
 }

@@ -218,21 +218,21 @@ impl From<Truncated> for EnvelopeError {
 impl fmt::Display for EnvelopeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Truncated => f.write_str("envelope ends too early"),
-            Self::Foreign => f.write_str("no signed configuration"),
+            Self::Truncated => f.write_str("truncated envelope"),
+            Self::Foreign => f.write_str("not a signed configuration"),
             Self::SignatureCount(found) => {
                 write!(
                     f,
                     "envelope has {found} signatures, not 1 to {SIGNATURES_MAX}"
                 )
             }
-            Self::KeyOrder => f.write_str("keys of an envelope do not ascend"),
+            Self::KeyOrder => f.write_str("keys of the envelope are not in ascending order"),
             Self::DocumentLen(found) => write!(
                 f,
                 "document of {found} bytes is over the limit of {DOCUMENT_LEN_MAX}"
             ),
-            Self::TooMany => f.write_str("more envelopes than a bundle may have"),
-            Self::Trailing => f.write_str("something follows the envelope"),
+            Self::TooMany => f.write_str("more envelopes than a bundle allows"),
+            Self::Trailing => f.write_str("bytes follow the envelope"),
         }
     }
 }
@@ -261,7 +261,7 @@ impl fmt::Display for SignError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoEntropy => "the provider has no randomness",
-            Self::OtherKey => "the public key is not that of the private one",
+            Self::OtherKey => "the public key does not match the private key",
             Self::Full => "the envelope has 16 signatures",
         })
     }

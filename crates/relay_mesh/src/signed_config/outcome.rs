@@ -92,11 +92,11 @@ pub enum Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TooLarge => f.write_str("it is larger than a bundle may be"),
+            Self::TooLarge => f.write_str("it is larger than a bundle allows"),
             Self::Malformed(error) => error.fmt(f),
             Self::UnknownKey => f.write_str("no admin in force signed it"),
             Self::TooFewSignatures { found, needed } => {
-                write!(f, "{found} admins signed it, and {needed} have to")
+                write!(f, "{found} admins signed it, and {needed} must")
             }
             Self::BadSignature => f.write_str("a signature is not genuine"),
             Self::Document(error) => error.fmt(f),

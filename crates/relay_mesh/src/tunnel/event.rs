@@ -96,11 +96,11 @@ pub enum TunnelEnd {
 impl fmt::Display for TunnelEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Local => "the tunnel was closed here",
-            Self::Closed => "the tunnel was closed at its other end",
-            Self::Silent => "nothing came through the tunnel for 20 s",
-            Self::Identity => "the other end of the tunnel is another node",
-            Self::Protocol => "the two ends of the tunnel did not understand each other",
+            Self::Local => "this end closed the tunnel",
+            Self::Closed => "the far end closed the tunnel",
+            Self::Silent => "the tunnel received nothing for 20 s",
+            Self::Identity => "the far end of the tunnel is another node",
+            Self::Protocol => "one end of the tunnel violated the protocol",
         })
     }
 }
@@ -122,10 +122,10 @@ pub enum OpenError {
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Players => "the tunnel has as many connections as it may",
-            Self::Address => "the player's address has as many connections as it may",
-            Self::Rate => "too many connections came within a second",
-            Self::Closed => "the tunnel takes no connections",
+            Self::Players => "the limit of connections of the tunnel is reached",
+            Self::Address => "the limit of connections of the player's address is reached",
+            Self::Rate => "the limit of connections per second is reached",
+            Self::Closed => "the tunnel accepts no connections",
         })
     }
 }
@@ -138,7 +138,7 @@ pub struct Gone;
 
 impl fmt::Display for Gone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("there is no such connection")
+        f.write_str("no such connection")
     }
 }
 

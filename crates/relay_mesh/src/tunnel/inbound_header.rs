@@ -134,8 +134,10 @@ impl fmt::Display for InboundHeaderError {
         match self {
             Self::Header(bad) => bad.fmt(f),
             Self::PolicyViolation(distrust) => distrust.fmt(f),
-            Self::Address => f.write_str("a header of the PROXY protocol names no host"),
-            Self::Slow => f.write_str("a header of the PROXY protocol did not end within 5 s"),
+            Self::Address => {
+                f.write_str("a PROXY protocol header names an address that no host can have")
+            }
+            Self::Slow => f.write_str("a PROXY protocol header was incomplete after 5 s"),
         }
     }
 }

@@ -162,10 +162,10 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Policy => "the exit does not serve this game for this entry",
-            Self::Crowded => "the exit has no place for another connection",
+            Self::Crowded => "the limit of connections of the exit is reached",
             Self::Server => "the game's server cannot be reached",
             Self::Slow => "the game's server did not answer in time",
-            Self::Malformed => "the exit could not read whom the stream is for",
+            Self::Malformed => "the exit could not read the open record",
         })
     }
 }
