@@ -1,4 +1,4 @@
-//! Someone who sees datagrams and sends what he likes.
+//! An adversary that observes datagrams and sends arbitrary ones.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -9,9 +9,9 @@ use crate::{Datagram, TapId, World};
 
 /// Replays, damages and forges datagrams of a world.
 ///
-/// What it does arrives past the links, as from next to the victim. To drop, hold back or change
-/// what passes a link, see [`World::intercept`]; to write a script of one's own, see
-/// [`World::captured`] and [`World::inject`].
+/// Its datagrams bypass the links, as if sent from next to the victim. To drop, delay or change
+/// what passes a link, see [`World::intercept`]; for a custom script, see [`World::captured`] and
+/// [`World::inject`].
 #[derive(Debug)]
 pub struct Adversary {
     tap: TapId,
@@ -19,33 +19,30 @@ pub struct Adversary {
 }
 
 impl Adversary {
-    /// Makes one that knows what `tap` records.
+    /// Creates an adversary that knows what `tap` records.
     #[must_use]
     pub const fn new(tap: TapId, generator: Generator) -> Self {
         Self { tap, generator }
     }
 
-    /// Sends a captured datagram once more as it was, `delay` from now; false where none was
-    /// captured.
+    /// Resends a captured datagram, `delay` from now; false if none was captured.
     pub fn replay(&mut self, world: &mut World, delay: Duration) -> bool {
         self.repeat(world, delay, |_, _| {})
     }
 
-    /// Sends a captured datagram from `source` in place of its sender, `delay` from now; false
-    /// where none was captured.
+    /// Resends a captured datagram from `source`, `delay` from now; false if none was captured.
     pub fn replay_from(&mut self, world: &mut World, source: SocketAddr, delay: Duration) -> bool {
         self.repeat(world, delay, |_, datagram| datagram.source = source)
     }
 
-    /// Sends a damaged copy of a captured datagram, `delay` from now; false where none was
-    /// captured.
+    /// Sends a damaged copy of a captured datagram, `delay` from now; false if none was captured.
     pub fn damage(&mut self, world: &mut World, mutation: Mutation, delay: Duration) -> bool {
         self.repeat(world, delay, |generator, datagram| {
             datagram.bytes = mutation.apply(generator, &datagram.bytes);
         })
     }
 
-    /// Sends random bytes of a random length up to 1,500 under any name, `delay` from now.
+    /// Sends up to 1,500 random bytes from any address, `delay` from now.
     pub fn forge(
         &mut self,
         world: &mut World,
@@ -57,8 +54,8 @@ impl Adversary {
         world.inject(delay, Datagram::new(source, destination, bytes));
     }
 
-    /// Draws one hostile act: any [`Mutation`] of any capture, under its sender's name or that of
-    /// another captured datagram, up to two seconds from now. False where none was captured.
+    /// Performs a random attack: any [`Mutation`] of any capture, from its sender or that of
+    /// another capture, up to two seconds from now. False if none was captured.
     pub fn strike(&mut self, world: &mut World) -> bool {
         let mutation = Mutation::draw(&mut self.generator);
         let delay = Duration::from_micros(self.generator.below(2_000_000));
@@ -93,10 +90,10 @@ impl Adversary {
     }
 }
 
-/// How often a strike bears another sender's name.
+/// Share of attacks with another sender's address.
 const FOREIGN_PER_MILLION: u32 = 250_000;
 
-/// One way to turn a captured datagram or record into a hostile one.
+/// A way to turn a captured datagram or record into a hostile one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mutation {
@@ -119,7 +116,7 @@ pub enum Mutation {
 }
 
 impl Mutation {
-    /// Every way, in the order in which [`draw`](Self::draw) numbers them.
+    /// Every mutation, in the order in which [`draw`](Self::draw) numbers them.
     pub const ALL: [Self; 8] = [
         Self::None,
         Self::FlipBit,
@@ -131,13 +128,13 @@ impl Mutation {
         Self::Replace,
     ];
 
-    /// Draws one way.
+    /// Draws a mutation.
     pub fn draw(generator: &mut Generator) -> Self {
         let index = below(generator, Self::ALL.len());
         Self::ALL.get(index).copied().unwrap_or(Self::None)
     }
 
-    /// Returns `original` so changed. An empty one can only grow or be replaced.
+    /// Returns a changed copy of `original`. An empty one can only grow or be replaced.
     #[must_use]
     pub fn apply(self, generator: &mut Generator, original: &[u8]) -> Vec<u8> {
         let mut bytes = original.to_vec();

@@ -1,27 +1,26 @@
-//! The contract of the machines, as one test that every machine's crate runs.
+//! The contract of the machines, as a test that every machine's crate runs.
 //!
-//! The contract stands in [`wire::machine`]. A crate says how to build and use its machines by a
-//! [`ContractSubject`] or a [`StreamContractSubject`], and calls [`check_contract`] or
-//! [`check_stream_contract`] in a test named `sim_contract`. For each seed a group of machines
-//! lives through a random script (application calls, lost and damaged datagrams, hostile bytes,
-//! slow completions) several times over:
+//! The contract is defined in [`wire::machine`]. A crate implements [`ContractSubject`] or
+//! [`StreamContractSubject`], and calls [`check_contract`] or [`check_stream_contract`] in a test
+//! named `sim_contract`. For each seed, a group of machines runs a random script (application
+//! calls, lost and damaged datagrams, hostile bytes, slow completions) several times:
 //!
 //! | run | what it adds to the script | point |
 //! |---|---|---|
-//! | first | nothing; draining ends, memory and output stay bounded, timers move on | 2, 3, 4, 7 |
+//! | first | nothing; draining ends, memory and output stay bounded, timers advance | 2, 3, 4, 7 |
 //! | again | nothing; every output is the same, byte for byte | 5 |
 //! | early timeouts | `handle_timeout` before the deadline; nothing changes | 4 |
-//! | idle polls | polls while at rest; nothing comes, and nothing changes | 3 |
+//! | idle polls | polls of a drained machine; there is no output, and nothing changes | 3 |
 //! | late clock | calls with an earlier `now`; the later one is kept | 1 |
 //! | stray completions | unknown, repeated and premature ids; nothing changes | 8 |
 //! | flood | thousands of hostile inputs; memory and output stay bounded | 7 |
-//! | silence | no command is ever completed; [`ContractSubject::stuck`] is asked | 8 |
+//! | silence | no command is completed; [`ContractSubject::stuck`] is checked | 8 |
 //!
-//! Point 6 (nothing allocates in the steady state) needs a counting global allocator, which is
-//! unsafe code: each crate's `tests/it/alloc.rs` holds one.
+//! Point 6 (no allocation in the steady state) needs a counting global allocator, which is unsafe
+//! code: each crate has one in `tests/it/alloc.rs`.
 //!
-//! A late clock trips the debug assertion that point 1 asks for, so that run is left out unless
-//! [`Limits::late_clock`] is set, as it is by default without debug assertions.
+//! A late clock trips the debug assertion of point 1. So that run is skipped unless
+//! [`Limits::late_clock`] is set, which is the default without debug assertions.
 
 mod datagram;
 mod group;
@@ -43,8 +42,8 @@ pub use reached::Reached;
 ///
 /// # Panics
 ///
-/// Where a machine panics or breaks the contract; says which point, and how to repeat it. Where
-/// no seed came to one of the points; names it.
+/// If a machine panics or breaks the contract, with the point and a command to repeat it. If no
+/// seed reached one of the points.
 pub fn check_contract<S: ContractSubject>(site: &TestSite, count: u64, subject: &S) {
     let limits = subject.limits();
     check(site, count, limits, |seed| examine(subject, seed));
@@ -54,14 +53,14 @@ pub fn check_contract<S: ContractSubject>(site: &TestSite, count: u64, subject: 
 ///
 /// # Panics
 ///
-/// Where a machine panics or breaks the contract; says which point, and how to repeat it. Where
-/// no seed came to one of the points; names it.
+/// If a machine panics or breaks the contract, with the point and a command to repeat it. If no
+/// seed reached one of the points.
 pub fn check_stream_contract<S: StreamContractSubject>(site: &TestSite, count: u64, subject: &S) {
     let limits = subject.limits();
     check(site, count, limits, |seed| examine_stream(subject, seed));
 }
 
-/// Checks the machines of `subject` under one seed; returns what that reached.
+/// Checks the machines of `subject` under one seed; returns what it reached.
 ///
 /// # Errors
 ///
@@ -72,7 +71,7 @@ pub fn examine<S: ContractSubject>(subject: &S, seed: Seed) -> Result<Reached, V
     })
 }
 
-/// Checks the stream machines of `subject` under one seed; returns what that reached.
+/// Checks the stream machines of `subject` under one seed; returns what it reached.
 ///
 /// # Errors
 ///
@@ -86,19 +85,19 @@ pub fn examine_stream<S: StreamContractSubject>(
     })
 }
 
-/// How to build and use the machines of one crate.
+/// How to create and drive the machines of a crate.
 pub trait ContractSubject {
-    /// What is checked.
+    /// The machine under test.
     type Machine: Machine<Peer: fmt::Debug, Event: fmt::Debug, Command: fmt::Debug>;
 
-    /// Makes the machines of one run, equal for equal seeds: those that talk to each other, or one.
+    /// Creates the machines of one run, equal for equal seeds: a group of peers, or one machine.
     fn build(&self, seed: Seed, now: Instant) -> Vec<Self::Machine>;
 
-    /// Returns which machine `destination` names when machine `sender` sends to it, and as whom
-    /// that one sees the sender; `None` where it is nobody of the group.
+    /// Returns the machine that `destination` identifies for machine `sender`, and the peer as
+    /// which it sees the sender; `None` if it is not in the group.
     fn route(&self, sender: usize, destination: PeerOf<Self>) -> Option<(usize, PeerOf<Self>)>;
 
-    /// Does something that an application may do, such as connect, send, advance, close.
+    /// Makes a random application call, such as connect, send, advance or close.
     fn poke(
         &self,
         index: usize,
@@ -107,18 +106,17 @@ pub trait ContractSubject {
         generator: &mut Generator,
     );
 
-    /// Returns whom a forged datagram to machine `index` claims to come from: now a peer of it,
-    /// now nobody.
+    /// Returns the source of a forged datagram to machine `index`: sometimes a peer, sometimes not.
     fn stranger(&self, index: usize, generator: &mut Generator) -> PeerOf<Self>;
 
-    /// Returns a datagram that is well formed and malicious. Random bytes and damaged copies of
-    /// real ones are sent in any case; this is for what they would not hit upon.
+    /// Returns a well-formed malicious datagram. Random bytes and damaged copies are sent in any
+    /// case; this is for what they would not find.
     fn hostile(&self, _index: usize, _generator: &mut Generator) -> Option<Vec<u8>> {
         None
     }
 
-    /// Returns how `command` ends, or for `None` what a stray completion claims. No answer means
-    /// that the command is never completed, and that there are no stray completions.
+    /// Returns the outcome of `command`, or of a stray completion if `None`. If there is none, the
+    /// command is never completed, and there are no stray completions.
     fn outcome(
         &self,
         _command: Option<&<Self::Machine as Machine>::Command>,
@@ -127,43 +125,40 @@ pub trait ContractSubject {
         None
     }
 
-    /// Returns the bytes that the machine holds, as it counts them: queues, tables, buffers.
+    /// Returns the bytes that the machine holds: queues, tables, buffers.
     fn memory(&self, machine: &Self::Machine) -> usize;
 
     /// Returns the bounds to check.
     fn limits(&self) -> Limits;
 
-    /// Sees the machines at the end of each run, and notes whether they came to what their script
-    /// is for; see [`Reached::note`].
+    /// Inspects the machines at the end of each run, and notes whether the script reached its goal;
+    /// see [`Reached::note`].
     fn observe(&self, _machines: &[Self::Machine], _reached: &mut Reached) {}
 
-    /// Names what waits in vain after a run in which no command was completed, where something
-    /// does that should not.
+    /// Returns what is blocked and should not be, after a run in which no command was completed.
     fn stuck(&self, _machines: &[Self::Machine]) -> Option<String> {
         None
     }
 }
 
-/// How to build and use the stream machines of one crate; like [`ContractSubject`] where nothing
-/// else is said.
+/// How to create and drive the stream machines of a crate; methods are as in [`ContractSubject`]
+/// unless documented.
 ///
-/// Connections are opened, closed and opened again by the test, whatever commands the machines
-/// give to dial.
+/// The test opens, closes and reopens connections itself, regardless of dial commands.
 pub trait StreamContractSubject {
-    /// What is checked.
+    /// The machine under test.
     type Machine: StreamMachine<Event: fmt::Debug, Command: fmt::Debug>;
 
     /// As in [`ContractSubject`].
     fn build(&self, seed: Seed, now: Instant) -> Vec<Self::Machine>;
 
-    /// Returns the pairs of machines that have a connection. Besides these, strangers connect to
-    /// each machine now and then.
+    /// Returns the pairs of connected machines. In addition, unknown peers connect at random.
     fn connections(&self) -> Vec<(usize, usize)>;
 
-    /// Returns who the peers of machine `index` see in it.
+    /// Returns the identity that the peers of machine `index` see.
     fn identity(&self, index: usize) -> PeerIdentity;
 
-    /// Returns whom a stranger has proved to be.
+    /// Returns the identity of an unknown peer.
     fn stranger(&self, _generator: &mut Generator) -> PeerIdentity {
         PeerIdentity::Anonymous
     }
@@ -177,7 +172,7 @@ pub trait StreamContractSubject {
         generator: &mut Generator,
     );
 
-    /// Returns a record that is well formed and malicious.
+    /// Returns a well-formed malicious record.
     fn hostile(&self, _index: usize, _generator: &mut Generator) -> Option<Vec<u8>> {
         None
     }
@@ -209,14 +204,14 @@ pub trait StreamContractSubject {
 /// The peers of a subject's machines.
 pub type PeerOf<S> = <<S as ContractSubject>::Machine as Machine>::Peer;
 
-/// How the commands of a subject's machines end.
+/// The outcome of a subject's commands.
 pub type OutcomeOf<S> = <<<S as ContractSubject>::Machine as Machine>::Command as Effect>::Outcome;
 
-/// How the commands of a subject's stream machines end.
+/// The outcome of a stream subject's commands.
 pub type StreamOutcomeOf<S> =
     <<<S as StreamContractSubject>::Machine as StreamMachine>::Command as Effect>::Outcome;
 
-/// What the check demands, and how long it goes on.
+/// Bounds and length of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
@@ -226,19 +221,19 @@ pub struct Limits {
     pub outputs: usize,
     /// Actions of the script, 0 to 200 milliseconds apart; 200.
     pub steps: u32,
-    /// Hostile inputs for each machine in the flood; 2,000. What each may leave behind shows in
-    /// `memory` once this many exceed the bound.
+    /// Hostile inputs per machine in the flood; 2,000. What each leaves behind exceeds the bound of
+    /// `memory` once this many add up.
     pub flood: u32,
     /// Virtual time that passes after the last action; 60 seconds.
     pub settle: Duration,
-    /// Turns after which a run ends early, so that a machine with a fast tick ends soon; 20,000.
+    /// Turns after which a run ends early, for machines with a fast tick; 20,000.
     pub turns: u32,
-    /// Whether calls with an earlier `now` are made; where there are no debug assertions.
+    /// Whether to make calls with an earlier `now`; true without debug assertions.
     pub late_clock: bool,
 }
 
 impl Limits {
-    /// Demands that a machine holds at most `memory_bytes`, and leaves the rest as it is.
+    /// Limits memory to `memory_bytes`; all other values are the defaults.
     #[must_use]
     pub const fn new(memory_bytes: usize) -> Self {
         Self {
@@ -253,12 +248,12 @@ impl Limits {
     }
 }
 
-/// A point of the contract that a machine does not keep.
+/// A violation of the contract.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which point.
+    /// The rule violated.
     pub rule: Rule,
-    /// What was seen.
+    /// What was observed.
     pub finding: String,
 }
 
@@ -270,7 +265,7 @@ impl fmt::Display for Violation {
 
 impl core::error::Error for Violation {}
 
-/// Points of the contract, numbered as in [`wire::machine`].
+/// Rules of the contract, numbered as in [`wire::machine`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rule {
@@ -278,21 +273,21 @@ pub enum Rule {
     LateClock,
     /// 2: draining ends.
     Drain,
-    /// 3: a machine at rest gives nothing until its timeout.
+    /// 3: a drained machine has no output until its timeout.
     Rest,
-    /// 4: `handle_timeout` acts at the deadline, not before, and not again and again.
+    /// 4: `handle_timeout` acts at the deadline, not before, and not repeatedly.
     Timeout,
     /// 5: equal runs give equal outputs.
     Determinism,
     /// 7: memory stays within its bound.
     Memory,
-    /// 8: a stray completion changes nothing, a missing one blocks nobody.
+    /// 8: a stray completion changes nothing, a missing one blocks no other peer.
     Completion,
-    /// Streams: nothing is written beyond the credit, or to a connection that has ended.
+    /// Streams: no write exceeds the credit, or goes to a closed connection.
     Credit,
 }
 
-/// Runs `body` under each seed, and asks that together they came to every point.
+/// Runs `body` under each seed, and checks that together they reached every point.
 fn check(
     site: &TestSite,
     count: u64,
@@ -307,14 +302,14 @@ fn check(
     });
     eprintln!("{all:?}");
     if held < count {
-        // Somebody repeats one seed, which need not come to all.
+        // A repeat of one seed need not reach all points.
         return;
     }
     let missing = all.missing(&limits);
     assert!(missing.is_empty(), "the check did not come to: {missing:?}");
 }
 
-/// Runs the script in all variations and compares what the machines said.
+/// Runs the script in all variations, and compares the outputs.
 fn compare<G: Group>(
     limits: Limits,
     seed: Seed,

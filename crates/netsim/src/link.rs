@@ -1,4 +1,4 @@
-//! One direction of a path between two sockets, as a pure model.
+//! One direction of a path between two sockets.
 
 mod config;
 #[cfg(test)]
@@ -13,28 +13,28 @@ use crate::adversary::below;
 
 pub use config::{Jitter, LinkConfig, Loss, Order, Rate};
 
-/// Decides what becomes of each datagram that is sent: when it arrives, how often and how damaged.
+/// Decides when each datagram arrives, how often and how damaged.
 ///
-/// It holds no datagram and reads no clock, and [`send`](Self::send) allocates nothing: the
+/// It holds no datagram, reads no clock and does not allocate in [`send`](Self::send). The
 /// [world](crate::World) uses it in virtual time, a conditioner of real sockets in real time. The
-/// caller keeps the bytes until [`Delivery::at`] and then lets [`Delivery::edit`] damage them.
+/// caller keeps the bytes until [`Delivery::at`], and then applies [`Delivery::edit`].
 #[derive(Debug)]
 pub struct Link {
     config: LinkConfig,
     generator: Generator,
     /// State of [`Loss::GilbertElliott`].
     bad: bool,
-    /// When the bottleneck has sent all it took.
+    /// When the bottleneck's queue is empty.
     busy_until: Instant,
     /// What integer division left of `busy_until`, in nanoseconds / `bytes_per_second`.
     busy_rest: u64,
-    /// Latest arrival so far of the datagrams that were not held back.
+    /// Latest arrival of the datagrams that were not held back.
     newest_arrival: Instant,
     stats: LinkStats,
 }
 
 impl Link {
-    /// Makes a link whose fates are drawn from `generator`.
+    /// Creates a link that draws from `generator`.
     #[must_use]
     pub fn new(config: LinkConfig, generator: Generator) -> Self {
         Self {
@@ -48,10 +48,10 @@ impl Link {
         }
     }
 
-    /// Takes a datagram of `len` bytes and returns its deliveries: none, one, or two.
+    /// Sends a datagram of `len` bytes; returns its deliveries: none, one, or two.
     ///
-    /// What happens, in this order: cut link, MTU, bottleneck, loss; then for each copy delay,
-    /// jitter, reordering and damage.
+    /// Order of effects: down link, MTU, bottleneck, loss; then for each copy delay, jitter,
+    /// reordering and damage.
     pub fn send(&mut self, now: Instant, len: usize) -> Deliveries {
         self.stats.sent += 1;
         let departure = match self.depart(now, len) {
@@ -73,22 +73,22 @@ impl Link {
         }
     }
 
-    /// Changes what the link does from now on; what it has already taken arrives as it was told.
+    /// Changes the configuration. Deliveries already returned are not affected.
     ///
-    /// A new path may be shorter than the old one: datagrams sent from now on may overtake those
-    /// sent before, also under [`Order::Kept`].
+    /// If the new path is shorter, later datagrams may overtake earlier ones, also under
+    /// [`Order::Kept`].
     pub const fn set_config(&mut self, config: LinkConfig) {
         self.config = config;
         self.newest_arrival = Instant::ZERO;
     }
 
-    /// Returns what the link does now.
+    /// Returns the configuration.
     #[must_use]
     pub const fn config(&self) -> &LinkConfig {
         &self.config
     }
 
-    /// Returns what became of the datagrams so far.
+    /// Returns the counters.
     #[must_use]
     pub const fn stats(&self) -> &LinkStats {
         &self.stats
@@ -109,7 +109,7 @@ impl Link {
         Ok(departure)
     }
 
-    /// Passes `len` bytes through the bottleneck; `None` where its queue is full.
+    /// Passes `len` bytes through the bottleneck; `None` if its queue is full.
     fn queue(&mut self, now: Instant, len: usize) -> Option<Instant> {
         let Some(rate) = self.config.rate else {
             return Some(now);
@@ -188,7 +188,7 @@ impl Link {
     }
 }
 
-/// The copies of one datagram that will arrive, as an iterator in the order of their making.
+/// Iterator over the copies of one datagram that will arrive.
 #[derive(Clone, Debug)]
 pub struct Deliveries {
     fate: Fate,
@@ -197,7 +197,7 @@ pub struct Deliveries {
 }
 
 impl Deliveries {
-    /// Returns what became of the datagram.
+    /// Returns the fate of the datagram.
     #[must_use]
     pub const fn fate(&self) -> Fate {
         self.fate
@@ -227,7 +227,7 @@ impl Iterator for Deliveries {
 
 impl ExactSizeIterator for Deliveries {}
 
-/// What becomes of a datagram.
+/// The fate of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fate {
@@ -243,7 +243,7 @@ pub enum Fate {
     Partitioned,
 }
 
-/// One copy of a datagram that will arrive.
+/// A copy of a datagram that will arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Delivery {
@@ -256,7 +256,7 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// Damages the bytes that were sent and returns those that arrive.
+    /// Applies the damage, and returns the bytes that arrive.
     pub fn edit<'a>(&self, datagram: &'a mut [u8]) -> &'a mut [u8] {
         let len = self.len.min(datagram.len());
         let (arrived, _) = datagram.split_at_mut(len);
@@ -294,7 +294,7 @@ impl Damage {
     }
 }
 
-/// What became of the datagrams of one link.
+/// Counters of a link.
 ///
 /// `sent` + `duplicated` = `delivered` + `lost` + `queue_dropped` + `too_long` + `partitioned`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,12 +1,11 @@
-//! Cryptography for simulations: a provider that a seed replays, and wrappers that watch any
-//! provider.
+//! Cryptography for simulations: a seeded provider, and wrappers that observe any provider.
 //!
-//! All three implement the public trait [`crypto::Provider`]; nothing in `crypto` knows of them.
+//! All implement the public trait [`crypto::Provider`].
 //!
-//! - [`SimProvider`]: real cryptography, drawn from a seed. One seed replays a run byte for byte.
-//! - [`Counting`]: counts each kind of call, so that a test can say "no elliptic-curve call".
-//! - [`Recording`]: keeps every pair of key and nonce that was sealed under, so that a test can say
-//!   "none came twice".
+//! - [`SimProvider`]: real cryptography with seeded randomness. Equal seeds give equal bytes.
+//! - [`Counting`]: counts calls by kind, to assert for example that no elliptic-curve call was
+//!   made.
+//! - [`Recording`]: records each key and nonce used for sealing, to assert that none was reused.
 //!
 //! Wrappers nest: `Counting<Recording<SimProvider>>` is a provider.
 

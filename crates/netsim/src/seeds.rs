@@ -1,4 +1,4 @@
-//! Runs a test under many seeds, and says how to repeat the one that fails.
+//! Runs a test under many seeds, and prints how to repeat a failure.
 
 use core::fmt;
 use std::any::Any;
@@ -45,7 +45,7 @@ pub fn for_each_seed<R: Outcome>(site: &TestSite, count: u64, mut body: impl FnM
     eprintln!("{}: {count} seeds done, from {first}", site.path);
 }
 
-/// How a body says that its seed held: `()`, or a `Result`.
+/// Result of a test body: `()`, or a `Result`.
 pub trait Outcome {
     /// Returns what went wrong.
     fn failure(self) -> Option<String>;
@@ -63,7 +63,7 @@ impl<E: fmt::Debug> Outcome for Result<(), E> {
     }
 }
 
-/// Where a test stands: what `cargo test` needs to run it alone. Made by [`test_site!`].
+/// Location of a test: what `cargo test` needs to run it alone. Created by [`test_site!`].
 ///
 /// [`test_site!`]: crate::test_site
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

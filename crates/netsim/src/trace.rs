@@ -1,4 +1,4 @@
-//! What happened in a world: a hash over all of it, and the last lines.
+//! Trace of a world: a hash over all steps, and the newest lines.
 
 use core::cell::RefCell;
 use core::fmt;
@@ -13,11 +13,11 @@ use crate::Datagram;
 
 /// Running hash over every datagram's time, fate, addresses and bytes, and a log of the newest.
 ///
-/// Two runs with equal hashes did the same; the hash is SipHash-1-3 under the zero key over
-/// little-endian fields, so that platforms can be compared. It finds differences, not tampering.
+/// Equal hashes mean equal runs. The hash is SipHash-1-3 with a zero key over little-endian fields,
+/// so it can be compared between platforms. It detects differences, not tampering.
 ///
-/// The log of a trace that is dropped stays with its thread, where
-/// [`for_each_seed`](crate::for_each_seed) finds it when the seed fails.
+/// When a trace is dropped, its log is kept for its thread, so that
+/// [`for_each_seed`](crate::for_each_seed) can print it if the seed fails.
 #[derive(Clone)]
 pub struct Trace {
     hasher: SipHasher13,
@@ -45,7 +45,7 @@ impl Trace {
         self.lines.iter()
     }
 
-    /// Mixes bytes of the test's own into the hash: what an application saw or decided.
+    /// Mixes the test's own bytes into the hash, for example what an application received.
     pub fn mix(&mut self, bytes: &[u8]) {
         self.hasher.write(&u64_len(bytes).to_le_bytes());
         self.hasher.write(bytes);
@@ -162,7 +162,7 @@ pub enum Step {
     Sent,
     /// An adversary sent it.
     Forged,
-    /// It came to the socket buffer of its destination.
+    /// It reached the socket buffer of its destination.
     Arrived,
     /// The link drew its loss.
     Lost,
@@ -174,7 +174,7 @@ pub enum Step {
     Partitioned,
     /// An interceptor took it.
     Intercepted,
-    /// Nobody has the destination address, or its node is dead.
+    /// No node has the destination address, or the node was killed.
     Unroutable,
     /// The socket buffer of its destination was full.
     Overflowed,

@@ -1,4 +1,4 @@
-//! A wide-area network over real cities: who sits where, and how long the ways are.
+//! A wide-area network between real cities: locations and latencies.
 
 use core::time::Duration;
 
@@ -6,16 +6,15 @@ use wire::{Generator, Seed};
 
 use crate::{Chance, Jitter, LinkConfig, Loss};
 
-/// A map of players, relays and servers that a seed draws.
+/// A seeded map of players, relays and servers.
 ///
-/// Light in fibre needs 5 microseconds a kilometre, and cables are longer than great circles. Ways
-/// between two relays are leased: 1.05 to 1.3 times the great circle. All others are the public
-/// Internet: 1.2 to 2.2 times, and one in five goes through an exchange far off, as the contracts
-/// of providers have it. So a way over relays often beats the direct one, but on some seeds it
-/// does not.
+/// Light in fibre needs 5 microseconds per kilometre, and cables are longer than great circles.
+/// Paths between two relays are leased: 1.05 to 1.3 times the great circle. All others are the
+/// public Internet: 1.2 to 2.2 times, and one in five goes through a distant exchange. So a path
+/// over relays is often faster than the direct one, but not on every seed.
 ///
-/// Both directions of a way are equal, and the way of two sites does not depend on who else is
-/// there. All is integer arithmetic, so every platform draws the same map.
+/// Both directions of a path are equal, and a path does not depend on other sites. All arithmetic
+/// is on integers, so every platform draws the same map.
 #[derive(Clone, Debug)]
 pub struct Wan {
     seed: Seed,
@@ -23,9 +22,8 @@ pub struct Wan {
 }
 
 impl Wan {
-    /// Draws a city for each role. No two relays share one while there are cities left; of four
-    /// servers, three stand where a relay stands, as an operator would place them; players and
-    /// the other servers are anywhere.
+    /// Draws a city for each role. No two relays share a city while there are free ones. Three of
+    /// four servers are placed at a relay; players and other servers are anywhere.
     #[must_use]
     pub fn new(seed: Seed, roles: &[Role]) -> Self {
         let mut generator = seed.generator(SITES);
@@ -66,8 +64,7 @@ impl Wan {
         &self.sites
     }
 
-    /// Returns the time from one site to the other, one way and without jitter, in whole
-    /// microseconds.
+    /// Returns the one-way delay between two sites without jitter, in whole microseconds.
     #[must_use]
     pub fn delay_between(&self, one: &Site, other: &Site) -> Duration {
         self.way(one, other).delay
@@ -79,8 +76,8 @@ impl Wan {
         self.way(one, other).jitter
     }
 
-    /// Returns the link from one site to the other: delay, uniform jitter, and the loss of the
-    /// way, up to 1 % on the public Internet and up to 0.05 % on leased ways.
+    /// Returns the link from one site to the other: delay, uniform jitter, and loss of up to 1 % on
+    /// the public Internet and up to 0.05 % on leased paths.
     #[must_use]
     pub fn link_between(&self, one: &Site, other: &Site) -> LinkConfig {
         let way = self.way(one, other);
@@ -107,7 +104,7 @@ impl Wan {
     }
 }
 
-/// What stands at a site.
+/// Role of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A player at home, behind an access network of 1 to 8 milliseconds.
@@ -129,7 +126,7 @@ impl Role {
     }
 }
 
-/// A place on the map.
+/// A location on the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Site {
     /// Place among the sites of its map.
@@ -142,13 +139,13 @@ pub struct Site {
 }
 
 impl Site {
-    /// Returns what stands there.
+    /// Returns the role.
     #[must_use]
     pub const fn role(&self) -> Role {
         self.role
     }
 
-    /// Returns where it is.
+    /// Returns the city.
     #[must_use]
     pub fn city(&self) -> &'static City {
         const FIRST: &City = &CITIES[0];
@@ -156,7 +153,7 @@ impl Site {
     }
 }
 
-/// What lies between two sites.
+/// The path between two sites.
 struct Way {
     delay: Duration,
     jitter: Duration,
@@ -209,9 +206,9 @@ fn index(generator: &mut Generator, len: usize) -> usize {
 const MICROS_PER_KILOMETRE: u64 = 5;
 /// Cable between two sites of one city.
 const METRO_KILOMETRES: u64 = 50;
-/// How often a server stands where a relay stands.
+/// Share of servers placed at a relay.
 const BESIDE_RELAY_PER_MILLION: u32 = 750_000;
-/// How often a public way goes through an exchange that does not lie on it.
+/// Share of public paths through an exchange off the direct path.
 const DETOURS_PER_MILLION: u32 = 200_000;
 /// Most that such a detour adds: about from Lagos to London and back.
 const DETOUR_KILOMETRES_MAX: u64 = 8_000;

@@ -31,13 +31,12 @@ use network::Network;
 use schedule::{Event, Schedule};
 use slot::Slot;
 
-/// Nodes, the links between them, and what will happen next.
+/// Nodes, the links between them, and scheduled events.
 ///
-/// One seed, and equal calls, give equal runs: events at the same time happen in the order in
-/// which they were decided, each link draws from a generator of its own, and no clock, thread or
-/// hash order is asked.
+/// Equal seeds and equal calls give equal runs: simultaneous events run in the order in which they
+/// were scheduled, each link has its own generator, and no clock, thread or hash order is used.
 ///
-/// World time starts at [`Instant::ZERO`]; nodes see it through clocks of their own.
+/// World time starts at [`Instant::ZERO`]; each node has its own clock.
 #[derive(Debug)]
 pub struct World {
     now: Instant,
@@ -51,7 +50,7 @@ pub struct World {
 }
 
 impl World {
-    /// Makes an empty world with perfect links.
+    /// Creates an empty world with perfect links.
     #[must_use]
     pub fn new(seed: Seed) -> Self {
         Self {
@@ -65,11 +64,11 @@ impl World {
         }
     }
 
-    /// Adds a node that `build` makes from the time its clock shows.
+    /// Adds a node that `build` creates, given the time on its clock.
     ///
     /// # Panics
     ///
-    /// Where another node has one of its addresses.
+    /// If another node has one of its addresses.
     pub fn add<T: Node>(
         &mut self,
         config: impl Into<NodeConfig>,
@@ -90,13 +89,13 @@ impl World {
         }
     }
 
-    /// Lets the application act on its node, at the time the node's clock shows.
+    /// Lets the application call its node, at the time of the node's clock.
     ///
-    /// What comes of it leaves in a turn at this very time, or when the node's stall ends.
+    /// Output is sent in a turn at the same time, or when the node's stall ends.
     ///
     /// # Panics
     ///
-    /// Where the node was killed.
+    /// If the node was killed.
     pub fn apply<T: Node, R>(
         &mut self,
         handle: Handle<T>,
@@ -110,22 +109,21 @@ impl World {
         result
     }
 
-    /// Returns a node; `None` once it was killed.
+    /// Returns a node; `None` if it was killed.
     #[must_use]
     pub fn get<T: Node>(&self, handle: Handle<T>) -> Option<&T> {
         let node: &dyn Any = self.slot(handle.index).node()?;
         node.downcast_ref()
     }
 
-    /// Ends a node's process without a word: its memory and socket buffer are gone, its addresses
-    /// stay. Returns whether it lived.
+    /// Kills a node's process: its memory and socket buffer are lost, its addresses stay. Returns
+    /// whether it was alive.
     pub fn kill(&mut self, node: impl Into<NodeIndex>) -> bool {
         self.slot_mut(node.into()).stop()
     }
 
-    /// Starts a new process in the place of a killed or living one, at the same addresses.
-    ///
-    /// The host's clock has gone on.
+    /// Starts a new process on a node, killed or not, at the same addresses. The node's clock
+    /// continues.
     pub fn restart<T: Node>(&mut self, handle: Handle<T>, build: impl FnOnce(Instant) -> T) {
         let now = self.now;
         let slot = self.slot_mut(handle.index);
@@ -135,14 +133,13 @@ impl World {
         self.request_turn(handle.index, now);
     }
 
-    /// Keeps a node from running for `span`; its datagrams wait in the socket buffer as far as
-    /// that has room.
+    /// Suspends a node for `span`; its datagrams queue in the socket buffer.
     pub fn stall(&mut self, node: impl Into<NodeIndex>, span: Duration) {
         let until = self.now + span;
         self.slot_mut(node.into()).stall(until);
     }
 
-    /// Changes how many millionths a node's clock gains, without a jump.
+    /// Changes a node's clock drift, in parts per million, without a jump.
     pub fn set_clock_drift(&mut self, node: impl Into<NodeIndex>, drift_ppm: i32) {
         let now = self.now;
         let index = node.into();
@@ -150,25 +147,25 @@ impl World {
         self.rearm(index);
     }
 
-    /// Changes what a node believes the wall clock shows, and tells it at once.
+    /// Changes the wall clock of a node, and notifies it.
     pub fn set_wall_clock(&mut self, node: impl Into<NodeIndex>, wall_clock: WallClock) {
         let index = node.into();
         self.slot_mut(index).set_wall_clock(wall_clock);
         self.request_turn(index, self.now);
     }
 
-    /// Opens another socket of a node: a second network, a port bound anew.
+    /// Binds another address of a node.
     ///
     /// # Panics
     ///
-    /// Where another node has the address.
+    /// If another node has the address.
     pub fn bind_address(&mut self, node: impl Into<NodeIndex>, address: SocketAddr) {
         let index = node.into();
         self.bind(address, index);
         self.slot_mut(index).add_address(address);
     }
 
-    /// Closes a socket; what is under way to it is lost.
+    /// Unbinds an address; datagrams in flight to it are lost.
     pub fn unbind_address(&mut self, address: SocketAddr) {
         if let Some(index) = self.network.holder(address) {
             self.network.unbind(address);
@@ -176,12 +173,12 @@ impl World {
         }
     }
 
-    /// Sets every link that was not set by itself.
+    /// Configures all links that have no configuration of their own.
     pub fn set_default_link(&mut self, config: LinkConfig) {
         self.network.set_default(config);
     }
 
-    /// Sets the link one way.
+    /// Configures one direction of a link.
     pub fn set_link(
         &mut self,
         from: impl Into<NodeIndex>,
@@ -191,7 +188,7 @@ impl World {
         self.network.set_link((from.into(), to.into()), config);
     }
 
-    /// Sets the links of two nodes both ways.
+    /// Configures both directions of a link.
     pub fn set_links(
         &mut self,
         one: impl Into<NodeIndex>,
@@ -203,18 +200,17 @@ impl World {
         self.set_link(other, one, config);
     }
 
-    /// Cuts every link between a node of `these` and a node of `those`, both ways; what else the
-    /// links do stays.
+    /// Cuts every link between `these` and `those`, both ways; other settings are kept.
     pub fn partition(&mut self, these: &[NodeIndex], those: &[NodeIndex]) {
         self.change_links(these, those, LinkConfig::with_down);
     }
 
-    /// Joins what [`partition`](Self::partition) cut.
+    /// Reverts [`partition`](Self::partition).
     pub fn heal(&mut self, these: &[NodeIndex], those: &[NodeIndex]) {
         self.change_links(these, those, LinkConfig::with_up);
     }
 
-    /// Changes every link between a node of `these` and a node of `those`, both ways.
+    /// Changes every link between `these` and `those`, both ways.
     pub fn change_links(
         &mut self,
         these: &[NodeIndex],
@@ -232,19 +228,19 @@ impl World {
         }
     }
 
-    /// Returns what the link one way does now.
+    /// Returns the configuration of one direction of a link.
     #[must_use]
     pub fn link(&self, from: impl Into<NodeIndex>, to: impl Into<NodeIndex>) -> LinkConfig {
         self.network.link_config((from.into(), to.into()))
     }
 
-    /// Returns what became of the datagrams of the link one way.
+    /// Returns the counters of one direction of a link.
     #[must_use]
     pub fn link_stats(&self, from: impl Into<NodeIndex>, to: impl Into<NodeIndex>) -> LinkStats {
         self.network.link_stats((from.into(), to.into()))
     }
 
-    /// Returns how many datagrams a node's socket buffer had no room for.
+    /// Returns how many datagrams a node's full socket buffer dropped.
     #[must_use]
     pub fn socket_drops(&self, node: impl Into<NodeIndex>) -> u64 {
         self.slot(node.into()).overflowed()
@@ -256,7 +252,7 @@ impl World {
         self.now
     }
 
-    /// Returns what a node's clock shows.
+    /// Returns the time on a node's clock.
     #[must_use]
     pub fn local_now(&self, node: impl Into<NodeIndex>) -> Instant {
         self.slot(node.into()).local(self.now)
@@ -274,18 +270,18 @@ impl World {
         self.seed.generator(purpose & (u64::MAX >> 1))
     }
 
-    /// Returns what happened so far.
+    /// Returns the trace.
     #[must_use]
     pub const fn trace(&self) -> &Trace {
         &self.trace
     }
 
-    /// Returns what happened so far, to mix in what the test saw.
+    /// Returns the trace, to mix in what the test observed.
     pub const fn trace_mut(&mut self) -> &mut Trace {
         &mut self.trace
     }
 
-    /// Records from now on what is sent from one node to another, the newest `capacity` datagrams.
+    /// Records the newest `capacity` datagrams sent from one node to another.
     pub fn tap(
         &mut self,
         from: impl Into<NodeIndex>,
@@ -295,7 +291,7 @@ impl World {
         self.network.tap(Some((from.into(), to.into())), capacity)
     }
 
-    /// Records from now on what any node sends to another, the newest `capacity` datagrams.
+    /// Records the newest `capacity` datagrams sent by any node.
     pub fn tap_all(&mut self, capacity: usize) -> TapId {
         self.network.tap(None, capacity)
     }
@@ -307,8 +303,8 @@ impl World {
         self.network.captured(tap).unwrap_or(NOTHING)
     }
 
-    /// Lets `interceptor` decide about each datagram of a link before the link does; one stands at
-    /// a time, and the last one set does.
+    /// Sets the interceptor of a link, which decides about each datagram before the link does. It
+    /// replaces an earlier one.
     pub fn intercept(
         &mut self,
         from: impl Into<NodeIndex>,
@@ -319,13 +315,13 @@ impl World {
         self.network.intercept(pair, Some(Box::new(interceptor)));
     }
 
-    /// Takes the interceptor off a link.
+    /// Removes the interceptor of a link.
     pub fn release(&mut self, from: impl Into<NodeIndex>, to: impl Into<NodeIndex>) {
         self.network.intercept((from.into(), to.into()), None);
     }
 
-    /// Has a datagram from anyone arrive after `delay`, past all links, as an adversary next to
-    /// the receiver would.
+    /// Delivers a datagram after `delay`, bypassing all links, as an adversary near the receiver
+    /// could.
     pub fn inject(&mut self, delay: Duration, datagram: Datagram) {
         self.trace.note(self.now, Step::Forged, &datagram);
         self.schedule
@@ -361,17 +357,17 @@ impl World {
 impl<T: Node> Index<Handle<T>> for World {
     type Output = T;
 
-    /// Returns a node that lives.
+    /// Returns a node.
     ///
     /// # Panics
     ///
-    /// Where the node was killed.
+    /// If the node was killed.
     fn index(&self, handle: Handle<T>) -> &T {
         alive(self.get(handle))
     }
 }
 
-/// A predicate that did not come true in time.
+/// The predicate did not hold in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overdue {
     /// World time at which the wait ended.

@@ -1,4 +1,4 @@
-//! What the harness asks of machines that are checked together.
+//! Interface between the harness and a group of machines.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -11,17 +11,17 @@ use super::reached::Reached;
 use crate::Mutation;
 use crate::adversary::below;
 
-/// Machines that are checked together, datagram or stream.
+/// A group of machines under test, datagram or stream.
 pub(super) trait Group {
     /// What reaches a machine from the network, or a completion.
     type Input;
 
     fn len(&self) -> usize;
 
-    /// Tells all machines the wall clock, and what stands at the start.
+    /// Sets the wall clock of all machines, and posts the initial inputs.
     fn begin(&mut self, now: Instant, unix: UnixTime, post: &mut Post<Self::Input>);
 
-    /// Hands an input over; returns whether the machine was called, and so told the time.
+    /// Passes an input to a machine; returns whether it was called with `now`.
     fn handle(
         &mut self,
         index: usize,
@@ -30,7 +30,7 @@ pub(super) trait Group {
         post: &mut Post<Self::Input>,
     ) -> bool;
 
-    /// Does what an application may do.
+    /// Makes a random application call.
     fn poke(&mut self, index: usize, now: Instant, script: &mut Generator);
 
     /// Gives a machine a hostile input.
@@ -46,7 +46,7 @@ pub(super) trait Group {
 
     fn poll_timeout(&self, index: usize) -> Option<Instant>;
 
-    /// Polls what is sent; where it goes is posted to `post`.
+    /// Polls for output to send; deliveries are added to `post`.
     fn poll_sent(
         &mut self,
         index: usize,
@@ -54,7 +54,7 @@ pub(super) trait Group {
         post: &mut Post<Self::Input>,
     ) -> Result<Option<Output>, Violation>;
 
-    /// Polls a command; its completion is posted to `post` unless there is none.
+    /// Polls a command; its completion is added to `post`, if given.
     fn poll_command(
         &mut self,
         index: usize,
@@ -63,7 +63,7 @@ pub(super) trait Group {
 
     fn poll_event(&mut self, index: usize) -> Option<String>;
 
-    /// Completes a command that is not to be completed; false where the subject knows no outcome.
+    /// Makes a stray completion; false if the subject has no outcome for it.
     fn complete_stray(
         &mut self,
         index: usize,
@@ -77,15 +77,15 @@ pub(super) trait Group {
 
     fn memory(&self, index: usize) -> usize;
 
-    /// Shows the subject its machines at the end of a run.
+    /// Passes the machines to the subject at the end of a run.
     fn observe(&self, reached: &mut Reached);
 
     fn stuck(&self) -> Option<String>;
 }
 
-/// Where a group puts what is on its way to its machines.
+/// Collects inputs in flight to the machines.
 pub(super) struct Post<I> {
-    /// True time, also where a machine was told an earlier one.
+    /// True time, also if a machine was given an earlier one.
     pub(super) now: Instant,
     mail: Vec<(Duration, usize, I)>,
 }
@@ -98,12 +98,12 @@ impl<I> Post<I> {
         }
     }
 
-    /// Returns what was pushed, in that order: after how long, to which machine, what.
+    /// Returns the inputs in order: delay, machine, input.
     pub(super) fn into_mail(self) -> Vec<(Duration, usize, I)> {
         self.mail
     }
 
-    /// Has `input` reach machine `to` after a while.
+    /// Delivers `input` to machine `to` after a delay.
     pub(super) fn push(&mut self, after: Duration, to: usize, input: I) {
         self.mail.push((after, to, input));
     }

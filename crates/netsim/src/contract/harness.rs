@@ -1,4 +1,4 @@
-//! A small world for the contract: a script, its variations, and a transcript of every output.
+//! Runs a group of machines through a script and its variations, and records every output.
 
 use core::fmt;
 use core::time::Duration;
@@ -23,7 +23,7 @@ pub(super) enum Variation {
     Flood,
 }
 
-/// Lives through the script once.
+/// Runs the script once.
 pub(super) fn run<G: Group>(
     group: G,
     limits: Limits,
@@ -49,7 +49,7 @@ pub(super) fn run<G: Group>(
     }
 }
 
-/// Inputs and machines by time, and then in the order in which they were planned.
+/// Items by time, then in the order in which they were scheduled.
 type Agenda<I> = BTreeMap<(Instant, u64), (usize, Item<I>)>;
 
 /// What the agenda holds.
@@ -106,11 +106,11 @@ impl<G: Group> Harness<G> {
         }
     }
 
-    /// Writes the script down and lets the machines say their first words.
+    /// Schedules the script, and drains the machines for the first time.
     fn begin(&mut self) -> Result<(), Violation> {
         let mut at = self.now;
         for _ in 0..self.limits.steps {
-            // One in four falls together with the one before: a batch between two drains.
+            // One in four is simultaneous with the one before: a batch between two drains.
             if !self.script.chance(250_000) {
                 at += Duration::from_micros(self.script.below(200_000));
             }
@@ -140,7 +140,7 @@ impl<G: Group> Harness<G> {
         self.last_action = at;
     }
 
-    /// The next moment at which something happens, while the run goes on.
+    /// Returns the time of the next item or timeout; `None` at the end of the run.
     fn next_at(&self) -> Option<Instant> {
         let planned = self.agenda.keys().next().map(|(at, _)| *at);
         let timeouts = (0..self.group.len()).filter_map(|index| self.group.poll_timeout(index));
@@ -152,7 +152,7 @@ impl<G: Group> Harness<G> {
         self.last_action + self.limits.settle
     }
 
-    /// All inputs of this moment, then timers, then drain.
+    /// Handles all inputs due now, then timers, then drains.
     fn turn(&mut self) -> Result<(), Violation> {
         self.turns += 1;
         let mut touched = vec![false; self.group.len()];
@@ -222,7 +222,7 @@ impl<G: Group> Harness<G> {
         self.post(post);
     }
 
-    /// Takes all outputs, which must come to an end.
+    /// Takes all outputs; their number is limited.
     fn drain(&mut self, index: usize) -> Result<(), Violation> {
         let mut left = self.limits.outputs;
         let mut post = self.empty_post();
@@ -284,7 +284,7 @@ impl<G: Group> Harness<G> {
         })
     }
 
-    /// The time to tell a machine: now, or earlier where it already knows better.
+    /// Returns the time to pass to a machine: now, or an earlier one if it has seen a later time.
     fn time_for(&mut self, index: usize) -> Instant {
         let knows = self.told.get(index) == Some(&self.now);
         if self.variation == Variation::LateClock && knows {
@@ -306,7 +306,7 @@ impl<G: Group> Harness<G> {
         timeout.is_some_and(|deadline| deadline <= self.now)
     }
 
-    /// Disturbs each machine at a moment before anything is due.
+    /// Disturbs each machine before anything is due.
     fn vary(&mut self, next: Instant) -> Result<(), Violation> {
         let span = next.saturating_since(self.now).as_nanos();
         let span = u64::try_from(span).unwrap_or(u64::MAX);
@@ -334,7 +334,7 @@ impl<G: Group> Harness<G> {
         Ok(())
     }
 
-    /// Completes commands that are unknown, not yet given, or already completed.
+    /// Completes commands that are unknown, not polled yet, or already completed.
     fn complete_stray(&mut self, index: usize) -> Result<(), Violation> {
         if self.variation != Variation::StrayCompletions {
             return Ok(());
@@ -356,7 +356,7 @@ impl<G: Group> Harness<G> {
         self.expect_rest(index, timeout, Rule::Completion)
     }
 
-    /// A drained machine that was disturbed still has nothing to say, and is due when it was.
+    /// Checks that a disturbed machine has no output, and an unchanged timeout.
     fn expect_rest(
         &mut self,
         index: usize,
@@ -400,7 +400,7 @@ impl<G: Group> Harness<G> {
 const POKES_PER_MILLION: u32 = 600_000;
 /// Inputs of a flood between two drains.
 const BATCH: u32 = 32;
-/// A day after the origin: machines must not take the origin for "never".
+/// One day after the origin, so that a machine cannot mistake the origin for "never".
 pub(super) const START: Instant = Instant::from_millis(86_400_000);
 /// Wall clock at the start.
 const UNIX: UnixTime = UnixTime::from_secs(1_735_689_600);

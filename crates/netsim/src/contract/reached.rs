@@ -1,17 +1,17 @@
-//! How often a check came to the points of the contract.
+//! Counts how often a check reached the points of the contract.
 
 use std::collections::BTreeMap;
 
 use super::Limits;
 
-/// What happened in all runs of a check. A point that was never come to was not checked, so
-/// [`check_contract`](super::check_contract) fails where one is missing.
+/// Counts of all runs of a check. A point that was never reached was not checked, so
+/// [`check_contract`](super::check_contract) fails.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reached {
-    /// What reached a machine over the network, and completions.
+    /// Inputs from the network, and completions.
     pub inputs: u64,
-    /// Hostile inputs, those of the floods among them.
+    /// Hostile inputs, including floods.
     pub hostile: u64,
     /// Datagrams or records that machines sent.
     pub sent: u64,
@@ -23,23 +23,22 @@ pub struct Reached {
     pub timeouts: u64,
     /// Calls of `handle_timeout` before it.
     pub early_timeouts: u64,
-    /// Polls of a machine at rest.
+    /// Polls of a drained machine.
     pub idle_polls: u64,
     /// Calls with an earlier `now`.
     pub late_calls: u64,
     /// Commands that were completed.
     pub completions: u64,
-    /// Completions of nothing.
+    /// Stray completions.
     pub strays: u64,
     /// Commands that were never completed.
     pub unanswered: u64,
-    /// What the subject's script is for, and the runs that came to it.
+    /// Goals of the subject's script, and the runs that reached them.
     own: BTreeMap<&'static str, u64>,
 }
 
 impl Reached {
-    /// Names something that the script is for, and how often this run came to it. Of all runs of
-    /// a check one must.
+    /// Notes how often this run reached a goal of the script. At least one run of a check must.
     pub fn note(&mut self, what: &'static str, times: u64) {
         *self.own.entry(what).or_default() += u64::from(times > 0);
     }
@@ -78,8 +77,8 @@ impl Reached {
         }
     }
 
-    /// Names what did not happen once, of all that should; a machine that gives no commands, or
-    /// whose commands need no answer, has none to answer wrongly.
+    /// Returns the points that were never reached. Completions are not required of a machine whose
+    /// commands have none.
     pub(super) fn missing(&self, limits: &Limits) -> Vec<&'static str> {
         let is_answered = self.completions > 0;
         let own = self.own.iter().map(|(what, runs)| (*what, true, *runs));

@@ -1,4 +1,4 @@
-//! How nodes run: one driver each, in the order of the workspace's drivers.
+//! Runs nodes in the order of the workspace's drivers.
 
 use core::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::link::Fate;
 use crate::trace::Step;
 
 impl World {
-    /// Runs the next event; false where there is none.
+    /// Runs the next event; false if there is none.
     pub fn step(&mut self) -> bool {
         let Some((at, event)) = self.schedule.pop() else {
             return false;
@@ -25,7 +25,7 @@ impl World {
         true
     }
 
-    /// Runs everything up to and at `deadline`, which is world time afterwards.
+    /// Runs all events up to and including `deadline`, which is world time afterwards.
     pub fn run_until(&mut self, deadline: Instant) {
         while self.schedule.next_at().is_some_and(|at| at <= deadline) {
             self.step();
@@ -38,11 +38,11 @@ impl World {
         self.run_until(self.now + span);
     }
 
-    /// Runs until `predicate` holds, asking after each event, and returns world time.
+    /// Runs until `predicate` holds, checking after each event; returns world time.
     ///
     /// # Errors
     ///
-    /// Where it does not hold within `limit`; world time is then at the limit.
+    /// If it does not hold within `limit`; world time is then at the limit.
     pub fn wait_for(
         &mut self,
         limit: Duration,
@@ -61,7 +61,7 @@ impl World {
         }
     }
 
-    /// Asks for a turn at `at`, or when the node's stall ends.
+    /// Schedules a turn at `at`, or when the node's stall ends.
     pub(super) fn request_turn(&mut self, index: NodeIndex, at: Instant) {
         let slot = self.slot_mut(index);
         let at = at.max(slot.stalled_until);
@@ -71,7 +71,7 @@ impl World {
         }
     }
 
-    /// Sees to it that the node wakes for its earliest timer.
+    /// Schedules a wake-up for the node's earliest timer.
     pub(super) fn rearm(&mut self, index: NodeIndex) {
         let now = self.now;
         let slot = self.slot_mut(index);

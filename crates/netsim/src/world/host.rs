@@ -6,12 +6,12 @@ use wire::{Arrival, CommandId, Instant, Machine, UnixTime};
 
 use super::{Node, Outbox};
 
-/// What a game does with its machine; `()` does nothing, [`Journal`] writes events down.
+/// What an application does with its machine; `()` does nothing, [`Journal`] records events.
 pub trait App<M: Machine>: 'static {
-    /// Takes news from the machine.
+    /// Handles an event of the machine.
     fn on_event(&mut self, now: Instant, machine: &mut M, event: M::Event);
 
-    /// Takes a command of the machine; without this it is never completed.
+    /// Handles a command of the machine; by default it is never completed.
     fn on_command(
         &mut self,
         _now: Instant,
@@ -21,7 +21,7 @@ pub trait App<M: Machine>: 'static {
     ) {
     }
 
-    /// Runs what the application has due: a tick, a storage answer.
+    /// Runs the application's timers.
     fn on_timeout(&mut self, _now: Instant, _machine: &mut M) {}
 
     /// Returns when `on_timeout` is next needed.
@@ -30,7 +30,7 @@ pub trait App<M: Machine>: 'static {
     }
 }
 
-/// One machine whose peers are addresses, driven in the order that the workspace's drivers keep.
+/// A machine whose peers are addresses, driven in the order of the workspace's drivers.
 #[derive(Clone, Debug)]
 pub struct Host<M, A> {
     /// The machine.
@@ -42,7 +42,7 @@ pub struct Host<M, A> {
 }
 
 impl<M: Machine<Peer = SocketAddr>, A: App<M>> Host<M, A> {
-    /// Joins a machine and its application.
+    /// Combines a machine and its application.
     #[must_use]
     pub const fn new(machine: M, app: A) -> Self {
         Self {
@@ -144,10 +144,10 @@ impl<M: Machine> App<M> for () {
     fn on_event(&mut self, _now: Instant, _machine: &mut M, _event: M::Event) {}
 }
 
-/// An application that writes down each event and when it came.
+/// An application that records each event with its time.
 #[derive(Clone, Debug)]
 pub struct Journal<E> {
-    /// Events in the order of their coming, with the node's own time.
+    /// Events in order, with the node's time.
     pub events: Vec<(Instant, E)>,
 }
 
@@ -163,5 +163,5 @@ impl<M: Machine<Event: 'static>> App<M> for Journal<M::Event> {
     }
 }
 
-/// Outputs of one turn above which a machine is taken to never come to rest.
+/// Outputs of one turn above which a machine is considered to never go idle.
 const OUTPUTS_MAX: u32 = 1_000_000;

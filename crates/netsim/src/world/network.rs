@@ -1,4 +1,4 @@
-//! Addresses, links and who watches them.
+//! Addresses, links, taps and interceptors.
 
 use core::fmt;
 use core::net::SocketAddr;
@@ -11,12 +11,12 @@ use super::NodeIndex;
 use crate::link::{Deliveries, Link};
 use crate::{Datagram, LinkConfig, LinkStats};
 
-/// The links between all nodes, made as they are first used.
+/// The links between all nodes, created on first use.
 pub(super) struct Network {
     seed: Seed,
     addresses: BTreeMap<SocketAddr, NodeIndex>,
     links: BTreeMap<Pair, Link>,
-    /// What links do that no longer follow the default.
+    /// Links with a configuration of their own.
     own: BTreeMap<Pair, LinkConfig>,
     default: LinkConfig,
     taps: Vec<Tap>,
@@ -160,19 +160,19 @@ pub(super) type Pair = (NodeIndex, NodeIndex);
 /// Decides in the middle of a link; may change the datagram's bytes, addresses and mark.
 pub(super) type Interceptor = dyn FnMut(Instant, &mut Datagram) -> Verdict;
 
-/// What an interceptor wants done with a datagram.
+/// Decision of an interceptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// It goes on, as changed.
+    /// Pass it on, as changed.
     Pass,
-    /// It vanishes.
+    /// Drop it.
     Drop,
-    /// It goes on later than the link would have it.
+    /// Deliver it this much later than the link would.
     Delay(Duration),
 }
 
-/// Names a tap of a world.
+/// Identifies a tap of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TapId(usize);
 
@@ -185,7 +185,7 @@ pub struct Captured {
     pub datagram: Datagram,
 }
 
-/// What one observer saw.
+/// A tap.
 #[derive(Debug)]
 struct Tap {
     /// The link it watches; `None` watches all.
