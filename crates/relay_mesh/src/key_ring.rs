@@ -3,8 +3,7 @@
 use core::time::Duration;
 
 use crypto::{Aead, Iv, OpenError, Provider, Suite, TrafficSecret};
-use udp_proto::budget::TokenBucket;
-use wire::Instant;
+use wire::{Instant, TokenBucket};
 
 /// The present key, the one before it for late packets, and those to come.
 ///

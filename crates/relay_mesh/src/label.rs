@@ -6,10 +6,10 @@ mod record;
 use core::fmt;
 use core::ops::Range;
 use std::collections::VecDeque;
+use wire::token_bucket::{Fill, Level};
 
-use udp_proto::budget::{Fill, Level, TokenBucket};
 use udp_proto::replay::ReplayWindow;
-use wire::Instant;
+use wire::{Instant, TokenBucket};
 
 use crate::hop::LabelName;
 use crate::hop_key::HopForm;

@@ -42,7 +42,6 @@ mod node_record;
 mod outcome;
 mod publisher;
 mod table;
-mod verify_budget;
 
 use core::fmt;
 use core::ops::{BitOr, RangeInclusive};

@@ -76,9 +76,8 @@ use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
 use crypto::{Identity, Provider};
-use udp_proto::budget::TokenBucket;
 use udp_proto::{ChannelId, Endpoint};
-use wire::{Arrival, CommandId, Generator, Instant, NodeId, Seed, Transmit, UnixTime};
+use wire::{Arrival, CommandId, Generator, Instant, NodeId, Seed, TokenBucket, Transmit, UnixTime};
 
 use crate::choice::{Penalties, PenaltyConfig};
 use crate::config::{Config, Game, NewError};

@@ -4,8 +4,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use udp_proto::budget::{Prefix, TokenBucket, prefix_of};
-use wire::Instant;
+use wire::{Instant, NetworkKey, TokenBucket};
 
 use crate::exchange::Exchange;
 
@@ -35,7 +34,7 @@ impl Default for RationLimits {
 }
 
 /// Sources of one /24 or /48 in the game with this index.
-type Crowd = (usize, Prefix);
+type Crowd = (usize, NetworkKey);
 
 /// Rations replies to sources that may be forged.
 ///
@@ -83,20 +82,20 @@ impl ProofState {
 
     /// That of a source which a trusted proxy names: replies go to the proxy.
     pub(crate) const fn named_by_proxy(now: Instant, (game, source): (usize, SocketAddr)) -> Self {
-        Self::new(now, (game, prefix_of(source.ip())), Exchange::Proved)
+        Self::new(now, (game, NetworkKey::of(source.ip())), Exchange::Proved)
     }
 }
 
 impl ReplyRation {
     /// Whether the prefix of a source has as many unproved ones in a game as it may.
     pub(crate) fn is_crowded(&self, (game, source): (usize, SocketAddr)) -> bool {
-        let share = self.shares.get(&(game, prefix_of(source.ip())));
+        let share = self.shares.get(&(game, NetworkKey::of(source.ip())));
         share.is_some_and(|share| share.sources >= share.limits.unproved)
     }
 
     /// Whether the prefix of a source has had as many new ones of late as it may.
     pub(crate) fn is_spent(&self, now: Instant, (game, source): (usize, SocketAddr)) -> bool {
-        let share = self.shares.get(&(game, prefix_of(source.ip())));
+        let share = self.shares.get(&(game, NetworkKey::of(source.ip())));
         share.is_some_and(|share| share.newcomers.available(now) == 0)
     }
 
@@ -108,7 +107,7 @@ impl ReplyRation {
         limits: RationLimits,
     ) -> Option<ProofState> {
         self.forget(now);
-        let crowd = (game, prefix_of(source.ip()));
+        let crowd = (game, NetworkKey::of(source.ip()));
         if self.shares.len() >= PREFIXES_MAX && !self.shares.contains_key(&crowd) {
             return None;
         }

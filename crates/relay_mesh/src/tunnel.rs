@@ -14,7 +14,6 @@
 //! QUIC draws its own randomness: two equal runs deliver equal bytes in different datagrams.
 
 mod conn;
-mod crowd;
 mod event;
 mod identity;
 mod inbound_header;
@@ -33,10 +32,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Buf;
 use quinn_proto::StreamId;
 use serde::Serialize;
-use wire::{Instant, NodeId};
+use wire::{Instant, LimitError, NodeId, SourceKey, SourceLimiter, TokenBucket};
 
 use conn::{Conn, Outbound, Stage};
-use crowd::{Crowd, Crowded};
 use open_record::RESET;
 use quic::Clock;
 use quic::{Quic, Written};
@@ -62,7 +60,9 @@ pub struct Tunnel {
     waiting: VecDeque<u64>,
     deadlines: BTreeSet<(Instant, u64)>,
     next: u64,
-    crowd: Crowd,
+    limiter: SourceLimiter<SourceKey>,
+    /// Most connections of players.
+    players_max: u32,
     events: VecDeque<TunnelEvent>,
     /// When QUIC's timers are next due.
     due: Option<Instant>,
@@ -130,7 +130,8 @@ impl Tunnel {
             waiting: VecDeque::new(),
             deadlines: BTreeSet::new(),
             next: 0,
-            crowd: Crowd::new(config, now),
+            limiter: limiter(config, now),
+            players_max: config.players(),
             events: VecDeque::new(),
             due: None,
             look_at: None,
@@ -195,10 +196,10 @@ impl Tunnel {
         if self.side != Side::Entry || self.state == TunnelState::Closed {
             return Err(OpenError::Closed);
         }
-        let source = self.join(now, open).map_err(|crowded| match crowded {
-            Crowded::Players => OpenError::Players,
-            Crowded::Address => OpenError::Address,
-            Crowded::Rate => OpenError::Rate,
+        let source = self.join(now, open).map_err(|error| match error {
+            LimitError::Total => OpenError::Players,
+            LimitError::Source => OpenError::Address,
+            LimitError::Rate => OpenError::Rate,
         })?;
         let mut conn = Conn::new(Stage::Asking, now + ANSWER_MAX);
         conn.source = Some(source);
@@ -492,4 +493,11 @@ impl TunnelStats {
             done: self.done.saturating_add(other.done),
         }
     }
+}
+
+/// Limits connections in all, by the player's source, and new ones a second.
+fn limiter(config: &TunnelConfig, now: Instant) -> SourceLimiter<SourceKey> {
+    let burst = config.open_rate.saturating_mul(4);
+    let rate = TokenBucket::new(config.open_rate, burst, now);
+    SourceLimiter::new(config.players(), config.per_address_max).with_rate(rate)
 }

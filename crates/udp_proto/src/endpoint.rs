@@ -14,11 +14,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crypto::token::TokenHeader;
 use crypto::{NoEntropy, Provider, TokenId};
 use wire::{
-    Arrival, ClientId, CommandId, Generator, Instant, Machine, NodeId, Seed, Transmit, UnixTime,
+    Arrival, ClientId, CommandId, Generator, Instant, Machine, NodeId, Seed, TokenBucket, Transmit,
+    UnixTime,
 };
 
 use crate::block_list::BlockList;
-use crate::budget::TokenBucket;
 use crate::config::{AppId, Config, Mtu};
 use crate::event::Event;
 use crate::handshake::dial::Dial;

@@ -55,6 +55,37 @@ impl SourceKey {
 
 const PREFIX_64: u128 = u128::MAX << 64;
 
+/// The network that shares limits with an address: its /24 (IPv4) or /48 (IPv6), the least that a
+/// network operator announces or assigns.
+///
+/// An IPv4-mapped address has the network of its IPv4 address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NetworkKey(u64);
+
+impl NetworkKey {
+    /// Returns the network of `ip`.
+    #[must_use]
+    pub const fn of(ip: IpAddr) -> Self {
+        match ip.to_canonical() {
+            IpAddr::V4(ip) => Self((ip.to_bits() >> 8) as u64),
+            IpAddr::V6(ip) => {
+                let [a, b, c, ..] = ip.segments();
+                Self(NETWORK_V6 | (a as u64) << 32 | (b as u64) << 16 | c as u64)
+            }
+        }
+    }
+
+    /// Returns a number that is unique to the network: 24 bits of an IPv4 one; 48 bits and bit 48 of an
+    /// IPv6 one.
+    #[must_use]
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+}
+
+/// Tells IPv6 networks from IPv4 ones.
+const NETWORK_V6: u64 = 1 << 48;
+
 impl fmt::Display for SourceKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
@@ -220,6 +251,32 @@ mod tests {
         }
         for given in ["127.0.0.1:1", "[::1]:1", "[fe80::1%2]:7", "192.0.2.255:7"] {
             assert_eq!(check_destination(address(given)), Ok(()), "{given}");
+        }
+    }
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn networks_are_24_and_48_bits_long() {
+        let same = [
+            ("192.0.2.1", "192.0.2.255"),
+            ("192.0.2.1", "::ffff:192.0.2.77"),
+            ("2001:db8:1::", "2001:db8:1:ffff:ffff:ffff:ffff:ffff"),
+        ];
+        for (a, b) in same {
+            assert_eq!(NetworkKey::of(ip(a)), NetworkKey::of(ip(b)), "{a} {b}");
+        }
+        let different = [
+            ("192.0.2.1", "192.0.3.1"),
+            ("2001:db8:1::", "2001:db8:2::"),
+            // Equal numbers of different families, and an address that is not the mapped form.
+            ("0.0.0.0", "::"),
+            ("192.0.2.1", "::192.0.2.1"),
+        ];
+        for (a, b) in different {
+            assert_ne!(NetworkKey::of(ip(a)), NetworkKey::of(ip(b)), "{a} {b}");
         }
     }
 }

@@ -13,9 +13,11 @@ pub mod id;
 pub mod lookup;
 pub mod machine;
 pub mod seed;
+pub mod source_limiter;
 pub mod time;
+pub mod token_bucket;
 
-pub use address::{BadDestination, BadDestinationCause, SourceKey};
+pub use address::{BadDestination, BadDestinationCause, NetworkKey, SourceKey};
 pub use address_text::{AddressError, check_port, parse_address};
 pub use codec::{Reader, Truncated, Writer};
 pub use id::{ClientId, ConnectionId, InstanceId, MatchId, NodeId, Seat, Team};
@@ -25,4 +27,6 @@ pub use machine::{
     Transmit,
 };
 pub use seed::{Generator, Seed};
+pub use source_limiter::{LimitError, SourceLimiter, SourceRates};
 pub use time::{Instant, UnixTime};
+pub use token_bucket::TokenBucket;

@@ -3,8 +3,7 @@
 use core::ops::BitOr;
 use std::collections::{BTreeMap, BTreeSet};
 
-use udp_proto::budget::TokenBucket;
-use wire::Instant;
+use wire::{Instant, TokenBucket};
 
 use crate::link_state::ShortId;
 

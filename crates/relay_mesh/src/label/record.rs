@@ -1,8 +1,8 @@
 //! State of one label.
 
 use core::time::Duration;
+use wire::token_bucket::{Fill, Level};
 
-use udp_proto::budget::{Fill, Level};
 use udp_proto::packet::PacketNumber;
 use udp_proto::replay::{ReplayWindow, Verdict};
 use wire::Instant;

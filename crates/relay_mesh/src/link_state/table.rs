@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crypto::Provider;
-use wire::{Instant, NodeId};
+use wire::token_bucket::Fill;
+use wire::{Instant, NodeId, SourceRates};
 
 pub(super) use self::entry::{Entry, Links};
 use self::entry::{Kind, Pace};
 use super::publisher::low_half;
-use super::verify_budget::VerifyBudget;
 use super::{
     Admission, LinkRecord, Network, NodeRecord, Outcome, Profile, Refusal, Roles, ShortId,
     TableConfig, TableStats,
@@ -34,7 +34,7 @@ pub struct LinkStateTable {
     /// This node; its own records are in the table too.
     own: NodeId,
     pub(super) entries: BTreeMap<NodeId, Entry>,
-    budget: VerifyBudget,
+    budget: SourceRates<NodeId>,
     /// Hash of this node's own node record of an earlier run.
     own_before: Option<[u8; 32]>,
     /// Whether no further origin fits, not even in place of a dead one.
@@ -46,7 +46,11 @@ impl LinkStateTable {
     /// Creates an empty table for node `own`.
     #[must_use]
     pub fn new(config: TableConfig, network: Network, own: NodeId) -> Self {
-        let budget = VerifyBudget::new(config.verify_burst, config.verify_rate);
+        let fill = Fill {
+            rate: config.verify_rate,
+            burst: config.verify_burst,
+        };
+        let budget = SourceRates::new(fill, BUCKETS_MAX);
         Self {
             is_full: config.nodes_max == 0,
             config,
@@ -378,14 +382,14 @@ impl LinkStateTable {
             .into_iter()
             .flatten()
         {
-            if !self.budget.take(now, from) {
+            if self.budget.take(now, from).is_err() {
                 return Err(Refusal::OverBudget);
             }
             if holds(network) {
                 return Ok(());
             }
         }
-        self.budget.fine(from);
+        self.budget.charge(now, from, FORGERY_COST);
         Err(Refusal::Forged)
     }
 
@@ -486,6 +490,12 @@ impl LinkStateTable {
         outcome
     }
 }
+
+/// Checks that a forged record costs its neighbour besides the one that found it. A neighbour passes
+/// on only records that it has checked, so it made the record itself.
+const FORGERY_COST: u32 = 31;
+/// Most neighbours with a bucket that is not full. Sessions bound neighbours far below.
+const BUCKETS_MAX: usize = 1_024;
 
 #[cfg(test)]
 mod tests;

@@ -5,8 +5,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use udp_proto::SessionId;
-use udp_proto::budget::TokenBucket;
-use wire::Instant;
+use wire::{Instant, TokenBucket};
 
 use super::peers::DETOUR_RATE;
 use crate::link::LinkId;

@@ -5,8 +5,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use crypto::Provider;
-use udp_proto::budget::prefix_of;
-use wire::Instant;
+use wire::{Instant, NetworkKey};
 
 use super::flow_side::Side;
 use super::flow_table::{Flow, Owner};
@@ -392,9 +391,9 @@ impl<P: Provider> Node<P> {
             return Err(Some(TurnedAway::Rate));
         }
         if !is_named && self.ration.is_crowded(source) {
-            let prefix = prefix_of(player.ip());
+            let prefix = NetworkKey::of(player.ip());
             let oldest = self.flows.oldest_unproved(Owner::Own, |flow| {
-                flow.game == game && prefix_of(flow.player.ip()) == prefix
+                flow.game == game && NetworkKey::of(flow.player.ip()) == prefix
             });
             self.close_flow(now, oldest.ok_or(TurnedAway::Ration)?, FlowEnd::Crowded);
             self.turn_away(now, Some(game), TurnedAway::Ration);

@@ -2,9 +2,9 @@
 
 use core::net::SocketAddr;
 use std::collections::{BTreeMap, VecDeque};
+use wire::token_bucket::{Fill, Level};
 
-use udp_proto::budget::{Fill, Level, Prefix, prefix_of};
-use wire::{Generator, Instant, Lookup};
+use wire::{Generator, Instant, Lookup, NetworkKey};
 
 use super::flow_side::Side;
 #[cfg(feature = "tcp")]
@@ -113,13 +113,13 @@ impl<A> Flow<A> {
     }
 
     /// Where its player is; `None` where it carries many.
-    fn prefix(&self) -> Option<Prefix> {
+    fn prefix(&self) -> Option<NetworkKey> {
         let is_of_one = match self.side {
             Side::Entry { .. } | Side::Here { .. } | Side::Exit { .. } => true,
             #[cfg(feature = "tcp")]
             Side::Tunnel(_) => false,
         };
-        is_of_one.then(|| prefix_of(self.player.ip()))
+        is_of_one.then(|| NetworkKey::of(self.player.ip()))
     }
 
     /// Whether its player has proved to receive.
@@ -201,7 +201,7 @@ pub(super) struct FlowTable<A> {
     held: BTreeMap<Owner, Held>,
     /// What players of each prefix have of the places, by who sent them: of another entry's it is its word
     /// where they are. None has 0.
-    prefixes: BTreeMap<(Owner, Prefix), u32>,
+    prefixes: BTreeMap<(Owner, NetworkKey), u32>,
     next_unproved: u64,
     unproved_max: usize,
 }
@@ -322,7 +322,7 @@ impl<A> FlowTable<A> {
         unproved.find(|index| self.get(*index).is_some_and(&holds))
     }
 
-    fn leave_prefix(&mut self, owner: Owner, prefix: Prefix) {
+    fn leave_prefix(&mut self, owner: Owner, prefix: NetworkKey) {
         if let Some(held) = self.prefixes.get_mut(&(owner, prefix)) {
             *held = held.saturating_sub(1);
             if *held == 0 {
@@ -334,7 +334,7 @@ impl<A> FlowTable<A> {
     /// Whether a player of `owner` has to stay away because others of the same prefix have their share of
     /// the places, where no more than half of them are left.
     pub(super) fn is_share_held(&self, owner: Owner, player: SocketAddr) -> bool {
-        let held = self.prefixes.get(&(owner, prefix_of(player.ip())));
+        let held = self.prefixes.get(&(owner, NetworkKey::of(player.ip())));
         let share = (self.max / OTHERS_SHARE).max(PREFIX_MIN);
         self.taken >= self.max / 2 && held.is_some_and(|held| *held >= share)
     }
@@ -435,7 +435,7 @@ impl<A> FlowTable<A> {
         let parts = [
             (self.slots.capacity(), size_of::<Option<Flow<A>>>()),
             (self.held.len(), size_of::<(Owner, Held)>()),
-            (self.prefixes.len(), size_of::<(Owner, Prefix, u32)>()),
+            (self.prefixes.len(), size_of::<(Owner, NetworkKey, u32)>()),
             (taken, FLOW_HEAP),
         ];
         let bytes = parts.map(|(count, each)| count.saturating_mul(each));

@@ -3,8 +3,7 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
-use udp_proto::budget::TokenBucket;
-use wire::Instant;
+use wire::{Instant, TokenBucket};
 
 use super::early::{EARLY_BURST, EARLY_RATE};
 use super::link_state_audit::LinkStateAudit;

@@ -5,8 +5,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use udp_proto::SessionId;
-use udp_proto::budget::TokenBucket;
-use wire::{Instant, NodeId};
+use wire::{Instant, NodeId, TokenBucket};
 
 use crate::config::Config;
 use crate::cost::Cost;

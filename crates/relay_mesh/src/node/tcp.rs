@@ -3,8 +3,7 @@
 use core::net::SocketAddr;
 
 use crypto::Provider;
-use udp_proto::budget::prefix_of;
-use wire::{Instant, SourceKey};
+use wire::{Instant, NetworkKey, SourceKey};
 
 use super::Node;
 use super::tunnel_conns::{Held, IdleOf, Tenant};
@@ -66,7 +65,7 @@ impl<P: Provider> Node<P> {
         game: Game,
         (player, listen): (SocketAddr, SocketAddr),
     ) -> Result<ConnId, TcpRefused> {
-        let tenant = Tenant::Prefix(prefix_of(player.ip()));
+        let tenant = Tenant::Prefix(NetworkKey::of(player.ip()));
         let source = SourceKey::of(player.ip());
         self.reclaim_for(now, tenant);
         let tunnels = self.tunnels.as_mut().ok_or(TcpRefused::NoGame)?;

@@ -4,8 +4,7 @@ use core::cmp::Reverse;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use udp_proto::budget::Prefix;
-use wire::{Instant, SourceKey};
+use wire::{Instant, NetworkKey, SourceKey};
 
 use super::flow_table::OTHERS_SHARE;
 use crate::link::LinkId;
@@ -51,7 +50,7 @@ impl Held {
 pub(super) enum Tenant {
     /// Players of this /24 or /48 who come in here. Where they go out here too, a connection has two
     /// places.
-    Prefix(Prefix),
+    Prefix(NetworkKey),
     /// Players of another entry, who it says they are.
     Entry(LinkId),
 }
@@ -195,8 +194,6 @@ const SILENT: Duration = Duration::from_secs(5);
 mod tests {
     use core::net::IpAddr;
 
-    use udp_proto::budget::prefix_of;
-
     use super::*;
 
     fn conns(connections_max: u32, per_address_max: u32) -> Conns {
@@ -266,7 +263,7 @@ mod tests {
     }
 
     fn network(text: &str) -> Tenant {
-        Tenant::Prefix(prefix_of(text.parse::<IpAddr>().unwrap()))
+        Tenant::Prefix(NetworkKey::of(text.parse::<IpAddr>().unwrap()))
     }
 
     #[test]

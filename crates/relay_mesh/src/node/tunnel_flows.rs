@@ -3,8 +3,7 @@
 use core::net::SocketAddr;
 
 use crypto::Provider;
-use udp_proto::budget::prefix_of;
-use wire::{Instant, NodeId, SourceKey};
+use wire::{Instant, NetworkKey, NodeId, SourceKey};
 
 use super::Node;
 use super::flow_side::{Side, TunnelSide};
@@ -220,7 +219,7 @@ impl<P: Provider> Node<P> {
         };
         let tenant = match far {
             Some(far) if far != LinkId::OWN => Tenant::Entry(far),
-            Some(_) | None => Tenant::Prefix(prefix_of(open.player.ip())),
+            Some(_) | None => Tenant::Prefix(NetworkKey::of(open.player.ip())),
         };
         self.reclaim_for(self.now, tenant);
         let tunnels = self.tunnels.as_mut();

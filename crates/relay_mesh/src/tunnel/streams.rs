@@ -1,10 +1,9 @@
 //! What happens to a tunnel's streams.
 
 use quinn_proto::{ConnectionError, Dir, Event, StreamEvent, StreamId};
-use wire::{Instant, SourceKey};
+use wire::{Instant, LimitError, SourceKey};
 
 use super::conn::{CHUNK_MAX, Conn, Inbound, Outbound, Stage};
-use super::crowd::Crowded;
 use super::event::{ConnEnd, TunnelEnd, TunnelEvent};
 use super::open_record::{ACCEPTED, OpenReader, OpenRecord, RESET, Refusal};
 use super::quic::{Read, Written};
@@ -79,7 +78,7 @@ impl Tunnel {
     /// Takes the streams that an entry opened, up to the players that there may be; others wait.
     fn take_streams(&mut self, now: Instant) {
         let takes_any = self.side == Side::Exit && self.state == TunnelState::Established;
-        while takes_any && self.crowd.has_room_for(self.conns.len()) {
+        while takes_any && self.has_room() {
             let Some(stream) = self.quic.accept() else {
                 return;
             };
@@ -386,21 +385,31 @@ impl Tunnel {
             self.deadlines.remove(&(deadline, number));
         }
         if let Some(source) = conn.source {
-            self.crowd.leave(source);
+            self.limiter.release(source);
         }
         if conn.stream.is_none() {
             self.waiting.retain(|&waits| waits != number);
         }
     }
 
-    /// Counts a connection, or the limit that it would break.
-    pub(super) fn join(&mut self, now: Instant, open: &OpenRecord) -> Result<SourceKey, Crowded> {
-        let joined = self.crowd.join(now, open.player.ip());
+    /// Returns whether there may be one connection more.
+    fn has_room(&self) -> bool {
+        u32::try_from(self.conns.len()).is_ok_and(|conns| conns < self.players_max)
+    }
+
+    /// Counts a connection, or the limit that it would exceed.
+    pub(super) fn join(
+        &mut self,
+        now: Instant,
+        open: &OpenRecord,
+    ) -> Result<SourceKey, LimitError> {
+        let source = SourceKey::of(open.player.ip());
+        let joined = self.limiter.take(now, source).map(|()| source);
         let counter = match joined {
             Ok(_) => return joined,
-            Err(Crowded::Players) => &mut self.stats.over_players,
-            Err(Crowded::Address) => &mut self.stats.over_address,
-            Err(Crowded::Rate) => &mut self.stats.over_rate,
+            Err(LimitError::Total) => &mut self.stats.over_players,
+            Err(LimitError::Source) => &mut self.stats.over_address,
+            Err(LimitError::Rate) => &mut self.stats.over_rate,
         };
         *counter = counter.saturating_add(1);
         joined

@@ -2,9 +2,7 @@
 
 use core::fmt;
 
-use wire::{Generator, Instant};
-
-use super::Prefix;
+use wire::{Generator, Instant, NetworkKey};
 
 /// Rations RETRY, VERSION, REFUSE and repeated ACCEPT datagrams: 256 a second and as many at once,
 /// for each of 65,536 groups of prefixes.
@@ -42,7 +40,7 @@ impl AnswerBudget {
     }
 
     /// Takes one answer to `source` where its group has one left.
-    pub fn take(&mut self, now: Instant, source: Prefix) -> bool {
+    pub fn take(&mut self, now: Instant, source: NetworkKey) -> bool {
         let index = self.index(source);
         let Some(full_at) = self.full_at.get_mut(index) else {
             return false;
@@ -58,7 +56,7 @@ impl AnswerBudget {
     }
 
     /// The bucket of `source`.
-    fn index(&self, source: Prefix) -> usize {
+    fn index(&self, source: NetworkKey) -> usize {
         let hash = self
             .factor
             .wrapping_mul(source.bits().into())
@@ -90,10 +88,9 @@ mod tests {
     use wire::Seed;
 
     use super::*;
-    use crate::budget::prefix_of;
 
-    fn net(index: u32) -> Prefix {
-        prefix_of(IpAddr::V4(Ipv4Addr::from(index << 8 | 7)))
+    fn net(index: u32) -> NetworkKey {
+        NetworkKey::of(IpAddr::V4(Ipv4Addr::from(index << 8 | 7)))
     }
 
     fn fresh() -> AnswerBudget {

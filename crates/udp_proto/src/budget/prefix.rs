@@ -1,49 +1,8 @@
 //! Networks of sources, and how much of a total each of them holds.
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::collections::BTreeSet;
 
-use wire::{Generator, Lookup};
-
-/// The network of a source: /24 of IPv4, /48 of IPv6.
-///
-/// What one party is commonly given; single addresses in it cost nothing to change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Prefix(u64);
-
-impl Prefix {
-    /// Returns the prefix as a number: different for different prefixes, below 2^49.
-    #[must_use]
-    pub const fn bits(self) -> u64 {
-        self.0
-    }
-}
-
-/// Returns the network of `source`; an IPv4 address in IPv6 form has that of the IPv4 address.
-#[must_use]
-pub const fn prefix_of(source: IpAddr) -> Prefix {
-    match source {
-        IpAddr::V4(source) => prefix_v4(source),
-        IpAddr::V6(source) => match source.to_ipv4_mapped() {
-            Some(source) => prefix_v4(source),
-            None => prefix_v6(source),
-        },
-    }
-}
-
-/// The upper 24 bits.
-const fn prefix_v4(source: Ipv4Addr) -> Prefix {
-    Prefix((source.to_bits() >> 8) as u64)
-}
-
-/// The upper 48 bits, above those of every IPv4 prefix.
-const fn prefix_v6(source: Ipv6Addr) -> Prefix {
-    let [a, b, c, ..] = source.segments();
-    Prefix(V6 | (a as u64) << 32 | (b as u64) << 16 | c as u64)
-}
-
-/// Set in prefixes of IPv6.
-const V6: u64 = 1 << 48;
+use wire::{Generator, Lookup, NetworkKey};
 
 /// Counts what each prefix holds of a limited number of things, and grants it at most an eighth.
 ///
@@ -52,9 +11,9 @@ const V6: u64 = 1 << 48;
 #[derive(Debug)]
 pub struct PrefixShares {
     /// What each prefix holds; none holds 0.
-    held: Lookup<Prefix, u32>,
+    held: Lookup<NetworkKey, u32>,
     /// The same, by what they hold.
-    by_held: BTreeSet<(u32, Prefix)>,
+    by_held: BTreeSet<(u32, NetworkKey)>,
     /// What all hold together.
     held_sum: u32,
     /// What all may hold together.
@@ -91,7 +50,7 @@ impl PrefixShares {
     ///
     /// [`ShareRefusal::Total`] where all is held; [`ShareRefusal::Share`] where the prefix holds
     /// [`Self::share`].
-    pub fn take(&mut self, source: Prefix) -> Result<(), ShareRefusal> {
+    pub fn take(&mut self, source: NetworkKey) -> Result<(), ShareRefusal> {
         if self.held(source) >= self.share() {
             return Err(ShareRefusal::Share);
         }
@@ -103,7 +62,7 @@ impl PrefixShares {
     /// # Errors
     ///
     /// [`ShareRefusal::Total`] where all is held.
-    pub fn take_exempt(&mut self, source: Prefix) -> Result<(), ShareRefusal> {
+    pub fn take_exempt(&mut self, source: NetworkKey) -> Result<(), ShareRefusal> {
         if self.held_sum >= self.total {
             return Err(ShareRefusal::Total);
         }
@@ -121,7 +80,7 @@ impl PrefixShares {
     }
 
     /// Counts one less for `source`; nothing changes where it holds nothing.
-    pub fn release(&mut self, source: Prefix) {
+    pub fn release(&mut self, source: NetworkKey) {
         let Some(held) = self.held.get_mut(&source) else {
             return;
         };
@@ -138,7 +97,7 @@ impl PrefixShares {
 
     /// Returns what `source` holds.
     #[must_use]
-    pub fn held(&self, source: Prefix) -> u32 {
+    pub fn held(&self, source: NetworkKey) -> u32 {
         self.held.get(&source).copied().unwrap_or_default()
     }
 
@@ -155,7 +114,7 @@ impl PrefixShares {
     }
 
     /// Returns the prefixes, those that hold most first.
-    pub fn fullest(&self) -> impl Iterator<Item = Prefix> {
+    pub fn fullest(&self) -> impl Iterator<Item = NetworkKey> {
         self.by_held.iter().rev().map(|(_, source)| *source)
     }
 
@@ -184,36 +143,15 @@ mod tests {
 
     use super::*;
 
-    fn address(text: &str) -> IpAddr {
-        text.parse().unwrap()
-    }
-
-    #[test]
-    fn prefixes_are_24_and_48_bits_long() {
-        let same = [
-            ("192.0.2.1", "192.0.2.255"),
-            ("192.0.2.1", "::ffff:192.0.2.77"),
-            ("2001:db8:1::", "2001:db8:1:ffff:ffff:ffff:ffff:ffff"),
-        ];
-        for (a, b) in same {
-            assert_eq!(prefix_of(address(a)), prefix_of(address(b)), "{a} {b}");
-        }
-        let different = [
-            ("192.0.2.1", "192.0.3.1"),
-            ("2001:db8:1::", "2001:db8:2::"),
-            // Equal numbers of different families, and an address that is not the mapped form.
-            ("0.0.0.0", "::"),
-            ("192.0.2.1", "::192.0.2.1"),
-        ];
-        for (a, b) in different {
-            assert_ne!(prefix_of(address(a)), prefix_of(address(b)), "{a} {b}");
-        }
+    fn network(number: u64) -> NetworkKey {
+        let [.., a, b] = number.to_be_bytes();
+        NetworkKey::of([10, a, b, 0].into())
     }
 
     #[test]
     fn twp_f1_one_prefix_holds_an_eighth() {
         let mut shares = PrefixShares::new(1_024, &mut Seed::from_number(1).generator(0));
-        let (one, other) = (Prefix(1), Prefix(2));
+        let (one, other) = (network(1), network(2));
         let granted = (0..5_000).filter(|_| shares.take(one).is_ok()).count();
         assert_eq!(granted, 128);
         assert_eq!(shares.take(one), Err(ShareRefusal::Share));
@@ -240,21 +178,21 @@ mod tests {
                 let held = model.get(&source).copied().unwrap_or(0);
                 match action {
                     0 => {
-                        let granted = shares.take(Prefix(source)).is_ok();
+                        let granted = shares.take(network(source)).is_ok();
                         prop_assert_eq!(granted, sum < total && held < (total / 8).max(1));
                         if granted {
                             *model.entry(source).or_default() += 1;
                         }
                     }
                     1 => {
-                        let granted = shares.take_exempt(Prefix(source)).is_ok();
+                        let granted = shares.take_exempt(network(source)).is_ok();
                         prop_assert_eq!(granted, sum < total);
                         if granted {
                             *model.entry(source).or_default() += 1;
                         }
                     }
                     _ => {
-                        shares.release(Prefix(source));
+                        shares.release(network(source));
                         if let Some(held) = model.get_mut(&source) {
                             *held = held.saturating_sub(1);
                         }

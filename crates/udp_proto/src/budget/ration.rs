@@ -5,9 +5,7 @@ use std::collections::VecDeque;
 use core::fmt;
 use core::time::Duration;
 
-use wire::{Generator, Instant, Lookup};
-
-use super::{Prefix, TokenBucket};
+use wire::{Generator, Instant, Lookup, NetworkKey, TokenBucket};
 
 /// A token bucket, and for each prefix one of an eighth of its rate and burst.
 ///
@@ -18,9 +16,9 @@ pub struct Rationed {
     /// What all may take together.
     common: TokenBucket,
     /// When the bucket of a prefix is full again; those in the past may stand here, too.
-    full_at: Lookup<Prefix, Instant>,
+    full_at: Lookup<NetworkKey, Instant>,
     /// What was granted, oldest first, with the entry of `full_at` that it made.
-    grants: VecDeque<(Prefix, Instant)>,
+    grants: VecDeque<(NetworkKey, Instant)>,
     /// Time in which one prefix earns one grant.
     interval: Duration,
     /// Most that the bucket of a prefix may lack.
@@ -73,7 +71,7 @@ impl Rationed {
     ///
     /// [`RationRefusal::Share`] where the prefix has spent its eighth; [`RationRefusal::Total`]
     /// where all is spent. Neither costs anything.
-    pub fn take(&mut self, now: Instant, source: Prefix) -> Result<(), RationRefusal> {
+    pub fn take(&mut self, now: Instant, source: NetworkKey) -> Result<(), RationRefusal> {
         self.forget(now);
         let full_at = self.full_at.get(&source).map_or(now, |at| now.max(*at)) + self.interval;
         if full_at.saturating_since(now) > self.depth {
@@ -144,11 +142,10 @@ mod tests {
     use wire::Seed;
 
     use super::*;
-    use crate::budget::prefix_of;
 
-    fn net(index: u16) -> Prefix {
+    fn net(index: u16) -> NetworkKey {
         let [high, low] = index.to_be_bytes();
-        prefix_of([10, high, low, 1].into())
+        NetworkKey::of([10, high, low, 1].into())
     }
 
     fn fresh(rate: u32, burst: u32) -> Rationed {

@@ -8,12 +8,11 @@ use core::net::SocketAddr;
 
 use crypto::token::{TokenError, TokenHeader};
 use crypto::{Audience, ConnectToken, Initial, Provider, Role, Secret32};
-use wire::{Arrival, Instant};
+use wire::{Arrival, Instant, NetworkKey};
 
 use super::listener::{EC_BURST, Listener, is_exempt};
 use super::sources::Sources;
 use super::{Endpoint, Reply, ReplyBody, Slot};
-use crate::budget::prefix_of;
 use crate::channel::ChannelTable;
 use crate::config::RetryPolicy;
 use crate::error::CloseCode;
@@ -189,7 +188,7 @@ impl<P: Provider> Endpoint<P> {
             return Err(self.refuse_unproved(now, listener, attempt, HelloOutcome::OtherApp));
         }
         if !is_spoken {
-            if !listener.answers.take(now, prefix_of(source.ip())) {
+            if !listener.answers.take(now, NetworkKey::of(source.ip())) {
                 return Err(HelloOutcome::OverAnswerBudget);
             }
             self.reply(arrival, ReplyBody::Version(preamble.hello_id));
@@ -238,7 +237,7 @@ impl<P: Provider> Endpoint<P> {
         }
         if !listener
             .answers
-            .take(candidate.now, prefix_of(candidate.source.ip()))
+            .take(candidate.now, NetworkKey::of(candidate.source.ip()))
         {
             return HelloOutcome::OverAnswerBudget;
         }
@@ -264,7 +263,7 @@ impl<P: Provider> Endpoint<P> {
     fn retry(&mut self, listener: &mut Listener<P>, candidate: &Candidate<'_>) -> HelloOutcome {
         if !listener
             .answers
-            .take(candidate.now, prefix_of(candidate.source.ip()))
+            .take(candidate.now, NetworkKey::of(candidate.source.ip()))
         {
             return HelloOutcome::OverAnswerBudget;
         }
@@ -408,7 +407,7 @@ impl<P: Provider> Endpoint<P> {
     ) -> HelloOutcome {
         if !listener
             .answers
-            .take(candidate.now, prefix_of(candidate.source.ip()))
+            .take(candidate.now, NetworkKey::of(candidate.source.ip()))
         {
             return HelloOutcome::OverAnswerBudget;
         }
@@ -436,7 +435,7 @@ impl<P: Provider> Endpoint<P> {
     ) -> HelloOutcome {
         let source = arrival.real_source.unwrap_or(arrival.peer);
         if let Some(code) = outcome.reason()
-            && listener.answers.take(now, prefix_of(source.ip()))
+            && listener.answers.take(now, NetworkKey::of(source.ip()))
         {
             let refuse = Refuse {
                 version,

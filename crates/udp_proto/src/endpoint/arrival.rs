@@ -5,13 +5,12 @@ use core::time::Duration;
 
 use crypto::token::CLOCK_SKEW;
 use crypto::{Initial, Provider, Role};
-use wire::{Arrival, Instant, NodeId};
+use wire::{Arrival, Instant, NetworkKey, NodeId};
 
 use super::admission::confirm_body;
 use super::admission::{Admitted, Candidate, HelloOutcome};
 use super::listener::{Listener, is_exempt};
 use super::{Endpoint, Present, ReplyBody, Slot};
-use crate::budget::prefix_of;
 use crate::config::DuplicatePolicy;
 use crate::error::CloseCode;
 use crate::event::{Event, Grant, Peer, Proof};
@@ -326,7 +325,7 @@ impl<P: Provider> Endpoint<P> {
             .listener
             .as_mut()
             .and_then(|listener| listener.resets.as_mut());
-        let source = prefix_of(arrival.peer.ip());
+        let source = NetworkKey::of(arrival.peer.ip());
         if resets.is_some_and(|resets| resets.take(now, source, len)) {
             self.stats.resets_sent = self.stats.resets_sent.saturating_add(1);
             self.reply(arrival, ReplyBody::Reset(cid));
@@ -431,7 +430,7 @@ impl<P: Provider> Endpoint<P> {
         candidate: &Candidate<'_>,
         (admitted, initial): (Admitted, Initial),
     ) -> HelloOutcome {
-        let prefix = prefix_of(candidate.source.ip());
+        let prefix = NetworkKey::of(candidate.source.ip());
         self.evict_half_open(candidate.now, listener);
         let slot = if is_exempt(&self.config, candidate.source) {
             listener.half_open_shares.take_exempt(prefix)
@@ -505,7 +504,7 @@ impl<P: Provider> Endpoint<P> {
         let ration = if is_exempt(&self.config, candidate.source) {
             budget.take_exempt(candidate.now)
         } else {
-            budget.take(candidate.now, prefix_of(candidate.source.ip()))
+            budget.take(candidate.now, NetworkKey::of(candidate.source.ip()))
         };
         if ration.is_err() {
             return HelloOutcome::OverAcceptBudget;
@@ -586,7 +585,7 @@ impl<P: Provider> Endpoint<P> {
                 })))
             });
         let slot = slot.ok_or(failure)?;
-        let since = (candidate.now, prefix_of(candidate.source.ip()));
+        let since = (candidate.now, NetworkKey::of(candidate.source.ip()));
         listener.attempts.insert(since, hello_id, attempt, slot);
         Ok(slot)
     }

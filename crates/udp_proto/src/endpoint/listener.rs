@@ -4,10 +4,10 @@ use core::net::SocketAddr;
 
 use crypto::token::TokenKey;
 use crypto::{Certificate, Identity, Provider, PublicKey, Secret32};
-use wire::{Generator, InstanceId, Instant, NodeId};
+use wire::{Generator, InstanceId, Instant, NetworkKey, NodeId};
 
 use super::admission::Admitted;
-use crate::budget::{AnswerBudget, PrefixShares, Rationed, prefix_of};
+use crate::budget::{AnswerBudget, PrefixShares, Rationed};
 use crate::config::Config;
 use crate::error::ListenError;
 use crate::handshake::Mode;
@@ -168,7 +168,7 @@ impl<P: Provider> Listener<P> {
     pub(crate) fn release(&mut self, half_open: &HalfOpen<Admitted>) {
         self.attempts.remove(half_open);
         self.half_open_shares
-            .release(prefix_of(half_open.source.ip()));
+            .release(NetworkKey::of(half_open.source.ip()));
     }
 
     /// Returns whether `certificate` is for this key and instance; `None` is valid.

@@ -4,13 +4,12 @@ use core::net::SocketAddr;
 use std::collections::BTreeSet;
 
 use crypto::{Initial, NoEntropy, Provider, Role, SessionSecrets, Suite, SuiteSet};
-use wire::{Generator, Instant, Lookup};
+use wire::{Generator, Instant, Lookup, NetworkKey};
 
 use super::accept::{self, AcceptBody, AcceptClear, IdentityForm, TAG_LEN};
 use super::hello::{Hello, Hello0};
 use super::params;
 use super::{transcript_0, transcript_1};
-use crate::budget::{Prefix, prefix_of};
 use crate::packet::Cid;
 use crate::slots::SessionId;
 
@@ -50,7 +49,7 @@ pub(crate) struct AttemptIndex {
     hello_ids: Lookup<u64, u16>,
     by_hash: Lookup<[u8; 32], SessionId>,
     /// Attempts by network and time of acceptance.
-    by_age: BTreeSet<(Prefix, Instant, SessionId)>,
+    by_age: BTreeSet<(NetworkKey, Instant, SessionId)>,
 }
 
 impl AttemptIndex {
@@ -75,7 +74,7 @@ impl AttemptIndex {
     /// Adds an attempt of the network `from`, accepted at `now`.
     pub(crate) fn insert(
         &mut self,
-        (now, from): (Instant, Prefix),
+        (now, from): (Instant, NetworkKey),
         hello_id: u64,
         attempt: [u8; 32],
         slot: SessionId,
@@ -93,7 +92,7 @@ impl AttemptIndex {
         let Some(slot) = self.by_hash.remove(&half_open.attempt) else {
             return;
         };
-        let from = prefix_of(half_open.source.ip());
+        let from = NetworkKey::of(half_open.source.ip());
         self.by_age.remove(&(from, half_open.accepted_at, slot));
         let hello_id = half_open.hello_id;
         let is_last = self.hello_ids.get_mut(&hello_id).is_none_or(|count| {
@@ -106,7 +105,7 @@ impl AttemptIndex {
     }
 
     /// Returns the oldest attempt of the network `from`, and its time.
-    pub(crate) fn oldest_of(&self, from: Prefix) -> Option<(Instant, SessionId)> {
+    pub(crate) fn oldest_of(&self, from: NetworkKey) -> Option<(Instant, SessionId)> {
         let first = (from, Instant::ZERO, SessionId::MIN);
         let (prefix, accepted_at, slot) = self.by_age.range(first..).next()?;
         (*prefix == from).then_some((*accepted_at, *slot))

@@ -13,9 +13,9 @@ use core::fmt;
 
 use crypto::key_schedule::expand;
 use crypto::{Label, Provider, Secret32};
-use wire::{Generator, Instant, NodeId};
+use wire::{Generator, Instant, NetworkKey, NodeId};
 
-use crate::budget::{Prefix, Rationed};
+use crate::budget::Rationed;
 use crate::packet::Cid;
 
 /// Length of the datagram, bytes.
@@ -115,7 +115,7 @@ impl Resets {
 
     /// Charges a reset to `source` if a packet of `len` bytes may be answered. Returns whether it
     /// may.
-    pub(crate) fn take(&mut self, now: Instant, source: Prefix, len: usize) -> bool {
+    pub(crate) fn take(&mut self, now: Instant, source: NetworkKey, len: usize) -> bool {
         len >= TRIGGER_LEN_MIN && self.budget.take(now, source).is_ok()
     }
 }
@@ -140,7 +140,6 @@ mod tests {
     use wire::Seed;
 
     use super::*;
-    use crate::budget::prefix_of;
     use crate::packet::Kind;
 
     fn token(secret: u8, node: u8, cid: &[u8]) -> Option<ResetToken> {
@@ -188,7 +187,7 @@ mod tests {
     #[test]
     fn a_thousand_a_second_are_sent_an_eighth_to_one_network_and_none_for_a_short_packet() {
         let names = (Secret32::new([1; 32]), NodeId([2; 32]));
-        let network = |number: u8| prefix_of(IpAddr::from([192, 0, number, 1]));
+        let network = |number: u8| NetworkKey::of(IpAddr::from([192, 0, number, 1]));
         let mut sent = [0, 0];
         for (count, networks) in sent.iter_mut().zip([1_u8, 16]) {
             let mut generator = Seed::from_number(1).generator(0);

@@ -2,11 +2,10 @@
 
 use core::time::Duration;
 
-use wire::Instant;
+use wire::{Instant, TokenBucket};
 
 use super::breaker::Breaker;
 use super::congestion::{Congestion, Limit};
-use crate::budget::TokenBucket;
 use crate::config::{Config, Mtu};
 use crate::nanos::Deadline;
 use crate::rtt::RttEstimator;

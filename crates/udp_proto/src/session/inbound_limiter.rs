@@ -2,9 +2,8 @@
 
 use core::time::Duration;
 
-use wire::Instant;
+use wire::{Instant, TokenBucket};
 
-use crate::budget::TokenBucket;
 use crate::config::{FloodPolicy, InboundLimits};
 use crate::frame::PACKET_FRAMES_MAX;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crypto::PublicKey;
-use udp_proto::budget::{Fill, Level};
+use wire::token_bucket::{Fill, Level};
 use wire::{Instant, NodeId};
 
 use super::deltas::Blamed;

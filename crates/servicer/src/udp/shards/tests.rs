@@ -97,7 +97,7 @@ fn what_strangers_can_have_passed_on_is_bounded_by_time() {
     let mut flood = |at: Instant, count: u32| send(&mut shard, at, everywhere(count));
     // A burst, however long nothing came before.
     let start = Instant::ZERO + Duration::from_secs(100);
-    assert_eq!(flood(start, 5_000), allowance::BURST);
+    assert_eq!(flood(start, 5_000), u64::from(allowance::BURST));
     assert_eq!(flood(start, 5_000), 0);
     // Then at the rate, however much comes.
     let mut in_a_second = 0;
@@ -105,12 +105,12 @@ fn what_strangers_can_have_passed_on_is_bounded_by_time() {
         in_a_second += flood(start + Duration::from_millis(milli), 100);
     }
     assert!(
-        in_a_second.abs_diff(allowance::PER_SECOND) <= 1,
+        in_a_second.abs_diff(allowance::PER_SECOND.into()) <= 1,
         "{in_a_second}"
     );
     assert_eq!(
         flood(start + Duration::from_secs(3_600), 5_000),
-        allowance::BURST
+        u64::from(allowance::BURST)
     );
     // A clock that stands still brings nothing.
     assert_eq!(flood(start + Duration::from_secs(3_600), 1), 0);
@@ -137,7 +137,7 @@ fn a_flood_from_one_prefix_keeps_nobody_else_from_moving() {
             }
         }
         assert_eq!(players, 63, "each is passed on");
-        let most = allowance::PREFIX_BURST + allowance::PREFIX_PER_SECOND;
+        let most = u64::from(allowance::PREFIX_BURST + allowance::PREFIX_PER_SECOND);
         assert!(
             (most - 2..=most).contains(&strangers),
             "{strangers} of {most}"
