@@ -28,7 +28,7 @@ struct Part {
     tests: &'static [&'static str],
 }
 
-const PARTS: [Part; 7] = [
+const PARTS: [Part; 6] = [
     Part {
         name: "window",
         files: &["replay", "marks"],
@@ -54,8 +54,6 @@ const PARTS: [Part; 7] = [
             "sent/contents",
             "sent/flight",
             "sent/reference",
-            "sent/report",
-            "sent/ring",
             "sent/tolerance",
         ],
         binary: "--cargo-arg=--lib",
@@ -68,25 +66,19 @@ const PARTS: [Part; 7] = [
         tests: &["sent::"],
     },
     Part {
-        name: "key_update",
-        files: &["session/key_update"],
-        binary: "--cargo-arg=--test=it",
-        tests: &KEYS,
-    },
-    Part {
         name: "opening",
-        files: &["session/opening"],
+        files: &["session/opening_keys"],
         binary: "--cargo-arg=--test=it",
         tests: &KEYS,
     },
 ];
 
-/// The tests of keys, and of sessions at rest, who fold them, but for two that send 270,000 packets.
+/// The tests of keys, and of idle sessions, which drop expanded keys, except two that send 270,000 packets.
 const KEYS: [&str; 6] = [
     "key_update::",
     "key_limits::",
     "key_rogue::",
-    "resting::",
+    "idle_keys::",
     "--skip=twp_k1_",
     "--skip=twp_r2_",
 ];
@@ -281,7 +273,7 @@ mod tests {
         let files = PARTS.iter().map(|part| part.files.len());
         assert_eq!(count(""), (PARTS.len(), files.sum()));
         assert_eq!(count("scan"), (1, 1));
-        assert_eq!(count("session/"), (2, 2));
+        assert_eq!(count("session/"), (1, 1));
         let failure = chosen("nosuchfile").err().unwrap();
         assert_eq!(failure.to_string(), "no file has `nosuchfile` in its path");
     }
