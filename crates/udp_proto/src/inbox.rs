@@ -207,7 +207,7 @@ impl Inbox {
     }
 
     /// Returns the bytes charged for unreliable reassembly, at most
-    /// [`UNRELIABLE_BUDGET`](crate::fragment::UNRELIABLE_BUDGET).
+    /// [`UNRELIABLE_BUDGET`].
     #[must_use]
     pub const fn reassembly_charged(&self) -> usize {
         self.reassembly.charged()

@@ -424,7 +424,7 @@ mod tests;
 /// A packet that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SentPacket {
-    /// At least [`super::SentPackets::next_number`]; numbers in between count as skipped.
+    /// At least [`SentPackets::next_number`]; numbers in between count as skipped.
     pub number: PacketNumber,
     /// When it was sent.
     pub at: Instant,
@@ -509,7 +509,7 @@ pub struct Summary {
     pub described: Option<Described>,
     /// The RTT sample.
     pub rtt_sample: Option<Duration>,
-    /// Newly acknowledged bytes sent after the time of [`super::SentPackets::set_recovery`].
+    /// Newly acknowledged bytes sent after the time of [`SentPackets::set_recovery`].
     pub acked_bytes: u32,
     /// Send time of the newest newly lost packet, without [`SentKind::MtuProbe`],
     /// [`SentKind::OffPath`] and [`SentKind::Retransmit`].
@@ -532,7 +532,7 @@ pub enum Timeout {
     /// Nothing, or packets were declared lost.
     Checked(Summary),
     /// Send up to 2 packets, with the oldest unacknowledged reliable data or a PING. They may
-    /// exceed [`super::SentPackets::IN_FLIGHT_MAX`].
+    /// exceed [`SentPackets::IN_FLIGHT_MAX`].
     Probe,
 }
 
