@@ -3,6 +3,7 @@
 mod arithmetic;
 mod arrow;
 mod attribute;
+mod circle;
 mod contract;
 mod invariant;
 mod limit;
@@ -13,6 +14,8 @@ mod promise;
 mod purity;
 mod seal;
 mod size;
+mod spread;
+mod width;
 
 use crate::failure::Failure;
 use crate::tree::{Finding, View, Workspace, report};
@@ -20,10 +23,11 @@ use crate::tree::{Finding, View, Workspace, report};
 /// Looks at the whole tree and returns what is wrong with it.
 type Check = fn(&View<'_>) -> Vec<Finding>;
 
-const CHECKS: [Check; 13] = [
+const CHECKS: [Check; 16] = [
     arithmetic::check,
     arrow::check,
     attribute::check,
+    circle::check,
     contract::check,
     limit::check,
     locality::check,
@@ -34,6 +38,8 @@ const CHECKS: [Check; 13] = [
     purity::check,
     seal::check,
     size::check,
+    spread::check,
+    width::check,
 ];
 
 /// The crates that never meet a socket, a clock or a thread: those below `servicer`.
@@ -47,6 +53,21 @@ const PROTOCOL: [&str; 8] = [
     "matchmaker_core",
     "netsim",
 ];
+
+/// Exceptions that nothing needs any more, if the tree has the crate that they name.
+fn unneeded(
+    view: &View<'_>,
+    exceptions: &[(&str, &str)],
+    needed: &[(&str, &str)],
+    path: &str,
+) -> Vec<Finding> {
+    exceptions
+        .iter()
+        .filter(|(name, _)| view.sources_of(name).next().is_some())
+        .filter(|exception| !needed.contains(exception))
+        .map(|(name, what)| Finding::at(path, 1, format!("nothing needs {what} of {name} here")))
+        .collect()
+}
 
 /// Runs every check and prints what they find.
 pub(crate) fn run(workspace: &Workspace) -> Result<(), Failure> {

@@ -6,11 +6,12 @@ use crate::source::{Source, closing, has_word, line_of, words};
 use crate::tree::{Finding, View, crate_of};
 
 /// Names that no protocol crate uses, and what they are.
-const NAMES: [(&str, &str); 12] = [
+const NAMES: [(&str, &str); 13] = [
     ("tokio", "an executor"),
     ("mio", "a socket"),
     ("Instant::now", "a clock"),
     ("SystemTime", "a clock"),
+    ("std::time::Instant", "a clock"),
     ("std::thread", "a thread"),
     ("thread::spawn", "a thread"),
     ("thread::sleep", "a thread"),
