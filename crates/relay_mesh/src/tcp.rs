@@ -4,7 +4,7 @@ use core::fmt;
 use core::net::SocketAddr;
 
 use crate::config::Game;
-use crate::tunnel::{ConnEnd, ConnId, TunnelConfig};
+use crate::tunnel::{ConnEnd, ConnId, StdInstant, TunnelConfig};
 
 /// TCP games of a node.
 #[derive(Clone, Debug)]
@@ -16,7 +16,7 @@ pub struct TcpConfig {
     pub games: Vec<Game>,
     /// What the driver's clock of the standard library shows when the node is made. Nothing but differences to
     /// it is looked at.
-    pub epoch: std::time::Instant,
+    pub epoch: StdInstant,
     /// Connections that the driver of the node's TCP sockets has places for, of players and to game
     /// servers together; 1,024, and at most [`PLAYERS_MAX`](TunnelConfig::PLAYERS_MAX) whatever stands here.
     /// Another entry has at most seven eighths of them, in all its tunnels. Players
@@ -31,7 +31,7 @@ pub struct TcpConfig {
 impl TcpConfig {
     /// A node that carries no TCP game yet.
     #[must_use]
-    pub fn new(epoch: std::time::Instant) -> Self {
+    pub fn new(epoch: StdInstant) -> Self {
         Self {
             games: Vec::new(),
             epoch,

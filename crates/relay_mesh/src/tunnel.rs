@@ -13,6 +13,7 @@
 //!
 //! QUIC draws its own randomness: two equal runs deliver equal bytes in different datagrams.
 
+mod clock;
 mod conn;
 mod event;
 mod identity;
@@ -34,11 +35,12 @@ use quinn_proto::StreamId;
 use serde::Serialize;
 use wire::{Instant, LimitError, NodeId, SourceKey, SourceLimiter, TokenBucket};
 
+use clock::Clock;
 use conn::{Conn, Outbound, Stage};
 use open_record::RESET;
-use quic::Clock;
 use quic::{Quic, Written};
 
+pub use clock::StdInstant;
 pub use event::{ConnEnd, ConnId, Gone, OpenError, TunnelEnd, TunnelEvent};
 pub use identity::{KeyRefused, TunnelIdentity};
 pub use inbound_header::{InboundConn, InboundHeader, InboundHeaderError};
@@ -97,7 +99,7 @@ impl Tunnel {
         (number, config): (u32, &TunnelConfig),
         identity: &TunnelIdentity,
         far: NodeId,
-        (epoch, now): (std::time::Instant, Instant),
+        (epoch, now): (StdInstant, Instant),
     ) -> Result<Self, KeyRefused> {
         let clock = Clock::new(epoch, now);
         let quic = Quic::connect(config, identity, far, (clock, now))?;
@@ -113,7 +115,7 @@ impl Tunnel {
         (number, config): (u32, &TunnelConfig),
         identity: &TunnelIdentity,
         far: NodeId,
-        (epoch, now): (std::time::Instant, Instant),
+        (epoch, now): (StdInstant, Instant),
     ) -> Result<Self, KeyRefused> {
         let quic = Quic::listen(config, identity, far, Clock::new(epoch, now))?;
         Ok(Self::new((number, config), Side::Exit, quic, now))

@@ -9,8 +9,8 @@ use core::any::Any;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
 use std::sync::Arc;
-use std::time::Instant as StdInstant;
 
+use super::clock::StdInstant;
 use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{Controller, ControllerFactory, CubicConfig};
 use wire::Instant;

@@ -13,6 +13,7 @@ use quinn_proto::{
 use wire::{Instant, NodeId};
 
 use super::TunnelConfig;
+use super::clock::Clock;
 use super::identity::{KeyRefused, TunnelIdentity};
 use super::path_probes::PathProbes;
 use super::{SILENCE_MAX, WINDOW};
@@ -306,29 +307,6 @@ const SEND_WINDOW: u64 = 4 << 20;
 const FIRST_RTT: Duration = Duration::from_millis(100);
 /// A fifth of what an idle tunnel lives, so that a path that was lost is found to be.
 const KEEP_ALIVE: Duration = Duration::from_secs(4);
-
-/// Two names of one moment, from which all others are counted.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Clock {
-    epoch: std::time::Instant,
-    start: Instant,
-}
-
-impl Clock {
-    /// Has `start` be `epoch`.
-    pub(super) const fn new(epoch: std::time::Instant, start: Instant) -> Self {
-        Self { epoch, start }
-    }
-
-    pub(super) fn to_std(self, now: Instant) -> std::time::Instant {
-        let since = now.saturating_since(self.start);
-        self.epoch.checked_add(since).unwrap_or(self.epoch)
-    }
-
-    pub(super) fn of_std(self, then: std::time::Instant) -> Instant {
-        self.start + then.saturating_duration_since(self.epoch)
-    }
-}
 
 /// Least time between two looks at QUIC's timers, so that one that is always due is no busy loop.
 pub(super) const TIMER_GAP: Duration = Duration::from_micros(1);
