@@ -411,7 +411,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(20);
 #[non_exhaustive]
 pub struct TunnelConfig {
     /// Concurrent connections of players; default 1,024, limited to
-    /// [`PLAYERS_MAX`](Self::PLAYERS_MAX). Each may hold twice [`WINDOW`](WINDOW) at this end; at
+    /// [`PLAYERS_MAX`](Self::PLAYERS_MAX). Each may hold twice [`WINDOW`] at this end; at
     /// an exit, up to a seventh more may wait for a slot, holding it once.
     pub players_max: u32,
     /// Of them, those of one source, an IPv4 address or an IPv6 /64; default 64: a browser opens
