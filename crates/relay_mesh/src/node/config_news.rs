@@ -1,4 +1,4 @@
-//! Signed configuration: what comes of it, and who is told.
+//! Signed configuration: applying it, and exchanging it with neighbours.
 
 use crypto::Provider;
 use wire::{Instant, NodeId, UnixTime};
@@ -16,23 +16,24 @@ use crate::signed_config::{
     Validity,
 };
 
-/// What neighbours are told of signed documents, and tell.
+/// State of the exchange of signed documents with neighbours.
 #[derive(Debug, Default)]
 pub(super) struct ConfigNews {
-    /// Fetches newer ones.
+    /// Fetches newer documents.
     pub(super) spread: Spread,
-    /// The bundle of the document in force, as neighbours get it.
+    /// The bundle of the document in force, as sent to neighbours.
     bundle: Vec<u8>,
-    /// The version whose end was told.
+    /// The version whose expiry was reported.
     ended: u64,
 }
 
 impl<P: Provider> Node<P> {
-    /// Takes a signed document of the operator's, or a bundle: an envelope as
-    /// [`Envelope::encode`](crate::signed_config::Envelope::encode) writes it. Once it is in force,
-    /// all neighbours are told.
+    /// Offers a signed document of the operator, or a bundle: an envelope as
+    /// [`Envelope::encode`](crate::signed_config::Envelope::encode) writes it. If it takes force,
+    /// its version is sent to all neighbours.
     ///
-    /// `None` where the configuration has no place for one, or the wall clock is not known yet.
+    /// Returns `None` if the configuration does not provide for signed documents, or the wall clock
+    /// is not known yet.
     pub fn offer_config(&mut self, now: Instant, bytes: &[u8]) -> Option<Offered> {
         let now = self.advance(now);
         let unix = self.unix_at(now)?;
@@ -53,15 +54,15 @@ impl<P: Provider> Node<P> {
         Some(offered)
     }
 
-    /// Returns the bytes to store: the document in force with its signatures, and the changes of
-    /// keys before it. [`Holder::restore`](crate::signed_config::Holder::restore) checks them again.
+    /// Returns the bytes to store: the document in force with its signatures, and the key changes
+    /// before it. [`Holder::restore`](crate::signed_config::Holder::restore) verifies them again.
     #[must_use]
     pub fn stored_config(&self) -> Option<Vec<u8>> {
         self.config.signed.as_ref()?.holder.stored()
     }
 
-    /// Returns the signed document in force as neighbours get it, and as
-    /// [`offer_config`](Self::offer_config) takes it.
+    /// Returns the bundle of the signed document in force, as neighbours receive it and
+    /// [`offer_config`](Self::offer_config) accepts it.
     #[must_use]
     pub fn config_bundle(&self) -> Option<&[u8]> {
         (!self.config_news.bundle.is_empty()).then_some(&self.config_news.bundle)
@@ -79,7 +80,7 @@ impl<P: Provider> Node<P> {
         self.config.signed.as_ref()?.holder.text()
     }
 
-    /// Returns what was offered of signed documents, counted.
+    /// Returns the counters of offered documents.
     #[must_use]
     pub fn config_stats(&self) -> Option<&HolderStats> {
         let signed = self.config.signed.as_ref();
@@ -103,7 +104,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Says which version is in force here.
+    /// Sends the version in force.
     pub(super) fn send_version(&mut self, now: Instant, link: LinkId) {
         let signed = self.config.signed.as_ref();
         let held = signed.map(|signed| signed.holder.held_version());
@@ -112,7 +113,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Asks for what is newer, where that is due, and tells the end of the document's time once.
+    /// Requests a newer document if a request is due, and reports once that the document has
+    /// expired.
     pub(super) fn run_config(&mut self, now: Instant) {
         let Some(unix) = self.unix_at(now).filter(|_| self.config.signed.is_some()) else {
             return;
@@ -131,8 +133,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Whether new flows are let in: not by who drains, nor where the document's time is over and it
-    /// says so.
+    /// Whether new flows are accepted. They are not while this node drains, nor after the document
+    /// has expired if it says so. If the wall clock is not known, the document counts as expired.
     pub(super) fn takes_new_flows(&self, now: Instant) -> bool {
         if self.gossip.publisher().is_leaving() {
             return false;
@@ -144,7 +146,7 @@ impl<P: Provider> Node<P> {
         })
     }
 
-    /// Makes the document in force what this node goes by.
+    /// Applies the document in force to this node.
     pub(super) fn apply_document(&mut self, now: Instant) {
         let Some(signed) = &self.config.signed else {
             return;
@@ -179,7 +181,7 @@ impl<P: Provider> Node<P> {
         self.leave_out(games);
     }
 
-    /// Tells of TCP games that this node does not carry.
+    /// Reports TCP games that this node does not carry.
     pub(super) fn leave_out(&mut self, games: Vec<Game>) {
         for game in games {
             let (game, why) = (game.name, LeftOut::Tcp);
@@ -187,7 +189,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Ends flows whose other end may not carry their game any more.
+    /// Ends flows whose far end may no longer carry their game.
     fn end_barred_flows(&mut self, now: Instant) {
         let Some(document) = self.document() else {
             return;
@@ -196,7 +198,7 @@ impl<P: Provider> Node<P> {
             let far = self.node_of(flow.far);
             #[cfg(feature = "tcp")]
             if matches!(flow.side, Side::Tunnel(_)) {
-                // Its connections are looked at one by one.
+                // Its connections are checked one by one.
                 return false;
             }
             let game = self.games.get(flow.game);
@@ -221,13 +223,13 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Whether a node may have a session with us.
+    /// Whether a node may have a session with this node.
     pub(super) fn is_member(&self, node: &NodeId) -> bool {
         let members = self.config.members.as_ref();
         members.is_none_or(|members| members.contains_key(node))
     }
 
-    /// Ends the sessions of nodes that are members no more.
+    /// Closes the sessions of nodes that are no longer members.
     fn part_from_strangers(&mut self, now: Instant) {
         let strangers: Vec<_> = self
             .peers

@@ -1,4 +1,4 @@
-//! Whom to dial, and when again.
+//! Which nodes to dial, and when to retry.
 
 use core::time::Duration;
 
@@ -10,18 +10,18 @@ use super::Node;
 use super::peers::Contact;
 use crate::link::LinkId;
 
-/// Why a dial came to nothing or a session ended.
+/// Why a dial failed or a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// The other end had no place for us.
+    /// The peer had no free slot.
     Full,
-    /// The other end chose others.
+    /// The peer chose other neighbours.
     Parted,
-    /// It does not answer.
+    /// The peer does not answer.
     Silent,
-    /// It knows nothing of the session: it was started again, or gave it up.
+    /// The peer does not know the session: it restarted, or dropped the session.
     Lost,
-    /// The other end does not accept our identity: we are not among its members.
+    /// The peer rejects this node's identity: it is not one of the peer's members.
     NotMember,
     /// Anything else.
     Other,
@@ -54,8 +54,8 @@ impl From<ConnectFailure> for Ending {
 }
 
 impl<P: Provider> Node<P> {
-    /// Dials those that there should be a link with: all who are alive or of the bootstrap list;
-    /// where they are too many, those that were chosen.
+    /// Dials the nodes that this node should link with: all that are live or on the bootstrap list
+    /// or, in a large mesh, the selected ones.
     pub(super) fn dial_due(&mut self, now: Instant) {
         if !self.selecting.is_choosing && self.peers.len() > self.selecting.slots.full_mesh_max {
             self.select_links(now);
@@ -81,8 +81,8 @@ impl<P: Provider> Node<P> {
         due.map(|(link, _)| link).take(room).collect()
     }
 
-    /// Those that were chosen. Of the bootstrap list who is not alive by the records held is
-    /// dialled too: so a network that was cut in two finds its other half.
+    /// The selected nodes that are due, and at most one bootstrap node without a live record: so
+    /// the parts of a partitioned network find each other.
     fn chosen_due(&self, now: Instant, room: usize) -> Vec<LinkId> {
         let wanted_links = self.selecting.wanted_links.iter().copied();
         let mut due: Vec<LinkId> = wanted_links
@@ -100,7 +100,7 @@ impl<P: Provider> Node<P> {
             .map(|(link, _)| link)
             .filter(is_lost)
             .collect();
-        // One that is up and says nothing of itself is no reason to wait for long.
+        // A bootstrap node that is linked but sends no record delays the others only briefly.
         let is_awaited = |link: &LinkId| match self.peers.get(*link).map(|peer| &peer.contact) {
             Some(Contact::Dialling(_)) => true,
             Some(Contact::Up(up)) => now.saturating_since(up.since) < HEARD_WITHIN,
@@ -124,7 +124,7 @@ impl<P: Provider> Node<P> {
         })
     }
 
-    /// Dials as soon as may be after a session that lasted fell silent or was lost.
+    /// Dials again after only a random spread: a session that had lasted timed out or was reset.
     pub(super) fn dial_again(&mut self, now: Instant, link: LinkId) {
         let spread = self.dial_spread();
         if let Some(peer) = self.peers.get_mut(link) {
@@ -132,8 +132,10 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Plans when to dial again. Who had no place, or does not answer, is left alone for longer
-    /// where there are others to be had.
+    /// Sets when to dial again.
+    ///
+    /// If a node was full or, in a large mesh, did not answer, it is not dialed for longer as long
+    /// as this node has links.
     pub(super) fn back_off_after(&mut self, now: Instant, link: LinkId, ending: Ending) {
         self.back_off(now, link);
         let is_far_end = self.selecting.far_ends.contains(&link);
@@ -154,18 +156,19 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// Dials that a beat begins, where nodes are many: 20 a second. Chosen so that the 40 nodes that are chosen of 64
-/// places are dialled within two seconds, and not all at once.
+/// Dials started per tick in a large mesh, which is 20 a second: the 40 nodes selected for 64 slots
+/// are dialed within two seconds, but not all at once.
 const DIALS: usize = 2;
-/// Time that a node of the bootstrap list has to be heard of over its link before another is dialled. Chosen so
-/// that its hello, which it says first, has come also where it was lost and sent again several times.
+/// How long a linked bootstrap node may take to send its record before another one is dialed:
+/// enough for its first message even if that is lost and retransmitted several times.
 const HEARD_WITHIN: Duration = Duration::from_secs(5);
-/// Milliseconds for which who had no place is not dialled again, and up to as many more by lot, where it is an exit
-/// of this node's games: chosen half of the 20 s that its guests have, so that a place that becomes free is found.
+/// Milliseconds before a full node is dialed again if it is an exit of this node's games, plus up
+/// to as many at random: half of the 20 s that unneeded inbound peers stay, so that a free slot is
+/// found.
 const FULL_NEEDED_MS: u64 = 10_000;
-/// The same of others: chosen so that a full node to which 1,000 others come turns away some seven a second
+/// The same for other full nodes. If 1,000 nodes dial a full one, it rejects about seven a second
 /// (1,000 / 135 s).
 const FULL_MS: u64 = 90_000;
-/// The same of those who do not answer: chosen so that of the time no more than a third goes to dials of such a node,
-/// each of which takes 10 s.
+/// The same for nodes that do not answer: a dial takes 10 s, so at most a third of the time goes to
+/// it.
 const SILENT_MS: u64 = 20_000;

@@ -1,4 +1,4 @@
-//! What exits say of their way to game servers: told to entries here, heard from exits there.
+//! Costs from exits to game servers: sent to entries, received from exits.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -17,43 +17,43 @@ use crate::link_state::Roles;
 use crate::signed_config::Protocol;
 use crate::view::GameEdgeView;
 
-/// Edges of the mesh's graph that lead out of it, to game servers.
+/// Costs of the edges from exits to game servers.
 #[derive(Debug)]
 pub(super) struct Edges {
     /// Servers of this node's games.
     pub(super) servers: BTreeMap<GameKey, Server>,
-    /// Whether the games of this node may be others than when its servers were taken up.
+    /// Whether this node's games may have changed since `servers` was built.
     pub(super) is_stale: bool,
-    /// What neighbours were told in the session that they have.
+    /// What each neighbour was sent in its current session.
     advertised: BTreeMap<LinkId, (SessionId, BTreeMap<GameKey, AdvertisedCost>)>,
-    /// What neighbours say of games that this node is an entry of, and they an exit: at most as many as it
-    /// has of either.
+    /// What exits reported for games that this node is an entry of; bounded by its games and
+    /// neighbours.
     heard: BTreeMap<GameKey, BTreeMap<LinkId, GossipUpdate>>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct AdvertisedCost {
-    /// `None` where it is not to be told: no player comes from there for this game.
+    /// `None` if withheld: the neighbour may not send players of this game here.
     cost: Option<Cost>,
     at: Instant,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct GossipUpdate {
-    /// In which session: what a node said before counts no more.
+    /// The session it arrived in. If that has ended, the update no longer counts.
     session: SessionId,
     cost: Cost,
     at: Instant,
 }
 
-/// Whether an exit reaches the server of a game; the better the earlier.
+/// Whether an exit reaches the server of a game; the best comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Reach {
-    /// It measured so.
+    /// The server answers its probes.
     Reached,
-    /// It has not said.
+    /// It has not reported.
     Unknown,
-    /// It measured that it does not.
+    /// The server does not answer its probes.
     Lost,
 }
 
@@ -79,8 +79,8 @@ impl Default for Edges {
 }
 
 impl AdvertisedCost {
-    /// Whether it is to be said again: for its age, or since it is another by half a millisecond and an
-    /// eighth. Whether one may be told that may not is looked at again by its age alone.
+    /// Whether to send the cost again: after [`REPEAT`], or if it changed by more than half a
+    /// millisecond and more than an eighth. A withheld cost is only checked again after [`REPEAT`].
     fn is_due(self, now: Instant, cost: Cost) -> bool {
         let is_other = self.cost.is_some_and(|advertised| {
             let change = advertised.units().abs_diff(cost.units());
@@ -91,7 +91,7 @@ impl AdvertisedCost {
 }
 
 impl Edges {
-    /// What a neighbour was told in a session.
+    /// What a neighbour was sent in a session.
     fn advertised_to(
         &mut self,
         link: LinkId,
@@ -102,7 +102,7 @@ impl Edges {
             .or_insert_with(|| (session, BTreeMap::new()))
     }
 
-    /// Games or who may play them are others: who was not told of one may be now.
+    /// Forgets which costs are withheld, since games or their entries may have changed.
     pub(super) fn refresh(&mut self) {
         for (_, advertised) in self.advertised.values_mut() {
             advertised.retain(|_, advertised| advertised.cost.is_some());
@@ -111,7 +111,8 @@ impl Edges {
 }
 
 impl<P: Provider> Node<P> {
-    /// Returns what is known of the ways from exits to game servers: this node's own, and those it was told.
+    /// Returns the known costs from exits to game servers: those measured here, and those that
+    /// other exits reported.
     pub fn game_edges(&self) -> impl Iterator<Item = GameEdgeView> {
         let view = |(protocol, game): &GameKey, exit, cost: Cost| GameEdgeView {
             game: game.clone(),
@@ -132,7 +133,7 @@ impl<P: Provider> Node<P> {
         own.chain(heard)
     }
 
-    /// Measures servers, and tells entries of them.
+    /// Measures servers, and sends their costs to entries.
     pub(super) fn run_edges(&mut self, now: Instant) {
         self.measure_servers(now);
         if self.ticks.is_multiple_of(10) {
@@ -143,7 +144,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Takes what an exit says of its way to game servers.
+    /// Handles an exit's report of costs to game servers.
     pub(super) fn on_game_edges(&mut self, now: Instant, link: LinkId, message: &[u8]) {
         let Ok(edges) = GameEdge::decode(message) else {
             self.count_malformed();
@@ -174,7 +175,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// What it costs an exit to reach the server of a game, as far as is known.
+    /// Whether an exit reaches the server of a game, and at which cost, as far as is known.
     pub(super) fn reach(&self, key: &GameKey, exit: LinkId) -> (Reach, Cost) {
         Reach::of(if exit == LinkId::OWN {
             self.edges.servers.get(key).and_then(Server::cost)
@@ -192,7 +193,7 @@ impl<P: Provider> Node<P> {
             && self.now.saturating_since(heard.at) < LASTING
     }
 
-    /// The game of that key that players come in for here.
+    /// The game of that key, if this node is an entry of it.
     fn game_entered(&self, (protocol, name): &GameKey) -> Option<&Game> {
         let game = match protocol {
             Protocol::Udp => self.games.iter().find(|game| game.name == *name),
@@ -204,7 +205,7 @@ impl<P: Provider> Node<P> {
         game.filter(|game| game.entry.is_some())
     }
 
-    /// Whether a node may be an exit of a game that players come in for here.
+    /// Whether a node may be an exit of a game that this node is an entry of.
     fn may_serve(&self, game: &Game, node: &NodeId) -> bool {
         if let Some(document) = self.document() {
             return document.may_exit(&game.name, node);
@@ -218,7 +219,7 @@ impl<P: Provider> Node<P> {
         has_role && named.into_iter().any(|exit| exit == node)
     }
 
-    /// Whether this node takes players of a game from `node`.
+    /// Whether this node accepts players of a game from `node`.
     fn may_send_here(&self, (protocol, name): &GameKey, node: NodeId) -> bool {
         match protocol {
             Protocol::Udp => self.admit(node, name).is_some(),
@@ -229,7 +230,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Tells the neighbours whom players may come from.
+    /// Sends costs to the neighbours that players may come from.
     fn send_edges(&mut self, now: Instant) {
         if self.edges.servers.is_empty() {
             return;
@@ -263,7 +264,7 @@ impl<P: Provider> Node<P> {
             for edges in due.chunks(GameEdge::COUNT_MAX) {
                 message.clear();
                 GameEdge::encode(edges, &mut message);
-                // What finds no room is due again in a second.
+                // If the channel is full, the rest is due again in a second.
                 if !self.send(now, link, RELIABLE, &message) {
                     break;
                 }
@@ -277,8 +278,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// The edges that a neighbour is to be told of now, and those that were due and are not for it: the
-    /// configuration is asked for no more than that in a second.
+    /// The edges to send to a neighbour now, and those that are due but withheld from it: at most
+    /// [`TOLD_MAX`] together, which bounds the permission checks.
     fn edges_due(
         &self,
         now: Instant,
@@ -310,7 +311,7 @@ impl<P: Provider> Node<P> {
         (edges, withheld)
     }
 
-    /// Forgets what is of no use any more.
+    /// Removes outdated entries.
     fn forget_edges(&mut self) {
         let mut heard = core::mem::take(&mut self.edges.heard);
         heard.retain(|key, exits| {
@@ -325,11 +326,11 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// Changes below half a millisecond move no player.
+/// Cost changes up to half a millisecond are not sent.
 const CHANGE_MIN: u16 = 5;
-/// An entry that has learned of the game since hears of it by then.
+/// After this time a cost is sent again, for entries that have added the game since.
 const REPEAT: Duration = Duration::from_secs(30);
-/// Edges that a neighbour is told of in a second: 1,024 have their turn well before they are due again.
+/// Edges sent to a neighbour in a second: 1,024 are sent well before they are due again.
 const TOLD_MAX: usize = 4 * GameEdge::COUNT_MAX;
-/// What was not repeated for so long counts no more.
+/// How long a report counts if it is not repeated.
 const LASTING: Duration = Duration::from_secs(100);

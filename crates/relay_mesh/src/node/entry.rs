@@ -1,4 +1,4 @@
-//! The entry's side: game ports, and players.
+//! Entry side: game ports and players.
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -20,16 +20,16 @@ use crate::leg::{Leg, SocketId};
 use crate::link::LinkId;
 use crate::ration::{ProofState, RationLimits};
 
-/// The ports of all games.
+/// The listening ports of all games.
 #[derive(Debug)]
 pub(super) struct Ports {
     list: Vec<Port>,
-    /// Until when an exit that refused a flow of a game is asked for no other; those that refused
-    /// one within [`REFUSED_KEPT`], or were asked again.
+    /// Until when an exit that refused a flow of a game gets no other. Kept for [`REFUSED_KEPT`]
+    /// after the last refusal or request.
     refused: BTreeMap<(usize, LinkId), Instant>,
-    /// When it was last told that no exit of a game can be reached; at most all games.
+    /// When `Event::NoExit` was last emitted for a game; at most one entry per game.
     unreachable: BTreeMap<usize, Instant>,
-    /// Id of the newest flow that does not leave this node.
+    /// Id of the newest flow with both ends at this node.
     pub(super) next_here: u64,
 }
 
@@ -39,20 +39,21 @@ struct Port {
     game: usize,
     address: SocketAddr,
     state: PortState,
-    /// Whether the next try leaves IPv4 out: with it the port could not be had, as another program has it there.
+    /// Whether the next attempt leaves out IPv4: an attempt with it failed, as another program may
+    /// hold the port there.
     leaves_ipv4_out: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PortState {
-    /// To be opened from then on.
+    /// To be opened at this time.
     Closed(Instant),
-    /// The driver was asked.
+    /// The driver is opening it.
     Opening,
     Open(SocketId),
-    /// The driver was asked, and the game has gone meanwhile.
+    /// The driver is opening it, but no game uses it any more.
     Leaving,
-    /// Of no game any more; its place may be another's.
+    /// No game uses it; the entry may be reused.
     Gone,
 }
 
@@ -79,7 +80,7 @@ impl Ports {
         }
     }
 
-    /// Has these addresses, and no others, as the ports of `game`; returns the sockets to close.
+    /// Makes `listen` the ports of `game`; returns the sockets to close.
     pub(super) fn set(
         &mut self,
         now: Instant,
@@ -134,7 +135,7 @@ impl Ports {
         }
     }
 
-    /// Takes what an exit said to a new flow of a game.
+    /// Handles an exit's answer to a new flow of a game.
     pub(super) fn on_opened(
         &mut self,
         now: Instant,
@@ -144,27 +145,27 @@ impl Ports {
         if outcome.is_ok() {
             self.refused.remove(&(game, exit));
         } else {
-            // Who has not been asked for so long may be gone, as may be its game.
+            // An exit that was not asked for this long may be gone, or its game may be.
             self.refused
                 .retain(|_, until| now.saturating_since(*until) < REFUSED_KEPT);
             self.refused.insert((game, exit), now + REFUSED);
         }
     }
 
-    /// Whether an exit may be asked for a game: where it refused one flow, by one more each second.
+    /// Whether an exit may be asked for a flow of a game: after a refusal, once per [`REFUSED`].
     pub(super) fn may_ask(&self, now: Instant, game: usize, exit: LinkId) -> bool {
         let refused = self.refused.get(&(game, exit));
         refused.is_none_or(|until| *until <= now)
     }
 
-    /// Takes down that an exit is asked.
+    /// Records that an exit is asked.
     pub(super) fn on_asked(&mut self, now: Instant, game: usize, exit: LinkId) {
         if let Some(until) = self.refused.get_mut(&(game, exit)) {
             *until = now + REFUSED;
         }
     }
 
-    /// Whether it is to be told that no exit of a game can be reached.
+    /// Whether to report now that no exit of a game is reachable. If so, records the time.
     pub(super) fn is_unreachable_news(&mut self, now: Instant, game: usize) -> bool {
         let told = self.unreachable.get(&game);
         let is_news = told.is_none_or(|told| *told + TELL_AGAIN <= now);
@@ -174,7 +175,7 @@ impl Ports {
         is_news
     }
 
-    /// The game of a socket.
+    /// The game whose port a socket is.
     fn game(&self, socket: SocketId) -> Option<usize> {
         self.list
             .iter()
@@ -183,8 +184,8 @@ impl Ports {
     }
 }
 
-/// Whether a socket bound to `address` also receives IPv4: it is `[::]`, and no IPv4 address in `used`
-/// needs the port for itself.
+/// Whether a socket bound to `address` also receives IPv4: it is `[::]`, and no IPv4 address in
+/// `used` needs the port.
 pub(super) fn is_dual(address: SocketAddr, used: &[SocketAddr]) -> bool {
     let is_other = |used: &SocketAddr| used.ip().to_canonical().is_ipv4();
     let mut same_port = used.iter().filter(|used| used.port() == address.port());
@@ -192,7 +193,7 @@ pub(super) fn is_dual(address: SocketAddr, used: &[SocketAddr]) -> bool {
 }
 
 impl<P: Provider> Node<P> {
-    /// Asks for the ports that are not open.
+    /// Asks the driver to open the ports that are due.
     pub(super) fn open_ports(&mut self, now: Instant) {
         let used = self.ports.list.iter();
         let used: Vec<SocketAddr> = used
@@ -249,7 +250,7 @@ impl<P: Provider> Node<P> {
         });
     }
 
-    /// Takes a datagram of a game port or an upstream socket.
+    /// Handles a datagram from a game port or an upstream socket.
     pub(super) fn on_game_datagram(
         &mut self,
         now: Instant,
@@ -263,7 +264,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Hands a datagram to a player, as far as that one's ration goes.
+    /// Sends a datagram to a player, if the limits for unproved sources allow it.
     pub(super) fn deliver_to_player(&mut self, now: Instant, index: u32, datagram: &[u8]) {
         let Some(flow) = self.flows.get_mut(index) else {
             return;
@@ -279,7 +280,7 @@ impl<P: Provider> Node<P> {
         self.push_out(way, datagram);
     }
 
-    /// Takes leave of what was at this end of a flow.
+    /// Releases what this end of a flow holds: the player's ration and the upstream socket.
     pub(super) fn leave_side(&mut self, side: &Side) {
         match side {
             Side::Entry { proof, .. } | Side::Here { proof, .. } => {
@@ -296,7 +297,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Takes what an exit says to a flow that was opened here; of others' it has nothing to say.
+    /// Handles an exit's answer to a flow. Ignores it if this node did not open the flow.
     pub(super) fn on_opened(
         &mut self,
         now: Instant,
@@ -357,10 +358,12 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Opens a flow for a new player, through the exit that is cheapest to reach.
+    /// Opens a flow for a new player through the cheapest reachable exit. `Err(None)` needs no
+    /// report.
     ///
-    /// What is cheap to ask comes first, since its address may be anybody's: exits are looked at only
-    /// while there are openings. Whoever no exit takes uses up none, of which all games have the same.
+    /// The source address may be forged, so cheap checks come first, and exits are looked up only
+    /// while openings are left. All games share the openings; a player that no exit takes uses
+    /// none.
     fn open_flow(
         &mut self,
         now: Instant,
@@ -381,7 +384,7 @@ impl<P: Provider> Node<P> {
         if !self.newcomers.holds(now, 1) {
             return Err(Some(TurnedAway::Rate));
         }
-        // Of that there is an event of its own.
+        // A missing exit has an event of its own.
         let far = self.best_exit(now, game).ok_or(None)?;
         let has_way = far == LinkId::OWN || self.ensure_path_set(now, far);
         if !has_way {
@@ -423,7 +426,7 @@ impl<P: Provider> Node<P> {
         limits.copied().unwrap_or_default()
     }
 
-    /// Opens a flow to an exit.
+    /// Opens a flow to a remote exit.
     fn begin_flow(
         &mut self,
         now: Instant,
@@ -471,14 +474,14 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// Time without new flows of a game by an exit that refused one.
+/// How long an exit that refused a flow of a game gets no other.
 const REFUSED: Duration = Duration::from_secs(1);
-/// How long that is known of an exit that nobody asks.
+/// How long a refusal is kept if the exit is not asked again.
 const REFUSED_KEPT: Duration = Duration::from_secs(60);
-/// Time between two words that no exit of a game can be reached.
+/// Least time between two `NoExit` events of a game.
 const TELL_AGAIN: Duration = Duration::from_secs(10);
-/// Wait after a port of a game could not be opened, for datagrams or connections: chosen so that one that becomes
-/// free is had soon, and one that does not is told of twelve times a minute at most.
+/// Wait after a port of a game, UDP or TCP, could not be opened: a port that becomes free is opened
+/// soon, and at most twelve failures a minute are reported.
 pub(super) const LISTEN_AGAIN: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
@@ -515,7 +518,7 @@ mod tests {
         refuse(&mut ports, 61_000, 100);
         assert_eq!(ports.refused.len(), 2);
         assert!(!ports.may_ask(at(61_000), 0, LinkId(100)));
-        // One flow a second until it takes one, or nobody asked for a minute.
+        // One flow a second until the exit accepts one, or was not asked for a minute.
         assert!(ports.may_ask(at(62_000), 0, LinkId(100)));
         ports.on_asked(at(62_000), 0, LinkId(100));
         assert!(!ports.may_ask(at(62_000), 0, LinkId(100)));

@@ -1,4 +1,4 @@
-//! The exit's side: one upstream socket for each flow.
+//! Exit side: one upstream socket for each flow.
 
 use core::net::SocketAddr;
 
@@ -19,7 +19,7 @@ use crate::link::LinkId;
 use crate::link_state::Roles;
 
 impl<P: Provider> Node<P> {
-    /// Takes an entry's wish for a flow.
+    /// Handles an entry's request for a flow.
     pub(super) fn on_flow_open(
         &mut self,
         now: Instant,
@@ -28,7 +28,7 @@ impl<P: Provider> Node<P> {
     ) {
         let may_open = self.may_open(now, link);
         if may_open && self.flows.is_share_held(Owner::Entry(link), player) {
-            // No refusal, which the entry would hold against us for its other players.
+            // After a refusal the entry would avoid this exit for its other players too.
             let reason = FlowEnd::Crowded;
             self.tell_close(now, link, (flow, reason));
             self.stats.shares_held = self.stats.shares_held.saturating_add(1);
@@ -54,7 +54,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Whether an entry may open a flow more now, for a player or a tunnel; counted where it may not.
+    /// Whether an entry may open another flow now, for a player or a tunnel. If not, counts it.
     pub(super) fn may_open(&mut self, now: Instant, link: LinkId) -> bool {
         let peer = self.peers.get_mut(link);
         let may_open = peer.is_some_and(|peer| peer.opens.take(now, 1));
@@ -64,7 +64,7 @@ impl<P: Provider> Node<P> {
         may_open
     }
 
-    /// Takes the socket of a flow, or its failure.
+    /// Handles the result of opening a flow's upstream socket.
     pub(super) fn on_upstream(
         &mut self,
         now: Instant,
@@ -97,7 +97,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Hands a datagram to the game server, or lets it wait for the socket.
+    /// Sends a datagram to the game server, or queues it until the socket is open.
     pub(super) fn deliver_to_server(&mut self, index: u32, datagram: &[u8]) {
         let Some(flow) = self.flows.get_mut(index) else {
             return;
@@ -134,7 +134,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Takes a datagram of an upstream socket.
+    /// Handles a datagram from an upstream socket.
     pub(super) fn on_server_datagram(&mut self, now: Instant, leg: Leg, datagram: &[u8]) {
         let index = self.flows.of_socket(leg.socket);
         let flow = index.and_then(|index| self.flows.get_mut(index));
@@ -167,9 +167,9 @@ impl<P: Provider> Node<P> {
             return Err(FlowRefused::Policy);
         }
         let (game, server, mode) = self.admit(node, game).ok_or(FlowRefused::Policy)?;
-        // Both ends send as the entry says.
+        // The entry's mode applies to both directions.
         let mode = told.unwrap_or(mode);
-        // A driver that does not answer must not make us remember more and more.
+        // If the driver does not answer, pending commands must not accumulate.
         if self.has_overdue_sockets() {
             return Err(FlowRefused::Full);
         }
@@ -207,7 +207,7 @@ impl<P: Provider> Node<P> {
         Ok(())
     }
 
-    /// The game of that name, where we serve it and `node` may send us players.
+    /// The game of that name, if this node serves it and `node` may send players.
     pub(super) fn admit(&self, node: NodeId, name: &str) -> Option<(usize, SocketAddr, Mode)> {
         let is_entry = self.config.members.as_ref().is_none_or(|members| {
             members

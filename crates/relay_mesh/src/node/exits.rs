@@ -1,4 +1,4 @@
-//! Which exit a new player of a game goes out by.
+//! Selects the exit for a new player of a game.
 
 use crypto::Provider;
 use wire::{Instant, NodeId};
@@ -15,16 +15,17 @@ use crate::signed_config::Protocol;
 /// Why there is no exit for a new player.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoExit {
-    /// This node is no entry of the game.
+    /// This node is not an entry of the game.
     NotOurs,
-    /// None has a session with this node, or there is no way.
+    /// No exit has both a session with this node and a route.
     Unreachable,
-    /// Those that can be reached have just refused one.
+    /// The reachable exits refused a flow recently.
     Refused,
 }
 
 impl<P: Provider> Node<P> {
-    /// The exit of a game over UDP that costs least with the way from there to the server.
+    /// The exit of a UDP game with the lowest cost, including that from the exit to the server. If
+    /// no exit is reachable, emits an event.
     pub(super) fn best_exit(&mut self, now: Instant, game: usize) -> Option<LinkId> {
         let best = self.exit_for(now, game);
         if best == Err(NoExit::Unreachable) {
@@ -37,7 +38,7 @@ impl<P: Provider> Node<P> {
         best.ok()
     }
 
-    /// The same, of which nobody is told.
+    /// As `best_exit`, without an event.
     pub(super) fn exit_for(&mut self, now: Instant, game: usize) -> Result<LinkId, NoExit> {
         let Some(of) = self.games.get(game) else {
             return Err(NoExit::NotOurs);
@@ -50,7 +51,7 @@ impl<P: Provider> Node<P> {
         self.cheapest_exit(now, &key, (exits, game))
     }
 
-    /// The same of a game over TCP.
+    /// As `exit_for`, for a TCP game.
     #[cfg(feature = "tcp")]
     pub(super) fn best_tcp_exit(&mut self, now: Instant, game: &Game) -> Option<LinkId> {
         let here = self.tcp_server(self.own, &game.name).map(|_| self.own);
@@ -60,8 +61,8 @@ impl<P: Provider> Node<P> {
         self.cheapest_exit(now, &key, (exits, tunnels)).ok()
     }
 
-    /// The cheapest of these exits that has not just refused a player of this game. Those that reach its
-    /// server come first, then those of which that is not known.
+    /// The cheapest of these exits that has not just refused a flow of this game. Exits that reach
+    /// the server come first, then those that have not reported, then those that do not reach it.
     fn cheapest_exit(
         &mut self,
         now: Instant,
@@ -87,7 +88,7 @@ impl<P: Provider> Node<P> {
         best.map(|(.., link)| link).ok_or(why)
     }
 
-    /// The way to a node that has a session with us, or is us.
+    /// The link and route cost of a node that has a session with this node, or is this node.
     fn way_to(&mut self, now: Instant, exit: NodeId) -> Option<(LinkId, Cost)> {
         if exit == self.own {
             return Some((LinkId::OWN, Cost::ZERO));
@@ -98,9 +99,9 @@ impl<P: Provider> Node<P> {
         cost.is_routable().then_some((link, cost))
     }
 
-    /// The exits that may be asked for a game: those of the configuration, or all neighbours that the
-    /// document and their own records call one. This node is one of them where it is
-    /// `here`, for it serves the game.
+    /// The exits that may serve a game: those of the configuration or, if there is a signed
+    /// document, all neighbours that it allows and whose records have the exit role. Includes this
+    /// node only if `here` is set.
     fn exits_of_game(&self, game: &Game, here: Option<NodeId>) -> Option<Vec<NodeId>> {
         let named = &game.entry.as_ref()?.exits;
         let Some(document) = self.document() else {

@@ -1,4 +1,4 @@
-//! What is at this node's end of a flow.
+//! The local end of a flow.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -8,25 +8,25 @@ use crate::exchange::Exchange;
 use crate::leg::{Leg, SocketId};
 use crate::ration::ProofState;
 
-/// What is at this end of a flow.
+/// What a flow leads to at this node.
 #[derive(Debug)]
 pub(super) enum Side {
     /// A player.
     Entry {
-        /// The game's socket and the player.
+        /// The game's socket and the player's address.
         leg: Leg,
-        /// The address of ours that the player spoke to last.
+        /// The local address that the player last sent to.
         local: Option<IpAddr>,
-        /// Whether the player has proved to receive.
+        /// Whether the player has proved that it receives replies.
         proof: ProofState,
     },
-    /// A game server; the socket is `None` while it is being opened.
+    /// A game server.
     Exit {
         upstream: Upstream,
-        /// What the player and the server said in turn.
+        /// Requests and replies so far, which can prove that the player receives.
         exchange: Exchange,
     },
-    /// A player and a game server: this node is entry and exit of the flow, which passes no mesh.
+    /// A player and a game server: this node is entry and exit, and the flow does not use the mesh.
     Here {
         /// As in [`Entry`](Self::Entry).
         leg: Leg,
@@ -34,14 +34,14 @@ pub(super) enum Side {
         proof: ProofState,
         upstream: Upstream,
     },
-    /// A tunnel, for the TCP games of both nodes.
+    /// A tunnel, which carries the TCP games of both nodes.
     #[cfg(feature = "tcp")]
     Tunnel(TunnelSide),
 }
 
 impl Side {
-    /// The player, where he is at this end: by which socket, which address of ours he spoke to last, and
-    /// whether he has proved to receive.
+    /// If the player is at this end: its socket and address, the local address it last sent to, and
+    /// whether it has proved that it receives.
     pub(super) const fn player_mut(
         &mut self,
     ) -> Option<(&mut Leg, &mut Option<IpAddr>, &mut ProofState)> {
@@ -56,7 +56,7 @@ impl Side {
         }
     }
 
-    /// The way to the game server, where it is at this end.
+    /// The connection to the game server, if it is at this end.
     pub(super) const fn upstream_mut(&mut self) -> Option<&mut Upstream> {
         match self {
             Self::Exit { upstream, .. } | Self::Here { upstream, .. } => Some(upstream),
@@ -66,7 +66,7 @@ impl Side {
         }
     }
 
-    /// Whether it is a player's, and no tunnel.
+    /// Whether the flow belongs to one player; false for a tunnel.
     #[cfg_attr(
         not(feature = "tcp"),
         expect(clippy::unused_self, reason = "every flow is")
@@ -90,15 +90,15 @@ impl Side {
     }
 }
 
-/// What an exit has of a flow's game server.
+/// An exit's state for a flow's game server.
 #[derive(Debug)]
 pub(super) struct Upstream {
     pub(super) server: SocketAddr,
-    /// `None` while it is being opened.
+    /// `None` until the driver has opened it.
     pub(super) socket: Option<SocketId>,
-    /// When the server last said something.
+    /// When the server last sent a datagram.
     pub(super) answered_at: Option<Instant>,
-    /// Names the flow in this run of the node: the number of the command that opens its socket.
+    /// Identifies the flow while this node runs: the number of the command that opens its socket.
     pub(super) serial: u64,
 }
 
@@ -113,12 +113,12 @@ impl Upstream {
     }
 }
 
-/// Which end of a tunnel.
+/// Which end of a tunnel this node is.
 #[cfg(feature = "tcp")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TunnelSide {
-    /// Players come in here.
+    /// Players connect here.
     Entry,
-    /// They go out here.
+    /// Connections to game servers leave here.
     Exit,
 }

@@ -1,4 +1,4 @@
-//! Sessions with neighbours: dialling, link keys, probes.
+//! Sessions with neighbours: dialing, link keys, probes.
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;
@@ -20,7 +20,7 @@ use crate::link_terms::{LinkTerms, Packing};
 use crate::measure::{Echo, Pace, Probe, Prober};
 
 impl<P: Provider> Node<P> {
-    /// Makes the nodes of the bootstrap list known.
+    /// Registers the nodes of the bootstrap list as peers.
     pub(super) fn register_bootstrap(&mut self, now: Instant) {
         for (node, address) in self.config.bootstrap.nodes.clone() {
             if node == self.own {
@@ -34,7 +34,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Learns where live nodes are from their records.
+    /// Registers live nodes as peers, and updates their addresses from their records.
     pub(super) fn learn_peers(&mut self, now: Instant) {
         self.selecting.has_news = false;
         let live = self.gossip.table().live_profiles();
@@ -58,7 +58,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Takes the news of all sessions; returns whether there was any.
+    /// Handles all session events; returns whether there were any.
     pub(super) fn pump(&mut self, now: Instant) -> bool {
         let mut has_news = false;
         while let Some(event) = self.endpoint.poll_event() {
@@ -82,14 +82,14 @@ impl<P: Provider> Node<P> {
                 SessionEvent::Closed {
                     session, reason, ..
                 } => self.on_closed(now, session, reason.into()),
-                // No message of the mesh is tracked, and what is over a rate waits.
+                // The mesh tracks no message, and messages over the rate wait.
                 SessionEvent::Settled { .. } | SessionEvent::RateChanged { .. } | _ => {}
             }
         }
         has_news
     }
 
-    /// Sends the probes that are due; returns when the next one is, or `latest`.
+    /// Sends the probes that are due; returns when the next one is due, at most `latest`.
     pub(super) fn run_probers(&mut self, now: Instant, latest: Instant) -> Instant {
         let mut next = latest;
         let mut ready: Vec<LinkId> = Vec::new();
@@ -129,7 +129,7 @@ impl<P: Provider> Node<P> {
     pub(super) fn on_probe(&mut self, now: Instant, link: LinkId, message: &[u8]) {
         self.stats.probes = self.stats.probes.saturating_add(1);
         match Probe::decode(message) {
-            // It asks for the direct way.
+            // Probes test the direct path; one that came through a relay is not answered.
             Ok(_) if self.detours.is_taking(link) => {}
             Ok(probe) => {
                 self.detours.pause_relay(now, link);
@@ -160,7 +160,7 @@ impl<P: Provider> Node<P> {
             && node < self.own
             && let Some(peer) = self.peers.get_mut(link)
         {
-            // Of two that learn of each other at once, one dials first.
+            // If two nodes learn of each other at once, the one with the lower id dials first.
             peer.next_dial = now + SECOND_DIALLER;
         }
         Some(link)
@@ -185,7 +185,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// By how much a dial is put off, so that nodes that began together do not go on so.
+    /// A random delay of a dial, below 250 ms, so that nodes that started together do not dial in
+    /// step.
     pub(super) fn dial_spread(&mut self) -> Duration {
         Duration::from_millis(self.generator.below(250))
     }
@@ -198,12 +199,12 @@ impl<P: Provider> Node<P> {
     }
 
     fn on_connected(&mut self, now: Instant, session: SessionId, node: NodeId) {
-        // Of two sessions with one node the endpoint has closed one by now.
+        // If there were two sessions with the node, the endpoint has closed one by now.
         if !self.endpoint.sessions().any(|open| open == session) {
             return;
         }
         if !self.is_member(&node) {
-            // It has been taken off the list since the endpoint let it in.
+            // It was removed from the member list after the endpoint accepted it.
             self.note_non_member(now);
             self.close_with(now, session, CloseCode::PeerIdentity);
             return;
@@ -215,7 +216,8 @@ impl<P: Provider> Node<P> {
         };
         match self.peers.get(link).map(|peer| &peer.contact) {
             Some(Contact::Up(_)) => self.take_down(now, link),
-            // The far end came first: an attempt that goes on would replace its session.
+            // The peer's dial succeeded first; an own dial that continued would replace its
+            // session.
             Some(&Contact::Dialling(dial)) if dial != session => self.close(now, dial),
             Some(Contact::Dialling(_) | Contact::None) | None => {}
         }
@@ -250,8 +252,8 @@ impl<P: Provider> Node<P> {
         self.greet(now, link, node);
     }
 
-    /// The probes of the last session with a neighbour, where it ended a moment ago and the new one goes to the same
-    /// address; else new ones.
+    /// The prober of the last session with a neighbour, if that session ended recently and used the
+    /// same address; otherwise a new one.
     fn prober_for(&mut self, now: Instant, link: LinkId, address: Option<SocketAddr>) -> Prober {
         let peer = self.peers.get_mut(link);
         let kept = peer
@@ -260,12 +262,12 @@ impl<P: Provider> Node<P> {
         kept.unwrap_or_else(|| Prober::new(now, self.generator.seed().generator(0)))
     }
 
-    /// Who is not alive by our records is of a part of the mesh that we know nothing of.
+    /// Whether no live record of the node is known: it may belong to an unknown part of the mesh.
     fn is_unknown(&self, node: &NodeId) -> bool {
         !self.gossip.table().is_live(node)
     }
 
-    /// The link of a node that has a session now; `None` where there are too many.
+    /// The link id of a node that has opened a session; `None` if there is no slot for it.
     fn find_place(&mut self, now: Instant, node: NodeId) -> Option<LinkId> {
         let known = self.peers.find(&node);
         let has_contact = known
@@ -280,7 +282,8 @@ impl<P: Provider> Node<P> {
         self.peers.intern(now, node)
     }
 
-    /// What both sides say first: who we are, and what we know.
+    /// Sends the first messages of a session: the link terms, gossip, and the version of the signed
+    /// document.
     fn greet(&mut self, now: Instant, link: LinkId, node: NodeId) {
         let terms = LinkTerms {
             kind: self.kind_of(link),
@@ -289,8 +292,8 @@ impl<P: Provider> Node<P> {
         let mut message = Vec::with_capacity(LinkTerms::LEN);
         terms.encode(&mut message);
         self.send(now, link, RELIABLE, &message);
-        // Where there are many, a link that may be a trial costs no digest: who knows nobody yet
-        // speaks first, and so does who lists it.
+        // In a large mesh the link may be a trial. Then only an end that does not know the other,
+        // or that advertises the link, sends a digest first.
         let may_be_trial = self.selecting.is_choosing && self.selecting.advertised.is_settled();
         if self.is_unknown(&node) || !may_be_trial {
             self.gossip.on_up(now, node);
@@ -299,14 +302,14 @@ impl<P: Provider> Node<P> {
         self.send_version(now, link);
     }
 
-    /// How frames of a neighbour are protected, as far as the configuration goes.
+    /// How this node's configuration protects the frames of a neighbour.
     pub(super) fn kind_of(&self, link: LinkId) -> HopKind {
         let node = self.peers.get(link).map(|peer| peer.node);
         let named = node.and_then(|node| self.config.hop_kinds.get(&node));
         named.copied().unwrap_or(self.config.hop_kind)
     }
 
-    /// Takes what a neighbour says that it takes.
+    /// Stores the link terms that a neighbour announced.
     pub(super) fn on_terms(&mut self, link: LinkId, message: &[u8]) {
         match (LinkTerms::decode(message), self.gates.get_mut(link)) {
             (Ok(terms), Some(gate)) => {
@@ -321,7 +324,7 @@ impl<P: Provider> Node<P> {
         let Some(link) = self.peers.of_session(session) else {
             return;
         };
-        // By a detour it says nothing of the direct path.
+        // A check through a relay does not apply to the direct path.
         let is_direct = self.detours.on_size(link, session);
         if let Some(up) = self.peers.up_mut(link) {
             up.carries = is_direct;
@@ -365,14 +368,14 @@ impl<P: Provider> Node<P> {
         }
         self.peers.set_contact(link, Contact::None);
         if has_lasted && matches!(ending, Ending::Silent | Ending::Lost) {
-            // It stopped or lost its path a moment ago, and may be back already.
+            // The peer restarted or lost its path, and may already be reachable again.
             self.dial_again(now, link);
         } else {
             self.back_off_after(now, link, ending);
         }
     }
 
-    /// Ends all that depended on the session with a neighbour.
+    /// Ends everything that depends on the session with a neighbour.
     pub(super) fn take_down(&mut self, now: Instant, link: LinkId) {
         self.drop_link(link);
         if let Some(peer) = self.peers.get(link) {
@@ -404,7 +407,7 @@ impl<P: Provider> Node<P> {
         self.message = message;
         self.gossip.flush(now);
         self.send_gossip(now);
-        // Packets of the session may come from elsewhere than before.
+        // If the session has migrated, the link's frames use its new address.
         if let (Some(link), Some(remote)) = (
             self.peers.of_session(session),
             self.endpoint.peer_address(session),
@@ -420,15 +423,17 @@ impl<P: Provider> Node<P> {
 
     pub(super) fn close_with(&mut self, now: Instant, session: SessionId, code: CloseCode) {
         let closed = self.endpoint.close(now, session, code, &[]);
-        // One that has ended already needs nothing more.
+        // A session that has already ended needs no close.
         closed.unwrap_or_default();
     }
 }
 
-/// Whether a node that says so may be there, seen from one at `own`. Anybody's record may name any
-/// address; this keeps dials to those where a single node of the same network can be.
+/// Whether a node with the addresses `own` may dial an address from another node's record.
+///
+/// A record may name any address. Only addresses of single hosts other than `own` are dialed, and
+/// loopback addresses only if this node uses one itself.
 fn may_be_dialled(own: &[SocketAddr], address: SocketAddr) -> bool {
-    // Sockets of both families reach IPv4 by names of IPv6, too.
+    // Dual-stack sockets name IPv4 addresses in IPv4-mapped form.
     let plain = |address: SocketAddr| (address.ip().to_canonical(), address.port());
     let (ip, port) = plain(address);
     let is_local = own.iter().any(|own| plain(*own).0.is_loopback());
@@ -437,17 +442,18 @@ fn may_be_dialled(own: &[SocketAddr], address: SocketAddr) -> bool {
         && !own.iter().any(|own| plain(*own) == (ip, port))
 }
 
-/// Whether a single host can be spoken to at `address`, by either of its names.
+/// Whether `address` is that of a single host: its port is not 0, and it is not unspecified,
+/// multicast or broadcast. IPv4-mapped addresses count as IPv4.
 pub(crate) fn is_of_one_host(address: SocketAddr) -> bool {
     let ip = address.ip().to_canonical();
     let is_broadcast = ip == IpAddr::V4(Ipv4Addr::BROADCAST);
     address.port() != 0 && !ip.is_unspecified() && !ip.is_multicast() && !is_broadcast
 }
 
-/// A session that lasted so long showed that its far end can be reached: chosen twice the time for which the first
-/// dials after a failure wait.
+/// A session that lasted this long showed that its far end is reachable: twice the time that the
+/// first dials after a failure wait.
 const LASTED: Duration = Duration::from_secs(10);
-/// How much later the one with the larger id dials, of two that learn of each other.
+/// How much later the node with the larger id dials, if two nodes learn of each other at once.
 const SECOND_DIALLER: Duration = Duration::from_millis(600);
 
 #[cfg(test)]
