@@ -1,4 +1,4 @@
-//! Messages of neighbours, and what is told to them.
+//! Dispatch of neighbors' messages, and periodic publishing to them.
 
 use crypto::Provider;
 use wire::{Instant, NodeId};
@@ -11,7 +11,7 @@ use crate::message::{Message, code};
 use crate::routes::Graph;
 
 impl<P: Provider> Node<P> {
-    /// Takes one message of a neighbour.
+    /// Handles one message of a neighbor.
     pub(super) fn on_message(&mut self, now: Instant, link: LinkId, message: &[u8]) {
         let Some(&kind) = message.first() else {
             self.count_malformed();
@@ -46,7 +46,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Says what was measured, where that is due, and what waits to be said of others.
+    /// Publishes measurements that are due, and sends pending gossip.
     pub(super) fn publish(&mut self, now: Instant) {
         self.measure(now);
         let links = self.list_links(now);
@@ -58,21 +58,22 @@ impl<P: Provider> Node<P> {
         self.send_gossip(now);
     }
 
-    /// Hands what gossip has to say to the sessions.
+    /// Sends pending gossip messages over the sessions.
     pub(super) fn send_gossip(&mut self, now: Instant) {
         let mut message = Vec::new();
         while let Some(node) = self.gossip.poll_message(&mut message) {
             if let Some(link) = self.peers.find(&node) {
-                // What finds no room is found missing by the next digest.
+                // If the session's queue is full, the next digest reveals what is missing.
                 self.send(now, link, RELIABLE, &message);
             }
             message.clear();
         }
     }
 
-    /// Makes the graph of all links known.
+    /// Builds the graph of all known links.
     ///
-    /// A relay is asked for labels over a session of ours, so that without one it is none for us.
+    /// A node without a session to this one cannot be a relay in it, since labels are requested
+    /// over that session.
     pub(super) fn make_graph(&self) -> Graph {
         let mut graph = self.gossip.table().graph(&self.config.cost, &self.reports);
         let is_open = |node| {
@@ -109,13 +110,13 @@ impl<P: Provider> Node<P> {
             GossipUpdate::Links => self.known_routes.on_change(),
             GossipUpdate::Node => {
                 self.known_routes.on_change();
-                // Looked at by the next beat: records come by the hundred.
+                // Handled by the next tick, since records arrive by the hundred.
                 self.selecting.has_news = true;
             }
         }
     }
 
-    /// Takes down what the probers say.
+    /// Updates the link reports from the probers.
     fn measure(&mut self, now: Instant) {
         let links: Vec<(LinkId, NodeId)> = self
             .peers

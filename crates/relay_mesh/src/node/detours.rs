@@ -1,4 +1,4 @@
-//! Which far ends are not reached directly, and who passes on what goes to them.
+//! Detours: far ends that are not reachable directly, and the relays that forward to them.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -10,72 +10,73 @@ use wire::{Instant, TokenBucket};
 use super::peers::DETOUR_RATE;
 use crate::link::LinkId;
 
-/// All detours of a node, by far end.
+/// All detours of a node, keyed by far end.
 #[derive(Debug, Default)]
 pub(super) struct Detours {
     /// At most [`DETOURS_MAX`].
     pub(super) list: BTreeMap<LinkId, Detour>,
-    /// Far ends that are wanted, dialled and not reached, and since when; of those whose session
-    /// is renewed, from when on they count.
+    /// Far ends that are needed and were dialed without success, and since when. While a session is
+    /// renewed, the time is in the future.
     pub(super) missing: BTreeMap<LinkId, Instant>,
-    /// Exits that players of this node may be sent to, as they were last looked for.
+    /// Exits that players of this node may be sent to, as of the last lookup.
     pub(super) exits: Vec<LinkId>,
-    /// Whether the games did not change since.
+    /// Whether `exits` is up to date.
     pub(super) knows_exits: bool,
-    /// Sessions that began by a detour, and do not know what their direct path carries.
+    /// Sessions that began over a detour, so that the packet size of their direct path is unknown.
     pub(super) blind: BTreeMap<LinkId, SessionId>,
-    /// Whose datagram came by its detour and is being taken.
+    /// The far end whose datagram, received over its detour, is being handled.
     pub(super) taking: Option<LinkId>,
 }
 
 /// One detour.
 #[derive(Debug)]
 pub(super) struct Detour {
-    /// Who passes on.
+    /// The relay that forwards.
     pub(super) relay: LinkId,
-    /// Where the far end is said to be.
+    /// Address of the far end, as reported.
     pub(super) address: SocketAddr,
-    /// When a packet of the far end's session last came by it; when it began, before that.
+    /// When a packet of the far end's session last arrived over it; at first, when it began.
     pub(super) heard: Instant,
-    /// Whether one did.
+    /// Whether such a packet has arrived.
     pub(super) is_proved: bool,
-    /// Bytes that go directly meanwhile: nobody is known to be at that address.
+    /// Limits bytes sent directly meanwhile, since the address is unverified.
     direct: TokenBucket,
-    /// Bytes that go by it: what its relay passes on at most.
+    /// Limits bytes sent over it to what the relay forwards.
     going: TokenBucket,
-    /// Of them, those that go while a path carries the session.
+    /// Limits the part of them sent while a path also carries the session.
     copies: TokenBucket,
-    /// Bytes that go over that path.
+    /// Limits bytes sent over that path.
     over_path: TokenBucket,
-    /// Bytes that come by it, as many, and once more at once: they may have waited on the way.
+    /// Limits bytes received over it: the same rate with twice the burst, since packets may have
+    /// queued on the way.
     coming: TokenBucket,
-    /// Since when nothing goes by it, or last did not.
+    /// When the current or last pause of the relay began.
     quiet_since: Instant,
-    /// Until when nothing goes by it.
+    /// Nothing is sent over the relay until then.
     pub(super) quiet_until: Instant,
-    /// Probes sent while it stands.
+    /// Probes sent since it began.
     probes: u32,
 }
 
 impl Detours {
-    /// Whether what is being taken came from a far end by its detour.
+    /// Returns whether the datagram being handled came from `far` over its detour.
     pub(super) fn is_taking(&self, far: LinkId) -> bool {
         self.taking == Some(far)
     }
 
-    /// Who passes on what goes to a far end.
+    /// Returns the relay that forwards to a far end.
     pub(super) fn relay(&self, far: LinkId) -> Option<LinkId> {
         self.list.get(&far).map(|detour| detour.relay)
     }
 
-    /// This node did not run for a while up to now: what waited for it is no silence.
+    /// Restarts the silence timers after a stall of this node: packets waited for it meanwhile.
     pub(super) fn on_stall(&mut self, now: Instant) {
         for detour in self.list.values_mut() {
             detour.heard = now;
         }
     }
 
-    /// Takes note of the size check of a session; returns whether it was of the direct path.
+    /// Records the packet size check of a session. Returns whether it measured the direct path.
     pub(super) fn on_size(&mut self, far: LinkId, session: SessionId) -> bool {
         let is_direct = self.list.get(&far).is_none_or(|detour| !detour.is_proved);
         if !is_direct {
@@ -84,7 +85,7 @@ impl Detours {
         is_direct
     }
 
-    /// Whether a detour is to a node or over it.
+    /// Returns whether a detour leads to this node or over it, or is being set up.
     pub(super) fn names(&self, link: LinkId) -> bool {
         let mut standing = self.list.iter();
         standing.any(|(far, detour)| *far == link || detour.relay == link)
@@ -92,21 +93,22 @@ impl Detours {
             || self.blind.contains_key(&link)
     }
 
-    /// The direct way was heard, or is asked for alone: nothing goes by the detour for a moment, so
-    /// that it is no faster.
+    /// Pauses the relay because the direct path was heard, or is probed alone. Otherwise the detour
+    /// could arrive first and hide it.
     pub(super) fn pause_relay(&mut self, now: Instant, far: LinkId) {
         if let Some(detour) = self.list.get_mut(&far) {
             detour.pause_relay(now, QUIET);
         }
     }
 
-    /// Whether what leaves for a far end now goes directly alone, where it may be lost.
+    /// Returns whether the relay is paused, so that packets to `far` use only the direct path and
+    /// may be lost.
     pub(super) fn is_quiet(&self, now: Instant, far: LinkId) -> bool {
         let detour = self.list.get(&far);
         detour.is_some_and(|detour| now < detour.quiet_until)
     }
 
-    /// Takes note of a probe to a far end: one in five goes alone.
+    /// Counts a probe to a far end. Every fifth is sent only directly.
     pub(super) fn on_probe(&mut self, now: Instant, far: LinkId) {
         if let Some(detour) = self.list.get_mut(&far) {
             detour.probes = detour.probes.wrapping_add(1);
@@ -116,8 +118,9 @@ impl Detours {
         }
     }
 
-    /// Whether a detour may begin because a neighbour passed something on. Whoever makes it up leaves
-    /// half of the places to those that are wanted here, and most of the others to other neighbours.
+    /// Returns whether a detour may begin because a neighbor forwarded a packet. The neighbor can
+    /// forge this, so at least half of the detours stay reserved for far ends needed here, and each
+    /// neighbor gets few of the rest.
     pub(super) fn may_begin(&self, now: Instant, (far, relay): (LinkId, LinkId)) -> bool {
         let is_renewing = self.missing.get(&far).is_some_and(|since| now < *since);
         let made_up = self.list.values();
@@ -125,7 +128,7 @@ impl Detours {
         !is_renewing && self.list.len() < DETOURS_MAX / 2 && made_up.count() < UNPROVED_MAX
     }
 
-    /// Begins a detour that nothing has come by.
+    /// Begins a detour over which nothing has arrived yet.
     pub(super) fn begin(
         &mut self,
         now: Instant,
@@ -150,22 +153,22 @@ impl Detours {
     }
 }
 
-/// How a datagram of a session goes that goes by a detour.
+/// How a datagram of a session with a detour is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ways {
-    /// Over the path in use.
+    /// Over this path.
     pub(super) path: Option<u8>,
-    /// By the neighbour.
+    /// Over the relay.
     pub(super) relay: bool,
 }
 
 impl Detour {
-    /// Whether so many bytes may go directly.
+    /// Returns whether `len` bytes may be sent directly, and charges them.
     pub(super) fn may_go_directly(&mut self, now: Instant, len: u32) -> bool {
         self.direct.take(now, len)
     }
 
-    /// How so many bytes go that are for the far end, beside the direct way.
+    /// Returns how `len` bytes for the far end are sent, besides the direct path, and charges them.
     pub(super) fn ways(&mut self, now: Instant, len: u32, path: Option<u8>) -> Ways {
         let is_copy_due = path.is_none() || self.copies.take(now, len);
         let is_quiet = now < self.quiet_until;
@@ -175,17 +178,17 @@ impl Detour {
         }
     }
 
-    /// Whether so many bytes may go by it.
+    /// Returns whether `len` bytes may be sent over the relay, and charges them.
     pub(super) fn may_go(&mut self, now: Instant, len: u32) -> bool {
         now >= self.quiet_until && self.going.take(now, len)
     }
 
-    /// Whether so many bytes that came by it may be taken.
+    /// Returns whether `len` bytes received over it may be handled, and charges them.
     pub(super) fn may_come(&mut self, now: Instant, len: u32) -> bool {
         self.coming.take(now, len)
     }
 
-    /// Nothing goes by it for a moment; for 2.5 s of each 3.5 s at most, whatever is heard.
+    /// Pauses the relay for `span`. Limited to 2.5 s of every 3.5 s, however often it is called.
     fn pause_relay(&mut self, now: Instant, span: Duration) {
         let is_quiet = now < self.quiet_until;
         if !is_quiet && now.saturating_since(self.quiet_until) >= NOISY {
@@ -197,30 +200,30 @@ impl Detour {
     }
 }
 
-/// Bytes a second by the neighbour while a path carries the session, and twice as many at once: the detour is heard,
-/// and there when the path dies.
+/// Bytes per second over the relay while a path carries the session; the burst is twice that. This
+/// keeps the detour verified and ready if the path fails.
 const COPY_RATE: u32 = 8 << 10;
-/// Bytes a second of a session over a path, and at once: half of what a relay passes for a label by default, so that
-/// probes in the same flow are not lost by it.
+/// Bytes per second of a session over a path, and the burst: half of what a relay forwards for a
+/// label by default, so that probes in the same flow are not dropped.
 const PATH_RATE: u32 = 512 << 10;
 const PATH_BURST: u32 = 96 << 10;
-/// Bytes a second that go directly to a far end while a detour stands; probes take a tenth of it.
+/// Bytes per second sent directly to a far end during a detour; probes take a tenth of it.
 const DIRECT_RATE: u32 = 16 << 10;
-/// Detours that one neighbour may begin by what proves nothing.
+/// Unproved detours that one neighbor may start.
 const UNPROVED_MAX: usize = 4;
-/// Detours at a time.
+/// Maximum number of detours.
 pub(super) const DETOURS_MAX: usize = 64;
-/// How long the direct way is asked alone: a round trip and what a beat adds.
+/// How long the direct path is probed alone: a round trip and one tick.
 const QUIET: Duration = Duration::from_millis(500);
-/// How long it is asked alone again and again, while it answers: chosen so that, with a last [`QUIET`], it is less
-/// than the 3 s after which a detour by which nothing comes takes another relay.
+/// Maximum duration of repeated pauses while the direct path answers. With a final [`QUIET`], it is
+/// less than the 3 s of silence after which a detour switches to another relay.
 const QUIET_MAX: Duration = Duration::from_secs(2);
-/// The shortest time between two such: chosen so that it carries [`DETOUR_RATE`] bytes in between.
+/// Minimum time between two pauses: enough to send [`DETOUR_RATE`] bytes.
 const NOISY: Duration = Duration::from_secs(1);
-/// The same for a probe that may find nobody: what leaves with it goes directly alone, and what comes later waits for
-/// nothing.
+/// Pause for a probe that may get no answer. Only what is sent with the probe uses the direct path
+/// alone; later packets are not delayed.
 const ALONE_FOR: Duration = Duration::from_millis(50);
-/// One of so many probes asks the direct way alone.
+/// One of this many probes is sent only directly.
 const ALONE: u32 = 5;
 
 #[cfg(test)]
@@ -239,7 +242,7 @@ mod tests {
         may
     }
 
-    /// Of `offered` bytes in each of 1,000 ms, those that may pass.
+    /// Returns how many bytes pass if `offered` bytes are tried in each of 1,000 ms.
     fn passed(mut may: impl FnMut(Instant, u32) -> bool, offered: u32) -> u32 {
         let passes = |ms: &u64| may(Instant::from_millis(*ms), offered);
         let times = (0..1_000).filter(passes).count();

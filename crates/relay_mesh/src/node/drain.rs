@@ -1,4 +1,4 @@
-//! Taking leave: no new work, while what runs ends or goes another way.
+//! Draining: no new work, while current flows end or move to other paths.
 
 use crypto::Provider;
 use wire::Instant;
@@ -7,18 +7,17 @@ use super::Node;
 use crate::view::Draining;
 
 impl<P: Provider> Node<P> {
-    /// Lets in no new player and gives out no new label from now on, and says so: others send what
-    /// passes here another way, before anything is lost. Flows of this node's own players and game
-    /// servers live until they end by themselves. [`undrain`](Self::undrain) takes it back.
+    /// Stops accepting players and granting labels, and announces it. Other nodes move the traffic
+    /// that this node relays before anything is lost. Flows of this node's own players and game
+    /// servers continue until they end by themselves. [`undrain`](Self::undrain) reverts it.
     pub fn drain(&mut self, now: Instant) {
         let now = self.advance(now);
         self.gossip.publisher_mut().leave();
         self.publish(now);
     }
 
-    /// Lets in players and gives out labels as before [`drain`](Self::drain), and says so. Flows that
-    /// went another way return only where that is worth it. Ports for TCP, which the driver of a node
-    /// that drains has shut, are opened again.
+    /// Reverts [`drain`](Self::drain) and announces it. Flows that moved return only if that
+    /// improves their path. Reopens the TCP ports that the driver closed.
     pub fn undrain(&mut self, now: Instant) {
         let now = self.advance(now);
         if self.draining().is_none() {
@@ -32,7 +31,7 @@ impl<P: Provider> Node<P> {
         self.publish(now);
     }
 
-    /// Returns what is left to carry; `None` where the node does not drain.
+    /// Returns the remaining flows and labels, or `None` if the node is not draining.
     #[must_use]
     pub fn draining(&self) -> Option<Draining> {
         self.gossip.publisher().is_leaving().then(|| Draining {

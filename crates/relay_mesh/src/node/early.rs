@@ -1,4 +1,4 @@
-//! Datagrams of flows that have no label yet: they go with the session of both ends.
+//! Early datagrams: those of flows without a label, sent over the session of both ends.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -11,7 +11,7 @@ use crate::flow_datagram::FlowDatagram;
 use crate::flow_key::FlowId;
 use crate::link::LinkId;
 
-/// Datagrams that came before the message that opens their flow; oldest first.
+/// Datagrams that arrived before the message that opens their flow; oldest first.
 #[derive(Debug, Default)]
 pub(super) struct EarlyDatagrams {
     waiting: VecDeque<Waiting>,
@@ -26,7 +26,8 @@ struct Waiting {
 }
 
 impl EarlyDatagrams {
-    /// Keeps a datagram for a flow that `link` is about to open; false where it has its share, or all have.
+    /// Queues a datagram for a flow that `link` has not opened yet. Returns false if the queue or
+    /// the link's share is full.
     fn push(&mut self, now: Instant, link: LinkId, of: FlowDatagram<'_>) -> bool {
         self.waiting
             .retain(|waiting| now.saturating_since(waiting.since) < WAIT_MAX);
@@ -43,7 +44,7 @@ impl EarlyDatagrams {
         true
     }
 
-    /// Takes out what waits for a flow.
+    /// Removes and returns the datagrams queued for a flow.
     fn take(&mut self, link: LinkId, flow: FlowId) -> Vec<Vec<u8>> {
         if self.waiting.is_empty() {
             return Vec::new();
@@ -61,8 +62,8 @@ impl EarlyDatagrams {
 }
 
 impl<P: Provider> Node<P> {
-    /// Sends a datagram of a flow without a label with the session, where the flow is young and the session has
-    /// room for it.
+    /// Sends a datagram of a flow without a label over the session. Returns false if the flow is
+    /// too old, or a limit or the session has no room.
     pub(super) fn send_early_by_session(
         &mut self,
         now: Instant,
@@ -94,7 +95,7 @@ impl<P: Provider> Node<P> {
         self.send(now, far, UNRELIABLE, &message)
     }
 
-    /// Takes a datagram of a flow that came with the session.
+    /// Handles a flow's datagram that arrived over the session.
     pub(super) fn on_flow_datagram(&mut self, now: Instant, link: LinkId, message: &[u8]) {
         let Ok(of) = FlowDatagram::decode(message) else {
             self.count_malformed();
@@ -111,7 +112,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Delivers what came before its flow was opened.
+    /// Delivers the datagrams that arrived before their flow was opened.
     pub(super) fn deliver_early(&mut self, now: Instant, link: LinkId, flow: FlowId) {
         let waiting = self.early.take(link, flow);
         let Some(index) = self.flows.of_id(link, flow) else {
@@ -139,20 +140,21 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// How old a flow is at most whose datagrams go with the session: by then it has labels, or there are none for it.
+/// Maximum age of a flow that sends over the session. An older one has labels, or gets none.
 const YOUNG: Duration = Duration::from_secs(2);
-/// Datagrams of one flow that go with the session: a quarter of a second of a common game.
+/// Datagrams that one flow may send over the session: 250 ms of a typical game.
 const BY_SESSION_MAX: u8 = 16;
-/// What is counted for a datagram besides its bytes.
+/// Overhead charged per datagram, in bytes.
 const OVERHEAD: u32 = 64;
-/// Bytes a second that flows with one far end send with the session, a quarter of what is passed on where the ends
-/// do not reach each other; half of them at once, some 64 first datagrams. Those of a mass of newcomers wait for
-/// labels: what opens their flows comes first.
+/// Bytes per second that flows with one far end send over the session: a quarter of what a relay
+/// forwards between ends that cannot reach each other. The burst is half of it, about 64 first
+/// datagrams. In a mass join, datagrams beyond this wait for labels, so that they do not delay the
+/// messages that open flows.
 pub(super) const EARLY_RATE: u32 = 16 << 10;
 pub(super) const EARLY_BURST: u32 = EARLY_RATE / 2;
-/// How long a datagram waits for the message that opens its flow: it was sent before, and may have been lost once.
+/// How long a datagram waits for the message that opens its flow. Covers one loss of that message.
 const WAIT_MAX: Duration = Duration::from_secs(1);
-/// Datagrams that wait for it, of one neighbour and in all: 1.5 MiB at most.
+/// Queued datagrams per neighbor and in total: at most 1.5 MiB.
 const WAITING_PER_LINK: usize = 128;
 const WAITING_MAX: usize = 1_024;
 

@@ -10,8 +10,8 @@ use crate::shard::ShardId;
 use crate::trunk::{self, Frames};
 
 impl<P: Provider> Node<P> {
-    /// Takes a datagram of the data plane: a frame, or a trunk of them, each handled as if it had come
-    /// alone.
+    /// Handles a datagram of the data plane: one frame, or a trunk whose frames are handled as if
+    /// each had arrived alone.
     pub(super) fn on_frames(&mut self, now: Instant, source: SocketAddr, datagram: &mut [u8]) {
         if datagram.first() != Some(&trunk::KIND) {
             self.on_frame(now, source, datagram);
@@ -32,7 +32,8 @@ impl<P: Provider> Node<P> {
     fn on_frame(&mut self, now: Instant, source: SocketAddr, frame: &mut [u8]) {
         let shard = ShardId::of_datagram(frame);
         let provider = self.endpoint.provider();
-        // One that came undivided: no flow ends at another shard than the first, so it goes on.
+        // The frame belongs to another shard. Flows end only at the first shard, so it is always
+        // forwarded.
         let shared = self.shards.lock(shard).map(|mut plane| {
             plane.handle_frame(provider, now, (source, frame));
         });

@@ -1,4 +1,4 @@
-//! The games of a node, changed while it runs.
+//! The games of a node, which may change while it runs.
 
 use core::net::SocketAddr;
 
@@ -13,8 +13,8 @@ use crate::event::Command;
 use crate::flow_message::FlowEnd;
 
 impl<P: Provider> Node<P> {
-    /// The games that this node carries now, over UDP and over TCP: those of its own configuration, or of the
-    /// signed document once there is one. Whatever asks for the games of the node asks here.
+    /// Returns the games that this node carries, over UDP and TCP: those of its own configuration,
+    /// or of the signed document once there is one. All other code gets the games from here.
     pub(super) fn games_in_force(&self) -> impl Iterator<Item = &Game> {
         let games = self.games.iter().filter(|game| **game != NO_GAME);
         #[cfg(feature = "tcp")]
@@ -22,17 +22,17 @@ impl<P: Provider> Node<P> {
         games
     }
 
-    /// Has all that follows from the games looked at again.
+    /// Invalidates everything derived from the games.
     pub(super) const fn on_games_changed(&mut self) {
         self.edges.is_stale = true;
         self.detours.knows_exits = false;
     }
 
-    /// Carries these games from now on. Those that are as they were keep their ports and flows, and of
-    /// others that stay, ports that are in both. Flows end whose side of their game changed, or is gone.
+    /// Replaces the games. Unchanged games keep their ports and flows. A changed game keeps the
+    /// ports that both versions list. Flows end if their side of the game changed or was removed.
     ///
-    /// A game keeps its index, since flows and ports name it by that; the place of one that is gone
-    /// is given to another.
+    /// A game keeps its index, because flows and ports refer to it by index. The index of a removed
+    /// game is reused.
     pub(super) fn set_games(&mut self, now: Instant, games: Vec<Game>) {
         let mut coming = games;
         self.on_games_changed();
@@ -60,7 +60,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Carries players of a game from now on to another server; returns whether `old` was the one before.
+    /// Changes the server of a game. Returns false if its current server is not `old`.
     pub(super) fn replace_server(
         &mut self,
         now: Instant,
@@ -91,7 +91,7 @@ impl<P: Provider> Node<P> {
         let has_other_mode = old.mode != new.mode;
         let (entry, exit) = (
             has_other_mode || old.entry != new.entry,
-            // The mode of a flow is its entry's.
+            // A flow's mode is set by its entry, so a changed mode does not affect the exit.
             old.exit != new.exit,
         );
         let is_of_it = |flow: &Flow<P::Aead>| match flow.side {
@@ -103,7 +103,7 @@ impl<P: Provider> Node<P> {
         };
         let flows = self.flows.iter().filter(|(_, flow)| is_of_it(flow));
         let flows: Vec<u32> = flows.map(|(flow, _)| flow).collect();
-        // Before the name is another: the events say whose flows they were.
+        // Done before the game's name changes: the close events contain it.
         for flow in flows {
             self.close_flow(now, flow, FlowEnd::Local);
         }
@@ -117,7 +117,7 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// A place without a game. No document has a game without a name.
+/// An unused index. A signed document has no game with an empty name.
 const NO_GAME: Game = Game {
     name: String::new(),
     mode: crate::config::Mode::Shadow,

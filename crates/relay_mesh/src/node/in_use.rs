@@ -1,4 +1,4 @@
-//! Which links carry something.
+//! Links in use.
 
 use crypto::Provider;
 
@@ -6,7 +6,7 @@ use super::Node;
 use crate::link::LinkSet;
 
 impl<P: Provider> Node<P> {
-    /// The links that frames of flows pass over, or are about to.
+    /// Returns the links that carry frames of flows, or are about to.
     pub(super) fn links_in_use(&self) -> LinkSet {
         let mut used = self.links_held();
         for (far, path_set) in &self.path_sets {

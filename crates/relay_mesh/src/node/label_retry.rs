@@ -1,14 +1,15 @@
-//! When to ask for labels again.
+//! Backoff of label requests.
 
 use core::time::Duration;
 
 use wire::Instant;
 
-/// From when on a flow asks for labels: the far end may know nothing of it, or have given it enough.
+/// When a flow may request labels again. The far end may not know the flow yet, or refuse more
+/// labels for it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LabelRetry {
     from: Instant,
-    /// Refusals since it last got a label.
+    /// Refusals since the last label.
     refused: u8,
 }
 
@@ -20,32 +21,31 @@ impl LabelRetry {
         }
     }
 
-    /// Before that, no path is asked.
+    /// Time before which the flow requests no label.
     pub(super) const fn from(&self) -> Instant {
         self.from
     }
 
-    /// Takes a refusal of the far end.
+    /// Records a refusal of the far end.
     pub(super) fn on_refused(&mut self, now: Instant) {
         self.from = now + wait(self.refused);
         self.refused = self.refused.saturating_add(1);
     }
 
-    /// Takes a label.
+    /// Records a granted label.
     pub(super) const fn on_label(&mut self) {
         self.refused = 0;
     }
 }
 
-/// How long to wait after a failure that `failures` others in a row came before: 250 ms at first,
-/// each time twice as long, and at most 4 s.
+/// Returns the backoff after `failures` earlier failures in a row: 250 ms, doubling to at most 4 s.
 pub(super) fn wait(failures: u8) -> Duration {
     RETRY.saturating_mul(1 << failures.min(RETRY_DOUBLINGS))
 }
 
-/// Wait after the first failure.
+/// Backoff after the first failure.
 pub(super) const RETRY: Duration = Duration::from_millis(250);
-/// The longest wait is 4 s.
+/// Doublings until the maximum of 4 s.
 const RETRY_DOUBLINGS: u8 = 4;
 
 #[cfg(test)]

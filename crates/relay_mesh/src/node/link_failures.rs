@@ -1,4 +1,4 @@
-//! Links that do not come about or do not last: the operator hears of each cause once a minute.
+//! Links that cannot be opened or do not last. Each cause is reported at most once a minute.
 
 use crypto::Provider;
 use udp_proto::ConnectFailure;
@@ -10,25 +10,25 @@ use super::peers::Contact;
 use crate::event::{Event, NodeRefusal};
 use crate::link::LinkId;
 
-/// Failed dials of bootstrap nodes, and nodes that were refused.
+/// Failed dials of bootstrap nodes, and rejected nodes.
 #[derive(Debug, Default)]
 pub(super) struct LinkFailures {
-    /// At most one for each node of the bootstrap list.
+    /// At most one entry for each bootstrap node.
     dials: MinuteCounts<NodeId, ConnectFailure>,
     refused: MinuteCounts<NodeRefusal, ()>,
-    /// What the endpoint's counters held when `refused` was last brought up to date.
+    /// Values of the endpoint's counters when `refused` was last updated.
     counted: [u64; 2],
-    /// Records of this node that another one made.
+    /// Records with this node's identity that another node made.
     own: MinuteCounts<(), ()>,
-    /// What the table's counter held when `own` was last brought up to date.
+    /// Value of the table's counter when `own` was last updated.
     own_counted: u64,
-    /// How many spans of 10 s in a row brought such records.
+    /// Number of consecutive 10 s spans with such records.
     spans_with_own: u8,
 }
 
 impl<P: Provider> Node<P> {
-    /// Counts a failed dial, if it was of a bootstrap node. A node without a free place is no fault: others are
-    /// dialled.
+    /// Counts a failed dial if it was to a bootstrap node. A full node is not counted as a failure:
+    /// others are dialed.
     pub(super) fn note_failed_dial(&mut self, now: Instant, link: LinkId, failure: ConnectFailure) {
         let peer = self.peers.get(link);
         if let Some(peer) = peer.filter(|peer| !peer.bootstrap.is_empty()) {
@@ -36,17 +36,18 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Counts a node that was taken off the members while its session opened.
+    /// Counts a node that was removed from the members while its session opened.
     pub(super) fn note_non_member(&mut self, now: Instant) {
         self.link_failures
             .refused
             .add(now, NodeRefusal::NotMember, ());
     }
 
-    /// Reports another node with this one's identity. Call it each 10 s.
+    /// Reports another node with this one's identity. Call it every 10 s.
     ///
-    /// After a start, or once a partition heals, neighbours return this node's own earlier records: once, as the next
-    /// record is newer. Another node goes on making them.
+    /// After a start, or after a partition heals, neighbors return this node's own earlier records.
+    /// That happens once, because its next record is newer. A second node with the identity keeps
+    /// making them.
     pub(super) fn report_identity_in_use(&mut self, now: Instant) {
         let count = self.gossip.table().stats().own_from_before;
         let failures = &mut self.link_failures;
@@ -62,7 +63,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Tells what is due.
+    /// Emits the counts that are due.
     pub(super) fn emit_link_failures(&mut self, now: Instant) {
         let stats = self.endpoint.stats();
         let counts = [
@@ -89,7 +90,7 @@ impl<P: Provider> Node<P> {
         }
         for (node, failure, attempts) in dials {
             let peer = self.peers.find(&node).and_then(|link| self.peers.get(link));
-            // It may have answered since.
+            // It may have connected since.
             let Some(peer) = peer.filter(|peer| !matches!(peer.contact, Contact::Up(_))) else {
                 continue;
             };
@@ -104,6 +105,6 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// Spans of 10 s in a row with such records that show another node: what comes back after a partition meets two at
-/// most.
+/// Consecutive 10 s spans with such records that prove another node. Records returned after a
+/// partition span two at most.
 const SPANS_IN_A_ROW: u8 = 3;

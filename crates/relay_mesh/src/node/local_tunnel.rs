@@ -1,7 +1,7 @@
-//! The tunnel of players over TCP whose exit is their entry: both its ends are in this node.
+//! The tunnel for TCP players whose exit is their entry: both ends are in this node.
 //!
-//! It is a tunnel like any other, so that all its bounds hold, and how connections end. What it costs is
-//! sealing and opening for nobody.
+//! It is an ordinary tunnel, so the same limits and close semantics apply. The cost is sealing and
+//! opening datagrams that never leave the node.
 
 use crypto::Provider;
 use wire::Instant;
@@ -14,7 +14,7 @@ use crate::flow_message::FlowEnd;
 use crate::link::LinkId;
 
 impl<P: Provider> Node<P> {
-    /// Makes the tunnel; returns the flow that players come in by.
+    /// Creates both ends. Returns the flow of the entry side.
     pub(super) fn local_tunnel(&mut self, now: Instant) -> Option<u32> {
         if !self.make_room(now, Owner::Own) {
             return None;
@@ -32,7 +32,7 @@ impl<P: Provider> Node<P> {
         entry
     }
 
-    /// Hands a datagram of one end to the other.
+    /// Passes a datagram from one end to the other.
     pub(super) fn forward_local_tunnel(&mut self, now: Instant, index: u32, datagram: &[u8]) {
         let other = match self.flows.get(index).map(|flow| &flow.side) {
             Some(Side::Tunnel(TunnelSide::Entry)) => TunnelSide::Exit,
@@ -50,7 +50,7 @@ impl<P: Provider> Node<P> {
         self.deliver_to_tunnel(now, other, datagram);
     }
 
-    /// Ends what is left of the tunnel: neither end is of use without the other.
+    /// Removes both ends: neither works without the other.
     pub(super) fn end_local_tunnel(&mut self, now: Instant, reason: FlowEnd) {
         for side in [TunnelSide::Entry, TunnelSide::Exit] {
             let tunnels = self.tunnels.as_ref();

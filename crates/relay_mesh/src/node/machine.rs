@@ -1,4 +1,4 @@
-//! The node as a machine, for drivers of any.
+//! Implementation of [`Machine`], for generic drivers.
 
 use crypto::Provider;
 use wire::{Arrival, CommandId, Instant, Machine, Transmit, UnixTime};

@@ -1,26 +1,26 @@
-//! Counts that an operator hears of once a minute.
+//! Counts that are reported at most once a minute.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
 
 use wire::Instant;
 
-/// Counts by key; of each key the last detail.
+/// Counts by key, with the last detail of each key.
 #[derive(Debug)]
 pub(super) struct MinuteCounts<K, D> {
     /// At most [`COUNTS_MAX`].
     counts: BTreeMap<K, Tally<D>>,
-    /// When the first of them is due.
+    /// The earliest time at which a count is due.
     due_at: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct Tally<D> {
-    /// Since it was taken last.
+    /// Since the last report.
     count: u64,
-    /// Of the last one.
+    /// The latest detail.
     detail: D,
-    /// When it may be taken again.
+    /// Earliest time of the next report.
     due_at: Instant,
 }
 
@@ -34,12 +34,12 @@ impl<K, D> Default for MinuteCounts<K, D> {
 }
 
 impl<K: Ord + Clone, D: Clone> MinuteCounts<K, D> {
-    /// Counts one. The first of a key waits for a second, so that its count says something.
+    /// Counts one. A key's first report waits for a second, to cover more than one occurrence.
     pub(super) fn add(&mut self, now: Instant, key: K, detail: D) {
         self.add_many(now, key, detail, 1);
     }
 
-    /// Counts as many as `count`.
+    /// Counts `count` occurrences.
     pub(super) fn add_many(&mut self, now: Instant, key: K, detail: D, count: u64) {
         if count == 0 {
             return;
@@ -64,7 +64,7 @@ impl<K: Ord + Clone, D: Clone> MinuteCounts<K, D> {
         of.detail = detail;
     }
 
-    /// Takes what is due: key, last detail, and count since it was taken last.
+    /// Takes the counts that are due: key, last detail, and count since the last report.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<(K, D, u64)> {
         if self.due_at.is_none_or(|due| now < due) {
             return Vec::new();
@@ -82,11 +82,11 @@ impl<K: Ord + Clone, D: Clone> MinuteCounts<K, D> {
     }
 }
 
-/// Time from the first of a key until it is due.
+/// Delay from a key's first count to its report.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
-/// Time between two times that a key is due.
+/// Minimum time between two reports of a key.
 const GAP: Duration = Duration::from_secs(60);
-/// Keys remembered.
+/// Maximum number of keys.
 const COUNTS_MAX: usize = 1_024;
 
 #[cfg(test)]

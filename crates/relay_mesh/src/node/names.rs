@@ -1,4 +1,4 @@
-//! Names of nodes, which are given back once a node has been gone for long.
+//! Link IDs of nodes, which are freed when a node has been gone for long.
 
 use core::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::link::LinkId;
 use crate::link::LinkSet;
 
 impl<P: Provider> Node<P> {
-    /// Notes who is there, and forgets some of those who were not for 10 minutes: nodes come and go, and
-    /// [`Config::peers_max`](crate::Config::peers_max) of them have a name at a time.
+    /// Updates when each node was last seen, and removes some that were not seen for 10 minutes. At
+    /// most [`Config::peers_max`](crate::Config::peers_max) nodes have an ID at a time.
     pub(super) fn forget_nodes(&mut self, now: Instant) {
         let mut gone: Vec<LinkId> = Vec::new();
         let links: Vec<LinkId> = self.peers.iter().map(|(link, _)| link).collect();
@@ -37,14 +37,14 @@ impl<P: Provider> Node<P> {
                 self.peers.forget(now, link);
                 self.stats.nodes_forgotten = self.stats.nodes_forgotten.saturating_add(1);
             } else if let Some(peer) = self.peers.get_mut(link) {
-                // So that it keeps no other from its turn.
+                // Restart its timer, so that it does not block the removal of others.
                 peer.seen = now;
             }
         }
     }
 
-    /// The links that something still names, detours aside. What ends with a session, or within seconds
-    /// of it, does not.
+    /// Returns the links that are still referenced, except by detours. References that end with a
+    /// session, or within seconds of it, do not count.
     fn named(&self) -> LinkSet {
         let mut named = self.links_in_use();
         named.add_all(&self.links_named());
@@ -56,7 +56,8 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// Records of a node are forgotten after 90 s, and what was measured of it after 10 min.
+/// Exceeds the 90 s for which a node's records are kept, and equals the 10 min for which
+/// measurements are kept.
 const FORGOTTEN: Duration = Duration::from_secs(600);
-/// Nodes that one look forgets.
+/// Maximum number of nodes removed per call.
 const AT_ONCE: usize = 32;

@@ -1,5 +1,5 @@
-//! Telling the other end of flows that are opened here, those that come together by one message, and of flows that
-//! ended.
+//! Messages to the other end about flows opened here, batched if several open at once, and about
+//! ended flows.
 
 use core::time::Duration;
 
@@ -13,7 +13,8 @@ use crate::flow_message::{FlowEnd, FlowMessage, OPENS_MAX};
 use crate::link::LinkId;
 
 impl<P: Provider> Node<P> {
-    /// Tells an exit of the flows that were opened here, at most each 10 ms: a single newcomer at once.
+    /// Announces pending flows to an exit, at most every 10 ms. A single new flow is announced at
+    /// once.
     pub(super) fn tell_opens(&mut self, now: Instant, far: LinkId) {
         let path_set = self.path_sets.get(&far);
         if path_set.is_some_and(|path_set| !path_set.opens.is_empty() && path_set.opens_at <= now) {
@@ -21,8 +22,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Tells an exit of all flows that were opened here, oldest first; false where some have to wait. Those that
-    /// have ended meanwhile are not told of.
+    /// Announces all pending flows to an exit, oldest first. Skips flows that have ended. Returns
+    /// false if some have to wait.
     pub(super) fn tell_all_opens(&mut self, now: Instant, far: LinkId) -> bool {
         let Some(path_set) = self.path_sets.get_mut(&far) else {
             return false;
@@ -40,7 +41,7 @@ impl<P: Provider> Node<P> {
             for _ in 0..count {
                 path_set.opens.pop_first();
             }
-            // A search before this left these flows out.
+            // An earlier label search skipped these flows.
             path_set.search_from(now);
             if path_set.opens.is_empty() {
                 return true;
@@ -48,8 +49,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Tells the other end that a flow ended. If the session has no room for the message now, it is sent as soon as
-    /// there is: an end that did not learn of it would send into nothing.
+    /// Notifies the other end that a flow ended. If the session has no room, the message is queued
+    /// and sent later; otherwise the other end would keep sending to a closed flow.
     pub(super) fn tell_close(
         &mut self,
         now: Instant,
@@ -67,7 +68,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Tells the other end of the flows that ended while the session had no room to say so.
+    /// Sends the queued close messages.
     pub(super) fn tell_closes(&mut self, now: Instant, far: LinkId) {
         let next = |path_set: &PathSet<P::Aead>| {
             let first = path_set.closes.first_key_value();
@@ -88,8 +89,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// How many of the flows that wait, the oldest of them, one message tells of, and the message; none where they
-    /// have ended.
+    /// Returns the next message for pending flows, oldest first, and how many entries it covers.
+    /// The message is `None` if all of them have ended.
     fn next_opens(&self, far: LinkId) -> (usize, Option<FlowMessage>) {
         let waiting = self.path_sets.get(&far).into_iter();
         let mut waiting = waiting.flat_map(|path_set| path_set.opens.iter().copied());
@@ -137,11 +138,12 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// Time between two messages that open flows to one exit: chosen so that a thousand newcomers in a second are told of
-/// by a hundred messages, and one more wait is nobody's to notice.
+/// Minimum time between two messages that open flows to one exit. At 1,000 joins per second it
+/// needs 100 messages, and the delay is not noticeable.
 const OPENS_REST: Duration = Duration::from_millis(10);
-/// Time until a session that had no room for the end of a flow is tried again: chosen as a short round trip, in which
-/// it acknowledges some.
+/// Delay before a close message is retried after the session had no room: about a short round trip,
+/// in which the peer acknowledges some data.
 const CLOSES_REST: Duration = Duration::from_millis(20);
-/// Ends of flows that wait for one session; 1.5 MiB. A peer that acknowledges fewer loses time with flows of its own.
+/// Queued close messages per session; 1.5 MiB. If a peer acknowledges too slowly, further ones are
+/// dropped, which costs only its own flows.
 const CLOSES_WAITING_MAX: usize = 65_536;

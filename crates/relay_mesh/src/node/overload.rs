@@ -1,29 +1,29 @@
-//! Whether this node keeps up with what it has to do.
+//! Detects that this node is overloaded.
 
 use core::time::Duration;
 
 use wire::Instant;
 
-/// Finds out that the node itself is late, or drops what it should send or receive.
+/// Detects that the node runs late or drops datagrams in its own queues.
 ///
-/// While it does, silence and delay are no evidence against links and paths.
+/// While it is overloaded, silence and delay do not count against links and paths.
 #[derive(Debug)]
 pub(super) struct OverloadDetector {
-    /// When the present window began.
+    /// Start of the current window.
     window: Instant,
-    /// How late the node ran in it.
+    /// Summed lateness in the window.
     late: Duration,
-    /// Datagrams that its own queues dropped in it.
+    /// Datagrams that the node's own queues dropped in the window.
     dropped: u64,
     until: Instant,
-    /// Datagrams that the node's own queues have dropped so far.
+    /// Datagrams that the node's own queues have dropped in total.
     drops: u64,
-    /// The same since it was last told.
+    /// Figure since the last report.
     untold: OverloadFigure,
     told_at: Option<Instant>,
-    /// Datagrams that the system dropped in the window at sockets which say nothing of paths.
+    /// Datagrams that the kernel dropped in the window at sockets which carry no path traffic.
     elsewhere: u64,
-    /// Until then the figure is told, though no evidence is worth less for it.
+    /// Drops at such sockets are reported until then; they do not excuse paths.
     tell_until: Instant,
 }
 
@@ -52,7 +52,7 @@ impl OverloadDetector {
         }
     }
 
-    /// Takes by how much the driver came later than it was asked to.
+    /// Records how late the driver was.
     pub(super) fn on_late(&mut self, now: Instant, late: Duration) {
         if late < LATE_MIN {
             return;
@@ -63,7 +63,7 @@ impl OverloadDetector {
         self.judge(now);
     }
 
-    /// Takes how many datagrams the node's own queues dropped.
+    /// Records datagrams that the node's own queues dropped.
     pub(super) fn on_dropped(&mut self, now: Instant, count: u64) {
         if count == 0 {
             return;
@@ -74,8 +74,9 @@ impl OverloadDetector {
         self.judge(now);
     }
 
-    /// Takes how many datagrams the system dropped at a socket that carries nothing of the mesh's own paths: it is
-    /// told, and paths are judged as ever. So nobody who floods a game's port keeps flows from being moved.
+    /// Records datagrams that the kernel dropped at a socket which carries no path traffic. They
+    /// are reported, but paths are judged as usual. Otherwise flooding a game's port would prevent
+    /// failover.
     pub(super) fn on_dropped_elsewhere(&mut self, now: Instant, count: u64) {
         if count == 0 {
             return;
@@ -88,18 +89,18 @@ impl OverloadDetector {
         }
     }
 
-    /// Takes how many datagrams the node's own queues have dropped so far.
+    /// Updates the total number of datagrams that the node's own queues dropped.
     pub(super) fn on_drops_so_far(&mut self, now: Instant, drops: u64) {
         let before = core::mem::replace(&mut self.drops, drops);
         self.on_dropped(now, drops.saturating_sub(before));
     }
 
-    /// Returns whether the node does not keep up, or did not a moment ago.
+    /// Returns whether the node is overloaded, or was within [`LASTS`].
     pub(super) fn is_overloaded(&self, now: Instant) -> bool {
         now < self.until
     }
 
-    /// Returns how far it was behind, where that is to be told.
+    /// Returns the figure since the last report if a report is due.
     pub(super) fn take_news(&mut self, now: Instant) -> Option<OverloadFigure> {
         let may_tell = self.told_at.is_none_or(|at| at + TOLD_AGAIN <= now);
         let is_news = self.is_overloaded(now) || now < self.tell_until;
@@ -124,19 +125,20 @@ impl OverloadDetector {
     }
 }
 
-/// Lateness is summed over so long.
+/// Window over which lateness and drops are summed.
 const WINDOW: Duration = Duration::from_secs(1);
-/// Lateness that any host has at times.
+/// Lateness below this is ignored: any host has it at times.
 const LATE_MIN: Duration = Duration::from_millis(20);
-/// One stall counts for no more: it is over.
+/// Maximum that one stall adds to the sum.
 const LATE_MAX: Duration = Duration::from_millis(100);
-/// Lateness in a window from which on the node does not keep up.
+/// Summed lateness per window that means overload.
 const LATE_SHARE: Duration = Duration::from_millis(150);
-/// Datagrams dropped in a window from which on it does not.
+/// Dropped datagrams per window that mean overload.
 const DROPPED_MIN: u64 = 50;
-/// How long evidence of before counts for nothing: answers to probes of a second ago are still on their way.
+/// How long overload lasts after its last sign: answers to probes of a second ago are still in
+/// flight.
 pub(super) const LASTS: Duration = Duration::from_secs(2);
-/// Time between two words of it.
+/// Minimum time between two reports.
 const TOLD_AGAIN: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

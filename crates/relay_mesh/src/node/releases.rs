@@ -1,4 +1,4 @@
-//! Labels given back: by this node to those that gave them out, and by others to this one.
+//! Release of labels: by this node to the nodes that granted them, and by others to this node.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -16,15 +16,15 @@ use crate::link::LinkId;
 use crate::path_setup::Held;
 use crate::route_release::RouteRelease;
 
-/// What waits to be given back, by the session over which it was asked for.
+/// Labels to release, keyed by the session over which they were requested.
 #[derive(Debug, Default)]
 pub(super) struct Releases {
-    /// Each with the time from which on it may go, in this order.
+    /// Each with its release time, in that order.
     waiting: BTreeMap<SessionId, VecDeque<(Instant, LabelName)>>,
 }
 
 impl Releases {
-    /// Keeps a label until `due`; where too many wait, it is left to expire.
+    /// Queues a label for release at `due`. If the queue is full, the label is left to expire.
     fn push(&mut self, due: Instant, Held { session, label }: Held) {
         let waiting = self.waiting.entry(session).or_default();
         if waiting.len() < WAITING_MAX {
@@ -32,7 +32,7 @@ impl Releases {
         }
     }
 
-    /// Takes what may go to one node by one message.
+    /// Takes the labels that are due, as many as fit in one message.
     fn take_due(&mut self, now: Instant, session: SessionId) -> Option<RouteRelease> {
         let waiting = self.waiting.get_mut(&session)?;
         let due = waiting.iter().take_while(|(due, _)| *due <= now).count();
@@ -53,7 +53,8 @@ impl Releases {
 }
 
 impl<P: Provider> Node<P> {
-    /// Has labels given back that nothing is sent by any more, once what is on its way has arrived.
+    /// Releases labels that are no longer sent on, after [`LINGER`] so that packets in flight still
+    /// arrive.
     pub(super) fn give_back(&mut self, now: Instant, held: impl IntoIterator<Item = Held>) {
         for held in held {
             if self.peers.of_session(held.session).is_some() {
@@ -62,8 +63,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Gives back what a flow that ended has on all paths. The far end ends it by itself, with what
-    /// leads there.
+    /// Releases the labels that an ended flow holds on all paths, except each path's last one: the
+    /// far end frees that itself, since it ends the flow too.
     pub(super) fn release_flow(&mut self, now: Instant, far: LinkId, flow: FlowId) {
         let Some(path_set) = self.path_sets.get_mut(&far) else {
             return;
@@ -82,7 +83,7 @@ impl<P: Provider> Node<P> {
         self.give_back(now, idle);
     }
 
-    /// Sends what is due, a few messages to each node.
+    /// Sends releases that are due, at most [`MESSAGES_A_BEAT`] messages per session.
     pub(super) fn send_releases(&mut self, now: Instant) {
         let peers = &self.peers;
         self.releases
@@ -99,13 +100,13 @@ impl<P: Provider> Node<P> {
                 };
                 let mut message = Vec::new();
                 release.encode(&mut message);
-                // What finds no room in the session's queue expires.
+                // If the session's queue is full, the labels expire instead.
                 self.send(now, link, RELIABLE, &message);
             }
         }
     }
 
-    /// Frees what a neighbour gives back, as far as it is its own.
+    /// Frees the labels that a neighbor releases, if it owns them.
     pub(super) fn on_route_release(&mut self, now: Instant, link: LinkId, message: &[u8]) {
         let Ok(release) = RouteRelease::decode(message) else {
             self.count_malformed();
@@ -127,7 +128,7 @@ impl<P: Provider> Node<P> {
         stats.releases_refused = stats.releases_refused.saturating_add(refused);
     }
 
-    /// Frees a label that `owner` asked for; false where there is no such label.
+    /// Frees a label that `owner` requested. Returns false if there is no such label.
     pub(super) fn free_owned(&mut self, owner: LinkId, label: LabelName) -> bool {
         let owned = self.with_plane(label, |_, plane| plane.labels.owned(label, owner));
         match owned.flatten() {
@@ -151,13 +152,13 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// How long labels are kept that nothing more is sent by: what is on its way, by the slowest path
-/// that is worth taking, arrives before.
+/// Delay before an unused label is released. Packets in flight on the slowest usable path arrive
+/// within it.
 const LINGER: Duration = Duration::from_millis(500);
-/// Messages to one node in 100 ms: more labels than are asked for at the default
+/// Messages per session in 100 ms. They hold more labels than are requested at the default
 /// [`request_rate`](crate::Config::request_rate).
 const MESSAGES_A_BEAT: usize = 2;
-/// Labels that wait for one node: what it takes back at once by the default rate.
+/// Queued labels per session: the burst that a node accepts at the default rate.
 const WAITING_MAX: usize = 4_096;
 
 #[cfg(test)]

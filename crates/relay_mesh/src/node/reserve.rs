@@ -1,4 +1,4 @@
-//! What other nodes' routes ask of this one.
+//! Label requests from other nodes.
 
 use crypto::Provider;
 use wire::{Instant, NodeId};
@@ -18,7 +18,7 @@ use crate::link_state::Roles;
 use crate::route_request::{Bind, Granted, GrantedNext, Refused, RouteReply, RouteRequest};
 
 impl<P: Provider> Node<P> {
-    /// Answers a request of a neighbour.
+    /// Answers a label request of a neighbor.
     pub(super) fn on_route_request(&mut self, now: Instant, link: LinkId, message: &[u8]) {
         let Ok((id, request)) = RouteRequest::decode(message) else {
             self.count_malformed();
@@ -45,7 +45,7 @@ impl<P: Provider> Node<P> {
         if !self.send(now, link, RELIABLE, &message)
             && let RouteReply::Done(granted) = &reply
         {
-            // Who asked never learns of them.
+            // The neighbor will not receive the reply, so free the labels.
             for granted in granted.iter().filter(|granted| !granted.is_none()) {
                 self.free_owned(link, granted.label);
             }
@@ -93,7 +93,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Reserves labels and binds them, all or none.
+    /// Reserves labels and binds them: all or none.
     fn reserve_and_bind(
         &mut self,
         (now, link, node): (Instant, LinkId, NodeId),
@@ -115,7 +115,7 @@ impl<P: Provider> Node<P> {
         Ok(all)
     }
 
-    /// Whether packets of `node` may pass through this one.
+    /// Checks whether this node relays packets of `node`.
     fn may_pass(&self, node: NodeId) -> Result<(), Refused> {
         if !self.is_end(node) || !self.is_relay() {
             Err(Refused::Policy)
@@ -126,7 +126,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Whether `node` is an end of some game, by the members where they are named and by the document.
+    /// Returns whether `node` is an entry or exit, if the members are configured, and may send per
+    /// the signed document.
     fn is_end(&self, node: NodeId) -> bool {
         let is_member = self.config.members.as_ref().is_none_or(|members| {
             members
@@ -137,8 +138,9 @@ impl<P: Provider> Node<P> {
         is_member && document.is_none_or(|document| document.may_send(&node))
     }
 
-    /// Takes back the labels of all that are ends of no game any more. Where this node may be a relay no
-    /// more, those of others stay: entries leave it without a loss.
+    /// Frees the transit labels of all nodes that are no longer an entry or exit. If this node
+    /// itself is no longer a relay, labels of permitted owners stay: entries switch away from it
+    /// without loss.
     pub(super) fn free_barred_labels(&mut self) {
         let owners = self.transit_owners();
         let mut path_backoff = LinkSet::default();
@@ -152,7 +154,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Whether this node is a relay: by its own configuration, and by the members where they are named.
+    /// Returns whether this node is a relay, by its own configuration and by the members if they
+    /// are configured.
     pub(super) fn is_relay(&self) -> bool {
         let members = self.config.members.as_ref();
         let is_granted = members.is_none_or(|members| {
@@ -162,7 +165,7 @@ impl<P: Provider> Node<P> {
         is_granted && self.config.profile.roles.contains(Roles::RELAY)
     }
 
-    /// The link of a hop before or behind.
+    /// Returns the link to a previous or next hop.
     fn hop(&self, node: &NodeId) -> Result<LinkId, Refused> {
         self.peers
             .find(node)
@@ -170,7 +173,7 @@ impl<P: Provider> Node<P> {
             .ok_or(Refused::NoLink)
     }
 
-    /// The index that labels of a flow of `link` lead to.
+    /// Returns the flow index that terminal labels of a flow of `link` deliver to.
     fn terminal(&self, link: LinkId, flow: FlowId) -> Result<u32, Refused> {
         if flow == FlowId::PROBE {
             return self
@@ -182,7 +185,8 @@ impl<P: Provider> Node<P> {
         self.flows.of_id(link, flow).ok_or(Refused::UnknownFlow)
     }
 
-    /// Gives each flow its label, as far as the session has it and it may have one more.
+    /// Reserves one label for each flow. A flow gets [`Granted::NONE`] if it is unknown or holds
+    /// too many.
     fn reserve_terminal(
         &mut self,
         now: Instant,
@@ -214,7 +218,8 @@ impl<P: Provider> Node<P> {
         Ok(granted.collect())
     }
 
-    /// Notes a label that leads to a flow, or to the probes of `link`; false where too many do.
+    /// Records a label that delivers to a flow, or to the probes of `link`. Returns false at
+    /// [`FLOW_LABELS_MAX`].
     fn add_label(&mut self, link: LinkId, index: u32, label: LabelName) -> bool {
         let slab = &mut self.plane.labels;
         let path_set = &mut self.path_sets;
@@ -235,7 +240,7 @@ impl<P: Provider> Node<P> {
         has_room
     }
 
-    /// Gives out labels by `label`, each with how its frames are protected and its grant.
+    /// Allocates `count` labels with `label`, each with its frame form and grant.
     fn grant(
         &mut self,
         (previous, node): (LinkId, NodeId),
@@ -276,7 +281,7 @@ impl<P: Provider> Node<P> {
         label: LabelName,
         (link_on, next, grant): (LinkId, &NextLabel, &Grant),
     ) -> Result<(), Refused> {
-        // Told before anything of its grant: a label that is not its own is none of its business.
+        // Checked before the grant, so that a neighbor learns nothing about labels of others.
         let is_reserved = self.with_plane(label, |_, plane| {
             plane.labels.check_reserved(label, link).is_ok()
         });

@@ -1,4 +1,4 @@
-//! Over whom routes should lead: exits of this node's games, and relays on the way to far ends.
+//! Route targets: exits of this node's games, and relays towards far ends.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,8 +15,8 @@ use crate::measure::LinkReport;
 use crate::routes::{Graph, NodeIndex, SourceRoutes, disjoint_routes};
 
 impl<P: Provider> Node<P> {
-    /// Looks each 10 s at what link state says: how far nodes are at most, and over whom routes
-    /// would lead if there were links with all that were measured.
+    /// Every 10 s, estimates the cost to each node from link state, and finds the relays that
+    /// routes would use if this node had links with all nodes it has measured.
     pub(super) fn survey_links(&mut self, now: Instant) {
         let is_young = |at: Instant| now.saturating_since(at) < SURVEY;
         if self.selecting.surveyed_at.is_some_and(is_young) {
@@ -64,7 +64,7 @@ impl<P: Provider> Node<P> {
         });
     }
 
-    /// What is measured, and what was not long ago of nodes that there is no link with.
+    /// Returns the current link reports, and recent measurements of live nodes without a link.
     fn remembered(&self, now: Instant) -> BTreeMap<NodeId, LinkReport> {
         let mut reports = self.reports.clone();
         for (_, peer) in self.peers.iter() {
@@ -80,15 +80,15 @@ impl<P: Provider> Node<P> {
         reports
     }
 
-    /// A cost of each node that there is one of.
+    /// Maps each node's link to its cost, if it has one.
     fn costs(&self, cost: impl Fn(&NodeId) -> Option<Cost>) -> BTreeMap<LinkId, Cost> {
         let all = self.peers.iter();
         all.filter_map(|(link, peer)| Some((link, cost(&peer.node)?)))
             .collect()
     }
 
-    /// Relays of the two best ways to each far end, those of the first way and of the first far
-    /// ends first.
+    /// Returns the relays of the two best disjoint routes to each far end. Relays of first routes,
+    /// then of earlier far ends, are first.
     fn relays_to(&self, ends: &[NodeIndex], graph: &Graph, routes: &SourceRoutes) -> Vec<LinkId> {
         let mut ranks: BTreeMap<LinkId, (usize, usize)> = BTreeMap::new();
         for (rank, &end) in ends.iter().enumerate() {
@@ -106,7 +106,7 @@ impl<P: Provider> Node<P> {
         relays.into_iter().map(|(_, link)| link).collect()
     }
 
-    /// Far ends of flows, those with most of them first.
+    /// Returns the far ends of flows, those with the most flows first.
     fn used_far_ends(&self) -> Vec<LinkId> {
         let counted = self.path_sets.keys().map(|&link| {
             let flows = self.flows.with(link).take(FLOWS_COUNTED).count();
@@ -117,7 +117,7 @@ impl<P: Provider> Node<P> {
         counted.into_iter().map(|(_, link)| link).collect()
     }
 
-    /// The exits that players of this node may be sent to.
+    /// Returns the exits that players of this node may be sent to.
     pub(super) fn target_exits(&self) -> BTreeSet<NodeId> {
         let games = self.games_in_force().filter(|game| game.entry.is_some());
         let games: Vec<&Game> = games.collect();
@@ -135,9 +135,9 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// Between two looks at link state.
+/// Interval between two surveys of link state.
 const SURVEY: Duration = Duration::from_secs(10);
-/// Far ends that routes are looked for to.
+/// Maximum number of far ends to find routes to.
 const SURVEYED_MAX: usize = 16;
-/// Flows with a far end that are counted.
+/// Maximum number of flows counted per far end.
 const FLOWS_COUNTED: usize = 64;

@@ -1,4 +1,4 @@
-//! Stalls of this node's own process: what waited for it is nobody's fault.
+//! Stalls of this node's own process, which must not count against links or paths.
 
 use core::time::Duration;
 
@@ -13,10 +13,11 @@ use crate::link::LinkId;
 use crate::path_probe::DataReport;
 
 impl<P: Provider> Node<P> {
-    /// Takes note that the driver is here at `now`, before the clock is set on: where it should
-    /// have been here long ago, links and paths are not judged by what they seem to have kept silent.
+    /// Detects a stall; called with the driver's time before the node's clock advances. If the
+    /// driver is late by more than 250 ms, the apparent silence of links and paths does not count.
     ///
-    /// A stall is counted from what the driver missed, not from its last call: it sleeps until then.
+    /// A stall is measured from the deadline that the driver missed, not from its last call, since
+    /// it sleeps until then.
     pub(super) fn watch_for_stalls(&mut self, now: Instant) {
         let late = now.saturating_since(self.wake_at.max(self.now));
         self.overload.on_late(now, late);
@@ -43,10 +44,12 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Takes that the system dropped `count` datagrams since the last time because the receive buffer of a socket
-    /// was full; `None` for the socket of another shard. Drivers tell on systems that count them.
+    /// Reports that the kernel dropped `count` datagrams since the last call because a socket's
+    /// receive buffer was full. `socket` is `None` for the socket of another shard. Drivers call it
+    /// on systems that count such drops.
     ///
-    /// What is lost at the mesh's own socket is no path's fault. What is lost at others is only told.
+    /// Drops at the mesh's own socket count as overload, so paths are not blamed. Drops at other
+    /// sockets are only reported.
     pub fn note_receive_drops(&mut self, now: Instant, socket: Option<SocketId>, count: u64) {
         let now = self.now.max(now);
         if socket == Some(SocketId::MESH) {
@@ -56,15 +59,15 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Whether evidence against paths to a far end counts for less: this node does not keep up, or the far end says
-    /// that it does not.
+    /// Returns whether evidence against paths to a far end is discounted: this node or the far end
+    /// is overloaded.
     pub(super) fn is_excused(&self, now: Instant, far: LinkId) -> bool {
         let path_set = self.path_sets.get(&far);
         self.overload.is_overloaded(now)
             || path_set.is_some_and(|path_set| now < path_set.far_overloaded_until)
     }
 
-    /// Takes what the far end said with an answer to a probe: maybe that it does not keep up.
+    /// Records whether the far end reported overload in its answer to a probe.
     pub(super) fn note_far_report(&mut self, now: Instant, far: LinkId, report: &DataReport) {
         if report.is_overloaded
             && let Some(path_set) = self.path_sets.get_mut(&far)
@@ -73,7 +76,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Looks how many datagrams the node's own queues dropped, and tells if it does not keep up.
+    /// Checks the drop counters of the node's own queues, and emits [`Event::Overloaded`] if it is
+    /// due.
     pub(super) fn watch_queues(&mut self, now: Instant) {
         let drops = self
             .plane
@@ -91,5 +95,5 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// How late a driver may be; as for sessions (TWP/1, section 11).
+/// Lateness that counts as a stall; the same as for sessions (TWP/1, section 11).
 const LATE: Duration = Duration::from_millis(250);

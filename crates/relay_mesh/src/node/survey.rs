@@ -1,4 +1,4 @@
-//! The whole mesh, as the operator of one node sees it.
+//! Operator queries about the whole mesh, as this node knows it.
 
 use crypto::Provider;
 use wire::NodeId;
@@ -13,7 +13,7 @@ use crate::signed_config::Protocol;
 use crate::view::{EdgeView, MeshView, NodeView};
 
 impl<P: Provider> Node<P> {
-    /// Returns all nodes and links known of. It costs one pass over all pairs of nodes.
+    /// Returns all known nodes and links. Takes one pass over all pairs of nodes.
     #[must_use]
     pub fn mesh(&self) -> MeshView {
         let graph = self.survey();
@@ -36,8 +36,9 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Returns the cheapest route between two nodes, over at most three relays, as any node would
-    /// compute it that has a session with them all; `None` where there is no way, or no such node.
+    /// Returns the cheapest route between two nodes over at most three relays, as computed by a
+    /// node that has a session with all of them. Returns `None` if there is no route, or if a node
+    /// is unknown.
     #[must_use]
     pub fn route_between(&self, from: &NodeId, to: &NodeId) -> Option<Route> {
         let graph = self.survey();
@@ -48,10 +49,10 @@ impl<P: Provider> Node<P> {
         self.routes_from(&graph, source).route(&graph, end)
     }
 
-    /// Returns the cheapest route from a node to an exit of a game: to those that the signed document
-    /// allows, else to those that this node's own configuration names. The node itself, where it is one. The
-    /// cost is that of the way to the exit; what is known of the ways from there to the servers decides with it
-    /// which one is taken.
+    /// Returns the cheapest route from a node to an exit of a game. Exits are those that the signed
+    /// document allows, or without a document those in this node's configuration. If the node is
+    /// itself an exit, the route may be empty. The route's cost excludes the exit's path to the
+    /// server, but the choice of exit includes it if it is known.
     #[must_use]
     pub fn route_to_game(&self, from: &NodeId, game: &str) -> Option<Route> {
         let graph = self.survey();
@@ -81,8 +82,9 @@ impl<P: Provider> Node<P> {
         best.map(|(_, route)| route)
     }
 
-    /// Returns whether a game of that name is carried: by the signed document where there is one, else by
-    /// this node. Where it is and [`route_to_game`](Self::route_to_game) finds nothing, no exit can be reached.
+    /// Returns whether a game of that name is carried: by the signed document if there is one, else
+    /// by this node. If it is, and [`route_to_game`](Self::route_to_game) returns `None`, no exit
+    /// is reachable.
     #[must_use]
     pub fn carries_game(&self, game: &str) -> bool {
         let of_document = self
@@ -91,7 +93,7 @@ impl<P: Provider> Node<P> {
         of_document.unwrap_or_else(|| self.games_in_force().any(|of| of.name == game))
     }
 
-    /// Over what a game is played; datagrams where both are.
+    /// Returns the protocol of a game; UDP if it uses both.
     fn protocol_of(&self, game: &str) -> Protocol {
         let mut over_udp = self.games.iter();
         if over_udp.any(|of| of.name == game) {
@@ -128,7 +130,7 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// The way of a node to itself.
+/// Returns the route of a node to itself.
 const fn stay(node: NodeId) -> Route {
     Route {
         cost: Cost::ZERO,
@@ -139,7 +141,7 @@ const fn stay(node: NodeId) -> Route {
     }
 }
 
-/// All links of a graph, each once.
+/// Returns all links of a graph, each once.
 fn edges(graph: &Graph) -> impl Iterator<Item = EdgeView> + '_ {
     let places = || {
         graph

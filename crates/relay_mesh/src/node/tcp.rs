@@ -1,4 +1,4 @@
-//! TCP games: what the driver of a node's TCP sockets calls.
+//! TCP games: the calls of the driver that owns a node's TCP sockets.
 
 use core::net::SocketAddr;
 
@@ -12,16 +12,17 @@ use crate::event::{Event, TurnedAway};
 use crate::tcp::{TcpPort, TcpRefused, TcpWork};
 use crate::tunnel::{ConnEnd, ConnId, Gone, OpenError, OpenRecord, Refusal, Tunnel, TunnelStats};
 
-/// For the driver of its TCP sockets. After each call [`poll_transmit`](Self::poll_transmit) and
-/// [`poll_tcp`](Self::poll_tcp) are to be called until they return `None`.
+/// Calls for the driver of the TCP sockets. After each call, call
+/// [`poll_transmit`](Self::poll_transmit) and [`poll_tcp`](Self::poll_tcp) until they return
+/// `None`.
 impl<P: Provider> Node<P> {
-    /// Returns what is to be done next for TCP games.
+    /// Returns the next action for the driver.
     pub fn poll_tcp(&mut self) -> Option<TcpWork> {
         self.tunnels.as_mut()?.work.pop_front()
     }
 
-    /// Takes word whether a port is [listened on](TcpWork::Listen). One that is not is asked for again
-    /// after 5 s.
+    /// Reports whether a port could be [opened](TcpWork::Listen). If not, the node asks again after
+    /// 5 s.
     pub fn tcp_listening(&mut self, now: Instant, port: TcpPort, is_open: Result<(), ()>) {
         let now = self.advance(now);
         let tunnels = self.tunnels.as_mut();
@@ -34,11 +35,12 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Takes a connection of `player` to a game's port, who connected to `listen`: at an entry.
+    /// Accepts a connection at an entry's game port. `ends` is the player's address, then the
+    /// address that it connected to.
     ///
     /// # Errors
     ///
-    /// [`TcpRefused`] where it is to be reset.
+    /// [`TcpRefused`] if the driver must reset the connection.
     pub fn tcp_accept(
         &mut self,
         now: Instant,
@@ -116,8 +118,8 @@ impl<P: Provider> Node<P> {
         Ok(conn)
     }
 
-    /// Ends an idle connection where a newcomer of `tenant` would find its share taken, or where few places
-    /// are left for all players of this entry.
+    /// Evicts an idle connection if `tenant` is at its limit, or if `tenant` is local and few slots
+    /// are left.
     pub(super) fn reclaim_for(&mut self, now: Instant, tenant: Tenant) {
         let Some(tunnels) = &self.tunnels else {
             return;
@@ -129,14 +131,15 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// The same where an address has as many connections as it may in the tunnel of `flow`.
+    /// Evicts an idle connection of `source` in the tunnel of `flow`, which is at its per-address
+    /// limit. Returns whether there was one.
     fn reclaim_of_source(&mut self, now: Instant, flow: u32, source: SourceKey) -> bool {
         let tunnels = self.tunnels.as_ref();
         let number = tunnels.and_then(|tunnels| tunnels.number_of(flow));
         number.is_some_and(|number| self.reclaim(now, IdleOf::Source(number, source)))
     }
 
-    /// Ends the oldest idle connection of these; returns whether there was one.
+    /// Resets the oldest idle connection of this set. Returns whether there was one.
     fn reclaim(&mut self, now: Instant, of: IdleOf) -> bool {
         let Some(tunnels) = &mut self.tunnels else {
             return false;
@@ -153,21 +156,21 @@ impl<P: Provider> Node<P> {
         true
     }
 
-    /// Ends the oldest idle connection of a player, for one that the driver has no place for; returns whether
-    /// there was one. [`TcpWork::Ended`] tells which.
+    /// Evicts the oldest idle connection of a local player when the driver has no slot for a new
+    /// one. Returns whether there was one. [`TcpWork::Ended`] names it.
     pub fn tcp_reclaim(&mut self, now: Instant) -> bool {
         let now = self.advance(now);
         self.reclaim(now, IdleOf::Players)
     }
 
-    /// Takes note that the driver reset a connection to a game's port for its PROXY header, or because none
-    /// had come when a newcomer needed its place.
+    /// Reports that the driver reset a connection to a game's port: its PROXY header was invalid,
+    /// or had not arrived when a new connection needed the slot.
     pub fn tcp_greeting_refused(&mut self, now: Instant, port: TcpPort) {
         self.turn_away_at(now, port, TurnedAway::TcpGreeting);
     }
 
-    /// Takes note that the driver lets nobody in: all its places are taken, and
-    /// [`tcp_reclaim`](Self::tcp_reclaim) has found no idle connection.
+    /// Reports that the driver rejects a connection: all slots are in use, and
+    /// [`tcp_reclaim`](Self::tcp_reclaim) found no idle connection.
     pub fn tcp_full(&mut self, now: Instant, port: TcpPort) {
         self.turn_away_at(now, port, TurnedAway::TcpFull);
     }
@@ -181,11 +184,11 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Takes how a [dial](TcpWork::Dial) went, at an exit.
+    /// Reports the outcome of a [dial](TcpWork::Dial), at an exit.
     ///
     /// # Errors
     ///
-    /// [`Gone`] where nobody waits for it any more: the socket is to be reset.
+    /// [`Gone`] if the connection has ended: the driver must reset the socket.
     pub fn tcp_dialled(
         &mut self,
         now: Instant,
@@ -208,12 +211,12 @@ impl<P: Provider> Node<P> {
         Ok(())
     }
 
-    /// Takes bytes of a socket: all, or as many as have room. After fewer [`TcpWork::Writable`] tells when
-    /// there is room again.
+    /// Writes bytes read from a socket. Returns how many were accepted. If fewer than all,
+    /// [`TcpWork::Writable`] follows when there is room again.
     ///
     /// # Errors
     ///
-    /// [`Gone`] where the connection is over.
+    /// [`Gone`] if the connection has ended.
     pub fn tcp_write(&mut self, conn: ConnId, bytes: &[u8]) -> Result<usize, Gone> {
         let now = self.now;
         if let Some(tunnels) = self.tunnels.as_mut().filter(|_| !bytes.is_empty()) {
@@ -222,16 +225,16 @@ impl<P: Provider> Node<P> {
         self.tunnel_of(conn).ok_or(Gone)?.write(conn, bytes)
     }
 
-    /// Takes word that the socket has no more bytes.
+    /// Reports that the socket reached end of stream.
     ///
     /// # Errors
     ///
-    /// [`Gone`] where the connection is over.
+    /// [`Gone`] if the connection has ended.
     pub fn tcp_finish(&mut self, conn: ConnId) -> Result<(), Gone> {
         self.tunnel_of(conn).ok_or(Gone)?.finish(conn)
     }
 
-    /// Takes word that the socket was reset, or is gone.
+    /// Reports that the socket was reset or closed.
     pub fn tcp_reset(&mut self, conn: ConnId) {
         if let Some(tunnel) = self.tunnel_of(conn) {
             tunnel.reset(conn);
@@ -241,8 +244,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Returns bytes for the socket that were not [consumed](Self::tcp_consume) yet. Where there are none,
-    /// [`TcpWork::Readable`] or [`TcpWork::Finished`] tells what comes of it.
+    /// Returns bytes for the socket that are not yet [consumed](Self::tcp_consume). If empty,
+    /// [`TcpWork::Readable`] or [`TcpWork::Finished`] follows.
     pub fn tcp_readable(&mut self, conn: ConnId) -> &[u8] {
         let Some(tunnels) = &mut self.tunnels else {
             return &[];
@@ -256,7 +259,7 @@ impl<P: Provider> Node<P> {
         tunnel.map_or(&[], |tunnel| tunnel.readable(conn))
     }
 
-    /// Takes away the first `len` of the bytes that are [readable](Self::tcp_readable).
+    /// Discards the first `len` of the [readable](Self::tcp_readable) bytes.
     pub fn tcp_consume(&mut self, conn: ConnId, len: usize) {
         let now = self.now;
         let Some(tunnels) = &mut self.tunnels else {
@@ -277,21 +280,22 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Returns the name of the game that a port is of; `None` where the port is not wanted any more.
+    /// Returns the name of a port's game, or `None` if the port is no longer configured.
     #[must_use]
     pub fn tcp_game(&self, port: TcpPort) -> Option<&str> {
         let game = self.tunnels.as_ref()?.game_of(port)?;
         Some(&game.name)
     }
 
-    /// Returns how many TCP connections there are, and how many tunnels.
+    /// Returns the number of TCP connections, and of tunnels.
     #[must_use]
     pub fn tcp_len(&self) -> (usize, usize) {
         let tunnels = self.tunnels.as_ref();
         tunnels.map_or((0, 0), |held| (held.conns.len(), held.ends.len()))
     }
 
-    /// Returns what tunnels have counted, since the start; `None` where the node carries no TCP games.
+    /// Returns the counters of all tunnels since the start, or `None` if the node carries no TCP
+    /// games.
     #[must_use]
     pub fn tunnel_stats(&self) -> Option<TunnelStats> {
         self.tunnels.as_ref().map(|tunnels| tunnels.stats())

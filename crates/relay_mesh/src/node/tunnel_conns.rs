@@ -1,4 +1,4 @@
-//! The TCP connections that the driver of a node knows of, and who has the places.
+//! The TCP connections that a node's driver has sockets for, and how sources share them.
 
 use core::cmp::Reverse;
 use core::time::Duration;
@@ -11,30 +11,31 @@ use crate::link::LinkId;
 use crate::tcp::TcpConfig;
 use crate::tunnel::{ConnId, TunnelConfig};
 
-/// Connections by name. Each has a socket at the driver, and so one of its places.
+/// Connections by ID. Each uses one socket of the driver, which counts as one slot.
 #[derive(Debug)]
 pub(super) struct Conns {
     held: BTreeMap<ConnId, Held>,
-    /// Places that each has; no entry is zero, and they make up those of `held`.
+    /// Slots in use by each tenant. No entry is zero, and they sum to `held.len()`.
     places: BTreeMap<Tenant, u32>,
-    /// Places of the driver.
+    /// Number of slots.
     max: u32,
     per_prefix_max: u32,
 }
 
-/// A connection that the driver knows of.
+/// A connection with a socket at the driver.
 #[derive(Debug)]
 pub(super) struct Held {
-    /// Who has its place.
+    /// The tenant that its slot counts for.
     pub(super) tenant: Tenant,
-    /// The player's.
+    /// The player's source key.
     pub(super) source: SourceKey,
     pub(super) game: String,
-    /// What its server is told before the player's first byte, as far as the driver has not taken it.
+    /// PROXY header for the server, sent before the player's first byte: the part that the driver
+    /// has not consumed.
     pub(super) outbound_header: Vec<u8>,
-    /// When bytes last passed, or it was taken.
+    /// Last time bytes passed, or when the connection was accepted.
     pub(super) used: Instant,
-    /// Whether the socket's end has sent anything.
+    /// Whether the socket's peer has sent any byte.
     pub(super) has_spoken: bool,
 }
 
@@ -45,31 +46,31 @@ impl Held {
     }
 }
 
-/// Who has places, and leaves the others some.
+/// The unit that slots are shared among.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Tenant {
-    /// Players of this /24 or /48 who come in here. Where they go out here too, a connection has two
-    /// places.
+    /// Local players in this /24 or /48. If their exit is also this node, a connection uses two
+    /// slots.
     Prefix(NetworkKey),
-    /// Players of another entry, who it says they are.
+    /// Players of another entry. The entry states their addresses, so these cannot be verified.
     Entry(LinkId),
 }
 
-/// Which idle connections may give way to a newcomer.
+/// Which idle connections may be evicted for a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IdleOf {
-    /// Those of players who come in here.
+    /// Connections of local players.
     Players,
-    /// Those of one tenant.
+    /// Connections of one tenant.
     Tenant(Tenant),
-    /// Those of one source in the tunnel with this number.
+    /// Connections of one source in the tunnel with this number.
     Source(u32, SourceKey),
 }
 
 impl Conns {
     pub(super) fn new(config: &TcpConfig) -> Self {
         let max = config.connections_max.min(TunnelConfig::PLAYERS_MAX);
-        // One address has as many as it may, also of few.
+        // A single address can always use its full limit, even if `max` is small.
         let of_an_address = config.tunnel.per_address_max.saturating_mul(2);
         Self {
             held: BTreeMap::new(),
@@ -79,7 +80,8 @@ impl Conns {
         }
     }
 
-    /// Whether a tenant may have one place more. That there is one is the driver's to say.
+    /// Returns whether a tenant is below its limit. Does not check whether the driver has a free
+    /// slot.
     pub(super) fn has_place(&self, tenant: Tenant) -> bool {
         let max = match tenant {
             Tenant::Prefix(_) => self.per_prefix_max,
@@ -88,14 +90,16 @@ impl Conns {
         self.places.get(&tenant).is_none_or(|held| *held < max)
     }
 
-    /// Whether idle connections are to give way to newcomers.
+    /// Returns whether at least three quarters of the slots are in use, so that idle connections
+    /// are evicted.
     pub(super) fn is_scarce(&self) -> bool {
         let held = u32::try_from(self.held.len()).unwrap_or(u32::MAX);
         held >= self.max.saturating_sub(self.max / 4)
     }
 
-    /// The idle connection that gives way to a newcomer: the oldest of the tenant with most places; of
-    /// another entry's, the oldest of the source with most places. Looks at all connections.
+    /// Returns the idle connection to evict: the oldest one of the tenant with the most slots.
+    /// Within another entry, the oldest one of the source with the most slots. Takes time linear in
+    /// all connections.
     pub(super) fn idle(&self, now: Instant, of: IdleOf) -> Option<ConnId> {
         let is_meant = |conn: &ConnId, held: &Held| match of {
             IdleOf::Players => matches!(held.tenant, Tenant::Prefix(_)),
@@ -119,21 +123,21 @@ impl Conns {
         first.map(|(conn, _)| *conn)
     }
 
-    /// Takes note that bytes passed to the socket.
+    /// Records that bytes were passed to the socket.
     pub(super) fn on_read(&mut self, now: Instant, conn: ConnId) {
         if let Some(held) = self.held.get_mut(&conn) {
             held.used = now;
         }
     }
 
-    /// Takes note that bytes came from the socket.
+    /// Records that bytes came from the socket.
     pub(super) fn on_spoken(&mut self, now: Instant, conn: ConnId) {
         if let Some(held) = self.held.get_mut(&conn) {
             (held.used, held.has_spoken) = (now, true);
         }
     }
 
-    /// Adds a connection; no name comes twice.
+    /// Adds a connection. IDs must be unique.
     pub(super) fn insert(&mut self, conn: ConnId, held: Held) {
         let places = self.places.entry(held.tenant).or_default();
         *places = places.saturating_add(1);
@@ -141,7 +145,7 @@ impl Conns {
         debug_assert!(before.is_none(), "a name that was given before");
     }
 
-    /// Forgets a connection; false where nothing is known of it.
+    /// Removes a connection. Returns false if it is unknown.
     pub(super) fn remove(&mut self, conn: ConnId) -> bool {
         let Some(gone) = self.held.remove(&conn) else {
             return false;
@@ -167,14 +171,14 @@ impl Conns {
         self.held.contains_key(&conn)
     }
 
-    /// Those of the tunnel with this number.
+    /// Returns the connections of the tunnel with this number.
     pub(super) fn of_tunnel(&self, tunnel: u32) -> Vec<ConnId> {
         let conn = |number| ConnId { tunnel, number };
         let held = self.held.range(conn(0)..=conn(u64::MAX));
         held.map(|(conn, _)| *conn).collect()
     }
 
-    /// All, by name.
+    /// Iterates over all connections, ordered by ID.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&ConnId, &Held)> {
         self.held.iter()
     }
@@ -184,10 +188,10 @@ impl Conns {
     }
 }
 
-/// Time without a byte after which a connection that spoke may give way: chosen longer than the pauses of a
-/// player at play, who sends keepalives.
+/// Idle time after which a connection that has sent bytes may be evicted. Longer than pauses during
+/// play, in which clients send keepalives.
 const IDLE: Duration = Duration::from_secs(60);
-/// The same of one whose player has not said anything yet.
+/// Idle time after which a connection that has sent no bytes may be evicted.
 const SILENT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
@@ -207,7 +211,7 @@ mod tests {
         Conns::new(&config)
     }
 
-    /// Adds connections of `tenant` in `tunnel` while it has places, 100 at most; returns how many.
+    /// Adds connections of `tenant` in `tunnel` up to its limit, at most 100. Returns how many.
     fn fill(conns: &mut Conns, tunnel: u32, tenant: Tenant) -> u64 {
         let mut added = 0;
         while added < 100 && conns.has_place(tenant) {
@@ -290,7 +294,7 @@ mod tests {
         assert_eq!(fill(&mut quarter, 2, network("192.0.2.1")), 16);
         assert!(!quarter.has_place(network("192.0.2.200")));
         assert!(quarter.has_place(network("192.0.3.1")));
-        // Two places for each connection of an address whose exit is here.
+        // An address whose exit is this node uses two slots for each connection.
         assert_eq!(fill(&mut conns(64, 16), 1, network("192.0.2.1")), 32);
         assert_eq!(fill(&mut conns(2, 16), 1, network("192.0.2.1")), 32);
     }

@@ -1,4 +1,4 @@
-//! The flows that carry tunnels, and what tunnels ask of a node.
+//! The flows that carry TCP tunnels, and handling of tunnel events.
 
 use core::net::SocketAddr;
 
@@ -23,7 +23,7 @@ use crate::tunnel::{
 };
 
 impl<P: Provider> Node<P> {
-    /// Takes a datagram of a tunnel's flow.
+    /// Passes a datagram of a tunnel's flow to the tunnel.
     pub(super) fn deliver_to_tunnel(&mut self, now: Instant, flow: u32, datagram: &[u8]) {
         let Some(tunnels) = &mut self.tunnels else {
             return;
@@ -34,7 +34,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Sends what tunnels have to send, and takes what they tell; false where there was nothing.
+    /// Sends pending datagrams of tunnels and handles their events. Returns false if nothing was
+    /// pending.
     pub(super) fn pump_tunnels(&mut self, now: Instant) -> bool {
         let next = |tunnels: &mut Box<Tunnels>| {
             let flow = tunnels.touched.pop_first()?;
@@ -64,7 +65,7 @@ impl<P: Provider> Node<P> {
         has_any
     }
 
-    /// When a timer of a tunnel is next due.
+    /// Returns the earliest timer deadline of all tunnels.
     pub(super) fn tunnels_due(&self) -> Option<Instant> {
         self.tunnels.as_ref()?.due()
     }
@@ -77,7 +78,8 @@ impl<P: Provider> Node<P> {
         self.pump_tunnels(now);
     }
 
-    /// Asks for ports, and ends the tunnels that nobody uses.
+    /// Opens ports that are due, and closes unused tunnels. While draining, closes every tunnel
+    /// without a connection.
     pub(super) fn run_tunnel_ports(&mut self, now: Instant) {
         let idle = self.config.flow_idle;
         let is_leaving = self.gossip.publisher().is_leaving();
@@ -95,7 +97,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Takes word that packets to `far` go another way.
+    /// Notifies the tunnels to `far` that their packets now use another path.
     pub(super) fn on_tunnels_moved(&mut self, now: Instant, far: LinkId) {
         let Some(tunnels) = &mut self.tunnels else {
             return;
@@ -108,7 +110,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Takes an entry's wish for a tunnel.
+    /// Answers an entry's request to open a tunnel.
     pub(super) fn on_tunnel_open(
         &mut self,
         now: Instant,
@@ -126,7 +128,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Takes word that a tunnel's flow has ended.
+    /// Removes the tunnel of a flow that ended.
     pub(super) fn on_tunnel_ended(&mut self, flow: u32, reason: FlowEnd) {
         let end = match reason {
             FlowEnd::Local => TunnelEnd::Local,
@@ -140,8 +142,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Carries the TCP games of a document from now on, and resets connections whose game is another or
-    /// gone, or whose other end may not carry it any more.
+    /// Applies the TCP games of a signed config. Resets each connection whose game changed or was
+    /// removed, or whose far end may no longer carry the game.
     pub(super) fn apply_tcp_games(&mut self, now: Instant, games: Vec<Game>) {
         self.on_games_changed();
         let Some(tunnels) = &mut self.tunnels else {
@@ -210,7 +212,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Has the server dialled that an entry's player wants, where the entry may want it.
+    /// Asks the driver to dial the game's server, if policy and limits allow it. Otherwise refuses
+    /// the connection.
     fn on_asked(&mut self, flow: u32, conn: ConnId, open: &OpenRecord) {
         let far = self.flows.get(flow).map(|flow| flow.far);
         let node = far.and_then(|far| self.node_of(far));
@@ -243,12 +246,12 @@ impl<P: Provider> Node<P> {
 
     fn refuse_asked(&mut self, flow: u32, conn: ConnId, why: Refusal) {
         if let Some(tunnel) = self.end_mut(flow) {
-            // It was asked a moment ago, and waits for this.
+            // Fails only if the connection has ended; then nothing is left to do.
             tunnel.refuse(conn, why).ok();
         }
     }
 
-    /// What the server of a stream is told first; nothing where it knows of no headers.
+    /// Returns the PROXY header for the server of a stream; empty if the game uses none.
     fn outbound_header(&mut self, flow: u32, open: &OpenRecord) -> Vec<u8> {
         let mut out = Vec::new();
         let far = self.flows.get(flow).map(|flow| flow.far);
@@ -259,7 +262,7 @@ impl<P: Provider> Node<P> {
         let Some(header) = game.and_then(|exit| exit.header) else {
             return out;
         };
-        // Flows over UDP are counted from the other end of the numbers.
+        // UDP flows count up from zero, so TCP streams count down from the maximum.
         let stream = u64::MAX.saturating_sub(tunnels.next_stream).to_be_bytes();
         tunnels.next_stream = tunnels.next_stream.saturating_add(1);
         let run = self.config.instance.0.to_be_bytes();
@@ -275,12 +278,12 @@ impl<P: Provider> Node<P> {
             session,
             nodes,
         };
-        // A record's addresses and at most 5 nodes make no header that is too long.
+        // A record's addresses and at most 5 nodes never exceed the header's maximum length.
         outbound_header.write(open, &mut out).ok();
         out
     }
 
-    /// The server of a TCP game that we serve, and that `node` may send us players of.
+    /// Returns the server of a TCP game if this node is its exit and accepts players from `node`.
     pub(super) fn tcp_server(&self, node: NodeId, name: &str) -> Option<SocketAddr> {
         let game = self.tunnels.as_ref()?.game(name)?;
         let exit = game.exit.as_ref()?;
@@ -332,7 +335,7 @@ impl<P: Provider> Node<P> {
         Ok(())
     }
 
-    /// The flow of the tunnel to an exit for games of `mode`, which is opened where there is none.
+    /// Returns the flow of the tunnel to an exit for games of `mode`. Opens one if there is none.
     pub(super) fn tunnel_to(&mut self, now: Instant, far: LinkId, mode: Mode) -> Option<u32> {
         let mode = if far == LinkId::OWN { HERE } else { mode };
         let of = (TunnelSide::Entry, mode);
@@ -345,7 +348,7 @@ impl<P: Provider> Node<P> {
         if !self.ensure_path_set(now, far) || !self.make_room(now, Owner::Own) {
             return None;
         }
-        // Flows are opened in the order of their numbers.
+        // The exit expects flow IDs in order, so pending opens are sent first.
         if !self.tell_all_opens(now, far) {
             return None;
         }
@@ -358,7 +361,7 @@ impl<P: Provider> Node<P> {
         self.add_tunnel(now, (far, id), of)
     }
 
-    /// Adds a flow with a tunnel's end; returns its index.
+    /// Adds a flow with one tunnel end. Returns its index.
     pub(super) fn add_tunnel(
         &mut self,
         now: Instant,
@@ -374,7 +377,7 @@ impl<P: Provider> Node<P> {
         let of = (TUNNELS, NOBODY, mode);
         let flow = Flow::new(now, (far, id), of, keys, Side::Tunnel(side));
         let index = self.flows.insert(flow).ok()?;
-        // Both ends are nodes that have a session.
+        // Both ends are nodes with a session, so the far end is already authenticated.
         self.on_proved(index);
         let added = self
             .tunnels
@@ -396,10 +399,10 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// Stands for the game of a flow that carries a tunnel, which is of no one game.
+/// Game index of a flow that carries a tunnel, which belongs to no single game.
 pub(super) const TUNNELS: usize = usize::MAX;
-/// Mode of the tunnel of players whose exit is their entry, which passes no path.
+/// Mode of the local tunnel, which uses no path.
 pub(super) const HERE: Mode = Mode::Shadow;
-/// Stands for the player of such a flow.
+/// Player address of a flow that carries a tunnel.
 const NOBODY: SocketAddr =
     SocketAddr::new(core::net::IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED), 0);

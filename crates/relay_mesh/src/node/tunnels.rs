@@ -1,4 +1,4 @@
-//! Tunnels of a node, the connections in them, and its TCP ports.
+//! TCP tunnels of a node, their connections, and the listening ports.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -14,30 +14,30 @@ use crate::link::LinkId;
 use crate::tcp::{TcpConfig, TcpPort, TcpWork};
 use crate::tunnel::{ConnEnd, ConnId, Tunnel, TunnelEnd, TunnelIdentity, TunnelStats};
 
-/// All that a node has of TCP games.
+/// State for TCP games.
 pub(super) struct Tunnels {
-    /// Of games, none: see `games`.
+    /// Its list of games is empty: see `games`.
     pub(super) config: TcpConfig,
-    /// The games over TCP in force.
+    /// TCP games currently configured.
     pub(super) games: Vec<Game>,
     pub(super) identity: TunnelIdentity,
-    /// By the flow that carries each.
+    /// Tunnel ends, keyed by flow.
     pub(super) ends: BTreeMap<u32, End>,
-    /// Flows by the numbers of their tunnels.
+    /// Flows, keyed by tunnel number.
     flows: BTreeMap<u32, u32>,
-    /// Connections that the driver knows of.
+    /// Connections that the driver has a socket for.
     pub(super) conns: Conns,
     ports: BTreeMap<TcpPort, Port>,
     pub(super) work: VecDeque<TcpWork>,
-    /// Flows whose tunnels may have something to say.
+    /// Flows whose tunnels may have datagrams or events to poll.
     pub(super) touched: BTreeSet<u32>,
-    /// One datagram.
+    /// Buffer for one datagram.
     pub(super) datagram: Vec<u8>,
     next_tunnel: u32,
     next_port: u32,
-    /// What tunnels counted that are no more, and what is counted for all of them.
+    /// Counters of removed tunnels, and counters that are not per tunnel.
     past: TunnelStats,
-    /// Names a stream in this run of the node, at an exit.
+    /// Next stream number at an exit; unique within this run of the node.
     pub(super) next_stream: u64,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct End {
     pub(super) far: LinkId,
     pub(super) side: TunnelSide,
     mode: Mode,
-    /// When it last had a connection.
+    /// Last time it had a connection.
     pub(super) used: Instant,
 }
 
@@ -61,9 +61,9 @@ struct Port {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PortState {
-    /// To be opened from then on.
+    /// Not open; open it at this time or later.
     Closed(Instant),
-    /// The driver was asked.
+    /// The driver was asked to open it.
     Opening,
     Open,
 }
@@ -91,7 +91,7 @@ impl Tunnels {
         tunnels
     }
 
-    /// Adds one end, carried by `flow`; `make` is given its number.
+    /// Adds a tunnel end carried by `flow`. `make` creates the tunnel from its number.
     pub(super) fn add<E>(
         &mut self,
         now: Instant,
@@ -115,7 +115,8 @@ impl Tunnels {
         Ok(())
     }
 
-    /// Forgets the end that `flow` carried, and has the driver told of its connections.
+    /// Removes the end that `flow` carries. The driver gets [`TcpWork::Ended`] for each of its
+    /// connections.
     pub(super) fn remove(&mut self, flow: u32, end: TunnelEnd) {
         let Some(gone) = self.ends.remove(&flow) else {
             return;
@@ -131,20 +132,20 @@ impl Tunnels {
         }
     }
 
-    /// The number of the tunnel that `flow` carries.
+    /// Returns the number of the tunnel that `flow` carries.
     pub(super) fn number_of(&self, flow: u32) -> Option<u32> {
         let number = self.flows.iter().find(|(_, of)| **of == flow);
         number.map(|(number, _)| *number)
     }
 
-    /// Forgets a connection, and has the driver told.
+    /// Removes a connection and queues [`TcpWork::Ended`] for the driver.
     pub(super) fn end_conn(&mut self, conn: ConnId, end: ConnEnd) {
         if self.conns.remove(conn) {
             self.work.push_back(TcpWork::Ended { conn, end });
         }
     }
 
-    /// Whether `tenant` may have a connection more; counted where it may not.
+    /// Returns whether `tenant` may open another connection. Counts a refusal if not.
     pub(super) fn has_place(&mut self, tenant: Tenant) -> bool {
         let has_place = self.conns.has_place(tenant);
         if !has_place {
@@ -157,13 +158,13 @@ impl Tunnels {
         has_place
     }
 
-    /// What all have counted, those that are no more among them.
+    /// Returns the counters of all tunnels, including removed ones.
     pub(super) fn stats(&self) -> TunnelStats {
         let ends = self.ends.values();
         ends.fold(self.past, |all, end| all.plus(end.tunnel.stats()))
     }
 
-    /// The tunnel of a connection that the driver knows of, which is about to have something to say.
+    /// Returns the tunnel of a known connection, and marks it for polling.
     pub(super) fn of_conn(&mut self, conn: ConnId) -> Option<&mut Tunnel> {
         if !self.conns.contains(conn) {
             return None;
@@ -173,19 +174,19 @@ impl Tunnels {
         Some(&mut self.ends.get_mut(&flow)?.tunnel)
     }
 
-    /// The end that a connection belongs to.
+    /// Returns the tunnel end that a connection belongs to.
     pub(super) fn end_of(&self, conn: ConnId) -> Option<&End> {
         self.ends.get(self.flows.get(&conn.tunnel)?)
     }
 
-    /// The flow of the tunnel with `far` that players of one mode come in by here, or go out by.
+    /// Returns the flow of the tunnel to `far` with this side and mode.
     pub(super) fn with(&self, far: LinkId, of: (TunnelSide, Mode)) -> Option<u32> {
         let mut ends = self.ends.iter();
         ends.find(|(_, end)| end.far == far && (end.side, end.mode) == of)
             .map(|(flow, _)| *flow)
     }
 
-    /// When a timer of a tunnel is next due.
+    /// Returns the earliest timer deadline of all tunnels.
     pub(super) fn due(&self) -> Option<Instant> {
         let dues = self.ends.values().map(|end| end.tunnel.poll_timeout());
         dues.flatten().min()
@@ -201,7 +202,7 @@ impl Tunnels {
         }
     }
 
-    /// The flows of tunnels to exits that nobody has used for `idle`.
+    /// Returns the flows of entry-side tunnels that had no connection for `idle`.
     pub(super) fn unused(&mut self, now: Instant, idle: Duration) -> Vec<u32> {
         let mut unused = Vec::new();
         for (flow, end) in &mut self.ends {
@@ -214,7 +215,7 @@ impl Tunnels {
         unused
     }
 
-    /// The flows of all tunnels without a connection, for who takes its leave.
+    /// Returns the flows of all tunnels without a connection, which a draining node closes.
     pub(super) fn empty(&self) -> Vec<u32> {
         let ends = self.ends.iter();
         let empty = ends.filter(|(_, end)| end.tunnel.is_empty());
@@ -225,14 +226,14 @@ impl Tunnels {
         self.games.iter().find(|game| game.name == name)
     }
 
-    /// The game of an open port.
+    /// Returns the game of a port.
     pub(super) fn game_of(&self, port: TcpPort) -> Option<&Game> {
         let port = self.ports.get(&port)?;
         self.game(&port.game)
     }
 
-    /// Carries these games from now on. Ports that are in both stay open; connections of a game that is
-    /// another, or gone, are returned.
+    /// Replaces the games. Ports that both lists contain stay open. Returns the connections whose
+    /// game changed or was removed.
     pub(super) fn set_games(&mut self, now: Instant, games: Vec<Game>) -> Vec<ConnId> {
         let old = core::mem::replace(&mut self.games, games);
         let is_wanted = |port: &Port| {
@@ -269,7 +270,7 @@ impl Tunnels {
         conns.map(|(conn, _)| *conn).collect()
     }
 
-    /// Has the driver open all ports again, whatever it has shut since it was asked.
+    /// Makes the driver close and reopen all ports, since it may have closed some itself.
     pub(super) fn reopen_ports(&mut self, now: Instant) {
         for (&port, of) in &mut self.ports {
             if !matches!(of.state, PortState::Closed(_)) {
@@ -280,7 +281,7 @@ impl Tunnels {
         self.open_ports(now);
     }
 
-    /// Asks for the ports that are not open.
+    /// Asks the driver to open each closed port whose retry time has passed.
     pub(super) fn open_ports(&mut self, now: Instant) {
         let used: Vec<SocketAddr> = self.ports.values().map(|port| port.address).collect();
         for (name, port) in &mut self.ports {
@@ -296,7 +297,7 @@ impl Tunnels {
         }
     }
 
-    /// Takes word of a port; returns its game and address.
+    /// Records whether the driver could open a port. Returns the port's game and address.
     pub(super) fn on_listening(
         &mut self,
         now: Instant,

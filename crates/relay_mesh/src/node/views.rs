@@ -1,4 +1,4 @@
-//! Questions of the operator.
+//! Operator queries about this node.
 
 use core::time::Duration;
 
@@ -14,22 +14,22 @@ use crate::routes::Path;
 use crate::view::{LinkView, RouteView};
 
 impl<P: Provider> Node<P> {
-    /// Returns who this node is.
+    /// Returns the ID of this node.
     pub const fn node_id(&self) -> NodeId {
         self.own
     }
 
-    /// Returns what became of the records and deltas that came.
+    /// Returns the counters of received records and deltas.
     pub const fn table_stats(&self) -> TableStats {
         self.gossip.table().stats()
     }
 
-    /// Returns the counters of how they spread.
+    /// Returns the gossip counters.
     pub const fn gossip_stats(&self) -> &GossipStats {
         self.gossip.stats()
     }
 
-    /// Returns the neighbours with an open session, in the order in which they became known.
+    /// Returns the neighbors with an open session, in the order in which they became known.
     pub fn links(&self) -> impl Iterator<Item = LinkView> {
         self.peers.up().filter_map(|(link, peer, up)| {
             let relay = self.detours.relay(link);
@@ -44,8 +44,8 @@ impl<P: Provider> Node<P> {
         })
     }
 
-    /// Returns the ways that packets take to the other ends of this node's flows, this node itself included
-    /// where it is the exit of its own players.
+    /// Returns the paths to the far ends of this node's flows. Includes this node itself if it is
+    /// the exit of its own players.
     pub fn routes(&self) -> impl Iterator<Item = RouteView> {
         let path_sets = self.path_sets.iter().filter_map(|(&link, path_set)| {
             let path = |id: Option<u8>| id.and_then(|id| path_set.path(id));
