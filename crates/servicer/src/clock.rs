@@ -1,29 +1,29 @@
-//! The one place that reads the system's clocks.
+//! The only module that reads the system's clocks.
 
 use std::sync::LazyLock;
 use std::time::{Instant as SystemInstant, SystemTime, UNIX_EPOCH};
 
 use wire::{Instant, UnixTime};
 
-/// Reads the system's clocks in the types that machines take.
+/// Reads the system's clocks and returns the time types of the machines.
 ///
-/// All clocks of a process count from the same origin, the moment the first one was made, so that
-/// instants of different threads compare. The monotonic side does not count time for which the
-/// whole system sleeps, where the system has it so (Linux: `CLOCK_MONOTONIC`).
+/// All clocks of a process have the same origin, the moment when the first one was created, so
+/// instants of different threads are comparable. On systems that support it (Linux:
+/// `CLOCK_MONOTONIC`), the monotonic clock does not advance while the system sleeps.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    /// What [`Instant::ZERO`] stands for.
+    /// The system instant of [`Instant::ZERO`].
     origin: SystemInstant,
 }
 
 impl Clock {
-    /// Returns a clock that agrees with all others of this process.
+    /// Returns a clock with the origin of this process.
     #[must_use]
     pub fn new() -> Self {
         Self { origin: *ORIGIN }
     }
 
-    /// Returns the time since the process's origin; never goes back.
+    /// Returns the time since the process's origin. It never decreases.
     #[expect(
         clippy::disallowed_methods,
         reason = "this is the clock that hands time to everyone else"
@@ -32,7 +32,8 @@ impl Clock {
         Instant::ZERO + SystemInstant::now().saturating_duration_since(self.origin)
     }
 
-    /// Returns the wall clock, which may jump; the epoch where it stands before 1970.
+    /// Returns the wall-clock time, which may jump. If the clock is set before 1970, returns the
+    /// epoch.
     #[expect(
         clippy::disallowed_methods,
         reason = "this is the clock that hands time to everyone else"
@@ -51,7 +52,7 @@ impl Default for Clock {
     }
 }
 
-/// The origin that all clocks share.
+/// The origin of all clocks of the process.
 #[expect(
     clippy::disallowed_methods,
     reason = "this is the clock that hands time to everyone else"
@@ -74,7 +75,7 @@ mod tests {
 
     #[test]
     fn the_wall_clock_stands_after_the_first_line_of_this_crate() {
-        // 2025-01-01; a zero would show a failed conversion.
+        // 2025-01-01. A failed conversion would return 0.
         assert!(Clock::new().unix_time() > UnixTime::from_secs(1_735_689_600));
     }
 }

@@ -1,8 +1,9 @@
-//! A wide-area network between real sockets: delay, loss, copies and damage by rule.
+//! An emulated wide-area network between real sockets: delay, loss, duplication and corruption by
+//! rule.
 //!
-//! A driver asks its conditioner about each datagram, on its way out or in. What a rule names goes
-//! through that rule's link model, and waits in a bounded heap until the model says it arrives;
-//! all else passes untouched. For tests and demonstrations: delayed datagrams are copied.
+//! A driver passes each datagram, outbound or inbound, to its conditioner. A datagram that matches
+//! a rule goes through that rule's link model and waits in a bounded heap until its arrival time.
+//! All others pass unchanged. For tests and demonstrations: delayed datagrams are copied.
 
 mod netsim_link;
 mod rule;
@@ -16,10 +17,10 @@ pub use rule::{Ends, Remote, Rules};
 
 use crate::driver::{Envelope, Ledger};
 
-/// What happens to datagrams on a link; netsim's links are the models meant.
+/// A model of a link. netsim's links implement it.
 pub trait LinkModel: Send {
-    /// Sends `datagram` at `now`: pushes each copy that arrives to `deliveries`, damaged as the
-    /// link damages it; none where the datagram is lost.
+    /// Sends `datagram` at `now`: pushes each copy that arrives to `deliveries`, with any damage of
+    /// the link. Pushes none if the datagram is lost.
     fn send(&mut self, now: Instant, datagram: &[u8], deliveries: &mut Vec<Delivery>);
 }
 
@@ -28,36 +29,36 @@ pub trait LinkModel: Send {
 pub struct Delivery {
     /// When it arrives.
     pub at: Instant,
-    /// What arrives.
+    /// The bytes that arrive.
     pub bytes: Vec<u8>,
 }
 
-/// The side of a driver that a conditioner stands on.
+/// The direction that a conditioner applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Between the sockets and the machine.
+    /// From the sockets to the machine.
     Inbound,
-    /// Between the machine and the sockets.
+    /// From the machine to the sockets.
     Outbound,
 }
 
-/// Holds datagrams that are on their way.
+/// Holds the datagrams in flight.
 #[derive(Debug)]
 pub struct Conditioner {
     rules: Rules,
-    /// The earliest on top; equal times leave as they came.
+    /// Earliest arrival on top. Equal times keep their order.
     held: BinaryHeap<Reverse<Held>>,
-    /// Sum of the lengths of what is held.
+    /// Sum of the lengths of the held datagrams.
     held_bytes: usize,
     limits: Limits,
-    /// Number of the next datagram to be held.
+    /// Sequence number of the next held datagram.
     next_number: u64,
-    /// Where models write; empty between calls.
+    /// Output buffer of the models. Empty between calls.
     deliveries: Vec<Delivery>,
 }
 
 impl Conditioner {
-    /// Makes a conditioner that follows `rules`, which may change while it runs.
+    /// Creates a conditioner that applies `rules`, which may change while it runs.
     #[must_use]
     pub fn new(rules: Rules) -> Self {
         Self {
@@ -82,12 +83,12 @@ impl Conditioner {
         self.held.peek().map(|Reverse(held)| held.at)
     }
 
-    /// Returns whether a rule names the ends of a datagram.
+    /// Returns whether a rule matches the addresses of a datagram.
     pub(crate) fn has_rule(&self, envelope: &Envelope) -> bool {
         self.rules.has_rule(envelope.local, envelope.remote)
     }
 
-    /// Sends a datagram through the link of its rule; without one it arrives at once.
+    /// Sends a datagram through the link of its rule. Without a rule it arrives at once.
     pub(crate) fn take(
         &mut self,
         now: Instant,
@@ -103,7 +104,7 @@ impl Conditioner {
             &mut self.deliveries,
         );
         if !ruled {
-            // The rule was removed between two looks.
+            // The rule was removed between the two lookups.
             self.deliveries.push(Delivery {
                 at: now,
                 bytes: datagram.to_vec(),
@@ -121,7 +122,7 @@ impl Conditioner {
         self.deliveries = deliveries;
     }
 
-    /// Takes out what has arrived at `now`, the earliest first.
+    /// Takes the earliest datagram that has arrived by `now`.
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<(Envelope, Vec<u8>)> {
         if self.poll_timeout()? > now {
             return None;
@@ -131,7 +132,7 @@ impl Conditioner {
         Some((held.envelope, held.bytes))
     }
 
-    /// Adds one copy to the heap; false where there is no room.
+    /// Adds one copy to the heap. Returns false if the limits are reached.
     fn hold(&mut self, Delivery { at, bytes }: Delivery, envelope: Envelope) -> bool {
         let held_bytes = self.held_bytes.saturating_add(bytes.len());
         if self.held.len() >= self.limits.datagrams_max || held_bytes > self.limits.bytes_max {
@@ -149,13 +150,13 @@ impl Conditioner {
     }
 }
 
-/// How much a conditioner may hold.
+/// Limits of what a conditioner holds.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Datagrams that may be on their way; 65,536. A second at 65,536 datagrams a second.
+    /// Maximum datagrams in flight; 65,536, which is 1 s at 65,536 datagrams per second.
     pub datagrams_max: usize,
-    /// Bytes in them; 64 MiB.
+    /// Maximum bytes in flight; 64 MiB.
     pub bytes_max: usize,
 }
 
@@ -168,11 +169,11 @@ impl Default for Limits {
     }
 }
 
-/// A datagram on its way.
+/// A datagram in flight.
 #[derive(Debug)]
 struct Held {
     at: Instant,
-    /// Decides between equal times.
+    /// Orders datagrams with equal times.
     number: u64,
     envelope: Envelope,
     bytes: Vec<u8>,

@@ -1,8 +1,8 @@
-//! Counters that one thread adds to and any thread reads, without a lock.
+//! Lock-free counters: one thread increments them, any thread reads them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Declares counters and their live twin from one list.
+/// Declares a counters struct and its atomic counterpart from one list of fields.
 macro_rules! counters {
     (
         $(#[$counters_doc:meta])* $counters:ident,
@@ -10,8 +10,8 @@ macro_rules! counters {
         $($(#[$doc:meta])* $name:ident,)*
     ) => {
         $(#[$counters_doc])*
-        ///
-        /// Read while it runs, the fields are each true of some moment, not all of the same.
+        /// A snapshot of a running driver is not atomic: each field is exact, but read at a
+        /// slightly different time.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[cfg_attr(feature = "serde", derive(serde::Serialize))]
         #[non_exhaustive]
@@ -20,7 +20,7 @@ macro_rules! counters {
         }
 
         impl $counters {
-            /// Returns what both have counted.
+            /// Returns the sums, field by field.
             #[must_use]
             pub const fn plus(self, other: Self) -> Self {
                 Self { $($name: self.$name.saturating_add(other.$name),)* }
@@ -54,15 +54,15 @@ macro_rules! counters {
 }
 pub(crate) use counters;
 
-/// The live counters of a driver.
+/// The atomic counters of a driver.
 pub(crate) trait Ledger: std::fmt::Debug + Send + Sync {
-    /// What they are read as.
+    /// The type of a snapshot.
     type Counters;
 
-    /// Reads them all.
+    /// Reads all counters.
     fn snapshot(&self) -> Self::Counters;
 
-    /// Counts a request that found the queue full.
+    /// Counts a request that was rejected because the queue was full.
     fn count_refused_request(&self);
 }
 

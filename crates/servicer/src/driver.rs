@@ -1,8 +1,8 @@
-//! The loop that joins a datagram machine, its application and sockets.
+//! The event loop that connects a datagram machine, its application and sockets.
 //!
-//! One turn receives a bounded batch, applies requests, runs due timers, drains what the machine
-//! wants sent or told, and waits. Timers run as of a moment before the sockets were last found
-//! empty: a process that was paused therefore times nobody out whose datagrams were waiting.
+//! One turn receives a bounded batch, applies requests, runs due timers, drains the machine's
+//! output and waits. Timers run with a time shortly before the sockets were last found empty. A
+//! process that was paused therefore does not time out a peer whose datagrams are still queued.
 
 mod application;
 mod conditioners;
@@ -53,10 +53,11 @@ pub type Requests<R> = crate::request::Requests<R, Counters>;
 
 /// Drives one machine on its sockets, on the thread that calls [`run`](Self::run).
 ///
-/// [`UdpServicer`](crate::UdpServicer) gives it a thread of its own.
+/// [`UdpServicer`](crate::UdpServicer) runs a driver on its own thread.
 #[derive(Debug)]
 pub struct Driver<M: Machine, A: Application<M>> {
-    /// First, so that it is dropped first: once the application is gone, requests are refused.
+    /// First field, so it is dropped first: requests are rejected before the application is
+    /// dropped.
     inbox: Inbox<A::Request, Ledger>,
     machine: M,
     application: A,
@@ -68,13 +69,13 @@ pub struct Driver<M: Machine, A: Application<M>> {
     config: Config,
     /// When the last turn began; `None` before the first.
     turned_at: Option<Instant>,
-    /// When the machine was last told the wall clock.
+    /// When the machine last received the wall-clock time.
     wall_clock_at: Option<Instant>,
-    /// When the system is next asked for what it dropped.
+    /// When to next read the system's drop counts.
     drops_at: Instant,
-    /// Whether the shutdown was announced to the application.
+    /// Whether the application was notified of the shutdown.
     is_stopping: bool,
-    /// What was left when the turn ended.
+    /// The work left at the end of the turn.
     rest: Rest,
 }
 
@@ -83,11 +84,11 @@ where
     M: Machine<Peer: PeerAddress>,
     A: Application<M>,
 {
-    /// Makes a driver, and the queue to its application.
+    /// Creates a driver and the request queue of its application.
     ///
     /// # Errors
     ///
-    /// The system's, where it has no descriptor left to wait with.
+    /// The system's error if it has no descriptor left for the waiter.
     pub fn new(
         sockets: Vec<UdpSocket>,
         machine: M,
@@ -141,7 +142,7 @@ where
         Ok((driver, requests))
     }
 
-    /// Delays, loses and copies what `conditioner`'s rules name, in one direction.
+    /// Applies the rules of `conditioner` to the datagrams of one direction.
     #[cfg(feature = "conditioner")]
     pub fn set_conditioner(&mut self, direction: Direction, conditioner: Conditioner) {
         let conditioners = &mut self.outlet.conditioners;
@@ -151,13 +152,13 @@ where
         }
     }
 
-    /// Believes what exits at these addresses say of whom they speak for, instead of all before: see
+    /// Replaces the addresses of the trusted exits, see
     /// [`UdpServicer::with_trusted_exits`](crate::UdpServicer::with_trusted_exits).
     pub fn set_trusted_exits(&mut self, exits: &[IpAddr]) {
         self.handover.set_exits(exits, self.config.exit_flows_max);
     }
 
-    /// Turns and waits until the application breaks off or a shutdown is complete.
+    /// Runs turns until the application returns `Break` or a shutdown completes.
     pub fn run(mut self) -> End {
         loop {
             if let ControlFlow::Break(end) = self.turn() {
@@ -169,7 +170,7 @@ where
         }
     }
 
-    /// Does all there is to do now, without waiting; for loops that have other work too.
+    /// Runs one turn without waiting, for loops that also do other work.
     pub fn turn(&mut self) -> ControlFlow<End> {
         self.inbox.ledger().turns.add(1);
         let began = self.clock.now();
@@ -177,7 +178,7 @@ where
         self.tell_wall_clock();
         let now = self.receive();
         self.read_drops(now);
-        // Asked first: what was requested before the end was asked for is applied before it begins.
+        // Read first, so requests sent before the shutdown request are applied before the shutdown.
         let stop_at = self.inbox.stop_at();
         if self.apply_requests(now).is_break() {
             self.drain();
@@ -206,11 +207,11 @@ where
         }
     }
 
-    /// Waits until a socket, a request or a deadline calls for a turn.
+    /// Waits for a socket event, a request or a deadline.
     ///
     /// # Errors
     ///
-    /// The system's; none is known to happen while the driver's descriptors are open.
+    /// The system's error. None is known to occur while the driver's descriptors are open.
     pub fn wait(&mut self) -> io::Result<()> {
         let deadline = match self.rest {
             Rest::Work => return Ok(()),
@@ -227,14 +228,14 @@ where
         Ok(())
     }
 
-    /// Lets the program act on machine and application between two turns.
+    /// Lets the program use machine and application between two turns.
     ///
-    /// What it asks the machine to send leaves in the next turn.
+    /// What the machine queues for sending is sent in the next turn.
     pub fn act<R>(&mut self, action: impl FnOnce(Instant, &mut M, &mut A) -> R) -> R {
         action(self.clock.now(), &mut self.machine, &mut self.application)
     }
 
-    /// Returns the machine, such as to read its statistics.
+    /// Returns the machine, for example to read its statistics.
     pub const fn machine(&self) -> &M {
         &self.machine
     }
@@ -244,9 +245,9 @@ where
         &self.application
     }
 
-    /// Tells the machine the wall clock, in the first turn and then in the first of a second.
+    /// Gives the machine the wall-clock time in the first turn, then at most once a second.
     ///
-    /// It comes before anything that could be judged by it, so that no wake-up is spent on it.
+    /// Called before anything that depends on the time, so it needs no wake-up of its own.
     fn tell_wall_clock(&mut self) {
         let now = self.clock.now();
         if self
@@ -284,7 +285,7 @@ where
         }
     }
 
-    /// Takes what the machine has to send, to ask and to tell, up to a bound for each.
+    /// Drains datagrams, commands and events of the machine, up to a bound for each.
     fn drain(&mut self) {
         let mut left = Drain::default();
         loop {
@@ -316,7 +317,7 @@ where
         outlet.flush(now, self.inbox.ledger());
     }
 
-    /// Gives commands and events to the application; returns whether there were any.
+    /// Gives commands and events to the application. Returns whether there were any.
     fn tell(&mut self, now: Instant, left: &mut Drain) -> bool {
         let mut told = false;
         while left.commands > 0
@@ -356,20 +357,20 @@ where
             .on_socket(now, &mut self.machine, id, outcome);
     }
 
-    /// Returns whether nothing waits to be sent.
+    /// Returns whether no datagram is queued for sending.
     fn is_sent(&self) -> bool {
         self.rest != Rest::Work && self.outlet.conditioners.is_sent()
     }
 }
 
-/// What a turn left undone.
+/// The work that a turn left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
-    /// All is done until something happens.
+    /// Nothing to do until the next event.
     Nothing,
-    /// A bound was reached; the next turn follows at once.
+    /// A bound was reached. The next turn follows at once.
     Work,
-    /// A timer is due although it has run; the next turn follows after a pause.
+    /// A timer is still due after it has run. The next turn follows after a pause.
     StuckTimer,
 }
 
@@ -377,14 +378,14 @@ fn earliest<const N: usize>(deadlines: [Option<Instant>; N]) -> Option<Instant> 
     deadlines.into_iter().flatten().min()
 }
 
-/// How often the machine is told the wall clock.
+/// Interval at which the machine receives the wall-clock time.
 const WALL_CLOCK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Events that one look takes; what does not fit is told by the next.
+/// Maximum events per poll. The next poll returns the rest.
 const EVENTS_MAX: usize = 64;
 
-/// Of all sockets that were given: they are looked at in any case.
+/// Token of all the sockets given at the start, which are read in every turn.
 const SOCKET: Token = Token(0);
 
-/// Pause after a timer that is due although it has run.
+/// Pause after a timer that is still due after it has run.
 const STUCK_TIMER_PAUSE: Duration = Duration::from_millis(1);

@@ -1,4 +1,4 @@
-//! The end of a driver.
+//! How a driver ends.
 
 use std::fmt;
 use std::io;
@@ -7,17 +7,17 @@ use std::io;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum End {
-    /// The application broke off.
+    /// The application returned `Break`.
     Stopped,
-    /// A shutdown was asked for, and the application had nothing left to do.
+    /// A shutdown was requested, and the application had drained.
     Drained,
-    /// A shutdown was asked for, and its deadline came first.
+    /// A shutdown was requested, and its deadline passed before the application had drained.
     DeadlinePassed,
-    /// The system refused to wait.
+    /// The system's wait failed.
     Failed(io::ErrorKind),
     /// The machine or the application panicked, with this message.
     Panicked(String),
-    /// The thread did not end in time and was left behind; something in it blocks.
+    /// The thread blocks and did not end in time. It was left running.
     Stuck,
 }
 

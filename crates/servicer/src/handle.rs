@@ -1,4 +1,4 @@
-//! A running servicer: its thread, its end, and what it reports.
+//! The handle of a running servicer: requests, shutdown and report.
 
 use std::any::Any;
 use std::fmt;
@@ -12,17 +12,18 @@ use crate::Clock;
 use crate::end::End;
 use crate::request::{RequestError, Requests};
 
-/// A running servicer, whose counters are `C`. Dropping it shuts it down with no time left for an orderly end.
+/// A running servicer with counters of type `C`. Dropping the handle shuts the servicer down
+/// without a drain.
 #[derive(Debug)]
 pub struct Handle<R, C> {
     name: String,
     requests: Requests<R, C>,
-    /// `None` once shut down.
+    /// `None` after the shutdown.
     running: Option<Running>,
 }
 
 impl<R, C> Handle<R, C> {
-    /// Starts a thread that runs until `run` returns.
+    /// Starts a thread that calls `run`.
     pub(crate) fn start(
         name: String,
         requests: Requests<R, C>,
@@ -40,22 +41,22 @@ impl<R, C> Handle<R, C> {
     ///
     /// # Errors
     ///
-    /// Hands `request` back where the queue is full or the servicer has ended.
+    /// Returns `request` if the queue is full or the servicer has ended.
     pub fn request(&self, request: R) -> Result<(), RequestError<R>> {
         self.requests.send(request)
     }
 
-    /// Returns a sender of requests for another thread.
+    /// Returns a request sender for another thread.
     pub fn requests(&self) -> Requests<R, C> {
         self.requests.clone()
     }
 
-    /// Returns what the servicer has done so far.
+    /// Returns a snapshot of the counters.
     pub fn counters(&self) -> C {
         self.requests.counters()
     }
 
-    /// Returns whether the queue has room for a request.
+    /// Returns whether the request queue is not full.
     #[cfg(feature = "tcp")]
     pub(crate) fn has_room(&self) -> bool {
         self.requests.has_room()
@@ -67,23 +68,22 @@ impl<R, C> Handle<R, C> {
         self.requests.wake();
     }
 
-    /// Asks the servicer to end as by [`shutdown`](Self::shutdown), and does not wait for it.
+    /// Requests a [`shutdown`](Self::shutdown) without waiting for it.
     pub(crate) fn stop(&self, within: Duration) {
         self.requests.stop(Clock::new().now() + within);
     }
 
-    /// Returns whether the thread is still at work.
+    /// Returns whether the thread is still running.
     pub fn is_running(&self) -> bool {
         self.running
             .as_ref()
             .is_some_and(|running| !running.is_finished())
     }
 
-    /// Ends the servicer: the application may take up to `within` for an orderly end; the thread
-    /// is joined.
+    /// Shuts the servicer down and joins its thread. The application has `within` to drain.
     ///
-    /// Returns within `within` and two seconds more, after which a thread that blocks against
-    /// the rules of the application is left behind and reported as [`End::Stuck`].
+    /// Returns after at most `within` plus 2 s. If the thread still blocks then, against the rules
+    /// of the application, it is left running and reported as [`End::Stuck`].
     pub fn shutdown(mut self, within: Duration) -> Report<C> {
         let end = self.end(within);
         let report = Report {
@@ -113,16 +113,16 @@ impl<R, C> Drop for Handle<R, C> {
     }
 }
 
-/// A thread that ends with a word about how.
+/// A running thread that reports how it ended.
 #[derive(Debug)]
 pub(crate) struct Running {
     thread: JoinHandle<()>,
-    /// Yields how it ended, or closes where it panicked.
+    /// Receives how the thread ended. Disconnected if the thread panicked.
     end: Receiver<End>,
 }
 
 impl Running {
-    /// Starts a thread that runs until `run` returns.
+    /// Starts a thread that calls `run`.
     pub(crate) fn start(
         name: &str,
         run: impl FnOnce() -> End + Send + 'static,
@@ -130,7 +130,7 @@ impl Running {
         let (ended, end) = crossbeam_channel::bounded(1);
         let thread = Builder::new().name(name.to_owned()).spawn(move || {
             let end = run();
-            // Nobody listens any more where the thread was given up as stuck.
+            // Fails if the thread was given up as stuck.
             drop(ended.try_send(end));
         })?;
         Ok(Self { thread, end })
@@ -140,7 +140,7 @@ impl Running {
         self.thread.is_finished()
     }
 
-    /// Joins the thread, or gives it up after `within` and [`JOIN_GRACE`].
+    /// Joins the thread, or gives it up after `within` plus [`JOIN_GRACE`].
     pub(crate) fn join(self, within: Duration) -> End {
         match self.end.recv_timeout(within.saturating_add(JOIN_GRACE)) {
             Err(RecvTimeoutError::Timeout) => End::Stuck,
@@ -156,15 +156,15 @@ impl Running {
     }
 }
 
-/// How a servicer ended, and what it had done.
+/// How a servicer ended, with its final counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report<C> {
-    /// Its name.
+    /// The servicer's name.
     pub name: String,
-    /// How it ended.
+    /// How the servicer ended.
     pub end: End,
-    /// What it had done.
+    /// The final counters.
     pub counters: C,
 }
 
@@ -174,16 +174,16 @@ impl<C: fmt::Display> fmt::Display for Report<C> {
     }
 }
 
-/// The system has no descriptor or thread left for a servicer.
+/// The system has no descriptor or thread left for the servicer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpawnError {
     kind: io::ErrorKind,
-    /// The system's own number, where it gave one: its text says more than the kind does.
+    /// The system's error number, if known. Its text is more precise than that of the kind.
     code: Option<i32>,
 }
 
 impl SpawnError {
-    /// Returns what kind of error it is.
+    /// Returns the kind of the error.
     pub const fn kind(&self) -> io::ErrorKind {
         self.kind
     }
@@ -210,7 +210,7 @@ impl fmt::Display for SpawnError {
 
 impl std::error::Error for SpawnError {}
 
-/// The text of a panic.
+/// Returns the message of a panic.
 fn message(payload: &(dyn Any + Send)) -> String {
     let text = payload
         .downcast_ref::<&str>()
@@ -219,7 +219,7 @@ fn message(payload: &(dyn Any + Send)) -> String {
     text.unwrap_or("a value that is no text").to_owned()
 }
 
-/// Time that a thread gets beyond its deadline to finish the turn it is in.
+/// Time after the deadline in which a thread may finish its current turn.
 const JOIN_GRACE: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     #[cfg(unix)]
     fn an_error_of_the_system_is_told_in_its_words() {
-        // EMFILE of errno(3), for which there is no kind.
+        // EMFILE, see errno(3). It has no `ErrorKind`.
         let error = SpawnError::from(io::Error::from_raw_os_error(24));
         let told = error.to_string();
         assert!(told.contains("open files"), "{told}");

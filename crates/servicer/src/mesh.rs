@@ -1,9 +1,9 @@
-//! Mesh nodes on real sockets: their legs as a driver's peers, their commands as its orders.
+//! Runs mesh nodes on real sockets: maps a node's peers and commands to a driver's peers and orders.
 //!
 //! [`bind_shards`] binds the socket of a node, or one for each of its shards.
 //!
-//! The first socket that the driver is given is that of the mesh itself,
-//! [`SocketId::MESH`]; all else the node asks for. An [`Application`] of a node passes that on:
+//! The first socket of the driver is the mesh socket, [`SocketId::MESH`]. The node requests all others
+//! with commands, which its [`Application`] forwards:
 //!
 //! ```
 //! use std::convert::Infallible;
@@ -50,7 +50,7 @@
 //!         node.note_receive_drops(now, Some(SocketId(socket)), count);
 //!     }
 //!     fn on_command(&mut self, _: Instant, _: &mut Node<Ring>, _: CommandId, _: Command) {
-//!         // All commands of a node are about sockets.
+//!         // All commands of a node are socket orders.
 //!     }
 //! }
 //! ```
@@ -86,10 +86,11 @@ impl PeerAddress for Leg {
     }
 }
 
-/// Returns the order that a node's command is; `None` for one that is not about sockets of the driver's.
+/// Returns the socket order for a node's command, or `None` if the command is not about the
+/// driver's sockets.
 ///
-/// The sockets to game servers leave from the address `upstream` where that is of the server's
-/// family, else from whichever the system chooses.
+/// Sockets to game servers bind to `upstream` if it is of the server's address family. Otherwise
+/// the system chooses the address.
 #[must_use]
 pub fn order(command: &Command, upstream: Option<IpAddr>) -> Option<SocketOrder> {
     Some(match *command {
@@ -125,7 +126,7 @@ pub fn order(command: &Command, upstream: Option<IpAddr>) -> Option<SocketOrder>
     })
 }
 
-/// Returns what a node is told of an order's outcome.
+/// Returns the node's outcome for the outcome of an order.
 #[must_use]
 pub const fn outcome(outcome: SocketOutcome) -> Outcome {
     match outcome {
@@ -135,7 +136,7 @@ pub const fn outcome(outcome: SocketOutcome) -> Outcome {
     }
 }
 
-/// Buffer in the kernel for one player's traffic: 100 ms at 2.6 MB/s.
+/// Kernel buffer for one player's traffic: 100 ms at 2.6 MB/s.
 const FLOW_BUFFER_BYTES: usize = 256 << 10;
 
 #[cfg(test)]

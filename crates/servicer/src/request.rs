@@ -1,4 +1,4 @@
-//! The bounded queue from other threads to a driver, and the signals beside it.
+//! The bounded request queue from other threads to a driver, with its wake and stop signals.
 
 use std::fmt;
 use std::io;
@@ -10,7 +10,8 @@ use wire::Instant;
 
 use crate::count::Ledger;
 
-/// Sends requests to the application of a driver, from any thread; `C` are its counters.
+/// Sends requests to the application of a driver, from any thread. `C` is the driver's counters
+/// type.
 #[derive(Debug)]
 pub struct Requests<R, C> {
     sender: Sender<R>,
@@ -23,7 +24,7 @@ impl<R, C> Requests<R, C> {
     ///
     /// # Errors
     ///
-    /// Hands `request` back where the queue is full or the driver has ended.
+    /// Returns `request` if the queue is full or the driver has ended.
     pub fn send(&self, request: R) -> Result<(), RequestError<R>> {
         let result = self.sender.try_send(request);
         self.signals.wake();
@@ -36,23 +37,23 @@ impl<R, C> Requests<R, C> {
         })
     }
 
-    /// Wakes the driver for one turn, such as when a queue of the application's own has news.
+    /// Wakes the driver for one turn, for example if another queue of the application has data.
     pub fn wake(&self) {
         self.signals.wake();
     }
 
-    /// Returns whether the queue has room for a request.
+    /// Returns whether the queue is not full.
     #[cfg(feature = "tcp")]
     pub(crate) fn has_room(&self) -> bool {
         !self.sender.is_full()
     }
 
-    /// Returns what the driver has done so far.
+    /// Returns a snapshot of the driver's counters.
     pub fn counters(&self) -> C {
         self.ledger.snapshot()
     }
 
-    /// Asks the driver to end in order, at `deadline` at the latest; the earliest one counts.
+    /// Asks the driver to drain and end by `deadline`. The earliest deadline applies.
     pub(crate) fn stop(&self, deadline: Instant) {
         self.signals
             .stop_at_nanos
@@ -71,17 +72,17 @@ impl<R, C> Clone for Requests<R, C> {
     }
 }
 
-/// Why a request was not taken; holds it.
+/// Why a request was rejected. Each variant holds the request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum RequestError<R> {
-    /// The queue is full; the driver is behind.
+    /// The queue is full.
     Full(R),
     /// The driver has ended.
     Ended(R),
 }
 
 impl<R> RequestError<R> {
-    /// Returns the request.
+    /// Returns the rejected request.
     pub fn into_request(self) -> R {
         match self {
             Self::Full(request) | Self::Ended(request) => request,
@@ -90,7 +91,7 @@ impl<R> RequestError<R> {
 }
 
 impl<R> fmt::Debug for RequestError<R> {
-    /// Without the request, which may hold what belongs in no log.
+    /// Omits the request, which may hold data that must not be logged.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Full(_) => "Full(..)",
@@ -119,7 +120,7 @@ pub(crate) struct Inbox<R, L> {
 }
 
 impl<R, L: Ledger + Default + 'static> Inbox<R, L> {
-    /// Makes both ends of a queue for `capacity` requests; `waker` ends the driver's wait.
+    /// Creates both ends of a queue of `capacity` requests. `waker` ends the driver's wait.
     pub(crate) fn new(capacity: usize, waker: mio::Waker) -> (Requests<R, L::Counters>, Self) {
         let (sender, receiver) = crossbeam_channel::bounded(capacity);
         let signals = Arc::new(Signals {
@@ -141,27 +142,27 @@ impl<R, L: Ledger + Default + 'static> Inbox<R, L> {
         (requests, inbox)
     }
 
-    /// Returns what waits now. What comes later wakes the driver again.
+    /// Returns the requests that are queued now. Later requests wake the driver again.
     #[cfg(feature = "udp")]
     pub(crate) fn drain(&self) -> impl Iterator<Item = R> + use<'_, R, L> {
         let waiting = self.begin_drain();
         self.receiver.try_iter().take(waiting)
     }
 
-    /// Returns how many wait now. What comes later wakes the driver again.
+    /// Returns how many requests are queued now. Later requests wake the driver again.
     pub(crate) fn begin_drain(&self) -> usize {
-        // Cleared before the first look: a request put in after the last look finds it clear.
+        // Cleared before the queue is read, so a request added after the read wakes the driver.
         self.signals.woken.store(false, Ordering::SeqCst);
         self.receiver.len()
     }
 
-    /// Takes the request that has waited longest.
+    /// Takes the oldest request.
     #[cfg(feature = "tcp")]
     pub(crate) fn next(&self) -> Option<R> {
         self.receiver.try_recv().ok()
     }
 
-    /// Returns when the driver shall have ended, once it was asked to.
+    /// Returns the deadline of the shutdown, if one was requested.
     pub(crate) fn stop_at(&self) -> Option<Instant> {
         match self.signals.stop_at_nanos.load(Ordering::SeqCst) {
             NEVER => None,
@@ -174,14 +175,15 @@ impl<R, L: Ledger + Default + 'static> Inbox<R, L> {
     }
 }
 
-/// What both ends share besides the queue.
+/// State that both ends share, apart from the queue.
 #[derive(Debug)]
 struct Signals {
     /// Ends the driver's wait.
     waker: mio::Waker,
-    /// Set from a wake until the driver next looks: one system call serves a burst of requests.
+    /// Set by a wake, cleared when the driver reads the queue. A burst of requests thus costs one
+    /// system call.
     woken: AtomicBool,
-    /// When the driver shall have ended, in nanoseconds; [`NEVER`] until it is asked to.
+    /// Deadline of the shutdown, ns; [`NEVER`] if none was requested.
     stop_at_nanos: AtomicU64,
 }
 
@@ -193,10 +195,10 @@ impl Signals {
     }
 }
 
-/// Returns whether a wake did not reach the driver, so that the next one must try again.
+/// Returns whether a wake failed, so the next request must wake the driver again.
 const fn is_lost(result: &io::Result<()>) -> bool {
     result.is_err()
 }
 
-/// Stands for "not asked to end".
+/// No shutdown was requested.
 const NEVER: u64 = u64::MAX;

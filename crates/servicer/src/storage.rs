@@ -1,12 +1,11 @@
-//! The thread that does what a machine must not wait for: puts things on disk, many at once.
+//! A thread for blocking storage jobs, in batches that share one sync.
 //!
-//! Jobs go in by a bounded queue ([`Jobs`]); the thread takes all that wait, does them together
-//! ([`Storage::execute`], with one sync for all), and hands the outcomes of the batch to the
-//! driver as one request. The more work there is, the larger the batches, and the fewer the syncs
-//! for each job.
+//! Jobs enter by a bounded queue ([`Jobs`]). The thread takes all queued jobs, executes them as one
+//! batch ([`Storage::execute`]) and sends the batch's outcomes to the driver as one request. Under
+//! load the batches grow, so each job costs fewer syncs.
 //!
-//! The order of making things: the queue first, since the application submits to it; then the
-//! servicer, since its requests carry the outcomes; then the thread.
+//! Create the queue first, since the application submits to it. Then spawn the servicer, since its
+//! requests carry the outcomes. Spawn the thread last.
 
 mod hub;
 
@@ -22,25 +21,25 @@ use crate::end::End;
 use crate::handle::{Report, Running, SpawnError};
 use crate::request::{RequestError, Requests};
 
-/// What does the jobs.
+/// Executes storage jobs.
 pub trait Storage {
-    /// Something to do, with the id under which its outcome is awaited.
+    /// A job, with the id that its outcome carries.
     type Job;
-    /// How it ended, with that id.
+    /// The outcome of a job, with the job's id.
     type Outcome;
 
-    /// Does all of `jobs`, makes them durable by one sync, and appends one outcome for each.
+    /// Executes all `jobs`, makes them durable with one sync and appends one outcome for each.
     fn execute(&mut self, jobs: impl Iterator<Item = Self::Job>, outcomes: &mut Vec<Self::Outcome>);
 
-    /// Does one bounded step of housekeeping; returns whether there is more. Called while no job
-    /// waits.
+    /// Does one bounded step of housekeeping. Returns whether there is more. Called while no job is
+    /// queued.
     fn tidy(&mut self) -> bool {
         false
     }
 
-    /// Does one bounded step of the housekeeping that must not wait until no job does; returns
-    /// whether there is more of that. Called after each batch, once its outcomes are handed over:
-    /// under load there may be no pause for [`tidy`](Self::tidy), for hours.
+    /// Does one bounded step of urgent housekeeping. Returns whether there is more. Called after
+    /// each batch, once its outcomes are sent: under constant load [`tidy`](Self::tidy) may not run
+    /// for hours.
     fn keep_up(&mut self) -> bool {
         false
     }
@@ -50,10 +49,10 @@ pub trait Storage {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug)]
 pub struct StorageConfig {
-    /// Jobs that may wait; 4,096. Room for all of them is allocated at the start. One more is
-    /// handed back, to be answered as "not now".
+    /// Maximum queued jobs; 4,096. The queue is allocated at the start. Further jobs are returned
+    /// to the caller, which reports them as "not now".
     pub jobs_max: NonZeroUsize,
-    /// Jobs that share a sync; 1,024. More make each wait longer for a little less work.
+    /// Maximum jobs per sync; 1,024. Larger batches raise each job's latency and save little work.
     pub batch_max: NonZeroUsize,
 }
 
@@ -69,19 +68,19 @@ impl Default for StorageConfig {
 }
 
 counters! {
-    /// What a storage thread has done so far.
+    /// The counters of a storage thread.
     StorageCounters,
-    /// The counters of a running one.
+    /// The counters of a running storage thread.
     StorageLedger,
-    /// Batches done, each with one sync.
+    /// Batches executed, each with one sync.
     batches,
-    /// Jobs in them.
+    /// Jobs executed.
     jobs,
-    /// Jobs handed back because the queue was full.
+    /// Jobs rejected because the queue was full.
     requests_refused,
-    /// Times that the driver's queue was full when a batch was done.
+    /// Times that a finished batch found the driver's queue full.
     completions_delayed,
-    /// Batches whose outcomes nobody took, because the driver had ended or would not in time.
+    /// Batches whose outcomes were dropped, because the driver had ended or its queue stayed full.
     completions_dropped,
 }
 
@@ -91,7 +90,7 @@ impl fmt::Display for StorageCounters {
     }
 }
 
-/// How a storage thread ended, and what it had done.
+/// How a storage thread ended, with its final counters.
 pub type StorageReport = Report<StorageCounters>;
 
 /// The bounded queue to a storage thread.
@@ -102,7 +101,7 @@ pub struct Jobs<J> {
 }
 
 impl<J> Jobs<J> {
-    /// Makes the queue, and the end of it that the thread is started with.
+    /// Creates the queue and its receiving end for [`StorageThread::spawn`].
     #[must_use]
     pub fn new(config: StorageConfig) -> (Self, JobQueue<J>) {
         let (sender, receiver) = crossbeam_channel::bounded(config.jobs_max.get());
@@ -119,7 +118,7 @@ impl<J> Jobs<J> {
     ///
     /// # Errors
     ///
-    /// Hands `job` back where the queue is full or the thread has ended; the caller answers it.
+    /// Returns `job` if the queue is full or the thread has ended. The caller must answer it.
     pub fn submit(&self, job: J) -> Result<(), RequestError<J>> {
         self.sender.try_send(job).map_err(|error| match error {
             TrySendError::Full(job) => {
@@ -140,7 +139,7 @@ impl<J> Clone for Jobs<J> {
     }
 }
 
-/// The thread's end of a queue of jobs. Where it is dropped, the queue has ended.
+/// The receiving end of a job queue. Dropping it ends the queue.
 #[derive(Debug)]
 pub struct JobQueue<J> {
     receiver: Receiver<J>,
@@ -148,22 +147,22 @@ pub struct JobQueue<J> {
     batch_max: usize,
 }
 
-/// A running storage thread. Dropping it ends it after what waits is done.
+/// A running storage thread. Dropping it ends the thread after all queued jobs.
 #[derive(Debug)]
 pub struct StorageThread {
     name: String,
-    /// Closed to end the thread.
+    /// Dropped to end the thread.
     stop: Option<Sender<()>>,
     running: Option<Running>,
     ledger: Arc<StorageLedger>,
 }
 
 impl StorageThread {
-    /// Starts the thread; each batch of outcomes goes to `requests` as `complete` makes it one.
+    /// Starts the thread. `complete` turns each batch of outcomes into a request for `requests`.
     ///
     /// # Errors
     ///
-    /// [`SpawnError`] where the system has no thread left.
+    /// [`SpawnError`] if the system has no thread left.
     pub fn spawn<S, R, C>(
         name: impl Into<String>,
         queue: JobQueue<S::Job>,
@@ -195,23 +194,23 @@ impl StorageThread {
         })
     }
 
-    /// Returns whether the thread is still at work.
+    /// Returns whether the thread is still running.
     pub fn is_running(&self) -> bool {
         self.running
             .as_ref()
             .is_some_and(|running| !running.is_finished())
     }
 
-    /// Returns what the thread has done so far.
+    /// Returns a snapshot of the counters.
     pub fn counters(&self) -> StorageCounters {
         self.ledger.snapshot()
     }
 
-    /// Ends the thread once all jobs that wait are done; it is joined.
+    /// Ends and joins the thread after all queued jobs.
     ///
-    /// Shut down the servicer first: what it still submits is then done. Returns within `within`
-    /// and two seconds more, after which a thread that a disk holds is left behind and reported as
-    /// [`End::Stuck`].
+    /// Shut down the servicer first, so the jobs that it submits at its end are done too. Returns
+    /// after at most `within` plus 2 s. A thread that is still blocked on the disk then is left
+    /// running and reported as [`End::Stuck`].
     pub fn shutdown(mut self, within: Duration) -> StorageReport {
         let end = self.end(within);
         let report = Report {
@@ -240,13 +239,13 @@ impl Drop for StorageThread {
     }
 }
 
-/// What runs on the thread.
+/// The state of the storage thread.
 struct Worker<S: Storage, R, C, F> {
     queue: JobQueue<S::Job>,
     storage: S,
     requests: Requests<R, C>,
     complete: F,
-    /// Closes when the end is wanted.
+    /// Disconnected when the thread should end.
     stopped: Receiver<()>,
 }
 
@@ -269,7 +268,7 @@ where
                 match self.wait() {
                     Some(job) => batch.push(job),
                     None if self.is_stopped() => continue,
-                    // Nobody can submit any more.
+                    // All senders are dropped.
                     None => return End::Drained,
                 }
                 self.fill(&mut batch);
@@ -279,13 +278,13 @@ where
         }
     }
 
-    /// Takes what waits, up to a batch.
+    /// Takes queued jobs, up to one batch.
     fn fill(&self, batch: &mut Vec<S::Job>) {
         let room = self.queue.batch_max.saturating_sub(batch.len());
         batch.extend(self.queue.receiver.try_iter().take(room));
     }
 
-    /// Waits for a job; `None` where the end is wanted, or nobody can submit any more.
+    /// Waits for a job. Returns `None` if the thread should end or all senders are dropped.
     fn wait(&self) -> Option<S::Job> {
         crossbeam_channel::select! {
             recv(self.queue.receiver) -> job => job.ok(),
@@ -312,9 +311,9 @@ where
                 Err(RequestError::Ended(_)) => return ledger.completions_dropped.add(1),
             };
             ledger.completions_delayed.add(1);
-            // The driver is awake and at work on its queue.
+            // The driver is already awake and empties its queue.
             if self.stopped.recv_timeout(RETRY_PAUSE) == Err(RecvTimeoutError::Disconnected) {
-                // Its last chance, since it may wait for us to end.
+                // Last attempt: the driver may be waiting for this thread to end.
                 if self.requests.send(request).is_err() {
                     ledger.completions_dropped.add(1);
                 }
@@ -324,5 +323,5 @@ where
     }
 }
 
-/// Pause before outcomes are offered again to a driver whose queue is full.
+/// Pause before a retry if the driver's queue is full.
 const RETRY_PAUSE: Duration = Duration::from_millis(1);

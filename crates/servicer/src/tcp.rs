@@ -1,13 +1,14 @@
-//! The servicer of streams: a thread of its own for a stream machine on TCP connections.
+//! A servicer that runs a stream machine on TCP connections, on its own thread.
 //!
-//! Over TLS 1.3 each end proves its P-256 identity, and is known by its `NodeId` and nothing else:
-//! no certificates, no names, no resumption. Or the end that accepts is a host that others know by
-//! its name: it shows a chain of X.509 certificates ([`HostCertificate`]), and who dials says whose
-//! word is taken for it ([`Authorities`]). All above is the same for both. A record is four bytes of length, big-endian, and as
-//! many bytes; the first one of the end that accepts is empty and says that it has, so that a dial
-//! has not gone well before the other end has let it in. What a machine may write is bounded by its
-//! credit, given anew as bytes reach the socket; what it is given, by
-//! [`StreamApplication::may_receive`].
+//! Connections use TLS 1.3. In one mode, each end proves its P-256 identity and is known only by its
+//! `NodeId`, without certificates, names or session resumption. In the other mode, the accepter is a
+//! host known by name: it presents an X.509 chain ([`HostCertificate`]), and the dialler chooses the
+//! authorities that it trusts ([`Authorities`]). Framing and machine are the same in both modes.
+//!
+//! A record is a 4-byte big-endian length and that many bytes. The accepter sends an empty first
+//! record after it has admitted the peer; until then a dial has not succeeded. Credit bounds what a
+//! machine may write, and is returned as bytes reach the socket.
+//! [`StreamApplication::may_receive`] bounds what the machine receives.
 //!
 //! ```
 //! use std::convert::Infallible;
@@ -22,7 +23,7 @@
 //!     CloseCause, CommandId, ConnectionId, Instant, Outbound, PeerIdentity, StreamMachine,
 //! };
 //!
-//! /// Sends back what it gets. One that never overdraws its credit would count it too.
+//! /// Echoes each record. A real machine also tracks its credit.
 //! #[derive(Default)]
 //! struct Echo(Vec<(ConnectionId, Vec<u8>)>);
 //!
@@ -50,7 +51,7 @@
 //!     fn poll_timeout(&self) -> Option<Instant> { None }
 //! }
 //!
-//! /// Nothing to ask, nothing to tell, nobody to dial.
+//! /// Has no requests, events or dials.
 //! struct Quiet;
 //!
 //! impl StreamApplication<Echo> for Quiet {
@@ -79,7 +80,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A host, and a dial of it by its name:
+//! Listening as a host, and dialling it by name:
 //!
 //! ```no_run
 //! use std::fs::read_to_string;
@@ -89,10 +90,10 @@
 //! let (chain, key) = (read_to_string("chain.pem")?, read_to_string("key.pem")?);
 //! let certificate = HostCertificate::from_pem(&chain, &key)?;
 //! let listener = StreamListener::bind_host("[::]:7400".parse()?, &certificate)?;
-//! // Later, when the files have been renewed: whoever comes from now on is shown the new ones.
+//! // Later, when the files have been renewed: new connections use the new certificate.
 //! certificate.replace(&read_to_string("chain.pem")?, &read_to_string("key.pem")?)?;
 //!
-//! // At the other end, what the application answers to a command that means a dial.
+//! // At the other end, the dial that the application returns for a command.
 //! let authorities = Authorities::from_pem(&read_to_string("authorities.pem")?)?;
 //! let address = "[2001:db8::7]:7400".parse()?;
 //! let peer = authorities.host("lobby.example")?.into();
@@ -133,18 +134,19 @@ pub use tls::{KeyRefused, TlsIdentity};
 
 use crate::handle::{self, SpawnError};
 
-/// A servicer of streams that is not started yet.
+/// A stream servicer that has not started.
 #[derive(Debug)]
 pub struct StreamServicer {
     /// Name of the thread, in logs and in the report.
     name: String,
     config: StreamConfig,
-    /// What dials prove.
+    /// The identity that dials prove.
     identity: Option<TlsIdentity>,
 }
 
 impl StreamServicer {
-    /// Prepares a servicer; `name` is that of its thread, of which systems show 15 bytes or so.
+    /// Creates a servicer. `name` is the name of its thread; most systems show only about 15 bytes
+    /// of it.
     #[must_use]
     pub fn named(name: impl Into<String>) -> Self {
         Self {
@@ -161,7 +163,7 @@ impl StreamServicer {
         self
     }
 
-    /// Has dials prove `identity`. Without, the other end knows nobody:
+    /// Makes dials prove `identity`. Without it, peers see this end as
     /// [`PeerIdentity::Anonymous`](wire::PeerIdentity::Anonymous).
     #[must_use]
     pub fn with_identity(mut self, identity: &TlsIdentity) -> Self {
@@ -171,11 +173,11 @@ impl StreamServicer {
 
     /// Starts the thread.
     ///
-    /// `machine` takes times of [`Clock`](crate::Clock), so that is the clock to construct it with.
+    /// `machine` receives times of [`Clock`](crate::Clock), so construct it with that clock.
     ///
     /// # Errors
     ///
-    /// [`SpawnError`] where the system has no descriptor or thread left.
+    /// [`SpawnError`] if the system has no descriptor or thread left.
     pub fn spawn<M, A>(
         self,
         listeners: Vec<StreamListener>,
@@ -195,8 +197,8 @@ impl StreamServicer {
     }
 }
 
-/// A running servicer of streams.
+/// A running stream servicer.
 pub type StreamHandle<R> = handle::Handle<R, StreamCounters>;
 
-/// How a servicer of streams ended, and what it had done.
+/// How a stream servicer ended, with its final counters.
 pub type StreamReport = handle::Report<StreamCounters>;

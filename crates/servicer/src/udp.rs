@@ -1,4 +1,4 @@
-//! The servicer: a thread of its own for a machine on UDP sockets.
+//! A servicer that runs a machine on UDP sockets, on its own thread.
 
 pub(crate) mod batch;
 mod bind;
@@ -24,7 +24,7 @@ use crate::conditioner::{Conditioner, Direction};
 use crate::driver::{Application, Conditioners, Config, Counters, Driver, PeerAddress};
 use crate::handle::{self, SpawnError};
 
-/// A UDP servicer that is not started yet.
+/// A UDP servicer that has not started.
 #[derive(Debug)]
 pub struct UdpServicer {
     /// Name of the thread, in logs and in the report.
@@ -35,7 +35,8 @@ pub struct UdpServicer {
 }
 
 impl UdpServicer {
-    /// Prepares a servicer; `name` is that of its thread, of which systems show 15 bytes or so.
+    /// Creates a servicer. `name` is the name of its thread; most systems show only about 15 bytes
+    /// of it.
     #[must_use]
     pub fn named(name: impl Into<String>) -> Self {
         Self {
@@ -53,24 +54,26 @@ impl UdpServicer {
         self
     }
 
-    /// Believes what exits at these addresses say of whom they speak for: a header of the PROXY
-    /// protocol, version 2, before a datagram's own bytes. It is taken off, and the machine is told the
-    /// address in it with this datagram and all that follow from the exit's port
-    /// ([`Config::exit_flows_max`]). A header that says otherwise is believed where the flow has no session
-    /// and was silent for 5 s, in either direction, else its datagram is dropped: a player must not say so
-    /// himself where his session has just ended. For that to hold, an exit leaves its header away only
-    /// where it has heard this host within a time shorter than those 5 s and the player's bytes do not begin
-    /// like a header; `relay_mesh` does so. From anybody else the bytes go to the machine as they came.
+    /// Trusts PROXY protocol headers (version 2) from exits at these addresses.
     ///
-    /// Whoever can send in an exit's name is believed too: exits must reach this host over a network in
-    /// which their addresses cannot be forged.
+    /// An exit may put a header before a datagram's own bytes. The driver strips it and gives the
+    /// machine the address in it, with this datagram and all that follow from the exit's port
+    /// ([`Config::exit_flows_max`]). If a header names another address than before, the driver
+    /// accepts it only if the flow has no session and was silent for 5 s in both directions.
+    /// Otherwise it drops the datagram, so a player cannot claim another address just after its
+    /// session ended. This requires that an exit omits the header only if it received a datagram of
+    /// this host within less than those 5 s and the player's bytes do not begin like a header.
+    /// `relay_mesh` does so. Datagrams of other senders reach the machine unchanged.
+    ///
+    /// Anyone who can forge an exit's address is trusted too. The network between exits and this
+    /// host must prevent that.
     #[must_use]
     pub fn with_trusted_exits(mut self, exits: Vec<IpAddr>) -> Self {
         self.trusted_exits = exits;
         self
     }
 
-    /// Delays, loses and copies what `conditioner`'s rules name, in one direction.
+    /// Applies the rules of `conditioner` to the datagrams of one direction.
     #[cfg(feature = "conditioner")]
     #[must_use]
     pub fn with_conditioner(mut self, direction: Direction, conditioner: Conditioner) -> Self {
@@ -83,11 +86,11 @@ impl UdpServicer {
 
     /// Starts the thread.
     ///
-    /// `machine` takes times of [`Clock`](crate::Clock), so that is the clock to construct it with.
+    /// `machine` receives times of [`Clock`](crate::Clock), so construct it with that clock.
     ///
     /// # Errors
     ///
-    /// [`SpawnError`] where the system has no descriptor or thread left.
+    /// [`SpawnError`] if the system has no descriptor or thread left.
     pub fn spawn<M, A>(
         self,
         sockets: Vec<UdpSocket>,
@@ -116,5 +119,5 @@ impl UdpServicer {
 /// A running UDP servicer.
 pub type Handle<R> = handle::Handle<R, Counters>;
 
-/// How a UDP servicer ended, and what it had done.
+/// How a UDP servicer ended, with its final counters.
 pub type Report = handle::Report<Counters>;

@@ -1,4 +1,4 @@
-//! The wait of a driver: for sockets, for its queue, or until a deadline.
+//! A driver's wait for sockets, its request queue or a deadline.
 
 use std::io::{self, ErrorKind};
 
@@ -7,13 +7,13 @@ use wire::Instant;
 
 use crate::Clock;
 
-/// Waits in mio.
+/// Waits with mio.
 ///
-/// Deadlines are kept by a timer descriptor where there is one (Linux, Android): mio rounds
-/// timeouts up to whole milliseconds there (deadlines 0.3 and 1.5 ms away came 0.8 and 0.6 ms late
-/// at the median, with the timer 0.03 and 0.06). The timer is set only where it does not already
-/// end sooner, so that a driver whose deadline keeps moving away pays no system call for it.
-/// Elsewhere the timeout of mio's wait is used.
+/// On Linux and Android, a timer descriptor keeps the deadlines, because mio rounds timeouts up to
+/// whole milliseconds. (Deadlines 0.3 and 1.5 ms ahead were 0.8 and 0.6 ms late at the median, and
+/// 0.03 and 0.06 ms late with the timer.) The timer is set only if it does not already end sooner,
+/// so a deadline that keeps moving later costs no system calls. Other systems use the timeout of
+/// mio's wait.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     poll: Poll,
@@ -23,8 +23,8 @@ pub(crate) struct Waiter {
 }
 
 impl Waiter {
-    /// Makes one that takes up to `events_max` events of a wait; its waker ends a wait from
-    /// another thread.
+    /// Creates a waiter that takes up to `events_max` events per wait. The returned waker ends a
+    /// wait from another thread.
     pub(crate) fn new(events_max: usize) -> io::Result<(Self, Waker)> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKER)?;
@@ -41,25 +41,25 @@ impl Waiter {
         ))
     }
 
-    /// Where sockets are registered, by tokens below [`TOKENS_MAX`].
+    /// Returns the registry for sockets. Their tokens must be below [`TOKENS_MAX`].
     pub(crate) fn registry(&self) -> &Registry {
         self.poll.registry()
     }
 
-    /// Looks what has happened, without waiting.
+    /// Polls for events without waiting.
     pub(crate) fn look(&mut self) -> io::Result<()> {
         self.poll
             .poll(&mut self.events, Some(std::time::Duration::ZERO))
     }
 
-    /// Returns what the last wait or look found, the waiter's own events left out.
+    /// Returns the events of the last wait or poll, without the waiter's own.
     pub(crate) fn events(&self) -> impl Iterator<Item = &mio::event::Event> {
         self.events
             .iter()
             .filter(|event| event.token().0 < TOKENS_MAX)
     }
 
-    /// Returns when something may have happened, at `deadline` at the latest.
+    /// Waits for an event, until `deadline` at the latest. Spurious returns are possible.
     pub(crate) fn wait(&mut self, clock: Clock, deadline: Option<Instant>) -> io::Result<()> {
         let now = clock.now();
         let timeout = match deadline {
@@ -94,11 +94,11 @@ mod timer {
     use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
     use wire::Instant;
 
-    /// A timer descriptor; `timerfd_create(2)`.
+    /// A timer descriptor, see `timerfd_create(2)`.
     #[derive(Debug)]
     pub(super) struct Timer {
         descriptor: TimerFd,
-        /// When it ends next; once that has passed, it is spent.
+        /// When the timer expires next. A time in the past means that it is not set.
         ends: Option<Instant>,
     }
 
@@ -117,10 +117,10 @@ mod timer {
             })
         }
 
-        /// Makes sure that the wait ends at `deadline`, which is after `now`, or sooner.
+        /// Makes the wait end at `deadline` or sooner. `deadline` must be after `now`.
         ///
-        /// The descriptor is never read: the wait is edge-triggered, and setting it anew clears
-        /// what it has counted.
+        /// The descriptor is never read: the wait is edge-triggered, and setting the timer clears
+        /// its expiration count.
         pub(super) fn arm(&mut self, now: Instant, deadline: Instant) -> io::Result<()> {
             if self.ends.is_some_and(|ends| ends > now && ends <= deadline) {
                 return Ok(());
@@ -134,7 +134,7 @@ mod timer {
     }
 }
 
-/// Tokens from here on are the waiter's own.
+/// First token of those reserved for the waiter.
 pub(crate) const TOKENS_MAX: usize = usize::MAX - 2;
 
 const WAKER: Token = Token(TOKENS_MAX);

@@ -1,4 +1,4 @@
-//! netsim's links on real sockets: the same model as in simulations.
+//! netsim's link models on real sockets.
 
 use netsim::Link;
 use wire::Instant;

@@ -1,4 +1,4 @@
-//! Which datagrams a conditioner takes, and the link each goes through.
+//! Rules that assign datagrams to link models.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,27 +9,26 @@ use wire::Instant;
 
 use super::{Delivery, LinkModel};
 
-/// The rules of one or more conditioners; clones share them, so that they can be changed while
-/// drivers run.
+/// The rules of one or more conditioners. Clones share them, so they can change while drivers run.
 ///
-/// The rule that says most counts: one that names the local end before one that does not, and
-/// among those an address before a host before [`Remote::Any`].
+/// The most specific rule applies: a rule with a local address before one without, then an address
+/// before a host before [`Remote::Any`].
 #[derive(Clone, Default)]
 pub struct Rules {
     links: Arc<Mutex<Links>>,
 }
 
 impl Rules {
-    /// Makes an empty set: everything passes untouched.
+    /// Creates an empty set, which passes all datagrams unchanged.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sends all that travels between `ends` through `link`, in place of the link it had.
+    /// Sends all datagrams between `ends` through `link`, which replaces any earlier link.
     ///
-    /// One link serves everything the rule names, as a wire does: datagrams on it queue for the
-    /// same rate. What is already on its way arrives as the old link said.
+    /// All datagrams of the rule share the link, its queue and its rate. Datagrams already in
+    /// flight keep the arrival times of the old link.
     pub fn set(&self, ends: impl Into<Ends>, link: impl LinkModel + 'static) {
         self.lock().insert(ends.into(), Box::new(link));
     }
@@ -54,7 +53,7 @@ impl Rules {
         candidates(local, remote).any(|ends| links.contains_key(&ends))
     }
 
-    /// Asks the link for `local` and `remote`; false where no rule names them.
+    /// Sends through the link for `local` and `remote`. Returns false if no rule matches.
     pub(super) fn send(
         &self,
         (local, remote): (Option<IpAddr>, SocketAddr),
@@ -72,7 +71,7 @@ impl Rules {
         true
     }
 
-    /// A panic of a model in another thread leaves rules that are still rules.
+    /// Ignores poisoning: a model that panics does not invalidate the rules.
     fn lock(&self) -> MutexGuard<'_, Links> {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -84,17 +83,17 @@ impl fmt::Debug for Rules {
     }
 }
 
-/// Both ends of what a rule names.
+/// The addresses that a rule matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ends {
-    /// Our address; `None` for any.
+    /// Local address; `None` matches any.
     pub local: Option<IpAddr>,
-    /// The other side: where outbound datagrams go, where inbound ones come from.
+    /// Remote address: destination of outbound datagrams, source of inbound ones.
     pub remote: Remote,
 }
 
 impl From<Remote> for Ends {
-    /// From any address of ours.
+    /// Any local address.
     fn from(remote: Remote) -> Self {
         Self {
             local: None,
@@ -104,23 +103,23 @@ impl From<Remote> for Ends {
 }
 
 impl From<SocketAddr> for Ends {
-    /// From any address of ours.
+    /// Any local address.
     fn from(remote: SocketAddr) -> Self {
         Remote::Address(remote).into()
     }
 }
 
 impl From<IpAddr> for Ends {
-    /// From any address of ours.
+    /// Any local address.
     fn from(remote: IpAddr) -> Self {
         Remote::Host(remote).into()
     }
 }
 
-/// The other side of what a rule names.
+/// The remote addresses that a rule matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Remote {
-    /// Everyone.
+    /// All addresses.
     Any,
     /// All ports of a host.
     Host(IpAddr),
@@ -128,7 +127,7 @@ pub enum Remote {
     Address(SocketAddr),
 }
 
-/// The rules that could name these ends, the one that says most first.
+/// The rules that could match, the most specific first.
 fn candidates(local: Option<IpAddr>, remote: SocketAddr) -> impl Iterator<Item = Ends> {
     let locals = [local, None].into_iter().skip(usize::from(local.is_none()));
     locals.flat_map(move |local| {

@@ -1,4 +1,4 @@
-//! The heap and the rules, with models that say what they do.
+//! The heap and the rules, with scripted models.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -96,7 +96,7 @@ fn holds_and_releases_as_a_sorted_list_would() {
                     refused += 1;
                 }
             }
-            // Stable: equal times stay in the order of their coming.
+            // A stable sort, so equal times keep their order.
             model.sort_by_key(|&(at, _)| at);
             let now = generator.below(20);
             while let Some((_, bytes)) = conditioner.pop_due(Instant::from_millis(now)) {
@@ -162,7 +162,7 @@ fn a_datagram_whose_rule_has_just_gone_arrives_at_once() {
     assert!(conditioner.pop_due(now).is_some());
 }
 
-/// Delays everything.
+/// Delays every datagram.
 struct Delay(Duration);
 
 impl LinkModel for Delay {
@@ -174,7 +174,7 @@ impl LinkModel for Delay {
     }
 }
 
-/// Delivers each datagram in turn at the listed milliseconds.
+/// Delivers copies of each datagram after the listed milliseconds.
 struct Script(Vec<Vec<u64>>);
 
 impl LinkModel for Script {
@@ -186,7 +186,7 @@ impl LinkModel for Script {
     }
 }
 
-/// Cuts the second half off.
+/// Truncates each datagram to half.
 struct Halve;
 
 impl LinkModel for Halve {
@@ -202,7 +202,7 @@ fn ruled(link: impl LinkModel + 'static) -> Conditioner {
     Conditioner::new(rules)
 }
 
-/// Milliseconds after which a datagram arrives.
+/// Returns the delay of a datagram, ms.
 fn arrival(conditioner: &mut Conditioner, envelope: Envelope) -> u64 {
     conditioner.take(Instant::ZERO, envelope, &[0], &Ledger::default());
     let at = conditioner.poll_timeout().unwrap();

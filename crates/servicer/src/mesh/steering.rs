@@ -1,8 +1,8 @@
-//! Dividing what comes to a node's port among its shards.
+//! Steers the datagrams of a node's port to its shards.
 //!
-//! The system runs a program of classic BPF over each datagram that comes to sockets of one port, and gives
-//! it to the socket whose number it returns (socket(7), `SO_ATTACH_REUSEPORT_CBPF`). Offsets in it count from
-//! the payload of UDP, and a datagram shorter than one is the first socket's.
+//! The system runs a classic BPF program on each datagram and delivers it to the socket whose index
+//! the program returns (socket(7), `SO_ATTACH_REUSEPORT_CBPF`). Offsets count from the UDP payload.
+//! If a datagram is too short for an offset, the first socket receives it.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU8;
@@ -11,17 +11,17 @@ use relay_mesh::shard::{STEERING, STEERING_SHIFT, ShardId};
 
 use crate::udp::{BindCause, BindError, SocketConfig, UdpSocket};
 
-/// Binds a socket for each shard of a node to one port, the node's own first; port 0 lets the system choose
-/// it. The system gives each what belongs to its shard, so that nothing is left to be passed on; several
-/// datagrams that it took for one on the way (GRO) may be the exception.
+/// Binds a socket for each shard of a node to one port. The node's own socket is first. With port
+/// 0, the system chooses the port. Each socket receives the datagrams of its shard, so none needs
+/// to be forwarded, except perhaps datagrams that the system merged (GRO).
 ///
-/// One socket has its port alone, as by [`UdpSocket::bind`]. Several are bound where nobody has the port a
-/// moment before, so that a second node at it is refused as ever.
+/// A single socket has its port exclusively, as with [`UdpSocket::bind`]. Several sockets are bound
+/// only after an exclusive bind to the port has succeeded, so a second node on the port fails.
 ///
 /// # Errors
 ///
-/// As for [`UdpSocket::bind_shards`]; [`BindCause::NotShared`] too for more than 8, and where the system divides
-/// a port but not by such a program.
+/// As for [`UdpSocket::bind_shards`]. Also [`BindCause::NotShared`] for more than 8 shards, or if
+/// the system cannot steer by a BPF program.
 pub fn bind_shards(
     address: SocketAddr,
     config: &SocketConfig,
@@ -37,7 +37,7 @@ pub fn bind_shards(
     if count.get() > ShardId::COUNT_MAX {
         return Err(refused(address));
     }
-    // Sockets that share a port would share it with those of a node that runs already.
+    // Otherwise the sockets could share the port with those of a running node.
     let alone = UdpSocket::bind(address, config)?;
     let address = alone.local_address();
     drop(alone);
@@ -48,10 +48,10 @@ pub fn bind_shards(
     Ok(sockets)
 }
 
-/// The system does not divide ports by a program.
+/// The system cannot steer by a BPF program.
 struct NotDivided;
 
-/// Has the system divide a port by `program`; it holds for all sockets of the port.
+/// Attaches `program` to the port. It applies to all sockets of the port.
 #[cfg(all(target_os = "linux", has_linux_calls))]
 fn divide(socket: &UdpSocket, program: &[Step]) -> Result<(), NotDivided> {
     use nix::libc::{sock_filter, sock_fprog};
@@ -82,9 +82,9 @@ fn divide(_: &UdpSocket, _: &[Step]) -> Result<(), NotDivided> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Step {
     code: u16,
-    /// Instructions to skip where a comparison holds.
+    /// Instructions to skip if the comparison holds.
     if_true: u8,
-    /// And where it does not.
+    /// Instructions to skip if it does not.
     if_false: u8,
     operand: u32,
 }
@@ -100,14 +100,14 @@ impl Step {
     }
 }
 
-/// The program for `count` sockets: whatever names no shard among them is the first one's.
+/// The program for `count` sockets. The first socket receives datagrams without a valid shard.
 fn program(count: NonZeroU8) -> Vec<Step> {
     let mut steps = Vec::new();
     for rule in STEERING {
         steps.extend([
             Step::new(LOAD_BYTE, 0),
             Step {
-                // On with the next rule where it is another's.
+                // If it does not match, skip to the next rule.
                 if_false: RULE_LEN,
                 ..Step::new(JUMP_IF_EQUAL, rule.first.into())
             },
@@ -125,7 +125,7 @@ fn program(count: NonZeroU8) -> Vec<Step> {
     steps
 }
 
-/// Instructions of a rule behind its comparison.
+/// Instructions of a rule after its comparison.
 const RULE_LEN: u8 = 5;
 
 // Linux, include/uapi/linux/bpf_common.h and filter.h.

@@ -1,4 +1,4 @@
-//! A hub's store as a storage.
+//! [`Storage`] for a hub's store.
 
 use hub::Store;
 use hub::log::SegmentFile;
@@ -6,7 +6,7 @@ use wire::CommandId;
 
 use super::Storage;
 
-/// One `Store` does all commands of a batch and syncs once.
+/// Executes all commands of a batch with one sync.
 impl<F: SegmentFile> Storage for Store<F> {
     type Job = (CommandId, hub::Command);
     type Outcome = (CommandId, hub::Outcome);

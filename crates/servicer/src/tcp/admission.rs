@@ -1,19 +1,19 @@
-//! Whom a listener lets in.
+//! Which peers a listener admits.
 
 use std::collections::BTreeSet;
 
 use wire::{NodeId, PeerIdentity};
 
-/// Whom a listener lets in. Whoever else dials learns so in the handshake, and the machine never
-/// hears of it.
+/// Which peers a listener admits. All others are rejected in the TLS handshake, and the machine
+/// does not see them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Admission {
-    /// Whoever comes, with or without a key to prove.
+    /// All peers, with or without an identity key.
     Anyone,
-    /// Whoever proves a key; the machine decides the rest.
+    /// All peers that prove an identity key. The machine may reject them later.
     AnyNode,
-    /// Only these.
+    /// Only these nodes.
     Only(BTreeSet<NodeId>),
 }
 

@@ -1,4 +1,4 @@
-//! What an application does with a stream machine.
+//! The application of a stream machine.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -10,16 +10,17 @@ use wire::{CommandId, ConnectionId, Instant, NodeId, StreamMachine};
 use super::authorities::{CertificateFault, Host};
 use super::passage::OpenConnection;
 
-/// The side of a stream machine that is no protocol: what others ask of it, and what it tells.
+/// The application of a stream machine: applies requests and handles the machine's events and
+/// commands.
 ///
-/// All methods run on the driver's thread between two waits, and none may block. After each of
-/// them the driver drains the machine again. `now` never goes back.
+/// All methods run on the driver's thread and must not block. After each call the driver drains the
+/// machine again. `now` never decreases.
 pub trait StreamApplication<M: StreamMachine> {
-    /// What other threads ask by [`StreamRequests`](super::StreamRequests), completions of
-    /// commands included.
+    /// Requests of other threads, sent by [`StreamRequests`](super::StreamRequests). They include
+    /// command completions.
     type Request;
 
-    /// Takes one request; `Break` ends the driver after a last drain.
+    /// Applies one request. `Break` ends the driver after a last drain.
     fn apply_request(
         &mut self,
         now: Instant,
@@ -27,12 +28,14 @@ pub trait StreamApplication<M: StreamMachine> {
         request: Self::Request,
     ) -> ControlFlow<()>;
 
-    /// Takes one event of the machine.
+    /// Handles one event of the machine.
     fn on_event(&mut self, now: Instant, machine: &mut M, event: M::Event);
 
-    /// Takes one command of the machine. Where it means a dial, it is returned as such: the driver
-    /// dials and answers by [`on_dialled`](Self::on_dialled), once. The outcome of all others goes
-    /// to [`handle_completed`](StreamMachine::handle_completed), now or by a later request.
+    /// Handles one command of the machine.
+    ///
+    /// If the command asks for a dial, return it: the driver dials and calls
+    /// [`on_dialled`](Self::on_dialled) once. The outcome of any other command must reach
+    /// [`handle_completed`](StreamMachine::handle_completed), now or with a later request.
     fn on_command(
         &mut self,
         now: Instant,
@@ -41,10 +44,10 @@ pub trait StreamApplication<M: StreamMachine> {
         command: M::Command,
     ) -> Option<Dial>;
 
-    /// Takes the end of a dial, to be made an outcome for
+    /// Handles the result of a dial, which the application converts into an outcome for
     /// [`handle_completed`](StreamMachine::handle_completed).
     ///
-    /// Where it went well, [`handle_opened`](StreamMachine::handle_opened) has been called.
+    /// If the dial succeeded, [`handle_opened`](StreamMachine::handle_opened) was called before.
     fn on_dialled(
         &mut self,
         now: Instant,
@@ -53,63 +56,64 @@ pub trait StreamApplication<M: StreamMachine> {
         result: Result<ConnectionId, DialError>,
     );
 
-    /// Takes notice of a node that a listener has turned away, since it is not one of
-    /// [`Admission::Only`](super::Admission::Only). It claims to be `claimed`, and has proved nothing: anybody may
-    /// have this called as often as handshakes are begun. Nothing is done by default.
+    /// Called when a listener rejects a node that is not in
+    /// [`Admission::Only`](super::Admission::Only). `claimed` is unproved: anyone can cause these
+    /// calls, once per handshake. Does nothing by default.
     fn on_stranger(&mut self, _now: Instant, _machine: &mut M, _claimed: NodeId) {}
 
-    /// Returns whether the machine may be given more records of `connection`; always by default.
+    /// Returns whether the machine can take more records of `connection`; by default always.
     ///
-    /// While not, nothing is read from it, so that its other end has to wait; no time runs against
-    /// it. Asked again in each turn. A system call's worth of records, up to 64 KiB, may come
-    /// after it turned false.
+    /// While false, the driver reads nothing from the connection, which pushes back on the peer,
+    /// and suspends its receive deadlines. Called in each turn. Up to 64 KiB of records, one system
+    /// call's worth, may still arrive after it became false.
     fn may_receive(&self, _machine: &M, _connection: ConnectionId) -> bool {
         true
     }
 
-    /// Returns whether requests shall stay in their queue, because what was asked before is not
-    /// done yet; never by default. Asked before each request, and after each drain.
+    /// Returns whether requests must stay queued because earlier ones are still in progress; by
+    /// default never. Called before each request and after each drain.
     fn is_busy(&self, _machine: &M) -> bool {
         false
     }
 
-    /// Returns an open connection for the driver to serve; none by default. Asked after each request
-    /// until there is none.
+    /// Returns an open connection for the driver to serve; by default none. Called after each
+    /// request until it returns `None`.
     ///
-    /// To the machine it is opened anew: [`handle_opened`](StreamMachine::handle_opened) with an id
-    /// of this driver follows at once. Where the driver has no place for it, its end follows, too.
+    /// [`handle_opened`](StreamMachine::handle_opened) follows at once with a new id of this
+    /// driver. If the driver's limits are reached, the connection's close follows too.
     fn poll_arrival(&mut self, _machine: &mut M) -> Option<OpenConnection> {
         None
     }
 
-    /// Returns a connection that this driver shall give up, for another to serve; none by default.
-    /// Asked in each drain until there is none.
+    /// Returns a connection that this driver hands over to another; by default none. Called in each
+    /// drain until it returns `None`.
     ///
-    /// To the machine it is then closed, for a local cause; [`on_departed`](Self::on_departed)
-    /// follows, unless the connection is not there.
+    /// The machine sees the connection close with a local cause. [`on_departed`](Self::on_departed)
+    /// follows if the connection exists.
     fn poll_departure(&mut self, _machine: &mut M) -> Option<ConnectionId> {
         None
     }
 
-    /// Takes the connection that [`poll_departure`](Self::poll_departure) asked for. Dropping it, as
-    /// by default, closes it.
+    /// Takes the connection of [`poll_departure`](Self::poll_departure). Dropping it, the default,
+    /// closes it.
     fn on_departed(&mut self, _now: Instant, _machine: &mut M, _connection: OpenConnection) {}
 
-    /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed; never by default.
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is next due; by default never.
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
 
-    /// Runs what is due at `now`; then [`poll_timeout`](Self::poll_timeout) is later than `now` or
-    /// `None`.
+    /// Handles timeouts due at `now`. Afterwards [`poll_timeout`](Self::poll_timeout) must return a
+    /// later time or `None`.
     fn handle_timeout(&mut self, _now: Instant, _machine: &mut M) {}
 
-    /// Begins an orderly end: tell the peers. Called once. When [`is_drained`](Self::is_drained)
-    /// and all is written, the driver closes what is open and ends; at `deadline` in any case.
+    /// Begins the shutdown, for example by notifying peers. Called once. The driver closes all
+    /// connections and ends when [`is_drained`](Self::is_drained) returns true and all data is
+    /// written, or at `deadline`.
     fn begin_shutdown(&mut self, _now: Instant, _machine: &mut M, _deadline: Instant) {}
 
-    /// Returns whether nothing is left to do after
-    /// [`begin_shutdown`](Self::begin_shutdown); at once by default.
+    /// Returns whether no work is left after [`begin_shutdown`](Self::begin_shutdown); by default
+    /// at once.
     fn is_drained(&self, _machine: &M) -> bool {
         true
     }
@@ -118,18 +122,19 @@ pub trait StreamApplication<M: StreamMachine> {
 /// A connection to open.
 #[derive(Clone, Debug)]
 pub struct Dial {
-    /// Where to. A name is looked up by whoever may block.
+    /// Destination. The caller resolves names, since that may block.
     pub address: SocketAddr,
-    /// Who shall be there; anyone else is refused.
+    /// The expected peer. Any other peer is rejected.
     pub peer: DialPeer,
 }
 
-/// Who shall be at the other end of a dial.
+/// The expected peer of a dial.
 #[derive(Clone, Debug)]
 pub enum DialPeer {
-    /// The holder of an identity key, which is proved raw. Proves ours to it, where there is one.
+    /// The holder of an identity key, proved as a raw public key. The dial proves this end's
+    /// identity to it, if there is one.
     Node(NodeId),
-    /// A host with a certificate for its name. It is proved nothing, and learns nobody's name.
+    /// A host with a certificate for its name. This end stays anonymous.
     Host(Host),
 }
 
@@ -145,33 +150,33 @@ impl From<Host> for DialPeer {
     }
 }
 
-/// Why a dial came to nothing.
+/// Why a dial failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DialError {
-    /// There are as many connections as allowed, or the system gave no socket.
+    /// The connection limit is reached, or the system has no socket left.
     Full,
-    /// Nobody answers at the address.
+    /// The address is unreachable.
     Unreachable(ErrorKind),
-    /// It took longer than [`handshake_timeout`](super::StreamConfig::handshake_timeout).
+    /// The dial took longer than [`handshake_timeout`](super::StreamConfig::handshake_timeout).
     TimedOut,
-    /// Another node is there, or somebody in between.
+    /// The peer is another node.
     WrongNode {
-        /// Who should be there.
+        /// The expected node.
         expected: NodeId,
-        /// Who proved to be, or claimed so.
+        /// The node that the peer proved or claimed to be.
         found: NodeId,
     },
-    /// A host is there whose certificate is not believed.
+    /// The host's certificate is not valid.
     Certificate(CertificateFault),
-    /// The other end refused the handshake: it does not let this node in, speaks another protocol,
-    /// or is a node where a host was dialled, or the other way round.
+    /// The peer rejected the handshake: it does not admit this node, it speaks another protocol, or
+    /// it is a node and a host was dialled, or the reverse.
     Refused,
-    /// The other end left during the handshake.
+    /// The peer closed the connection during the handshake.
     Gone,
-    /// What answers does not speak this TLS, or its proof is bad.
+    /// The peer does not speak this TLS, or its proof is invalid.
     Malformed,
-    /// The servicer shuts down.
+    /// The servicer is shutting down.
     Ended,
 }
 

@@ -1,4 +1,4 @@
-//! Whose word is taken for a host's name.
+//! Certificate authorities that dials trust.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,25 +11,26 @@ use rustls::{CertificateError, ClientConfig, RootCertStore, version};
 use super::tls;
 use crate::Clock;
 
-/// Certificate authorities whose word is taken for the name of a host. Clones share them.
+/// Certificate authorities that are trusted for host names. Clones share them.
 ///
-/// Several may be trusted at once: so one follows another, by a time in which both are.
+/// Several can be trusted at once, for example during the change from one to the next.
 ///
-/// A chain is checked when it is shown: its signatures up to one of these (RFC 5280, section 6), its
-/// span by the wall clock, that it is for a server, and the name (RFC 6125; the common name is not
-/// looked at). Whether a certificate has been revoked is not asked. However long a chain, at most
-/// 100 signatures are checked.
+/// A chain is checked in each handshake: its signatures up to a trusted authority (RFC 5280,
+/// section 6), its validity period by the wall clock, that it is for a server, and the name (RFC
+/// 6125; the common name is ignored). Revocation is not checked. At most 100 signatures are checked
+/// for a chain of any length.
 #[derive(Clone)]
 pub struct Authorities {
     config: Arc<ClientConfig>,
 }
 
 impl Authorities {
-    /// Trusts the certificates in `pem`, and no others; sections that are none are skipped.
+    /// Trusts the certificates in `pem` and no others. Sections that are no certificates are
+    /// skipped.
     ///
     /// # Errors
     ///
-    /// [`AuthoritiesError`] where there is none, or one that cannot be read.
+    /// [`AuthoritiesError`] if there is no certificate, or one is malformed.
     pub fn from_pem(pem: &str) -> Result<Self, AuthoritiesError> {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
@@ -53,12 +54,11 @@ impl Authorities {
         })
     }
 
-    /// Returns the host of this name, a DNS name or an IP address, if one of these authorities says
-    /// so.
+    /// Returns the host of this DNS name or IP address, to be verified against these authorities.
     ///
     /// # Errors
     ///
-    /// [`BadHostName`] where it is neither.
+    /// [`BadHostName`] if `name` is neither.
     pub fn host(&self, name: &str) -> Result<Host, BadHostName> {
         let name = ServerName::try_from(name.to_owned()).map_err(|_| BadHostName)?;
         Ok(Host {
@@ -74,8 +74,7 @@ impl fmt::Debug for Authorities {
     }
 }
 
-/// A host to dial, known by its name and by whose word is taken for that; from
-/// [`Authorities::host`].
+/// A host to dial: its name and the authorities trusted for it. From [`Authorities::host`].
 #[derive(Clone)]
 pub struct Host {
     pub(super) name: ServerName<'static>,
@@ -90,13 +89,13 @@ impl fmt::Debug for Host {
     }
 }
 
-/// Why there are no authorities to trust.
+/// Why authorities cannot be loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AuthoritiesError {
-    /// There is no certificate in the text.
+    /// The text holds no certificate.
     NoCertificate,
-    /// One cannot be read.
+    /// A certificate is malformed.
     BadCertificate,
 }
 
@@ -111,7 +110,7 @@ impl fmt::Display for AuthoritiesError {
 
 impl std::error::Error for AuthoritiesError {}
 
-/// What should be the name of a host is neither a DNS name nor an IP address.
+/// A host name is neither a DNS name nor an IP address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadHostName;
 
@@ -123,25 +122,25 @@ impl fmt::Display for BadHostName {
 
 impl std::error::Error for BadHostName {}
 
-/// Why the certificate of a host that was dialled is not believed.
+/// Why a host's certificate was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CertificateFault {
-    /// Its time, or that of one above it, is over by the clock here.
+    /// It, or one above it in the chain, has expired by the local clock.
     Expired,
-    /// Its time, or that of one above it, has not come by the clock here.
+    /// It, or one above it in the chain, is not valid yet by the local clock.
     NotYetValid,
     /// It is for another name.
     OtherName,
-    /// It does not lead to an authority that is trusted.
+    /// The chain does not end in a trusted authority.
     UnknownAuthority,
-    /// It is for something other than a server, a signature in the chain or of the handshake is not
-    /// good, or it cannot be read.
+    /// It is not for a server, it is malformed, or a signature of the chain or of the handshake is
+    /// invalid.
     Unfit,
 }
 
 impl CertificateFault {
-    /// What `error` says, in words that do not change with the library.
+    /// Maps an error of rustls to one that does not change with the library.
     pub(super) const fn of(error: &CertificateError) -> Self {
         use CertificateError as E;
         if matches!(error, E::Expired | E::ExpiredContext { .. }) {
@@ -170,7 +169,7 @@ impl fmt::Display for CertificateFault {
     }
 }
 
-/// The wall clock of this process, as the library wants it.
+/// The wall clock of this process, for rustls.
 #[derive(Debug)]
 struct WallClock;
 

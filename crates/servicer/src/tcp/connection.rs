@@ -1,4 +1,4 @@
-//! One TCP connection: its socket, its TLS, its records, and what it may still wait for.
+//! One TCP connection: its socket, TLS session, records and deadlines.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::Shutdown;
@@ -23,85 +23,85 @@ pub(super) struct Connection {
     pub(super) stage: Stage,
     pub(super) reader: RecordReader,
     writer: RecordWriter,
-    /// Bytes of `writer` that are encrypted and not wholly written.
+    /// Bytes of `writer` that are encrypted but not completely written.
     encrypted: usize,
-    /// Bytes of records that the machine may still write.
+    /// Bytes of records that the machine may write.
     credit: usize,
     pub(super) is_ready: Readiness,
-    /// Whether it waits in the list of those to be flushed.
+    /// Whether it is in the list of connections to flush.
     pub(super) is_dirty: bool,
     pub(super) patience: Patience,
-    /// Its place in the limits of the driver that accepted it, where another serves it.
+    /// Its slot in the limits of the driver that accepted it, if another driver serves it.
     pub(super) lent: Option<LentPlace>,
 }
 
-/// What the system has said about a socket and not taken back.
+/// Readiness of a socket, as last reported by the system.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Readiness {
-    /// It may hold something to read.
+    /// The socket may be readable.
     pub(super) read: bool,
-    /// It may take something to write.
+    /// The socket may be writable.
     pub(super) write: bool,
 }
 
-/// Who made a connection.
+/// Which end opened a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
-    /// The other end.
+    /// The peer.
     Accepted(SourceKey),
-    /// We did, as this command asked.
+    /// This end, for this command.
     Dialled(CommandId, Expected),
 }
 
-/// Who shall be at the end that was dialled.
+/// The expected peer of a dial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
     /// This node.
     Node(NodeId),
-    /// The host of the name that TLS was given.
+    /// The host whose name TLS was given.
     Host,
 }
 
-/// How far a connection is.
+/// Stage of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// TCP is not through.
+    /// TCP is connecting.
     Connecting,
-    /// TLS is not through, or the end that accepts has not said that it is.
+    /// TLS is in its handshake, or the accepter's empty first record has not arrived.
     Handshaking,
-    /// The machine knows it by this id.
+    /// Open; the machine knows it by this id.
     Open(ConnectionId),
-    /// The machine is done with it; what waits is still written.
+    /// Closed by the machine; buffered data is still being written.
     Closing,
-    /// All is written; the other end's farewell is awaited, lest unread bytes cause a reset that
-    /// overtakes what was written.
+    /// All data is written. The driver waits for the peer to close, because unread bytes could
+    /// cause a reset that discards the data.
     Lingering,
 }
 
-/// Why a connection is over.
+/// Why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// The other end closed in order.
+    /// The peer closed the connection in order.
     Finished,
-    /// The other end is gone without a farewell.
+    /// The peer left without a TLS close.
     Reset,
-    /// Nobody was reached.
+    /// The peer was unreachable.
     Unreachable(ErrorKind),
-    /// The key at the other end is not one to let pass.
+    /// The peer's key is not the expected one or is not admitted.
     Stranger(NodeId),
-    /// The certificate of the host that was dialled is not believed.
+    /// The host's certificate was rejected.
     Certificate(CertificateFault),
-    /// No key, no key of the right kind, or a bad proof.
+    /// No key, a key of the wrong kind, or an invalid proof.
     BadProof,
-    /// The other end said no.
+    /// The peer rejected the handshake.
     Refused,
-    /// TLS is broken.
+    /// The peer broke the TLS protocol.
     Tls,
     /// A record is too long.
     TooLong,
-    /// A deadline has passed.
+    /// A deadline passed.
     Late(Deadline),
-    /// The machine wrote more than it may.
+    /// The machine exceeded its credit.
     Overrun,
 }
 
@@ -132,7 +132,7 @@ impl Connection {
         }
     }
 
-    /// Takes the limits of a driver that did not open it, and forgets what the last one's wait said.
+    /// Applies the limits of a new driver, and forgets the readiness seen by the last one.
     pub(super) fn adapt(&mut self, config: &StreamConfig) {
         self.reader.set_len_max(config.record_bytes_max);
         self.credit = config.credit();
@@ -145,7 +145,7 @@ impl Connection {
         self.patience.restart(now);
     }
 
-    /// Returns whether TCP is through by now; an error where it never will be.
+    /// Returns whether TCP is connected, or an error if the connect failed.
     pub(super) fn is_connected(&self) -> Result<bool, Fault> {
         let unreachable = |error: io::Error| Fault::Unreachable(error.kind());
         if let Some(error) = self.io.take_error().map_err(unreachable)? {
@@ -158,7 +158,7 @@ impl Connection {
         }
     }
 
-    /// Reads what the socket has, up to the length of `buffer`; `None` where it has nothing.
+    /// Reads from the socket up to the length of `buffer`. Returns `None` if no data is available.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, Fault> {
         loop {
             return match self.io.read(buffer) {
@@ -174,16 +174,16 @@ impl Connection {
         }
     }
 
-    /// Gives TLS some of `bytes`, which came from the socket.
+    /// Gives TLS some of `bytes`, received from the socket.
     pub(super) fn decrypt(&mut self, bytes: &mut &[u8]) -> Result<(), Fault> {
-        // A reader of bytes does not fail, and what it gave before has been taken out.
+        // Reading from a slice cannot fail, and earlier plaintext was taken out.
         if self.tls.read_tls(bytes).is_err() {
             return Err(Fault::Tls);
         }
         match self.tls.process_new_packets() {
             Ok(_) => Ok(()),
             Err(error) => {
-                // The alert that says why, if it gets out.
+                // Send the alert, if the socket takes it.
                 self.write_tls().ok();
                 tracing::debug!(%error, "TLS failed");
                 Err(self.fault(&error))
@@ -191,7 +191,7 @@ impl Connection {
         }
     }
 
-    /// Takes some plaintext; none is left at 0.
+    /// Takes plaintext. Returns 0 if none is left.
     pub(super) fn plaintext(&mut self, buffer: &mut [u8]) -> Result<usize, Fault> {
         match self.tls.reader().read(buffer) {
             Ok(0) if buffer.is_empty() => Ok(0),
@@ -202,7 +202,7 @@ impl Connection {
         }
     }
 
-    /// Returns who is at the other end once TLS is through; `None` before.
+    /// Returns the peer's identity after the TLS handshake; `None` before.
     pub(super) fn peer(&self) -> Result<Option<PeerIdentity>, Fault> {
         if self.tls.is_handshaking() {
             return Ok(None);
@@ -210,7 +210,7 @@ impl Connection {
         tls::peer(&self.tls, self.side).map(Some).ok_or(Fault::Tls)
     }
 
-    /// Takes a record of the machine.
+    /// Queues a record of the machine.
     pub(super) fn push(&mut self, record: &[u8]) -> Result<(), Fault> {
         self.credit = self
             .credit
@@ -219,8 +219,7 @@ impl Connection {
         self.writer.push(record).map_err(|_| Fault::Overrun)
     }
 
-    /// Writes what waits, as far as the socket takes it; returns the bytes of records that went
-    /// out.
+    /// Writes queued data as far as the socket takes it. Returns the bytes of records written.
     pub(super) fn flush(&mut self, now: Instant) -> Result<usize, Fault> {
         if self.stage == Stage::Connecting {
             return Ok(0);
@@ -250,25 +249,25 @@ impl Connection {
         Ok(gone)
     }
 
-    /// Returns whether nothing waits to be written.
+    /// Returns whether no data is queued.
     pub(super) fn is_flushed(&self) -> bool {
         self.writer.waiting().is_empty() && !self.tls.wants_write()
     }
 
-    /// Says that nothing more will come, once nothing waits.
+    /// Sends the TLS close. No data may be queued.
     pub(super) fn finish(&mut self) {
         self.tls.send_close_notify();
-        // What the socket does not take now is lost, and nothing but the farewell is in it.
+        // If the socket does not take it now, only the TLS close is lost.
         self.write_tls().ok();
         drop(self.io.shutdown(Shutdown::Write));
     }
 
-    /// Returns whether records may be encrypted.
+    /// Returns whether TLS can encrypt records.
     fn is_shaken(&self) -> bool {
         !self.tls.is_handshaking()
     }
 
-    /// What an error of TLS says about the other end.
+    /// Maps a TLS error to the fault of the connection.
     fn fault(&self, error: &TlsError) -> Fault {
         if let Some(found) = tls::stranger(error) {
             return Fault::Stranger(found);
@@ -305,10 +304,10 @@ impl Connection {
     }
 }
 
-/// Plaintext that is encrypted before a system call, bytes: four records of TLS.
+/// Plaintext encrypted per system call, bytes: four TLS records.
 const CHUNK: usize = 64 << 10;
 
-/// Whether a socket's lack of a peer means that it is still connecting.
+/// Returns whether an error of `peer_addr` means that the socket is still connecting.
 fn is_not_yet(error: &io::Error) -> bool {
     error.kind() == ErrorKind::NotConnected || error.kind() == ErrorKind::InvalidInput
 }

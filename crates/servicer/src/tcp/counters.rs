@@ -1,24 +1,23 @@
-//! What a stream driver has done, readable from any thread without a lock.
+//! Counters of a stream driver, which any thread reads without a lock.
 
 use std::fmt;
 
 use crate::count::counters;
 
 counters! {
-    /// What a stream driver has done so far.
+    /// The counters of a stream driver.
     ///
-    /// Every connection ends up in one place: `accepted` and `dialled` together are the sum of
-    /// all `refused_*`, all `failed_*`, `opened` and the handshakes that run; `opened` and
-    /// `taken_over` together are the sum of all `closed_*`, `handed_over` and the connections that
-    /// are open.
+    /// Each connection is counted exactly once per stage. `accepted` plus `dialled` equals the sum
+    /// of all `refused_*`, all `failed_*`, `opened` and the running handshakes. `opened` plus
+    /// `taken_over` equals the sum of all `closed_*`, `handed_over` and the open connections.
     StreamCounters,
-    /// The counters of a running driver, which alone adds to most of them.
+    /// The counters of a running driver, which is the only writer of most of them.
     StreamLedger,
-    /// Turns of the loop. A driver at rest makes none.
+    /// Turns of the loop. An idle driver makes none.
     turns,
     /// Requests applied.
     requests,
-    /// Requests handed back because the queue was full.
+    /// Requests rejected because the queue was full.
     requests_refused,
     /// Calls of the machine's `handle_timeout`.
     timeouts,
@@ -26,78 +25,77 @@ counters! {
     events,
     /// Commands given to the application.
     commands,
-    /// Times that a timer was still due after it had run; a fault of the machine or the
-    /// application.
+    /// Times that a timer was still due after it had run, a bug of the machine or the application.
     stuck_timers,
-    /// Connections that others made.
+    /// Connections accepted.
     accepted,
-    /// Connections that were dialled.
+    /// Connections dialled.
     dialled,
-    /// Dials not begun: there are as many connections as allowed, or the system gave no socket.
+    /// Dials not begun: the connection limit was reached, or the system had no socket left.
     dials_refused,
-    /// Failed accepts, such as for want of a descriptor.
+    /// Failed accepts, for example for lack of descriptors.
     accept_errors,
-    /// Closed at once: as many connections as allowed.
+    /// Closed at once: the connection limit was reached.
     refused_full,
-    /// Closed at once: as many handshakes as allowed, and no source has more than this one.
+    /// Closed at once: the handshake limit was reached, and no source had more handshakes than this
+    /// one.
     refused_handshakes,
-    /// Closed at once: as many connections or handshakes of one source as allowed.
+    /// Closed at once: the source's limit of connections or handshakes was reached.
     refused_source,
-    /// Closed in the handshake: what came is not the TLS that is spoken here.
+    /// Closed in the handshake: the peer did not speak this TLS.
     failed_tls,
-    /// Closed in the handshake: the wrong key, one that is not let in, none, a bad proof, or the
-    /// certificate of a host that is not believed.
+    /// Closed in the handshake: the key was wrong, not admitted or missing, the proof was invalid,
+    /// or the host's certificate was rejected.
     failed_identity,
-    /// Closed in the handshake: the other end refused it.
+    /// Closed in the handshake: the peer rejected it.
     failed_refused,
-    /// Closed in the handshake: it took too long.
+    /// Closed in the handshake: it timed out.
     failed_timeout,
-    /// Closed in the handshake: as many ran as allowed, its source had the most of them, and one of
-    /// another source came.
+    /// Closed in the handshake: evicted for a new connection. The oldest handshake of its own
+    /// source or of the source with the most handshakes is evicted.
     failed_crowded,
-    /// Closed in the handshake: the other end left.
+    /// Closed in the handshake: the peer left.
     failed_gone,
-    /// Dials that reached nobody.
+    /// Dials to unreachable addresses.
     failed_unreachable,
-    /// Dropped in the handshake: the servicer shuts down.
+    /// Dropped in the handshake: the servicer shut down.
     failed_shutdown,
-    /// Connections whose handshake ended well.
+    /// Connections whose handshake succeeded.
     opened,
-    /// Open connections taken from another driver.
+    /// Open connections taken over from another driver.
     taken_over,
-    /// Open connections given to another driver.
+    /// Open connections handed over to another driver.
     handed_over,
-    /// Closed in order by the other end.
+    /// Closed in order by the peer.
     closed_finished,
-    /// Closed by the machine, or by the shutdown.
+    /// Closed by the machine or by the shutdown.
     closed_local,
-    /// The other end is gone without a farewell: reset, or the end of the stream.
+    /// The peer left without a TLS close: a reset, or the end of the stream.
     closed_reset,
-    /// What came does not decrypt, or breaks TLS in another way.
+    /// Received data did not decrypt or broke TLS in another way.
     closed_tls,
-    /// A record longer than allowed was announced.
+    /// The peer announced a record longer than the limit.
     closed_too_long,
-    /// A record took too long from its first byte to its last.
+    /// A record took too long to arrive (`record_timeout`).
     closed_slow,
-    /// Nothing came for too long.
+    /// No data arrived for too long (`idle_timeout`).
     closed_idle,
-    /// Nothing of what waits was taken for too long.
+    /// The peer took no data for too long (`stall_timeout`).
     closed_stalled,
-    /// The machine wrote more than its credit, or a record that four bytes cannot measure; a fault
-    /// of the machine.
+    /// The machine exceeded its credit, or wrote a record too long for a 4-byte length; a bug of
+    /// the machine.
     closed_overrun,
     /// Records given to the machine.
     records_in,
-    /// Bytes in them.
+    /// Bytes of those records.
     bytes_in,
     /// Records taken from the machine.
     records_out,
-    /// Bytes in them.
+    /// Bytes of those records.
     bytes_out,
-    /// Records taken from the machine for connections that are not open, and dropped; a fault of
-    /// the machine.
+    /// Records for connections that are not open, dropped; a bug of the machine.
     dropped_out_closed,
-    /// Times that a socket would take no more of what waits.
+    /// Times that a socket took no more data.
     writes_blocked,
 }
 

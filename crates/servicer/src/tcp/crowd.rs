@@ -1,4 +1,4 @@
-//! How many connections each source has, and who makes room when all places are taken.
+//! Per-source connection limits and handshake eviction.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,30 +11,31 @@ use super::table::{Key, NoPlace};
 #[derive(Debug, Default)]
 pub(super) struct Crowds {
     by_source: BTreeMap<SourceKey, Crowd>,
-    /// Sources with handshakes that run, those with the most last.
+    /// Sources with running handshakes, the one with the most last.
     by_handshakes: BTreeSet<(usize, SourceKey)>,
-    /// Handshakes that run, all together.
+    /// Number of running handshakes.
     handshakes: usize,
 }
 
-/// What one source has.
+/// The connections of one source.
 #[derive(Debug, Default)]
 struct Crowd {
     connections: usize,
-    /// Handshakes that run, and since when; the oldest first.
+    /// Running handshakes with their start times, the oldest first.
     handshakes: BTreeMap<Key, Instant>,
 }
 
 impl Crowds {
-    /// Judges whether `source` may have one more, and whose handshake is dropped for it, if any.
+    /// Decides whether `source` may have one more connection, and returns the handshake to evict
+    /// for it, if any.
     ///
-    /// Where as many run as may, the oldest of the source that has the most makes room for one that
-    /// has fewer: whoever holds places and says nothing keeps nobody out, and a handshake that is at
-    /// work is through before it is the oldest.
+    /// If the handshake limit is reached, the new connection replaces the oldest handshake of the
+    /// source with the most, if its own source has fewer. An idle attacker therefore cannot block
+    /// other sources, and an active handshake completes before it is the oldest.
     ///
-    /// Within a source they make room for each other: above half of its share, or where it is the one
-    /// that has the most, the oldest gives way once its grace is over. Whoever is silent keeps its
-    /// neighbours behind the same address out for no longer.
+    /// Above half of its share, or if it has the most handshakes, a source replaces its own oldest
+    /// handshake once that has had its grace. An idle peer thus blocks others of its source for at
+    /// most the grace.
     pub(super) fn judge(
         &self,
         now: Instant,
@@ -68,7 +69,7 @@ impl Crowds {
             .ok_or(NoPlace::Handshakes)
     }
 
-    /// Notes a connection whose handshake begins.
+    /// Records a connection whose handshake begins.
     pub(super) fn begin(&mut self, now: Instant, source: SourceKey, key: Key) {
         let crowd = self.by_source.entry(source).or_default();
         crowd.connections = crowd.connections.saturating_add(1);
@@ -81,7 +82,7 @@ impl Crowds {
         }
     }
 
-    /// Notes that a handshake has ended, well or not.
+    /// Records the end of a handshake, successful or not.
     pub(super) fn end_handshake(&mut self, source: SourceKey, key: Key) {
         let Some(crowd) = self.by_source.get_mut(&source) else {
             return;
@@ -97,7 +98,7 @@ impl Crowds {
         }
     }
 
-    /// Notes that a connection is gone.
+    /// Records a closed connection.
     pub(super) fn leave(&mut self, source: SourceKey, key: Key) {
         self.end_handshake(source, key);
         if let Some(crowd) = self.by_source.get_mut(&source) {
@@ -136,19 +137,19 @@ mod tests {
             assert_eq!(crowds.judge(NOW, source, &config), Ok(None));
             crowds.begin(NOW, source, Key(key));
         }
-        // One of two that have four each, and the oldest of it.
+        // Two sources have four each: the oldest of one of them.
         assert_eq!(crowds.judge(NOW, source(9), &config), Ok(Some(Key(1))));
         crowds.leave(source(1), Key(1));
         crowds.begin(NOW, source(9), Key(8));
         assert_eq!(crowds.judge(NOW, source(8), &config), Ok(Some(Key(0))));
-        // Who has as much as the largest gets no more at the cost of others.
+        // A source with as many as the largest evicts none of another source.
         crowds.leave(source(0), Key(0));
         crowds.begin(NOW, source(8), Key(9));
         assert_eq!(
             crowds.judge(NOW, source(0), &config),
             Err(NoPlace::Handshakes)
         );
-        // It may have two where the largest has three.
+        // A second one, while the largest source has three.
         assert_eq!(crowds.judge(NOW, source(9), &config), Ok(Some(Key(3))));
     }
 
@@ -207,11 +208,11 @@ mod tests {
         );
         assert_eq!(crowds.judge(late, source(1), &config), Ok(Some(Key(0))));
         crowds.leave(source(1), Key(0));
-        // The next in age has its grace still.
+        // The next oldest still has its grace.
         assert_eq!(crowds.judge(late, source(1), &config), Ok(None));
         crowds.begin(late, source(1), Key(4));
         assert_eq!(crowds.judge(late, source(1), &config), Err(NoPlace::Source));
-        // Where all places are taken, the largest pays for itself.
+        // At the total limit, the largest source evicts its own.
         for (number, key) in (2..6).zip(5..) {
             crowds.begin(late, source(number), Key(key));
         }

@@ -1,11 +1,11 @@
-//! How many sockets and files the process may have open.
+//! The process's limit of open files.
 
-/// Raises the soft limit of open files to the hard one, and returns what may be open now; `None`
-/// on systems other than Linux, which are left as they are.
+/// Raises the soft limit of open files to the hard limit and returns it. Returns `None` on systems
+/// other than Linux, without effect.
 ///
-/// The soft limit is often 1,024, which is a quarter of
+/// The soft limit is often 1,024, a quarter of
 /// [`StreamConfig::connections_max`](crate::StreamConfig::connections_max). A process that serves
-/// many connections calls this once, as it starts.
+/// many connections calls this once at its start.
 #[must_use]
 pub fn raise_descriptor_limit() -> Option<u64> {
     #[cfg(any(target_os = "android", target_os = "linux"))]

@@ -1,8 +1,8 @@
-//! The loop that joins a stream machine, its application and TCP connections.
+//! The event loop that connects a stream machine, its application and TCP connections.
 //!
-//! One turn reads a bounded amount, applies requests, runs due timers, drains what the machine
-//! wants written or told, and waits. Timers run as of a moment before the sockets were last found
-//! empty: a process that was paused therefore times nobody out whose records were waiting.
+//! One turn reads a bounded amount, applies requests, runs due timers, drains the machine's output
+//! and waits. Timers run with a time shortly before the sockets were last found empty. A process
+//! that was paused therefore does not time out a peer whose records are still queued.
 
 mod door;
 mod intake;
@@ -37,48 +37,49 @@ pub type StreamRequests<R> = crate::request::Requests<R, StreamCounters>;
 
 /// Drives one stream machine on TCP connections, on the thread that calls [`run`](Self::run).
 ///
-/// [`StreamServicer`](super::StreamServicer) gives it a thread of its own.
+/// [`StreamServicer`](super::StreamServicer) runs a driver on its own thread.
 #[derive(Debug)]
 pub struct StreamDriver<M: StreamMachine, A: StreamApplication<M>> {
-    /// First, so that it is dropped first: once the application is gone, requests are refused.
+    /// First field, so it is dropped first: requests are rejected before the application is
+    /// dropped.
     inbox: Inbox<A::Request, StreamLedger>,
     upper: Upper<M, A>,
     door: Door,
     links: Links,
     waiter: Waiter,
     clock: Clock,
-    /// What `poll_outbound` writes to; empty between records.
+    /// Output buffer of `poll_outbound`. Empty between records.
     outbound: Vec<u8>,
     /// When the last turn began; `None` before the first.
     turned_at: Option<Instant>,
-    /// Whether this turn takes more than others, after a pause.
+    /// Whether this turn reads more than others, after a pause.
     is_catching_up: bool,
-    /// When the machine was last told the wall clock.
+    /// When the machine last received the wall-clock time.
     wall_clock_at: Option<Instant>,
     shutdown: Shutdown,
-    /// Whether requests wait for an application that was busy.
+    /// Whether requests stay queued because the application is busy.
     is_held_up: bool,
-    /// What was left when the turn ended.
+    /// The work left at the end of the turn.
     rest: Rest,
 }
 
-/// How far a shutdown is.
+/// Stage of a shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shutdown {
-    /// Nobody has asked for it.
+    /// No shutdown was requested.
     No,
-    /// The application knows.
+    /// The application was notified.
     Draining,
-    /// All connections are closed, and wait for the other ends.
+    /// All connections are closed and linger.
     Closing,
 }
 
 impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
-    /// Makes a driver, and the queue to its application. Dials prove `identity`, or nothing.
+    /// Creates a driver and the request queue of its application. Dials prove `identity`, if given.
     ///
     /// # Errors
     ///
-    /// The system's, where it has no descriptor left to wait with.
+    /// The system's error if it has no descriptor left for the waiter.
     pub fn new(
         listeners: Vec<StreamListener>,
         identity: Option<TlsIdentity>,
@@ -112,7 +113,7 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
         Ok((driver, requests))
     }
 
-    /// Turns and waits until the application breaks off or a shutdown is complete.
+    /// Runs turns until the application returns `Break` or a shutdown completes.
     pub fn run(mut self) -> End {
         let end = loop {
             if let ControlFlow::Break(end) = self.turn() {
@@ -126,13 +127,13 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
         end
     }
 
-    /// Does all there is to do now, without waiting; for loops that have other work too.
+    /// Runs one turn without waiting, for loops that also do other work.
     pub fn turn(&mut self) -> ControlFlow<End> {
         self.inbox.ledger().turns.add(1);
         self.rest = Rest::Nothing;
         self.tell_wall_clock();
         let Received { now, as_of } = self.receive();
-        // Asked first: what was requested before the end was asked for is applied before it begins.
+        // Read first, so requests sent before the shutdown request are applied before the shutdown.
         let stop_at = self.inbox.stop_at();
         if self.apply_requests(now).is_break() {
             self.drain();
@@ -154,11 +155,11 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
         self.advance_shutdown(stop_at)
     }
 
-    /// Waits until a socket, a request or a deadline calls for a turn.
+    /// Waits for a socket event, a request or a deadline.
     ///
     /// # Errors
     ///
-    /// The system's; none is known to happen while the driver's descriptors are open.
+    /// The system's error. None is known to occur while the driver's descriptors are open.
     pub fn wait(&mut self) -> io::Result<()> {
         if self.rest == Rest::Work {
             return Ok(());
@@ -168,7 +169,7 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
         Ok(())
     }
 
-    /// Returns when a wait ends at the latest; where an end was asked for, not after it.
+    /// Returns when a wait must end, at the latest the shutdown deadline.
     fn next_deadline(&self) -> Option<Instant> {
         let pause = (self.rest == Rest::StuckTimer).then(|| self.clock.now() + STUCK_TIMER_PAUSE);
         if pause.is_some() {
@@ -186,7 +187,7 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
         .min()
     }
 
-    /// Returns the machine, such as to read its statistics.
+    /// Returns the machine, for example to read its statistics.
     pub const fn machine(&self) -> &M {
         &self.upper.machine
     }
@@ -196,7 +197,7 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
         &self.upper.application
     }
 
-    /// Tells the machine the wall clock, in the first turn and then in the first of a second.
+    /// Gives the machine the wall-clock time in the first turn, then at most once a second.
     fn tell_wall_clock(&mut self) {
         let now = self.clock.now();
         if self
@@ -209,7 +210,7 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
         }
     }
 
-    /// Takes note of what the last wait found; returns whether it was anything.
+    /// Records the events of the last wait. Returns whether there were any.
     fn gather(&mut self) -> bool {
         let now = self.clock.now();
         let mut found = false;
@@ -223,23 +224,23 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
         found
     }
 
-    /// Takes what the ports and sockets hold, up to a bound.
+    /// Reads from listeners and sockets, up to a bound.
     fn receive(&mut self) -> Received {
         let began = self.clock.now();
         let batch = self.links.config.bytes_per_turn.get();
         let last = self.turned_at.replace(began);
-        // Not twice in a row: a machine that needs so long for so much is slow, not paused.
+        // Never twice in a row: a machine that needs this long for one turn is slow, not paused.
         self.is_catching_up = !self.is_catching_up && is_stall(last, began);
         let bound = if self.is_catching_up {
             batch.saturating_mul(STALL_BATCHES)
         } else {
             batch
         };
-        // However much is caught up with: handshakes judge no silence.
+        // The handshake budget is not raised, because handshakes do not affect idle timeouts.
         self.links.handshakes_left = (batch / HANDSHAKE_COST).max(1);
         let mut received = 0_usize;
         loop {
-            // Whatever came before this is found by the look that follows.
+            // The next poll finds all data that arrived before this time.
             let as_of = self.clock.now();
             let found = self.waiter.look().is_ok() && self.gather();
             let accepted = self.door.accept(as_of, &mut self.links);
@@ -295,7 +296,7 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
         }
     }
 
-    /// Takes what the machine has to write, to ask and to tell, up to a bound for each.
+    /// Drains records, commands and events of the machine, up to a bound for each.
     fn drain(&mut self) {
         let mut left = Drain::new(self.links.config.bytes_per_turn.get());
         loop {
@@ -322,7 +323,7 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
         }
     }
 
-    /// Gives records to the links; returns whether there were any.
+    /// Gives records to the links. Returns whether there were any.
     fn write(&mut self, now: Instant, left: &mut Drain) -> bool {
         let mut told = false;
         while left.records > 0
@@ -339,7 +340,7 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
         told
     }
 
-    /// Gives commands and events to the application; returns whether there were any.
+    /// Gives commands and events to the application. Returns whether there were any.
     fn tell(&mut self, now: Instant, left: &mut Drain) -> bool {
         let mut told = false;
         while left.commands > 0
@@ -393,33 +394,33 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
     }
 }
 
-/// Two times after the sockets were read.
+/// Two times of a receive phase.
 struct Received {
-    /// Later than all that was read.
+    /// Later than all data read.
     now: Instant,
-    /// What came before this has been read, but where a bound was reached; then this is when the
-    /// turn began. What is due by it is late indeed.
+    /// All data that arrived before this time has been read. If a bound was reached, the start of
+    /// the turn. A timer due by then is really late.
     as_of: Instant,
 }
 
-/// What a turn left undone.
+/// The work that a turn left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
-    /// All is done until something happens.
+    /// Nothing to do until the next event.
     Nothing,
-    /// A bound was reached; the next turn follows at once.
+    /// A bound was reached. The next turn follows at once.
     Work,
-    /// A timer is due although it has run; the next turn follows after a pause.
+    /// A timer is still due after it has run. The next turn follows after a pause.
     StuckTimer,
 }
 
-/// Whether so much time has passed since the last turn that the sockets may hold much.
+/// Returns whether the gap since the last turn is so long that much data may be queued.
 fn is_stall(last: Option<Instant>, began: Instant) -> bool {
     last.is_none_or(|last| began.saturating_since(last) > STALL)
 }
 
-/// How many of each kind one turn may still take, so that a machine that always has more keeps
-/// the driver from neither its sockets nor its queue, nor one kind another.
+/// What one turn may still take of each kind. A machine with constant output thus cannot starve
+/// sockets, requests or another kind of output.
 #[derive(Debug)]
 struct Drain {
     records: usize,
@@ -444,29 +445,29 @@ impl Drain {
     }
 }
 
-/// Records, commands and events, of each, that one turn takes.
+/// Maximum records, commands and events per turn, each.
 const DRAIN_MAX: usize = 16_384;
 
-/// A gap between turns after which the sockets may hold much.
+/// Gap between turns that counts as a pause.
 const STALL: Duration = Duration::from_millis(250);
 
-/// Batches taken after such a gap.
+/// Batches read after a pause.
 const STALL_BATCHES: usize = 16;
 
-/// What letting somebody in, or news of the system's, counts for, in bytes read.
+/// Cost of an accepted connection or a socket event, in bytes read.
 const EVENT_COST: usize = 1 << 10;
 
-/// What reading a socket in the handshake counts for, in bytes read: 0.1 ms or so of key agreement,
-/// signing and checking.
+/// Cost of a read in the handshake, in bytes read: about 0.1 ms of key agreement, signing and
+/// verification.
 const HANDSHAKE_COST: usize = 64 << 10;
 
-/// Sockets that one wait tells of; the next look finds more.
+/// Maximum socket events per wait. The next poll returns the rest.
 const EVENTS_MAX: usize = 1_024;
 
-/// How often the machine is told the wall clock.
+/// Interval at which the machine receives the wall-clock time.
 const WALL_CLOCK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Pause after a timer that is due although it has run.
+/// Pause after a timer that is still due after it has run.
 const STUCK_TIMER_PAUSE: Duration = Duration::from_millis(1);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The certificate under which a port is listened on, for those who know its host by name.
+//! The certificate of a listener that peers dial by host name.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,26 +12,25 @@ use rustls::{Error, ServerConfig};
 
 use super::tls;
 
-/// A chain of X.509 certificates with the key of the first, to be shown at a port. Clones share it.
+/// An X.509 certificate chain and the private key of its first certificate. Clones share it.
 ///
-/// It can be [replaced](Self::replace) while the port is listened on.
+/// It can be [replaced](Self::replace) while listeners use it.
 #[derive(Clone)]
 pub struct HostCertificate {
     shown: Arc<Shown>,
 }
 
 impl HostCertificate {
-    /// Bytes that the certificates of a chain may have together, in DER: a tenth of it is usual, and
-    /// whoever says hello is sent all of it.
+    /// Maximum total size of a chain's certificates, bytes of DER. A tenth of it is usual. Each
+    /// handshake sends the whole chain.
     pub const CHAIN_BYTES_MAX: usize = 32 << 10;
 
-    /// Takes a chain in PEM, the host's certificate first and then those that lead to an authority
-    /// (which need not be among them), and the host's private key in PEM: PKCS#8, SEC1 or PKCS#1;
-    /// P-256, P-384, Ed25519, or RSA of 2,048 bits and more. Other sections are skipped, so that
+    /// Reads a chain and its private key, both in PEM. The host's certificate is first, then the
+    /// intermediate ones; the authority's may be left out. The key is PKCS#8, SEC1 or PKCS#1, of
+    /// kind P-256, P-384, Ed25519, or RSA with at least 2,048 bits. Other sections are skipped, so
     /// one file may hold both.
     ///
-    /// Whether others will believe it is not asked here: an end that has passed, another name and
-    /// an unknown authority are found by whoever dials.
+    /// Validity period, name and authority are not checked here. Each dialling peer checks them.
     ///
     /// # Errors
     ///
@@ -44,19 +43,19 @@ impl HostCertificate {
         })
     }
 
-    /// Takes another chain and key, for all clones: whoever is accepted from now on is shown them.
-    /// What is open stays open. May be called from any thread.
+    /// Replaces chain and key for all clones. New connections use them; open connections are not
+    /// affected. May be called from any thread.
     ///
     /// # Errors
     ///
-    /// As [`from_pem`](Self::from_pem); then the old ones stay.
+    /// As [`from_pem`](Self::from_pem). Then the old chain and key stay in use.
     pub fn replace(&self, chain: &str, key: &str) -> Result<(), HostCertificateError> {
         let key = Arc::new(load(chain, key, &tls::provider())?);
         *self.shown.0.lock().unwrap_or_else(PoisonError::into_inner) = key;
         Ok(())
     }
 
-    /// What a listener needs.
+    /// Returns the TLS configuration for a listener.
     pub(super) fn server(&self) -> Result<Arc<ServerConfig>, Error> {
         let shown = Arc::clone(&self.shown);
         let mut config = tls::server_builder()?
@@ -105,21 +104,21 @@ fn load(
     })
 }
 
-/// Why a chain and a key cannot be shown at a port; the text is one sentence for an operator.
+/// Why a chain and a key were rejected. The text is one sentence for an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HostCertificateError {
-    /// There is no certificate in the chain's text.
+    /// The chain's text holds no certificate.
     NoCertificate,
-    /// One of the chain is not a certificate, or its base64 is not.
+    /// A section of the chain is not valid base64 or not a certificate.
     BadCertificate,
-    /// They have more than [`CHAIN_BYTES_MAX`](HostCertificate::CHAIN_BYTES_MAX) bytes.
+    /// The certificates have more than [`CHAIN_BYTES_MAX`](HostCertificate::CHAIN_BYTES_MAX) bytes.
     TooLong,
-    /// There is no private key in the key's text.
+    /// The key's text holds no private key.
     NoKey,
-    /// The key is of a kind that is not taken, or damaged.
+    /// The key is malformed or of an unsupported kind.
     BadKey,
-    /// The key is not that of the first certificate.
+    /// The key does not match the first certificate.
     OtherKey,
 }
 
@@ -138,7 +137,7 @@ impl fmt::Display for HostCertificateError {
 
 impl std::error::Error for HostCertificateError {}
 
-/// What is shown to whoever comes next.
+/// The certificate for new connections.
 struct Shown(Mutex<Arc<CertifiedKey>>);
 
 impl fmt::Debug for Shown {

@@ -1,4 +1,4 @@
-//! Ports that others dial.
+//! TCP listeners.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -14,7 +14,7 @@ use super::admission::Admission;
 use super::host_certificate::HostCertificate;
 use super::tls::TlsIdentity;
 
-/// A bound TCP port, what is proved there, and whom it lets in.
+/// A bound TCP port, with the identity that it proves and the peers that it admits.
 #[derive(Debug)]
 pub struct StreamListener {
     pub(super) io: TcpListener,
@@ -23,8 +23,8 @@ pub struct StreamListener {
 }
 
 impl StreamListener {
-    /// Binds `address`; port 0 for one that the system chooses. `[::]` speaks IPv4 too,
-    /// where the system can; another IPv6 address IPv6 only.
+    /// Binds `address`. With port 0, the system chooses the port. `[::]` also accepts IPv4 if the
+    /// system supports it; other IPv6 addresses accept only IPv6.
     ///
     /// # Errors
     ///
@@ -37,8 +37,8 @@ impl StreamListener {
         Self::with_tls(address, identity.server(admission).ok())
     }
 
-    /// As [`bind`](Self::bind), for those who know this host by its name: `certificate` is shown to
-    /// whoever comes, and nobody is asked for a key. To the machine all of them are
+    /// Like [`bind`](Self::bind), for peers that dial this host by name. Peers are shown
+    /// `certificate` and need no key. The machine sees all of them as
     /// [`Anonymous`](wire::PeerIdentity::Anonymous).
     ///
     /// # Errors
@@ -62,7 +62,7 @@ impl StreamListener {
         Ok(Self { io, tls, address })
     }
 
-    /// Returns the address that it is bound to.
+    /// Returns the bound address.
     pub const fn local_address(&self) -> SocketAddr {
         self.address
     }
@@ -73,12 +73,12 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let domain = Domain::for_address(address);
     let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
-        // OpenBSD has no sockets for both.
+        // OpenBSD has no dual-stack sockets.
         if !address.ip().is_unspecified() || socket.set_only_v6(false).is_err() {
             socket.set_only_v6(true)?;
         }
     }
-    // Elsewhere this would let two programs have the port at once.
+    // On Windows this would let two programs bind the same port.
     #[cfg(unix)]
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
@@ -87,16 +87,16 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(TcpListener::from_std(socket.into()))
 }
 
-/// Connections that the system may hold until they are accepted; it takes less where its own limit
-/// is lower (on Linux net.core.somaxconn).
+/// Backlog of the listening socket. The system's own limit may be lower (on Linux
+/// net.core.somaxconn).
 const BACKLOG: i32 = 1_024;
 
-/// Why a port cannot be listened on; the text is one sentence for an operator.
+/// Why a port cannot be bound. The text is one sentence for an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenError {
-    /// The address asked for.
+    /// The requested address.
     pub address: SocketAddr,
-    /// What the system says.
+    /// The system's error.
     pub kind: ErrorKind,
 }
 

@@ -1,4 +1,4 @@
-//! Open connections on their way from one driver to another.
+//! Handover of open connections between drivers.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,28 +10,28 @@ use wire::{PeerIdentity, SourceKey};
 use super::connection::Connection;
 use super::table::Key;
 
-/// An open connection that no driver serves: one has given it up, and another may take it.
+/// An open connection between two drivers: one has handed it over, another may take it.
 ///
-/// Nothing is read or written meanwhile, and no time runs. Dropping it closes the connection
-/// without a farewell. It counts towards the limits of the driver that accepted it until it is
-/// closed, whoever serves it.
+/// It is not read or written, and its deadlines do not run. Dropping it closes the connection
+/// without a TLS close. Until it is closed, it counts towards the limits of the driver that
+/// accepted it, whichever driver serves it.
 pub struct OpenConnection {
     pub(super) connection: Box<Connection>,
     pub(super) peer: PeerIdentity,
 }
 
 impl OpenConnection {
-    /// Returns who has been proved to be at the other end.
+    /// Returns the identity that the peer proved.
     pub const fn peer(&self) -> &PeerIdentity {
         &self.peer
     }
 
-    /// Returns its socket.
+    /// Returns the socket.
     pub(crate) const fn socket(&self) -> &mio::net::TcpStream {
         &self.connection.io
     }
 
-    /// Returns the address of the other end; `None` where it has left already.
+    /// Returns the peer's address; `None` if the peer has already left.
     pub fn address(&self) -> Option<SocketAddr> {
         self.connection.io.peer_addr().ok().map(canonical)
     }
@@ -45,7 +45,7 @@ impl fmt::Debug for OpenConnection {
     }
 }
 
-/// The place of a connection in the limits of the driver that accepted it, while another serves it.
+/// The slot of a connection in the limits of the driver that accepted it, while another serves it.
 #[derive(Debug)]
 pub(super) struct LentPlace {
     pub(super) source: SourceKey,
@@ -59,9 +59,9 @@ impl Drop for LentPlace {
     }
 }
 
-/// Places whose connections are closed, until the driver that lent them takes note.
+/// Slots of closed connections, until the driver that lent them collects them.
 ///
-/// Locked where a connection comes and where one goes, for as long as a push or a swap takes.
+/// Locked for a push or a swap at each close and at each new connection.
 #[derive(Debug, Default)]
 pub(super) struct ReturnedPlaces(Mutex<Vec<(SourceKey, Key)>>);
 
@@ -71,7 +71,7 @@ impl ReturnedPlaces {
         places.push((source, key));
     }
 
-    /// Takes all that came back.
+    /// Takes all returned slots.
     pub(super) fn take(&self) -> Vec<(SourceKey, Key)> {
         let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *places)

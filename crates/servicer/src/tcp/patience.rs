@@ -1,41 +1,41 @@
-//! How long a connection is waited for.
+//! Deadlines of a connection.
 
 use wire::Instant;
 
 use super::config::StreamConfig;
 use super::connection::Stage;
 
-/// When things last happened on a connection, from which follows how long it is waited for.
+/// Times of the last activity of a connection, which determine its deadline.
 #[derive(Debug)]
 pub(super) struct Patience {
-    /// When the present stage began.
+    /// When the current stage began.
     staged_at: Instant,
-    /// When bytes of a record last came.
+    /// When bytes of a record last arrived.
     heard_at: Instant,
-    /// When the record, or the piece of TLS, began whose end has not come.
+    /// When the current incomplete record or TLS record began.
     partial_since: Option<Instant>,
-    /// Since when the socket takes nothing of what waits.
+    /// Since when the socket takes no data.
     stalled_since: Option<Instant>,
-    /// Whether the application takes nothing, so that no silence is the other end's fault.
+    /// Whether the application has paused reading, so silence is not the peer's fault.
     is_paused: bool,
 }
 
-/// What some bytes that came had in them.
+/// What a batch of received bytes contained.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "three independent observations of the same bytes"
 )]
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Heard {
-    /// Whether TLS made plaintext of them.
+    /// Whether TLS produced plaintext from them.
     pub(super) plaintext: bool,
     /// Whether a record ended in them.
     pub(super) record: bool,
-    /// Whether a record began in them, or before, whose end has not come.
+    /// Whether a record is incomplete after them.
     pub(super) partial: bool,
 }
 
-/// What has a deadline.
+/// Kinds of deadlines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deadline {
     Handshake,
@@ -56,18 +56,18 @@ impl Patience {
         }
     }
 
-    /// Takes word that a stage begins.
+    /// Called when a stage begins.
     pub(super) const fn restart(&mut self, now: Instant) {
         self.staged_at = now;
         self.heard_at = now;
     }
 
-    /// Takes word that bytes came.
+    /// Called when bytes arrive.
     pub(super) const fn on_heard(&mut self, now: Instant, heard: Heard) {
         if heard.plaintext {
             self.heard_at = now;
         }
-        // Bytes that make no plaintext are a piece of TLS whose end has not come.
+        // Bytes without plaintext are part of an incomplete TLS record.
         if heard.partial || !heard.plaintext {
             if heard.record || self.partial_since.is_none() {
                 self.partial_since = Some(now);
@@ -77,12 +77,12 @@ impl Patience {
         }
     }
 
-    /// Takes word that the application takes nothing.
+    /// Called when the application pauses reading.
     pub(super) const fn pause(&mut self) {
         self.is_paused = true;
     }
 
-    /// Takes word that the application takes what comes.
+    /// Called when the application resumes reading.
     pub(super) const fn resume(&mut self, now: Instant) {
         if self.is_paused {
             self.is_paused = false;
@@ -93,19 +93,19 @@ impl Patience {
         }
     }
 
-    /// Takes word that the socket took some of what waits.
+    /// Called when the socket takes queued data.
     pub(super) const fn on_written(&mut self) {
         self.stalled_since = None;
     }
 
-    /// Takes word that the socket takes no more of what waits.
+    /// Called when the socket takes no more data.
     pub(super) const fn on_blocked(&mut self, now: Instant) {
         if self.stalled_since.is_none() {
             self.stalled_since = Some(now);
         }
     }
 
-    /// Returns what is waited for, and until when; `None` where nothing is.
+    /// Returns the next deadline and its kind; `None` if there is none.
     pub(super) fn deadline(
         &self,
         stage: Stage,
@@ -165,7 +165,7 @@ mod tests {
         patience.on_heard(at(1), PIECE);
         patience.on_heard(at(9), PIECE);
         assert_eq!(deadline(&patience), Some((at(11), Deadline::Record)));
-        // One ended, and the next began.
+        // One record ended, and the next began.
         patience.on_heard(
             at(10),
             Heard {
@@ -183,7 +183,7 @@ mod tests {
             },
         );
         assert_eq!(deadline(&patience), Some((at(71), Deadline::Idle)));
-        // Pieces of TLS that never become plaintext count as a record too.
+        // TLS records that never become plaintext also count.
         patience.on_heard(at(20), Heard::default());
         patience.on_heard(at(25), Heard::default());
         assert_eq!(deadline(&patience), Some((at(30), Deadline::Record)));

@@ -1,24 +1,24 @@
-//! Records in a stream of bytes: a length of four bytes, big-endian, then as many bytes.
+//! Record framing: a 4-byte big-endian length, then that many bytes.
 //!
-//! Three bytes would do for what is allowed here. The fourth is one in thirty of the shortest message over
-//! TLS, and with it hub, lobby and game servers speak one framing. A length is bounded by the limit of the
-//! connection, not by its width.
+//! Three bytes would be enough for the lengths allowed here. The fourth is a thirtieth of the
+//! shortest message over TLS, and it lets hub, lobby and game servers share one framing. The
+//! connection's limit bounds a length, not the width of the field.
 
 use std::collections::VecDeque;
 use std::mem;
 
-/// Length of what stands before a record, bytes.
+/// Length of a record's header, bytes.
 pub(super) const HEADER_LEN: usize = 4;
 
-/// Finds the records in what arrives.
+/// Parses records from received bytes.
 ///
-/// A length is believed only as far as bytes have come: no room is made on its word alone.
+/// It allocates only for bytes that have arrived, never for an announced length.
 #[derive(Debug)]
 pub(super) struct RecordReader {
-    /// Longest record that is taken, bytes.
+    /// Maximum record length, bytes.
     len_max: usize,
-    /// The start of a record, header included, whose end has not arrived; or a whole record that
-    /// was returned last.
+    /// The start of an incomplete record, header included, or the whole record that was returned
+    /// last.
     partial: Vec<u8>,
     /// Whether `partial` was returned.
     is_spent: bool,
@@ -33,16 +33,16 @@ impl RecordReader {
         }
     }
 
-    /// Changes how long a record may be, from the next one on.
+    /// Changes the maximum record length, from the next record on.
     pub(super) const fn set_len_max(&mut self, len_max: usize) {
         self.len_max = len_max;
     }
 
-    /// Takes the next record, or all that is there of it, from the front of `bytes`.
+    /// Takes the next record, or the part of it that has arrived, from the front of `bytes`.
     ///
     /// # Errors
     ///
-    /// [`TooLong`] as soon as the header is there; nothing behind it can be found any more.
+    /// [`TooLong`] as soon as the header is complete. The stream cannot be parsed further.
     pub(super) fn next<'a, 'b: 'a>(
         &'a mut self,
         bytes: &mut &'b [u8],
@@ -73,7 +73,7 @@ impl RecordReader {
         Ok(Some(record))
     }
 
-    /// Returns whether a record has begun and not ended.
+    /// Returns whether a record is incomplete.
     pub(super) const fn is_partial(&self) -> bool {
         !self.is_spent && !self.partial.is_empty()
     }
@@ -85,7 +85,7 @@ impl RecordReader {
             .ok_or(TooLong)
     }
 
-    /// Moves bytes to `partial` until that holds `len`.
+    /// Moves bytes to `partial` until it holds `len` bytes.
     fn fill(&mut self, len: usize, bytes: &mut &[u8]) {
         let missing = len.saturating_sub(self.partial.len()).min(bytes.len());
         let (taken, rest) = bytes.split_at(missing);
@@ -98,29 +98,29 @@ impl RecordReader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooLong;
 
-/// Keeps records until they are written, and knows which of them are.
+/// Buffers records until they are written, and tracks which ones are.
 #[derive(Debug, Default)]
 pub(super) struct RecordWriter {
-    /// Records with their headers; those up to `start` are written.
+    /// Records with their headers. Those before `start` are written.
     bytes: Vec<u8>,
     start: usize,
-    /// Length of each record that is not wholly written.
+    /// Length of each record that is not completely written.
     lens: VecDeque<usize>,
     /// Bytes written of the first of them, header included.
     begun: usize,
 }
 
 impl RecordWriter {
-    /// Takes a record.
+    /// Adds a record.
     ///
     /// # Errors
     ///
-    /// [`TooLong`] where four bytes cannot hold its length.
+    /// [`TooLong`] if its length does not fit into four bytes.
     pub(super) fn push(&mut self, record: &[u8]) -> Result<(), TooLong> {
         let header = u32::try_from(record.len()).map_err(|_| TooLong)?;
         let need = HEADER_LEN.saturating_add(record.len());
         if self.bytes.capacity().saturating_sub(self.bytes.len()) < need {
-            // By a quarter: what a slow peer has waiting is bounded, and twice that is not.
+            // Grow by a quarter: doubling could exceed the bound on a slow peer's buffer.
             self.bytes.reserve_exact(need.max(self.bytes.len() / 4));
         }
         self.bytes.extend_from_slice(&header.to_be_bytes());
@@ -129,13 +129,13 @@ impl RecordWriter {
         Ok(())
     }
 
-    /// Returns what is to be written next.
+    /// Returns the bytes to write next.
     pub(super) fn waiting(&self) -> &[u8] {
         self.bytes.get(self.start..).unwrap_or_default()
     }
 
-    /// Takes word that `count` bytes are written; returns how many bytes of records, without
-    /// headers, ended in them.
+    /// Marks `count` bytes as written. Returns how many bytes of records, without headers, are now
+    /// completely written.
     pub(super) fn advance(&mut self, count: usize) -> usize {
         self.start = self.start.saturating_add(count).min(self.bytes.len());
         self.begun = self.begun.saturating_add(count);
@@ -161,7 +161,7 @@ impl RecordWriter {
     }
 }
 
-/// Room that a writer keeps for what comes, bytes: one with nothing to write holds no more.
+/// Buffer capacity that an empty writer keeps, bytes.
 const KEPT: usize = 64 << 10;
 
 #[cfg(test)]

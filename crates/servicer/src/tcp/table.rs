@@ -1,4 +1,4 @@
-//! The connections of a driver, found by token, by id and by deadline, and counted by source.
+//! The connections of a driver, indexed by token, id and deadline, and counted by source.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use super::crowd::Crowds;
 use super::passage::ReturnedPlaces;
 use crate::waiter::TOKENS_MAX;
 
-/// Names a socket to the system's wait; not used again.
+/// The token of a socket in the system's wait. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key(pub(super) usize);
 
 /// The connections of a driver.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// Boxed, so that a search goes over few lines of memory: a session of TLS has more than 1 KiB.
+    /// Boxed to keep the tree's nodes small: a TLS session has more than 1 KiB.
     connections: BTreeMap<Key, Box<Connection>>,
     keys: BTreeMap<ConnectionId, Key>,
-    /// When each connection is looked at; never later than its deadline.
+    /// When to check each connection, never later than its deadline.
     deadlines: BTreeSet<(Instant, Key)>,
     scheduled: BTreeMap<Key, Instant>,
     crowds: Crowds,
@@ -29,11 +29,11 @@ pub(super) struct Table {
     last_id: u32,
     /// Connections that another driver serves.
     lent: usize,
-    /// Where their places come back.
+    /// Receives the slots of closed lent connections.
     returned: Arc<ReturnedPlaces>,
 }
 
-/// Why a connection has no place.
+/// Why a connection was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoPlace {
     Full,
@@ -42,7 +42,7 @@ pub(super) enum NoPlace {
 }
 
 impl Table {
-    /// Makes one whose keys begin at `first_key`.
+    /// Creates a table with keys from `first_key` on.
     pub(super) fn new(first_key: usize) -> Self {
         Self {
             connections: BTreeMap::new(),
@@ -57,8 +57,7 @@ impl Table {
         }
     }
 
-    /// Returns a key for a connection that may be inserted, and that of a handshake to be dropped
-    /// for it, where one is.
+    /// Returns a key for a new connection, and the handshake to evict for it, if any.
     pub(super) fn place(
         &mut self,
         now: Instant,
@@ -86,7 +85,7 @@ impl Table {
         self.connections.insert(key, Box::new(connection));
     }
 
-    /// Gives a connection its id, at the end of its handshake; `None` once all are used up.
+    /// Assigns an id to a connection after its handshake. Returns `None` if all ids are used up.
     pub(super) fn open(&mut self, now: Instant, key: Key) -> Option<ConnectionId> {
         let id = self.next_id()?;
         let connection = self.connections.get_mut(&key)?;
@@ -98,13 +97,13 @@ impl Table {
         Some(id)
     }
 
-    /// Returns an id that none has had; `None` once all are used up.
+    /// Returns an unused id, or `None` if all are used up.
     pub(super) fn next_id(&mut self) -> Option<ConnectionId> {
         self.last_id = self.last_id.checked_add(1)?;
         Some(ConnectionId(self.last_id))
     }
 
-    /// Takes the id from a connection that only lingers.
+    /// Removes the id of a lingering connection.
     pub(super) fn forget_id(&mut self, id: ConnectionId) {
         self.keys.remove(&id);
     }
@@ -117,7 +116,7 @@ impl Table {
         Some(connection)
     }
 
-    /// Removes a connection that another driver shall serve; it keeps its place in the limits.
+    /// Removes a connection for another driver to serve. It keeps its slot in the limits.
     pub(super) fn lend(&mut self, key: Key) -> Option<Box<Connection>> {
         let connection = self.take(key)?;
         if let Side::Accepted(source) = connection.side {
@@ -130,12 +129,12 @@ impl Table {
         Some(connection)
     }
 
-    /// Where the places of connections that were lent come back.
+    /// Returns where the slots of lent connections are released.
     pub(super) const fn returned(&self) -> &Arc<ReturnedPlaces> {
         &self.returned
     }
 
-    /// Takes note of the connections that were lent and are closed.
+    /// Collects the slots of lent connections that have closed.
     fn take_back(&mut self) {
         if self.lent == 0 {
             return;
@@ -177,10 +176,10 @@ impl Table {
         self.connections.is_empty()
     }
 
-    /// Makes sure that `key` is looked at when its deadline comes.
+    /// Makes sure that `key` is checked by its deadline.
     ///
-    /// A deadline that has moved away is found so when the old one comes: a connection at work
-    /// costs nothing here.
+    /// If the deadline moves later, the old entry stays and is corrected when it is due, so an
+    /// active connection costs nothing here.
     pub(super) fn schedule(&mut self, key: Key, config: &StreamConfig) {
         let Some(connection) = self.connections.get(&key) else {
             return;
@@ -199,7 +198,8 @@ impl Table {
         self.scheduled.insert(key, at);
     }
 
-    /// Returns the next connection to look at by `now`; it is to be scheduled again or removed.
+    /// Returns the next connection to check by `now`. The caller must schedule it again or remove
+    /// it.
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<Key> {
         let (_, key) = self
             .deadlines

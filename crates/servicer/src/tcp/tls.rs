@@ -1,9 +1,9 @@
-//! TLS 1.3: what all connections share, and raw public keys between holders of P-256 identities.
+//! TLS 1.3: the shared setup, and raw public keys for P-256 identities.
 //!
-//! RFC 8446 for the handshake; RFC 7250 for keys in place of certificates. A key counts as proved
-//! once its holder has signed the handshake with it, which rustls and ring check; who it is, is
-//! the hash of the key, and nothing else is asked. Sessions are never resumed, so that every
-//! connection proves both keys anew.
+//! The handshake follows RFC 8446, with raw public keys in place of certificates (RFC 7250). rustls
+//! and ring verify that the peer signed the handshake with its key. The peer's id is the hash of
+//! the key; nothing else is checked. Sessions are never resumed, so every connection proves both
+//! keys anew.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,11 +30,11 @@ use super::admission::Admission;
 use super::application::{Dial, DialPeer};
 use super::connection::{Expected, Side};
 
-/// What both ends must name (RFC 7301): records of four-byte lengths, an empty one first from the
-/// end that accepts.
+/// ALPN name (RFC 7301) of this protocol: records with 4-byte lengths, and an empty first record
+/// from the accepter.
 pub(super) const PROTOCOL: &[u8] = b"tickwire-records/1";
 
-/// A P-256 identity, made ready to be proved over TLS. Clones share it.
+/// A P-256 identity, prepared for TLS. Clones share it.
 #[derive(Clone)]
 pub struct TlsIdentity {
     key: Arc<CertifiedKey>,
@@ -42,11 +42,11 @@ pub struct TlsIdentity {
 }
 
 impl TlsIdentity {
-    /// Makes `identity` ready.
+    /// Prepares `identity` for TLS.
     ///
     /// # Errors
     ///
-    /// [`KeyRefused`] where the cryptography does not take the key; none is known to be refused.
+    /// [`KeyRefused`] if the crypto library rejects the key. No such key is known.
     pub fn new(identity: &Identity) -> Result<Self, KeyRefused> {
         let key = PrivatePkcs8KeyDer::from_pem_slice(identity.to_pem().as_bytes())
             .map_err(|_| KeyRefused)?;
@@ -58,12 +58,12 @@ impl TlsIdentity {
         })
     }
 
-    /// Returns the id that others know its holder by.
+    /// Returns the node id of this identity.
     pub const fn node_id(&self) -> NodeId {
         self.node
     }
 
-    /// What a listener needs: this identity, and whom it lets in.
+    /// Returns the TLS configuration for a listener that admits `admission`.
     pub(super) fn server(&self, admission: Admission) -> Result<Arc<ServerConfig>, KeyRefused> {
         let verifier = Arc::new(DiallerVerifier {
             algorithms: provider().signature_verification_algorithms,
@@ -88,7 +88,7 @@ impl fmt::Debug for TlsIdentity {
     }
 }
 
-/// The cryptography does not take a key.
+/// The crypto library rejected a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyRefused;
 
@@ -100,7 +100,7 @@ impl fmt::Display for KeyRefused {
 
 impl std::error::Error for KeyRefused {}
 
-/// Begins a connection to whom `dial` asks for, proving `own` where that is a node.
+/// Starts the TLS session of a dial. It proves `own` if the peer is a node.
 pub(super) fn connect(
     own: Option<&TlsIdentity>,
     dial: &Dial,
@@ -112,7 +112,7 @@ pub(super) fn connect(
     rustls::ClientConnection::new(config, name).map_err(|_| KeyRefused)
 }
 
-/// What a dial of a node needs: our identity, if it is to be proved, and who shall be there.
+/// Returns the TLS configuration for a dial of a node, which proves `own` if given.
 fn client(own: Option<&TlsIdentity>, expected: NodeId) -> Result<Arc<ClientConfig>, KeyRefused> {
     let provider = provider();
     let verifier = Arc::new(AccepterVerifier {
@@ -131,21 +131,21 @@ fn client(own: Option<&TlsIdentity>, expected: NodeId) -> Result<Arc<ClientConfi
     Ok(Arc::new(config))
 }
 
-/// What a listener's settings begin with.
+/// Starts the TLS configuration of a listener.
 pub(super) fn server_builder() -> Result<ConfigBuilder<ServerConfig, WantsVerifier>, Error> {
     ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[&version::TLS13])
 }
 
-/// Makes a listener speak our protocol only, and resume no session.
+/// Sets the ALPN protocol and disables session resumption.
 pub(super) fn settle(config: &mut ServerConfig) {
     config.alpn_protocols = vec![PROTOCOL.to_vec()];
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
 }
 
-/// Returns who is at the other end, after the handshake; `None` where another protocol was agreed.
+/// Returns the peer's identity after the handshake; `None` if another protocol was negotiated.
 ///
-/// Where a host was dialled, its certificate has been checked for its name.
+/// If a host was dialled, its certificate has been verified for its name.
 pub(super) fn peer(tls: &rustls::Connection, side: Side) -> Option<PeerIdentity> {
     if tls.alpn_protocol() != Some(PROTOCOL) {
         return None;
@@ -159,7 +159,7 @@ pub(super) fn peer(tls: &rustls::Connection, side: Side) -> Option<PeerIdentity>
     }
 }
 
-/// Returns whom a verifier of this module found instead of whom it would have let pass.
+/// Returns the node that a verifier of this module rejected.
 pub(super) fn stranger(error: &Error) -> Option<NodeId> {
     let Error::InvalidCertificate(CertificateError::Other(OtherError(cause))) = error else {
         return None;
@@ -169,14 +169,14 @@ pub(super) fn stranger(error: &Error) -> Option<NodeId> {
         .map(|stranger| stranger.found)
 }
 
-/// X25519 and P-256 for agreement; AES-GCM and `ChaCha20` for the records; P-256 for signatures.
+/// Key agreement: X25519 and P-256. Records: AES-GCM and `ChaCha20`. Signatures: P-256.
 pub(super) fn provider() -> Arc<CryptoProvider> {
     let mut provider = ring::default_provider();
     provider.kx_groups = vec![ring::kx_group::X25519, ring::kx_group::SECP256R1];
     Arc::new(provider)
 }
 
-/// What stands before the 65 bytes of a P-256 key in its DER form; RFC 5480, section 2.
+/// DER bytes before the 65 bytes of a P-256 key; RFC 5480, section 2.
 const SPKI_PREFIX: [u8; 26] = [
     0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a,
     0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
@@ -186,7 +186,7 @@ fn to_spki(key: &PublicKey) -> Vec<u8> {
     [&SPKI_PREFIX[..], &key.0[..]].concat()
 }
 
-/// Returns whose key this is. There is one way to write a key; others are refused.
+/// Returns the node of a key. Only the one canonical encoding is accepted.
 fn node_of(spki: &[u8]) -> Result<NodeId, Error> {
     spki.strip_prefix(&SPKI_PREFIX)
         .and_then(|key| PublicKey::parse(key).ok())
@@ -194,7 +194,7 @@ fn node_of(spki: &[u8]) -> Result<NodeId, Error> {
         .ok_or(Error::InvalidCertificate(CertificateError::BadEncoding))
 }
 
-/// As [`node_of`], for a key that came without others.
+/// Like [`node_of`], for a key without intermediate certificates.
 fn sole_node(key: &CertificateDer<'_>, others: &[CertificateDer<'_>]) -> Result<NodeId, Error> {
     if others.is_empty() {
         node_of(key)
@@ -203,7 +203,7 @@ fn sole_node(key: &CertificateDer<'_>, others: &[CertificateDer<'_>]) -> Result<
     }
 }
 
-/// Checks the signature over the handshake, by which the other end proves that it holds `key`.
+/// Verifies the handshake signature, which proves that the peer holds `key`.
 fn verify(
     message: &[u8],
     key: &CertificateDer<'_>,
@@ -217,10 +217,10 @@ fn verify(
     rustls::crypto::verify_tls13_signature_with_raw_key(message, &key, signature, algorithms)
 }
 
-/// How the handshake is signed.
+/// Signature schemes of the handshake.
 const SCHEMES: [SignatureScheme; 1] = [SignatureScheme::ECDSA_NISTP256_SHA256];
 
-/// Somebody proved to be, or claims to be, whom nobody waits for.
+/// A peer proved or claimed to be a node that is not admitted.
 #[derive(Debug)]
 struct Stranger {
     found: NodeId,
@@ -241,7 +241,7 @@ impl fmt::Display for Stranger {
 
 impl std::error::Error for Stranger {}
 
-/// Lets one node pass: the one that was dialled.
+/// Accepts only the node that was dialled.
 #[derive(Debug)]
 struct AccepterVerifier {
     algorithms: WebPkiSupportedAlgorithms,
@@ -292,7 +292,7 @@ impl ServerCertVerifier for AccepterVerifier {
     }
 }
 
-/// Lets those pass whom a listener admits.
+/// Accepts the nodes that a listener admits.
 #[derive(Debug)]
 struct DiallerVerifier {
     algorithms: WebPkiSupportedAlgorithms,
@@ -349,7 +349,7 @@ impl ClientCertVerifier for DiallerVerifier {
     }
 }
 
-/// The key that a dial proves; none for a dial that proves nothing.
+/// The key that a dial proves; `None` for an anonymous dial.
 #[derive(Debug)]
 struct OwnKey(Option<Arc<CertifiedKey>>);
 

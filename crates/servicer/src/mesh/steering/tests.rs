@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-/// Runs a program as the system would.
+/// Interprets a program as the kernel does.
 fn run(program: &[Step], datagram: &[u8]) -> Option<u32> {
     let (mut at, mut byte) = (0, 0);
     for _ in 0..=program.len() {
@@ -13,7 +13,7 @@ fn run(program: &[Step], datagram: &[u8]) -> Option<u32> {
         match step.code {
             LOAD_BYTE => match datagram.get(usize::try_from(step.operand).unwrap()) {
                 Some(loaded) => byte = u32::from(*loaded),
-                // Linux, Documentation/networking/filter.rst: the program ends with 0.
+                // Linux, Documentation/networking/filter.rst: out-of-bounds loads return 0.
                 None => return Some(0),
             },
             JUMP_IF_EQUAL => at += jump(byte == step.operand),
@@ -27,7 +27,7 @@ fn run(program: &[Step], datagram: &[u8]) -> Option<u32> {
     None
 }
 
-/// Datagrams of all first bytes whose label is of `shard`.
+/// Datagrams with every first byte and a label of `shard`.
 fn datagrams(shard: u8) -> impl Iterator<Item = Vec<u8>> {
     (0..=255_u8).map(move |first| {
         let at = if first == 0x82 { 7 } else { 4 };
@@ -48,7 +48,7 @@ fn the_program_finds_what_the_mesh_does_and_never_more_than_there_are() {
             assert_eq!(run(&program, &datagram), Some(expected.into()));
         }
         for len in 0..8 {
-            // They end before the label.
+            // Too short for the label.
             assert_eq!(run(&program, &vec![0x82; len]), Some(0));
             assert_eq!(run(&program, &vec![0x81; len.min(4)]), Some(0));
         }
@@ -62,7 +62,7 @@ fn the_system_gives_each_socket_what_is_its_shards() {
     for address in [any, "[::1]:0".parse().unwrap()] {
         let count = NonZeroU8::new(3).unwrap();
         let Ok(sockets) = bind_shards(address, &SocketConfig::default(), count) else {
-            // A host without IPv6.
+            // The host has no IPv6.
             assert_ne!(address, any);
             continue;
         };
@@ -82,7 +82,7 @@ fn the_system_gives_each_socket_what_is_its_shards() {
     }
 }
 
-/// A relay on `[::]` receives IPv4 too, and each shard what is its own.
+/// A relay on `[::]` also receives IPv4, steered to the right shards.
 #[test]
 #[cfg(all(target_os = "linux", has_linux_calls))]
 fn u1_the_system_divides_what_a_dual_port_receives_over_ipv4() {
@@ -92,7 +92,7 @@ fn u1_the_system_divides_what_a_dual_port_receives_over_ipv4() {
     };
     let count = NonZeroU8::new(3).unwrap();
     let Ok(sockets) = bind_shards("[::]:0".parse().unwrap(), &config, count) else {
-        // A host without IPv6.
+        // The host has no IPv6.
         return;
     };
     let port = sockets[0].local_address().port();
@@ -111,7 +111,7 @@ fn u1_the_system_divides_what_a_dual_port_receives_over_ipv4() {
     }
 }
 
-/// What a socket that does not block gets within a second.
+/// Retries a nonblocking receive for up to 1 s.
 #[cfg(all(target_os = "linux", has_linux_calls))]
 #[expect(clippy::disallowed_methods, reason = "real sockets")]
 fn wait<T>(mut receive: impl FnMut() -> std::io::Result<T>) -> T {
