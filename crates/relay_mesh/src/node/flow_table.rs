@@ -1,4 +1,4 @@
-//! Flows of this node: players' at an entry, upstream sockets at an exit.
+//! Flows of this node: of players at an entry, of upstream sockets at an exit.
 
 use core::net::SocketAddr;
 use std::collections::{BTreeMap, VecDeque};
@@ -25,10 +25,10 @@ pub(super) struct Flow<A> {
     pub(super) far: LinkId,
     /// Index into the games of the configuration.
     pub(super) game: usize,
-    /// As the entry sees it.
+    /// The player's address as the entry sees it.
     pub(super) player: SocketAddr,
     pub(super) mode: Mode,
-    /// `None` where both ends are this node.
+    /// `None` if both ends are this node.
     pub(super) keys: Option<(FlowSealer<A>, FlowOpener<A>)>,
     pub(super) joiner: Joiner,
     pub(super) side: Side,
@@ -36,26 +36,28 @@ pub(super) struct Flow<A> {
     pub(super) outward: Early,
     /// Datagrams for the server that wait for the socket.
     pub(super) inward: Early,
-    /// Labels given out that lead here; at most [`FLOW_LABELS_MAX`].
+    /// Labels given out that lead to this flow; at most [`FLOW_LABELS_MAX`].
     pub(super) labels: Vec<LabelName>,
-    /// When a datagram last passed, either way.
+    /// When a datagram last passed in either direction.
     pub(super) used: Instant,
     /// When it was opened here.
     pub(super) since: Instant,
-    /// What may leave from here; full until something did. To the server, if both ends are this node.
+    /// Limiter of bytes to the far end, or to the server if both ends are this node; `None` if
+    /// full.
     pub(super) rate: Option<Level>,
-    /// The same to the player, if both ends are this node.
+    /// Limiter of bytes to the player if both ends are this node; `None` if full.
     rate_to_player: Option<Level>,
-    /// Datagrams that went with the session.
+    /// Datagrams that were sent over the session.
     pub(super) by_session: u8,
-    /// When paths are asked for its labels.
+    /// When labels may be requested for it.
     pub(super) label_retry: LabelRetry,
-    /// Its place among the flows whose players have not proved to receive; the table's.
+    /// Its position among the unproved flows, set by the table; `None` once the player has proved
+    /// that it receives.
     pub(super) unproved: Option<u64>,
 }
 
 impl<A> Flow<A> {
-    /// A flow that nothing passed yet.
+    /// Creates a flow that has carried nothing.
     pub(super) fn new(
         now: Instant,
         (far, id): (LinkId, FlowId),
@@ -85,8 +87,8 @@ impl<A> Flow<A> {
         }
     }
 
-    /// Whether a datagram of its player or server is within `rate` bytes a second. A tunnel has the rate of
-    /// its label alone.
+    /// Whether a datagram to the far end is within `rate` bytes a second; if so, counts it. Only
+    /// its label's rate limits a tunnel.
     pub(super) fn takes(&mut self, now: Instant, rate: u32, len: usize) -> bool {
         #[cfg(feature = "tcp")]
         if matches!(self.side, Side::Tunnel(_)) {
@@ -95,12 +97,12 @@ impl<A> Flow<A> {
         take_of(&mut self.rate, now, rate, len)
     }
 
-    /// The same of a datagram of the server, if both ends of the flow are this node.
+    /// The same for a datagram of the server, if both ends are this node.
     pub(super) fn takes_from_server(&mut self, now: Instant, rate: u32, len: usize) -> bool {
         take_of(&mut self.rate_to_player, now, rate, len)
     }
 
-    /// Who sent the player here.
+    /// The entry that the flow's players use.
     const fn owner(&self) -> Owner {
         match self.side {
             Side::Entry { .. } | Side::Here { .. } => Owner::Own,
@@ -112,7 +114,7 @@ impl<A> Flow<A> {
         }
     }
 
-    /// Where its player is; `None` where it carries many.
+    /// The network of its player; `None` if it carries many players.
     fn prefix(&self) -> Option<NetworkKey> {
         let is_of_one = match self.side {
             Side::Entry { .. } | Side::Here { .. } | Side::Exit { .. } => true,
@@ -122,13 +124,14 @@ impl<A> Flow<A> {
         is_of_one.then(|| NetworkKey::of(self.player.ip()))
     }
 
-    /// Whether its player has proved to receive.
+    /// Whether its player has proved that it receives.
     pub(super) const fn is_proved(&self) -> bool {
         self.unproved.is_none()
     }
 }
 
-/// Takes `len` bytes of what may pass at `rate` bytes a second, a quarter of a second's at once.
+/// Takes `len` bytes from a limiter of `rate` bytes a second, with a burst of a quarter of a
+/// second.
 fn take_of(level: &mut Option<Level>, now: Instant, rate: u32, len: usize) -> bool {
     let burst = rate / 4;
     let fill = Fill { rate, burst };
@@ -136,31 +139,31 @@ fn take_of(level: &mut Option<Level>, now: Instant, rate: u32, len: usize) -> bo
     level.take(fill, now, u32::try_from(len).unwrap_or(u32::MAX))
 }
 
-/// Who sends players, and shares the places with others who do.
+/// An entry whose players share the slots with those of other entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Owner {
     /// This node's game ports.
     Own,
-    /// Another entry, where this node is the exit.
+    /// Another entry; this node is the exit.
     Entry(LinkId),
 }
 
-/// What one owner has of the places.
+/// Slots that one owner holds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
     flows: u32,
     unproved: usize,
 }
 
-/// Where a new flow finds its place.
+/// Where a new flow gets its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Free,
-    /// Once this unproved flow has ended.
+    /// After this unproved flow has ended.
     After(u32),
 }
 
-/// A few datagrams that came before they could go on.
+/// Queue of a few datagrams that cannot be sent yet.
 #[derive(Debug, Default)]
 pub(super) struct Early {
     waiting: VecDeque<Vec<u8>>,
@@ -168,7 +171,7 @@ pub(super) struct Early {
 }
 
 impl Early {
-    /// Keeps a datagram; false where there is no room.
+    /// Queues a datagram; returns false if there is no room.
     pub(super) fn push(&mut self, datagram: &[u8]) -> bool {
         let bytes = self.bytes.saturating_add(datagram.len());
         if self.waiting.len() >= EARLY_MAX || bytes > EARLY_BYTES_MAX {
@@ -185,22 +188,22 @@ impl Early {
     }
 }
 
-/// Flows by index, by player, by socket and by id.
+/// Flows by index, player, socket and id.
 pub(super) struct FlowTable<A> {
     slots: Vec<Option<Flow<A>>>,
     free: VecDeque<u32>,
     taken: u32,
     max: u32,
-    /// By the way to the player, and by who he is: a proxy may say of one port that it is several's.
+    /// By socket, remote address and player: a proxy may send for several players from one port.
     by_player: Lookup<(Leg, SocketAddr), u32>,
     by_socket: Lookup<SocketId, u32>,
     by_id: BTreeMap<(LinkId, FlowId), u32>,
-    /// Flows whose players have not proved to receive, of each owner the oldest first.
+    /// Unproved flows by owner, the oldest first.
     unproved: BTreeMap<(Owner, u64), u32>,
-    /// At most as many as there are neighbours, and one.
+    /// At most one entry per neighbour, and one for this node.
     held: BTreeMap<Owner, Held>,
-    /// What players of each prefix have of the places, by who sent them: of another entry's it is its word
-    /// where they are. None has 0.
+    /// Flows by owner and network of the player; no entry is 0. Another entry may give any address
+    /// for its players.
     prefixes: BTreeMap<(Owner, NetworkKey), u32>,
     next_unproved: u64,
     unproved_max: usize,
@@ -212,7 +215,7 @@ impl<A> FlowTable<A> {
             slots: Vec::new(),
             free: VecDeque::new(),
             taken: 0,
-            // The upper half of the indices names probe flows.
+            // The upper half of the indices is for probe flows.
             max: max.min(PROBE_FLOWS),
             by_player: Lookup::new(generator),
             by_socket: Lookup::new(generator),
@@ -225,7 +228,7 @@ impl<A> FlowTable<A> {
         }
     }
 
-    /// Adds a flow; hands it back where the table is full.
+    /// Adds a flow; returns it if the table is full.
     pub(super) fn insert(&mut self, mut flow: Flow<A>) -> Result<u32, Box<Flow<A>>> {
         if self.taken >= self.max {
             return Err(Box::new(flow));
@@ -294,7 +297,7 @@ impl<A> FlowTable<A> {
         Some(flow)
     }
 
-    /// Takes the proof that a flow's player receives.
+    /// Records that a flow's player has proved that it receives.
     pub(super) fn on_proved(&mut self, index: u32) {
         let Some(flow) = self.get_mut(index) else {
             return;
@@ -311,7 +314,7 @@ impl<A> FlowTable<A> {
         }
     }
 
-    /// The oldest of an owner's flows whose player has not proved to receive and for which `holds`.
+    /// The oldest unproved flow of an owner for which `holds` returns true.
     pub(super) fn oldest_unproved(
         &self,
         owner: Owner,
@@ -331,18 +334,19 @@ impl<A> FlowTable<A> {
         }
     }
 
-    /// Whether a player of `owner` has to stay away because others of the same prefix have their share of
-    /// the places, where no more than half of them are left.
+    /// Whether a new player of `owner` must be rejected: at least half of the slots are taken, and
+    /// the player's network has its share of them.
     pub(super) fn is_share_held(&self, owner: Owner, player: SocketAddr) -> bool {
         let held = self.prefixes.get(&(owner, NetworkKey::of(player.ip())));
         let share = (self.max / OTHERS_SHARE).max(PREFIX_MIN);
         self.taken >= self.max / 2 && held.is_some_and(|held| *held >= share)
     }
 
-    /// The place of one flow more of `owner`; `None` where it has to stay away.
+    /// The slot for another flow of `owner`; `None` if it must be rejected.
     ///
-    /// Another entry has no more than its share of all places. Where they are used up, or those of
-    /// the unproved are, the owner with most of the unproved gives one of them up.
+    /// Another entry gets at most seven eighths of all slots; beyond that, its own oldest unproved
+    /// flow has to end. If all slots, or all slots of unproved flows, are taken, that of the owner
+    /// with the most unproved flows has to end.
     pub(super) fn place_for(&self, owner: Owner) -> Option<Place> {
         let held = |owner| self.held.get(&owner).copied().unwrap_or_default();
         let is_over_share = owner != Owner::Own
@@ -366,14 +370,15 @@ impl<A> FlowTable<A> {
         self.oldest_unproved(leaves, |_| true).map(Place::After)
     }
 
-    /// Whether a flow that one path carries is waited for on another, before packets move there.
+    /// Whether packets move to another path only after this flow has a label there: it is a probe
+    /// flow, or it is proved and may request labels.
     pub(super) fn is_wanted_everywhere(&self, now: Instant, far: LinkId, id: FlowId) -> bool {
         let flow = self.of_id(far, id).and_then(|index| self.get(index));
         id == FlowId::PROBE
             || flow.is_some_and(|flow| flow.is_proved() && flow.label_retry.from() <= now)
     }
 
-    /// Gives a flow to a game server its socket; false where it is gone, or has one.
+    /// Sets the upstream socket of a flow; returns false if the flow has ended or already has one.
     pub(super) fn set_socket(&mut self, index: u32, opened: SocketId) -> bool {
         let flow = self.get_mut(index);
         let Some(upstream) = flow.and_then(|flow| flow.side.upstream_mut()) else {
@@ -407,12 +412,12 @@ impl<A> FlowTable<A> {
         self.by_id.get(&(far, id)).copied()
     }
 
-    /// Whether a flow has not ended; probes never end.
+    /// Whether a flow has not ended; probe flows never end.
     pub(super) fn is_alive(&self, far: LinkId, id: FlowId) -> bool {
         id == FlowId::PROBE || self.by_id.contains_key(&(far, id))
     }
 
-    /// Indices of the flows with one far end, by flow id.
+    /// Ids and indices of the flows with one far end, by id.
     pub(super) fn with(&self, far: LinkId) -> impl Iterator<Item = (FlowId, u32)> {
         self.by_id
             .range((far, FlowId(0))..=(far, FlowId(u64::MAX)))
@@ -443,29 +448,29 @@ impl<A> FlowTable<A> {
     }
 }
 
-/// Index that the labels of a probe flow lead to.
+/// The index that the labels of a far end's probe flow lead to.
 pub(super) const fn probe_flow(far: LinkId) -> u32 {
     PROBE_FLOWS | far.0 as u32
 }
 
-/// The link whose probe flow a label leads to; `None` where it leads to a flow of a player.
+/// The far end whose probe flow a label leads to; `None` if it leads to another flow.
 pub(super) fn probe_link(index: u32) -> Option<LinkId> {
     let link = u16::try_from(index & !PROBE_FLOWS).ok().map(LinkId);
     link.filter(|_| index & PROBE_FLOWS != 0)
 }
 
-/// Labels that lead to one flow at a time: of the paths that a course has, and of those before
-/// that were not given back and have not expired.
+/// Labels that may lead to one flow: of its current paths, and of earlier ones that were not
+/// released and have not expired.
 pub(super) const FLOW_LABELS_MAX: usize = 32;
-/// An exit keeps an eighth of its places for others than the entry that has most: those of flows, and
-/// those of TCP connections.
+/// An exit keeps one eighth of its flow slots, and of its TCP connections, for entries other than
+/// the largest one.
 pub(super) const OTHERS_SHARE: u32 = 8;
-/// Flows that a prefix may have in any case: a household's, or those of a small town's provider.
+/// Flows that one network may have in any case: a household, or a small provider.
 const PREFIX_MIN: u32 = 64;
 /// Set in the indices of probe flows.
 const PROBE_FLOWS: u32 = 1 << 31;
-/// Datagrams that wait in one flow, and their bytes: a quarter of a second of a common game.
+/// Datagrams queued in one flow, and their bytes: a quarter of a second of a typical game.
 const EARLY_MAX: usize = 16;
 const EARLY_BYTES_MAX: usize = 16 << 10;
-/// Heap of a flow in the worst case: early datagrams, pieces, keys, tables.
+/// Heap of a flow in the worst case: queued datagrams, pieces, keys, tables.
 const FLOW_HEAP: usize = 2 * EARLY_BYTES_MAX + (8 << 10) + (8 << 10);

@@ -1,4 +1,4 @@
-//! Packets of flows: sealed and sent here, opened and delivered there.
+//! Packets of flows: sealed and sent at one end, opened and delivered at the other.
 
 use crypto::Provider;
 use wire::Instant;
@@ -15,11 +15,11 @@ use crate::link::LinkId;
 use crate::outbox::Way;
 use crate::pieces::{WHOLE_MAX, split_over};
 
-/// Both directions of a flow.
+/// The keys of a flow's two directions.
 pub(super) type FlowKeys<A> = (FlowSealer<A>, FlowOpener<A>);
 
 impl<P: Provider> Node<P> {
-    /// Takes a frame whose label ends here.
+    /// Handles a frame whose label ends at this node.
     pub(super) fn on_arrived(&mut self, now: Instant, mut arrived: Arrived<'_>) {
         if let Some(link) = probe_link(arrived.flow) {
             self.on_probe_frame(now, link, &mut arrived);
@@ -31,7 +31,7 @@ impl<P: Provider> Node<P> {
             return;
         };
         let provider = self.endpoint.provider();
-        // No label leads to a flow without.
+        // No label leads to a flow without keys.
         let Some((_, opener)) = &mut flow.keys else {
             return;
         };
@@ -39,7 +39,8 @@ impl<P: Provider> Node<P> {
             Ok(payload) => payload,
             Err(FlowDrop::Duplicate) => {
                 self.stats.flow_duplicates = self.stats.flow_duplicates.saturating_add(1);
-                // A copy counts for its path, if it is one: a relay knows the numbers.
+                // A copy counts for its path only if it is authentic: a relay knows the packet
+                // numbers.
                 if opener.verify(provider, now, &arrived.header, arrived.body) {
                     let (far, packet) = (flow.far, (flow.id, arrived.header.number));
                     let len = arrived.body.len().saturating_sub(TAG_LEN);
@@ -54,7 +55,7 @@ impl<P: Provider> Node<P> {
         };
         let piece = arrived.header.phase.piece;
         if piece == Piece::First && payload.is_empty() {
-            // It kept the labels of its path alive.
+            // It only keeps the labels of its path alive.
             return;
         }
         let (packet, way) = ((flow.id, arrived.header.number), (flow.far, arrived.path));
@@ -79,7 +80,8 @@ impl<P: Provider> Node<P> {
         self.message = datagram;
     }
 
-    /// Sends a datagram of a player or server to the other end of its flow, or lets it wait.
+    /// Sends a datagram of a player or server to the far end of its flow, or queues it until there
+    /// is a path. Drops it if it exceeds the flow's rate.
     pub(super) fn carry(&mut self, now: Instant, index: u32, datagram: &[u8]) {
         let Some(flow) = self.flows.get_mut(index) else {
             return;
@@ -98,7 +100,7 @@ impl<P: Provider> Node<P> {
         self.carry_taken(now, index, datagram);
     }
 
-    /// Sends a datagram of which the flow's rate has taken account, or lets it wait.
+    /// As `carry`, for a datagram that was already counted against the flow's rate.
     fn carry_taken(&mut self, now: Instant, index: u32, datagram: &[u8]) {
         let Some(flow) = self.flows.get_mut(index) else {
             return;
@@ -153,7 +155,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Seals one payload once and sends it over one or two paths.
+    /// Seals one payload once, and sends it over up to two paths.
     pub(super) fn send_pieces(
         &mut self,
         now: Instant,
@@ -181,7 +183,7 @@ impl<P: Provider> Node<P> {
             let Some(path) = path_set.path_mut(way) else {
                 continue;
             };
-            // What this node drops itself is not the path's fault.
+            // A packet that this node drops itself is not counted as lost on the path.
             let sealed = (numbered, self.sealed.as_slice());
             let is_sent = path.send(&mut self.plane, provider, now, (flow.id, sealed));
             if is_sent && !is_keep_alive {
@@ -195,7 +197,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Sends what waited for a path.
+    /// Sends the datagrams that were queued for lack of a path.
     pub(super) fn send_early(&mut self, now: Instant, far: LinkId, flow: FlowId) {
         let Some(index) = self.flows.of_id(far, flow) else {
             return;
@@ -209,7 +211,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Takes what the other end says of a flow.
+    /// Handles the far end's messages on flows.
     pub(super) fn on_flow_message(&mut self, now: Instant, link: LinkId, message: &[u8]) {
         match FlowMessage::decode(message) {
             Ok(FlowMessage::Open {
@@ -236,7 +238,7 @@ impl<P: Provider> Node<P> {
             }
             Ok(FlowMessage::Close { flow, reason }) => {
                 if let Some(index) = self.flows.of_id(link, flow) {
-                    // Of what an entry closes it tells itself.
+                    // An entry that closes a flow reports it itself.
                     let flow = self.flows.get(index);
                     let is_ours = flow.is_some_and(|flow| flow.side.is_opened_here());
                     if is_ours && reason == FlowEnd::Crowded {
@@ -249,7 +251,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Ends a flow and tells the other end.
+    /// Ends a flow, and sends the far end a close message.
     pub(super) fn close_flow(&mut self, now: Instant, index: u32, reason: FlowEnd) {
         let Some(flow) = self.flows.get(index) else {
             return;
@@ -258,7 +260,7 @@ impl<P: Provider> Node<P> {
         self.end_flow(now, index, reason);
     }
 
-    /// Ends the flows that nothing passed for long.
+    /// Ends the flows that carried nothing for the configured idle time.
     pub(super) fn end_idle_flows(&mut self, now: Instant) {
         let idle = self.config.flow_idle;
         let indices: Vec<u32> = self
@@ -272,7 +274,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Ends the flows of a session that ended.
+    /// Ends the flows of a session that has ended.
     pub(super) fn end_flows_with(&mut self, now: Instant, far: LinkId) {
         let indices: Vec<u32> = self.flows.with(far).map(|(_, index)| index).collect();
         for index in indices {
@@ -280,7 +282,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Refuses a tunnel: this build carries none.
+    /// Refuses a tunnel, which this build does not support.
     #[cfg(not(feature = "tcp"))]
     fn on_tunnel_open(
         &mut self,
@@ -304,7 +306,7 @@ impl<P: Provider> Node<P> {
         self.send(now, link, RELIABLE, &bytes)
     }
 
-    /// Makes the keys of a flow; `None` where the session is gone.
+    /// Derives the keys of a flow; `None` if the session has ended.
     pub(super) fn flow_keys(&self, link: LinkId, flow: FlowId) -> Option<FlowKeys<P::Aead>> {
         let session = self.peers.session(link)?;
         let exporter = self.endpoint.exporter(session)?;
@@ -316,19 +318,20 @@ impl<P: Provider> Node<P> {
         ))
     }
 
-    /// Hands a datagram to the player or the server.
+    /// Delivers a datagram to the player, the server or the tunnel.
     pub(super) fn deliver(&mut self, now: Instant, index: u32, datagram: &[u8]) {
         match self.flows.get(index).map(|flow| &flow.side) {
             Some(Side::Entry { .. }) => self.deliver_to_player(now, index, datagram),
             Some(Side::Exit { .. }) => self.deliver_to_server(index, datagram),
             #[cfg(feature = "tcp")]
             Some(Side::Tunnel(_)) => self.deliver_to_tunnel(now, index, datagram),
-            // Nothing of it comes by the mesh.
+            // Its datagrams do not use the mesh.
             Some(Side::Here { .. }) | None => {}
         }
     }
 
-    /// Takes the proof that a flow's player receives: it gets labels on the spare path too.
+    /// Records that a flow's player has proved that it receives: the flow gets labels on the spare
+    /// path too.
     pub(super) fn on_proved(&mut self, index: u32) {
         self.flows.on_proved(index);
         let now = self.now;
@@ -338,7 +341,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Makes room for a flow more of `owner`, for whom a place among the unproved is a place at all.
+    /// Makes room for another flow of `owner`, by ending an unproved flow if necessary. Returns
+    /// false if there is no room.
     pub(super) fn make_room(&mut self, now: Instant, owner: Owner) -> bool {
         let place = self.flows.place_for(owner);
         if let Some(Place::After(oldest)) = place {
@@ -358,7 +362,7 @@ impl<P: Provider> Node<P> {
         *counter = counter.saturating_add(1);
     }
 
-    /// Forgets a flow, its labels and its socket.
+    /// Removes a flow, its labels and its socket.
     pub(super) fn end_flow(&mut self, now: Instant, index: u32, reason: FlowEnd) {
         let Some(flow) = FlowTable::remove(&mut self.flows, index) else {
             return;

@@ -1,4 +1,4 @@
-//! The routes that a node knows, and when they are computed anew.
+//! The routes that a node knows, and when they are recomputed.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -12,24 +12,24 @@ use crate::link_state::LinkStateTable;
 use crate::measure::LinkReport;
 use crate::routes::{Graph, NodeIndex, Path, Route, RouteLimits, SourceRoutes, disjoint_routes};
 
-/// The graph of all links known, and the routes on it.
+/// The graph of all known links, and the routes on it.
 ///
-/// What changed counts after [`COALESCE`] at the latest. One call computes at most a graph, the
-/// costs to all nodes, and the alternatives to one far end; who asks for another's waits for the
-/// next call. All of it is [`tend`](Node::tend)'s work, never that of a packet.
+/// A change takes effect within [`COALESCE`]. One call computes at most a graph, the costs to all
+/// nodes, and the alternatives to one far end; other alternatives wait for the next call. Only
+/// [`run_paths`](Node::run_paths) computes alternatives.
 #[derive(Debug, Default)]
 pub(super) struct KnownRoutes {
-    /// Made once somebody asks.
+    /// Built on first use.
     newest: Option<Routed>,
-    /// Whether more changed than `newest` was told.
+    /// Whether the mesh changed in a way that `newest` does not contain.
     is_stale: bool,
     /// When alternatives were last computed.
     worked_at: Option<Instant>,
-    /// The best ways to each far end asked for that share nothing.
+    /// The best disjoint paths to each far end that was asked for.
     alternatives: BTreeMap<NodeId, Alternatives>,
 }
 
-/// A graph, and what was computed on it.
+/// A graph, and the routes computed on it.
 #[derive(Debug)]
 pub(super) struct Routed {
     pub(super) graph: Graph,
@@ -41,19 +41,19 @@ pub(super) struct Routed {
 
 #[derive(Debug)]
 struct Alternatives {
-    /// Those that share nothing, the best first; then those without what is avoided, where it is on the others.
+    /// Disjoint paths, the best first; if nodes on them are avoided, paths without these follow.
     paths: Vec<Path>,
     avoided: Vec<NodeId>,
     made_at: Instant,
 }
 
 impl KnownRoutes {
-    /// Takes word that links, nodes or roles changed.
+    /// Handles a change of links, nodes or roles.
     pub(super) const fn on_change(&mut self) {
         self.is_stale = true;
     }
 
-    /// Takes what this node measures now instead of `before`.
+    /// Replaces the reports `before` of this node's links by `reports`.
     pub(super) fn on_reports(
         &mut self,
         table: &LinkStateTable,
@@ -84,14 +84,15 @@ impl KnownRoutes {
         }
     }
 
-    /// Returns what was computed last.
+    /// Returns the newest graph and its routes.
     pub(super) const fn newest(&self) -> Option<&Routed> {
         self.newest.as_ref()
     }
 
-    /// Returns the best ways to `far` that share nothing, the best first, and, where `avoided` nodes are on them,
-    /// as many without these; `None` where that is work for the next call. `far` itself among the avoided is its
-    /// direct way.
+    /// Returns the best disjoint paths to `far`, the best first. If `avoided` nodes are on them, as
+    /// many paths without these follow. If `far` is among the avoided, its direct path is.
+    ///
+    /// Returns `None` if the computation has to wait for the next call.
     pub(super) fn alternatives(
         &mut self,
         now: Instant,
@@ -167,7 +168,7 @@ impl Routed {
         known
     }
 
-    /// The costs without the relays that are avoided, and without the direct way where that is.
+    /// The routes without the avoided relays, and without the direct path if `far` is avoided.
     fn without(&self, far: NodeId, avoided: &[NodeId]) -> SourceRoutes {
         let used = |relays: Vec<NodeId>| Route {
             cost: Cost::ZERO,
@@ -192,8 +193,8 @@ impl Routed {
         left
     }
 
-    /// Whether alternatives still will do: the best way is the same, all of them are ways, and
-    /// they were looked for not long ago.
+    /// Whether alternatives are still valid: the best path is the same, all paths are routable, and
+    /// they are younger than [`LASTING`].
     fn bears(&self, now: Instant, far: NodeId, held: &Alternatives) -> bool {
         let best = self.graph.index(&far);
         let best = best.and_then(|far| self.best.route(&self.graph, far));
@@ -208,7 +209,7 @@ impl Routed {
 }
 
 impl<P: Provider> Node<P> {
-    /// Has the graph made, and the costs to all nodes computed, where that is due.
+    /// Recomputes the graph and the costs to all nodes if that is due.
     pub(super) fn renew_routes(&mut self, now: Instant) {
         if self.known_routes.is_due(now) {
             let graph = self.make_graph();
@@ -217,8 +218,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// The cost of the cheapest way to a node; unroutable where there is none. Strangers may ask
-    /// as often as they like: it is looked up.
+    /// The cost of the cheapest route to a node; unroutable if there is none. It is a lookup, so
+    /// remote nodes may cause it at any rate.
     pub(super) fn cost_to(&mut self, now: Instant, far: NodeId) -> Cost {
         self.renew_routes(now);
         let newest = self.known_routes.newest();
@@ -236,13 +237,13 @@ impl<P: Provider> Node<P> {
 
 /// Least time between two graphs.
 const COALESCE: Duration = Duration::from_millis(100);
-/// Time after which alternatives are looked for again where the best way stayed the same.
+/// Age after which alternatives are recomputed even if the best path is the same.
 const LASTING: Duration = Duration::from_secs(1);
-/// Time after which alternatives that nobody asks for are forgotten.
+/// Age after which unused alternatives are dropped.
 const FORGET: Duration = Duration::from_secs(60);
-/// Links that are mended one by one; for more, computing all anew is less work.
+/// Links updated one by one; for more, recomputing all costs is cheaper.
 const RELINKS_MAX: usize = 8;
-/// Alternatives looked at.
+/// Alternatives per far end.
 const ROUTES: usize = 3;
 
 #[cfg(test)]
@@ -319,7 +320,7 @@ mod tests {
         assert_eq!(after.first(), before.first(), "the best is the same");
         assert!(!after.contains(last), "{after:?}");
     }
-    /// All ways that share nothing pass nodes that are avoided, and there are others.
+    /// All disjoint paths pass avoided nodes, and there are others.
     #[test]
     fn nodes_that_are_avoided_are_on_no_alternative_beside_the_best() {
         let now = Instant::ZERO;

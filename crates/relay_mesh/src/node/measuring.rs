@@ -1,4 +1,4 @@
-//! The way from this exit to the servers of its games, measured.
+//! Measures the costs from this exit to its game servers.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -13,7 +13,7 @@ use crate::event::{Command, Event, Outcome};
 use crate::server_probe::ServerProbe;
 use crate::signed_config::Protocol;
 
-/// A game by what it is played over, and its name.
+/// A game's protocol and name.
 pub(super) type GameKey = (Protocol, String);
 
 /// The server of a game that this node is an exit of.
@@ -23,17 +23,17 @@ pub(super) struct Server {
     probe: ServerProbe,
     /// When to measure it next.
     due: Instant,
-    /// Whether it was told that the system does not permit it, and it has not since.
+    /// Whether the system has refused to probe it since its last answer.
     is_barred: bool,
-    /// The measurement under way, and when it has failed.
+    /// The pending measurement, and its deadline.
     asked: Option<(CommandId, Instant)>,
-    /// Measurements that failed since the last that did not.
+    /// Consecutive failed measurements.
     failures: u8,
-    /// What the newest cost, in the order they came; at most [`NEWEST`].
+    /// The newest costs, the oldest first; at most [`NEWEST`].
     newest: Vec<Cost>,
 }
 
-/// What became of a server by a measurement.
+/// How a measurement changed the state of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     None,
@@ -54,7 +54,8 @@ impl Server {
         }
     }
 
-    /// What it costs to reach it, unroutable where it is not reached; `None` while nobody knows.
+    /// The median of the newest costs; unroutable if the server is lost, and `None` if it was never
+    /// measured.
     pub(super) fn cost(&self) -> Option<Cost> {
         if self.failures >= FAILURES {
             return Some(Cost::UNROUTABLE);
@@ -90,14 +91,15 @@ impl Server {
         }
     }
 
-    /// The system does not permit it: it may by and by. Returns whether that is news.
+    /// Handles that the system does not permit the probe; it may later. Returns whether to report
+    /// it.
     fn on_barred(&mut self, now: Instant) -> bool {
         (self.due, self.failures) = (now + BARRED, 0);
         self.newest.clear();
         !core::mem::replace(&mut self.is_barred, true)
     }
 
-    /// How long to wait after a measurement: where one failed, the next tells soon whether it was chance.
+    /// Wait until the next measurement: shorter after a failure, which may be chance.
     const fn wait(&self) -> Duration {
         if 0 < self.failures && self.failures < FAILURES {
             AGAIN
@@ -108,7 +110,7 @@ impl Server {
 }
 
 impl<P: Provider> Node<P> {
-    /// Measures what is due, and gives up what is not answered.
+    /// Starts the measurements that are due, and ends those that are overdue.
     pub(super) fn measure_servers(&mut self, now: Instant) {
         if core::mem::take(&mut self.edges.is_stale) {
             self.take_up_servers(now);
@@ -142,7 +144,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Takes what became of a measurement.
+    /// Handles the result of a measurement.
     pub(super) fn on_measured(&mut self, now: Instant, id: CommandId, outcome: Outcome) {
         let is_it = |server: &Server| server.asked.is_some_and(|(asked, _)| asked == id);
         let mut servers = self.edges.servers.iter();
@@ -172,7 +174,7 @@ impl<P: Provider> Node<P> {
                 server.on_failure()
             }
         };
-        // From four fifths of the period to six.
+        // From 80 % to 120 % of the wait.
         let wait = server.wait();
         let fifth = wait.checked_div(5).unwrap_or_default();
         server.due = now + wait.saturating_sub(fifth) + jitter.min(fifth.saturating_mul(2));
@@ -187,8 +189,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Measures the servers of the games that this node now is an exit of, and no others. What is known of
-    /// those that are as they were stays so.
+    /// Updates the list of servers to those of the games that this node is an exit of. Unchanged
+    /// servers keep their state.
     fn take_up_servers(&mut self, now: Instant) {
         self.edges.refresh();
         let mut wanted = self.servers_wanted();
@@ -226,7 +228,7 @@ impl<P: Provider> Node<P> {
         #[cfg(feature = "tcp")]
         for game in self.tunnels.iter().flat_map(|tunnels| &tunnels.games) {
             if let Some(exit) = &game.exit {
-                // A connection that says nothing would be a line in many servers' logs.
+                // Probed only if configured: many servers log a connection without data.
                 let probe = self.config.probes.get(&game.name).cloned();
                 let probe = probe.unwrap_or(ServerProbe::None);
                 let key = (Protocol::Tcp, game.name.clone());
@@ -238,8 +240,8 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// Of the servers that are due and not asked, `room` that are for longest: who does not answer has a
-/// place for as long as that is waited for, and leaves it to the others.
+/// The `room` servers that have been due for longest and have no pending measurement. So servers
+/// that do not answer do not delay the others.
 fn longest_due(now: Instant, servers: &BTreeMap<GameKey, Server>, room: usize) -> Vec<GameKey> {
     let is_due = |server: &Server| server.asked.is_none() && server.due <= now;
     let servers = servers.iter().filter(|(_, server)| is_due(server));
@@ -249,22 +251,22 @@ fn longest_due(now: Instant, servers: &BTreeMap<GameKey, Server>, room: usize) -
     due.map(|(_, key)| key.clone()).collect()
 }
 
-/// Time between two measurements of a server, give or take a fifth.
+/// Time between two measurements of a server, ±20 %.
 const PERIOD: Duration = Duration::from_secs(10);
-/// The same after one that failed, until it is known whether the server is lost.
+/// The same after a failure, until the server answers or is lost.
 const AGAIN: Duration = Duration::from_secs(2);
-/// Largest of the random waits: two fifths of [`PERIOD`].
+/// Upper bound of the random wait: two fifths of [`PERIOD`].
 const JITTER_MICROS: u64 = 4_000_000;
-/// Time after which it is tried again what the system did not permit.
+/// Wait after the system did not permit a probe.
 const BARRED: Duration = Duration::from_secs(600);
-/// How long an answer is waited for.
+/// Timeout of a measurement.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Failures in a row after which a server counts as not reached: one may be chance.
+/// Consecutive failures after which a server is lost: one may be chance.
 const FAILURES: u8 = 3;
-/// Measurements of which the median counts: one that is late by chance moves nobody.
+/// Measurements of which the median counts, so that one late answer changes nothing.
 const NEWEST: usize = 3;
-/// Measurements under way at a time; each is a socket of the driver. 1,024 servers have their turn within
-/// the period where they answer within 300 ms.
+/// Pending measurements, each a socket of the driver. If servers answer within 300 ms, 1,024 of
+/// them fit into the period.
 const ASKED_MAX: usize = 32;
 
 #[cfg(test)]
@@ -316,7 +318,7 @@ mod tests {
         let key = |number: u16| (Protocol::Udp, format!("{number:03}"));
         let mut servers: BTreeMap<GameKey, Server> =
             (0..200).map(|number| (key(number), server())).collect();
-        // By name, all that answer come last.
+        // The servers that answer are the last by name.
         let answers = |(_, name): &GameKey| name.as_str() >= "190";
         let mut measured = BTreeMap::<GameKey, Vec<u64>>::new();
         for second in 0..300 {

@@ -1,4 +1,4 @@
-//! What comes of set-ups: labels of a path, or none.
+//! Results of set-ups: labels of a path, or failures.
 
 use crypto::Provider;
 use wire::Instant;
@@ -13,7 +13,8 @@ use crate::path_setup::PathSetup;
 use crate::shard::ShardId;
 
 impl<P: Provider> Node<P> {
-    /// Lets flows wait that the far end knows nothing of: it has refused them, or they ended.
+    /// Delays label requests for flows that the far end does not know: it refused them, or they
+    /// ended.
     pub(super) fn defer(&mut self, now: Instant, far: LinkId, flows: &[FlowId]) {
         for flow in flows {
             let index = self.flows.of_id(far, *flow);
@@ -23,7 +24,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Takes the labels of a path that is set up, or of which a set-up brought none.
+    /// Binds the labels that a set-up of a path was granted.
     pub(super) fn take_labels(
         &mut self,
         now: Instant,
@@ -44,7 +45,7 @@ impl<P: Provider> Node<P> {
         let Some(path_set) = self.path_sets.get_mut(&far) else {
             return;
         };
-        // There is room for a set-up more.
+        // There is room for another set-up.
         path_set.search_from(now);
         let Some(path) = path_set.paths.iter_mut().find(|path| is_it(path)) else {
             return;
@@ -59,13 +60,14 @@ impl<P: Provider> Node<P> {
         for (flow, label) in labels {
             if !self.flows.is_alive(far, flow) {
                 let mut held = setup.take_held(flow);
-                // The far end was told.
+                // The far end frees its own label when the flow ends.
                 held.pop();
                 idle.extend(held);
                 continue;
             }
             let provider = self.endpoint.provider();
-            // A first hop that names a label twice, or wants frames as we do not send them, gets none.
+            // A label is not bound if the first hop granted it twice, or for a form of frames that
+            // this node does not send.
             let sealer = link.sealer_to(provider, label.name.shard());
             let bound = sealer.filter(|_| gate.allows(&label.form));
             let bound = bound.map(|sealer| sealer.bind_origin(provider, now, label));
@@ -98,8 +100,10 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Tries again later, each time after twice as long. A path that never stood is given up after
-    /// the third time; on one that does, flows without a label there wait, and no other pays.
+    /// Backs off after a failed set-up; each wait is twice as long.
+    ///
+    /// A path without a probe label fails after [`TRIES`] set-ups. On a path with one, flows
+    /// without a label wait, and other flows are not affected.
     pub(super) fn on_setup_failed(&mut self, now: Instant, far: LinkId, id: u8) {
         self.stats.setups_failed = self.stats.setups_failed.saturating_add(1);
         let Some(path_set) = self.path_sets.get_mut(&far) else {
@@ -109,7 +113,7 @@ impl<P: Provider> Node<P> {
         let Some(path) = path_set.path_mut(id) else {
             return;
         };
-        // Of set-ups that were under way together, one failed after the other.
+        // Set-ups that were pending together fail one after the other, and count once.
         if path.retry_at <= now {
             path.retry_at = now + wait(path.failures);
             path.failures = path.failures.saturating_add(1);
@@ -121,13 +125,13 @@ impl<P: Provider> Node<P> {
 }
 
 impl PathEntry {
-    /// Whether probes can be sent over it.
+    /// Whether it has a label for probes.
     pub(super) fn is_watched(&self) -> bool {
         self.bound.contains_key(&FlowId::PROBE)
     }
 
-    /// Takes how many labels of a set-up were bound, and how many could not be; returns whether it failed,
-    /// since most are of no use, or nothing is known of the path for want of one to probe it.
+    /// Records how many labels of a set-up were bound, and how many could not be. Returns whether
+    /// the set-up failed: most labels are unusable, or there is none to probe the path.
     pub(super) fn on_labels(&mut self, now: Instant, bound: usize, unbound: usize) -> bool {
         if has_failed(usize::from(self.is_watched()), (bound, unbound)) {
             return true;
@@ -142,14 +146,14 @@ impl PathEntry {
     }
 }
 
-/// Whether a set-up was in vain of whose labels so many were bound, and so many could not be; the path has so many
-/// labels to probe it by.
+/// Whether a set-up failed of which this many labels were bound, and this many could not be. The
+/// path has `probes` labels for probes.
 const fn has_failed(probes: usize, (bound, unbound): (usize, usize)) -> bool {
     unbound > 0 && (bound < unbound || probes == 0)
 }
 
-/// Set-ups that may fail until a path is given up that never stood, and until others are asked for labels of
-/// newcomers where it does.
+/// Failed set-ups after which a path without a probe label fails, and after which flows without a
+/// label on the active path may use others.
 pub(super) const TRIES: u8 = 3;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Setting paths up, probing them, and keeping their labels.
+//! Setting up paths, probing them, and keeping their labels alive.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -23,10 +23,10 @@ use crate::path_watch::EchoWay;
 use crate::route_request::{RequestId, RouteReply};
 
 impl<P: Provider> Node<P> {
-    /// Starts set-ups for the flows that have no label on a path, as many as may be under way.
+    /// Starts set-ups for flows without a label on a path, as many as may be pending.
     ///
-    /// Flows that have not proved to be somebody's get labels on the path in use only, or on the one that stands
-    /// by where it gives none for long.
+    /// Unproved flows get labels only on the active path, or on the standby path if the active one
+    /// grants none for long.
     pub(super) fn set_up_missing(&mut self, now: Instant, link: LinkId) {
         let Some(path_set) = self.path_sets.get_mut(&link) else {
             return;
@@ -40,7 +40,8 @@ impl<P: Provider> Node<P> {
             request = request.wrapping_add(1);
             RequestId(request)
         };
-        // Of use to those whose path failed is the one that they go on by: others are only tried.
+        // After a failure, the path that takes over gets its labels first; the others are only
+        // spares.
         let proved = requests.iter().filter(|wanted| wanted.is_proved);
         let priority_path = path_set.priority_path(now, proved.map(|wanted| wanted.flow));
         if priority_path.is_some() {
@@ -48,7 +49,7 @@ impl<P: Provider> Node<P> {
         }
         let stranded = path_set.update_unbound_flows(now, &requests);
         let alone = path_set.exclusive_path(now, priority_path);
-        // Who has no label at all comes before those that want a second one.
+        // Flows without any label come before those that want a second one.
         let waiting = path_set.deferred_spares(&stranded);
         let is_open = |path: &PathEntry| path.retry_at <= now;
         let shut = path_set.paths.iter().filter(|path| !is_open(path));
@@ -73,7 +74,8 @@ impl<P: Provider> Node<P> {
             } else {
                 path.setup_room()
             };
-            // The end of a set-up is reason enough to look for those that find no room now.
+            // The end of a set-up starts the next search, so flows that do not fit now need no
+            // timer.
             let started: Vec<_> = path
                 .batches(&missing)
                 .take(room)
@@ -94,8 +96,8 @@ impl<P: Provider> Node<P> {
         self.ask(now, asks);
     }
 
-    /// The flows with a far end that paths may be asked for, the probe's first. Of those of which the far end is still
-    /// to be told it knows nothing.
+    /// The flows with a far end for which labels may be requested, the probe flow first. Leaves out
+    /// flows whose open message is not sent yet: the far end does not know them.
     fn label_requests(
         now: Instant,
         path_set: &mut PathSet<P::Aead>,
@@ -121,7 +123,7 @@ impl<P: Provider> Node<P> {
         requests
     }
 
-    /// Takes the answer to a request of ours.
+    /// Handles the reply to a route request of this node.
     pub(super) fn on_route_reply(&mut self, now: Instant, link: LinkId, message: &[u8]) {
         let Ok((id, reply)) = RouteReply::decode(message) else {
             self.count_malformed();
@@ -160,7 +162,7 @@ impl<P: Provider> Node<P> {
             }
             Some((_, _, _, None)) | None => {
                 self.stats.stray_replies = self.stats.stray_replies.saturating_add(1);
-                // What was asked for is not wanted any more.
+                // The labels are no longer wanted.
                 if let RouteReply::Done(granted) = reply {
                     idle.extend(held(session, granted));
                 }
@@ -185,7 +187,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Ends set-ups that wait for too long.
+    /// Ends set-ups that have passed their deadline.
     pub(super) fn end_overdue_setups(&mut self, now: Instant, link: LinkId) {
         let Some(path_set) = self.path_sets.get_mut(&link) else {
             return;
@@ -206,7 +208,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Sends the probes of all paths that are due.
+    /// Sends the probes that are due on all paths.
     pub(super) fn run_watches(&mut self, now: Instant) {
         let mut due = Vec::new();
         for (&link, path_set) in &mut self.path_sets {
@@ -244,7 +246,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Takes a frame of a far end's probe flow.
+    /// Handles a frame of a far end's probe flow.
     pub(super) fn on_probe_frame(&mut self, now: Instant, link: LinkId, arrived: &mut Arrived<'_>) {
         let Some(path_set) = self.path_sets.get_mut(&link) else {
             return;
@@ -285,7 +287,8 @@ impl<P: Provider> Node<P> {
         data.is_overloaded = self.overload.is_overloaded(now);
         let mut echo = Vec::with_capacity(PathEcho::LEN_MAX);
         probe.answer(now, arrived, data).encode(&mut echo);
-        // The direct way is the session's own; over relays, the first of two answers counts.
+        // The session is the direct path. If the active path has relays, the echo takes both paths,
+        // and the first to arrive counts.
         let back = path_set
             .current
             .and_then(|id| path_set.path(id))
@@ -308,7 +311,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Sends a frame without a payload where a label was silent for long.
+    /// Sends an empty frame for each label that was silent for [`KEEP_ALIVE`].
     pub(super) fn keep_labels_alive(&mut self, now: Instant) {
         let mut silent = Vec::new();
         for (&link, path_set) in &self.path_sets {
@@ -348,7 +351,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Sends padding of the size of data over a path that carries none.
+    /// Sends padding of the length of data over a path that carries none.
     fn send_padding(&mut self, now: Instant, (link, id): (LinkId, u8)) {
         let Some(path_set) = self.path_sets.get_mut(&link) else {
             return;
@@ -362,8 +365,8 @@ impl<P: Provider> Node<P> {
         self.send_padding_of(now, (link, id), len);
     }
 
-    /// Sends packets of the full length now and then where datagrams travel in pieces, to learn whether they still
-    /// have to.
+    /// If datagrams are split, sends full-length packets at times, to learn whether splitting is
+    /// still necessary.
     fn send_trial(&mut self, now: Instant, (link, id): (LinkId, u8)) {
         let path_set = self.path_sets.get_mut(&link);
         let path = path_set.and_then(|path_set| path_set.path_mut(id));
@@ -375,7 +378,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Sends padding of so many bytes over a path, which counts as data.
+    /// Sends `len` bytes of padding over a path, which count as data.
     fn send_padding_of(&mut self, now: Instant, (link, id): (LinkId, u8), len: usize) {
         let mut payload = Vec::with_capacity(len);
         PathPadding { path: id }.encode(len, &mut payload);
@@ -388,7 +391,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Returns the packet's number, if it was sent.
+    /// Returns the packet number if the packet was sent.
     fn send_probe(
         &mut self,
         now: Instant,
@@ -398,7 +401,8 @@ impl<P: Provider> Node<P> {
         self.send_probe_piece(now, (link, id), (Piece::Whole, payload))
     }
 
-    /// Sends requests. A path of which one cannot be sent waits, whatever the number of them.
+    /// Sends requests. If requests of a path cannot be sent, their set-ups end, and the path backs
+    /// off once for all of them.
     fn ask(&mut self, now: Instant, asks: Vec<Ask>) {
         let mut unasked = Vec::new();
         for Ask { node, id, request } in asks {
@@ -449,7 +453,7 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// Set-ups at a time of each path that is only a spare one, while flows wait for labels on the path in use.
+/// Pending set-ups of each spare path, while flows wait for labels on the active path.
 const SPARE_SETUPS: usize = 2;
-/// Time without data on a path after which padding takes its place, and between two of them.
+/// Time without data on a path before padding is sent, and between two paddings.
 const PADDING: Duration = Duration::from_millis(100);

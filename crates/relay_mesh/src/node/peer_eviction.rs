@@ -1,4 +1,4 @@
-//! Who makes room where too many came.
+//! Eviction of peers when link slots are scarce.
 
 use core::time::Duration;
 
@@ -13,15 +13,16 @@ use crate::link_state::Roles;
 use crate::selection::{InboundPeer, LinkReason, eviction_order};
 
 impl<P: Provider> Node<P> {
-    /// Keeps some places free, at the cost of the newest guest whose link nobody uses: who comes
-    /// is let in for long enough to learn of others, and whoever needs this node begins to use it.
-    /// Guests with a cause keep their share of the slots.
+    /// Keeps some slots free, by evicting the newest inbound peer whose link is unused.
+    ///
+    /// A new peer stays long enough to learn of other nodes, and uses its link if it needs this
+    /// node. Needed inbound peers keep their share of the slots.
     pub(super) fn make_room_for_links(&mut self, now: Instant) {
         let slots = self.selecting.slots;
         let contacts = self.peers.contacts();
         let wanted = contacts.saturating_add(self.reserved_slots());
         let is_full = wanted >= slots.max;
-        // Who uses what is looked at once a second as long as nobody is turned away.
+        // While slots are free, link use is checked once a second.
         let is_time = (is_full && self.selecting.room_at <= now) || self.ticks.is_multiple_of(10);
         if !self.selecting.is_choosing || contacts <= slots.soft_max || !is_time {
             return;
@@ -30,8 +31,9 @@ impl<P: Provider> Node<P> {
         let spare = self.needed_inbound_peers() > slots.needed_inbound();
         let mut order = self.inbound_peers();
         order.retain(|peer| now.saturating_since(peer.since) >= stay && (spare || !peer.is_needed));
-        // Whom this node needs comes before peers, even if all carry something: it would be theirs
-        // alone to say that they stay. Those with a cause have no more than their share.
+        // If a required node has no slot, the newest inbound peer is evicted even if its link is in
+        // use; otherwise inbound peers could hold all slots. Needed peers are spared up to their
+        // share.
         let needs_slot = self.is_reserved_for(LinkReason::Required) && contacts >= slots.max;
         let may_cut = needs_slot && self.selecting.cut_at <= now;
         let is_owed = may_cut && order.iter().any(|peer| !peer.is_needed);
@@ -47,33 +49,33 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Places that no guest takes: for those that this node needs or drew by lot and has no link with.
+    /// Slots kept free for nodes that are required or drawn at random and have no link yet.
     pub(super) fn reserved_slots(&self) -> usize {
         self.reserved()
             .filter(|why| *why != LinkReason::LowLatency)
             .count()
     }
 
-    /// Whether a place is kept for somebody, for this cause.
+    /// Whether a slot is reserved for this reason.
     fn is_reserved_for(&self, cause: LinkReason) -> bool {
         self.reserved().any(|why| why == cause)
     }
 
-    /// Why those are wanted that there is no link with.
+    /// Reasons for the selected nodes that have no link yet.
     fn reserved(&self) -> impl Iterator<Item = LinkReason> {
         let wanted_links = self.selecting.wanted_links.iter();
         wanted_links.filter_map(|link| self.selecting.chosen.get(link).copied())
     }
 
-    /// Whether there is no place left for a node that comes.
+    /// Whether there is no free slot for an inbound peer.
     pub(super) fn is_full_for(&self, link: Option<LinkId>) -> bool {
         let is_wanted = link.is_some_and(|link| self.selecting.wanted_links.contains(&link));
         let kept = if is_wanted { 0 } else { self.reserved_slots() };
         self.peers.contacts().saturating_add(kept) >= self.config.links_max
     }
 
-    /// Makes a place for a node that comes where none is left, if it has a better cause than one that
-    /// nothing passes over.
+    /// Frees a slot for a needed inbound peer, by evicting a peer whose link is unused. Returns
+    /// whether it did.
     pub(super) fn make_slot_for(&mut self, now: Instant, node: &NodeId) -> bool {
         if !self.selecting.is_choosing || !self.is_needed(node) {
             return false;
@@ -81,7 +83,8 @@ impl<P: Provider> Node<P> {
         let mut peers = self.inbound_peers();
         let needed_inbound = peers.iter().filter(|peer| peer.is_needed).count();
         if needed_inbound >= self.selecting.slots.needed_inbound() {
-            // They have their share, and take turns: who says that it has players may have none.
+            // Needed peers replace each other once they have their share: one that claims to be an
+            // entry may have no players.
             peers.retain(|peer| peer.is_needed && now.saturating_since(peer.since) >= STAY);
             peers.sort_unstable_by_key(|peer| (peer.since, peer.link));
             let order: Vec<LinkId> = peers.into_iter().map(|peer| peer.link).collect();
@@ -89,7 +92,7 @@ impl<P: Provider> Node<P> {
         }
         peers.retain(|peer| !peer.is_needed);
         let mut order = eviction_order(peers.into_iter());
-        // Then those that this node dialled, but for whom it needs.
+        // Then nodes that this node dialed, except required ones.
         let is_required =
             |link: &LinkId| self.selecting.chosen.get(link) == Some(&LinkReason::Required);
         let ours = self.peers.up().filter(|(link, _, up)| {
@@ -103,7 +106,7 @@ impl<P: Provider> Node<P> {
         self.part_from_first(now, &order)
     }
 
-    /// Parts from the first of them whose link nobody uses.
+    /// Evicts the first peer in `order` whose link is unused; returns whether there is one.
     fn part_from_first(&mut self, now: Instant, order: &[LinkId]) -> bool {
         if order.is_empty() {
             return false;
@@ -115,7 +118,7 @@ impl<P: Provider> Node<P> {
         self.evict(now, *link)
     }
 
-    /// Parts from a guest, which is not let in again for a while.
+    /// Evicts a peer, which is not accepted again for a while.
     fn evict(&mut self, now: Instant, link: LinkId) -> bool {
         self.part(now, link, CloseCode::Full);
         if let Some(peer) = self.peers.get_mut(link) {
@@ -124,7 +127,7 @@ impl<P: Provider> Node<P> {
         true
     }
 
-    /// Whether a node that comes was parted from for another a short while ago, and places are few.
+    /// Whether a connecting node was evicted recently, and slots are scarce.
     pub(super) fn is_evicted(&self, now: Instant, node: &NodeId) -> bool {
         let known = self.peers.find(node).and_then(|link| self.peers.get(link));
         self.selecting.is_choosing
@@ -132,7 +135,7 @@ impl<P: Provider> Node<P> {
             && known.is_some_and(|peer| peer.shut_until.is_some_and(|until| now < until))
     }
 
-    /// Whether a guest is likely to need this node: it has players, for an exit.
+    /// Whether a peer probably needs this node: this node is an exit, and the peer is an entry.
     fn is_needed(&self, guest: &NodeId) -> bool {
         let roles = self.gossip.table().profile(guest);
         self.config.profile.roles.contains(Roles::EXIT)
@@ -152,19 +155,21 @@ impl<P: Provider> Node<P> {
         peers.map(guest).collect()
     }
 
-    /// Guests with a cause, whom this node did not choose itself.
+    /// Number of needed inbound peers that this node did not select itself.
     pub(super) fn needed_inbound_peers(&self) -> usize {
         let peers = self.inbound_peers().into_iter();
         peers.filter(|peer| peer.is_needed).count()
     }
 }
 
-/// Time between two guests that are parted from though they carry something: who is needed may not answer.
+/// Least time between two evictions of peers whose links are in use: the required node may not
+/// answer.
 const CUT_GAP: Duration = Duration::from_secs(60);
-/// Time between two looks for room where the last one found none: each looks at all labels. As often as is looked
-/// where nobody is turned away.
+/// Wait after a search that found no peer to evict, as each visits all labels. The same as the
+/// interval while slots are free.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// Time that a guest has whom nobody needs: chosen so that it can fetch what is known of 1,000 nodes, 64 a second.
+/// How long an unneeded inbound peer stays: enough to fetch the records of 1,000 nodes, at 64 a
+/// second.
 const STAY: Duration = Duration::from_secs(20);
-/// The same where no place is left: chosen so that it can fetch what is known of 192.
+/// The same if no slot is free: enough to fetch 192 records.
 const STAY_CROWDED: Duration = Duration::from_secs(3);

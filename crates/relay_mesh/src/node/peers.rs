@@ -1,4 +1,4 @@
-//! Nodes that this one knows of, and its sessions with them.
+//! Known nodes, and the sessions with them.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -12,47 +12,48 @@ use crate::cost::Cost;
 use crate::link::LinkId;
 use crate::measure::{Prober, Window};
 
-/// Another node.
+/// A known node.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) node: NodeId,
-    /// Where its newest record says that it is; as many as a record holds.
+    /// The addresses of its newest record.
     pub(super) learned: Vec<SocketAddr>,
-    /// Where the bootstrap list says that it is. Who stands there is dialled whether or not it is
-    /// alive by its records.
+    /// Its addresses in the bootstrap list. A node that has one is dialed even without a live
+    /// record.
     pub(super) bootstrap: Vec<SocketAddr>,
-    /// Where the last dial of ours succeeded.
+    /// The address of the last dial that succeeded.
     pub(super) reached: Option<SocketAddr>,
     pub(super) contact: Contact,
-    /// The probes of the last session, and the address and time that it ended at.
+    /// The prober of the last session, with that session's address and end.
     pub(super) last_prober: Option<Box<LastProber>>,
     /// When to dial next.
     pub(super) next_dial: Instant,
-    /// Dials in a row that failed, or brought a session that did not last.
+    /// Consecutive dials that failed, or whose session did not last.
     pub(super) failures: u32,
-    /// What the link to it costs, and until when that counts once it is down.
+    /// Measured cost of the link, and until when it counts after the link is down.
     pub(super) measured: Option<(Cost, Instant)>,
-    /// Until when it is no choice: it had no place, or did not answer.
+    /// Until when it is not dialed, because it was full or did not answer.
     pub(super) refused_until: Option<Instant>,
-    /// Until when it gets none of the last places here, since others came for whom it made room.
+    /// Until when it gets none of the last free slots, because it was evicted.
     pub(super) shut_until: Option<Instant>,
-    /// How often that was so.
+    /// Number of evictions.
     shut_outs: u32,
-    /// When it was last alive by its record, had a session, or was found to be named by something still.
+    /// When it last had a live record or a session, or was found to be in use.
     pub(super) seen: Instant,
-    /// Flows that it may open.
+    /// Limiter of the flows that it opens.
     pub(super) opens: TokenBucket,
-    /// Labels that it may ask for.
+    /// Limiter of the labels that it requests.
     pub(super) requests: TokenBucket,
-    /// Labels that it may give back.
+    /// Limiter of the labels that it releases.
     pub(super) releases: TokenBucket,
-    /// Bytes that are passed on for it.
+    /// Limiter of the bytes that this node relays for it.
     pub(super) detoured: TokenBucket,
-    /// Bytes that it passes on to this node, of far ends with no detour by it.
+    /// Limiter of the bytes that it relays to this node, from far ends for which it is not the
+    /// relay.
     pub(super) passed: TokenBucket,
 }
 
-/// What a session leaves for the next one.
+/// The prober of an ended session, kept for the next one.
 #[derive(Debug)]
 pub(super) struct LastProber {
     prober: Prober,
@@ -60,12 +61,12 @@ pub(super) struct LastProber {
     ended_at: Instant,
 }
 
-/// How this node stands with another.
+/// State of the session with a node.
 #[derive(Debug)]
 pub(super) enum Contact {
     /// No session.
     None,
-    /// We dial.
+    /// This node dials.
     Dialling(SessionId),
     /// A session is open.
     Up(Box<Up>),
@@ -77,37 +78,37 @@ pub(super) struct Up {
     pub(super) session: SessionId,
     /// When it opened.
     pub(super) since: Instant,
-    /// When it was last chosen, or came as one of whom nothing was known.
+    /// When this node last selected it, or when it connected without a known record.
     pub(super) chosen_at: Option<Instant>,
     pub(super) prober: Prober,
-    /// Whether its path carries hop frames.
+    /// Whether its direct path carries hop frames.
     pub(super) carries: bool,
-    /// Whether it carries no datagrams of 1,280 bytes: long ones of players travel in pieces.
+    /// Whether datagrams of 1,280 bytes do not pass, so that long ones are sent in pieces.
     pub(super) is_small: bool,
 }
 
-/// All nodes known of, by link and by name. The id of a link is another's once its node is forgotten,
-/// and nothing here names it any more.
+/// All known nodes, by link id and by node id. A link id is reused once its node is forgotten and
+/// nothing refers to it.
 #[derive(Debug)]
 pub(super) struct Peers {
-    /// Those forgotten among them are nobody, [`NOBODY`].
+    /// Forgotten nodes have the id [`NOBODY`].
     list: Vec<Peer>,
-    /// Whose node was forgotten.
+    /// Link ids of forgotten nodes.
     free: Vec<LinkId>,
     by_node: BTreeMap<NodeId, LinkId>,
     by_session: BTreeMap<SessionId, LinkId>,
-    /// Those with an open session.
+    /// Links with an open session.
     open: BTreeSet<LinkId>,
     max: usize,
     rates: Rates,
 }
 
-/// What each may ask for in a second.
+/// What each peer may request in a second.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rates {
     /// Labels.
     request: u32,
-    /// Flows that an entry like this node opens.
+    /// Flows that an entry with this node's configuration opens.
     open: u32,
 }
 
@@ -133,7 +134,8 @@ impl Peers {
         }
     }
 
-    /// Returns the link of `node`, made where it is new; `None` where too many are known.
+    /// Returns the link id of `node`, and assigns one if the node is new; `None` if too many are
+    /// known.
     pub(super) fn intern(&mut self, now: Instant, node: NodeId) -> Option<LinkId> {
         if let Some(&link) = self.by_node.get(&node) {
             return Some(link);
@@ -152,7 +154,7 @@ impl Peers {
         Some(link)
     }
 
-    /// Gives the name of a node back that has no session, and that nothing names.
+    /// Frees the link id of a node that has no session and that nothing refers to.
     pub(super) fn forget(&mut self, now: Instant, link: LinkId) {
         let rates = self.rates;
         if let Some(peer) = self.get_mut(link).filter(|peer| peer.node != NOBODY) {
@@ -178,13 +180,13 @@ impl Peers {
         self.list.get_mut(usize::from(link.0))
     }
 
-    /// All nodes known of, by link.
+    /// All known nodes, by link.
     pub(super) fn iter(&self) -> impl Iterator<Item = (LinkId, &Peer)> {
         let all = (0..).map(LinkId).zip(&self.list);
         all.filter(|(_, peer)| peer.node != NOBODY)
     }
 
-    /// Those with an open session.
+    /// Nodes with an open session.
     pub(super) fn up(&self) -> impl Iterator<Item = (LinkId, &Peer, &Up)> {
         self.open.iter().filter_map(|&link| {
             let peer = self.get(link)?;
@@ -209,19 +211,19 @@ impl Peers {
         }
     }
 
-    /// Drops the probes of sessions that ended too long ago.
+    /// Drops the probers of sessions that ended too long ago.
     pub(super) fn drop_old_probers(&mut self, now: Instant) {
         for peer in &mut self.list {
             peer.last_prober.take_if(|last| !last.is_fresh(now));
         }
     }
 
-    /// Nodes known of.
+    /// Number of known nodes.
     pub(super) fn len(&self) -> usize {
         self.by_node.len()
     }
 
-    /// Whether there is any session.
+    /// Whether any session is open.
     pub(super) fn has_links(&self) -> bool {
         !self.open.is_empty()
     }
@@ -232,19 +234,20 @@ impl Peers {
         peer.is_some_and(|peer| !matches!(peer.contact, Contact::None))
     }
 
-    /// Whether hop frames may go to and come from a node.
+    /// Whether hop frames may be exchanged with a node.
     pub(super) fn carries(&self, link: LinkId) -> bool {
         self.get(link)
             .is_some_and(|peer| matches!(&peer.contact, Contact::Up(up) if up.carries))
     }
 
-    /// Whether the link to a node does not carry the longest hop frames.
+    /// Whether the link to a node does not carry hop frames of full length.
     pub(super) fn is_small(&self, link: LinkId) -> bool {
         self.get(link)
             .is_some_and(|peer| matches!(&peer.contact, Contact::Up(up) if up.is_small))
     }
 
-    /// Ends the session with a node at `address`. Its probes are kept for the next one, if its link was up.
+    /// Ends the session with a node at `address`. If the link was up, keeps its prober for the next
+    /// session.
     pub(super) fn end_session(&mut self, now: Instant, link: LinkId, address: Option<SocketAddr>) {
         if let Contact::Up(up) = self.set_contact(link, Contact::None)
             && up.prober.was_up()
@@ -259,7 +262,7 @@ impl Peers {
         }
     }
 
-    /// Sets how we stand with a node, and keeps the sessions findable. Returns how we stood.
+    /// Sets the contact of a node, and updates the session index. Returns the previous contact.
     pub(super) fn set_contact(&mut self, link: LinkId, contact: Contact) -> Contact {
         let Some(peer) = self.list.get_mut(usize::from(link.0)) else {
             return Contact::None;
@@ -284,7 +287,7 @@ impl Peers {
         core::mem::replace(&mut peer.contact, contact)
     }
 
-    /// Sessions and dials.
+    /// Number of sessions and dials.
     pub(super) fn contacts(&self) -> usize {
         self.by_session.len()
     }
@@ -323,16 +326,16 @@ impl Peer {
             seen: now,
             opens: TokenBucket::new(opens, burst, now),
             requests: labels,
-            // No more than it got.
+            // It cannot release more labels than it was granted.
             releases: labels,
             detoured: TokenBucket::new(DETOUR_RATE, DETOUR_RATE, now),
             passed: TokenBucket::new(DETOUR_RATE, DETOUR_RATE, now),
         }
     }
 
-    /// Where to dial, at most [`ADDRESSES_MAX`]: first where it was reached last, then as records
-    /// have it, then as the bootstrap list does. A dial has no time for all; the next one after a
-    /// failure begins with those that were left.
+    /// Addresses to dial, at most [`ADDRESSES_MAX`]: the one that was reached last, then those of
+    /// records, then those of the bootstrap list. A dial has no time for all; after a failure the
+    /// next dial starts with those that were not tried.
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         let known = self.learned.iter().chain(&self.bootstrap);
         let mut addresses: Vec<SocketAddr> = Vec::new();
@@ -348,7 +351,8 @@ impl Peer {
         addresses
     }
 
-    /// Returns the probes of a session that ended a moment ago, if the new one goes to the same address.
+    /// Returns the prober of the last session if that ended recently and the new one uses the same
+    /// address.
     pub(super) fn take_prober(&mut self, now: Instant, address: SocketAddr) -> Option<Prober> {
         let last = *self.last_prober.take()?;
         let is_same = last.address == address && last.is_fresh(now);
@@ -357,20 +361,21 @@ impl Peer {
         Some(prober)
     }
 
-    /// Keeps it from coming back at once to a place that another was given.
+    /// Keeps the evicted peer from taking one of the last free slots for 20 to 80 s.
     pub(super) fn evict(&mut self, now: Instant) {
         let span = SHUT.saturating_mul(1 << self.shut_outs.min(2));
         self.shut_outs = self.shut_outs.saturating_add(1);
         self.shut_until = Some(now + span);
     }
 
-    /// Plans the next dial after this node ended a session of its own accord: where it was reached, it is
-    /// dialled first.
+    /// Schedules the next dial after this node closed a session itself. The address that was
+    /// reached stays the first.
     pub(super) fn rest(&mut self, now: Instant, spread: Duration) {
         self.next_dial = now + BACK_OFF + spread;
     }
 
-    /// Plans the next dial after one that failed or a session that the other side or the way ended.
+    /// Schedules the next dial, with backoff, after a dial failed, or the peer or the path ended a
+    /// session.
     pub(super) fn back_off(&mut self, now: Instant, spread: Duration) {
         let span = BACK_OFF
             .saturating_mul(1 << self.failures.min(5))
@@ -382,30 +387,32 @@ impl Peer {
 }
 
 impl LastProber {
-    /// Whether its round trips still count.
+    /// Whether its RTT samples still count.
     fn is_fresh(&self, now: Instant) -> bool {
         now.saturating_since(self.ended_at) < Window::SPAN
     }
 }
 
-/// The node of a place that is free.
+/// The id of a free entry.
 const NOBODY: NodeId = NodeId([0; 32]);
-/// Bytes a second that are passed on for one node, and as many at once: twice what control takes in a
+/// Bytes a second relayed for one node, and the burst: twice the control traffic of a node in a
 /// mesh of a thousand nodes.
 pub(super) const DETOUR_RATE: u32 = 64 << 10;
-/// Flows that another node may open, for each that an entry like this one does.
+/// How many times an entry's own rate another node may open flows.
 const OPENS: u32 = 2;
-/// The same at once, in seconds of an entry: one that has saved up four of them, and whose messages come
-/// 12 s late and all together, is refused none. Who is silent for longer has lost its session.
+/// The burst, in seconds of an entry's rate. An entry that has saved up four seconds, and whose
+/// messages arrive 12 s late and all at once, has none refused. If it is silent for longer, its
+/// session times out.
 const OPENS_AT_ONCE: u32 = 16;
-/// Wait after the first dial that failed; doubled each time.
+/// Wait after the first failed dial; doubled after each further one.
 const BACK_OFF: Duration = Duration::from_millis(500);
 const BACK_OFF_MAX: Duration = Duration::from_secs(16);
-/// Time without a place after the first time that one was given to another; four times as long from the third on.
+/// How long an evicted peer gets no slot, after the first eviction; four times as long from the
+/// third on.
 const SHUT: Duration = Duration::from_secs(20);
-/// Addresses of one dial, as many as `udp_proto` takes.
+/// Addresses of one dial, as many as `udp_proto` accepts.
 const ADDRESSES_MAX: usize = 8;
-/// Of them, those that it has time for: 10 s of 2.5 s each.
+/// Addresses that one dial has time for: 10 s at 2.5 s each.
 const TRIED_BY_A_DIAL: usize = 4;
 
 #[cfg(test)]
@@ -439,7 +446,7 @@ mod tests {
         assert_eq!(peer.addresses(), hosts(&[5, 6, 1, 2, 3, 4]));
         peer.back_off(Instant::ZERO, Duration::ZERO);
         assert_eq!(peer.addresses(), hosts(&[3, 4, 5, 6, 1, 2]));
-        // A record that came since takes the place of the one before.
+        // A newer record replaces the earlier one.
         peer.learned = vec![at(9)];
         peer.failures = 0;
         assert_eq!(peer.addresses(), hosts(&[9, 4, 5, 6]));
@@ -454,7 +461,7 @@ mod tests {
         };
         let at = Instant::from_millis;
         for late in [0, 1_000, 12_000] {
-            // As an entry's own bucket has it; nothing arrives until `late`, and then at once.
+            // The entry's own limiter; nothing arrives before `late`, and then all at once.
             let mut newcomers = TokenBucket::new(rate, rate * 4, at(0));
             let mut peer = Peer::new(at(0), NOBODY, rates);
             for millis in 0..30_000 {

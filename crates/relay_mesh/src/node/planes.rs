@@ -1,4 +1,4 @@
-//! The node's planes: its own, and those of its other shards.
+//! The node's data planes: its own, and those of its other shards.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -23,8 +23,8 @@ use crate::shards::plane_of;
 use crate::stats::FrameStats;
 
 impl<P: Provider> Node<P> {
-    /// Returns what passes frames on for the shard at `place`, from 1, on a thread of its own; `None` where
-    /// the node has no such shard. Nothing is lost where it has none: the node does it itself.
+    /// Returns the forwarder of the shard at `place`, from 1, for a thread of its own; `None` if
+    /// there is no such shard. Without a forwarder, the node forwards the shard's frames itself.
     pub fn forwarder(&self, place: u8, provider: P) -> Option<Forwarder<P>> {
         let shard = ShardId::new(place)?;
         let planes = self.shards.shared();
@@ -32,13 +32,13 @@ impl<P: Provider> Node<P> {
         Some(Forwarder::new(shard, planes, provider))
     }
 
-    /// Returns what became of hop frames, in all shards.
+    /// Returns the counters of hop frames, summed over all shards.
     pub fn frame_stats(&self) -> FrameStats {
         let others = self.shards.each().map(|plane| plane.stats);
         others.fold(self.plane.stats, FrameStats::plus)
     }
 
-    /// Returns about how many bytes of memory the node holds.
+    /// Returns the approximate memory use of the node, in bytes.
     pub fn memory(&self) -> usize {
         let parts = [
             self.endpoint.memory(),
@@ -53,7 +53,7 @@ impl<P: Provider> Node<P> {
         parts.into_iter().fold(0, usize::saturating_add)
     }
 
-    /// Runs `work` on the plane that a label belongs to; `None` where there is none.
+    /// Runs `work` on the plane of a label; `None` if there is no such plane.
     pub(super) fn with_plane<R>(
         &mut self,
         label: LabelName,
@@ -62,7 +62,7 @@ impl<P: Provider> Node<P> {
         self.on_plane(label.shard(), work)
     }
 
-    /// Runs `work` on the plane of a shard; `None` where there is none.
+    /// Runs `work` on the plane of a shard; `None` if there is no such plane.
     fn on_plane<R>(
         &mut self,
         shard: ShardId,
@@ -84,7 +84,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Gives out a label for what passes through, of the shard whose turn it is or that has room.
+    /// Reserves a transit label, on the next shard in turn that has room.
     pub(super) fn reserve_transit(
         &mut self,
         now: Instant,
@@ -103,19 +103,19 @@ impl<P: Provider> Node<P> {
         label.ok_or(LabelRefusal::Full)
     }
 
-    /// Takes what a shard has to send that this node has passed frames on for.
+    /// Takes the next datagram from a shard whose frames this node has forwarded.
     pub(super) fn pop_touched(&mut self, buf: &mut Vec<u8>) -> Option<Transmit<Leg>> {
         self.shards.poll_transmit(buf)
     }
 
-    /// Returns how many labels this node has given out that have not ended.
+    /// Returns how many labels this node has granted that have not ended.
     #[must_use]
     pub fn labels(&self) -> u32 {
         let others = self.shards.each().map(|plane| plane.labels.len());
         others.fold(self.plane.labels.len(), u32::saturating_add)
     }
 
-    /// Returns how many labels of others' flows may still pass frames.
+    /// Returns how many transit labels may still pass frames.
     pub(super) fn transit_labels(&self) -> u32 {
         let others = self
             .shards
@@ -124,7 +124,7 @@ impl<P: Provider> Node<P> {
         others.fold(self.plane.transit_labels(self.now), u32::saturating_add)
     }
 
-    /// Whether labels lead on over `link`.
+    /// Whether any label's next hop is over `link`.
     pub(super) fn sends_over(&self, link: LinkId) -> bool {
         let sends = |plane: &DataPlane<P::Aead>| {
             let link = plane.links.get(link);
@@ -133,7 +133,7 @@ impl<P: Provider> Node<P> {
         sends(&self.plane) || self.shards.each().any(|plane| sends(&plane))
     }
 
-    /// Returns the links of labels that are bound, here or at the other end.
+    /// Returns the links that bound labels use, as owner or next hop.
     pub(super) fn links_held(&self) -> LinkSet {
         self.links_of_planes(|plane, held| {
             let sends = plane.links.iter().filter(|(_, link)| link.live() > 0);
@@ -142,12 +142,12 @@ impl<P: Provider> Node<P> {
         })
     }
 
-    /// Returns the links that labels name, and those of the nodes that they were given to.
+    /// Returns the links that labels refer to, and those of their owners.
     pub(super) fn links_named(&self) -> LinkSet {
         self.links_of_planes(|plane, named| plane.labels.add_named(named))
     }
 
-    /// Returns all links that `add` finds in a plane.
+    /// Returns the links that `add` collects from all planes.
     fn links_of_planes(&self, add: impl Fn(&DataPlane<P::Aead>, &mut LinkSet)) -> LinkSet {
         let mut links = LinkSet::default();
         add(&self.plane, &mut links);
@@ -157,7 +157,7 @@ impl<P: Provider> Node<P> {
         links
     }
 
-    /// Returns the bytes of memory that labels and what waits to be sent take.
+    /// Returns the memory of labels and send queues, in bytes.
     fn planes_memory(&self) -> usize {
         let of = |plane: &DataPlane<P::Aead>| {
             plane.labels.memory().saturating_add(plane.outbox.memory())
@@ -166,19 +166,19 @@ impl<P: Provider> Node<P> {
         others.fold(of(&self.plane), usize::saturating_add)
     }
 
-    /// Frees a label of whichever shard.
+    /// Frees a label of any shard.
     pub(super) fn free_label(&mut self, label: LabelName) {
         self.with_plane(label, |_, plane| plane.free(label));
     }
 
-    /// Frees labels that have expired, in all planes.
+    /// Frees expired labels in all planes.
     pub(super) fn sweep_labels(&mut self, now: Instant) {
         self.on_planes(|plane| {
             plane.sweep(now);
         });
     }
 
-    /// Makes the keys of a link, in all planes; false where the session is gone.
+    /// Derives the keys of a link in all planes; returns false if the session has ended.
     pub(super) fn make_link(&mut self, link: LinkId, session: SessionId) -> bool {
         let (Some(exporter), Some(role), Some(remote)) = (
             self.endpoint.exporter(session),
@@ -212,7 +212,7 @@ impl<P: Provider> Node<P> {
         true
     }
 
-    /// Tells neighbours of the keys that shards seal with now.
+    /// Sends neighbours the key epochs that they do not know yet.
     pub(super) fn send_epochs(&mut self, now: Instant) {
         let links: Vec<LinkId> = self.peers.up().map(|(link, _, _)| link).collect();
         let mut news = Vec::new();
@@ -225,7 +225,7 @@ impl<P: Provider> Node<P> {
         for (id, said) in news {
             let mut message = Vec::new();
             said.encode(&mut message);
-            // What finds no room is said a second later.
+            // If the channel is full, it is sent a second later.
             if self.send(now, id, RELIABLE, &message) {
                 self.on_plane(said.from, |_, plane| {
                     if let Some(link) = plane.links.get_mut(id) {
@@ -236,7 +236,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Takes word of the key that a shard of a neighbour seals with.
+    /// Handles the key epoch that a shard of a neighbour seals with.
     pub(super) fn on_key_epoch(&mut self, now: Instant, link: LinkId, message: &[u8]) {
         let said = KeyEpoch::decode(message).ok();
         let is_so = said.and_then(|said| {
@@ -250,8 +250,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Whether a label of a neighbour is bound by another shard than `but`: each keeps to itself which numbers
-    /// were used, and the label's window would be moved by both.
+    /// Whether a shard other than `but` has bound a label of a neighbour. Each shard tracks packet
+    /// numbers on its own, so two would both move the label's replay window.
     pub(super) fn is_bound_beside(&self, link: LinkId, name: LabelName, but: ShardId) -> bool {
         let holds = |plane: &DataPlane<P::Aead>| {
             let link = plane.links.get(link);
@@ -261,12 +261,12 @@ impl<P: Provider> Node<P> {
         is_own || self.shards.others(but).any(|plane| holds(&plane))
     }
 
-    /// Returns the links of who has labels by which packets pass through.
+    /// Returns the links of the owners of transit labels.
     pub(super) fn transit_owners(&self) -> LinkSet {
         self.links_of_planes(|plane, owners| plane.labels.add_transit_owners(owners))
     }
 
-    /// Takes back the labels by which these have packets pass through.
+    /// Frees the transit labels of these owners.
     pub(super) fn free_transit_of(&mut self, owners: &LinkSet) {
         self.on_planes(|plane| {
             plane.free_where(|label| {
@@ -276,7 +276,7 @@ impl<P: Provider> Node<P> {
         });
     }
 
-    /// Takes a link down in all planes, with every label that names it.
+    /// Removes a link from all planes, with every label that refers to it.
     pub(super) fn drop_link(&mut self, link: LinkId) {
         self.gates.set(link, None);
         self.on_planes(|plane| {
@@ -284,7 +284,7 @@ impl<P: Provider> Node<P> {
         });
     }
 
-    /// Has frames of a link come from, and go to, where its session is now.
+    /// Updates the addresses of a link to those of its session.
     pub(super) fn move_link(
         &mut self,
         link: LinkId,
@@ -296,7 +296,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Has all planes know of a change of a link.
+    /// Changes a link in all planes.
     pub(super) fn change_link(&mut self, link: LinkId, change: impl Fn(&mut Link<P::Aead>)) {
         self.on_planes(|plane| {
             if let Some(link) = plane.links.get_mut(link) {

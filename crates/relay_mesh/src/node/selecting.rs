@@ -1,5 +1,5 @@
-//! With whom this node keeps links where there are more nodes than slots: what is known of them,
-//! whom it needs, whom it tries, whom it parts from.
+//! Selects links if there are more nodes than slots: candidates, trials, and the closing of
+//! unneeded links.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -18,42 +18,42 @@ use crate::link_state::Roles;
 use crate::selection::{Candidate, DialState, LinkReason, LinkSlots, select, try_one};
 use crate::splitmix;
 
-/// The choice of neighbours, and what it goes by.
+/// State of link selection.
 #[derive(Debug)]
 pub(super) struct Selecting {
     pub(super) slots: LinkSlots,
-    /// Whether there are too many nodes to be linked with all.
+    /// Whether there are too many nodes to link with all.
     pub(super) is_choosing: bool,
-    /// Whether a node is new or said something else of itself since [`Node::learn_peers`].
+    /// Whether a node is new or changed its record since [`Node::learn_peers`].
     pub(super) has_news: bool,
     pub(super) chosen: BTreeMap<LinkId, LinkReason>,
     pub(super) advertised: AdvertisedLinks,
-    /// Who was chosen and has no session, in the order in which they are dialled.
+    /// Selected nodes without a session, in dial order.
     pub(super) wanted_links: Vec<LinkId>,
-    /// Makes this node's lottery another than those of others.
+    /// Makes this node's random keys differ from those of other nodes.
     lottery: u64,
-    /// What the way to each costs by link state, as of the last survey.
+    /// Link-state cost to each node, as of the last survey.
     pub(super) estimates: BTreeMap<LinkId, Cost>,
-    /// What the way over each to a far end does.
+    /// Cost of the best route through each node to a far end.
     pub(super) ways: BTreeMap<LinkId, Cost>,
-    /// Exits of this node's games; the cheapest first.
+    /// Exits of this node's games, the cheapest first.
     pub(super) far_ends: Vec<LinkId>,
-    /// Relays of the best routes to far ends.
+    /// Relays on the best routes to far ends.
     pub(super) relays: Vec<LinkId>,
     pub(super) surveyed_at: Option<Instant>,
-    /// Surveys so far.
+    /// Number of surveys.
     pub(super) surveys: usize,
-    /// When room for others may be looked for again.
+    /// When peers to evict may be searched again.
     pub(super) room_at: Instant,
-    /// When a guest may be parted from again that carries something.
+    /// When a peer whose link is in use may be evicted again.
     pub(super) cut_at: Instant,
     trial: Option<Trial>,
     trial_at: Instant,
-    /// Trials so far.
+    /// Number of trials.
     trials: u32,
 }
 
-/// A node that is measured to see whether it is near.
+/// A node whose link is being measured, to see whether it is near.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     link: LinkId,
@@ -89,7 +89,7 @@ impl Selecting {
         self.trial.is_some_and(|trial| trial.link == link)
     }
 
-    /// The number of a node in this node's lottery.
+    /// The random key of a node at this node.
     fn random_key(&self, node: &NodeId) -> u64 {
         let head = node
             .0
@@ -98,7 +98,7 @@ impl Selecting {
         splitmix::mix(head ^ self.lottery)
     }
 
-    /// Whom the node needs, in the order of their worth.
+    /// The required nodes, the most important first.
     fn needed(&self) -> Vec<LinkId> {
         let far_ends = self.far_ends.iter().take(self.slots.far_ends);
         let relays = self
@@ -110,7 +110,7 @@ impl Selecting {
 }
 
 impl<P: Provider> Node<P> {
-    /// Looks once a second at whom there should be links with, and parts from others.
+    /// Selects links, once a second, and closes unneeded ones.
     pub(super) fn select_links(&mut self, now: Instant) {
         self.note_measured(now);
         let candidates = self.candidates(now);
@@ -150,8 +150,7 @@ impl<P: Provider> Node<P> {
         self.selecting.wanted_links = wanted_links.into_iter().map(|(_, link)| link).collect();
     }
 
-    /// All that links may be kept with: members that are alive by their records and say where
-    /// they are.
+    /// All nodes to link with: members with a live record and a known address.
     fn candidates(&self, now: Instant) -> Vec<Candidate> {
         let table = self.gossip.table();
         let has_links = self.peers.has_links();
@@ -186,8 +185,8 @@ impl<P: Provider> Node<P> {
         alive.map(candidate).collect()
     }
 
-    /// Remembers what links cost; one that stands and does not answer costs all. One that stands for
-    /// as long was worth its dial.
+    /// Records the costs of links. If a link is up for [`SILENT`] without a measurement, it is
+    /// unroutable. A link that lasts that long resets the node's dial failures.
     fn note_measured(&mut self, now: Instant) {
         let mut seen = Vec::new();
         for (link, peer, up) in self.peers.up() {
@@ -206,7 +205,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Ends a trial, and begins the next one where that is due.
+    /// Ends a finished trial, and starts the next one if it is due.
     fn try_next(&mut self, now: Instant, candidates: &[Candidate]) {
         if let Some(trial) = self.selecting.trial {
             let is_linked = self.peers.session(trial.link).is_some();
@@ -241,7 +240,7 @@ impl<P: Provider> Node<P> {
         self.dial(now, link);
     }
 
-    /// Notes that a trial brought nothing, so that the next ones are of others.
+    /// Marks a node whose trial failed, so that the next trials are of others.
     fn give_up(&mut self, now: Instant, link: LinkId) {
         if let Some(peer) = self.peers.get_mut(link) {
             let until = now + GIVEN_UP;
@@ -249,8 +248,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Closes links that this node dialled and does not want any more. Those that others dialled
-    /// are theirs: they want them until they close them.
+    /// Closes links that this node dialed and no longer needs. Links that peers dialed are theirs
+    /// to close.
     fn close_unneeded(&mut self, now: Instant) {
         let ours = self
             .peers
@@ -267,8 +266,8 @@ impl<P: Provider> Node<P> {
             if is_chosen {
                 up.chosen_at = Some(now);
             }
-            // A trial that brought nothing ends at once; who was chosen may be so again soon, and of
-            // whom nothing was known has time to tell what it knows.
+            // A link whose trial failed is closed at once. A selected node may be selected again
+            // soon, and an unknown one needs time to send its records.
             let is_over = |at: Instant| now.saturating_since(at) >= UNWANTED_MAX;
             if !is_tried && !is_chosen && up.chosen_at.is_none_or(is_over) {
                 unwanted.push(link);
@@ -283,14 +282,15 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// One of both ends chose others: no trouble, which others need not hear of at once.
+    /// Records that an end closed the link to choose other neighbours. It is not a failure, so it
+    /// is not advertised at once.
     pub(super) fn note_parted(&mut self, now: Instant, link: LinkId) {
         if let Some(peer) = self.peers.get(link) {
             self.selecting.advertised.on_parted(now, peer.node);
         }
     }
 
-    /// Closes a link of this node's own accord; it is not dialled again at once.
+    /// Closes a link by this node's own decision, and does not dial it again at once.
     pub(super) fn part(&mut self, now: Instant, link: LinkId, code: CloseCode) {
         let Some(session) = self.peers.session(link) else {
             return;
@@ -306,22 +306,21 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// What was measured of a node without a link counts for so long.
+/// How long a measured cost counts after the link is down.
 const REMEMBERED: Duration = Duration::from_secs(600);
-/// The same of who did not answer in a trial.
+/// The same for a node that did not answer a trial.
 const GIVEN_UP: Duration = Duration::from_secs(90);
-/// Time after which a link that has not answered often enough to be up costs all.
+/// Time after which a link without enough answers to be up is unroutable.
 const SILENT: Duration = Duration::from_secs(10);
-/// Between two trials.
+/// Time between two trials.
 const TRIAL_GAP: Duration = Duration::from_secs(10);
-/// The same for the first [`QUICK_TRIALS`]: chosen so that a node that begins has looked around after a minute or
-/// so.
+/// The same for the first [`QUICK_TRIALS`]: a new node has explored the mesh after about a minute.
 const TRIAL_QUICK: Duration = Duration::from_secs(1);
-/// How many these are: chosen twice as many as nodes are kept for being near where links are 64.
+/// Trials at the short interval: twice the number of low-latency links of 64.
 const QUICK_TRIALS: u32 = 32;
-/// Time for which a link may be tried, the dial included.
+/// How long a trial may take, including the dial.
 const TRIAL_MAX: Duration = Duration::from_secs(5);
-/// Time after which a link is closed that is not wanted.
+/// How long an unneeded link stays open.
 const UNWANTED_MAX: Duration = Duration::from_secs(30);
-/// Links closed in one look.
+/// Links closed per call.
 const PARTINGS: usize = 2;
