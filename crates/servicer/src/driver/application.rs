@@ -1,4 +1,4 @@
-//! What a driver needs to know about addresses, and what an application does with a machine.
+//! The interfaces between a driver, its machine's addresses and its application.
 
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
@@ -7,24 +7,24 @@ use wire::{CommandId, Instant, Machine};
 
 use super::sockets::{SocketOrder, SocketOutcome};
 
-/// Name of a socket of a driver: its place in the list that the driver was given. Those opened
-/// later are counted on from there, and no name is used twice.
+/// Index of a driver's socket: its position in the list given at the start. Sockets opened later
+/// count on from there. No index is reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SocketIndex(pub u32);
 
-/// A peer that stands for an address, and maybe for the socket to reach it by.
+/// A machine's peer type: an address, and optionally the socket to reach it by.
 pub trait PeerAddress: Copy {
-    /// Makes the peer that a datagram from `address` came from, seen by `socket`.
+    /// Returns the peer for datagrams from `address` received on `socket`.
     fn from_wire(socket: SocketIndex, address: SocketAddr) -> Self;
 
-    /// Returns the socket to reach the peer by; `None` for the first one of its family.
+    /// Returns the socket to send by; `None` for the first one of the address family.
     fn socket(&self) -> Option<SocketIndex>;
 
     /// Returns the address to send to.
     fn address(&self) -> SocketAddr;
 }
 
-/// A peer by its address alone: one socket, or one for each address family.
+/// A peer known by its address alone, for one socket, or one per address family.
 impl PeerAddress for SocketAddr {
     fn from_wire(_: SocketIndex, address: SocketAddr) -> Self {
         address
@@ -39,15 +39,16 @@ impl PeerAddress for SocketAddr {
     }
 }
 
-/// The side of a machine that is no protocol: what others ask of it, and what it tells.
+/// The application of a machine: applies requests and handles the machine's events and commands.
 ///
-/// All methods run on the driver's thread between two waits, and none may block. After each of
-/// them the driver drains the machine again. `now` never goes back.
+/// All methods run on the driver's thread and must not block. After each call the driver drains the
+/// machine again. `now` never decreases.
 pub trait Application<M: Machine> {
-    /// What other threads ask by [`Requests`](super::Requests), completions of commands included.
+    /// Requests of other threads, sent by [`Requests`](super::Requests). They include command
+    /// completions.
     type Request;
 
-    /// Takes one request; `Break` ends the driver after a last drain.
+    /// Applies one request. `Break` ends the driver after a last drain.
     fn apply_request(
         &mut self,
         now: Instant,
@@ -55,43 +56,43 @@ pub trait Application<M: Machine> {
         request: Self::Request,
     ) -> ControlFlow<()>;
 
-    /// Takes one event of the machine.
+    /// Handles one event of the machine.
     fn on_event(&mut self, now: Instant, machine: &mut M, event: M::Event);
 
-    /// Takes one command of the machine; its outcome goes to
-    /// [`handle_completed`](Machine::handle_completed), now or by a later request.
+    /// Handles one command of the machine. Its outcome must reach
+    /// [`handle_completed`](Machine::handle_completed), now or with a later request.
     fn on_command(&mut self, now: Instant, machine: &mut M, id: CommandId, command: M::Command);
 
-    /// Returns what `command` asks of the driver's sockets, which the driver then does at once;
-    /// `None`, as by default, where it is [`on_command`](Self::on_command)'s.
+    /// Returns the socket order that `command` means, which the driver executes at once. If `None`,
+    /// the default, [`on_command`](Self::on_command) is called instead.
     fn socket_order(&self, _command: &M::Command) -> Option<SocketOrder> {
         None
     }
 
-    /// Takes what became of the [`SocketOrder`] of a command, in its place: the outcome goes to
+    /// Handles the outcome of a command's [`SocketOrder`], for
     /// [`handle_completed`](Machine::handle_completed).
     fn on_socket(&mut self, _now: Instant, _machine: &mut M, _id: CommandId, _: SocketOutcome) {}
 
-    /// Takes that the system dropped `count` datagrams since the last time because the receive buffer of `socket`
-    /// was full: the host does not keep up. The driver reads the count at its next turn, at most each 100 ms, on
-    /// Linux 4.12 and later only.
+    /// Called when the system dropped `count` more datagrams because the receive buffer of `socket`
+    /// was full, that is, the host is overloaded. The driver reads the count in its turns, at most
+    /// every 100 ms, and only on Linux 4.12 and later.
     fn on_receive_drops(&mut self, _now: Instant, _machine: &mut M, _: SocketIndex, _count: u64) {}
 
-    /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed; never by default.
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is next due; by default never.
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
 
-    /// Runs what is due at `now`, such as a simulation step; then
-    /// [`poll_timeout`](Self::poll_timeout) is later than `now` or `None`.
+    /// Handles timeouts due at `now`, such as a simulation step. Afterwards
+    /// [`poll_timeout`](Self::poll_timeout) must return a later time or `None`.
     fn handle_timeout(&mut self, _now: Instant, _machine: &mut M) {}
 
-    /// Begins an orderly end: tell the peers. Called once; the driver ends when
-    /// [`is_drained`](Self::is_drained), or at `deadline`.
+    /// Begins the shutdown, for example by notifying peers. Called once. The driver ends when
+    /// [`is_drained`](Self::is_drained) returns true, or at `deadline`.
     fn begin_shutdown(&mut self, _now: Instant, _machine: &mut M, _deadline: Instant) {}
 
-    /// Returns whether nothing is left to do after
-    /// [`begin_shutdown`](Self::begin_shutdown); at once by default.
+    /// Returns whether no work is left after [`begin_shutdown`](Self::begin_shutdown); by default
+    /// at once.
     fn is_drained(&self, _machine: &M) -> bool {
         true
     }

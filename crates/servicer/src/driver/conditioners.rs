@@ -1,21 +1,21 @@
-//! The conditioners of a driver, or the lack of them.
+//! The optional conditioners of a driver.
 
 use wire::Instant;
 
 #[cfg(feature = "conditioner")]
 use crate::conditioner::Conditioner;
 
-/// What stands between a driver's sockets and its machine, in each direction.
+/// The conditioners between a driver's sockets and its machine.
 #[derive(Debug, Default)]
 pub(crate) struct Conditioners {
-    /// Delays what arrives.
+    /// Applies to received datagrams.
     pub(crate) inbound: Option<Conditioner>,
-    /// Delays what leaves.
+    /// Applies to sent datagrams.
     pub(crate) outbound: Option<Conditioner>,
 }
 
 impl Conditioners {
-    /// Returns when the next datagram has been delayed enough.
+    /// Returns when the next delayed datagram is due.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         [&self.inbound, &self.outbound]
             .into_iter()
@@ -24,7 +24,7 @@ impl Conditioners {
             .min()
     }
 
-    /// Returns whether nothing waits to leave.
+    /// Returns whether no outbound datagram is delayed.
     pub(super) fn is_sent(&self) -> bool {
         self.outbound
             .as_ref()
@@ -32,8 +32,8 @@ impl Conditioners {
     }
 }
 
-/// Stands in where the feature is absent. There is none of it, so that the compiler removes
-/// whatever asks it.
+/// Placeholder without the feature. It is uninhabited, so the compiler removes the code that uses
+/// it.
 #[cfg(not(feature = "conditioner"))]
 #[derive(Debug)]
 pub(crate) enum Conditioner {}

@@ -4,26 +4,26 @@ use std::num::NonZeroUsize;
 
 use crate::udp::Batching;
 
-/// How much a driver does between two waits, and may be asked at once.
+/// Limits of a driver's turn and of its queues.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Datagrams taken from all sockets before timers run; 1,024, about 1 ms of work. What one
-    /// system call yields is taken whole, so that up to 2,047 more may come. After a gap of
-    /// 250 ms between turns the bound is 16 times as high, so that what waited through a pause
-    /// is heard before timers judge the silence.
+    /// Datagrams taken from all sockets before timers run; 1,024, about 1 ms of work. The result of
+    /// one system call is taken completely, so up to 2,047 more may be taken. After a gap of 250 ms
+    /// between turns the bound is 16 times as high, so that all datagrams queued during a pause are
+    /// handled before timers run.
     pub datagrams_per_turn: NonZeroUsize,
-    /// Requests that may wait; 4,096. Room for all of them is allocated at the start.
+    /// Maximum queued requests; 4,096. The queue is allocated at the start.
     pub requests_max: NonZeroUsize,
-    /// Sockets that may be open at a time beside those that the driver was given; 1,024, which is
-    /// also how many files many systems allow a process by default.
+    /// Maximum sockets opened at run time, in addition to those given at the start; 1,024, which is
+    /// also the default limit of open files on many systems.
     pub opened_max: usize,
-    /// Flows of each trusted exit whose players are remembered; 65,536, which is as many ports as it has
-    /// towards one socket, some 80 bytes each. Where all have a session, or a header that came less than
-    /// 5 s ago, what begins another flow is dropped.
+    /// Maximum flows per trusted exit; 65,536, one per port of the exit to one socket, about 80
+    /// bytes each. If all of them have a session or a header from the last 5 s, datagrams of new
+    /// flows are dropped.
     pub exit_flows_max: usize,
-    /// How many datagrams one system call may carry; as many as the system allows. For measurements, and
-    /// for systems on which one of the ways is at fault.
+    /// Maximum datagrams per system call; by default as many as the system allows. For
+    /// measurements, and for systems on which a mode is faulty.
     pub batching: Batching,
 }
 

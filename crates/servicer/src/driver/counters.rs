@@ -1,4 +1,4 @@
-//! What a driver has done, readable from any thread without a lock.
+//! Counters of a driver, which any thread reads without a lock.
 
 use std::fmt;
 
@@ -7,28 +7,28 @@ use wire::Instant;
 use crate::count::counters;
 
 counters! {
-    /// What a driver has done so far.
+    /// The counters of a driver.
     Counters,
-    /// The counters of a running driver, which alone adds to most of them.
+    /// The counters of a running driver, which is the only writer of most of them.
     Ledger,
-    /// Turns of the loop. A driver at rest makes none.
+    /// Turns of the loop. An idle driver makes none.
     turns,
     /// Datagrams received and given to the machine.
     datagrams_in,
-    /// Of these, how many waited for others of their turn: they began something, and the others went on
-    /// with it.
+    /// Datagrams of these that were deferred within their turn: they start a handshake, and
+    /// datagrams of sessions were handled first.
     datagrams_waited,
-    /// Bytes in them.
+    /// Bytes of those datagrams.
     bytes_in,
-    /// System calls that received these, and those that found nothing.
+    /// Receive system calls, including those that found nothing.
     receive_calls,
-    /// Datagrams given to the system to send.
+    /// Datagrams that the system accepted for sending.
     datagrams_out,
-    /// System calls that sent these, and those that failed.
+    /// Send system calls, including those that failed.
     send_calls,
     /// Requests applied.
     requests,
-    /// Requests handed back because the queue was full.
+    /// Requests rejected because the queue was full.
     requests_refused,
     /// Calls of the machine's `handle_timeout`.
     timeouts,
@@ -36,54 +36,55 @@ counters! {
     events,
     /// Commands given to the application.
     commands,
-    /// Dropped by the system: the receive buffer of a socket that the driver was given was full. Linux 4.12 and
-    /// later tell; elsewhere this stays 0.
+    /// Dropped by the system: the receive buffer of a socket given at the start was full. Counted
+    /// only on Linux 4.12 and later; 0 elsewhere.
     dropped_in_full,
-    /// The same of sockets opened while the driver ran.
+    /// The same for sockets opened at run time.
     dropped_in_full_opened,
-    /// Received and dropped: no answer is possible, because the source port is 0.
+    /// Received and dropped: the source port is 0, so no answer is possible.
     dropped_in_unanswerable,
-    /// Headers taken off that say whom a trusted exit speaks for.
+    /// PROXY headers of trusted exits.
     exit_headers,
-    /// Received from a trusted exit and dropped: it begins like such a header and is none.
+    /// Received from a trusted exit and dropped: malformed PROXY header.
     dropped_in_exit_header,
-    /// Received from a trusted exit and dropped: it says that a flow which is alive is for somebody else.
+    /// Received from a trusted exit and dropped: the header assigns an active flow to another
+    /// address.
     dropped_in_exit_taken,
-    /// Received from a trusted exit and dropped: as many of its flows as are remembered are alive.
+    /// Received from a trusted exit and dropped: the flow limit is reached, and all flows are
+    /// active.
     dropped_in_exit_full,
-    /// Reports by ICMP, or by the routing table, that a datagram could not be delivered.
+    /// Reports by ICMP or the routing table that a datagram was undeliverable.
     unreachable,
-    /// Failed receives that none of the above explains.
+    /// Failed receives with any other error.
     receive_errors,
-    /// Dropped instead of sent: the socket's send buffer was full.
+    /// Not sent: the socket's send buffer was full.
     dropped_out_full,
-    /// Dropped instead of sent: longer than the path or the interface carries.
+    /// Not sent: longer than the MTU of the path or the interface.
     dropped_out_too_large,
-    /// Dropped instead of sent: no socket of the address's family, or none of that index.
+    /// Not sent: no socket of the address family, or none with that index.
     dropped_out_no_socket,
-    /// Dropped instead of sent: refused by the system for another reason.
+    /// Not sent: the system rejected it for another reason.
     dropped_out_refused,
-    /// Sockets opened while the driver ran.
+    /// Sockets opened at run time.
     sockets_opened,
-    /// Those of them that were closed again.
+    /// Sockets of these that were closed.
     sockets_closed,
-    /// Orders to open or close a socket that could not be carried out.
+    /// Socket orders that failed.
     socket_orders_failed,
-    /// Nanoseconds spent in turns on receiving, on requests and on timers.
+    /// Time spent in turns on receiving, requests and timers, ns.
     receive_nanos,
-    /// Nanoseconds spent in turns on what the machine wants sent and told.
+    /// Time spent in turns on draining and sending, ns.
     send_nanos,
-    /// Times that a timer was still due after it had run; a fault of the machine or the
-    /// application.
+    /// Times that a timer was still due after it had run, a bug of the machine or the application.
     stuck_timers,
-    /// Datagrams that the conditioner lost on purpose.
+    /// Datagrams that the conditioner lost by its rules.
     conditioned_lost,
-    /// Datagrams that the conditioner had no room to delay, and dropped.
+    /// Datagrams that the conditioner dropped because its limits were reached.
     conditioned_full,
 }
 
 impl Ledger {
-    /// Notes how long a turn took until `received`, and from then until `sent`.
+    /// Records the duration of a turn: from `began` to `received`, and from there to `sent`.
     pub(super) fn note_turn(&self, began: Instant, received: Instant, sent: Instant) {
         let nanos = |from: Instant, to: Instant| to.as_nanos().saturating_sub(from.as_nanos());
         self.receive_nanos.add(nanos(began, received));

@@ -1,7 +1,7 @@
-//! How much one turn takes out of a machine.
+//! Bounds on what one turn takes from a machine.
 
-/// How many of each kind one turn may still take, so that a machine that always has more keeps
-/// the driver from neither its sockets nor its queue, nor one kind another.
+/// What one turn may still take of each kind. A machine with constant output thus cannot starve
+/// sockets, requests or another kind of output.
 #[derive(Debug)]
 pub(super) struct Drain {
     pub(super) transmits: usize,
@@ -19,6 +19,6 @@ impl Default for Drain {
     }
 }
 
-/// Transmits, commands and events, of each, that one turn takes: an answer for everything that a
-/// turn after a pause has received.
+/// Maximum transmits, commands and events per turn, each: one answer for each datagram of a turn
+/// after a pause.
 const DRAIN_MAX: usize = 16_384;

@@ -1,4 +1,4 @@
-//! Exits that are believed when they tell whom they speak for.
+//! Trusted exits, and the player addresses that they report.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -11,22 +11,24 @@ use super::counters::Ledger;
 use super::intake::Envelope;
 use super::proxy_header::{BadHeader, ProxyHeader};
 
-/// Trusted exits, and whom their flows are for.
+/// Trusted exits, and the player address of each of their flows.
 ///
-/// A flow is what one address of an exit sends to one of our sockets. What is believed is the exit's IP
-/// address and nothing else, so that whoever can send in its name could say whom any of its flows is for.
-/// He is kept from two things: a flow that is alive keeps whom it was for, and a flow without a session
-/// keeps its place from no other for longer than a handshake takes, however often its header comes.
+/// A flow is an address of an exit and one of our sockets. Only the exit's IP address authenticates
+/// a header, so anyone who can forge that address could set the player address of any of its flows.
+/// Two rules limit this: an active flow keeps its player address, and a flow without a session can
+/// keep its entry from others only for the time of a handshake, however often its header is
+/// repeated.
 ///
-/// An exit writes its header until it has heard us, so that what comes bare soon after we have sent is the
-/// player's own, and so is a header that it begins with. A flow is alive, therefore, also while it is us
-/// that is heard: a session that is about to time out sends to a player who is silent.
+/// An exit sends its header until it has received a datagram from us. A datagram without a header
+/// soon after we have sent is therefore the player's own, and so is any header at its start. For
+/// this reason a flow also counts as active while we send: a session that is about to time out
+/// sends to a silent player.
 #[derive(Debug, Default)]
 pub(super) struct Exits {
     list: Vec<Exit>,
-    /// How many flows of each may be remembered.
+    /// Maximum flows per exit.
     flows_max: usize,
-    /// When it was last asked who has a session.
+    /// When the machine was last asked for its sessions.
     asked_at: Option<Instant>,
 }
 
@@ -39,33 +41,33 @@ struct Exit {
 /// The exit's port, and our socket.
 type Flow = (u16, SocketIndex);
 
-/// What is known of a flow.
+/// State of a flow.
 #[derive(Clone, Copy, Debug)]
 struct Told {
     source: SocketAddr,
-    /// When its place was taken, or it was last seen to have a session.
+    /// When the entry was created, or last had a session.
     placed_at: Instant,
-    /// When anything last came, or was sent to it.
+    /// When a datagram was last received from or sent to the flow.
     moved_at: Instant,
-    /// Whether it had a session when that was last asked.
+    /// Whether it had a session at the last check.
     has_session: bool,
 }
 
 impl Told {
-    /// Returns whether it may be forgotten.
+    /// Returns whether the flow may be forgotten.
     fn is_over(&self, now: Instant) -> bool {
         !self.has_session && now.saturating_since(self.placed_at) > HANDSHAKE_MAX
     }
 
-    /// Returns whether nobody was heard on it for as long as that has to be before it is somebody else's.
+    /// Returns whether the flow was silent for long enough to be reassigned.
     fn is_silent(&self, now: Instant) -> bool {
         now.saturating_since(self.moved_at) > HANDSHAKE_MAX
     }
 }
 
-/// Time that a flow gets for its handshake, and that it is silent for before it is somebody else's.
+/// Time for a flow's handshake, and silence after which a flow may be reassigned.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
-/// Time between two questions who has a session: each goes over all sessions and all flows.
+/// Minimum time between two session checks. Each iterates over all sessions and all flows.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Exits {
@@ -81,9 +83,8 @@ impl Exits {
         }
     }
 
-    /// Takes the header off a datagram, where it is from an exit that is believed and has one; returns
-    /// whom the datagram is from, as far as that was told, and what is left of it. `None` where it is
-    /// to be dropped.
+    /// Strips the PROXY header of a datagram from a trusted exit. Returns the player's address, if
+    /// known, and the rest of the datagram. Returns `None` if the datagram must be dropped.
     pub(super) fn unwrap<'a, M: Machine<Peer: PeerAddress>>(
         &mut self,
         (now, envelope): (Instant, &Envelope),
@@ -146,7 +147,7 @@ impl Exits {
         self.list.get_mut(place)?.flows.get_mut(&flow)
     }
 
-    /// Returns whether a flow may be for somebody else than before.
+    /// Returns whether a flow may be reassigned to another address.
     fn may_change<M: Machine<Peer: PeerAddress>>(
         &mut self,
         now: Instant,
@@ -161,12 +162,12 @@ impl Exits {
             .is_none_or(|told| told.is_silent(now) && !told.has_session)
     }
 
-    /// Takes note that something is sent to `peer`.
+    /// Records a send to `peer`.
     pub(super) fn note_sent<P: PeerAddress>(&mut self, now: Instant, peer: &P) {
         self.each_of(peer, |told| told.moved_at = now);
     }
 
-    /// Gives `act` the flows of a peer, of which there are several where that is of no socket.
+    /// Calls `act` for the flows of a peer. If the peer names no socket, there may be several.
     fn each_of<P: PeerAddress>(&mut self, peer: &P, act: impl FnMut(&mut Told)) {
         if self.list.is_empty() {
             return;
@@ -183,8 +184,8 @@ impl Exits {
         flows.map(|(_, told)| told).for_each(act);
     }
 
-    /// Returns whether there is a place for another flow of an exit, and makes some where flows are
-    /// over.
+    /// Returns whether an exit may have another flow. Removes expired flows if the limit is
+    /// reached.
     fn has_place<M: Machine<Peer: PeerAddress>>(
         &mut self,
         now: Instant,
@@ -204,7 +205,8 @@ impl Exits {
         !is_full(self)
     }
 
-    /// Asks which flows have a session, where that was not asked just now; returns whether it was.
+    /// Updates which flows have a session, unless that was done within [`ASK_INTERVAL`]. Returns
+    /// whether it did.
     fn ask<M: Machine<Peer: PeerAddress>>(&mut self, now: Instant, machine: &M) -> bool {
         let is_due = |at: Instant| now.saturating_since(at) >= ASK_INTERVAL;
         if !self.asked_at.is_none_or(is_due) {
@@ -247,7 +249,7 @@ mod tests {
         bytes
     }
 
-    /// Has sessions with these.
+    /// A machine with sessions for these addresses.
     #[derive(Default)]
     struct Sessions(Vec<SocketAddr>);
 
@@ -320,7 +322,7 @@ mod tests {
         assert_eq!(take(&mut exits, 3, 1, &wrapped(7, b"")[..20]), None);
     }
 
-    /// Whoever can send in an exit's name cannot say that a player's flow is another's, or nobody's.
+    /// A forged header cannot reassign an active flow.
     #[test]
     fn a_flow_is_given_to_somebody_else_only_where_it_is_idle() {
         let mut exits = Exits::new(&["192.0.2.1".parse().unwrap()], 8);
@@ -344,8 +346,9 @@ mod tests {
         );
     }
 
-    /// A session whose player falls silent at 1 s is sent to until it times out at 11 s. What comes bare
-    /// then is his own, since the exit has heard us, and says nothing of whom the flow is for.
+    /// A session whose player falls silent at 1 s is sent to until it times out at 11 s. A datagram
+    /// without a header is then the player's own, since the exit has received ours, and must not
+    /// reassign the flow.
     #[test]
     fn a_flow_that_was_just_sent_to_keeps_whom_it_is_for() {
         let mut exits = Exits::new(&["192.0.2.1".parse().unwrap()], 8);
@@ -360,7 +363,7 @@ mod tests {
         };
         assert_eq!(forge(&mut exits, 11_100), None);
         assert_eq!(forge(&mut exits, 16_000), None);
-        // By then the exit has not heard us for long, and writes its own header before what comes.
+        // By now the exit has received nothing for long, and sends its own header first.
         assert_eq!(forge(&mut exits, 16_001), Some(Some(player(7))));
     }
 
@@ -372,8 +375,8 @@ mod tests {
         assert!(exits.list[0].flows.is_empty());
     }
 
-    /// A full table drops what is new and keeps who has a session; handshakes that have had their 5 s
-    /// make place, once a second at the most. Each exit has a table of its own.
+    /// A full table rejects new flows and keeps those with a session. Entries of handshakes older
+    /// than 5 s are removed, at most once per second. Each exit has its own table.
     #[test]
     fn exit_flows_max_is_held_and_flows_that_are_over_make_place() {
         let trusted = ["192.0.2.1", "192.0.2.7"].map(|ip| ip.parse().unwrap());
@@ -386,7 +389,7 @@ mod tests {
             take_beside(&players, exits, at, (port, &wrapped(8, b""))).is_some()
         };
         assert!(!new(&mut exits, 4_500, 41), "all are young");
-        // More datagrams of a handshake keep no place, whether bare or not.
+        // More datagrams of a handshake do not extend its entry, with or without a header.
         take_beside(&players, &mut exits, 4_900, (40, &wrapped(9, b"x"))).unwrap();
         take_beside(&players, &mut exits, 5_000, (40, b"x")).unwrap();
         assert!(!new(&mut exits, 5_001, 41), "it was just asked");

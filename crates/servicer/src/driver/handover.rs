@@ -1,7 +1,8 @@
-//! From the driver to the machine: one datagram, and what is known about it.
+//! Gives received datagrams to the machine, with their addresses.
 //!
-//! In a turn with many datagrams those that begin something wait for those that go on with it: a flood
-//! of handshakes then delays no session by more than a few of them. None is dropped for that.
+//! In a turn with many datagrams, those that start a handshake are deferred until those of sessions
+//! are handled. A flood of handshakes thus delays a session by only a few of them. No datagram is
+//! dropped for this.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,43 +13,43 @@ use super::counters::Ledger;
 use super::exits::Exits;
 use super::intake::Envelope;
 
-/// Datagrams of a turn that are handed over as they come, whatever they are: a short turn is over
-/// before it is worth a copy.
+/// Number of datagrams handled in order at the start of a turn. A shorter turn is not worth the
+/// copies.
 const UNSORTED: usize = 64;
-/// Datagrams that may wait at a time; those behind them are handed over as they come.
+/// Maximum deferred datagrams. Further ones are handled in order.
 const WAITING_MAX: usize = 1_024;
-/// Longest datagram that may wait, bytes: what a path carries.
+/// Maximum length of a deferred datagram, bytes: the usual path MTU.
 const WAITING_LEN_MAX: usize = 1_500;
 
-/// What stands between the sockets and the machine in one turn.
+/// Received datagrams of one turn on their way to the machine.
 #[derive(Debug, Default)]
 pub(super) struct Handover {
     exits: Exits,
-    /// Datagrams of this turn so far.
+    /// Datagrams in this turn so far.
     count: usize,
-    /// Those that wait, and where each ends in `bytes`.
+    /// The deferred datagrams, each with its end in `bytes`.
     waiting: Vec<(Envelope, Option<SocketAddr>, usize)>,
     /// At most 1.5 MB.
     bytes: Vec<u8>,
 }
 
 impl Handover {
-    /// Believes other exits from now on.
+    /// Replaces the trusted exits.
     pub(super) fn set_exits(&mut self, exits: &[IpAddr], flows_max: usize) {
         self.exits = Exits::new(exits, flows_max);
     }
 
-    /// Takes note that something is sent to `peer`.
+    /// Records a send to `peer`.
     pub(super) fn note_sent<P: PeerAddress>(&mut self, now: Instant, peer: &P) {
         self.exits.note_sent(now, peer);
     }
 
-    /// Begins a turn. Nothing waits.
+    /// Begins a turn, with no deferred datagrams.
     pub(super) const fn begin(&mut self) {
         self.count = 0;
     }
 
-    /// Gives a datagram to the machine, with whom an exit says that it is from, or lets it wait.
+    /// Gives a datagram to the machine, with the player's address from the exit, or defers it.
     pub(super) fn take<M: Machine<Peer: PeerAddress>>(
         &mut self,
         (now, envelope): (Instant, &Envelope),
@@ -74,7 +75,7 @@ impl Handover {
         }
     }
 
-    /// Gives the machine what has waited.
+    /// Gives the deferred datagrams to the machine.
     pub(super) fn finish<M: Machine<Peer: PeerAddress>>(
         &mut self,
         now: Instant,
@@ -117,7 +118,7 @@ mod tests {
     use std::convert::Infallible;
     use wire::{CommandId, Transmit};
 
-    /// Writes down what it is given; what begins with `H` may wait.
+    /// Records its datagrams; those that begin with `H` may be deferred.
     #[derive(Default)]
     struct Heard(Vec<(u16, Vec<u8>)>);
 
@@ -150,8 +151,8 @@ mod tests {
         }
     }
 
-    /// One turn with datagrams that begin and end so, from ports 1, 2, 3 ...; returns in which order
-    /// the machine heard the ports, and how many waited.
+    /// Runs one turn with datagrams of these first bytes and lengths, from ports 1, 2, 3 ...
+    /// Returns the order of ports at the machine, and how many were deferred.
     fn turn(handover: &mut Handover, kinds: &[(u8, usize)]) -> (Vec<u16>, u64) {
         let (mut machine, ledger) = (Heard::default(), Ledger::default());
         handover.begin();
@@ -199,7 +200,7 @@ mod tests {
         assert_eq!((order, waited), ((1..=64).collect(), 0));
     }
 
-    /// 1,024 of 1,500 bytes wait at the most, and the rest goes on as it comes.
+    /// At most 1,024 datagrams of 1,500 bytes are deferred; the others are handled in order.
     #[test]
     fn what_waits_is_bounded() {
         let mut handover = Handover::default();

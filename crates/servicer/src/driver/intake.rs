@@ -1,4 +1,4 @@
-//! Receiving: batches from all sockets, cut into datagrams.
+//! Receiving: batches from all sockets, split into datagrams.
 
 use std::io::{ErrorKind, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
@@ -11,26 +11,26 @@ use super::application::SocketIndex;
 use super::counters::Ledger;
 use crate::udp::{Batching, UdpSocket};
 
-/// Buffers for what one system call yields.
+/// Receive buffers of one system call.
 #[derive(Debug)]
 pub(super) struct Intake {
     /// Room for `most` receives.
     bytes: Vec<u8>,
     metas: [RecvMeta; BATCH_SIZE],
-    /// How many receives one system call makes at most.
+    /// Maximum receives per system call.
     most: usize,
 }
 
-/// The ends of a datagram, whichever way it travels.
+/// The addresses of a datagram, inbound or outbound.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Envelope {
-    /// The socket it passes.
+    /// The local socket.
     pub(crate) socket: SocketIndex,
-    /// The other end; an IPv4 address as such, whatever socket it is reached by.
+    /// The remote address. IPv4 addresses are never in mapped form.
     pub(crate) remote: SocketAddr,
-    /// The address of ours that it came to or leaves from.
+    /// The local address.
     pub(crate) local: Option<IpAddr>,
-    /// Congestion mark.
+    /// ECN mark.
     pub(crate) ecn: Option<Ecn>,
 }
 
@@ -48,7 +48,7 @@ impl Intake {
         }
     }
 
-    /// Makes one receive on `socket`, and gives what it yields to `deliver`.
+    /// Makes one receive on `socket` and passes its datagrams to `deliver`.
     pub(super) fn receive(
         &mut self,
         (index, socket): (SocketIndex, &UdpSocket),
@@ -68,7 +68,7 @@ impl Intake {
                 return Took::Some(0);
             }
             Err(_) => {
-                // Whatever it is, trying again at once could turn into a busy loop.
+                // An immediate retry could become a busy loop, whatever the error.
                 ledger.receive_errors.add(1);
                 return Took::Nothing;
             }
@@ -94,18 +94,18 @@ impl Intake {
     }
 }
 
-/// What one receive found.
+/// Result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Took {
-    /// The socket is empty.
+    /// The socket was empty.
     Nothing,
-    /// So many datagrams; there may be more.
+    /// This many datagrams. There may be more.
     Some(usize),
-    /// So many, and then the socket was empty.
+    /// This many datagrams, and the socket is now empty.
     All(usize),
 }
 
-/// Gives one datagram on, unless it cannot be answered.
+/// Passes one datagram on, unless it cannot be answered.
 fn take(
     envelope: Envelope,
     datagram: &mut [u8],
@@ -133,18 +133,18 @@ fn envelope(socket: SocketIndex, meta: &RecvMeta) -> Envelope {
     }
 }
 
-/// Returns whether an answer may carry `ip` as its source: not where it came to a group.
+/// Returns whether `ip` can be the source of an answer, that is, it is not a multicast address.
 const fn is_own(ip: IpAddr) -> bool {
     let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
     !ip.is_multicast() && !ip.is_unspecified() && !is_broadcast
 }
 
-/// Whether a receive that has room left says that the socket is empty: `recvmmsg(2)` of Linux takes on until
-/// nothing waits, and a datagram that comes after that ends an edge-triggered wait. So does an error, which is
-/// the other thing that ends it early.
+/// Whether a receive with free buffers means that the socket is empty. `recvmmsg(2)` of Linux
+/// continues until the socket is empty, and a later datagram ends an edge-triggered wait. An error
+/// also ends the call early, and it ends the wait too.
 const TELLS_EMPTY: bool = cfg!(has_linux_calls);
 
-/// The longest thing a receive yields: a whole datagram, or many that the system has joined.
+/// Maximum bytes of one receive: a whole datagram, or several merged by the system.
 const RECEIVE_LEN: usize = 1 << 16;
 
 #[cfg(test)]

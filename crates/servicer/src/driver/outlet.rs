@@ -1,4 +1,4 @@
-//! Sending: from a machine's peer to a socket, and the count of what became of it.
+//! Sending: selects a socket for each transmit and counts the results.
 
 use wire::address::canonical;
 use wire::{Instant, Transmit};
@@ -13,24 +13,24 @@ use crate::udp::batch::Batch;
 use crate::udp::sent::Sent;
 use crate::udp::socket::Outbound;
 
-/// The sockets, and the way out through them.
+/// The sockets with their send batch.
 ///
-/// A datagram that finds the socket's send buffer full is dropped and counted, not kept: the
-/// buffer holds megabytes already, a queue behind it would only make everything in it later, and
-/// a machine treats the drop as what it is, congestion.
+/// If the socket's send buffer is full, a datagram is dropped and counted, not queued. The buffer
+/// already holds megabytes, so another queue would only add delay. A machine treats the drop as
+/// congestion.
 #[derive(Debug)]
 pub(super) struct Outlet {
     pub(super) sockets: Sockets,
     pub(super) conditioners: Conditioners,
-    /// What the machine has written and waits for more; empty between turns.
+    /// Datagrams to be sent together. Empty between turns.
     pub(super) batch: Batch,
-    /// In how large parts it is sent.
+    /// The batching mode.
     pub(super) batching: Batching,
 }
 
 impl Outlet {
-    /// Takes what `poll_transmit` wrote behind the first `start` bytes of the batch, and sends the batch
-    /// where that makes it full.
+    /// Adds what `poll_transmit` wrote after the first `start` bytes of the batch, and sends the
+    /// batch if it is full.
     pub(super) fn take<P: PeerAddress>(
         &mut self,
         now: Instant,
@@ -56,7 +56,7 @@ impl Outlet {
                 local: transmit.source.or(bound),
                 ecn: transmit.ecn,
             };
-            // A burst is cut up only where a rule takes it: a model sees single datagrams.
+            // A burst is split only if a rule matches: a model takes single datagrams.
             if conditioner.has_rule(&envelope) {
                 for datagram in transmit.datagrams(self.batch.since(start)) {
                     conditioner.take(now, envelope, datagram, ledger);
@@ -78,11 +78,11 @@ impl Outlet {
         }
     }
 
-    /// Sends what waits in the batch.
+    /// Sends the batch.
     pub(super) fn flush(&mut self, now: Instant, ledger: &Ledger) {
         let (sockets, batching) = (&mut self.sockets, self.batching);
         let sent = self.batch.flush(|index, runs, bytes, heads| {
-            // No socket is closed while datagrams wait.
+            // Sockets are not closed while a batch holds datagrams.
             sockets.get_mut(index).map_or_else(Sent::default, |socket| {
                 socket.send_all(now, (runs, bytes), batching, heads)
             })
@@ -90,14 +90,14 @@ impl Outlet {
         record(sent, ledger);
     }
 
-    /// Sends what has been delayed enough at `now`.
+    /// Sends the delayed datagrams that are due at `now`.
     pub(super) fn release(&mut self, now: Instant, ledger: &Ledger) {
         let Some(conditioner) = &mut self.conditioners.outbound else {
             return;
         };
         while let Some((envelope, bytes)) = conditioner.pop_due(now) {
             let Some(socket) = self.sockets.get_mut(envelope.socket) else {
-                // It was closed in the meantime.
+                // The socket was closed in the meantime.
                 ledger.dropped_out_no_socket.add(1);
                 continue;
             };

@@ -1,33 +1,33 @@
-//! What an exit says of a flow: the header of the PROXY protocol, version 2.
+//! The PROXY protocol header, version 2, with which an exit names the player of a flow.
 //!
 //! W. Tarreau, "The PROXY protocol, versions 1 and 2", section 2.2: 12 bytes of signature, version
 //! and command, family and protocol, the length of the rest, then source and destination address,
-//! source and destination port, and extensions, which are passed over.
+//! source and destination port, and extensions, which are skipped.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// What every header begins with. No datagram of ours begins with its first byte.
+/// The first bytes of every header. No datagram of our protocols begins with its first byte.
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
 /// Signature, command, family, length.
 const FIXED_LEN: usize = 16;
-/// Longest rest that is read: an exit has no use for more, and a datagram little room.
+/// Maximum length of the rest. An exit needs no more.
 const REST_MAX: usize = 240;
 
-/// A header, and what stands behind it.
+/// A parsed header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ProxyHeader {
-    /// Whom the exit speaks for; `None` where for itself, or for nobody whom it names.
+    /// The player's address; `None` if the exit speaks for itself or names no address.
     pub(super) source: Option<SocketAddr>,
-    /// Bytes of the header.
+    /// Length of the header, bytes.
     pub(super) len: usize,
 }
 
-/// What begins like a header is none.
+/// The signature is present, but the header is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BadHeader;
 
 impl ProxyHeader {
-    /// Reads the header that `datagram` begins with; `None` where it begins with none.
+    /// Parses the header at the start of `datagram`; `None` if there is none.
     pub(super) fn read(datagram: &[u8]) -> Result<Option<Self>, BadHeader> {
         let [first, ..] = SIGNATURE;
         if datagram.first() != Some(&first) {
@@ -41,7 +41,7 @@ impl ProxyHeader {
         }
         let addresses = rest.get(..len).ok_or(BadHeader)?;
         let source = match command {
-            // For itself, such as to see whether we are there: addresses are to be ignored.
+            // LOCAL, for example a health check: the addresses are ignored.
             0x20 => None,
             0x21 => source(*family, addresses)?,
             _ => return Err(BadHeader),
@@ -53,10 +53,10 @@ impl ProxyHeader {
     }
 }
 
-/// Reads the source of a flow of datagrams.
+/// Parses the source address of a datagram flow.
 fn source(family: u8, addresses: &[u8]) -> Result<Option<SocketAddr>, BadHeader> {
     let (ip, port) = match family {
-        // Of no family that could be told.
+        // AF_UNSPEC.
         0x00 => return Ok(None),
         0x12 => {
             let [a, b, c, d, _, _, _, _, high, low, _, _] =

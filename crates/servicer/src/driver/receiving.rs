@@ -1,4 +1,4 @@
-//! From the sockets to the machine: a bounded batch a turn.
+//! Receiving a bounded batch from the sockets in each turn.
 
 use std::time::Duration;
 
@@ -13,10 +13,11 @@ where
     M: Machine<Peer: PeerAddress>,
     A: Application<M>,
 {
-    /// Takes what the sockets hold, up to a batch; returns the time as of which timers may run.
+    /// Receives from the sockets, up to a batch. Returns the time with which timers may run.
     ///
-    /// That is a time before the last look at the sockets found them empty, or [`CLOSE`] behind it at most:
-    /// whatever arrived earlier has been taken, even if the process was paused between two lines of this.
+    /// All datagrams that arrived before that time have been handled, even if the process was
+    /// paused at any point here. It is before the sockets were last found empty, or at most
+    /// [`CLOSE`] after that.
     pub(super) fn receive(&mut self) -> Instant {
         let began = self.clock.now();
         let batch = self.config.datagrams_per_turn.get();
@@ -27,7 +28,7 @@ where
             let as_of = self.clock.now();
             let sockets = &mut self.outlet.sockets;
             if sockets.has_opened() && sockets.look_up(&mut self.waiter).is_err() {
-                // The wait that follows fails likewise, and tells.
+                // The next wait fails likewise and reports it.
                 self.inbox.ledger().receive_errors.add(1);
             }
             let round = self.receive_round();
@@ -46,7 +47,7 @@ where
         until
     }
 
-    /// Asks the system now and then what it dropped because a receive buffer was full, and tells the application.
+    /// Reads the system's drop counts periodically and reports them to the application.
     pub(super) fn read_drops(&mut self, now: Instant) {
         if now < self.drops_at {
             return;
@@ -110,8 +111,7 @@ where
                     look.note_empty();
                     round.received = round.received.saturating_add(received.max(1));
                 }
-                // Where an error was taken instead of a datagram, it is counted, lest errors without
-                // end keep the loop here.
+                // Errors count towards the bound, so endless errors cannot keep the loop here.
                 Took::Some(received) => {
                     round.may_hold_more = true;
                     round.received = round.received.saturating_add(received.max(1));
@@ -121,7 +121,7 @@ where
         round
     }
 
-    /// Gives the machine what the conditioner has delayed until `now`.
+    /// Gives the machine the delayed datagrams that are due by `now`.
     fn release_inbound(&mut self, now: Instant) {
         while let Some((envelope, mut datagram)) = self
             .outlet
@@ -137,22 +137,23 @@ where
     }
 }
 
-/// What a receive on each socket found.
+/// Result of a receive on each socket.
 #[derive(Debug, Default)]
 struct Round {
     received: usize,
-    /// Whether a socket was not seen empty.
+    /// Whether a socket may hold more datagrams.
     may_hold_more: bool,
-    /// As of when the last that was received was given to the machine.
+    /// The time with which the last datagram was given to the machine.
     latest: Option<Instant>,
 }
 
 impl Round {
-    /// Returns the time until which all that came has been taken, of a round that began at `began`; `None`
-    /// where the sockets must be looked at once more.
+    /// Returns the time before which all arrivals have been handled, for a round that began at
+    /// `began`; `None` if the sockets must be read again.
     ///
-    /// A socket was seen empty before what it held was stamped: what came in between is not taken yet, so
-    /// that the two must be close together, as they are unless the process was paused there.
+    /// A socket may be found empty before its last datagrams get their time stamp. Datagrams that
+    /// arrive in between are not handled yet, so the two moments must be close. They are, unless
+    /// the process was paused there.
     fn all_as_of(&self, began: Instant) -> Option<Instant> {
         let as_of = self.latest.unwrap_or(began);
         let is_close = as_of.saturating_since(began) <= CLOSE;
@@ -160,7 +161,7 @@ impl Round {
     }
 }
 
-/// Datagrams that one turn may take: more where the last one began long ago, or never.
+/// Maximum datagrams of a turn, raised if the last turn began long ago or this is the first.
 fn bound(last: Option<Instant>, began: Instant, batch: usize) -> usize {
     if last.is_none_or(|last| began.saturating_since(last) > STALL) {
         batch.saturating_mul(STALL_BATCHES)
@@ -169,19 +170,18 @@ fn bound(last: Option<Instant>, began: Instant, batch: usize) -> usize {
     }
 }
 
-/// Least time between two readings of what the system dropped. A driver at rest reads nothing.
+/// Minimum time between two reads of the drop counts. An idle driver reads none.
 const DROPS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long a receive and what leads up to it may take for its end to count as its begin: a tenth of what timers
-/// are kept to.
+/// Maximum duration of a receive for which its end counts as its start: a tenth of the accuracy of
+/// timers.
 const CLOSE: Duration = Duration::from_micros(100);
 
-/// A gap between turns after which the sockets may hold much: `udp_proto`'s stall guard begins at
-/// the same.
+/// Gap between turns that counts as a pause. `udp_proto`'s stall guard uses the same value.
 const STALL: Duration = Duration::from_millis(250);
 
-/// Batches taken after such a gap. With the default batch, 16,384 datagrams: 4 MiB of receive
-/// buffer hold fewer, since the kernel charges 512 bytes or more for the smallest.
+/// Batches received after a pause. With the default batch these are 16,384 datagrams. A receive
+/// buffer of 4 MiB holds fewer, since the kernel charges at least 512 bytes for each.
 const STALL_BATCHES: usize = 16;
 
 #[cfg(test)]

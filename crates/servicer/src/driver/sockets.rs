@@ -1,8 +1,7 @@
-//! The sockets of a driver: those that it was given, and those opened while it runs.
+//! The sockets of a driver: those given at the start, and those opened at run time.
 //!
-//! Those given are looked at in every turn. Those opened later may be many and mostly silent, so
-//! that only those are looked at of which the system has told something since they were last
-//! found empty.
+//! Sockets given at the start are read in every turn. Those opened later may be many and mostly
+//! idle, so they are read only after an event, until they are empty.
 
 use std::fmt;
 use std::io;
@@ -16,49 +15,49 @@ use crate::udp::socket::full_buffers;
 use crate::udp::{BindError, SocketConfig, UdpSocket};
 use crate::waiter::{TOKENS_MAX, Waiter};
 
-/// What an application asks of its driver while it runs.
+/// A socket operation that an application requests from its driver.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum SocketOrder {
     /// Bind a socket.
     Open {
-        /// Where; port 0 lets the system choose one.
+        /// The address; with port 0, the system chooses the port.
         address: SocketAddr,
-        /// How.
+        /// Options of the socket.
         config: SocketConfig,
     },
-    /// Close a socket that was opened so.
+    /// Close a socket opened by an order.
     Close(SocketIndex),
 }
 
-/// What became of a [`SocketOrder`].
+/// Outcome of a [`SocketOrder`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SocketOutcome {
     /// The socket is open.
     Opened {
-        /// Its name, which no other socket of the driver has had.
+        /// The index, never used before by this driver.
         socket: SocketIndex,
-        /// What it is bound to, with the port that the system chose.
+        /// The bound address, with the port that the system chose.
         address: SocketAddr,
     },
     /// The socket is closed.
     Closed,
-    /// It could not be done.
+    /// The order failed.
     Failed(SocketError),
 }
 
-/// Why a [`SocketOrder`] could not be carried out; the text is one sentence for an operator.
+/// Why a [`SocketOrder`] failed. The text is one sentence for an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SocketError {
-    /// As many are open as [`Config::opened_max`](super::Config::opened_max) allows.
+    /// [`Config::opened_max`](super::Config::opened_max) is reached.
     TooMany,
     /// The address could not be bound.
     Bind(BindError),
-    /// The system does not wait for so many.
+    /// The system cannot register another socket for its wait.
     Watch(io::ErrorKind),
-    /// No socket that was opened so has this name, or not any more.
+    /// No open socket of an order has this index.
     Unknown(SocketIndex),
 }
 
@@ -78,17 +77,17 @@ impl std::error::Error for SocketError {}
 /// All sockets of a driver.
 #[derive(Debug)]
 pub(super) struct Sockets {
-    /// By rising index.
+    /// Sorted by index.
     list: Vec<Entry>,
-    /// How many of them were given.
+    /// Number of sockets given at the start.
     given: usize,
-    /// How many may be open beside those.
+    /// Maximum sockets opened at run time.
     opened_max: usize,
-    /// The next one opened.
+    /// Index of the next opened socket.
     next: u32,
-    /// Place of the socket whose drops are read next.
+    /// Position of the next socket to read drops from.
     drops_from: usize,
-    /// How many datagrams the system had dropped for a full buffer, at all its sockets, when that was last read.
+    /// The system's count of drops on all its sockets due to full buffers, as last read.
     full_buffers: Option<u64>,
 }
 
@@ -96,11 +95,11 @@ pub(super) struct Sockets {
 struct Entry {
     index: SocketIndex,
     socket: UdpSocket,
-    /// Whether it has to be looked at.
+    /// Whether it must be read.
     may_hold: bool,
-    /// Whether something came since its drops were last read.
+    /// Whether it has received since its drops were last read.
     has_received: bool,
-    /// The system's count of drops when it was last read; it wraps.
+    /// The system's drop count, as last read. It wraps.
     drops: u32,
 }
 
@@ -116,18 +115,18 @@ impl Entry {
     }
 }
 
-/// Datagrams that the system dropped because the receive buffer of one socket was full.
+/// Datagrams dropped because the receive buffer of a socket was full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReceiveDrops {
     pub(super) socket: SocketIndex,
-    /// How many since the last time.
+    /// Number since the last read.
     pub(super) count: u32,
-    /// Whether the socket was opened while the driver ran.
+    /// Whether the socket was opened at run time.
     pub(super) is_opened: bool,
 }
 
 impl Sockets {
-    /// Takes the sockets that were given.
+    /// Takes the sockets given at the start.
     pub(super) fn new(given: Vec<UdpSocket>, opened_max: usize) -> Self {
         let list: Vec<Entry> = (0..)
             .map(SocketIndex)
@@ -144,8 +143,8 @@ impl Sockets {
         }
     }
 
-    /// Returns what the system dropped at sockets to which something came since they were last asked: of at most
-    /// [`DROPS_READ_MAX`] of them, so that the others have their turn next time.
+    /// Returns the drops of sockets that have received since their last read. Reads at most
+    /// [`DROPS_READ_MAX`] sockets, in rotation.
     pub(super) fn read_drops(&mut self) -> Vec<ReceiveDrops> {
         let given = self.given;
         let from = self.drops_from.min(self.list.len());
@@ -172,8 +171,8 @@ impl Sockets {
         dropped
     }
 
-    /// Leaves no more of them than were dropped anywhere for a full buffer: the system counts datagrams with a wrong
-    /// checksum for a socket, too, and these do not show that this host cannot keep up.
+    /// Caps the drops at the system-wide number of drops due to full buffers. The socket's count
+    /// includes datagrams with a wrong checksum, which do not mean that this host is overloaded.
     fn keep_full_buffers(&mut self, dropped: &mut Vec<ReceiveDrops>) {
         if dropped.is_empty() {
             return;
@@ -181,7 +180,7 @@ impl Sockets {
         let Some(now) = full_buffers() else {
             return;
         };
-        // The first time nothing is known of what was dropped while the sockets waited for this driver.
+        // At the first read, the number of earlier drops is unknown.
         let Some(before) = self.full_buffers.replace(now) else {
             return;
         };
@@ -193,12 +192,12 @@ impl Sockets {
         dropped.retain(|drops| drops.count > 0);
     }
 
-    /// Returns whether there are sockets beside those given.
+    /// Returns whether there are sockets opened at run time.
     pub(super) const fn has_opened(&self) -> bool {
         self.list.len() > self.given
     }
 
-    /// Those that may hold something, each with the note to clear once it is found empty.
+    /// Returns the sockets that may hold datagrams. The caller marks each as empty when it is.
     pub(super) fn look(&mut self) -> impl Iterator<Item = Look<'_>> {
         let entries = self.list.iter_mut().enumerate();
         let given = self.given;
@@ -212,7 +211,7 @@ impl Sockets {
             })
     }
 
-    /// Notes of which opened sockets the system has told something in the last wait or look.
+    /// Marks the opened sockets that had events in the last wait or poll.
     pub(super) fn note(&mut self, waiter: &Waiter) {
         for event in waiter.events() {
             let index = event.token().0.checked_sub(OPENED);
@@ -225,16 +224,16 @@ impl Sockets {
         }
     }
 
-    /// Notes which opened sockets have something by now, without waiting.
+    /// Polls for events of opened sockets without waiting.
     ///
-    /// A wake that is seen by this is not lost: the queue is looked at later in the same turn.
+    /// If this consumes a wake, no request is lost: the queue is read later in the same turn.
     ///
     /// # Errors
     ///
-    /// The system's, as [`Waiter::wait`].
+    /// The system's error, as [`Waiter::wait`].
     pub(super) fn look_up(&mut self, waiter: &mut Waiter) -> io::Result<()> {
-        // Each look takes what fits; a socket tells nothing again before it was emptied, so that
-        // the bound is only there for a system that does not keep to that.
+        // Each poll returns as many events as fit. A socket reports no second event before it was
+        // emptied, so the bound matters only on systems that do otherwise.
         for _ in 0..LOOKS_MAX {
             waiter.look()?;
             self.note(waiter);
@@ -245,13 +244,13 @@ impl Sockets {
         Ok(())
     }
 
-    /// Returns the socket of that name.
+    /// Returns the socket with that index.
     pub(super) fn get_mut(&mut self, index: SocketIndex) -> Option<&mut UdpSocket> {
         let place = self.place(index)?;
         self.list.get_mut(place).map(|entry| &mut entry.socket)
     }
 
-    /// Chooses the socket of that index, or the first that reaches `destination`.
+    /// Selects the socket with that index, or the first that reaches `destination`.
     pub(super) fn pick(
         &mut self,
         index: Option<SocketIndex>,
@@ -270,7 +269,7 @@ impl Sockets {
         }
     }
 
-    /// Opens or closes a socket.
+    /// Executes a socket order.
     pub(super) fn obey(&mut self, order: &SocketOrder, waiter: &Waiter) -> SocketOutcome {
         let result = match order {
             SocketOrder::Open { address, config } => self.open(*address, config, waiter),
@@ -286,7 +285,7 @@ impl Sockets {
         waiter: &Waiter,
     ) -> Result<SocketOutcome, SocketError> {
         let opened = self.list.len().saturating_sub(self.given);
-        // The last name stays unused, so that the next one is always a new one.
+        // The last index stays unused, so the next one is always new.
         if opened >= self.opened_max || self.next == u32::MAX {
             return Err(SocketError::TooMany);
         }
@@ -308,7 +307,7 @@ impl Sockets {
             .filter(|place| *place >= self.given)
             .ok_or(SocketError::Unknown(index))?;
         let mut entry = self.list.remove(place);
-        // Where the system does not know it any more, closing it is all there is to do.
+        // If the system no longer knows it, only the close is left.
         waiter.registry().deregister(&mut entry.socket.io).ok();
         Ok(SocketOutcome::Closed)
     }
@@ -320,7 +319,7 @@ impl Sockets {
     }
 }
 
-/// Has the waiter tell of a socket that was opened.
+/// Registers an opened socket with the waiter.
 fn watch(waiter: &Waiter, socket: &mut UdpSocket, index: SocketIndex) -> io::Result<()> {
     let token = usize::try_from(index.0)
         .ok()
@@ -332,30 +331,30 @@ fn watch(waiter: &Waiter, socket: &mut UdpSocket, index: SocketIndex) -> io::Res
         .register(&mut socket.io, Token(token), Interest::READABLE)
 }
 
-/// The first token of opened sockets.
+/// First token of opened sockets.
 const OPENED: usize = 1;
-/// Sockets whose drops are read at a time, a system call each.
+/// Maximum sockets whose drops are read at a time, one system call each.
 const DROPS_READ_MAX: usize = 64;
-/// Looks in a row: 65,536 sockets.
+/// Maximum consecutive polls: 65,536 sockets.
 const LOOKS_MAX: usize = 1_024;
 
-/// A socket that may hold something.
+/// A socket that may hold datagrams.
 #[derive(Debug)]
 pub(super) struct Look<'a> {
     pub(super) index: SocketIndex,
     pub(super) socket: &'a UdpSocket,
     has_received: &'a mut bool,
-    /// `None` for one that is looked at in any case.
+    /// `None` for a socket that is read in every turn.
     may_hold: Option<&'a mut bool>,
 }
 
 impl Look<'_> {
-    /// Notes that something came.
+    /// Records that the socket has received.
     pub(super) const fn note_received(&mut self) {
         *self.has_received = true;
     }
 
-    /// Notes that it was found empty.
+    /// Records that the socket is empty.
     pub(super) const fn note_empty(self) {
         if let Some(may_hold) = self.may_hold {
             *may_hold = false;

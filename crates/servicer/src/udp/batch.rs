@@ -1,4 +1,4 @@
-//! What waits to be sent together: datagrams in one buffer, and whom each is for.
+//! A batch of outbound datagrams in one buffer, with their destinations.
 
 use std::io::{self, ErrorKind};
 use std::ops::Range;
@@ -11,76 +11,76 @@ use crate::driver::SocketIndex;
 
 /// How many datagrams one system call may carry.
 ///
-/// All ways send the same datagrams in the same order, and count the same fates. Where the system
-/// does not know a way, or refuses it, the next one below takes over.
+/// All modes send the same datagrams in the same order and count the same results. If the system
+/// does not support a mode or rejects it, the next simpler mode is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Batching {
-    /// One, in either direction.
+    /// One in each direction.
     One,
-    /// Up to 64, each for whom it may be, and up to 32 that have come: `sendmmsg` and `recvmmsg`
-    /// (Linux, Android). Elsewhere one.
+    /// Up to 64 outbound, to any destinations, and up to 32 inbound: `sendmmsg` and `recvmmsg`
+    /// (Linux, Android). On other systems one.
     Many,
-    /// The same, and each of those 64 may be a run of datagrams to one peer, of one length but for
-    /// the last, that the system cuts up: segmentation offload (Linux 4.18).
+    /// As `Many`, and each of the 64 may be a run of datagrams to one peer, all of one length
+    /// except a shorter last one, which the system splits: segmentation offload (Linux 4.18).
     #[default]
     Segmented,
 }
 
-/// Datagrams that wait to be sent in one go.
+/// Outbound datagrams, to be sent together.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    /// The datagrams, one behind the other.
+    /// The datagrams, concatenated.
     bytes: Vec<u8>,
-    /// Whom they are for, in order; no gaps between them.
+    /// Their runs in order, without gaps.
     runs: Vec<Run>,
-    /// Room for what the system wants to be told of each.
+    /// Reused message headers for the system call.
     heads: Heads,
 }
 
-/// Nothing: the system has no call for several.
+/// Empty: the system has no call for several datagrams.
 #[cfg(not(has_linux_calls))]
 #[derive(Debug, Default)]
 pub(crate) struct Heads;
 
-/// One datagram, or several of one length that go the same way.
+/// One datagram, or several of one length with the same source and destination.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
-    /// The socket they leave by.
+    /// The socket to send from.
     pub(crate) socket: SocketIndex,
-    /// Where they go; a length of segments only where there are several.
+    /// Source and destination. It has a segment length only if there are several datagrams.
     pub(crate) outbound: Outbound,
-    /// Where they are in the buffer.
+    /// Range in the buffer.
     pub(crate) range: Range<usize>,
 }
 
 impl Batch {
-    /// What a machine appends its next datagram to, and [`len`](Self::len) before that.
+    /// Buffer to which a machine appends its next datagram. Take [`len`](Self::len) before.
     pub(crate) const fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    /// Bytes that wait.
+    /// Bytes in the batch.
     pub(crate) const fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Takes back what was appended since there were `len` bytes.
+    /// Removes the bytes after the first `len`.
     pub(crate) fn truncate(&mut self, len: usize) {
         self.bytes.truncate(len);
     }
 
-    /// What was appended since there were `len` bytes.
+    /// The bytes after the first `len`.
     pub(crate) fn since(&self, len: usize) -> &[u8] {
         self.bytes.get(len..).unwrap_or_default()
     }
 
-    /// Returns whether it is to be sent before more is added.
+    /// Returns whether the batch must be sent before more is added.
     pub(crate) const fn is_full(&self) -> bool {
         self.runs.len() >= RUNS_MAX || self.bytes.len() >= BYTES_MAX
     }
 
-    /// Takes in what was appended since there were `start` bytes, to leave by `socket` in runs of up to
+    /// Adds the bytes after the first `start`, to be sent by `socket` in runs of up to
     /// `segments_max` datagrams.
     pub(crate) fn push(
         &mut self,
@@ -119,7 +119,7 @@ impl Batch {
         }
     }
 
-    /// Gives what waits to `send`, all of one socket at a time, and is empty then.
+    /// Passes all runs to `send`, grouped by socket, and empties the batch.
     pub(crate) fn flush(
         &mut self,
         mut send: impl FnMut(SocketIndex, &[Run], &[u8], &mut Heads) -> Sent,
@@ -137,8 +137,8 @@ impl Batch {
 }
 
 impl Run {
-    /// Adds the datagram at `range`, which follows it, where it goes the same way; returns whether it
-    /// does.
+    /// Appends the adjacent datagram at `range` if it has the same source, destination and length.
+    /// Returns whether it was appended.
     fn join(
         &mut self,
         socket: SocketIndex,
@@ -150,7 +150,7 @@ impl Run {
         let segments = self.range.len().checked_div(segment).unwrap_or(0);
         let fits = !range.is_empty()
             && range.len() <= segment
-            // A shorter one is the last.
+            // A shorter datagram ends a run.
             && self.range.len().is_multiple_of(segment)
             && !self.range.is_empty()
             && segments < segments_max
@@ -171,7 +171,7 @@ impl Run {
         true
     }
 
-    /// Bytes of each datagram but the last.
+    /// Length of each datagram except the last, bytes.
     fn segment(&self) -> usize {
         self.outbound
             .segment_len
@@ -179,36 +179,36 @@ impl Run {
             .max(1)
     }
 
-    /// How many datagrams it is.
+    /// Number of datagrams.
     pub(crate) fn count(&self) -> u64 {
         count(self.range.len(), self.segment())
     }
 }
 
-/// The ways to the system.
+/// The send calls of the system.
 pub(crate) trait Road {
-    /// Sends the first of `runs` and as many more as it can in one call, and returns how many.
+    /// Sends the first of `runs` and as many more as one call takes. Returns how many.
     ///
     /// # Errors
     ///
-    /// The first one's; it was not sent.
+    /// The error of the first run, which was not sent.
     fn many(&mut self, runs: &[Run]) -> io::Result<usize>;
 
-    /// Whether [`many`](Self::many) is of use now.
+    /// Whether [`many`](Self::many) is usable now.
     fn has_many(&self) -> bool;
 
-    /// Takes note of how one fared that `many` refused.
+    /// Records the result of sending a run alone that `many` rejected.
     fn note_alone(&mut self, fate: &Sent);
 
-    /// Sends one, by whatever way there is, and counts what became of it.
+    /// Sends one run and counts the result.
     fn alone(&mut self, run: &Run) -> Sent;
 }
 
 /// Sends all of `runs` in order.
 ///
-/// An error belongs to the run it is told of: that one is sent by itself, so that its fate is what it
-/// would be without a batch, and those behind it are sent as if nothing had been. Only a full buffer is
-/// taken for an answer at once, since to ask again so soon would be to wait.
+/// An error of a batch belongs to its first run. That run is sent alone, so its result is the same
+/// as without a batch, and the runs after it are sent as usual. If the buffer is full, the run is
+/// dropped without a retry, because an immediate retry would be a busy wait.
 pub(crate) fn send_in_order(runs: &[Run], road: &mut impl Road) -> Sent {
     let mut sent = Sent::default();
     let mut left = runs;
@@ -241,8 +241,7 @@ pub(crate) fn send_in_order(runs: &[Run], road: &mut impl Road) -> Sent {
     sent
 }
 
-/// Returns whether `error` says that there is no room: in the socket's buffer, or in the interface's
-/// queue.
+/// Returns whether `error` means that the socket's buffer or the interface's queue is full.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     error.kind() == ErrorKind::WouldBlock || is_out_of_buffers(error)
 }
@@ -261,10 +260,9 @@ const NO_BUFFERS: i32 = 10_055;
 #[cfg(not(any(target_os = "android", target_os = "linux", windows)))]
 const NO_BUFFERS: i32 = 55;
 
-/// Runs that one system call carries.
+/// Maximum runs per system call.
 pub(crate) const RUNS_MAX: usize = 64;
-/// Bytes after which no more are added: two runs of the longest, or what fits a second-level cache
-/// with room to spare.
+/// Maximum bytes of a batch: two runs of the longest, or what fits well into a second-level cache.
 const BYTES_MAX: usize = 128 << 10;
 
 #[cfg(test)]

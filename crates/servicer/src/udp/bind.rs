@@ -1,4 +1,4 @@
-//! How sockets are bound, and what the system made of it.
+//! Binding of sockets, with a report of what the system granted.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -7,21 +7,21 @@ use std::net::SocketAddr;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use wire::address::canonical;
 
-/// How a socket is bound.
+/// Options of a socket.
 #[non_exhaustive]
 #[derive(Clone, Debug)]
 pub struct SocketConfig {
-    /// Bytes that may wait in the kernel to be received; 4 MiB. What a process that is paused
-    /// for 100 ms gets at 40 MB/s. More costs kernel memory only while it is in use.
+    /// Receive buffer in the kernel, bytes; 4 MiB, which holds 100 ms at 40 MB/s. Kernel memory is
+    /// only used while datagrams are queued.
     pub receive_buffer_bytes: usize,
-    /// Bytes that may wait in the kernel to be sent; 4 MiB.
+    /// Send buffer in the kernel, bytes; 4 MiB.
     pub send_buffer_bytes: usize,
-    /// Whether a socket that is bound to `[::]` also speaks IPv4; not by default.
+    /// Whether a socket bound to `[::]` also uses IPv4; by default not.
     pub stack: Stack,
-    /// The one peer that it speaks with; by default it speaks with all. The system drops what others send,
-    /// and looks for the way once rather than for each datagram. It keeps the source address that it then has:
-    /// where a host's address changes, the socket is to be opened again. Without effect but on Linux, and where
-    /// the system knows no way to the peer yet.
+    /// Connects the socket to one peer; by default it is unconnected. The system drops datagrams of
+    /// other senders, and looks up the route once instead of per datagram. The source address is
+    /// fixed at that time: if the host's address changes, open a new socket. Only effective on
+    /// Linux, and only if the system has a route to the peer.
     pub peer: Option<SocketAddr>,
 }
 
@@ -36,44 +36,43 @@ impl Default for SocketConfig {
     }
 }
 
-/// Whether a socket has its port alone.
+/// Whether a socket has its port exclusively.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sharing {
     Alone,
-    /// With others of the same user, among which the system divides what comes.
+    /// Shared with sockets of the same user; the system distributes datagrams among them.
     Shared,
 }
 
-/// Whether a socket that is bound to `[::]` also speaks IPv4. No meaning for sockets that are bound to
-/// another address.
+/// Whether a socket bound to `[::]` also uses IPv4. Ignored for other addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stack {
-    /// IPv6 only, whatever the system's default; give the driver a second socket for IPv4.
+    /// IPv6 only, whatever the system's default. Give the driver a second socket for IPv4.
     Single,
-    /// IPv4 too, where the system can. Peers that come by it are seen under their IPv4 address.
+    /// IPv4 too, if the system supports it. IPv4 peers have their IPv4 address.
     Dual,
 }
 
-/// What was asked of the system for a socket, and what it granted.
+/// The options that were requested for a socket, and those that the system granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SocketReport {
-    /// The address that it is bound to.
+    /// The bound address.
     pub address: SocketAddr,
     /// Receive buffer, bytes.
     pub receive_buffer: Granted,
     /// Send buffer, bytes.
     pub send_buffer: Granted,
-    /// Whether routers may fragment what it sends, because the system cannot forbid it.
+    /// Whether routers may fragment its datagrams, because the system cannot prevent it.
     pub may_fragment: bool,
-    /// Datagrams that one system call may send (GSO).
+    /// Maximum datagrams per segmented send (GSO).
     pub segments_out_max: usize,
-    /// Datagrams that the system may hand over as one (GRO).
+    /// Maximum datagrams that the system merges into one receive (GRO).
     pub segments_in_max: usize,
 }
 
 impl SocketReport {
-    /// Reads what `socket` has; `asked` are receive and send buffer, bytes.
+    /// Reads the options of `socket`. `asked` are receive and send buffer, bytes.
     pub(super) fn of(socket: &Socket, asked: Option<(usize, usize)>) -> io::Result<Self> {
         let address = socket.local_addr()?;
         let address = address
@@ -115,13 +114,13 @@ impl fmt::Display for SocketReport {
     }
 }
 
-/// Size of a buffer in the kernel.
+/// Size of a kernel buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Granted {
-    /// What was asked for; `None` where the socket came from elsewhere.
+    /// Requested size, bytes; `None` if the socket was bound elsewhere.
     pub asked_bytes: Option<usize>,
-    /// What the system granted. Linux counts its own bookkeeping in and so tells the double
-    /// (socket(7), `SO_RCVBUF`); this is the half of that.
+    /// Granted size, bytes. Linux includes its overhead and reports twice the size (socket(7),
+    /// `SO_RCVBUF`); this is half of that.
     pub granted_bytes: usize,
 }
 
@@ -138,12 +137,12 @@ impl fmt::Display for Granted {
     }
 }
 
-/// Why an address could not be bound; the text is one sentence for an operator.
+/// Why an address could not be bound. The text is one sentence for an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BindError {
-    /// The address asked for.
+    /// The requested address.
     pub address: SocketAddr,
-    /// What stood in the way.
+    /// The cause.
     pub cause: BindCause,
 }
 
@@ -185,26 +184,25 @@ impl fmt::Display for BindError {
 
 impl std::error::Error for BindError {}
 
-/// What stood in the way of binding an address.
+/// Why an address could not be bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BindCause {
-    /// Another socket has it.
+    /// Another socket uses it.
     Busy,
-    /// The user may not; on Unix, ports below 1,024 are reserved.
+    /// Permission denied. On Unix, ports below 1,024 are privileged.
     Denied,
     /// No interface of this host has the address.
     NotOurs,
-    /// The host does not speak the address family.
+    /// The host does not support the address family.
     NoFamily,
-    /// The system does not divide what comes to a port among sockets; Linux does.
+    /// The system cannot distribute a port's datagrams among sockets; Linux can.
     NotShared,
-    /// Anything else.
+    /// Any other error.
     System(ErrorKind),
 }
 
-/// Binds `address` and asks for the buffers that `config` names. An IPv4-mapped address is the IPv4
-/// address.
+/// Binds `address` with the buffers of `config`. An IPv4-mapped address is treated as IPv4.
 pub(super) fn bind(
     address: SocketAddr,
     config: &SocketConfig,
@@ -219,7 +217,7 @@ pub(super) fn bind(
         )?;
         if address.is_ipv6() {
             let is_dual = config.stack == Stack::Dual && address.ip().is_unspecified();
-            // OpenBSD has no sockets for both.
+            // OpenBSD has no dual-stack sockets.
             if !is_dual || socket.set_only_v6(false).is_err() {
                 socket.set_only_v6(true)?;
             }
@@ -243,7 +241,7 @@ pub(super) fn bind(
         return Err(BindError { address, cause });
     }
     open().map_err(|error: io::Error| {
-        // What socket() says where the kernel lacks the family has no `ErrorKind` of its own.
+        // The error of socket() for an unsupported family has no `ErrorKind`.
         match Socket::new(Domain::for_address(address), Type::DGRAM, None) {
             Ok(_) => BindError::new(address, &error),
             Err(_) => BindError {
@@ -254,29 +252,29 @@ pub(super) fn bind(
     })
 }
 
-/// Lets others of the same user have the port, too; socket(7), `SO_REUSEPORT`.
+/// Shares the port with other sockets of the same user; socket(7), `SO_REUSEPORT`.
 #[cfg(has_linux_calls)]
 fn share(socket: &Socket) -> io::Result<()> {
     nix::sys::socket::setsockopt(socket, nix::sys::socket::sockopt::ReusePort, &true)?;
     Ok(())
 }
 
-/// Elsewhere the option has other meanings, or there is none.
+/// On other systems the option means something else or is missing.
 #[cfg(not(has_linux_calls))]
 fn share(_: &Socket) -> io::Result<()> {
     Err(ErrorKind::Unsupported.into())
 }
 
-/// Asks for `bytes`, then for half as often as the system refuses.
+/// Requests `bytes`, and halves the size each time the system refuses.
 ///
-/// Linux and Windows grant their limit in place of more; the BSDs refuse.
+/// Linux and Windows grant their limit if more is requested; the BSDs refuse.
 fn ask(mut bytes: usize, set: impl Fn(usize) -> io::Result<()>) {
     while bytes >= BUFFER_BYTES_MIN && set(bytes).is_err() {
         bytes /= 2;
     }
 }
 
-/// The part of a buffer that datagrams can use.
+/// The part of a buffer that is usable for datagrams.
 const fn usable(told: usize) -> usize {
     if cfg!(any(target_os = "android", target_os = "linux")) {
         told / 2
@@ -285,7 +283,7 @@ const fn usable(told: usize) -> usize {
     }
 }
 
-/// Below this, systems' own defaults are larger.
+/// Smaller than the systems' defaults, so there is no need to request less.
 const BUFFER_BYTES_MIN: usize = 64 << 10;
 
 #[cfg(test)]

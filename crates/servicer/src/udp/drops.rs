@@ -1,8 +1,9 @@
-//! How many datagrams the system dropped because a socket's receive buffer was full.
+//! Datagrams that the system dropped because a socket's receive buffer was full.
 //!
-//! Linux counts them for each socket. It can also tell with each datagram (`SO_RXQ_OVFL`, socket(7)), but that
-//! control message does not fit into what `quinn-udp` reserves for them, and pushes the congestion mark out. So
-//! the driver reads the counter now and then by `SO_MEMINFO`, which is there since Linux 4.12.
+//! Linux counts them per socket. It can also attach the count to each datagram (`SO_RXQ_OVFL`,
+//! socket(7)), but that control message does not fit into the buffer that `quinn-udp` reserves, and
+//! displaces the ECN mark. The driver therefore reads the counter periodically with `SO_MEMINFO`
+//! (Linux 4.12).
 
 #![expect(
     unsafe_code,
@@ -14,13 +15,13 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use nix::libc;
 
-/// Returns how many datagrams the system dropped so far instead of queueing them at `socket`: its receive buffer
-/// was full, or a checksum was wrong. The count wraps. `None` if the system does not tell.
+/// Returns how many datagrams for `socket` the system has dropped: its receive buffer was full, or
+/// a checksum was wrong. The count wraps. `None` if the system has no such count.
 pub(super) fn read(socket: BorrowedFd<'_>) -> Option<u32> {
     let mut info = [0_u32; WORDS];
     let size = libc::socklen_t::try_from(size_of_val(&info)).ok()?;
     let mut len = size;
-    // SAFETY: `info` has `len` bytes, any of which may be written, and both are alive until the call returns.
+    // SAFETY: `info` has `len` writable bytes, and both outlive the call.
     let outcome = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -36,15 +37,16 @@ pub(super) fn read(socket: BorrowedFd<'_>) -> Option<u32> {
     info.last().copied()
 }
 
-/// Returns how many datagrams the system dropped so far in this network namespace because a receive buffer was full.
-/// Those with a wrong checksum, which anybody may send, are not among them. `None` if the system does not tell.
+/// Returns how many datagrams the system has dropped in this network namespace because a receive
+/// buffer was full. Datagrams with a wrong checksum, which anyone can send, do not count. `None` if
+/// the system has no such count.
 pub(super) fn read_full_buffers() -> Option<u64> {
     let ipv4 = fs::read_to_string("/proc/thread-self/net/snmp").ok()?;
     let ipv6 = fs::read_to_string("/proc/thread-self/net/snmp6").unwrap_or_default();
     Some(full_buffers_ipv4(&ipv4)?.saturating_add(full_buffers_ipv6(&ipv6).unwrap_or(0)))
 }
 
-/// Two lines that begin with `Udp:`, names and then numbers.
+/// Two lines that begin with `Udp:`: names, then numbers.
 fn full_buffers_ipv4(text: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp:"));
     let (names, numbers) = (lines.next()?, lines.next()?);
@@ -59,9 +61,9 @@ fn full_buffers_ipv6(text: &str) -> Option<u64> {
     lines.find_map(|line| line.strip_prefix("Udp6RcvbufErrors")?.trim().parse().ok())
 }
 
-/// Words of the answer up to `SK_MEMINFO_DROPS`, the last that is of use.
+/// Words of the answer up to `SK_MEMINFO_DROPS`.
 const WORDS: usize = 9;
-/// The C library's headers name it; the crate `libc` does not.
+/// Defined in the C library's headers, but not in the crate `libc`.
 const SO_MEMINFO: libc::c_int = if cfg!(any(target_arch = "sparc", target_arch = "sparc64")) {
     0x39
 } else {

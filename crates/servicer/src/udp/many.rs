@@ -1,7 +1,7 @@
 //! Several sends in one system call: `sendmmsg` of Linux.
 //!
-//! What each message carries beside its bytes (congestion mark, own address, length of segments) is
-//! what `quinn-udp` sends with a single one.
+//! Each message has the same control data (ECN mark, source address, segment length) as a single
+//! send of `quinn-udp`.
 
 #![expect(
     unsafe_code,
@@ -19,7 +19,7 @@ use wire::Ecn;
 
 use super::batch::{RUNS_MAX, Run};
 
-/// What the system is told of each message; kept from call to call, so that none allocates.
+/// Message headers, reused from call to call to avoid allocation.
 #[derive(Debug, Default)]
 pub(crate) struct Heads(Vec<Head>);
 
@@ -29,12 +29,13 @@ struct Head {
     control: Control,
 }
 
-/// Sends the first of `runs`, which are parts of `bytes`, and those behind it up to the first that
-/// cannot be sent; returns how many those are. `to` says how the socket names a destination.
+/// Sends the first of `runs`, which are ranges of `bytes`, and the following ones up to the first
+/// that fails. Returns how many were sent. `to` converts a destination to the socket's address
+/// family.
 ///
 /// # Errors
 ///
-/// What the system says of the first one.
+/// The system's error for the first run.
 pub(crate) fn send(
     socket: BorrowedFd<'_>,
     (runs, bytes): (&[Run], &[u8]),
@@ -47,7 +48,7 @@ pub(crate) fn send(
         control: Control::of(run),
     }));
     let mut parts = [EMPTY; RUNS_MAX];
-    // SAFETY: all zeros is a `mmsghdr`: its pointers may be null, its numbers zero.
+    // SAFETY: an all-zero `mmsghdr` is valid: null pointers and zero lengths.
     let mut messages: [libc::mmsghdr; RUNS_MAX] = unsafe { MaybeUninit::zeroed().assume_init() };
     let mut count = 0_u32;
     for (((head, run), part), message) in
@@ -65,14 +66,14 @@ pub(crate) fn send(
         header.msg_controllen = narrow(head.control.len);
         count = count.saturating_add(1);
     }
-    // SAFETY: the first `count` messages point into `heads`, `parts` and `bytes`, which are alive and
-    // not moved until the call returns, with the lengths that those have; the system reads all of them
-    // and writes to nothing but `msg_len`.
+    // SAFETY: the first `count` messages point into `heads`, `parts` and `bytes` with their correct
+    // lengths. These are alive and do not move until the call returns. The system only writes
+    // `msg_len`.
     let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), count, 0) };
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-/// The same number in the type that this system's C library has for it.
+/// Converts a number to the type that this system's C library uses.
 fn narrow<T: TryFrom<usize> + Default>(number: usize) -> T {
     T::try_from(number).unwrap_or_default()
 }
@@ -82,8 +83,8 @@ const EMPTY: libc::iovec = libc::iovec {
     iov_len: 0,
 };
 
-/// Control messages, as the kernel reads them: `include/linux/socket.h`, `struct cmsghdr`, each
-/// beginning at a multiple of a word.
+/// Control messages in the kernel's layout: `include/linux/socket.h`, `struct cmsghdr`, each
+/// aligned to a word.
 #[derive(Debug)]
 #[repr(C, align(8))]
 struct Control {
@@ -91,8 +92,8 @@ struct Control {
     len: usize,
 }
 
-/// A header (16) with a mark (4), one with the longest own address (20), and one with a length (2), all
-/// in words of 8.
+/// A header (16) with an ECN mark (4), one with the longest source address (20), and one with a
+/// segment length (2), each padded to words of 8.
 const CONTROL_LEN: usize = 24 + 40 + 24;
 
 impl Control {
@@ -114,13 +115,13 @@ impl Control {
             control.push(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &mark.to_ne_bytes());
         }
         match outbound.source {
-            // `in_pktinfo`: no interface, the address to send from, and one that only receives have.
+            // `in_pktinfo`: no interface, the source address, and a field that only receives use.
             Some(IpAddr::V4(ip)) if outbound.destination.is_ipv4() => {
                 let [a, b, c, d] = ip.octets();
                 let info = [0, 0, 0, 0, a, b, c, d, 0, 0, 0, 0];
                 control.push(libc::IPPROTO_IP, libc::IP_PKTINFO, &info);
             }
-            // `in6_pktinfo`: the address to send from, no interface.
+            // `in6_pktinfo`: the source address, no interface.
             Some(IpAddr::V6(ip)) if outbound.destination.is_ipv6() => {
                 let mut info = [0; 20];
                 if let Some(room) = info.first_chunk_mut() {
@@ -136,7 +137,7 @@ impl Control {
         control
     }
 
-    /// Adds a message; `CONTROL_LEN` is room for all that are.
+    /// Adds a message. `CONTROL_LEN` has room for all of them.
     fn push(&mut self, level: libc::c_int, kind: libc::c_int, data: &[u8]) {
         const WORD: usize = size_of::<usize>();
         let len = data.len().saturating_add(WORD + 8);
@@ -153,5 +154,5 @@ impl Control {
     }
 }
 
-/// `include/uapi/linux/udp.h`; `libc` has no name for it on Android.
+/// `include/uapi/linux/udp.h`; `libc` does not define it on Android.
 const UDP_SEGMENT: libc::c_int = 103;

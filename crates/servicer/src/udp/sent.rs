@@ -1,33 +1,33 @@
-//! What became of what was sent, and of whom an error tells.
+//! Results of sends, and the classification of send errors.
 
 use std::io::{self, ErrorKind};
 
 use super::batch::is_full;
 
-/// What became of the datagrams of one send.
+/// The results of one send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sent {
-    /// System calls that were made for it.
+    /// System calls made.
     pub(crate) calls: u64,
-    /// Taken by the system.
+    /// Datagrams that the system accepted.
     pub(crate) datagrams: u64,
-    /// Dropped because the send buffer was full.
+    /// Datagrams dropped because the send buffer was full.
     pub(crate) full: u64,
-    /// Dropped because they are longer than the path or the interface carries.
+    /// Datagrams dropped because they exceed the MTU of the path or the interface.
     pub(crate) too_large: u64,
-    /// Reports that something could not be delivered.
+    /// Reports that a datagram was undeliverable.
     pub(crate) unreachable: u64,
-    /// Dropped because the system refused them for another reason.
+    /// Datagrams dropped because the system rejected them for another reason.
     pub(crate) refused: u64,
 }
 
 impl Sent {
-    /// Returns whether the system took all of it.
+    /// Returns whether the system accepted all datagrams.
     pub(super) const fn is_taken(&self) -> bool {
         self.full == 0 && self.too_large == 0 && self.unreachable == 0 && self.refused == 0
     }
 
-    /// Counts the fate of one datagram.
+    /// Counts the result of one datagram.
     pub(super) fn note(&mut self, result: &io::Result<()>) {
         let counter = match result {
             Ok(()) => &mut self.datagrams,
@@ -39,8 +39,9 @@ impl Sent {
         *counter = counter.saturating_add(1);
     }
 
-    /// Counts the fate of a datagram that was tried once more, since `first` might tell of an earlier one. The
-    /// system forgets what it has told of that, so the same error again is this datagram's own.
+    /// Counts the result of a retried datagram. `first` may have reported an earlier datagram. The
+    /// system reports each such error once, so if the same error recurs, it belongs to this
+    /// datagram.
     pub(super) fn note_again(&mut self, first: &io::Error, second: &io::Result<()>) {
         let is_own = matches!(second, Err(error) if is_same(error, first));
         if !is_own {
@@ -49,7 +50,7 @@ impl Sent {
         self.note(second);
     }
 
-    /// Counts the fates of other datagrams too.
+    /// Adds the results of other datagrams.
     pub(crate) const fn add(&mut self, more: Self) {
         self.calls = self.calls.saturating_add(more.calls);
         self.datagrams = self.datagrams.saturating_add(more.datagrams);
@@ -60,8 +61,7 @@ impl Sent {
     }
 }
 
-/// Returns whether `error` tells that a datagram did not reach its peer: ICMP unreachable, or no
-/// route.
+/// Returns whether `error` reports an undeliverable datagram: ICMP unreachable, or no route.
 pub(super) fn is_unreachable(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -73,8 +73,9 @@ pub(super) fn is_unreachable(error: &io::Error) -> bool {
     )
 }
 
-/// Returns whether `error` is one that Linux makes of an ICMP message: of IPv4 (`icmp_err_convert` and
-/// `__udp4_lib_err`) or of IPv6 (`icmpv6_err_convert`). Some may come of the call itself, too.
+/// Returns whether Linux may derive `error` from an ICMP message, of IPv4 (`icmp_err_convert` and
+/// `__udp4_lib_err`) or of IPv6 (`icmpv6_err_convert`). The call itself can also fail with some of
+/// them.
 #[cfg(has_linux_calls)]
 pub(super) fn is_of_icmp(error: &io::Error) -> bool {
     use nix::libc;
@@ -96,7 +97,7 @@ pub(super) fn is_of_icmp(error: &io::Error) -> bool {
     )
 }
 
-/// Elsewhere no socket has one peer.
+/// On other systems sockets are never connected.
 #[cfg(not(has_linux_calls))]
 pub(super) const fn is_of_icmp(_: &io::Error) -> bool {
     false
@@ -134,7 +135,8 @@ mod tests {
         }
     }
 
-    /// What is taken for an earlier datagram's fate is asked again at once, and what lasts would spin.
+    /// An error attributed to an earlier datagram is retried at once, so a permanent one would
+    /// loop.
     #[cfg(has_linux_calls)]
     #[test]
     fn an_error_that_may_last_is_none_of_icmp() {

@@ -1,15 +1,16 @@
-//! Several servicers behind one UDP port.
+//! Several servicers on one UDP port.
 //!
-//! The system divides what comes by the addresses of both ends (`SO_REUSEPORT`, socket(7)), so that a
-//! session stays with one of the sockets for as long as its client keeps its address. When that changes,
-//! another socket gets its datagrams, whose machine knows nothing of the session
-//! ([`Machine::is_stray`]): the servicer passes them on to the next, which passes on what it does not know
-//! either, until one has the session: it answers from its own socket, which has the same port. What none
-//! knows is left to the last one, so a machine that answers what it does not know (a stateless reset) does
-//! so only where no shard does. That costs up to a move for each of the others, for those
-//! who have moved and for strangers who send what looks like it: so each servicer passes on at most 16,384
-//! datagrams a second, and at most 1,024 from one /24 of IPv4 or /56 of IPv6, lest one stranger keep all who
-//! have moved from being served.
+//! The system distributes datagrams by the addresses of both ends (`SO_REUSEPORT`, socket(7)), so a
+//! session stays on one socket while its client keeps its address. If the address changes, another
+//! socket may receive the session's datagrams, and its machine does not know the session
+//! ([`Machine::is_stray`]). The servicer then forwards the datagram to the next shard, and so on,
+//! until a shard has the session. That shard answers from its own socket, which has the same port.
+//! A datagram that no shard knows stays with the last one. A machine that answers unknown datagrams
+//! (a stateless reset) therefore does so only if no shard has the session.
+//!
+//! A stray datagram costs up to one move per shard. To limit what a spoofing sender can cause, each
+//! servicer forwards at most 16,384 datagrams per second, and at most 1,024 from one IPv4 /24 or
+//! IPv6 /56, so that one prefix cannot block clients that have migrated.
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -31,7 +32,7 @@ mod lifted;
 use allowance::Allowance;
 use lifted::Lifted;
 
-/// Running servicers behind one port. Dropping it shuts them down with no time left for an orderly end.
+/// Running servicers on one port. Dropping it shuts them down without a drain.
 #[derive(Debug)]
 pub struct Shards<R> {
     handles: Vec<Handle<R>>,
@@ -39,28 +40,29 @@ pub struct Shards<R> {
 }
 
 impl<R> Shards<R> {
-    /// Returns the servicers, in the order of their sockets.
+    /// Returns the servicers in the order of their sockets.
     pub fn handles(&self) -> &[Handle<R>] {
         &self.handles
     }
 
-    /// Returns how many times one servicer has passed a datagram on to another.
+    /// Returns how many datagrams were forwarded between servicers, each move counted.
     pub fn passed_on(&self) -> u64 {
         self.passed.on.load(Ordering::Relaxed)
     }
 
-    /// Returns how many datagrams found no room there.
+    /// Returns how many datagrams were dropped because the next servicer's queue was full.
     pub fn dropped(&self) -> u64 {
         self.passed.dropped.load(Ordering::Relaxed)
     }
 
-    /// Returns how many datagrams were not passed on, because more came than a servicer passes on, in all
-    /// or for one /24 of IPv4 or /56 of IPv6.
+    /// Returns how many datagrams exceeded a forwarding limit, of a servicer or of a prefix (an
+    /// IPv4 /24 or IPv6 /56).
     pub fn refused(&self) -> u64 {
         self.passed.refused.load(Ordering::Relaxed)
     }
 
-    /// Ends all in order, as [`Handle::shutdown`](crate::handle::Handle::shutdown) does one.
+    /// Shuts all servicers down, each as [`Handle::shutdown`](crate::handle::Handle::shutdown)
+    /// does.
     pub fn shutdown(self, within: Duration) -> Vec<Report> {
         for handle in &self.handles {
             handle.stop(within);
@@ -70,24 +72,25 @@ impl<R> Shards<R> {
     }
 }
 
-/// Counts of datagrams on their way between shards.
+/// Counters of datagrams forwarded between shards.
 #[derive(Debug, Default)]
 struct Passed {
     on: AtomicU64,
     dropped: AtomicU64,
-    /// Datagrams, not copies.
+    /// Datagrams, not moves.
     refused: AtomicU64,
 }
 
 impl UdpSocket {
-    /// Binds `count` sockets to one port, for [`UdpServicer::spawn_shards`](super::UdpServicer::spawn_shards);
-    /// port 0 lets the system choose it. Another program of the same user could bind it, too, and would get
-    /// its share of what comes.
+    /// Binds `count` sockets to one port, for
+    /// [`UdpServicer::spawn_shards`](super::UdpServicer::spawn_shards). With port 0, the system
+    /// chooses the port. Another program of the same user can also bind the port, and then receives
+    /// a share of the datagrams.
     ///
     /// # Errors
     ///
-    /// As [`bind`](Self::bind), and [`BindCause::NotShared`](super::BindCause::NotShared) on systems other
-    /// than Linux.
+    /// As [`bind`](Self::bind), and [`BindCause::NotShared`](super::BindCause::NotShared) on
+    /// systems other than Linux.
     pub fn bind_shards(
         mut address: SocketAddr,
         config: &SocketConfig,
@@ -104,17 +107,17 @@ impl UdpSocket {
 }
 
 impl UdpServicer {
-    /// Starts a thread for each socket, all of one port: see [`UdpSocket::bind_shards`]. `make` is asked
-    /// for machine and application of each, by its place.
+    /// Starts a thread for each socket; all sockets must share a port, see
+    /// [`UdpSocket::bind_shards`]. `make` creates machine and application for a shard's index.
     ///
-    /// What the machines have in common, such as limits for one source, each counts for itself. Sessions
-    /// must have names that no two shards give alike, but by a chance that is borne: in `udp_proto`,
-    /// connection ids of eight bytes. Each needs an instance and token keys of its own, so that a token
-    /// is used up where it is used.
+    /// Each machine applies shared limits, such as those per source, on its own. Session names must
+    /// be unique across shards, except for a negligible chance; in `udp_proto` these are the 8-byte
+    /// connection ids. Each machine needs its own instance id and token keys, so a token is only
+    /// valid on the shard that issued it.
     ///
     /// # Errors
     ///
-    /// [`SpawnError`] where the system has no descriptor or thread left.
+    /// [`SpawnError`] if the system has no descriptor or thread left.
     pub fn spawn_shards<M, A>(
         self,
         sockets: Vec<UdpSocket>,
@@ -163,51 +166,52 @@ impl UdpServicer {
     }
 }
 
-/// One of several machines behind a port.
+/// One of several machines on a port.
 #[derive(Debug)]
 struct Shard<M: Machine, R> {
     machine: M,
     place: usize,
     strays: Receiver<Stray<M::Peer>>,
-    /// All of the port, this one among them; set before any thread starts.
+    /// All shards of the port, including this one. Set before any thread starts.
     others: Arc<Neighbours<M::Peer, R>>,
     passed: Arc<Passed>,
-    /// How many datagrams it may pass on.
+    /// The forwarding limits.
     allowance: Allowance,
 }
 
-/// All shards of a port, once they are known.
+/// All shards of a port, once all are started.
 type Neighbours<P, R> = OnceLock<Vec<Neighbour<P, R>>>;
 
-/// The way to a shard.
+/// The queue to a shard.
 #[derive(Debug)]
 struct Neighbour<P, R> {
     strays: Sender<Stray<P>>,
     requests: Requests<R>,
 }
 
-/// A datagram that came to a shard which has no use for it.
+/// A datagram that reached a shard without its session.
 #[derive(Debug)]
 struct Stray<P> {
     arrival: Arrival<P>,
     bytes: Vec<u8>,
-    /// How many shards do not know it.
+    /// Number of shards that do not know it.
     unknown_to: usize,
 }
 
-/// Datagrams that wait for one shard, of which each has up to 64 KiB: 64 MiB at the worst, and 1.5 MiB
-/// where they come by Ethernet.
+/// Queue length of one shard. At up to 64 KiB each, this is 64 MiB in the worst case, or 1.5 MiB
+/// with Ethernet-sized datagrams.
 const STRAYS_MAX: usize = 1_024;
 
 impl<M: Machine, R> Shard<M, R>
 where
     M::Peer: PeerAddress,
 {
-    /// Passes a datagram on to the next shard that lives; to the machine where all others had it.
+    /// Forwards a datagram to the next running shard, or gives it to the machine if no other is
+    /// left.
     fn pass_on(&mut self, now: Instant, mut stray: Stray<M::Peer>) {
         let others = self.others.get().map_or(&[][..], Vec::as_slice);
         let (before, after) = others.split_at_checked(self.place).unwrap_or_default();
-        // Those that it has met lie right before this one.
+        // The shards that it has visited are directly before this one.
         let rest = others.len().saturating_sub(stray.unknown_to);
         for next in after.iter().skip(1).chain(before).take(rest) {
             stray = match next.strays.try_send(stray) {
@@ -220,7 +224,7 @@ where
                     self.passed.dropped.fetch_add(1, Ordering::Relaxed);
                     return;
                 }
-                // Its thread has ended, and its sessions with it.
+                // That shard's thread has ended, and its sessions with it.
                 Err(TrySendError::Disconnected(stray)) => Stray {
                     unknown_to: stray.unknown_to.saturating_add(1),
                     ..stray
@@ -287,7 +291,7 @@ where
     }
 
     fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<M::Peer>> {
-        // As many as may wait, so that others who always have one keep nobody here for ever.
+        // Bounded, so shards that keep forwarding cannot occupy this one forever.
         for _ in 0..STRAYS_MAX {
             if let Some(transmit) = self.machine.poll_transmit(now, buf) {
                 return Some(transmit);

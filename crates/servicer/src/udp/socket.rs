@@ -1,4 +1,4 @@
-//! UDP sockets: binding, the kernel's limits, and batches in and out.
+//! UDP sockets: binding, kernel limits, and batched sends and receives.
 
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
@@ -13,38 +13,38 @@ use super::batch::{Batching, Heads, Road, Run, is_full, send_in_order};
 use super::bind::{BindError, Sharing, SocketConfig, SocketReport};
 use super::sent::{Sent, is_of_icmp, is_unreachable};
 
-/// A bound UDP socket, ready for a driver.
+/// A bound UDP socket for a driver.
 ///
-/// Datagrams leave with the bit set that forbids routers to fragment them. Several leave and arrive in
-/// one system call where the system can ([`Batching`](super::Batching)).
+/// Datagrams are sent with the don't-fragment bit. One system call sends and receives several
+/// datagrams if the system supports it ([`Batching`](super::Batching)).
 #[derive(Debug)]
 pub struct UdpSocket {
     /// The socket, non-blocking.
     pub(crate) io: mio::net::UdpSocket,
-    /// What the system can do for it.
+    /// The system's capabilities for the socket.
     state: UdpSocketState,
     /// Which addresses it can reach.
     reach: Reach,
-    /// Whom it is connected to.
+    /// The connected peer, if any.
     peer: Option<SocketAddr>,
-    /// What was asked and what was granted.
+    /// The requested and granted options.
     report: SocketReport,
-    /// Datagrams one system call may carry, as found at the start.
+    /// Maximum datagrams per segmented send, as found at the start.
     segments_max: usize,
-    /// Set once the system refused a send as malformed, which makes `quinn-udp` give up
-    /// segmentation and ECN for good.
+    /// Set after the system rejected a send as malformed, which makes `quinn-udp` disable
+    /// segmentation and ECN permanently.
     degraded: bool,
-    /// When segmentation and ECN may next be tried again.
+    /// When to next retry segmentation and ECN.
     restore_at: Instant,
-    /// Refusals in a row of sends of several that were taken one by one.
+    /// Consecutive batch sends that were rejected, although their runs were accepted alone.
     many_refused: u8,
-    /// When sends of several may next be tried again.
+    /// When to next retry batch sends.
     many_at: Instant,
 }
 
 impl UdpSocket {
-    /// Binds `address`; port 0 lets the system choose one. An IPv4-mapped address is taken for the IPv4
-    /// address.
+    /// Binds `address`. With port 0, the system chooses the port. An IPv4-mapped address is treated
+    /// as IPv4.
     ///
     /// # Errors
     ///
@@ -59,7 +59,7 @@ impl UdpSocket {
         sharing: Sharing,
     ) -> Result<Self, BindError> {
         let (socket, report) = super::bind::bind(address, config, sharing)?;
-        // Elsewhere a socket that has a peer may not be told another's name, its own neither.
+        // On other systems a send on a connected socket must not name a destination.
         let peer = config.peer.map(canonical).filter(|_| cfg!(has_linux_calls));
         let peer = peer.filter(|peer| socket.connect(&(*peer).into()).is_ok());
         let mut made =
@@ -68,11 +68,11 @@ impl UdpSocket {
         Ok(made)
     }
 
-    /// Takes over a socket that someone else has bound, such as one inherited from a supervisor.
+    /// Takes over a socket bound elsewhere, for example one inherited from a supervisor.
     ///
     /// # Errors
     ///
-    /// The system's, where it cannot be made non-blocking or asked for its address.
+    /// The system's error if the socket cannot be made non-blocking or has no address.
     pub fn from_std(socket: std::net::UdpSocket) -> io::Result<Self> {
         let socket = socket2::Socket::from(socket);
         let report = SocketReport::of(&socket, None)?;
@@ -105,17 +105,17 @@ impl UdpSocket {
         })
     }
 
-    /// Returns the address that it is bound to, with the port that the system chose.
+    /// Returns the bound address, with the port that the system chose.
     pub const fn local_address(&self) -> SocketAddr {
         self.report.address
     }
 
-    /// Returns what was asked of the system and what it granted.
+    /// Returns the options that were requested and granted.
     pub const fn report(&self) -> &SocketReport {
         &self.report
     }
 
-    /// Returns whether `destination` is of a family that this socket speaks.
+    /// Returns whether the socket supports the address family of `destination`.
     pub(crate) const fn reaches(&self, destination: SocketAddr) -> bool {
         matches!(
             (self.reach, destination),
@@ -124,12 +124,12 @@ impl UdpSocket {
         )
     }
 
-    /// Fills `buffers` with what waits; returns how many of them and of `metas` are filled.
+    /// Receives into `buffers`. Returns how many buffers and `metas` are filled.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` where nothing waits; those that [`tells_of_earlier`](Self::tells_of_earlier) knows
-    /// do not concern this call.
+    /// `WouldBlock` if the socket is empty. Errors for which
+    /// [`tells_of_earlier`](Self::tells_of_earlier) returns true do not concern this call.
     pub(crate) fn receive(
         &self,
         buffers: &mut [IoSliceMut<'_>],
@@ -139,19 +139,19 @@ impl UdpSocket {
             .try_io(|| self.state.recv(UdpSockRef::from(&self.io), buffers, metas))
     }
 
-    /// Returns whether `error` may tell what became of an earlier datagram: that it did not reach its peer, and
-    /// on a socket with one peer anything that an ICMP message says of it. Told once, it is over.
+    /// Returns whether `error` may report an earlier datagram: it was undeliverable or, on a
+    /// connected socket, caused any ICMP message. The system reports each such error once.
     pub(crate) fn tells_of_earlier(&self, error: &io::Error) -> bool {
         is_unreachable(error) || (self.peer.is_some() && is_of_icmp(error))
     }
 
-    /// Returns how many datagrams the system dropped so far because the receive buffer was full; the count
-    /// wraps. `None` if the system does not tell: only Linux does, from 4.12 on.
+    /// Returns how many datagrams the system has dropped because the receive buffer was full. The
+    /// count wraps. `None` if the system has no such count; only Linux 4.12 and later has.
     pub(crate) fn receive_drops(&self) -> Option<u32> {
         drops_of(&self.io)
     }
 
-    /// How many datagrams to one peer may be sent as a whole.
+    /// Maximum datagrams per run to one peer.
     pub(crate) fn segments_max(&self, batching: Batching) -> usize {
         match batching {
             Batching::One | Batching::Many => 1,
@@ -159,7 +159,7 @@ impl UdpSocket {
         }
     }
 
-    /// How many datagrams the system sends as one at present.
+    /// Maximum datagrams that the system currently segments.
     fn segments_now(&self) -> usize {
         if cfg!(tickwire_portable) {
             1
@@ -168,8 +168,8 @@ impl UdpSocket {
         }
     }
 
-    /// Sends all of `runs`, which are parts of `bytes`, in as few system calls as `batching` and the
-    /// system allow.
+    /// Sends all of `runs`, which are ranges of `bytes`, in as few system calls as `batching` and
+    /// the system allow.
     pub(crate) fn send_all(
         &mut self,
         now: Instant,
@@ -188,7 +188,7 @@ impl UdpSocket {
         send_in_order(runs, &mut road)
     }
 
-    /// Sends `bytes`, split as `outbound` says, each run of segments by a system call of its own.
+    /// Sends `bytes`, split as `outbound` says, with one system call per run of segments.
     pub(crate) fn send(&mut self, now: Instant, outbound: &Outbound, bytes: &[u8]) -> Sent {
         let mut sent = Sent::default();
         let segment = outbound
@@ -205,7 +205,7 @@ impl UdpSocket {
             .min(SEGMENTED_BYTES_MAX.checked_div(segment).unwrap_or(1))
             .max(1)
             .saturating_mul(segment);
-        // An empty datagram is a datagram too.
+        // An empty datagram is also sent.
         if bytes.is_empty() {
             self.send_one(outbound, bytes, &mut sent);
         }
@@ -219,7 +219,7 @@ impl UdpSocket {
         sent
     }
 
-    /// Sends several datagrams at once, or one by one where the system cannot.
+    /// Sends several datagrams at once, or one by one if the system cannot.
     fn send_burst(&mut self, outbound: &Outbound, burst: &[u8], segment: usize, sent: &mut Sent) {
         sent.calls = sent.calls.saturating_add(1);
         let datagrams = count(burst.len(), segment);
@@ -239,8 +239,7 @@ impl UdpSocket {
         let first = self.try_send(outbound, datagram, None);
         match &first {
             Err(error) if self.tells_of_earlier(error) => {
-                // What an ICMP message reported is an earlier datagram's fate, and this one did not
-                // leave.
+                // The error reported an earlier datagram (ICMP), and this one was not sent.
                 sent.calls = sent.calls.saturating_add(1);
                 sent.note_again(error, &self.try_send(outbound, datagram, None));
             }
@@ -280,11 +279,11 @@ impl UdpSocket {
         result
     }
 
-    /// Makes segmentation and ECN available again after one send was refused as malformed.
+    /// Re-enables segmentation and ECN after a send was rejected as malformed.
     ///
-    /// `quinn-udp` takes such a refusal as a sign of an old kernel and keeps to it. It also follows
-    /// from a source address that cannot be one, such as the subnet's broadcast address that a
-    /// datagram came to, and so can be caused from outside.
+    /// `quinn-udp` takes such an error for a sign of an old kernel and disables both. An invalid
+    /// source address also causes it, for example the subnet's broadcast address to which a
+    /// datagram was sent, so a remote peer can trigger it.
     fn restore(&mut self, now: Instant) {
         if !self.degraded || now < self.restore_at {
             return;
@@ -297,20 +296,20 @@ impl UdpSocket {
     }
 }
 
-/// Where bytes shall go: a transmit of a machine, its peer resolved.
+/// A machine's transmit with its peer resolved to addresses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outbound {
-    /// Who shall get them.
+    /// The destination.
     pub(crate) destination: SocketAddr,
-    /// The address of ours to send from.
+    /// The local address to send from.
     pub(crate) source: Option<IpAddr>,
-    /// Set when the bytes are several datagrams of this length, the last one maybe shorter.
+    /// Length of each datagram if there are several; the last may be shorter.
     pub(crate) segment_len: Option<NonZeroU16>,
-    /// Congestion mark.
+    /// ECN mark.
     pub(crate) ecn: Option<Ecn>,
 }
 
-/// The ways that a socket has.
+/// The send calls of a socket.
 struct SocketRoad<'a> {
     socket: &'a mut UdpSocket,
     now: Instant,
@@ -364,7 +363,7 @@ impl Road for SocketRoad<'_> {
     }
 }
 
-/// Which address families a socket speaks.
+/// The address families that a socket supports.
 #[derive(Clone, Copy, Debug)]
 enum Reach {
     V4,
@@ -373,7 +372,7 @@ enum Reach {
 }
 
 impl Reach {
-    /// What the socket calls an address.
+    /// Converts an address to the socket's address family.
     fn name(self, address: SocketAddr) -> SocketAddr {
         match (self, address) {
             (Self::Both, SocketAddr::V4(address)) => {
@@ -384,11 +383,11 @@ impl Reach {
     }
 }
 
-/// Sets a socket up for batches, marks and own addresses.
+/// Configures a socket for batches, ECN marks and local addresses.
 ///
-/// `quinn-udp` 0.6.3 also asks Linux for receive times, which nobody here reads. With them, what
-/// the system tells of datagrams that it has joined is longer (120 bytes) than the 96 that are
-/// reserved, and the congestion mark is cut off; without them it is 88.
+/// `quinn-udp` 0.6.3 also enables receive timestamps on Linux, which are not needed here. With
+/// them, the control data of merged datagrams (120 bytes) exceeds the 96 bytes reserved, and the
+/// ECN mark is lost. Without them it has 88.
 #[cfg(has_linux_calls)]
 fn open(socket: UdpSockRef<'_>, descriptor: &impl std::os::fd::AsFd) -> io::Result<UdpSocketState> {
     use nix::sys::socket::{setsockopt, sockopt::ReceiveTimestampns};
@@ -398,7 +397,7 @@ fn open(socket: UdpSockRef<'_>, descriptor: &impl std::os::fd::AsFd) -> io::Resu
     Ok(state)
 }
 
-/// Sets a socket up for batches, marks and own addresses.
+/// Configures a socket for batches, ECN marks and local addresses.
 #[cfg(not(has_linux_calls))]
 fn open<S>(socket: UdpSockRef<'_>, _: &S) -> io::Result<UdpSocketState> {
     UdpSocketState::new(socket)
@@ -409,13 +408,14 @@ fn drops_of(descriptor: &impl std::os::fd::AsFd) -> Option<u32> {
     super::drops::read(descriptor.as_fd())
 }
 
-/// Returns how many datagrams the system dropped so far at all sockets because a receive buffer was full.
+/// Returns how many datagrams the system has dropped on all sockets because a receive buffer was
+/// full.
 #[cfg(has_linux_calls)]
 pub(crate) fn full_buffers() -> Option<u64> {
     super::drops::read_full_buffers()
 }
 
-/// See above: this system does not tell.
+/// Always `None`: this system has no such count.
 #[cfg(not(has_linux_calls))]
 pub(crate) const fn full_buffers() -> Option<u64> {
     None
@@ -426,19 +426,19 @@ const fn drops_of<S>(_: &S) -> Option<u32> {
     None
 }
 
-/// Number of datagrams in so many bytes.
+/// Number of datagrams in `bytes`.
 pub(super) fn count(bytes: usize, segment: usize) -> u64 {
     let segments = bytes.div_ceil(segment).max(1);
     u64::try_from(segments).unwrap_or(u64::MAX)
 }
 
-/// Bytes that one segmented send may hold: an IPv4 packet less its longest header (60) and UDP's
-/// (8), RFC 791 section 3.1.
+/// Maximum bytes of a segmented send: an IPv4 packet without its longest header (60) and UDP's (8),
+/// RFC 791 section 3.1.
 pub(super) const SEGMENTED_BYTES_MAX: usize = 65_535 - 60 - 8;
 
-/// Sends of several that the system refuses in a row, and takes one by one, until none are tried for a
-/// while.
+/// Consecutive batch sends that the system may reject, while it accepts their runs alone, before
+/// batch sends are suspended.
 const MANY_REFUSED_MAX: u8 = 8;
 
-/// Least time between two attempts to make segmentation and ECN available again, or sends of several.
+/// Minimum time between two retries of segmentation and ECN, or of batch sends.
 const RESTORE_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! The ports of a driver: who comes in.
+//! The listeners of a driver.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -12,13 +12,13 @@ use wire::{Instant, SourceKey};
 use super::links::Links;
 use crate::tcp::listener::StreamListener;
 
-/// The ports of a driver. Their tokens are their places.
+/// The listeners of a driver. The token of each is its index.
 #[derive(Debug)]
 pub(super) struct Door {
     listeners: Vec<StreamListener>,
-    /// Whether each may have somebody waiting.
+    /// Whether each listener may have a pending connection.
     is_ready: Vec<bool>,
-    /// When to try again, after the system would not hand somebody over.
+    /// When to retry after a failed accept.
     retry_at: Option<Instant>,
 }
 
@@ -34,7 +34,7 @@ impl Door {
         })
     }
 
-    /// Notes that somebody may wait at a port; returns whether `token` is one.
+    /// Marks a listener as ready. Returns whether `token` is a listener's.
     pub(super) fn note(&mut self, token: Token) -> bool {
         let Some(is_ready) = self.is_ready.get_mut(token.0) else {
             return false;
@@ -43,7 +43,7 @@ impl Door {
         true
     }
 
-    /// Lets in those who wait, up to a bound; returns how many.
+    /// Accepts pending connections, up to a bound. Returns how many.
     pub(super) fn accept(&mut self, now: Instant, links: &mut Links) -> usize {
         if self.retry_at.is_some_and(|at| at > now) {
             return 0;
@@ -69,7 +69,7 @@ impl Door {
         count
     }
 
-    /// Returns whether somebody waits who can be let in now.
+    /// Returns whether a pending connection can be accepted now.
     pub(super) fn is_behind(&self) -> bool {
         self.retry_at.is_none() && self.is_ready.contains(&true)
     }
@@ -78,7 +78,7 @@ impl Door {
         self.retry_at
     }
 
-    /// Lets nobody in any more; the ports are free.
+    /// Closes all listeners.
     pub(super) fn shut(&mut self) {
         self.listeners.clear();
         self.is_ready.fill(false);
@@ -97,7 +97,7 @@ fn accept(listener: &StreamListener) -> Accepted {
         return match listener.io.accept() {
             Ok((io, peer)) => Accepted::Peer(io, canonical(peer)),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Accepted::Nobody,
-            // Somebody left before being let in; accept(2).
+            // The peer left before the accept; accept(2).
             Err(error)
                 if matches!(
                     error.kind(),
@@ -111,8 +111,8 @@ fn accept(listener: &StreamListener) -> Accepted {
     }
 }
 
-/// Connections let in between two looks at those that are there.
+/// Maximum accepts per turn.
 const ACCEPTS_MAX: usize = 64;
 
-/// Pause after a failed accept: what is wanting, such as a descriptor, seldom comes at once.
+/// Pause after a failed accept. The cause, such as a lack of descriptors, seldom ends at once.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);

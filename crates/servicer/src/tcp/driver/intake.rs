@@ -1,4 +1,4 @@
-//! What comes from the sockets: bytes, plaintext, records.
+//! Receiving: socket bytes to plaintext to records.
 
 use wire::{Instant, StreamMachine};
 
@@ -12,7 +12,7 @@ use crate::tcp::record::TooLong;
 use crate::tcp::table::Key;
 
 impl Links {
-    /// Reads once round all sockets that may hold something; returns the bytes read.
+    /// Reads once from each ready socket. Returns the bytes read.
     pub(super) fn receive_round<M: StreamMachine, A: StreamApplication<M>>(
         &mut self,
         clock: Clock,
@@ -29,7 +29,7 @@ impl Links {
             match self.receive(clock, key, upper) {
                 Ok(more) => bytes = bytes.saturating_add(more),
                 Err(fault) => {
-                    // An end is work too: the machine has something to say to it.
+                    // A close counts as work, because the machine may respond to it.
                     bytes = bytes.saturating_add(1);
                     self.fail(clock.now(), key, fault, upper);
                     continue;
@@ -47,7 +47,7 @@ impl Links {
         bytes
     }
 
-    /// Returns whether a socket may hold something that the application would take.
+    /// Returns whether a socket may hold data that the application would take.
     pub(super) fn is_behind<M: StreamMachine, A: StreamApplication<M>>(
         &mut self,
         upper: &Upper<M, A>,
@@ -60,7 +60,7 @@ impl Links {
         })
     }
 
-    /// Asks the application whether it takes records of this connection.
+    /// Returns whether the application takes no records of this connection.
     fn is_paused<M: StreamMachine, A: StreamApplication<M>>(
         &mut self,
         now: Instant,
@@ -80,8 +80,8 @@ impl Links {
         false
     }
 
-    /// Returns whether a socket waits for the next turn, because this one has done its share of
-    /// handshakes.
+    /// Returns whether a handshake socket must wait for the next turn, because this one has used
+    /// its handshake budget.
     fn is_put_off(&mut self, key: Key) -> bool {
         let in_handshake = self.table.get_mut(key).is_some_and(|connection| {
             connection.stage == Stage::Handshaking && matches!(connection.side, Side::Accepted(_))
@@ -98,7 +98,7 @@ impl Links {
         }
     }
 
-    /// Reads what one socket has, up to a bound; returns how many bytes.
+    /// Reads one socket, up to a bound. Returns the bytes read.
     fn receive<M: StreamMachine, A: StreamApplication<M>>(
         &mut self,
         clock: Clock,
@@ -106,7 +106,7 @@ impl Links {
         upper: &mut Upper<M, A>,
     ) -> Result<usize, Fault> {
         let mut total = 0_usize;
-        // Taken out, since what is called below needs the rest of `self`.
+        // Taken out because the calls below borrow `self`.
         let mut buffer = std::mem::take(&mut self.ciphertext);
         let mut result = Ok(());
         for _ in 0..READS_MAX {
@@ -124,7 +124,7 @@ impl Links {
             total = total.saturating_add(len);
             let bytes = buffer.get(..len).unwrap_or_default();
             result = self.take(clock.now(), key, bytes, upper);
-            // What has just come may be all that is taken for now.
+            // The application may take nothing more after these bytes.
             if result.is_err() || len == buffer.len() || !self.is_taken(key, upper) {
                 break;
             }
@@ -133,7 +133,7 @@ impl Links {
         result.map(|()| total)
     }
 
-    /// Takes bytes that came from a socket.
+    /// Handles bytes received from a socket.
     fn take<M: StreamMachine, A: StreamApplication<M>>(
         &mut self,
         now: Instant,
@@ -166,7 +166,7 @@ impl Links {
         Ok(())
     }
 
-    /// Takes what TLS has made of them.
+    /// Handles the plaintext that TLS has decrypted.
     fn take_plaintext<M: StreamMachine, A: StreamApplication<M>>(
         &mut self,
         now: Instant,
@@ -195,7 +195,7 @@ impl Links {
         result
     }
 
-    /// Takes the records in plaintext.
+    /// Handles the records in plaintext.
     fn take_records<M: StreamMachine, A: StreamApplication<M>>(
         &mut self,
         now: Instant,
@@ -223,7 +223,7 @@ impl Links {
                         .add(u64::try_from(record.len()).unwrap_or(u64::MAX));
                     upper.frame(now, id, record);
                 }
-                // The end that accepts says that it has.
+                // The accepter's empty first record: the dial has succeeded.
                 Stage::Handshaking if is_empty => self.open(now, key, upper)?,
                 Stage::Handshaking => return Err(Fault::Tls),
                 Stage::Connecting | Stage::Closing | Stage::Lingering => return Ok(()),
@@ -248,7 +248,7 @@ impl Links {
     }
 }
 
-/// Whether what comes on a connection finds somebody who takes it.
+/// Returns whether received data of a connection is still used.
 fn takes<M: StreamMachine, A: StreamApplication<M>>(
     connection: &Connection,
     upper: &Upper<M, A>,
@@ -259,5 +259,5 @@ fn takes<M: StreamMachine, A: StreamApplication<M>>(
     }
 }
 
-/// System calls that one socket gets in a round, the one included that finds it empty.
+/// Maximum reads of one socket per round, including the one that finds it empty.
 const READS_MAX: usize = 4;

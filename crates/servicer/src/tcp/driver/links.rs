@@ -1,4 +1,4 @@
-//! The connections of a driver: how they begin and how they end.
+//! The connections of a driver, from open to close.
 
 use std::sync::Arc;
 
@@ -20,24 +20,24 @@ use crate::tcp::tls::{self, TlsIdentity};
 #[derive(Debug)]
 pub(super) struct Links {
     pub(super) table: Table,
-    /// Those whose sockets may hold something to read.
+    /// Connections whose sockets may be readable.
     pub(super) ready: Vec<Key>,
-    /// Those that may have something to write.
+    /// Connections that may have data to write.
     pub(super) dirty: Vec<Key>,
-    /// Takes the place of one of the lists while that is gone through.
+    /// Replaces one of the lists while that is iterated.
     pub(super) spare: Vec<Key>,
     pub(super) config: StreamConfig,
     pub(super) ledger: Arc<StreamLedger>,
-    /// What dials prove; nothing where there is none.
+    /// The identity that dials prove, if any.
     identity: Option<TlsIdentity>,
     pub(super) registry: Registry,
-    /// Takes what a socket has.
+    /// Receive buffer of sockets.
     pub(super) ciphertext: Box<[u8]>,
-    /// Takes what TLS makes of it.
+    /// Receive buffer of TLS plaintext.
     pub(super) plaintext: Box<[u8]>,
-    /// Sockets in the handshake that may still be read in this turn.
+    /// Reads of handshake sockets left in this turn.
     pub(super) handshakes_left: usize,
-    /// Whether dials are refused, because the end has come.
+    /// Whether the driver is ending and rejects dials.
     is_ending: bool,
 }
 
@@ -65,7 +65,7 @@ impl Links {
         }
     }
 
-    /// Takes a connection that somebody made, or drops it where it has no place.
+    /// Adds an accepted connection, or closes it if a limit is reached.
     pub(super) fn accept(
         &mut self,
         now: Instant,
@@ -94,7 +94,7 @@ impl Links {
         }
     }
 
-    /// Dials as the machine's command `id` asks.
+    /// Dials for the machine's command `id`.
     pub(super) fn dial<M: StreamMachine, A: StreamApplication<M>>(
         &mut self,
         now: Instant,
@@ -140,14 +140,14 @@ impl Links {
         Ok(())
     }
 
-    /// Has the system watch a new connection.
+    /// Registers a new connection with the system's wait.
     pub(super) fn register(
         &mut self,
         now: Instant,
         key: Key,
         mut connection: Connection,
     ) -> Option<()> {
-        // Where it cannot be had, small records wait for each other, and nothing else is wrong.
+        // If this fails, small records are delayed; nothing else changes.
         drop(connection.io.set_nodelay(true));
         self.registry
             .register(
@@ -161,7 +161,7 @@ impl Links {
         Some(())
     }
 
-    /// Takes what the system says about a connection.
+    /// Handles a socket event of a connection.
     pub(super) fn note_event<M: StreamMachine, A: StreamApplication<M>>(
         &mut self,
         now: Instant,
@@ -193,7 +193,7 @@ impl Links {
         }
     }
 
-    /// Opens a connection whose handshake is through.
+    /// Opens a connection whose handshake succeeded.
     pub(super) fn open<M: StreamMachine, A: StreamApplication<M>>(
         &mut self,
         now: Instant,
@@ -208,7 +208,7 @@ impl Links {
         };
         let side = connection.side;
         if let Side::Accepted(_) = side {
-            // Tells the end that dialled that its key was taken.
+            // Confirms to the dialler that its key was accepted.
             connection.push(&[])?;
             self.mark_dirty(key);
         }
@@ -230,7 +230,7 @@ impl Links {
         }
     }
 
-    /// Ends a connection at once, and says why to whom it concerns.
+    /// Ends a connection at once, and reports the fault to the machine or the dial.
     pub(super) fn fail<M: StreamMachine, A: StreamApplication<M>>(
         &mut self,
         now: Instant,
@@ -290,7 +290,7 @@ impl Links {
         upper.closed(now, id, CloseCause::Local);
     }
 
-    /// Closes all in order, drops the handshakes and refuses dials from now on.
+    /// Closes all connections in order, drops handshakes and rejects further dials.
     pub(super) fn close_all<M: StreamMachine, A: StreamApplication<M>>(
         &mut self,
         now: Instant,
@@ -317,7 +317,7 @@ impl Links {
         }
     }
 
-    /// Ends what had taken too long by `as_of`.
+    /// Ends the connections whose deadline passed by `as_of`.
     pub(super) fn run_deadlines<M: StreamMachine, A: StreamApplication<M>>(
         &mut self,
         (now, as_of): (Instant, Instant),
@@ -369,7 +369,7 @@ impl Links {
     }
 }
 
-/// What a dial is told of the fault that ended it.
+/// Returns the dial error for the fault that ended a dial.
 const fn dial_error(fault: Fault, expected: Expected) -> DialError {
     match fault {
         Fault::Stranger(found) => match expected {
@@ -385,8 +385,8 @@ const fn dial_error(fault: Fault, expected: Expected) -> DialError {
     }
 }
 
-/// Bytes that one system call takes from a socket.
+/// Size of a socket read, bytes.
 const READ_LEN: usize = 64 << 10;
 
-/// Bytes of plaintext that are looked at together: one record of TLS.
+/// Size of a plaintext read, bytes: one TLS record.
 const PLAINTEXT_LEN: usize = 16 << 10;

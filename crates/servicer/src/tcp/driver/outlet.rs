@@ -1,4 +1,4 @@
-//! What goes to the sockets.
+//! Sending records to the sockets.
 
 use wire::{Instant, Outbound, StreamMachine};
 
@@ -9,7 +9,7 @@ use crate::tcp::connection::Stage;
 use crate::tcp::table::Key;
 
 impl Links {
-    /// Takes a record of the machine.
+    /// Queues a record of the machine.
     pub(super) fn push<M: StreamMachine, A: StreamApplication<M>>(
         &mut self,
         now: Instant,
@@ -24,7 +24,7 @@ impl Links {
         let Some(connection) = self.table.get_mut(key) else {
             return;
         };
-        // An empty record that closes stands for the close alone.
+        // An empty record with `close` means only the close.
         if !(outbound.close && record.is_empty()) {
             if let Err(fault) = connection.push(record) {
                 return self.fail(now, key, fault, upper);
@@ -43,8 +43,7 @@ impl Links {
         }
     }
 
-    /// Writes what waits, as far as the sockets take it; returns whether the machine was told
-    /// anything.
+    /// Writes queued data as far as the sockets take it. Returns whether the machine was called.
     pub(super) fn flush<M: StreamMachine, A: StreamApplication<M>>(
         &mut self,
         now: Instant,
@@ -96,7 +95,7 @@ impl Links {
         false
     }
 
-    /// Returns whether nothing waits to be written.
+    /// Returns whether no data is queued.
     pub(super) fn is_flushed(&self) -> bool {
         self.table
             .values()
@@ -106,7 +105,7 @@ impl Links {
             })
     }
 
-    /// Says farewell on all that is open, without waiting for anything.
+    /// Sends the TLS close on all open connections, without waiting.
     pub(super) fn say_farewell(&mut self) {
         let keys: Vec<Key> = self.table.keys().collect();
         for key in keys {

@@ -1,4 +1,4 @@
-//! Open connections that come from another driver, or go to one.
+//! Handover of open connections from and to other drivers.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::tcp::connection::{Side, Stage};
 use crate::tcp::passage::{LentPlace, OpenConnection};
 
 impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
-    /// Takes the connections that the application has for the driver.
+    /// Adopts the connections that the application has for the driver.
     pub(super) fn receive_arrivals(&mut self, now: Instant) {
         let Upper {
             machine,
@@ -23,7 +23,7 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
         }
     }
 
-    /// Gives up the connections that the application asks for; returns whether there were any.
+    /// Hands over the connections that the application names. Returns whether there were any.
     pub(super) fn send_departures(&mut self, now: Instant) -> bool {
         let mut told = false;
         while let Some(id) = self
@@ -45,7 +45,7 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
 }
 
 impl Links {
-    /// Takes a connection that another driver has opened.
+    /// Adopts a connection that another driver opened.
     fn adopt<M: StreamMachine>(&mut self, now: Instant, arrival: OpenConnection, machine: &mut M) {
         let OpenConnection {
             mut connection,
@@ -66,7 +66,7 @@ impl Links {
                 self.mark_dirty(key);
             }
             None => {
-                // The machine waits for word of it, and gets both at once.
+                // The machine expects the open event, so it receives open and close together.
                 if let Some(id) = self.table.next_id() {
                     self.ledger.closed_reset.add(1);
                     machine.handle_opened(now, id, &peer);
@@ -76,7 +76,7 @@ impl Links {
         }
     }
 
-    /// Gives up a connection, which to the machine is closed.
+    /// Gives up a connection. The machine sees it close.
     fn give_up<M: StreamMachine, A: StreamApplication<M>>(
         &mut self,
         now: Instant,
@@ -88,7 +88,7 @@ impl Links {
         self.ledger.handed_over.add(1);
         upper.closed(now, id, CloseCause::Local);
         self.registry.deregister(&mut connection.io).ok()?;
-        // The same place in no more than one ledger: one that was lent stays so.
+        // A connection counts in one table only: one that was lent stays in its lender's.
         if let Side::Accepted(source) = connection.side
             && connection.lent.is_none()
         {

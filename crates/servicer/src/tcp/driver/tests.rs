@@ -5,7 +5,7 @@ use wire::{CloseCause, CommandId, ConnectionId, Outbound, PeerIdentity};
 use super::*;
 use crate::tcp::{Dial, DialError};
 
-/// A machine and its application that are never done: events without end, or a timer far away.
+/// A machine and application that never finish: endless events, or a far timer.
 #[derive(Debug)]
 struct Endless {
     /// Whether there is always one more event.
@@ -86,11 +86,11 @@ impl StreamApplication<Endless> for Never {
 }
 
 /// Between the deadline of a shutdown and the end of the thread there is at most one turn, and no
-/// wait. What that comes to by the clock is the host's: 50 ms are some hundred such turns.
+/// wait. How long a turn takes depends on the host; 50 ms are some hundred such turns.
 #[test]
 fn ls_18_no_wait_and_no_second_turn_outlasts_the_deadline_of_a_shutdown() {
     let hour = Duration::from_secs(3_600);
-    // A timer far away, one that is due though it has run, and an application that never ends.
+    // A far timer, a timer that stays due, and an application that never drains.
     for (is_talkative, is_stuck) in [(false, false), (false, true), (true, false)] {
         let now = Clock::new().now();
         let machine = Endless {
@@ -102,14 +102,14 @@ fn ls_18_no_wait_and_no_second_turn_outlasts_the_deadline_of_a_shutdown() {
         let (mut driver, requests) =
             StreamDriver::new(Vec::new(), None, machine, Never, config).unwrap();
         assert_eq!(driver.turn(), ControlFlow::Continue(()));
-        // Before the deadline it goes on, and waits no longer than that.
+        // Before the deadline the driver continues, and waits until then at most.
         let deadline = now + hour;
         requests.stop(deadline);
         for _ in 0..3 {
             assert_eq!(driver.turn(), ControlFlow::Continue(()));
             assert!(driver.next_deadline().unwrap() <= deadline);
         }
-        // From then on the first turn is the last, and does no more than any.
+        // After it, the next turn is the last and takes no more than its bounds.
         requests.stop(now);
         assert!(driver.next_deadline().unwrap() <= Clock::new().now());
         let told = driver.machine().told;

@@ -1,10 +1,10 @@
-//! A stream machine with its application, as the links below see them.
+//! The stream machine and application that the links call.
 
 use wire::{CloseCause, CommandId, ConnectionId, Instant, NodeId, PeerIdentity, StreamMachine};
 
 use crate::tcp::application::{DialError, StreamApplication};
 
-/// A stream machine with its application.
+/// A stream machine and its application.
 #[derive(Debug)]
 pub(super) struct Upper<M, A> {
     pub(super) machine: M,

@@ -1,7 +1,7 @@
 use super::*;
 use std::num::NonZeroU16;
 
-/// A datagram of `len` bytes for the peer of that port.
+/// Pushes a datagram of `len` bytes to the peer of a port.
 fn push(batch: &mut Batch, port: u16, len: usize, segments_max: usize) {
     push_transmit(batch, port, (len, None), segments_max);
 }
@@ -23,7 +23,7 @@ fn push_transmit(
     batch.push(SocketIndex(0), outbound, start, segments_max);
 }
 
-/// Port, bytes and length of segments of each run.
+/// Port, bytes and segment length of each run.
 fn runs(batch: &mut Batch) -> Vec<(u16, usize, Option<u16>)> {
     let (mut found, mut end) = (Vec::new(), 0);
     let len = batch.len();
@@ -92,7 +92,7 @@ fn b5_no_run_is_longer_than_the_system_takes() {
         runs(&mut batch),
         [(1, 64_800, Some(1_200)), (1, 1_200, None)]
     );
-    // What a machine wrote as a whole is cut where the system takes less.
+    // A machine's burst is split if it exceeds the system's limit.
     push_transmit(&mut batch, 1, (700, Some(200)), 2);
     assert_eq!(runs(&mut batch), [(1, 400, Some(200)), (1, 300, Some(200))]);
     push_transmit(&mut batch, 1, (500, Some(200)), 1);
@@ -118,16 +118,16 @@ fn b5_a_batch_is_bounded_in_runs_and_in_bytes() {
     assert!(batch.is_full());
 }
 
-/// A system that refuses what it is told to.
+/// A scripted system that rejects sends.
 #[derive(Default)]
 struct Script {
-    /// What becomes of the datagrams to a port, each time that they are tried.
+    /// The result of sends to a port, for each attempt.
     fates: Vec<(u16, ErrorKind)>,
-    /// Of these, whether they happen to single datagrams too.
+    /// Whether single sends fail too.
     alone_too: bool,
     /// Ports sent to, in order.
     taken: Vec<u16>,
-    /// Whether several can be sent at once.
+    /// Whether batch sends are supported.
     has_many: bool,
     calls: u64,
     noted: Vec<Sent>,
@@ -156,7 +156,7 @@ impl Road for Script {
         let mut sent = 0;
         for run in runs {
             if let Some(error) = self.fate(run) {
-                // As Linux has it: the error of another than the first is told by the next call.
+                // As on Linux, an error after the first message is reported by the next call.
                 return if sent == 0 { Err(error) } else { Ok(sent) };
             }
             self.taken.push(port(run));
@@ -189,7 +189,7 @@ impl Road for Script {
     }
 }
 
-/// Sends to ports 1 to 6, three datagrams to port 3.
+/// Sends to ports 1 to 6, with three datagrams to port 3.
 fn send(script: &mut Script) -> Sent {
     let mut batch = Batch::default();
     for port in 1..=6 {
@@ -207,7 +207,7 @@ fn send(script: &mut Script) -> Sent {
 fn b5_an_error_in_the_middle_of_a_batch_costs_those_it_is_told_of_and_no_others() {
     for (kind, expected) in [
         (ErrorKind::WouldBlock, [3, 0, 0]),
-        // Stands for ENOBUFS, which has no kind.
+        // Represents ENOBUFS, which has no `ErrorKind`.
         (ErrorKind::Other, [3, 0, 0]),
         (ErrorKind::ConnectionRefused, [0, 1, 0]),
         (ErrorKind::PermissionDenied, [0, 0, 1]),

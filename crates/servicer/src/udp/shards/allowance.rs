@@ -1,4 +1,4 @@
-//! How many datagrams one shard passes on to others: in all, and of those that come from one prefix.
+//! Limits of the datagrams that one shard forwards to others: total and per source prefix.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -6,30 +6,30 @@ use std::net::IpAddr;
 
 use wire::{Instant, TokenBucket};
 
-/// What one shard may pass on. Takes 24 KiB, whoever sends.
+/// The forwarding limiter of a shard. Its size is fixed, 24 KiB.
 #[derive(Debug)]
 pub(super) struct Allowance {
     all: TokenBucket,
-    /// Those of the prefixes. Prefixes that meet in a place share it; the hash is keyed, so nobody chooses
-    /// whom to meet.
+    /// Buckets of the prefixes. Prefixes with the same hash share a bucket. The hash is keyed, so a
+    /// sender cannot choose a collision.
     prefixes: Vec<TokenBucket>,
     hasher: RandomState,
 }
 
-/// Datagrams a second: those of 270 clients who have moved and send 60 a second, at a copy of some 0.5
-/// microseconds for each of the others.
+/// Datagrams per second: those of 270 migrated clients at 60 per second. Each costs a copy of about
+/// 0.5 us per shard.
 pub(super) const PER_SECOND: u32 = 16_384;
 
-/// Datagrams at once: as many as may wait for one shard.
+/// Burst: the queue length of one shard.
 pub(super) const BURST: u32 = 1_024;
 
-/// Datagrams a second of one prefix: those of 17 clients who have moved.
+/// Datagrams per second of one prefix: those of 17 migrated clients.
 pub(super) const PREFIX_PER_SECOND: u32 = 1_024;
 
-/// Of one prefix at once.
+/// Burst of one prefix.
 pub(super) const PREFIX_BURST: u32 = 128;
 
-/// Buckets of prefixes.
+/// Number of prefix buckets.
 const PREFIXES: usize = 1_024;
 
 impl Default for Allowance {
@@ -46,17 +46,18 @@ impl Default for Allowance {
 }
 
 impl Allowance {
-    /// Takes the worth of one datagram from `source`; false where there is none, in all or for its prefix.
+    /// Takes a token for one datagram from `source`. Returns false if the total or the prefix limit
+    /// is reached.
     pub(super) fn take(&mut self, now: Instant, source: IpAddr) -> bool {
         let place = self.place(source);
         let Some(prefix) = self.prefixes.get_mut(place) else {
             return false;
         };
-        // Who is refused by one loses nothing of the other.
+        // A datagram that one bucket rejects takes no token of the other.
         self.all.holds(now, 1) && prefix.take(now, 1) && self.all.take(now, 1)
     }
 
-    /// Where the bucket of a source's prefix is.
+    /// Bucket index of a source's prefix.
     pub(super) fn place(&self, source: IpAddr) -> usize {
         let hash = self.hasher.hash_one(prefix_of(source));
         let place = hash.checked_rem(PREFIXES as u64).unwrap_or(0);
@@ -64,7 +65,8 @@ impl Allowance {
     }
 }
 
-/// The /24 of an IPv4 address, the /56 of an IPv6 address: what one household or host is given.
+/// The /24 of an IPv4 address, or the /56 of an IPv6 address: what one household or host is
+/// assigned.
 fn prefix_of(source: IpAddr) -> (bool, u64) {
     match source.to_canonical() {
         IpAddr::V4(address) => (false, u64::from(address.to_bits() >> 8)),

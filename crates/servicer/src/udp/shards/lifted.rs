@@ -1,4 +1,4 @@
-//! The application of a machine, as that of the shard around it.
+//! Adapts the application of a machine to the shard that wraps the machine.
 
 use std::ops::ControlFlow;
 
@@ -7,7 +7,7 @@ use wire::{CommandId, Instant, Machine};
 use super::Shard;
 use crate::driver::{Application, PeerAddress, SocketIndex, SocketOrder, SocketOutcome};
 
-/// The application of a machine, as that of the shard around it.
+/// The application of a machine, as the application of its shard.
 #[derive(Debug)]
 pub(super) struct Lifted<A>(pub(super) A);
 

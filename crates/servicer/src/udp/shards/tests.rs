@@ -2,7 +2,7 @@ use std::convert::Infallible;
 
 use super::*;
 
-/// Knows no session, so that all is a stray's.
+/// Knows no session, so every datagram is a stray.
 #[derive(Debug)]
 struct Newcomer;
 
@@ -40,7 +40,7 @@ impl Machine for Newcomer {
     }
 }
 
-/// A shard without others, which would get what it passes on.
+/// A shard with one other, which receives what it forwards.
 fn newcomer(passed: &Arc<Passed>) -> Shard<Newcomer, ()> {
     let (_, strays) = crossbeam_channel::bounded(0);
     Shard {
@@ -53,7 +53,7 @@ fn newcomer(passed: &Arc<Passed>) -> Shard<Newcomer, ()> {
     }
 }
 
-/// Gives `shard` a datagram from each of `sources`; returns how many it passed on.
+/// Gives `shard` a datagram from each of `sources`. Returns how many it forwarded.
 fn send(
     shard: &mut Shard<Newcomer, ()>,
     at: Instant,
@@ -70,7 +70,7 @@ fn send(
     passed_on
 }
 
-/// A source of each of many prefixes.
+/// Sources in many prefixes.
 fn everywhere(count: u32) -> impl Iterator<Item = SocketAddr> {
     (0..count).map(|number| {
         let [_, _, high, low] = number.to_be_bytes();
@@ -78,13 +78,13 @@ fn everywhere(count: u32) -> impl Iterator<Item = SocketAddr> {
     })
 }
 
-/// Any source of one /24, 65,536 of them.
+/// A source in one /24, 65,536 of them.
 fn neighbour(number: u16) -> SocketAddr {
     let [high, low] = number.to_be_bytes();
     SocketAddr::from(([203, 0, 113, low], 1_000 + u16::from(high)))
 }
 
-/// Any source of one /56, 65,536 of them.
+/// A source in one /56, 65,536 of them.
 fn neighbour_of_ipv6(number: u16) -> SocketAddr {
     let network = 0xff00 | (number % 256);
     SocketAddr::from(([0x2001, 0xdb8, 0, network, number, 1, 2, 3], 5_000))
@@ -95,11 +95,11 @@ fn what_strangers_can_have_passed_on_is_bounded_by_time() {
     let passed = Arc::<Passed>::default();
     let mut shard = newcomer(&passed);
     let mut flood = |at: Instant, count: u32| send(&mut shard, at, everywhere(count));
-    // A burst, however long nothing came before.
+    // One burst, after however long an idle time.
     let start = Instant::ZERO + Duration::from_secs(100);
     assert_eq!(flood(start, 5_000), u64::from(allowance::BURST));
     assert_eq!(flood(start, 5_000), 0);
-    // Then at the rate, however much comes.
+    // Then at the rate.
     let mut in_a_second = 0;
     for milli in 1..=1_000 {
         in_a_second += flood(start + Duration::from_millis(milli), 100);
@@ -112,7 +112,7 @@ fn what_strangers_can_have_passed_on_is_bounded_by_time() {
         flood(start + Duration::from_secs(3_600), 5_000),
         u64::from(allowance::BURST)
     );
-    // A clock that stands still brings nothing.
+    // No tokens while the clock does not advance.
     assert_eq!(flood(start + Duration::from_secs(3_600), 1), 0);
 }
 
@@ -121,14 +121,15 @@ fn a_flood_from_one_prefix_keeps_nobody_else_from_moving() {
     let player = SocketAddr::from(([192, 0, 2, 7], 4_000));
     for source in [neighbour, neighbour_of_ipv6] {
         let mut shard = newcomer(&Arc::default());
-        // Two prefixes that meet share what there is, as one in 1,024 does.
+        // Two prefixes with the same bucket share its limit; 1 in 1,024 pairs does.
         let place = |shard: &Shard<_, _>, source: SocketAddr| shard.allowance.place(source.ip());
         while place(&shard, player) == place(&shard, source(0)) {
             shard.allowance = Allowance::default();
         }
         let start = Instant::ZERO + Duration::from_secs(100);
         let (mut strangers, mut players) = (0, 0);
-        // 100,000 a second, of all addresses and ports of the prefix; 60 a second of one who has moved.
+        // 100,000 per second from all addresses and ports of the prefix, and 60 per second of a
+        // migrated client.
         for milli in 0..1_000_u64 {
             let at = start + Duration::from_millis(milli);
             strangers += send(&mut shard, at, (0..100).map(|number| source(number * 655)));
