@@ -23,14 +23,14 @@ pub(super) struct ConfigNews {
     pub(super) spread: Spread,
     /// The bundle of the document in force, as sent to neighbours.
     bundle: Vec<u8>,
-    /// The version whose expiry was reported.
+    /// The version for which expiry was reported.
     ended: u64,
 }
 
 impl<P: Provider> Node<P> {
     /// Offers a signed document of the operator, or a bundle: an envelope as
-    /// [`Envelope::encode`](crate::signed_config::Envelope::encode) writes it. If it takes force,
-    /// its version is sent to all neighbours.
+    /// [`Envelope::encode`](crate::signed_config::Envelope::encode) writes it. If it is
+    /// accepted, it takes effect, and its version is sent to all neighbours.
     ///
     /// Returns `None` if the configuration does not provide for signed documents, or the wall clock
     /// is not known yet.
@@ -189,7 +189,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Ends flows whose far end may no longer carry their game.
+    /// Ends flows that the far end may no longer carry.
     fn end_barred_flows(&mut self, now: Instant) {
         let Some(document) = self.document() else {
             return;

@@ -132,10 +132,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Sets when to dial again.
-    ///
-    /// If a node was full or, in a large mesh, did not answer, it is not dialed for longer as long
-    /// as this node has links.
+    /// Sets when to dial again: later if the node was full or, in a large mesh, did not answer. The
+    /// longer wait applies only while this node has links.
     pub(super) fn back_off_after(&mut self, now: Instant, link: LinkId, ending: Ending) {
         self.back_off(now, link);
         let is_far_end = self.selecting.far_ends.contains(&link);
@@ -169,6 +167,6 @@ const FULL_NEEDED_MS: u64 = 10_000;
 /// The same for other full nodes. If 1,000 nodes dial a full one, it rejects about seven a second
 /// (1,000 / 135 s).
 const FULL_MS: u64 = 90_000;
-/// The same for nodes that do not answer: a dial takes 10 s, so at most a third of the time goes to
-/// it.
+/// The same for nodes that do not answer: a dial takes 10 s, which is then at most a third of the
+/// time.
 const SILENT_MS: u64 = 20_000;

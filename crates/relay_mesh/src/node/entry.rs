@@ -175,7 +175,7 @@ impl Ports {
         is_news
     }
 
-    /// The game whose port a socket is.
+    /// The game that listens on a socket.
     fn game(&self, socket: SocketId) -> Option<usize> {
         self.list
             .iter()

@@ -100,8 +100,8 @@ impl<P: Provider> Node<P> {
     }
 
     /// The exits that may serve a game: those of the configuration or, if there is a signed
-    /// document, all neighbours that it allows and whose records have the exit role. Includes this
-    /// node only if `here` is set.
+    /// document, all neighbours that it allows and that have the exit role in their records.
+    /// Includes this node only if `here` is set.
     fn exits_of_game(&self, game: &Game, here: Option<NodeId>) -> Option<Vec<NodeId>> {
         let named = &game.entry.as_ref()?.exits;
         let Some(document) = self.document() else {

@@ -139,7 +139,7 @@ fn take_of(level: &mut Option<Level>, now: Instant, rate: u32, len: usize) -> bo
     level.take(fill, now, u32::try_from(len).unwrap_or(u32::MAX))
 }
 
-/// An entry whose players share the slots with those of other entries.
+/// An entry that sends players, and shares the slots with other entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Owner {
     /// This node's game ports.
@@ -453,7 +453,7 @@ pub(super) const fn probe_flow(far: LinkId) -> u32 {
     PROBE_FLOWS | far.0 as u32
 }
 
-/// The far end whose probe flow a label leads to; `None` if it leads to another flow.
+/// The far end of the probe flow that a label leads to; `None` for any other flow.
 pub(super) fn probe_link(index: u32) -> Option<LinkId> {
     let link = u16::try_from(index & !PROBE_FLOWS).ok().map(LinkId);
     link.filter(|_| index & PROBE_FLOWS != 0)

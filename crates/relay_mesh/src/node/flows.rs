@@ -19,7 +19,7 @@ use crate::pieces::{WHOLE_MAX, split_over};
 pub(super) type FlowKeys<A> = (FlowSealer<A>, FlowOpener<A>);
 
 impl<P: Provider> Node<P> {
-    /// Handles a frame whose label ends at this node.
+    /// Handles a frame with a label that ends at this node.
     pub(super) fn on_arrived(&mut self, now: Instant, mut arrived: Arrived<'_>) {
         if let Some(link) = probe_link(arrived.flow) {
             self.on_probe_frame(now, link, &mut arrived);

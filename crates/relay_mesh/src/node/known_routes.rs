@@ -21,7 +21,7 @@ use crate::routes::{Graph, NodeIndex, Path, Route, RouteLimits, SourceRoutes, di
 pub(super) struct KnownRoutes {
     /// Built on first use.
     newest: Option<Routed>,
-    /// Whether the mesh changed in a way that `newest` does not contain.
+    /// Whether links, nodes or roles changed in a way that `newest` does not contain.
     is_stale: bool,
     /// When alternatives were last computed.
     worked_at: Option<Instant>,

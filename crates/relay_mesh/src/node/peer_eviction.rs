@@ -13,7 +13,7 @@ use crate::link_state::Roles;
 use crate::selection::{InboundPeer, LinkReason, eviction_order};
 
 impl<P: Provider> Node<P> {
-    /// Keeps some slots free, by evicting the newest inbound peer whose link is unused.
+    /// Keeps some slots free, by evicting the newest inbound peer with an unused link.
     ///
     /// A new peer stays long enough to learn of other nodes, and uses its link if it needs this
     /// node. Needed inbound peers keep their share of the slots.
@@ -74,7 +74,7 @@ impl<P: Provider> Node<P> {
         self.peers.contacts().saturating_add(kept) >= self.config.links_max
     }
 
-    /// Frees a slot for a needed inbound peer, by evicting a peer whose link is unused. Returns
+    /// Frees a slot for a needed inbound peer, by evicting a peer with an unused link. Returns
     /// whether it did.
     pub(super) fn make_slot_for(&mut self, now: Instant, node: &NodeId) -> bool {
         if !self.selecting.is_choosing || !self.is_needed(node) {
@@ -106,7 +106,7 @@ impl<P: Provider> Node<P> {
         self.part_from_first(now, &order)
     }
 
-    /// Evicts the first peer in `order` whose link is unused; returns whether there is one.
+    /// Evicts the first peer in `order` with an unused link; returns whether there is one.
     fn part_from_first(&mut self, now: Instant, order: &[LinkId]) -> bool {
         if order.is_empty() {
             return false;
@@ -162,8 +162,7 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// Least time between two evictions of peers whose links are in use: the required node may not
-/// answer.
+/// Least time between two evictions of peers with links in use: the required node may not answer.
 const CUT_GAP: Duration = Duration::from_secs(60);
 /// Wait after a search that found no peer to evict, as each visits all labels. The same as the
 /// interval while slots are free.

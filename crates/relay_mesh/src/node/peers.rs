@@ -28,7 +28,7 @@ pub(super) struct Peer {
     pub(super) last_prober: Option<Box<LastProber>>,
     /// When to dial next.
     pub(super) next_dial: Instant,
-    /// Consecutive dials that failed, or whose session did not last.
+    /// Consecutive dials that failed or led to a session that did not last.
     pub(super) failures: u32,
     /// Measured cost of the link, and until when it counts after the link is down.
     pub(super) measured: Option<(Cost, Instant)>,
@@ -400,8 +400,8 @@ const NOBODY: NodeId = NodeId([0; 32]);
 pub(super) const DETOUR_RATE: u32 = 64 << 10;
 /// How many times an entry's own rate another node may open flows.
 const OPENS: u32 = 2;
-/// The burst, in seconds of an entry's rate. An entry that has saved up four seconds, and whose
-/// messages arrive 12 s late and all at once, has none refused. If it is silent for longer, its
+/// The burst, in seconds of an entry's rate. If an entry has saved up four seconds, and its
+/// messages arrive 12 s late and all at once, none is refused. If it is silent for longer, its
 /// session times out.
 const OPENS_AT_ONCE: u32 = 16;
 /// Wait after the first failed dial; doubled after each further one.

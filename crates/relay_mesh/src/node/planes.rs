@@ -103,7 +103,7 @@ impl<P: Provider> Node<P> {
         label.ok_or(LabelRefusal::Full)
     }
 
-    /// Takes the next datagram from a shard whose frames this node has forwarded.
+    /// Takes the next datagram of the shards for which this node has forwarded frames.
     pub(super) fn pop_touched(&mut self, buf: &mut Vec<u8>) -> Option<Transmit<Leg>> {
         self.shards.poll_transmit(buf)
     }

@@ -45,7 +45,7 @@ pub(super) struct Selecting {
     pub(super) surveys: usize,
     /// When peers to evict may be searched again.
     pub(super) room_at: Instant,
-    /// When a peer whose link is in use may be evicted again.
+    /// When a peer with a link in use may be evicted again.
     pub(super) cut_at: Instant,
     trial: Option<Trial>,
     trial_at: Instant,
@@ -53,7 +53,7 @@ pub(super) struct Selecting {
     trials: u32,
 }
 
-/// A node whose link is being measured, to see whether it is near.
+/// A node that is dialed to measure how near it is.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     link: LinkId,
@@ -240,7 +240,7 @@ impl<P: Provider> Node<P> {
         self.dial(now, link);
     }
 
-    /// Marks a node whose trial failed, so that the next trials are of others.
+    /// Marks a node after a failed trial, so that the next trials are of others.
     fn give_up(&mut self, now: Instant, link: LinkId) {
         if let Some(peer) = self.peers.get_mut(link) {
             let until = now + GIVEN_UP;
@@ -266,7 +266,7 @@ impl<P: Provider> Node<P> {
             if is_chosen {
                 up.chosen_at = Some(now);
             }
-            // A link whose trial failed is closed at once. A selected node may be selected again
+            // A link is closed at once if its trial failed. A selected node may be selected again
             // soon, and an unknown one needs time to send its records.
             let is_over = |at: Instant| now.saturating_since(at) >= UNWANTED_MAX;
             if !is_tried && !is_chosen && up.chosen_at.is_none_or(is_over) {
