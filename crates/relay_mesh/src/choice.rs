@@ -1,20 +1,22 @@
-//! Which route a flow takes, and when it leaves it.
+//! Route choice: which route a flow takes, and when it changes.
 //!
-//! A flow stays where it is unless
+//! A flow keeps its route unless one of these holds:
 //!
-//! - its route died: it leaves at once, however long ago it came;
-//! - its route carries data worse than probes: it leaves at once ([`DataHealth`]);
-//! - its route is degraded: in 3 windows of 200 ms in a row or more it was worse than the best by
-//!   over 20 ms, and so in delay alone, or lost 5 % more than the best, which loses less than that;
-//!   and this has cost 80 ms times seconds, or more where it was left for nothing of late: it
-//!   leaves at once;
-//! - its route is worse than the best by max(2 ms, 5 % of the best) for 3 s, it came at least 5 s
-//!   ago, and since then up to 15 s passed, how many its hash decides.
+//! - The route died: the flow leaves at once, even right after a change.
+//! - The route carries data worse than probes ([`DataHealth`]): the flow leaves at once.
+//! - The route is degraded: in at least 3 consecutive windows of 200 ms it was worse than the best
+//!   by over 20 ms, in delay
+//!   alone too, or it lost over 5 % more than the best, which itself loses at most 5 %. The excess
+//!   over these windows must
+//!   reach 80 ms × s, or more after recent false alarms. Then the flow leaves at once.
+//! - The route was worse than the best by over max(2 ms, 5 % of the best) for 3 s, and 5 s have
+//!   passed since the last
+//!   change. Then the flow leaves after a further delay of up to 15 s, which its hash determines.
 //!
-//! Against herds: among the routes within 2 ms of the best, a flow's hash names two, and it takes
-//! the cheaper; so flows that leave one relay spread over all that are as good, and flows that
-//! could do better leave one after the other, a fifteenth of them in a second. Against flapping:
-//! [`Penalties`] keep a relay that failed out for a while.
+//! To avoid herds, a flow's hash selects two of the routes within 2 ms of the best, and the flow
+//! takes the cheaper one. Flows that leave a failed relay thus spread over all equally good routes,
+//! and flows that leave for a better route do so at a rate of one fifteenth per second. To avoid
+//! flapping, [`Penalties`] suppress a failed relay for a while.
 
 mod degradation;
 mod penalty;
@@ -34,15 +36,15 @@ pub use self::penalty::{Penalties, PenaltyConfig};
 #[derive(Clone, Debug)]
 pub struct Choice {
     config: ChoiceConfig,
-    /// Spreads flows over equal routes and moments.
+    /// Spreads flows over equal routes, and over time.
     hash: u64,
-    /// Where the flow goes.
+    /// The current route.
     current: Option<Path>,
-    /// Since when.
+    /// Time of the last change.
     changed_at: Instant,
-    /// Since when it could do better.
+    /// Since when another route has been better.
     worse_since: Option<Instant>,
-    /// Whether the route is degraded.
+    /// Detects degradation of the current route.
     degradation: DegradationDetector,
 }
 
@@ -50,43 +52,43 @@ pub struct Choice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChoiceConfig {
-    /// Least advantage to leave for, also in percent; 2 ms and 5 %. Noise is as large, but does not
-    /// last.
+    /// Minimum advantage to change for; 2 ms. `margin_percent` applies too. Measurement noise is as
+    /// large, but does not last.
     pub margin: Cost,
-    /// Least advantage to leave for, in percent of the best route's cost; 5.
+    /// Minimum advantage to change for, in percent of the best route's cost; 5.
     pub margin_percent: u16,
     /// How long the advantage must last; 3 s.
     pub confirm: Duration,
-    /// Longest addition, which the flow's hash decides, to the later of `confirm` and `hold`; 15 s, so that of flows
-    /// with the same reason a fifteenth leaves in a second.
+    /// Maximum extra delay, set by the flow's hash, after both `confirm` and `hold` have passed; 15
+    /// s. If many flows have the same reason to change, a fifteenth of them changes per second.
     pub confirm_spread: Duration,
-    /// Least time between two changes for an advantage; 5 s.
+    /// Minimum time since the last change before changing for an advantage; 5 s.
     pub hold: Duration,
-    /// Advantage, of which as much must be delay, at which a window is bad; 20 ms.
+    /// Excess, both in cost and in delay alone, above which a window is bad; 20 ms.
     pub escape: Cost,
-    /// Share lost, beyond what the best loses, at which a window is bad; 5 %.
+    /// Share lost, beyond what the best loses, above which a window is bad; 5 %.
     pub escape_loss: Loss,
-    /// How much dearer the best may be where the current route loses that much; 100 ms, which is
-    /// the price of 5 %.
+    /// How much more the best may cost if the current route loses that much; 100 ms, which is the
+    /// price of 5 %.
     pub escape_loss_worth: Cost,
-    /// Least number of bad windows in a row until the flow leaves; 3.
+    /// Minimum number of consecutive bad windows before the flow leaves; 3.
     pub escape_windows: u8,
-    /// Least advantage that was missed in them, times seconds; 80 ms. A route that is 100 ms worse
-    /// is left after 0.8 s, one that is 40 ms worse after 2 s.
+    /// Minimum excess in them times seconds; 80 ms. A route that is 100 ms worse is left after 0.8
+    /// s, one that is 40 ms worse after 2 s.
     pub escape_worth: Cost,
-    /// What is added to that, in thousandths of it, each time a route was left for nothing; 2,000.
+    /// Increase of that threshold per false alarm, in thousandths of it; 2,000.
     pub regret: u32,
-    /// Most that is added, in thousandths; 4,000.
+    /// Maximum total increase, in thousandths; 4,000.
     pub regret_max: u32,
-    /// Time in which what is added halves; 15 min.
+    /// Time in which the increase halves; 15 min.
     pub regret_half_life: Duration,
     /// Length of such a window; 200 ms.
     pub window: Duration,
-    /// How near to the best a route is as good; 2 ms.
+    /// Routes that cost at most this much more than the best count as equal; 2 ms.
     pub equal: Cost,
-    /// Whether a route is left if its data does worse than its probes, and relays are backed off that delay or drop
-    /// what they carry; yes. No is for measurements that hold data back or stop a relay on purpose: probes are short
-    /// then, and no padding is sent.
+    /// Whether to leave a route if its data does worse than its probes, and to back off relays that
+    /// delay or drop data; yes. Use no for measurements that delay data or stop a relay on purpose.
+    /// Then probes are short, and no padding is sent.
     pub judges_data: bool,
 }
 
@@ -116,78 +118,79 @@ impl Default for ChoiceConfig {
 /// A route that the flow may take.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
-    /// The way.
+    /// The path.
     pub path: &'a Path,
-    /// What it costs, by link state; unroutable where it is dead.
+    /// Cost by link state; unroutable if the path is dead.
     pub cost: Cost,
-    /// What it cost in the newest 200 ms, where something measured that; else the same as `cost`.
+    /// Cost in the newest 200 ms if it was measured; otherwise the same as `cost`.
     pub recent: Cost,
-    /// What of both is the price of loss.
+    /// The part of both costs that is the price of loss.
     ///
-    /// Loss is known by counting over many seconds: a probe lost by chance shows as a jump that
-    /// stays for as long, and nothing was late.
+    /// Loss is measured by counting over many seconds: one lost probe raises the price for that
+    /// long, although nothing was late.
     pub loss_price: Cost,
-    /// What it lost lately.
+    /// Recent loss.
     pub loss: Loss,
-    /// What the data that it carried says of it.
+    /// What its data shows.
     pub standing: DataHealth,
 }
 
-/// What the data that a route carried says of it.
+/// What the data that a route carried shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DataHealth {
-    /// Nothing against it.
+    /// Data does no worse than probes.
     #[default]
     Good,
-    /// It, or a relay of it, did worse than its probes not long ago: it is taken only if all others have failed too,
-    /// and not left for that.
+    /// The route, or a relay of it, recently did worse than its probes. It is taken only if all
+    /// other routes have failed too, but a flow on it stays.
     BackedOff,
-    /// It does worse than its probes now: it is left at once for any that is good.
+    /// It does worse than its probes now: a flow on it leaves at once if any other route is good.
     Failing,
 }
 
 impl Candidate<'_> {
-    /// Whether a flow may come to it.
+    /// Returns whether a flow may change to it.
     fn is_fit(&self, now: Instant, penalties: &Penalties) -> bool {
         self.standing == DataHealth::Good && !penalties.is_suppressed(now, self.path)
     }
 
-    /// The dearer of what link state says and what was measured last.
+    /// The larger of the link state's cost and the newest measurement.
     fn worse(&self) -> Cost {
         self.cost.max(self.recent)
     }
 
-    /// Returns whether it is worse than `best` by more than `margin`, and so in delay alone.
+    /// Returns whether it is worse than `best` by more than `margin`, also without the price of
+    /// loss.
     fn is_later(&self, best: &Self, margin: Cost) -> bool {
         let (ours, theirs) = (self.recent, best.worse().plus(margin));
         ours > theirs && ours.less(self.loss_price) > theirs.less(best.loss_price)
     }
 }
 
-/// A flow changes its route.
+/// A change of a flow's route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Where it goes now.
+    /// The new route.
     pub to: Path,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
 }
 
 /// Why a flow changes its route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// It had none.
+    /// It had no route.
     First,
     /// Its route died.
     Dead,
     /// Its route was degraded.
     Degraded,
-    /// Another was better for long enough.
+    /// Another route was better for long enough.
     Better,
 }
 
 impl Choice {
-    /// Starts without a route; `hash` is the flow's, the same as long as it lives.
+    /// Starts without a route. `hash` identifies the flow and must not change.
     #[must_use]
     pub const fn new(now: Instant, config: ChoiceConfig, hash: u64) -> Self {
         Self {
@@ -200,21 +203,22 @@ impl Choice {
         }
     }
 
-    /// Returns what it goes by.
+    /// Returns the configuration.
     pub(crate) const fn config(&self) -> &ChoiceConfig {
         &self.config
     }
 
-    /// Returns the route taken.
+    /// Returns the current route.
     #[must_use]
     pub const fn current(&self) -> Option<&Path> {
         self.current.as_ref()
     }
 
-    /// Looks at all routes; returns the change to make, if one is to be made.
+    /// Evaluates all routes. Returns the change to make, if any.
     ///
-    /// Call it each 200 ms, and at once when a route dies. A current route that is not among the
-    /// candidates is dead. Where nothing is routable the flow stays. Cost is linear in candidates.
+    /// Call it every 200 ms, and at once when a route dies. A current route that is not among the
+    /// candidates is dead. If no candidate is routable, the flow keeps its route. Cost is linear in
+    /// candidates.
     pub fn decide(
         &mut self,
         now: Instant,
@@ -224,7 +228,7 @@ impl Choice {
         let routable = || candidates.iter().filter(|route| route.cost.is_routable());
         let current = routable().find(|route| Some(route.path) == self.current.as_ref());
         let others = || routable().filter(|route| Some(route.path) != self.current.as_ref());
-        // A relay that failed lately is better than none, and worse than any that works.
+        // A relay that failed recently is used only if no other route works.
         let is_any_fit = others().any(|route| route.is_fit(now, penalties));
         let fit: Vec<&Candidate<'_>> = others()
             .filter(|route| !is_any_fit || route.is_fit(now, penalties))
@@ -272,14 +276,15 @@ impl Choice {
             return None;
         }
         let since = *self.worse_since.get_or_insert(now);
-        // Flows that came together may go at the same moment at the earliest, and do not go together.
+        // Flows that started together become eligible together, so each waits for its own further
+        // delay.
         let may_go = (since + self.config.confirm).max(self.changed_at + self.config.hold);
         (may_go + self.turn() <= now).then_some(Reason::Better)
     }
 
-    /// Judges the window that ended, if one did.
+    /// Evaluates the window if it has ended.
     ///
-    /// It goes by what was measured last: link state may not have said so yet.
+    /// Uses the newest measurements, since link state may lag behind.
     fn is_degraded(&mut self, now: Instant, current: &Candidate<'_>, best: &Candidate<'_>) -> bool {
         let is_late = current.is_later(best, self.config.escape);
         let more = current.loss.ppm().saturating_sub(best.loss.ppm());
@@ -291,17 +296,17 @@ impl Choice {
         self.degradation.is_due(now, &self.config, late.max(lossy))
     }
 
-    /// How long this flow lets others go first.
+    /// Returns this flow's further delay.
     fn turn(&self) -> Duration {
         let spread = u64::try_from(self.config.confirm_spread.as_nanos()).unwrap_or(u64::MAX);
-        // Another each time, so that none is always the first to go.
+        // Differs after each change, so that no flow is always first.
         let moment = self.changed_at.saturating_since(Instant::ZERO).as_nanos();
         let draw = splitmix::first(self.hash ^ u64::try_from(moment).unwrap_or(u64::MAX));
         let share = u128::from(draw).saturating_mul(spread.into());
         Duration::from_nanos(u64::try_from(share >> 64).unwrap_or(0))
     }
 
-    /// Returns the cheaper of two that the hash names among the routes as good as `best`.
+    /// Returns the cheaper of the two routes that the hash selects among those equal to `best`.
     fn pick<'c, 'p>(
         &self,
         fit: &[&'c Candidate<'p>],
@@ -324,7 +329,7 @@ impl Choice {
             .map_or(best, |(_, route)| route)
     }
 
-    /// The flow's own order of routes (rendezvous hashing).
+    /// Rank of a route for this flow (rendezvous hashing).
     fn rank(&self, path: &Path) -> u64 {
         let nodes = path.relays.iter().chain([&path.destination]);
         nodes.fold(splitmix::first(self.hash), |hash, node| {
@@ -336,7 +341,7 @@ impl Choice {
     }
 }
 
-/// What is left of `sum` after a time, by straight lines between the halvings: at most 6 % over the
+/// Halves `sum` every `half_life`, linearly interpolated between halvings: at most 6 % above the
 /// exponential.
 fn faded(sum: u32, elapsed: Duration, half_life: Duration) -> u32 {
     let (elapsed, half_life) = (elapsed.as_nanos(), half_life.as_nanos().max(1));

@@ -1,21 +1,23 @@
-//! Measuring one neighbour: when to probe it, what came back, how good the link is.
+//! Measurement of one neighbor: probe schedule, answers, and link quality.
 //!
-//! Probes are unreliable messages of the session with the neighbour, which authenticates them.
-//! Each carries an id that the neighbour cannot foresee, so an answer cannot be sent ahead.
+//! Probes are unreliable messages of the session with the neighbor, which authenticates them. Each
+//! has an unpredictable ID, so that it cannot be answered in advance.
 //!
-//! Times of one probe, from its sending: it is *overdue* after the 95th percentile of the last
-//! 30 s plus the largest of 2 × jitter, p95 / 8 and 30 ms, within 50 ms to 1 s (1 s before the
-//! first answer). Overdue counts as lost until its answer comes after all. Rules on top:
+//! A probe is *overdue* after the 95th percentile of the last 30 s plus the largest of 2 × jitter,
+//! p95 / 8 and 30 ms, clamped to 50 ms to 1 s (1 s before the first answer). An overdue probe
+//! counts as lost unless its answer still arrives. Based on this, a link is:
 //!
-//! - suspect: one probe is overdue and nothing was heard since it was sent; probes then go out
-//!   each 50 ms;
-//! - dead: 3 probes in a row are overdue and nothing was heard meanwhile. On a link in use, at
-//!   100 ms of RTT with 3 ms of jitter, that is at most 220 + 133 + 50 + 133 = 536 ms after the
-//!   failure;
-//! - back: 3 answers after death;
-//! - degraded: in 3 windows of 200 ms in a row the best answer was 25 ms over the median, or all
-//!   probes of the window were lost; or 3 of the newest 20 probes were lost (which a true 1 % of
-//!   loss shows in one window of 1,000, 5 % in one of 13, 15 % in 6 of 10).
+//! - suspect: if one probe is overdue and nothing has arrived since it was sent. Probes are then
+//!   sent every 50 ms.
+//! - dead: if 3 probes in a row are overdue and nothing arrived meanwhile. On a link in use with
+//!   100 ms of RTT and 3 ms of
+//!   jitter, that is at most 220 + 133 + 50 + 133 = 536 ms after the failure.
+//! - back: after 3 answers on a dead link.
+//! - degraded: if in 3 windows of 200 ms in a row the best answer was 25 ms over the median, or all
+//!   probes of the window
+//!   were lost; or if 3 of the newest 20 probes were lost (at a true loss of 1 % that is one window
+//!   in 1,000, at 5 % one
+//!   in 13, at 15 % 6 in 10).
 
 mod probe;
 mod prober;

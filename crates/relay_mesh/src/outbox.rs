@@ -1,4 +1,4 @@
-//! Datagrams that wait for the driver to take them.
+//! Queue of datagrams that the driver has not taken yet.
 
 mod batch;
 
@@ -13,20 +13,20 @@ use crate::link_terms::Packing;
 use crate::shard::ShardId;
 use batch::Batch;
 
-/// Whom a datagram is for, and the address of ours to send it from, where that matters.
+/// Destination of a datagram, and the local source address if it matters.
 pub(crate) type Way = (Leg, Option<IpAddr>);
 
-/// A queue of datagrams in two buffers, one that fills and one that is taken from, each emptied once all of it
-/// is taken; so in the steady state nothing is allocated for a packet, and what was taken makes room
-/// also where the queue is never empty, since several threads fill it.
+/// A queue of datagrams in two buffers: one is filled while the other is drained. Each is cleared
+/// once it is drained, so the steady state does not allocate per packet, and memory is reclaimed
+/// even if the queue is never empty because several threads fill it.
 ///
-/// Frames to one neighbour leave together, as far as they have come when their turn does. None waits for
-/// others to come.
+/// Frames to one neighbor that are queued at their turn are sent together. No frame is delayed to
+/// wait for others.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     filling: Batch,
     leaving: Batch,
-    /// Bytes that may wait, [`SPAN_LEN`](batch::SPAN_LEN) counted for each datagram.
+    /// Maximum queue size in bytes, plus [`SPAN_LEN`](batch::SPAN_LEN) per datagram.
     bytes_max: usize,
 }
 
@@ -39,13 +39,13 @@ impl Outbox {
         }
     }
 
-    /// Whether there is no room for a datagram more.
+    /// Returns whether the queue is full.
     pub(crate) fn is_full(&self) -> bool {
         self.filling.len().saturating_add(self.leaving.len()) >= self.bytes_max
     }
 
-    /// Appends what `write` appends, as one datagram; nothing where it returns an error. Whoever
-    /// calls has asked whether there [is room](Self::is_full).
+    /// Appends the bytes that `write` appends as one datagram; nothing if it returns an error. The
+    /// caller must check [`is_full`](Self::is_full) first.
     pub(crate) fn push<E>(
         &mut self,
         way: Way,
@@ -54,7 +54,7 @@ impl Outbox {
         self.filling.push(way, write)
     }
 
-    /// Appends what `write` appends, as one hop frame to a shard of the neighbour of `link`, as `push` does.
+    /// Like `push`, but appends one hop frame to a shard of the neighbor of `link`.
     pub(crate) fn push_frame<E>(
         &mut self,
         to: (LinkId, ShardId),
@@ -64,7 +64,7 @@ impl Outbox {
         self.filling.push_frame(to, by, write)
     }
 
-    /// Appends `datagram`; false where there is no room.
+    /// Appends `datagram`. Returns false if the queue is full.
     pub(crate) fn push_bytes(&mut self, way: Way, datagram: &[u8]) -> bool {
         if self.is_full() {
             return false;
@@ -77,7 +77,7 @@ impl Outbox {
         true
     }
 
-    /// Takes the next, as what a driver sends, with its bytes behind those of `buf`.
+    /// Takes the next datagrams for the driver, and appends their bytes to `buf`.
     pub(crate) fn poll_transmit(&mut self, buf: &mut Vec<u8>) -> Option<Transmit<Leg>> {
         let ((leg, source), segment_len) = self.pop(buf)?;
         Some(Transmit {
@@ -87,8 +87,8 @@ impl Outbox {
         })
     }
 
-    /// Appends what is next to `out`. Returns whom it is for, and the length of its datagrams where it
-    /// is several, of which the last may be shorter.
+    /// Appends the next datagrams to `out`. Returns the destination and, if there are several,
+    /// their length; the last may be shorter.
     pub(crate) fn pop(&mut self, out: &mut Vec<u8>) -> Option<(Way, Option<NonZeroU16>)> {
         if self.leaving.is_empty() {
             core::mem::swap(&mut self.filling, &mut self.leaving);
@@ -96,7 +96,7 @@ impl Outbox {
         self.leaving.pop(out)
     }
 
-    /// Returns the bytes of memory that the queue holds.
+    /// Returns the memory that the queue holds, in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.filling.memory().saturating_add(self.leaving.memory())
     }

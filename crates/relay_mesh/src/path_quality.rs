@@ -1,27 +1,31 @@
-//! Whether a path carries data as well as it carries probes.
+//! Data quality of a path: whether it carries data as well as probes.
 //!
-//! A relay knows which label is that of probes, so it can pass them and hold up or drop data. The sending end
-//! therefore counts what data it sent before each probe, and the receiving end reports with the echo what had
-//! arrived by then ([`DataReport`]); of sampled packets it reports the time.
+//! A relay knows the label of probes, so it can forward them but delay or drop data. Therefore the
+//! sending end counts the data that it sent before each probe, and the receiving end reports in the
+//! echo what had arrived by then ([`DataReport`]). For sampled packets it also reports the time.
 //!
-//! **The test.** Two one-sided CUSUM tests of Bernoulli trials (Page, Biometrika 1954): a packet is lost or not, and a
-//! sampled packet is late or not. Lost packets are counted by size class. Each test adds the log-likelihood ratio of
-//! "data is lost at `p0` + 20 % or more" to "data is lost at `p0`", and never falls below 0; at [`ALARM`] it decides.
-//! `p0` is at least 3 % more than the upper bound, by one standard deviation, of what probes lose
-//! ([`Row::for_loss`]). A sample is late if it took 25 ms more than the fastest fifth of the newest probes and than the
-//! last few; `p0` of it is what probes show in the same way. A relay that delays data and the probes of its length thus
-//! gains nothing: short probes are still fast.
+//! **The test.** Two one-sided CUSUM tests of Bernoulli trials (Page, Biometrika 1954): each packet
+//! is lost or not, and
+//! each sampled packet is late or not. Loss is counted per size class. Each test adds the
+//! log-likelihood ratio of "data is lost at `p0` + 20 % or more" to "data is lost at `p0`", with a
+//! minimum of 0, and decides at [`ALARM`]. `p0` is at least 3 % above the upper bound, by one
+//! standard deviation, of the probes' loss ([`Row::for_loss`]). A sample is late if it took 25 ms
+//! longer than the fastest fifth of the newest probes, and of the last few; its `p0` follows from
+//! the probes' own lateness. A relay thus gains nothing by delaying data together with probes of
+//! equal length, since short probes stay fast.
 //!
-//! **False alarms.** If data is lost at exactly `p0`, so at 3 % more than probes at least, the mean number of packets
-//! to a false alarm is at least e^8, 3,000 (Lorden, 1971). If data is lost as often as probes are, it is above e^14,
-//! a million, even while probes have shown less loss than there is. That needs packets lost independently of each other,
-//! so the packets between two probes count for [`WEIGHT_MAX`] at most, and for nothing if half of the probes between them
-//! were lost too.
+//! **False alarms.** If data is lost at exactly `p0`, which is at least 3 % more than probes, the
+//! mean number of packets
+//! to a false alarm is at least e^8, 3,000 (Lorden, 1971). If data is lost as often as probes, it
+//! is above e^14, a million, even if probes have shown less loss than there is. This assumes
+//! independent losses, so packets between two probes count for at most [`WEIGHT_MAX`], and for
+//! nothing if half of the probes between them were lost too.
 //!
-//! **Detection.** A path that drops all data is found after 5 to 10 packets, one that drops 30 % after 25 on the
-//! average, and one that delays all data after 12 reports with samples, or 37 if it delays six in ten probes as well. If
-//! it delays more of them, the path is slower by its probes too; the choice then goes by what its data takes
-//! ([`PathQuality::data_transit`]), since that is what players wait for.
+//! **Detection.** A path that drops all data is detected after 5 to 10 packets, one that drops 30 %
+//! after 25 on
+//! average, and one that delays all data after 12 reports with samples, or 37 if it also delays six
+//! in ten probes. If it delays more of them, the path is slower by its probes too. The choice then
+//! uses the data's one-way time ([`PathQuality::data_transit`]), which is what players experience.
 
 #![warn(clippy::arithmetic_side_effects)]
 
@@ -45,49 +49,50 @@ use crate::pieces::{PIECE_MAX, WHOLE_MAX};
 
 /// Judges one path by its data, at the sending end.
 ///
-/// Bounded: [`MARKS_MAX`] probes and as many sampled packets are remembered.
+/// Bounded: keeps [`MARKS_MAX`] probes and as many sampled packets.
 #[derive(Debug)]
 pub(crate) struct PathQuality {
     sampling: Sampling,
-    /// Packets sent by size class; they wrap.
+    /// Packets sent, by size class; they wrap.
     sent: [u32; SIZE_CLASSES],
-    /// Packets sent when the last probe left.
+    /// Packets sent before the last probe.
     sent_before: u32,
-    /// Of each of the newest probes: its number, when it left, and what was sent before it.
+    /// Newest probes: number, send time, and the packets sent before.
     marks: VecDeque<Mark>,
-    /// Sampled packets: id, and when it left.
+    /// Sampled packets: ID and send time.
     sampled: VecDeque<(u32, Instant)>,
-    /// One-way times of the newest probes by two clocks, in nanoseconds.
+    /// One-way times of the newest probes, in nanoseconds, plus the clock offset.
     transits: VecDeque<i64>,
-    /// One-way time of sampled packets by the same clocks, smoothed, and when the newest of them was reported.
+    /// Smoothed one-way time of sampled packets, with the same clock offset, and when the newest
+    /// was reported.
     data_transit: Option<(i64, Instant)>,
-    /// The newest report, except that `missing` is the most that was ever missing; `None` before the first.
+    /// The newest report, but `missing` is the maximum so far; `None` before the first.
     judged: Option<Report>,
     lost: [Cusum; SIZE_CLASSES],
     late: Cusum,
-    /// Whether long datagrams are to travel in pieces.
+    /// Whether to split long datagrams.
     needs_pieces: bool,
-    /// Whether they may travel whole again.
+    /// Tests whether long datagrams arrive whole again.
     trial: WholeTrial,
     figures: DataFigures,
     verdict: DataVerdict,
 }
 
-/// What the data of a path says of it.
+/// What the data of a path shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DataVerdict {
-    /// It does no worse than its probes, as far as is known.
+    /// It does no worse than probes, as far as known.
     Good,
     /// It probably does worse.
     Suspect,
-    /// Fewer packets arrive than probes do.
+    /// More packets are lost than probes.
     Lossy,
-    /// Packets arrive later than probes do.
+    /// Packets arrive later than probes.
     Late,
 }
 
 impl DataVerdict {
-    /// Returns whether the path is to be left.
+    /// Returns whether flows must leave the path.
     pub(crate) const fn is_failing(self) -> bool {
         matches!(self, Self::Lossy | Self::Late)
     }
@@ -105,12 +110,12 @@ struct Report {
     number: u32,
     probes: u32,
     sent: [u32; SIZE_CLASSES],
-    /// Sent and not arrived; below 0 if the far end counted before.
+    /// Sent and not arrived; negative if the far end counted earlier packets.
     missing: [i32; SIZE_CLASSES],
 }
 
 impl PathQuality {
-    /// Starts without data; `key` is drawn at random.
+    /// Starts without data; `key` must be random.
     pub(crate) const fn new(key: u32) -> Self {
         Self {
             sampling: Sampling { key, shift: 0 },
@@ -130,7 +135,7 @@ impl PathQuality {
         }
     }
 
-    /// Takes a data packet of `len` bytes of payload that was sent over the path.
+    /// Counts a data packet sent over the path, with `len` bytes of payload.
     pub(crate) fn on_data_sent(&mut self, now: Instant, (flow, number): (FlowId, u64), len: usize) {
         if let Some(sent) = self.sent.get_mut(size_class(len)) {
             *sent = sent.wrapping_add(1);
@@ -140,8 +145,8 @@ impl PathQuality {
         }
     }
 
-    /// Takes a probe that leaves now. Returns the sampling rule to send with it, and whether data was sent since the
-    /// last one.
+    /// Records a probe sent now. Returns the sampling rule to send with it, and whether data was
+    /// sent since the last probe.
     pub(crate) fn on_probe_sent(&mut self, now: Instant, number: u32) -> (Sampling, bool) {
         let total = self
             .sent
@@ -149,7 +154,7 @@ impl PathQuality {
             .fold(0_u32, |sum, sent| sum.wrapping_add(*sent));
         let since = total.wrapping_sub(self.sent_before);
         self.sent_before = total;
-        // So that about as many are sampled as a report has room for.
+        // Samples about as many packets as a report has room for.
         let wanted = (since / SAMPLES_WANTED).checked_ilog2().unwrap_or(0);
         let wanted = u8::try_from(wanted).unwrap_or(0);
         if wanted != self.sampling.shift {
@@ -168,7 +173,8 @@ impl PathQuality {
         (self.sampling, since > 0)
     }
 
-    /// Takes the echo of a probe; `probe_loss` is how many of the newest probes were lost, and of how many.
+    /// Handles the echo of a probe. `probe_loss` is how many of the newest probes were lost, and of
+    /// how many.
     pub(crate) fn on_echo(&mut self, now: Instant, echo: PathEcho, probe_loss: (u32, u32)) {
         let Some(place) = self
             .marks
@@ -177,7 +183,7 @@ impl PathQuality {
         else {
             return;
         };
-        // Reports come in the order of their probes; an older one says nothing more.
+        // Reports arrive in probe order; older ones add nothing.
         let marks: Vec<Mark> = self.marks.drain(..=place).collect();
         let Some(mark) = marks.last() else {
             return;
@@ -205,12 +211,13 @@ impl PathQuality {
         self.decide();
     }
 
-    /// Returns what the data says.
+    /// Returns the verdict on the path's data.
     pub(crate) const fn verdict(&self) -> DataVerdict {
         self.verdict
     }
 
-    /// Returns the longest datagram that is to travel whole, bytes: less where long ones are lost and shorter ones arrive.
+    /// Returns the maximum length of a datagram sent whole, in bytes. It is lower if long datagrams
+    /// are lost and shorter ones arrive.
     pub(crate) const fn whole_max(&self) -> usize {
         if self.needs_pieces {
             PIECE_MAX
@@ -219,30 +226,31 @@ impl PathQuality {
         }
     }
 
-    /// Takes that a datagram travelled in pieces which would travel whole elsewhere.
+    /// Records that a datagram was split which could be sent whole on another path.
     pub(crate) const fn on_split(&mut self) {
         self.trial.is_wanted = true;
     }
 
-    /// Returns the length of the [`TRIAL_PACKETS`] packets to send now, each to be taken by
-    /// [`on_data_sent`](Self::on_data_sent), to learn whether long datagrams may travel whole again.
+    /// Returns the length of the [`TRIAL_PACKETS`] packets to send now, if a trial is due. Count
+    /// each with [`on_data_sent`](Self::on_data_sent). The trial tests whether long datagrams
+    /// arrive whole again.
     pub(crate) fn poll_trial(&mut self, now: Instant) -> Option<usize> {
         (self.needs_pieces && self.trial.is_due(now)).then_some(WHOLE_MAX)
     }
 
-    /// Returns the one-way time of data by two clocks, as that of a probe's echo, in nanoseconds; `None` where no sampled
-    /// packet was reported for [`DATA_FRESH`].
+    /// Returns the one-way time of data in nanoseconds, with the same clock offset as a probe's
+    /// echo. `None` if no sampled packet was reported for [`DATA_FRESH`].
     pub(crate) fn data_transit(&self, now: Instant) -> Option<i64> {
         let (took, at) = self.data_transit?;
         (now.saturating_since(at) < DATA_FRESH).then_some(took)
     }
 
-    /// Returns what the data lost of late and how much later than probes it came, as the far end reports.
+    /// Returns the recent loss and lateness of data, as reported by the far end.
     pub(crate) const fn figures(&self) -> &DataFigures {
         &self.figures
     }
 
-    /// Has long datagrams travel in pieces.
+    /// Starts splitting long datagrams.
     pub(crate) const fn send_in_pieces(&mut self) {
         self.needs_pieces = true;
         self.trial.on_pieces();
@@ -250,7 +258,8 @@ impl PathQuality {
         *large = Cusum(0);
     }
 
-    /// Forgets the evidence so far: it came while this node was late itself, or has been acted on.
+    /// Discards the evidence: it was collected while this node was late itself, or has been acted
+    /// on.
     pub(crate) fn reset(&mut self) {
         self.lost = [Cusum(0); SIZE_CLASSES];
         self.late = Cusum(0);
@@ -276,7 +285,8 @@ impl PathQuality {
             self.lost.iter_mut().zip(classes).zip(known)
         {
             let all = sent.wrapping_sub(*sent_before);
-            // What a probe overtook is missing for a moment, so only more than ever before is lost.
+            // A packet that a probe overtook is missing only for a moment, so only an increase over
+            // the maximum is loss.
             let more = missing.wrapping_sub(*most);
             let lost = u32::try_from(more.max(0)).unwrap_or(0);
             *sent_before = *sent;
@@ -285,7 +295,7 @@ impl PathQuality {
             }
             self.figures.on_report(lost.min(all), all);
             if lost > all {
-                // The far end began to count anew.
+                // The far end restarted its counters.
                 *test = Cusum(0);
             } else {
                 test.add(row, (lost, all), probes.saturating_mul(WEIGHT_MAX));
@@ -315,7 +325,7 @@ impl PathQuality {
             let age = i64::from(age).wrapping_mul(1_000);
             let took = transit.wrapping_add(ahead).wrapping_sub(age);
             self.figures.on_sample(took.wrapping_sub(usual));
-            // What was measured before a pause says nothing of now.
+            // A measurement from before a pause is outdated.
             let before = self.data_transit(now).unwrap_or(took);
             let step = took.wrapping_sub(before) / DATA_INERTIA;
             self.data_transit = Some((before.wrapping_add(step), now));
@@ -327,18 +337,19 @@ impl PathQuality {
             late = u32::saturating_add(late, is_late.into());
             all = u32::saturating_add(all, (is_late || is_good).into());
         }
-        // They took as long as their neighbours, so those of one probe are one piece of evidence.
+        // Samples between two probes have similar times, so they count as one observation.
         if let Some(limits) = limits {
             self.late.add(limits.row, (late, all), 1);
         }
     }
 
-    /// Which packets are late; `None` before there are probes enough.
+    /// Returns the lateness limits, or `None` if there are too few probes.
     fn late_limits(&self) -> Option<LateLimits> {
         if self.transits.len() < TRANSITS_MIN {
             return None;
         }
-        // A path that began to jitter has no fast fifth any more; one that became slower, not two fast ones of five.
+        // If the path began to jitter, its fast fifth is slower; if it became slower, the fast
+        // fifth of the newest is too.
         let fast = self.transit_of(TRANSITS_MAX, 5)?;
         let fast = fast.max(self.transit_of(TRANSITS_LATELY, 5)?);
         let good = fast.saturating_add(LATE_BY);
@@ -362,7 +373,8 @@ impl PathQuality {
         })
     }
 
-    /// The one-way time of one of the `newest` probes, than which one in `of` of them was faster.
+    /// Returns the one-way time at the fraction 1/`of` of the `newest` probes, sorted from the
+    /// fastest.
     fn transit_of(&self, newest: usize, of: usize) -> Option<i64> {
         let mut sorted: Vec<i64> = self.transits.iter().rev().take(newest).copied().collect();
         sorted.sort_unstable();
@@ -376,7 +388,7 @@ impl PathQuality {
         }
         let [small, medium, large] = self.lost;
         if large.is_alarm() && !self.needs_pieces {
-            // Shorter datagrams may do well. If not, their own count says so soon.
+            // Shorter datagrams may still arrive. If not, their own counters show it soon.
             self.send_in_pieces();
         }
         let lossy = small.max(medium);
@@ -392,14 +404,14 @@ impl PathQuality {
     }
 }
 
-/// Which packets are late, by the probes of late.
+/// Lateness limits, derived from recent probes.
 struct LateLimits {
-    /// A packet that took no longer than this is not, ns.
+    /// A packet that took at most this long is not late, ns.
     good: i64,
-    /// One that took longer than this is, ns; those between say nothing, since the path as a whole may have become
-    /// slower.
+    /// A packet that took longer than this is late, ns. Between the limits it counts as neither,
+    /// since the whole path may have become slower.
     late: i64,
-    /// By how many probes were late.
+    /// Derived from how many probes were late.
     row: Row,
 }
 
@@ -410,12 +422,12 @@ pub(crate) struct DataArrivals {
     arrived: [u32; SIZE_CLASSES],
     samples: [(u32, Instant); SAMPLES_MAX],
     sampled: u8,
-    /// When something last came.
+    /// Last time a packet or probe arrived.
     used: Instant,
 }
 
 impl DataArrivals {
-    /// Takes a data packet of `len` bytes of payload that opened.
+    /// Counts an authenticated data packet with `len` bytes of payload.
     pub(crate) fn on_data(&mut self, now: Instant, (flow, number): (FlowId, u64), len: usize) {
         self.used = now;
         if let Some(arrived) = self.arrived.get_mut(size_class(len)) {
@@ -429,12 +441,12 @@ impl DataArrivals {
         }
     }
 
-    /// Returns when something last came.
+    /// Returns the last time a packet or probe arrived.
     pub(crate) const fn used(&self) -> Instant {
         self.used
     }
 
-    /// Takes the rule of a probe, and returns what to report with its echo.
+    /// Applies the sampling rule of a probe. Returns the report for its echo.
     pub(crate) fn on_probe(&mut self, now: Instant, sampling: Sampling) -> DataReport {
         (self.sampling, self.used) = (sampling, now);
         let mut report = DataReport {
@@ -459,7 +471,7 @@ impl DataArrivals {
 struct Cusum(u32);
 
 impl Cusum {
-    /// Takes `bad` of `all` packets, which count for `weight_max` at most.
+    /// Adds `bad` of `all` packets, which count for at most `weight_max`.
     fn add(&mut self, row: Row, (bad, all): (u32, u32), weight_max: u32) {
         let Some((gain, cost)) = row.evidence() else {
             return;
@@ -486,27 +498,28 @@ impl Cusum {
     }
 }
 
-/// Which `p0` of [`ROWS`] a test goes by.
+/// Index of the `p0` in [`ROWS`] that a test uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Row(usize);
 
 impl Row {
-    /// Of samples: that 30 % are late is chance, 60 % are not. While a path as a whole begins to jitter, probes show
-    /// less than there is.
+    /// Minimum for samples: 30 % late may be chance, 60 % is not. When a whole path begins to
+    /// jitter, probes at first show too little of it.
     const LATE_MIN: Self = Self(4);
 
-    /// The row of `lost` probes of the newest `all`: 3 % above the upper bound of their loss.
+    /// The row for `lost` of the newest `all` probes: 3 % above the upper bound of their loss.
     fn for_loss(lost_of: (u32, u32)) -> Self {
         Self::for_thousandths(Self::bound(lost_of).saturating_add(MARGIN))
     }
 
-    /// The row of samples by how many probes were late, of how many: 3 % above the upper bound of that.
+    /// The row for samples, from how many probes were late, and of how many: 3 % above the upper
+    /// bound of that share.
     fn for_late(probes: (u32, u32)) -> Self {
         let share = Self::bound(probes).saturating_add(MARGIN);
         Self::find(&ROWS, share).max(Self::LATE_MIN)
     }
 
-    /// The row of samples by a few probes, as they were.
+    /// The row for samples from a few probes, without a bound.
     fn for_late_share((late, all): (u32, u32)) -> Self {
         let share = u64::from(late)
             .saturating_mul(1_000)
@@ -514,7 +527,7 @@ impl Row {
         Self::find(&ROWS, share.unwrap_or(0))
     }
 
-    /// The upper bound of a share, by one standard deviation, in thousandths.
+    /// The upper bound of a share by one standard deviation, in thousandths.
     fn bound((some, all): (u32, u32)) -> u64 {
         let bound = u64::from(some)
             .saturating_add(1)
@@ -523,7 +536,7 @@ impl Row {
         share.unwrap_or(1_000)
     }
 
-    /// The row of the loss of a few probes, as it is.
+    /// The row for the loss of a few probes, without a bound.
     fn for_share(lost: u32, all: u32) -> Self {
         let share = u64::from(lost)
             .saturating_mul(1_000)
@@ -531,7 +544,7 @@ impl Row {
         Self::for_thousandths(share.unwrap_or(0))
     }
 
-    /// The row of a share of lost probes; none from 45 % on.
+    /// The row for a share of lost probes; none above 45 %.
     fn for_thousandths(share: u64) -> Self {
         let (rows, _) = ROWS.split_at(LOSS_ROWS);
         Self::find(rows, share)
@@ -542,8 +555,8 @@ impl Row {
         Self(rows.iter().position(fits).unwrap_or(ROWS.len()))
     }
 
-    /// What a packet that is lost or late, and one that is not, say; `None` if so many probes are lost or late that the
-    /// path is left for that.
+    /// Returns the evidence of a bad packet and of a good one. `None` if so many probes are lost or
+    /// late that the path is left for that reason.
     fn evidence(self) -> Option<(u32, u32)> {
         ROWS.get(self.0).map(|[_, gain, cost]| (*gain, *cost))
     }
@@ -560,7 +573,8 @@ fn push_bounded<T>(list: &mut VecDeque<T>, item: T, max: usize) {
     list.push_back(item);
 }
 
-/// `p0` in thousandths, then ln(p1 / p0) and ln((1 - p0) / (1 - p1)) in thousandths; `p1` is 18 % to 30 % more.
+/// `p0` in thousandths, then ln(p1 / p0) and ln((1 - p0) / (1 - p1)) in thousandths. `p1` is 18 to
+/// 30 percentage points above `p0`.
 const ROWS: [[u32; 3]; 8] = [
     [50, 1_609, 236],
     [100, 1_253, 325],
@@ -571,32 +585,34 @@ const ROWS: [[u32; 3]; 8] = [
     [600, 348, 981],
     [750, 215, 1_273],
 ];
-/// Rows by which loss is judged.
+/// Number of rows used for loss.
 const LOSS_ROWS: usize = 6;
-/// What data may lose more than probes, in thousandths.
+/// Loss of data allowed beyond that of probes, in thousandths.
 const MARGIN: u64 = 30;
 /// Evidence at which a test decides: ln of the packets between false alarms at `p0`.
 const ALARM: u32 = 8_000;
-/// The largest sum, so that a path that has mended is trusted again after as many packets.
+/// Maximum sum. It bounds the number of packets until a recovered path is good again.
 const CUSUM_MAX: u32 = 2 * ALARM;
-/// Packets that those between two probes count for at most.
+/// Maximum weight of the packets between two probes.
 const WEIGHT_MAX: u32 = 2;
-/// Probes and sampled packets remembered: those of 5 s.
+/// Probes and sampled packets kept: 5 s.
 const MARKS_MAX: usize = 128;
-/// Probes whose one-way times are remembered: those of 2 s.
+/// One-way times of probes kept: 2 s.
 const TRANSITS_MAX: usize = 50;
-/// The least of them to judge by.
+/// Minimum number of one-way times to judge by.
 const TRANSITS_MIN: usize = 10;
-/// Of them, those that show that the path as a whole became slower, 200 ms, or began to jitter, 600 ms.
+/// Newest one-way times that show that the whole path became slower (200 ms), or began to jitter
+/// (600 ms).
 const TRANSITS_NEWEST: usize = 5;
 const TRANSITS_LATELY: usize = 15;
 /// How much later than probes a packet may be, ns.
 const LATE_BY: i64 = 25_000_000;
-/// Sampled packets over which the time that data takes is averaged: as many as probes that tell what is newest.
+/// Smoothing factor of the data's one-way time, in samples; the same as for probes' short-term
+/// mean.
 const DATA_INERTIA: i64 = 8;
-/// How old a report of a sampled packet may be for the time of data to count.
+/// Maximum age of a sampled packet's report for its time to count.
 const DATA_FRESH: Duration = Duration::from_secs(1);
-/// Packets between two probes for each that is sampled.
+/// Packets between two probes per sampled packet.
 const SAMPLES_WANTED: u32 = 3;
 
 #[cfg(test)]

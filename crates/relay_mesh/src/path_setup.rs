@@ -1,10 +1,11 @@
-//! One path for up to 64 flows, set up in two rounds of requests.
+//! Setup of one path for up to 64 flows, in two rounds of requests.
 //!
-//! First every node behind the first relay reserves labels, all at once; then each relay binds its labels to
-//! those of the node behind it, the far end's neighbour first, and the first relay reserves and binds by one
-//! request. With sessions up that takes two round trips to the farthest node, one where no relay is on the
-//! path; and one request to the far end and to the first relay, two to each between them. A set-up sends
-//! nothing twice: sessions are reliable, and one that hears nothing for [`PATIENCE`] has failed.
+//! In the first round, every node behind the first relay reserves labels, all in parallel. In the
+//! second, each relay binds its labels to those of the next node, and the first relay reserves and
+//! binds with one request. If all sessions are up, this takes two round trips to the farthest node,
+//! or one if the path has no relay. The far end and the first relay get one request each, the nodes
+//! between them two. Nothing is retransmitted, since sessions are reliable. A setup without a
+//! result after [`PATIENCE`] has failed.
 
 use core::time::Duration;
 
@@ -24,29 +25,29 @@ pub(crate) struct PathSetup {
     /// Relays in order, then the far end.
     hops: Vec<Hop>,
     flows: Vec<FlowId>,
-    /// Of those asked for, what the far end refused.
+    /// Flows that the far end refused.
     refused: Vec<FlowId>,
-    /// What others had given for these.
+    /// Labels that other nodes granted for these flows.
     idle: Vec<Held>,
-    /// When it has failed.
+    /// When the setup times out.
     deadline: Instant,
 }
 
 #[derive(Debug)]
 struct Hop {
     node: NodeId,
-    /// The request that is not answered.
+    /// The pending request.
     waits_for: Option<RequestId>,
-    /// Over which the last answer came.
+    /// The session over which the last answer arrived.
     session: Option<SessionId>,
-    /// What it reserved.
+    /// The labels that it reserved.
     granted: Vec<Granted>,
-    /// Whether frames pass it: bound, or the far end.
+    /// Whether it forwards frames: its labels are bound, or it is the far end.
     is_bound: bool,
 }
 
-/// A label that a node gave out, to be given back over the same session or not at all: after a new
-/// start the node may have given the name to something else.
+/// A granted label. It may be released only over the same session: after a restart, the node may
+/// have granted the same label again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) session: SessionId,
@@ -61,25 +62,25 @@ pub(crate) struct Ask {
     pub(crate) request: RouteRequest,
 }
 
-/// How a set-up stands after a reply.
+/// State of a setup after a reply.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// These are to be sent, if any; more replies must come.
+    /// Send these requests, if any; more replies are pending.
     Pending(Vec<Ask>),
-    /// Done.
+    /// The path is set up.
     Ready {
         /// Each flow and its label at the first hop.
         labels: Vec<(FlowId, NextLabel)>,
-        /// Flows that the far end does not know, or has given too many labels.
+        /// Flows that the far end does not know, or that have too many labels there.
         refused: Vec<FlowId>,
     },
-    /// It cannot be.
+    /// The setup failed.
     Failed(Refused),
 }
 
 impl PathSetup {
-    /// Starts the set-up of `path`, from `own` through `relays` to `far_end`; returns what to send.
-    /// `flows` are 1 to 64.
+    /// Starts the setup of `path` from `own` through `relays` to `far_end`. Returns the requests to
+    /// send. `flows` has 1 to 64 entries.
     pub(crate) fn start(
         now: Instant,
         own: NodeId,
@@ -99,7 +100,7 @@ impl PathSetup {
                     path,
                 })
             } else {
-                // The first relay is asked once all is known that it needs.
+                // The first relay's request needs the labels of the next node.
                 let is_first = hops.is_empty();
                 (!is_first).then_some(RouteRequest::ReserveTransit { previous, count })
             };
@@ -125,14 +126,14 @@ impl PathSetup {
         (setup, asks)
     }
 
-    /// Returns whether the request is one of this set-up's.
+    /// Returns whether a request belongs to this setup.
     pub(crate) fn waits_for(&self, node: NodeId, id: RequestId) -> bool {
         self.hops
             .iter()
             .any(|hop| hop.node == node && hop.waits_for == Some(id))
     }
 
-    /// Takes down over which session the answer to a request comes.
+    /// Records the session over which the answer to a request arrives.
     pub(crate) fn note_session(&mut self, id: RequestId, session: Option<SessionId>) {
         let asked = self.hops.iter_mut().find(|hop| hop.waits_for == Some(id));
         if let Some(hop) = asked {
@@ -140,7 +141,7 @@ impl PathSetup {
         }
     }
 
-    /// Takes the reply to a request of this set-up.
+    /// Handles the reply to a request of this setup.
     pub(crate) fn on_reply(
         &mut self,
         id: RequestId,
@@ -152,7 +153,7 @@ impl PathSetup {
         let Some((place, hop)) = hops.find(|(_, hop)| hop.waits_for == Some(id)) else {
             return Progress::Pending(Vec::new());
         };
-        // What a relay says of flows, of which it knows nothing, is said of the path.
+        // A relay does not know flows, so its refusal is about the path.
         let is_far_end = hops.next().is_none();
         hop.waits_for = None;
         match reply {
@@ -193,7 +194,7 @@ impl PathSetup {
         Progress::Pending(self.bind(ids))
     }
 
-    /// Takes out the flows for which the far end gave no label.
+    /// Removes the flows that got no label from the far end.
     fn drop_refused(&mut self) {
         let far_end = self.hops.last().map_or(&[][..], |hop| &hop.granted);
         let refused: Vec<bool> = far_end.iter().map(Granted::is_none).collect();
@@ -209,7 +210,7 @@ impl PathSetup {
         self.refused.extend(out);
     }
 
-    /// Takes the labels of a flow out, in the order of the nodes.
+    /// Removes and returns the labels of a flow, in the order of the nodes.
     pub(crate) fn take_held(&mut self, flow: FlowId) -> Vec<Held> {
         let Some(place) = self.flows.iter().position(|known| *known == flow) else {
             return Vec::new();
@@ -224,7 +225,7 @@ impl PathSetup {
         taken
     }
 
-    /// Returns all labels that were given for it, but those taken out.
+    /// Returns all remaining labels that were granted.
     pub(crate) fn into_held(self) -> Vec<Held> {
         let mut all = self.idle;
         for hop in self.hops {
@@ -233,7 +234,7 @@ impl PathSetup {
         all
     }
 
-    /// Returns whether `node` is one of the path's.
+    /// Returns whether `node` is on the path.
     pub(crate) fn passes(&self, node: NodeId) -> bool {
         self.hops.iter().any(|hop| hop.node == node)
     }
@@ -243,12 +244,12 @@ impl PathSetup {
         &self.flows
     }
 
-    /// Returns when it has failed.
+    /// Returns when the setup times out.
     pub(crate) const fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// The second round, the far end's neighbour first.
+    /// The second round, starting with the far end's neighbor.
     fn bind(&mut self, ids: &mut impl FnMut() -> RequestId) -> Vec<Ask> {
         let mut asks = Vec::new();
         let mut next: Option<(NodeId, Vec<Granted>)> = None;
@@ -295,7 +296,7 @@ impl PathSetup {
     }
 }
 
-/// Labels given out over `session`.
+/// Returns the labels granted over `session`.
 pub(crate) fn held(
     session: Option<SessionId>,
     granted: impl IntoIterator<Item = Granted>,
@@ -309,8 +310,8 @@ pub(crate) fn held(
     })
 }
 
-/// How long a set-up waits in all: three times what the slowest path that is worth taking needs
-/// for two round trips (500 ms each), and a loss.
+/// Timeout of a setup: three times two round trips on the slowest usable path (500 ms each), plus
+/// one loss.
 const PATIENCE: Duration = Duration::from_secs(4);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Whether a path carries: its probes, their answers, and what silence means.
+//! Liveness of a path: its probes, their answers, and the timeouts.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -8,46 +8,47 @@ use wire::Instant;
 use crate::path_probe::PathEcho;
 use crate::splitmix;
 
-/// Probes one path end to end and judges it.
+/// Probes one path end to end and determines its state.
 ///
-/// Bounded: [`PROBES_MAX`] probes are remembered.
+/// Bounded: keeps [`PROBES_MAX`] probes.
 #[derive(Debug)]
 pub(crate) struct PathWatch {
-    /// Newest probes, oldest first, without gaps in their numbers.
+    /// Newest probes, oldest first, with consecutive numbers.
     probes: VecDeque<Sent>,
     next_number: u32,
-    /// Of the newest probe that is no longer among them and was answered: its number, and how many
-    /// had arrived with it.
+    /// The newest answered probe that was already removed: its number, and the arrival count in its
+    /// answer.
     base: Option<(u32, u32)>,
     next_at: Instant,
     pace: PathPace,
-    /// Smoothed round trip and its variation, as RFC 6298, section 2; `None` before the first.
+    /// Smoothed round trip and its variation, as in RFC 6298, section 2; `None` before the first
+    /// answer.
     estimate: Option<(Duration, Duration)>,
-    /// One-way time by two clocks that differ by a constant, in nanoseconds: the mean of lately,
-    /// and of long, so that neither the clocks nor steady jitter show in their difference.
+    /// One-way time in nanoseconds, plus a constant offset between the two clocks: a short-term and
+    /// a long-term mean. Their difference cancels the offset and steady jitter.
     transit: Option<(i64, i64)>,
-    /// Since when the mean of lately is [`GROWN_BY`] over that of long.
+    /// Since when the short-term mean exceeds the long-term mean by [`GROWN_BY`].
     grown_since: Option<Instant>,
-    /// When the newest probe that was answered had left.
+    /// Send time of the newest answered probe.
     answered: Option<Instant>,
-    /// Probes answered so far.
+    /// Number of answered probes.
     answers: u32,
-    /// Of the last of them, how many in a row came first by the session.
+    /// Number of consecutive newest answers that arrived first over the session.
     asides: u32,
-    /// The oldest probe since the last answer that is not answered.
+    /// Send time of the oldest unanswered probe since the last answer.
     silent_since: Option<Instant>,
-    /// Since when this node runs without a stall: what waited for it before is nobody's fault.
+    /// Since when this node has run without a stall. Silence before that does not count.
     awake_since: Instant,
     /// Stalls since the last answer.
     pardons: u8,
-    /// What the times between probes are drawn from; 0 for equal times.
+    /// State of the random probe intervals; 0 for equal intervals.
     jitter: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     at: Instant,
-    /// How many had arrived with it, by its answer.
+    /// The arrival count in its answer.
     arrived: Option<u32>,
 }
 
@@ -56,27 +57,27 @@ struct Sent {
 pub(crate) enum PathPace {
     /// It carries packets.
     Busy,
-    /// It stands by, or carries nothing at the moment.
+    /// It is a standby path, or carries nothing at the moment.
     Idle,
 }
 
-/// By what way an answer came first.
+/// How an answer arrived first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EchoWay {
     /// Over the far end's own path.
     Path,
-    /// By the session with the far end.
+    /// Over the session with the far end.
     Session,
 }
 
-/// What the answers say.
+/// State of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PathState {
-    /// Answers come.
+    /// Answers arrive.
     Good,
-    /// Some are overdue: a reason to send on another path too.
+    /// Some answers are overdue: send on another path too.
     Suspect,
-    /// None came for long: a reason to leave.
+    /// No answer for long: leave the path.
     Dead,
 }
 
@@ -101,13 +102,13 @@ impl PathWatch {
         }
     }
 
-    /// Draws the times between probes from `seed`, so that no relay knows when one comes.
+    /// Randomizes the probe intervals with `seed`, so that no relay can predict a probe.
     pub(crate) const fn with_jitter(mut self, seed: u64) -> Self {
         self.jitter = seed;
         self
     }
 
-    /// Draws a time between three and five quarters of `mean`.
+    /// Draws an interval between 3/4 and 5/4 of `mean`.
     fn draw_interval(&mut self, mean: Duration) -> Duration {
         if self.jitter == 0 {
             return mean;
@@ -119,11 +120,11 @@ impl PathWatch {
         least.saturating_add(Duration::from_nanos(u64::try_from(share).unwrap_or(0)))
     }
 
-    /// This node did not run for a while up to now: no answer is overdue for that, and one that
-    /// waited for it tells no time.
+    /// Restarts the silence timer after a stall of this node. Answers to earlier probes are not
+    /// used for estimates, since they waited for this node.
     ///
-    /// Where nothing comes at all, so many stalls in a row are pardoned: on a host that is late all the
-    /// time a dead path is to be found out, too.
+    /// At most [`PARDONS_MAX`] stalls in a row count if no answer arrives, so that a host which
+    /// always stalls still detects a dead path.
     pub(crate) const fn on_stall(&mut self, now: Instant) {
         if self.pardons < PARDONS_MAX {
             self.pardons = self.pardons.saturating_add(1);
@@ -131,7 +132,7 @@ impl PathWatch {
         }
     }
 
-    /// Sets how often it is probed.
+    /// Sets how often the path is probed.
     pub(crate) fn set_pace(&mut self, now: Instant, pace: PathPace) {
         if self.pace == pace {
             return;
@@ -168,14 +169,14 @@ impl PathWatch {
         Some(number)
     }
 
-    /// Takes the answer to a probe; a second one changes nothing.
+    /// Handles the answer to a probe. Duplicates are ignored.
     ///
-    /// What its transit means is unknown, but when it grows, this path has become slower, and not
-    /// the way back.
+    /// The absolute transit time is meaningless, because the clocks differ. But if it grows, this
+    /// path became slower, and not the return path.
     ///
-    /// How long an answer may take on a path that carries packets is not learned from a few that the
-    /// session brought first: where those over the far end's path stay away, a relay has died that both
-    /// paths may pass, and then is no time to be patient.
+    /// On a busy path, the round trip is not learned from a few answers that the session delivered
+    /// first. If answers over the far end's path are missing, a relay may have died that both paths
+    /// use, and the timeout must not grow then.
     pub(crate) fn on_echo(&mut self, now: Instant, echo: PathEcho, way: EchoWay) {
         let back = self.next_number.wrapping_sub(echo.number);
         let place = usize::try_from(back)
@@ -208,7 +209,7 @@ impl PathWatch {
         }
     }
 
-    /// Judges the path.
+    /// Returns the state of the path.
     pub(crate) fn state(&self, now: Instant) -> PathState {
         if self.dead_at().is_some_and(|at| at <= now) {
             PathState::Dead
@@ -219,26 +220,26 @@ impl PathWatch {
         }
     }
 
-    /// Returns whether an answer is overdue and none came to a later probe: reason enough to send
-    /// copies over another path, though not to think less of this one.
+    /// Returns whether an answer is overdue and no later probe was answered. This is a reason to
+    /// send copies over another path, but does not count against this one.
     ///
-    /// Where a probe is merely lost, the answer to the next ends that some 20 ms later.
+    /// If just one probe was lost, the answer to the next one clears this about 20 ms later.
     pub(crate) fn is_overdue(&self, now: Instant) -> bool {
         self.silent_since()
             .is_some_and(|since| since + self.patience() <= now)
     }
 
-    /// Returns whether enough answers came for packets to go this way.
+    /// Returns whether enough answers arrived to send packets on this path.
     pub(crate) const fn is_proved(&self) -> bool {
         self.answers >= ANSWERS_READY
     }
 
-    /// Returns since when answers stay away, where they do.
+    /// Returns since when answers have been missing, if they are.
     pub(crate) fn silent_since(&self) -> Option<Instant> {
         self.silent_since.map(|since| since.max(self.awake_since))
     }
 
-    /// Returns whether a probe was answered that left at `since` or later.
+    /// Returns whether a probe sent at `since` or later was answered.
     pub(crate) fn carried_after(&self, since: Instant) -> bool {
         self.answered.is_some_and(|answered| answered >= since)
     }
@@ -248,15 +249,16 @@ impl PathWatch {
         self.estimate.map(|(smoothed, _)| smoothed)
     }
 
-    /// Returns how much longer probes take this way than they used to.
+    /// Returns by how much the short-term one-way time exceeds the long-term one.
     pub(crate) fn excess(&self) -> Duration {
         self.transit.map_or(Duration::ZERO, |(smoothed, usual)| {
             from_nanos(smoothed.wrapping_sub(usual))
         })
     }
 
-    /// Returns how much longer than probes, and than they used to, data takes, whose one-way time by the same clocks is
-    /// `data`; nothing where it takes less than [`DATA_LATE_BY`] longer than they used to.
+    /// Returns by how much the one-way time `data`, measured with the same clocks, exceeds that of
+    /// probes, both short-term and long-term. Zero if it exceeds the long-term time by less than
+    /// [`DATA_LATE_BY`].
     pub(crate) fn data_excess(&self, data: i64) -> Duration {
         self.transit.map_or(Duration::ZERO, |(smoothed, usual)| {
             let later = |than: i64| data.wrapping_sub(than);
@@ -272,11 +274,11 @@ impl PathWatch {
         self.grown_since.is_some()
     }
 
-    /// Returns how many probes did not arrive of those decided among the newest [`PROBES_MAX`],
-    /// and since the last before them that was answered; and how many were decided.
+    /// Returns how many probes were lost, and how many were decided. Counts the newest
+    /// [`PROBES_MAX`], and those back to the last answered one before them.
     ///
-    /// Answers that are lost do not matter: a later one tells how many probes had arrived. Those
-    /// sent since the last one are lost once their answers are overdue.
+    /// Lost answers do not matter, because each answer contains the arrival count. Probes sent
+    /// since the last answer are lost once their answers are overdue.
     pub(crate) fn lost(&self, now: Instant) -> (u32, u32) {
         let oldest = self.oldest_number();
         let numbers = (0_u32..).map(|place| oldest.wrapping_add(place));
@@ -287,7 +289,7 @@ impl PathWatch {
         if let Some((first, before)) = base {
             for (number, so_far) in answered {
                 sent = number.wrapping_sub(first);
-                // One that overtook others tells of fewer.
+                // An answer that overtook others has a lower count.
                 arrived = arrived.max(so_far.wrapping_sub(before).cast_signed());
             }
         }
@@ -305,13 +307,13 @@ impl PathWatch {
         (lost, sent)
     }
 
-    /// The number of the oldest probe remembered.
+    /// The number of the oldest probe kept.
     fn oldest_number(&self) -> u32 {
         let held = u32::try_from(self.probes.len()).unwrap_or(u32::MAX);
         self.next_number.wrapping_sub(held)
     }
 
-    /// Returns when to send a probe or to judge again.
+    /// Returns when to send a probe or to check the state again.
     pub(crate) fn poll_timeout(&self, now: Instant) -> Instant {
         [self.suspect_at(), self.dead_at()]
             .into_iter()
@@ -320,7 +322,7 @@ impl PathWatch {
             .fold(self.next_at, Instant::min)
     }
 
-    /// From here on, the answers to the oldest open probe and to the one after it are overdue.
+    /// When the answers to the oldest unanswered probe and to the next one are overdue.
     fn suspect_at(&self) -> Option<Instant> {
         self.silent_since()
             .map(|since| since + self.patience() + BUSY)
@@ -331,7 +333,7 @@ impl PathWatch {
             .map(|since| since + self.patience().saturating_mul(2) + DEAD_AFTER)
     }
 
-    /// How long an answer may take: RFC 6298, section 2, with a floor on the variation.
+    /// The answer timeout: RFC 6298, section 2, with a minimum for the variation.
     fn patience(&self) -> Duration {
         match self.estimate {
             Some((smoothed, variation)) => {
@@ -341,8 +343,8 @@ impl PathWatch {
         }
     }
 
-    /// Takes a one-way time. What is usual stays for [`USUAL_HELD`] where the path became slower, so that it is left
-    /// for that before it is forgotten.
+    /// Updates the one-way times. If the path became slower, the long-term mean is frozen for
+    /// [`USUAL_HELD`], so that flows can leave the path before the increase becomes the norm.
     fn learn_transit(&mut self, now: Instant, transit: i64) {
         let Some((smoothed, usual)) = &mut self.transit else {
             self.transit = Some((transit, transit));
@@ -390,35 +392,35 @@ fn from_nanos(nanos: i64) -> Duration {
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
 }
 
-/// Stalls pardoned in a row.
+/// Maximum number of consecutive stalls that restart the silence timer.
 pub(crate) const PARDONS_MAX: u8 = 8;
-/// Probes remembered: of a busy path, those of 4 s.
+/// Probes kept: 4 s of a busy path.
 pub(crate) const PROBES_MAX: usize = 100;
-/// Mean interval on a path that carries packets. One is from three to five quarters of it, and so below; the answer to
-/// the next probe still comes before that to a lost one is overdue by another [`BUSY`], as patience has 20 ms to spare.
+/// Mean interval on a path that carries packets. A single interval is 3/4 to 5/4 of it, also below.
+/// The answer to the next probe still arrives before a lost probe is overdue by another [`BUSY`],
+/// since the timeout has 20 ms of slack.
 const BUSY: Duration = Duration::from_millis(40);
-/// Interval on a path that stands by.
+/// Interval on a standby path.
 const IDLE: Duration = Duration::from_millis(250);
-/// Answers before packets go a new way.
+/// Answers required before packets are sent on a new path.
 const ANSWERS_READY: u32 = 3;
-/// Answers in a row that the session brings, from which on it is their usual way.
+/// Consecutive answers over the session after which the round trip is learned from them.
 const ASIDES_LEARNED: u32 = 8;
-/// Variation that a path is allowed without having shown it.
+/// Minimum variation assumed for a path.
 const VARIATION_MIN: Duration = Duration::from_millis(20);
-/// Samples over which the usual time is averaged: 10 s of a busy path. Link state has heard of a
-/// change by then.
+/// Samples of the long-term mean: 10 s of a busy path. Link state reflects a change by then.
 const USUAL_INERTIA: i64 = 256;
-/// How much more than usual packets take on a path that became slower, ns: half of what a route is left for at once.
+/// Increase of the one-way time that counts as slower, ns: half of what makes a flow leave at once.
 const GROWN_BY: i64 = 10_000_000;
-/// How much longer than probes data may take without a doubt of the path, ns: it is longer, and on slow lines it takes
-/// longer by itself. As much as a sample of data may be late.
+/// How much longer than probes data may take without counting against the path, ns: packets are
+/// longer, and take longer on slow links. The same limit as for late data samples.
 const DATA_LATE_BY: i64 = 25_000_000;
-/// How long what was usual stays so then: a route that is 20 ms worse than the best is left after 4 s, unless it was
-/// left for nothing before.
+/// How long the long-term mean is then frozen. A route that is 20 ms worse than the best is left
+/// after 4 s, unless there were false alarms before.
 const USUAL_HELD: Duration = Duration::from_secs(5);
-/// How long the first answers may take.
+/// Answer timeout before the first answer.
 const PATIENCE_FIRST: Duration = Duration::from_millis(500);
-/// Silence over two patiences after which a path is dead.
+/// Silence beyond twice the answer timeout after which a path is dead.
 const DEAD_AFTER: Duration = Duration::from_millis(200);
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-//! What a sending end asks of the nodes of a route, and what they answer.
+//! Label requests of a sending end to the nodes of a route, and their replies.
 //!
-//! Two rounds: every node behind the first relay reserves labels, then each relay binds them to those of the
-//! next hop; the first one reserves and binds at once, in the second round. The session proves who asks. All
-//! numbers are big-endian; each message is a type byte of [`code`] and:
+//! There are two rounds. Every node behind the first relay reserves labels, then each relay binds
+//! them to those of the next hop. The first relay reserves and binds in one step, in the second
+//! round. The session authenticates the sender. All numbers are big-endian. Each message is a type
+//! byte of [`code`] and:
 //!
 //! | message | body |
 //! |---|---|
@@ -13,12 +14,13 @@
 //! | kind 3, pass on | next hop 32, count 1, count × (next label 5, its form 1 or 17, grant 16) |
 //! | reply 0x21 | id 8, status 1, count 1, count × (label 5, form 1 or 17, grant 16); a bind's has count 0 |
 //!
-//! A label is slot 4 and generation 1. A form is 0 where frames are sealed, or 1 and the 16 bytes of the
-//! label's [`HopKey`], where both ends of the link take frames by tag only. Counts are 1 to 64. Terminal labels are bound at once,
-//! since their next hop is the flow. A flow that has as many labels as may be, or that the session
-//! does not have while it has another of the request's, gets [`Granted::NONE`]: slot 2^32 - 1,
-//! generation 255, no grant. The id names the reply; nobody asks twice, since sessions are
-//! reliable. [`RouteRelease`](crate::route_release::RouteRelease) gives labels back.
+//! A label is slot 4 and generation 1. A form is 0 if frames are sealed, or 1 and the 16 bytes of
+//! the label's [`HopKey`] if both ends of the link accept frames by tag only. Counts are 1 to 64.
+//! Terminal labels are bound at once, since their next hop is the flow. A flow gets
+//! [`Granted::NONE`] (slot 2^32 - 1, generation 255, no grant) if it has the maximum number of
+//! labels, or if the session does not have it but has another flow of the request. The id matches
+//! the reply to the request. Requests are not retransmitted, since sessions are reliable.
+//! [`RouteRelease`](crate::route_release::RouteRelease) releases labels.
 
 use wire::{NodeId, Reader, Truncated, Writer};
 
@@ -28,81 +30,82 @@ use crate::hop::LabelName;
 use crate::hop_key::{HopForm, HopKey, NextLabel};
 use crate::message::{DecodeError, code};
 
-/// Flows of one request at most.
+/// Maximum number of flows per request.
 pub const FLOWS_MAX: usize = 64;
 
-/// Names a request among those of one node.
+/// Identifies a request among those of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
 
-/// What is asked of one node of a route.
+/// A request to one node of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RouteRequest {
-    /// Labels for frames that will come from `previous` and go on.
+    /// Reserve labels for frames from `previous` that are forwarded.
     ReserveTransit {
-        /// The node before, on this route.
+        /// The previous node on this route.
         previous: NodeId,
-        /// How many; 1 to 64.
+        /// Number of labels; 1 to 64.
         count: u8,
     },
-    /// Labels for frames that will come from `previous` and end at flows of the asking node.
+    /// Reserve labels for frames from `previous` that end at flows of the requesting node.
     ReserveTerminal {
-        /// The node before, on this route.
+        /// The previous node on this route.
         previous: NodeId,
         /// Flows of the session between the two ends; 1 to 64.
         flows: Vec<FlowId>,
-        /// Number of the path at the asking node: frames of these labels are counted under it.
+        /// Number of the path at the requesting node. Frames with these labels are counted under
+        /// it.
         path: u8,
     },
-    /// Labels for frames that will come from the asking node and go on to `next`: reserved and bound at once.
+    /// Reserve and bind labels for frames from the requesting node that are forwarded to `next`.
     PassOn {
-        /// The node behind, on this route.
+        /// The next node on this route.
         next: NodeId,
-        /// Where the frames of each go on; 1 to 64.
+        /// The next label of each; 1 to 64.
         to: Vec<GrantedNext>,
     },
-    /// Frames of labels reserved before go on to `next`.
+    /// Bind reserved labels, so that their frames are forwarded to `next`.
     Bind {
-        /// The node behind, on this route.
+        /// The next node on this route.
         next: NodeId,
-        /// 1 to 64.
+        /// The labels; 1 to 64.
         binds: Vec<Bind>,
     },
 }
 
-/// One label and where its frames go on.
+/// A label and the next label that its frames are forwarded with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bind {
-    /// At the node asked.
+    /// Label at the receiving node of the request.
     pub label: LabelName,
-    /// At the next hop, as that gave it out.
+    /// Label at the next hop, as it was granted.
     pub next: NextLabel,
-    /// From the next hop: that the asking node may use `next`.
+    /// The next hop's proof that the receiving node may use `next`.
     pub grant: Grant,
 }
 
-/// A label of the next hop, for the node asked.
+/// A label of the next hop for the receiving node of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrantedNext {
-    /// At the next hop, as that gave it out.
+    /// Label at the next hop, as it was granted.
     pub next: NextLabel,
-    /// From the next hop: that the asking node may use `next`.
+    /// The next hop's proof that the receiving node may use `next`.
     pub grant: Grant,
 }
 
-/// A label given out.
+/// A granted label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Granted {
-    /// At the answering node.
+    /// Label at the answering node.
     pub label: LabelName,
-    /// How frames to it are protected.
+    /// How frames with it are protected.
     pub form: HopForm,
-    /// For the hop before.
+    /// Proof for the previous hop.
     pub grant: Grant,
 }
 
 impl Granted {
-    /// Stands for a flow that gets no label.
+    /// Entry of a flow that gets no label.
     pub const NONE: Self = Self {
         label: LabelName {
             slot: u32::MAX,
@@ -112,7 +115,7 @@ impl Granted {
         grant: [0; 16],
     };
 
-    /// The label, for the hop before.
+    /// Returns the label, for the previous hop.
     pub(crate) fn next(&self) -> NextLabel {
         NextLabel {
             name: self.label,
@@ -120,41 +123,41 @@ impl Granted {
         }
     }
 
-    /// Whether the flow in this place gets no label.
+    /// Returns whether this flow gets no label.
     #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Self::NONE
     }
 }
 
-/// How a request ended.
+/// Result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RouteReply {
-    /// The labels, in the order of the request; none where it was a bind.
+    /// The granted labels, in the order of the request; empty for a bind.
     Done(Vec<Granted>),
-    /// Nothing was done.
+    /// Nothing was changed.
     Refused(Refused),
 }
 
-/// Why a node does not do what a route needs.
+/// Why a node refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refused {
-    /// It does not do this for whoever asks.
+    /// It does not do this for the requesting node.
     Policy,
-    /// It has no labels left, or not for whoever asks.
+    /// It has no labels left, or none for the requesting node.
     Full,
-    /// Too many requests came of late.
+    /// Too many recent requests.
     TooMany,
-    /// It has no session with the hop before or behind.
+    /// It has no session with the previous or next hop.
     NoLink,
-    /// A label that was not reserved, or is bound.
+    /// A label is not reserved, or already bound.
     BadLabel,
-    /// The grant does not hold.
+    /// A grant is invalid.
     BadGrant,
-    /// The next label was bound before, by whomever.
+    /// The next label is already in use, possibly by another node.
     LabelTaken,
-    /// A flow that the session does not have.
+    /// The session does not have a flow.
     UnknownFlow,
 }
 
@@ -203,7 +206,7 @@ impl RouteRequest {
         }
     }
 
-    /// Reads a whole message, type byte included.
+    /// Decodes a whole message, including the type byte.
     ///
     /// # Errors
     ///
@@ -251,7 +254,8 @@ impl RouteRequest {
         }
     }
 
-    /// Returns how many labels are asked for and bound; who is asked for both at once does both.
+    /// Returns how many labels are reserved and bound. [`Self::PassOn`] counts twice, since it does
+    /// both.
     #[must_use]
     pub fn count(&self) -> u8 {
         match self {
@@ -286,7 +290,7 @@ impl RouteReply {
         }
     }
 
-    /// Reads a whole message, type byte included.
+    /// Decodes a whole message, including the type byte.
     ///
     /// # Errors
     ///
@@ -414,7 +418,7 @@ fn write_form(writer: &mut Writer<'_>, form: &HopForm) {
     writer.bytes(form.key());
 }
 
-/// A count as its field, at most [`FLOWS_MAX`].
+/// Encodes a count, at most [`FLOWS_MAX`].
 fn length(count: usize) -> u8 {
     u8::try_from(count.min(FLOWS_MAX)).unwrap_or(u8::MAX)
 }

@@ -1,13 +1,13 @@
 //! Routes from one node to all others, over at most three relays.
 //!
 //! Each node computes its own *source vector*: rounds of min-plus over a dense matrix of 16-bit
-//! lanes, one round for each relay allowed. Round k holds, for every node, the cheapest way with
-//! at most k relays; only rows that the round before made cheaper are looked at again. One source
-//! costs at most 3 N² lane operations, whatever the records say.
+//! lanes, one round per relay allowed. Round k holds, for every node, the cheapest path with at
+//! most k relays. It processes only rows that the previous round made cheaper. One source costs at
+//! most 3 N² lane operations, whatever the records contain.
 //!
-//! Ties are decided: the cheaper route wins, then the one with fewer relays, then the one whose
-//! last relay has the lower id, then the one before it, so that tests are exact and two nodes with
-//! one table agree.
+//! Ties are deterministic: the cheaper route wins, then the one with fewer relays, then the one
+//! whose last relay has the lower ID, then the one before it. So tests are exact, and two nodes
+//! with the same table agree.
 
 mod all_pairs;
 mod disjoint;
@@ -22,39 +22,39 @@ pub use self::all_pairs::AllPairs;
 pub use self::disjoint::disjoint_routes;
 pub use self::source::SourceRoutes;
 
-/// Most relays of a route.
+/// Maximum number of relays of a route.
 pub const RELAYS_MAX: usize = 3;
 
 /// The links that a node knows, as a dense matrix.
 ///
-/// 3 bytes for each ordered pair of nodes: 3.6 MB at the bound.
+/// Takes 3 bytes per ordered pair of nodes: 3.6 MB at the maximum size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Graph {
-    /// Ascending, so that the order of indices is that of ids.
+    /// Ascending, so that indices have the order of IDs.
     nodes: Vec<NodeId>,
-    /// Whether each node may be passed.
+    /// Whether each node may be a relay.
     relays: Vec<bool>,
-    /// Row-major, from row to column; the diagonal is unroutable, so no way stays in place.
+    /// Row-major, from row to column. The diagonal is unroutable, so a path never stays at a node.
     costs: Vec<i16>,
-    /// What each loses, which its cost holds as a price.
+    /// Loss of each link; its price is part of the cost.
     losses: Vec<LossCode>,
 }
 
-/// Place of a node in a [`Graph`].
+/// Index of a node in a [`Graph`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeIndex(usize);
 
 impl Graph {
-    /// Most nodes: a full table of 1,023, ourselves, and 64 neighbours not heard of yet. What comes
-    /// after in ascending order is left out.
+    /// Maximum number of nodes: a full table of 1,023, this node, and 64 neighbors without a
+    /// record. Further nodes in ascending order are left out.
     pub const NODES_MAX: usize = 1_088;
 
-    /// Makes a graph without links of nodes and whether each may be a relay.
+    /// Creates a graph without links. Each item is a node and whether it may be a relay.
     ///
-    /// A node named twice may be a relay only where both say so.
+    /// A node listed twice may be a relay only if both items allow it.
     pub fn new(nodes: impl IntoIterator<Item = (NodeId, bool)>) -> Self {
         let mut named: Vec<(NodeId, bool)> = nodes.into_iter().collect();
-        // False sorts first, and the first of equals stays.
+        // False sorts first, and dedup keeps the first of equal nodes.
         named.sort_unstable();
         named.dedup_by_key(|(id, _)| *id);
         named.truncate(Self::NODES_MAX);
@@ -68,13 +68,13 @@ impl Graph {
         }
     }
 
-    /// Returns how many nodes there are.
+    /// Returns the number of nodes.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Returns whether there are none.
+    /// Returns whether there are no nodes.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.nodes.is_empty()
@@ -86,20 +86,20 @@ impl Graph {
         &self.nodes
     }
 
-    /// Returns the place of a node.
+    /// Returns the index of a node.
     #[must_use]
     pub fn index(&self, id: &NodeId) -> Option<NodeIndex> {
         self.nodes.binary_search(id).ok().map(NodeIndex)
     }
 
-    /// Returns the node at a place; `None` where the place is another graph's.
+    /// Returns the node at an index, or `None` if it is out of range.
     #[must_use]
     pub fn node(&self, index: NodeIndex) -> Option<NodeId> {
         self.nodes.get(index.0).copied()
     }
 
-    /// Returns what a path from `source` costs now; unroutable where a link of it is down or
-    /// unknown, or a relay may no longer be passed.
+    /// Returns the current cost of a path from `source`. It is unroutable if one of its links is
+    /// down or unknown, or if one of its nodes before the destination may no longer be a relay.
     #[must_use]
     pub fn path_cost(&self, source: NodeIndex, path: &Path, relay_cost: Cost) -> Cost {
         let (mut at, mut cost) = (source, Cost::ZERO);
@@ -114,7 +114,7 @@ impl Graph {
         end.map_or(Cost::UNROUTABLE, |end| cost.plus(self.link(at, end)))
     }
 
-    /// Returns what each link of a path from `source` loses; of unknown links nothing.
+    /// Returns the loss of each link of a path from `source`; none for unknown links.
     pub fn path_losses(&self, source: NodeIndex, path: &Path) -> impl Iterator<Item = LossCode> {
         let nodes = path.relays.iter().chain([&path.destination]);
         nodes.scan(Some(source), |at, node| {
@@ -126,13 +126,14 @@ impl Graph {
         })
     }
 
-    /// Sets the cost of the link between two nodes, both ways; a node has none to itself.
+    /// Sets the cost of the link between two nodes, in both directions. Ignored if both are the
+    /// same node.
     pub fn set_link(&mut self, a: NodeIndex, b: NodeIndex, cost: Cost) {
         let len = self.len();
         set_both(&mut self.costs, (a, b), len, cost.lane());
     }
 
-    /// Sets what a link loses, both ways; nothing as long as it is not set.
+    /// Sets the loss of a link, in both directions. The default is none.
     pub fn set_loss(&mut self, a: NodeIndex, b: NodeIndex, loss: LossCode) {
         let len = self.len();
         set_both(&mut self.losses, (a, b), len, loss);
@@ -145,14 +146,14 @@ impl Graph {
         lane.map_or(Cost::UNROUTABLE, Cost::from_lane)
     }
 
-    /// Lets a node be an end of routes, but not be passed.
+    /// Excludes a node as a relay; it may still be an end of routes.
     pub fn forbid_relay(&mut self, index: NodeIndex) {
         if let Some(relay) = self.relays.get_mut(index.0) {
             *relay = false;
         }
     }
 
-    /// Returns whether a node may be passed.
+    /// Returns whether a node may be a relay.
     #[must_use]
     pub fn may_relay(&self, index: NodeIndex) -> bool {
         self.relays.get(index.0).copied().unwrap_or(false)
@@ -163,7 +164,7 @@ impl Graph {
     }
 }
 
-/// A row of a matrix with rows of `len`.
+/// Returns a row of a matrix with rows of `len`.
 fn row<T>(matrix: &[T], from: NodeIndex, len: usize) -> &[T] {
     let start = from.0.saturating_mul(len);
     let end = start.saturating_add(len);
@@ -182,12 +183,13 @@ fn set_both<T: Copy>(matrix: &mut [T], (a, b): (NodeIndex, NodeIndex), len: usiz
     }
 }
 
-/// How routes are made.
+/// Limits for computing routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouteLimits {
-    /// Most relays of a route, at most [`RELAYS_MAX`]; 3. One is enough in most networks.
+    /// Maximum number of relays of a route, at most [`RELAYS_MAX`]; 3. One suffices in most
+    /// networks.
     pub relays_max: usize,
-    /// Cost of passing one relay; 1 ms.
+    /// Cost of each relay; 1 ms.
     pub relay_cost: Cost,
 }
 
@@ -200,29 +202,29 @@ impl Default for RouteLimits {
     }
 }
 
-/// A way to a node.
+/// A path to a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Path {
-    /// Nodes to pass, in order from the source; empty where the way is direct.
+    /// Relays in order from the source; empty if the path is direct.
     pub relays: Vec<NodeId>,
-    /// Where it ends.
+    /// The last node.
     pub destination: NodeId,
 }
 
 impl Path {
-    /// Returns the first node behind the source.
+    /// Returns the first node after the source.
     #[must_use]
     pub fn next_hop(&self) -> NodeId {
         self.relays.first().copied().unwrap_or(self.destination)
     }
 }
 
-/// A path and what it costs.
+/// A path and its cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Links and relays together.
+    /// Cost of links and relays.
     pub cost: Cost,
-    /// The way.
+    /// The path.
     pub path: Path,
 }
 

@@ -1,4 +1,4 @@
-//! Relays that failed are kept out for a while, longer each time.
+//! Penalties: relays that failed are suppressed for a while, longer after repeated failures.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -7,31 +7,30 @@ use wire::{Instant, NodeId};
 
 use crate::routes::Path;
 
-/// How much each node failed lately, as route flap damping counts it (RFC 2439, section 4).
+/// Failure penalty of each node, as in route flap damping (RFC 2439, section 4).
 ///
-/// A failure adds 1,000; the sum halves each 15 s and is at most 8,000. A node is suppressed from
-/// the moment it fails until its sum is below 500: 15 s after one failure, 30 s after two at once,
-/// at most 60 s.
+/// A failure adds 1,000. The sum halves every 15 s and is at most 8,000. A node is suppressed until
+/// its sum is below 500: for 15 s after one failure, 30 s after two at once, and 60 s at most.
 #[derive(Clone, Debug)]
 pub struct Penalties {
     config: PenaltyConfig,
-    /// Sum of each node, and when it was right; bounded, the smallest sum leaves first.
+    /// Sum of each node, and its time. Bounded; the smallest sum is evicted first.
     sums: BTreeMap<NodeId, (u32, Instant)>,
 }
 
-/// How failures are held against a node.
+/// Parameters of the failure penalty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PenaltyConfig {
     /// Added by each failure; 1,000.
     pub failure: u32,
-    /// The sum at which a node is used again; 500.
+    /// A node is suppressed while its sum is at least this; 500.
     pub reuse: u32,
-    /// The largest sum; 8,000, which is forgiven in four half-lives.
+    /// Maximum sum; 8,000, which takes four half-lives to drop to `reuse`.
     pub sum_max: u32,
     /// Time in which the sum halves; 15 s.
     pub half_life: Duration,
-    /// Nodes remembered; 1,024.
+    /// Maximum number of nodes tracked; 1,024.
     pub nodes_max: usize,
 }
 
@@ -48,14 +47,15 @@ impl Default for PenaltyConfig {
 }
 
 impl Penalties {
-    /// Starts with nothing held against anyone.
+    /// Starts without penalties.
     #[must_use]
     pub const fn new(config: PenaltyConfig) -> Self {
         let sums = BTreeMap::new();
         Self { config, sums }
     }
 
-    /// Holds a failure against `node`: the relay that died, or the end of a direct way that did.
+    /// Records a failure of `node`: the relay that died, or the destination of a direct path that
+    /// did.
     pub fn on_failure(&mut self, now: Instant, node: NodeId) {
         if !self.sums.contains_key(&node) && self.sums.len() >= self.config.nodes_max {
             let least = self.sums.keys().min_by_key(|id| (self.sum(now, id), **id));
@@ -67,8 +67,8 @@ impl Penalties {
         self.sums.insert(node, (sum.min(self.config.sum_max), now));
     }
 
-    /// Returns whether `path` is to be avoided: a relay of it failed lately, or, where it has no
-    /// relay, the direct way.
+    /// Returns whether to avoid `path`: one of its relays failed recently, or, if it has no relay,
+    /// the direct path to its destination did.
     #[must_use]
     pub fn is_suppressed(&self, now: Instant, path: &Path) -> bool {
         let is_bad = |node| self.sum(now, node) >= self.config.reuse.max(1);
@@ -79,7 +79,7 @@ impl Penalties {
         }
     }
 
-    /// Returns what is held against `node`.
+    /// Returns the current penalty of `node`.
     #[must_use]
     pub fn sum(&self, now: Instant, node: &NodeId) -> u32 {
         let Some(&(sum, at)) = self.sums.get(node) else {
@@ -120,7 +120,7 @@ mod tests {
         }
     }
 
-    /// Seconds after `failures` at which the relay is used again.
+    /// Seconds after `failures` until the relay is usable again.
     fn out(config: PenaltyConfig, failures: u32) -> u64 {
         let mut penalties = Penalties::new(config);
         for _ in 0..failures {
@@ -141,7 +141,7 @@ mod tests {
             };
             out(config, 1)
         };
-        // Halved each 15 s, a sum is below the mark a second after it stands on it.
+        // With a half-life of 15 s, the sum is below the limit a second after reaching it.
         assert_eq!(of(1_000, 500), 16);
         assert_eq!(of(2_000, 500), 31);
         assert_eq!(of(4_000, 500), 46);
@@ -178,7 +178,7 @@ mod tests {
                 let sum = penalties.sum(secs(half_life * halvings), &RELAY);
                 assert_eq!(sum, left, "{half_life}");
             }
-            // Whole numbers round in the relay's disfavour.
+            // Integer rounding extends the suppression slightly.
             let out = out(config, 2).saturating_sub(2 * half_life);
             assert!(
                 (1..=1 + half_life / 100).contains(&out),

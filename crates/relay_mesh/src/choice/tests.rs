@@ -12,14 +12,14 @@ fn path(relay: u8) -> Path {
     }
 }
 
-/// Feeds a choice with two or more paths of the costs given in ms.
+/// Runs a choice with two or more paths and the given costs in ms.
 struct World {
     now: Instant,
     choice: Choice,
     penalties: Penalties,
     paths: Vec<Path>,
     loss: Vec<Loss>,
-    /// What of the costs is the price of loss, in ms.
+    /// The part of the costs that is the price of loss, in ms.
     loss_prices: Vec<u16>,
     standings: Vec<DataHealth>,
 }
@@ -68,7 +68,7 @@ impl World {
         Some((index, change.reason))
     }
 
-    /// Decides each 200 ms; returns the first change and when it came.
+    /// Decides every 200 ms. Returns the first change and its time.
     fn run(&mut self, millis: u64, costs: &[u16]) -> Option<(u64, usize, Reason)> {
         let start = self.now.as_millis();
         while self.now.as_millis() < start + millis {
@@ -150,7 +150,7 @@ fn a_degraded_route_is_left_once_it_has_cost_enough_whatever_the_hold() {
 
 #[test]
 fn the_worse_a_route_is_the_sooner_it_is_left() {
-    // At 80 ms times seconds, in steps of 200 ms, after three of them at the earliest.
+    // At 80 ms × s, in steps of 200 ms, after at least three of them.
     for (excess, millis) in [(400, 600), (133, 800), (100, 800), (50, 1_600), (25, 3_200)] {
         let mut world = World::new(1, 2);
         world.decide(&[50, 60]);
@@ -161,7 +161,8 @@ fn the_worse_a_route_is_the_sooner_it_is_left() {
 
 #[test]
 fn who_left_for_nothing_waits_for_more_the_next_time() {
-    // How long a route is borne that is 100 ms worse, after another was and got well or did not.
+    // How long the flow stays on a route that is 100 ms worse, after it left another one which
+    // recovered or not.
     let again = |calm: u64, comes_back: bool| {
         let config = ChoiceConfig {
             confirm_spread: Duration::ZERO,
@@ -253,7 +254,8 @@ fn flows_spread_over_routes_that_are_as_good() {
         taken[index] += 1;
     }
     assert_eq!(taken[4], 0, "3 ms worse is not as good");
-    // Two of four are named; the cheapest is among them half of the time, the dearest never wins.
+    // Two of four are selected: the cheapest is among them half of the time, and the most expensive
+    // never wins.
     assert!((900..1_100).contains(&taken[0]), "{taken:?}");
     assert!(taken[1] > 300 && taken[2] > 300, "{taken:?}");
 }
@@ -273,7 +275,7 @@ fn mesh_s2_two_equal_routes_with_noise_make_at_most_two_changes_an_hour() {
         }
         most = most.max(changes);
     }
-    // The first included.
+    // Includes the first change.
     println!("figure: two_equal switches_per_h {most}");
     assert!(most <= 2, "{most}");
 }
@@ -285,7 +287,7 @@ fn a_route_that_fails_data_is_left_at_once_for_one_that_is_good() {
     assert_eq!(world.decide(&costs), Some((0, Reason::First)));
     world.standings = vec![DataHealth::Failing, DataHealth::BackedOff, DataHealth::Good];
     assert_eq!(world.decide(&costs), Some((2, Reason::Degraded)));
-    // It stays there while the others are backed off, and if it fails too.
+    // It stays while the others are backed off, even if its own route fails too.
     world.standings = vec![
         DataHealth::BackedOff,
         DataHealth::BackedOff,

@@ -1,31 +1,30 @@
-//! What a probe and its answer look like.
+//! Encoding of probes and their answers.
 
 use wire::{Reader, Writer};
 
 use crate::message::{DecodeError, code};
 
-/// A question to a neighbour; it is answered at once with an [`Echo`] of the same bytes.
+/// A probe of a neighbor, which answers at once with an [`Echo`] of the same bytes.
 ///
 /// | offset | size | field |
 /// |---|---|---|
 /// | 0 | 1 | 0x80 |
 /// | 1 | 4 | id, drawn at random |
-/// | 5 | 8 | nanoseconds of the prober's own clock; means nothing to others |
+/// | 5 | 8 | nanoseconds of the prober's own clock; opaque to others |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// Drawn at random, so that nobody answers before the question has come.
+    /// Random, so that nobody can answer before the probe arrives.
     pub id: u32,
-    /// When it left, by the prober's monotonic clock.
+    /// Send time, by the prober's monotonic clock.
     pub sent_nanos: u64,
 }
 
-/// The answer to a [`Probe`]: the same fields under type 0x81, so it is no longer than the
-/// question.
+/// The answer to a [`Probe`]: the same fields with type 0x81, so it is no longer than the probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Echo(pub Probe);
 
 impl Probe {
-    /// Length of a probe and of an echo.
+    /// Length of a probe and of an echo, in bytes.
     pub const LEN: usize = 13;
 
     /// Appends the message to `out`.
@@ -33,7 +32,7 @@ impl Probe {
         self.write(code::PROBE, out);
     }
 
-    /// Reads a whole message, type byte included.
+    /// Decodes a whole message, including the type byte.
     ///
     /// # Errors
     ///
@@ -73,7 +72,7 @@ impl Echo {
         self.0.write(code::ECHO, out);
     }
 
-    /// Reads a whole message, type byte included.
+    /// Decodes a whole message, including the type byte.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! One neighbour's probes: schedule, answers, verdict.
+//! Probing of one neighbor: schedule, answers, and health.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -10,14 +10,14 @@ use super::{Echo, LinkReport, Probe, Window};
 use crate::cost::{Cost, Loss};
 use crate::path_watch::PARDONS_MAX;
 
-/// Probes one neighbour and judges the link to it.
+/// Probes one neighbor and determines the health of the link.
 ///
 /// Call [`handle_timeout`](Self::handle_timeout) when [`poll_timeout`](Self::poll_timeout) is due,
-/// then [`poll_probe`](Self::poll_probe) until it returns nothing. Memory is bounded: 128 probes
+/// then [`poll_probe`](Self::poll_probe) until it returns `None`. Memory is bounded to 128 probes
 /// and [`Window::SAMPLES_MAX`] round trips.
 #[derive(Debug)]
 pub struct Prober {
-    /// Draws ids and spreads the schedule.
+    /// Generates IDs and randomizes the schedule.
     generator: Generator,
     /// Round trips of the last 30 s.
     window: Window,
@@ -27,15 +27,15 @@ pub struct Prober {
     pace: Pace,
     /// When the next probe is due.
     next_probe: Instant,
-    /// When the newest probe left.
+    /// When the newest probe was sent.
     last_probe: Option<Instant>,
-    /// When the first of those on their way is overdue.
+    /// When the first pending probe becomes overdue.
     overdue_at: Option<Instant>,
-    /// Probes in a row that are overdue, with nothing heard since the first of them.
+    /// Consecutive overdue probes without an answer.
     missed: u8,
-    /// What is known of the link.
+    /// State of the link.
     state: State,
-    /// The 200 ms window being judged.
+    /// The current 200 ms window.
     slice: Slice,
     /// Stalls since the last answer.
     pardons: u8,
@@ -50,29 +50,29 @@ pub enum Pace {
     Idle,
 }
 
-/// What is known of a link.
+/// Health of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// Fewer than 10 answers so far; fewer than 3 where the link was up before.
+    /// Fewer than 10 answers so far, or fewer than 3 if the link was up before.
     New,
     /// It answers as usual.
     Up,
-    /// It answers, but much later than usual or not always.
+    /// It answers much later than usual, or not always.
     Degraded,
     /// It no longer answers.
     Dead,
 }
 
 impl Prober {
-    /// Probes remembered; 100 that count for loss, and those on their way.
+    /// Probes kept: 100 for the loss, plus pending ones.
     pub const PROBES_MAX: usize = 128;
-    /// Probes that count for loss.
+    /// Probes that the loss is computed from.
     const LOSS_PROBES: u32 = 100;
-    /// Answers before a link counts as up.
+    /// Answers before a link is up.
     pub const ANSWERS_MIN: u8 = 10;
-    /// Probes in a row without anything heard before a link counts as dead.
+    /// Consecutive overdue probes without an answer before a link is dead.
     const MISSES_DEAD: u8 = 3;
-    /// Answers before a dead link counts as up again.
+    /// Answers before a dead link is up again.
     const ANSWERS_BACK: u8 = 3;
 
     /// Starts with a probe due at `now`.
@@ -96,8 +96,9 @@ impl Prober {
         }
     }
 
-    /// Starts again, as the session with the neighbour is a new one over the same path. If the link was up before, it
-    /// counts as up after as many answers as one that fell silent, with the round trips of before.
+    /// Restarts for a new session with the neighbor over the same path. If the link was up before,
+    /// it is up again after as many answers as a dead link needs. The measured round trips are
+    /// kept.
     pub fn renew(&mut self, now: Instant) {
         self.probes.clear();
         self.pace = Pace::Idle;
@@ -118,7 +119,7 @@ impl Prober {
         };
     }
 
-    /// Returns whether the link was ever up.
+    /// Returns whether the link was up before.
     #[must_use]
     pub const fn was_up(&self) -> bool {
         matches!(self.state, State::Up | State::Dead { .. })
@@ -132,7 +133,7 @@ impl Prober {
         }
     }
 
-    /// Takes the answer to a probe; returns whether it was one of ours, not answered before.
+    /// Handles the answer to a probe. Returns false if it matches no unanswered probe.
     pub fn handle_echo(&mut self, now: Instant, echo: Echo) -> bool {
         let sent = self
             .probes
@@ -155,10 +156,10 @@ impl Prober {
         true
     }
 
-    /// This node did not run for a while up to `now`: forgets the probes on their way, whose answers
-    /// waited for it, and asks anew.
+    /// Handles a stall of this node: discards the pending probes, whose answers waited for it, and
+    /// sends a new one.
     ///
-    /// Where nothing comes at all, eight in a row are pardoned.
+    /// Without any answer, at most eight stalls in a row have this effect.
     pub fn on_stall(&mut self, now: Instant) {
         if self.pardons >= PARDONS_MAX {
             return;
@@ -172,7 +173,7 @@ impl Prober {
         self.next_probe = now;
     }
 
-    /// Runs what is due: overdue probes, the end of a 200 ms window.
+    /// Handles overdue probes and the end of a 200 ms window.
     pub fn handle_timeout(&mut self, now: Instant) {
         let mut newly_overdue = false;
         let is_overdue = self.overdue_at.is_some_and(|at| at <= now);
@@ -218,14 +219,14 @@ impl Prober {
         Some(probe)
     }
 
-    /// Returns when a probe is due or overdue.
+    /// Returns when the next probe is due or a pending one becomes overdue.
     #[must_use]
     pub fn poll_timeout(&self) -> Instant {
         self.overdue_at
             .map_or(self.next_probe, |at| at.min(self.next_probe))
     }
 
-    /// Returns what is known of the link.
+    /// Returns the health of the link.
     #[must_use]
     pub fn health(&self) -> Health {
         match self.state {
@@ -241,10 +242,10 @@ impl Prober {
         &mut self.window
     }
 
-    /// Returns the link's cost and loss, as link records carry them.
+    /// Returns the link's cost and loss, as used in link records.
     ///
-    /// A link that is degraded costs at least what its newest round trips took, and loses at least
-    /// what its newest 20 probes lost.
+    /// A degraded link costs at least its newest round trips, and loses at least as much as its
+    /// newest 20 probes.
     pub fn report(&mut self, now: Instant) -> LinkReport {
         let health = self.health();
         let summary = match health {
@@ -295,7 +296,7 @@ impl Prober {
         self.lost_of(NEWEST_PROBES).0 >= NEWEST_LOST
     }
 
-    /// How long a probe sent now may take.
+    /// The answer timeout of a probe sent now.
     fn patience(&mut self, now: Instant) -> Duration {
         let Some(summary) = self.window.summary(now) else {
             return PATIENCE_MAX;
@@ -309,15 +310,14 @@ impl Prober {
             .clamp(PATIENCE_MIN, PATIENCE_MAX)
     }
 
-    /// Looks when the first probe on its way is overdue; it is asked for much more often than it
-    /// changes.
+    /// Updates `overdue_at`. It is cached because it is read far more often than it changes.
     fn look_for_overdue(&mut self) {
         let pending = self.probes.iter();
         let pending = pending.filter(|sent| matches!(sent.outcome, Outcome::Pending));
         self.overdue_at = pending.map(|sent| sent.deadline).min();
     }
 
-    /// Sets when the next probe is due, counted from the last one.
+    /// Schedules the next probe relative to the last one.
     fn plan(&mut self, now: Instant) {
         let interval = match (self.state, self.pace) {
             (State::Dead { answers: 0, since }, _) if now < since + RECENT => RECENTLY_DEAD,
@@ -327,7 +327,7 @@ impl Prober {
             (State::Up, Pace::InUse) => IN_USE,
             (State::Up, Pace::Idle) => IDLE,
         };
-        // A tenth either way, so that the probes of many links do not march in step.
+        // Randomized by up to 10 %, so that the probes of many links do not synchronize.
         let tenths = self.generator.between(90, 110);
         let nanos = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
         let spread = Duration::from_nanos((nanos / 100).saturating_mul(tenths));
@@ -335,7 +335,7 @@ impl Prober {
         self.next_probe = planned.max(now);
     }
 
-    /// Closes the 200 ms window where it is over.
+    /// Closes the 200 ms window if it is over.
     fn roll(&mut self, now: Instant) {
         if self.slice.is_over(now) {
             let median = self.window.summary(now).map_or(0, |summary| summary.median);
@@ -344,11 +344,11 @@ impl Prober {
     }
 }
 
-/// One probe and what became of it.
+/// A probe and its outcome.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     probe: Probe,
-    /// From here on it counts as lost, until its answer comes.
+    /// From then on it counts as lost until its answer arrives.
     deadline: Instant,
     outcome: Outcome,
 }
@@ -363,13 +363,13 @@ enum Outcome {
 /// Health without its transient part.
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// Fewer answers so far than are needed.
+    /// Too few answers so far.
     New {
         answers: u8,
         needed: u8,
     },
     Up,
-    /// Silent since then; answers that came nevertheless.
+    /// Silent since `since`; `answers` counts the answers after that.
     Dead {
         answers: u8,
         since: Instant,
@@ -410,21 +410,21 @@ impl State {
 
 /// Interval on links in use.
 const IN_USE: Duration = Duration::from_millis(200);
-/// Interval on other links, and on new ones and dead ones that never answered.
+/// Interval on other links, and on new or dead links without an answer.
 const IDLE: Duration = Duration::from_secs(1);
-/// Interval on a link that died recently: an outage that ends is noticed within that.
+/// Interval on a link that died recently, so that its recovery is noticed quickly.
 const RECENTLY_DEAD: Duration = Duration::from_millis(250);
-/// How long a link counts as recently dead: chosen longer than the 10 s after which its session ends.
+/// How long a link counts as recently dead. Longer than the 10 s after which its session ends.
 const RECENT: Duration = Duration::from_secs(15);
-/// Interval while a link is suspect, and until a new or returning one has answered often enough.
+/// Interval while a link is suspect, and while a new or recovering link needs more answers.
 const QUICK: Duration = Duration::from_millis(50);
-/// No probe is overdue earlier, whatever the link is used to.
+/// Minimum answer timeout.
 const PATIENCE_MIN: Duration = Duration::from_millis(50);
-/// Any probe is overdue after that.
+/// Maximum answer timeout.
 const PATIENCE_MAX: Duration = Duration::from_secs(1);
-/// Newest probes looked at for sudden loss.
+/// Newest probes checked for sudden loss.
 const NEWEST_PROBES: u32 = 20;
-/// So many of them lost make a link degraded.
+/// Lost probes among them that make a link degraded.
 const NEWEST_LOST: u32 = 3;
 
 #[cfg(test)]

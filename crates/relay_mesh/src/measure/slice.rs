@@ -1,18 +1,18 @@
-//! Windows of 200 ms, which tell a link that turned bad from one bad answer.
+//! Windows of 200 ms, which distinguish a degraded link from a single bad answer.
 
 use core::time::Duration;
 
 use wire::Instant;
 
-/// A window of 200 ms, for the rule of degradation.
+/// A window of 200 ms, for detecting degradation.
 #[derive(Debug)]
 pub(super) struct Slice {
     start: Instant,
     /// Best round trip in it, in µs.
     best: Option<u32>,
-    /// A probe became overdue in it.
+    /// Whether a probe became overdue in it.
     lost: bool,
-    /// Closed windows in a row that were bad.
+    /// Consecutive closed windows that were bad.
     bad_in_a_row: u8,
 }
 
@@ -39,17 +39,17 @@ impl Slice {
         now.saturating_since(self.start) >= SLICE
     }
 
-    /// Whether the last closed windows make the link degraded.
+    /// Returns whether the last closed windows make the link degraded.
     pub(super) const fn is_degraded(&self) -> bool {
         self.bad_in_a_row >= WINDOWS_BAD
     }
 
-    /// Ends the window; `median` is that of the last 30 s, in µs.
+    /// Closes the window; `median` is that of the last 30 s, in µs.
     pub(super) const fn close(&mut self, now: Instant, median: u32) {
         let bad = match self.best {
             Some(best) => Some(best > median.saturating_add(EXCESS_MICROS)),
             None if self.lost => Some(true),
-            // Nothing was asked, so nothing is known.
+            // No probe ended in this window, so it counts neither way.
             None => None,
         };
         let bad_in_a_row = match bad {
@@ -64,9 +64,9 @@ impl Slice {
     }
 }
 
-/// Length of the windows that degradation is judged by.
+/// Length of a window.
 const SLICE: Duration = Duration::from_millis(200);
-/// Bad windows in a row that make a link degraded.
+/// Consecutive bad windows that make a link degraded.
 const WINDOWS_BAD: u8 = 3;
-/// How far over the median a window's best answer is bad; 25 ms, the escape margin of routes.
+/// A window is bad if its best answer exceeds the median by more than this: 25 ms.
 const EXCESS_MICROS: u32 = 25_000;

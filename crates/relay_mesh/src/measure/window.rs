@@ -7,14 +7,14 @@ use wire::Instant;
 
 /// Round trips of the last 30 s, at most 512 of them.
 ///
-/// Each counts for the time since the one before, 1 s at most. A suspect link is probed twenty times
-/// as often as an idle one, and a node that stood still answers all that waited at once: counted by
-/// their number, the round trips of a few bad seconds would be those of the whole half minute.
+/// Each is weighted by the time since the one before, at most 1 s. A suspect link is probed twenty
+/// times as often as an idle one, and a node that stalled answers all waiting probes at once.
+/// Weighted by count, the round trips of a few bad seconds would dominate the 30 s.
 #[derive(Clone, Debug, Default)]
 pub struct Window {
     /// Oldest first.
     samples: VecDeque<Sample>,
-    /// Round trips in µs and their weights, kept between summaries, so that none allocates.
+    /// Round trips in µs and their weights. Kept between summaries to avoid allocations.
     scratch: Vec<(u32, u32)>,
 }
 
@@ -22,20 +22,20 @@ pub struct Window {
 struct Sample {
     at: Instant,
     micros: u32,
-    /// The time that it stands for, in ms.
+    /// Weight in ms.
     weight: u32,
 }
 
-/// What a [`Window`] shows; all in µs, and by the time that each round trip counts for.
+/// Statistics of a [`Window`], in µs, weighted by time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// Shortest round trip.
     pub min: u32,
-    /// The one in the middle; of two, the shorter.
+    /// Weighted median; the lower of two.
     pub median: u32,
-    /// For 19 parts of 20 they took no longer (nearest rank).
+    /// Weighted 95th percentile (nearest rank).
     pub p95: u32,
-    /// How many there were.
+    /// Number of round trips.
     pub samples: usize,
 }
 
@@ -48,18 +48,18 @@ impl Summary {
 }
 
 impl Window {
-    /// How far it reaches back.
+    /// Length of the window.
     pub const SPAN: Duration = Duration::from_secs(30);
-    /// How many round trips it holds; the oldest leaves first. Probes at 5 Hz fill 150.
+    /// Maximum number of round trips; the oldest is evicted first. Probes at 5 Hz fill 150.
     pub const SAMPLES_MAX: usize = 512;
 
-    /// Longest round trip of a path: whatever takes longer waited for a process.
+    /// Longest plausible round trip of a path: a longer one waited for a process.
     pub const DELAY_MAX: Duration = Duration::from_secs(1);
 
-    /// Takes a round trip that ended at `now`; past 71 minutes it counts as 71 minutes.
+    /// Adds a round trip that ended at `now`. It is capped at 71 minutes.
     ///
-    /// One of more than 1 s hardly counts: it shows that an end stood still, and would be a link's
-    /// jitter for as long as it is remembered.
+    /// A round trip of more than 1 s gets minimal weight: one end stalled, which must not raise the
+    /// link's jitter.
     pub fn add(&mut self, now: Instant, round_trip: Duration) {
         let before = self.samples.back();
         let since = before.map_or(FIRST, |before| now.saturating_since(before.at));
@@ -79,7 +79,7 @@ impl Window {
         });
     }
 
-    /// Returns what the last 30 s show, `None` where they hold nothing.
+    /// Returns the statistics of the last 30 s, or `None` if there are no round trips.
     pub fn summary(&mut self, now: Instant) -> Option<Summary> {
         self.expire(now);
         self.scratch.clear();
@@ -96,7 +96,7 @@ impl Window {
         })
     }
 
-    /// The least round trip with which the shorter ones weigh that much.
+    /// Returns the shortest round trip at which the accumulated weight reaches `weight`.
     fn within(&self, weight: u32) -> Option<u32> {
         let mut sum = 0_u32;
         let mut sorted = self.scratch.iter();
@@ -107,7 +107,7 @@ impl Window {
         found.map(|&(micros, _)| micros)
     }
 
-    /// Returns the middle one of the newest three round trips, in µs.
+    /// Returns the median of the newest three round trips, in µs.
     #[must_use]
     pub fn newest(&self) -> Option<u32> {
         let mut newest = self.samples.iter().rev().map(|sample| sample.micros);
@@ -125,9 +125,9 @@ impl Window {
     }
 }
 
-/// What the first round trip stands for.
+/// Weight of the first round trip.
 const FIRST: Duration = Duration::from_millis(50);
-/// What one round trip stands for at most, in ms: links are probed no less often.
+/// Maximum weight of a round trip, in ms: links are probed at least once per second.
 const WEIGHT_MAX: u32 = 1_000;
 
 #[cfg(test)]
@@ -135,8 +135,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A neighbour that was stopped for 9 s answers what waited. That took part in the jitter of a young link
-    /// until it was forgotten, 20 s later, and made it unroutable.
+    /// A neighbor that stalled for 9 s answers late. Such an answer once raised the jitter of a
+    /// young link for 20 s, and made it unroutable.
     #[test]
     fn mesh_a8_an_answer_that_waited_for_a_process_is_no_jitter() {
         let mut window = Window::default();
@@ -161,7 +161,7 @@ mod tests {
                 model.push((now, micros, weight));
             }
             let newest = model.len().saturating_sub(Window::SAMPLES_MAX);
-            // A round trip stands there as often as it counts milliseconds.
+            // Each round trip is repeated once per millisecond of its weight.
             let held: Vec<_> = model[newest..]
                 .iter()
                 .filter(|(at, ..)| now - at <= 30_000)

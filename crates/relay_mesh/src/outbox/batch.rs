@@ -1,4 +1,4 @@
-//! Datagrams in one buffer, which is emptied once all are taken.
+//! Datagrams in one buffer, which is cleared once all are taken.
 
 use core::num::NonZeroU16;
 use core::ops::Range;
@@ -10,21 +10,21 @@ use crate::link_terms::Packing;
 use crate::shard::ShardId;
 use crate::trunk;
 
-/// So many datagrams, in the order in which they leave.
+/// A batch of datagrams in sending order.
 ///
-/// Hop frames have a lane for each shard of each neighbour. What waits in one when its turn comes leaves together, in
-/// order: frames of one length as datagrams that the system sends in one go, others as a
-/// [trunk](crate::trunk) where the neighbour reads those.
+/// Hop frames have a lane per shard of each neighbor. The frames queued in a lane at its turn are
+/// sent together, in order: frames of equal length as datagrams of one segmented send, others as a
+/// [trunk](crate::trunk) if the neighbor supports it.
 #[derive(Debug)]
 pub(super) struct Batch {
     bytes: Vec<u8>,
-    /// Whose turn it is.
+    /// The order in which datagrams and lanes are sent.
     turns: VecDeque<Turn>,
-    /// Of each shard of each link, the lane of those below, from 1; 0 where it has none.
+    /// For each shard of each link, the number of its lane in `lanes`, from 1; 0 if it has none.
     places: Vec<u32>,
-    /// Lanes, of all turns, taken ones too.
+    /// Lanes of all turns, including finished ones.
     lanes: Vec<Lane>,
-    /// Frames, of all lanes, taken ones too.
+    /// Frames of all lanes, including sent ones.
     frames: Vec<Frame>,
 }
 
@@ -34,14 +34,14 @@ pub(super) enum Turn {
     Lane(usize),
 }
 
-/// What waits for one shard of a neighbour.
+/// Frames queued for one shard of a neighbor.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lane {
-    /// Where its number stands.
+    /// Index of its number in `places`.
     place: usize,
     way: Way,
     packing: Packing,
-    /// Of the frames, the first that waits, and the last.
+    /// Indices of the first queued frame and of the last.
     first: usize,
     last: usize,
 }
@@ -49,17 +49,17 @@ pub(super) struct Lane {
 #[derive(Debug)]
 pub(super) struct Frame {
     range: Range<usize>,
-    /// The one behind it in its lane.
+    /// The next frame in its lane.
     next: Option<usize>,
 }
 
-/// The frames of a lane that leave in one go.
+/// Frames of a lane that are sent together.
 enum Burst {
-    /// So many, each a datagram of this length but for the last, which may be shorter.
+    /// This many datagrams of this length; the last may be shorter.
     Run(usize, NonZeroU16),
-    /// So many, in one datagram.
+    /// This many, in one datagram.
     Trunk(usize),
-    /// The first alone.
+    /// Only the first.
     Single,
 }
 
@@ -76,7 +76,7 @@ impl Batch {
         self.turns.is_empty()
     }
 
-    /// Bytes that it takes, [`SPAN_LEN`] counted for each datagram.
+    /// Bytes queued, plus [`SPAN_LEN`] per datagram.
     pub(super) fn len(&self) -> usize {
         let spans = self.turns.len().saturating_add(self.frames.len());
         self.bytes
@@ -84,7 +84,7 @@ impl Batch {
             .saturating_add(spans.saturating_mul(SPAN_LEN))
     }
 
-    /// Appends what `write` appends, as one datagram; nothing where it returns an error.
+    /// Appends the bytes that `write` appends as one datagram; nothing if it returns an error.
     pub(super) fn push<E>(
         &mut self,
         way: Way,
@@ -95,7 +95,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Appends what `write` appends, as one hop frame to a shard of the neighbour of `link`, as `push` does.
+    /// Like `push`, but appends one hop frame to a shard of the neighbor of `link`.
     pub(super) fn push_frame<E>(
         &mut self,
         (link, shard): (LinkId, ShardId),
@@ -133,8 +133,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Appends what is next to `out`. Returns whom it is for, and the length of its datagrams where it
-    /// is several, of which the last may be shorter.
+    /// Appends the next datagrams to `out`. Returns the destination and, if there are several,
+    /// their length; the last may be shorter.
     pub(super) fn pop(&mut self, out: &mut Vec<u8>) -> Option<(Way, Option<NonZeroU16>)> {
         let next = match self.turns.pop_front()? {
             Turn::Datagram(way, range) => {
@@ -151,7 +151,7 @@ impl Batch {
         next
     }
 
-    /// Returns the bytes of memory that the queue holds.
+    /// Returns the memory that the queue holds, in bytes.
     pub(super) fn memory(&self) -> usize {
         let turns = self.turns.capacity().saturating_mul(size_of::<Turn>());
         let frames = self.frames.capacity().saturating_mul(size_of::<Frame>());
@@ -210,12 +210,12 @@ impl Batch {
     }
 }
 
-/// The index of a lane by its number, from 1.
+/// Returns the index of a lane from its number, which starts at 1.
 fn lane_of(number: u32) -> Option<usize> {
     usize::try_from(number.checked_sub(1)?).ok()
 }
 
-/// The frames of a lane.
+/// Iterates over the queued frames of a lane.
 #[derive(Clone)]
 struct Waiting<'a> {
     frames: &'a [Frame],
@@ -233,7 +233,7 @@ impl Iterator for Waiting<'_> {
 }
 
 impl Waiting<'_> {
-    /// What leaves first: whichever takes more frames along, of a run and a trunk.
+    /// Returns what to send first: the run or the trunk, whichever has more frames.
     fn burst(&self, packing: Packing) -> Burst {
         let (run, segment) = self.run();
         let packed = match packing {
@@ -247,7 +247,7 @@ impl Waiting<'_> {
         }
     }
 
-    /// How many could leave as datagrams of the length of the first.
+    /// Returns how many frames fit in a run, and the segment length.
     fn run(&self) -> (usize, Option<NonZeroU16>) {
         let mut lens = self.clone().map(|range| range.len());
         let first = lens.next().unwrap_or(0);
@@ -258,7 +258,7 @@ impl Waiting<'_> {
                 break;
             }
             count = count.saturating_add(1);
-            // A shorter one is the last.
+            // Only the last one may be shorter.
             if len < first {
                 break;
             }
@@ -267,7 +267,7 @@ impl Waiting<'_> {
         (count, segment)
     }
 
-    /// How many could leave in one datagram.
+    /// Returns how many frames fit in one trunk.
     fn packed(&self) -> usize {
         self.clone()
             .map(|range| range.len())
@@ -279,9 +279,10 @@ impl Waiting<'_> {
     }
 }
 
-/// What a datagram costs beside its bytes, so that empty ones are not free.
+/// Overhead counted per datagram in bytes, so that empty ones are not free.
 pub(super) const SPAN_LEN: usize = 64;
-/// Datagrams that Linux sends in one go: `UDP_MAX_SEGMENTS` of its first releases that could.
+/// Maximum number of segments per send on Linux: `UDP_MAX_SEGMENTS` of the first releases with
+/// segmentation offload.
 const SEGMENTS_MAX: usize = 64;
-/// Bytes that it does, less its headers: what an IPv4 packet holds.
+/// Maximum bytes per segmented send: the UDP payload of an IPv4 packet.
 const RUN_BYTES_MAX: usize = 65_507;

@@ -48,7 +48,7 @@ fn empty_datagrams_take_room_too() {
     assert!(outbox.memory() <= 16 * size_of::<Turn>());
 }
 
-/// A frame of `len` bytes that says which one it is.
+/// A frame of `len` bytes that contains its number.
 fn frame(number: u8, len: usize) -> Vec<u8> {
     let mut frame = vec![number; len];
     frame[0] = 0x81;
@@ -69,7 +69,8 @@ fn push(outbox: &mut Outbox, link: u16, packing: Packing, frame: &[u8]) {
         .unwrap();
 }
 
-/// What leaves, in order: to whom, the length of datagrams where they are several, and the frames.
+/// Drains the queue. Returns the destination, segment length if there are several, and frames of
+/// each send.
 fn drain(outbox: &mut Outbox) -> Vec<(u32, Option<u16>, Vec<Vec<u8>>)> {
     let mut bursts = Vec::new();
     let mut out = Vec::new();
@@ -129,7 +130,7 @@ fn mesh_f3_frames_of_several_lengths_share_a_datagram_where_the_neighbour_reads_
     assert_eq!(all(2), frames, "none lost, in order");
     assert_eq!(of(1).count(), 2, "two datagrams of up to 1,280 bytes");
     assert!(of(1).all(|(segment, _)| segment.is_none()));
-    // One that knows of no trunks gets each frame as a datagram.
+    // A neighbor without trunk support gets each frame as a datagram.
     assert!(of(2).all(|(segment, frames)| segment.is_some() || frames.len() == 1));
 }
 
@@ -164,7 +165,7 @@ fn nothing_waits_for_more_to_come_and_memory_is_bounded() {
     let mut memory = 0;
     for round in 0..50_u16 {
         while !outbox.is_full() {
-            // A neighbour for each round: what one lane held is another's then.
+            // A new neighbor in each round, so that a lane's old entry belongs to another one.
             push(&mut outbox, round, Packing::Trunks, &frame(1, 100));
         }
         drain(&mut outbox);

@@ -1,14 +1,14 @@
-//! What the data of a path lost and took of late, for the operator.
+//! Recent loss and lateness of a path's data, for the operator.
 
 use core::time::Duration;
 
-/// Figures by the far end's reports; about the newest 1,000 packets count.
+/// Figures from the far end's reports, dominated by about the newest 1,000 packets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DataFigures {
-    /// Packets sent and lost, in 1,024ths, of which each report takes a 64th off.
+    /// Packets sent and lost, in 1,024ths. Each report with data decays both by 1/64.
     sent: u64,
     lost: u64,
-    /// By how much sampled packets were later than half of the probes, in nanoseconds, smoothed.
+    /// How much later than the median probe sampled packets were, in nanoseconds, smoothed.
     later: Option<i64>,
 }
 
@@ -35,7 +35,7 @@ impl DataFigures {
         }));
     }
 
-    /// Returns the share lost, in thousandths; `None` before there was data enough.
+    /// Returns the share lost, in thousandths; `None` if there was too little data.
     pub(crate) fn lost_thousandths(&self) -> Option<u32> {
         if self.sent < SENT_MIN.saturating_mul(SCALE) {
             return None;
@@ -44,7 +44,7 @@ impl DataFigures {
         u32::try_from(share).ok()
     }
 
-    /// Returns how much later than probes data arrives; `None` before a report told of any.
+    /// Returns how much later than probes data arrives; `None` before the first sample.
     pub(crate) fn later(&self) -> Option<Duration> {
         let later = u64::try_from(self.later?.max(0)).ok()?;
         Some(Duration::from_nanos(later))
@@ -52,9 +52,9 @@ impl DataFigures {
 }
 
 const SCALE: u64 = 1_024;
-/// Reports after which one counts for a third of what it did.
+/// Number of reports after which an older one counts for about a third.
 const FADING: u64 = 64;
-/// Packets before a share is told.
+/// Minimum number of packets before a share is returned.
 const SENT_MIN: u64 = 20;
 
 #[cfg(test)]

@@ -10,15 +10,15 @@ use crate::path_probe::PathProbe;
 
 const FLOW: FlowId = FlowId(7);
 
-/// How a path treats what is sent over it.
+/// How a path treats packets.
 #[derive(Clone, Copy)]
 struct Line {
-    /// Lost of probes and of data, in millionths.
+    /// Loss of probes and of data, in millionths.
     loss: (u32, u32),
-    /// Added to the delay of data, and of so many probes, in millionths, ms.
+    /// Extra delay of data in ms, and of this share of probes, in millionths.
     data_delay: u64,
     delayed_probes: u32,
-    /// Longest random delay, ms.
+    /// Maximum random delay, ms.
     jitter: u64,
     /// Longest payload that arrives.
     mtu: usize,
@@ -35,7 +35,7 @@ const HONEST: Line = Line {
 /// A probe, or a packet with its length.
 type Sent = Result<PathProbe, (u64, usize)>;
 
-/// A path with a delay of 30 ms each way, probed each 40 ms, in steps of 1 ms.
+/// A path with a delay of 30 ms each way, probed every 40 ms, in steps of 1 ms.
 struct Rig {
     quality: PathQuality,
     far: DataArrivals,
@@ -44,9 +44,9 @@ struct Rig {
     probe: u32,
     packet: u64,
     probes_arrived: u32,
-    /// Packets of the newest probes, lost or not.
+    /// Whether each of the newest probes was lost.
     lost: VecDeque<bool>,
-    /// When it comes.
+    /// With the arrival time.
     on_way: Vec<(u64, Sent)>,
     back: Vec<(u64, PathEcho)>,
 }
@@ -67,7 +67,8 @@ impl Rig {
         }
     }
 
-    /// Runs for so long, with a packet of `len` bytes each `interval` ms, and stops where `ends` holds.
+    /// Runs for `span` ms with a packet of `len` bytes every `interval` ms, and stops early when
+    /// `ends` is true.
     fn run(
         &mut self,
         (span, interval, len): (u64, u64, usize),
@@ -146,7 +147,7 @@ const fn is_failing(quality: &PathQuality) -> bool {
     quality.verdict().is_failing()
 }
 
-/// The time at which each of 20 seeds finds a fault out, ms, after 5 s without one.
+/// The time to detect a fault for each of 20 seeds, ms, after 5 s without one.
 fn found(interval: u64, line: Line) -> Vec<u64> {
     let found = (0..20).map(|seed| {
         let mut rig = Rig::new(seed);
@@ -201,7 +202,7 @@ fn a_path_that_thins_or_delays_data_is_found_within_seconds() {
     }
 }
 
-/// A relay cannot tell probes of data's length from data, so it delays these too.
+/// A relay cannot distinguish probes of data's length from data, so it delays these too.
 #[test]
 fn a_path_that_delays_data_and_probes_of_its_length_is_found_within_3_s() {
     for data_delay in [60, 100] {

@@ -1,22 +1,22 @@
-//! Whether a path that lost long datagrams carries them again.
+//! Trials of whether a path that lost long datagrams carries them again.
 
 use core::time::Duration;
 
 use wire::Instant;
 
-/// Decides when a few packets of the full length are sent over a path whose long datagrams travel in pieces.
+/// Decides when to send a few full-length packets over a path whose long datagrams are split.
 ///
-/// Once all but one of them arrive, datagrams travel whole. Each trial in vain, and each time that long ones are lost
-/// again, doubles the time to the next.
+/// If all but one of them arrive, datagrams are sent whole again. Each failed trial, and each new
+/// loss of long datagrams, doubles the time to the next trial.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WholeTrial {
-    /// Whether a datagram travelled in pieces since the last trial.
+    /// Whether a datagram was split since the last trial.
     pub(super) is_wanted: bool,
-    /// When the next one begins.
+    /// When the next trial begins.
     next_at: Option<Instant>,
-    /// Trials in vain, and times that long ones were lost.
+    /// Failed trials, plus the times that long datagrams were lost.
     failures: u32,
-    /// When the one under way began, and how many long packets had arrived before.
+    /// When the current trial began, and how many long packets had arrived before it.
     began: Option<(Instant, u32)>,
     /// Long packets that have arrived so far; wraps.
     arrived: u32,
@@ -31,13 +31,13 @@ impl WholeTrial {
         arrived: 0,
     };
 
-    /// Takes that long datagrams travel in pieces from now on.
+    /// Records that long datagrams are split from now on.
     pub(super) const fn on_pieces(&mut self) {
         (self.next_at, self.began) = (None, None);
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// Whether the packets of a trial are to be sent now.
+    /// Returns whether to send the packets of a trial now.
     pub(super) fn is_due(&mut self, now: Instant) -> bool {
         if let Some((at, _)) = self.began
             && now.saturating_since(at) >= PATIENCE
@@ -58,7 +58,8 @@ impl WholeTrial {
         true
     }
 
-    /// Takes how many long packets have arrived; returns whether a trial has succeeded by that.
+    /// Updates how many long packets have arrived. Returns whether this completes a trial
+    /// successfully.
     pub(super) fn on_report(&mut self, arrived: u32) -> bool {
         self.arrived = arrived;
         let Some((_, before)) = self.began else {
@@ -73,13 +74,14 @@ impl WholeTrial {
     }
 }
 
-/// Packets of a trial, of which one may be lost.
+/// Packets of a trial; one may be lost.
 pub(crate) const TRIAL_PACKETS: u32 = 4;
 /// Time to the first trial.
 const FIRST: Duration = Duration::from_secs(30);
-/// It doubles so many times, to 16 min.
+/// The time doubles this many times, to 16 min.
 const DOUBLINGS_MAX: u32 = 5;
-/// Time after which a trial was in vain: reports come at least each 250 ms and a round trip later.
+/// Time after which a trial has failed. Reports arrive at least every 250 ms, delayed by a round
+/// trip.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

@@ -66,7 +66,7 @@ fn where_all_flows_are_unknown_the_path_is_not_at_fault() {
     let none = || RouteReply::Done(vec![Granted::NONE]);
     assert_eq!(answer(7, refused()), ready(&[], &[7]));
     assert_eq!(answer(7, none()), ready(&[], &[7]));
-    // Without its probes a path is none.
+    // Without a label for its probes, a path is unusable.
     let failed = Progress::Failed(Refused::UnknownFlow);
     assert_eq!(answer(0, refused()), failed);
     assert_eq!(answer(0, none()), failed);
@@ -102,7 +102,7 @@ fn only_the_far_end_may_say_that_a_flow_is_unknown() {
     assert_eq!(answer(relay, one()), failed(Refused::BadLabel));
 }
 
-/// What the first relay is asked, where the labels behind it are these.
+/// The first relay's request, if these are the labels of the next node.
 fn pass_on(next: NodeId, slots: &[u32]) -> RouteRequest {
     let to = slots.iter().map(|slot| GrantedNext {
         next: granted(*slot).next(),
@@ -221,7 +221,7 @@ fn a_refusal_or_another_number_of_labels_ends_it() {
             Progress::Failed(Refused::BadLabel)
         );
     }
-    // The same of the first relay, by its one request: what the far end gave goes back to it.
+    // The same for the first relay's single request: the far end's label is released.
     let [far_end, relay] = sessions();
     let none = || RouteReply::Done(vec![Granted::NONE]);
     let two = || RouteReply::Done(vec![granted(1), granted(2)]);
@@ -298,7 +298,7 @@ fn what_was_given_is_held_by_the_session_of_the_answer_once_each() {
         session,
         label: granted(slot).label,
     };
-    // Bound over a session that is another by now: so it goes back over that.
+    // Bound over a newer session, so it is released over that one.
     setup.note_session(binds[0].id, Some(other));
     setup.on_reply(binds[0].id, RouteReply::Done(Vec::new()), &mut ids);
     setup.note_session(binds[1].id, Some(first));
@@ -310,7 +310,8 @@ fn what_was_given_is_held_by_the_session_of_the_answer_once_each() {
     );
     assert_eq!(setup.take_held(FlowId(3)), []);
     assert_eq!(setup.take_held(FlowId(1)), [], "the far end refused it");
-    // The relay's label of the flow that was refused was never bound, and was given by its first session.
+    // The relay's label for the refused flow was never bound, and was granted over the first
+    // session.
     assert_eq!(
         setup.into_held(),
         [
@@ -333,7 +334,7 @@ fn what_came_by_a_session_that_is_over_is_not_given_back() {
     assert_eq!(setup.into_held(), []);
 }
 
-/// Sessions that an endpoint began, each another.
+/// Distinct sessions of one endpoint.
 pub(crate) fn sessions<const COUNT: usize>() -> [SessionId; COUNT] {
     let mut provider = SimProvider::new(Seed::from_number(1));
     let own = Identity::generate(&mut provider).unwrap();

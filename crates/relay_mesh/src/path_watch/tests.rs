@@ -6,7 +6,7 @@ fn at(millis: u64) -> Instant {
 
 const MILLI: u64 = 1_000_000;
 
-/// The answer of an end where `arrived` probes have come, after a transit of `millis`.
+/// The answer of an end at which `arrived` probes have arrived, after a transit of `millis`.
 fn echo(number: u32, arrived: u32, millis: u64) -> PathEcho {
     PathEcho {
         path: 0,
@@ -17,13 +17,13 @@ fn echo(number: u32, arrived: u32, millis: u64) -> PathEcho {
     }
 }
 
-/// Probes for `span` ms with answers after `delay` ms, from time `from` on.
+/// Probes for `span` ms from time `from` on, with answers after `delay` ms.
 fn answered(watch: &mut PathWatch, from: u64, span: u64, delay: u64) {
     let all = |_| true;
     play(watch, (from, span, delay), (all, all));
 }
 
-/// The same, where only some numbers arrive and only some answers come back.
+/// The same, but only some probes arrive and only some answers return.
 fn play(
     watch: &mut PathWatch,
     (from, span, delay): (u64, u64, u64),
@@ -126,7 +126,7 @@ fn a_path_that_falls_silent_loses_all() {
     play(&mut watch, (4_000, 2_000, 50), (|_| false, |_| true));
     let (lost, sent) = watch.lost(at(6_000));
     assert!((45..=50).contains(&lost), "{lost} of {sent}");
-    // It carries again: what was lost meanwhile is still known.
+    // It carries again: earlier losses still count.
     answered(&mut watch, 6_000, 1_000, 50);
     let (lost, _) = watch.lost(at(7_000));
     assert!((49..=51).contains(&lost), "{lost}");
@@ -144,7 +144,7 @@ fn probes_that_overtake_each_other_are_not_lost() {
     let numbers: Vec<u32> = (0..60)
         .map(|round| watch.poll_probe(at(round * 40)).unwrap())
         .collect();
-    // Each third overtakes the two before it.
+    // Each third probe overtakes the two before it.
     let order = numbers.chunks(3).flat_map(|three| three.iter().rev());
     for (arrived, number) in (1..).zip(order) {
         watch.on_echo(at(2_400), echo(*number, arrived, 30), EchoWay::Path);
@@ -201,8 +201,8 @@ fn a_slower_path_shows_whatever_the_clocks_and_the_way_back() {
     }
 }
 
-/// What was usual is remembered until a route that is a little worse is left for it, and not for longer: link state knows
-/// by then.
+/// The long-term mean is kept until flows have left a slightly worse route, but no longer, since
+/// link state reflects the change by then.
 #[test]
 fn a_path_that_became_slower_is_compared_with_what_was_usual_for_5_s() {
     let mut watch = PathWatch::new(at(0));
@@ -283,7 +283,7 @@ fn pgx3_answers_by_the_session_make_a_path_no_more_patient_at_once() {
         answer(&mut watch, round * 40, 110, EchoWay::Session);
         assert_eq!(watch.patience(), patience);
     }
-    // Where they go on to come so, that is how they come.
+    // If answers keep arriving this way, the timeout adapts.
     answer(&mut watch, 57 * 40, 110, EchoWay::Session);
     let more = watch.patience().saturating_sub(patience);
     assert!(more > Duration::from_millis(30), "{more:?}");

@@ -1,13 +1,13 @@
-//! All pairs of nodes at once, for those who look at a whole mesh.
+//! Routes between all pairs of nodes, to inspect a whole mesh.
 
 use super::lanes::{add_rows, find_sum, sum};
 use super::{Graph, NodeIndex};
 use crate::cost::Cost;
 
-/// The cheapest ways between all nodes over at most one relay.
+/// The cheapest paths between all nodes over at most one relay.
 ///
-/// No node needs it for itself: it is for tools and for pages that show a mesh. 2 bytes for each
-/// ordered pair: 2.4 MB at the bound.
+/// For tools and pages that show a mesh; nodes do not need it. Takes 2 bytes per ordered pair: 2.4
+/// MB at the maximum size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllPairs {
     len: usize,
@@ -17,7 +17,7 @@ pub struct AllPairs {
 }
 
 impl AllPairs {
-    /// Computes them: N³ / 2 lane operations, far too many for a thread that forwards.
+    /// Computes all paths with N³ / 2 lane operations, far too many for a forwarding thread.
     #[must_use]
     pub fn compute(graph: &Graph, relay_cost: Cost) -> Self {
         let len = graph.len();
@@ -25,7 +25,7 @@ impl AllPairs {
         for source in 0..len {
             let passing = passing(graph, source, relay_cost);
             let through = sum(graph.row(NodeIndex(source)), &passing);
-            // Ways cost the same back, so that each pair is looked at once.
+            // Costs are symmetric, so each pair is computed once.
             let ways = through.iter().enumerate().filter_map(|(relay, &through)| {
                 let row = graph.row(NodeIndex(relay)).get(source..)?;
                 let is_way = Cost::from_lane(through).is_routable();
@@ -45,15 +45,16 @@ impl AllPairs {
         }
     }
 
-    /// Returns what the cheapest way costs, unroutable where there is none.
+    /// Returns the cost of the cheapest path; unroutable if there is none.
     #[must_use]
     pub fn cost(&self, from: NodeIndex, to: NodeIndex) -> Cost {
         let lane = super::row(&self.costs, from, self.len).get(to.0).copied();
         lane.map_or(Cost::UNROUTABLE, Cost::from_lane)
     }
 
-    /// Returns the relay of the cheapest way, the lowest where several are as cheap; `None` where
-    /// the direct way is as cheap or there is no way. `graph` is the one it was computed from.
+    /// Returns the relay of the cheapest path, the lowest if several are equally cheap. `None` if
+    /// the direct path is equally cheap or there is no path. `graph` must be the one that this was
+    /// computed from.
     #[must_use]
     pub fn relay(&self, graph: &Graph, from: NodeIndex, to: NodeIndex) -> Option<NodeIndex> {
         let cost = self.cost(from, to);
@@ -66,7 +67,7 @@ impl AllPairs {
     }
 }
 
-/// Cost of passing each node on the way from `source`.
+/// Cost of each node as a relay on a path from `source`.
 fn passing(graph: &Graph, source: usize, relay_cost: Cost) -> Vec<i16> {
     let relays = graph.relays.iter().enumerate();
     let cost = relays.map(|(index, &may_pass)| {
@@ -85,7 +86,7 @@ fn own_row(costs: &mut [i16], source: usize, len: usize) -> &mut [i16] {
     costs.get_mut(start..end).unwrap_or_default()
 }
 
-/// Copies what lies right of the diagonal to its left, in tiles that stay in the cache.
+/// Copies the half above the diagonal to the half below, in tiles that fit in the cache.
 fn mirror(costs: &mut [i16], len: usize) {
     for (rows, columns) in tiles(len) {
         for row in rows {
@@ -114,5 +115,5 @@ fn tiles(len: usize) -> impl Iterator<Item = Tile> {
     })
 }
 
-/// Side of a tile, in lanes: two of them are 16 KiB.
+/// Side of a tile, in lanes. Two tiles are 16 KiB.
 const TILE: usize = 64;

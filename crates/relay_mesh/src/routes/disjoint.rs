@@ -1,11 +1,12 @@
-//! Alternatives that share nothing with each other.
+//! Disjoint alternative routes.
 
 use super::{Graph, NodeIndex, Route, SourceRoutes};
 
 /// Returns up to `count` routes to a node that share no relay and no link, cheapest first.
 ///
-/// Greedy: the cheapest, then the cheapest without what was used, and so on. Each but the first
-/// mends a copy of `best`, which belongs to `graph`: about as much work as one changed link.
+/// Greedy: the cheapest route, then the cheapest without what earlier ones use, and so on. Each one
+/// after the first updates a copy of `best`, which must belong to `graph`. That costs about as much
+/// as one changed link.
 #[must_use]
 pub fn disjoint_routes(
     graph: &Graph,

@@ -1,15 +1,15 @@
-//! Arithmetic on rows of 16-bit lanes, in loops that the compiler turns into vector code.
+//! Arithmetic on rows of 16-bit lanes, in loops that the compiler vectorizes.
 //!
-//! A lane is never negative and [`Cost::UNROUTABLE`](crate::cost::Cost::UNROUTABLE) is the largest
-//! value, so that every sum saturates there. Baseline x86-64 has the saturating sum, the signed
-//! minimum and the comparison of eight lanes each.
+//! A lane is never negative, and [`Cost::UNROUTABLE`](crate::cost::Cost::UNROUTABLE) is the largest
+//! value, so every sum saturates there. Baseline x86-64 has the saturating sum, the signed minimum
+//! and the comparison of eight lanes each.
 
-/// A row of the matrix, and what it costs to get to where it starts.
+/// A row of the matrix, and the cost to its first node.
 pub(super) type Way<'a> = (&'a [i16], i16);
 
-/// `next` = min(`next`, row + cost), lane by lane, over all `ways`.
+/// `next` = min(`next`, row + cost), lane by lane, over all `ways`. Returns the number of rows.
 ///
-/// Four rows at a time: `next` is then loaded and stored once for four.
+/// Processes four rows at a time, so that `next` is loaded and stored once for four.
 pub(super) fn add_rows<'a>(next: &mut [i16], ways: impl Iterator<Item = Way<'a>>) -> usize {
     let mut held: [Way<'a>; 4] = [(&[], 0); 4];
     let (mut count, mut rows) = (0_usize, 0_usize);
@@ -52,18 +52,18 @@ pub(super) fn sum(a: &[i16], b: &[i16]) -> Vec<i16> {
     lanes.map(|(&a, &b)| a.saturating_add(b)).collect()
 }
 
-/// The least of `start` and the sums of both rows.
+/// The minimum of `start` and of the sums of both rows.
 pub(super) fn least(start: i16, a: &[i16], b: &[i16]) -> i16 {
     let lanes = a.iter().zip(b);
     lanes.fold(start, |least, (&a, &b)| least.min(a.saturating_add(b)))
 }
 
-/// The first place where both rows together make `wanted`.
+/// The first index at which the sum of both rows is `wanted`.
 pub(super) fn find_sum(a: &[i16], b: &[i16], wanted: i16) -> Option<usize> {
     let mut start = 0_usize;
     for (a, b) in a.chunks(CHUNK).zip(b.chunks(CHUNK)) {
         let lanes = || a.iter().zip(b);
-        // Without a way out of the loop, it is vector code.
+        // Without an early exit, the loop is vectorized.
         let hits = lanes().fold(0, |hits: i16, (&a, &b)| {
             hits | i16::from(a.saturating_add(b) == wanted).wrapping_neg()
         });
@@ -76,7 +76,7 @@ pub(super) fn find_sum(a: &[i16], b: &[i16], wanted: i16) -> Option<usize> {
     None
 }
 
-/// Marks the lanes where `row` + `cost` is what `reached` says.
+/// Marks the lanes in which `row` + `cost` equals `reached`.
 pub(super) fn mark(marks: &mut [i16], reached: &[i16], row: &[i16], cost: i16) {
     let lanes = reached.iter().zip(row);
     for (mark, (&reached, &link)) in marks.iter_mut().zip(lanes) {
@@ -84,5 +84,5 @@ pub(super) fn mark(marks: &mut [i16], reached: &[i16], row: &[i16], cost: i16) {
     }
 }
 
-/// Lanes that are compared before it is asked whether one was hit.
+/// Lanes compared between two checks for a hit.
 const CHUNK: usize = 128;

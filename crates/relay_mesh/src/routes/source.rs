@@ -1,4 +1,4 @@
-//! The source vector: cheapest ways from one node to all others.
+//! The source vector: the cheapest paths from one node to all others.
 
 use super::lanes::{add_row, add_rows, find_sum, least, mark, sum};
 use super::{Graph, NodeIndex, Path, RELAYS_MAX, Route, RouteLimits};
@@ -6,30 +6,30 @@ use crate::cost::Cost;
 
 /// The cheapest routes from one node to all others.
 ///
-/// It belongs to one graph. When a link of that graph changes, [`relink`](Self::relink) mends it;
-/// after any other change it is computed anew.
+/// Belongs to one graph. If a link of that graph changes, call [`relink`](Self::relink). After any
+/// other change, compute it again.
 #[derive(Clone, Debug)]
 pub struct SourceRoutes {
-    /// Where they start.
+    /// The source node.
     source: NodeIndex,
-    /// Cost of passing each node; unroutable where it may not be passed.
+    /// Cost of each node as a relay; unroutable if it may not be one.
     passing: Vec<i16>,
-    /// Round k: over at most k relays.
+    /// Round k: paths over at most k relays.
     rounds: Vec<Round>,
-    /// Matrix rows looked at so far; a count of the work done.
+    /// Matrix rows processed so far, as a measure of work.
     rows: usize,
 }
 
-/// Ways over at most so many relays.
+/// Paths over at most a given number of relays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Round {
     /// Cost to each node.
     costs: Vec<i16>,
-    /// The same and passing it.
+    /// The same plus the node's cost as a relay.
     through: Vec<i16>,
 }
 
-/// A relay that became dearer or cheaper to pass.
+/// A relay with a changed cost.
 struct Change {
     relay: usize,
     before: i16,
@@ -63,10 +63,10 @@ impl SourceRoutes {
         routes
     }
 
-    /// Takes the change of the link between `a` and `b`, which `graph` has already.
+    /// Updates the routes after the link between `a` and `b` changed in `graph`.
     ///
-    /// The outcome is that of [`compute`](Self::compute), for less: what changed before is looked
-    /// at again, and no more. Where that is much, the rounds are made anew.
+    /// The result equals that of [`compute`](Self::compute), but only what the change affects is
+    /// processed. If that is much, the affected rounds are computed again.
     pub fn relink(&mut self, graph: &Graph, (a, b): (NodeIndex, NodeIndex)) {
         let far = match self.source {
             source if source == a => Some(b),
@@ -79,8 +79,8 @@ impl SourceRoutes {
         self.mend(graph, &[a, b]);
     }
 
-    /// Returns the routes that are left without the relays of `route`, or, where it has none,
-    /// without the link that it is.
+    /// Returns the routes that remain without the relays of `route`, or without its link if it has
+    /// no relay.
     #[must_use]
     pub fn without(&self, graph: &Graph, route: &Route) -> Self {
         let mut left = self.clone();
@@ -99,7 +99,7 @@ impl SourceRoutes {
         left
     }
 
-    /// Returns the cost of the cheapest route, unroutable where there is none.
+    /// Returns the cost of the cheapest route; unroutable if there is none.
     #[must_use]
     pub fn cost(&self, destination: NodeIndex) -> Cost {
         self.rounds
@@ -107,17 +107,17 @@ impl SourceRoutes {
             .map_or(Cost::UNROUTABLE, |round| lane(&round.costs, destination))
     }
 
-    /// Returns the cheapest route, `None` where there is none.
+    /// Returns the cheapest route, or `None` if there is none.
     ///
-    /// Looks for the relays again instead of having stored them: one scan of the nodes each.
+    /// The relays are not stored but found again, with one scan of the nodes per relay.
     #[must_use]
     pub fn route(&self, graph: &Graph, destination: NodeIndex) -> Option<Route> {
         let cost = self.cost(destination);
         if !cost.is_routable() {
             return None;
         }
-        // The first round with the final cost has the fewest relays. What is left of the way is
-        // then cheapest in exactly one round less, else fewer relays would have done.
+        // The first round with the final cost has the fewest relays. The remaining path then has
+        // its lowest cost in exactly the round before; otherwise fewer relays would have sufficed.
         let mut round = self
             .rounds
             .iter()
@@ -139,14 +139,14 @@ impl SourceRoutes {
         })
     }
 
-    /// Returns how many rows of the matrix were looked at; computing takes at most N for each
-    /// relay allowed.
+    /// Returns how many rows of the matrix were processed. Computing takes at most N per relay
+    /// allowed.
     #[must_use]
     pub const fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Whether both know the same ways, whatever work they took.
+    /// Returns whether both hold the same paths, regardless of the work.
     #[cfg(test)]
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.rounds == other.rounds && self.passing == other.passing
@@ -157,7 +157,8 @@ impl SourceRoutes {
         self.rounds.push(Round { costs, through });
     }
 
-    /// Costs of round `index`: one relay more, over every row that the round before made cheaper.
+    /// Computes the costs of round `index`: one more relay, over every row that the previous round
+    /// made cheaper.
     fn next_costs(&mut self, graph: &Graph, index: usize) -> Vec<i16> {
         let round = |back: usize| self.rounds.get(index.checked_sub(back)?);
         let Some(newest) = round(1) else {
@@ -172,7 +173,7 @@ impl SourceRoutes {
             is_way.then(|| (graph.row(NodeIndex(relay)), through))
         });
         self.rows = self.rows.saturating_add(add_rows(&mut next, ways));
-        // No way leads back.
+        // A path never returns to the source.
         set(&mut next, self.source, Cost::UNROUTABLE);
         next
     }
@@ -183,12 +184,13 @@ impl SourceRoutes {
         }
     }
 
-    /// Mends all rounds after a change of what may be passed, or of round 0 or links at `ends`.
+    /// Updates all rounds after relays were excluded, or after round 0 or the links at `ends`
+    /// changed.
     fn mend(&mut self, graph: &Graph, ends: &[NodeIndex]) {
         let mut changes = self.renew_through(0);
         for index in 1..self.rounds.len() {
             if changes.is_empty() && ends.is_empty() {
-                // Its costs depend on nothing else; its sums do, on what may be passed.
+                // Its costs do not change, but its sums depend on the allowed relays.
                 changes = self.renew_through(index);
                 continue;
             }
@@ -204,7 +206,7 @@ impl SourceRoutes {
         }
     }
 
-    /// Makes the sums of a round anew; returns where they changed.
+    /// Computes the sums of a round again. Returns the changed entries.
     fn renew_through(&mut self, index: usize) -> Vec<Change> {
         let Some(round) = self.rounds.get_mut(index) else {
             return Vec::new();
@@ -222,11 +224,11 @@ impl SourceRoutes {
             .collect()
     }
 
-    /// Mends the costs of one round; false, and nothing done, where too many would have to be
-    /// looked for again.
+    /// Updates the costs of one round. Returns false without any change if too many nodes would
+    /// need a full search.
     ///
-    /// A node that was reached over what became dearer, or that is an end of the link, is looked
-    /// for over all relays again. What became cheaper is one more row.
+    /// A node whose path used a relay that became more expensive, or that is an end of the link, is
+    /// searched over all relays again. A relay that became cheaper adds one row.
     fn mend_round(
         &mut self,
         graph: &Graph,
@@ -271,11 +273,11 @@ impl SourceRoutes {
         true
     }
 
-    /// Returns the lowest relay over which `at` is reached at its cost of round `before` + 1.
+    /// Returns the lowest relay over which `at` has its cost of round `before` + 1.
     fn last_relay(&self, graph: &Graph, before: usize, at: NodeIndex) -> Option<NodeIndex> {
         let cost = lane(&self.rounds.get(before.checked_add(1)?)?.costs, at);
         let through = &self.rounds.get(before)?.through;
-        // Links cost the same both ways.
+        // Link costs are symmetric.
         find_sum(through, graph.row(at), cost.lane()).map(NodeIndex)
     }
 }

@@ -8,7 +8,7 @@ fn id(number: usize) -> NodeId {
     NodeId(id)
 }
 
-/// Every simple way over at most `relays_max` relays, the best first.
+/// All simple paths over at most `relays_max` relays, the best first.
 fn all_ways(graph: &Graph, from: usize, to: usize, limits: RouteLimits) -> Vec<Route> {
     fn extend(
         graph: &Graph,
@@ -79,7 +79,7 @@ proptest! {
         seed: u64,
         len in 2_usize..8,
         relays_max in 0_usize..=3,
-        // Few values make many ties; large ones saturate.
+        // Few values cause many ties; large ones saturate.
         cost_max in prop_oneof![Just(3), Just(2_000), Just(32_766)],
     ) {
         let mut generator = Seed::from_number(seed).generator(0);
@@ -163,7 +163,7 @@ proptest! {
     }
 }
 
-/// Unlike the proptest's, this graph is large enough for changes to be mended and not made anew.
+/// Unlike the proptest's, this graph is large enough that changes are updated incrementally.
 #[test]
 #[expect(clippy::print_stdout, reason = "a goal's figure is shown")]
 fn mesh_r3_a_changed_link_costs_a_fraction_of_the_rows() {
@@ -173,7 +173,7 @@ fn mesh_r3_a_changed_link_costs_a_fraction_of_the_rows() {
     let mut routes = SourceRoutes::compute(&graph, NodeIndex(0), limits);
     let (all, mut most, mut sum) = (routes.rows(), 0, 0);
     for round in 0..300_u64 {
-        // Each third is a link of the source's own.
+        // Every third is a link of the source.
         let a = if round % 3 == 0 {
             0
         } else {
@@ -203,8 +203,8 @@ fn mesh_r3_a_changed_link_costs_a_fraction_of_the_rows() {
     assert!(most <= 3 * all, "{most} of {all}");
 }
 
-/// Nodes in a plane of 150 ms across, links inflated as the Internet does it: mostly by up to 1.6,
-/// one in ten by up to 4.
+/// Nodes on a plane 150 ms across. Links are inflated as on the Internet: most by up to 1.6, one in
+/// ten by up to 4.
 fn map(generator: &mut Generator, len: usize) -> Graph {
     let places: Vec<[u64; 2]> = (0..len)
         .map(|_| [0, 1].map(|_| generator.below(1_500)))
@@ -223,7 +223,7 @@ fn map(generator: &mut Generator, len: usize) -> Graph {
     graph
 }
 
-/// 1,000 dense graphs against Floyd-Warshall, which passes any number of relays.
+/// 1,000 dense graphs, compared with Floyd-Warshall, which allows any number of relays.
 #[test]
 #[expect(clippy::print_stdout, reason = "a goal's figures are shown")]
 fn mesh_r4_three_relays_are_within_a_thousandth_of_unbounded() {

@@ -4,7 +4,7 @@ use super::*;
 
 const SESSIONS: usize = 1_000;
 
-/// Sessions and the routes that they take.
+/// Sessions and their routes.
 struct Crowd {
     now: Instant,
     choices: Vec<Choice>,
@@ -12,14 +12,14 @@ struct Crowd {
     paths: Vec<Path>,
     /// How many changed their route in each step of the last second.
     moved: [usize; 5],
-    /// The most in any second.
+    /// The maximum per second.
     most: usize,
     /// All changes.
     changes: usize,
 }
 
 impl Crowd {
-    /// Starts with all sessions on routes as good as the best of `costs`, in 0.1 ms.
+    /// Starts with all sessions on routes equal to the best of `costs`, in 0.1 ms.
     fn new(seed: u64, costs: &[u16]) -> Self {
         let mut hashes = Seed::from_number(seed).generator(0);
         let config = ChoiceConfig::default();
@@ -39,7 +39,7 @@ impl Crowd {
         crowd
     }
 
-    /// 200 ms.
+    /// Advances by 200 ms.
     fn step(&mut self, costs: &[u16]) {
         let routes = self.paths.iter().zip(costs);
         let routes: Vec<Candidate<'_>> = routes
@@ -63,7 +63,7 @@ impl Crowd {
         self.now += Duration::from_millis(200);
     }
 
-    /// How many take each route.
+    /// How many sessions use each route.
     fn shares(&self) -> Vec<usize> {
         let on = |path: &Path| {
             let choices = self.choices.iter();
@@ -75,7 +75,7 @@ impl Crowd {
     }
 }
 
-/// Theirs is worse from when they came, or long after.
+/// The route is worse from the start, or long after.
 #[test]
 fn flows_that_came_together_leave_one_after_the_other() {
     for worse_after in [0, 100] {
@@ -83,7 +83,7 @@ fn flows_that_came_together_leave_one_after_the_other() {
         for _ in 0..5 * worse_after {
             crowd.step(&[500, 900]);
         }
-        // Not within 3 s, nor within 5 s of when they came; then all in 15 s.
+        // Not within 3 s, nor within 5 s of the start; then all within 15 s.
         let first = if worse_after == 0 { 5 } else { 3 };
         for second in 1..=first + 16 {
             (0..5).for_each(|_| crowd.step(&[700, 500]));
@@ -129,7 +129,7 @@ fn mesh_s3_a_best_relay_that_swings_moves_a_tenth_in_a_second_at_most() {
     assert!(worst <= SESSIONS / 10, "{worst}");
 }
 
-/// The metric of the goal, with what it was.
+/// Formats the metric of the goal.
 fn moved(most: usize) -> String {
     let thousandths = most * 1_000 / SESSIONS;
     let (percent, tenth) = (thousandths / 10, thousandths % 10);
@@ -139,12 +139,12 @@ fn moved(most: usize) -> String {
 #[test]
 #[expect(clippy::print_stdout, reason = "a goal's figures are shown")]
 fn mesh_s3_relays_that_get_slower_under_load_share_it() {
-    // Four relays, 50 ms each and 20 ms more where all sessions are on one of them.
+    // Four relays at 50 ms each, and 20 ms more if all sessions use one of them.
     let costs = |shares: &[usize]| -> Vec<u16> {
         let cost = |share: &usize| 500 + u16::try_from(share * 200 / SESSIONS).unwrap();
         shares.iter().map(cost).collect()
     };
-    // All begin on the first: the others come up later.
+    // All sessions start on the first relay; the others become available later.
     let mut crowd = Crowd::new(1, &[500, 900, 900, 900]);
     assert_eq!(crowd.shares()[0], SESSIONS);
     for _ in 0..5 * 600 {

@@ -1,15 +1,15 @@
-//! Each number of the configuration decides, to the millisecond and the percent.
+//! Each configuration value takes effect exactly, to the millisecond and percent.
 
 use super::*;
 
-/// On the first of two routes, at 50 ms each, with the other for comparison.
+/// On the first of two routes at 50 and 60 ms.
 fn world(config: ChoiceConfig) -> World {
     let mut world = World::with(config, 1, 2);
     world.decide(&[50, 60]);
     world
 }
 
-/// The first change when both cost so much from now on.
+/// The first change if the routes have these costs from now on.
 fn change(config: ChoiceConfig, costs: &[u16]) -> Option<(u64, Reason)> {
     let change = world(config).run(30_000, costs);
     change.map(|(at, _, reason)| (at, reason))
@@ -46,7 +46,7 @@ fn margin_percent_is_of_the_best_route() {
 
 #[test]
 fn hold_is_the_least_time_between_two_changes() {
-    // An advantage lasts 3 s before it counts, however short the hold.
+    // An advantage must last for 3 s, even if the hold is shorter.
     for (hold, at) in [(0, 3_200), (5_000, 5_000), (12_000, 12_000)] {
         let config = ChoiceConfig {
             hold: Duration::from_millis(hold),
@@ -58,7 +58,7 @@ fn hold_is_the_least_time_between_two_changes() {
 
 #[test]
 fn confirm_is_how_long_an_advantage_must_last() {
-    // And the flow rests for 5 s, however short that is.
+    // The flow also holds its route for 5 s.
     for (confirm, at) in [(1_000, 5_000), (6_000, 6_200), (9_000, 9_200)] {
         let config = ChoiceConfig {
             confirm: Duration::from_millis(confirm),
@@ -74,7 +74,7 @@ fn escape_is_the_advantage_at_which_a_window_is_bad() {
         let config = ChoiceConfig {
             escape: Cost::from_millis(escape),
             escape_worth: Cost::ZERO,
-            // So that nothing but the escape moves the flow.
+            // So that only the escape rule moves the flow.
             hold: Duration::from_secs(3_600),
             ..ChoiceConfig::default()
         };
@@ -98,14 +98,14 @@ fn escape_windows_and_escape_worth_both_must_be_reached() {
             escape_worth: Cost::from_millis(worth),
             ..ChoiceConfig::default()
         };
-        // 20 ms times seconds in each window.
+        // 20 ms × s in each window.
         let degraded = Some((at, Reason::Degraded));
         assert_eq!(change(config, &[160, 60]), degraded, "{windows} {worth}");
     }
 }
 
-/// How long a route is borne that is 100 ms worse, after so many were left for nothing, and so
-/// much time.
+/// How long the flow stays on a route that is 100 ms worse, after `returns` false alarms and then
+/// `seconds`.
 fn borne(config: ChoiceConfig, returns: u32, seconds: u64) -> u64 {
     let config = ChoiceConfig {
         hold: Duration::from_secs(3_600),
@@ -168,7 +168,8 @@ fn regret_half_life_is_the_time_in_which_it_halves() {
     }
 }
 
-/// The first change when the current route loses so much, of a million, and costs 50.
+/// The first change if the routes lose these shares, in millionths, and the current one costs 50
+/// ms.
 fn change_at_loss(config: ChoiceConfig, (current, best): (u32, u32), dearer: u16) -> Option<u64> {
     let mut world = world(config);
     world.loss = vec![Loss::from_ppm(current), Loss::from_ppm(best)];
@@ -217,8 +218,8 @@ fn equal_is_how_near_to_the_best_a_route_is_as_good() {
             equal: Cost::from_millis(equal),
             ..ChoiceConfig::default()
         };
-        // Of four routes two are named by the hash, and the cheaper of those is taken: so a route
-        // that is as good is taken by some, and one that is not by none.
+        // The hash selects two of four routes, and the cheaper one is taken. So some flows take an
+        // equal route, and none takes a worse one.
         let taken = |others: u16| {
             let costs = [50, 50 + others, 50 + others, 50 + others];
             let decide = |hash| World::with(config, hash, 4).decide(&costs);

@@ -1,8 +1,8 @@
-//! The model of route stability: 60 flows, an hour each, 40 routes.
+//! A model of route stability: 60 flows, an hour each, 40 routes.
 //!
-//! Each route has a base delay, slow noise (AR(1)), episodes of congestion (1 to 10 min, 8 to
-//! 48 ms), spikes (1 to 4 s, 15 to 75 ms), and is measured with noise. It is a
-//! regression test, not the Internet.
+//! Each route has a base delay, slow noise (AR(1)), congestion (1 to 10 min, 8 to 48 ms), spikes (1
+//! to 4 s, 15 to 75 ms), and measurement noise. It is a regression test, not a model of the
+//! Internet.
 
 use super::*;
 
@@ -10,7 +10,7 @@ const FLOWS: u64 = 60;
 const SECONDS: u64 = 3_600;
 const ROUTES: u8 = 40;
 
-/// All in 0.1 ms.
+/// Delay components of a route, in 0.1 ms.
 struct Weather {
     base: i64,
     /// Slow noise, in thousandths of 0.1 ms.
@@ -33,9 +33,9 @@ impl Weather {
         }
     }
 
-    /// The route's delay in second `now`.
+    /// Returns the route's delay in second `now`.
     fn step(&mut self, noise: &mut Generator, now: u64) -> i64 {
-        // Half of the noise is gone after 14 s; its standard deviation is about 1 ms.
+        // Half of the noise decays in 14 s; its standard deviation is about 1 ms.
         self.slow = self.slow * 95 / 100 + between(noise, -5_400, 5_400);
         if now >= self.congestion_end {
             self.congestion = 0;
@@ -64,7 +64,7 @@ struct Tally {
     far: u64,
 }
 
-/// One hour of one flow that decides `rate` times a second.
+/// One hour of a flow that decides `rate` times per second.
 fn flow(seed: u64, config: ChoiceConfig, rate: u64) -> Tally {
     let seed = Seed::from_number(seed);
     let (mut noise, mut errors) = (seed.generator(0), seed.generator(1));
@@ -105,13 +105,13 @@ fn flow(seed: u64, config: ChoiceConfig, rate: u64) -> Tally {
         tally.excess += excess;
         tally.far += u64::from(excess > 200);
     }
-    // The first choice is none.
+    // The first choice is not a change.
     tally.changes -= 1;
     tally
 }
 
-/// Returns changes an hour in tenths, µs over the best, and thousandths of a percent of the time
-/// more than 20 ms over it.
+/// Returns changes per hour in tenths, the mean excess over the best in µs, and the share of time
+/// with over 20 ms of excess, in thousandths of a percent.
 #[expect(clippy::print_stdout, reason = "a goal's figures are shown")]
 fn run(name: &str, flows: u64, config: ChoiceConfig, rate: u64) -> (u64, u64, u64) {
     let mut total = Tally::default();
@@ -153,7 +153,7 @@ fn mesh_s1_all_three_goals_are_reached_as_shipped() {
     assert!(changes <= 100 && excess <= 1_200 && far <= 1_500);
 }
 
-/// Most spells end by themselves, and who leaves for each of them learns nothing from it.
+/// Most degradations end by themselves, so leaving at each of them gains nothing.
 #[test]
 fn mesh_s1_a_flow_that_regrets_nothing_changes_more_often() {
     let config = ChoiceConfig {

@@ -2,12 +2,12 @@ use super::*;
 use crate::cost::LossCode;
 use wire::Seed;
 
-/// A link and what it does to probes.
+/// A link and its effect on probes.
 struct World {
     now: Instant,
     prober: Prober,
     noise: Generator,
-    /// Answers on their way.
+    /// Answers in flight.
     echoes: Vec<(Instant, Echo)>,
     delay_ms: u64,
     jitter_ms: u64,
@@ -32,7 +32,7 @@ impl World {
         }
     }
 
-    /// Runs until `span` has passed or `stop` says so; returns how long it took.
+    /// Runs until `span` has passed or `stop` returns true. Returns the time taken.
     fn run_until(&mut self, span: Duration, stop: impl Fn(&Prober) -> bool) -> Duration {
         let (start, end) = (self.now, self.now + span);
         loop {
@@ -91,7 +91,7 @@ fn pgx5_the_delay_told_is_median_and_jitter_in_tenths_of_a_millisecond() {
         world.settle(Pace::InUse);
         let now = world.now;
         let summary = world.prober.window().summary(now).unwrap();
-        // Evenly spread: the median is half of it, and the 95th of 100 nine tenths of the rest.
+        // Evenly spread: the median is half of it, and the 95th percentile another 45 % above.
         let spread = u32::try_from(jitter_ms * 1_000).unwrap();
         assert!(summary.median.abs_diff(40_000 + spread / 2) <= spread / 5);
         assert!(summary.jitter().abs_diff(spread * 9 / 20) <= spread / 5);
@@ -125,7 +125,7 @@ fn death_in_use_is_seen_well_within_a_second() {
             let took = world.run_until(Duration::from_secs(9), |prober| {
                 prober.health() == Health::Dead
             });
-            // What was on its way at the cut still arrives.
+            // Packets in flight at the cut still arrive.
             assert!(
                 took <= Duration::from_millis(bound_ms + rtt),
                 "{rtt}: {took:?}"
@@ -144,7 +144,7 @@ fn an_idle_link_is_dead_within_two_seconds_and_then_asked_once_a_second() {
         prober.health() == Health::Dead
     });
     assert!(took <= Duration::from_secs(2), "{took:?}");
-    // Four times a second for a while: it may be back soon.
+    // Probed four times per second at first, since it may recover soon.
     let before = world.sent;
     world.run(16);
     assert!(
@@ -182,7 +182,8 @@ fn mesh_a8_a_link_that_died_lately_is_up_within_half_a_second_of_its_return() {
     }
 }
 
-/// A session that follows another over the same path needs three answers, not ten, and has the round trips of before.
+/// A new session over the same path needs three answers instead of ten, and keeps the earlier round
+/// trips.
 #[test]
 fn mesh_a8_a_link_that_was_up_is_up_again_after_three_answers_of_its_next_session() {
     let mut world = World::new(40, 20);
@@ -200,7 +201,7 @@ fn mesh_a8_a_link_that_was_up_is_up_again_after_three_answers_of_its_next_sessio
     assert!(took <= Duration::from_millis(200), "{took:?}");
     let after = world.prober.window().summary(world.now).unwrap();
     assert!(before.1.samples > 50 && after.samples > 50, "{after:?}");
-    // One that was never up needs all ten.
+    // A link that was never up needs all ten.
     let mut other = World::new(41, 20);
     other.run_until(Duration::from_millis(250), |_| false);
     assert!(!other.prober.was_up());
