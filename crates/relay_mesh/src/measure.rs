@@ -1,6 +1,6 @@
-//! Measurement of one neighbor: probe schedule, answers, and link quality.
+//! Measurement of one neighbour: probe schedule, answers, and link quality.
 //!
-//! Probes are unreliable messages of the session with the neighbor, which authenticates them. Each
+//! Probes are unreliable messages of the session with the neighbour, which authenticates them. Each
 //! has an unpredictable ID, so that it cannot be answered in advance.
 //!
 //! A probe is *overdue* after the 95th percentile of the last 30 s plus the largest of 2 × jitter,

@@ -20,7 +20,7 @@ pub(crate) type Way = (Leg, Option<IpAddr>);
 /// once it is drained, so the steady state does not allocate per packet, and memory is reclaimed
 /// even if the queue is never empty because several threads fill it.
 ///
-/// Frames to one neighbor that are queued at their turn are sent together. No frame is delayed to
+/// Frames to one neighbour that are queued at their turn are sent together. No frame is delayed to
 /// wait for others.
 #[derive(Debug)]
 pub(crate) struct Outbox {
@@ -54,7 +54,7 @@ impl Outbox {
         self.filling.push(way, write)
     }
 
-    /// Like `push`, but appends one hop frame to a shard of the neighbor of `link`.
+    /// Like `push`, but appends one hop frame to a shard of the neighbour of `link`.
     pub(crate) fn push_frame<E>(
         &mut self,
         to: (LinkId, ShardId),

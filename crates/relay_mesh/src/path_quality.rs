@@ -348,8 +348,8 @@ impl PathQuality {
         if self.transits.len() < TRANSITS_MIN {
             return None;
         }
-        // If the path began to jitter, its fast fifth is slower; if it became slower, the fast
-        // fifth of the newest is too.
+        // If the path began to jitter, the fast fifth of the newest 15 probes is slower. If it
+        // became slower as a whole, fewer than two of the newest five probes are fast.
         let fast = self.transit_of(TRANSITS_MAX, 5)?;
         let fast = fast.max(self.transit_of(TRANSITS_LATELY, 5)?);
         let good = fast.saturating_add(LATE_BY);

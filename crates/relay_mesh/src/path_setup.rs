@@ -249,7 +249,7 @@ impl PathSetup {
         self.deadline
     }
 
-    /// The second round, starting with the far end's neighbor.
+    /// The second round, starting with the far end's neighbour.
     fn bind(&mut self, ids: &mut impl FnMut() -> RequestId) -> Vec<Ask> {
         let mut asks = Vec::new();
         let mut next: Option<(NodeId, Vec<Granted>)> = None;

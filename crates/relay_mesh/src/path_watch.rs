@@ -57,7 +57,7 @@ struct Sent {
 pub(crate) enum PathPace {
     /// It carries packets.
     Busy,
-    /// It is a standby path, or carries nothing at the moment.
+    /// It is a standby path, or carries no packets at the moment.
     Idle,
 }
 
@@ -396,9 +396,9 @@ fn from_nanos(nanos: i64) -> Duration {
 pub(crate) const PARDONS_MAX: u8 = 8;
 /// Probes kept: 4 s of a busy path.
 pub(crate) const PROBES_MAX: usize = 100;
-/// Mean interval on a path that carries packets. A single interval is 3/4 to 5/4 of it, also below.
-/// The answer to the next probe still arrives before a lost probe is overdue by another [`BUSY`],
-/// since the timeout has 20 ms of slack.
+/// Mean interval on a path that carries packets. A single interval is 3/4 to 5/4 of it; the same
+/// applies to [`IDLE`]. The answer to the next probe still arrives before a lost probe is overdue
+/// by another [`BUSY`], since the timeout has 20 ms of slack.
 const BUSY: Duration = Duration::from_millis(40);
 /// Interval on a standby path.
 const IDLE: Duration = Duration::from_millis(250);

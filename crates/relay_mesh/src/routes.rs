@@ -45,7 +45,7 @@ pub struct Graph {
 pub struct NodeIndex(usize);
 
 impl Graph {
-    /// Maximum number of nodes: a full table of 1,023, this node, and 64 neighbors without a
+    /// Maximum number of nodes: a full table of 1,023, this node, and 64 neighbours without a
     /// record. Further nodes in ascending order are left out.
     pub const NODES_MAX: usize = 1_088;
 
@@ -99,7 +99,7 @@ impl Graph {
     }
 
     /// Returns the current cost of a path from `source`. It is unroutable if one of its links is
-    /// down or unknown, or if one of its nodes before the destination may no longer be a relay.
+    /// down or unknown, or if one of its relays may no longer relay.
     #[must_use]
     pub fn path_cost(&self, source: NodeIndex, path: &Path, relay_cost: Cost) -> Cost {
         let (mut at, mut cost) = (source, Cost::ZERO);

@@ -4,7 +4,7 @@ use wire::{Reader, Writer};
 
 use crate::message::{DecodeError, code};
 
-/// A probe of a neighbor, which answers at once with an [`Echo`] of the same bytes.
+/// A probe of a neighbour, which answers at once with an [`Echo`] of the same bytes.
 ///
 /// | offset | size | field |
 /// |---|---|---|

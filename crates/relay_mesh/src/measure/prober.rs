@@ -1,4 +1,4 @@
-//! Probing of one neighbor: schedule, answers, and health.
+//! Probing of one neighbour: schedule, answers, and health.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use super::{Echo, LinkReport, Probe, Window};
 use crate::cost::{Cost, Loss};
 use crate::path_watch::PARDONS_MAX;
 
-/// Probes one neighbor and determines the health of the link.
+/// Probes one neighbour and determines the health of the link.
 ///
 /// Call [`handle_timeout`](Self::handle_timeout) when [`poll_timeout`](Self::poll_timeout) is due,
 /// then [`poll_probe`](Self::poll_probe) until it returns `None`. Memory is bounded to 128 probes
@@ -96,7 +96,7 @@ impl Prober {
         }
     }
 
-    /// Restarts for a new session with the neighbor over the same path. If the link was up before,
+    /// Restarts for a new session with the neighbour over the same path. If the link was up before,
     /// it is up again after as many answers as a dead link needs. The measured round trips are
     /// kept.
     pub fn renew(&mut self, now: Instant) {
@@ -119,7 +119,7 @@ impl Prober {
         };
     }
 
-    /// Returns whether the link was up before.
+    /// Returns whether the link has been up since the start or the last [`renew`](Self::renew).
     #[must_use]
     pub const fn was_up(&self) -> bool {
         matches!(self.state, State::Up | State::Dead { .. })
@@ -156,8 +156,8 @@ impl Prober {
         true
     }
 
-    /// Handles a stall of this node: discards the pending probes, whose answers waited for it, and
-    /// sends a new one.
+    /// Handles a stall of this node: discards the pending probes, since their answers waited for
+    /// it, and sends a new one.
     ///
     /// Without any answer, at most eight stalls in a row have this effect.
     pub fn on_stall(&mut self, now: Instant) {

@@ -53,7 +53,7 @@ impl Window {
     /// Maximum number of round trips; the oldest is evicted first. Probes at 5 Hz fill 150.
     pub const SAMPLES_MAX: usize = 512;
 
-    /// Longest plausible round trip of a path: a longer one waited for a process.
+    /// Maximum plausible round trip of a path: a longer one waited for a process.
     pub const DELAY_MAX: Duration = Duration::from_secs(1);
 
     /// Adds a round trip that ended at `now`. It is capped at 71 minutes.
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A neighbor that stalled for 9 s answers late. Such an answer once raised the jitter of a
+    /// A neighbour that stalled for 9 s answers late. Such an answer once raised the jitter of a
     /// young link for 20 s, and made it unroutable.
     #[test]
     fn mesh_a8_an_answer_that_waited_for_a_process_is_no_jitter() {

@@ -1,4 +1,4 @@
-//! Dispatch of neighbors' messages, and periodic publishing to them.
+//! Dispatch of neighbours' messages, and periodic publishing to them.
 
 use crypto::Provider;
 use wire::{Instant, NodeId};
@@ -11,7 +11,7 @@ use crate::message::{Message, code};
 use crate::routes::Graph;
 
 impl<P: Provider> Node<P> {
-    /// Handles one message of a neighbor.
+    /// Handles one message of a neighbour.
     pub(super) fn on_message(&mut self, now: Instant, link: LinkId, message: &[u8]) {
         let Some(&kind) = message.first() else {
             self.count_malformed();

@@ -15,8 +15,8 @@ use crate::link::LinkId;
 pub(super) struct Detours {
     /// At most [`DETOURS_MAX`].
     pub(super) list: BTreeMap<LinkId, Detour>,
-    /// Far ends that are needed and were dialed without success, and since when. While a session is
-    /// renewed, the time is in the future.
+    /// Far ends that are needed and were dialled without success, and since when. While a session
+    /// is renewed, the time is in the future.
     pub(super) missing: BTreeMap<LinkId, Instant>,
     /// Exits that players of this node may be sent to, as of the last lookup.
     pub(super) exits: Vec<LinkId>,
@@ -24,7 +24,7 @@ pub(super) struct Detours {
     pub(super) knows_exits: bool,
     /// Sessions that began over a detour, so that the packet size of their direct path is unknown.
     pub(super) blind: BTreeMap<LinkId, SessionId>,
-    /// The far end whose datagram, received over its detour, is being handled.
+    /// The far end of the datagram that is being handled, if it arrived over its detour.
     pub(super) taking: Option<LinkId>,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Detour {
 }
 
 impl Detours {
-    /// Returns whether the datagram being handled came from `far` over its detour.
+    /// Returns whether the datagram being handled is from `far` and arrived over its detour.
     pub(super) fn is_taking(&self, far: LinkId) -> bool {
         self.taking == Some(far)
     }
@@ -93,8 +93,8 @@ impl Detours {
             || self.blind.contains_key(&link)
     }
 
-    /// Pauses the relay because the direct path was heard, or is probed alone. Otherwise the detour
-    /// could arrive first and hide it.
+    /// Pauses the relay because a packet arrived on the direct path, or because that path is probed
+    /// alone. Otherwise the detour could arrive first and hide it.
     pub(super) fn pause_relay(&mut self, now: Instant, far: LinkId) {
         if let Some(detour) = self.list.get_mut(&far) {
             detour.pause_relay(now, QUIET);
@@ -118,9 +118,9 @@ impl Detours {
         }
     }
 
-    /// Returns whether a detour may begin because a neighbor forwarded a packet. The neighbor can
-    /// forge this, so at least half of the detours stay reserved for far ends needed here, and each
-    /// neighbor gets few of the rest.
+    /// Returns whether a detour may begin because a neighbour forwarded a packet. The neighbour can
+    /// forge this, so at least half of the detours are reserved for far ends needed here, and each
+    /// neighbour may start few of the others.
     pub(super) fn may_begin(&self, now: Instant, (far, relay): (LinkId, LinkId)) -> bool {
         let is_renewing = self.missing.get(&far).is_some_and(|since| now < *since);
         let made_up = self.list.values();
@@ -209,7 +209,7 @@ const PATH_RATE: u32 = 512 << 10;
 const PATH_BURST: u32 = 96 << 10;
 /// Bytes per second sent directly to a far end during a detour; probes take a tenth of it.
 const DIRECT_RATE: u32 = 16 << 10;
-/// Unproved detours that one neighbor may start.
+/// Unproved detours that one neighbour may start.
 const UNPROVED_MAX: usize = 4;
 /// Maximum number of detours.
 pub(super) const DETOURS_MAX: usize = 64;

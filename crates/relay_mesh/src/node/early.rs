@@ -154,7 +154,7 @@ pub(super) const EARLY_RATE: u32 = 16 << 10;
 pub(super) const EARLY_BURST: u32 = EARLY_RATE / 2;
 /// How long a datagram waits for the message that opens its flow. Covers one loss of that message.
 const WAIT_MAX: Duration = Duration::from_secs(1);
-/// Queued datagrams per neighbor and in total: at most 1.5 MiB.
+/// Queued datagrams per neighbour and in total: at most 1.5 MiB.
 const WAITING_PER_LINK: usize = 128;
 const WAITING_MAX: usize = 1_024;
 

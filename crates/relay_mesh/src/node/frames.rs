@@ -10,8 +10,8 @@ use crate::shard::ShardId;
 use crate::trunk::{self, Frames};
 
 impl<P: Provider> Node<P> {
-    /// Handles a datagram of the data plane: one frame, or a trunk whose frames are handled as if
-    /// each had arrived alone.
+    /// Handles a datagram of the data plane: one frame, or a trunk. Each frame of a trunk is
+    /// handled as if it had arrived alone.
     pub(super) fn on_frames(&mut self, now: Instant, source: SocketAddr, datagram: &mut [u8]) {
         if datagram.first() != Some(&trunk::KIND) {
             self.on_frame(now, source, datagram);

@@ -28,7 +28,7 @@ pub(super) struct LinkFailures {
 
 impl<P: Provider> Node<P> {
     /// Counts a failed dial if it was to a bootstrap node. A full node is not counted as a failure:
-    /// others are dialed.
+    /// others are dialled.
     pub(super) fn note_failed_dial(&mut self, now: Instant, link: LinkId, failure: ConnectFailure) {
         let peer = self.peers.get(link);
         if let Some(peer) = peer.filter(|peer| !peer.bootstrap.is_empty()) {
@@ -45,9 +45,9 @@ impl<P: Provider> Node<P> {
 
     /// Reports another node with this one's identity. Call it every 10 s.
     ///
-    /// After a start, or after a partition heals, neighbors return this node's own earlier records.
-    /// That happens once, because its next record is newer. A second node with the identity keeps
-    /// making them.
+    /// After a start, or after a partition heals, neighbours return this node's own earlier
+    /// records. That happens once, because its next record is newer. A second node with the
+    /// identity keeps making them.
     pub(super) fn report_identity_in_use(&mut self, now: Instant) {
         let count = self.gossip.table().stats().own_from_before;
         let failures = &mut self.link_failures;

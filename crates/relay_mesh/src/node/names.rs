@@ -1,4 +1,4 @@
-//! Link IDs of nodes, which are freed when a node has been gone for long.
+//! Link IDs of nodes, which are freed 10 minutes after the node was last seen.
 
 use core::time::Duration;
 

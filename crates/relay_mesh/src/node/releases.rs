@@ -106,7 +106,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Frees the labels that a neighbor releases, if it owns them.
+    /// Frees the labels that a neighbour releases, if it owns them.
     pub(super) fn on_route_release(&mut self, now: Instant, link: LinkId, message: &[u8]) {
         let Ok(release) = RouteRelease::decode(message) else {
             self.count_malformed();

@@ -18,7 +18,7 @@ use crate::link_state::Roles;
 use crate::route_request::{Bind, Granted, GrantedNext, Refused, RouteReply, RouteRequest};
 
 impl<P: Provider> Node<P> {
-    /// Answers a label request of a neighbor.
+    /// Answers a label request of a neighbour.
     pub(super) fn on_route_request(&mut self, now: Instant, link: LinkId, message: &[u8]) {
         let Ok((id, request)) = RouteRequest::decode(message) else {
             self.count_malformed();
@@ -45,7 +45,7 @@ impl<P: Provider> Node<P> {
         if !self.send(now, link, RELIABLE, &message)
             && let RouteReply::Done(granted) = &reply
         {
-            // The neighbor will not receive the reply, so free the labels.
+            // The neighbour will not receive the reply, so free the labels.
             for granted in granted.iter().filter(|granted| !granted.is_none()) {
                 self.free_owned(link, granted.label);
             }
@@ -126,8 +126,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Returns whether `node` is an entry or exit, if the members are configured, and may send per
-    /// the signed document.
+    /// Returns whether `node` may be an entry or exit: by the members if they are configured, and
+    /// by the signed document if there is one.
     fn is_end(&self, node: NodeId) -> bool {
         let is_member = self.config.members.as_ref().is_none_or(|members| {
             members
@@ -281,7 +281,7 @@ impl<P: Provider> Node<P> {
         label: LabelName,
         (link_on, next, grant): (LinkId, &NextLabel, &Grant),
     ) -> Result<(), Refused> {
-        // Checked before the grant, so that a neighbor learns nothing about labels of others.
+        // Checked before the grant, so that a neighbour learns nothing about labels of others.
         let is_reserved = self.with_plane(label, |_, plane| {
             plane.labels.check_reserved(label, link).is_ok()
         });

@@ -51,8 +51,10 @@ impl<P: Provider> Node<P> {
 
     /// Returns the cheapest route from a node to an exit of a game. Exits are those that the signed
     /// document allows, or without a document those in this node's configuration. If the node is
-    /// itself an exit, the route may be empty. The route's cost excludes the exit's path to the
-    /// server, but the choice of exit includes it if it is known.
+    /// itself an exit, the route may end there.
+    ///
+    /// The choice of exit includes the exit's path to the server if it is known. The returned cost
+    /// does not.
     #[must_use]
     pub fn route_to_game(&self, from: &NodeId, game: &str) -> Option<Route> {
         let graph = self.survey();

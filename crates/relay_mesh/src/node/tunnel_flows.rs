@@ -142,8 +142,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Applies the TCP games of a signed config. Resets each connection whose game changed or was
-    /// removed, or whose far end may no longer carry the game.
+    /// Applies the TCP games of a signed config. Resets each connection if its game changed or was
+    /// removed, or if its far end may no longer carry the game.
     pub(super) fn apply_tcp_games(&mut self, now: Instant, games: Vec<Game>) {
         self.on_games_changed();
         let Some(tunnels) = &mut self.tunnels else {

@@ -232,8 +232,8 @@ impl Tunnels {
         self.game(&port.game)
     }
 
-    /// Replaces the games. Ports that both lists contain stay open. Returns the connections whose
-    /// game changed or was removed.
+    /// Replaces the games. Ports that both lists contain stay open. Returns the connections to
+    /// games that changed or were removed.
     pub(super) fn set_games(&mut self, now: Instant, games: Vec<Game>) -> Vec<ConnId> {
         let old = core::mem::replace(&mut self.games, games);
         let is_wanted = |port: &Port| {
@@ -281,7 +281,7 @@ impl Tunnels {
         self.open_ports(now);
     }
 
-    /// Asks the driver to open each closed port whose retry time has passed.
+    /// Asks the driver to open each closed port after its retry time.
     pub(super) fn open_ports(&mut self, now: Instant) {
         let used: Vec<SocketAddr> = self.ports.values().map(|port| port.address).collect();
         for (name, port) in &mut self.ports {

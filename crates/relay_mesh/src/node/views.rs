@@ -29,7 +29,7 @@ impl<P: Provider> Node<P> {
         self.gossip.stats()
     }
 
-    /// Returns the neighbors with an open session, in the order in which they became known.
+    /// Returns the neighbours with an open session, in the order in which they became known.
     pub fn links(&self) -> impl Iterator<Item = LinkView> {
         self.peers.up().filter_map(|(link, peer, up)| {
             let relay = self.detours.relay(link);

@@ -12,9 +12,9 @@ use crate::trunk;
 
 /// A batch of datagrams in sending order.
 ///
-/// Hop frames have a lane per shard of each neighbor. The frames queued in a lane at its turn are
+/// Hop frames have a lane per shard of each neighbour. The frames queued in a lane at its turn are
 /// sent together, in order: frames of equal length as datagrams of one segmented send, others as a
-/// [trunk](crate::trunk) if the neighbor supports it.
+/// [trunk](crate::trunk) if the neighbour supports it.
 #[derive(Debug)]
 pub(super) struct Batch {
     bytes: Vec<u8>,
@@ -34,7 +34,7 @@ pub(super) enum Turn {
     Lane(usize),
 }
 
-/// Frames queued for one shard of a neighbor.
+/// Frames queued for one shard of a neighbour.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lane {
     /// Index of its number in `places`.
@@ -95,7 +95,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Like `push`, but appends one hop frame to a shard of the neighbor of `link`.
+    /// Like `push`, but appends one hop frame to a shard of the neighbour of `link`.
     pub(super) fn push_frame<E>(
         &mut self,
         (link, shard): (LinkId, ShardId),

@@ -130,7 +130,7 @@ fn mesh_f3_frames_of_several_lengths_share_a_datagram_where_the_neighbour_reads_
     assert_eq!(all(2), frames, "none lost, in order");
     assert_eq!(of(1).count(), 2, "two datagrams of up to 1,280 bytes");
     assert!(of(1).all(|(segment, _)| segment.is_none()));
-    // A neighbor without trunk support gets each frame as a datagram.
+    // A neighbour without trunk support gets each frame as a datagram.
     assert!(of(2).all(|(segment, frames)| segment.is_some() || frames.len() == 1));
 }
 
@@ -165,7 +165,7 @@ fn nothing_waits_for_more_to_come_and_memory_is_bounded() {
     let mut memory = 0;
     for round in 0..50_u16 {
         while !outbox.is_full() {
-            // A new neighbor in each round, so that a lane's old entry belongs to another one.
+            // A new neighbour in each round, so that a lane's old entry belongs to another one.
             push(&mut outbox, round, Packing::Trunks, &frame(1, 100));
         }
         drain(&mut outbox);

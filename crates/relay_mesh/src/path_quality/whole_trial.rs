@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use wire::Instant;
 
-/// Decides when to send a few full-length packets over a path whose long datagrams are split.
+/// Decides when to send a few full-length packets over a path, if its long datagrams are split.
 ///
 /// If all but one of them arrive, datagrams are sent whole again. Each failed trial, and each new
 /// loss of long datagrams, doubles the time to the next trial.

@@ -227,8 +227,8 @@ impl SourceRoutes {
     /// Updates the costs of one round. Returns false without any change if too many nodes would
     /// need a full search.
     ///
-    /// A node whose path used a relay that became more expensive, or that is an end of the link, is
-    /// searched over all relays again. A relay that became cheaper adds one row.
+    /// If a node was reached over a relay that became more expensive, or is an end of the link, all
+    /// relays are searched for it again. A relay that became cheaper adds one row.
     fn mend_round(
         &mut self,
         graph: &Graph,
