@@ -1,31 +1,32 @@
-//! A reliable server and its clients: what must not be lost and may be late, such as joins, chat and
-//! snapshots, over TCP and TLS 1.3.
+//! A reliable server and its clients over TCP and TLS 1.3, for data that must not be lost and may be
+//! late, such as joins, chat and snapshots.
 //!
-//! A server has one servicer that lets clients in, and others that serve those who are in: one for each,
-//! or a pool ([`TcpServicers`]). All are threads that wait for sockets and queues and make no turn at rest.
-//! The application speaks to each by a bounded queue, in which a message to any number of its members is
-//! one order, and hears of all by one bounded queue. A client has one servicer. What moves in UDP stands
-//! beside it, in a thread of its own: a client learns where, and with what key, as it is let in.
+//! A server has one servicer that accepts clients, and others for the members, as the accepted clients
+//! are called: one per member, or a pool ([`TcpServicers`]). Each is a thread that waits for sockets and
+//! its queue, and makes no turns while idle. The application sends orders to each servicer by a bounded
+//! queue, and receives the events of all by another one. A message to any number of a servicer's members is
+//! one order. A client has one servicer. A game's UDP traffic runs separately, on its own thread; the
+//! server's welcome can give the client the address and key for it.
 //!
 //! ```text
 //! application --- one queue for each servicer ---> servicer 1 ... n --- members
-//!      ^   \----------- refusals ---------------> door --- strangers
+//!      ^   \----------- refusals ----------> accepting servicer --- clients
 //!      \------------- one queue of events ------- all of them
 //! ```
 //!
-//! **Being let in.** A stranger gets a handshake and one record of 1 KiB, both in limited time and number,
-//! and no thread. The application judges what it says and accepts it, or refuses it with a reason; until
-//! then nothing more is read from it.
+//! **Joining.** An unaccepted client is limited to a TLS handshake and one record of 1 KiB, both limited in
+//! time and number, and has no thread. The application accepts it, or refuses it with a reason.
+//! Until then the server reads nothing more from it.
 //!
-//! **What waits.** Messages for a peer that takes too little wait up to a budget in bytes and in age, 256
-//! KiB and 5 s by default. Beyond, the application is told [`ServerEvent::Slow`], and the member is closed
-//! with that reason; nobody else is delayed. Where the application takes no events, nothing is read from
-//! members, who then have to wait.
+//! **Slow readers.** Messages for a peer that reads too slowly are queued up to a budget of bytes and age,
+//! 256 KiB and 5 s by default. Beyond that, the member is closed with that reason, and the application
+//! receives [`ServerEvent::Slow`]. Other members are not delayed. If the application takes no events, the
+//! server stops reading from members.
 //!
-//! **The end.** [`ReliableServer::shutdown`] lets nobody in any more, tells members why, writes what waits
-//! up to a deadline, closes, joins every thread, and reports how many messages were written and how many
-//! dropped. A servicer that panics closes its own connections; the application is told by
-//! [`ServerEvent::ServicerEnded`], and the others go on.
+//! **Shutdown.** [`ReliableServer::shutdown`] accepts no more clients, sends members the reason, writes
+//! queued messages up to a deadline, closes all connections, joins every thread, and reports how many
+//! messages were written and how many dropped. If a servicer panics, only its own connections close, and
+//! the application receives [`ServerEvent::ServicerEnded`].
 //!
 //! ```
 //! use std::time::Duration;
@@ -42,7 +43,7 @@
 //! let config = ReliableConfig::default();
 //! let mut server = ReliableServer::start("lobby", vec![listener], &config)?;
 //!
-//! // Elsewhere: a client, who knows the server by its address and key.
+//! // Elsewhere: a client that knows the address and key of the server.
 //! let dial = Dial { address: server.addresses()[0], peer: identity.node_id().into() };
 //! let join = Bytes::from_static(b"ann:secret");
 //! let mut ann = ReliableClient::connect("ann", dial, None, join, &config)?;

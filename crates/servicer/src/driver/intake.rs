@@ -133,7 +133,8 @@ fn envelope(socket: SocketIndex, meta: &RecvMeta) -> Envelope {
     }
 }
 
-/// Returns whether `ip` can be the source of an answer, that is, it is not a multicast address.
+/// Returns whether `ip` can be the source of an answer: not a multicast, broadcast or unspecified
+/// address.
 const fn is_own(ip: IpAddr) -> bool {
     let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
     !ip.is_multicast() && !ip.is_unspecified() && !is_broadcast

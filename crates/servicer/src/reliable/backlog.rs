@@ -1,16 +1,16 @@
-//! What waits to be written to one peer, as its budget sees it.
+//! The send backlog of a peer and its budget.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use wire::Instant;
 
-/// How much may wait for one peer, and for how long.
+/// Limits of a peer's send backlog.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
-    /// Bytes, each record counted as [`RECORD_COST`] more than its length.
+    /// Maximum bytes, where each record counts as its length plus [`RECORD_COST`].
     pub(super) bytes_max: usize,
-    /// Age of the oldest record.
+    /// Maximum age of the oldest record.
     pub(super) age_max: Duration,
 }
 
@@ -18,32 +18,32 @@ pub(super) struct Budget {
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     records: VecDeque<Record>,
-    /// What they hold, lengths and costs.
+    /// Sum of lengths and costs.
     bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Record {
-    /// When it was given to the driver.
+    /// When the record was queued.
     since: Instant,
     len: usize,
-    /// Messages of the application in it, which a report counts: one or none.
+    /// Application messages in the record, for the report: 0 or 1.
     messages: u64,
 }
 
-/// What a record holds beside its bytes: its length on the wire, and its places in two queues.
+/// Overhead of a record, bytes: its length field, and its entries in two queues.
 const RECORD_COST: usize = 48;
 
-/// Records whose places an empty backlog keeps.
+/// Record entries that an empty backlog keeps allocated.
 const KEPT: usize = 64;
 
 impl Backlog {
-    /// Returns whether a record of `len` bytes finds room.
+    /// Returns whether a record of `len` bytes fits into the budget.
     pub(super) const fn has_room(&self, len: usize, budget: &Budget) -> bool {
         self.bytes.saturating_add(len).saturating_add(RECORD_COST) <= budget.bytes_max
     }
 
-    /// Notes a record that waits from now on.
+    /// Adds a record.
     pub(super) fn push(&mut self, now: Instant, len: usize, messages: u64) {
         self.bytes = self.bytes.saturating_add(len).saturating_add(RECORD_COST);
         self.records.push_back(Record {
@@ -53,8 +53,8 @@ impl Backlog {
         });
     }
 
-    /// Notes that so many bytes of records were written, which is whole records; returns how many
-    /// messages were among them.
+    /// Removes `bytes` bytes of written records, always whole records. Returns how many messages
+    /// they contained.
     pub(super) fn note_written(&mut self, mut bytes: usize) -> u64 {
         let mut messages = 0_u64;
         while let Some(record) = self.records.front().copied()
@@ -76,19 +76,19 @@ impl Backlog {
         self.records.is_empty()
     }
 
-    /// What waits, lengths and costs.
+    /// Sum of the lengths and costs of the queued records.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// When the oldest record will have waited too long.
+    /// Returns when the oldest record exceeds the maximum age.
     pub(super) fn deadline(&self, budget: &Budget) -> Option<Instant> {
         self.records
             .front()
             .map(|record| record.since + budget.age_max)
     }
 
-    /// How long the oldest record has waited.
+    /// Returns the age of the oldest record.
     pub(super) fn age(&self, now: Instant) -> Duration {
         self.records
             .front()

@@ -1,4 +1,4 @@
-//! The machine of a client's servicer.
+//! The machine of a reliable client.
 
 use std::collections::VecDeque;
 
@@ -14,41 +14,41 @@ use super::letter::{Closing, Letter};
 use super::mailbox::Mailbox;
 use crate::tcp::{Dial, DialError};
 
-/// Dials once, asks to be let in, and passes messages.
+/// Dials once, sends the join record and exchanges messages.
 #[derive(Debug)]
 pub(super) struct Caller {
     state: State,
-    /// Messages that the driver shall have next; none come before it is inside.
+    /// Messages for the driver. Empty until the client is accepted.
     outbox: VecDeque<Bytes>,
     backlog: Backlog,
     budget: Budget,
-    /// Whether the driver has said what may be written at first.
+    /// Whether the driver has granted the initial credit.
     has_credit: bool,
     news: VecDeque<ClientEvent>,
     mailbox: Mailbox<ClientEvent>,
-    /// Why it will be over, once that is known.
+    /// Why the connection will close, once that is known.
     close: Option<ClientClose>,
 }
 
-/// How far a client is.
+/// State of a client.
 #[derive(Debug)]
 enum State {
-    /// It has a dial to make, and something to say then.
+    /// Before the dial, with the join payload.
     New(Box<Dial>, Bytes),
-    /// The dial runs.
+    /// Dialling.
     Dialling(Bytes),
-    /// It is connected, and has not said anything.
+    /// Connected, before the join record.
     Opened(ConnectionId, Bytes),
-    /// It has asked to be let in.
+    /// The join record is sent.
     Asking,
     Inside(ConnectionId),
-    /// It is to be closed here.
+    /// This end is closing the connection.
     Leaving(ConnectionId),
-    /// All is told.
+    /// Closed, and the close is reported.
     Over,
 }
 
-/// The one command: a dial.
+/// The only command: a dial.
 #[derive(Debug)]
 pub(super) struct Call(pub(super) Dial);
 
@@ -75,14 +75,14 @@ impl Caller {
         }
     }
 
-    /// Sends a message, if there is anybody to send it to.
+    /// Sends a message, unless the client is closed.
     pub(super) fn send(&mut self, payload: Bytes) {
         if let State::Inside(_) = self.state {
             self.outbox.push_back(payload);
         }
     }
 
-    /// Returns whether messages have to wait, because it is not let in yet.
+    /// Returns whether messages must wait, because the client is not accepted yet.
     pub(super) const fn is_waiting(&self) -> bool {
         !matches!(
             self.state,
@@ -90,24 +90,24 @@ impl Caller {
         )
     }
 
-    /// Returns whether nothing is left to be given to the driver that it could be given.
+    /// Returns whether the driver has been given all output that it can take now.
     pub(super) fn is_drained(&self) -> bool {
         self.outbox.is_empty()
     }
 
-    /// Returns whether what the server says finds room.
+    /// Returns whether the application's queue has room for the server's messages.
     pub(super) fn may_receive(&self) -> bool {
         self.news.len() < NEWS_MAX && (self.news.is_empty() || self.mailbox.has_room())
     }
 
-    /// Ends it for a cause that is known here.
+    /// Closes the connection for a local cause.
     fn leave(&mut self, id: ConnectionId, close: ClientClose) {
         self.close.get_or_insert(close);
         self.state = State::Leaving(id);
         self.outbox.clear();
     }
 
-    /// Tells that it is over, once.
+    /// Reports the close, once.
     fn end(&mut self, close: ClientClose) {
         if !matches!(self.state, State::Over) {
             self.state = State::Over;
@@ -117,7 +117,7 @@ impl Caller {
         }
     }
 
-    /// Takes a letter of the server; `None` where it has no business now.
+    /// Handles a record of the server. Returns `None` if the record is not allowed now.
     fn take(&mut self, id: ConnectionId, letter: Letter<'_>) -> Option<()> {
         let copy = Bytes::copy_from_slice;
         match (&self.state, letter) {
@@ -144,7 +144,7 @@ impl Caller {
         Some(())
     }
 
-    /// Writes a record, if the budget has room; without, the server is given up instead.
+    /// Writes a record if the budget has room. Otherwise closes the connection to the server.
     fn write(
         &mut self,
         now: Instant,
@@ -177,7 +177,7 @@ impl StreamMachine for Caller {
     }
 
     fn handle_frame(&mut self, _: Instant, id: ConnectionId, record: &[u8]) {
-        // After the server's last word nothing counts.
+        // After the server's close record nothing else is handled.
         if self.close.is_some() || matches!(self.state, State::Over) {
             return;
         }
@@ -191,13 +191,13 @@ impl StreamMachine for Caller {
         if self.has_credit {
             self.backlog.note_written(bytes);
         } else {
-            // The budget is smaller.
+            // Ignored: the budget is smaller than the credit.
             self.has_credit = true;
         }
     }
 
     fn handle_closed(&mut self, _: Instant, _: ConnectionId, _: CloseCause) {
-        // A server that means it says why; one that does not is lost.
+        // Without a close record, the connection was lost.
         self.end(ClientClose::Lost);
     }
 

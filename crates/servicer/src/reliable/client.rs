@@ -1,4 +1,4 @@
-//! The application's end of a reliable client, and its servicer's application.
+//! The reliable client: the application's handle, and the servicer's application.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -19,27 +19,28 @@ use crate::tcp::{
     TlsIdentity,
 };
 
-/// A running reliable client: one servicer, with one connection.
+/// A running reliable client: one servicer with one connection.
 ///
-/// For one thread of the application, which never waits here but where it asks to. Dropping it shuts it
-/// down with no time left for an orderly end.
+/// For use by one application thread. No method blocks except the ones with a wait time. Dropping
+/// it shuts the client down without a drain.
 #[derive(Debug)]
 pub struct ReliableClient {
     handle: StreamHandle<Bytes>,
     inbox: Inbox<ClientEvent>,
     message_max: usize,
-    /// Whether the end of it has been told.
+    /// Whether the close was reported.
     is_over: bool,
 }
 
 impl ReliableClient {
-    /// Starts the servicer, whose thread is called `name`, and dials. It asks to be let in with `join`,
-    /// up to [`ReliableConfig::join_bytes_max`] of the server; [`ClientEvent`] tells what comes of it.
-    /// Where there is an `identity`, it is proved to a server that is dialled as a node.
+    /// Starts the servicer on a thread named `name`, and dials. The client asks to join with
+    /// `join`, up to the server's [`ReliableConfig::join_bytes_max`]; a [`ClientEvent`] reports the
+    /// result. If `identity` is given and the server is dialled as a node, the client proves that
+    /// identity.
     ///
     /// # Errors
     ///
-    /// [`SpawnError`] where the system has no descriptor or thread left.
+    /// [`SpawnError`] if the system has no descriptor or thread left.
     pub fn connect(
         name: impl Into<String>,
         dial: Dial,
@@ -62,11 +63,11 @@ impl ReliableClient {
         })
     }
 
-    /// Sends a message. Before the server has let the client in, it waits.
+    /// Sends a message. It waits in the queue until the server has accepted the client.
     ///
     /// # Errors
     ///
-    /// [`MessageError`]; then it is not sent.
+    /// [`MessageError`]. The message is then not sent.
     pub fn send(&self, payload: Bytes) -> Result<(), MessageError> {
         if payload.len() > self.message_max {
             return Err(MessageError::TooLong);
@@ -77,7 +78,7 @@ impl ReliableClient {
         })
     }
 
-    /// Returns the next event, and does not wait; `None` where there is none now.
+    /// Returns the next event, or `None` if there is none. Does not wait.
     pub fn poll_event(&mut self) -> Option<ClientEvent> {
         let event = self.inbox.take()?;
         self.note(event)
@@ -95,17 +96,18 @@ impl ReliableClient {
         }
     }
 
-    /// Returns what the servicer has done so far.
+    /// Returns a snapshot of the counters.
     pub fn counters(&self) -> StreamCounters {
         self.handle.counters()
     }
 
-    /// Closes the connection once what was sent is written, up to `within`, and joins the thread.
+    /// Closes the connection after all messages are written, or after `within`, and joins the
+    /// thread.
     pub fn shutdown(self, within: Duration) -> StreamReport {
         self.handle.shutdown(within)
     }
 
-    /// Takes note of an event; nothing is told after the end.
+    /// Tracks the close. Returns `None` for events after it.
     fn note(&mut self, event: ClientEvent) -> Option<ClientEvent> {
         if self.inbox.is_awaited() {
             self.handle.wake();
@@ -118,15 +120,15 @@ impl ReliableClient {
     }
 }
 
-/// The application of a client's servicer.
+/// The application of the client's servicer.
 #[derive(Debug)]
 struct Line {
     mailbox: Mailbox<ClientEvent>,
 }
 
 impl Drop for Line {
-    /// Whatever ends the servicer, the application hears of it: where it was told of an end before,
-    /// it passes this over.
+    /// Reports the end of the servicer, whatever its cause. The application ignores it if a close
+    /// was reported before.
     fn drop(&mut self) {
         let close = ClientClose::ServicerEnded;
         self.mailbox.put(0, ClientEvent::Closed(close));

@@ -1,4 +1,4 @@
-//! How clients are divided among threads, and limits.
+//! Limits of reliable servers and clients, and the assignment of clients to threads.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -8,27 +8,26 @@ use super::letter::{LETTER_HEAD, MESSAGE_HEAD, REASON_BYTES_MAX};
 use super::mailbox::Room;
 use crate::tcp::StreamConfig;
 
-/// How the clients of a reliable server are divided among threads.
+/// How a reliable server assigns clients to threads.
 ///
-/// Both keep the same promises, and the same tests run over both. A thread whom nobody calls on
-/// waits without a turn either way.
+/// Both modes make the same guarantees. An idle thread makes no turns in either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpServicers {
-    /// A thread for each client, from its acceptance to its end. The system's scheduler divides the
-    /// work, and what one client costs delays no other on another core; each takes a stack, some 200
+    /// One thread per client, from its acceptance to its close. The system schedules the threads,
+    /// so a busy client does not delay those on other cores. Each thread needs a stack, some 200
     /// KiB of buffers and four descriptors.
     ThreadPerClient,
-    /// So many threads, each with its share of the clients: whoever is accepted goes where the fewest
-    /// are. A message for all wakes no more threads than these.
+    /// A fixed number of threads. A new client is assigned to the thread with the fewest. A message
+    /// to all clients wakes at most this many threads.
     Pool {
-        /// Threads beside the one that lets clients in.
+        /// Threads, not counting the one that accepts clients.
         threads: NonZeroUsize,
     },
 }
 
 impl TcpServicers {
-    /// Returns what suits so many clients: a thread each up to 64, a pool of up to three threads
-    /// beyond, fewer where there are fewer cores.
+    /// Returns the default for a number of clients: one thread each up to 64, otherwise a pool of
+    /// up to three threads, fewer on hosts with fewer cores.
     #[must_use]
     pub fn for_clients(clients_max: usize) -> Self {
         if clients_max <= CLIENTS_WITH_THREADS {
@@ -41,58 +40,60 @@ impl TcpServicers {
     }
 }
 
-/// Clients up to which each has a thread; design value, which keeps their stacks below 1 GiB of
+/// Maximum clients with a thread each; a design value, which keeps their stacks below 1 GiB of
 /// address space.
 const CLIENTS_WITH_THREADS: usize = 64;
 
-/// Threads of a pool at most: with the one that lets clients in, four.
+/// Maximum threads of a pool; four with the accepting one.
 const POOL_THREADS: NonZeroUsize = NonZeroUsize::new(3).unwrap();
 
-/// How much a reliable server or client holds and waits.
+/// Limits of a reliable server or client.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug)]
 pub struct ReliableConfig {
-    /// Clients that may be accepted at a time; 1,024.
+    /// Maximum accepted clients; 1,024.
     pub clients_max: usize,
-    /// How clients are divided among threads; `None`, as by default, for
-    /// [`TcpServicers::for_clients`] of `clients_max`.
+    /// How clients are assigned to threads; `None`, the default, for [`TcpServicers::for_clients`]
+    /// of `clients_max`.
     pub servicers: Option<TcpServicers>,
-    /// Bytes that may wait for one peer, 48 more for each message counted in; 256 KiB. What does not fit
-    /// ends the connection, since a peer that loses a message has lost them all. Beside this the system
-    /// holds up to twice `socket_buffer_bytes` for a connection.
+    /// Maximum bytes queued for one peer, counting 48 more for each message; 256 KiB. If a message
+    /// does not fit, the connection is closed, since the stream must not have gaps. In addition the
+    /// system buffers up to twice `socket_buffer_bytes` per connection.
     pub queued_bytes_max: usize,
-    /// Time that a message may wait for one peer's socket to take it; 5 s. Beyond, the connection ends.
+    /// Maximum time that a message may wait for the peer's socket; 5 s. Then the connection is
+    /// closed.
     pub queued_age_max: Duration,
-    /// Bytes of a message, either way, and of what a client is told as it is accepted; 64 KiB. Lowered to
-    /// what `queued_bytes_max` has room for.
+    /// Maximum length of a message in either direction, and of the welcome, bytes; 64 KiB. Lowered
+    /// to what fits into `queued_bytes_max`.
     pub message_bytes_max: usize,
-    /// Bytes of what a client says as it joins; 1 KiB. All that a stranger can have the server hold.
+    /// Maximum length of a join payload, bytes; 1 KiB. The server buffers no more for an unaccepted
+    /// client.
     pub join_bytes_max: usize,
-    /// Time from the handshake to the end of the first record; 5 s.
+    /// Timeout from the handshake to the end of the first record; 5 s.
     pub join_timeout: Duration,
-    /// Orders that may wait for one servicer, of which a message to any number of its clients is one;
-    /// 1,024. Room for all is allocated at the start.
+    /// Maximum orders queued for one servicer; 1,024. A message to any number of its clients is one
+    /// order. The queue is allocated at the start.
     pub orders_max: NonZeroUsize,
-    /// Events that may wait for the application; 4,096, and one more for each servicer. Beyond, nothing
-    /// is read from clients, who then have to wait. With each servicer wait 256 more, and what the last
-    /// read of a socket yielded, up to 64 KiB of messages: of the shortest that is 13,107, for which
-    /// there are 1 MiB of places.
+    /// Maximum events queued for the application; 4,096, and one more per servicer. If the queue is
+    /// full, the server reads nothing from clients. In addition each servicer holds 256 events and
+    /// the messages of its last socket read, up to 64 KiB. Of the shortest messages these are
+    /// 13,107, which take 1 MiB.
     pub events_max: usize,
-    /// Bytes in them, 64 more for each message counted in; 4 MiB.
+    /// Maximum bytes of queued events, counting 64 more for each message; 4 MiB.
     pub event_bytes_max: usize,
-    /// Bytes that the system may hold for one connection to be sent; 128 KiB, which lets a client 100
-    /// ms away take 1.3 MB/s. Systems count their own bookkeeping in, and Linux grants twice as much.
+    /// Send buffer of a connection in the system, bytes; 128 KiB, which allows 1.3 MB/s at a round
+    /// trip of 100 ms. Systems include their overhead, and Linux grants twice as much.
     pub socket_buffer_bytes: usize,
-    /// Time without a byte after which the system asks whether the other end is still there, and then as
-    /// long between each time it asks; 15 s. No thread is woken for it, so a silent client costs nothing.
+    /// TCP keepalive: idle time before the first probe, and interval between probes; 15 s. Probes
+    /// wake no thread, so an idle client costs nothing.
     pub keepalive: Duration,
-    /// Limits of those who are not accepted yet, handshakes above all, and the rest of what a stream
-    /// driver limits. What is named above is taken from there.
+    /// Limits of unaccepted clients, mainly of their handshakes, and the other limits of a stream
+    /// driver. The fields above override it.
     pub stream: StreamConfig,
 }
 
 impl ReliableConfig {
-    /// How clients are divided.
+    /// Returns how clients are assigned to threads.
     pub(super) fn division(&self) -> TcpServicers {
         self.servicers
             .unwrap_or_else(|| TcpServicers::for_clients(self.clients_max))
@@ -112,13 +113,13 @@ impl ReliableConfig {
         }
     }
 
-    /// Longest message that is taken, bytes.
+    /// Returns the maximum length of a message, bytes.
     pub(super) fn message_max(&self) -> usize {
         let room = self.queued_bytes_max.saturating_sub(RESERVE);
         self.message_bytes_max.min(room)
     }
 
-    /// Limits of the driver that lets clients in.
+    /// Limits of the driver that accepts clients.
     pub(super) const fn for_strangers(&self) -> StreamConfig {
         let held = self.stream.handshakes_max.saturating_mul(2);
         StreamConfig {
@@ -132,18 +133,18 @@ impl ReliableConfig {
         }
     }
 
-    /// Limits of a driver that serves those who are accepted, or the other end of one.
+    /// Limits of a driver for accepted clients, or of a client's driver.
     pub(super) fn for_members(&self) -> StreamConfig {
         StreamConfig {
             record_bytes_max: self
                 .message_max()
                 .saturating_add(MESSAGE_HEAD)
                 .max(REASON_BYTES_MAX + LETTER_HEAD),
-            // The reason for a close fits in behind a full budget.
+            // The close reason fits in addition to a full budget.
             credit_bytes: self.queued_bytes_max.saturating_add(RESERVE),
             connections_max: self.clients_max,
             connections_per_source_max: self.clients_max,
-            // The system asks for those who are silent, and age judges those who take nothing.
+            // TCP keepalive detects dead peers, and the age limit detects peers that do not read.
             idle_timeout: Duration::MAX,
             stall_timeout: Duration::MAX,
             requests_max: self.orders_max,
@@ -173,7 +174,7 @@ impl Default for ReliableConfig {
     }
 }
 
-/// What a connection may be written beside its budget: a reason and its head.
+/// Room for the close reason and its header, beyond the budget, bytes.
 const RESERVE: usize = REASON_BYTES_MAX + LETTER_HEAD + 64;
 
 #[cfg(test)]

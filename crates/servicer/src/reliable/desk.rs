@@ -1,4 +1,4 @@
-//! The machine of a servicer that serves members.
+//! The machine of a servicer for members.
 
 mod job;
 
@@ -18,25 +18,25 @@ use super::mailbox::Mailbox;
 use super::news::News;
 use job::Job;
 
-/// Passes messages between members and the application, and judges who takes too little.
+/// Passes messages between members and the application, and closes members that read too slowly.
 ///
-/// It holds no message longer than it takes to give it to the driver of each connection: what waits,
-/// waits there, and is known here by its length and age.
+/// It stores no messages: each is passed at once to the driver, which queues it for its
+/// connections. The machine only tracks the length and age of these queues.
 #[derive(Debug)]
 pub(super) struct Desk {
     members: BTreeMap<ConnectionId, Member>,
     connections: BTreeMap<MemberId, ConnectionId>,
-    /// Whose connections are about to be opened.
+    /// Members whose connections are about to open.
     expected: VecDeque<(MemberId, Bytes)>,
     jobs: VecDeque<Job>,
-    /// Connections to be closed, with a last letter or without.
+    /// Connections to close, with or without a close record.
     closings: VecDeque<(ConnectionId, Option<Closing>)>,
     news: VecDeque<News>,
     mailbox: Mailbox<News>,
     budget: Budget,
-    /// When backlogs are next looked at for their age; no later than any is too old.
+    /// When to next check the backlogs' ages, no later than the first age limit.
     check_at: Option<Instant>,
-    /// Messages that sockets have taken, each addressee counted.
+    /// Messages written to sockets, counted per recipient.
     flushed: Arc<AtomicU64>,
     is_shut_down: bool,
 }
@@ -46,9 +46,9 @@ pub(super) struct Desk {
 struct Member {
     id: MemberId,
     backlog: Backlog,
-    /// Whether the driver has said what may be written at first.
+    /// Whether the driver has granted the initial credit.
     has_credit: bool,
-    /// Why it is about to leave, once that is decided here.
+    /// Why this end closes the connection, once that is decided.
     cause: Option<LeaveCause>,
 }
 
@@ -73,24 +73,24 @@ impl Desk {
         }
     }
 
-    /// Takes word that the next connection to be opened is `member`'s, who is told `welcome` first.
+    /// Assigns the next opened connection to `member`, whose first record is `welcome`.
     pub(super) fn expect(&mut self, member: MemberId, welcome: Bytes) {
         self.expected.push_back((member, welcome));
     }
 
-    /// Sends `payload` to those who are members now.
+    /// Sends `payload` to those of `dest` that are members now.
     pub(super) fn send(&mut self, dest: Dest, payload: Bytes) {
         let last = self.members.last_key_value().map(|(id, _)| *id);
         self.jobs.extend(Job::message(dest, payload, last));
     }
 
-    /// Closes a member's connection once all that was sent to it before is written.
+    /// Closes a member's connection after all earlier messages are written.
     pub(super) fn dismiss(&mut self, member: MemberId, reason: Bytes) {
         let letter = (Closing::Dismissed, LeaveCause::Dismissed);
         self.jobs.push_back(Job::close(member, letter, reason));
     }
 
-    /// The same for all.
+    /// Closes all connections in the same manner.
     pub(super) fn shut_down(&mut self, reason: &Bytes) {
         self.is_shut_down = true;
         let letter = (Closing::ShutDown, LeaveCause::ShutDown);
@@ -100,23 +100,23 @@ impl Desk {
         }
     }
 
-    /// Returns whether so much was asked already that more shall wait.
+    /// Returns whether further requests must wait for jobs in progress.
     pub(super) fn is_busy(&self) -> bool {
         self.jobs.len() >= JOBS_MAX
     }
 
-    /// Returns whether nobody is left, nor anything to be told that there is room for.
+    /// Returns whether no member is left, and no event that the application's queue could take.
     pub(super) fn is_drained(&self) -> bool {
         self.jobs.is_empty() && self.members.is_empty()
     }
 
-    /// Returns whether what members say finds room.
+    /// Returns whether the application's queue has room for members' messages.
     pub(super) fn may_receive(&self) -> bool {
         self.news.len() < NEWS_MAX && (self.news.is_empty() || self.mailbox.has_room())
     }
 
-    /// Writes a record to one connection, if it is open and its budget has room; one without room is
-    /// given up instead.
+    /// Writes a record to a connection if it is open and its budget has room. Without room, gives
+    /// the member up.
     fn write(
         &mut self,
         (now, id): (Instant, ConnectionId),
@@ -144,7 +144,7 @@ impl Desk {
         })
     }
 
-    /// Writes the last letter to a member; what is in it has room in any case.
+    /// Writes the close record to a member. It fits in any case.
     fn write_last(
         &mut self,
         (now, id): (Instant, ConnectionId),
@@ -158,7 +158,7 @@ impl Desk {
         }
         member.cause = Some(cause);
         Letter::Closing(closing, reason).encode(buf);
-        // It is closed when this is written, so that all before is known to be.
+        // The connection closes after this is written, which confirms that all earlier records are.
         member.backlog.push(now, buf.len(), 0);
         if self.check_at.is_none() {
             self.check_at = member.backlog.deadline(&self.budget);
@@ -169,12 +169,12 @@ impl Desk {
         })
     }
 
-    /// Gives a member up who takes too little.
+    /// Gives up a member that reads too slowly.
     fn give_up(&mut self, now: Instant, id: ConnectionId) {
         let Some(member) = self.members.get_mut(&id) else {
             return;
         };
-        // One that is leaving anyway has had its last letter.
+        // A member that is closing has already had its close record.
         let is_leaving = member.cause.is_some();
         if !is_leaving {
             member.cause = Some(LeaveCause::Slow);
@@ -188,7 +188,7 @@ impl Desk {
         self.closings.push_back((id, letter));
     }
 
-    /// Gives up those whose oldest record is too old.
+    /// Gives up members whose oldest record exceeds the age limit.
     fn check_ages(&mut self, now: Instant) {
         let deadline = |member: &Member| member.backlog.deadline(&self.budget);
         let late: Vec<_> = self
@@ -209,13 +209,13 @@ impl Desk {
     }
 }
 
-/// Jobs taken from the queue at a time: enough that what goes to one member shares a write.
+/// Maximum jobs taken from the queue at a time, so that records to the same member share a write.
 const JOBS_MAX: usize = 64;
 
-/// News that a look at sockets may leave before the next look: those of one socket come on top.
+/// Events above which sockets are not read. The events of one read may exceed it.
 pub(super) const NEWS_MAX: usize = 256;
 
-/// News whose places are kept when none waits: what a look yields as a rule.
+/// Event entries that stay allocated, as many as a round of reads usually produces.
 const NEWS_KEPT: usize = NEWS_MAX * 4;
 
 impl StreamMachine for Desk {
@@ -224,7 +224,7 @@ impl StreamMachine for Desk {
 
     fn handle_opened(&mut self, _: Instant, connection: ConnectionId, _: &PeerIdentity) {
         let Some((id, welcome)) = self.expected.pop_front() else {
-            // Nobody else comes here: this driver has no port.
+            // Not a member: this driver has no listener.
             self.closings.push_back((connection, None));
             return;
         };
@@ -265,7 +265,7 @@ impl StreamMachine for Desk {
             return;
         };
         if !member.has_credit {
-            // The budget is smaller.
+            // Ignored: the budget is smaller than the credit.
             member.has_credit = true;
             return;
         }

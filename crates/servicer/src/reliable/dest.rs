@@ -1,19 +1,19 @@
-//! To whom a message goes.
+//! Destinations of messages.
 
 use std::sync::Arc;
 
 use super::event::MemberId;
 
-/// To whom a message goes.
+/// The recipients of a message.
 ///
-/// Whoever is served by the same thread costs one order together, however many they are.
+/// The recipients on one thread cost one order together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Dest {
     /// One member.
     One(MemberId),
-    /// These, each as often as it stands there; those who have left are passed over.
+    /// These members, once per occurrence. Those that have left are ignored.
     Many(Arc<[MemberId]>),
-    /// Whoever is a member when it is sent.
+    /// All members at the time of sending.
     All,
 }
 

@@ -1,7 +1,8 @@
-//! The servicer that lets clients in: handshakes and joins, until the application has decided.
+//! The accepting servicer: TLS handshakes and join requests, until the application has decided.
 //!
-//! Strangers get no thread and no more than a handshake and one short record. Whoever asks to be let in
-//! is handed to the application with its connection, and waits there without being read.
+//! An unaccepted client has no thread, and is limited to a handshake and one short record. After
+//! its join request, the connection is handed to the application and is not read until it is
+//! accepted.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -18,16 +19,16 @@ use super::news::{News, ServicerNumber};
 use super::socket::SocketOptions;
 use crate::tcp::{Dial, DialError, OpenConnection, StreamApplication};
 
-/// The machine of the servicer that lets clients in.
+/// The machine of the accepting servicer.
 #[derive(Debug, Default)]
 pub(super) struct Door {
-    /// Those whose handshake is through, and what each asked with.
+    /// Connected clients, with the join payload once it has arrived.
     strangers: BTreeMap<ConnectionId, Option<Bytes>>,
-    /// Those who asked and are still there, in order.
+    /// Clients with a join payload, in order of arrival.
     joining: VecDeque<ConnectionId>,
-    /// Reasons for those who come back, to be refused.
+    /// Refusal reasons for the connections that are about to be adopted.
     refusals: VecDeque<Bytes>,
-    /// What is to be written; whoever gets it is closed.
+    /// Final records. Each connection is closed after its record.
     last_words: VecDeque<(ConnectionId, Words)>,
 }
 
@@ -35,7 +36,7 @@ pub(super) struct Door {
 enum Words {
     Refused(Bytes),
     ShutDown(Bytes),
-    /// Who breaks the rules is told nothing.
+    /// No record, after a protocol error.
     None,
 }
 
@@ -48,8 +49,8 @@ impl Door {
         }
     }
 
-    /// Takes a stranger out who is gone: what it asked with waits for nobody, however long the
-    /// application takes nothing.
+    /// Removes a client that has left. Its join request is discarded even if the application takes
+    /// no events.
     fn forget(&mut self, id: ConnectionId) {
         if let Some(Some(_)) = self.strangers.remove(&id) {
             self.joining.retain(|other| *other != id);
@@ -125,23 +126,23 @@ impl StreamMachine for Door {
     }
 }
 
-/// Somebody whom the application has refused.
+/// A client that the application has refused.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) connection: OpenConnection,
     pub(super) reason: Bytes,
 }
 
-/// The application of the servicer that lets clients in.
+/// The application of the accepting servicer.
 #[derive(Debug)]
 pub(super) struct Porter {
     number: ServicerNumber,
     mailbox: Mailbox<News>,
     arrivals: VecDeque<OpenConnection>,
-    /// What the next to depart has asked with.
+    /// Join payload of the connection that is handed over next.
     payload: Option<Bytes>,
     options: SocketOptions,
-    /// What strangers are told at the end.
+    /// The shutdown reason for unaccepted clients.
     farewell: Arc<OnceLock<Bytes>>,
 }
 
@@ -164,7 +165,7 @@ impl Porter {
 }
 
 impl Drop for Porter {
-    /// Whatever ends the servicer, the application hears of it.
+    /// Reports the end of the servicer, whatever its cause.
     fn drop(&mut self) {
         self.mailbox.put(0, News::Ended(self.number));
     }
@@ -202,7 +203,8 @@ impl StreamApplication<Door> for Porter {
     ) {
     }
 
-    /// Who has asked is not read any more: the next record is for whoever serves it then.
+    /// Stops reading after the join record: the next record is for the servicer of the accepted
+    /// client.
     fn may_receive(&self, door: &Door, id: ConnectionId) -> bool {
         !matches!(door.strangers.get(&id), Some(Some(_)))
     }
@@ -257,7 +259,7 @@ mod tests {
             door.handle_frame(now, id, &request);
             assert_eq!(door.joining, [id]);
             if number % 2 == 0 {
-                // Of the one who says more the driver still tells that it is closed.
+                // The client sends a second record. The driver still reports the close.
                 door.handle_frame(now, id, &request);
                 assert_eq!(door.last_words.pop_front().unwrap().0, id);
             }

@@ -1,4 +1,4 @@
-//! What servers and clients tell their application.
+//! Events of reliable servers and clients.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,8 +10,7 @@ use wire::PeerIdentity;
 use crate::end::End;
 use crate::tcp::{DialError, OpenConnection};
 
-/// A client that a server has accepted; no two of a server have the same, one after the other
-/// neither.
+/// Id of a client that a server has accepted. The server never reuses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberId(pub u64);
 
@@ -21,49 +20,49 @@ impl fmt::Display for MemberId {
     }
 }
 
-/// News of a [`ReliableServer`](super::ReliableServer).
+/// Events of a [`ReliableServer`](super::ReliableServer).
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ServerEvent {
-    /// Somebody asks to be let in. To be given to
-    /// [`accept`](super::ReliableServer::accept) or [`refuse`](super::ReliableServer::refuse).
+    /// A client asks to join. Answer with [`accept`](super::ReliableServer::accept) or
+    /// [`refuse`](super::ReliableServer::refuse).
     Join(JoinRequest),
-    /// A member says something.
+    /// A member sent a message.
     Message {
-        /// Who.
+        /// The sender.
         from: MemberId,
-        /// What.
+        /// The message.
         payload: Bytes,
     },
-    /// A member does not take what it is sent, and is given up; [`Left`](Self::Left) follows.
+    /// A member read too slowly and is being closed. [`Left`](Self::Left) follows.
     Slow {
-        /// Who.
+        /// The member.
         member: MemberId,
-        /// What waits for it, bytes, 48 more for each message counted in.
+        /// Bytes queued for it, counting 48 more for each message.
         waiting_bytes: usize,
-        /// How long the oldest of it has waited.
+        /// Age of the oldest queued message.
         waiting_for: Duration,
     },
-    /// A member is gone. Nothing of it comes after this.
+    /// A member has left. No event of it follows.
     Left {
-        /// Who.
+        /// The member.
         member: MemberId,
-        /// Why.
+        /// The cause.
         cause: LeaveCause,
     },
-    /// A servicer has ended by itself, such as by a panic. Those whom it served have left, which is told
-    /// next; all others are served as before, and where it was one of a pool, another is in its place.
+    /// A servicer ended on its own, for example by a panic. [`Left`](Self::Left) follows for each
+    /// of its members. Other members are not affected. A pool thread is replaced.
     ServicerEnded {
         /// Name of its thread.
         name: String,
-        /// How.
+        /// How it ended.
         end: End,
-        /// How many members it served.
+        /// Number of its members.
         members: usize,
     },
 }
 
-/// Somebody who asks to be let in. Dropping it closes the connection without a reason.
+/// A client that asks to join. Dropping it closes the connection without a reason.
 #[derive(Debug)]
 pub struct JoinRequest {
     pub(super) connection: OpenConnection,
@@ -72,18 +71,18 @@ pub struct JoinRequest {
 }
 
 impl JoinRequest {
-    /// What it says of itself, such as a name and credentials. It came over TLS, so nobody else has
-    /// read it.
+    /// Returns the client's join payload, such as name and credentials. It was sent encrypted over
+    /// TLS.
     pub const fn payload(&self) -> &Bytes {
         &self.payload
     }
 
-    /// Who it has proved to be, if it has.
+    /// Returns the identity that the client proved, if any.
     pub const fn peer(&self) -> &PeerIdentity {
         self.connection.peer()
     }
 
-    /// Where it comes from; `None` where it has left already.
+    /// Returns the client's address; `None` if it has already left.
     pub const fn address(&self) -> Option<SocketAddr> {
         self.address
     }
@@ -93,19 +92,19 @@ impl JoinRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LeaveCause {
-    /// It closed in order.
+    /// The member closed the connection in order.
     Finished,
-    /// Its connection is lost: reset, or silent beyond all patience.
+    /// The connection was lost: reset, or timed out.
     Lost,
-    /// It broke the rules of the stream: a record too long, or none of those that clients send.
+    /// The member broke the protocol: a record too long, or one that clients must not send.
     Malformed,
-    /// It did not take what it was sent.
+    /// The member read too slowly.
     Slow,
     /// The application dismissed it.
     Dismissed,
     /// The server has shut down.
     ShutDown,
-    /// The servicer that it had has ended.
+    /// The servicer of the member has ended.
     ServicerEnded,
 }
 
@@ -123,42 +122,42 @@ impl fmt::Display for LeaveCause {
     }
 }
 
-/// News of a [`ReliableClient`](super::ReliableClient).
+/// Events of a [`ReliableClient`](super::ReliableClient).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClientEvent {
-    /// The server has let the client in.
+    /// The server accepted the client.
     Accepted {
-        /// What it says to that, such as where the game is.
+        /// The server's welcome, such as the address of the game.
         welcome: Bytes,
     },
-    /// The server says something.
+    /// The server sent a message.
     Message(Bytes),
-    /// It is over; nothing comes after this.
+    /// The connection has closed. No event follows.
     Closed(ClientClose),
 }
 
-/// Why a client's connection is over.
+/// Why a client's connection closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClientClose {
-    /// No server was reached, or another than the one to be there.
+    /// The dial failed.
     Unreachable(DialError),
-    /// The server did not let the client in, for this reason.
+    /// The server refused the client for this reason.
     Refused(Bytes),
-    /// The connection is lost without a word: the server is gone, or the way to it.
+    /// The connection was lost: the server or the network failed.
     Lost,
-    /// The server broke the rules of the stream.
+    /// The server broke the protocol.
     Malformed,
-    /// The server has shut down, and says this.
+    /// The server shut down for this reason.
     ShutDown(Bytes),
-    /// The server gave the client up, since it did not take what it was sent.
+    /// The server closed the connection because the client read too slowly.
     Slow,
-    /// The server has dismissed the client, for this reason.
+    /// The server dismissed the client for this reason.
     Dismissed(Bytes),
-    /// The server did not take what it was sent.
+    /// The client closed the connection because the server read too slowly.
     ServerSlow,
-    /// The client's own servicer has ended, such as by a panic.
+    /// The client's own servicer has ended, for example by a panic.
     ServicerEnded,
 }
 

@@ -1,4 +1,4 @@
-//! What a record holds between a reliable server and its clients.
+//! Records between a reliable server and its clients.
 //!
 //! | byte 0 | from | the rest |
 //! |---|---|---|
@@ -6,20 +6,20 @@
 //! | 1, accepted | server | the application's bytes, such as where the game is |
 //! | 2, refused | server | the application's reason |
 //! | 3, message | both | the application's bytes |
-//! | 4, closing | server | one byte of reason, then the application's words |
+//! | 4, closing | server | one byte of reason, then the application's text |
 //!
-//! A client joins with its first record and says nothing more until it is accepted.
+//! A client's first record is a join. It sends nothing more until it is accepted.
 
-/// Version of this table, which a client states as it joins.
+/// Version of this table, sent in the join record.
 const VERSION: u8 = 1;
 
-/// Bytes that stand before what an application says in a message, a welcome or a refusal.
+/// Header length of a message, a welcome and a refusal, bytes.
 pub(super) const MESSAGE_HEAD: usize = 1;
 
-/// The same of a join and of a reason, the most there are.
+/// Longest header, that of a join and of a closing record, bytes.
 pub(super) const LETTER_HEAD: usize = 2;
 
-/// Bytes of a reason, the most that are sent or heard: what is longer is cut.
+/// Maximum length of a reason, bytes, sent or received. Longer ones are truncated.
 pub(super) const REASON_BYTES_MAX: usize = 1_024;
 
 /// One record.
@@ -41,7 +41,7 @@ pub(super) enum Closing {
 }
 
 impl<'a> Letter<'a> {
-    /// Reads a record; `None` where it is none of these.
+    /// Decodes a record; `None` if it is malformed.
     pub(super) fn decode(record: &'a [u8]) -> Option<Self> {
         let (kind, rest) = record.split_first()?;
         Some(match (kind, rest) {
@@ -81,7 +81,7 @@ impl Closing {
     }
 }
 
-/// The part of a reason that is sent.
+/// Truncates a reason to its maximum length.
 fn cut(words: &[u8]) -> &[u8] {
     words.get(..REASON_BYTES_MAX).unwrap_or(words)
 }

@@ -1,4 +1,4 @@
-//! The bounded way from servicers to the application.
+//! The bounded event queue from servicers to the application.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -6,42 +6,43 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
 
-/// How much waits for the application at a time.
+/// Limits of the event queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
-    /// Events; each servicer may be one beyond it.
+    /// Maximum events. Each servicer may exceed it by one.
     pub(super) events_max: usize,
-    /// Bytes in them; each servicer may be one event beyond it.
+    /// Maximum bytes. Each servicer may exceed it by one event.
     pub(super) bytes_max: usize,
 }
 
-/// Both ends share how much waits, since a channel bounds its length alone.
+/// The fill level, shared by both ends because a channel bounds only the number of events.
 #[derive(Debug)]
 struct Level {
     events: AtomicUsize,
     bytes: AtomicUsize,
-    /// Whether a servicer has found no room since the application last looked.
+    /// Whether a servicer found the queue full since the application last checked.
     is_awaited: AtomicBool,
     room: Room,
 }
 
-/// The servicers' end.
+/// The sending end, for servicers.
 #[derive(Debug)]
 pub(super) struct Mailbox<T> {
     sender: Sender<(usize, T)>,
     level: Arc<Level>,
 }
 
-/// The application's end.
+/// The receiving end, for the application.
 #[derive(Debug)]
 pub(super) struct Inbox<T> {
     receiver: Receiver<(usize, T)>,
     level: Arc<Level>,
 }
 
-/// Makes both ends.
+/// Creates both ends.
 pub(super) fn mailbox<T>(room: Room) -> (Mailbox<T>, Inbox<T>) {
-    // Bounded by `Level`: what must not be lost, such as the end of a servicer, never finds it full.
+    // `Level` bounds the queue. The channel has no bound, so events that must not be lost, such as
+    // the end of a servicer, always fit.
     let (sender, receiver) = crossbeam_channel::unbounded();
     let level = Arc::new(Level {
         events: AtomicUsize::new(0),
@@ -57,22 +58,22 @@ pub(super) fn mailbox<T>(room: Room) -> (Mailbox<T>, Inbox<T>) {
 }
 
 impl<T> Mailbox<T> {
-    /// Returns whether there is room for an event; if not, the application wakes the servicers when
-    /// it has taken half of what waits.
+    /// Returns whether there is room for an event. If not, the application wakes the servicers
+    /// after it has taken half of the queued events.
     pub(super) fn has_room(&self) -> bool {
         if self.level.has_room() {
             return true;
         }
         self.level.is_awaited.store(true, Ordering::SeqCst);
-        // Again, since what was taken before the word was left wakes nobody.
+        // Checked again, because a take before the flag was set wakes nobody.
         self.level.has_room()
     }
 
-    /// Puts an event in, whose variable part holds `bytes`.
+    /// Sends an event whose payload holds `bytes`.
     pub(super) fn put(&self, bytes: usize, event: T) {
         self.level.events.fetch_add(1, Ordering::SeqCst);
         self.level.bytes.fetch_add(bytes, Ordering::SeqCst);
-        // Nobody listens any more where the application is gone.
+        // Fails if the application's end was dropped.
         drop(self.sender.send((bytes, event)));
     }
 }
@@ -87,7 +88,7 @@ impl<T> Clone for Mailbox<T> {
 }
 
 impl<T> Inbox<T> {
-    /// Takes the next event, without waiting.
+    /// Returns the next event without waiting.
     pub(super) fn take(&self) -> Option<T> {
         let taken = self.receiver.try_recv().ok()?;
         Some(self.note(taken))
@@ -99,7 +100,7 @@ impl<T> Inbox<T> {
         Some(self.note(taken))
     }
 
-    /// Returns whether servicers wait for room that there is by now; says so once.
+    /// Returns whether servicers wait for room and there is room now. Clears the flag.
     pub(super) fn is_awaited(&self) -> bool {
         self.level.is_awaited.load(Ordering::SeqCst)
             && self.level.is_half_empty()

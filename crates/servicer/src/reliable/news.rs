@@ -1,4 +1,4 @@
-//! What servicers tell the application's end of a server.
+//! Internal events from servicers to the application's end of a server.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use bytes::Bytes;
 
 use super::event::{JoinRequest, LeaveCause, MemberId};
 
-/// What servicers tell the application's end of a server.
+/// An internal event from a servicer to the application's end of a server.
 #[derive(Debug)]
 pub(super) enum News {
-    /// In a box, so that a message, of which many may wait, takes the less.
+    /// Boxed to keep the enum small, since many messages may be queued.
     Join(Box<JoinRequest>),
     Message {
         from: MemberId,
@@ -24,16 +24,16 @@ pub(super) enum News {
         member: MemberId,
         cause: LeaveCause,
     },
-    /// A servicer has ended, by itself or because it was asked to.
+    /// A servicer has ended, by itself or on request.
     Ended(ServicerNumber),
 }
 
-/// Names one servicer of one server; not used again.
+/// Id of a servicer within a server. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ServicerNumber(pub(super) u32);
 
 impl News {
-    /// Bytes that it counts for while it waits.
+    /// Returns the bytes that the event counts for in the queue.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Join(request) => request.payload().len(),
@@ -43,7 +43,7 @@ impl News {
     }
 }
 
-/// What a message holds beside its bytes while it waits: its place in the queue.
+/// Overhead of a queued message, bytes: its entry in the queue.
 pub(super) const MESSAGE_COST: usize = 64;
 
 #[cfg(test)]
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn a_message_takes_no_more_than_what_it_counts_for() {
-        // With what the mailbox puts beside it.
+        // Includes the length that the mailbox stores.
         assert!(size_of::<(usize, News)>() <= MESSAGE_COST);
     }
 }

@@ -1,4 +1,4 @@
-//! The application's end of a reliable server.
+//! The application's handle of a reliable server.
 
 mod crew;
 mod report;
@@ -23,34 +23,34 @@ use crate::handle::SpawnError;
 use crate::tcp::{StreamCounters, StreamListener};
 use crew::Crew;
 
-/// A running reliable server: one servicer that lets clients in, and others that serve them.
+/// A running reliable server: an accepting servicer, and servicers for the members.
 ///
-/// For one thread of the application, which never waits here but where it asks to. Dropping it shuts it
-/// down with no time left for an orderly end.
+/// For use by one application thread. No method blocks except the ones with a wait time. Dropping
+/// it shuts the server down without a drain.
 #[derive(Debug)]
 pub struct ReliableServer {
     crew: Crew,
     inbox: Inbox<News>,
-    /// Who serves whom.
+    /// The servicer of each member.
     members: BTreeMap<MemberId, ServicerNumber>,
     last_member: u64,
-    /// What is to be told, and was taken from the inbox already.
+    /// Events that were already taken from the inbox.
     events: VecDeque<ServerEvent>,
     addresses: Vec<SocketAddr>,
     config: ReliableConfig,
-    /// Messages sent, each addressee counted.
+    /// Messages sent, counted per recipient.
     addressed: u64,
-    /// Whom a message is for, reckoned by servicer; empty between two messages.
+    /// Recipients of a message per servicer. Empty between messages.
     shares: Vec<(ServicerNumber, u64)>,
     report: Option<ServerReport>,
 }
 
 impl ReliableServer {
-    /// Starts the servicers; their threads have names that begin with `name`.
+    /// Starts the servicers. The names of their threads begin with `name`.
     ///
     /// # Errors
     ///
-    /// [`SpawnError`] where the system has no descriptor or thread left.
+    /// [`SpawnError`] if the system has no descriptor or thread left.
     pub fn start(
         name: impl Into<String>,
         listeners: Vec<StreamListener>,
@@ -75,21 +75,21 @@ impl ReliableServer {
         })
     }
 
-    /// Returns where it listens.
+    /// Returns the addresses of the listeners.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Returns who is a member, in the order in which they were accepted.
+    /// Returns the members in the order of their acceptance.
     pub fn members(&self) -> impl Iterator<Item = MemberId> {
         self.members.keys().copied()
     }
 
-    /// Lets somebody in, who is told `welcome` before anything else.
+    /// Accepts a client. Its first record is `welcome`.
     ///
     /// # Errors
     ///
-    /// [`AcceptError`], which hands the request back, to be refused or tried again.
+    /// [`AcceptError`], which returns the request for a refusal or a retry.
     pub fn accept(
         &mut self,
         request: JoinRequest,
@@ -123,17 +123,17 @@ impl ReliableServer {
         }
     }
 
-    /// Sends somebody away, who is told `reason`, of which up to 1 KiB is sent.
+    /// Refuses a client with `reason`, truncated to 1 KiB.
     pub fn refuse(&mut self, request: JoinRequest, reason: Bytes) {
         self.crew.refuse(request, reason);
     }
 
-    /// Sends `payload` to `dest`; returns how many members that is. What they have not taken by the end
-    /// is counted in the report.
+    /// Sends `payload` to `dest`. Returns the number of recipients. The report counts the messages
+    /// that were not written.
     ///
     /// # Errors
     ///
-    /// [`MessageError`]; then nobody is sent anything.
+    /// [`MessageError`]. The message is then sent to no member.
     pub fn send(&mut self, dest: impl Into<Dest>, payload: Bytes) -> Result<usize, MessageError> {
         if payload.len() > self.config.message_max() {
             return Err(MessageError::TooLong);
@@ -150,12 +150,12 @@ impl ReliableServer {
         Ok(usize::try_from(count).unwrap_or(usize::MAX))
     }
 
-    /// Sends a member away once what was sent to it is written; it is told `reason`, of which up to 1 KiB
-    /// is sent. [`ServerEvent::Left`] follows.
+    /// Closes a member's connection with `reason`, truncated to 1 KiB, after all earlier messages
+    /// are written. [`ServerEvent::Left`] follows.
     ///
     /// # Errors
     ///
-    /// [`MessageError::Busy`]; then nothing is done.
+    /// [`MessageError::Busy`]. The member then stays.
     pub fn dismiss(&mut self, member: MemberId, reason: Bytes) -> Result<(), MessageError> {
         match self.members.get(&member) {
             Some(servicer) => self.crew.dismiss(*servicer, member, reason),
@@ -163,7 +163,7 @@ impl ReliableServer {
         }
     }
 
-    /// Returns the next event, and does not wait; `None` where there is none now.
+    /// Returns the next event, or `None` if there is none. Does not wait.
     pub fn poll_event(&mut self) -> Option<ServerEvent> {
         loop {
             if let Some(event) = self.events.pop_front() {
@@ -187,19 +187,18 @@ impl ReliableServer {
         }
     }
 
-    /// Returns what the servicers have done so far: the one that lets clients in, then the others. Those
-    /// who have ended are left out.
+    /// Returns the counters of the running servicers, the accepting one first.
     pub fn counters(&self) -> Vec<StreamCounters> {
         self.crew.counters()
     }
 
-    /// Ends the server: nobody is let in any more, members are told `reason`, what they were sent is
-    /// written up to `within`, all is closed, and all threads are joined. Called again, it returns the
-    /// same report.
+    /// Shuts the server down: accepts no more clients, sends `reason` to members, writes queued
+    /// messages for up to `within`, closes all connections and joins all threads. Later calls
+    /// return the same report.
     ///
-    /// Returns within `within` and two seconds more, after which a thread that blocks is left behind; none
-    /// does unless a payload's own code blocks as it is dropped. Events go on to be had afterwards: what
-    /// had come, and that each member has left.
+    /// Returns after at most `within` plus 2 s. A thread that still blocks then is left running,
+    /// which only happens if the drop of a payload blocks. Afterwards events can still be polled:
+    /// those that were queued, and that each member has left.
     pub fn shutdown(&mut self, within: Duration, reason: Bytes) -> ServerReport {
         if let Some(report) = &self.report {
             return report.clone();
@@ -220,7 +219,7 @@ impl ReliableServer {
         report
     }
 
-    /// Reckons how many of those whom a message is for each servicer has.
+    /// Counts the recipients of a message per servicer.
     fn reckon(&mut self, dest: &Dest) {
         match dest {
             Dest::All => self.crew.count_members(&mut self.shares),
@@ -244,7 +243,7 @@ impl ReliableServer {
         }
     }
 
-    /// Takes what a servicer says.
+    /// Handles an internal event of a servicer.
     fn note(&mut self, news: News) {
         let event = match news {
             News::Join(request) => ServerEvent::Join(*request),
@@ -272,7 +271,7 @@ impl ReliableServer {
         }
     }
 
-    /// Takes word that a servicer has ended.
+    /// Handles the end of a servicer.
     fn note_end(&mut self, number: ServicerNumber) {
         let Some((name, end)) = self.crew.note_end(number) else {
             return;
@@ -300,26 +299,26 @@ impl Drop for ReliableServer {
     }
 }
 
-/// Why somebody was not let in; holds the request.
+/// Why a client was not accepted, with its request.
 #[derive(Debug)]
 pub struct AcceptError {
-    /// What stood in the way.
+    /// The cause.
     pub cause: AcceptFault,
-    /// The request, to be refused or tried again.
+    /// The request, for a refusal or a retry.
     pub request: Box<JoinRequest>,
 }
 
-/// What stood in the way of letting somebody in.
+/// Why a client was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AcceptFault {
-    /// There are as many members as allowed.
+    /// `clients_max` is reached.
     Full,
-    /// The welcome is longer than a message may be.
+    /// The welcome is longer than the maximum message.
     TooLong,
-    /// The servicer that would serve it has as many orders waiting as allowed; the next turn finds room.
+    /// The order queue of the servicer is full. Retry after its next turn.
     Busy,
-    /// The system has no thread or descriptor for its servicer.
+    /// The system has no thread or descriptor left for a servicer.
     NoThread(SpawnError),
     /// The server has shut down.
     ShutDown,
@@ -339,15 +338,15 @@ impl fmt::Display for AcceptError {
 
 impl std::error::Error for AcceptError {}
 
-/// Why a message was not taken.
+/// Why a message was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MessageError {
-    /// It is longer than allowed.
+    /// It is longer than the maximum message.
     TooLong,
-    /// A servicer that it concerns has as many orders waiting as allowed; the next turn finds room.
+    /// The order queue of a servicer with recipients is full. Retry after its next turn.
     Busy,
-    /// The other end is gone, or the server has shut down.
+    /// The peer is gone, or the server has shut down.
     Closed,
 }
 
@@ -363,5 +362,5 @@ impl fmt::Display for MessageError {
 
 impl std::error::Error for MessageError {}
 
-/// What became of a servicer that had ended: the name of its thread, and how.
+/// A servicer that ended: the name of its thread, and how it ended.
 type Ended = (String, End);

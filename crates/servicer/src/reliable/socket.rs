@@ -1,4 +1,4 @@
-//! What the system is asked for with a connection of a member.
+//! Socket options of members' connections.
 
 use std::io;
 use std::time::Duration;
@@ -6,18 +6,18 @@ use std::time::Duration;
 use mio::net::TcpStream;
 use socket2::{SockRef, TcpKeepalive};
 
-/// What the system is asked for with a connection.
+/// Socket options of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SocketOptions {
-    /// Bytes that the system may hold to be sent.
+    /// Send buffer in the system, bytes.
     pub(super) send_buffer_bytes: usize,
-    /// Silence after which it asks for the other end, and pause between its questions.
+    /// TCP keepalive: idle time before the first probe, and interval between probes.
     pub(super) keepalive: Duration,
 }
 
 impl SocketOptions {
-    /// Asks the system. Where it does not grant them, a buffer is of another size, or a dead peer is
-    /// noticed later, and nothing else is wrong.
+    /// Sets the options. Errors are ignored: the buffer then has another size, or a dead peer is
+    /// detected later.
     pub(super) fn ask_for(self, socket: &TcpStream) {
         if let Err(error) = self.set(socket) {
             tracing::debug!(%error, "socket options refused");
@@ -49,7 +49,7 @@ mod tests {
         options.set(&socket).unwrap();
         let socket = SockRef::from(&socket);
         assert!(socket.keepalive().unwrap());
-        // Linux grants twice what it is asked for: socket(7), `SO_SNDBUF`.
+        // Linux grants twice the requested size: socket(7), `SO_SNDBUF`.
         assert!(socket.send_buffer_size().unwrap() <= 64 << 10);
     }
 }

@@ -1,4 +1,4 @@
-//! The application of a servicer that serves members.
+//! The application of a servicer for members.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -15,10 +15,10 @@ use super::mailbox::Mailbox;
 use super::news::{News, ServicerNumber};
 use crate::tcp::{Dial, DialError, OpenConnection, StreamApplication};
 
-/// What the application's end of a server asks of a servicer.
+/// Requests of the server to a servicer.
 #[derive(Debug)]
 pub(super) enum Order {
-    /// Serve this connection from now on.
+    /// Serve this connection.
     Adopt {
         member: MemberId,
         connection: OpenConnection,
@@ -34,13 +34,13 @@ pub(super) enum Order {
     },
 }
 
-/// The application of a servicer that serves members.
+/// The application of a servicer for members.
 #[derive(Debug)]
 pub(super) struct Worker {
     number: ServicerNumber,
     mailbox: Mailbox<News>,
     arrivals: VecDeque<OpenConnection>,
-    /// What members are told at the end.
+    /// The shutdown reason for members.
     farewell: Arc<OnceLock<Bytes>>,
 }
 
@@ -60,7 +60,7 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// Whatever ends the servicer, the application hears of it, and last of all.
+    /// Reports the end of the servicer, whatever its cause, as its last event.
     fn drop(&mut self) {
         self.mailbox.put(0, News::Ended(self.number));
     }

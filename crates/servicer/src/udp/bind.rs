@@ -283,7 +283,7 @@ const fn usable(told: usize) -> usize {
     }
 }
 
-/// Smaller than the systems' defaults, so there is no need to request less.
+/// Smallest size requested, bytes. The systems' defaults are larger.
 const BUFFER_BYTES_MIN: usize = 64 << 10;
 
 #[cfg(test)]

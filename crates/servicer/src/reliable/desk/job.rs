@@ -1,4 +1,4 @@
-//! One record for any number of members, and how far it has got.
+//! A record in progress to any number of members.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use crate::reliable::dest::Dest;
 use crate::reliable::event::{LeaveCause, MemberId};
 use crate::reliable::letter::{Closing, Letter};
 
-/// One record for any number of members, and how far it has got.
+/// A record in progress to any number of members.
 #[derive(Debug)]
 pub(super) struct Job {
     kind: Kind,
-    /// What the record holds beside its head; shared by all who get it.
+    /// Payload after the header, shared by all recipients.
     payload: Bytes,
     targets: Targets,
 }
@@ -29,19 +29,20 @@ enum Kind {
 
 #[derive(Debug)]
 enum Targets {
-    /// The connection that was just opened.
+    /// The connection that has just opened.
     Opened(Option<ConnectionId>),
     One(Option<MemberId>),
     Many {
         members: Arc<[MemberId]>,
         next: usize,
     },
-    /// Connections behind the first, up to the last that was open when the job came.
+    /// Connections after the first, up to the last that was open when the job was added.
     Range(Bound<ConnectionId>, ConnectionId),
 }
 
 impl Job {
-    /// A message; `last` is the newest connection. `None` where nobody is there for it.
+    /// Creates the job of a message. `last` is the newest connection. Returns `None` if there is no
+    /// recipient.
     pub(super) fn message(dest: Dest, payload: Bytes, last: Option<ConnectionId>) -> Option<Self> {
         let targets = match dest {
             Dest::One(member) => Targets::One(Some(member)),

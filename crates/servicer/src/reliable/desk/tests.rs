@@ -17,7 +17,7 @@ fn ls_19_the_shortest_messages_of_a_read_take_no_more_than_they_count_for_and_le
     let (now, id) = (Instant::ZERO, ConnectionId(1));
     desk.expect(MemberId(1), Bytes::new());
     desk.handle_opened(now, id, &PeerIdentity::Anonymous);
-    // As many as 64 KiB hold, of one byte each and four of length.
+    // As many records of one byte and a 4-byte length as fit into 64 KiB.
     let count = (64 << 10) / 5;
     for _ in 0..count {
         desk.handle_frame(now, id, &[3]);

@@ -1,4 +1,4 @@
-//! The servicers of a server: their beginnings, their ends, and the way to them.
+//! The pool of servicers of a server: start, orders and end.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -33,13 +33,13 @@ pub(super) struct Crew {
     /// `None` once it has ended.
     door: Option<StreamHandle<Refusal>>,
     servicers: BTreeMap<ServicerNumber, Servicer>,
-    /// Those who have nobody to serve any more, and wait for the last farewell.
+    /// Servicers without members, which drain their last connection.
     ending: BTreeMap<ServicerNumber, StreamHandle<Order>>,
     last_number: u32,
     mailbox: Mailbox<News>,
-    /// Messages that sockets have taken, each addressee counted.
+    /// Messages written to sockets, counted per recipient.
     flushed: Arc<AtomicU64>,
-    /// What clients are told at the end.
+    /// The shutdown reason for clients.
     farewell: Arc<OnceLock<Bytes>>,
     started: usize,
     joined: usize,
@@ -52,7 +52,7 @@ struct Servicer {
     members: usize,
 }
 
-/// The number of the servicer that lets clients in.
+/// The number of the accepting servicer.
 const DOOR: ServicerNumber = ServicerNumber(0);
 
 impl Crew {
@@ -112,7 +112,7 @@ impl Crew {
         Ok(number)
     }
 
-    /// Returns the servicer that the next member shall have.
+    /// Returns the servicer for the next member, and starts one if needed.
     pub(super) fn servicer_for_one_more(&mut self) -> Result<ServicerNumber, AcceptFault> {
         match self.division {
             TcpServicers::ThreadPerClient => self.start_one().map_err(AcceptFault::NoThread),
@@ -125,7 +125,7 @@ impl Crew {
         }
     }
 
-    /// Gives a servicer a member; hands the request back where its queue is full or it has ended.
+    /// Hands a member to a servicer. Returns the request if its queue is full or it has ended.
     pub(super) fn adopt(
         &mut self,
         number: ServicerNumber,
@@ -133,7 +133,7 @@ impl Crew {
         request: JoinRequest,
         welcome: Bytes,
     ) -> Result<(), JoinRequest> {
-        // Nobody else puts anything in: what has room now has room below.
+        // This thread is the only sender, so the room found here is still there below.
         let Some(servicer) = self.servicers.get_mut(&number) else {
             return Err(request);
         };
@@ -145,7 +145,7 @@ impl Crew {
             connection: request.connection,
             welcome,
         };
-        // One that has ended takes nobody, and the member is about to have left.
+        // Fails if the servicer has ended. The event that the member has left then follows.
         drop(servicer.handle.request(order));
         servicer.members = servicer.members.saturating_add(1);
         Ok(())
@@ -154,12 +154,12 @@ impl Crew {
     pub(super) fn refuse(&self, request: JoinRequest, reason: Bytes) {
         let connection = request.connection;
         if let Some(door) = &self.door {
-            // Where the door is behind, it closes without a reason.
+            // If the accepting servicer's queue is full, the connection closes without a reason.
             drop(door.request(Refusal { connection, reason }));
         }
     }
 
-    /// Gives a message to the servicers in `shares`, to all of them or to none.
+    /// Sends a message to the servicers in `shares`, to all or to none.
     pub(super) fn send(
         &self,
         shares: &[(ServicerNumber, u64)],
@@ -169,7 +169,7 @@ impl Crew {
         let handles = shares
             .iter()
             .filter_map(|(number, _)| Some(&self.servicers.get(number)?.handle));
-        // Nobody else puts anything in: what has room now has room below.
+        // This thread is the only sender, so the room found here is still there below.
         if handles.clone().any(|handle| !handle.has_room()) {
             return Err(MessageError::Busy);
         }
@@ -182,7 +182,8 @@ impl Crew {
                 message.take()
             };
             if let Some((dest, payload)) = copy {
-                // One that has ended takes nothing, and its members are about to have left.
+                // Fails if the servicer has ended. The events that its members have left then
+                // follow.
                 drop(handle.request(Order::Send { dest, payload }));
             }
         }
@@ -204,7 +205,7 @@ impl Crew {
         }
     }
 
-    /// Appends how many members each servicer has, those without left out.
+    /// Appends the number of members of each servicer that has any.
     pub(super) fn count_members(&self, shares: &mut Vec<(ServicerNumber, u64)>) {
         let all = self.servicers.iter().filter(|(_, it)| it.members > 0);
         shares.extend(all.map(|(number, servicer)| {
@@ -227,7 +228,7 @@ impl Crew {
         door.chain(others).collect()
     }
 
-    /// Takes word that a member of a servicer has left.
+    /// Called when a member of a servicer has left.
     pub(super) fn note_left(&mut self, number: ServicerNumber) {
         if let Some(servicer) = self.servicers.get_mut(&number) {
             servicer.members = servicer.members.saturating_sub(1);
@@ -235,13 +236,14 @@ impl Crew {
         if self.division == TcpServicers::ThreadPerClient
             && let Some(servicer) = self.servicers.remove(&number)
         {
-            // The last bytes get the time that they have on any connection.
+            // Time to write the last bytes, as for any connection.
             servicer.handle.stop(self.config.stream.linger_timeout);
             self.ending.insert(number, servicer.handle);
         }
     }
 
-    /// Joins a servicer that has ended; returns its name and how, where it was not asked to.
+    /// Joins a servicer that has ended. Returns its name and how it ended, unless it was asked to
+    /// end.
     pub(super) fn note_end(&mut self, number: ServicerNumber) -> Option<Ended> {
         if let Some(handle) = self.ending.remove(&number) {
             self.join(handle, Duration::ZERO);
@@ -277,7 +279,7 @@ impl Crew {
         ended
     }
 
-    /// Ends all: first tells each, then joins each.
+    /// Ends all servicers: requests the shutdown of each, then joins each.
     pub(super) fn end(&mut self, within: Duration, farewell: Bytes) {
         let deadline = Clock::new().now() + within;
         self.farewell.get_or_init(|| farewell);

@@ -1,23 +1,23 @@
-//! How a reliable server ended.
+//! The report of a reliable server.
 
 use std::fmt;
 
 use crate::end::End;
 
-/// How a reliable server ended, and what became of what it was asked to send.
+/// How a reliable server ended, with its message counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerReport {
-    /// Messages that sockets have taken in full, each addressee counted.
+    /// Messages completely written to sockets, counted per recipient.
     pub flushed: u64,
-    /// Messages that were not taken by the time their addressee left or the server ended, each addressee
-    /// counted. With `flushed` this is all that was sent.
+    /// Messages not written before the recipient left or the server ended, counted per recipient.
+    /// With `flushed`, this is the number of all messages sent.
     pub dropped: u64,
-    /// Threads that were started.
+    /// Threads started.
     pub started: usize,
-    /// Threads that were joined; as many as started, unless one blocks.
+    /// Threads joined; equal to `started` unless a thread blocks.
     pub joined: usize,
-    /// Threads that ended otherwise than in order or at the deadline, and how.
+    /// Threads that ended neither in order nor at the deadline, with their ends.
     pub faults: Vec<(String, End)>,
 }
 

@@ -40,7 +40,7 @@ impl Machine for Newcomer {
     }
 }
 
-/// A shard with one other, which receives what it forwards.
+/// A shard with no other shard to forward to.
 fn newcomer(passed: &Arc<Passed>) -> Shard<Newcomer, ()> {
     let (_, strays) = crossbeam_channel::bounded(0);
     Shard {
