@@ -5,13 +5,12 @@
 //! - The route died: the flow leaves at once, even right after a change.
 //! - The route carries data worse than probes ([`DataHealth`]): the flow leaves at once.
 //! - The route is degraded: in at least 3 consecutive windows of 200 ms it was worse than the best
-//!   by over 20 ms, in delay
-//!   alone too, or it lost over 5 % more than the best, which itself loses at most 5 %. The excess
-//!   over these windows must
-//!   reach 80 ms × s, or more after recent false alarms. Then the flow leaves at once.
+//!   by over 20 ms, both in cost and in delay alone, or it lost over 5 % more than the best, which
+//!   itself loses at most 5 %. The excess over these windows must reach 80 ms × s, or more after
+//!   recent false alarms. Then the flow leaves at once.
 //! - The route was worse than the best by over max(2 ms, 5 % of the best) for 3 s, and 5 s have
-//!   passed since the last
-//!   change. Then the flow leaves after a further delay of up to 15 s, which its hash determines.
+//!   passed since the last change. Then the flow leaves after a further delay of up to 15 s, which
+//!   its hash determines.
 //!
 //! To avoid herds, a flow's hash selects two of the routes within 2 ms of the best, and the flow
 //! takes the cheaper one. Flows that leave a failed relay thus spread over all equally good routes,

@@ -10,14 +10,12 @@
 //! - suspect: if one probe is overdue and nothing has arrived since it was sent. Probes are then
 //!   sent every 50 ms.
 //! - dead: if 3 probes in a row are overdue and nothing arrived meanwhile. On a link in use with
-//!   100 ms of RTT and 3 ms of
-//!   jitter, that is at most 220 + 133 + 50 + 133 = 536 ms after the failure.
+//!   100 ms of RTT and 3 ms of jitter, that is at most 220 + 133 + 50 + 133 = 536 ms after the
+//!   failure.
 //! - back: after 3 answers on a dead link.
 //! - degraded: if in 3 windows of 200 ms in a row the best answer was 25 ms over the median, or all
-//!   probes of the window
-//!   were lost; or if 3 of the newest 20 probes were lost (at a true loss of 1 % that is one window
-//!   in 1,000, at 5 % one
-//!   in 13, at 15 % 6 in 10).
+//!   probes of the window were lost; or if 3 of the newest 20 probes were lost (that is one window
+//!   in 1,000 at a true loss of 1 %, one in 13 at 5 %, 6 in 10 at 15 %).
 
 mod probe;
 mod prober;

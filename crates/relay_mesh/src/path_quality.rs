@@ -5,27 +5,25 @@
 //! echo what had arrived by then ([`DataReport`]). For sampled packets it also reports the time.
 //!
 //! **The test.** Two one-sided CUSUM tests of Bernoulli trials (Page, Biometrika 1954): each packet
-//! is lost or not, and
-//! each sampled packet is late or not. Loss is counted per size class. Each test adds the
-//! log-likelihood ratio of "data is lost at `p0` + 20 % or more" to "data is lost at `p0`", with a
-//! minimum of 0, and decides at [`ALARM`]. `p0` is at least 3 % above the upper bound, by one
-//! standard deviation, of the probes' loss ([`Row::for_loss`]). A sample is late if it took 25 ms
-//! longer than the fastest fifth of the newest probes, and of the last few; its `p0` follows from
-//! the probes' own lateness. A relay thus gains nothing by delaying data together with probes of
-//! equal length, since short probes stay fast.
+//! is lost or not, and each sampled packet is late or not. Loss is counted per size class. Each
+//! test adds the log-likelihood ratio of "data is lost at `p0` + 20 % or more" to "data is lost at
+//! `p0`", with a minimum of 0, and decides at [`ALARM`]. `p0` is at least 3 % above the upper
+//! bound, by one standard deviation, of the probes' loss ([`Row::for_loss`]). A sample is late if
+//! it took 25 ms longer than the fastest fifth of the newest probes, and of the last few; its `p0`
+//! follows from the probes' own lateness. A relay thus gains nothing by delaying data together with
+//! probes of equal length, since short probes stay fast.
 //!
 //! **False alarms.** If data is lost at exactly `p0`, which is at least 3 % more than probes, the
-//! mean number of packets
-//! to a false alarm is at least e^8, 3,000 (Lorden, 1971). If data is lost as often as probes, it
-//! is above e^14, a million, even if probes have shown less loss than there is. This assumes
-//! independent losses, so packets between two probes count for at most [`WEIGHT_MAX`], and for
-//! nothing if half of the probes between them were lost too.
+//! mean number of packets to a false alarm is at least e^8, 3,000 (Lorden, 1971). If data is lost
+//! as often as probes, it is above e^14, a million, even if probes have shown less loss than there
+//! is. This assumes independent losses, so packets between two probes count for at most
+//! [`WEIGHT_MAX`], and for nothing if half of the probes between them were lost too.
 //!
 //! **Detection.** A path that drops all data is detected after 5 to 10 packets, one that drops 30 %
-//! after 25 on
-//! average, and one that delays all data after 12 reports with samples, or 37 if it also delays six
-//! in ten probes. If it delays more of them, the path is slower by its probes too. The choice then
-//! uses the data's one-way time ([`PathQuality::data_transit`]), which is what players experience.
+//! after 25 on average, and one that delays all data after 12 reports with samples, or 37 if it
+//! also delays six in ten probes. If it delays more of them, the path is slower by its probes too.
+//! The choice then uses the data's one-way time ([`PathQuality::data_transit`]), which is what
+//! players experience.
 
 #![warn(clippy::arithmetic_side_effects)]
 
