@@ -1,4 +1,4 @@
-//! An adversary that observes datagrams and sends arbitrary ones.
+//! An adversary that observes datagrams and injects its own.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -90,7 +90,7 @@ impl Adversary {
     }
 }
 
-/// Share of attacks with another sender's address.
+/// Share of attacks with another sender's address, per million.
 const FOREIGN_PER_MILLION: u32 = 250_000;
 
 /// A way to turn a captured datagram or record into a hostile one.
@@ -101,17 +101,17 @@ pub enum Mutation {
     None,
     /// One bit flips.
     FlipBit,
-    /// One byte gets an extreme value: 0, 1, 127, 128 or 255, as lengths and counts may.
+    /// One byte gets an extreme value: 0, 1, 127, 128 or 255.
     ExtremeByte,
     /// A run of up to 8 bytes becomes random.
     Overwrite,
     /// The end is cut off.
     Truncate,
-    /// Up to 64 random bytes follow.
+    /// Up to 64 random bytes are appended.
     Extend,
     /// A run of bytes is repeated in place.
     Repeat,
-    /// Random bytes of a random length up to 1,500 in place of all.
+    /// All bytes are replaced by up to 1,500 random ones.
     Replace,
 }
 
@@ -186,7 +186,7 @@ fn append_random(generator: &mut Generator, bytes: &mut Vec<u8>, count: usize) {
     generator.fill(bytes.get_mut(start..).unwrap_or_default());
 }
 
-/// Draws an index below `len`; 0 where `len` is 0.
+/// Draws an index below `len`; 0 if `len` is 0.
 pub(crate) fn below(generator: &mut Generator, len: usize) -> usize {
     let bound = u64::try_from(len).unwrap_or(u64::MAX);
     usize::try_from(generator.below(bound)).unwrap_or(0)

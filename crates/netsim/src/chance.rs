@@ -1,4 +1,4 @@
-//! How often something happens.
+//! Probabilities.
 
 use wire::Generator;
 
@@ -7,12 +7,12 @@ use wire::Generator;
 pub struct Chance(u32);
 
 impl Chance {
-    /// It does not happen.
+    /// Probability 0.
     pub const NEVER: Self = Self(0);
-    /// It happens each time.
+    /// Probability 1.
     pub const ALWAYS: Self = Self(ONE);
 
-    /// Makes the probability `count` / 1,000,000; more than that is [`Self::ALWAYS`].
+    /// Creates the probability `count` / 1,000,000; a higher count gives [`Self::ALWAYS`].
     #[must_use]
     pub const fn per_million(count: u32) -> Self {
         if count > ONE {
@@ -22,7 +22,7 @@ impl Chance {
         }
     }
 
-    /// Makes the probability `count` / 100; more than that is [`Self::ALWAYS`].
+    /// Creates the probability `count` / 100; a higher count gives [`Self::ALWAYS`].
     #[must_use]
     pub const fn percent(count: u32) -> Self {
         Self::per_million(count.saturating_mul(ONE / 100))
@@ -34,13 +34,14 @@ impl Chance {
         self.0
     }
 
-    /// Draws whether it happens; takes one number from `generator`, and none for [`Self::NEVER`].
+    /// Draws whether the event happens. Uses one number of `generator`, or none for
+    /// [`Self::NEVER`].
     pub fn draw(self, generator: &mut Generator) -> bool {
         self != Self::NEVER && generator.chance(self.0)
     }
 }
 
-/// The certain event, in millionths.
+/// Probability 1, in millionths.
 const ONE: u32 = 1_000_000;
 
 #[cfg(test)]

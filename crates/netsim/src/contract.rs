@@ -109,8 +109,8 @@ pub trait ContractSubject {
     /// Returns the source of a forged datagram to machine `index`: sometimes a peer, sometimes not.
     fn stranger(&self, index: usize, generator: &mut Generator) -> PeerOf<Self>;
 
-    /// Returns a well-formed malicious datagram. Random bytes and damaged copies are sent in any
-    /// case; this is for what they would not find.
+    /// Returns a well-formed malicious datagram. The harness already sends random bytes and damaged
+    /// copies; this is for inputs that those would not find.
     fn hostile(&self, _index: usize, _generator: &mut Generator) -> Option<Vec<u8>> {
         None
     }
@@ -221,8 +221,8 @@ pub struct Limits {
     pub outputs: usize,
     /// Actions of the script, 0 to 200 milliseconds apart; 200.
     pub steps: u32,
-    /// Hostile inputs per machine in the flood; 2,000. What each leaves behind exceeds the bound of
-    /// `memory` once this many add up.
+    /// Hostile inputs per machine in the flood; 2,000. Chosen so that, if each left state behind,
+    /// the sum would exceed the bound of `memory`.
     pub flood: u32,
     /// Virtual time that passes after the last action; 60 seconds.
     pub settle: Duration,

@@ -26,7 +26,7 @@ pub struct Link {
     bad: bool,
     /// When the bottleneck's queue is empty.
     busy_until: Instant,
-    /// What integer division left of `busy_until`, in nanoseconds / `bytes_per_second`.
+    /// Remainder of `busy_until`'s integer division, in nanoseconds / `bytes_per_second`.
     busy_rest: u64,
     /// Latest arrival of the datagrams that were not held back.
     newest_arrival: Instant,
@@ -318,7 +318,7 @@ pub struct LinkStats {
     pub corrupted: u64,
     /// Copies whose end was cut off.
     pub truncated: u64,
-    /// Copies held back so that later ones may pass.
+    /// Copies held back so that later ones can overtake them.
     pub reordered: u64,
 }
 

@@ -8,7 +8,8 @@ use wire::Seed;
 
 use crate::trace;
 
-/// Runs `body` under `count` seeds, numbered from 0, or under those that the environment names.
+/// Runs `body` under `count` seeds, numbered from 0, or under the seeds that the environment
+/// selects.
 ///
 /// | variable | meaning |
 /// |---|---|
@@ -16,9 +17,9 @@ use crate::trace;
 /// | `SEEDS` | how many, instead of `count` |
 /// | `FROM` | the first, instead of 0 |
 ///
-/// Seeded simulations are named `sim_` and what they show, so that `cargo xtask sim` finds them.
-/// On success the number of seeds done goes to standard error. On the first failure the newest
-/// lines of the world's [`Trace`](crate::Trace) go there, and one command that repeats it:
+/// Names of seeded simulations start with `sim_`, so that `cargo xtask sim` finds them. On success,
+/// prints the number of seeds to standard error. On the first failure, prints the newest lines of
+/// the world's [`Trace`](crate::Trace) and one command that repeats it:
 ///
 /// ```text
 /// SEED=17 cargo test -p tickwire-udp-proto --test it world::sim_lossy_exchange -- --exact --nocapture
@@ -26,7 +27,7 @@ use crate::trace;
 ///
 /// # Panics
 ///
-/// Where `body` does, where it returns an error, and where a variable is no number.
+/// If `body` panics or returns an error, or if a variable is not a number.
 pub fn for_each_seed<R: Outcome>(site: &TestSite, count: u64, mut body: impl FnMut(Seed) -> R) {
     let (first, count) = plan(count, |name| std::env::var(name).ok());
     for held in 0..count {
@@ -47,7 +48,7 @@ pub fn for_each_seed<R: Outcome>(site: &TestSite, count: u64, mut body: impl FnM
 
 /// Result of a test body: `()`, or a `Result`.
 pub trait Outcome {
-    /// Returns what went wrong.
+    /// Returns the error, if any.
     fn failure(self) -> Option<String>;
 }
 
@@ -76,9 +77,10 @@ pub struct TestSite {
 }
 
 impl TestSite {
-    /// Reads where `marker`, an empty function inside the test, stands. For [`test_site!`].
+    /// Creates the site from the type name of `marker`, an empty function inside the test. For
+    /// [`test_site!`].
     ///
-    /// `integration` is Cargo's `CARGO_TARGET_TMPDIR`, which it sets for integration tests only.
+    /// `integration` is Cargo's `CARGO_TARGET_TMPDIR`, which is set only for integration tests.
     ///
     /// [`test_site!`]: crate::test_site
     #[must_use]
@@ -107,7 +109,7 @@ impl TestSite {
     }
 }
 
-/// Returns the [`TestSite`](crate::TestSite) of the test function it is written in.
+/// Returns the [`TestSite`](crate::TestSite) of the enclosing test function.
 #[macro_export]
 macro_rules! test_site {
     () => {{
@@ -120,7 +122,7 @@ macro_rules! test_site {
     }};
 }
 
-/// Runs one seed; what went wrong comes back as the payload of a panic.
+/// Runs one seed; a failure is returned as the payload of a panic.
 fn run<R: Outcome>(
     body: &mut impl FnMut(Seed) -> R,
     number: u64,
@@ -136,7 +138,7 @@ fn run<R: Outcome>(
     }
 }
 
-/// Returns the first seed to run, and how many follow each other.
+/// Returns the first seed and the number of seeds.
 #[expect(clippy::panic, reason = "whoever set the variable reads this")]
 fn plan(count: u64, variable: impl Fn(&str) -> Option<String>) -> (u64, u64) {
     let number = |name: &str| {

@@ -129,7 +129,7 @@ impl Role {
 /// A location on the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Site {
-    /// Place among the sites of its map.
+    /// Index among the sites of its map.
     number: u32,
     role: Role,
     /// Index of the city.
@@ -212,8 +212,8 @@ const BESIDE_RELAY_PER_MILLION: u32 = 750_000;
 const DETOURS_PER_MILLION: u32 = 200_000;
 /// Most that such a detour adds: about from Lagos to London and back.
 const DETOUR_KILOMETRES_MAX: u64 = 8_000;
-/// Places in [`CITIES`] of Frankfurt, London, Los Angeles, New York and Singapore, where the
-/// providers of other continents meet.
+/// Indices in [`CITIES`] of Frankfurt, London, Los Angeles, New York and Singapore, the exchanges
+/// between continents.
 const EXCHANGES: [usize; 5] = [5, 9, 10, 14, 20];
 /// Streams of the seed.
 const SITES: u64 = 0;
@@ -243,8 +243,8 @@ impl City {
     }
 }
 
-/// Returns the great-circle distance of two cities by their places in [`CITIES`], in kilometres;
-/// `None` where there is no such city.
+/// Returns the great-circle distance of two cities by their indices in [`CITIES`], in kilometres;
+/// `None` if an index is out of range.
 fn kilometres(one: usize, other: usize) -> Option<u64> {
     if one == other && one < CITIES.len() {
         return Some(0);
@@ -290,7 +290,7 @@ const CITIES: [City; 25] = [
     city("Warsaw", 5_223, 2_101),
 ];
 
-/// Distances of each city to those above it, in the order of [`CITIES`]; rounded to whole
+/// Distances of each city to those above it, in the order of [`CITIES`]. Rounded to whole
 /// kilometres on a sphere of radius 6,371 km, so that no platform's trigonometry matters.
 #[rustfmt::skip]
 const KILOMETRES: [&[u16]; 25] = [
@@ -418,7 +418,7 @@ mod tests {
         );
     }
 
-    /// Whether no way over one or two relays is faster than the direct one.
+    /// Whether no path over one or two relays is faster than the direct one.
     fn is_direct_best(wan: &Wan, player: &Site) -> bool {
         let server = wan.sites().last().unwrap();
         let relays = || wan.sites().iter().filter(|site| site.role == Role::Relay);

@@ -1,10 +1,10 @@
-//! Accounts with passwords, behind the feature `accounts`.
+//! Accounts with passwords, with the feature `accounts`.
 //!
-//! A [`Desk`] hashes on a thread of its own, so that a login never costs a tick: requests go in by
-//! [`Desk::submit`], which does not wait, and answers come out by [`Desk::poll`]. Passwords are kept
-//! as Argon2id (RFC 9106) in the self-describing string of the PHC format, so that costs can be
-//! raised later: whoever logs in next gets the new ones. Names are locked for a growing while after
-//! failures, and a name that nobody has is not told from a wrong password.
+//! A [`Desk`] hashes on its own thread, so a login never delays a tick: [`Desk::submit`] queues a
+//! request without waiting, and [`Desk::poll`] returns the results. Passwords are stored as
+//! Argon2id (RFC 9106) in the PHC string format, which contains the cost. If you raise the cost,
+//! each password is hashed again at its next successful login. After several failures a name is
+//! locked, for longer each time. An unknown name and a wrong password give the same error.
 //!
 //! ```
 //! use core::time::Duration;

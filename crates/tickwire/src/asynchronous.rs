@@ -1,9 +1,8 @@
-//! Servers and clients for tasks: the socket has a thread of its own, and events come by a
-//! channel that tasks wait on.
+//! Servers and clients for async tasks: the socket has its own thread, and events arrive through an
+//! async channel.
 //!
-//! The thread, not the runtime, keeps the protocol's timers and answers its peers: a task that
-//! blocks the runtime delays the game and no acknowledgement. Any runtime serves; only tokio's
-//! channels are used.
+//! The thread runs the protocol's timers and acknowledgements, so a task that blocks the runtime
+//! delays only the game. Only tokio's channels are used, so any runtime works.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -18,18 +17,18 @@ use crate::background::{EVENTS_MAX, Line, Offer, Outlet};
 use crate::socket::Socket;
 use crate::{Client, Event, Report, Server, ServerKey};
 
-/// A client for tasks; made by [`Client::in_tasks`].
+/// A client for async tasks; see [`Client::in_tasks`].
 ///
-/// Dropping it ends the session without waiting for what it sent last.
+/// Dropping it ends the session without waiting for queued messages.
 #[derive(Debug)]
 pub struct AsyncClient {
     link: Link,
     session: SessionId,
 }
 
-/// A server for tasks; made by [`Server::in_tasks`].
+/// A server for async tasks; see [`Server::in_tasks`].
 ///
-/// Dropping it ends all sessions without waiting for what they were sent last.
+/// Dropping it ends all sessions without waiting for queued messages.
 #[derive(Debug)]
 pub struct AsyncServer {
     link: Link,
@@ -38,11 +37,11 @@ pub struct AsyncServer {
 }
 
 impl Client {
-    /// Moves the client to a thread of its own, for tasks to talk to.
+    /// Moves the client to its own thread, with an async interface.
     ///
     /// # Errors
     ///
-    /// The system's, where it has no thread left.
+    /// The system's error if the thread cannot be started.
     pub fn in_tasks(self) -> io::Result<AsyncClient> {
         let session = self.session();
         let link = Link::start("tickwire client", self.socket)?;
@@ -51,11 +50,11 @@ impl Client {
 }
 
 impl Server {
-    /// Moves the server to a thread of its own, for tasks to talk to.
+    /// Moves the server to its own thread, with an async interface.
     ///
     /// # Errors
     ///
-    /// The system's, where it has no thread left.
+    /// The system's error if the thread cannot be started.
     pub fn in_tasks(self) -> io::Result<AsyncServer> {
         let (address, key) = (self.address(), self.key());
         let link = Link::start("tickwire server", self.socket)?;
@@ -64,64 +63,64 @@ impl Server {
 }
 
 impl AsyncClient {
-    /// Returns the session, which is open from [`Event::Connected`] on.
+    /// Returns the session, which is open once [`Event::Connected`] was returned.
     pub const fn session(&self) -> SessionId {
         self.session
     }
 
-    /// Queues a message, once there is room: at most 4 MiB wait, each message counted as 1 KiB more
-    /// than its length. Dropping the future before it is ready sends nothing.
+    /// Queues a message when there is room: at most 4 MiB wait, each message counted as 1 KiB more
+    /// than its length. If the future is dropped before it completes, nothing is sent.
     ///
     /// # Errors
     ///
-    /// What [`Client::send`] refuses for its channel or length; [`SendError::Closed`] where the
-    /// thread has ended. A message that the session's end overtakes is dropped.
+    /// The errors of [`Client::send`] for its channel or length; [`SendError::Closed`] if the
+    /// thread has ended. A message that is still queued when the session ends is dropped.
     pub async fn send(&self, channel: ChannelId, message: &[u8]) -> Result<(), SendError> {
         self.link.send(self.session, channel, message).await
     }
 
-    /// As [`send`](Self::send), and [`Event::Settled`] tells what became of it, with the number
-    /// returned: exactly once, also where it never reached the endpoint or the thread has ended, as long
-    /// as events are taken until `None`. Numbers begin at 2^63. What is sent to a session whose end is on
-    /// its way is told of after that end.
+    /// Like [`send`](Self::send), but [`Event::Settled`] reports the outcome with the returned
+    /// number. It does so exactly once if the game takes events until `None`, even if the message
+    /// never reached the endpoint or the thread has ended. Numbers start at 2^63. If the session is
+    /// already ending, `Settled` follows after `Disconnected`.
     ///
     /// # Errors
     ///
-    /// As [`send`](Self::send), and [`SendError::TooManyTracked`] where 4,096 messages of the session were
-    /// not told of by an event that was taken, or more than a quarter of what that leaves to others of
-    /// 65,536.
+    /// As [`send`](Self::send), and [`SendError::TooManyTracked`] if 4,096 messages of the session
+    /// have no `Settled` event that was taken, or more than a quarter of what the session leaves to
+    /// others of 65,536.
     pub async fn send_tracked(&self, message: &Message<'_>) -> Result<MessageId, SendError> {
         self.link.send_tracked(self.session, message).await
     }
 
-    /// Waits for a report of this moment, as [`Client::report`]'s; `None` where the thread has ended
-    /// before it came, or 1,024 wait for one.
+    /// Waits for a report like [`Client::report`]'s. `None` if the thread ends first, or if 1,024
+    /// requests wait.
     pub async fn report(&self) -> Option<Report> {
         self.link.report().await
     }
 
-    /// Waits for the next event; `None` once the thread has ended and all were taken.
+    /// Waits for the next event; `None` once the thread has ended and all events were taken.
     ///
-    /// Dropping the future loses no event.
+    /// Cancel safe: dropping the future loses no event.
     pub async fn next_event(&mut self) -> Option<Event> {
         self.link.next_event().await
     }
 
-    /// Ends the session, once what was sent reliably has arrived; [`Event::Disconnected`] follows.
+    /// Ends the session after all reliable messages have arrived; [`Event::Disconnected`] follows.
     ///
-    /// Messages that wait on the thread are given [`Config::linger`](crate::Config::linger) for each
-    /// 64 KiB of them, and then those in the channels' queues as long again.
+    /// Messages that wait on the thread get [`Config::linger`](crate::Config::linger) for each 64
+    /// KiB of them; then those in the channels' queues get one linger.
     ///
     /// # Errors
     ///
-    /// [`SendError::Full`] where no order finds room; [`SendError::Closed`] where the thread has
-    /// ended.
+    /// [`SendError::Full`] if there is no room for the request; [`SendError::Closed`] if the thread
+    /// has ended.
     pub fn disconnect(&self) -> Result<(), SendError> {
         self.link.line.disconnect(self.session)
     }
 
-    /// Ends the session and the thread within `within`; what was sent reliably arrives first, as far
-    /// as that allows. Take events until `None` to wait for it.
+    /// Ends the session and the thread within `within`. Reliable messages are delivered first if
+    /// `within` allows. To wait for the end, take events until `None`.
     pub fn shutdown(&self, within: Duration) {
         self.link.line.stop(within);
     }
@@ -133,19 +132,19 @@ impl AsyncServer {
         self.key
     }
 
-    /// Returns the address it listens on.
+    /// Returns the address that the server listens on.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Queues a message, once there is room; as [`AsyncClient::send`].
+    /// Queues a message when there is room; see [`AsyncClient::send`].
     ///
-    /// A session whose reliable channel is full lets what it is sent wait, and from where it holds as
-    /// much room as it leaves to others also who sends to it: end the sessions that do not keep up.
+    /// If a session's reliable channel is full, its messages wait. If they use up the session's
+    /// share of the allowance, `send` to that session waits too: end sessions that do not keep up.
     ///
     /// # Errors
     ///
-    /// As [`AsyncClient::send`]. What is sent to a session that has ended is dropped.
+    /// As [`AsyncClient::send`]. A message to a session that has ended is dropped.
     pub async fn send(
         &self,
         session: SessionId,
@@ -155,7 +154,7 @@ impl AsyncServer {
         self.link.send(session, channel, message).await
     }
 
-    /// As [`send`](Self::send), and [`Event::Settled`] tells what became of it; as
+    /// Like [`send`](Self::send), but [`Event::Settled`] reports the outcome; see
     /// [`AsyncClient::send_tracked`].
     ///
     /// # Errors
@@ -169,21 +168,22 @@ impl AsyncServer {
         self.link.send_tracked(session, message).await
     }
 
-    /// Waits for a report of this moment; as [`AsyncClient::report`].
+    /// Waits for a report; see [`AsyncClient::report`].
     pub async fn report(&self) -> Option<Report> {
         self.link.report().await
     }
 
-    /// Waits for the next event; `None` once the thread has ended and all were taken.
+    /// Waits for the next event; `None` once the thread has ended and all events were taken.
     ///
-    /// Dropping the future loses no event.
+    /// Cancel safe: dropping the future loses no event.
     pub async fn next_event(&mut self) -> Option<Event> {
         self.link.next_event().await
     }
 
-    /// Ends a session, once what was sent reliably has arrived; [`Event::Disconnected`] follows, and none
-    /// of its messages, also of those that wait. A player who takes nothing delays his end as
-    /// [`AsyncClient::disconnect`] says: [`kick`](Self::kick) does not wait.
+    /// Ends a session after all reliable messages have arrived; [`Event::Disconnected`] follows.
+    /// Its messages are no longer delivered, including those in the event queue. A peer that does
+    /// not read delays its end as described for [`AsyncClient::disconnect`]; [`kick`](Self::kick)
+    /// does not wait.
     ///
     /// # Errors
     ///
@@ -192,8 +192,8 @@ impl AsyncServer {
         self.link.line.send_away(session)
     }
 
-    /// Ends a session at once, whatever is queued for it, and tells the player `reason`; as
-    /// [`Server::kick`]. None of its messages follows.
+    /// Ends a session at once, drops its queued messages and sends the player `reason`; see
+    /// [`Server::kick`]. Its messages are no longer delivered.
     ///
     /// # Errors
     ///
@@ -202,13 +202,13 @@ impl AsyncServer {
         self.link.line.kick(session, reason)
     }
 
-    /// Ends all sessions and the thread within `within`; as [`AsyncClient::shutdown`].
+    /// Ends all sessions and the thread within `within`; see [`AsyncClient::shutdown`].
     pub fn shutdown(&self, within: Duration) {
         self.link.line.stop(within);
     }
 }
 
-/// The way to the thread, and its events.
+/// The handle to the thread, and its events.
 #[derive(Debug)]
 struct Link {
     line: Line,
@@ -220,7 +220,7 @@ impl Link {
         let (outlet, events) = channel(EVENTS_MAX);
         let line = Line::to(&socket);
         let served = line.clone();
-        // It ends when it is told to, at the latest when this is dropped.
+        // The thread ends on request, at the latest when the link is dropped.
         let _thread = Builder::new()
             .name(name.to_owned())
             .spawn(move || socket.serve(&served, &outlet))?;
@@ -257,7 +257,7 @@ impl Link {
 
     async fn report(&self) -> Option<Report> {
         let (answer, answered) = tokio::sync::oneshot::channel();
-        // Nobody may wait for it any more.
+        // The caller may have dropped its future.
         let give = move |report| drop(answer.send(report));
         self.line.report(give).ok()?;
         answered.await.ok()
@@ -295,7 +295,7 @@ mod tests {
     use super::*;
     use udp_proto::AppId;
 
-    /// The thread has looked for orders and answers, and ends; then somebody asks.
+    /// A report is requested after the thread has last checked for requests, and before it ends.
     #[test]
     fn u18_whoever_asks_for_a_report_of_a_thread_that_ends_is_told_of_its_end() {
         let server = Server::bind("127.0.0.1:0".parse().unwrap(), AppId(1)).unwrap();
@@ -307,7 +307,7 @@ mod tests {
             .build()
             .unwrap();
         let ends = async {
-            // As `Socket::serve` ends.
+            // The same order as at the end of `Socket::serve`.
             let ended = link.line.signals.announce_end();
             drop(server);
             drop(ended);

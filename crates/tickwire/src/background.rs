@@ -1,8 +1,8 @@
-//! Servers and clients on a thread of their own.
+//! Servers and clients on their own thread.
 //!
-//! The game's thread never waits: messages go into a bounded queue, events come out of one. What
-//! the game does not take stays in the endpoint, where each session's share is bounded, and a
-//! reliable sender then has no credit to send more.
+//! The game's thread never waits: it puts messages into a bounded queue and takes events from
+//! another. Events that the game does not take stay in the endpoint, which bounds them per session,
+//! and reliable senders then get no more credit.
 
 mod allowance;
 mod answers;
@@ -32,21 +32,21 @@ pub(crate) use line::{Line, MESSAGE_COST, Offer, Order, Outlet, Signals};
 pub(crate) use parcel::Parcel;
 pub(crate) use tracked::Tracked;
 
-/// Events that wait for the game at a time.
+/// Capacity of the event queue.
 pub(crate) const EVENTS_MAX: usize = 4_096;
 
-/// A client whose socket a thread of its own serves; made by [`Client::in_background`].
+/// A client on its own thread; see [`Client::in_background`].
 ///
-/// Dropping it ends the session without waiting for what it sent last.
+/// Dropping it ends the session without waiting for queued messages.
 #[derive(Debug)]
 pub struct BackgroundClient {
     thread: Thread,
     session: SessionId,
 }
 
-/// A server whose socket a thread of its own serves; made by [`Server::in_background`].
+/// A server on its own thread; see [`Server::in_background`].
 ///
-/// Dropping it ends all sessions without waiting for what they were sent last.
+/// Dropping it ends all sessions without waiting for queued messages.
 #[derive(Debug)]
 pub struct BackgroundServer {
     thread: Thread,
@@ -55,11 +55,11 @@ pub struct BackgroundServer {
 }
 
 impl Client {
-    /// Moves the client to a thread of its own.
+    /// Moves the client to its own thread.
     ///
     /// # Errors
     ///
-    /// The system's, where it has no thread left.
+    /// The system's error if the thread cannot be started.
     pub fn in_background(self) -> io::Result<BackgroundClient> {
         let session = self.session();
         let thread = Thread::start("tickwire client", self.socket)?;
@@ -68,11 +68,11 @@ impl Client {
 }
 
 impl Server {
-    /// Moves the server to a thread of its own.
+    /// Moves the server to its own thread.
     ///
     /// # Errors
     ///
-    /// The system's, where it has no thread left.
+    /// The system's error if the thread cannot be started.
     pub fn in_background(self) -> io::Result<BackgroundServer> {
         let (address, key) = (self.address(), self.key());
         let thread = Thread::start("tickwire server", self.socket)?;
@@ -85,73 +85,73 @@ impl Server {
 }
 
 impl BackgroundClient {
-    /// Returns the session, which is open from [`Event::Connected`] on.
+    /// Returns the session, which is open once [`Event::Connected`] was returned.
     pub const fn session(&self) -> SessionId {
         self.session
     }
 
-    /// Queues a message, and does not wait. Where its channel's queue is full, it waits on the
-    /// thread for its turn.
+    /// Queues a message without waiting. If its channel's queue is full, the message waits on the
+    /// thread.
     ///
     /// # Errors
     ///
-    /// [`SendError::Full`] where 4 MiB wait, each message counted as 1 KiB more than its length; what
-    /// [`Client::send`] refuses for its channel or length; [`SendError::Closed`] where the thread
-    /// has ended. A message that the session's end overtakes is dropped.
+    /// [`SendError::Full`] if 4 MiB wait, each message counted as 1 KiB more than its length;
+    /// [`SendError::Closed`] if the thread has ended; and the errors of [`Client::send`] for its
+    /// channel or length. A message that is still queued when the session ends is dropped.
     pub fn send(&self, channel: ChannelId, message: &[u8]) -> Result<(), SendError> {
         self.thread.line.send(self.session, channel, message)
     }
 
-    /// As [`send`](Self::send), and [`Event::Settled`] tells what became of it, with the number
-    /// returned: exactly once, also where it never reached the endpoint or the thread has ended, as long
-    /// as events are taken. Numbers begin at 2^63. What is sent to a session whose end is on its way is
-    /// told of after that end.
+    /// Like [`send`](Self::send), but [`Event::Settled`] reports the outcome with the returned
+    /// number. It does so exactly once if the game keeps taking events, even if the message never
+    /// reached the endpoint or the thread has ended. Numbers start at 2^63. If the session is
+    /// already ending, `Settled` follows after `Disconnected`.
     ///
     /// # Errors
     ///
-    /// As [`send`](Self::send), and [`SendError::TooManyTracked`] where 4,096 messages of the session were
-    /// not told of by an event that was taken, or more than a quarter of what that leaves to others of
-    /// 65,536.
+    /// As [`send`](Self::send), and [`SendError::TooManyTracked`] if 4,096 messages of the session
+    /// have no `Settled` event that was taken, or more than a quarter of what the session leaves to
+    /// others of 65,536.
     pub fn send_tracked(&self, message: &Message<'_>) -> Result<MessageId, SendError> {
         self.thread.line.send_tracked(self.session, message)
     }
 
-    /// Waits up to `within` for a report of this moment, as [`Client::report`]'s; a thread at rest makes
-    /// one within a millisecond. `None` where none came, or 1,024 wait for one.
+    /// Waits up to `within` for a report like [`Client::report`]'s. An idle thread makes one within
+    /// a millisecond. `None` on timeout, or if 1,024 requests wait.
     pub fn report(&self, within: Duration) -> Option<Report> {
         self.thread.report(within)
     }
 
-    /// Returns the next event, and does not wait; `None` where there is none now.
+    /// Returns the next event without waiting; `None` if there is none.
     pub fn next_event(&mut self) -> Option<Event> {
         self.thread.next_event()
     }
 
-    /// Waits up to `within` for the next event; for threads that have nothing else to do.
+    /// Waits up to `within` for the next event, for threads that have nothing else to do.
     pub fn wait_event(&mut self, within: Duration) -> Option<Event> {
         self.thread.wait_event(within)
     }
 
-    /// Ends the session, once what was sent reliably has arrived; [`Event::Disconnected`] follows.
+    /// Ends the session after all reliable messages have arrived; [`Event::Disconnected`] follows.
     ///
-    /// Messages that wait on the thread are given [`Config::linger`](crate::Config::linger) for each
-    /// 64 KiB of them, and then those in the channels' queues as long again.
+    /// Messages that wait on the thread get [`Config::linger`](crate::Config::linger) for each 64
+    /// KiB of them; then those in the channels' queues get one linger.
     ///
     /// # Errors
     ///
-    /// [`SendError::Full`] and [`SendError::Closed`] as [`send`](Self::send).
+    /// [`SendError::Full`] and [`SendError::Closed`] as for [`send`](Self::send).
     pub fn disconnect(&self) -> Result<(), SendError> {
         self.thread.line.disconnect(self.session)
     }
 
-    /// Returns whether the thread is at work.
+    /// Returns whether the thread is running.
     pub fn is_running(&self) -> bool {
         !self.thread.is_finished()
     }
 
-    /// Ends the session and the thread, and waits for that up to `within`; returns whether it has
-    /// ended by then. What was sent reliably arrives first, as far as `within` lets it; no peer is waited
-    /// for longer than by [`disconnect`](Self::disconnect).
+    /// Ends the session and the thread, waits for that up to `within`, and returns whether the
+    /// thread has ended. Reliable messages are delivered first if `within` allows. It waits for no
+    /// peer longer than [`disconnect`](Self::disconnect) does.
     pub fn shutdown(self, within: Duration) -> bool {
         self.thread.shutdown(within)
     }
@@ -163,17 +163,17 @@ impl BackgroundServer {
         self.key
     }
 
-    /// Returns the address it listens on.
+    /// Returns the address that the server listens on.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Queues a message, and does not wait; as [`BackgroundClient::send`].
+    /// Queues a message without waiting; see [`BackgroundClient::send`].
     ///
     /// # Errors
     ///
-    /// As [`BackgroundClient::send`], and [`SendError::Full`] where more waits for `session` than
-    /// there is room left for others. What is sent to a session that has ended is dropped.
+    /// As [`BackgroundClient::send`], and [`SendError::Full`] if `session` holds more than its
+    /// share of the allowance. A message to a session that has ended is dropped.
     pub fn send(
         &self,
         session: SessionId,
@@ -183,7 +183,7 @@ impl BackgroundServer {
         self.thread.line.send(session, channel, message)
     }
 
-    /// As [`send`](Self::send), and [`Event::Settled`] tells what became of it; as
+    /// Like [`send`](Self::send), but [`Event::Settled`] reports the outcome; see
     /// [`BackgroundClient::send_tracked`].
     ///
     /// # Errors
@@ -197,35 +197,36 @@ impl BackgroundServer {
         self.thread.line.send_tracked(session, message)
     }
 
-    /// Waits up to `within` for a report of this moment; as [`BackgroundClient::report`].
+    /// Waits up to `within` for a report; see [`BackgroundClient::report`].
     pub fn report(&self, within: Duration) -> Option<Report> {
         self.thread.report(within)
     }
 
-    /// Returns the next event, and does not wait; `None` where there is none now.
+    /// Returns the next event without waiting; `None` if there is none.
     pub fn next_event(&mut self) -> Option<Event> {
         self.thread.next_event()
     }
 
-    /// Waits up to `within` for the next event; for threads that have nothing else to do.
+    /// Waits up to `within` for the next event, for threads that have nothing else to do.
     pub fn wait_event(&mut self, within: Duration) -> Option<Event> {
         self.thread.wait_event(within)
     }
 
-    /// Ends a session, once what was sent reliably has arrived; as [`BackgroundClient::disconnect`]. None of
-    /// its messages is handed over any more, also of those that wait. A player who takes nothing delays
-    /// his end for that long: [`kick`](Self::kick) does not wait.
+    /// Ends a session after all reliable messages have arrived; see
+    /// [`BackgroundClient::disconnect`]. Its messages are no longer delivered, including those in
+    /// the event queue. A peer that does not read delays its end by the linger;
+    /// [`kick`](Self::kick) does not wait.
     ///
     /// # Errors
     ///
-    /// [`SendError::Full`] where no order finds room, which does not depend on what the session
-    /// holds; [`SendError::Closed`] as [`send`](Self::send).
+    /// [`SendError::Full`] if there is no room for the request, whatever the session holds;
+    /// [`SendError::Closed`] as for [`send`](Self::send).
     pub fn disconnect(&self, session: SessionId) -> Result<(), SendError> {
         self.thread.line.send_away(session)
     }
 
-    /// Ends a session at once, whatever is queued for it, and tells the player `reason`; as
-    /// [`Server::kick`]. None of its messages is handed over any more, also of those that wait.
+    /// Ends a session at once, drops its queued messages and sends the player `reason`; see
+    /// [`Server::kick`]. Its messages are no longer delivered, including those in the event queue.
     ///
     /// # Errors
     ///
@@ -234,12 +235,12 @@ impl BackgroundServer {
         self.thread.line.kick(session, reason)
     }
 
-    /// Returns whether the thread is at work.
+    /// Returns whether the thread is running.
     pub fn is_running(&self) -> bool {
         !self.thread.is_finished()
     }
 
-    /// Ends all sessions and the thread; as [`BackgroundClient::shutdown`].
+    /// Ends all sessions and the thread; see [`BackgroundClient::shutdown`].
     pub fn shutdown(self, within: Duration) -> bool {
         self.thread.shutdown(within)
     }
@@ -250,7 +251,7 @@ impl BackgroundServer {
 struct Thread {
     line: Line,
     events: Receiver<Event>,
-    /// `None` once it is waited for.
+    /// `None` once it was joined.
     handle: Option<JoinHandle<()>>,
 }
 
@@ -303,7 +304,7 @@ impl Thread {
 
     fn report(&self, within: Duration) -> Option<Report> {
         let (answer, answered) = std::sync::mpsc::sync_channel(1);
-        // Nobody may wait for it any more.
+        // The caller may have timed out.
         let give = move |report| drop(answer.try_send(report));
         self.line.report(give).ok()?;
         answered.recv_timeout(within).ok()
@@ -315,7 +316,7 @@ impl Thread {
 
     fn shutdown(mut self, within: Duration) -> bool {
         self.line.stop(within);
-        // The thread's end closes the queue; until then nobody takes events, which are dropped.
+        // The queue closes when the thread ends; events until then are dropped.
         let clock = servicer::Clock::new();
         let deadline = clock.now() + within + GRACE;
         loop {
@@ -347,5 +348,5 @@ impl Outlet for SyncSender<Event> {
     }
 }
 
-/// Time that the thread gets beyond its deadline to finish the turn it is in.
+/// Time beyond the deadline that the thread gets to finish its current turn.
 const GRACE: Duration = Duration::from_secs(1);

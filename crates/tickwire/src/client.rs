@@ -15,23 +15,23 @@ use crate::{Event, Report, ServerKey};
 
 /// One session with one server.
 ///
-/// Nothing runs between calls: the thread that polls it does all the work.
+/// No work happens between calls: the polling thread does all of it.
 pub struct Client {
     pub(crate) socket: Socket,
     session: SessionId,
 }
 
 impl Client {
-    /// Begins to connect to a server in open mode, which must hold `key`. [`Event::Connected`] or
+    /// Starts to connect to a server in open mode, which must hold `key`. [`Event::Connected`] or
     /// [`Event::Unreachable`] follows.
     ///
-    /// `server` is an address or a host name with a port, such as `"play.example.net:7777"`. A name is resolved here
-    /// and anew by each call, which blocks as long as the system's resolver does; the first 8 addresses are tried in
-    /// turn, each for 2.5 s.
+    /// `server` is an address, or a host name with a port, such as `"play.example.net:7777"`. Each
+    /// call resolves a name again and blocks until the system's resolver answers. The first 8
+    /// addresses are tried in turn, each for 2.5 s.
     ///
     /// # Errors
     ///
-    /// [`OpenError`] if the name does not resolve or the system refuses.
+    /// [`OpenError`] if the name does not resolve or a system call fails.
     pub fn connect(
         server: impl ToSocketAddrs,
         app_id: AppId,
@@ -51,21 +51,21 @@ impl Client {
         Self::connect_to(target, app_id, Config::default())
     }
 
-    /// Begins to connect as `target` says, such as with a token that a matchmaker gave.
+    /// Starts to connect to `target`, for example with a token from a matchmaker.
     ///
-    /// Its addresses are tried in turn, each for 2.5 s, and may be of both families: the client has
-    /// a socket for each, and passes over those of a family that this host does not speak, and those
-    /// that nothing can answer from: port 0, `0.0.0.0` and `[::]`, broadcast and multicast addresses.
+    /// Its addresses are tried in turn, each for 2.5 s, and may be of both families: the client
+    /// opens a socket for each. It skips addresses of a family that this host lacks, and addresses
+    /// which cannot answer: port 0, `0.0.0.0`, `[::]`, broadcast and multicast.
     ///
     /// # Errors
     ///
-    /// [`OpenError`] where the system or the target refuses.
+    /// [`OpenError`] if a system call fails or the target is invalid.
     pub fn connect_to(
         mut target: Target,
         app_id: AppId,
         mut config: Config,
     ) -> Result<Self, OpenError> {
-        // One session: the address tells packets apart, and they are 4 bytes shorter.
+        // A client has one session: the address identifies its packets, which are 4 bytes shorter.
         config.cid_len = CidLen::Zero;
         target.settle_addresses()?;
         let mut socket = Socket::towards(&mut target.addresses, app_id, config)?;
@@ -73,69 +73,69 @@ impl Client {
         Ok(Self { socket, session })
     }
 
-    /// Returns the session, which is open from [`Event::Connected`] on.
+    /// Returns the session, which is open once [`Event::Connected`] was returned.
     pub const fn session(&self) -> SessionId {
         self.session
     }
 
-    /// Receives and sends until the next tick begins, and returns what has happened.
+    /// Receives and sends until the next tick begins, and returns the events since the last call.
     ///
     /// # Errors
     ///
-    /// The system's, where it cannot wait.
+    /// The system's error if waiting fails.
     pub fn wait_tick(&mut self, hz: NonZeroU8) -> io::Result<Vec<Event>> {
         self.socket.wait_tick(hz)
     }
 
-    /// Receives and sends what is due, does not wait, and returns what has happened.
+    /// Receives and sends what is due without waiting, and returns the events since the last call.
     pub fn poll(&mut self) -> Vec<Event> {
         self.socket.poll()
     }
 
-    /// Queues a message; it leaves with the next tick or poll.
+    /// Queues a message. It is sent with the next tick or poll.
     ///
     /// # Errors
     ///
-    /// [`SendError`] where the session is not open or the message does not fit its channel.
+    /// [`SendError`] if the session is not open or the message does not fit its channel.
     pub fn send(&mut self, channel: ChannelId, message: &[u8]) -> Result<(), SendError> {
         let session = self.session;
         self.socket
             .act(|now, endpoint| endpoint.send(now, session, channel, message))
     }
 
-    /// As [`send`](Self::send), and [`Event::Settled`] tells what became of it, with the number
-    /// returned.
+    /// Like [`send`](Self::send), but [`Event::Settled`] reports the outcome with the returned
+    /// number.
     ///
     /// # Errors
     ///
-    /// As [`send`](Self::send), and where 4,096 messages of the session are tracked already.
+    /// As [`send`](Self::send), and if 4,096 messages of the session are already tracked.
     pub fn send_tracked(&mut self, message: &Message<'_>) -> Result<MessageId, SendError> {
         let session = self.session;
         self.socket
             .act(|now, endpoint| endpoint.send_tracked(now, session, message))
     }
 
-    /// Ends the session, once what was sent reliably has arrived; poll on until
+    /// Ends the session after all reliable messages have arrived. Poll until
     /// [`Event::Disconnected`].
     ///
     /// # Errors
     ///
-    /// [`NoSession`] where it has ended already.
+    /// [`NoSession`] if it has already ended.
     pub fn disconnect(&mut self) -> Result<(), NoSession> {
         let session = self.session;
         self.socket
             .act(|now, endpoint| endpoint.close(now, session, CloseCode::NoError, &[]))
     }
 
-    /// Returns counters and the state of the path.
+    /// Returns the session's counters and the state of its path.
     pub fn stats(&self) -> Option<SessionStats> {
         self.socket.endpoint().session_stats(self.session)
     }
 
     /// Returns all counters, and a series of the last 60 seconds.
     ///
-    /// Series are kept while someone polls: an entry ends at the first poll a second after the one
-    /// before.
+    /// The series advances only while the application polls: an entry ends with the first poll at
+    /// least one second after the previous entry.
     pub fn report(&mut self) -> Report {
         self.socket.report()
     }

@@ -1,53 +1,53 @@
-//! What happens to a server's players, or to a client.
+//! Events of a server or client.
 
 use udp_proto::{
     ChannelId, CloseReason, ConnectFailure, MessageId, MessageOutcome, Peer, SessionId,
 };
 
-/// News for a game loop.
+/// An event for the game loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A session is open: messages may be sent.
+    /// A session is open and accepts messages.
     Connected {
         /// The session.
         session: SessionId,
-        /// Who is at its other end, and what was proved.
+        /// The peer, and what it proved about itself.
         peer: Box<Peer>,
     },
-    /// A message has come.
+    /// A message was received.
     Message {
         /// The session.
         session: SessionId,
         /// The channel it was sent on.
         channel: ChannelId,
-        /// What was sent.
+        /// The payload.
         bytes: Vec<u8>,
     },
-    /// What became of a message is known: once for each that was sent tracked, and before
-    /// `Disconnected`.
+    /// The outcome of a tracked message. There is one for each message that was sent tracked,
+    /// before `Disconnected`.
     Settled {
         /// The session.
         session: SessionId,
         /// The channel it was sent on.
         channel: ChannelId,
-        /// What `send_tracked` returned.
+        /// The number that `send_tracked` returned.
         message: MessageId,
-        /// What became of it.
+        /// The outcome.
         outcome: MessageOutcome,
     },
-    /// The session has ended; none of its events follow.
+    /// The session has ended. No event of this session follows.
     Disconnected {
         /// The session.
         session: SessionId,
-        /// Why.
+        /// The reason.
         reason: CloseReason,
-        /// What the peer said to that, at most 128 bytes; empty where it said nothing.
+        /// The peer's reason text, at most 128 bytes; empty if it sent none.
         text: Box<[u8]>,
     },
     /// The server was not reached; no session was opened.
     Unreachable {
-        /// Why.
+        /// The reason.
         failure: ConnectFailure,
     },
 }

@@ -1,4 +1,4 @@
-//! A server that calls a game, on one thread, at a fixed rate.
+//! A server that calls a game at a fixed rate on one thread.
 
 use core::num::NonZeroU8;
 use core::ops::ControlFlow;
@@ -11,17 +11,17 @@ use udp_proto::{ChannelId, CloseReason, MessageId, MessageOutcome, Peer, Session
 
 use crate::{Event, Server};
 
-/// What a game does when something happens to its server.
+/// Callbacks of a game server.
 ///
-/// All calls come from [`Server::run`], on the thread that called it, one after the other: a game
-/// needs no lock. Of one session the order is `connect`, any number of `message` and `settled`,
-/// `disconnect`; no `message` follows once the game has sent it away. Within a tick all news come before
-/// `tick`.
+/// [`Server::run`] makes all calls on its own thread, one after another, so a game needs no lock.
+/// The order for a session is `connect`, any number of `message` and `settled`, `disconnect`. After
+/// the game has kicked or disconnected a session, no `message` follows. Within a tick, all events
+/// precede `tick`.
 pub trait Game {
-    /// The server runs from now on.
+    /// The server starts.
     fn start(&mut self, _server: &mut Server) {}
 
-    /// A player has come: messages may be sent.
+    /// A player has connected. The session accepts messages.
     fn connect(&mut self, _server: &mut Server, _session: SessionId, _peer: &Peer) {}
 
     /// A player has sent a message.
@@ -33,8 +33,7 @@ pub trait Game {
         message: &[u8],
     );
 
-    /// What became of a message that was sent tracked, of those on `channel` the one numbered
-    /// `message`.
+    /// The outcome of a tracked message: the one numbered `message` on `channel`.
     fn settled(
         &mut self,
         _server: &mut Server,
@@ -44,25 +43,25 @@ pub trait Game {
     ) {
     }
 
-    /// A player has gone. The session takes nothing any more.
+    /// A session has ended and accepts no more messages.
     fn disconnect(&mut self, _server: &mut Server, _session: SessionId, _reason: CloseReason) {}
 
     /// One step of the simulation; `Break` ends the server.
     ///
-    /// `since` is the time since the last tick was due: the tick rate's span as a rule, and longer
-    /// where a tick took so long that others were left out.
+    /// `since` is the time since the previous tick was due: normally the tick interval, longer if
+    /// ticks were skipped.
     fn tick(&mut self, server: &mut Server, since: Duration) -> ControlFlow<()>;
 
-    /// The server ends: what is sent now is the last. Each player's `disconnect` follows.
+    /// The server stops. This is the last chance to send; each player's `disconnect` follows.
     fn stop(&mut self, _server: &mut Server) {}
 }
 
-/// Ends [`Server::run`] from another thread or a signal's handler.
+/// Stops [`Server::run`] from another thread or a signal handler.
 #[derive(Clone, Debug, Default)]
 pub struct Stopper(Arc<AtomicBool>);
 
 impl Stopper {
-    /// Has the server stop before its next tick, as if the game had asked for it.
+    /// Stops the server before its next tick, as if `tick` had returned `Break`.
     pub fn stop(&self) {
         self.0.store(true, Ordering::Release);
     }
@@ -73,26 +72,27 @@ impl Stopper {
 }
 
 impl Server {
-    /// Returns what ends [`run`](Self::run).
+    /// Returns a handle that stops [`run`](Self::run).
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
     }
 
-    /// Runs `game` at `hz` ticks a second until it or a [`Stopper`] ends it; then all sessions are
-    /// closed, with what was sent reliably delivered first as far as [`Config::linger`] lets it.
+    /// Runs `game` at `hz` ticks per second until the game or a [`Stopper`] stops it. Then closes
+    /// all sessions, after delivery of reliable messages within [`Config::linger`].
     ///
     /// [`Config::linger`]: udp_proto::Config::linger
     ///
     /// # Errors
     ///
-    /// The system's, where it cannot wait. The game was told to stop, and players were not.
+    /// The system's error if waiting fails. `stop` has then been called; the sessions may still be
+    /// open.
     pub fn run(&mut self, hz: NonZeroU8, game: &mut impl Game) -> io::Result<()> {
         game.start(self);
         let outcome = self.play(hz, game);
         game.stop(self);
         outcome?;
         self.shutdown();
-        // Longer than any linger: a session then ends whatever its peer does.
+        // Longer than any linger, after which a session ends whatever its peer does.
         for _ in 0..u32::from(hz.get()).saturating_mul(DRAIN_SECONDS_MAX) {
             if !self.socket.has_sessions() {
                 break;
@@ -120,11 +120,11 @@ impl Server {
     }
 }
 
-/// Gives one event to the game.
+/// Calls the game for one event.
 fn tell(game: &mut impl Game, server: &mut Server, event: Event) {
     match event {
         Event::Connected { session, peer } => game.connect(server, session, &peer),
-        // The game has sent it away on account of an event before.
+        // An earlier event of the batch made the game end this session.
         Event::Message { session, .. } if server.socket.is_hushed(session) => {}
         Event::Message {
             session,
@@ -140,10 +140,10 @@ fn tell(game: &mut impl Game, server: &mut Server, event: Event) {
         Event::Disconnected {
             session, reason, ..
         } => game.disconnect(server, session, reason),
-        // A server dials nobody.
+        // A server does not dial.
         Event::Unreachable { .. } => {}
     }
 }
 
-/// How long closing may take: a linger of 500 ms by default, and what a slow one may ask for.
+/// Bound on closing: the default linger is 500 ms, and longer ones are possible.
 const DRAIN_SECONDS_MAX: u32 = 5;

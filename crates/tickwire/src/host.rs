@@ -1,8 +1,7 @@
-//! The application that turns an endpoint's events into a game's, and keeps its tick.
+//! The driver's application: turns endpoint events into game events, and schedules ticks.
 //!
-//! Between two ticks messages stay where the endpoint has put them: what is unread there is bounded
-//! for each session, and reliable messages spend the credit that their sender has. They become
-//! events when the game asks.
+//! Between ticks, received messages stay in the endpoint, which bounds unread data per session and
+//! limits reliable senders by credit. They become events when the game asks for them.
 
 mod dismissed;
 mod hand_over;
@@ -23,25 +22,25 @@ use crate::stats::Recorder;
 use dismissed::Dismissed;
 pub(crate) use hand_over::HandOver;
 
-/// Bytes of messages from sessions that have ended, over all of them, that wait for the game; each
-/// counts as [`MESSAGE_COST`] more than its length.
+/// Limit in bytes for undelivered messages of closed sessions, over all of them. Each counts as
+/// [`MESSAGE_COST`] more than its length.
 const LAST_WORDS_MAX: usize = 16 << 20;
 
-/// Which end of its sessions a socket is.
+/// Whether a socket is a server's or a client's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// Of many, which share what room there is.
+    /// Many sessions, which share the send allowance.
     Server,
-    /// Of one.
+    /// One session.
     Client,
 }
 
-/// How far the end of all sessions is.
+/// State of the shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
-    /// It was not asked for.
+    /// Not requested.
     No,
-    /// Messages that were sent before wait for room in their channels.
+    /// Waits for earlier messages to fit into their channels.
     Waiting,
     /// The endpoint is shut down.
     Done,
@@ -51,32 +50,32 @@ enum Stop {
 #[derive(Debug)]
 pub(crate) struct Host {
     events: VecDeque<Event>,
-    /// Sessions with messages that the endpoint keeps, each once.
+    /// Sessions with unread messages in the endpoint, each once.
     pub(crate) readable: VecDeque<SessionId>,
-    /// Messages that a game on another thread has sent and their channels have no room for.
+    /// Messages from a game on another thread for which their channels have no room.
     held: Held<SessionId, Parcel>,
-    /// By what number the game knows each message that it is to be told of.
+    /// The game's number for each tracked message.
     numbers: BTreeMap<(SessionId, ChannelId, MessageId), MessageId>,
-    /// What is shared with that thread.
+    /// State shared with the game's thread.
     pub(crate) signals: Arc<Signals>,
-    /// Where so many events wait, whoever comes is sent away; no limit where the game's own thread
+    /// A new session is rejected if this many events wait. Unlimited if the game's own thread
     /// drives the endpoint.
     pub(crate) events_max: usize,
-    /// Those that were sent away as they came, until their end.
+    /// Sessions that were rejected on connect, until they end.
     sent_away: BTreeSet<SessionId>,
-    /// Those whose messages the game does not get any more.
+    /// Sessions whose messages are no longer delivered to the game.
     dismissed: Dismissed,
-    /// What `events` hold of sessions that have ended.
+    /// Cost of the messages of closed sessions in `events`.
     last_words: usize,
-    /// When the next tick begins, where the game keeps one.
+    /// Start of the next tick, if the game uses ticks.
     next_tick: Option<Instant>,
-    /// The tick that was waited for has begun.
+    /// Whether the awaited tick has begun.
     pub(crate) has_ticked: bool,
-    /// What it has seen over the last minute.
+    /// Statistics of the last minute.
     pub(crate) recorder: Recorder<SessionId>,
-    /// What a peer is told whose session the game ends.
+    /// The close code for sessions that the game ends.
     close_code: CloseCode,
-    /// How long an end waits for what was sent before.
+    /// How long closing a session waits for earlier messages.
     linger: Duration,
     stop: Stop,
 }
@@ -105,11 +104,10 @@ impl Host {
         }
     }
 
-    /// Sees to it that a tick begins `span` after the last one, and returns how long after that
-    /// the tick comes.
+    /// Schedules the next tick `span` after the last one, and returns the time between the two.
     ///
-    /// Ticks keep their rhythm: one that was late does not move those behind it, unless it was
-    /// late by more than a whole tick, and then the missed ones are left out.
+    /// A late tick does not move the ticks after it. If it is late by more than a whole tick, the
+    /// missed ticks are skipped.
     pub(crate) fn expect_tick(&mut self, now: Instant, span: Duration) -> Duration {
         self.has_ticked = false;
         let last = self.next_tick.unwrap_or(now);
@@ -126,7 +124,7 @@ impl Host {
         since
     }
 
-    /// Takes what has happened since the last time.
+    /// Takes the events since the last call.
     pub(crate) fn take(&mut self, now: Instant, endpoint: &mut Endpoint<Ring>) -> Vec<Event> {
         for session in core::mem::take(&mut self.readable) {
             self.read(now, endpoint, session, usize::MAX);
@@ -136,7 +134,7 @@ impl Host {
         core::mem::take(&mut self.events).into()
     }
 
-    /// Tells of no more messages of a session, where one is open or its end was given last.
+    /// Stops delivering messages of a session if it is open, or if the game was just given its end.
     pub(crate) fn hush(&mut self, session: SessionId) {
         if !self.recorder.has(session) {
             self.dismissed.add_parting(session);
@@ -148,18 +146,18 @@ impl Host {
         }
     }
 
-    /// Returns whether a session was hushed and the game is not through with its end.
+    /// Returns whether a session was muted and the game has not yet processed its end.
     pub(crate) fn is_hushed(&self, session: SessionId) -> bool {
         self.dismissed.has(session)
     }
 
-    /// Returns the sessions that the game was or will be told of, and not of their ends.
+    /// Returns the sessions of which the game knows or will know, and whose end it has not taken.
     pub(crate) fn sessions(&self) -> impl Iterator<Item = SessionId> {
         let ends = self.events.iter().filter_map(end_of);
         self.recorder.sessions().chain(ends)
     }
 
-    /// Keeps what became of messages where the game's queue had no room for it: the thread ends.
+    /// When the thread ends, stores the outcomes for which the game's queue had no room.
     pub(crate) fn leave_word(&self) {
         for event in &self.events {
             if let Event::Settled {
@@ -171,8 +169,8 @@ impl Host {
         }
     }
 
-    /// Begins to end all sessions, by `deadline` at the latest, each once what was sent to it before has
-    /// found room; returns whether it was not asked for before.
+    /// Starts the shutdown: ends each session once its earlier messages fit into their channels, by
+    /// `deadline` at the latest. Returns `false` if it was already requested.
     pub(crate) fn begin_stop(
         &mut self,
         now: Instant,
@@ -183,7 +181,7 @@ impl Host {
             return false;
         }
         self.stop = Stop::Waiting;
-        // What is in the channels' queues then needs time as well.
+        // Leaves time for what is then in the channels' queues.
         let span = deadline.saturating_since(now);
         let latest = now + span.saturating_sub(self.linger).max(span / 2);
         for session in endpoint.sessions().collect::<Vec<_>>() {
@@ -193,8 +191,8 @@ impl Host {
         true
     }
 
-    /// Ends a session once what was sent to it before has found room, at `latest` at the latest, and
-    /// with a linger for each 64 KiB: a channel's queue is as long, and has as much time.
+    /// Ends a session once its earlier messages fit into their channels. It waits one linger for
+    /// each started 64 KiB of them (the length of a channel's queue), until `latest` at most.
     fn end(
         &mut self,
         now: Instant,
@@ -205,12 +203,12 @@ impl Host {
         let queues = u32::try_from(self.held.bytes(session) >> 16).unwrap_or(u32::MAX);
         let span = self.linger.saturating_mul(queues.saturating_add(1));
         if !self.held.leave(session, latest.min(now + span), code) {
-            // Where it has ended already, the game is told of that.
+            // If the session has already ended, the game gets its end event.
             endpoint.close(now, session, code, &[]).ok();
         }
     }
 
-    /// Ends what is left where nothing is waited for any more.
+    /// Shuts the endpoint down once no message waits.
     fn go_on_stopping(&mut self, now: Instant, endpoint: &mut Endpoint<Ring>) {
         if self.stop == Stop::Waiting && self.held.is_empty() {
             self.stop = Stop::Done;
@@ -218,14 +216,14 @@ impl Host {
         }
     }
 
-    /// Tells of what was dropped on its way to the endpoint.
+    /// Emits `Settled` for messages that were dropped before they reached the endpoint.
     fn tell_dropped(&mut self) {
         while let Some((session, channel, parcel)) = self.held.pop_dropped() {
             self.events.extend(dropped(session, channel, &parcel));
         }
     }
 
-    /// Reads the messages of a session until they cost `most`, and returns what they cost.
+    /// Reads messages of a session until their cost reaches `most`; returns their cost.
     fn read(
         &mut self,
         now: Instant,
@@ -251,7 +249,8 @@ impl Host {
     }
 }
 
-/// Gives a message to the endpoint; where that refuses it for good, whoever wants to know is told.
+/// Gives a message to the endpoint. If the endpoint refuses a tracked message for good, emits its
+/// `Settled` event.
 fn post(
     now: Instant,
     endpoint: &mut Endpoint<Ring>,
@@ -267,7 +266,7 @@ fn post(
             numbers.insert((session, channel, message), number);
             Ok(())
         }
-        // Events that are polled make room for others.
+        // Polling events makes room again.
         Err(SendError::Full | SendError::TooManyTracked) => Err(SendError::Full),
         Err(error) => {
             events.extend(dropped(session, channel, parcel));
@@ -276,7 +275,7 @@ fn post(
     }
 }
 
-/// Returns whose end an event tells of.
+/// Returns the session whose end an event reports.
 const fn end_of(event: &Event) -> Option<SessionId> {
     match event {
         Event::Disconnected { session, .. } => Some(*session),
@@ -287,7 +286,7 @@ const fn end_of(event: &Event) -> Option<SessionId> {
     }
 }
 
-/// What is told of a message that never came to the endpoint.
+/// The event for a tracked message that never reached the endpoint.
 fn dropped(session: SessionId, channel: ChannelId, parcel: &Parcel) -> Option<Event> {
     Some(Event::Settled {
         session,
@@ -322,7 +321,7 @@ impl Application<Endpoint<Ring>> for Host {
             }
             Order::Disconnect(session) => {
                 allowance.give_back_for_order();
-                // A client says good-bye, and its server may have the last word.
+                // A client that disconnects still gets the server's last messages.
                 if self.close_code == CloseCode::Kicked {
                     self.hush(session);
                 }
@@ -334,7 +333,7 @@ impl Application<Endpoint<Ring>> for Host {
                 self.hush(session);
                 self.held.forget(session, &self.signals.allowance);
                 self.tell_dropped();
-                // Where it has ended already, the game is told of that.
+                // If the session has already ended, the game gets its end event.
                 endpoint.kick(now, session, &reason).ok();
             }
         }
@@ -351,7 +350,7 @@ impl Application<Endpoint<Ring>> for Host {
                 };
                 if let Some(code) = code {
                     self.sent_away.insert(session);
-                    // It has come just now, so it can be ended.
+                    // It has just opened, so closing does not fail.
                     endpoint.close(now, session, code, &[]).ok();
                     return;
                 }
@@ -390,8 +389,8 @@ impl Application<Endpoint<Ring>> for Host {
                 }
                 self.recorder
                     .on_close(session, endpoint.session_stats(session).as_ref());
-                // The endpoint will forget it before the tick ends. What it said last comes before
-                // its end, as far as there is room.
+                // The endpoint frees the session before the tick ends, so its last messages are
+                // read now, up to the limit.
                 self.readable.retain(|readable| *readable != session);
                 if !self.dismissed.end(session) {
                     let most = LAST_WORDS_MAX.saturating_sub(self.last_words);
@@ -406,8 +405,8 @@ impl Application<Endpoint<Ring>> for Host {
                     text,
                 });
             }
-            // The facade asks for no check of the path; its rate stands in the statistics, and later
-            // events are for later versions.
+            // The facade requests no MTU check, the rate is in the statistics, and later versions
+            // may handle further events.
             udp_proto::Event::MtuChecked { .. } | udp_proto::Event::RateChanged { .. } | _ => {}
         }
     }

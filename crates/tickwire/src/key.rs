@@ -1,12 +1,11 @@
-//! The string by which a client knows its server.
+//! A server's public key as text.
 
 use core::fmt;
 use core::str::FromStr;
 
 use crypto::PublicKey;
 
-/// A server's public key: 130 hexadecimal digits, to be printed by the server and pinned by its
-/// clients.
+/// A server's public key: 130 hexadecimal digits. The server prints it and its clients pin it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ServerKey(pub(crate) PublicKey);
 
@@ -36,7 +35,7 @@ impl FromStr for ServerKey {
     }
 }
 
-/// A text is no server key.
+/// The text is not a valid server key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyError;
 

@@ -46,9 +46,9 @@ pub const HZ_60: NonZeroU8 = NonZeroU8::MIN.saturating_add(59);
 /// 128 ticks per second; see [`HZ_20`].
 pub const HZ_128: NonZeroU8 = NonZeroU8::MIN.saturating_add(127);
 
-/// The channel for state that the next tick replaces: unreliable.
+/// The unreliable channel, for state that the next tick replaces.
 pub const UNRELIABLE: ChannelId = ChannelId(0);
-/// The channel for what must arrive: reliable and ordered.
+/// The reliable, ordered channel.
 pub const RELIABLE: ChannelId = ChannelId(1);
 
 #[cfg(test)]

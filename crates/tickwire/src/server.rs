@@ -17,7 +17,8 @@ use wire::InstanceId;
 use crate::socket::{OpenError, Socket};
 use crate::{Event, Report, ServerKey, Stopper};
 
-/// Reads or makes the secret for resets of a server at `address`; says so where there is none.
+/// Reads or creates the secret for stateless resets of a server at `address`. Logs if there is
+/// none.
 fn reset_secret(identity: &Path, address: SocketAddr) -> Option<Secret32> {
     if address.port() == 0 {
         tracing::info!("no resets for players of the last run: the port is another each time");
@@ -33,7 +34,7 @@ fn reset_secret(identity: &Path, address: SocketAddr) -> Option<Secret32> {
 
 /// Accepts players on one UDP socket.
 ///
-/// Nothing runs between calls: the thread that polls it does all the work.
+/// No work happens between calls: the polling thread does all of it.
 pub struct Server {
     pub(crate) socket: Socket,
     pub(crate) stopper: Stopper,
@@ -42,15 +43,14 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens a server that anyone may join who knows its key, which is drawn anew each time.
+    /// Opens a server with a new key, which anyone who knows the key may join.
     ///
-    /// It has the limits of [`Config::for_server`]. For play on a local network and for development;
-    /// where a matchmaker lets players in, see
-    /// [`bind_with`](Self::bind_with).
+    /// The limits are those of [`Config::for_server`]. Meant for local networks and development; if
+    /// a matchmaker issues connect tokens, use [`bind_with`](Self::bind_with).
     ///
     /// # Errors
     ///
-    /// [`OpenError`] where the address is taken or the system refuses.
+    /// [`OpenError`] if the address is taken or a system call fails.
     pub fn bind(address: SocketAddr, app_id: AppId) -> Result<Self, OpenError> {
         let identity = Identity::generate(&mut Ring::new())?;
         Self::bind_with(address, app_id, Config::for_server(), |instance| {
@@ -58,14 +58,14 @@ impl Server {
         })
     }
 
-    /// Opens a server with the identity in the file `identity`, which is made where there is none, so
-    /// that clients may go on pinning its key after a restart; otherwise as
-    /// [`bind_with`](Self::bind_with).
+    /// Like [`bind_with`](Self::bind_with), with the identity from the file `identity`, which is
+    /// created if it does not exist. Clients can thus keep pinning the key after a restart.
     ///
-    /// Players of a run that has ended hear of it within a second (stateless resets), by a secret in a
-    /// file beside the identity, one for each address: see [`crypto::reset_file`]. For that, connection ids
-    /// have 8 bytes, whatever `config` says, which is 4 bytes more of each packet to the server. With port
-    /// 0, or where that file cannot be used, there are no resets, and the log says so.
+    /// After a restart, players of the previous run are notified within a second by stateless
+    /// resets. The reset secret is in a file next to the identity, one for each address: see
+    /// [`crypto::reset_file`]. This sets connection ids to 8 bytes, whatever `config` says, which
+    /// adds 4 bytes to each packet to the server. With port 0, or if that file cannot be used,
+    /// there are no resets; this is logged.
     ///
     /// # Errors
     ///
@@ -92,8 +92,8 @@ impl Server {
         })
     }
 
-    /// Opens a server as `listen` says, which is told the random instance id that connect tokens
-    /// must bear.
+    /// Opens a server with the settings that `listen` returns. `listen` gets the random instance id
+    /// that connect tokens must contain.
     ///
     /// # Errors
     ///
@@ -124,40 +124,41 @@ impl Server {
         self.key
     }
 
-    /// Returns the address it listens on, its port chosen by the system where 0 was asked for.
+    /// Returns the address that the server listens on, with the port that the system chose if 0 was
+    /// requested.
     pub const fn address(&self) -> SocketAddr {
         self.socket.address()
     }
 
-    /// Returns what connect tokens for this run must bear.
+    /// Returns the instance id that connect tokens for this run must contain.
     pub const fn instance(&self) -> InstanceId {
         self.instance
     }
 
-    /// Lets players in whose tokens were sealed with `key`.
+    /// Accepts connect tokens sealed with `key`.
     pub fn add_token_key(&mut self, key: TokenKey) {
         self.socket.act(|_, endpoint| endpoint.add_token_key(key));
     }
 
-    /// Receives and sends until the next tick begins, and returns what has happened.
+    /// Receives and sends until the next tick begins, and returns the events since the last call.
     ///
     /// # Errors
     ///
-    /// The system's, where it cannot wait.
+    /// The system's error if waiting fails.
     pub fn wait_tick(&mut self, hz: NonZeroU8) -> io::Result<Vec<Event>> {
         self.socket.wait_tick(hz)
     }
 
-    /// Receives and sends what is due, does not wait, and returns what has happened.
+    /// Receives and sends what is due without waiting, and returns the events since the last call.
     pub fn poll(&mut self) -> Vec<Event> {
         self.socket.poll()
     }
 
-    /// Queues a message; it leaves with the next tick or poll.
+    /// Queues a message. It is sent with the next tick or poll.
     ///
     /// # Errors
     ///
-    /// [`SendError`] where the session has ended or the message does not fit its channel.
+    /// [`SendError`] if the session has ended or the message does not fit its channel.
     pub fn send(
         &mut self,
         session: SessionId,
@@ -168,9 +169,9 @@ impl Server {
             .act(|now, endpoint| endpoint.send(now, session, channel, message))
     }
 
-    /// Queues a message to each open session, as [`send`](Self::send) does.
+    /// Queues a message to each open session, like [`send`](Self::send).
     ///
-    /// Returns the sessions that did not take it, each with the reason.
+    /// Returns the sessions that refused it, each with the error.
     pub fn broadcast(&mut self, channel: ChannelId, message: &[u8]) -> Vec<(SessionId, SendError)> {
         let sessions: Vec<SessionId> = self.sessions().collect();
         let mut failed = Vec::new();
@@ -182,12 +183,12 @@ impl Server {
         failed
     }
 
-    /// As [`send`](Self::send), and [`Event::Settled`] tells what became of it, with the number
-    /// returned.
+    /// Like [`send`](Self::send), but [`Event::Settled`] reports the outcome with the returned
+    /// number.
     ///
     /// # Errors
     ///
-    /// As [`send`](Self::send), and where 4,096 messages of the session are tracked already.
+    /// As [`send`](Self::send), and if 4,096 messages of the session are already tracked.
     pub fn send_tracked(
         &mut self,
         session: SessionId,
@@ -197,43 +198,44 @@ impl Server {
             .act(|now, endpoint| endpoint.send_tracked(now, session, message))
     }
 
-    /// Ends a session, once what was sent reliably has arrived, for which its player has
-    /// [`Config::linger`]. No poll returns a message of it any more.
+    /// Ends a session after all reliable messages have arrived, but at most [`Config::linger`]
+    /// later. No poll returns a message of this session any more.
     ///
     /// # Errors
     ///
-    /// [`NoSession`] where its slot is free again. While one that has ended says so to its player,
-    /// nothing happens.
+    /// [`NoSession`] if its slot is already free. A session that is already closing is left as it
+    /// is.
     pub fn disconnect(&mut self, session: SessionId) -> Result<(), NoSession> {
         self.socket.hush(session);
         self.socket
             .act(|now, endpoint| endpoint.close(now, session, CloseCode::Kicked, &[]))
     }
 
-    /// Ends a session at once, whatever is queued for it, and tells the player `reason`, cut at 128
-    /// bytes: no address and no secret belongs in it. No poll returns a message of it any more.
+    /// Ends a session at once, drops its queued messages and sends the player `reason`, cut at 128
+    /// bytes. Do not put addresses or secrets into it. No poll returns a message of this session
+    /// any more.
     ///
     /// # Errors
     ///
-    /// As of [`disconnect`](Self::disconnect).
+    /// As [`disconnect`](Self::disconnect).
     pub fn kick(&mut self, session: SessionId, reason: &[u8]) -> Result<(), NoSession> {
         self.socket.hush(session);
         self.socket
             .act(|now, endpoint| endpoint.kick(now, session, reason))
     }
 
-    /// Hears nothing from `prefix` any more, for `span` or until [`unblock`](Self::unblock); sessions
-    /// from there end by their silence.
+    /// Drops all packets from `prefix`, for `span` or until [`unblock`](Self::unblock). Sessions
+    /// from there end by timeout.
     ///
     /// # Errors
     ///
-    /// [`BlockError::Full`] where 65,536 prefixes are blocked.
+    /// [`BlockError::Full`] if 65,536 prefixes are blocked.
     pub fn block(&mut self, prefix: Prefix, span: Option<Duration>) -> Result<(), BlockError> {
         self.socket
             .act(|now, endpoint| endpoint.block(now, prefix, span))
     }
 
-    /// Hears `prefix` again; returns whether it was blocked.
+    /// Accepts packets from `prefix` again; returns whether it was blocked.
     pub fn unblock(&mut self, prefix: &Prefix) -> bool {
         self.socket.act(|_, endpoint| endpoint.unblock(prefix))
     }
@@ -244,32 +246,32 @@ impl Server {
         list.iter().map(|(prefix, _)| prefix)
     }
 
-    /// Shows clients another certificate, or none; see [`Listen::with_certificate`]. Returns whether it
-    /// is for the key and instance of this server.
+    /// Replaces or removes the certificate that clients get; see [`Listen::with_certificate`].
+    /// Returns whether it is for the key and instance of this server.
     pub fn set_certificate(&mut self, certificate: Option<Certificate>) -> bool {
         self.socket
             .act(|_, endpoint| endpoint.set_certificate(certificate))
     }
 
-    /// Ends all sessions; poll on to let them hear of it.
+    /// Ends all sessions. Keep polling so that the close frames are sent.
     pub fn shutdown(&mut self) {
         self.socket.act(|now, endpoint| endpoint.shutdown(now));
     }
 
-    /// Returns counters and the state of a session's path.
+    /// Returns a session's counters and the state of its path.
     pub fn stats(&self, session: SessionId) -> Option<SessionStats> {
         self.socket.endpoint().session_stats(session)
     }
 
     /// Returns all counters, and a series of the last 60 seconds.
     ///
-    /// Series are kept while someone polls: an entry ends at the first poll a second after the one
-    /// before.
+    /// The series advances only while the application polls: an entry ends with the first poll at
+    /// least one second after the previous entry.
     pub fn report(&mut self) -> Report {
         self.socket.report()
     }
 
-    /// Returns the sessions that are open.
+    /// Returns the open sessions.
     pub fn sessions(&self) -> impl Iterator<Item = SessionId> {
         self.socket.endpoint().sessions()
     }

@@ -1,4 +1,4 @@
-//! One endpoint on one socket, driven by the thread that polls it.
+//! An endpoint and its sockets, driven by the thread that polls it.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -19,10 +19,10 @@ use crate::background::{EVENTS_MAX, Line, Order, Outlet, Signals};
 use crate::host::{HandOver, Host, Side};
 use crate::stats::{Report, Sight};
 
-/// What server and client have in common.
+/// The common part of server and client.
 pub(crate) struct Socket {
     driver: Driver<Endpoint<Ring>, Host>,
-    /// Reads the driver's counters.
+    /// Gives access to the driver's counters.
     requests: Requests<Order>,
     channels: ChannelTable,
     address: SocketAddr,
@@ -43,8 +43,8 @@ impl Socket {
         Self::over(vec![socket], app_id, config, Side::Server)
     }
 
-    /// Opens one socket for each address family that `destinations` need and this host has; the
-    /// destinations that none of them reaches are taken out.
+    /// Opens one socket for each address family that `destinations` need and this host has. Removes
+    /// the destinations that no socket reaches.
     pub(crate) fn towards(
         destinations: &mut Vec<SocketAddr>,
         app_id: AppId,
@@ -79,7 +79,7 @@ impl Socket {
         config: Config,
         side: Side,
     ) -> Result<Self, OpenError> {
-        // Without a destination there is no socket, and the target is refused.
+        // Without a destination there is no socket, and connecting fails later.
         let unspecified = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
         let address = sockets
             .first()
@@ -125,20 +125,20 @@ impl Socket {
         Arc::clone(&self.driver.application().signals)
     }
 
-    /// Returns whether a session that the game was told of has not ended.
+    /// Returns whether a session that was reported to the game has not ended.
     pub(crate) fn has_sessions(&self) -> bool {
         self.driver.application().recorder.has_sessions()
     }
 
-    /// Returns the sessions that the game was or will be told of, and not of their ends.
+    /// Returns the sessions of which the game knows or will know, and whose end it has not taken.
     pub(crate) fn sessions(&self) -> impl Iterator<Item = SessionId> {
         self.driver.application().sessions()
     }
 
-    /// Drives the endpoint on this thread for a game on another, until that asks for the end or
-    /// takes no more events.
+    /// Drives the endpoint on this thread for a game on another, until the game requests the end or
+    /// drops the event queue.
     pub(crate) fn serve(self, line: &Line, outlet: &impl Outlet) {
-        // Dropped last: whoever waits for room then finds the queue closed.
+        // Dropped last, so that released callers find the queue closed.
         let _ended = line.signals.announce_end();
         let mut socket = self;
         socket.serve_until_the_end(line, outlet);
@@ -156,9 +156,9 @@ impl Socket {
         self.driver.application().leave_word();
     }
 
-    /// Turns once, gives what has happened to the game, and says what is to follow.
+    /// Runs one turn, delivers events to the game, and returns what to do next.
     fn step(&mut self, signals: &Signals, outlet: &impl Outlet) -> Step {
-        // Looked at first: the turn then takes all that was asked for before the end was.
+        // Read first, so that the turn processes all requests made before the stop.
         let stop_at = signals.stop_at();
         self.turn();
         self.answer(signals);
@@ -174,7 +174,7 @@ impl Socket {
                 .driver
                 .act(|now, endpoint, host| host.begin_stop(now, endpoint, deadline));
             if has_begun {
-                // What that asks to be sent leaves.
+                // Another turn sends what the shutdown queued.
                 return Step::Again;
             }
             if !self.has_sessions() || Clock::new().now() >= deadline {
@@ -182,13 +182,13 @@ impl Socket {
             }
         }
         match handed_over {
-            // The credit for what was read leaves before anybody waits.
+            // Sends the credit for what was read before waiting.
             HandOver::HasRead => Step::Again,
             HandOver::Idle | HandOver::Gone => Step::Wait,
         }
     }
 
-    /// Gives a report to whoever has asked for one.
+    /// Answers the pending requests for a report.
     fn answer(&mut self, signals: &Signals) {
         let waiting = signals.answers.take();
         if waiting.is_empty() {
@@ -200,12 +200,12 @@ impl Socket {
         }
     }
 
-    /// Tells the game of no more messages of a session.
+    /// Stops delivering messages of a session to the game.
     pub(crate) fn hush(&mut self, session: SessionId) {
         self.driver.act(|_, _, host| host.hush(session));
     }
 
-    /// Returns whether the game has sent a session away that it was not told the end of.
+    /// Returns whether the game has ended a session whose end was not delivered yet.
     pub(crate) fn is_hushed(&self, session: SessionId) -> bool {
         self.driver.application().is_hushed(session)
     }
@@ -214,14 +214,14 @@ impl Socket {
         self.driver.machine()
     }
 
-    /// Does what is due, and does not wait.
+    /// Runs what is due without waiting.
     pub(crate) fn poll(&mut self) -> Vec<Event> {
         self.note_game();
         self.turn();
         self.take()
     }
 
-    /// Makes a report of this moment.
+    /// Makes a report.
     pub(crate) fn report(&mut self) -> Report {
         let driver = self.requests.counters();
         self.driver.act(|now, endpoint, host| {
@@ -236,12 +236,12 @@ impl Socket {
         })
     }
 
-    /// Works until the next tick begins.
+    /// Runs until the next tick begins.
     pub(crate) fn wait_tick(&mut self, hz: NonZeroU8) -> io::Result<Vec<Event>> {
         self.wait_tick_and_tell(hz).map(|(events, _)| events)
     }
 
-    /// As [`wait_tick`](Self::wait_tick), and tells how long after the last tick it began.
+    /// Like [`wait_tick`](Self::wait_tick), and returns the time since the last tick.
     pub(crate) fn wait_tick_and_tell(
         &mut self,
         hz: NonZeroU8,
@@ -259,7 +259,7 @@ impl Socket {
     }
 
     fn turn(&mut self) {
-        // An end comes by a request, and there is no queue for one.
+        // `End` results from a driver request, which this driver never gets.
         let _end: ControlFlow<End> = self.driver.turn();
         let requests = &self.requests;
         self.driver.act(|now, endpoint, host| {
@@ -284,7 +284,7 @@ impl Socket {
         events
     }
 
-    /// Takes note of the time since the last call returned.
+    /// Records the time since the last call returned.
     fn note_game(&mut self) {
         let left_at = self.left_at.take();
         self.driver.act(|now, _, host| {
@@ -294,35 +294,35 @@ impl Socket {
     }
 }
 
-/// What follows a turn.
+/// What to do after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Another, at once.
+    /// Run another turn at once.
     Again,
-    /// Another, when something has happened.
+    /// Wait, then run another turn.
     Wait,
-    /// None.
+    /// Stop.
     End,
 }
 
 /// Why a server or client could not be opened.
 ///
-/// Its debug form is its sentence too, since that is what a `main` prints that returns it.
+/// `Debug` prints the same text as `Display`, because that is what a `main` that returns it prints.
 #[non_exhaustive]
 pub enum OpenError {
     /// The address could not be bound.
     Bind(BindError),
-    /// The system gave no randomness.
+    /// The system provided no randomness.
     NoEntropy,
-    /// The file of the identity could not be used.
+    /// The identity file could not be used.
     Identity(IdentityFileError),
     /// The server's name could not be resolved.
     Resolve(io::Error),
-    /// Connecting could not begin.
+    /// Connecting could not be started.
     Connect(ConnectError),
-    /// The server could not begin to listen.
+    /// The server could not listen.
     Listen(ListenError),
-    /// The system refused something else.
+    /// Another system call failed.
     System(io::Error),
 }
 

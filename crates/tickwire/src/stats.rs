@@ -1,8 +1,8 @@
-//! What a server or client has counted, and how it has fared over the last minute.
+//! Counters of a server or client, and a per-second series of the last minute.
 //!
-//! [`Server::report`](crate::Server::report) and [`Client::report`](crate::Client::report) make a
-//! [`Report`]. With feature `stats` it is written as JSON or as Prometheus text; the application
-//! offers that where it sees fit, such as over HTTP on a port of its own.
+//! [`Server::report`](crate::Server::report) and [`Client::report`](crate::Client::report) return a
+//! [`Report`]. With feature `stats` it can be written as JSON or as Prometheus text. The
+//! application decides how to export it, for example over HTTP on its own port.
 
 #[cfg(feature = "stats")]
 mod prometheus;
@@ -20,44 +20,44 @@ pub(crate) use recorder::{Recorder, Sight};
 #[cfg_attr(feature = "stats", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Report {
-    /// Version of this shape, [`Report::SCHEMA`]: raised when a field leaves or changes its
-    /// meaning, not when one is added.
+    /// Version of this format, [`Report::SCHEMA`]. It increases when a field is removed or changes
+    /// its meaning, not when a field is added.
     pub schema: u16,
-    /// Milliseconds since it was opened.
+    /// Milliseconds since the socket was opened.
     pub uptime_ms: u64,
-    /// Sessions that are open.
+    /// Number of open sessions.
     pub sessions: u32,
-    /// What the endpoint has counted.
+    /// Counters of the endpoint.
     pub endpoint: EndpointStats,
-    /// What the driver of its sockets has counted.
+    /// Counters of the socket driver.
     pub driver: Counters,
-    /// What went over the wire since it was opened, sessions that have ended included, and how the
-    /// paths look now: means over the open sessions.
+    /// Traffic since the socket was opened, including closed sessions. Round trip and queueing are
+    /// means over the open sessions.
     pub traffic: Traffic,
-    /// Where the time went since it was opened.
+    /// Time spent per activity since the socket was opened.
     pub load: Load,
-    /// The last 60 seconds, oldest first: at most 60 entries, the second under way not included.
+    /// The last 60 seconds, oldest first: at most 60 entries, without the current second.
     pub series: Vec<Second>,
-    /// The open sessions that have a series of their own, in slot order: those that opened while
-    /// fewer than 256 had one.
+    /// The open sessions with a series of their own, in slot order. A session gets a series if
+    /// fewer than 256 sessions have one when it opens.
     pub session: Vec<SessionReport>,
 }
 
 impl Report {
-    /// The shape that this version makes.
+    /// The current version of the format.
     pub const SCHEMA: u16 = 1;
 
     /// Returns the report as one line of JSON.
     #[cfg(feature = "stats")]
     #[must_use]
     pub fn to_json(&self) -> String {
-        // Writing to memory fails only for maps whose keys are no strings, and there are none.
+        // Serialization to memory fails only for maps with non-string keys, and there are none.
         serde_json::to_string(self).unwrap_or_default()
     }
 
     /// Returns the counters as Prometheus text, format 0.0.4: `tickwire_endpoint_*`,
-    /// `tickwire_driver_*`, `tickwire_traffic_*`, `tickwire_tick*` and, for the sessions that have
-    /// a series, `tickwire_session_*` with label `session`. Series are left to who scrapes it.
+    /// `tickwire_driver_*`, `tickwire_traffic_*`, `tickwire_tick*` and, for sessions with a series,
+    /// `tickwire_session_*` with label `session`. The series are not included.
     #[cfg(feature = "stats")]
     #[must_use]
     pub fn to_prometheus(&self) -> String {
@@ -65,93 +65,92 @@ impl Report {
     }
 }
 
-/// One second of a server's or client's life.
+/// One second of a server or client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "stats", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Second {
-    /// When it ended, in milliseconds since the server or client was opened.
+    /// End of the second, in milliseconds since the server or client was opened.
     pub end_ms: u64,
-    /// How long it was: 1,000 ms, and more where nobody polled at its end.
+    /// Length in milliseconds: 1,000, or more if nobody polled at its end.
     pub span_ms: u64,
     /// Sessions that were open at its end.
     pub sessions: u32,
-    /// What went over the wire.
+    /// Traffic in this second.
     #[cfg_attr(feature = "stats", serde(flatten))]
     pub traffic: Traffic,
-    /// Where the time went.
+    /// Time spent per activity in this second.
     #[cfg_attr(feature = "stats", serde(flatten))]
     pub load: Load,
 }
 
-/// One second of a session's life.
+/// One second of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "stats", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SessionSecond {
-    /// When it ended, in milliseconds since the server or client was opened.
+    /// End of the second, in milliseconds since the server or client was opened.
     pub end_ms: u64,
-    /// How long it was: 1,000 ms, less for a session's first, and more where nobody polled.
+    /// Length in milliseconds: 1,000, less for a session's first second, more if nobody polled.
     pub span_ms: u64,
-    /// What went over the wire.
+    /// Traffic in this second.
     #[cfg_attr(feature = "stats", serde(flatten))]
     pub traffic: Traffic,
 }
 
-/// What went over the wire in a span of time, and how the path looked at its end.
+/// Traffic in a time span, and the state of the path at its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "stats", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Traffic {
-    /// Datagrams received; of a session, packets that opened.
+    /// Datagrams received. For a session: packets that were decrypted.
     pub packets_received: u64,
-    /// Bytes of these.
+    /// Bytes in the datagrams received.
     pub bytes_received: u64,
     /// Datagrams sent.
     pub packets_sent: u64,
-    /// Bytes of these.
+    /// Bytes in the datagrams sent.
     pub bytes_sent: u64,
-    /// Packets of ours that were acknowledged.
+    /// Sent packets that were acknowledged.
     pub packets_acknowledged: u64,
-    /// Packets of ours that count as lost.
+    /// Sent packets that were declared lost.
     pub packets_lost: u64,
-    /// Smoothed round trip, microseconds, without what the peer held its acknowledgement back; zero
-    /// before the first sample.
+    /// Smoothed round-trip time in microseconds, without the peer's acknowledgement delay. 0 before
+    /// the first sample.
     pub rtt_us: u64,
-    /// How much of that is queueing, microseconds: what it exceeds the smallest round trip by. The
-    /// rest is the path itself.
+    /// Queueing delay in microseconds: the smoothed round trip minus the smallest one.
     pub queueing_us: u64,
 }
 
-/// Where a thread's time went in a span of time.
+/// Time that a thread spent per activity in a time span.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "stats", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Load {
     /// Ticks that began.
     pub ticks: u64,
-    /// Ticks that were left out, because the one before took too long.
+    /// Ticks that were skipped because the one before took too long.
     pub ticks_missed: u64,
     /// Microseconds of receiving: sockets, decryption, timers.
     pub receive_us: u64,
-    /// Microseconds between what `wait_tick` or `poll` returned and the next call: the game's own.
+    /// Microseconds in the game: from the return of `wait_tick` or `poll` to the next call.
     pub game_us: u64,
-    /// Microseconds of sending: packing, encryption, sockets; and of telling events.
+    /// Microseconds of sending (packing, encryption, sockets) and of delivering events.
     pub send_us: u64,
 }
 
-/// A session's counters and its last 60 seconds.
+/// Counters of a session and its last 60 seconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "stats", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SessionReport {
-    /// Which: its id as text.
+    /// The session's id as text.
     pub session: String,
-    /// What it has counted, and how its path looks now.
+    /// Counters of the session, and the current state of its path.
     #[cfg_attr(feature = "stats", serde(flatten))]
     pub stats: SessionStats,
-    /// How much of the round trip is queueing, microseconds.
+    /// Queueing delay in microseconds.
     pub queueing_us: u64,
-    /// The last 60 seconds, oldest first: at most 60 entries, the second under way not included.
+    /// The last 60 seconds, oldest first: at most 60 entries, without the current second.
     pub series: Vec<SessionSecond>,
 }

@@ -12,7 +12,7 @@ use super::reached::Reached;
 use super::{ContractSubject, OutcomeOf, PeerOf, Violation};
 use crate::{Chance, Jitter, Link, LinkConfig, Loss};
 
-/// What is checked: machines, their network, and what an adversary knows.
+/// The group under test: machines, their network, and the adversary's captures.
 pub(super) struct DatagramGroup<'a, S: ContractSubject> {
     subject: &'a S,
     machines: Vec<S::Machine>,
@@ -42,7 +42,7 @@ impl<'a, S: ContractSubject> DatagramGroup<'a, S> {
         }
     }
 
-    /// Sends one datagram through the network, or to nobody.
+    /// Sends one datagram through the network, or drops it if it has no route.
     fn send(
         &mut self,
         route: Option<(usize, PeerOf<S>)>,
@@ -218,7 +218,7 @@ impl<S: ContractSubject> Group for DatagramGroup<'_, S> {
     }
 }
 
-/// What reaches a machine.
+/// An input to a machine.
 pub(super) enum Input<S: ContractSubject> {
     Datagram(PeerOf<S>, Vec<u8>),
     Completed(CommandId, OutcomeOf<S>),
@@ -234,5 +234,5 @@ pub(super) fn completion_delay(generator: &mut Generator) -> Duration {
     Duration::from_micros(generator.below(max))
 }
 
-/// Share of hostile inputs that the subject makes, where it makes any.
+/// Share of hostile inputs made by the subject, if it makes any, per million.
 pub(super) const CRAFTED_PER_MILLION: u32 = 500_000;

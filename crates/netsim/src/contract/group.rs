@@ -13,7 +13,7 @@ use crate::adversary::below;
 
 /// A group of machines under test, datagram or stream.
 pub(super) trait Group {
-    /// What reaches a machine from the network, or a completion.
+    /// An input from the network, or a completion.
     type Input;
 
     fn len(&self) -> usize;
@@ -85,7 +85,7 @@ pub(super) trait Group {
 
 /// Collects inputs in flight to the machines.
 pub(super) struct Post<I> {
-    /// True time, also if a machine was given an earlier one.
+    /// True time, even if a machine was given an earlier one.
     pub(super) now: Instant,
     mail: Vec<(Duration, usize, I)>,
 }
@@ -123,7 +123,7 @@ impl Captures {
         self.newest.push_back(bytes.to_vec());
     }
 
-    /// Returns a hostile variant of one of them; random bytes while there is none.
+    /// Returns a hostile variant of one of them; random bytes if there is none.
     pub(super) fn mutate(&self, generator: &mut Generator) -> Vec<u8> {
         let original = self.newest.get(below(generator, self.newest.len()));
         match original {

@@ -52,7 +52,7 @@ pub(super) fn run<G: Group>(
 /// Items by time, then in the order in which they were scheduled.
 type Agenda<I> = BTreeMap<(Instant, u64), (usize, Item<I>)>;
 
-/// What the agenda holds.
+/// An entry of the agenda.
 enum Item<I> {
     /// A step of the script: a poke or an attack.
     Step,
@@ -65,17 +65,17 @@ struct Harness<G: Group> {
     limits: Limits,
     variation: Variation,
     now: Instant,
-    /// What will reach a machine.
+    /// Pending items.
     agenda: Agenda<G::Input>,
     /// Entries ever made in the agenda; breaks ties.
     count: u64,
     turns: u32,
     /// When the script, or the flood after it, is done.
     last_action: Instant,
-    /// What the script does. Equal in all variations, which draw from `noise`.
+    /// Generator of the script. Equal in all variations, which draw from `noise`.
     script: Generator,
     noise: Generator,
-    /// Latest time each machine was told.
+    /// Latest time passed to each machine.
     told: Vec<Instant>,
     /// Commands of each machine: the newest id, and those completed.
     newest: Vec<Option<CommandId>>,
@@ -127,7 +127,7 @@ impl<G: Group> Harness<G> {
         (0..self.group.len()).try_for_each(|index| self.drain(index))
     }
 
-    /// Hostile inputs for every machine, a batch each millisecond, once the script is done.
+    /// Schedules hostile inputs for every machine after the script, one batch per millisecond.
     fn plan_flood(&mut self, mut at: Instant) {
         for number in 0..self.limits.flood {
             if number % BATCH == 0 {
@@ -404,10 +404,10 @@ const BATCH: u32 = 32;
 pub(super) const START: Instant = Instant::from_millis(86_400_000);
 /// Wall clock at the start.
 const UNIX: UnixTime = UnixTime::from_secs(1_735_689_600);
-/// Streams of the seed: what the script does, and what variations draw.
+/// Generator streams of the seed: the script and the variations.
 const SCRIPT: u64 = 1 << 62;
 const NOISE: u64 = SCRIPT + 1;
-/// Streams of the seed that the groups take.
+/// Generator stream of the seed that the groups use.
 pub(super) const NETWORK: u64 = SCRIPT + 2;
 pub(super) const OUTCOMES: u64 = SCRIPT + 3;
 
@@ -422,7 +422,7 @@ impl Transcript {
         self.entries.push((at, machine, output));
     }
 
-    /// Says where `other` first differs.
+    /// Returns the first difference to `other`.
     pub(super) fn difference(&self, other: &Self) -> Option<String> {
         let len = self.entries.len().max(other.entries.len());
         (0..len).find_map(|at| {
@@ -432,12 +432,12 @@ impl Transcript {
     }
 }
 
-/// Something that a machine gave.
+/// An output of a machine.
 #[derive(PartialEq, Eq)]
 pub(super) struct Output {
     /// Its kind and fields.
     pub(super) text: String,
-    /// What it sends.
+    /// The bytes it sends.
     pub(super) bytes: Vec<u8>,
 }
 
@@ -460,5 +460,5 @@ impl fmt::Debug for Output {
     }
 }
 
-/// Bytes of an output that a finding shows.
+/// Most bytes of an output that a finding shows.
 const SHOWN: usize = 32;

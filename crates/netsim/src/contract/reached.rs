@@ -15,13 +15,13 @@ pub struct Reached {
     pub hostile: u64,
     /// Datagrams or records that machines sent.
     pub sent: u64,
-    /// Commands that machines gave.
+    /// Commands that machines returned.
     pub commands: u64,
-    /// Events that machines gave.
+    /// Events that machines returned.
     pub events: u64,
     /// Calls of `handle_timeout` at the deadline.
     pub timeouts: u64,
-    /// Calls of `handle_timeout` before it.
+    /// Calls of `handle_timeout` before the deadline.
     pub early_timeouts: u64,
     /// Polls of a drained machine.
     pub idle_polls: u64,

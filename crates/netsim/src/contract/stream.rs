@@ -17,13 +17,13 @@ use super::reached::Reached;
 use super::{Rule, StreamContractSubject, StreamOutcomeOf, Violation};
 use crate::adversary::below;
 
-/// What is checked: machines, their connections, and what an adversary knows.
+/// The group under test: machines, their connections, and the adversary's captures.
 pub(super) struct StreamGroup<'a, S: StreamContractSubject> {
     subject: &'a S,
     machines: Vec<S::Machine>,
     /// Open ends by machine and id, in that order.
     ends: BTreeMap<(usize, ConnectionId), End>,
-    /// Connections ever opened; names the next.
+    /// Number of connections opened so far; the id of the next.
     opened: u32,
     outcomes: Generator,
     captures: Captures,
@@ -89,7 +89,7 @@ impl<'a, S: StreamContractSubject> StreamGroup<'a, S> {
         true
     }
 
-    /// Ends one end at once and tells its machine; the other end learns of it over the wire.
+    /// Closes one end at once and notifies its machine; the other end is notified over the network.
     fn close(
         &mut self,
         index: usize,
@@ -218,7 +218,8 @@ impl<S: StreamContractSubject> Group for StreamGroup<'_, S> {
         }
     }
 
-    /// A hostile record on an open connection, a failed connection, or a stranger.
+    /// Performs an attack: a hostile record on an open connection, a failed connection, or a
+    /// stranger's connection.
     fn attack(
         &mut self,
         index: usize,
@@ -352,7 +353,7 @@ impl<S: StreamContractSubject> Group for StreamGroup<'_, S> {
     }
 }
 
-/// What reaches a machine.
+/// An input to a machine.
 pub(super) enum Input<S: StreamContractSubject> {
     /// The pair with this index may connect, if it is not connected.
     Connect(usize),
@@ -379,13 +380,13 @@ struct End {
     peer: Option<usize>,
     /// Bytes that may be written.
     credit: usize,
-    /// Its machine asked for the end.
+    /// Whether its machine requested the close.
     closing: bool,
 }
 
-/// Bytes that a new connection may write before any were taken off it.
+/// Bytes that a new connection may write before its peer has consumed any.
 const CREDIT: usize = 65_536;
-/// Time from one end to the other. It is constant, so records stay in order.
+/// One-way delay. It is constant, so records stay in order.
 const WIRE: Duration = Duration::from_millis(20);
-/// Time after which an ended connection of the group comes back.
+/// Time after which a closed connection of the group reconnects.
 const RECONNECT: Duration = Duration::from_millis(500);

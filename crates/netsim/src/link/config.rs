@@ -11,13 +11,13 @@ use crate::Chance;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LinkConfig {
-    /// Time from one end to the other, before jitter; 0.
+    /// One-way delay before jitter; 0.
     pub delay: Duration,
-    /// What is added to the delay of each datagram; nothing.
+    /// Random extra delay of each datagram; none.
     pub jitter: Jitter,
     /// Whether jitter lets datagrams overtake each other; it does not.
     pub order: Order,
-    /// Which datagrams vanish; none.
+    /// Which datagrams are lost; none.
     pub loss: Loss,
     /// How often a datagram is held back by `reorder_delay` while later ones pass; never.
     pub reorder: Chance,
@@ -31,21 +31,21 @@ pub struct LinkConfig {
     pub truncate: Chance,
     /// Bottleneck at the sending end; none.
     pub rate: Option<Rate>,
-    /// Longest payload that passes, in bytes; longer ones vanish. No limit.
+    /// Longest payload in bytes; longer datagrams are dropped. No limit.
     pub mtu: Option<usize>,
-    /// Whether nothing passes at all; false.
+    /// Whether the link is down; false.
     pub down: bool,
 }
 
 impl LinkConfig {
-    /// Sets the time from one end to the other.
+    /// Sets the one-way delay.
     #[must_use]
     pub const fn with_delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
-    /// Sets what is added to the delay of each datagram.
+    /// Sets the random extra delay of each datagram.
     #[must_use]
     pub const fn with_jitter(mut self, jitter: Jitter) -> Self {
         self.jitter = jitter;
@@ -59,7 +59,7 @@ impl LinkConfig {
         self
     }
 
-    /// Sets which datagrams vanish.
+    /// Sets which datagrams are lost.
     #[must_use]
     pub const fn with_loss(mut self, loss: Loss) -> Self {
         self.loss = loss;
@@ -87,7 +87,7 @@ impl LinkConfig {
         self
     }
 
-    /// Holds back a share of the datagrams by `delay`, so that those sent meanwhile overtake them.
+    /// Holds back a share of the datagrams by `delay`, so that later ones overtake them.
     #[must_use]
     pub const fn with_reorder(mut self, share: Chance, delay: Duration) -> Self {
         self.reorder = share;
@@ -102,21 +102,21 @@ impl LinkConfig {
         self
     }
 
-    /// Sets the longest payload that passes, in bytes.
+    /// Sets the longest payload, in bytes.
     #[must_use]
     pub const fn with_mtu(mut self, bytes: usize) -> Self {
         self.mtu = Some(bytes);
         self
     }
 
-    /// Cuts the link.
+    /// Takes the link down.
     #[must_use]
     pub const fn with_down(mut self) -> Self {
         self.down = true;
         self
     }
 
-    /// Joins the link again.
+    /// Takes the link up again.
     #[must_use]
     pub const fn with_up(mut self) -> Self {
         self.down = false;
@@ -124,24 +124,24 @@ impl LinkConfig {
     }
 }
 
-/// How the extra delay of a datagram is drawn; all in whole nanoseconds, without floats.
+/// Distribution of a datagram's extra delay, in whole nanoseconds, without floats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Jitter {
     /// Always zero.
     #[default]
     None,
-    /// Each value up to this one is as likely as the others.
+    /// Uniform from 0 to this value.
     Uniform(Duration),
-    /// Mean of four uniform draws up to this value: most lie near its half.
+    /// Mean of four uniform draws up to this value: most are near half of it.
     Bell(Duration),
-    /// Mostly small, sometimes large, as where a radio link repeats what it lost.
+    /// Mostly small, sometimes large, like the retransmissions of a radio link.
     Spikes {
         /// Largest value of the usual draw.
         usual: Duration,
         /// Largest value of the rare draw.
         rare: Duration,
-        /// How often the rare draw is taken.
+        /// Probability of the rare draw.
         share: Chance,
     },
 }
@@ -161,46 +161,46 @@ impl Jitter {
     }
 }
 
-/// Whether a datagram that drew less jitter may pass one that was sent before it.
+/// Whether a datagram with less jitter may overtake an earlier one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// It waits, as in the queue of a router; only `reorder` changes the order.
+    /// No, as in a router's queue; only `reorder` changes the order.
     #[default]
     Kept,
-    /// It passes, as where packets are spread over several paths.
+    /// Yes, as when packets are spread over several paths.
     ByDelay,
 }
 
-/// Which datagrams vanish.
+/// Which datagrams are lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Loss {
     /// None.
     #[default]
     None,
-    /// Each with the same chance, whatever became of those before it.
+    /// Each with the same probability, independently.
     Bernoulli(Chance),
-    /// In bursts: the link is good or bad, and may change with each datagram before its fate is
-    /// drawn; Gilbert 1960 and Elliott 1963.
+    /// In bursts: the link is good or bad, and may change state before each datagram (Gilbert 1960,
+    /// Elliott 1963).
     GilbertElliott {
-        /// Good turns bad. Where it is p and `recover` is r, p / (p + r) of the datagrams meet a
-        /// bad link.
+        /// Probability that good turns bad. With p for this and r for `recover`, the link is bad
+        /// for p / (p + r) of the datagrams.
         worsen: Chance,
-        /// Bad turns good; the mean length of a bad stretch is its inverse.
+        /// Probability that bad turns good; its inverse is the mean length of a bad period.
         recover: Chance,
-        /// Loss while good.
+        /// Loss in the good state.
         good: Chance,
-        /// Loss while bad.
+        /// Loss in the bad state.
         bad: Chance,
     },
 }
 
 impl Loss {
-    /// Makes losses that come in runs of `run_len` datagrams on average and hit the share `mean`
-    /// of all datagrams in the long run.
+    /// Creates losses in runs of `run_len` datagrams on average, which hit the share `mean` of all
+    /// datagrams in the long run.
     ///
-    /// A mean so high that no good stretch of one datagram fits between the runs is lowered to the
-    /// highest that such runs allow.
+    /// If `mean` leaves no room for a good period of one datagram between runs, it is lowered to
+    /// the highest possible value.
     #[must_use]
     pub fn bursts(mean: Chance, run_len: NonZeroU32) -> Self {
         let million = u64::from(Chance::ALWAYS.as_per_million());
@@ -219,16 +219,16 @@ impl Loss {
     }
 }
 
-/// A bottleneck: a queue that empties at a constant rate and drops what does not fit.
+/// A bottleneck: a queue that drains at a constant rate and drops what does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     /// Payload bytes that leave the queue each second. Headers below UDP are not counted.
     pub bytes_per_second: NonZeroU64,
-    /// Bytes that may wait. An idle link takes one datagram of any length.
+    /// Capacity of the queue in bytes. An idle link takes one datagram of any length.
     pub queue_bytes: u64,
 }
 
-/// Draws a span in `0..=max`.
+/// Draws a duration in `0..=max`.
 fn uniform(generator: &mut Generator, max: Duration) -> Duration {
     let max = u64::try_from(max.as_nanos()).unwrap_or(u64::MAX);
     Duration::from_nanos(generator.between(0, max))

@@ -54,13 +54,13 @@ fn bursts_keep_to_what_is_possible_at_the_ends() {
     let run_len = NonZeroU32::new(3).unwrap();
     let with = |mean| LinkConfig::default().with_loss(Loss::bursts(mean, run_len));
     assert_eq!(send_many(with(Chance::NEVER)).0.lost, 0);
-    // Good stretches of one datagram between runs of three.
+    // Good periods of one datagram between runs of three.
     assert_share(send_many(with(Chance::ALWAYS)).0.lost, 750_000, 5_000);
 }
 
 #[test]
 fn a_bottleneck_sends_its_bytes_in_exactly_their_time() {
-    // Seven bytes a second: the nanoseconds for a byte are no whole number.
+    // At seven bytes per second, the nanoseconds per byte are not a whole number.
     let mut link = link(LinkConfig::default().with_rate(rate(7, 1_000_000)));
     let last = (0..7_000).filter_map(|_| link.send(Instant::ZERO, 1).last());
     assert_eq!(last.last().unwrap().at, Instant::from_millis(1_000_000));
@@ -262,7 +262,7 @@ fn send_many(config: LinkConfig) -> (LinkStats, Vec<bool>) {
     (*link.stats(), arrived)
 }
 
-/// When datagrams arrive that are sent a millisecond apart.
+/// Arrival times of datagrams sent one millisecond apart.
 fn arrivals(config: LinkConfig) -> Vec<Instant> {
     let mut link = link(config);
     (0..COUNT)

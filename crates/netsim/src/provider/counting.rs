@@ -16,7 +16,7 @@ pub struct Counting<P> {
 }
 
 impl<P> Counting<P> {
-    /// Wraps `inner`; several providers may count into one `counts`.
+    /// Wraps `inner`; several providers may share one `counts`.
     pub fn new(inner: P, counts: &Counts) -> Self {
         Self {
             inner,
@@ -25,12 +25,12 @@ impl<P> Counting<P> {
     }
 }
 
-/// Handle on shared counters: a test keeps one and gives another away.
+/// A handle to shared counters. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Counts(Arc<Counters>);
 
 impl Counts {
-    /// Returns the calls so far.
+    /// Returns the counts so far.
     #[must_use]
     pub fn now(&self) -> CallCounts {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -56,15 +56,15 @@ impl Counts {
 pub struct CallCounts {
     /// Draws of random bytes.
     pub random: u64,
-    /// Ephemeral key pairs made.
+    /// Ephemeral key pairs created.
     pub ephemeral: u64,
-    /// Key agreements, failed ones included.
+    /// Key agreements, including failed ones.
     pub agree: u64,
-    /// Identities made ready for signing.
+    /// Identities prepared for signing.
     pub signing_key: u64,
-    /// Signatures made.
+    /// Signatures created.
     pub sign: u64,
-    /// Signatures checked, bad ones included.
+    /// Signatures verified, including bad ones.
     pub verify: u64,
     /// SHA-256 hashes.
     pub sha256: u64,
@@ -74,12 +74,13 @@ pub struct CallCounts {
     pub aead: u64,
     /// Seals.
     pub seal: u64,
-    /// Opens, failed ones included.
+    /// Opens, including failed ones.
     pub open: u64,
 }
 
 impl CallCounts {
-    /// Returns the calls that compute on the curve: key pairs, agreements, signatures, checks.
+    /// Returns the number of elliptic-curve calls: key pairs, agreements, signatures,
+    /// verifications.
     #[must_use]
     pub const fn elliptic_curve(&self) -> u64 {
         self.ephemeral
@@ -88,7 +89,7 @@ impl CallCounts {
             .saturating_add(self.verify)
     }
 
-    /// Returns the calls that hash: SHA-256 and HMAC.
+    /// Returns the number of hash calls: SHA-256 and HMAC.
     #[must_use]
     pub const fn hash(&self) -> u64 {
         self.sha256.saturating_add(self.hmac)
@@ -98,7 +99,7 @@ impl CallCounts {
 impl Sub for CallCounts {
     type Output = Self;
 
-    /// Returns the calls between two moments; zero where the later one has fewer.
+    /// Returns the calls between two readings; a count that would be negative is zero.
     fn sub(self, earlier: Self) -> Self {
         Self {
             random: self.random.saturating_sub(earlier.random),
@@ -195,7 +196,7 @@ impl<A: Aead> Aead for CountingAead<A> {
     }
 }
 
-/// Atomic, since providers are `Send`; order between counters carries no meaning.
+/// Atomic because providers are `Send`. Counters are independent, so relaxed order is enough.
 #[derive(Debug, Default)]
 struct Counters {
     random: AtomicU64,

@@ -1,4 +1,4 @@
-//! A wrapper that keeps every pair of key and nonce that was sealed under.
+//! A wrapper that records every key and nonce used for sealing.
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use crypto::{
 };
 use sha2::{Digest, Sha256};
 
-/// Notes each seal of every AEAD that `P` makes in a [`NonceLog`].
+/// Records each seal of every AEAD that `P` creates in a [`NonceLog`].
 #[derive(Debug)]
 pub struct Recording<P> {
     inner: P,
@@ -17,7 +17,8 @@ pub struct Recording<P> {
 }
 
 impl<P> Recording<P> {
-    /// Wraps `inner`; give all machines of a world one `log`, so that reuse between them shows.
+    /// Wraps `inner`. Give all machines of a world the same `log`, so that reuse between them is
+    /// found.
     pub fn new(inner: P, log: &NonceLog) -> Self {
         Self {
             inner,
@@ -26,12 +27,12 @@ impl<P> Recording<P> {
     }
 }
 
-/// Handle on a shared record of seals: 12 bytes for each.
+/// A handle to a shared record of seals, 12 bytes each.
 #[derive(Clone, Debug, Default)]
 pub struct NonceLog(Arc<Mutex<Nonces>>);
 
 impl NonceLog {
-    /// Returns how many seals there were.
+    /// Returns the number of seals.
     #[must_use]
     pub fn sealed(&self) -> u64 {
         let nonces = self.lock();
@@ -39,18 +40,18 @@ impl NonceLog {
         u64::try_from(count).unwrap_or(u64::MAX)
     }
 
-    /// Returns under how many keys there were seals.
+    /// Returns the number of distinct keys that were used for sealing.
     #[must_use]
     pub fn keys(&self) -> usize {
         self.lock().by_key.len()
     }
 
-    /// Returns every pair of key and nonce that was sealed under more than once, in order.
+    /// Returns every pair of key and nonce that sealed more than once, in order.
     #[must_use]
     pub fn reuses(&self) -> Vec<NonceReuse> {
         let mut reuses = Vec::new();
         for (&key, nonces) in &mut self.lock().by_key {
-            // The order in which they came says nothing, so they may be sorted where they lie.
+            // Their order carries no information, so they are sorted in place.
             nonces.sort_unstable();
             for run in nonces.chunk_by(|a, b| a == b) {
                 if let [nonce, _, ..] = run {
@@ -65,7 +66,7 @@ impl NonceLog {
         reuses
     }
 
-    /// Notes nothing from here on: for a test that counts what the machines allocate, and not the log.
+    /// Stops recording, for tests that measure the machines' allocations without the log's.
     pub fn close(&self) {
         self.lock().is_closed = true;
     }
@@ -78,23 +79,23 @@ impl NonceLog {
     }
 
     fn lock(&self) -> MutexGuard<'_, Nonces> {
-        // A test that panicked elsewhere leaves whole entries: each is one push.
+        // Each change is a single push, so the log is consistent after a panic elsewhere.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A key and a nonce that were sealed under more than once.
+/// A key and a nonce that sealed more than once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NonceReuse {
     /// The key.
     pub key: KeyFingerprint,
     /// The nonce.
     pub nonce: [u8; 12],
-    /// How often; 2 or more.
+    /// Number of seals; 2 or more.
     pub times: usize,
 }
 
-/// First half of SHA-256 over the key bytes of an AEAD, whichever suite it is.
+/// First half of SHA-256 over an AEAD's key bytes, for any cipher suite.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeyFingerprint([u8; 16]);
 
@@ -185,7 +186,7 @@ impl<A: Aead> Aead for RecordingAead<A> {
     }
 }
 
-/// Nonces sealed under, by key.
+/// Nonces used for sealing, by key.
 #[derive(Debug, Default)]
 struct Nonces {
     by_key: BTreeMap<KeyFingerprint, Vec<[u8; 12]>>,

@@ -1,4 +1,4 @@
-//! The provider that a seed replays.
+//! A provider with randomness from a seed.
 
 use core::fmt;
 
@@ -8,16 +8,16 @@ use crypto::{
 };
 use wire::{Generator, Seed};
 
-/// Real cryptography, that of [`RustCrypto`], with randomness from a seed.
+/// Real cryptography ([`RustCrypto`]) with randomness from a seed.
 ///
-/// Equal seeds and equal calls give equal bytes, signatures included (RFC 6979). Whoever knows the
-/// seed knows every key, so it is for simulations and tests. It is as strict as the strictest
-/// provider: an accepter's key is spent by its first agreement, also by one that fails. Give each
-/// machine of a world a seed of its own, else they draw the same keys.
+/// Equal seeds and equal calls give equal bytes, including signatures (RFC 6979). The seed
+/// determines every key, so use it only for simulations and tests. It is as strict as the strictest
+/// provider: an ephemeral key of the accepting side is consumed by its first agreement, even if
+/// that fails. Give each machine of a world a different seed, or they draw the same keys.
 pub struct SimProvider(RustCrypto<SeedEntropy>);
 
 impl SimProvider {
-    /// Makes the provider that `seed` names.
+    /// Creates a provider from `seed`.
     #[must_use]
     pub fn new(seed: Seed) -> Self {
         Self(RustCrypto::with_entropy(SeedEntropy(
@@ -32,7 +32,7 @@ pub type SimAead = RustCryptoAead;
 /// An ephemeral key of [`SimProvider`].
 pub type SimEphemeral = RustCryptoEphemeral;
 
-/// An identity made ready for signing by [`SimProvider`].
+/// A signing key of [`SimProvider`].
 pub type SimSigningKey = RustCryptoSigningKey;
 
 impl fmt::Debug for SimProvider {
@@ -83,7 +83,7 @@ impl Provider for SimProvider {
     }
 }
 
-/// Bytes that the seed fixes; they never run out.
+/// An unlimited stream of bytes from the seed.
 struct SeedEntropy(Generator);
 
 impl Entropy for SeedEntropy {
@@ -93,5 +93,5 @@ impl Entropy for SeedEntropy {
     }
 }
 
-/// Stream of the seed's generator that no other part of a world draws from; "crypto" in ASCII.
+/// Generator stream of the seed for cryptography alone; "crypto" in ASCII.
 const PURPOSE: u64 = 0x6372_7970_746F;

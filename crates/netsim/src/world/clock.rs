@@ -1,16 +1,16 @@
-//! Clocks of nodes: each runs on its own.
+//! Clocks of nodes.
 
 use core::time::Duration;
 
 use wire::{Instant, UnixTime};
 
-/// A monotonic clock that started at an own origin and runs fast or slow.
+/// A monotonic clock with its own origin and drift.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
-    /// World time from which `base_local` counts on.
+    /// World time at which the clock shows `base_local`.
     base_world: Instant,
     base_local: Instant,
-    /// Gain in nanoseconds for each millisecond of the world.
+    /// Drift in parts per million.
     drift_ppm: i32,
 }
 
@@ -23,7 +23,7 @@ impl Clock {
         }
     }
 
-    /// Returns what the clock shows at `world`.
+    /// Returns the clock's time at world time `world`.
     pub(super) fn local(&self, world: Instant) -> Instant {
         let elapsed = world.saturating_since(self.base_world).as_nanos();
         let shown = elapsed.saturating_mul(self.pace()) / MILLION;
@@ -37,36 +37,36 @@ impl Clock {
         self.base_world + nanos(elapsed)
     }
 
-    /// Changes the pace without a jump.
+    /// Changes the drift without a jump.
     pub(super) fn set_drift(&mut self, now: Instant, drift_ppm: i32) {
         self.base_local = self.local(now);
         self.base_world = now;
         self.drift_ppm = clamp(drift_ppm);
     }
 
-    /// Nanoseconds shown for each million of the world.
+    /// Nanoseconds that the clock advances per million of world time.
     fn pace(&self) -> u128 {
         u128::try_from(1_000_000 + self.drift_ppm).unwrap_or(MILLION)
     }
 }
 
-/// What a node believes the wall clock shows.
+/// A node's wall clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WallClock {
-    /// The world's time.
+    /// Equal to the world's.
     #[default]
     Exact,
-    /// Later than the world's.
+    /// Ahead of the world's.
     Ahead(Duration),
-    /// Earlier than the world's.
+    /// Behind the world's.
     Behind(Duration),
     /// The node has none: `set_unix_time` is never called.
     Missing,
 }
 
 impl WallClock {
-    /// Returns what a node is told when the world's wall clock shows `truth`.
+    /// Returns the node's wall clock when the world's is `truth`.
     pub(super) fn read(self, truth: UnixTime) -> Option<UnixTime> {
         match self {
             Self::Exact => Some(truth),
@@ -82,7 +82,7 @@ impl WallClock {
     }
 }
 
-/// Keeps a clock running forward: at most 10 % fast or slow, a thousand times worse than quartz.
+/// Limits drift to 10 % either way, so that the clock moves forward.
 fn clamp(drift_ppm: i32) -> i32 {
     drift_ppm.clamp(-100_000, 100_000)
 }
@@ -91,7 +91,7 @@ fn nanos(count: u128) -> Duration {
     Duration::from_nanos(u64::try_from(count).unwrap_or(u64::MAX))
 }
 
-/// Drift is counted in millionths.
+/// Parts in a million.
 const MILLION: u128 = 1_000_000;
 
 #[cfg(test)]

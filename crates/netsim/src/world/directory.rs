@@ -4,21 +4,21 @@ use core::net::SocketAddr;
 
 use wire::{Arrival, CommandId, Effect, Instant, Machine, Transmit, UnixTime};
 
-/// A machine whose peers have numbers or names, and the address of each.
+/// A machine whose peers are numbers or names, with the address of each.
 ///
-/// With it such a machine lives in a [`Host`](super::Host). What comes from an address that no
-/// peer has, or goes to a peer without one, is dropped and counted.
+/// It lets such a machine run in a [`Host`](super::Host). Datagrams from an unknown address, or to
+/// a peer without an address, are dropped and counted.
 #[derive(Clone, Debug)]
 pub struct Directory<M: Machine> {
     /// The machine.
     pub machine: M,
-    /// In the order of their adding, which is that of the search.
+    /// Entries in insertion order, which is the search order.
     entries: Vec<(M::Peer, SocketAddr)>,
     dropped: u64,
 }
 
 impl<M: Machine<Peer: PartialEq>> Directory<M> {
-    /// Makes an empty directory around `machine`.
+    /// Creates an empty directory for `machine`.
     #[must_use]
     pub const fn new(machine: M) -> Self {
         Self {
@@ -28,14 +28,14 @@ impl<M: Machine<Peer: PartialEq>> Directory<M> {
         }
     }
 
-    /// Adds where `peer` is.
+    /// Adds the address of `peer`.
     #[must_use]
     pub fn with(mut self, peer: M::Peer, address: SocketAddr) -> Self {
         self.entries.push((peer, address));
         self
     }
 
-    /// Returns how many datagrams were of nobody or for nobody.
+    /// Returns how many datagrams were dropped for lack of an entry.
     #[must_use]
     pub const fn dropped(&self) -> u64 {
         self.dropped

@@ -108,7 +108,7 @@ impl World {
         }
     }
 
-    /// A timer may have moved since it was armed; a turn runs only where one is due.
+    /// Runs a turn if a timer is due: it may have moved since it was armed.
     fn wake(&mut self, index: NodeIndex) {
         let now = self.now;
         let slot = self.slot_mut(index);
@@ -120,7 +120,7 @@ impl World {
         }
     }
 
-    /// Wall clock, a batch from the socket, timers, drain.
+    /// Runs one turn: wall clock, a batch from the socket, timers, drain.
     fn turn(&mut self, index: NodeIndex) {
         let (now, unix) = (self.now, self.unix_now());
         let slot = self.slot_mut(index);

@@ -6,7 +6,7 @@ use wire::{Arrival, CommandId, Instant, Machine, UnixTime};
 
 use super::{Node, Outbox};
 
-/// What an application does with its machine; `()` does nothing, [`Journal`] records events.
+/// Application callbacks; `()` ignores everything, [`Journal`] records events.
 pub trait App<M: Machine>: 'static {
     /// Handles an event of the machine.
     fn on_event(&mut self, now: Instant, machine: &mut M, event: M::Event);
@@ -37,7 +37,7 @@ pub struct Host<M, A> {
     pub machine: M,
     /// Its application.
     pub app: A,
-    /// What `poll_transmit` writes to.
+    /// The buffer for `poll_transmit`.
     buffer: Vec<u8>,
 }
 
@@ -52,7 +52,7 @@ impl<M: Machine<Peer = SocketAddr>, A: App<M>> Host<M, A> {
         }
     }
 
-    /// Hands out what there is; returns how many things that was.
+    /// Polls all current output; returns the number of items.
     fn drain_once(&mut self, now: Instant, outbox: &mut Outbox<'_>) -> u32 {
         let mut count = 0;
         while count < OUTPUTS_MAX
@@ -118,7 +118,7 @@ where
         self.machine.set_unix_time(now, unix);
     }
 
-    /// Drains until nothing comes, since the application may send while it serves an event.
+    /// Drains until there is no output, since the application may send while it handles an event.
     fn drain(&mut self, now: Instant, outbox: &mut Outbox<'_>) {
         let mut count = 0;
         loop {

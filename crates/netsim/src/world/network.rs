@@ -93,7 +93,7 @@ impl Network {
         self.taps.get(tap.0).map(|tap| &tap.captured)
     }
 
-    /// Shows a datagram to every tap of its link.
+    /// Records a datagram with every tap of its link.
     pub(super) fn watch(&mut self, at: Instant, pair: Pair, datagram: &Datagram) {
         let watching = |tap: &&mut Tap| tap.pair.is_none_or(|watched| watched == pair);
         for tap in self.taps.iter_mut().filter(watching) {
@@ -142,7 +142,7 @@ impl fmt::Debug for Network {
     }
 }
 
-/// What a link does; a node reaches itself without the network.
+/// Returns a link's configuration. A node reaches itself through a perfect link.
 fn config_of(own: &BTreeMap<Pair, LinkConfig>, default: &LinkConfig, pair: Pair) -> LinkConfig {
     let usual = || {
         if pair.0 == pair.1 {
@@ -157,7 +157,7 @@ fn config_of(own: &BTreeMap<Pair, LinkConfig>, default: &LinkConfig, pair: Pair)
 /// Sender and receiver.
 pub(super) type Pair = (NodeIndex, NodeIndex);
 
-/// Decides in the middle of a link; may change the datagram's bytes, addresses and mark.
+/// An interceptor: may change the datagram's bytes, addresses and ECN mark.
 pub(super) type Interceptor = dyn FnMut(Instant, &mut Datagram) -> Verdict;
 
 /// Decision of an interceptor.
@@ -190,15 +190,15 @@ pub struct Captured {
 struct Tap {
     /// The link it watches; `None` watches all.
     pair: Option<Pair>,
-    /// The oldest capture is forgotten for the next beyond this.
+    /// Most captures kept; the oldest is dropped first.
     capacity: usize,
     captured: VecDeque<Captured>,
 }
 
-/// A generator for each link, whichever is used first.
+/// Returns the generator stream of a link, independent of the order of first use.
 fn purpose((from, to): Pair) -> u64 {
     LINKS | (u64::from(from.0) << 24) | u64::from(to.0)
 }
 
-/// Generators of links lie above those that a world's user may take.
+/// Start of the generator streams for links, above those for tests.
 const LINKS: u64 = 1 << 63;

@@ -1,4 +1,4 @@
-//! What lives in a world.
+//! Nodes of a world.
 
 use core::any::Any;
 use core::fmt;
@@ -10,13 +10,13 @@ use wire::{Arrival, Ecn, Instant, UnixTime};
 
 use super::WallClock;
 
-/// A process with sockets: usually a [`Host`](crate::Host) around one machine and its application.
+/// A process with sockets: usually a [`Host`](crate::Host) with one machine and its application.
 ///
 /// The world calls it in the order of a driver's turn: `set_unix_time`, a bounded batch of
-/// `handle_datagram`, `handle_timeout` where due, `drain`. A test implements it where a machine's
-/// peers are no plain addresses, or where several machines share a process.
+/// `handle_datagram`, `handle_timeout` if due, `drain`. Implement it in a test if a machine's peers
+/// are not addresses, or if several machines share a process.
 pub trait Node: Any {
-    /// Takes one datagram that came to `local`, an address of this node.
+    /// Handles one datagram received at `local`, an address of this node.
     fn handle_datagram(
         &mut self,
         now: Instant,
@@ -25,16 +25,16 @@ pub trait Node: Any {
         datagram: &mut [u8],
     );
 
-    /// Runs what is due at `now`.
+    /// Runs timers that are due at `now`.
     fn handle_timeout(&mut self, now: Instant);
 
-    /// Takes the wall clock, at the start of each turn of a node that has one.
+    /// Sets the wall clock, at the start of each turn if the node has one.
     fn set_unix_time(&mut self, _now: Instant, _unix: UnixTime) {}
 
-    /// Hands out everything to send, and serves commands and events until there are none.
+    /// Sends all output, and handles commands and events until there are none.
     fn drain(&mut self, now: Instant, outbox: &mut Outbox<'_>);
 
-    /// Returns when `handle_timeout` is next needed; `None` means never, until new input.
+    /// Returns when `handle_timeout` is next needed; `None` if not before new input.
     fn poll_timeout(&self) -> Option<Instant>;
 }
 
@@ -45,14 +45,14 @@ pub struct Datagram {
     pub source: SocketAddr,
     /// Receiver.
     pub destination: SocketAddr,
-    /// Congestion mark.
+    /// ECN mark.
     pub ecn: Option<Ecn>,
     /// Payload.
     pub bytes: Vec<u8>,
 }
 
 impl Datagram {
-    /// Makes a datagram without a congestion mark.
+    /// Creates a datagram without an ECN mark.
     #[must_use]
     pub const fn new(source: SocketAddr, destination: SocketAddr, bytes: Vec<u8>) -> Self {
         Self {
@@ -64,7 +64,7 @@ impl Datagram {
     }
 }
 
-/// Where a node puts what it wants done at the end of its turn.
+/// Collects a node's output, which takes effect at the end of its turn.
 #[derive(Debug)]
 pub struct Outbox<'a> {
     /// Addresses of the node, in the order in which they were bound.
@@ -73,10 +73,12 @@ pub struct Outbox<'a> {
 }
 
 impl Outbox<'_> {
-    /// Sends `bytes` as one datagram from the node's first address with the IP `source`; without
-    /// one, or where no address has it, from the first of the destination's family.
+    /// Sends `bytes` as one datagram from the node's first address with the IP `source`. If
+    /// `source` is `None` or no address has it, sends from the first address of the destination's
+    /// family.
     ///
-    /// A node without such an address sends nothing, as an operating system would refuse.
+    /// If there is no such address, the datagram is dropped, as an operating system would refuse
+    /// it.
     pub fn send(
         &mut self,
         source: Option<IpAddr>,
@@ -123,7 +125,7 @@ impl Outbox<'_> {
     }
 }
 
-/// What a node asked for.
+/// A request of a node.
 #[derive(Debug)]
 pub(super) enum Effect {
     Send(Datagram),
@@ -137,21 +139,21 @@ pub(super) enum Effect {
 pub struct NodeConfig {
     /// Sockets that are open from the start.
     pub addresses: Vec<SocketAddr>,
-    /// How far the node's clock is ahead of the world's at first; 0.
+    /// Initial offset of the node's clock from the world's; 0.
     pub clock_offset: Duration,
-    /// Nanoseconds that its clock gains in each millisecond, at most 100,000 either way; 0.
+    /// Drift of the node's clock in parts per million, at most 100,000 either way; 0.
     pub clock_drift_ppm: i32,
-    /// What it believes the wall clock shows; the truth.
+    /// The node's wall clock; exact.
     pub wall_clock: WallClock,
-    /// Datagrams taken from the socket in one turn; 256. Timers run after each such batch.
+    /// Most datagrams taken from the socket in one turn; 256. Timers run after each batch.
     pub batch: usize,
-    /// Payload bytes that wait in the socket while the node does not run; 212,992, the default of
-    /// Linux (`net.core.rmem_default`). What does not fit is dropped and counted.
+    /// Capacity of the socket buffer in payload bytes; 212,992, the default of Linux
+    /// (`net.core.rmem_default`). What does not fit is dropped and counted.
     pub socket_bytes: usize,
 }
 
 impl NodeConfig {
-    /// Makes a node with one socket, an exact clock and a common driver.
+    /// Creates a node with one socket, an exact clock and default limits.
     #[must_use]
     pub fn at(address: SocketAddr) -> Self {
         Self {
@@ -171,7 +173,7 @@ impl NodeConfig {
         self
     }
 
-    /// Sets how far the node's clock is ahead, and how many millionths it gains.
+    /// Sets the clock's initial offset, and its drift in parts per million.
     #[must_use]
     pub const fn with_clock(mut self, offset: Duration, drift_ppm: i32) -> Self {
         self.clock_offset = offset;
@@ -179,21 +181,21 @@ impl NodeConfig {
         self
     }
 
-    /// Sets what the node believes the wall clock shows.
+    /// Sets the node's wall clock.
     #[must_use]
     pub const fn with_wall_clock(mut self, wall_clock: WallClock) -> Self {
         self.wall_clock = wall_clock;
         self
     }
 
-    /// Sets how many datagrams one turn takes.
+    /// Sets the batch size of a turn, in datagrams.
     #[must_use]
     pub const fn with_batch(mut self, datagrams: usize) -> Self {
         self.batch = datagrams;
         self
     }
 
-    /// Sets how many payload bytes wait in the socket.
+    /// Sets the capacity of the socket buffer, in payload bytes.
     #[must_use]
     pub const fn with_socket_bytes(mut self, bytes: usize) -> Self {
         self.socket_bytes = bytes;
@@ -207,18 +209,18 @@ impl From<SocketAddr> for NodeConfig {
     }
 }
 
-/// Names a node of a world, whatever its type.
+/// Identifies a node of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeIndex(pub(super) u32);
 
-/// Names a node of a world and knows its type.
+/// Identifies a node of a world, with its type.
 pub struct Handle<T> {
     pub(super) index: NodeIndex,
     pub(super) node: PhantomData<fn() -> T>,
 }
 
 impl<T> Handle<T> {
-    /// Returns the name without the type.
+    /// Returns the index without the type.
     #[must_use]
     pub const fn index(self) -> NodeIndex {
         self.index

@@ -1,4 +1,4 @@
-//! What will happen, by time and then by the order in which it was decided.
+//! Scheduled events, by time and then by the order of scheduling.
 
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,7 +11,7 @@ use crate::Datagram;
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
     heap: BinaryHeap<Reverse<Entry>>,
-    /// Entries ever made; breaks ties.
+    /// Number of entries so far; breaks ties.
     count: u64,
 }
 
@@ -34,7 +34,7 @@ impl Schedule {
 
 #[derive(Debug)]
 pub(super) enum Event {
-    /// A datagram comes to the node that has its destination then.
+    /// A datagram arrives at the node that then has its destination address.
     Arrival(Datagram),
     /// A node's driver runs once.
     Turn(NodeIndex),

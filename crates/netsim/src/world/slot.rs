@@ -17,16 +17,16 @@ pub(super) struct Slot {
     pub(super) config: NodeConfig,
     pub(super) addresses: Vec<SocketAddr>,
     clock: Clock,
-    /// Datagrams that wait to be received, oldest first.
+    /// Datagrams in the socket buffer, oldest first.
     pub(super) socket: VecDeque<Datagram>,
     /// Payload bytes in `socket`.
     pub(super) socket_len: usize,
-    /// Datagrams that found no room there.
+    /// Datagrams dropped because the buffer was full.
     pub(super) overflowed: u64,
     pub(super) stalled_until: Instant,
-    /// When a turn is planned; any other planned turn is void.
+    /// Time of the planned turn; any other planned turn is void.
     pub(super) turn_at: Option<Instant>,
-    /// The earliest wake that is planned.
+    /// Time of the earliest planned wake-up.
     pub(super) armed: Option<Instant>,
     /// Time of the last turn, and turns at that time.
     last_turn: Instant,
@@ -115,7 +115,7 @@ impl Slot {
         self.config.socket_bytes.saturating_sub(self.socket_len) >= len
     }
 
-    /// Hands a batch of waiting datagrams to `node`.
+    /// Passes a batch of waiting datagrams to `node`.
     pub(super) fn receive(&mut self, local: Instant, node: &mut dyn Node) {
         let batch = self.config.batch.max(1).min(self.socket.len());
         for mut datagram in self.socket.drain(..batch) {
@@ -128,7 +128,7 @@ impl Slot {
         }
     }
 
-    /// Finds a node in whose turns no time passes.
+    /// Panics if a node runs turns without end at one point in time.
     pub(super) fn count_turn(&mut self, now: Instant) {
         if self.last_turn != now {
             self.last_turn = now;
@@ -154,5 +154,5 @@ impl fmt::Debug for Slot {
     }
 }
 
-/// More turns than this at one point in time are an endless loop.
+/// Most turns at one point in time; more are an endless loop.
 const TURNS_MAX: u32 = 20_000;

@@ -1,4 +1,4 @@
-//! What may be done with an account, and what it costs whoever guesses.
+//! Operations on accounts, with rate limits against guessing.
 
 use core::fmt;
 
@@ -11,26 +11,26 @@ use super::{
     PasswordHash, StoreError,
 };
 
-/// The accounts of a store. Each call may cost a hash, so it is not for the thread of a tick: a
-/// [`Desk`](super::Desk) makes them elsewhere.
+/// The accounts of a store. Each call may compute a hash, so do not call it on the tick's thread; a
+/// [`Desk`](super::Desk) runs it on its own.
 #[derive(Debug)]
 pub struct Accounts<S> {
     store: S,
     cost: Cost,
     lockout: LockoutConfig,
     strangers: Strangers,
-    /// What names without an account are verified against, so that they cost the same.
+    /// Dummy hash for names without an account, so that they take the same time.
     nobody: PasswordHash,
     provider: Ring,
     hashes: u64,
 }
 
 impl<S: AccountStore> Accounts<S> {
-    /// Takes a store; new passwords are hashed at `cost`.
+    /// Wraps a store; new passwords are hashed at `cost`.
     ///
     /// # Errors
     ///
-    /// [`HashError`] where the system does not give what a hash costs.
+    /// [`HashError`] if the system lacks randomness or memory for a hash.
     pub fn new(store: S, cost: Cost, lockout: LockoutConfig) -> Result<Self, HashError> {
         let mut provider = Ring::new();
         let password = Password::new("nobody's password").map_err(|_| HashError)?;
@@ -50,9 +50,9 @@ impl<S: AccountStore> Accounts<S> {
     ///
     /// # Errors
     ///
-    /// [`AccountError::Taken`] where the name has one; otherwise the store's and the system's.
+    /// [`AccountError::Taken`] if the name has an account; errors of the store and the system.
     pub fn create(&mut self, name: &AccountName, password: &Password) -> Result<(), AccountError> {
-        // Looked at first: a name that is taken costs no hash.
+        // Checked first, so that a taken name costs no hash.
         if self.store.load(name)?.is_some() {
             return Err(AccountError::Taken);
         }
@@ -67,15 +67,15 @@ impl<S: AccountStore> Accounts<S> {
         }
     }
 
-    /// Checks that `password` is that of `name`.
+    /// Checks the password of `name`.
     ///
-    /// A failure counts towards a lock, and a success ends the count. While a name is locked,
-    /// nothing is looked at, and nothing counts.
+    /// A failure counts towards a lock, and a success resets the count. While a name is locked,
+    /// attempts are neither checked nor counted.
     ///
     /// # Errors
     ///
-    /// [`AccountError::Refused`] where nobody has the name or the password is another;
-    /// [`AccountError::Locked`]; otherwise the store's and the system's.
+    /// [`AccountError::Refused`] if the name is unknown or the password is wrong;
+    /// [`AccountError::Locked`]; errors of the store and the system.
     pub fn verify(
         &mut self,
         now: UnixTime,
@@ -94,7 +94,7 @@ impl<S: AccountStore> Accounts<S> {
         Ok(())
     }
 
-    /// Puts `new` in the place of `old`, for whoever knows that.
+    /// Changes the password if `old` is correct.
     ///
     /// # Errors
     ///
@@ -109,11 +109,11 @@ impl<S: AccountStore> Accounts<S> {
         self.put(name, new)
     }
 
-    /// Gives an account a password and unlocks it, for an operator: nothing is asked.
+    /// Sets the password and unlocks the account, without a check; for operators.
     ///
     /// # Errors
     ///
-    /// [`AccountError::Refused`] where nobody has the name; otherwise the store's and the system's.
+    /// [`AccountError::Refused`] if the name is unknown; errors of the store and the system.
     pub fn reset(&mut self, name: &AccountName, password: &Password) -> Result<(), AccountError> {
         if self.store.load(name)?.is_none() {
             return Err(AccountError::Refused);
@@ -121,12 +121,12 @@ impl<S: AccountStore> Accounts<S> {
         self.put(name, password)
     }
 
-    /// Returns how many hashes were computed: what most of the work is.
+    /// Returns how many hashes were computed, which is most of the work.
     pub const fn hashes(&self) -> u64 {
         self.hashes
     }
 
-    /// Returns the record of `name` where `password` is its own; counts the failure where it is not.
+    /// Returns the record of `name` if `password` is correct; otherwise counts the failure.
     fn prove(
         &mut self,
         now: UnixTime,
@@ -152,7 +152,8 @@ impl<S: AccountStore> Accounts<S> {
             Some(mut record) => {
                 record.failures.add(now, &self.lockout);
                 if let Err(error) = self.store.replace(name, &record) {
-                    // A store that takes nothing must not make guessing free.
+                    // If the store cannot save the failure, it is counted in memory, so that
+                    // guessing stays limited.
                     self.strangers.add(now, name, &self.lockout);
                     return Err(error.into());
                 }
@@ -181,22 +182,22 @@ impl<S: AccountStore> Accounts<S> {
     }
 }
 
-/// Why a request was not granted.
+/// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AccountError {
-    /// The name has an account already.
+    /// The name already has an account.
     Taken,
-    /// Nobody has the name, or the password is another: which of them is not told.
+    /// The name is unknown or the password is wrong; the two are not distinguished.
     Refused,
-    /// Too many failures.
+    /// The name is locked after too many failures.
     Locked {
-        /// When the next attempt is looked at.
+        /// When the next attempt is checked.
         until: UnixTime,
     },
-    /// The store could not do its part; nobody is let in without it.
+    /// The store failed; no login succeeds without it.
     Store(StoreError),
-    /// The system did not give what a hash costs.
+    /// The system lacks randomness or memory for a hash.
     Hash,
 }
 

@@ -1,4 +1,4 @@
-//! The thread that hashes, and the two bounded queues to and from it.
+//! The hashing thread and its two bounded queues.
 
 use core::fmt;
 use core::num::NonZeroU16;
@@ -13,15 +13,15 @@ use servicer::Clock;
 
 use super::{AccountError, AccountName, AccountStore, Accounts, Cost, LockoutConfig, Password};
 
-/// What a desk may cost.
+/// Settings of a [`Desk`].
 #[derive(Clone, Debug)]
 pub struct DeskConfig {
-    /// What a password's hash costs.
+    /// Cost of a password hash.
     pub cost: Cost,
     /// When names are locked.
     pub lockout: LockoutConfig,
-    /// Requests without an answer at a time; beyond it they are handed back. Each takes under
-    /// 1 KiB, and at the default cost its turn comes about 20 ms after that of the one before.
+    /// Most unanswered requests; further ones are handed back. Each takes less than 1 KiB. At the
+    /// default cost, a hash takes about 20 ms.
     pub requests_max: NonZeroU16,
 }
 
@@ -30,22 +30,21 @@ impl Default for DeskConfig {
         Self {
             cost: Cost::DEFAULT,
             lockout: LockoutConfig::default(),
-            // Who comes last waits about 5 s, which is what a person puts up with.
+            // A full queue takes about 5 s, an acceptable wait for a login.
             requests_max: NonZeroU16::MIN.saturating_add(255),
         }
     }
 }
 
-/// Accounts on a thread of their own: hashes are computed there, one at a time, in the order of the
-/// requests.
+/// Accounts on their own thread, which computes one hash at a time, in the order of the requests.
 ///
-/// No call but [`wait`](Self::wait) waits. Dropping it ends the thread, which finishes the hash it
-/// is at and leaves the other requests undone.
+/// Only [`wait`](Self::wait) waits. Dropping the desk waits for the current hash, drops the other
+/// requests and ends the thread.
 #[derive(Debug)]
 pub struct Desk {
     requests: Option<SyncSender<(RequestId, Request)>>,
     answers: Receiver<Answer>,
-    /// Requests whose answer has not been taken.
+    /// Requests whose answer was not taken.
     open: u16,
     requests_max: u16,
     next: u64,
@@ -58,7 +57,7 @@ impl Desk {
     ///
     /// # Errors
     ///
-    /// The system's, where it gives no thread or not the memory of a hash.
+    /// The system's error if it lacks a thread, or randomness or memory for a hash.
     pub fn start<S: AccountStore + 'static>(store: S, config: DeskConfig) -> io::Result<Self> {
         let DeskConfig {
             cost,
@@ -66,7 +65,7 @@ impl Desk {
             requests_max,
         } = config;
         let accounts = Accounts::new(store, cost, lockout).map_err(io::Error::other)?;
-        // As many answers as requests: neither side ever waits for room.
+        // As many answers as requests, so neither side waits for room.
         let (requests, inbox) = sync_channel(requests_max.get().into());
         let (outbox, answers) = sync_channel(requests_max.get().into());
         let is_over = Arc::new(AtomicBool::new(false));
@@ -85,11 +84,11 @@ impl Desk {
         })
     }
 
-    /// Queues a request; its answer bears the number returned.
+    /// Queues a request; its answer contains the returned id.
     ///
     /// # Errors
     ///
-    /// [`SubmitError`] hands the request back where too many wait or the thread is gone.
+    /// [`SubmitError`] hands the request back if too many wait or the thread has ended.
     pub fn submit(&mut self, request: Request) -> Result<RequestId, SubmitError> {
         if self.open >= self.requests_max {
             return Err(SubmitError::Busy(Box::new(request)));
@@ -111,19 +110,19 @@ impl Desk {
         }
     }
 
-    /// Returns the next answer that is there.
+    /// Returns the next answer without waiting.
     pub fn poll(&mut self) -> Option<Answer> {
         let answer = self.answers.try_recv().ok();
         self.take(answer)
     }
 
-    /// Waits for the next answer, at most for `most`: for a thread that has nothing else to do.
+    /// Waits up to `most` for the next answer, for threads that have nothing else to do.
     pub fn wait(&mut self, most: Duration) -> Option<Answer> {
         let answer = self.answers.recv_timeout(most).ok();
         self.take(answer)
     }
 
-    /// Returns how many requests have no answer yet.
+    /// Returns how many requests have no answer taken yet.
     pub const fn open_requests(&self) -> u16 {
         self.open
     }
@@ -142,43 +141,43 @@ impl Drop for Desk {
         // The thread's wait for requests ends with the last sender.
         self.requests = None;
         if let Some(thread) = self.thread.take() {
-            // A store of the application's that panicked has told why on stderr.
+            // If the application's store panicked, the panic was already printed to stderr.
             thread.join().ok();
         }
     }
 }
 
-/// What can be asked of a desk.
+/// A request to a desk.
 #[derive(Clone, Debug)]
 pub enum Request {
-    /// Add an account.
+    /// Name of the new account.
     Create {
-        /// Whose it shall be.
+        /// Its password.
         name: AccountName,
         /// By what its owner will be known.
         password: Password,
     },
     /// Check a password.
     Verify {
-        /// Who somebody says to be.
+        /// The account's name.
         name: AccountName,
-        /// What is said to prove it.
+        /// The password to check.
         password: Password,
     },
-    /// Change a password, for whoever knows the present one.
+    /// Change a password if the current one is given.
     Change {
-        /// Whose.
+        /// The account's name.
         name: AccountName,
-        /// The present one.
+        /// The current password.
         old: Password,
-        /// What it shall be.
+        /// The new password.
         new: Password,
     },
-    /// Set a password and unlock the account, for an operator: nothing is asked.
+    /// Set a password and unlock the account, without a check; for operators.
     Reset {
-        /// Whose.
+        /// The account's name.
         name: AccountName,
-        /// What it shall be.
+        /// The new password.
         password: Password,
     },
 }
@@ -197,27 +196,27 @@ impl Request {
 
 type Answered = (AccountName, Result<(), AccountError>);
 
-/// Names a request of one desk.
+/// Id of a request, unique within its desk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
 
-/// What became of a request.
+/// Result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The request.
+    /// The request's id.
     pub id: RequestId,
-    /// Whom it was about.
+    /// The account's name.
     pub name: AccountName,
-    /// Whether it was granted.
+    /// `Ok` if the request succeeded.
     pub outcome: Result<(), AccountError>,
 }
 
-/// Why a request was not queued; hands it back.
+/// Why a request was not queued; contains the request.
 #[derive(Clone, Debug)]
 pub enum SubmitError {
-    /// As many wait as may: try later, or tell whoever asked to.
+    /// The queue is full: retry later, or report it to the user.
     Busy(Box<Request>),
-    /// The thread has ended: the store panicked.
+    /// The thread has ended because the store panicked.
     Gone(Box<Request>),
 }
 
@@ -258,7 +257,7 @@ mod tests {
     use super::super::{AccountRecord, StoreError};
     use super::*;
 
-    /// A store that tells of each call, and waits until it is let go.
+    /// A store that signals each `load` and blocks until it is released.
     struct Gate(Sender<()>, Receiver<()>);
 
     impl AccountStore for Gate {
@@ -290,7 +289,7 @@ mod tests {
             desk.submit(request).unwrap();
         }
         calls.recv().unwrap();
-        // As its end begins, while the thread is at work on the first.
+        // As in `drop`, while the thread processes the first request.
         desk.is_over.store(true, Ordering::Relaxed);
         drop(let_go);
         drop(desk);

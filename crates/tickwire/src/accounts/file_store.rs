@@ -1,4 +1,4 @@
-//! Accounts in a folder, a small file of text for each.
+//! Accounts in a folder, one small text file for each.
 //!
 //! ```text
 //! tickwire-account 1
@@ -7,8 +7,8 @@
 //! locked-until 1800000000000
 //! ```
 //!
-//! The last line (Unix milliseconds) stands only while there is a lock. A file is written whole
-//! under another name, synced and then given its own, so that a crash leaves the old or the new.
+//! The last line (Unix milliseconds) is present only during a lock. A file is written under another
+//! name, synced and renamed, so a crash leaves either the old or the new version.
 
 use core::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -19,23 +19,23 @@ use wire::UnixTime;
 
 use super::{AccountName, AccountRecord, AccountStore, Failures, PasswordHash, StoreError};
 
-/// Accounts in a folder that one process has at a time, for its owner only.
+/// Accounts in a folder, which one process uses at a time and only its owner can read.
 #[derive(Debug)]
 pub struct FileStore {
     folder: PathBuf,
-    /// How many there are.
+    /// Number of accounts.
     accounts: usize,
     accounts_max: usize,
-    /// Locked as long as it is open.
+    /// The locked file; the lock lasts while it is open.
     _lock: File,
 }
 
 impl FileStore {
-    /// Opens the folder, and makes it where there is none; it may hold `accounts_max` accounts.
+    /// Opens the folder, or creates it; it may hold `accounts_max` accounts.
     ///
     /// # Errors
     ///
-    /// [`OpenStoreError`] where another process has it or the system refuses.
+    /// [`OpenStoreError`] if the folder is in use or a system call fails.
     pub fn open(folder: &Path, accounts_max: usize) -> Result<Self, OpenStoreError> {
         let mut builder = DirBuilder::new();
         builder.recursive(true);
@@ -64,7 +64,7 @@ impl FileStore {
     }
 
     fn path(&self, name: &AccountName) -> PathBuf {
-        // Both ends matter: no name is that of a device, and none ends with a dot.
+        // Prefix and suffix are needed: they avoid Windows device names and a trailing dot.
         self.folder.join(format!("{PREFIX}{name}.txt"))
     }
 
@@ -75,7 +75,7 @@ impl FileStore {
         file.sync_all()?;
         fs::rename(&draft, self.path(name))?;
         if cfg!(unix) {
-            // The name itself is on disk only once its folder is.
+            // The rename is durable only once the folder is synced.
             File::open(&self.folder)?.sync_all()?;
         }
         Ok(())
@@ -115,13 +115,13 @@ impl AccountStore for FileStore {
     }
 }
 
-/// Why a folder of accounts was not opened.
+/// Why a folder of accounts could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenStoreError {
-    /// Another process has it, or this one has it open already.
+    /// The folder is in use, by another process or by this one.
     Busy,
-    /// The system refused.
+    /// A system call failed.
     Io(io::ErrorKind),
 }
 
@@ -142,7 +142,7 @@ impl fmt::Display for OpenStoreError {
 
 impl core::error::Error for OpenStoreError {}
 
-/// A file to be written, for the owner only.
+/// Options to write a file which only its owner can access.
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true).create(true);
@@ -163,7 +163,7 @@ fn to_text(record: &AccountRecord) -> String {
 }
 
 fn from_text(text: &str) -> Option<AccountRecord> {
-    // A text that was cut short lacks its last line's end.
+    // A truncated file lacks the final newline.
     let mut lines = text.strip_suffix('\n')?.split('\n');
     if lines.next()? != HEAD {
         return None;
@@ -189,13 +189,13 @@ fn from_text(text: &str) -> Option<AccountRecord> {
 
 /// First line of a file.
 const HEAD: &str = "tickwire-account 1";
-/// What the names of accounts' files begin with.
+/// Prefix of account file names.
 const PREFIX: &str = "account-";
-/// What is locked.
+/// Name of the lock file.
 const LOCK: &str = "lock";
-/// What is being written.
+/// Name of the file being written.
 const DRAFT: &str = "draft";
-/// Most bytes that are read of a file; ours have under 400.
+/// Most bytes read from a file; the files written here have fewer than 400.
 const FILE_LEN_MAX: u64 = 1_024;
 
 #[cfg(test)]

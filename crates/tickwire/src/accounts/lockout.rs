@@ -1,4 +1,4 @@
-//! Locks on names that somebody guesses at.
+//! Locks on names after failed attempts.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -9,18 +9,18 @@ use super::AccountName;
 
 /// When a name is locked, and for how long.
 ///
-/// A lock cannot tell the owner from whoever guesses: both wait. So it is short at first, and it
-/// doubles. Addresses that guess at many names are for the listener in front to count.
+/// A lock also affects the owner, so the first one is short, and each further one doubles. Limits
+/// per source address are up to the listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockoutConfig {
-    /// Failures in a row that lock nothing yet; the next one locks.
+    /// Consecutive failures without a lock; the next one locks.
     pub free_failures: u32,
-    /// How long the first lock is.
+    /// Length of the first lock.
     pub first_lock: Duration,
-    /// How long the longest lock is; each failure after a lock doubles the next one up to here.
+    /// Longest lock; each failure after a lock doubles the next one up to this.
     pub longest_lock: Duration,
-    /// Names without an account whose failures are remembered, so that they lock as others do;
-    /// beyond it, the one that failed longest ago is forgotten. About 160 bytes each.
+    /// Most names without an account whose failures are remembered, so that they lock like others.
+    /// Beyond that, the name that failed longest ago is evicted. About 160 bytes each.
     pub strangers_max: usize,
 }
 
@@ -35,17 +35,17 @@ impl Default for LockoutConfig {
     }
 }
 
-/// Failures of one name since its last success.
+/// Failures of a name since its last success.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Failures {
-    /// How many, in a row.
+    /// Consecutive failures.
     pub count: u32,
-    /// Until when no attempt is looked at.
+    /// Until when attempts are not checked.
     pub locked_until: Option<UnixTime>,
 }
 
 impl Failures {
-    /// Counts one more at `now`.
+    /// Counts one more failure at `now`.
     pub(super) fn add(&mut self, now: UnixTime, config: &LockoutConfig) {
         self.count = self.count.saturating_add(1);
         let Some(doublings) = self
@@ -59,10 +59,10 @@ impl Failures {
         self.locked_until = Some(now + span.min(config.longest_lock));
     }
 
-    /// Until when the name is locked, as seen at `now`.
+    /// Returns until when the name is locked at `now`.
     ///
-    /// A lock that ends later than the longest one could was set by a clock that has been set back
-    /// since; it counts as over, and the failures stay.
+    /// A lock that ends later than the longest possible one was set before the clock was moved
+    /// back. It counts as expired, and the failures are kept.
     pub(super) fn lock(&self, now: UnixTime, config: &LockoutConfig) -> Option<UnixTime> {
         self.locked_until
             .filter(|until| *until > now && until.saturating_since(now) <= config.longest_lock)
@@ -72,9 +72,9 @@ impl Failures {
 /// Failures of names that have no account, or whose failures could not be stored.
 #[derive(Debug, Default)]
 pub(super) struct Strangers {
-    /// With the number of the failure that came last.
+    /// Failures by name, each with the number of its last failure.
     failures: BTreeMap<AccountName, (Failures, u64)>,
-    /// Failures so far.
+    /// Number of failures so far.
     clock: u64,
 }
 
@@ -89,7 +89,7 @@ impl Strangers {
         self.clock = self.clock.saturating_add(1);
         let is_new = !self.failures.contains_key(name);
         if is_new && self.failures.len() >= config.strangers_max {
-            // A walk over all of them, which is little beside the hash that the attempt cost.
+            // A scan over all entries costs little compared with the attempt's hash.
             let oldest = self.failures.iter().min_by_key(|(_, (_, last))| *last);
             let Some(oldest) = oldest.map(|(name, _)| *name) else {
                 return;
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(failures.locked_until, Some(START + config.longest_lock));
         assert_eq!(failures.lock(START, &config), failures.locked_until);
         assert_eq!(failures.lock(START + config.longest_lock, &config), None);
-        // The clock was set back by a day.
+        // The clock was moved back by a day.
         assert_eq!(failures.lock(UnixTime::from_secs(900_000), &config), None);
     }
 
@@ -146,7 +146,7 @@ mod tests {
     fn the_defaults_are_within_reason() {
         let config = LockoutConfig::default();
         let mut failures = Failures::default();
-        // What one who guesses without pause gets in a day.
+        // Guesses possible in a day without pauses.
         let (mut now, mut guesses) = (START, 0);
         while now < START + Duration::from_hours(24) {
             failures.add(now, &config);
@@ -166,7 +166,7 @@ mod tests {
         let name = |number: u32| format!("n{number}").parse::<AccountName>().unwrap();
         for number in 0..1_000 {
             strangers.add(START, &name(number), &config);
-            // Who goes on failing is not forgotten.
+            // A name that keeps failing is not evicted.
             strangers.add(START, &name(0), &config);
             assert!(strangers.failures.len() <= config.strangers_max);
         }

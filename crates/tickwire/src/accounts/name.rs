@@ -3,13 +3,13 @@
 use core::fmt;
 use core::str::FromStr;
 
-/// 1 to 64 of `a-z 0-9 . _ - @ +`; capitals are read as small letters.
+/// An account name: 1 to 64 of `a-z 0-9 . _ - @ +`. Upper-case letters are lowered.
 ///
-/// So no two names look alike without being the same, any name may stand in a log, and a mail
-/// address in ASCII is one.
+/// So no two different names look alike, any name is safe to log, and an ASCII mail address is a
+/// valid name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AccountName {
-    /// The name, and zeros behind it.
+    /// The name, padded with zeros.
     bytes: [u8; Self::LEN_MAX],
     len: u8,
 }
@@ -18,7 +18,7 @@ impl AccountName {
     /// Longest name, in bytes.
     pub const LEN_MAX: usize = 64;
 
-    /// Returns the name.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         let bytes = self.bytes.get(..self.len.into()).unwrap_or_default();
@@ -58,7 +58,7 @@ impl fmt::Debug for AccountName {
     }
 }
 
-/// A text is no account name.
+/// The text is not a valid account name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccountNameError;
 

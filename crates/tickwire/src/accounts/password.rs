@@ -1,4 +1,4 @@
-//! Passwords, and their hashes as self-describing strings.
+//! Passwords and their hashes.
 
 use core::fmt;
 use core::str::FromStr;
@@ -9,23 +9,23 @@ use argon2::{Algorithm, Argon2, Params, Version};
 use crypto::Provider;
 use zeroize::Zeroizing;
 
-/// A password as it was typed: 8 to 256 bytes of text; wiped on drop, never printed.
+/// A password as typed: 8 to 256 bytes of UTF-8. It is wiped on drop and never printed.
 ///
-/// Text counts as it is: whoever takes it from a keyboard decides about Unicode normal forms.
+/// The text is not normalized: the caller decides on a Unicode normal form.
 #[derive(Clone)]
 pub struct Password(Zeroizing<String>);
 
 impl Password {
     /// Shortest password, in bytes; NIST SP 800-63B, section 5.1.1.1.
     pub const LEN_MIN: usize = 8;
-    /// Longest password, in bytes: room for a sentence, and a bound on what a stranger has copied.
+    /// Longest password, in bytes: room for a sentence, and a bound on copied input.
     pub const LEN_MAX: usize = 256;
 
-    /// Takes a password.
+    /// Wraps a password.
     ///
     /// # Errors
     ///
-    /// [`PasswordError`] where it is too short or too long.
+    /// [`PasswordError`] if it is too short or too long.
     pub fn new(text: impl Into<String>) -> Result<Self, PasswordError> {
         let text = Zeroizing::new(text.into());
         if (Self::LEN_MIN..=Self::LEN_MAX).contains(&text.len()) {
@@ -42,7 +42,7 @@ impl fmt::Debug for Password {
     }
 }
 
-/// A password is too short or too long.
+/// The password is too short or too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PasswordError;
 
@@ -55,23 +55,23 @@ impl fmt::Display for PasswordError {
 
 impl core::error::Error for PasswordError {}
 
-/// What a hash costs whoever makes or guesses one.
+/// Cost of an Argon2id hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cost(Params);
 
 impl Cost {
     /// 19 MiB, 2 passes, 1 lane: OWASP Password Storage Cheat Sheet, Argon2id. About 20 ms.
     pub const DEFAULT: Self = Self(Params::DEFAULT);
-    /// Most memory of a hash, in KiB, also of one that is read from a store.
+    /// Most memory of a hash in KiB, including hashes read from a store.
     pub const MEMORY_KIB_MAX: u32 = 262_144;
-    /// Most passes over it.
+    /// Most passes over the memory.
     pub const PASSES_MAX: u32 = 16;
-    /// Most lanes; they are worked on one after another.
+    /// Most lanes; they are computed sequentially.
     pub const LANES_MAX: u32 = 4;
 
-    /// Takes a cost: memory in KiB (at least 8 for each lane), passes over it, and lanes.
+    /// Creates a cost from memory in KiB (at least 8 per lane), passes, and lanes.
     ///
-    /// `None` where one of them is out of range.
+    /// `None` if one of them is out of range.
     #[must_use]
     pub fn new(memory_kib: u32, passes: u32, lanes: u32) -> Option<Self> {
         let is_allowed = memory_kib <= Self::MEMORY_KIB_MAX
@@ -88,7 +88,7 @@ impl Cost {
     ///
     /// # Errors
     ///
-    /// [`HashError`] where the system gives no randomness or not enough memory.
+    /// [`HashError`] if the system lacks randomness or memory.
     pub fn hash<P: Provider>(
         &self,
         provider: &mut P,
@@ -113,22 +113,22 @@ impl Default for Cost {
     }
 }
 
-/// What is kept of a password: `$argon2id$v=19$m=...,t=...,p=...$SALT$HASH`, the PHC string format.
+/// A password hash in the PHC string format: `$argon2id$v=19$m=...,t=...,p=...$SALT$HASH`.
 ///
-/// It names its own cost. Its `Debug` does not show it: who has it can guess at leisure.
+/// It contains its own cost. `Debug` does not print it, because it allows offline guessing.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PasswordHash(phc::PasswordHash);
 
 impl PasswordHash {
-    /// Longest string that is read, in bytes.
+    /// Longest string that is parsed, in bytes.
     pub const LEN_MAX: usize = 256;
 
-    /// Whether `password` is the one that was hashed. Costs what the hash names, and the time tells
-    /// nothing of how much of it is right.
+    /// Returns whether `password` is correct. Takes the cost in the hash; the comparison is
+    /// constant-time.
     ///
     /// # Errors
     ///
-    /// [`HashError`] where the system gives not enough memory.
+    /// [`HashError`] if the system lacks memory.
     pub fn verify(&self, password: &Password) -> Result<bool, HashError> {
         match Argon2::default().verify_password(password.0.as_bytes(), &self.0) {
             Ok(()) => Ok(true),
@@ -137,7 +137,7 @@ impl PasswordHash {
         }
     }
 
-    /// Whether it was made at this cost.
+    /// Returns whether it was made at this cost.
     #[must_use]
     pub fn has_cost(&self, cost: &Cost) -> bool {
         cost_of(&self.0).as_ref() == Some(cost)
@@ -167,7 +167,7 @@ impl FromStr for PasswordHash {
     }
 }
 
-/// The cost that a hash names, where we would pay it.
+/// The cost that a hash contains, if it is within the limits.
 fn cost_of(hash: &phc::PasswordHash) -> Option<Cost> {
     let params = Params::try_from(hash).ok()?;
     let has_our_length = params.output_len() == Some(Params::DEFAULT_OUTPUT_LEN);
@@ -188,15 +188,15 @@ impl fmt::Debug for PasswordHash {
     }
 }
 
-/// Why a text is no password hash that this build takes.
+/// Why a text is not a supported password hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PasswordHashError {
     /// It is not in the PHC string format, or a part is missing.
     Malformed,
-    /// It is not Argon2id of version 19.
+    /// It is not Argon2id version 19.
     Algorithm,
-    /// It would cost more than the limits of [`Cost`], or has another length.
+    /// Its cost exceeds the limits of [`Cost`], or its output has another length.
     Cost,
 }
 
@@ -212,7 +212,7 @@ impl fmt::Display for PasswordHashError {
 
 impl core::error::Error for PasswordHashError {}
 
-/// The system gave no randomness, or not the memory that a hash costs.
+/// The system lacks randomness or the memory for a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashError;
 
@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(read.verify(&password), Ok(true));
         let other = Password::new("correct horsf").unwrap();
         assert_eq!(read.verify(&other), Ok(false));
-        // Another salt each time.
+        // The salt differs each time.
         assert_ne!(cheap().hash(&mut Ring::new(), &password).unwrap(), hash);
         assert!(read.has_cost(&cheap()));
         assert!(!read.has_cost(&Cost::default()));

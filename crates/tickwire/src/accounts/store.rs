@@ -1,4 +1,4 @@
-//! Where accounts are kept.
+//! Storage of accounts.
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -6,50 +6,50 @@ use std::io;
 
 use super::{AccountName, Failures, PasswordHash};
 
-/// What is kept of an account.
+/// The stored state of an account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountRecord {
-    /// The password.
+    /// The password's hash.
     pub password: PasswordHash,
-    /// What went wrong since the last success.
+    /// Failures since the last success.
     pub failures: Failures,
 }
 
-/// A place for accounts: a table in memory, a folder, a game's own database.
+/// Storage of accounts: a table in memory, a folder, a game's own database.
 ///
-/// One thread calls it, which may wait for it. A call that returned `Ok` has taken effect for good.
+/// One thread calls it, and calls may block. When a call returns `Ok`, the change must be durable.
 pub trait AccountStore: Send {
-    /// Returns the account of `name`, where there is one.
+    /// Returns the account of `name`, if there is one.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] where it cannot be told.
+    /// [`StoreError`] if it cannot be read.
     fn load(&mut self, name: &AccountName) -> Result<Option<AccountRecord>, StoreError>;
 
-    /// Adds an account, and returns whether it did: it does not where `name` has one.
+    /// Adds an account; returns `false` if `name` already has one.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] where it cannot be added.
+    /// [`StoreError`] if it cannot be added.
     fn insert(&mut self, name: &AccountName, record: &AccountRecord) -> Result<bool, StoreError>;
 
-    /// Puts `record` in the place of the one that `name` has.
+    /// Replaces the record of `name`.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] where it cannot be put there.
+    /// [`StoreError`] if it cannot be replaced.
     fn replace(&mut self, name: &AccountName, record: &AccountRecord) -> Result<(), StoreError>;
 }
 
-/// Why a store could not do as asked.
+/// Why a store operation failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// It holds as many accounts as it may.
+    /// The store holds the most accounts allowed.
     Full,
-    /// What it holds of this account cannot be read; somebody must look at it.
+    /// The account's record cannot be read and needs repair.
     Corrupt,
-    /// The system refused.
+    /// A system call failed.
     Io(io::ErrorKind),
 }
 
@@ -71,7 +71,7 @@ impl fmt::Display for StoreError {
 
 impl core::error::Error for StoreError {}
 
-/// Accounts that end with the process.
+/// Accounts in memory, which are lost when the process ends.
 #[derive(Debug)]
 pub struct MemoryStore {
     accounts: BTreeMap<AccountName, AccountRecord>,
@@ -79,7 +79,7 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// Makes a store for at most `accounts_max` accounts.
+    /// Creates a store for at most `accounts_max` accounts.
     #[must_use]
     pub const fn new(accounts_max: usize) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Room for messages on their way from the game to the endpoint's queues.
+//! Limit on messages between the game and the endpoint's queues.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,40 +7,41 @@ use udp_proto::SessionId;
 
 use crate::host::Side;
 
-/// Bytes in all.
+/// Total, in bytes.
 const ALLOWANCE: usize = 4 << 20;
-/// What an order takes beside a message's bytes, so that 4,096 orders take all there is: the queue
-/// of the driver has room for so many.
+/// Fixed cost of a request in bytes. 4,096 requests use up the allowance, which is the capacity of
+/// the driver's queue.
 const COST: usize = 1_024;
-/// What a long message leaves to others, where it is more than its session's share.
+/// Bytes that a message longer than its session's share must leave free.
 const RESERVE: usize = 128 << 10;
 
-/// Room that the sessions of a socket share, which `S` names.
+/// Byte allowance that the sessions of a socket share. `S` identifies a session.
 ///
-/// Of several, none may hold more than a quarter of what it leaves to the others, so that the first one
-/// whose peer takes nothing leaves four fifths, and each further one four fifths of the rest. One
-/// message is taken in any case, where it leaves some. The lock is held for a look into a map.
+/// On a server, no session may hold more than a quarter of what it leaves to the others. So the
+/// first session whose peer does not read leaves four fifths, and each further one four fifths of
+/// the rest. A session with nothing queued gets one message of any length if `RESERVE` remains
+/// free. The lock is held only for a map lookup.
 #[derive(Debug)]
 pub(crate) struct Allowance<S = SessionId> {
     book: Mutex<Book<S>>,
     /// Whether there are several sessions.
     is_shared: bool,
-    /// Tells those who wait that some was given back.
+    /// Wakes waiting senders when room is returned.
     #[cfg(feature = "tokio")]
     returned: tokio::sync::Notify,
 }
 
-/// Who has how much of it.
+/// What each session holds.
 #[derive(Debug)]
 struct Book<S> {
     left: usize,
     held: BTreeMap<S, usize>,
-    /// It is not counted any more.
+    /// Whether the limit is lifted.
     is_open: bool,
 }
 
 impl<S: Copy + Ord> Allowance<S> {
-    /// All of it, for the sessions of a `side`.
+    /// A full allowance for a server's or a client's sessions.
     pub(crate) fn new(side: Side) -> Self {
         Self {
             book: Mutex::new(Book {
@@ -54,7 +55,8 @@ impl<S: Copy + Ord> Allowance<S> {
         }
     }
 
-    /// Takes room for a message of `len` bytes to `session`; returns whether there was so much.
+    /// Reserves room for a message of `len` bytes to `session`; returns `false` if there is not
+    /// enough.
     pub(crate) fn take(&self, session: S, len: usize) -> bool {
         let cost = cost(len);
         let mut book = self.book();
@@ -75,7 +77,7 @@ impl<S: Copy + Ord> Allowance<S> {
         true
     }
 
-    /// Gives back what was taken for a message of `len` bytes to `session`.
+    /// Returns the room of a message of `len` bytes to `session`.
     pub(crate) fn give_back(&self, session: S, len: usize) {
         let cost = cost(len);
         let mut book = self.book();
@@ -91,7 +93,7 @@ impl<S: Copy + Ord> Allowance<S> {
         self.returned.notify_waiters();
     }
 
-    /// Takes room for an order without a message, whatever its session holds.
+    /// Reserves room for a request without a message, whatever its session holds.
     pub(crate) fn take_for_order(&self) -> bool {
         let mut book = self.book();
         let left = book.left.checked_sub(COST);
@@ -99,7 +101,7 @@ impl<S: Copy + Ord> Allowance<S> {
         left.is_some() || book.is_open
     }
 
-    /// Gives back what was taken for an order without a message.
+    /// Returns the room of a request without a message.
     pub(crate) fn give_back_for_order(&self) {
         let mut book = self.book();
         book.left = book.left.saturating_add(COST);
@@ -108,7 +110,7 @@ impl<S: Copy + Ord> Allowance<S> {
         self.returned.notify_waiters();
     }
 
-    /// Has room for everyone from now on.
+    /// Lifts the limit for good.
     pub(crate) fn open(&self) {
         let mut book = self.book();
         book.is_open = true;
@@ -117,13 +119,13 @@ impl<S: Copy + Ord> Allowance<S> {
         self.returned.notify_waiters();
     }
 
-    /// Takes room for a message of `len` bytes to `session`, when there is.
+    /// Waits until it has reserved room for a message of `len` bytes to `session`.
     #[cfg(feature = "tokio")]
     pub(crate) async fn take_when_there_is(&self, session: S, len: usize) {
         loop {
             let returned = self.returned.notified();
             let mut returned = core::pin::pin!(returned);
-            // From here on, what is given back is heard of.
+            // Registers before the check, so that no notification is missed.
             returned.as_mut().enable();
             if self.take(session, len) {
                 return;
@@ -140,17 +142,17 @@ impl<S: Copy + Ord> Allowance<S> {
     }
 
     fn book(&self) -> MutexGuard<'_, Book<S>> {
-        // Nothing in between panics; and each change leaves it whole.
+        // No panic can happen under the lock, and each change leaves the state consistent.
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Returns whether one of several may hold so much, where so much is left to all others: a quarter of it.
+/// Returns whether one of several sessions may hold `held` if it leaves `left` to the others.
 pub(super) const fn is_share(held: usize, left: usize) -> bool {
     held <= left / 4
 }
 
-/// What a message takes; one of 4 MiB and more takes all there is.
+/// Cost of a message in bytes. A message of 4 MiB or more takes the whole allowance.
 const fn cost(len: usize) -> usize {
     let cost = len.saturating_add(COST);
     if cost < ALLOWANCE { cost } else { ALLOWANCE }
@@ -176,7 +178,7 @@ mod tests {
         for _ in 0..requests_max {
             allowance.give_back_for_order();
         }
-        // The longest message that a channel may allow finds room once all is free.
+        // The longest message that a channel may allow fits if the allowance is free.
         for allowance in [allowance, Allowance::new(Side::Server)] {
             assert!(allowance.take(1, 8 << 20));
             assert!(!allowance.take(1, 0));
@@ -197,7 +199,7 @@ mod tests {
                 }
                 assert!(count > 0, "{session} finds none for {len}");
                 taken += count;
-                // Ends are asked for all the same.
+                // Requests to end a session still find room.
                 assert!(allowance.take_for_order());
                 allowance.give_back_for_order();
             }
@@ -218,7 +220,7 @@ mod tests {
         let long = (0..9).filter(|session| allowance.take(*session, 1_500_000));
         assert_eq!(long.count(), 2);
         assert!(allowance.take(9, 60_000));
-        // A second one of a session is not taken.
+        // A second message of that session is refused.
         let allowance = Allowance::new(Side::Server);
         assert!(allowance.take(1, 1_500_000) && !allowance.take(1, 0));
     }

@@ -1,4 +1,4 @@
-//! Who waits for a report of the thread.
+//! Pending requests for a report.
 
 use core::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,10 +7,10 @@ use udp_proto::SendError;
 
 use crate::Report;
 
-/// How many may wait at a time; each gets a copy.
+/// Most pending requests; each gets a copy of the report.
 const WAITING_MAX: usize = 1_024;
 
-/// Whom a report is for.
+/// The callback that receives a report.
 pub(crate) struct Answer(Box<dyn FnOnce(Report) + Send>);
 
 impl Answer {
@@ -29,10 +29,10 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// Those who wait.
+/// The pending requests.
 ///
-/// They are kept beside the queue of orders: what is in that when the thread ends stays there for as long
-/// as somebody could add to it, and who waits by it would wait as long.
+/// They are not in the driver's request queue: a queue is dropped only with its last sender, so
+/// requests left in it when the thread ends would wait for as long as a sender exists.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     book: Mutex<Book>,
@@ -41,16 +41,16 @@ pub(crate) struct Answers {
 #[derive(Debug, Default)]
 struct Book {
     waiting: Vec<Answer>,
-    /// Nobody will give one any more.
+    /// Whether the thread has ended.
     is_over: bool,
 }
 
 impl Answers {
-    /// Has one wait.
+    /// Adds a request.
     ///
     /// # Errors
     ///
-    /// [`SendError::Closed`] where the thread has ended, [`SendError::Full`] where 1,024 wait.
+    /// [`SendError::Closed`] if the thread has ended, [`SendError::Full`] if 1,024 requests wait.
     pub(crate) fn ask(&self, answer: Answer) -> Result<(), SendError> {
         let mut book = self.book();
         if book.is_over {
@@ -63,23 +63,23 @@ impl Answers {
         Ok(())
     }
 
-    /// Takes all who wait.
+    /// Takes all pending requests.
     pub(crate) fn take(&self) -> Vec<Answer> {
         core::mem::take(&mut self.book().waiting)
     }
 
-    /// Lets nobody wait any more, now or later: their answers are dropped.
+    /// Drops all pending requests and refuses new ones.
     pub(crate) fn end(&self) {
         let mut book = self.book();
         book.is_over = true;
         let waiting = core::mem::take(&mut book.waiting);
         drop(book);
-        // Not under the lock: whoever hears of it may ask again at once.
+        // Outside the lock: dropping a callback may trigger a new request.
         drop(waiting);
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
-        // Nothing in between panics; and each change leaves it whole.
+        // No panic can happen under the lock, and each change leaves the state consistent.
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Messages that wait on the thread until their channel's queue has room.
+//! Messages that wait on the thread for room in their channel's queue.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -8,20 +8,19 @@ use wire::Instant;
 
 use super::Allowance;
 
-/// How often it is tried again: a channel's queue empties with acknowledgements, which come at
-/// least a round trip apart.
+/// Retry interval. A channel's queue drains with acknowledgements, which arrive at least a round
+/// trip apart.
 const RETRY: Duration = Duration::from_millis(2);
 
-/// First in, first out for each channel of each session, which `S` names. [`Allowance`] bounds what
-/// it holds.
+/// A FIFO queue for each channel of each session. `S` identifies a session. [`Allowance`] bounds
+/// the total size.
 #[derive(Debug)]
 pub(crate) struct Held<S, T = Box<[u8]>> {
     queues: BTreeMap<(S, ChannelId), VecDeque<T>>,
     retry_at: Option<Instant>,
-    /// Sessions that end when nothing of theirs waits any more: how long that may take, and what their
-    /// peers are told.
+    /// Sessions that end once their queues are empty: deadline and close code.
     leaving: BTreeMap<S, (Instant, CloseCode)>,
-    /// What was dropped because its session ends, for the caller to take.
+    /// Messages dropped because their session ended, for the caller to take.
     dropped: VecDeque<(S, ChannelId, T)>,
 }
 
@@ -37,8 +36,8 @@ impl<S, T> Default for Held<S, T> {
 }
 
 impl<S: Copy + Ord, T: AsRef<[u8]>> Held<S, T> {
-    /// Sends a message by `send`, or keeps it behind those of its channel that wait. One that comes after
-    /// [`leave`](Self::leave) is dropped.
+    /// Sends a message with `send`, or queues it after the waiting messages of its channel. Drops
+    /// it if [`leave`](Self::leave) was called before.
     pub(crate) fn send(
         &mut self,
         now: Instant,
@@ -53,7 +52,7 @@ impl<S: Copy + Ord, T: AsRef<[u8]>> Held<S, T> {
         }
         if !self.queues.contains_key(&(session, channel)) {
             if send(session, channel, &message) != Err(SendError::Full) {
-                // Taken; or the session has ended, and the game is told of that.
+                // Accepted; or the session has ended, and the game gets its end event.
                 allowance.give_back(session, message.as_ref().len());
                 return;
             }
@@ -68,7 +67,7 @@ impl<S: Copy + Ord, T: AsRef<[u8]>> Held<S, T> {
         self.retry_at
     }
 
-    /// Tries again, where it is time.
+    /// Sends waiting messages if the retry time has come.
     pub(crate) fn retry(
         &mut self,
         now: Instant,
@@ -91,8 +90,8 @@ impl<S: Copy + Ord, T: AsRef<[u8]>> Held<S, T> {
         self.retry_at = (!self.queues.is_empty()).then_some(now + RETRY);
     }
 
-    /// Lets `session` end with `code` when what waits for it was sent, at `until` at the latest; returns
-    /// whether anything does. Of several calls the first code and the first end count.
+    /// Ends `session` with `code` once its queues are empty, at `until` at the latest. Returns
+    /// `false` if nothing waits. If called again, the first code and the earliest deadline apply.
     pub(crate) fn leave(&mut self, session: S, until: Instant, code: CloseCode) -> bool {
         if !self.has(session) {
             return false;
@@ -102,8 +101,8 @@ impl<S: Copy + Ord, T: AsRef<[u8]>> Held<S, T> {
         true
     }
 
-    /// Returns a session that is to end now, with what code: nothing of it waits any more. To be asked
-    /// after [`retry`](Self::retry).
+    /// Returns a session that must end now because its queues are empty or its deadline has passed,
+    /// with its close code. Call it after [`retry`](Self::retry).
     pub(crate) fn poll_left(
         &mut self,
         now: Instant,
@@ -119,7 +118,7 @@ impl<S: Copy + Ord, T: AsRef<[u8]>> Held<S, T> {
         Some((session, code))
     }
 
-    /// Drops what waits for a session that has ended.
+    /// Drops the waiting messages of a session that has ended.
     pub(crate) fn forget(&mut self, session: S, allowance: &Allowance<S>) {
         self.leaving.remove(&session);
         let channels = (session, ChannelId(0))..=(session, ChannelId(u8::MAX));
@@ -132,7 +131,7 @@ impl<S: Copy + Ord, T: AsRef<[u8]>> Held<S, T> {
         }
     }
 
-    /// Takes a message that was dropped because its session ends.
+    /// Takes a message that was dropped because its session ended.
     pub(crate) fn pop_dropped(&mut self) -> Option<(S, ChannelId, T)> {
         self.dropped.pop_front()
     }
@@ -142,7 +141,7 @@ impl<S: Copy + Ord, T: AsRef<[u8]>> Held<S, T> {
         self.queues.is_empty() && self.leaving.is_empty()
     }
 
-    /// Returns how many bytes of messages wait for `session`.
+    /// Returns the bytes of messages that wait for `session`.
     pub(crate) fn bytes(&self, session: S) -> usize {
         self.of(session)
             .flatten()
@@ -150,7 +149,7 @@ impl<S: Copy + Ord, T: AsRef<[u8]>> Held<S, T> {
             .sum()
     }
 
-    /// Returns whether anything waits for `session`.
+    /// Returns whether a message waits for `session`.
     fn has(&self, session: S) -> bool {
         self.of(session).next().is_some()
     }
@@ -213,7 +212,7 @@ mod tests {
                 Err(SendError::Full)
             });
         }
-        // 4 MiB, of which each takes 2,024 bytes.
+        // 4 MiB, of which each message takes 2,024 bytes.
         assert_eq!(count, (4 << 20) / 2_024);
         let at = held.poll_timeout().unwrap();
         held.retry(at, &allowance, |_, _, _| Err(SendError::Closed));

@@ -1,4 +1,4 @@
-//! Sessions whose messages the game does not get any more.
+//! Sessions whose messages are no longer delivered to the game.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,18 +7,19 @@ use udp_proto::SessionId;
 
 use crate::Event;
 
-/// What the game has heard of each session, so that nothing is kept of one that has ended.
+/// The mute state of each session that the game knows.
 ///
-/// It is the game's side that asks: what its thread has put into the queue before the game sends somebody
-/// away is not handed over either.
+/// The game's side checks it, so that events already in the queue when the game ends a session are
+/// dropped too. Entries are removed when a session ends.
 #[derive(Debug, Default)]
 pub(crate) struct Hushed {
-    /// Sessions from `Connected`, or the handle's making, to `Disconnected`, and whether each is hushed.
+    /// Sessions from `Connected`, or from the handle's creation, to `Disconnected`, and whether
+    /// each is muted.
     open: Mutex<BTreeMap<SessionId, bool>>,
 }
 
 impl Hushed {
-    /// Takes note of sessions that the game may know of already, from before there was a queue.
+    /// Adds sessions that the game may already know from before the thread was started.
     pub(crate) fn begin(&self, sessions: impl IntoIterator<Item = SessionId>) {
         let mut open = self.open();
         for session in sessions {
@@ -26,7 +27,7 @@ impl Hushed {
         }
     }
 
-    /// Lets no more messages of a session pass, where the game knows of one.
+    /// Mutes a session if the game knows it.
     pub(crate) fn hush(&self, session: SessionId) {
         if let Some(is_hushed) = self.open().get_mut(&session) {
             *is_hushed = true;
@@ -36,7 +37,7 @@ impl Hushed {
     /// Returns whether an event that was taken is for the game.
     pub(crate) fn lets_pass(&self, event: &Event) -> bool {
         match event {
-            // One that was known before may have been hushed since.
+            // A session that was added before may have been muted since; `begin` keeps that.
             Event::Connected { session, .. } => self.begin([*session]),
             Event::Disconnected { session, .. } => drop(self.open().remove(session)),
             Event::Message { session, .. } => {
@@ -48,7 +49,7 @@ impl Hushed {
     }
 
     fn open(&self) -> MutexGuard<'_, BTreeMap<SessionId, bool>> {
-        // Nothing in between panics.
+        // No panic can happen under the lock.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! What a game's thread and the thread of its socket share.
+//! State shared by the game's thread and the socket's thread.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
@@ -13,33 +13,33 @@ use crate::host::Side;
 use crate::socket::Socket;
 use crate::{Event, Report};
 
-/// What the game asks of the thread.
+/// A request from the game to the thread.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// Send a message, for which there is allowance.
+    /// Send a message for which allowance was taken.
     Send(SessionId, ChannelId, Parcel),
-    /// End a session, once what was sent before has arrived.
+    /// End a session after its earlier messages have arrived.
     Disconnect(SessionId),
-    /// End a session at once, and say why.
+    /// End a session at once, with a reason text.
     Kick(SessionId, Box<[u8]>),
 }
 
-/// Where the thread puts events.
+/// The sink for the thread's events.
 pub(crate) trait Outlet {
-    /// Puts one in, without waiting.
+    /// Adds an event without waiting.
     fn offer(&self, event: Event) -> Result<(), Offer>;
 }
 
-/// Why an event was not taken.
+/// Why an event was refused.
 #[derive(Debug)]
 pub(crate) enum Offer {
-    /// There is no room.
+    /// The queue is full.
     Full(Event),
-    /// Nobody will take it any more.
+    /// The receiver is gone.
     Gone,
 }
 
-/// The way to the thread of a socket. Copies share it.
+/// The game's handle to the socket's thread. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     requests: Requests<Order>,
@@ -47,18 +47,18 @@ pub(crate) struct Line {
     pub(crate) signals: Arc<Signals>,
 }
 
-/// What both threads look at.
+/// State that both threads access.
 #[derive(Debug)]
 pub(crate) struct Signals {
     pub(crate) allowance: Allowance,
     pub(crate) tracked: Tracked,
     pub(crate) answers: Answers,
     hushed: Hushed,
-    /// An event found no room: whoever takes one wakes the thread.
+    /// Set when an event found no room: the next taker wakes the thread.
     is_crowded: AtomicBool,
-    /// What the messages among the events cost that the game has not taken.
+    /// Total cost of the messages among the events that the game has not taken.
     event_bytes: AtomicUsize,
-    /// When the thread shall have ended, in nanoseconds.
+    /// Deadline for the thread's end, in nanoseconds.
     stop_at_nanos: AtomicU64,
 }
 
@@ -88,7 +88,7 @@ impl Line {
         self.queue(session, channel, message)
     }
 
-    /// Refuses what the channel would refuse whenever it came.
+    /// Rejects a message that its channel would always refuse.
     pub(crate) fn check(&self, channel: ChannelId, message: &[u8]) -> Result<(), SendError> {
         let row = self.channels.get(channel);
         let row = row.ok_or(SendError::UnknownChannel(channel))?;
@@ -109,7 +109,7 @@ impl Line {
         self.post(session, channel, Parcel::plain(message))
     }
 
-    /// Queues a message of which the game shall be told what became.
+    /// Queues a tracked message.
     pub(crate) fn send_tracked(
         &self,
         session: SessionId,
@@ -124,7 +124,7 @@ impl Line {
         self.queue_tracked(session, message, number)
     }
 
-    /// Queues one for which allowance and a number were taken.
+    /// Queues a tracked message for which allowance and a number were taken.
     pub(crate) fn queue_tracked(
         &self,
         session: SessionId,
@@ -147,7 +147,7 @@ impl Line {
             .inspect_err(|_| self.signals.allowance.give_back(session, len))
     }
 
-    /// Asks for a report, which `give` gets; it is dropped where the thread ends before.
+    /// Requests a report, which is passed to `give`. `give` is dropped if the thread ends first.
     pub(crate) fn report(
         &self,
         give: impl FnOnce(Report) + Send + 'static,
@@ -157,31 +157,31 @@ impl Line {
         Ok(())
     }
 
-    /// Returns what is told once the thread has ended and all its events were taken.
+    /// Returns a pending `Settled` event, once the thread has ended and all its events were taken.
     pub(crate) fn last_event(&self) -> Option<Event> {
         self.signals.tracked.pop_untold()
     }
 
-    /// Asks for the end of a session.
+    /// Requests the end of a session.
     pub(crate) fn disconnect(&self, session: SessionId) -> Result<(), SendError> {
         self.order_beside(Order::Disconnect(session))
     }
 
-    /// Asks for the end of a session of whom the game wants to hear no more.
+    /// Requests the end of a session and mutes it.
     pub(crate) fn send_away(&self, session: SessionId) -> Result<(), SendError> {
         self.disconnect(session)?;
         self.signals.hushed.hush(session);
         Ok(())
     }
 
-    /// Asks for the end of such a session at once.
+    /// Requests the immediate end of a session and mutes it.
     pub(crate) fn kick(&self, session: SessionId, reason: &[u8]) -> Result<(), SendError> {
         self.order_beside(Order::Kick(session, kept_of(reason).into()))?;
         self.signals.hushed.hush(session);
         Ok(())
     }
 
-    /// Queues an order without a message.
+    /// Queues a request without a message.
     fn order_beside(&self, order: Order) -> Result<(), SendError> {
         let allowance = &self.signals.allowance;
         if !allowance.take_for_order() {
@@ -193,13 +193,13 @@ impl Line {
 
     fn order(&self, order: Order) -> Result<(), SendError> {
         self.requests.send(order).map_err(|refused| match refused {
-            // The queue has room for all orders that there is allowance for.
+            // The queue has room for all requests that the allowance covers.
             RequestError::Full(_) => SendError::Full,
             RequestError::Ended(_) => SendError::Closed,
         })
     }
 
-    /// Takes note that the game has taken an event, and returns it where it is for the game.
+    /// Accounts for an event that the game has taken; returns it unless its session is muted.
     pub(crate) fn on_taken(&self, event: Event) -> Option<Event> {
         self.signals.lighten(&event);
         if let Event::Settled { message, .. } = &event {
@@ -211,7 +211,7 @@ impl Line {
         self.signals.hushed.lets_pass(&event).then_some(event)
     }
 
-    /// Asks the thread to end in order within `within`.
+    /// Asks the thread to shut down within `within`.
     pub(crate) fn stop(&self, within: Duration) {
         let at = Clock::new().now() + within;
         self.signals
@@ -222,7 +222,7 @@ impl Line {
 }
 
 impl Signals {
-    /// For the sessions of a `side`.
+    /// For a server's or a client's sessions.
     pub(crate) fn new(side: Side) -> Self {
         Self {
             allowance: Allowance::new(side),
@@ -235,7 +235,7 @@ impl Signals {
         }
     }
 
-    /// Returns whether the events that wait for the game hold as much as they may.
+    /// Returns whether the events that wait for the game have reached the byte limit.
     pub(crate) fn is_laden(&self) -> bool {
         self.event_bytes.load(Ordering::Acquire) >= EVENT_BYTES_MAX
     }
@@ -246,13 +246,13 @@ impl Signals {
             .fetch_add(event_cost(event), Ordering::AcqRel);
     }
 
-    /// Counts an event off.
+    /// Subtracts an event's cost.
     pub(crate) fn lighten(&self, event: &Event) {
         self.event_bytes
             .fetch_sub(event_cost(event), Ordering::AcqRel);
     }
 
-    /// Returns when the thread shall have ended, once it was asked to.
+    /// Returns the deadline for the thread's end, if requested.
     pub(crate) fn stop_at(&self) -> Option<Instant> {
         match self.stop_at_nanos.load(Ordering::Acquire) {
             u64::MAX => None,
@@ -260,19 +260,20 @@ impl Signals {
         }
     }
 
-    /// Returns what frees all who wait when it is dropped.
+    /// Returns a guard that releases all waiting callers when it is dropped.
     pub(crate) const fn announce_end(&self) -> Ended<'_> {
         Ended(self)
     }
 
-    /// Says that an event found no room; whoever takes one from now on wakes the thread.
+    /// Records that an event found no room, so that the next taker wakes the thread.
     pub(crate) fn cry_for_room(&self) {
-        // Not a store: one that was taken before whoever takes sees this is seen after it.
+        // A swap, not a store: it synchronizes with a taker's swap, so a retry sees what was taken
+        // before.
         self.is_crowded.swap(true, Ordering::AcqRel);
     }
 }
 
-/// Frees all that wait for room or an answer when it is dropped, however the thread ends.
+/// When dropped, releases everything that waits for room or a report, however the thread ends.
 #[derive(Debug)]
 pub(crate) struct Ended<'a>(&'a Signals);
 
@@ -283,21 +284,21 @@ impl Drop for Ended<'_> {
     }
 }
 
-/// The part of a reason that a peer is told.
+/// The part of a reason that is sent to the peer.
 fn kept_of(reason: &[u8]) -> &[u8] {
     reason.get(..REASON_MAX).unwrap_or(reason)
 }
 
-/// Longest reason, bytes; what the endpoint tells.
+/// Longest reason in bytes, as in the endpoint.
 const REASON_MAX: usize = 128;
 
-/// What the messages among the events that wait for the game cost at most, and one message more.
+/// Limit on the cost of messages among waiting events; one message may exceed it.
 pub(crate) const EVENT_BYTES_MAX: usize = 4 << 20;
 
-/// What a message costs beside its bytes: its event, and what an allocator adds.
+/// Cost of a message beyond its bytes: its event, and allocator overhead.
 pub(crate) const MESSAGE_COST: usize = 96;
 
-/// What an event counts as: messages alone may be long.
+/// Cost of an event. Only messages can be long, so others count as 0.
 const fn event_cost(event: &Event) -> usize {
     match event {
         Event::Message { bytes, .. } => bytes.len().saturating_add(MESSAGE_COST),

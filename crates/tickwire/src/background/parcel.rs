@@ -4,14 +4,14 @@ use core::time::Duration;
 
 use udp_proto::{ChannelId, Message, MessageId};
 
-/// What is sent, and what shall be told of it.
+/// The payload, and how it is tracked.
 #[derive(Debug)]
 pub(crate) struct Parcel {
     bytes: Box<[u8]>,
     tracking: Option<Tracking>,
 }
 
-/// How a message is sent whose fate shall be told.
+/// Send options of a tracked message.
 #[derive(Clone, Copy, Debug)]
 struct Tracking {
     number: MessageId,
@@ -20,7 +20,7 @@ struct Tracking {
 }
 
 impl Parcel {
-    /// One that nothing is told of.
+    /// An untracked message.
     pub(crate) fn plain(message: &[u8]) -> Self {
         Self {
             bytes: message.into(),
@@ -28,7 +28,7 @@ impl Parcel {
         }
     }
 
-    /// One that is told of by that number.
+    /// A message tracked as `number`.
     pub(crate) fn tracked(message: &Message<'_>, number: MessageId) -> Self {
         Self {
             bytes: message.bytes.into(),
@@ -40,12 +40,12 @@ impl Parcel {
         }
     }
 
-    /// The number that it is told of by.
+    /// The number of a tracked message.
     pub(crate) fn number(&self) -> Option<MessageId> {
         self.tracking.map(|tracking| tracking.number)
     }
 
-    /// What the endpoint is given, where something is to be told.
+    /// The message for the endpoint, if it is tracked.
     pub(crate) fn message(&self, channel: ChannelId) -> Option<Message<'_>> {
         let tracking = self.tracking?;
         let mut message = Message::new(channel, &self.bytes);

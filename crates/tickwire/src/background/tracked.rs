@@ -1,4 +1,4 @@
-//! Messages whose fate the game wants to be told, from when it sends them until it has heard.
+//! Tracked messages, from sending until the game has taken their outcome.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,21 +8,21 @@ use udp_proto::{ChannelId, MessageId, MessageOutcome, SendError, SessionId};
 use super::allowance::is_share;
 use crate::Event;
 
-/// Of one session, as in the endpoint.
+/// Limit per session, as in the endpoint.
 const SESSION_MAX: u16 = 4_096;
-/// Of all sessions together: some 4 MB with their events.
+/// Limit over all sessions: about 4 MB with their events.
 const ALL_MAX: usize = 65_536;
-/// The first number: no channel counts so far, so that none is that of a message which was sent before
-/// there was a thread.
+/// The first number. No channel's own ids reach it, so none collides with a message that was sent
+/// before the thread was started.
 const FIRST: u64 = 1 << 63;
 
-/// The messages that the game has not heard of.
+/// Tracked messages whose outcome the game has not taken.
 ///
-/// Sessions share their number as they share an [`Allowance`](super::Allowance): none may hold more than
-/// a quarter of what it leaves to the others, and one message is taken in any case.
+/// Sessions share the limit like an [`Allowance`](super::Allowance): none may hold more than a
+/// quarter of what it leaves to the others, but each may have one message.
 ///
-/// It is the game's side that keeps them, so that each is told of even where the thread has ended with
-/// what was on its way to it.
+/// The game's side keeps them, so that it can report each message even if the thread ends before it
+/// has processed its queue.
 #[derive(Debug)]
 pub(crate) struct Tracked {
     book: Mutex<Book>,
@@ -35,7 +35,7 @@ struct Book {
     counts: BTreeMap<SessionId, u16>,
 }
 
-/// What is told of a message where nothing else is.
+/// The outcome that is reported if the thread reports none.
 #[derive(Clone, Copy, Debug)]
 struct Fate {
     session: SessionId,
@@ -58,8 +58,8 @@ impl Tracked {
     ///
     /// # Errors
     ///
-    /// [`SendError::TooManyTracked`] where the game has not heard of 4,096 of the session, or of more of
-    /// it than a quarter of what that leaves to others of 65,536.
+    /// [`SendError::TooManyTracked`] if the session has 4,096 tracked messages, or more than a
+    /// quarter of what it leaves to others of 65,536.
     pub(crate) fn begin(
         &self,
         session: SessionId,
@@ -87,19 +87,19 @@ impl Tracked {
         Ok(MessageId(number))
     }
 
-    /// Forgets a message: the game has heard of it, or it was not sent.
+    /// Removes a message: the game has its outcome, or it was not sent.
     pub(crate) fn end(&self, MessageId(number): MessageId) {
         self.book().end(number);
     }
 
-    /// Keeps what became of a message, where the thread ends before it could tell.
+    /// Stores the outcome of a message that the thread could not report before its end.
     pub(crate) fn keep(&self, MessageId(number): MessageId, outcome: MessageOutcome) {
         if let Some(fate) = self.book().open.get_mut(&number) {
             fate.outcome = outcome;
         }
     }
 
-    /// Returns what is to be told once the thread has ended and all that it told was taken.
+    /// Returns a pending outcome, once the thread has ended and all its events were taken.
     pub(crate) fn pop_untold(&self) -> Option<Event> {
         let mut book = self.book();
         let (&number, &fate) = book.open.first_key_value()?;
@@ -113,7 +113,7 @@ impl Tracked {
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
-        // Nothing in between panics; and each change leaves it whole.
+        // No panic can happen under the lock, and each change leaves the state consistent.
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -138,7 +138,7 @@ mod tests {
     use crate::{AppId, Server};
     use udp_proto::{Credentials, ServerIdentity, Target};
 
-    /// Ids of sessions that are never polled to dial anybody.
+    /// Ids of sessions; the server is never polled, so it sends nothing.
     fn sessions(count: u16) -> Vec<SessionId> {
         let mut server = Server::bind("127.0.0.1:0".parse().unwrap(), AppId(1)).unwrap();
         let key = server.key();
@@ -196,7 +196,7 @@ mod tests {
             let numbers = core::iter::from_fn(|| tracked.begin(session, channel).ok());
             let numbers: Vec<MessageId> = numbers.collect();
             assert!(!numbers.is_empty(), "the {place}th finds no room");
-            // A quarter of what is left to the others, once that is less than the session's own bound.
+            // A quarter of what is left to the others, if that is below the limit per session.
             let left = ALL_MAX - tracked.book().open.len();
             let share = usize::from(SESSION_MAX).min(left / 4).max(1);
             assert!(

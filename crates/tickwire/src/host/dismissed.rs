@@ -1,45 +1,46 @@
-//! Sessions that the game has sent away.
+//! Sessions that the game has kicked or disconnected.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use udp_proto::SessionId;
 
-/// Those whose messages the game does not get any more.
+/// Sessions whose messages are no longer delivered to the game.
 ///
-/// Where a game is called for one event after the other, a player may have left before it is called
-/// for what he said, and the game can send him away all the same.
+/// A game that is called for one event after another can kick a player whose `Disconnected` event
+/// is already in the same batch. This set covers that case too.
 #[derive(Debug, Default)]
 pub(super) struct Dismissed {
-    /// Of the sessions that have not ended.
+    /// Muted sessions that have not ended.
     open: BTreeSet<SessionId>,
-    /// All whose ends are among the events that the game was given last, and whether each is one.
+    /// Sessions that end within the batch of events last given to the game, and whether each is
+    /// muted.
     parting: BTreeMap<SessionId, bool>,
 }
 
 impl Dismissed {
-    /// Takes a session in that is open; returns whether it is new.
+    /// Adds an open session; returns whether it is new.
     pub(super) fn add(&mut self, session: SessionId) -> bool {
         self.open.insert(session)
     }
 
-    /// Takes one in that has ended, where the game may hear of it still.
+    /// Mutes a session that has ended, if its end is in the current batch.
     pub(super) fn add_parting(&mut self, session: SessionId) {
         if let Some(is_dismissed) = self.parting.get_mut(&session) {
             *is_dismissed = true;
         }
     }
 
-    /// Returns whether a session is one.
+    /// Returns whether a session is muted.
     pub(super) fn has(&self, session: SessionId) -> bool {
         self.open.contains(&session) || self.parting.get(&session) == Some(&true)
     }
 
-    /// Takes note that a session has ended; returns whether it was one.
+    /// Removes a session that has ended; returns whether it was muted.
     pub(super) fn end(&mut self, session: SessionId) -> bool {
         self.open.remove(&session)
     }
 
-    /// Takes note that the game is given the ends of these, and is through with what it was given before.
+    /// Starts a new batch that contains the ends of these sessions. Forgets the batch before.
     pub(super) fn give(&mut self, ends: impl Iterator<Item = SessionId>) {
         self.parting = ends.map(|session| (session, false)).collect();
     }

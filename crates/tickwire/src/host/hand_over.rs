@@ -1,4 +1,4 @@
-//! Events on their way to a game on another thread.
+//! Delivery of events to a game on another thread.
 
 use crypto::Ring;
 use udp_proto::Endpoint;
@@ -7,21 +7,21 @@ use wire::Instant;
 use super::Host;
 use crate::background::{Offer, Outlet};
 
-/// How a hand-over went.
+/// Result of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HandOver {
     /// No message was read.
     Idle,
-    /// Messages were read: the endpoint may have credit to tell of.
+    /// Messages were read, so the endpoint may have credit to send.
     HasRead,
-    /// Nobody takes events any more.
+    /// The receiver is gone.
     Gone,
 }
 
 impl Host {
-    /// Gives what has happened to `outlet` while that has room; what does not fit waits.
+    /// Moves events to `outlet` while it has room; the others wait.
     ///
-    /// Messages are read where no other event waits, one of each session in turn.
+    /// Messages are read only if no other event waits, one per session in turn.
     pub(crate) fn hand_over(
         &mut self,
         now: Instant,
@@ -43,14 +43,14 @@ impl Host {
                 let Some(session) = self.readable.pop_front() else {
                     return outcome;
                 };
-                // One message costs more than 1; who has no more is forgotten.
+                // One message costs more than 1. A session without a message leaves the list.
                 if self.read(now, endpoint, session, 1) > 0 {
                     self.readable.push_back(session);
                     outcome = HandOver::HasRead;
                 }
                 continue;
             };
-            // Before it can be taken, and counted off.
+            // Counted before it can be taken and subtracted.
             self.signals.load(&event);
             match outlet.offer(event) {
                 Ok(()) => {}
@@ -61,8 +61,8 @@ impl Host {
                     if core::mem::replace(&mut has_cried, true) {
                         return outcome;
                     }
-                    // Whoever takes one after this wakes the driver; one taken before it leaves
-                    // room for another try.
+                    // Taking an event after this wakes the driver. An event taken before it left
+                    // room, so the loop tries once more.
                     self.signals.cry_for_room();
                 }
             }

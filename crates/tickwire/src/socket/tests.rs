@@ -13,7 +13,7 @@ fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-/// Connects to `target`, and returns where the server sees the client.
+/// Connects to `target`, and returns the client's address as the server sees it.
 fn connect_and_see(server: &mut Server, target: SocketAddr) -> Option<SocketAddr> {
     let mut client = Client::connect(target, AppId(5), server.key()).unwrap();
     for _ in 0..2_000 {
@@ -51,7 +51,7 @@ fn u1_a_server_on_all_addresses_serves_ipv4_ipv6_and_mapped_addresses() {
     ] {
         let target = SocketAddr::new(target.parse().unwrap(), port);
         let peer = connect_and_see(&mut server, target).unwrap();
-        // Limits, block lists and logs know a peer of IPv4 by its IPv4 address.
+        // Limits, block lists and logs use the plain IPv4 address of an IPv4 peer.
         assert_eq!(peer.ip(), seen.parse::<IpAddr>().unwrap(), "{target}");
     }
 }
@@ -96,7 +96,7 @@ fn u1_targets_that_cannot_answer_are_passed_over_where_others_can() {
         credentials: Credentials::Open,
     };
     let mut client = Client::connect_to(target, AppId(5), Config::default()).unwrap();
-    // The first address that is left is dialled by the first datagram.
+    // The first datagram goes to the first remaining address.
     for _ in 0..60 {
         server.socket.turn();
         let events = client.wait_tick(NonZeroU8::MAX).unwrap();
@@ -136,8 +136,8 @@ fn u17_where_too_many_events_wait_whoever_comes_is_sent_away_and_not_told_of() {
     };
     let (first, reason) = join(&mut server);
     assert_eq!(reason, None);
-    // What the first one said is no event as long as nobody asks; that it came is one. From here on
-    // a message that waits is that of the first.
+    // The first client's message is not yet an event, but `Connected` is. From here on, a waiting
+    // message is the first client's.
     let session = server
         .socket
         .driver
@@ -158,7 +158,7 @@ fn u17_where_too_many_events_wait_whoever_comes_is_sent_away_and_not_told_of() {
     drop(first);
 }
 
-/// A game on another thread, whose queue never has too many events.
+/// A game on another thread, whose queue is never full.
 #[derive(Default)]
 struct Game(RefCell<Vec<Event>>);
 
@@ -170,7 +170,7 @@ impl Outlet for Game {
 }
 
 impl Game {
-    /// How many bytes of messages wait.
+    /// Total bytes of received messages.
     fn bytes(&self) -> usize {
         let events = self.0.borrow();
         let bytes = events.iter().map(|event| {
@@ -184,7 +184,7 @@ impl Game {
     }
 }
 
-/// A game on another thread, whose queue is full.
+/// A game on another thread, whose queue is always full.
 #[derive(Debug)]
 struct Asleep;
 
@@ -194,7 +194,7 @@ impl Outlet for Asleep {
     }
 }
 
-/// A server that no limit on what comes in slows down, and a client of the same settings.
+/// A server without limits on input, and a client with the same settings.
 fn pair(config: &Config) -> (Server, Client) {
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let identity = crypto::Identity::generate(&mut Ring::new()).unwrap();
@@ -219,7 +219,7 @@ fn unhurried() -> Config {
     config
 }
 
-/// What the server does until it would wait.
+/// Runs the server until it would wait.
 fn serve(server: &mut Server, game: &Game) {
     let signals = server.socket.signals();
     while server.socket.step(&signals, game) == Step::Again {}
@@ -269,7 +269,7 @@ fn u17_what_the_events_hold_is_bounded_in_bytes_and_goes_on_when_some_are_taken(
     let line = Line::to(&server.socket);
     let game = Game::default();
     let (mut sent, mut idle) = (0, 0);
-    // Until the client has found no room for a while, though nothing is lost any more.
+    // Until the client has found no room for a while, although no packet is lost any more.
     while idle < 100 || game.bytes() < EVENT_BYTES_MAX - 60_000 {
         idle += 1;
         assert!(idle < 20_000, "{}", game.bytes());
@@ -281,7 +281,7 @@ fn u17_what_the_events_hold_is_bounded_in_bytes_and_goes_on_when_some_are_taken(
         serve(&mut server, &game);
         assert!(game.bytes() < EVENT_BYTES_MAX + 60_000, "{}", game.bytes());
     }
-    // The client holds the rest: the server gives credit for no more than its window.
+    // The client holds the rest: the server gives credit only for its window.
     let unread = sent * 60_000 - game.bytes();
     assert!(unread < 2 << 20, "{unread}");
     for event in game.0.take() {
@@ -316,7 +316,7 @@ fn what_a_player_says_before_it_falls_silent_comes_before_its_end() {
         server.socket.turn();
     }
     drop(client);
-    // The game takes nothing in the meantime.
+    // The game takes no events meanwhile.
     while server.socket.has_sessions() {
         server.socket.driver.wait().unwrap();
         server.socket.turn();
@@ -334,12 +334,12 @@ fn what_a_player_says_before_it_falls_silent_comes_before_its_end() {
         (&bytes[..], *reason),
         (&b"last words"[..], CloseReason::Timeout)
     );
-    // And what it did last is counted.
+    // Its last packets are counted too.
     let traffic = server.report().traffic;
     assert!(traffic.packets_acknowledged >= acknowledged, "{traffic:?}");
 }
 
-/// The queue to the game had no room for it: what was known when the thread ended is told all the same.
+/// The game's queue had no room: outcomes known when the thread ended are reported all the same.
 #[test]
 fn u17_what_was_delivered_is_not_told_to_be_dropped_where_the_thread_ends() {
     let (mut server, mut client) = pair(&unhurried());
@@ -386,7 +386,7 @@ fn u17_what_was_delivered_is_not_told_to_be_dropped_where_the_thread_ends() {
     assert_eq!(told.collect::<Vec<_>>(), expected);
 }
 
-/// Nobody has polled for the end when the socket gets its thread.
+/// Nobody has polled for the session's end when the socket moves to its thread.
 #[test]
 fn u15_whoever_had_left_when_a_server_got_a_thread_is_not_heard_once_he_is_sent_away() {
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::{Report, SessionReport};
 
-/// Writes a report's counters.
+/// Formats a report's counters.
 pub(super) fn text(report: &Report) -> String {
     let mut page = Page::default();
     page.gauge("tickwire_uptime_seconds", &seconds(report.uptime_ms, 1_000));
@@ -40,14 +40,14 @@ pub(super) fn text(report: &Report) -> String {
     page.0
 }
 
-/// Fields that go up and down, in microseconds, and what they are called in seconds.
+/// Traffic fields that are gauges, in microseconds, with their metric names in seconds.
 const GAUGES: [(&str, &str); 2] = [
     ("rtt_us", "rtt_seconds"),
     ("queueing_us", "queueing_seconds"),
 ];
 
-/// Fields of a session that go up and down, beside spans, and what they are called. All others only
-/// grow.
+/// Session fields that are gauges, besides durations, with their metric names. All others are
+/// counters.
 const SESSION_GAUGES: [(&str, &str); 4] = [
     ("bytes_in_flight", "in_flight_bytes"),
     ("congestion_window", "congestion_window_bytes"),
@@ -55,7 +55,7 @@ const SESSION_GAUGES: [(&str, &str); 4] = [
     ("realtime_rate", "realtime_rate_bytes_per_second"),
 ];
 
-/// What a session's field is called, and its kind.
+/// Returns the metric name and kind for a session's field.
 fn session_metric(field: &str) -> (String, &'static str) {
     let gauge = SESSION_GAUGES.iter().find(|(name, _)| *name == field);
     match (field.strip_suffix("_us"), gauge) {
@@ -65,7 +65,7 @@ fn session_metric(field: &str) -> (String, &'static str) {
     }
 }
 
-/// A page of metrics in the making: Prometheus text, format 0.0.4.
+/// Builds a page of metrics in Prometheus text, format 0.0.4.
 ///
 /// ```
 /// #[derive(serde::Serialize)]
@@ -84,9 +84,9 @@ fn session_metric(field: &str) -> (String, &'static str) {
 pub struct Page(String);
 
 impl Page {
-    /// Announces a metric of `kind`.
+    /// Writes the `TYPE` line of a metric.
     fn head(&mut self, name: &str, kind: &str) {
-        // Writing to a string does not fail; so below.
+        // Writing to a string does not fail, here and below.
         writeln!(self.0, "# TYPE {name} {kind}").unwrap_or_default();
     }
 
@@ -94,19 +94,19 @@ impl Page {
         writeln!(self.0, "{name}{labels} {value}").unwrap_or_default();
     }
 
-    /// Adds what goes up and down.
+    /// Adds a gauge.
     pub fn gauge(&mut self, name: &str, value: &dyn Display) {
         self.head(name, "gauge");
         self.line(name, "", value);
     }
 
-    /// Adds what only grows; `name` ends with `_total`.
+    /// Adds a counter; `name` must end with `_total`.
     pub fn counter(&mut self, name: &str, value: &dyn Display) {
         self.head(name, "counter");
         self.line(name, "", value);
     }
 
-    /// Adds a metric of `kind` with a value for each set of labels, such as `node="a"`.
+    /// Adds a metric of `kind` with one value for each label set, such as `node="a"`.
     pub fn labelled(
         &mut self,
         (name, kind): (&str, &str),
@@ -121,13 +121,14 @@ impl Page {
         }
     }
 
-    /// Adds every counter of a struct of numbers, with `prefix` before the names of its fields; those called
-    /// `dropped_*` are one metric with label `reason`, and those of a struct in it have its name before theirs.
+    /// Adds every field of a struct of numbers as a counter named `prefix` plus the field's name.
+    /// Fields `dropped_*` become one metric with label `reason`. Fields of a nested struct get its
+    /// name as a further prefix.
     pub fn counters(&mut self, prefix: &str, stats: &impl serde::Serialize) {
         self.count(prefix, &fields(stats));
     }
 
-    /// Returns the page.
+    /// Returns the text.
     #[must_use]
     pub fn into_text(self) -> String {
         self.0
@@ -155,7 +156,7 @@ impl Page {
         }
     }
 
-    /// Writes what each session counts, metric by metric.
+    /// Writes the counters of all sessions, grouped by metric.
     fn sessions(&mut self, sessions: &[SessionReport]) {
         let rows: Vec<(&str, Map<String, Value>)> = sessions
             .iter()
@@ -180,7 +181,7 @@ impl Page {
     }
 }
 
-/// A session's numbers: its counters and the spans of its path.
+/// A session's counters and path gauges, by field name.
 fn session_fields(report: &SessionReport) -> Map<String, Value> {
     let mut fields = fields(&report.stats);
     fields.insert("queueing_us".to_owned(), report.queueing_us.into());
@@ -191,7 +192,7 @@ fn session_fields(report: &SessionReport) -> Map<String, Value> {
 fn fields(stats: &impl serde::Serialize) -> Map<String, Value> {
     match serde_json::to_value(stats) {
         Ok(Value::Object(fields)) => fields,
-        // No struct of numbers is anything else.
+        // A struct of numbers always serializes to an object.
         Ok(_) | Err(_) => Map::new(),
     }
 }
@@ -202,7 +203,7 @@ fn seconds(count: u64, parts: u64) -> String {
     format!("{}.{:0digits$}", count / parts, count % parts)
 }
 
-/// How counters of what was received and thrown away begin.
+/// Prefix of fields that count dropped input.
 const DROPPED: &str = "dropped_";
 
 #[cfg(test)]

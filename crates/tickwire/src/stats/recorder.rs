@@ -1,4 +1,4 @@
-//! Series: what changed between looks a second apart.
+//! Per-second series: the differences between samples.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -9,35 +9,37 @@ use wire::Instant;
 
 use super::{Load, Report, Second, SessionReport, SessionSecond, Traffic};
 
-/// Entries of a series.
+/// Length of a series, in entries.
 const SECONDS_MAX: usize = 60;
-/// Sessions that have a series of their own: each takes 5 KiB.
+/// Most sessions with a series; each takes 5 KiB.
 const SERIES_MAX: usize = 256;
-/// How long an entry of a series is.
+/// Shortest entry of a series.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Keeps the series of a server or client whose sessions are named by `K`.
+/// Keeps the series of a server or client; `K` identifies its sessions.
 ///
-/// It looks once a second, when someone polls. A look costs some 100 ns for each open session.
+/// It samples once per second if the application polls. A sample costs about 100 ns per open
+/// session.
 #[derive(Debug)]
 pub(crate) struct Recorder<K> {
     opened_at: Instant,
-    /// When it looked last.
+    /// Time of the last sample.
     looked_at: Instant,
-    /// What had been counted then, of all sessions.
+    /// Totals of all sessions at the last sample.
     last: Traffic,
     last_load: Load,
-    /// Acknowledged and lost of all sessions at all times, as far as was looked.
+    /// Packets acknowledged and lost over all sessions, including closed ones, up to the last
+    /// sample.
     total: Traffic,
-    /// What the facade itself measures: ticks, and the game's time.
+    /// What the facade itself measures: ticks and the game's time.
     own: Load,
     series: VecDeque<Second>,
     sessions: BTreeMap<K, Track>,
-    /// How many of the tracks have a series.
+    /// Number of tracks with a series.
     series_count: usize,
 }
 
-/// What can be seen of an endpoint and its driver at a look.
+/// Inputs of a sample: the counters of an endpoint and its driver.
 #[derive(Debug)]
 pub(crate) struct Sight<'a> {
     pub(crate) now: Instant,
@@ -45,13 +47,13 @@ pub(crate) struct Sight<'a> {
     pub(crate) driver: Counters,
 }
 
-/// What is kept of one session.
+/// State of one session.
 #[derive(Debug)]
 struct Track {
     opened_at: Instant,
-    /// Its totals at the last look.
+    /// Totals at the last sample.
     last: Traffic,
-    /// `None` where too many sessions have one.
+    /// `None` if too many sessions had a series when this one opened.
     series: Option<VecDeque<SessionSecond>>,
 }
 
@@ -70,18 +72,18 @@ impl<K: Ord + Copy + ToString> Recorder<K> {
         }
     }
 
-    /// Takes note of the time that the game took between two calls.
+    /// Adds time spent in the game between two calls.
     pub(crate) fn on_game(&mut self, span: Duration) {
         self.own.game_us = self.own.game_us.saturating_add(micros(span));
     }
 
-    /// Takes note of a tick, and of those before it that were left out.
+    /// Counts a tick, and the skipped ones before it.
     pub(crate) const fn on_tick(&mut self, missed: u64) {
         self.own.ticks = self.own.ticks.saturating_add(1);
         self.own.ticks_missed = self.own.ticks_missed.saturating_add(missed);
     }
 
-    /// Begins to follow a session.
+    /// Starts recording a session.
     pub(crate) fn on_open(&mut self, now: Instant, session: K) {
         let has_series = self.series_count < SERIES_MAX;
         if has_series {
@@ -95,7 +97,7 @@ impl<K: Ord + Copy + ToString> Recorder<K> {
         self.sessions.insert(session, track);
     }
 
-    /// Forgets a session, once what it did last is counted.
+    /// Removes a session after adding its last changes.
     pub(crate) fn on_close(&mut self, session: K, stats: Option<&SessionStats>) {
         let Some(track) = self.sessions.remove(&session) else {
             return;
@@ -109,27 +111,27 @@ impl<K: Ord + Copy + ToString> Recorder<K> {
         }
     }
 
-    /// Returns whether this session is open, or ends.
+    /// Returns whether this session is open or closing.
     pub(crate) fn has(&self, session: K) -> bool {
         self.sessions.contains_key(&session)
     }
 
-    /// Returns the sessions that are open, or end.
+    /// Returns the sessions that are open or closing.
     pub(crate) fn sessions(&self) -> impl Iterator<Item = K> {
         self.sessions.keys().copied()
     }
 
-    /// Returns whether a session is open, or ends.
+    /// Returns whether any session is open or closing.
     pub(crate) fn has_sessions(&self) -> bool {
         !self.sessions.is_empty()
     }
 
-    /// Returns whether a second has passed since the last look.
+    /// Returns whether a second has passed since the last sample.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         now.saturating_since(self.looked_at) >= SECOND
     }
 
-    /// Looks, and ends a second.
+    /// Takes a sample, which ends a second.
     pub(crate) fn look(&mut self, sight: &Sight<'_>, stats: impl Fn(K) -> Option<SessionStats>) {
         let since = self.looked_at;
         self.looked_at = sight.now;
@@ -166,7 +168,7 @@ impl<K: Ord + Copy + ToString> Recorder<K> {
         self.last_load = load;
     }
 
-    /// Makes a report of this moment.
+    /// Makes a report.
     pub(crate) fn report(
         &self,
         sight: &Sight<'_>,
@@ -208,7 +210,7 @@ impl<K: Ord + Copy + ToString> Recorder<K> {
         Self::combine(&self.total, sight, paths)
     }
 
-    /// Joins what the endpoint counts with what its sessions do.
+    /// Combines the endpoint's counters with the sums over its sessions.
     fn combine(total: &Traffic, sight: &Sight<'_>, paths: &Paths) -> Traffic {
         Traffic {
             packets_received: sight.endpoint.datagrams_received(),
@@ -231,7 +233,7 @@ impl<K: Ord + Copy + ToString> Recorder<K> {
     }
 }
 
-/// Sums over the sessions whose round trip is known.
+/// Sums over the sessions with a known round-trip time.
 #[derive(Debug, Default)]
 struct Paths {
     count: u64,
@@ -254,7 +256,7 @@ impl Paths {
 }
 
 impl Traffic {
-    /// What was counted since `earlier`; the path is as it looks now.
+    /// Counters since `earlier`, with the current path state.
     const fn since(&self, earlier: &Self) -> Self {
         Self {
             packets_received: self
@@ -272,7 +274,7 @@ impl Traffic {
         }
     }
 
-    /// Adds what became of a session's packets.
+    /// Adds a session's acknowledged and lost packets.
     const fn add_fates(&mut self, change: &Self) {
         self.packets_acknowledged = self
             .packets_acknowledged
@@ -306,7 +308,7 @@ fn traffic_of(stats: &SessionStats) -> Traffic {
     }
 }
 
-/// Adds an entry to a series, and lets the oldest go.
+/// Appends an entry to a series; drops the oldest if it is full.
 fn push<T>(series: &mut VecDeque<T>, second: T) {
     if series.len() >= SECONDS_MAX {
         series.pop_front();

@@ -64,7 +64,7 @@ fn b10_failures_lock_a_name_whether_or_not_somebody_has_it() {
         for _ in 0..7 {
             heard.push(accounts.verify(START, &who, &password("a wrong one")));
         }
-        // What is locked costs nothing.
+        // An attempt on a locked name costs no hash.
         assert_eq!(accounts.hashes() - before, 5);
         told.push(heard);
     }
@@ -72,7 +72,7 @@ fn b10_failures_lock_a_name_whether_or_not_somebody_has_it() {
     let until = START + Duration::from_secs(30);
     let locked = Err(AccountError::Locked { until });
     assert_eq!(told[0][4..], [Err(AccountError::Refused), locked, locked]);
-    // The right password has to wait too, and then ends the count.
+    // The right password has to wait too, and then resets the count.
     assert_eq!(accounts.verify(START, &name("ann"), &right), locked);
     assert_eq!(accounts.verify(until, &name("ann"), &right), Ok(()));
     for _ in 0..4 {
@@ -142,7 +142,7 @@ fn a_full_store_takes_no_more() {
     assert_eq!(accounts.verify(START, &name("a"), &right), Ok(()));
 }
 
-/// A store whose disk is full: it reads and takes nothing.
+/// A store with a full disk: it can be read, but not written.
 struct FullDisk(MemoryStore);
 
 impl AccountStore for FullDisk {
@@ -166,7 +166,7 @@ fn b10_a_store_that_takes_nothing_does_not_make_guessing_free() {
     accounts.create(&ann, &right).unwrap();
     let store = FullDisk(accounts.store);
     let mut accounts = Accounts::new(store, cheap(), LockoutConfig::default()).unwrap();
-    // Who has failed at nothing is let in: nothing has to be written for that.
+    // A name without failures can log in, because nothing must be written.
     assert_eq!(accounts.verify(START, &ann, &right), Ok(()));
     let full = Err(AccountError::Store(StoreError::Io(ErrorKind::StorageFull)));
     for _ in 0..5 {

@@ -5,7 +5,7 @@ use crypto::Ring;
 use super::*;
 use crate::accounts::{Cost, Password};
 
-/// A folder of this test, removed with it.
+/// A folder for one test, removed when dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -56,7 +56,7 @@ fn b10_accounts_outlive_the_process_that_made_them() {
     drop(store);
     let mut store = folder.open();
     assert_eq!(store.load(&name("ann")), Ok(Some(other.clone())));
-    // It counts those that it finds.
+    // It counts the accounts that it finds.
     assert_eq!(store.insert(&name("con"), &other), Ok(true));
     assert_eq!(store.insert(&name("x"), &other), Err(StoreError::Full));
     assert_eq!(store.insert(&name("con"), &other), Ok(false));
@@ -110,10 +110,10 @@ fn a_file_that_is_not_ours_is_neither_an_account_nor_room_for_one() {
         fs::write(store.path(&ann), bytes).unwrap();
         store.load(&ann)
     };
-    // Every cut, and every changed byte of the lines' beginnings.
+    // Every truncation, and every changed byte at the beginnings of lines.
     for len in 0..good.len() {
         let cut = load(&mut store, &good.as_bytes()[..len]);
-        // A text without the line of a lock is whole too.
+        // A file without the lock line is complete too.
         let is_whole = good[..len].ends_with("failures 3\n");
         assert_eq!(cut.is_ok(), is_whole, "{len}");
     }
@@ -138,7 +138,7 @@ fn what_a_crash_leaves_is_in_nobodys_way() {
     let mut store = folder.open();
     let (ann, old) = (name("ann"), record(0, None));
     store.insert(&ann, &old).unwrap();
-    // As a crash leaves it: longer than what will be written, and half of something.
+    // As after a crash: partial content, longer than what will be written.
     fs::write(folder.0.join(DRAFT), "x".repeat(4_096)).unwrap();
     drop(store);
     let mut store = folder.open();

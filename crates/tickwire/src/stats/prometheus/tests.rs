@@ -63,7 +63,7 @@ fn u18_prometheus_text_has_each_metric_once_and_its_values_together() {
     }
 }
 
-/// The names that a derived `Debug` tells.
+/// The field names in a derived `Debug` output.
 fn names(debug: &str) -> Vec<String> {
     let words = debug.split(['{', ' ', ',', '}']);
     let fields = words.filter_map(|word| word.strip_suffix(':'));
@@ -106,7 +106,7 @@ fn a_report_of_nobody_has_no_metric_of_sessions() {
     assert!(!text(&Report::default()).contains("tickwire_session_"));
 }
 
-/// The metrics of `kind` that `text` announces, by name.
+/// The names of the metrics of `kind` in `text`.
 fn of_kind(text: &str, kind: &str) -> BTreeSet<String> {
     let heads = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     let kinds = heads.filter_map(|head| head.split_once(' '));
@@ -116,8 +116,8 @@ fn of_kind(text: &str, kind: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Each is judged by hand: what is added to the statistics stands in neither list until somebody has
-/// said whether it can fall.
+/// Each field is classified by hand: a new field is in neither list until somebody decides whether
+/// its value can fall.
 #[test]
 fn u18_what_goes_up_and_down_is_a_gauge_and_what_only_grows_a_counter() {
     let text = text(&report());

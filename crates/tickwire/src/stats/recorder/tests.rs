@@ -1,8 +1,8 @@
-//! Looks at times of the test's own choosing, over sessions that are numbers.
+//! Samples at times chosen by the test, with numbers as sessions.
 
 use super::*;
 
-/// What a test's endpoint has counted.
+/// The counters of a test's endpoint.
 #[derive(Default)]
 struct Scene {
     endpoint: EndpointStats,
@@ -57,7 +57,8 @@ fn u18_an_entry_tells_what_changed_within_its_second() {
     let load = series[1].load;
     assert_eq!((load.ticks, load.ticks_missed), (1, 1));
     assert_eq!((load.receive_us, load.game_us), (2_000, 2_000));
-    // Of 3,000.999 us each second, whole ones are told, and none is lost over time.
+    // At 3,000.999 us per second, whole microseconds are reported, and no remainder is lost over
+    // time.
     assert_eq!(load.send_us, 3_001);
 }
 
@@ -89,7 +90,7 @@ fn u18_the_round_trip_is_told_apart_from_queueing() {
     let report = scene.report(&recorder, 10);
     assert_eq!(report.session[0].queueing_us, 10_000);
     assert_eq!(report.session[1].queueing_us, 30_000);
-    // Means over the two that have a sample.
+    // Means over the two sessions that have a sample.
     assert_eq!(report.traffic.rtt_us, 90_000);
     assert_eq!(report.traffic.queueing_us, 20_000);
 }
@@ -135,7 +136,7 @@ fn u18_of_a_crowd_256_sessions_have_a_series_and_a_place_is_used_again() {
     assert_eq!(report.sessions, 1_000);
     assert_eq!(report.traffic.packets_lost, 1_000);
 
-    // One without a series leaves, and one with: there is one place.
+    // One session without a series ends, and one with: one place is free.
     for id in [999, 0] {
         recorder.on_close(id, None);
     }
