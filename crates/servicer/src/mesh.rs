@@ -1,9 +1,10 @@
-//! Runs mesh nodes on real sockets: maps a node's peers and commands to a driver's peers and orders.
+//! Runs mesh nodes on real sockets: maps a node's peers and commands to a driver's peers and
+//! orders.
 //!
 //! [`bind_shards`] binds the socket of a node, or one for each of its shards.
 //!
-//! The first socket of the driver is the mesh socket, [`SocketId::MESH`]. The node requests all others
-//! with commands, which its [`Application`] forwards:
+//! The first socket of the driver is the mesh socket, [`SocketId::MESH`]. The node requests all
+//! others with commands, which its [`Application`] forwards:
 //!
 //! ```
 //! use std::convert::Infallible;

@@ -1,12 +1,13 @@
-//! A reliable server and its clients over TCP and TLS 1.3, for data that must not be lost and may be
-//! late, such as joins, chat and snapshots.
+//! A reliable server and its clients over TCP and TLS 1.3, for data that must not be lost and may
+//! be late, such as joins, chat and snapshots.
 //!
-//! A server has one servicer that accepts clients, and others for the members, as the accepted clients
-//! are called: one per member, or a pool ([`TcpServicers`]). Each is a thread that waits for sockets and
-//! its queue, and makes no turns while idle. The application sends orders to each servicer by a bounded
-//! queue, and receives the events of all by another one. A message to any number of a servicer's members is
-//! one order. A client has one servicer. A game's UDP traffic runs separately, on its own thread; the
-//! server's welcome can give the client the address and key for it.
+//! A server has one servicer that accepts clients, and others for the members, as the accepted
+//! clients are called: one per member, or a pool ([`TcpServicers`]). Each is a thread that waits
+//! for sockets and its queue, and makes no turns while idle. The application sends orders to each
+//! servicer by a bounded queue, and receives the events of all by another one. A message to any
+//! number of a servicer's members is one order. A client has one servicer. A game's UDP traffic
+//! runs separately, on its own thread; the server's welcome can give the client the address and key
+//! for it.
 //!
 //! ```text
 //! application --- one queue for each servicer ---> servicer 1 ... n --- members
@@ -14,19 +15,22 @@
 //!      \------------- one queue of events ------- all of them
 //! ```
 //!
-//! **Joining.** An unaccepted client is limited to a TLS handshake and one record of 1 KiB, both limited in
+//! **Joining.** An unaccepted client is limited to a TLS handshake and one record of 1 KiB, both
+//! limited in
 //! time and number, and has no thread. The application accepts it, or refuses it with a reason.
 //! Until then the server reads nothing more from it.
 //!
-//! **Slow readers.** Messages for a peer that reads too slowly are queued up to a budget of bytes and age,
-//! 256 KiB and 5 s by default. Beyond that, the member is closed with that reason, and the application
-//! receives [`ServerEvent::Slow`]. Other members are not delayed. If the application takes no events, the
-//! server stops reading from members.
+//! **Slow readers.** Messages for a peer that reads too slowly are queued up to a budget of bytes
+//! and age,
+//! 256 KiB and 5 s by default. Beyond that, the member is closed with that reason, and the
+//! application receives [`ServerEvent::Slow`]. Other members are not delayed. If the application
+//! takes no events, the server stops reading from members.
 //!
-//! **Shutdown.** [`ReliableServer::shutdown`] accepts no more clients, sends members the reason, writes
-//! queued messages up to a deadline, closes all connections, joins every thread, and reports how many
-//! messages were written and how many dropped. If a servicer panics, only its own connections close, and
-//! the application receives [`ServerEvent::ServicerEnded`].
+//! **Shutdown.** [`ReliableServer::shutdown`] accepts no more clients, sends members the reason,
+//! writes
+//! queued messages up to a deadline, closes all connections, joins every thread, and reports how
+//! many messages were written and how many dropped. If a servicer panics, only its own connections
+//! close, and the application receives [`ServerEvent::ServicerEnded`].
 //!
 //! ```
 //! use std::time::Duration;

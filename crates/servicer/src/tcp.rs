@@ -1,14 +1,15 @@
 //! A servicer that runs a stream machine on TCP connections, on its own thread.
 //!
-//! Connections use TLS 1.3. In one mode, each end proves its P-256 identity and is known only by its
-//! `NodeId`, without certificates, names or session resumption. In the other mode, the accepter is a
-//! host known by name: it presents an X.509 chain ([`HostCertificate`]), and the dialler chooses the
-//! authorities that it trusts ([`Authorities`]). Framing and machine are the same in both modes.
+//! Connections use TLS 1.3. In one mode, each end proves its P-256 identity and is known only by
+//! its `NodeId`, without certificates, names or session resumption. In the other mode, the accepter
+//! is a host known by name: it presents an X.509 chain ([`HostCertificate`]), and the dialler
+//! chooses the authorities that it trusts ([`Authorities`]). Framing and machine are the same in
+//! both modes.
 //!
 //! A record is a 4-byte big-endian length and that many bytes. The accepter sends an empty first
 //! record after it has admitted the peer; until then a dial has not succeeded. Credit bounds what a
-//! machine may write, and is returned as bytes reach the socket.
-//! [`StreamApplication::may_receive`] bounds what the machine receives.
+//! machine may write, and is returned as bytes reach the socket. [`StreamApplication::may_receive`]
+//! bounds what the machine receives.
 //!
 //! ```
 //! use std::convert::Infallible;

@@ -191,7 +191,7 @@ impl StreamMachine for Caller {
         if self.has_credit {
             self.backlog.note_written(bytes);
         } else {
-            // Ignored: the budget is smaller than the credit.
+            // The first credit's size is ignored: the budget is smaller.
             self.has_credit = true;
         }
     }

@@ -26,7 +26,7 @@ use job::Job;
 pub(super) struct Desk {
     members: BTreeMap<ConnectionId, Member>,
     connections: BTreeMap<MemberId, ConnectionId>,
-    /// Members whose connections are about to open.
+    /// Members, in the order in which their connections will open.
     expected: VecDeque<(MemberId, Bytes)>,
     jobs: VecDeque<Job>,
     /// Connections to close, with or without a close record.
@@ -73,7 +73,7 @@ impl Desk {
         }
     }
 
-    /// Assigns the next opened connection to `member`, whose first record is `welcome`.
+    /// Assigns the next opened connection to `member`. Its first record is `welcome`.
     pub(super) fn expect(&mut self, member: MemberId, welcome: Bytes) {
         self.expected.push_back((member, welcome));
     }
@@ -212,7 +212,7 @@ impl Desk {
 /// Maximum jobs taken from the queue at a time, so that records to the same member share a write.
 const JOBS_MAX: usize = 64;
 
-/// Events above which sockets are not read. The events of one read may exceed it.
+/// Number of queued events from which sockets are not read. One read may exceed it.
 pub(super) const NEWS_MAX: usize = 256;
 
 /// Event entries that stay allocated, as many as a round of reads usually produces.
@@ -265,7 +265,7 @@ impl StreamMachine for Desk {
             return;
         };
         if !member.has_credit {
-            // Ignored: the budget is smaller than the credit.
+            // The first credit's size is ignored: the budget is smaller.
             member.has_credit = true;
             return;
         }

@@ -65,7 +65,7 @@ impl<T> Mailbox<T> {
             return true;
         }
         self.level.is_awaited.store(true, Ordering::SeqCst);
-        // Checked again, because a take before the flag was set wakes nobody.
+        // Checked again, because a take before the flag was set wakes no servicer.
         self.level.has_room()
     }
 

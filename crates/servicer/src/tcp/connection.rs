@@ -58,7 +58,7 @@ pub(super) enum Side {
 pub(super) enum Expected {
     /// This node.
     Node(NodeId),
-    /// The host whose name TLS was given.
+    /// The host with the name that TLS was given.
     Host,
 }
 

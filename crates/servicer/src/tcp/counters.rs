@@ -60,7 +60,7 @@ counters! {
     failed_unreachable,
     /// Dropped in the handshake: the servicer shut down.
     failed_shutdown,
-    /// Connections whose handshake succeeded.
+    /// Connections that completed their handshake.
     opened,
     /// Open connections taken over from another driver.
     taken_over,

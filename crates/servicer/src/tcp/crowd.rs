@@ -33,7 +33,7 @@ impl Crowds {
     /// source with the most, if its own source has fewer. An idle attacker therefore cannot block
     /// other sources, and an active handshake completes before it is the oldest.
     ///
-    /// Above half of its share, or if it has the most handshakes, a source replaces its own oldest
+    /// From half of its share on, or if no source has more handshakes, a source replaces its own oldest
     /// handshake once that has had its grace. An idle peer thus blocks others of its source for at
     /// most the grace.
     pub(super) fn judge(
@@ -69,7 +69,7 @@ impl Crowds {
             .ok_or(NoPlace::Handshakes)
     }
 
-    /// Records a connection whose handshake begins.
+    /// Records a new connection at the start of its handshake.
     pub(super) fn begin(&mut self, now: Instant, source: SourceKey, key: Key) {
         let crowd = self.by_source.entry(source).or_default();
         crowd.connections = crowd.connections.saturating_add(1);

@@ -34,7 +34,7 @@ impl HostCertificate {
     ///
     /// # Errors
     ///
-    /// [`HostCertificateError`], whose text is one sentence for an operator.
+    /// [`HostCertificateError`]; its text is one sentence for an operator.
     pub fn from_pem(chain: &str, key: &str) -> Result<Self, HostCertificateError> {
         let key = Arc::new(load(chain, key, &tls::provider())?);
         let shown = Shown(Mutex::new(key));

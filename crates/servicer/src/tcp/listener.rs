@@ -28,7 +28,7 @@ impl StreamListener {
     ///
     /// # Errors
     ///
-    /// [`ListenError`], whose text is one sentence for an operator.
+    /// [`ListenError`]; its text is one sentence for an operator.
     pub fn bind(
         address: SocketAddr,
         identity: &TlsIdentity,
@@ -43,7 +43,7 @@ impl StreamListener {
     ///
     /// # Errors
     ///
-    /// [`ListenError`], whose text is one sentence for an operator.
+    /// [`ListenError`]; its text is one sentence for an operator.
     pub fn bind_host(
         address: SocketAddr,
         certificate: &HostCertificate,

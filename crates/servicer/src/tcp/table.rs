@@ -129,7 +129,7 @@ impl Table {
         Some(connection)
     }
 
-    /// Returns where the slots of lent connections are released.
+    /// Returns the list for released slots of lent connections.
     pub(super) const fn returned(&self) -> &Arc<ReturnedPlaces> {
         &self.returned
     }

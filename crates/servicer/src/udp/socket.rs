@@ -48,7 +48,7 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// [`BindError`], whose text is one sentence for an operator.
+    /// [`BindError`]; its text is one sentence for an operator.
     pub fn bind(address: SocketAddr, config: &SocketConfig) -> Result<Self, BindError> {
         Self::bind_as(address, config, Sharing::Alone)
     }

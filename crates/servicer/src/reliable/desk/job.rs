@@ -36,7 +36,7 @@ enum Targets {
         members: Arc<[MemberId]>,
         next: usize,
     },
-    /// Connections after the first, up to the last that was open when the job was added.
+    /// Connections after the bound, up to the last that was open when the job was added.
     Range(Bound<ConnectionId>, ConnectionId),
 }
 

@@ -248,7 +248,7 @@ impl Links {
     }
 }
 
-/// Returns whether received data of a connection is still used.
+/// Returns whether to read from a connection. If open, the application decides.
 fn takes<M: StreamMachine, A: StreamApplication<M>>(
     connection: &Connection,
     upper: &Upper<M, A>,

@@ -20,7 +20,7 @@ use crate::tcp::tls::{self, TlsIdentity};
 #[derive(Debug)]
 pub(super) struct Links {
     pub(super) table: Table,
-    /// Connections whose sockets may be readable.
+    /// Connections that may be readable.
     pub(super) ready: Vec<Key>,
     /// Connections that may have data to write.
     pub(super) dirty: Vec<Key>,
@@ -193,7 +193,7 @@ impl Links {
         }
     }
 
-    /// Opens a connection whose handshake succeeded.
+    /// Opens a connection after its handshake.
     pub(super) fn open<M: StreamMachine, A: StreamApplication<M>>(
         &mut self,
         now: Instant,
@@ -317,7 +317,7 @@ impl Links {
         }
     }
 
-    /// Ends the connections whose deadline passed by `as_of`.
+    /// Ends the connections that passed their deadline by `as_of`.
     pub(super) fn run_deadlines<M: StreamMachine, A: StreamApplication<M>>(
         &mut self,
         (now, as_of): (Instant, Instant),

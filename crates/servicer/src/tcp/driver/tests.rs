@@ -90,7 +90,7 @@ impl StreamApplication<Endless> for Never {
 #[test]
 fn ls_18_no_wait_and_no_second_turn_outlasts_the_deadline_of_a_shutdown() {
     let hour = Duration::from_secs(3_600);
-    // A far timer, a timer that stays due, and an application that never drains.
+    // A far timer, a timer that stays due, and endless events. The application never drains.
     for (is_talkative, is_stuck) in [(false, false), (false, true), (true, false)] {
         let now = Clock::new().now();
         let machine = Endless {
