@@ -16,21 +16,18 @@
 //! ```
 //!
 //! **Joining.** An unaccepted client is limited to a TLS handshake and one record of 1 KiB, both
-//! limited in
-//! time and number, and has no thread. The application accepts it, or refuses it with a reason.
-//! Until then the server reads nothing more from it.
+//! limited in time and number, and has no thread. The application accepts it, or refuses it with a
+//! reason. Until then the server reads nothing more from it.
 //!
 //! **Slow readers.** Messages for a peer that reads too slowly are queued up to a budget of bytes
-//! and age,
-//! 256 KiB and 5 s by default. Beyond that, the member is closed with that reason, and the
+//! and age, 256 KiB and 5 s by default. Beyond that, the member is closed with that reason, and the
 //! application receives [`ServerEvent::Slow`]. Other members are not delayed. If the application
 //! takes no events, the server stops reading from members.
 //!
 //! **Shutdown.** [`ReliableServer::shutdown`] accepts no more clients, sends members the reason,
-//! writes
-//! queued messages up to a deadline, closes all connections, joins every thread, and reports how
-//! many messages were written and how many dropped. If a servicer panics, only its own connections
-//! close, and the application receives [`ServerEvent::ServicerEnded`].
+//! writes queued messages up to a deadline, closes all connections, joins every thread, and reports
+//! how many messages were written and how many dropped. If a servicer panics, only its own
+//! connections close, and the application receives [`ServerEvent::ServicerEnded`].
 //!
 //! ```
 //! use std::time::Duration;

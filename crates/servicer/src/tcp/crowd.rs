@@ -33,9 +33,9 @@ impl Crowds {
     /// source with the most, if its own source has fewer. An idle attacker therefore cannot block
     /// other sources, and an active handshake completes before it is the oldest.
     ///
-    /// From half of its share on, or if no source has more handshakes, a source replaces its own oldest
-    /// handshake once that has had its grace. An idle peer thus blocks others of its source for at
-    /// most the grace.
+    /// From half of its share on, or if no source has more handshakes, a source replaces its own
+    /// oldest handshake once that has had its grace. An idle peer thus blocks others of its source
+    /// for at most the grace.
     pub(super) fn judge(
         &self,
         now: Instant,

@@ -112,8 +112,8 @@ impl UdpServicer {
     ///
     /// Each machine applies shared limits, such as those per source, on its own. Session names must
     /// be unique across shards, except for a negligible chance; in `udp_proto` these are the 8-byte
-    /// connection ids. Each machine needs its own instance id and token keys, so a token is only
-    /// valid on the shard that issued it.
+    /// connection ids. Each machine needs its own instance id and token keys, so a token is redeemed
+    /// only on the shard that issued it.
     ///
     /// # Errors
     ///
