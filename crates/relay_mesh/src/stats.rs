@@ -9,47 +9,47 @@ use crate::route_request::Refused;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct FrameStats {
-    /// Sealed, or tagged, and queued to be sent: passed on, or of this node's own flows.
+    /// Sealed or tagged, and queued for sending: forwarded, or of this node's own flows.
     pub sealed: u64,
-    /// Opened, for a flow of this node.
+    /// Decrypted, for a flow of this node.
     pub arrived: u64,
     /// Dropped: shorter than a frame can be.
     pub truncated: u64,
-    /// Dropped: longer than a link carries.
+    /// Dropped: longer than a link allows.
     pub oversize: u64,
-    /// Dropped: a first byte that has no meaning yet.
+    /// Dropped: its first byte is not assigned.
     pub unknown_kind: u64,
-    /// Dropped: what is left of a trunk where the lengths in it do not fit, or a frame is none.
+    /// Dropped: the rest of a trunk with a bad length or an invalid frame.
     pub bad_trunk: u64,
     /// Dropped: a field out of range.
     pub malformed: u64,
-    /// Dropped: protected by a tag only, for a label that does not take this.
+    /// Dropped: protected by a tag only, and its label requires a sealed frame.
     pub tag_only: u64,
-    /// Dropped: sealed, for a label that takes frames by tag only.
+    /// Dropped: sealed, and its label requires a frame with a tag only.
     pub not_tag_only: u64,
     /// Dropped: no such label, or an earlier generation of its slot.
     pub unknown_label: u64,
-    /// Dropped: the label had ended.
+    /// Dropped: its label had expired.
     pub expired: u64,
-    /// Dropped: from elsewhere than the link that the label names.
+    /// Dropped: not from the link that its label belongs to.
     pub wrong_link: u64,
-    /// Dropped: the label was given out, but leads nowhere yet.
+    /// Dropped: its label is allocated but not bound yet.
     pub not_bound: u64,
-    /// Dropped: the label passed this number before, or it is too old to say.
+    /// Dropped: the label has seen its number, or it is older than the replay window.
     pub replayed: u64,
-    /// Dropped: changed on the way, or sealed under another key.
+    /// Dropped: modified, or sealed with another key.
     pub wrong_tag: u64,
-    /// Dropped: over the rate of its label.
+    /// Dropped: its label's rate limit was exceeded.
     pub over_rate: u64,
-    /// Dropped: over the rate of all labels of the same owner.
+    /// Dropped: the rate limit of all labels of one owner was exceeded.
     pub over_owner_rate: u64,
-    /// Dropped: it was to go on, and had made as many hops as a route may have.
+    /// Dropped: it was to be forwarded, and had reached the maximum number of hops.
     pub hops_spent: u64,
     /// Dropped: the next hop's link is down.
     pub no_link: u64,
-    /// Dropped: the sealer did not take the number.
+    /// Dropped: the sealer rejected its number.
     pub not_sealed: u64,
-    /// Dropped: too much waits to be sent.
+    /// Dropped: the send queue was full.
     pub outbox_full: u64,
 }
 
@@ -59,7 +59,7 @@ impl FrameStats {
         self.bad_trunk = self.bad_trunk.saturating_add(1);
     }
 
-    /// Returns the sums of both.
+    /// Returns the sum of both.
     pub(crate) const fn plus(self, other: Self) -> Self {
         Self {
             sealed: self.sealed.saturating_add(other.sealed),
@@ -158,108 +158,112 @@ impl FrameStats {
     }
 }
 
-/// What else a node counts.
+/// Other counters of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct NodeStats {
-    /// Times that flows to a far end took another path.
+    /// Path changes of the flows to a far end.
     pub route_changes: u64,
-    /// Times that a path took longer than link state said for half a minute, and was held to that.
+    /// Times that a path's cost was raised to the measured one, which had exceeded its link state
+    /// for half a minute.
     pub paths_refuted: u64,
-    /// Times that it was told that this node does not keep up.
+    /// Overloads reported to this node.
     pub overloads: u64,
-    /// Times that the data of a path did worse than its probes: a relay on it drops, thins or delays what it carries.
+    /// Times that a path lost or delayed data more than probes: a relay on it drops or delays what
+    /// it forwards.
     pub paths_failed_data: u64,
-    /// Set-ups of paths that failed.
+    /// Failed path setups.
     pub setups_failed: u64,
-    /// Requests for labels that were sent.
+    /// Label requests sent.
     pub label_requests: u64,
-    /// Times that all flows with a far end were looked through for labels that they lack.
+    /// Searches of all flows to a far end for missing labels.
     pub label_searches: u64,
-    /// Flows of other entries that were refused: too many of late.
+    /// Flows of other entries refused by the rate limit.
     pub opens_refused: u64,
-    /// Flows of other entries that an exit did not take because players of the same /24 or /48 of that entry
-    /// have their share of the places.
+    /// Flows of other entries refused because the players of their /24 or /48 at that entry hold
+    /// their share of the slots.
     pub shares_held: u64,
-    /// Requests of other nodes that were refused, by reason.
+    /// Requests of other nodes refused, by reason.
     pub requests_refused: RefusedRequests,
-    /// Labels that others gave back before they expired.
+    /// Labels that other nodes released before they expired.
     pub labels_given_back: u64,
-    /// Labels that others gave back and did not hold, by then or ever, or too many of late: ignored.
+    /// Releases ignored: of labels that the sender did not hold, or over the rate limit.
     pub releases_refused: u64,
-    /// Answers to requests that nobody waits for.
+    /// Replies to unknown requests.
     pub stray_replies: u64,
-    /// Times that the driver came over 250 ms late: what was silent meanwhile is not blamed for it.
+    /// Times that the driver called over 250 ms late; peers that were silent meanwhile are not
+    /// blamed.
     pub stalls: u64,
-    /// Datagrams of others' sessions that were passed on.
+    /// Session datagrams forwarded for other nodes.
     pub detoured: u64,
-    /// Datagrams of sessions that were not passed on, or not believed.
+    /// Session datagrams not forwarded, or not accepted.
     pub detours_refused: u64,
-    /// Sessions closed because there were as many neighbours, or nodes known of, as may be.
+    /// Sessions closed because the limit of neighbours or of known nodes was reached.
     pub links_refused: u64,
-    /// Sessions closed because nobody here wants or uses them, or to make room.
+    /// Sessions closed because this node did not need them, or to make room.
     pub links_parted: u64,
-    /// Nodes forgotten that were gone for long.
+    /// Nodes removed after a long absence.
     pub nodes_forgotten: u64,
-    /// Dials begun.
+    /// Dials started.
     pub dials: u64,
-    /// Dials and sessions that others ended for want of a place.
+    /// Dials and sessions that the peer rejected or closed because it was full.
     pub dials_refused: u64,
-    /// Probes of neighbours, and answers to probes of ours.
+    /// Probes received, and answers to own probes.
     pub probes: u64,
-    /// Messages of neighbours that break the format.
+    /// Malformed messages of neighbours.
     pub messages_malformed: u64,
-    /// Messages that came by a session that has ended.
+    /// Messages received on a session that had ended.
     pub messages_astray: u64,
-    /// Messages that a session's queue had no room for.
+    /// Messages dropped because the session's queue was full.
     pub messages_unsent: u64,
     /// Completions of unknown commands.
     pub stray_completions: u64,
-    /// Events that the application did not take in time.
+    /// Events dropped because the application did not poll them in time.
     pub events_dropped: u64,
-    /// Times that the provider had no randomness.
+    /// Failures of the provider's source of randomness.
     pub no_entropy: u64,
-    /// Frames for flows of this node that came before, by another path or twice.
+    /// Duplicate frames for flows of this node, by another path or replayed.
     pub flow_duplicates: u64,
-    /// Frames for flows of this node that did not open.
+    /// Frames for flows of this node that failed decryption.
     pub flow_forged: u64,
-    /// Frames for flows of this node that have ended.
+    /// Frames for ended flows of this node.
     pub flow_unknown: u64,
-    /// Datagrams handed to players and game servers.
+    /// Datagrams delivered to players and game servers.
     pub delivered: u64,
-    /// Datagrams for players and game servers dropped because too much waits to be sent.
+    /// Datagrams to players and game servers dropped because the send queue was full.
     pub outbox_full: u64,
-    /// Datagrams of players and servers longer than 1,472 bytes, dropped.
+    /// Datagrams of players and servers dropped because they were longer than 1,472 bytes.
     pub too_big: u64,
-    /// Datagrams of players and servers over [`Config::flow_rate`](crate::Config::flow_rate), dropped.
+    /// Datagrams of players and servers dropped over
+    /// [`Config::flow_rate`](crate::Config::flow_rate).
     pub over_flow_rate: u64,
-    /// Datagrams that came before their flow had a path or socket, and found no room to wait.
+    /// Datagrams dropped because their flow had no path or socket yet and the queue was full.
     pub early_dropped: u64,
     /// Datagrams of players and servers sent to the other end of their flow.
     pub carried: u64,
-    /// Datagrams of players and servers that wait for their flow's path, or waited.
+    /// Datagrams of players and servers queued until their flow had a path.
     pub waited: u64,
-    /// Datagrams of players for whom there was no flow to be had.
+    /// Datagrams of players that got no flow.
     pub refused_players: u64,
-    /// Of them, those for whom no exit of their game could be reached.
+    /// Of them, those whose game had no reachable exit.
     pub no_exit: u64,
-    /// Datagrams at ports of games behind proxies: a header of somebody who is no proxy, a bad one, one with
-    /// an address where no single host is, or none where one must be.
+    /// Datagrams at ports of games behind proxies dropped for their header: from an untrusted
+    /// source, malformed, with an address that is no single host, or missing where it is required.
     pub headers_refused: u64,
-    /// Measurements of game servers that were begun.
+    /// Measurements of game servers started.
     pub server_probes: u64,
-    /// Of them, those that failed, or were not answered in time.
+    /// Of them, those that failed or timed out.
     pub server_probes_failed: u64,
-    /// Edges to game servers told by exits that may serve the game.
+    /// Game edges received from exits that may serve the game.
     pub edges_heard: u64,
-    /// Edges told by nodes that are no exit of the game: ignored.
+    /// Game edges of nodes that are no exit of the game: ignored.
     pub edges_refused: u64,
-    /// Edges to servers of games that this node is no entry of: ignored.
+    /// Game edges of games of which this node is no entry: ignored.
     pub edges_unknown: u64,
-    /// Replies over the ration of a source that has not proved to receive.
+    /// Replies dropped over the ration of an unproved source.
     pub rationed: u64,
-    /// Datagrams to an upstream socket from elsewhere than its server, as far as its driver hands them
-    /// over: one whose sockets are connected does not.
+    /// Datagrams at an upstream socket that are not from its server. Drivers with connected sockets
+    /// do not report them.
     pub strangers: u64,
 }
 
@@ -267,21 +271,21 @@ pub struct NodeStats {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RefusedRequests {
-    /// Not for whoever asked.
+    /// The requester is not allowed to.
     pub policy: u64,
-    /// No labels left.
+    /// No labels are free.
     pub full: u64,
-    /// Too many of late.
+    /// Over the rate limit.
     pub too_many: u64,
-    /// No session with the hop before or behind.
+    /// No session with the previous or next hop.
     pub no_link: u64,
-    /// A label not reserved, or bound.
+    /// The label is not reserved, or is already bound.
     pub bad_label: u64,
-    /// A grant that does not hold.
+    /// The grant is invalid.
     pub bad_grant: u64,
-    /// A next label that was bound before.
+    /// The next label was already bound.
     pub label_taken: u64,
-    /// A flow that the session does not have.
+    /// The flow does not exist in the session.
     pub unknown_flow: u64,
 }
 

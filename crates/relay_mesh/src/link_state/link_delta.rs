@@ -1,4 +1,4 @@
-//! What changed since an origin's link record.
+//! Delta: changes since an origin's link record.
 
 use wire::{Reader, Writer};
 
@@ -7,7 +7,7 @@ use crate::cost::{Cost, LossCode};
 use crate::measure::LinkReport;
 use crate::message::DecodeError;
 
-/// Says which links of an origin cost something else than its link record says.
+/// Changed measurements relative to an origin's link record.
 ///
 /// | offset | size | field |
 /// |---|---|---|
@@ -17,19 +17,19 @@ use crate::message::DecodeError;
 /// | 14 | 1 | count (≤ 64) |
 /// | 15 | 4 each | position in the list, ascending; delay in 0.1 ms (< 32,767); loss code (< 255) |
 ///
-/// So 15 + 4 × changed links. It names all that differs from the record, not from the delta before
-/// it, so the newest is enough. It is not signed: neighbours vouch for it in their session, and the
-/// next link record shows whether it was true. It speaks of links that the record has up, and
-/// takes none down; that needs a signature.
+/// 15 + 4 × changed links. It lists all differences from the record, not from the previous delta,
+/// so the newest is enough. It is not signed: sessions authenticate it hop by hop, and the next
+/// link record verifies it. It changes only links that are up in the record and takes none down,
+/// which needs a signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkDelta {
-    /// Whose links they are.
+    /// The origin.
     pub origin: ShortId,
     /// Low half of the version of the record that it changes.
     pub base: u32,
     /// Versions above that record; at least 1.
     pub after: u16,
-    /// Positions in the origin's list, ascending, and what is measured there now.
+    /// Positions in the origin's list, ascending, and their current reports.
     pub changes: Vec<(u8, LinkReport)>,
 }
 
@@ -37,7 +37,7 @@ impl LinkDelta {
     /// Longest delta, in bytes.
     pub const LEN_MAX: usize = 15 + NEIGHBOURS_MAX * 4;
 
-    /// Appends the delta.
+    /// Appends the delta to `writer`.
     pub(crate) fn write(&self, writer: &mut Writer<'_>) {
         writer.bytes(&self.origin.0);
         writer.u32(self.base);
@@ -51,7 +51,7 @@ impl LinkDelta {
         }
     }
 
-    /// Reads one delta; more may follow.
+    /// Decodes one delta; more may follow.
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let origin = ShortId(reader.array()?);
         let base = reader.u32()?;

@@ -1,4 +1,4 @@
-//! What an origin measured.
+//! Link record: measurements of an origin.
 
 use crypto::{NoEntropy, Provider, PublicKey};
 use wire::{NodeId, Reader, Writer};
@@ -8,50 +8,48 @@ use crate::cost::{Cost, LossCode};
 use crate::measure::LinkReport;
 use crate::message::DecodeError;
 
-/// Says what an origin measured to each neighbour of its node record, in that order.
+/// An origin's measurements to the neighbours of its node record, in that order.
 ///
 /// | offset | size | field |
 /// |---|---|---|
 /// | 0 | 32 | id of the origin |
 /// | 32 | 8 | version |
 /// | 40 | 2 | list: first 2 bytes of SHA-256 of the node record's body |
-/// | 42 | 1 | flags: 1 = the origin is leaving, route nothing new through it; 2 = news: pass it on at once; 4 = the origin is the root of the tree |
+/// | 42 | 1 | flags: 1 = the origin is leaving, route nothing new through it; 2 = news: forward it at once; 4 = the origin is the root of the tree |
 /// | 43 | 1 | count (≤ 64) |
-/// | 44 | 4 | follows: low half of the version of what the origin told last before it |
-/// | 48 | 3 each | delay in 0.1 ms (≤ 32,767 = no way), loss code |
+/// | 44 | 4 | follows: low half of the version of the origin's previous delta or record |
+/// | 48 | 3 each | delay in 0.1 ms (≤ 32,767 = down), loss code |
 /// | 48 + 3 n | 64 | signature |
 ///
-/// So 112 + 3 × neighbours, at most 304 bytes. By `follows` whoever holds that
-/// [`LinkDelta`](super::LinkDelta) knows it for the last one, and sees whether it was true: a cost
-/// that it named is in the record within max(2 ms, 5 %).
+/// 112 + 3 × neighbours, at most 304 bytes. A node that holds the [`LinkDelta`](super::LinkDelta)
+/// named by `follows` can verify it: each of its costs is in the record within max(2 ms, 5 %).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkRecord {
-    /// Whose it is.
+    /// The origin's id.
     pub origin: NodeId,
-    /// Place in the origin's sequence.
+    /// Version in the origin's sequence.
     pub version: u64,
-    /// Which node record it belongs to.
+    /// First bytes of the hash of its node record.
     pub list: [u8; 2],
     /// The origin is about to stop.
     pub is_leaving: bool,
-    /// Why it does not wait to be passed on, if it does not.
+    /// Whether it is forwarded at once, and why.
     pub urgency: Urgency,
-    /// Low half of the version of what the origin told last before it, a delta or a record; 0
-    /// where there is none.
+    /// Low half of the version of the origin's previous delta or record; 0 if there is none.
     pub follows: u32,
     /// One report for each neighbour.
     pub reports: Vec<LinkReport>,
 }
 
-/// Whether a record is passed on at once.
+/// Whether a record is forwarded at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Urgency {
-    /// It waits, to go with others.
+    /// It may wait, to be sent with others.
     #[default]
     None,
     /// A link came up or went down, or the list is new.
     News,
-    /// It makes the tree of [`gossip`](crate::gossip).
+    /// It builds the tree of [`gossip`](crate::gossip).
     Root,
     /// Both.
     RootNews,
@@ -87,11 +85,11 @@ impl LinkRecord {
     /// Longest record, in bytes.
     pub const LEN_MAX: usize = 48 + NEIGHBOURS_MAX * 3 + 64;
 
-    /// Writes and signs the record for the node record with hash `list`.
+    /// Encodes and signs the record for the node record with hash `list`.
     ///
     /// # Errors
     ///
-    /// [`NoEntropy`] where the provider's source of randomness fails.
+    /// [`NoEntropy`] if the provider's source of randomness fails.
     pub fn sign<P: Provider>(
         &self,
         provider: &mut P,
@@ -105,7 +103,7 @@ impl LinkRecord {
         Ok(bytes)
     }
 
-    /// Reads a record without looking at its signature.
+    /// Decodes a record without verifying its signature.
     ///
     /// # Errors
     ///
@@ -151,7 +149,7 @@ impl LinkRecord {
         })
     }
 
-    /// Returns whether the holder of `key` signed `bytes` for the node record with hash `list`.
+    /// Returns whether `key` signed `bytes` for the node record with hash `list`.
     pub fn verify<P: Provider>(
         provider: &P,
         key: &PublicKey,
@@ -186,7 +184,7 @@ impl LinkRecord {
 
 /// Flag of an origin that is about to stop.
 const LEAVING: u8 = 1;
-/// Flag of a record that says up or down, or names new neighbours.
+/// Flag of a record that reports a link up or down, or new neighbours.
 const NEWS: u8 = 2;
 /// Flag of a record of the root of the tree.
 const ROOT: u8 = 4;
@@ -257,8 +255,8 @@ mod tests {
         assert!(!verify(NETWORK, &list, &[]));
     }
 
-    /// A cost below nothing made the search for routes go round for ever, and whoever reported one
-    /// could have that at every entry: P5 (and PG6, which lists what no whole number can be).
+    /// A negative cost would make the route search loop for ever at every entry: P5 (and PG6, which
+    /// lists values that integers cannot have).
     #[test]
     fn pg6_pgd_p5_a_cost_of_any_bits_is_none_below_nothing_or_is_refused() {
         let mut bytes = record(1).body();

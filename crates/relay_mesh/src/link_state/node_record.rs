@@ -1,4 +1,4 @@
-//! Who an origin is: key, roles, addresses, neighbours.
+//! Node record: key, roles, addresses and neighbours of an origin.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -8,7 +8,7 @@ use wire::{NodeId, Reader, Writer};
 use super::{NEIGHBOURS_MAX, Network, Roles, ShortId};
 use crate::message::DecodeError;
 
-/// Says who an origin is, where it listens, what it does and whom it measures.
+/// Identity, addresses, roles and measured neighbours of an origin.
 ///
 /// | size | field |
 /// |---|---|
@@ -22,37 +22,37 @@ use crate::message::DecodeError;
 /// | 8 each | short id of a neighbour, ascending, not the origin's own |
 /// | 64 | signature |
 ///
-/// So 141 + name + addresses + 8 × neighbours, at most 761 bytes.
+/// 141 + name + addresses + 8 × neighbours, at most 761 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeRecord {
     /// Key of the origin.
     pub key: PublicKey,
-    /// Place in the origin's sequence.
+    /// Version in the origin's sequence.
     pub version: u64,
-    /// What it says of itself.
+    /// The origin's profile.
     pub profile: Profile,
-    /// Whom it measures, ascending; link records follow this order.
+    /// Measured neighbours, ascending; link records follow this order.
     pub neighbours: Vec<ShortId>,
 }
 
-/// What a node says of itself.
+/// A node's description of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Profile {
-    /// What it does for others.
+    /// Roles that it offers.
     pub roles: Roles,
-    /// For people; at most 32 of `A-Z a-z 0-9 . _ -`.
+    /// Display name; at most 32 of `A-Z a-z 0-9 . _ -`.
     pub name: String,
-    /// Where it listens, best first; at most 4.
+    /// Addresses that it listens on, preferred first; at most 4.
     pub addresses: Vec<SocketAddr>,
 }
 
 impl Profile {
     /// Longest name, in bytes.
     pub const NAME_LEN_MAX: usize = 32;
-    /// Most addresses.
+    /// Maximum number of addresses.
     pub const ADDRESSES_MAX: usize = 4;
 
-    /// Returns whether name and addresses keep the bounds of a record.
+    /// Returns whether name and addresses are within the bounds of a record.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.name.len() <= Self::NAME_LEN_MAX
@@ -72,11 +72,11 @@ impl NodeRecord {
         self.key.node_id()
     }
 
-    /// Writes and signs the record; lists past their bounds are cut.
+    /// Encodes and signs the record; lists are cut at their bounds.
     ///
     /// # Errors
     ///
-    /// [`NoEntropy`] where the provider's source of randomness fails.
+    /// [`NoEntropy`] if the provider's source of randomness fails.
     pub fn sign<P: Provider>(
         &self,
         provider: &mut P,
@@ -89,7 +89,7 @@ impl NodeRecord {
         Ok(bytes)
     }
 
-    /// Reads a record without looking at its signature.
+    /// Decodes a record without verifying its signature.
     ///
     /// # Errors
     ///
@@ -133,7 +133,7 @@ impl NodeRecord {
         })
     }
 
-    /// Returns whether the origin signed `bytes`, which this record was read from.
+    /// Returns whether the origin signed `bytes`, from which this record was decoded.
     pub fn verify<P: Provider>(&self, provider: &P, network: Network, bytes: &[u8]) -> bool {
         let Some((body, signature)) = bytes.split_last_chunk() else {
             return false;
@@ -141,7 +141,7 @@ impl NodeRecord {
         provider.verify(&self.key, &signed(network, body), signature)
     }
 
-    /// Returns the hash that link records are tied to: SHA-256 of the bytes without signature.
+    /// Returns the hash that link records are bound to: SHA-256 of the bytes without signature.
     pub fn hash<P: Provider>(provider: &P, bytes: &[u8]) -> [u8; 32] {
         let body = bytes
             .split_last_chunk::<64>()
@@ -217,7 +217,7 @@ const fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-')
 }
 
-/// A count that its bound keeps below 256.
+/// Converts a count whose bound is below 256.
 fn count(len: usize) -> u8 {
     u8::try_from(len).unwrap_or(u8::MAX)
 }

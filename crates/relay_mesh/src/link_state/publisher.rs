@@ -1,4 +1,4 @@
-//! What a node says of itself, and when.
+//! When a node publishes its own records, and their contents.
 
 use core::fmt;
 use core::net::SocketAddr;
@@ -13,40 +13,41 @@ use super::{
 };
 use crate::measure::LinkReport;
 
-/// Signs a node's own records when there is something to say.
+/// Signs a node's own records when they are due.
 ///
-/// A link record goes out each 30 s, and at most five times a second where a link came up or went
-/// down; that ends [parted](LinkReport::PARTED) has time until the next. Between
-/// records, where a delay changed by more than max(2 ms, 5 %) or loss by more than 0.5 %, a delta
-/// goes out, at most once a second. A node record goes out where the neighbours or the profile
-/// changed, and each 5 min; a link record follows it at once, so a digest need not speak of node
-/// records.
+/// A link record is published every 30 s, and at most five times a second if a link came up or went
+/// down; a [parted](LinkReport::PARTED) link waits for the next record. Between records, a delta is
+/// published at most once a second if a delay changed by more than max(2 ms, 5 %) or loss by more
+/// than
+/// 0.5 %. A node record is published if the neighbours or the profile changed, and every 5 min; a
+/// link
+/// record follows it at once, so digests need not list node records.
 ///
-/// A record that follows a delta repeats it: what changed in between goes into a delta behind it.
-/// So whoever holds both knows whether the delta was ours.
+/// A record after a delta repeats the delta's values; later changes are published in a new delta.
+/// So a node that has both can verify the delta.
 pub struct Publisher<P: Provider> {
     key: P::SigningKey,
     public: PublicKey,
     network: Network,
-    /// What goes into the next node record.
+    /// Contents of the next node record.
     profile: Profile,
     /// The last version used.
     version: u64,
-    /// The version of the last record or delta of links; 0 before the first.
+    /// Version of the last link record or delta; 0 before the first.
     told_version: u64,
-    /// What the last node record said, in its order, with its hash.
+    /// Neighbours of the last node record, in its order, and its hash.
     list: Option<List>,
-    /// What the last link record said, which deltas are told against.
+    /// The last link record, which deltas refer to.
     base: Base,
-    /// What records and deltas said last.
+    /// The last published report of each link.
     told: BTreeMap<NodeId, LinkReport>,
-    /// When the last delta went out.
+    /// When the last delta was published.
     delta_at: Option<Instant>,
-    /// Said by the next link record; the node is about to stop.
+    /// Flag of the next link record: the node is about to stop.
     is_leaving: bool,
-    /// Something must be said now, whatever was measured.
+    /// A record is due now, whatever was measured.
     is_urgent: bool,
-    /// The node is the root of the tree, and renews its record more often.
+    /// Whether the node is the root of the tree, which renews its record more often.
     root: Root,
 }
 
@@ -72,23 +73,23 @@ struct Base {
     at: Instant,
 }
 
-/// Records to put in one's own table and to send on, in this order.
+/// Records to store in the own table and to forward, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Publication {
-    /// A node record, where one is due.
+    /// A node record, if one is due.
     pub node: Option<Vec<u8>>,
     /// A link record; present whenever a node record is.
     pub links: Option<Vec<u8>>,
-    /// What changed since the last link record; never beside a new one.
+    /// Changes since the last link record; never together with a new one.
     pub delta: Option<LinkDelta>,
 }
 
 impl<P: Provider> Publisher<P> {
-    /// Makes the publisher of the node that holds `key`, whose public half is `public`.
+    /// Creates the publisher of the node with private key `key` and public key `public`.
     ///
     /// # Errors
     ///
-    /// [`InvalidProfile`] where the profile breaks the bounds of a record.
+    /// [`InvalidProfile`] if the profile exceeds the bounds of a record.
     pub fn new(
         key: P::SigningKey,
         public: PublicKey,
@@ -115,8 +116,8 @@ impl<P: Provider> Publisher<P> {
         })
     }
 
-    /// Says, from the next [`update`](Self::update) on, that this node is reached at `addresses`. More than
-    /// a record holds change nothing.
+    /// Sets the addresses that are published from the next [`update`](Self::update) on. A list that
+    /// exceeds the bounds of a record is ignored.
     pub fn set_addresses(&mut self, addresses: Vec<SocketAddr>) {
         let profile = Profile {
             addresses,
@@ -128,40 +129,41 @@ impl<P: Provider> Publisher<P> {
         }
     }
 
-    /// Says, from the next [`update`](Self::update) on, that nothing new shall be routed through.
+    /// Publishes, from the next [`update`](Self::update) on, that the node accepts no new routes.
     pub const fn leave(&mut self) {
         self.is_urgent = self.is_urgent || !self.is_leaving;
         self.is_leaving = true;
     }
 
-    /// Says, from the next [`update`](Self::update) on, that routes may lead through again.
+    /// Publishes, from the next [`update`](Self::update) on, that the node accepts routes again.
     pub const fn stay(&mut self) {
         self.is_urgent = self.is_urgent || self.is_leaving;
         self.is_leaving = false;
     }
 
-    /// Is the root of the tree of [`gossip`](crate::gossip) from now on: renews its record each 3 s.
+    /// Makes this node the root of the tree of [`gossip`](crate::gossip): it renews its record
+    /// every 3 s.
     pub const fn become_root(&mut self) {
         self.root = Root::Own;
     }
 
-    /// Is the root no more.
+    /// Stops being the root.
     pub const fn step_down(&mut self) {
         self.root = Root::Other;
     }
 
-    /// Returns whether [`leave`](Self::leave) was called, and [`stay`](Self::stay) not since.
+    /// Returns whether [`leave`](Self::leave) was called without a later [`stay`](Self::stay).
     #[must_use]
     pub const fn is_leaving(&self) -> bool {
         self.is_leaving
     }
 
-    /// Goes on above `version`, which neighbours hold from an earlier life; see
+    /// Continues above `version`, which neighbours hold from an earlier run; see
     /// [`Outcome::OwnFromBefore`](super::Outcome::OwnFromBefore).
     pub fn raise(&mut self, version: u64) {
         if version > self.version {
             self.version = version;
-            // Both records are published anew, in order.
+            // Publishes both records again, in order.
             self.list = None;
         }
     }
@@ -172,13 +174,13 @@ impl<P: Provider> Publisher<P> {
         self.version
     }
 
-    /// Returns the records that are due, given the links measured now; call it each 100 to 200 ms.
+    /// Returns the records that are due for the measured `links`; call it every 100 to 200 ms.
     ///
-    /// `links` past the bound of 64 are left out, the highest ids first.
+    /// Only the 64 lowest ids of `links` are used.
     ///
     /// # Errors
     ///
-    /// [`NoEntropy`] where the provider's source of randomness fails; try again later.
+    /// [`NoEntropy`] if the provider's source of randomness fails; try again later.
     pub fn update(
         &mut self,
         now: Instant,
@@ -205,7 +207,7 @@ impl<P: Provider> Publisher<P> {
             };
             let signed = self.sign_links((now, unix), provider, &links, urgency);
             if signed.is_err() {
-                // The node record is lost with this publication, so the next one repeats it.
+                // The node record is lost with this publication; the next one repeats it.
                 self.list = None;
             }
             publication.links = Some(signed?);
@@ -240,8 +242,8 @@ impl<P: Provider> Publisher<P> {
         may_be && self.pairs(links).any(|(told, now)| has_changed(told, now))
     }
 
-    /// Whether a link came up or went down since it was told. Those that ends parted from are not asked for any
-    /// more by who chose others, and who carries something over a link does not part: their news can wait.
+    /// Whether a link came up or went down since the last publication. Parted links can wait for
+    /// the next record: they carry nothing, and neither end selects them.
     fn has_flipped(&self, links: &BTreeMap<NodeId, LinkReport>) -> bool {
         let is_flip = |(told, now): (LinkReport, LinkReport)| {
             told.is_up() != now.is_up() && now != LinkReport::PARTED
@@ -249,7 +251,7 @@ impl<P: Provider> Publisher<P> {
         self.pairs(links).any(is_flip)
     }
 
-    /// What was told of each link, and what is measured.
+    /// Pairs of published and measured report of each link.
     fn pairs(
         &self,
         links: &BTreeMap<NodeId, LinkReport>,
@@ -317,8 +319,8 @@ impl<P: Provider> Publisher<P> {
         Ok(bytes)
     }
 
-    /// What a record says of a link: what is measured, but where it is far from what was told last
-    /// that is repeated, and a delta follows.
+    /// Report of a link in a record: the measured one, or the published one if the two differ so
+    /// much that a delta follows.
     fn restated(&self, id: &NodeId, links: &BTreeMap<NodeId, LinkReport>) -> LinkReport {
         let now = links.get(id).copied();
         let now = now.filter(|now| *now != LinkReport::PARTED);
@@ -335,7 +337,7 @@ impl<P: Provider> Publisher<P> {
     ) -> Option<LinkDelta> {
         let version = self.next_version(unix);
         let Ok(after) = u16::try_from(version.saturating_sub(self.base.version)) else {
-            // The clock jumped: a record first, which states the version anew.
+            // The clock jumped: publish a record first, which carries the full version.
             self.is_urgent = true;
             return None;
         };
@@ -361,7 +363,7 @@ impl<P: Provider> Publisher<P> {
         })
     }
 
-    /// The next of the sequence; the clock only lifts it, and only where it may be right.
+    /// Next version of the sequence; a plausible clock can only raise it.
     fn next_version(&mut self, unix: Option<UnixTime>) -> u64 {
         let clock = unix.map_or(0, UnixTime::as_millis);
         let clock = if clock < CLOCK_MAX { clock } else { 0 };
@@ -379,7 +381,7 @@ impl<P: Provider> fmt::Debug for Publisher<P> {
     }
 }
 
-/// A profile breaks the bounds of a record.
+/// A profile exceeds the bounds of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidProfile;
 
@@ -391,7 +393,7 @@ impl fmt::Display for InvalidProfile {
 
 impl core::error::Error for InvalidProfile {}
 
-/// Whether a link that is up both times moved by more than max(2 ms, 5 %) or 5 loss codes.
+/// Whether a link that was up both times changed by more than max(2 ms, 5 %) or 5 loss codes.
 pub(super) fn has_changed(told: LinkReport, now: LinkReport) -> bool {
     let margin = (told.delay.units() / 20).max(20);
     let is_far = told.delay.units().abs_diff(now.delay.units()) > margin
@@ -399,22 +401,22 @@ pub(super) fn has_changed(told: LinkReport, now: LinkReport) -> bool {
     told.is_up() && now.is_up() && is_far
 }
 
-/// The half of a version that deltas name.
+/// Low half of a version, as in deltas.
 pub(crate) fn low_half(version: u64) -> u32 {
     u32::try_from(version & u64::from(u32::MAX)).unwrap_or(u32::MAX)
 }
 
-/// A node record is renewed that often.
+/// Renewal interval of the node record.
 const LIST_INTERVAL: Duration = Duration::from_secs(300);
-/// A link record is renewed that often.
+/// Renewal interval of the link record.
 const LINKS_INTERVAL: Duration = Duration::from_secs(30);
-/// The root renews its record that often.
+/// Renewal interval of the root's link record.
 const ROOT_INTERVAL: Duration = Duration::from_secs(3);
-/// Between deltas, and between node records.
+/// Minimum interval of deltas, and of node records.
 const CHANGE_SPACING: Duration = Duration::from_secs(1);
-/// Between link records that say up or down.
+/// Minimum interval of link records that report a link up or down.
 const FLIP_SPACING: Duration = Duration::from_millis(200);
-/// UNIX milliseconds past that (year 10,889) are a broken clock's.
+/// Later UNIX times in milliseconds (year 10,889) are treated as a broken clock.
 const CLOCK_MAX: u64 = 1 << 48;
 
 #[cfg(test)]

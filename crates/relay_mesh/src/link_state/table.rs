@@ -176,8 +176,8 @@ impl LinkStateTable {
         }
     }
 
-    /// Whether an origin's record with this low half of its version is newer than the one held; a
-    /// guess that digests correct.
+    /// Whether an origin's record with this low half of its version is probably newer than the one
+    /// held; digests correct a wrong guess.
     pub(crate) fn lacks_record(&self, origin: ShortId, low: u32) -> bool {
         match self.by_short(origin) {
             Some((_, entry)) => {
@@ -302,8 +302,8 @@ impl LinkStateTable {
         Outcome::Accepted
     }
 
-    /// Judges a node record of this node that returns from a neighbour. Older ones count too: link
-    /// records of an earlier run depend on their hash.
+    /// Classifies a node record of this node that returns from a neighbour. Older ones count too:
+    /// link records of an earlier run depend on their hash.
     fn judge_own_node<P: Provider>(
         &mut self,
         now: Instant,
@@ -414,7 +414,7 @@ impl LinkStateTable {
         self.by_short(origin.into()).is_none() && self.has_place()
     }
 
-    /// Whether a record of an origin that is not held might be accepted, by its short id.
+    /// Whether a record of an unknown origin might be accepted, by its short id.
     fn would_take(&self, origin: ShortId) -> bool {
         self.config.admission.admits(origin) && self.has_place()
     }
@@ -491,8 +491,8 @@ impl LinkStateTable {
     }
 }
 
-/// Checks that a forged record costs its neighbour besides the one that found it. A neighbour passes
-/// on only records that it has checked, so it made the record itself.
+/// Checks that a forged record costs its neighbour in addition to its own. A neighbour forwards
+/// only records that it has verified, so it made the record itself.
 const FORGERY_COST: u32 = 31;
 /// Most neighbours with a bucket that is not full. Sessions bound neighbours far below.
 const BUCKETS_MAX: usize = 1_024;

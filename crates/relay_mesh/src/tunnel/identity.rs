@@ -1,8 +1,8 @@
-//! Who proves what: the node's own key at both ends, in TLS 1.3 within QUIC.
+//! Mutual authentication of a tunnel's ends by their node keys, in QUIC's TLS 1.3.
 //!
-//! RFC 9001 for TLS in QUIC, RFC 7250 for keys in place of certificates: a key counts as proved once its
-//! holder has signed the handshake with it, and who it is, is the hash of the key. There is no authority, no
-//! name and no end of validity, so that no clock is asked; no session is resumed.
+//! Follows RFC 9001 (TLS in QUIC) and RFC 7250 (raw public keys instead of certificates). A key is
+//! proved by the handshake signature, and its hash is the node id. There is no certificate
+//! authority, no name and no expiry, so no clock is read. Sessions are not resumed.
 
 use core::fmt;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use rustls::{
 };
 use wire::NodeId;
 
-/// A node's identity, made ready to be proved at the ends of tunnels. Clones share it.
+/// A node's identity, prepared for TLS. Clones share it.
 #[derive(Clone)]
 pub struct TunnelIdentity {
     key: Arc<CertifiedKey>,
@@ -35,11 +35,11 @@ pub struct TunnelIdentity {
 }
 
 impl TunnelIdentity {
-    /// Makes `identity` ready.
+    /// Prepares `identity`.
     ///
     /// # Errors
     ///
-    /// [`KeyRefused`] where the cryptography does not take the key; none is known to be refused.
+    /// [`KeyRefused`] if the crypto provider rejects the key; no such key is known.
     pub fn new(identity: &Identity) -> Result<Self, KeyRefused> {
         let key = PrivatePkcs8KeyDer::from_pem_slice(identity.to_pem().as_bytes())
             .map_err(|_| KeyRefused)?;
@@ -51,13 +51,13 @@ impl TunnelIdentity {
         })
     }
 
-    /// Returns the id that others know its holder by.
+    /// Returns the node id of this identity.
     #[must_use]
     pub const fn node_id(&self) -> NodeId {
         self.node
     }
 
-    /// What an entry needs to speak to the exit `far`, and to nobody else.
+    /// Returns the client configuration of an entry, which accepts only the exit `far`.
     pub(super) fn client(&self, far: NodeId) -> Result<Arc<QuicClientConfig>, KeyRefused> {
         let mut config = ClientConfig::builder_with_details(provider(), Arc::new(NoClock))
             .with_protocol_versions(&[&version::TLS13])
@@ -72,7 +72,7 @@ impl TunnelIdentity {
         Ok(Arc::new(config))
     }
 
-    /// What an exit needs to speak to the entry `far`, and to nobody else.
+    /// Returns the server configuration of an exit, which accepts only the entry `far`.
     pub(super) fn server(&self, far: NodeId) -> Result<Arc<QuicServerConfig>, KeyRefused> {
         let own = AlwaysResolvesServerRawPublicKeys::new(Arc::clone(&self.key));
         let mut config = ServerConfig::builder_with_details(provider(), Arc::new(NoClock))
@@ -96,7 +96,7 @@ impl fmt::Debug for TunnelIdentity {
     }
 }
 
-/// The cryptography does not take a key.
+/// The crypto provider rejects a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyRefused;
 
@@ -108,7 +108,7 @@ impl fmt::Display for KeyRefused {
 
 impl core::error::Error for KeyRefused {}
 
-/// Lets one node pass: the one at the other end of the flow.
+/// Verifier that accepts one node id: the other end of the flow.
 #[derive(Debug)]
 struct OneNode {
     algorithms: WebPkiSupportedAlgorithms,
@@ -237,7 +237,7 @@ impl ClientCertVerifier for OneNode {
     }
 }
 
-/// The key that an entry proves.
+/// Resolver that returns this node's key.
 #[derive(Debug)]
 struct OwnKey(Arc<CertifiedKey>);
 
@@ -256,8 +256,7 @@ impl ResolvesClientCert for OwnKey {
     }
 }
 
-/// The time that TLS is told: always the same. Keys that stand for themselves do not expire, and
-/// there are no tickets that could.
+/// A constant clock for rustls: raw keys do not expire, and there are no tickets.
 #[derive(Debug)]
 struct NoClock;
 
@@ -267,19 +266,19 @@ impl TimeProvider for NoClock {
     }
 }
 
-/// X25519 and P-256 for agreement; P-256 for signatures; AES-128-GCM, which QUIC begins with, and the others
-/// of TLS 1.3 for packets.
+/// X25519 and P-256 for key agreement, P-256 for signatures, AES-128-GCM (required by QUIC's
+/// initial packets) and the other TLS 1.3 suites.
 fn provider() -> Arc<CryptoProvider> {
     let mut provider = ring::default_provider();
     provider.kx_groups = vec![ring::kx_group::X25519, ring::kx_group::SECP256R1];
     Arc::new(provider)
 }
 
-/// What both ends must name (RFC 7301): streams that begin with an open record of version 1.
+/// ALPN protocol (RFC 7301): streams that start with an open record of version 1.
 const PROTOCOL: &[u8] = b"tickwire-tunnel/1";
-/// How the handshake is signed.
+/// Signature schemes of the handshake.
 const SCHEMES: [SignatureScheme; 1] = [SignatureScheme::ECDSA_NISTP256_SHA256];
-/// What stands before the 65 bytes of a P-256 key in its DER form; RFC 5480, section 2.
+/// DER prefix of a 65-byte P-256 key; RFC 5480, section 2.
 const SPKI_PREFIX: [u8; 26] = [
     0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a,
     0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,

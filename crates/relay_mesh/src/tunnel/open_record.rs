@@ -1,15 +1,15 @@
-//! What stands first on each stream of a tunnel, and the answer.
+//! The record at the start of each stream of a tunnel, and its answer.
 //!
 //! | entry to exit | bytes |
 //! |---|---|
-//! | length of what follows | 1, at most 104 |
+//! | length of the rest | 1, at most 104 |
 //! | version, 1 | 1 |
 //! | game name | 1 + n, n at most 64 |
 //! | player's address | family 1 (4 or 6), ip 4 or 16, port 2 |
 //! | address that the player connected to | the same |
 //!
-//! The exit answers with one byte, 1, once its server has answered; before, it sends nothing. Who is refused
-//! has the stream reset, with the reason as its code.
+//! The exit sends the byte 1 when its server has answered, and nothing before. If it refuses, it
+//! resets the stream with the reason as error code.
 
 use core::fmt;
 use core::net::SocketAddr;
@@ -19,22 +19,22 @@ use wire::{Reader, Writer};
 use crate::flow_message::{GAME_NAME_MAX, read_address, read_name, write_address};
 use crate::message::DecodeError;
 
-/// Whom a stream is for.
+/// Game and player of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenRecord {
-    /// Which game; at most 64 bytes.
+    /// The game; at most 64 bytes.
     pub game: String,
-    /// The player's address, as the entry sees it or was told by a trusted proxy.
+    /// The player's address, as seen by the entry or named by a trusted proxy.
     pub player: SocketAddr,
     /// The address of the entry that the player connected to.
     pub listen: SocketAddr,
 }
 
 impl OpenRecord {
-    /// Longest record, its length byte included.
+    /// Longest record in bytes, with its length byte.
     pub const LEN_MAX: usize = 1 + 1 + 1 + GAME_NAME_MAX + 2 * 19;
 
-    /// Appends the record to `out`. Of a name over 64 bytes, which no game has, the first 64 alone.
+    /// Appends the record to `out`. A name is cut at 64 bytes; games have no longer ones.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
         let mut writer = Writer::new(out);
@@ -52,11 +52,7 @@ impl OpenRecord {
         }
     }
 
-    /// Reads what stands behind the length byte.
-    ///
-    /// # Errors
-    ///
-    /// [`DecodeError`] names the first rule that `bytes` break.
+    /// Decodes the record without its length byte.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
         if reader.u8()? != VERSION {
@@ -75,15 +71,15 @@ impl OpenRecord {
     }
 }
 
-/// Collects the record that a stream begins with, whatever pieces it comes in.
+/// Reassembles the record at the start of a stream.
 #[derive(Debug, Default)]
 pub struct OpenReader {
-    /// Length byte and what came behind it; never more than a whole record.
+    /// Length byte and the bytes after it; never more than the record.
     bytes: Vec<u8>,
 }
 
 impl OpenReader {
-    /// Returns how many bytes more may be taken: never more than belong to the record.
+    /// Returns how many more bytes it accepts; never more than the rest of the record.
     #[must_use]
     pub fn wants(&self) -> usize {
         let whole = self
@@ -93,12 +89,12 @@ impl OpenReader {
         whole.saturating_sub(self.bytes.len())
     }
 
-    /// Takes the stream's next bytes, at most as many as it [`wants`](Self::wants); returns the record once it
-    /// is whole.
+    /// Adds the stream's next bytes, at most [`wants`](Self::wants); returns the record when it is
+    /// complete.
     ///
     /// # Errors
     ///
-    /// [`DecodeError`] where no record begins so; nothing more is to be read then.
+    /// [`DecodeError`] if the bytes do not start a record; the stream is then unusable.
     pub fn take(&mut self, bytes: &[u8]) -> Result<Option<OpenRecord>, DecodeError> {
         let found = bytes.len();
         let max = self.wants();
@@ -118,24 +114,24 @@ impl OpenReader {
     }
 }
 
-/// Why an exit takes no connection.
+/// Why an exit refuses a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Refusal {
     /// It does not serve this game, or not for this entry.
     Policy,
-    /// Too many connections at a time, in all or of one address, or in one second.
+    /// A limit is reached: of connections in total, per address, or per second.
     Crowded,
-    /// The game's server refuses, or cannot be reached.
+    /// The game's server refused, or is unreachable.
     Server,
     /// The game's server did not answer in time.
     Slow,
-    /// What the stream began with was no record, or did not come in time.
+    /// The record was malformed or incomplete at the timeout.
     Malformed,
 }
 
 impl Refusal {
-    /// Returns the code by which the stream is reset.
+    /// Returns the error code that the stream is reset with.
     pub(super) const fn code(self) -> u32 {
         match self {
             Self::Policy => 0x10,
@@ -170,9 +166,9 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// What an exit says before its server's first byte.
+/// Byte that the exit sends before the server's bytes.
 pub(super) const ACCEPTED: u8 = 1;
-/// Code of a stream that one of its two TCP connections reset.
+/// Error code of a stream if a TCP connection at either end was reset.
 pub(super) const RESET: u32 = 1;
 const VERSION: u8 = 1;
 

@@ -1,4 +1,4 @@
-//! One QUIC connection (RFC 9000), whose datagrams are payloads of a flow.
+//! One QUIC connection (RFC 9000) whose datagrams are payloads of a flow.
 
 use core::net::{Ipv6Addr, SocketAddr};
 use core::time::Duration;
@@ -18,42 +18,42 @@ use super::identity::{KeyRefused, TunnelIdentity};
 use super::path_probes::PathProbes;
 use super::{SILENCE_MAX, WINDOW};
 
-/// An endpoint that has one connection at most.
+/// An endpoint with at most one connection.
 ///
-/// The flow says who is at the other end, and stays the same when it moves: QUIC sees one address
-/// for ever.
+/// The flow identifies the other end and does not change with its path, so QUIC sees a constant
+/// address.
 pub(super) struct Quic {
     endpoint: Endpoint,
     connection: Option<(ConnectionHandle, Connection)>,
     clock: Clock,
     path_probes: PathProbes,
-    /// What the endpoint would answer to what belongs to no connection; never sent.
+    /// Buffer for the endpoint's answers to datagrams of no connection; never sent.
     unsent: Vec<u8>,
 }
 
-/// What a read came to.
+/// Result of a read.
 #[derive(Debug)]
 pub(super) enum Read {
     Bytes(Bytes),
-    /// The far end sent all.
+    /// The far end finished the stream.
     Finished,
-    /// The far end reset the stream, with this code.
+    /// The far end reset the stream with this code.
     Reset(u64),
-    /// Nothing now.
+    /// No bytes are available now.
     Nothing,
 }
 
-/// What a write came to.
+/// Result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Written {
-    /// As many bytes were taken: all, or as many as could be.
+    /// Number of bytes accepted, which may be less than all.
     Taken(usize),
-    /// The far end takes no more, with this code.
+    /// The far end stopped the stream with this code.
     Stopped(u64),
 }
 
 impl Quic {
-    /// Begins a connection to `far`.
+    /// Starts a connection to `far`.
     pub(super) fn connect(
         config: &TunnelConfig,
         identity: &TunnelIdentity,
@@ -76,7 +76,7 @@ impl Quic {
         })
     }
 
-    /// Waits for a connection from `far`.
+    /// Accepts a connection from `far`.
     pub(super) fn listen(
         config: &TunnelConfig,
         identity: &TunnelIdentity,
@@ -85,7 +85,7 @@ impl Quic {
     ) -> Result<Self, KeyRefused> {
         let path_probes = PathProbes::default();
         let mut server = ServerConfig::with_crypto(identity.server(far)?);
-        // Without tokens, and retries that would bring some, QUIC asks nobody for the time.
+        // Tokens need the wall clock; without them and without retries QUIC does not read it.
         let mut tokens = ValidationTokenConfig::default();
         tokens.sent(0);
         server
@@ -102,7 +102,7 @@ impl Quic {
         })
     }
 
-    /// Takes a datagram; false where it is none of this connection's.
+    /// Handles a datagram; returns false if it is not of this connection.
     pub(super) fn handle(&mut self, now: Instant, datagram: &[u8]) -> bool {
         let now = self.clock.to_std(now);
         self.unsent.clear();
@@ -140,7 +140,7 @@ impl Quic {
         }
     }
 
-    /// When timers are next to be run, later than `now`.
+    /// Returns when the next timer expires, later than `now`.
     pub(super) fn due(&mut self, now: Instant) -> Option<Instant> {
         let (_, connection) = self.connection.as_mut()?;
         let due = connection.poll_timeout().map(|due| self.clock.of_std(due));
@@ -148,7 +148,7 @@ impl Quic {
         Some(due.max(now + TIMER_GAP))
     }
 
-    /// Returns what happened next.
+    /// Returns the next event.
     pub(super) fn poll(&mut self) -> Option<Event> {
         let (handle, connection) = self.connection.as_mut()?;
         while let Some(event) = connection.poll_endpoint_events() {
@@ -166,7 +166,7 @@ impl Quic {
         Some(transmit.size)
     }
 
-    /// Forgets what it knew of the path, and asks whether the new one carries.
+    /// Resets the path's state (RTT, congestion window) and validates the new path.
     pub(super) fn move_path(&mut self, now: Instant) {
         if let Some((_, connection)) = &mut self.connection {
             connection.path_changed(self.clock.to_std(now));
@@ -183,19 +183,20 @@ impl Quic {
         }
     }
 
-    /// Opens a stream, where the far end allows another.
+    /// Opens a stream if the far end's limit allows it.
     pub(super) fn open(&mut self) -> Option<StreamId> {
         let (_, connection) = self.connection.as_mut()?;
         connection.streams().open(Dir::Bi)
     }
 
-    /// Takes a stream that the far end opened.
+    /// Accepts a stream that the far end opened.
     pub(super) fn accept(&mut self) -> Option<StreamId> {
         let (_, connection) = self.connection.as_mut()?;
         connection.streams().accept(Dir::Bi)
     }
 
-    /// Writes until all is taken, or no more is: then the connection tells when more will be.
+    /// Writes as much as is accepted; if that is not all, an event reports when the stream is
+    /// writable.
     pub(super) fn write(&mut self, stream: StreamId, bytes: &[u8]) -> Written {
         let mut taken = 0;
         let Some((_, connection)) = &mut self.connection else {
@@ -215,19 +216,19 @@ impl Quic {
         }
     }
 
-    /// Ends our half of a stream once what was written has arrived.
+    /// Finishes the send half of a stream after all written bytes.
     pub(super) fn finish(&mut self, stream: StreamId) {
         if let Some((_, connection)) = &mut self.connection {
-            // An error says that the far end has stopped it, which is told by an event.
+            // It fails if the far end stopped the stream; an event reports that.
             connection.send_stream(stream).finish().ok();
         }
     }
 
-    /// Ends both halves of a stream at once; what has not arrived may never do.
+    /// Resets both halves of a stream; undelivered bytes may be lost.
     pub(super) fn reset(&mut self, stream: StreamId, code: u32) {
         let code = VarInt::from_u32(code);
         if let Some((_, connection)) = &mut self.connection {
-            // Errors say that a half has ended already.
+            // It fails if a half is already closed.
             connection.send_stream(stream).reset(code).ok();
             connection.recv_stream(stream).stop(code).ok();
         }
@@ -248,12 +249,12 @@ impl Quic {
             Err(ReadError::Reset(code)) => Read::Reset(code.into_inner()),
             Err(ReadError::Blocked) => Read::Nothing,
         };
-        // Whether a datagram is due for it is asked by `poll_transmit` anyway.
+        // `poll_transmit` is called anyway.
         let _should_transmit = chunks.finalize().should_transmit();
         read
     }
 
-    /// Returns the code by which the far end reset a stream whose bytes may not be read yet.
+    /// Returns the code with which the far end reset a stream that must not be read yet.
     pub(super) fn reset_code(&mut self, stream: StreamId) -> Option<u64> {
         let (_, connection) = self.connection.as_mut()?;
         let code = connection.recv_stream(stream).received_reset().ok()??;
@@ -261,8 +262,8 @@ impl Quic {
     }
 }
 
-/// How many streams an exit allows, so that all players have one: quinn-proto tells an entry of
-/// streams that are over once they are more than an eighth of all, and till then it has so many less.
+/// Stream limit of an exit. quinn-proto raises the limit only when more than an eighth of the
+/// streams have closed, so it is larger than the number of players by that.
 fn streams(config: &TunnelConfig) -> u32 {
     let players = config.players();
     let untold = players / 7;
@@ -294,19 +295,19 @@ fn transport(
     Arc::new(transport)
 }
 
-/// What stands for the other end; QUIC wants an address and a name, and neither is looked at.
+/// Placeholder for the far end's address, which QUIC requires and nothing uses.
 const FAR: SocketAddr = SocketAddr::new(core::net::IpAddr::V6(Ipv6Addr::LOCALHOST), 1);
 const NAME: &str = "exit.invalid";
-/// As much as travels whole; `pieces::WHOLE_MAX`.
+/// Longest payload of a flow that is not split; `pieces::WHOLE_MAX`.
 const DATAGRAM_LEN: u16 = 1_232;
-/// RFC 9000, section 14.
+/// Minimum MTU; RFC 9000, section 14.
 const DATAGRAM_LEN_MIN: u16 = 1_200;
-/// Bytes of all streams together that wait for an acknowledgement: 40 MB/s at 100 ms of round trip.
+/// Unacknowledged bytes of all streams: 40 MB/s at an RTT of 100 ms.
 const SEND_WINDOW: u64 = 4 << 20;
-/// What a round trip is taken for at first: paths are measured, and slow ones not chosen.
+/// Initial RTT. Paths are measured, and slow ones are not chosen.
 const FIRST_RTT: Duration = Duration::from_millis(100);
-/// A fifth of what an idle tunnel lives, so that a path that was lost is found to be.
+/// A fifth of the tunnel's idle timeout, so that a lost path is detected.
 const KEEP_ALIVE: Duration = Duration::from_secs(4);
 
-/// Least time between two looks at QUIC's timers, so that one that is always due is no busy loop.
+/// Minimum delay of a timer, which prevents a busy loop.
 pub(super) const TIMER_GAP: Duration = Duration::from_micros(1);

@@ -1,4 +1,4 @@
-//! What happens to a tunnel's streams.
+//! Handling of a tunnel's streams.
 
 use quinn_proto::{ConnectionError, Dir, Event, StreamEvent, StreamId};
 use wire::{Instant, LimitError, SourceKey};
@@ -10,7 +10,7 @@ use super::quic::{Read, Written};
 use super::{DIAL_MAX, RECORD_MAX, Side, Tunnel, TunnelState};
 
 impl Tunnel {
-    /// Takes all that happened within QUIC.
+    /// Handles all pending QUIC events.
     pub(super) fn pump(&mut self, now: Instant) {
         while let Some(event) = self.quic.poll() {
             match event {
@@ -53,12 +53,12 @@ impl Tunnel {
                 }
             }
             StreamEvent::Available { dir: Dir::Bi } => self.open_waiting(),
-            // `pump` takes streams that were opened, where there is room for them.
+            // `pump` accepts opened streams if there is room.
             StreamEvent::Opened { .. } | StreamEvent::Available { dir: Dir::Uni } => {}
         }
     }
 
-    /// Gives streams to the connections that wait for one.
+    /// Assigns streams to waiting connections.
     pub(super) fn open_waiting(&mut self) {
         while let Some(&number) = self.waiting.front() {
             if self.conns.contains_key(&number) {
@@ -75,7 +75,7 @@ impl Tunnel {
         }
     }
 
-    /// Takes the streams that an entry opened, up to the players that there may be; others wait.
+    /// Accepts streams of the entry up to the limit of players; others wait.
     fn take_streams(&mut self, now: Instant) {
         let takes_any = self.side == Side::Exit && self.state == TunnelState::Established;
         while takes_any && self.has_room() {
@@ -111,7 +111,7 @@ impl Tunnel {
         self.tell_readable(number);
     }
 
-    /// Reads whom a stream is for, as far as it has come.
+    /// Reads the available bytes of an open record.
     fn read_open(&mut self, now: Instant, (number, stream): (u64, StreamId)) {
         loop {
             let Some(conn) = self.conns.get_mut(&number) else {
@@ -140,7 +140,7 @@ impl Tunnel {
         }
     }
 
-    /// Has the driver asked for a connection whose record is whole.
+    /// Reports a connection with a complete record to the driver.
     fn on_open(&mut self, now: Instant, number: u64, open: OpenRecord) {
         let Ok(source) = self.join(now, &open) else {
             return self.turn_away(number, Refusal::Crowded);
@@ -157,7 +157,7 @@ impl Tunnel {
         self.events.push_back(TunnelEvent::Asked { conn, open });
     }
 
-    /// Reads the byte by which an exit accepts.
+    /// Reads the exit's accept byte.
     fn read_answer(&mut self, number: u64, stream: StreamId) {
         match self.quic.read(stream, 1) {
             Read::Bytes(bytes) if *bytes == [ACCEPTED] => {
@@ -178,7 +178,7 @@ impl Tunnel {
         }
     }
 
-    /// Takes the next bytes of the stream, where the driver has those before.
+    /// Reads the stream's next bytes if the driver has consumed the previous ones.
     pub(super) fn fill(&mut self, number: u64) {
         let Some((conn, stream)) = self.with_stream(number) else {
             return;
@@ -199,7 +199,7 @@ impl Tunnel {
         }
     }
 
-    /// Tells the driver of bytes, where it waits for them.
+    /// Emits `Readable` or `Finished` if the driver waits for it.
     pub(super) fn tell_readable(&mut self, number: u64) {
         if !self.conns.get(&number).is_some_and(|conn| conn.wants.read) {
             return;
@@ -236,8 +236,8 @@ impl Tunnel {
         }
     }
 
-    /// Writes our own first bytes and, where the driver has no more, the end; true where nothing of
-    /// ours is left.
+    /// Writes our own first bytes and, if the driver has finished, the end of the stream; returns
+    /// true when nothing of ours is left.
     pub(super) fn flush(&mut self, number: u64) -> bool {
         let Some(conn) = self.conns.get_mut(&number) else {
             return false;
@@ -273,7 +273,7 @@ impl Tunnel {
         self.end_if_done(number);
     }
 
-    /// Takes word that the far end reset a half, and with it the connection.
+    /// Handles a reset of one half by the far end, which ends the connection.
     pub(super) fn on_broken(&mut self, number: u64, code: u64) {
         let Some(conn) = self.conns.get(&number) else {
             return;
@@ -289,7 +289,7 @@ impl Tunnel {
         self.end(number, end);
     }
 
-    /// Ends the connections that nobody answered for in time.
+    /// Ends connections past their deadline.
     pub(super) fn end_overdue(&mut self, now: Instant) {
         while let Some(&(deadline, number)) = self.deadlines.first() {
             if now < deadline {
@@ -316,7 +316,7 @@ impl Tunnel {
         }
     }
 
-    /// Refuses a stream of an entry.
+    /// Refuses a stream of the entry.
     pub(super) fn turn_away(&mut self, number: u64, why: Refusal) {
         if let Some((_, stream)) = self.with_stream(number) {
             self.quic.reset(stream, why.code());
@@ -325,7 +325,7 @@ impl Tunnel {
         self.remove(number);
     }
 
-    /// Ends all connections, and the tunnel.
+    /// Ends all connections and the tunnel.
     pub(super) fn go_down(&mut self, end: TunnelEnd) {
         if self.state == TunnelState::Closed {
             return;
@@ -344,7 +344,7 @@ impl Tunnel {
         }
     }
 
-    /// Forgets a connection that the driver knows of, and tells it so.
+    /// Removes a connection that the driver knows, and reports its end.
     pub(super) fn end(&mut self, number: u64, end: ConnEnd) {
         let Some(conn) = self.conns.get(&number) else {
             return;
@@ -373,7 +373,7 @@ impl Tunnel {
         number
     }
 
-    /// Forgets a connection; its place is another's.
+    /// Removes a connection and frees its slot.
     pub(super) fn remove(&mut self, number: u64) {
         let Some(conn) = self.conns.remove(&number) else {
             return;
@@ -392,12 +392,12 @@ impl Tunnel {
         }
     }
 
-    /// Returns whether there may be one connection more.
+    /// Whether another connection fits.
     fn has_room(&self) -> bool {
         u32::try_from(self.conns.len()).is_ok_and(|conns| conns < self.players_max)
     }
 
-    /// Counts a connection, or the limit that it would exceed.
+    /// Counts a connection, or returns the limit that it would exceed.
     pub(super) fn join(
         &mut self,
         now: Instant,
@@ -446,5 +446,5 @@ fn end_of(reason: &ConnectionError) -> TunnelEnd {
     }
 }
 
-/// Codes of a handshake that TLS gave up; RFC 9000, section 20.1.
+/// QUIC error codes of a failed TLS handshake; RFC 9000, section 20.1.
 const CRYPTO_ERRORS: core::ops::RangeInclusive<u64> = 0x100..=0x1FF;

@@ -1,4 +1,4 @@
-//! Deltas: what is taken of them, and what becomes of a neighbour that told a false one.
+//! Deltas: acceptance, and penalties for neighbours that sent a false one.
 
 use core::time::Duration;
 
@@ -8,7 +8,7 @@ use super::LinkStateTable;
 use crate::link_state::publisher::{has_changed, low_half};
 use crate::link_state::{DeltaOutcome, LinkDelta, LinkRecord, ShortId};
 
-/// Neighbours whose deltas in an origin's name are not taken for a while.
+/// Neighbours whose deltas of an origin are temporarily ignored.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Blamed(Vec<Blame>);
 
@@ -20,7 +20,7 @@ struct Blame {
 }
 
 impl Blamed {
-    /// Where there are too many already, the one whose time is over first is forgotten.
+    /// Adds a penalty; if the list is full, it replaces the one that expires first.
     fn add(&mut self, now: Instant, neighbour: NodeId) {
         let mut held = self.0.iter();
         let place = held.position(|held| held.neighbour == neighbour);
@@ -52,7 +52,7 @@ impl Blame {
         self.span.saturating_sub(now.saturating_since(self.since))
     }
 
-    /// How long the next one lasts: as long, where it is for what was told before this one.
+    /// Duration of the next penalty; it does not grow for deltas sent before this one.
     fn next_span(&self, now: Instant) -> Duration {
         let good = now.saturating_since(self.since).saturating_sub(self.span);
         if !self.left(now).is_zero() {
@@ -66,21 +66,20 @@ impl Blame {
 }
 
 impl LinkStateTable {
-    /// Takes a delta that neighbour `from` told.
+    /// Handles a delta from neighbour `from`.
     ///
-    /// It is not signed. It counts until the origin's next record, which shows whether the origin
-    /// said it. A neighbour that told one which the origin did not say is not believed about that
-    /// origin for 30 s, and each further time for twice as long, up to 10 min; about others it is.
-    /// For the neighbour may have been lied to, or the origin have said it and then the contrary:
-    /// were all its deltas ignored, or any for long, one liar could make all honest nodes deaf to
-    /// each other.
+    /// It is not signed, and counts until the origin's next record, which verifies it. If it was
+    /// false, deltas of that origin from this neighbour are ignored for 30 s, and each further time
+    /// for twice as long, up to 10 min; those of other origins are still accepted. The neighbour
+    /// may be honest: it may have been deceived, or the origin sent contradictory values. A longer
+    /// or a general penalty would let one liar stop deltas between all honest nodes.
     pub fn accept_delta(&mut self, now: Instant, from: NodeId, delta: LinkDelta) -> DeltaOutcome {
         let outcome = self.judge_delta(now, from, delta);
         self.stats.count_delta(outcome);
         outcome
     }
 
-    /// Takes a delta of our own.
+    /// Stores a delta of this node.
     pub(crate) fn publish_delta(&mut self, delta: LinkDelta) {
         let own = self.own;
         if let Some(links) = self
@@ -92,12 +91,12 @@ impl LinkStateTable {
         }
     }
 
-    /// The newest delta of an origin.
+    /// Returns the newest delta of an origin.
     pub(crate) fn delta(&self, origin: ShortId) -> Option<&LinkDelta> {
         self.by_short(origin)?.1.links.as_ref()?.delta()
     }
 
-    /// Returns whether deltas of an origin are not taken from a neighbour.
+    /// Returns whether deltas of an origin are ignored from a neighbour.
     #[must_use]
     pub fn is_blamed(&self, now: Instant, neighbour: &NodeId, origin: &NodeId) -> bool {
         let entry = self.entries.get(origin);
@@ -124,7 +123,7 @@ impl LinkStateTable {
         if delta.after <= links.after() {
             return DeltaOutcome::Stale;
         }
-        // We know best what we said.
+        // A newer delta in the name of this node is not its own.
         if is_own || !links.apply(delta, from) {
             entry.blamed.add(now, from);
             return DeltaOutcome::Forged;
@@ -132,7 +131,7 @@ impl LinkStateTable {
         DeltaOutcome::Accepted
     }
 
-    /// Compares a genuine new record with the delta held for the one before.
+    /// Verifies the held delta of the previous record against a genuine new record.
     pub(super) fn compare(&mut self, now: Instant, record: &LinkRecord) {
         let links = self
             .entries
@@ -156,7 +155,7 @@ impl LinkStateTable {
             })
         };
         let is_false = match distance {
-            // The origin's last word was an older one.
+            // The origin's last publication was an older one.
             ..0 => is_of_base,
             0 => {
                 let entry = self.entries.get(&record.origin);
@@ -167,7 +166,7 @@ impl LinkStateTable {
                     said.is_some_and(|said| has_changed(told, *said))
                 })
             }
-            // We missed some.
+            // Some were missed.
             _ => false,
         };
         if is_false {
@@ -180,10 +179,10 @@ impl LinkStateTable {
     }
 }
 
-/// How long a neighbour that told a false delta is not believed the first time: as long as the
-/// delta itself can have counted, which is until the origin's next record.
+/// Duration of the first penalty: as long as a delta can have counted, until the origin's next
+/// record.
 const BLAME: Duration = Duration::from_secs(30);
-/// The same at most; who told none for that long begins anew.
+/// Longest penalty; after as long without a false delta, the next one starts from `BLAME`.
 const BLAME_MAX: Duration = Duration::from_secs(600);
-/// Neighbours blamed at a time for one origin; as many as gossip with a node.
+/// Penalties per origin; as many as a node has gossip neighbours.
 const BLAMED_MAX: usize = 16;
